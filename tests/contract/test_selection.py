@@ -20,7 +20,7 @@ from msgq.errors import InvalidValueError
 from msgq.recording import LogReader, Player, Recorder, compare
 from msgq.spark.source.source_options import SourceOptions
 from tests.command import run
-from tests.recording.logs import channel, chunk, message, write
+from tests.recording.logs import build_chunk_record, channel, message, write_unclosed_file
 
 NAMES = ("a+b", "aab", "cam", "camer", "camera", "camera.front", "camera_rear", "gps", "imu0", "imu[0]", "imux")
 #: What a person writes, and what of NAMES that selects.
@@ -51,7 +51,9 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("selection") / "log.mcap"
     numbered = list(enumerate(NAMES, 1))
     channels = [channel(number, name) for number, name in numbered]
-    return write(path, chunk(*channels, *(message(number, 0, number, b"x") for number, _ in numbered)))
+    return write_unclosed_file(
+        path, build_chunk_record(*channels, *(message(number, 0, number, b"x") for number, _ in numbered))
+    )
 
 
 @pytest.fixture

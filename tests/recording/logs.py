@@ -21,7 +21,7 @@ from msgq.common.schema import Schema
 MCAP_MAGIC = b"\x89MCAP0\r\n"
 
 
-def encode(*parts: Any) -> bytes:
+def encode_parts(*parts: Any) -> bytes:
     builder = RecordBuilder()
     for part in parts:
         part.write(builder)
@@ -42,30 +42,34 @@ def message(number: int, sequence: int, log_time: int, data: bytes = b"data") ->
     return records.Message(number, log_time, data, log_time, sequence)
 
 
-def chunk(*parts: Any, compression: str = "zstd", crc: int | None = None, size: int | None = None) -> bytes:
+def build_chunk_record(
+    *parts: Any, compression: str = "zstd", crc: int | None = None, size: int | None = None
+) -> bytes:
     """Return a chunk record with these records (or bytes) in it."""
-    data = b"".join(part if isinstance(part, bytes) else encode(part) for part in parts)
+    data = b"".join(part if isinstance(part, bytes) else encode_parts(part) for part in parts)
     times = [part.log_time for part in parts if isinstance(part, records.Message)] or [0]
     compress = {"zstd": zstandard.ZstdCompressor().compress, "lz4": lz4.frame.compress, "": bytes}[compression]
     crc = zlib.crc32(data) if crc is None else crc
     size = len(data) if size is None else size
-    return encode(records.Chunk(compression, compress(data), max(times), min(times), crc, size))
+    return encode_parts(records.Chunk(compression, compress(data), max(times), min(times), crc, size))
 
 
-def chunks(path: Path) -> list[records.Chunk]:
+def read_chunk_indexes(path: Path) -> list[records.Chunk]:
     """Return the chunks of a file, as the library `mcap` reads them."""
     with path.open("rb") as file:
         return [record for record in StreamReader(file, emit_chunks=True).records if isinstance(record, records.Chunk)]
 
 
-def head(run: str = "ab" * 16) -> bytes:
+def build_recording_head(run: str = "ab" * 16) -> bytes:
     """Return how a file of ours begins."""
-    return MCAP_MAGIC + encode(records.Header("msgq", "test"), records.Metadata("msgq.recording", {"run": run}))
+    return MCAP_MAGIC + encode_parts(records.Header("msgq", "test"), records.Metadata("msgq.recording", {"run": run}))
 
 
-def write(path: Path, *parts: Any) -> Path:
+def write_unclosed_file(path: Path, *parts: Any) -> Path:
     """Write a file of ours that nobody closed."""
-    path.write_bytes(head() + b"".join(part if isinstance(part, bytes) else encode(part) for part in parts))
+    path.write_bytes(
+        build_recording_head() + b"".join(part if isinstance(part, bytes) else encode_parts(part) for part in parts)
+    )
     return path
 
 

@@ -24,13 +24,13 @@ def record(opcode: int, *parts: bytes) -> bytes:
     return struct.pack("<BQ", opcode, len(body)) + body
 
 
-def text(value: str | bytes) -> bytes:
+def pack_text(value: str | bytes) -> bytes:
     data = value.encode() if isinstance(value, str) else value
     return struct.pack("<I", len(data)) + data
 
 
-def texts(values: dict[str, str]) -> bytes:
-    return text(b"".join(text(part) for pair in values.items() for part in pair))
+def pack_texts(values: dict[str, str]) -> bytes:
+    return pack_text(b"".join(pack_text(part) for pair in values.items() for part in pair))
 
 
 def message(channel: int, sequence: int, time: int, data: bytes) -> bytes:
@@ -68,9 +68,9 @@ class RawFile:
 
     def _descriptions(self, is_bare: bool = False) -> list[bytes]:
         made = record if is_bare else self._record
-        schema = made(SCHEMA, struct.pack("<H", 1), text("S"), text("jsonschema"), text(b"{}"))
-        metadata = [text("json"), texts({"k": "v"})]
-        channels = [made(CHANNEL, struct.pack("<HH", i + 1, 1), text("ab"[i]), *metadata) for i in range(2)]
+        schema = made(SCHEMA, struct.pack("<H", 1), pack_text("S"), pack_text("jsonschema"), pack_text(b"{}"))
+        metadata = [pack_text("json"), pack_texts({"k": "v"})]
+        channels = [made(CHANNEL, struct.pack("<HH", i + 1, 1), pack_text("ab"[i]), *metadata) for i in range(2)]
         return [schema, *channels]
 
     def _add_chunk(self, first: int, *contents: bytes) -> None:
@@ -84,31 +84,31 @@ class RawFile:
         times = struct.pack("<QQ", entries[0][1], entries[1][1])
         at, size = len(self._data), struct.pack("<Q", len(content))
         crc = struct.pack("<I", zlib.crc32(content))
-        self._data += self._record(CHUNK, times, size, crc, text(""), size, content)
+        self._data += self._record(CHUNK, times, size, crc, pack_text(""), size, content)
         length, offsets, begin = len(self._data) - at, b"", len(self._data)
         for channel, time, offset in entries:
             offsets += struct.pack("<HQ", channel, len(self._data))
             entry = struct.pack("<QQ", time, offset)
-            self._data += self._record(MESSAGE_INDEX, struct.pack("<H", channel), text(entry))
+            self._data += self._record(MESSAGE_INDEX, struct.pack("<H", channel), pack_text(entry))
         place = struct.pack("<QQ", at, length)
         index_length = struct.pack("<Q", len(self._data) - begin)
-        self._index(CHUNK_INDEX, times, place, text(offsets), index_length, text(""), size, size)
+        self._index(CHUNK_INDEX, times, place, pack_text(offsets), index_length, pack_text(""), size, size)
 
     def _add_extras(self) -> None:
-        times, names = struct.pack("<QQ", self.begin + STEP // 2, 0), text("map") + text("text/plain")
+        times, names = struct.pack("<QQ", self.begin + STEP // 2, 0), pack_text("map") + pack_text("text/plain")
         data = struct.pack("<Q", 4) + b"data"
         crc = struct.pack("<I", zlib.crc32(times + names + data))
         attachment = self._record(ATTACHMENT, times, names, data, crc)
         place = struct.pack("<QQ", len(self._data), len(attachment))
         self._index(ATTACHMENT_INDEX, place, times, struct.pack("<Q", 4), names)
         self._data += attachment
-        metadata = self._record(METADATA, text("device"), texts({"serial": "7"}))
-        self._index(METADATA_INDEX, struct.pack("<QQ", len(self._data), len(metadata)), text("device"))
+        metadata = self._record(METADATA, pack_text("device"), pack_texts({"serial": "7"}))
+        self._index(METADATA_INDEX, struct.pack("<QQ", len(self._data), len(metadata)), pack_text("device"))
         self._data += metadata
 
     def bytes(self, chunks: int = 3) -> bytes:
         """Return the file."""
-        self._data += self._record(HEADER, text(""), text("raw"))
+        self._data += self._record(HEADER, pack_text(""), pack_text("raw"))
         self._add_extras()
         for number in range(chunks):
             self._add_chunk(number, *(self.inside if number == 0 else ()))
@@ -116,7 +116,7 @@ class RawFile:
         self._data += record(DATA_END, struct.pack("<I", zlib.crc32(self._data)))
         self._groups |= {SCHEMA: self._descriptions()[:1], CHANNEL: self._descriptions()[1:]}
         times = struct.pack("<QQ", self.begin + 1, self.begin + STEP * (chunks - 1) + 5)
-        counts = text(struct.pack("<HQHQ", 1, chunks, 2, chunks))
+        counts = pack_text(struct.pack("<HQHQ", 1, chunks, 2, chunks))
         numbers = struct.pack("<QHIIII", 2 * chunks, 1, 2, 1, 1, chunks)
         self._index(STATISTICS, numbers, times, counts)
         for part in self.behind:

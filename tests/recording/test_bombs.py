@@ -27,29 +27,36 @@ from msgq.recording.mcap_io.record_structs import encode_records as record
 from msgq.recording.repair.recover import recover
 from tests.command import main
 from tests.fork_server import ForkedProcess
-from tests.recording.logs import channel, chunk, encode, head, message, write
+from tests.recording.logs import (
+    build_chunk_record,
+    build_recording_head,
+    channel,
+    encode_parts,
+    message,
+    write_unclosed_file,
+)
 from tests.support import LONGER
 
 MIB = 1 << 20
-GOOD = chunk(channel(1, "a"), message(1, 0, 5, b"good"))
+GOOD = build_chunk_record(channel(1, "a"), message(1, 0, 5, b"good"))
 MEMORY = 512 * MIB  # of address space, in addition to that of Python with its libraries
 
 
 def raw_chunk(content: bytes, compression: str = "zstd", start: int = 0, end: int = 0) -> bytes:
     compress = {"zstd": zstandard.ZstdCompressor().compress, "lz4": lz4.frame.compress, "": bytes}[compression]
-    return encode(records.Chunk(compression, compress(content), end, start, zlib.crc32(content), len(content)))
+    return encode_parts(records.Chunk(compression, compress(content), end, start, zlib.crc32(content), len(content)))
 
 
 def many_messages(count: int, first: int = 0) -> bytes:
     """Return messages of nothing, one after the other."""
     one = struct.pack("<BQHIQQ", 5, 22, 1, 0, first, first)
-    return encode(channel(1, "a")) + one * count
+    return encode_parts(channel(1, "a")) + one * count
 
 
-def sparse(path: Path, opcode: int, length: int) -> Path:
+def write_sparse_record(path: Path, opcode: int, length: int) -> Path:
     """Write a record with a hole for its content, and a good chunk behind it."""
     with path.open("wb") as file:
-        file.write(head() + GOOD + struct.pack("<BQ", opcode, length))
+        file.write(build_recording_head() + GOOD + struct.pack("<BQ", opcode, length))
         file.seek(length, os.SEEK_CUR)
         file.write(GOOD)
     return path
@@ -57,7 +64,7 @@ def sparse(path: Path, opcode: int, length: int) -> Path:
 
 def with_summary(path: Path, *parts: bytes) -> Path:
     """Write a file that was closed, with a summary of these records."""
-    data = head() + GOOD + record(records.DataEnd(0))
+    data = build_recording_head() + GOOD + record(records.DataEnd(0))
     path.write_bytes(data + summary(len(data), [(3, b"".join(parts))]))  # any opcode will do
     return path
 
@@ -74,27 +81,31 @@ def million_channels() -> bytes:
 ZEROS = bytes(256 * MIB)
 #: Write a file, and say what of it is to be read: the messages of the good chunks.
 BOMBS: dict[str, Callable[[Path], Path]] = {
-    "zeros, zstd": lambda path: write(path, GOOD, raw_chunk(ZEROS), GOOD),
-    "zeros, lz4": lambda path: write(path, GOOD, raw_chunk(ZEROS, "lz4"), GOOD),
-    "many zeros": lambda path: write(path, GOOD, *[raw_chunk(ZEROS)] * 4, GOOD),
-    "unknown records": lambda path: write(path, GOOD, raw_chunk(struct.pack("<BQ", 0x90, 0) * (200 * MIB // 9)), GOOD),
-    "channels": lambda path: write(path, GOOD, raw_chunk(struct.pack("<BQ", 4, 0) * (64 * MIB // 9)), GOOD),
-    "a large chunk": lambda path: write(path, GOOD, chunk(bytes(9), size=300 * MIB), GOOD),
-    "schemas": lambda path: write(
+    "zeros, zstd": lambda path: write_unclosed_file(path, GOOD, raw_chunk(ZEROS), GOOD),
+    "zeros, lz4": lambda path: write_unclosed_file(path, GOOD, raw_chunk(ZEROS, "lz4"), GOOD),
+    "many zeros": lambda path: write_unclosed_file(path, GOOD, *[raw_chunk(ZEROS)] * 4, GOOD),
+    "unknown records": lambda path: write_unclosed_file(
+        path, GOOD, raw_chunk(struct.pack("<BQ", 0x90, 0) * (200 * MIB // 9)), GOOD
+    ),
+    "channels": lambda path: write_unclosed_file(
+        path, GOOD, raw_chunk(struct.pack("<BQ", 4, 0) * (64 * MIB // 9)), GOOD
+    ),
+    "a large chunk": lambda path: write_unclosed_file(path, GOOD, build_chunk_record(bytes(9), size=300 * MIB), GOOD),
+    "schemas": lambda path: write_unclosed_file(
         path,
         GOOD,
         *(
-            raw_chunk(encode(*(records.Schema(n, b"x" * 8 * MIB, "", "s") for n in range(i, i + 4))))
+            raw_chunk(encode_parts(*(records.Schema(n, b"x" * 8 * MIB, "", "s") for n in range(i, i + 4))))
             for i in range(1, 100, 4)
         ),
         GOOD,
     ),
-    "a hole in a schema": lambda path: sparse(path, 3, 2**31 - 2),
-    "a hole in an attachment": lambda path: sparse(path, 9, 2**31 - 2),
-    "a hole in a message": lambda path: sparse(path, 5, 2**31 - 2),
-    "a hole in a chunk": lambda path: sparse(path, 6, 2**31 - 2),
-    "a hole in metadata": lambda path: sparse(path, 12, 2**36),
-    "an attachment of 2^60": lambda path: write(path, GOOD, struct.pack("<BQ", 9, 2**60), GOOD),
+    "a hole in a schema": lambda path: write_sparse_record(path, 3, 2**31 - 2),
+    "a hole in an attachment": lambda path: write_sparse_record(path, 9, 2**31 - 2),
+    "a hole in a message": lambda path: write_sparse_record(path, 5, 2**31 - 2),
+    "a hole in a chunk": lambda path: write_sparse_record(path, 6, 2**31 - 2),
+    "a hole in metadata": lambda path: write_sparse_record(path, 12, 2**36),
+    "an attachment of 2^60": lambda path: write_unclosed_file(path, GOOD, struct.pack("<BQ", 9, 2**60), GOOD),
     "a channel summary": lambda path: with_summary(path, million_channels()),
 }
 
@@ -110,7 +121,7 @@ class Done(NamedTuple):
     stderr: str
 
 
-def bag(*words: str) -> None:
+def run_bag_in_child(*words: str) -> None:
     """In the forked process: run `msgq bag` with little address space."""
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
@@ -120,7 +131,9 @@ def bag(*words: str) -> None:
 def in_little_memory(verb: str, *arguments: object) -> Done:
     words = [verb, *map(str, arguments)]
     pipe = subprocess.PIPE
-    with ForkedProcess(__name__, "bag", words, [f"msgq.cli.bag.{verb}"], stdout=pipe, stderr=pipe) as process:
+    with ForkedProcess(
+        __name__, "run_bag_in_child", words, [f"msgq.cli.bag.{verb}"], stdout=pipe, stderr=pipe
+    ) as process:
         said, complaints = process.communicate()
         return Done(process.returncode, said, complaints)
 
@@ -157,7 +170,7 @@ print(count, re.search(r"VmHWM:\\s*(\\d+)", pathlib.Path("/proc/self/status").re
 @pytest.mark.watchdog(300)
 def test_many_small_messages_are_not_made_at_once(tmp_path: Path) -> None:
     """Of 31 bytes each, which compress to nothing: as objects of Python they would take fifteen times as much."""
-    path = write(tmp_path / "a.mcap", raw_chunk(many_messages(2 * MIB)))
+    path = write_unclosed_file(tmp_path / "a.mcap", raw_chunk(many_messages(2 * MIB)))
     said = subprocess.run([sys.executable, "-c", COUNT, path], capture_output=True, text=True, check=True).stdout
     count, kib = map(int, said.split())
     assert count == 2 * MIB
@@ -166,7 +179,7 @@ def test_many_small_messages_are_not_made_at_once(tmp_path: Path) -> None:
 
 def test_chunks_that_overlap_in_time_wait_in_bounded_memory(tmp_path: Path) -> None:
     parts = [raw_chunk(many_messages(8000, first), start=0, end=10**6) for first in range(40)]
-    log = LogReader(write(tmp_path / "a.mcap", *parts), max_chunk_bytes=MIB)
+    log = LogReader(write_unclosed_file(tmp_path / "a.mcap", *parts), max_chunk_bytes=MIB)
     times = [message.log_time for message in log]
     assert times == sorted(times)
     assert 0 < len(times) < 40 * 8000
@@ -177,8 +190,8 @@ def test_chunks_that_overlap_in_time_wait_in_bounded_memory(tmp_path: Path) -> N
 
 
 def test_a_larger_chunk_is_read_if_the_user_wants_it(tmp_path: Path) -> None:
-    large = chunk(channel(1, "a"), message(1, 1, 6, b"x" * 2 * MIB))
-    path = write(tmp_path / "a.mcap", GOOD, large, encode(message(1, 2, 7, bytes(3 * MIB))), GOOD)
+    large = build_chunk_record(channel(1, "a"), message(1, 1, 6, b"x" * 2 * MIB))
+    path = write_unclosed_file(tmp_path / "a.mcap", GOOD, large, encode_parts(message(1, 2, 7, bytes(3 * MIB))), GOOD)
     assert [len(m.data) for m in LogReader(path)] == [4, 4, 2 * MIB, 3 * MIB]
     log = LogReader(path, max_chunk_bytes=MIB)
     assert [len(m.data) for m in log] == [4, 4]
@@ -194,8 +207,8 @@ def test_a_larger_chunk_is_read_if_the_user_wants_it(tmp_path: Path) -> None:
 
 
 def test_zeros_within_a_chunk_are_damage(tmp_path: Path) -> None:
-    bad = chunk(channel(1, "a"), message(1, 1, 6, b"before"), bytes(1000))
-    path = write(tmp_path / "a.mcap", GOOD, bad, GOOD)
+    bad = build_chunk_record(channel(1, "a"), message(1, 1, 6, b"before"), bytes(1000))
+    path = write_unclosed_file(tmp_path / "a.mcap", GOOD, bad, GOOD)
     log = LogReader(path)
     assert len(list(log)) == 3
     assert "zeros instead of a record" in str(log.problems)
@@ -204,8 +217,10 @@ def test_zeros_within_a_chunk_are_damage(tmp_path: Path) -> None:
 
 def test_what_is_no_message_is_passed_over_within_a_chunk_only(tmp_path: Path) -> None:
     private = struct.pack("<BQ3s", 0x90, 3, b"abc")
-    loose = [encode(message(1, 0, 5)), private, encode(message(1, 1, 6))]
-    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), private, message(1, 0, 4), private), *loose)
+    loose = [encode_parts(message(1, 0, 5)), private, encode_parts(message(1, 1, 6))]
+    path = write_unclosed_file(
+        tmp_path / "a.mcap", build_chunk_record(channel(1, "a"), private, message(1, 0, 4), private), *loose
+    )
     log = LogReader(path)
     assert [m.log_time for m in log] == [4, 5, 6]
     assert not log.problems
@@ -234,15 +249,15 @@ def test_no_more_is_decompressed_than_the_header_says(kind: str) -> None:
 
 
 def test_a_long_text_is_said_in_part(tmp_path: Path) -> None:
-    bad = chunk(channel(1, "b" * MIB), message(1, 0, 1))
-    log = LogReader(write(tmp_path / "a.mcap", GOOD, bad))
+    bad = build_chunk_record(channel(1, "b" * MIB), message(1, 0, 1))
+    log = LogReader(write_unclosed_file(tmp_path / "a.mcap", GOOD, bad))
     assert len(list(log)) == 2
     assert all(len(str(problem)) < 10_000 for problem in log.problems)
 
 
 def test_attachments_are_indexed_without_reading_them(tmp_path: Path) -> None:
     attachment = records.Attachment(create_time=1, log_time=2, name="n", media_type="text/plain", data=b"x" * MIB)
-    path = write(tmp_path / "a.mcap", GOOD, attachment, GOOD)
+    path = write_unclosed_file(tmp_path / "a.mcap", GOOD, attachment, GOOD)
     recover(path, in_place=True)
     from mcap.reader import make_reader
 
@@ -264,8 +279,8 @@ def test_a_comparison_keeps_what_has_no_partner_within_bounds(tmp_path: Path, mo
     monkeypatch.setattr(comparing_module, "_UNMATCHED_BYTES_MAX", MIB)
     logs = []
     for name in ("a", "b"):
-        parts = chunk(channel(1, name), *(message(1, i, i) for i in range(4000)))
-        logs.append(write(tmp_path / f"{name}.mcap", parts))
+        parts = build_chunk_record(channel(1, name), *(message(1, i, i) for i in range(4000)))
+        logs.append(write_unclosed_file(tmp_path / f"{name}.mcap", parts))
     with pytest.raises(RecordingError, match="compare fewer endpoints"):
         compare(logs[0], logs[1])
     assert compare(logs[0], logs[0])

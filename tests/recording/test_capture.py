@@ -18,7 +18,7 @@ def capture(prefix: str) -> Capture:
     return Capture()
 
 
-def run(capture: Capture) -> tuple[bool, int]:
+def capture_until_interrupted(capture: Capture) -> tuple[bool, int]:
     """Run until somebody interrupts; return whether the chunk was full, and how many messages it holds."""
     chunk = ChunkBuffer(1 << 20, 1 << 10)
     begin = time.monotonic()
@@ -28,7 +28,7 @@ def run(capture: Capture) -> tuple[bool, int]:
 
 
 def test_another_thread_ends_a_run(capture: Capture) -> None:
-    running = Task(run, capture)
+    running = Task(capture_until_interrupted, capture)
     running.wait_asleep()
     capture.interrupt_capture()
     assert running.result() == (False, 0)
@@ -38,7 +38,7 @@ def test_what_was_published_before_is_taken(capture: Capture) -> None:
     pub = msgq.pub_sock("e")
     capture.add_source(open_source("e"))
     for _ in range(20):
-        running = Task(run, capture)
+        running = Task(capture_until_interrupted, capture)
         pub.send(b"x")
         capture.interrupt_capture()
         assert running.result() == (False, 1)
@@ -47,7 +47,7 @@ def test_what_was_published_before_is_taken(capture: Capture) -> None:
 def test_an_interrupt_before_a_run_ends_it(capture: Capture) -> None:
     capture.interrupt_capture()
     capture.interrupt_capture()
-    assert run(capture) == (False, 0)
+    assert capture_until_interrupted(capture) == (False, 0)
     chunk = ChunkBuffer(1 << 20, 1 << 10)
     begin = time.monotonic()
     assert not capture.capture_messages(chunk, 0.01)

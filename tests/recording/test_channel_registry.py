@@ -13,7 +13,7 @@ from msgq.recording.mcap_io.channel_registry import SchemaRecord
 QOS = {"offered_qos_profiles": "- history: 1", "topic_type_hash": "RIHS01"}
 
 
-def write(path: Path, message_encoding: str, schema_encoding: str) -> None:
+def write_described_file(path: Path, message_encoding: str, schema_encoding: str) -> None:
     with path.open("wb") as file:
         writer = Writer(file)
         writer.start("ros2", "somebody")
@@ -24,7 +24,7 @@ def write(path: Path, message_encoding: str, schema_encoding: str) -> None:
 
 
 def test_both_encodings_and_the_channel_as_it_is(tmp_path: Path) -> None:
-    write(tmp_path / "a.mcap", "cdr", "ros2idl")
+    write_described_file(tmp_path / "a.mcap", "cdr", "ros2idl")
     log = LogReader(tmp_path / "a.mcap")
     (message,) = log
     assert message.schema is not None
@@ -36,7 +36,7 @@ def test_both_encodings_and_the_channel_as_it_is(tmp_path: Path) -> None:
 
 
 def test_the_messages_encoding_follows_where_the_channel_has_none(tmp_path: Path) -> None:
-    write(tmp_path / "a.mcap", "", "ros1msg")
+    write_described_file(tmp_path / "a.mcap", "", "ros1msg")
     (message,) = log = LogReader(tmp_path / "a.mcap")
     assert message.schema is not None
     assert (message.schema.encoding, message.schema.schema_encoding) == ("ros1", "ros1msg")

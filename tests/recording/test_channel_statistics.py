@@ -17,7 +17,7 @@ from msgq.recording.mcap_io.metadata_keys import PUBLISHER_SEQUENCE, STATISTICS_
 from tests.command import run
 
 
-def write(path: Path, begin: int = 0, count: int = 3000, step: int = 1) -> Path:
+def write_numbered_file(path: Path, begin: int = 0, count: int = 3000, step: int = 1) -> Path:
     """Write `count` messages on "a", numbered by `step`, and half as many on "b"."""
     counted = build_channel_metadata(1, PUBLISHER_SEQUENCE)
     with Writer(path) as log:
@@ -30,12 +30,12 @@ def write(path: Path, begin: int = 0, count: int = 3000, step: int = 1) -> Path:
     return path
 
 
-def info(*arguments: str) -> list[dict[str, Any]]:
+def read_bag_info(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run("bag", "info", "--json", *arguments).stdout.splitlines()]
 
 
 def test_they_are_what_a_read_finds(tmp_path: Path) -> None:
-    log = LogReader(write(tmp_path / "a.mcap", step=3))
+    log = LogReader(write_numbered_file(tmp_path / "a.mcap", step=3))
     assert log.has_statistics
     assert log.endpoints == log.summarize(scan=True)
     assert (log.endpoints["a"].lost, log.endpoints["a"].largest) == (2 * 2999, 49)
@@ -44,32 +44,32 @@ def test_they_are_what_a_read_finds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("begins", [(0, 3000), (0, 3100), (3000, 0)], ids=["going on", "a gap", "out of order"])
 def test_of_several_files(tmp_path: Path, begins: tuple[int, int]) -> None:
-    log = LogReader(*(write(tmp_path / f"{begin}.mcap", begin) for begin in begins))
+    log = LogReader(*(write_numbered_file(tmp_path / f"{begin}.mcap", begin) for begin in begins))
     assert log.has_statistics
     assert log.endpoints == log.summarize(scan=True)
 
 
 def test_a_file_without_them_among_others(tmp_path: Path) -> None:
-    first, second = write(tmp_path / "1.mcap"), write(tmp_path / "2.mcap", 3005)
+    first, second = write_numbered_file(tmp_path / "1.mcap"), write_numbered_file(tmp_path / "2.mcap", 3005)
     second.write_bytes(second.read_bytes()[:-100])
-    log = LogReader(first, second, write(tmp_path / "3.mcap", 7000))
+    log = LogReader(first, second, write_numbered_file(tmp_path / "3.mcap", 7000))
     assert not log.has_statistics
     assert log.endpoints == log.summarize(scan=True)
 
 
 def test_nothing_is_read_for_them(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.mcap")
+    path = write_numbered_file(tmp_path / "a.mcap")
     data = bytearray(path.read_bytes())
     data[600:700] = bytes(100)  # within the first chunk
     path.write_bytes(data)
-    said, *_ = info(str(path))
+    said, *_ = read_bag_info(str(path))
     assert (said["messages"], said["source"]) == (4500, "summary")
-    found, *_ = info(str(path), "--scan")
+    found, *_ = read_bag_info(str(path), "--scan")
     assert (found["messages"] < 4500, found["problems"], found["source"]) == (True, 1, "full scan")
 
 
 def test_a_part_is_read(tmp_path: Path) -> None:
-    log = LogReader(write(tmp_path / "a.mcap")).between(20, 30)
+    log = LogReader(write_numbered_file(tmp_path / "a.mcap")).between(20, 30)
     assert not log.has_statistics
     assert log.counts is None
     assert log.endpoints["a"].messages == 10
@@ -78,7 +78,7 @@ def test_a_part_is_read(tmp_path: Path) -> None:
 
 def test_a_copy_in_another_file_is_not_believed(tmp_path: Path) -> None:
     """Other programs carry metadata along, whatever they do to the messages: here each payload is another one."""
-    with write(tmp_path / "a.mcap").open("rb") as old, (tmp_path / "b.mcap").open("wb") as new:
+    with write_numbered_file(tmp_path / "a.mcap").open("rb") as old, (tmp_path / "b.mcap").open("wb") as new:
         writer, reader = ForeignWriter(new), make_reader(old)
         writer.start()
         numbers: dict[int, int] = {}
@@ -112,7 +112,7 @@ HUGE = {"sequences": [0, 2**63 - 1]}, {"bytes": 2**63 - 1}, {"lost": 2**60}, {"l
     ],
 )
 def test_what_makes_no_sense_is_not_believed(tmp_path: Path, text: str) -> None:
-    log = LogReader(write(tmp_path / "a.mcap"))
+    log = LogReader(write_numbered_file(tmp_path / "a.mcap"))
     log.files[0].metadata[STATISTICS_METADATA]["1"] = text
     assert not log.has_statistics
     assert log.endpoints["a"].messages == 3000
@@ -126,9 +126,9 @@ def test_of_files_of_others_only_what_they_say_is_shown(tmp_path: Path) -> None:
         for time in range(10):
             writer.add_message(channel, time, b"{}", time, 0)
         writer.finish()
-    about, one = info(str(tmp_path / "b.mcap"))
+    about, one = read_bag_info(str(tmp_path / "b.mcap"))
     assert (about["messages"], about["source"], about["start"], about["end"]) == (10, "summary", 0, 9)
     assert (one["endpoint"], one["messages"], one["bytes"], one["lost"]) == ("/a", 10, None, None)
-    about, one = info(str(tmp_path / "b.mcap"), "--scan")
+    about, one = read_bag_info(str(tmp_path / "b.mcap"), "--scan")
     assert (about["source"], one["bytes"], one["lost"]) == ("full scan", 20, None)
     assert "--scan" in run("bag", "info", tmp_path / "b.mcap").stdout

@@ -18,7 +18,17 @@ from msgq.recording import LogReader
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 from tests.command import run
 from tests.recording import all_kinds
-from tests.recording.logs import FOREIGN, by_library, channel, chunk, chunks, message, write, write_foreign, write_log
+from tests.recording.logs import (
+    FOREIGN,
+    build_chunk_record,
+    by_library,
+    channel,
+    message,
+    read_chunk_indexes,
+    write_foreign,
+    write_log,
+    write_unclosed_file,
+)
 
 bag = partial(run, "bag")
 
@@ -48,7 +58,7 @@ def test_recover(tmp_path: Path) -> None:
     assert "was whole" in bag("recover", path).stdout
 
 
-def damaged(path: Path) -> Path:
+def write_damaged_file(path: Path) -> Path:
     """Write a file with one flipped bit, in the chunk that describes all others."""
     write_foreign(path)
     data = bytearray(path.read_bytes())
@@ -58,7 +68,7 @@ def damaged(path: Path) -> Path:
 
 
 def test_recover_writes_a_file_beside_and_says_what_it_did(tmp_path: Path) -> None:
-    path = damaged(tmp_path / "a.mcap")
+    path = write_damaged_file(tmp_path / "a.mcap")
     before = len(list(LogReader(path)))
     said = bag("recover", path).stdout
     assert said.startswith(f"{tmp_path}/a.recovered.mcap: {before} messages")
@@ -72,7 +82,7 @@ def test_recover_of_a_directory_makes_a_directory(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     folder.mkdir()
     write_foreign(folder / "0.mcap")
-    damaged(folder / "1.mcap")
+    write_damaged_file(folder / "1.mcap")
     expected = len(list(LogReader(folder)))
     bag("recover", folder)
     assert sorted(os.listdir(tmp_path / "log.recovered")) == ["0.mcap", "1.mcap"]
@@ -93,7 +103,7 @@ def test_reindex(tmp_path: Path) -> None:
 
 
 def test_doctor(tmp_path: Path) -> None:
-    good, bad = write_foreign(tmp_path / "good.mcap"), damaged(tmp_path / "bad.mcap")
+    good, bad = write_foreign(tmp_path / "good.mcap"), write_damaged_file(tmp_path / "bad.mcap")
     assert bag("doctor", good).stdout == f"{good}: 300 messages, 24 chunks, 0 errors, 0 warnings\n"
     said = bag("doctor", good, bad, code=1).stdout
     assert f"error   {bad} at byte 32: a chunk is damaged: its CRC is wrong [damage]" in said
@@ -106,8 +116,12 @@ def test_doctor(tmp_path: Path) -> None:
 
 
 def test_merge_keeps_losses_apart(tmp_path: Path) -> None:
-    one = write(tmp_path / "1.mcap", chunk(channel(1, "a"), message(1, 5, 10), message(1, 7, 30)))
-    two = write(tmp_path / "2.mcap", chunk(channel(1, "a"), message(1, 90, 20), message(1, 91, 40)))
+    one = write_unclosed_file(
+        tmp_path / "1.mcap", build_chunk_record(channel(1, "a"), message(1, 5, 10), message(1, 7, 30))
+    )
+    two = write_unclosed_file(
+        tmp_path / "2.mcap", build_chunk_record(channel(1, "a"), message(1, 90, 20), message(1, 91, 40))
+    )
     output = tmp_path / "3.mcap"
     bag("merge", one, two, "-o", output)
     assert [m[2] for m in by_library(output)] == [10, 20, 30, 40]
@@ -131,7 +145,7 @@ def test_cut_gives_pieces_that_are_one_log(tmp_path: Path) -> None:
     second = 1_000_000_000
     seconds = (100, 101, 102, 10**9, 10**9 + 1)
     messages = [message(1, i, time * second) for i, time in enumerate(seconds)]
-    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), *messages))
+    path = write_unclosed_file(tmp_path / "a.mcap", build_chunk_record(channel(1, "a"), *messages))
     bag("split", path, "-o", tmp_path / "pieces", "--every", 2)
     assert [file.name for file in sorted((tmp_path / "pieces").iterdir())] == [f"00000{i}.mcap" for i in range(3)]
     pieces = LogReader(tmp_path / "pieces")
@@ -190,9 +204,9 @@ def test_values_of_other_encodings_are_written(tmp_path: Path) -> None:
     from mcap import records
 
     schema = records.Schema(id=1, name="p", encoding="struct", data=b'[["x", "<f8"], ["n", "<i4", [2]]]')
-    path = write(
+    path = write_unclosed_file(
         tmp_path / "a.mcap",
-        chunk(
+        build_chunk_record(
             schema,
             channel(1, "s", schema_id=1, encoding="struct"),
             message(1, 0, 1, bytes(16)),
@@ -271,7 +285,9 @@ def test_bag_compression_applies_to_all_written_chunks(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = bag(verb, write_foreign(Path("a.mcap")), *WRITING[verb], "--compression", compression).stdout.split(":")[0]
-    assert {chunk.compression for chunk in chunks(Path(path))} == {compression.replace("none", "")}
+    assert {build_chunk_record.compression for build_chunk_record in read_chunk_indexes(Path(path))} == {
+        compression.replace("none", "")
+    }
     assert len(by_library(Path(path))) == 300
 
 

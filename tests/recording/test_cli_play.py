@@ -71,13 +71,13 @@ def forgetful():
 """
 
 
-def numbers(path: Path, count: int = 10, period_ns: int = NS // 100, endpoint: str = "number") -> Path:
+def write_numbers(path: Path, count: int = 10, period_ns: int = NS // 100, endpoint: str = "number") -> Path:
     return write_log(path, *((endpoint, BEGIN + i * period_ns, b"%d" % i) for i in range(count)))
 
 
 def test_plays(prefix: str, tmp_path: Path) -> None:
     sub = msgq.sub_sock("new")
-    path = numbers(tmp_path / "a.mcap")
+    path = write_numbers(tmp_path / "a.mcap")
     result = run("play", path, "--remap", "number:=new", "--clock", "clock", "--wait-for", "new", "--rate", 2)
     assert "10 messages of 1 endpoints" in result.stdout
     assert msgq.drain_sock_raw(sub) == [b"%d" % i for i in range(10)]
@@ -124,7 +124,7 @@ def test_selection(prefix: str, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage(tmp_path: Path, options: Any) -> None:
-    run("play", numbers(tmp_path / "a.mcap"), *options, code=2)
+    run("play", write_numbers(tmp_path / "a.mcap"), *options, code=2)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_wrong_usage(tmp_path: Path, options: Any) -> None:
     ],
 )
 def test_errors_are_one_line(prefix: str, tmp_path: Path, options: Any, word: Any) -> None:
-    result = run("play", numbers(tmp_path / "a.mcap"), *options, code=1)
+    result = run("play", write_numbers(tmp_path / "a.mcap"), *options, code=1)
     assert word in result.output
     assert result.output.count("\n") == 1
 
@@ -149,7 +149,7 @@ def test_no_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ends_properly_when_told_to(prefix: str, tmp_path: Path, number: Any) -> None:
-    path = numbers(tmp_path / "a.mcap", 1000, NS)
+    path = write_numbers(tmp_path / "a.mcap", 1000, NS)
     sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
     with start("play", path, "--json") as process:
         assert sub.receive() == b"0"
@@ -181,7 +181,7 @@ def shown_until(terminal: int, text: str) -> str:
     return shown.decode(errors="replace")
 
 
-def ended(process: Process, terminal: int) -> int:
+def wait_for_exit_code(process: Process, terminal: int) -> int:
     """Return the exit code of who plays; what it still shows is read, for it would wait for that."""
     with suppress(OSError):  # the terminal is gone
         while select.select([terminal], [], [], DEADLINE)[0]:
@@ -190,7 +190,7 @@ def ended(process: Process, terminal: int) -> int:
 
 
 def test_keys(prefix: str, tmp_path: Path) -> None:
-    path = numbers(tmp_path / "a.mcap", 1000, NS)
+    path = write_numbers(tmp_path / "a.mcap", 1000, NS)
     sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
     with at_terminal(path, "--start-paused") as (process, terminal):
         shown = shown_until(terminal, "paused")
@@ -203,11 +203,11 @@ def test_keys(prefix: str, tmp_path: Path) -> None:
         assert sub.receive() == b"3"
         assert time.monotonic() - before > 0.5
         os.write(terminal, b"q")
-        assert ended(process, terminal) == 0
+        assert wait_for_exit_code(process, terminal) == 0
 
 
 def test_keys_for_seeking_and_the_rate(prefix: str, tmp_path: Path) -> None:
-    path = numbers(tmp_path / "a.mcap", 1000, NS)
+    path = write_numbers(tmp_path / "a.mcap", 1000, NS)
     sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
     with at_terminal(path, "--start-paused") as (process, terminal):
         assert "space: pause" in shown_until(terminal, "q: quit")
@@ -223,17 +223,17 @@ def test_keys_for_seeking_and_the_rate(prefix: str, tmp_path: Path) -> None:
         os.write(terminal, b"+" * 22)
         shown_until(terminal, "rate inf,")
         os.write(terminal, b"x\x1b[Hq")  # keys that mean nothing, and the last one
-        assert ended(process, terminal) == 0
+        assert wait_for_exit_code(process, terminal) == 0
 
 
 def test_an_unlimited_player_can_be_slowed_down(prefix: str, tmp_path: Path) -> None:
-    path = numbers(tmp_path / "a.mcap", 1000, NS)
+    path = write_numbers(tmp_path / "a.mcap", 1000, NS)
     with at_terminal(path, "--start-paused", "--rate", "inf") as (process, terminal):
         shown_until(terminal, "rate inf,")
         os.write(terminal, b"-")
         shown_until(terminal, "rate 1024,")
         os.write(terminal, b" ")
-        assert ended(process, terminal) == 0
+        assert wait_for_exit_code(process, terminal) == 0
 
 
 # ---- comparing ----
@@ -263,7 +263,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_deterministic(tmp_path: Path, program: str) -> None:
-    log = numbers(tmp_path / "a.mcap")
+    log = write_numbers(tmp_path / "a.mcap")
     assert (
         "the same: 10 messages compared, of 1 endpoints"
         in run("play", log, "--deterministic", f"{program}:halves").stdout
@@ -273,7 +273,7 @@ def test_deterministic(tmp_path: Path, program: str) -> None:
 
 
 def test_deterministic_ends_for_programs_that_wake_up_again_and_again(tmp_path: Path, program: str) -> None:
-    log = numbers(tmp_path / "a.mcap")
+    log = write_numbers(tmp_path / "a.mcap")
     assert "the same: 10 messages" in run("play", log, "--deterministic", f"{program}:patient").stdout
     result = run("play", log, "--deterministic", f"{program}:restless", "--max-runtime", 5, "--idle-timeout", 2)
     assert "the same: 15 messages" in result.stdout
@@ -282,7 +282,7 @@ def test_deterministic_ends_for_programs_that_wake_up_again_and_again(tmp_path: 
 
 
 def test_what_patterns_rename_is_no_output(tmp_path: Path, program: str) -> None:
-    log = numbers(tmp_path / "a.mcap", endpoint="/old/number")
+    log = write_numbers(tmp_path / "a.mcap", endpoint="/old/number")
     kept = tmp_path / "kept.mcap"
     arguments = ("play", log, "--remap", r"/old/(.*):=\1", "--deterministic", f"{program}:halves")
     run(*arguments, "-o", kept)
@@ -290,7 +290,7 @@ def test_what_patterns_rename_is_no_output(tmp_path: Path, program: str) -> None
 
 
 def test_deterministic_against_a_reference(tmp_path: Path, program: str) -> None:
-    log = numbers(tmp_path / "a.mcap")
+    log = write_numbers(tmp_path / "a.mcap")
     kept = tmp_path / "kept.mcap"
     arguments = ("play", log, "--deterministic", f"{program}:halves")
     run(*arguments, "-o", kept)
@@ -305,7 +305,7 @@ def test_deterministic_against_a_reference(tmp_path: Path, program: str) -> None
 
 
 def test_play_is_over_when_all_was_sent(prefix: str, tmp_path: Path) -> None:
-    said = run("play", numbers(tmp_path / "a.mcap"), "--json").stdout
+    said = run("play", write_numbers(tmp_path / "a.mcap"), "--json").stdout
     assert json.loads(said.splitlines()[-1])["messages"] == 10
 
 
@@ -326,12 +326,12 @@ def test_play_waits_for_readers_before_the_first_message(prefix: str, tmp_path: 
             return [sub.receive() or b"" for _ in range(10)]
 
     reader = Task(subscribe)
-    run("play", numbers(tmp_path / "a.mcap"), "--rate", "inf", "--wait-for-readers")
+    run("play", write_numbers(tmp_path / "a.mcap"), "--rate", "inf", "--wait-for-readers")
     assert reader.result() == [b"%d" % i for i in range(10)]
 
 
 def test_play_clock_hz_sets_the_ticks_in_a_second_of_the_log(prefix: str, tmp_path: Path) -> None:
-    path = numbers(tmp_path / "a.mcap", 11, NS // 10)
+    path = write_numbers(tmp_path / "a.mcap", 11, NS // 10)
     run("play", path, "--rate", "inf", "--clock", "slow", "--clock-hz", 5)
     run("play", path, "--rate", "inf", "--clock", "fast", "--clock-hz", 50)
     assert [stats.topic(name).messages for name in ("slow", "fast")] == [6, 51]
@@ -341,19 +341,19 @@ def test_play_backend_publishes_on_that_backend(prefix: str, endpoint: str, tmp_
     with zeromq.SubSocket() as sub:
         sub.connect(zeromq.Context(), endpoint)
         sub.setTimeout(DEADLINE_MS)
-        path = numbers(tmp_path / "a.mcap", endpoint=endpoint)
+        path = write_numbers(tmp_path / "a.mcap", endpoint=endpoint)
         run("play", path, "--rate", "inf", "--backend", "zmq", "--wait-for-readers")
         assert [sub.receive() for _ in range(10)] == [b"%d" % i for i in range(10)]
     assert stats.topics() == []
 
 
 def test_play_segment_size_sets_the_size_of_new_topics(prefix: str, tmp_path: Path) -> None:
-    run("play", numbers(tmp_path / "a.mcap"), "--rate", "inf", "--segment-size", "2MiB")
+    run("play", write_numbers(tmp_path / "a.mcap"), "--rate", "inf", "--segment-size", "2MiB")
     assert stats.topic("number").data_bytes == 2 << 20
 
 
 def test_play_take_over_replaces_a_living_publisher(prefix: str, tmp_path: Path) -> None:
-    path = numbers(tmp_path / "a.mcap")
+    path = write_numbers(tmp_path / "a.mcap")
     with msgq.pub_sock("number") as pub:
         assert "or take it over" in run("play", path, "--rate", "inf", code=1).stderr
         pub.send(b"mine")
@@ -364,12 +364,12 @@ def test_play_take_over_replaces_a_living_publisher(prefix: str, tmp_path: Path)
 
 def test_play_prefix_publishes_under_that_prefix(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENPILOT_PREFIX")
-    run("play", numbers(tmp_path / "a.mcap"), "--rate", "inf", "--prefix", prefix)
+    run("play", write_numbers(tmp_path / "a.mcap"), "--rate", "inf", "--prefix", prefix)
     assert stats.topic("number", prefix).messages == 10
 
 
 def test_play_skips_a_chunk_above_max_chunk(prefix: str, tmp_path: Path) -> None:
-    path = numbers(tmp_path / "a.mcap", 1000)
+    path = write_numbers(tmp_path / "a.mcap", 1000)
     assert "nothing to play" in run("play", path, "--rate", "inf", "--max-chunk-bytes", "1kB", code=1).stderr
 
 

@@ -21,8 +21,8 @@ import msgq
 from msgq import errors
 from msgq.cli import record
 from tests.command import run, start
-from tests.recording.logs import chunks
-from tests.recording.test_recorder import messages
+from tests.recording.logs import read_chunk_indexes
+from tests.recording.test_recorder import read_recorded_messages
 from tests.support import repeating, wait_until
 from visionipc import VisionIpcServer
 
@@ -38,7 +38,7 @@ def test_the_command(prefix: str, tmp_path: Path) -> None:
         wait_until(ended)
         lines, _ = process.end()
     assert lines[-1]["final"] is True
-    assert lines[-1]["messages"] == len(messages(tmp_path / "log")) >= 10
+    assert lines[-1]["messages"] == len(read_recorded_messages(tmp_path / "log")) >= 10
     assert lines[-1]["path"] == str(tmp_path / "log")
     assert (lines[-1]["at_risk_bytes"], lines[-1]["uncompressed_chunks"]) == (0, 0)
 
@@ -58,7 +58,7 @@ def test_the_command_ends_properly_when_told_to(prefix: str, tmp_path: Path) -> 
         text = process.stdout.read()
     assert process.returncode == 0
     assert "messages of 1 endpoint," in text
-    assert messages(tmp_path / "log")
+    assert read_recorded_messages(tmp_path / "log")
 
 
 def test_the_command_is_triggered(prefix: str, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_command_is_triggered(prefix: str, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         text, _ = process.communicate()
     assert process.returncode == 0, text
-    assert messages(tmp_path / "log")
+    assert read_recorded_messages(tmp_path / "log")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_recording_without_a_name_has_the_time_as_its_name(
     assert before <= datetime.strptime(directory.name, "%Y-%m-%d_%H-%M-%S") <= after  # local time, and sorted by it
     assert f"recording into {directory.name}" in done.stderr
     assert directory.name in done.stdout
-    assert messages(directory) == []
+    assert read_recorded_messages(directory) == []
 
 
 def test_two_of_the_same_second_have_directories_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_two_of_the_same_second_have_directories_of_their_own(tmp_path: Path, mo
 
 
 @contextmanager
-def sending(*endpoints: str, data: bytes = b"x" * 1000) -> Iterator[None]:
+def publish_on_topics(*endpoints: str, data: bytes = b"x" * 1000) -> Iterator[None]:
     """Publish on topics until the block ends."""
     with ExitStack() as stack:
         publishers = [stack.enter_context(msgq.pub_sock(name)) for name in endpoints]
@@ -147,48 +147,48 @@ def sending(*endpoints: str, data: bytes = b"x" * 1000) -> Iterator[None]:
             yield
 
 
-def recorded(where: Path, *arguments: object) -> dict[str, Any]:
+def run_record(where: Path, *arguments: object) -> dict[str, Any]:
     """Run `msgq record` and return the object in its last line."""
     said: dict[str, Any] = json.loads(run("record", "-o", where, "--json", *arguments).stdout.splitlines()[-1])
     return said
 
 
 def test_record_exclude_leaves_out_matching_endpoints(prefix: str, tmp_path: Path) -> None:
-    with sending("wanted", "unwanted"):
-        recorded(tmp_path / "a.mcap", "--all", "-x", "^un", "-n", 10)
-    assert {endpoint for endpoint, *_ in messages(tmp_path / "a.mcap")} == {"wanted"}
+    with publish_on_topics("wanted", "unwanted"):
+        run_record(tmp_path / "a.mcap", "--all", "-x", "^un", "-n", 10)
+    assert {endpoint for endpoint, *_ in read_recorded_messages(tmp_path / "a.mcap")} == {"wanted"}
 
 
 def test_record_prefix_finds_endpoints_under_that_prefix(
     prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with sending("e"):
+    with publish_on_topics("e"):
         monkeypatch.delenv("OPENPILOT_PREFIX")
-        assert recorded(tmp_path / "a.mcap", "e", "--prefix", prefix, "-n", 10)["messages"] >= 10
+        assert run_record(tmp_path / "a.mcap", "e", "--prefix", prefix, "-n", 10)["messages"] >= 10
 
 
 def test_record_compression_applies_to_each_chunk(prefix: str, tmp_path: Path) -> None:
-    with sending("e"):
+    with publish_on_topics("e"):
         for compression, said in (("lz4", "lz4"), ("none", "")):
-            recorded(tmp_path / f"{compression}.mcap", "e", "--compression", compression, "-n", 10)
-            assert {one.compression for one in chunks(tmp_path / f"{compression}.mcap")} == {said}
+            run_record(tmp_path / f"{compression}.mcap", "e", "--compression", compression, "-n", 10)
+            assert {one.compression for one in read_chunk_indexes(tmp_path / f"{compression}.mcap")} == {said}
 
 
 def test_record_with_a_higher_level_writes_smaller_chunks(prefix: str, tmp_path: Path) -> None:
     words = random.Random(1).choices([b"road", b"lane", b"car", b"sign", b"light", b"speed"], k=3000)
     sizes = []
-    with sending("e", data=b" ".join(words)):
+    with publish_on_topics("e", data=b" ".join(words)):
         for level in (1, 19):
             path = tmp_path / f"{level}.mcap"
-            recorded(path, "e", "--level", level, "--chunk-bytes", 1024, "-n", 2)  # one message in each chunk
-            sizes.append(len(chunks(path)[1].data))
+            run_record(path, "e", "--level", level, "--chunk-bytes", 1024, "-n", 2)  # one message in each chunk
+            sizes.append(len(read_chunk_indexes(path)[1].data))
     assert sizes[1] < sizes[0]
 
 
 def test_record_chunk_seconds_ends_chunks_of_that_age(prefix: str, tmp_path: Path) -> None:
-    with sending("e"):
-        recorded(tmp_path / "a.mcap", "e", "--chunk-seconds", 0.02, "-n", 200)
-    assert len(chunks(tmp_path / "a.mcap")) > 1
+    with publish_on_topics("e"):
+        run_record(tmp_path / "a.mcap", "e", "--chunk-seconds", 0.02, "-n", 200)
+    assert len(read_chunk_indexes(tmp_path / "a.mcap")) > 1
 
 
 @pytest.mark.parametrize(
@@ -202,22 +202,22 @@ def test_record_chunk_seconds_ends_chunks_of_that_age(prefix: str, tmp_path: Pat
 def test_record_split_options_end_segments_at_their_limit(
     prefix: str, tmp_path: Path, options: tuple[object, ...]
 ) -> None:
-    with sending("e"):
-        said = recorded(tmp_path / "log", "e", *options, "-n", 400)
+    with publish_on_topics("e"):
+        said = run_record(tmp_path / "log", "e", *options, "-n", 400)
     assert said["segments"] == len(list((tmp_path / "log").glob("*.mcap"))) > 1
-    assert len(messages(tmp_path / "log")) == said["messages"]
+    assert len(read_recorded_messages(tmp_path / "log")) == said["messages"]
 
 
 def test_record_max_total_bytes_removes_the_oldest_segments(prefix: str, tmp_path: Path) -> None:
     limits = ("--max-total-bytes", "30kB", "--split-bytes", "10kB", "--chunk-bytes", 1024, "--compression", "none")
-    with sending("e"):
-        said = recorded(tmp_path / "log", "e", *limits, "-n", 100)
+    with publish_on_topics("e"):
+        said = run_record(tmp_path / "log", "e", *limits, "-n", 100)
     assert said["removed_segments"] > 0
     assert sum(path.stat().st_size for path in (tmp_path / "log").iterdir()) < 60_000
 
 
 def test_record_without_min_free_space_ends_with_an_error(prefix: str, tmp_path: Path) -> None:
-    with sending("e"):
+    with publish_on_topics("e"):
         done = run("record", "-o", tmp_path / "log", "e", "--min-free-bytes", "1000000GB", "-n", 10, "--json", code=1)
     assert "free" in done.stderr
     last = json.loads(done.stdout.splitlines()[-1])
@@ -225,7 +225,7 @@ def test_record_without_min_free_space_ends_with_an_error(prefix: str, tmp_path:
 
 
 def test_record_to_a_file_at_its_limit_prints_its_losses(prefix: str, tmp_path: Path) -> None:
-    with sending("e"):
+    with publish_on_topics("e"):
         done = run("record", "-o", tmp_path / "log.mcap", "e", "--max-total-bytes", "10kB", code=1)
     assert "limit" in done.stderr
     assert re.search(r"lost [1-9]", done.stdout)
@@ -237,11 +237,11 @@ def test_record_to_a_file_at_its_limit_prints_its_losses(prefix: str, tmp_path: 
 def test_record_writes_nothing_before_its_trigger(
     prefix: str, tmp_path: Path, options: tuple[object, ...], seen: int
 ) -> None:
-    with sending("e"):
-        said = recorded(tmp_path / "log", "e", *options)
+    with publish_on_topics("e"):
+        said = run_record(tmp_path / "log", "e", *options)
     assert said["written_bytes"] == 0
     assert (said["messages"] > 0) == (seen > 0)
-    assert messages(tmp_path / "log") == []
+    assert read_recorded_messages(tmp_path / "log") == []
 
 
 @pytest.mark.parametrize(("form", "end"), [("raw", "image"), ("jpeg", "compressed")])
@@ -252,5 +252,5 @@ def test_record_frames_as_sets_the_form_of_pictures(
         server.create_buffers(0, 4, 64, 48)
         server.start_listener()
         with repeating(lambda: server.send(0, bytes(64 * 48 * 3 // 2)), 0.001):
-            recorded(tmp_path / "a.mcap", "--frames", token, "--frame-format", form, "-n", 2)
-    assert {endpoint for endpoint, *_ in messages(tmp_path / "a.mcap")} == {f"visionipc_{token}_0/{end}"}
+            run_record(tmp_path / "a.mcap", "--frames", token, "--frame-format", form, "-n", 2)
+    assert {endpoint for endpoint, *_ in read_recorded_messages(tmp_path / "a.mcap")} == {f"visionipc_{token}_0/{end}"}

@@ -19,13 +19,21 @@ from msgq.recording.player.schedule import MAX_PUBLISH_SKEW_NS, iter_batches_by_
 from msgq.recording.reader import column_batches
 from msgq.recording.reader.column_batches import MessageBatch
 from msgq.recording.reader.message import Message
-from tests.recording.logs import FOREIGN, channel, chunk, message, write, write_foreign, write_log
+from tests.recording.logs import (
+    FOREIGN,
+    build_chunk_record,
+    channel,
+    message,
+    write_foreign,
+    write_log,
+    write_unclosed_file,
+)
 
 NS = 1_000_000_000
 BEGIN = 1_700_000_000 * NS
 
 
-def rows(log: LogReader, given: Iterator[MessageBatch]) -> list[tuple[int, str, bytes, int, int]]:
+def read_batch_rows(log: LogReader, given: Iterator[MessageBatch]) -> list[tuple[int, str, bytes, int, int]]:
     """Return of each message time, endpoint, data, log_time, publish_time."""
     found = []
     for batch in given:
@@ -38,7 +46,7 @@ def rows(log: LogReader, given: Iterator[MessageBatch]) -> list[tuple[int, str, 
     return found
 
 
-def iterated(log: LogReader) -> list[tuple[int, str, bytes, int, int]]:
+def read_message_rows(log: LogReader) -> list[tuple[int, str, bytes, int, int]]:
     return [(m.log_time, m.endpoint, m.data, m.log_time, m.publish_time) for m in log]
 
 
@@ -58,12 +66,12 @@ def in_published_order(log: LogReader) -> list[tuple[int, str, bytes]]:
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_they_are_what_iteration_gives(tmp_path: Path, kind: str) -> None:
     log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]))
-    assert rows(log, log.iter_batches()) == iterated(log)
+    assert read_batch_rows(log, log.iter_batches()) == read_message_rows(log)
     part = log.between(1500, 2500)
-    assert rows(part, part.iter_batches()) == iterated(part)
+    assert read_batch_rows(part, part.iter_batches()) == read_message_rows(part)
 
 
-def disordered(path: Path, seed: int, spread_ns: int, files: int = 3) -> LogReader:
+def write_disordered_files(path: Path, seed: int, spread_ns: int, files: int = 3) -> LogReader:
     """Write files that overlap in time, whose messages were published at other times, some impossible ones."""
     random = np.random.default_rng(seed)
     path.mkdir()
@@ -80,14 +88,16 @@ def disordered(path: Path, seed: int, spread_ns: int, files: int = 3) -> LogRead
 
 @pytest.mark.parametrize("seed", range(3))
 def test_chunks_that_overlap_are_put_in_one_order(tmp_path: Path, seed: int) -> None:
-    log = disordered(tmp_path / "log", seed, NS)
-    assert rows(log, log.iter_batches()) == iterated(log)
+    log = write_disordered_files(tmp_path / "log", seed, NS)
+    assert read_batch_rows(log, log.iter_batches()) == read_message_rows(log)
 
 
 @pytest.mark.parametrize(("seed", "spread_ns"), [(0, NS // 3), (1, NS), (2, 3 * NS), (3, 1)])
 def test_the_order_of_publishing_is_that_of_messages_one_by_one(tmp_path: Path, seed: int, spread_ns: int) -> None:
-    log = disordered(tmp_path / "log", seed, spread_ns)
-    assert [row[:3] for row in rows(log, iter_batches_by_time(log, "publish_time"))] == in_published_order(log)
+    log = write_disordered_files(tmp_path / "log", seed, spread_ns)
+    assert [row[:3] for row in read_batch_rows(log, iter_batches_by_time(log, "publish_time"))] == in_published_order(
+        log
+    )
 
 
 def test_a_log_in_order_is_given_chunk_by_chunk(tmp_path: Path) -> None:
@@ -116,7 +126,7 @@ def test_what_would_take_too_much_memory_waits_less(tmp_path: Path, monkeypatch:
         sent = (i % 5 * early // 5 - (i % 5 == 4) * late for i in range(3000))
         messages = ((f"e{i % 5}", t, bytes(200), t + s) for i, (t, s) in enumerate(zip(times, sent, strict=True)))
         log = LogReader(write_log(tmp_path / f"{number}.mcap", *messages))
-        found = rows(log, iter_batches_by_time(log, "publish_time"))
+        found = read_batch_rows(log, iter_batches_by_time(log, "publish_time"))
         assert len(found) == 3000
         assert all(before[0] <= after[0] for before, after in pairwise(found))
         assert max(held) < 60_000
@@ -132,16 +142,16 @@ def test_timed_message_published_before_an_earlier_burst_gets_the_time_of_that_b
     log = LogReader(write_log(tmp_path / "a.mcap", *messages))
     found = [
         (time - BEGIN, name, published - BEGIN)
-        for time, name, _, _, published in rows(log, iter_batches_by_time(log, "publish_time"))
+        for time, name, _, _, published in read_batch_rows(log, iter_batches_by_time(log, "publish_time"))
     ]
     assert found == [(5, "a", 5), (5, "b", 3), (5, "c", 4)]
 
 
 def test_what_overlaps_too_much_is_skipped_and_said(tmp_path: Path) -> None:
     parts = (message(1, i, t, bytes(400)) for i, t in enumerate((1, 9, 2, 8, 3, 7, 4, 6)))
-    chunks = [chunk(channel(1, "e"), one, two) for one, two in zip(*[parts] * 2, strict=True)] * 8
-    log = LogReader(write(tmp_path / "a.mcap", *chunks), max_chunk_bytes=1500)
-    found = rows(log, log.iter_batches())
+    chunks = [build_chunk_record(channel(1, "e"), one, two) for one, two in zip(*[parts] * 2, strict=True)] * 8
+    log = LogReader(write_unclosed_file(tmp_path / "a.mcap", *chunks), max_chunk_bytes=1500)
+    found = read_batch_rows(log, log.iter_batches())
     assert 0 < len(found) < 64
     assert [row[0] for row in found] == sorted(row[0] for row in found)
     assert "overlap in time" in log.problems[0].reason

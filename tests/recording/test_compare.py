@@ -135,7 +135,7 @@ def test_the_earliest_of_several_endpoints_is_the_first(tmp_path: Path) -> None:
     assert first.endpoint == "b"
 
 
-def exact(_path: str) -> Tolerance:
+def get_exact_tolerance(_path: str) -> Tolerance:
     return Tolerance()
 
 
@@ -159,14 +159,14 @@ def exact(_path: str) -> Tolerance:
     ],
 )
 def test_values(a: Any, b: Any, path: str | None) -> None:
-    found = find_value_difference(a, b, exact)
+    found = find_value_difference(a, b, get_exact_tolerance)
     assert (found and found[0]) == path
 
 
 def test_protobuf_defaults_are_numbers_too() -> None:
     wrappers = pytest.importorskip("google.protobuf.wrappers_pb2")
     one, other = wrappers.DoubleValue(), wrappers.DoubleValue(value=1e-9)
-    assert find_value_difference(one, other, exact) == ("value", 0.0, 1e-9)
+    assert find_value_difference(one, other, get_exact_tolerance) == ("value", 0.0, 1e-9)
     assert find_value_difference(one, other, lambda _: Tolerance(1e-6)) is None
 
 
@@ -184,7 +184,7 @@ def test_struct_with_tolerance(tmp_path: Path) -> None:
 # ---- programs in virtual time ----
 
 
-def averages() -> None:
+def publish_mean_speeds() -> None:
     """A program: the mean of all speeds so far, and when."""
     speeds, means = msgq.sub_sock("speed"), msgq.pub_sock("mean")
     total = 0.0
@@ -199,7 +199,7 @@ def speed_log(path: Path) -> Path:
 
 def test_replay_gives_the_same_each_time(tmp_path: Path) -> None:
     log = LogReader(speed_log(tmp_path / "a.mcap"))
-    first, second = replay(log, averages), replay(log, averages)
+    first, second = replay(log, publish_mean_speeds), replay(log, publish_mean_speeds)
     assert first == second
     assert len(first) == 50
     assert {message.endpoint for message in first} == {"mean"}
@@ -210,7 +210,7 @@ def test_replay_gives_the_same_each_time(tmp_path: Path) -> None:
 
 def test_replay_against_a_reference(tmp_path: Path) -> None:
     log = LogReader(speed_log(tmp_path / "a.mcap"))
-    outputs = replay(log, averages)
+    outputs = replay(log, publish_mean_speeds)
     values = [json.loads(message.data) for message in outputs]
     json_log(tmp_path / "b.mcap", *({**value, "mean": value["mean"] + 1e-12} for value in values), endpoint="mean")
     assert not compare(outputs, tmp_path / "b.mcap")
@@ -222,7 +222,7 @@ def test_a_simulation_is_compared_without_what_was_played(tmp_path: Path) -> Non
     from msgq.recording import playback_messages
 
     with Simulation() as sim:
-        sim.add(averages)
+        sim.add(publish_mean_speeds)
         sim.play(playback_messages(LogReader(path)))
         sim.run()
     found = compare(sim, sim)
@@ -244,4 +244,4 @@ def test_replay_of_large_messages(tmp_path: Path) -> None:
 def test_replay_of_nothing(tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", ("frame", BEGIN, b"x"))
     with pytest.raises(errors.RecordingError, match="nothing to play"):
-        replay(LogReader(path, endpoints=["other"]), averages)
+        replay(LogReader(path, endpoints=["other"]), publish_mean_speeds)

@@ -29,7 +29,7 @@ def path(folder: Path, variant: Variant) -> Path:
     return folder / f"{variant.name}.mcap"
 
 
-def written(variant: Variant) -> Found:
+def build_written_messages(variant: Variant) -> Found:
     """Return the messages that a file has, in the order of log_time; the channel as its record says it."""
     metadata = (("foo", "bar"),)
     return [(*fields, ("a", metadata, schema)) for *fields, schema in variant.messages()]
@@ -86,7 +86,7 @@ def test_there_are_as_many_as_in_the_suite() -> None:
 @pytest.mark.parametrize("data", DATA)
 def test_has_the_messages_that_were_written(folder: Path, data: str, way: str) -> None:
     chosen = [variant for variant in variants() if variant.data == data]
-    wrong = [variant.name for variant in chosen if WAYS[way](path(folder, variant)) != written(variant)]
+    wrong = [variant.name for variant in chosen if WAYS[way](path(folder, variant)) != build_written_messages(variant)]
     assert chosen
     assert not wrong, (len(wrong), wrong[0], WAYS[way](folder / f"{wrong[0]}.mcap"))
 
@@ -106,18 +106,22 @@ def test_nothing_is_wrong_with_them(folder: Path) -> None:
         )
 
 
-def copied(path: Path, output: Path) -> None:
+def copy_file(path: Path, output: Path) -> None:
     write_merged_log([LogReader(path)], output, "none")
 
 
-def recovered(path: Path, output: Path) -> None:
+def recover_cut_file(path: Path, output: Path) -> None:
     """Recover the file without its last bytes."""
     cut = output.with_suffix(".cut")
     cut.write_bytes(path.read_bytes()[:-30])
     recover(cut, output)
 
 
-COPIES: dict[str, Callable[[Path, Path], object]] = {"filter": copied, "reindex": reindex, "recover": recovered}
+COPIES: dict[str, Callable[[Path, Path], object]] = {
+    "filter": copy_file,
+    "reindex": reindex,
+    "recover": recover_cut_file,
+}
 
 
 @pytest.mark.parametrize("way", COPIES)
@@ -126,7 +130,7 @@ def test_copies_have_the_written_values(folder: Path, way: str, tmp_path: Path) 
         output = tmp_path / f"{variant.name}.mcap"
         COPIES[way](path(folder, variant), output)
         log = LogReader(output)
-        assert as_batches([log]) == written(variant), variant.name
+        assert as_batches([log]) == build_written_messages(variant), variant.name
         assert [one.read() for one in log.attachments] == [b"\x01\x02\x03"] * len(variant.of("Attachment"))
         assert log.problems == [], variant.name
         assert [str(one) for one in examine(output) if one.severity == "error"] == [], variant.name

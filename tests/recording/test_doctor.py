@@ -26,7 +26,7 @@ from msgq.recording.mcap_io.record_structs import (
 )
 from msgq.recording.repair.chunk_parser import parse_record
 from msgq.recording.repair.doctor import FileExamination, Finding, examine
-from tests.recording.logs import FOREIGN, channel, chunk, message, write, write_foreign
+from tests.recording.logs import FOREIGN, build_chunk_record, channel, message, write_foreign, write_unclosed_file
 from tests.support import wait_until
 
 MIB = 1 << 20
@@ -41,11 +41,11 @@ def records_of(data: bytes) -> Iterator[tuple[int, int, int]]:
         here += RECORD_HEAD_STRUCT.size + length
 
 
-def place(data: bytes, opcode: Opcode, number: int = 0) -> tuple[int, int]:
+def find_record(data: bytes, opcode: Opcode, number: int = 0) -> tuple[int, int]:
     return [(start, end) for found, start, end in records_of(data) if found == opcode][number]
 
 
-def resealed(data: bytes) -> bytes:
+def fix_summary_crc(data: bytes) -> bytes:
     """Return a file with the right CRC for its summary, whatever that says."""
     footer = len(data) - FOOTER_BYTES
     start = struct.unpack_from("<Q", data, footer + RECORD_HEAD_STRUCT.size)[0]
@@ -53,31 +53,33 @@ def resealed(data: bytes) -> bytes:
     return data[: footer + RECORD_HEAD_STRUCT.size + 16] + struct.pack("<I", crc32(covered)) + MCAP_MAGIC
 
 
-def changed(data: bytes, opcode: Opcode, number: int = 0, **changes: Any) -> bytes:
+def change_record(data: bytes, opcode: Opcode, number: int = 0, **changes: Any) -> bytes:
     """Return a file with another value in a record, which is as long as before."""
-    start, end = place(data, opcode, number)
+    start, end = find_record(data, opcode, number)
     read = {Opcode.CHUNK: records.Chunk.read, Opcode.MESSAGE_INDEX: records.MessageIndex.read}.get(opcode)
     record = read(RecordStream(data[start + RECORD_HEAD_STRUCT.size : end])) if read else parse_record(data[start:end])
-    other = encode_records(replace(record, **{name: _value(record, name, value) for name, value in changes.items()}))
+    other = encode_records(
+        replace(record, **{name: change_field(record, name, value) for name, value in changes.items()})
+    )
     assert len(other) == end - start
-    return resealed(data[:start] + other + data[end:])
+    return fix_summary_crc(data[:start] + other + data[end:])
 
 
-def _value(record: Any, name: str, value: Any) -> Any:
+def change_field(record: Any, name: str, value: Any) -> Any:
     return value(getattr(record, name)) if callable(value) else value
 
 
-def without(data: bytes, opcode: Opcode, number: int = 0) -> bytes:
+def remove_summary_record(data: bytes, opcode: Opcode, number: int = 0) -> bytes:
     """Return a file without a record of its summary, whose offsets are those of before."""
-    start, end = place(data, opcode, number)
-    return resealed(data[:start] + data[end:])
+    start, end = find_record(data, opcode, number)
+    return fix_summary_crc(data[:start] + data[end:])
 
 
-def more(value: int) -> int:
+def add_one(value: int) -> int:
     return value + 1
 
 
-def flipped(data: bytes, at: int) -> bytes:
+def flip_byte(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
@@ -111,69 +113,92 @@ CHANGES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "no magic at the end": ("magic", lambda d: d[:-1] + b"x"),
     "bytes behind the end": ("damage", lambda d: d + b"more"),
     "another footer": ("footer", lambda d: d[:-FOOTER_BYTES] + struct.pack("<BQQQI", 2, 20, 77, 0, 0) + MCAP_MAGIC),
-    "a wrong place of the offsets": ("footer", lambda d: changed(d, Opcode.FOOTER, summary_offset_start=more)),
-    "a wrong CRC of the summary": ("summary crc", lambda d: flipped(d, len(d) - len(MCAP_MAGIC) - 1)),
-    "a wrong CRC of the data": ("data crc", lambda d: flipped(d, place(d, Opcode.DATA_END)[1] - 1)),
-    "a flipped bit that no chunk covers": ("data crc", lambda d: flipped(d, place(d, Opcode.METADATA)[1] - 1)),
-    "a flipped bit in a chunk": ("damage", lambda d: flipped(d, place(d, Opcode.CHUNK, 1)[1] - 9)),
-    "a flipped bit in an attachment": ("damage", lambda d: flipped(d, place(d, Opcode.ATTACHMENT)[1] - 9)),
-    "times of a chunk": ("chunk", lambda d: changed(d, Opcode.CHUNK, 1, message_start_time=more)),
-    "an entry of an index": ("message index", lambda d: flipped(d, place(d, Opcode.MESSAGE_INDEX, 1)[1] - 1)),
-    "a channel of an index": ("message index", lambda d: changed(d, Opcode.MESSAGE_INDEX, channel_id=7)),
-    "a second index of a channel": ("message index", lambda d: changed(d, Opcode.MESSAGE_INDEX, channel_id=2)),
-    "a place of a chunk": ("chunk index", lambda d: changed(d, Opcode.CHUNK_INDEX, 1, chunk_start_offset=more)),
-    "a length of a chunk": ("chunk index", lambda d: changed(d, Opcode.CHUNK_INDEX, 1, chunk_length=more)),
-    "a time of a chunk": ("chunk index", lambda d: changed(d, Opcode.CHUNK_INDEX, 1, message_end_time=more)),
-    "a size of a chunk": ("chunk index", lambda d: changed(d, Opcode.CHUNK_INDEX, 1, uncompressed_size=more)),
-    "a compressed size": ("chunk index", lambda d: changed(d, Opcode.CHUNK_INDEX, 1, compressed_size=more)),
-    "a compression": ("chunk index", lambda d: changed(d, Opcode.CHUNK_INDEX, 1, compression="lz4x")),
-    "a length of indexes": ("chunk index", lambda d: changed(d, Opcode.CHUNK_INDEX, 1, message_index_length=more)),
+    "a wrong place of the offsets": ("footer", lambda d: change_record(d, Opcode.FOOTER, summary_offset_start=add_one)),
+    "a wrong CRC of the summary": ("summary crc", lambda d: flip_byte(d, len(d) - len(MCAP_MAGIC) - 1)),
+    "a wrong CRC of the data": ("data crc", lambda d: flip_byte(d, find_record(d, Opcode.DATA_END)[1] - 1)),
+    "a flipped bit that no chunk covers": ("data crc", lambda d: flip_byte(d, find_record(d, Opcode.METADATA)[1] - 1)),
+    "a flipped bit in a chunk": ("damage", lambda d: flip_byte(d, find_record(d, Opcode.CHUNK, 1)[1] - 9)),
+    "a flipped bit in an attachment": ("damage", lambda d: flip_byte(d, find_record(d, Opcode.ATTACHMENT)[1] - 9)),
+    "times of a chunk": ("chunk", lambda d: change_record(d, Opcode.CHUNK, 1, message_start_time=add_one)),
+    "an entry of an index": ("message index", lambda d: flip_byte(d, find_record(d, Opcode.MESSAGE_INDEX, 1)[1] - 1)),
+    "a channel of an index": ("message index", lambda d: change_record(d, Opcode.MESSAGE_INDEX, channel_id=7)),
+    "a second index of a channel": ("message index", lambda d: change_record(d, Opcode.MESSAGE_INDEX, channel_id=2)),
+    "a place of a chunk": (
+        "chunk index",
+        lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, chunk_start_offset=add_one),
+    ),
+    "a length of a chunk": ("chunk index", lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, chunk_length=add_one)),
+    "a time of a chunk": ("chunk index", lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, message_end_time=add_one)),
+    "a size of a chunk": ("chunk index", lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, uncompressed_size=add_one)),
+    "a compressed size": ("chunk index", lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, compressed_size=add_one)),
+    "a compression": ("chunk index", lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, compression="lz4x")),
+    "a length of indexes": (
+        "chunk index",
+        lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, message_index_length=add_one),
+    ),
     "a place of an index": (
         "chunk index",
-        lambda d: changed(d, Opcode.CHUNK_INDEX, message_index_offsets=lambda o: {n: at + 1 for n, at in o.items()}),
+        lambda d: change_record(
+            d, Opcode.CHUNK_INDEX, message_index_offsets=lambda o: {n: at + 1 for n, at in o.items()}
+        ),
     ),
-    "no index of a chunk": ("chunk index", lambda d: without(d, Opcode.CHUNK_INDEX, 1)),
+    "no index of a chunk": ("chunk index", lambda d: remove_summary_record(d, Opcode.CHUNK_INDEX, 1)),
     "two indexes of a chunk": (
         "chunk index",
-        lambda d: changed(d, Opcode.CHUNK_INDEX, 1, chunk_start_offset=place(d, Opcode.CHUNK)[0]),
+        lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, chunk_start_offset=find_record(d, Opcode.CHUNK)[0]),
     ),
-    "a place of an attachment": ("attachment index", lambda d: changed(d, Opcode.ATTACHMENT_INDEX, offset=more)),
-    "a name of an attachment": ("attachment index", lambda d: changed(d, Opcode.ATTACHMENT_INDEX, name="game")),
-    "no index of an attachment": ("attachment index", lambda d: without(d, Opcode.ATTACHMENT_INDEX)),
-    "a name of metadata": ("metadata index", lambda d: changed(d, Opcode.METADATA_INDEX, name="vote")),
-    "another number of messages": ("statistics", lambda d: changed(d, Opcode.STATISTICS, message_count=more)),
-    "another number of chunks": ("statistics", lambda d: changed(d, Opcode.STATISTICS, chunk_count=more)),
-    "another number of schemas": ("statistics", lambda d: changed(d, Opcode.STATISTICS, schema_count=more)),
-    "another number of channels": ("statistics", lambda d: changed(d, Opcode.STATISTICS, channel_count=more)),
-    "another number of attachments": ("statistics", lambda d: changed(d, Opcode.STATISTICS, attachment_count=more)),
-    "another number of metadata": ("statistics", lambda d: changed(d, Opcode.STATISTICS, metadata_count=more)),
-    "another first time": ("statistics", lambda d: changed(d, Opcode.STATISTICS, message_start_time=more)),
-    "another last time": ("statistics", lambda d: changed(d, Opcode.STATISTICS, message_end_time=more)),
+    "a place of an attachment": (
+        "attachment index",
+        lambda d: change_record(d, Opcode.ATTACHMENT_INDEX, offset=add_one),
+    ),
+    "a name of an attachment": ("attachment index", lambda d: change_record(d, Opcode.ATTACHMENT_INDEX, name="game")),
+    "no index of an attachment": ("attachment index", lambda d: remove_summary_record(d, Opcode.ATTACHMENT_INDEX)),
+    "a name of metadata": ("metadata index", lambda d: change_record(d, Opcode.METADATA_INDEX, name="vote")),
+    "another number of messages": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, message_count=add_one)),
+    "another number of chunks": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, chunk_count=add_one)),
+    "another number of schemas": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, schema_count=add_one)),
+    "another number of channels": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, channel_count=add_one)),
+    "another number of attachments": (
+        "statistics",
+        lambda d: change_record(d, Opcode.STATISTICS, attachment_count=add_one),
+    ),
+    "another number of metadata": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, metadata_count=add_one)),
+    "another first time": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, message_start_time=add_one)),
+    "another last time": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, message_end_time=add_one)),
     "another count of a channel": (
         "statistics",
-        lambda d: changed(d, Opcode.STATISTICS, channel_message_counts=lambda c: c | {1: c[1] + 1}),
+        lambda d: change_record(d, Opcode.STATISTICS, channel_message_counts=lambda c: c | {1: c[1] + 1}),
     ),
-    "another schema in the summary": ("summary description", lambda d: changed(d, Opcode.SCHEMA, -1, name="Lumber")),
-    "another channel in the summary": ("summary description", lambda d: changed(d, Opcode.CHANNEL, -1, topic="Topic1")),
-    "a channel of the summary only": ("summary description", lambda d: changed(d, Opcode.CHANNEL, -1, id=9)),
-    "no channel in the summary": ("summary description", lambda d: without(d, Opcode.CHANNEL, -1)),
-    "a summary offset": ("summary offset", lambda d: changed(d, Opcode.SUMMARY_OFFSET, 1, group_length=more)),
-    "no summary offset": ("summary offset", lambda d: without(d, Opcode.SUMMARY_OFFSET, 1)),
-    "mixed groups": ("groups", lambda d: mixed(d)),
+    "another schema in the summary": (
+        "summary description",
+        lambda d: change_record(d, Opcode.SCHEMA, -1, name="Lumber"),
+    ),
+    "another channel in the summary": (
+        "summary description",
+        lambda d: change_record(d, Opcode.CHANNEL, -1, topic="Topic1"),
+    ),
+    "a channel of the summary only": ("summary description", lambda d: change_record(d, Opcode.CHANNEL, -1, id=9)),
+    "no channel in the summary": ("summary description", lambda d: remove_summary_record(d, Opcode.CHANNEL, -1)),
+    "a summary offset": ("summary offset", lambda d: change_record(d, Opcode.SUMMARY_OFFSET, 1, group_length=add_one)),
+    "no summary offset": ("summary offset", lambda d: remove_summary_record(d, Opcode.SUMMARY_OFFSET, 1)),
+    "mixed groups": ("groups", lambda d: swap_group_records(d)),
     "a message in the summary": ("damage", lambda d: before_footer(d, encode_records(message(1, 0, 5)))),
-    "a footer without DataEnd": ("data end", lambda d: d[: place(d, Opcode.DATA_END)[0]] + d[-FOOTER_BYTES:]),
-    "no end": ("data end", lambda d: d[: place(d, Opcode.DATA_END)[0]]),
-    "a statistics record in the data": ("damage", lambda d: before(d, Opcode.CHUNK, encode_records(statistics()))),
-    "a second header": ("damage", lambda d: before(d, Opcode.CHUNK, encode_records(records.Header("", "x")))),
+    "a footer without DataEnd": ("data end", lambda d: d[: find_record(d, Opcode.DATA_END)[0]] + d[-FOOTER_BYTES:]),
+    "no end": ("data end", lambda d: d[: find_record(d, Opcode.DATA_END)[0]]),
+    "a statistics record in the data": (
+        "damage",
+        lambda d: insert_before(d, Opcode.CHUNK, encode_records(statistics())),
+    ),
+    "a second header": ("damage", lambda d: insert_before(d, Opcode.CHUNK, encode_records(records.Header("", "x")))),
     "a stray message index": (
         "message index",
-        lambda d: before(
+        lambda d: insert_before(
             d, Opcode.ATTACHMENT, encode_records(records.Metadata("x", {}), records.MessageIndex(1, [(1, 2)]))
         ),
     ),
-    "an unknown record": ("unknown", lambda d: before(d, Opcode.CHUNK, struct.pack("<BQ", 0x44, 0))),
-    "a record of zeros": ("damage", lambda d: before(d, Opcode.CHUNK, bytes(50))),
-    "no header": ("header", lambda d: MCAP_MAGIC + d[place(d, Opcode.HEADER)[1] :]),
+    "an unknown record": ("unknown", lambda d: insert_before(d, Opcode.CHUNK, struct.pack("<BQ", 0x44, 0))),
+    "a record of zeros": ("damage", lambda d: insert_before(d, Opcode.CHUNK, bytes(50))),
+    "no header": ("header", lambda d: MCAP_MAGIC + d[find_record(d, Opcode.HEADER)[1] :]),
 }
 
 
@@ -181,8 +206,8 @@ def statistics() -> records.Statistics:
     return records.Statistics(0, 0, {}, 0, 0, 0, 0, 0, 0)
 
 
-def before(data: bytes, opcode: Opcode, record: bytes) -> bytes:
-    start = place(data, opcode)[0]
+def insert_before(data: bytes, opcode: Opcode, record: bytes) -> bytes:
+    start = find_record(data, opcode)[0]
     return data[:start] + record + data[start:]
 
 
@@ -190,11 +215,11 @@ def before_footer(data: bytes, record: bytes) -> bytes:
     return data[:-FOOTER_BYTES] + record + data[-FOOTER_BYTES:]
 
 
-def mixed(data: bytes) -> bytes:
+def swap_group_records(data: bytes) -> bytes:
     """Exchange two records of the summary that are of different groups."""
-    (first, middle), (_, last) = place(data, Opcode.CHANNEL, -1), place(data, Opcode.STATISTICS)
-    begin = place(data, Opcode.CHANNEL, -2)[0]
-    return resealed(data[:begin] + data[first:middle] + data[middle:last] + data[begin:first] + data[last:])
+    (first, middle), (_, last) = find_record(data, Opcode.CHANNEL, -1), find_record(data, Opcode.STATISTICS)
+    begin = find_record(data, Opcode.CHANNEL, -2)[0]
+    return fix_summary_crc(data[:begin] + data[first:middle] + data[middle:last] + data[begin:first] + data[last:])
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -219,46 +244,48 @@ def test_the_place_is_that_of_what_is_wrong(tmp_path: Path, good: bytes, name: s
     }[name]
     rule, change = CHANGES[name]
     (one,) = [one for one in found(tmp_path, change(good)) if one.rule == rule]
-    assert one.offset == place(good, opcode, number)[0]
+    assert one.offset == find_record(good, opcode, number)[0]
     assert str(one).endswith(f"[{rule}]")
 
 
 SCHEMA = records.Schema(1, b"{}", "jsonschema", "s")
 OTHER = records.Schema(1, b"[]", "jsonschema", "s")
 DATA: dict[str, tuple[str, list[Any]]] = {
-    "a channel after its messages": ("undescribed", [chunk(message(1, 0, 5), channel(1, "a"))]),
-    "no channel": ("undescribed", [chunk(message(1, 0, 5))]),
+    "a channel after its messages": ("undescribed", [build_chunk_record(message(1, 0, 5), channel(1, "a"))]),
+    "no channel": ("undescribed", [build_chunk_record(message(1, 0, 5))]),
     "no channel outside": ("undescribed", [message(1, 0, 5)]),
-    "no schema": ("undescribed", [chunk(channel(1, "a", schema_id=3), message(1, 0, 5))]),
+    "no schema": ("undescribed", [build_chunk_record(channel(1, "a", schema_id=3), message(1, 0, 5))]),
     "two schemas": ("descriptions", [SCHEMA, OTHER]),
-    "two channels": ("descriptions", [chunk(channel(1, "a")), chunk(channel(1, "b"))]),
+    "two channels": ("descriptions", [build_chunk_record(channel(1, "a")), build_chunk_record(channel(1, "b"))]),
     "schema 0": ("damage", [records.Schema(0, b"", "", "s")]),
-    "schema 0 in a chunk": ("chunk", [chunk(records.Schema(0, b"", "", "s"))]),
-    "data without an encoding": ("schema", [chunk(records.Schema(1, b"x", "", "s"))]),
+    "schema 0 in a chunk": ("chunk", [build_chunk_record(records.Schema(0, b"", "", "s"))]),
+    "data without an encoding": ("schema", [build_chunk_record(records.Schema(1, b"x", "", "s"))]),
     "a schema of nothing": ("schema", [records.Schema(1, b"", "", "s")]),
-    "time goes back": ("order", [chunk(channel(1, "a"), message(1, 0, 5), message(1, 1, 4))]),
+    "time goes back": ("order", [build_chunk_record(channel(1, "a"), message(1, 0, 5), message(1, 1, 4))]),
     "time goes back outside": ("order", [channel(1, "a"), message(1, 0, 5), message(1, 1, 4)]),
     "a time that is no int64": ("time", [channel(1, "a"), message(1, 0, 2**63)]),
-    "a short message": ("chunk", [chunk(channel(1, "a"), struct.pack("<BQ", 5, 4) + bytes(4))]),
+    "a short message": ("chunk", [build_chunk_record(channel(1, "a"), struct.pack("<BQ", 5, 4) + bytes(4))]),
     "a short message outside": ("record", [channel(1, "a"), message(1, 0, 5), struct.pack("<BQ", 5, 4) + bytes(4)]),
-    "a cut record in a chunk": ("chunk", [chunk(channel(1, "a"), message(1, 0, 5), b"\5\xff")]),
-    "metadata in a chunk": ("unknown", [chunk(records.Metadata("a", {}))]),
-    "a wrong CRC": ("damage", [chunk(channel(1, "a"), message(1, 0, 5), crc=77)]),
-    "a wrong size": ("damage", [chunk(channel(1, "a"), message(1, 0, 5), size=77)]),
+    "a cut record in a chunk": ("chunk", [build_chunk_record(channel(1, "a"), message(1, 0, 5), b"\5\xff")]),
+    "metadata in a chunk": ("unknown", [build_chunk_record(records.Metadata("a", {}))]),
+    "a wrong CRC": ("damage", [build_chunk_record(channel(1, "a"), message(1, 0, 5), crc=77)]),
+    "a wrong size": ("damage", [build_chunk_record(channel(1, "a"), message(1, 0, 5), size=77)]),
     "a field beyond its record": ("damage", [struct.pack("<BQHI", 3, 8, 1, 100) + b"ab"]),
-    "no message index": ("message index", [chunk(channel(1, "a"), message(1, 0, 5))]),
+    "no message index": ("message index", [build_chunk_record(channel(1, "a"), message(1, 0, 5))]),
 }
 
 
 @pytest.mark.parametrize("name", DATA)
 def test_each_broken_rule_of_the_data_is_said(tmp_path: Path, name: str) -> None:
     rule, parts = DATA[name]
-    findings = list(examine(write(tmp_path / "a.mcap", *parts)))
+    findings = list(examine(write_unclosed_file(tmp_path / "a.mcap", *parts)))
     assert rule in {one.rule for one in findings}, findings
 
 
 def test_a_chunk_that_is_too_large_is_an_error(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5, bytes(2 * MIB))))
+    path = write_unclosed_file(
+        tmp_path / "a.mcap", build_chunk_record(channel(1, "a"), message(1, 0, 5, bytes(2 * MIB)))
+    )
     assert "size" not in {one.rule for one in examine(path)}
     assert "--max-chunk-bytes" in str([one for one in examine(path, MIB) if one.rule == "size"])
 

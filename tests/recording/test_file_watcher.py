@@ -27,7 +27,7 @@ def arrivals(folder: Path) -> FileWatcher:
     return FileWatcher([(str(folder), "a_")], str(folder.parent))
 
 
-def taken(arrivals: FileWatcher) -> list[FileArrival]:
+def poll_arrived_files(arrivals: FileWatcher) -> list[FileArrival]:
     found, look = arrivals.poll_arrivals()
     assert not look
     return found
@@ -37,8 +37,8 @@ def to_be_looked(arrivals: FileWatcher) -> bool:
     return arrivals.poll_arrivals()[1]
 
 
-def told(arrivals: FileWatcher) -> list[str]:
-    return [f"{arrival.directory}/{arrival.name}" for arrival in taken(arrivals)]
+def poll_arrived_names(arrivals: FileWatcher) -> list[str]:
+    return [f"{arrival.directory}/{arrival.name}" for arrival in poll_arrived_files(arrivals)]
 
 
 def test_a_file_that_is_made_or_moved_there_is_told_once(arrivals: FileWatcher, folder: Path) -> None:
@@ -46,21 +46,21 @@ def test_a_file_that_is_made_or_moved_there_is_told_once(arrivals: FileWatcher, 
     (folder.parent / "elsewhere").touch()
     (folder.parent / "elsewhere").rename(folder / "a_2")
     os.link(folder / "a_1", folder / "a_3")
-    assert told(arrivals) == [f"{folder}/a_{number}" for number in (1, 2, 3)]
+    assert poll_arrived_names(arrivals) == [f"{folder}/a_{number}" for number in (1, 2, 3)]
     (folder / "a_1").write_text("it is known")
-    assert told(arrivals) == []
+    assert poll_arrived_names(arrivals) == []
 
 
 def test_other_names_and_directories_are_not_told(arrivals: FileWatcher, folder: Path) -> None:
     for name in ("b_1", "a", "xa_1"):
         (folder / name).touch()
     (folder / "a_folder").mkdir()
-    assert told(arrivals) == []
+    assert poll_arrived_names(arrivals) == []
 
 
 def test_a_file_is_open_when_it_is_told(arrivals: FileWatcher, folder: Path) -> None:
     (folder / "a_1").write_text("text")
-    (arrival,) = taken(arrivals)
+    (arrival,) = poll_arrived_files(arrivals)
     (folder / "a_1").unlink()
     assert os.pread(arrival.fd, 9, 0) == b"text"
     assert (arrival.inode, arrival.is_gone) == (os.fstat(arrival.fd).st_ino, False)
@@ -74,13 +74,13 @@ def test_a_file_is_open_when_it_is_told(arrivals: FileWatcher, folder: Path) -> 
 def test_one_that_is_gone_is_told_as_gone(arrivals: FileWatcher, folder: Path) -> None:
     (folder / "a_1").touch()
     (folder / "a_1").unlink()
-    (arrival,) = taken(arrivals)
+    (arrival,) = poll_arrived_files(arrivals)
     assert (arrival.name, arrival.fd, arrival.inode, arrival.is_gone) == ("a_1", -1, None, True)
 
 
 def test_a_symbolic_link_is_not_followed(arrivals: FileWatcher, folder: Path) -> None:
     (folder / "a_1").symlink_to("/etc/passwd")
-    (arrival,) = taken(arrivals)
+    (arrival,) = poll_arrived_files(arrivals)
     assert (arrival.fd, arrival.is_gone) == (-1, False)
 
 
@@ -91,7 +91,7 @@ def test_a_run_that_begins_with_untaken_arrivals_ends_at_once(arrivals: FileWatc
     (folder / "a_1").touch()
     for _ in range(2):
         assert Task(capture.capture_messages, ChunkBuffer(1024, 1024), 2 * DEADLINE).result() is False
-    assert told(arrivals) == [f"{folder}/a_1"]
+    assert poll_arrived_names(arrivals) == [f"{folder}/a_1"]
 
 
 def test_a_run_opens_what_comes_and_ends(arrivals: FileWatcher, folder: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_run_opens_what_comes_and_ends(arrivals: FileWatcher, folder: Path) ->
     assert running.result() is False
     assert time.monotonic() - begin < DEADLINE
     (folder / "a_1").unlink()
-    (arrival,) = taken(arrivals)
+    (arrival,) = poll_arrived_files(arrivals)
     assert arrival.fd >= 0
     capture.set_file_watcher(None)
     (folder / "a_2").touch()
@@ -117,12 +117,12 @@ def test_a_directory_that_comes_later_is_to_be_looked_at_as_a_whole(folder: Path
     later = folder.parent / "later"
     arrivals = FileWatcher([(str(folder), "a_"), (str(later), "")], str(folder.parent))
     (folder / "a_1").touch()
-    assert told(arrivals) == [f"{folder}/a_1"]
+    assert poll_arrived_names(arrivals) == [f"{folder}/a_1"]
     later.mkdir()
     (later / "1").touch()
     assert to_be_looked(arrivals)
     (later / "2").touch()
-    assert told(arrivals) == [f"{later}/2"]
+    assert poll_arrived_names(arrivals) == [f"{later}/2"]
 
 
 def test_a_directory_that_is_made_anew_or_moved_away_is_noticed(folder: Path) -> None:
@@ -132,14 +132,14 @@ def test_a_directory_that_is_made_anew_or_moved_away_is_noticed(folder: Path) ->
         later.mkdir()
         assert to_be_looked(arrivals)
         shutil.rmtree(later)
-        assert told(arrivals) == []
+        assert poll_arrived_names(arrivals) == []
     (folder / "other").mkdir()
     (folder / "other").rename(later)
     assert to_be_looked(arrivals)
     later.rename(folder / "elsewhere")
-    assert told(arrivals) == []
+    assert poll_arrived_names(arrivals) == []
     (folder / "elsewhere" / "1").touch()
-    assert told(arrivals) == []
+    assert poll_arrived_names(arrivals) == []
     later.mkdir()
     (later / "2").touch()
     assert to_be_looked(arrivals)
@@ -156,14 +156,14 @@ def test_a_directory_that_is_made_anew_while_a_file_of_the_former_is_open(folder
         later.mkdir()
         assert to_be_looked(arrivals)
         (later / "2").touch()
-        assert told(arrivals) == [f"{later}/2"]
+        assert poll_arrived_names(arrivals) == [f"{later}/2"]
 
 
 def test_a_file_in_the_place_of_a_directory_is_none(folder: Path) -> None:
     later = folder / "later"
     arrivals = FileWatcher([(str(later), "")], str(folder))
     later.touch()
-    assert told(arrivals) == []
+    assert poll_arrived_names(arrivals) == []
     later.unlink()
     later.mkdir()
     assert to_be_looked(arrivals)
@@ -173,7 +173,7 @@ def test_of_very_many_the_kernel_keeps_what_does_not_fit(arrivals: FileWatcher, 
     for number in range(1000):
         (folder / f"a_{number}").touch()
     found: list[str] = []
-    while more := told(arrivals):
+    while more := poll_arrived_names(arrivals):
         assert len(more) <= 256
         found += more
     assert found == [f"{folder}/a_{number}" for number in range(1000)]
@@ -194,7 +194,7 @@ def test_of_many_some_are_open_and_none_is_taken_for_gone(arrivals: FileWatcher,
     for number in range(200):
         (folder / f"a_{number}").touch()
     before = len(os.listdir("/proc/self/fd"))
-    found = taken(arrivals)
+    found = poll_arrived_files(arrivals)
     assert len(os.listdir("/proc/self/fd")) == before + 64
     assert [arrival.name for arrival in found] == [f"a_{number}" for number in range(200)]
     assert [arrival.fd >= 0 for arrival in found] == [True] * 64 + [False] * 136
@@ -214,7 +214,7 @@ def test_more_than_the_kernel_keeps_is_to_be_looked_for(arrivals: FileWatcher, f
     assert to_be_looked(arrivals)
     assert arrivals.has_overflowed
     (folder / "a_1").touch()
-    assert told(arrivals) == [f"{folder}/a_1"]
+    assert poll_arrived_names(arrivals) == [f"{folder}/a_1"]
 
 
 def test_without_descriptors_there_is_an_error(folder: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_file_for_which_no_descriptor_is_left_is_not_taken_for_gone(arrivals: 
         (folder / "a_1").touch()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, limit[1]))
-        (arrival,) = taken(arrivals)
+        (arrival,) = poll_arrived_files(arrivals)
         assert (arrival.fd, arrival.is_gone) == (-1, False)
 
     assert in_fork(starved) == 0

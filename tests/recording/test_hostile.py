@@ -14,24 +14,43 @@ from mcap.opcode import Opcode
 from msgq.errors import RecordingError
 from msgq.recording import LogReader
 from msgq.recording.mcap_io.record_structs import build_summary_section as summary
-from tests.recording.logs import FOREIGN, MCAP_MAGIC, channel, chunk, encode, head, message, write, write_foreign
+from tests.recording.logs import (
+    FOREIGN,
+    MCAP_MAGIC,
+    build_chunk_record,
+    build_recording_head,
+    channel,
+    encode_parts,
+    message,
+    write_foreign,
+    write_unclosed_file,
+)
 
-GOOD = chunk(channel(1, "a"), message(1, 0, 5, b"good"))
+GOOD = build_chunk_record(channel(1, "a"), message(1, 0, 5, b"good"))
 BAD: dict[str, tuple[bytes, str]] = {
-    "wrong CRC": (chunk(channel(2, "b"), message(2, 0, 1), crc=1), "CRC is wrong"),
-    "claims too much": (chunk(channel(2, "b"), message(2, 0, 1), size=2**60), "claims to have"),
-    "claims more than it has": (chunk(channel(2, "b"), message(2, 0, 1), size=2**30), "instead of 1073741824"),
-    "lz4 claims less": (chunk(channel(2, "b"), message(2, 0, 1), compression="lz4", size=20), "instead of 20"),
-    "unknown compression": (chunk(channel(2, "b"), message(2, 0, 1)).replace(b"zstd", b"zst?"), "zst?"),
-    "cut within": (chunk(channel(2, "b"), encode(message(2, 0, 1))[:-1]), "beyond the end"),
-    "huge within": (chunk(channel(2, "b"), struct.pack("<BQ", 5, 2**63)), "beyond the end"),
-    "unknown channel": (chunk(message(7, 0, 1)), "which nothing describes"),
-    "impossible time": (chunk(channel(2, "b"), message(2, 0, 2**63)), "impossible time"),
-    "short message": (chunk(channel(2, "b"), struct.pack("<BQ3s", 5, 3, b"abc")), "too short"),
-    "short channel": (chunk(struct.pack("<BQ3s", 4, 3, b"abc")), "makes no sense"),
-    "no UTF-8": (chunk(encode(channel(2, "bbbb")).replace(b"bbbb", b"\xff" * 4)), "makes no sense"),
-    "missing schema": (chunk(channel(2, "b", schema_id=9), message(2, 0, 1)), "schema 9, which is not there"),
-    "other channel, same id": (chunk(channel(1, "b"), message(1, 0, 1)), "was 'a' and is 'b'"),
+    "wrong CRC": (build_chunk_record(channel(2, "b"), message(2, 0, 1), crc=1), "CRC is wrong"),
+    "claims too much": (build_chunk_record(channel(2, "b"), message(2, 0, 1), size=2**60), "claims to have"),
+    "claims more than it has": (
+        build_chunk_record(channel(2, "b"), message(2, 0, 1), size=2**30),
+        "instead of 1073741824",
+    ),
+    "lz4 claims less": (
+        build_chunk_record(channel(2, "b"), message(2, 0, 1), compression="lz4", size=20),
+        "instead of 20",
+    ),
+    "unknown compression": (build_chunk_record(channel(2, "b"), message(2, 0, 1)).replace(b"zstd", b"zst?"), "zst?"),
+    "cut within": (build_chunk_record(channel(2, "b"), encode_parts(message(2, 0, 1))[:-1]), "beyond the end"),
+    "huge within": (build_chunk_record(channel(2, "b"), struct.pack("<BQ", 5, 2**63)), "beyond the end"),
+    "unknown channel": (build_chunk_record(message(7, 0, 1)), "which nothing describes"),
+    "impossible time": (build_chunk_record(channel(2, "b"), message(2, 0, 2**63)), "impossible time"),
+    "short message": (build_chunk_record(channel(2, "b"), struct.pack("<BQ3s", 5, 3, b"abc")), "too short"),
+    "short channel": (build_chunk_record(struct.pack("<BQ3s", 4, 3, b"abc")), "makes no sense"),
+    "no UTF-8": (build_chunk_record(encode_parts(channel(2, "bbbb")).replace(b"bbbb", b"\xff" * 4)), "makes no sense"),
+    "missing schema": (
+        build_chunk_record(channel(2, "b", schema_id=9), message(2, 0, 1)),
+        "schema 9, which is not there",
+    ),
+    "other channel, same id": (build_chunk_record(channel(1, "b"), message(1, 0, 1)), "was 'a' and is 'b'"),
     "short chunk": (struct.pack("<BQ3s", 6, 3, b"abc"), "too short"),
     "huge record": (struct.pack("<BQ3s", 6, 2**63, b"abc"), "does not fit"),
     "zeros": (bytes(100), "zeros"),
@@ -41,7 +60,7 @@ BAD: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("kind", BAD)
 def test_the_good_is_read_and_the_bad_is_listed(tmp_path: Path, kind: str) -> None:
     bad, reason = BAD[kind]
-    log = LogReader(write(tmp_path / "a.mcap", GOOD, bad, GOOD))
+    log = LogReader(write_unclosed_file(tmp_path / "a.mcap", GOOD, bad, GOOD))
     found = list(log)
     assert [m.data for m in found if m.endpoint == "a"] == [b"good", b"good"]
     assert [batch.num_rows for batch in log.batches()] == [len(found)]
@@ -63,11 +82,11 @@ def test_a_wrong_summary_is_not_believed(tmp_path: Path) -> None:
 def test_an_index_that_contradicts_its_chunk_is_listed(tmp_path: Path) -> None:
     """Whoever selects a time by it may miss messages."""
     path = tmp_path / "a.mcap"
-    part = chunk(channel(1, "a"), message(1, 0, 5), message(1, 1, 10))
-    start = len(head())
+    part = build_chunk_record(channel(1, "a"), message(1, 0, 5), message(1, 1, 10))
+    start = len(build_recording_head())
     index = records.ChunkIndex(len(part), start, "zstd", 50, 7, 0, {}, 5, 90)
-    parts: list[tuple[int, bytes]] = [(Opcode.CHUNK_INDEX, encode(index))]
-    data = head() + part + encode(records.DataEnd(0))
+    parts: list[tuple[int, bytes]] = [(Opcode.CHUNK_INDEX, encode_parts(index))]
+    data = build_recording_head() + part + encode_parts(records.DataEnd(0))
     path.write_bytes(data + summary(len(data), parts))
     log = LogReader(path)
     assert log.files[0].is_complete

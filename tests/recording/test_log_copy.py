@@ -26,7 +26,14 @@ from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 from msgq.recording.merge import merge
 from msgq.recording.merge.log_copy import write_merged_log, write_time_slices
 from msgq.recording.reader.totals import find_stored_statistics
-from tests.recording.logs import channel, chunk, encode, head, message, write
+from tests.recording.logs import (
+    build_chunk_record,
+    build_recording_head,
+    channel,
+    encode_parts,
+    message,
+    write_unclosed_file,
+)
 
 SECOND = 10**9
 BEGIN = 1_700_000_000 * SECOND
@@ -114,7 +121,7 @@ class Told:
     metadata: list[tuple[str, dict[str, str]]]
 
 
-def told(path: Path, is_indexed: bool = True) -> Told:
+def read_with_library(path: Path, is_indexed: bool = True) -> Told:
     """Return all. is_indexed : its summary says enough for the library to find messages by it."""
     with path.open("rb") as file:
         read = list(StreamReader(file, validate_crcs=True).records)
@@ -178,7 +185,7 @@ def chunk_bytes(path: Path) -> list[bytes]:
 def test_a_copy_has_all(source: Path, tmp_path: Path, compression: str | None) -> None:
     log = LogReader(source)
     assert write_merged_log([log], tmp_path / "copy.mcap", compression) == COUNT
-    assert told(tmp_path / "copy.mcap") == told(source)
+    assert read_with_library(tmp_path / "copy.mcap") == read_with_library(source)
     assert log.problems == []
     assert LogReader(tmp_path / "copy.mcap").problems == []
     unchanged = compression in (None, "zstd")
@@ -190,7 +197,7 @@ def test_a_copy_has_all(source: Path, tmp_path: Path, compression: str | None) -
 def test_some_endpoints(source: Path, tmp_path: Path) -> None:
     wanted = ["/a/0", "/a/3"]
     assert write_merged_log([LogReader(source, endpoints=wanted)], tmp_path / "copy.mcap") == 180
-    before, after = told(source), told(tmp_path / "copy.mcap")
+    before, after = read_with_library(source), read_with_library(tmp_path / "copy.mcap")
     assert after.messages == [one for one in before.messages if one[4] in wanted]
     assert after.channels == {one for one in before.channels if one[0] in wanted}
     assert {name for name, *_ in after.schemas} >= {"unused"}, "no channel of the source has it"
@@ -204,7 +211,7 @@ def test_some_endpoints_of_a_recording(tmp_path: Path) -> None:
         for n in range(200):
             writer.write(numbers[n // 50 % 2], bytes(100), n)
     assert write_merged_log([LogReader(tmp_path / "a.mcap", endpoints=["b"])], tmp_path / "copy.mcap") == 100
-    found = told(tmp_path / "copy.mcap")
+    found = read_with_library(tmp_path / "copy.mcap")
     assert [one[0] for one in found.messages] == [*range(50, 100), *range(150, 200)]
     assert {name for name, *_ in found.channels} == {"b"}
     untouched = set(chunk_bytes(tmp_path / "a.mcap")) & set(chunk_bytes(tmp_path / "copy.mcap"))
@@ -214,7 +221,7 @@ def test_some_endpoints_of_a_recording(tmp_path: Path) -> None:
 def test_some_time(source: Path, tmp_path: Path) -> None:
     start, end = BEGIN + 101_000_000, BEGIN + 333_000_000
     assert write_merged_log([LogReader(source, start=start, end=end)], tmp_path / "copy.mcap") == 232
-    before, after = told(source), told(tmp_path / "copy.mcap")
+    before, after = read_with_library(source), read_with_library(tmp_path / "copy.mcap")
     assert after.messages == [one for one in before.messages if start <= one[0] < end]
     assert (after.channels, after.schemas, after.metadata) == (before.channels, before.schemas, before.metadata)
     assert after.attachments == before.attachments[1:], "the first one was before"
@@ -223,8 +230,10 @@ def test_some_time(source: Path, tmp_path: Path) -> None:
 
 
 def test_pieces_together_have_all(source: Path, tmp_path: Path) -> None:
-    pieces = [told(path) for path, _ in write_time_slices(LogReader(source), tmp_path / "pieces", 150_000_000)]
-    whole = told(source)
+    pieces = [
+        read_with_library(path) for path, _ in write_time_slices(LogReader(source), tmp_path / "pieces", 150_000_000)
+    ]
+    whole = read_with_library(source)
     assert [len(one.messages) for one in pieces] == [150, 150, 100]
     assert [message for one in pieces for message in one.messages] == whole.messages
     assert [attachment for one in pieces for attachment in one.attachments] == whole.attachments
@@ -239,7 +248,7 @@ def test_merged(source: Path, style: Style, tmp_path: Path) -> None:
         tmp_path / "other.mcap", style, BEGIN + 200_000_500, "/a/{0}" if not style.metadata else "/b/{0}"
     )
     assert write_merged_log([LogReader(source), LogReader(other)], tmp_path / "copy.mcap") == 2 * COUNT
-    one, two, both = told(source), told(other), told(tmp_path / "copy.mcap")
+    one, two, both = read_with_library(source), read_with_library(other), read_with_library(tmp_path / "copy.mcap")
     assert both.messages == sorted(one.messages + two.messages, key=lambda found: found[0])
     assert (both.profile, both.channels) == (one.profile, one.channels | two.channels)
     assert both.schemas == one.schemas | two.schemas
@@ -263,15 +272,15 @@ def test_files_without_chunks_or_indexes(style: Style, options: dict[str, Any], 
     source = write_style(tmp_path / "source.mcap", style, **options)
     assert write_merged_log([LogReader(source)], tmp_path / "copy.mcap") == COUNT
     assert write_merged_log([LogReader(source, endpoints=["/a/1"])], tmp_path / "some.mcap") == 120
-    before = told(source, "repeat_channels" not in options)
-    assert told(tmp_path / "copy.mcap") == before
-    assert told(tmp_path / "some.mcap").messages == [one for one in before.messages if one[4] == "/a/1"]
+    before = read_with_library(source, "repeat_channels" not in options)
+    assert read_with_library(tmp_path / "copy.mcap") == before
+    assert read_with_library(tmp_path / "some.mcap").messages == [one for one in before.messages if one[4] == "/a/1"]
 
 
 def test_profiles_that_differ_are_none(tmp_path: Path) -> None:
     logs = [LogReader(write_style(tmp_path / f"{name}.mcap", STYLES[name])) for name in ("ros1", "ros2")]
     write_merged_log(logs, tmp_path / "copy.mcap")
-    assert told(tmp_path / "copy.mcap").profile == ""
+    assert read_with_library(tmp_path / "copy.mcap").profile == ""
 
 
 # What ids mean
@@ -281,15 +290,17 @@ def test_ids_that_mean_something_else_in_another_file_get_others(tmp_path: Path)
     """Chunks of the second file say what its ids mean, which would be wrong in the new file."""
     schema = [records.Schema(id=1, name=name, encoding="jsonschema", data=b"{}") for name in ("one", "two")]
     paths = [
-        write(
+        write_unclosed_file(
             tmp_path / f"{i}.mcap",
-            chunk(schema[i], channel(1, "ab"[i], schema_id=1), channel(2, "cd"[i]), message(1, 0, 10 * i + 1)),
-            chunk(message(2, 0, 10 * i + 5)),
+            build_chunk_record(
+                schema[i], channel(1, "ab"[i], schema_id=1), channel(2, "cd"[i]), message(1, 0, 10 * i + 1)
+            ),
+            build_chunk_record(message(2, 0, 10 * i + 5)),
         )
         for i in range(2)
     ]
     assert write_merged_log([LogReader(*paths)], tmp_path / "copy.mcap") == 4
-    both = told(tmp_path / "copy.mcap")
+    both = read_with_library(tmp_path / "copy.mcap")
     assert [(one[0], one[4]) for one in both.messages] == [(1, "a"), (5, "c"), (11, "b"), (15, "d")]
     assert [one[7][0] if one[7] else None for one in both.messages] == ["one", None, "two", None]
 
@@ -309,14 +320,16 @@ def test_segments_with_the_same_ids_are_copied_as_they_are(tmp_path: Path) -> No
 
 def index(number: int, time: int) -> bytes:
     """Return the index of a chunk with one message behind its channel."""
-    offset = len(encode(channel(number, "a")))
-    return encode(records.MessageIndex(channel_id=number, records=[(time, offset)]))
+    offset = len(encode_parts(channel(number, "a")))
+    return encode_parts(records.MessageIndex(channel_id=number, records=[(time, offset)]))
 
 
 def test_channels_that_differ_by_their_ids_alone_stay_two(tmp_path: Path) -> None:
-    source = write(
+    source = write_unclosed_file(
         tmp_path / "a.mcap",
-        chunk(channel(1, "a"), channel(2, "a"), channel(3, "b"), message(1, 5, 1), message(2, 9, 2), message(3, 0, 3)),
+        build_chunk_record(
+            channel(1, "a"), channel(2, "a"), channel(3, "b"), message(1, 5, 1), message(2, 9, 2), message(3, 0, 3)
+        ),
     )
     write_merged_log([LogReader(source, endpoints=["a"])], tmp_path / "copy.mcap")
     with (tmp_path / "copy.mcap").open("rb") as file:
@@ -329,13 +342,14 @@ def test_epochs_of_several_runs_in_one_log_stay_apart(tmp_path: Path) -> None:
     for i, run in enumerate(("aa", "bb")):
         path = tmp_path / f"{i}.mcap"
         path.write_bytes(
-            head(run) + chunk(channel(1, "a"), message(1, 10 * i, 2 * i), message(1, 10 * i + 2, 2 * i + 1))
+            build_recording_head(run)
+            + build_chunk_record(channel(1, "a"), message(1, 10 * i, 2 * i), message(1, 10 * i + 2, 2 * i + 1))
         )
         paths.append(path)
     write_merged_log([LogReader(*paths)], tmp_path / "copy.mcap")
     info = LogReader(tmp_path / "copy.mcap").endpoints["a"]
     assert (info.lost, info.epochs) == (2, 2)
-    found = told(tmp_path / "copy.mcap")
+    found = read_with_library(tmp_path / "copy.mcap")
     assert found.metadata == [("msgq.merged", {"run": "aa"}), ("msgq.merged", {"run": "bb"})]
 
 
@@ -374,7 +388,7 @@ def test_a_copy_of_a_time_says_what_it_knows(tmp_path: Path) -> None:
 
 
 def test_what_a_recording_says_of_itself_is_said_of_its_copy(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5)))
+    path = write_unclosed_file(tmp_path / "a.mcap", build_chunk_record(channel(1, "a"), message(1, 0, 5)))
     write_merged_log([LogReader(path)], tmp_path / "copy.mcap")
     assert LogReader(tmp_path / "copy.mcap").files[0].metadata["msgq.recording"] == {"run": "ab" * 16}
     assert LogReader(tmp_path / "copy.mcap").channels[0].run_id == "ab" * 16
@@ -402,7 +416,7 @@ def test_copies_are_read_by_the_wall_clock_as_their_sources_are(tmp_path: Path) 
 
 
 def test_nothing_that_is_selected_makes_a_file_without_messages(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 10)))
+    path = write_unclosed_file(tmp_path / "a.mcap", build_chunk_record(channel(1, "a"), message(1, 0, 10)))
     with OurWriter(tmp_path / "none.mcap"):
         pass
     chosen = [LogReader(path, endpoints=["b"]), LogReader(path, start=11), LogReader(tmp_path / "none.mcap")]
@@ -424,8 +438,13 @@ def test_origins_of_several_logs_stay_apart(tmp_path: Path) -> None:
 
 
 def test_a_damaged_chunk_is_skipped_and_said(tmp_path: Path) -> None:
-    wrong = chunk(channel(1, "a"), message(1, 1, 20), crc=1)
-    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 10)), wrong, chunk(message(1, 2, 30)))
+    wrong = build_chunk_record(channel(1, "a"), message(1, 1, 20), crc=1)
+    path = write_unclosed_file(
+        tmp_path / "a.mcap",
+        build_chunk_record(channel(1, "a"), message(1, 0, 10)),
+        wrong,
+        build_chunk_record(message(1, 2, 30)),
+    )
     for log in (LogReader(path), LogReader(path)):
         if (tmp_path / "copy.mcap").exists():
             written = list(write_time_slices(log, tmp_path / "pieces", 5))
@@ -438,7 +457,7 @@ def test_a_damaged_chunk_is_skipped_and_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ["time", "count", "channel", "offset", "none"])
 def test_a_chunk_whose_index_contradicts_it_is_read(tmp_path: Path, wrong: str) -> None:
-    offset = len(encode(channel(1, "a")))
+    offset = len(encode_parts(channel(1, "a")))
     entries = {
         "time": [(11, offset)],
         "count": [(10, offset)] * 9,
@@ -447,9 +466,12 @@ def test_a_chunk_whose_index_contradicts_it_is_read(tmp_path: Path, wrong: str) 
         "none": [],
     }[wrong]
     of = 2 if wrong == "channel" else 1
-    bad = encode(records.MessageIndex(channel_id=of, records=entries))
-    one, two = chunk(channel(1, "a"), message(1, 0, 10)), chunk(channel(1, "a"), message(1, 1, 20))
-    path = write(tmp_path / "a.mcap", one + bad, two + index(1, 20))
+    bad = encode_parts(records.MessageIndex(channel_id=of, records=entries))
+    one, two = (
+        build_chunk_record(channel(1, "a"), message(1, 0, 10)),
+        build_chunk_record(channel(1, "a"), message(1, 1, 20)),
+    )
+    path = write_unclosed_file(tmp_path / "a.mcap", one + bad, two + index(1, 20))
     assert write_merged_log([LogReader(path)], tmp_path / "copy.mcap") == 2
     assert [sent.log_time for sent in LogReader(tmp_path / "copy.mcap")] == [10, 20]
     with (tmp_path / "copy.mcap").open("rb") as file:
@@ -460,15 +482,15 @@ def test_a_chunk_whose_index_contradicts_it_is_read(tmp_path: Path, wrong: str) 
 
 
 def test_an_attachment_whose_lengths_contradict_each_other_is_skipped_and_said(tmp_path: Path) -> None:
-    good = encode(records.Attachment(create_time=0, log_time=1, name="n", media_type="m", data=b"abc"))
+    good = encode_parts(records.Attachment(create_time=0, log_time=1, name="n", media_type="m", data=b"abc"))
     bad = (
         RECORD_HEAD_STRUCT.pack(Opcode.ATTACHMENT, len(good) - RECORD_HEAD_STRUCT.size - 1)
         + good[RECORD_HEAD_STRUCT.size : -1]
     )
-    path = write(tmp_path / "a.mcap", bad, good, chunk(channel(1, "a"), message(1, 0, 10)))
+    path = write_unclosed_file(tmp_path / "a.mcap", bad, good, build_chunk_record(channel(1, "a"), message(1, 0, 10)))
     log = LogReader(path)
     write_merged_log([log], tmp_path / "copy.mcap")
-    assert told(tmp_path / "copy.mcap").attachments == [("n", "m", 1, 0, b"abc")]
+    assert read_with_library(tmp_path / "copy.mcap").attachments == [("n", "m", 1, 0, b"abc")]
     assert ["contradict" in problem.reason for problem in log.problems] == [True]
 
 
@@ -477,8 +499,8 @@ def test_what_overlaps_beyond_the_memory_is_copied_out_of_order(
 ) -> None:
     """What is read skips it, as it must give an order; a copy must not lose it."""
     monkeypatch.setattr(merge, "_PENDING_BLOCKS_MAX", 3)
-    parts = [chunk(channel(1, "a"), message(1, i, i), message(1, 100 + i, 1000 + i)) for i in range(20)]
-    log = LogReader(write(tmp_path / "a.mcap", *parts))
+    parts = [build_chunk_record(channel(1, "a"), message(1, i, i), message(1, 100 + i, 1000 + i)) for i in range(20)]
+    log = LogReader(write_unclosed_file(tmp_path / "a.mcap", *parts))
     assert write_merged_log([log], tmp_path / "copy.mcap") == 40
     assert sorted(sent.sequence for sent in LogReader(tmp_path / "copy.mcap")) == [*range(20), *range(100, 120)]
     assert log.problems == []

@@ -33,7 +33,7 @@ from tests.support import wait_until
 __all__ = ["bus", "holding"]
 
 
-def shown(path: Path, *options: str) -> Losses:
+def read_shown_losses(path: Path, *options: str) -> Losses:
     """Return the losses that `msgq bag info` prints."""
     lines = map(json.loads, run("bag", "info", "--json", path, *options).stdout.splitlines())
     return {line["endpoint"]: line["lost"] for line in lines if "endpoint" in line}
@@ -51,7 +51,13 @@ def test_losses_before_the_first_message_are_the_same_for_all_readers(
     assert sum(lost or 0 for lost in losses.values()) == recorder.stats().lost
     for endpoint, published in bus.published.items():
         assert infos[endpoint].messages + (losses[endpoint] or 0) == published
-    assert read_stated_losses(path) == count_losses(path) == shown(path) == shown(path, "--scan") == losses
+    assert (
+        read_stated_losses(path)
+        == count_losses(path)
+        == read_shown_losses(path)
+        == read_shown_losses(path, "--scan")
+        == losses
+    )
 
 
 def test_losses_before_the_first_message_count_once_in_segments_and_pieces(
@@ -76,14 +82,14 @@ def test_losses_before_the_first_message_are_kept_by_copies(bus: Bus, holding: t
     losses = count_losses(path)
     copies = {name: tmp_path / f"{name}.mcap" for name in ("all", "one", "twice", "later")}
     write_merged_log([LogReader(path)], copies["all"])
-    assert count_losses(copies["all"]) == shown(copies["all"]) == losses
+    assert count_losses(copies["all"]) == read_shown_losses(copies["all"]) == losses
     write_merged_log([LogReader(path, endpoints=["channel/channel"])], copies["one"])
     assert count_losses(copies["one"]) == {"channel/channel": losses["channel/channel"]}
     write_merged_log([LogReader(path), LogReader(path)], copies["twice"])
     assert count_losses(copies["twice"]) == {name: 2 * (lost or 0) for name, lost in losses.items()}
     write_merged_log([LogReader(path, start=bus.middle)], copies["later"])
     later = count_losses(path, start=bus.middle)
-    assert count_losses(copies["later"]) == shown(copies["later"], "--scan") == later
+    assert count_losses(copies["later"]) == read_shown_losses(copies["later"], "--scan") == later
     assert all(FEWEST < (lost or 0) < (losses[name] or 0) - FEWEST for name, lost in later.items())
 
 
@@ -137,7 +143,7 @@ def test_losses_of_an_endpoint_without_a_recorded_message_are_shown_by_all_reade
     losses = read_stated_losses(path)
     assert losses.keys() == bus.published.keys()
     assert all(losses.values())
-    assert count_losses(path) == shown(path) == shown(path, "--scan") == losses
+    assert count_losses(path) == read_shown_losses(path) == read_shown_losses(path, "--scan") == losses
     info = LogReader(path).endpoints["channel/channel"]
     assert (info.kind, info.messages, info.first_time, info.last_time) == ("channel", 0, None, None)
     assert [line.split()[-2] for line in run("bag", "info", path).stdout.splitlines() if "queue/queue" in line]
@@ -146,21 +152,21 @@ def test_losses_of_an_endpoint_without_a_recorded_message_are_shown_by_all_reade
     assert count_losses(recover(tmp_path / "cut.mcap").output) == losses
 
 
-def lacking(path: Path, lost: object, endpoint: str = "lost") -> Path:
+def write_file_with_lost_endpoint(path: Path, lost: object, endpoint: str = "lost") -> Path:
     """Write a file with messages at 1000, 2000 and 3000, and an endpoint whose messages were all lost."""
     one, other = (
-        stating(1),
+        build_channel_with_losses(1),
         records.Channel(2, endpoint, "", {"epoch": "1", "sequence": "published", "unrecorded": str(lost)}, 0),
     )
-    chunks = [logs.chunk(one, logs.message(1, number, 1000 * number)) for number in (1, 2, 3)]
-    return logs.write(path, *chunks, other)
+    chunks = [logs.build_chunk_record(one, logs.message(1, number, 1000 * number)) for number in (1, 2, 3)]
+    return logs.write_unclosed_file(path, *chunks, other)
 
 
 def test_losses_of_an_endpoint_without_a_recorded_message_belong_to_the_beginning(tmp_path: Path) -> None:
-    path = lacking(tmp_path / "a.mcap", 5000)
+    path = write_file_with_lost_endpoint(tmp_path / "a.mcap", 5000)
     whole, rest = {"e": 0, "lost": 5000}, {"e": 0}
-    assert count_losses(path) == count_losses(path, end=2500) == shown(path, "--scan") == whole
-    assert {endpoint: lost for endpoint, lost in shown(path).items() if lost} == {"lost": 5000}
+    assert count_losses(path) == count_losses(path, end=2500) == read_shown_losses(path, "--scan") == whole
+    assert {endpoint: lost for endpoint, lost in read_shown_losses(path).items() if lost} == {"lost": 5000}
     assert count_losses(path, start=2000) == count_losses(path, endpoints=["e"]) == rest
     assert count_losses(path, path) == whole
     pieces = [piece for piece, _ in write_time_slices(LogReader(path), tmp_path / "pieces", 1000)]
@@ -172,11 +178,17 @@ def test_losses_of_an_endpoint_without_a_recorded_message_belong_to_the_beginnin
 
 
 def test_losses_of_an_endpoint_without_a_recorded_message_add_up_in_copies(tmp_path: Path) -> None:
-    one, other = lacking(tmp_path / "a.mcap", 5000), lacking(tmp_path / "b.mcap", 70, "e")
+    one, other = (
+        write_file_with_lost_endpoint(tmp_path / "a.mcap", 5000),
+        write_file_with_lost_endpoint(tmp_path / "b.mcap", 70, "e"),
+    )
     write_merged_log([LogReader(one), LogReader(one)], tmp_path / "twice.mcap")
     assert count_losses(tmp_path / "twice.mcap")["lost"] == 10_000
     assert count_losses(other) == {"e": 0}  # there are messages with this numbering
-    write_merged_log([LogReader(one), LogReader(lacking(tmp_path / "c.mcap", 70, "other"))], tmp_path / "both.mcap")
+    write_merged_log(
+        [LogReader(one), LogReader(write_file_with_lost_endpoint(tmp_path / "c.mcap", 70, "other"))],
+        tmp_path / "both.mcap",
+    )
     assert count_losses(tmp_path / "both.mcap") == {"e": 0, "lost": 5000, "other": 70}
 
 
@@ -184,21 +196,23 @@ def test_losses_without_a_recorded_message_leave_arrays_of_the_endpoint_alone(tm
     schema = records.Schema(id=1, name="n", encoding="struct", data=b'[["x", "<u1"]]')
     made = records.Channel(1, "e", "struct", {"epoch": "2", "sequence": "published"}, 1)
     lost = records.Channel(2, "e", "", {"epoch": "1", "sequence": "published", "unrecorded": "7"}, 0)
-    path = logs.write(tmp_path / "a.mcap", schema, logs.chunk(made, logs.message(1, 5, 1000)), lost)
+    path = logs.write_unclosed_file(
+        tmp_path / "a.mcap", schema, logs.build_chunk_record(made, logs.message(1, 5, 1000)), lost
+    )
     assert count_losses(path) == {"e": 7}
     with pytest.raises(errors.RecordingError, match="no messages"):
-        LogReader(lacking(tmp_path / "b.mcap", 5000)).to_numpy("lost")
+        LogReader(write_file_with_lost_endpoint(tmp_path / "b.mcap", 5000)).to_numpy("lost")
 
 
 @pytest.mark.parametrize("lost", ["", "-1", "unknown", "9" * 400, 1 << 63, "0", "1\0"])
 def test_impossible_losses_of_an_endpoint_without_messages_count_as_none(tmp_path: Path, lost: object) -> None:
-    assert count_losses(lacking(tmp_path / "a.mcap", lost)) == {"e": 0}
+    assert count_losses(write_file_with_lost_endpoint(tmp_path / "a.mcap", lost)) == {"e": 0}
 
 
 # ---- what a channel states ----
 
 
-def stating(number: int, **metadata: object) -> records.Channel:
+def build_channel_with_losses(number: int, **metadata: object) -> records.Channel:
     """Return a channel of the one numbering of these files."""
     said = {"epoch": "1", "sequence": "published"} | {name: str(value) for name, value in metadata.items()}
     return records.Channel(number, "e", "", said, 0)
@@ -207,34 +221,42 @@ def stating(number: int, **metadata: object) -> records.Channel:
 def of_file(tmp_path: Path, first: records.Channel, *others: records.Channel, start: int | None = None) -> int | None:
     """Return the losses of a file with the messages 5, 6 and 9 of the first of these channels."""
     messages = [logs.message(first.id, sequence, 1000 + sequence) for sequence in (5, 6, 9)]
-    path = logs.write(tmp_path / "a.mcap", logs.chunk(first, *messages), *others)
+    path = logs.write_unclosed_file(tmp_path / "a.mcap", logs.build_chunk_record(first, *messages), *others)
     return LogReader(path, start=start).endpoints["e"].lost
 
 
 def test_stated_losses_count_next_to_their_messages_only(tmp_path: Path) -> None:
-    plain = stating(1)
-    before, after = stating(1, first_sequence=5, lost_before=40), stating(2, last_sequence=9, lost_after=300)
+    plain = build_channel_with_losses(1)
+    before, after = (
+        build_channel_with_losses(1, first_sequence=5, lost_before=40),
+        build_channel_with_losses(2, last_sequence=9, lost_after=300),
+    )
     assert of_file(tmp_path, plain) == 2
     assert of_file(tmp_path, before) == 42
     assert of_file(tmp_path, plain, after) == 302
     assert of_file(tmp_path, before, after) == 342
     assert of_file(tmp_path, before, after, start=1006) == 302
-    assert of_file(tmp_path, stating(1, first_sequence=6, lost_before=40)) == 2
-    assert of_file(tmp_path, plain, stating(2, last_sequence=6, lost_after=300)) == 2
-    assert of_file(tmp_path, before, stating(2, last_sequence=9, lost_after=40)) == 82
+    assert of_file(tmp_path, build_channel_with_losses(1, first_sequence=6, lost_before=40)) == 2
+    assert of_file(tmp_path, plain, build_channel_with_losses(2, last_sequence=6, lost_after=300)) == 2
+    assert of_file(tmp_path, before, build_channel_with_losses(2, last_sequence=9, lost_after=40)) == 82
 
 
 def test_unknown_losses_at_an_end_make_the_losses_unknown(tmp_path: Path) -> None:
-    assert of_file(tmp_path, stating(1, first_sequence=5, lost_before="unknown")) is None
-    assert of_file(tmp_path, stating(1), stating(2, last_sequence=9, lost_after="unknown")) is None
-    assert of_file(tmp_path, stating(1, first_sequence=5, lost_before="unknown"), start=1006) == 2
+    assert of_file(tmp_path, build_channel_with_losses(1, first_sequence=5, lost_before="unknown")) is None
+    assert (
+        of_file(
+            tmp_path, build_channel_with_losses(1), build_channel_with_losses(2, last_sequence=9, lost_after="unknown")
+        )
+        is None
+    )
+    assert of_file(tmp_path, build_channel_with_losses(1, first_sequence=5, lost_before="unknown"), start=1006) == 2
 
 
 @pytest.mark.parametrize("lost", ["", "-1", "1e3", "\u0665", "9" * 400, 1 << 63, "lots"])
 def test_impossible_losses_at_an_end_count_as_none(tmp_path: Path, lost: object) -> None:
-    assert of_file(tmp_path, stating(1, first_sequence=5, lost_before=lost)) == 2
-    assert of_file(tmp_path, stating(1, first_sequence=lost, lost_before=7)) == 2
-    assert of_file(tmp_path, stating(1, lost_before=7, last_sequence=9)) == 2
+    assert of_file(tmp_path, build_channel_with_losses(1, first_sequence=5, lost_before=lost)) == 2
+    assert of_file(tmp_path, build_channel_with_losses(1, first_sequence=lost, lost_before=7)) == 2
+    assert of_file(tmp_path, build_channel_with_losses(1, lost_before=7, last_sequence=9)) == 2
 
 
 # ---- failures ----
@@ -243,7 +265,7 @@ ROOM = 30_000  # bytes of the disk, or until it fails
 Injury = Callable[[pytest.MonkeyPatch], None]
 
 
-def failing(call: str, number: int, after: int = ROOM, fits: int = 0) -> Injury:
+def make_failing_call(call: str, number: int, after: int = ROOM, fits: int = 0) -> Injury:
     """Return what lets a function of `os` that writes fail after so many bytes. Writes of fewer than `fits` succeed."""
 
     def inject(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +287,7 @@ def failing(call: str, number: int, after: int = ROOM, fits: int = 0) -> Injury:
 
         monkeypatch.setattr(os, "writev", counting)
         if call != "writev":
-            monkeypatch.setattr(os, call, failing)
+            monkeypatch.setattr(os, call, make_failing_call)
 
     return inject
 
@@ -297,13 +319,13 @@ def bad_taker(monkeypatch: pytest.MonkeyPatch) -> None:
 DIRECTORY, FILE = "log", "log.mcap"
 NO_SPLIT, SPLIT = RecordingLimits(), RecordingLimits(split_messages=100)
 FAILURES = {
-    "data": (failing("writev", errno.ENOSPC, fits=5000), FILE, NO_SPLIT),
-    "data of a later segment": (failing("writev", errno.ENOSPC, fits=5000), DIRECTORY, SPLIT),
-    "device": (failing("writev", errno.EIO), FILE, NO_SPLIT),
-    "end of a segment": (failing("writev", errno.ENOSPC), DIRECTORY, SPLIT),
-    "new segment": (failing("open", errno.ENOSPC), DIRECTORY, SPLIT),
-    "sync": (failing("fdatasync", errno.EIO), FILE, NO_SPLIT),
-    "last sync": (failing("fsync", errno.EIO, 0), FILE, NO_SPLIT),
+    "data": (make_failing_call("writev", errno.ENOSPC, fits=5000), FILE, NO_SPLIT),
+    "data of a later segment": (make_failing_call("writev", errno.ENOSPC, fits=5000), DIRECTORY, SPLIT),
+    "device": (make_failing_call("writev", errno.EIO), FILE, NO_SPLIT),
+    "end of a segment": (make_failing_call("writev", errno.ENOSPC), DIRECTORY, SPLIT),
+    "new segment": (make_failing_call("open", errno.ENOSPC), DIRECTORY, SPLIT),
+    "sync": (make_failing_call("fdatasync", errno.EIO), FILE, NO_SPLIT),
+    "last sync": (make_failing_call("fsync", errno.EIO, 0), FILE, NO_SPLIT),
     "size of the file": (lambda _: None, FILE, RecordingLimits(max_total_bytes=ROOM)),
     "compressor": (bad_compressor, DIRECTORY, NO_SPLIT),
     "taker": (bad_taker, DIRECTORY, NO_SPLIT),
@@ -352,5 +374,5 @@ def test_messages_that_a_failed_recorder_did_not_write_are_lost(
     assert recorder.stats().lost == stats.lost
     if failure in STATED:  # what was lost until the recorder failed
         wanted = {endpoint: count for endpoint, count in read_stated_losses(path).items() if found[endpoint] or count}
-        assert count_losses(path) == shown(path) == wanted
+        assert count_losses(path) == read_shown_losses(path) == wanted
         assert 0 < sum(count or 0 for count in read_stated_losses(path).values()) <= stats.lost

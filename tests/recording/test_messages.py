@@ -20,7 +20,7 @@ from msgq.recording.reader.time_order import BlockMessages
 CHANNELS = [("a", 1, None, TOPIC_SOURCE), ("b", 2, Schema("B", "json"), MessageSource("channel", "me"))]
 
 
-def found(**others: Any) -> BlockMessages:
+def build_block_messages(**others: Any) -> BlockMessages:
     rows: dict[str, Any] = {
         "channel_code": np.array([0, 1, 0], np.int32),
         "sequence": np.array([7, 2**32 - 1, 9]),
@@ -34,17 +34,20 @@ def found(**others: Any) -> BlockMessages:
 
 
 def test_they_are_what_make_makes() -> None:
-    made = build_messages(found(), 0, 3, CHANNELS)
+    made = build_messages(build_block_messages(), 0, 3, CHANNELS)
     assert made == [
         Message("a", b"abc", 1, 0, 7, 1, None, 0, TOPIC_SOURCE),
         Message("b", b"de", 2, 1, 2**32 - 1, 2, CHANNELS[1][2], 5, CHANNELS[1][3]),
         Message("a", b"", 2**63 - 2, 2, 9, 1, None, 6, TOPIC_SOURCE),
     ]
     assert all(type(one) is Message and len(one) == len(Message._fields) for one in made)
-    assert build_messages(found(), 1, 2, CHANNELS) == made[1:2]
+    assert build_messages(build_block_messages(), 1, 2, CHANNELS) == made[1:2]
     assert (
         build_messages(
-            replace(found(), content=b"", length=np.zeros(3, np.int64), offset=np.zeros(3, np.int64)), 0, 1, CHANNELS
+            replace(build_block_messages(), content=b"", length=np.zeros(3, np.int64), offset=np.zeros(3, np.int64)),
+            0,
+            1,
+            CHANNELS,
         )[0].data
         == b""
     )
@@ -62,7 +65,7 @@ def test_they_are_what_make_makes() -> None:
     ],
 )
 def test_bytes_that_are_not_there(what: str, values: list[int]) -> None:
-    wrong = found(**{what: np.array(values, np.int32 if what == "channel_code" else np.int64)})
+    wrong = build_block_messages(**{what: np.array(values, np.int32 if what == "channel_code" else np.int64)})
     with pytest.raises(InvalidValueError):
         build_messages(wrong, 0, 1, CHANNELS)
 
@@ -70,14 +73,14 @@ def test_bytes_that_are_not_there(what: str, values: list[int]) -> None:
 @pytest.mark.parametrize(("begin", "end"), [(-1, 2), (2, 1), (0, 4)])
 def test_rows_that_are_not_there(begin: int, end: int) -> None:
     with pytest.raises(InvalidValueError):
-        build_messages(found(), begin, end, CHANNELS)
+        build_messages(build_block_messages(), begin, end, CHANNELS)
 
 
 def test_nothing_is_lost_or_kept() -> None:
     """The count of references to what channels share comes back to what it was."""
     schema = CHANNELS[1][2]
     counts = [sys.getrefcount(schema)]
-    made = build_messages(found(), 0, 3, CHANNELS)
+    made = build_messages(build_block_messages(), 0, 3, CHANNELS)
     counts.append(sys.getrefcount(schema))
     del made
     counts.append(sys.getrefcount(schema))

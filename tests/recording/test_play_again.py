@@ -34,7 +34,7 @@ def record_something(path: Path) -> None:
         wait_until(lambda: recorder.stats().messages == 205)
 
 
-def contents(path: Path) -> dict[str, list[bytes]]:
+def read_endpoint_payloads(path: Path) -> dict[str, list[bytes]]:
     found: dict[str, list[bytes]] = {}
     for message in LogReader(path):
         found.setdefault(message.endpoint, []).append(message.data)
@@ -48,7 +48,7 @@ def test_record_play_record_again(prefix: str, tmp_path: Path) -> None:
         assert recorder.stats().endpoints == 3
         player.run()
         wait_until(lambda: recorder.stats().messages == 205)
-    assert contents(again) == contents(first)
+    assert read_endpoint_payloads(again) == read_endpoint_payloads(first)
     for one, other in zip(LogReader(first).endpoints.values(), LogReader(again).endpoints.values(), strict=True):
         assert (one.endpoint, one.schema, one.messages, one.lost) == (
             other.endpoint,
@@ -68,7 +68,7 @@ def test_any_backend_gets_what_was_recorded(
 ) -> None:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
     record_something(tmp_path / "log")
-    wanted = contents(tmp_path / "log")
+    wanted = read_endpoint_payloads(tmp_path / "log")
     remap = {name: f"{token}{name}" for name in wanted}
     with Player(tmp_path / "log", backend=backend, remap=remap, wait_for_readers=True, segment_size=16 << 20) as player:
         subs = {name: msgq.sub_sock(new, timeout=DEADLINE_MS, backend=backend) for name, new in remap.items()}

@@ -61,7 +61,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str, bytes]]:
 CLOCKS: list[Any] = []
 
 
-def virtual(log: Any, **options: Any) -> Player:
+def make_virtual_player(log: Any, **options: Any) -> Player:
     CLOCKS.append(VirtualClock())
     return Player(log, backend="fake", clock=CLOCKS[-1], **options)
 
@@ -72,7 +72,7 @@ def unique(token: str) -> Callable[[str], str]:
     return lambda name: f"{token}-{name}"
 
 
-def numbered(path: Path, count: int, period_ns: int, *endpoints: str) -> Path:
+def write_numbered_log(path: Path, count: int, period_ns: int, *endpoints: str) -> Path:
     """Write a log whose messages are their numbers, on each endpoint in turn."""
     messages = ((endpoints[i % len(endpoints)], BEGIN + i * period_ns, b"%d" % i) for i in range(count))
     return write_log(path, *messages)
@@ -82,8 +82,8 @@ def numbered(path: Path, count: int, period_ns: int, *endpoints: str) -> Path:
 
 
 def test_an_hour_does_not_drift(sent: Any, tmp_path: Path, token: str) -> None:
-    path = numbered(tmp_path / "a.mcap", 36_000, NS // 10, token)
-    with virtual(path) as player:
+    path = write_numbered_log(tmp_path / "a.mcap", 36_000, NS // 10, token)
+    with make_virtual_player(path) as player:
         begin = CLOCKS[-1].now
         done = player.run()
     off = [now - begin - i * (NS // 10) for i, (now, *_) in enumerate(sent)]
@@ -94,8 +94,8 @@ def test_an_hour_does_not_drift(sent: Any, tmp_path: Path, token: str) -> None:
 
 
 def test_loops_do_not_drift(sent: Any, tmp_path: Path, token: str) -> None:
-    path = numbered(tmp_path / "a.mcap", 11, NS // 10, token)
-    begin = virtual(path, loops=1000, rate=3.0)
+    path = write_numbered_log(tmp_path / "a.mcap", 11, NS // 10, token)
+    begin = make_virtual_player(path, loops=1000, rate=3.0)
     start = CLOCKS[-1].now
     assert begin.run().passes == 1000
     assert [data for *_, data in sent] == [b"%d" % i for i in range(11)] * 1000
@@ -112,7 +112,7 @@ class RealClock:
 
 
 def test_real_time_does_not_drift(sent: Any, tmp_path: Path, token: str) -> None:
-    path = numbered(tmp_path / "a.mcap", 300, NS // 100, token)
+    path = write_numbered_log(tmp_path / "a.mcap", 300, NS // 100, token)
     with Player(path, backend="fake") as player:
         CLOCKS.append(RealClock())
         begin = time.monotonic_ns()
@@ -125,21 +125,21 @@ def test_real_time_does_not_drift(sent: Any, tmp_path: Path, token: str) -> None
 
 def test_the_first_message_is_not_late_for_having_been_recorded_late(sent: Any, tmp_path: Path, token: str) -> None:
     messages = ((token, BEGIN + i * NS + NS // 20, b"%d" % i, BEGIN + i * NS) for i in range(3))
-    done = virtual(write_log(tmp_path / "a.mcap", *messages)).run()
+    done = make_virtual_player(write_log(tmp_path / "a.mcap", *messages)).run()
     assert [round((now - sent[0][0]) / 1e6) for now, *_ in sent] == [0, 1000, 2000]
     assert done.late_max_ns < NS // 1000
     sent.clear()
-    player = virtual(LogReader(tmp_path / "a.mcap", start=BEGIN + NS), start=0.5, duration=1)
+    player = make_virtual_player(LogReader(tmp_path / "a.mcap", start=BEGIN + NS), start=0.5, duration=1)
     start = CLOCKS[-1].now
     player.run()
     assert [(round((now - start) / 1e6), data) for now, _, data in sent] == [(500, b"2")]
 
 
 def test_rate(sent: Any, tmp_path: Path, token: str) -> None:
-    path = numbered(tmp_path / "a.mcap", 5, NS, token)
+    path = write_numbered_log(tmp_path / "a.mcap", 5, NS, token)
     for rate, wanted in ((2.0, 2 * NS), (0.5, 8 * NS), (math.inf, 0)):
         sent.clear()
-        virtual(path, rate=rate).run()
+        make_virtual_player(path, rate=rate).run()
         took = sent[-1][0] - sent[0][0]
         assert abs(took - wanted) < NS // 1000
 
@@ -154,11 +154,11 @@ def test_publish_time_decides_and_log_time_if_asked(sent: Any, tmp_path: Path, u
         (a, BEGIN + 120_000_000, b"4", BEGIN + 10_000_000),  # goes back: an endpoint keeps its order
         (b, BEGIN + 130_000_000, b"5", 77),  # no time at all
     )
-    virtual(path).run()
+    make_virtual_player(path).run()
     assert [data for *_, data in sent] == [b"1", b"3", b"4", b"2", b"5"]
     assert [round((now - sent[0][0]) / 1e6) for now, *_ in sent] == [0, 20, 20, 90, 130]
     sent.clear()
-    virtual(path, time_source="log_time").run()
+    make_virtual_player(path, time_source="log_time").run()
     assert [data for *_, data in sent] == [b"1", b"2", b"3", b"4", b"5"]
     assert [time_ns for time_ns, *_ in playback_messages(LogReader(path), "log_time")] == [
         m.log_time for m in LogReader(path)
@@ -179,14 +179,14 @@ def test_publish_times_never_go_back_over_the_whole(tmp_path: Path, unique: Any)
 
 
 def test_start_and_duration(sent: Any, tmp_path: Path, token: str) -> None:
-    path = numbered(tmp_path / "a.mcap", 100, NS // 10, token)
-    player = virtual(path, start=2.05, duration=1.0)
+    path = write_numbered_log(tmp_path / "a.mcap", 100, NS // 10, token)
+    player = make_virtual_player(path, start=2.05, duration=1.0)
     start = CLOCKS[-1].now
     player.run()
     assert [int(data) for *_, data in sent] == list(range(21, 31))
     assert sent[0][0] - start == pytest.approx(0.05 * NS, abs=NS // 1000)  # the silence before it is played
     with pytest.raises(errors.RecordingError, match=r"start 20 s.* 9\.9 s"):
-        virtual(path, start=20)
+        make_virtual_player(path, start=20)
 
 
 def test_split_files_are_one_log(sent: Any, tmp_path: Path, token: str) -> None:
@@ -194,7 +194,7 @@ def test_split_files_are_one_log(sent: Any, tmp_path: Path, token: str) -> None:
     for part in range(5):
         messages = ((token, BEGIN + i * NS // 10, b"%d" % i) for i in range(10 * part, 10 * part + 10))
         write_log(tmp_path / f"log/{part:06d}.mcap", *messages)
-    start = virtual(tmp_path / "log")
+    start = make_virtual_player(tmp_path / "log")
     begin = CLOCKS[-1].now
     start.run()
     assert [int(data) for *_, data in sent] == list(range(50))
@@ -206,9 +206,9 @@ def test_split_files_are_one_log(sent: Any, tmp_path: Path, token: str) -> None:
 
 def test_selection_and_remap(sent: Any, tmp_path: Path, unique: Any) -> None:
     front, rear, other = map(unique, ("front", "rear", "other"))
-    path = numbered(tmp_path / "a.mcap", 9, NS, front, rear, other)
+    path = write_numbered_log(tmp_path / "a.mcap", 9, NS, front, rear, other)
     log = LogReader(path, endpoints=[re.compile("r")], exclude=[other])
-    player = virtual(log, remap={front: unique("new")})
+    player = make_virtual_player(log, remap={front: unique("new")})
     assert player.endpoints == (unique("new"), rear)
     player.run()
     assert [(endpoint, int(data)) for _, endpoint, data in sent][:4] == [
@@ -218,41 +218,41 @@ def test_selection_and_remap(sent: Any, tmp_path: Path, unique: Any) -> None:
         (rear, 4),
     ]
     with pytest.raises(errors.InvalidValueError, match="not played"):
-        virtual(log, remap={"gone": "x"})
+        make_virtual_player(log, remap={"gone": "x"})
     with pytest.raises(errors.InvalidValueError, match="both"):
-        virtual(log, remap={front: rear})
+        make_virtual_player(log, remap={front: rear})
 
 
 def test_topics_of_ros_are_played_with_dots(sent: Any, tmp_path: Path, unique: Any) -> None:
-    path = numbered(tmp_path / "a.mcap", 4, NS, unique("a"), f"/{unique('camera')}/image")
-    player = virtual(path)
+    path = write_numbered_log(tmp_path / "a.mcap", 4, NS, unique("a"), f"/{unique('camera')}/image")
+    player = make_virtual_player(path)
     assert player.endpoints == (f"{unique('camera')}.image", unique("a"))
     assert not player.skipped
     player.run()
     assert [(name, int(data)) for _, name, data in sent] == [(player.endpoints[(i + 1) % 2], i) for i in range(4)]
     sent.clear()
-    virtual(path, remap={f"/{unique('camera')}/image": unique("image")}).run()
+    make_virtual_player(path, remap={f"/{unique('camera')}/image": unique("image")}).run()
     assert [(name, int(data)) for _, name, data in sent][1] == (unique("image"), 1)
 
 
 def test_names_that_cannot_be_endpoints_are_skipped_unless_remapped(sent: Any, tmp_path: Path, unique: Any) -> None:
-    path = numbered(tmp_path / "a.mcap", 4, NS, unique("a"), "/..")
-    player = virtual(path)
+    path = write_numbered_log(tmp_path / "a.mcap", 4, NS, unique("a"), "/..")
+    player = make_virtual_player(path)
     assert list(player.skipped) == ["/.."]
     player.run()
     assert [int(data) for *_, data in sent] == [0, 2]
     sent.clear()
-    virtual(path, remap={"/..": unique("image")}).run()
+    make_virtual_player(path, remap={"/..": unique("image")}).run()
     assert [int(data) for *_, data in sent] == [0, 1, 2, 3]
     with pytest.raises(errors.RecordingError, match="remap what"):
-        virtual(LogReader(path, exclude=[unique("a")]))
+        make_virtual_player(LogReader(path, exclude=[unique("a")]))
 
 
 def test_patterns_rename_many(sent: Any, tmp_path: Path, unique: Any) -> None:
     names = [f"/{unique('ros')}/{name}" for name in ("camera/front", "camera/rear", "lidar")]
-    path = numbered(tmp_path / "a.mcap", 3, NS, *names)
+    path = write_numbered_log(tmp_path / "a.mcap", 3, NS, *names)
     pattern = re.compile(rf"^/{unique('ros')}/camera/")
-    player = virtual(path, remap={pattern: "/old/", names[2]: unique("laser")})
+    player = make_virtual_player(path, remap={pattern: "/old/", names[2]: unique("laser")})
     assert player.endpoints == ("old.front", "old.rear", unique("laser"))
     player.run()
     assert [name for _, name, _ in sent] == list(player.endpoints)
@@ -261,34 +261,34 @@ def test_patterns_rename_many(sent: Any, tmp_path: Path, unique: Any) -> None:
         "old.rear",
     ]
     with pytest.raises(errors.InvalidValueError, match=r"nowhere.* cannot be remapped"):
-        virtual(path, remap={re.compile("nowhere"): "x"})
+        make_virtual_player(path, remap={re.compile("nowhere"): "x"})
     with pytest.raises(errors.InvalidValueError, match="invalid group reference"):
-        virtual(path, remap={pattern: r"\1"})
+        make_virtual_player(path, remap={pattern: r"\1"})
     with pytest.raises(errors.InvalidValueError, match=r"both .*front.* and .*rear"):
-        virtual(path, remap={re.compile(".*camera.*"): "both"})
+        make_virtual_player(path, remap={re.compile(".*camera.*"): "both"})
 
 
 def test_names_that_would_be_the_same_are_refused(tmp_path: Path, unique: Any) -> None:
     names = f"/{unique('a')}/b", f"{unique('a')}.b"
-    path = numbered(tmp_path / "a.mcap", 2, NS, *names)
+    path = write_numbered_log(tmp_path / "a.mcap", 2, NS, *names)
     with pytest.raises(errors.InvalidValueError, match=re.escape(f"both {names[0]!r} and {names[1]!r}")):
-        virtual(path)
-    assert virtual(path, remap={names[0]: unique("c")}).endpoints == (unique("c"), names[1])
+        make_virtual_player(path)
+    assert make_virtual_player(path, remap={names[0]: unique("c")}).endpoints == (unique("c"), names[1])
 
 
 def test_clock_endpoint(sent: Any, tmp_path: Path, unique: Any) -> None:
-    path = numbered(tmp_path / "a.mcap", 3, NS, unique("a"))
-    done = virtual(path, clock_endpoint=unique("clock"), clock_hz=4).run()
+    path = write_numbered_log(tmp_path / "a.mcap", 3, NS, unique("a"))
+    done = make_virtual_player(path, clock_endpoint=unique("clock"), clock_hz=4).run()
     ticks = [(now, int.from_bytes(data, "little")) for now, endpoint, data in sent if endpoint == unique("clock")]
     assert [value for _, value in ticks] == [BEGIN + i * NS // 4 for i in range(9)]
     assert all(abs(now - ticks[0][0] - (value - BEGIN)) < NS // 1000 for now, value in ticks)
     assert done.messages == 3
     sent.clear()
-    path = numbered(tmp_path / "b.mcap", 3, NS // 1000, unique("a"))
-    virtual(path, clock_endpoint=unique("clock"), clock_hz=750, rate=math.inf).run()
+    path = write_numbered_log(tmp_path / "b.mcap", 3, NS // 1000, unique("a"))
+    make_virtual_player(path, clock_endpoint=unique("clock"), clock_hz=750, rate=math.inf).run()
     assert [endpoint for _, endpoint, _ in sent] == [unique(name) for name in ("clock", "a", "a", "clock", "a")]
     with pytest.raises(errors.InvalidValueError, match="clock"):
-        virtual(path, clock_endpoint=unique("a"))
+        make_virtual_player(path, clock_endpoint=unique("a"))
 
 
 def test_schema_and_ring(prefix: str, tmp_path: Path) -> None:
@@ -343,14 +343,14 @@ def test_prefix(prefix: str, tmp_path: Path) -> None:
 # ---- while it plays ----
 
 
-def running(player: Player) -> Task:
+def run_in_thread(player: Player) -> Task:
     return Task(player.run)
 
 
 def test_waits_for_readers(prefix: str, tmp_path: Path) -> None:
-    path = numbered(tmp_path / "a.mcap", 2, 1000, "a", "b")
+    path = write_numbered_log(tmp_path / "a.mcap", 2, 1000, "a", "b")
     player = Player(path, wait_for_readers=["a"])
-    task = running(player)
+    task = run_in_thread(player)
     with pytest.raises(errors.InvalidValueError, match="not played"):
         Player(path, wait_for_readers=["c"], remap={"a": "x", "b": "y"})
     assert player.stats().messages == 0
@@ -360,15 +360,15 @@ def test_waits_for_readers(prefix: str, tmp_path: Path) -> None:
 
 
 def test_a_player_that_waits_for_readers_can_be_stopped(prefix: str, tmp_path: Path) -> None:
-    player = Player(numbered(tmp_path / "a.mcap", 2, 1000, "a"), wait_for_readers=True)
-    task = running(player)
+    player = Player(write_numbered_log(tmp_path / "a.mcap", 2, 1000, "a"), wait_for_readers=True)
+    task = run_in_thread(player)
     player.close()
     assert task.result().messages == 0
 
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_a_step_is_of_one_message_or_more(prefix: str, tmp_path: Path, count: Any) -> None:
-    path = numbered(tmp_path / "a.mcap", 4, NS // 100, "e")
+    path = write_numbered_log(tmp_path / "a.mcap", 4, NS // 100, "e")
     with (
         Player(path, start_paused=True) as player,
         pytest.raises(errors.InvalidValueError, match=f"by {count} messages"),
@@ -377,7 +377,7 @@ def test_a_step_is_of_one_message_or_more(prefix: str, tmp_path: Path, count: An
 
 
 def test_a_forked_child_leaves_the_player_alone(prefix: str, tmp_path: Path) -> None:
-    path = numbered(tmp_path / "a.mcap", 4, NS // 100, "e")
+    path = write_numbered_log(tmp_path / "a.mcap", 4, NS // 100, "e")
     with Player(path, start_paused=True) as player:
         task = Task(player.run)
         wait_until(lambda: player._is_running)
@@ -389,7 +389,7 @@ def test_a_forked_child_leaves_the_player_alone(prefix: str, tmp_path: Path) -> 
 def test_players_of_one_process_have_their_own_prefixes(prefix: str, tmp_path: Path) -> None:
     """Failure would mean: what one thread chooses is in force in another one, and rings are made in the wrong place."""
     names = [f"e{number}" for number in range(40)]
-    path = numbered(tmp_path / "a.mcap", 80, NS // 1000, *names)
+    path = write_numbered_log(tmp_path / "a.mcap", 80, NS // 1000, *names)
     places = [f"{prefix}-{number}" for number in range(2)]
     begin = threading.Barrier(2)
 
@@ -410,10 +410,10 @@ def test_players_of_one_process_have_their_own_prefixes(prefix: str, tmp_path: P
 
 
 def test_pause_step_resume(prefix: str, tmp_path: Path) -> None:
-    path = numbered(tmp_path / "a.mcap", 50, NS // 100, "a")
+    path = write_numbered_log(tmp_path / "a.mcap", 50, NS // 100, "a")
     sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
     with Player(path, start_paused=True, clock_endpoint="clock") as player:
-        task = running(player)
+        task = run_in_thread(player)
         for number in range(3):
             player.step()
             assert sub.receive() == b"%d" % number
@@ -430,8 +430,8 @@ def test_pause_step_resume(prefix: str, tmp_path: Path) -> None:
 
 
 def test_pause_stops_the_time(sent: Any, tmp_path: Path, token: str) -> None:
-    path = numbered(tmp_path / "a.mcap", 3, NS, token)
-    player = virtual(path)
+    path = write_numbered_log(tmp_path / "a.mcap", 3, NS, token)
+    player = make_virtual_player(path)
     clock = CLOCKS[-1]
     waited = clock.wait
     waits: list[float] = []
@@ -453,10 +453,10 @@ def test_pause_stops_the_time(sent: Any, tmp_path: Path, token: str) -> None:
 
 
 def test_seek(prefix: str, tmp_path: Path) -> None:
-    path = numbered(tmp_path / "a.mcap", 100, NS, "a")
+    path = write_numbered_log(tmp_path / "a.mcap", 100, NS, "a")
     sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
     with Player(path) as player:
-        task = running(player)
+        task = run_in_thread(player)
         assert sub.receive() == b"0"
         player.pause()
         player.seek(70)
@@ -471,7 +471,7 @@ def test_seek(prefix: str, tmp_path: Path) -> None:
         assert task.result().passes == 1
 
 
-def published(*topics: str) -> int:
+def count_published(*topics: str) -> int:
     """Return how many messages were published on some topics."""
     return sum(stats.topic(topic).messages or 0 for topic in topics)
 
@@ -482,16 +482,16 @@ def has_sent(player: Player, count: int) -> bool:
 
 def test_after_a_pause_nothing_more_is_sent(prefix: str, tmp_path: Path) -> None:
     """Also when it plays as fast as it can, and comes to its turn again and again before the one who asks."""
-    path = numbered(tmp_path / "a.mcap", 20_000, 1000, "a", "b")
+    path = write_numbered_log(tmp_path / "a.mcap", 20_000, 1000, "a", "b")
     with Player(path, rate=math.inf, loops=None) as player:
-        task = running(player)
+        task = run_in_thread(player)
         wait_until(lambda: player.stats().messages)
         for _ in range(20):
             player.pause()
-            sent = published("a", "b")
+            sent = count_published("a", "b")
             assert sent == player.stats().messages
             time.sleep(0.002)  # in which it would send thousands
-            assert published("a", "b") == sent
+            assert count_published("a", "b") == sent
             player.step(3)
             wait_until(partial(has_sent, player, sent + 3))
             assert player.stats().messages == sent + 3
@@ -517,7 +517,7 @@ def test_who_asks_for_a_pause_comes_to_its_turn(tmp_path: Path, monkeypatch: Any
     monkeypatch.setattr(fake, "PubSocket", Asking)
     path = write_log(tmp_path / "a.mcap", *((token, BEGIN + i, b"") for i in range(100_000)))
     with Player(path, backend="fake", rate=math.inf) as player:
-        task = running(player)
+        task = run_in_thread(player)
         wait_until(lambda: asked)
         asked[0].result()
         assert count < 1100
@@ -556,8 +556,8 @@ def test_what_does_not_fit_is_counted_and_the_rest_is_played(prefix: str, tmp_pa
 
 
 def test_the_rate_can_be_changed(sent: Any, tmp_path: Path, token: str) -> None:
-    path = numbered(tmp_path / "a.mcap", 6, NS, token)
-    player = virtual(path)
+    path = write_numbered_log(tmp_path / "a.mcap", 6, NS, token)
+    player = make_virtual_player(path)
     clock = CLOCKS[-1]
     waited = clock.wait
 
@@ -579,9 +579,9 @@ def test_the_rate_can_be_changed(sent: Any, tmp_path: Path, token: str) -> None:
 
 
 def test_the_rate_of_a_player_that_is_paused(prefix: str, tmp_path: Path) -> None:
-    path = numbered(tmp_path / "a.mcap", 100, NS, "a")
+    path = write_numbered_log(tmp_path / "a.mcap", 100, NS, "a")
     with Player(path, start_paused=True) as player:
-        task = running(player)
+        task = run_in_thread(player)
         player.step(3)
         wait_until(lambda: player.stats().messages == 3)
         player.set_rate(1e6)
@@ -591,10 +591,10 @@ def test_the_rate_of_a_player_that_is_paused(prefix: str, tmp_path: Path) -> Non
 
 
 def test_skip(prefix: str, tmp_path: Path) -> None:
-    path = numbered(tmp_path / "a.mcap", 100, NS, "a")
+    path = write_numbered_log(tmp_path / "a.mcap", 100, NS, "a")
     sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
     with Player(path, start_paused=True) as player:
-        task = running(player)
+        task = run_in_thread(player)
         player.skip(20)
         player.skip(20.5)
         player.step()
@@ -612,8 +612,8 @@ def test_skip(prefix: str, tmp_path: Path) -> None:
 
 
 def test_stop_from_another_thread_and_twice(prefix: str, tmp_path: Path) -> None:
-    player = Player(numbered(tmp_path / "a.mcap", 100, 100 * NS, "a"), loops=None)
-    task = running(player)
+    player = Player(write_numbered_log(tmp_path / "a.mcap", 100, 100 * NS, "a"), loops=None)
+    task = run_in_thread(player)
     wait_until(lambda: player.stats().messages == 1)
     player.stop()
     assert task.result().messages == 1
@@ -636,7 +636,7 @@ def play_until_interrupted(path: str) -> list[object]:
 
 def test_control_c_closes_the_publishers(prefix: str, tmp_path: Path) -> None:
     sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
-    with Child(play_until_interrupted, str(numbered(tmp_path / "a.mcap", 10, 100 * NS, "a"))) as child:
+    with Child(play_until_interrupted, str(write_numbered_log(tmp_path / "a.mcap", 10, 100 * NS, "a"))) as child:
         assert child.hear() == "connected"
         assert sub.receive() == b"0"
         child.kill(signal.SIGINT)
@@ -658,10 +658,10 @@ def test_control_c_closes_the_publishers(prefix: str, tmp_path: Path) -> None:
 )
 def test_wrong_options(tmp_path: Path, token: str, options: Any) -> None:
     with pytest.raises(errors.InvalidValueError):
-        virtual(numbered(tmp_path / "a.mcap", 3, NS, token), **options)
+        make_virtual_player(write_numbered_log(tmp_path / "a.mcap", 3, NS, token), **options)
 
 
 def test_nothing_to_play(tmp_path: Path, token: str) -> None:
-    path = numbered(tmp_path / "a.mcap", 3, NS, token)
+    path = write_numbered_log(tmp_path / "a.mcap", 3, NS, token)
     with pytest.raises(errors.RecordingError, match="nothing to play"):
-        virtual(LogReader(path, endpoints=["nobody"]))
+        make_virtual_player(LogReader(path, endpoints=["nobody"]))

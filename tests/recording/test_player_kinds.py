@@ -34,7 +34,7 @@ def log(tmp_path: Path) -> Callable[[Callable[[Log], None]], Path]:
     return lambda fill: write(tmp_path / f"{next(numbers)}.mcap", fill)
 
 
-def play(path: Path, **options: Any) -> Any:
+def play_with_player(path: Path, **options: Any) -> Any:
     with Player(path, rate=float("inf"), **options) as player:
         return player.run(), player
 
@@ -95,7 +95,7 @@ def test_a_broadcast_goes_back_too(log: Any) -> None:
         log.add(0, "channel/all:broadcast", b"x", MessageSource("channel", "a"), None)
 
     path = log(fill)
-    _, player = play(path)
+    _, player = play_with_player(path)
     assert player.endpoints == ("channel/all:broadcast",)
 
 
@@ -104,7 +104,7 @@ def test_a_queue_without_payloads_is_skipped_and_says_why(log: Any) -> None:
         log.topic(0, b"1")
         log.queue(1, b"job", payload=False)
 
-    done, player = play(log(fill))
+    done, player = play_with_player(log(fill))
     assert player.endpoints == ("topic",)
     assert list(player.skipped) == ["queue/jobs"]
     assert "payload" in player.skipped["queue/jobs"]
@@ -117,7 +117,7 @@ def test_an_event_without_its_payload_is_counted(log: Any) -> None:
         log.queue(1, b"second", payload=False)
         log.queue(2, b"")
 
-    done, player = play(log(fill))
+    done, player = play_with_player(log(fill))
     assert (done.messages, player.skipped) == (2, {})
     assert list(done.unplayed.values()) == [1]
     assert next(iter(done.unplayed)).startswith("queue/jobs: ")
@@ -126,7 +126,7 @@ def test_an_event_without_its_payload_is_counted(log: Any) -> None:
 
 
 def test_messages_may_be_empty_in_a_queue(log: Any) -> None:
-    done, player = play(log(lambda log: log.queue(0, b"", priority=9)))
+    done, player = play_with_player(log(lambda log: log.queue(0, b"", priority=9)))
     assert (done.messages, player.skipped) == (1, {})
 
 
@@ -136,7 +136,7 @@ def test_a_full_queue_refuses_and_the_player_goes_on(log: Any) -> None:
             log.queue(i, b"%d" % i)
         log.topic(1000, b"last")
 
-    done, _ = play(log(fill))
+    done, _ = play_with_player(log(fill))
     assert done.unplayed == {"queue/jobs: the queue was full": 5}
     assert done.messages == QUEUE["max_messages"] + 1
 
@@ -156,7 +156,7 @@ def test_an_exclusive_vector_is_exclusive_again(log: Any) -> None:
 def test_tracked_records_are_as_old_as_they_were(log: Any) -> None:
     item = np.dtype([("publish_time", "<i8"), ("origin_time", "<i8"), ("x", "<f8")])
 
-    play(log(lambda log: log.vector(0, 1, (BEGIN, BEGIN - 30 * MS, 4.5), item)))
+    play_with_player(log(lambda log: log.vector(0, 1, (BEGIN, BEGIN - 30 * MS, 4.5), item)))
     with msgq.SeqlockVector("quotes") as rows:
         published, origin, x = rows[1]
         assert (x, 30 * MS <= published - origin < 30 * MS + NS) == (4.5, True)
@@ -165,7 +165,7 @@ def test_tracked_records_are_as_old_as_they_were(log: Any) -> None:
 # ---- state ----
 
 
-def steps(log: Log) -> None:
+def write_state_changes(log: Log) -> None:
     """Two elements and a key that change over three seconds, and a topic that says how far it is."""
     for second in range(4):
         log.topic(1000 * second, b"%d" % second)
@@ -182,7 +182,7 @@ def state() -> tuple[Any, dict[str, bytes]]:
 
 
 def test_records_have_what_they_had_where_playing_begins(log: Any) -> None:
-    with Player(log(steps), start=2.5, start_paused=True) as player:
+    with Player(log(write_state_changes), start=2.5, start_paused=True) as player:
         task = Task(player.run)
         wait_until(lambda: state() == ([2.0, 0.0], {"mode": b"2"}))
         assert player.stats().messages == 0
@@ -191,7 +191,7 @@ def test_records_have_what_they_had_where_playing_begins(log: Any) -> None:
 
 
 def test_what_was_written_only_before_is_there_too(log: Any) -> None:
-    reader = LogReader(log(steps), start=BEGIN + 3600 * MS, exclude=["records/state"])
+    reader = LogReader(log(write_state_changes), start=BEGIN + 3600 * MS, exclude=["records/state"])
     with Player(reader, rate=float("inf")) as player:
         assert player.endpoints == ("records/quotes", "topic")
         assert player.run().messages == 1
@@ -215,7 +215,7 @@ def test_latched_returns_the_last_changes_oldest_first(log: Any) -> None:
 
 def test_a_seek_takes_the_state_along(log: Any) -> None:
     topic = msgq.sub_sock("topic", timeout=DEADLINE_MS)
-    with Player(log(steps), start_paused=True) as player:
+    with Player(log(write_state_changes), start_paused=True) as player:
         task = Task(player.run)
         player.seek(3.55)
         wait_until(lambda: state() == ([3.0, 9.0], {"mode": b"3"}))
@@ -231,7 +231,7 @@ def test_a_seek_takes_the_state_along(log: Any) -> None:
 
 
 def test_each_pass_begins_with_the_state_of_its_beginning(log: Any) -> None:
-    with Player(log(steps), start=1.5, loops=2, rate=float("inf"), start_paused=True) as player:
+    with Player(log(write_state_changes), start=1.5, loops=2, rate=float("inf"), start_paused=True) as player:
         task = Task(player.run)
         player.step(8)  # all but the first of the second pass
         wait_until(lambda: player.stats().passes == 1)
@@ -282,7 +282,7 @@ def test_who_writes_there_already(log: Any) -> None:
         board.declare("mode")
         with pytest.raises(errors.KeyTakenError, match="mode"):
             Player(path)
-    assert play(path)[0].messages == 2
+    assert play_with_player(path)[0].messages == 2
 
 
 def test_an_error_leaves_nobody_behind(log: Any) -> None:
@@ -292,14 +292,14 @@ def test_an_error_leaves_nobody_behind(log: Any) -> None:
         with pytest.raises(errors.QueueMismatchError):
             Player(path)
         jobs.unlink()
-    assert play(path)[0].messages == 50
+    assert play_with_player(path)[0].messages == 50
 
 
 def test_a_channel_has_room_for_others(log: Any) -> None:
     path = log(fill_all)
     with msgq.Channel("lidar", capacity=16) as channel, channel.publisher() as own:
         own.send(b"mine")
-        assert play(path)[0].messages == 50
+        assert play_with_player(path)[0].messages == 50
         own.send(b"mine")
 
 
@@ -309,7 +309,7 @@ def test_a_channel_has_room_for_others(log: Any) -> None:
 def test_remaps_are_within_a_kind(log: Any) -> None:
     path = log(fill_all)
     new = {"channel/lidar": "channel/old", "queue/jobs": "queue/old", "records/quotes": "records/old"}
-    _, player = play(path, remap=new)
+    _, player = play_with_player(path, remap=new)
     assert player.endpoints == ("channel/old", "queue/old", "records/old", "records/state", "topic")
     assert msgq.Channel("old", create=False).messages == 10
     assert msgq.MessageQueue("old", 0).current_messages == 10
@@ -325,7 +325,7 @@ def test_topics_of_others_with_names_like_ours_stay_topics(log: Any) -> None:
         log.topic(0, b"1", "channel/ros")
         log.topic(1, b"2")
 
-    _, player = play(log(fill))
+    _, player = play_with_player(log(fill))
     assert player.endpoints == ("channel.ros", "topic")
     assert not player.skipped
 
@@ -352,7 +352,7 @@ def test_zmq_has_topics_only(log: Any) -> None:
 
 
 def test_the_fake_backend_has_them_all(log: Any) -> None:
-    done, player = play(log(fill_all), backend="fake")
+    done, player = play_with_player(log(fill_all), backend="fake")
     assert (done.messages, player.skipped) == (50, {})
     from msgq.common.settings import get_prefix
     from msgq.impl.fake.bus import current_bus
@@ -388,7 +388,7 @@ def test_options_that_make_no_sense(log: Any, options: str) -> None:
             CHANGES,
         )
 
-    done, player = play(log(fill))
+    done, player = play_with_player(log(fill))
     assert (done.messages, list(player.skipped)) == (1, ["records/v"])
     assert "how to make it" in player.skipped["records/v"]
 
@@ -408,7 +408,7 @@ def test_changes_that_make_no_sense(log: Any) -> None:
         )
         log.vector(4, 2, (3, 4))
 
-    done, _ = play(log(fill))
+    done, _ = play_with_player(log(fill))
     assert (done.messages, sum(done.unplayed.values())) == (2, 3)
 
 
@@ -417,7 +417,7 @@ def test_kinds_of_the_future(log: Any) -> None:
         log.topic(0, b"1")
         log.add(1, "thing/x", b"1", MessageSource("thing"), None)
 
-    _, player = play(log(fill))
+    _, player = play_with_player(log(fill))
     assert list(player.skipped) == ["thing/x"]
 
 
@@ -485,7 +485,7 @@ def test_pictures_that_cannot_go_back(log: Any) -> None:
         log.add(1, "visionipc_cam_1/compressed", b"jpeg", MessageSource("frames"), None)
         log.picture(2, bytes(12), encoding="yuv422")
 
-    _, player = play(log(fill))
+    _, player = play_with_player(log(fill))
     assert set(player.skipped) == {"visionipc_cam_1/compressed", "visionipc_cam_3/image"}
     assert "yuv422" in player.skipped["visionipc_cam_3/image"]
 

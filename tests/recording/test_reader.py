@@ -13,7 +13,16 @@ from mcap import records
 from msgq import Schema
 from msgq.errors import IpcError, RecordingError
 from msgq.recording import LogReader
-from tests.recording.logs import FOREIGN, by_library, channel, chunk, encode, message, write, write_foreign
+from tests.recording.logs import (
+    FOREIGN,
+    build_chunk_record,
+    by_library,
+    channel,
+    encode_parts,
+    message,
+    write_foreign,
+    write_unclosed_file,
+)
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
@@ -79,8 +88,12 @@ def test_chunks_that_are_not_wanted_are_not_read(tmp_path: Path) -> None:
 
 
 def test_files_are_one_log_in_the_order_of_time(tmp_path: Path) -> None:
-    write(tmp_path / "000000.mcap", chunk(channel(1, "a"), *(message(1, i, 10 * i) for i in range(5))))
-    write(tmp_path / "000001.mcap", chunk(channel(1, "b"), *(message(1, i, 10 * i + 5) for i in range(5))))
+    write_unclosed_file(
+        tmp_path / "000000.mcap", build_chunk_record(channel(1, "a"), *(message(1, i, 10 * i) for i in range(5)))
+    )
+    write_unclosed_file(
+        tmp_path / "000001.mcap", build_chunk_record(channel(1, "b"), *(message(1, i, 10 * i + 5) for i in range(5)))
+    )
     log = LogReader(tmp_path)
     assert [m.endpoint for m in log] == ["a", "b"] * 5
     assert [m.log_time for m in log] == list(range(0, 50, 5))
@@ -88,12 +101,14 @@ def test_files_are_one_log_in_the_order_of_time(tmp_path: Path) -> None:
 
 
 def test_a_gap_is_a_loss_within_an_epoch_only(tmp_path: Path) -> None:
-    first = write(
+    first = write_unclosed_file(
         tmp_path / "000000.mcap",
-        chunk(channel(1, "a"), message(1, 2**32 - 2, 1), message(1, 2**32 - 1, 2), message(1, 3, 3)),
-        chunk(channel(2, "a", epoch=2), message(2, 70, 4), message(2, 71, 5)),
+        build_chunk_record(channel(1, "a"), message(1, 2**32 - 2, 1), message(1, 2**32 - 1, 2), message(1, 3, 3)),
+        build_chunk_record(channel(2, "a", epoch=2), message(2, 70, 4), message(2, 71, 5)),
     )
-    second = write(tmp_path / "000001.mcap", chunk(channel(9, "a", epoch=2), message(9, 75, 6), message(9, 74, 7)))
+    second = write_unclosed_file(
+        tmp_path / "000001.mcap", build_chunk_record(channel(9, "a", epoch=2), message(9, 75, 6), message(9, 74, 7))
+    )
     info = LogReader(first, second).endpoints["a"]
     assert (info.lost, info.epochs, info.messages) == (3 + 3, 2, 7)
     assert (info.first_time, info.last_time) == (1, 7)
@@ -104,9 +119,9 @@ def test_array_has_all_messages_of_a_struct_endpoint(tmp_path: Path) -> None:
     from mcap import records
 
     schema = records.Schema(id=1, name="p", encoding="struct", data=b'[["x", "<f8"], ["n", "<i4", [2]]]')
-    path = write(
+    path = write_unclosed_file(
         tmp_path / "a.mcap",
-        chunk(
+        build_chunk_record(
             schema,
             channel(1, "a", schema_id=1, encoding="struct"),
             message(1, 0, 1, bytes(16)),
@@ -127,9 +142,9 @@ def test_array_has_all_messages_of_a_struct_endpoint(tmp_path: Path) -> None:
 
 
 def test_decodes_by_schema(tmp_path: Path) -> None:
-    path = write(
+    path = write_unclosed_file(
         tmp_path / "a.mcap",
-        chunk(
+        build_chunk_record(
             channel(1, "json", encoding="json"),
             message(1, 0, 1, b'{"a": 1}'),
             message(1, 1, 2, b"{"),
@@ -149,8 +164,8 @@ def test_decodes_by_schema(tmp_path: Path) -> None:
 
 def test_truncated_at_every_byte_of_the_last_two_chunks(tmp_path: Path) -> None:
     channels = channel(1, "a")
-    chunks = [chunk(channels, *(message(1, 10 * i + j, 10 * i + j) for j in range(5))) for i in range(4)]
-    whole = write(tmp_path / "a.mcap", *chunks).read_bytes()
+    chunks = [build_chunk_record(channels, *(message(1, 10 * i + j, 10 * i + j) for j in range(5))) for i in range(4)]
+    whole = write_unclosed_file(tmp_path / "a.mcap", *chunks).read_bytes()
     ends = [len(whole) - sum(map(len, chunks[i + 1 :])) for i in range(4)]
     path = tmp_path / "b.mcap"
     for size in range(ends[1], len(whole) + 1):
@@ -201,10 +216,16 @@ def test_a_schema_is_found_wherever_it_is(tmp_path: Path) -> None:
     assert LogReader(path, endpoints=["nothing"]).endpoints == {}
     found = records.Channel(id=1, topic="a", message_encoding="json", metadata={}, schema_id=9)
     schema = records.Schema(id=9, name="Late", encoding="jsonschema", data=b"{}")
-    log = LogReader(write(path, chunk(found, message(1, 0, 1)), chunk(schema, message(1, 1, 2))))
+    log = LogReader(
+        write_unclosed_file(
+            path, build_chunk_record(found, message(1, 0, 1)), build_chunk_record(schema, message(1, 1, 2))
+        )
+    )
     assert [(m.schema and m.schema.name) for m in log] == ["Late", "Late"]
     assert not log.problems
-    log = LogReader(write(path, chunk(found, message(1, 0, 1)), chunk(message(1, 1, 2))))
+    log = LogReader(
+        write_unclosed_file(path, build_chunk_record(found, message(1, 0, 1)), build_chunk_record(message(1, 1, 2)))
+    )
     assert [(m.schema and m.schema.data) for m in log] == [b"", b""]
     assert [problem.reason for problem in log.problems] == ["channel 1 has schema 9, which is not there"]
 
@@ -221,11 +242,11 @@ def test_a_span_and_the_rest_are_the_whole(tmp_path: Path, kind: str) -> None:
 
 def test_a_cut_index_hides_no_messages(tmp_path: Path) -> None:
     """What a reader sees of a chunk that is just being written: the chunk, and a part of its index."""
-    both = chunk(channel(1, "a"), channel(2, "b"), message(1, 0, 10), message(2, 0, 20))
-    index = encode(records.MessageIndex(1, [(10, 0)]), records.MessageIndex(2, [(20, 9)]))
+    both = build_chunk_record(channel(1, "a"), channel(2, "b"), message(1, 0, 10), message(2, 0, 20))
+    index = encode_parts(records.MessageIndex(1, [(10, 0)]), records.MessageIndex(2, [(20, 9)]))
     path = tmp_path / "a.mcap"
     for size in range(0, len(index), 7):
-        write(path, both, index[:size])
+        write_unclosed_file(path, both, index[:size])
         assert [m.endpoint for m in LogReader(path, endpoints=["b"])] == ["b"]
-        write(path, both, index[:size], b"\x77" * 30, both)
+        write_unclosed_file(path, both, index[:size], b"\x77" * 30, both)
         assert [m.endpoint for m in LogReader(path, endpoints=["b"])] == ["b", "b"]

@@ -58,7 +58,7 @@ def start(prefix: str, tmp_path: Path) -> Iterator[Callable[..., Recorder]]:
             continue
 
 
-def messages(path: Path) -> list[tuple[str, bytes, Any, Any]]:
+def read_recorded_messages(path: Path) -> list[tuple[str, bytes, Any, Any]]:
     """Return (endpoint, data, message, channel) of all segments, CRCs checked."""
     found = []
     for segment in sorted(path.glob("*.mcap")) if path.is_dir() else [path]:
@@ -68,7 +68,7 @@ def messages(path: Path) -> list[tuple[str, bytes, Any, Any]]:
     return found
 
 
-def taken(recorder: Recorder, count: int) -> None:
+def wait_until_recorded(recorder: Recorder, count: int) -> None:
     wait_until(lambda: recorder.stats().messages >= count or not recorder.running)
 
 
@@ -81,7 +81,7 @@ def test_messages_of_several_endpoints(start: Any, tmp_path: Path) -> None:
             pub.send(b"%d-%d" % (i, number))
     stopped = recorder.stop()
     after = time.time_ns()
-    found = messages(tmp_path / "log")
+    found = read_recorded_messages(tmp_path / "log")
     for i in range(3):
         mine = [(data, message) for endpoint, data, message, _ in found if endpoint == f"e{i}"]
         assert [data for data, _ in mine] == [b"%d-%d" % (i, number) for number in range(100)]
@@ -98,7 +98,7 @@ def test_leaves_no_trace_in_the_ring(start: Any) -> None:
     pub = msgq.pub_sock("quiet")
     recorder = start()
     pub.send(b"x")
-    taken(recorder, 1)
+    wait_until_recorded(recorder, 1)
     assert stats.topic("quiet").subscribers == ()
     with pytest.raises(errors.WaitTimeoutError, match="0 subscribers"):
         pub.wait_for_readers(timeout=0)
@@ -113,7 +113,7 @@ def test_schema_and_publish_time(start: Any, tmp_path: Path) -> None:
     pub.send(np.array([(1.5, 1234567890)], dtype))
     pub.send(b"short")
     recorder.stop()
-    (_, first, one, channel), (_, _, two, _) = messages(tmp_path / "log")
+    (_, first, one, channel), (_, _, two, _) = read_recorded_messages(tmp_path / "log")
     assert np.frombuffer(first, dtype)["value"] == 1.5
     assert one.publish_time == 1234567890 < one.log_time
     assert two.publish_time == two.log_time
@@ -142,7 +142,7 @@ def test_a_gap_is_a_loss(start: Any, tmp_path: Path) -> None:
     recorder = start(chunk_bytes=1024)
     pub.send_many(np.zeros((20_000, 64), np.uint8))
     stopped = recorder.stop()
-    sequences = [message.sequence for *_, message, _ in messages(tmp_path / "log")]
+    sequences = [message.sequence for *_, message, _ in read_recorded_messages(tmp_path / "log")]
     assert stopped.lost > 0
     assert stopped.messages + stopped.lost == 20_000
     # What was lost before the first and behind the last leaves no gap between two.
@@ -162,7 +162,7 @@ def test_a_publisher_that_restarts_goes_on_counting(start: Any, tmp_path: Path) 
             pub.send(b"a")
             pub.send(b"b")
     recorder.stop()
-    found = messages(tmp_path / "log")
+    found = read_recorded_messages(tmp_path / "log")
     assert [message.sequence for *_, message, _ in found] == [0, 1, 2, 3, 4, 5]
     assert {channel.metadata["epoch"] for *_, channel in found} == {"1"}
 
@@ -175,11 +175,12 @@ def test_a_ring_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None:
             endpoints = recorder._recorded_endpoints.endpoints_by_source
             wait_until(lambda: [recorded.source.inode for recorded in endpoints.values()] == [inode])  # noqa: B023
             pub.send(b"%d" % life)
-            taken(recorder, life)
+            wait_until_recorded(recorder, life)
         unlink_topic("e")
     recorder.stop()
     found = [
-        (data, channel.metadata["epoch"], message.sequence) for _, data, message, channel in messages(tmp_path / "log")
+        (data, channel.metadata["epoch"], message.sequence)
+        for _, data, message, channel in read_recorded_messages(tmp_path / "log")
     ]
     assert found == [(b"1", "1", 0), (b"2", "2", 0)]
 
@@ -190,7 +191,7 @@ def test_selection(start: Any, tmp_path: Path) -> None:
     for pub in pubs:
         pub.send(pub.endpoint.encode())
     recorder.stop()
-    assert sorted(data for _, data, _, _ in messages(tmp_path / "log")) == [b"front", b"rear.left"]
+    assert sorted(data for _, data, _, _ in read_recorded_messages(tmp_path / "log")) == [b"front", b"rear.left"]
 
 
 def test_a_wall_clock_that_is_set_makes_no_latency_negative(
@@ -206,9 +207,9 @@ def test_a_wall_clock_that_is_set_makes_no_latency_negative(
     recorder = start(limits=RecordingLimits(split_messages=1), chunk_seconds=0.001)
     for number in range(3):
         pub.send(struct.pack("<q", clock.time_ns()))
-        taken(recorder, number + 1)
+        wait_until_recorded(recorder, number + 1)
     recorder.stop()
-    ages = [message.log_time - message.publish_time for *_, message, _ in messages(tmp_path / "log")]
+    ages = [message.log_time - message.publish_time for *_, message, _ in read_recorded_messages(tmp_path / "log")]
     assert len(ages) == 3
     assert all(0 <= age < 60 * 10**9 for age in ages)
     for segment in (tmp_path / "log").glob("*.mcap"):
@@ -226,11 +227,13 @@ def test_split_by_messages_and_self_contained_chunks(start: Any, tmp_path: Path)
     recorder = start(limits=RecordingLimits(split_messages=5), chunk_bytes=1024)
     for number in range(100):
         pub.send(b"%1000d" % number)
-        taken(recorder, number + 1)
+        wait_until_recorded(recorder, number + 1)
     stopped = recorder.stop()
     segments = sorted((tmp_path / "log").glob("*.mcap"))
     assert len(segments) == stopped.segments > 10
-    assert [data for _, data, _, _ in messages(tmp_path / "log")] == [b"%1000d" % number for number in range(100)]
+    assert [data for _, data, _, _ in read_recorded_messages(tmp_path / "log")] == [
+        b"%1000d" % number for number in range(100)
+    ]
     with segments[1].open("rb") as file:
         kinds = [type(record).__name__ for record in StreamReader(file, emit_chunks=False).records]
     assert kinds.index("Channel") < kinds.index("Message")
@@ -241,9 +244,9 @@ def test_one_file(start: Any, tmp_path: Path) -> None:
     recorder = start(path=tmp_path / "one.mcap", limits=RecordingLimits(split_messages=1))
     for number in range(20):
         pub.send(b"%d" % number)
-        taken(recorder, number + 1)
+        wait_until_recorded(recorder, number + 1)
     recorder.stop()
-    assert len(messages(tmp_path / "one.mcap")) == 20
+    assert len(read_recorded_messages(tmp_path / "one.mcap")) == 20
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
@@ -252,7 +255,7 @@ def test_compressions(start: Any, tmp_path: Path, compression: Any) -> None:
     recorder = start(compression=compression)
     pub.send_many([b"x" * 1000] * 50)
     recorder.stop()
-    assert [data for _, data, _, _ in messages(tmp_path / "log")] == [b"x" * 1000] * 50
+    assert [data for _, data, _, _ in read_recorded_messages(tmp_path / "log")] == [b"x" * 1000] * 50
 
 
 def test_large_messages(start: Any, tmp_path: Path) -> None:
@@ -261,9 +264,9 @@ def test_large_messages(start: Any, tmp_path: Path) -> None:
     payloads = [os.urandom(10 << 20), b"", os.urandom(5 << 20)]
     for number, payload in enumerate(payloads):
         pub.send(payload)
-        taken(recorder, number + 1)
+        wait_until_recorded(recorder, number + 1)
     recorder.stop()
-    assert [data for _, data, _, _ in messages(tmp_path / "log")] == payloads
+    assert [data for _, data, _, _ in read_recorded_messages(tmp_path / "log")] == payloads
 
 
 def test_pause_is_no_loss(start: Any, tmp_path: Path) -> None:
@@ -279,7 +282,7 @@ def test_pause_is_no_loss(start: Any, tmp_path: Path) -> None:
 
     wait_until(recorded)
     stopped = recorder.stop()
-    assert {data for _, data, _, _ in messages(tmp_path / "log")} == {b"wanted"}
+    assert {data for _, data, _, _ in read_recorded_messages(tmp_path / "log")} == {b"wanted"}
     assert stopped.lost == 0
 
 
@@ -288,12 +291,12 @@ def test_snapshot(start: Any, tmp_path: Path) -> None:
     recorder = start(snapshot_bytes=100_000, chunk_bytes=10_000)
     for number in range(1000):
         pub.send(b"%1000d" % number)
-    taken(recorder, 1000)
+    wait_until_recorded(recorder, 1000)
     assert recorder.stats().written_bytes == 0
     recorder.snapshot()
     wait_until(lambda: recorder.stats().written_bytes)
     stopped = recorder.stop()
-    found = [int(data) for _, data, _, _ in messages(tmp_path / "log")]
+    found = [int(data) for _, data, _, _ in read_recorded_messages(tmp_path / "log")]
     assert found == list(range(found[0], 1000))
     assert 80 <= len(found) <= 110
     assert stopped.waiting_bytes == 0
@@ -307,9 +310,9 @@ def test_max_total_bytes_removes_the_oldest(start: Any, tmp_path: Path) -> None:
     recorder = start(compression="none", chunk_bytes=10_000, limits=limits)
     for number in range(1000):
         pub.send(b"%1000d" % number)
-    taken(recorder, 1000)
+    wait_until_recorded(recorder, 1000)
     stopped = recorder.stop()
-    found = [int(data) for _, data, _, _ in messages(tmp_path / "log")]
+    found = [int(data) for _, data, _, _ in read_recorded_messages(tmp_path / "log")]
     assert found == list(range(found[0], 1000))
     assert stopped.removed_segments > 10
     assert sum(path.stat().st_size for path in (tmp_path / "log").iterdir()) < 300_000
@@ -332,7 +335,7 @@ def test_output_over_max_total_bytes_removes_no_more_than_the_oldest_segments(tm
     output.close({})
     assert left == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]]
     assert output.removed_segments == 3
-    assert [int(data) for _, data, _, _ in messages(tmp_path / "log")] == [3, 4, 5, 6]
+    assert [int(data) for _, data, _, _ in read_recorded_messages(tmp_path / "log")] == [3, 4, 5, 6]
 
 
 def test_output_to_one_file_over_max_total_bytes_raises_and_keeps_the_messages(tmp_path: Path) -> None:
@@ -345,7 +348,7 @@ def test_output_to_one_file_over_max_total_bytes_raises_and_keeps_the_messages(t
     with pytest.raises(errors.RecordingError, match=r"log\.mcap has reached the limit of 250000 bytes"):
         write_payload(output, 2)
     output.close({})
-    assert [int(data) for _, data, _, _ in messages(path)] == [0, 1]
+    assert [int(data) for _, data, _, _ in read_recorded_messages(path)] == [0, 1]
 
 
 def test_too_little_space(start: Any, tmp_path: Path) -> None:
@@ -399,7 +402,7 @@ def test_refuses_to_overwrite(start: Any, tmp_path: Path) -> None:
 
 def test_nothing_to_record_is_a_whole_file(start: Any, tmp_path: Path) -> None:
     start().stop()
-    assert messages(tmp_path / "log") == []
+    assert read_recorded_messages(tmp_path / "log") == []
 
 
 @pytest.mark.parametrize("options", [{"chunk_bytes": 10}, {"chunk_seconds": 0}, {"compression": "zip"}])
@@ -463,9 +466,9 @@ def test_frames_as_they_are(camera: Any, start: Any, tmp_path: Path) -> None:
     with camera.frame(1) as frame:
         frame.image[:] = np.arange(24 * 32 * 3, dtype=np.uint8).reshape(24, 32, 3)
         frame.frame_id = 77
-    taken(recorder, 1)
+    wait_until_recorded(recorder, 1)
     stopped = recorder.stop()
-    ((endpoint, data, message, channel),) = messages(tmp_path / "log")
+    ((endpoint, data, message, channel),) = read_recorded_messages(tmp_path / "log")
     assert endpoint == f"visionipc_{camera.name}_1/image"
     assert (channel.message_encoding, stopped.lost) == ("cdr", 0)
     assert abs(message.log_time - message.publish_time) < 60e9
@@ -489,7 +492,7 @@ def test_frames_compressed_at_a_rate(camera: Any, start: Any, tmp_path: Path) ->
 
     wait_until(shown)
     recorder.stop()
-    found = messages(tmp_path / "log")
+    found = read_recorded_messages(tmp_path / "log")
     assert {endpoint for endpoint, *_ in found} == {f"visionipc_{camera.name}_0/compressed"}
     periods = [(b.publish_time - a.publish_time) / 1e9 for (*_, a, _), (*_, b, _) in itertools.pairwise(found)]
     assert np.median(periods) > 0.03
@@ -503,7 +506,7 @@ def test_frames_by_the_command(camera: Any, tmp_path: Path) -> None:
     with command.start("record", "-o", tmp_path / "log", "--frames", f"{camera.name}:1@50", "-n", "3") as process:
         wait_until(lambda: camera.send(1, bytes(24 * 32 * 3)) and process.poll() is not None)
         assert process.returncode == 0
-    assert len(messages(tmp_path / "log")) >= 3
+    assert len(read_recorded_messages(tmp_path / "log")) >= 3
 
 
 def test_a_frame_that_does_not_fit_follows_in_a_chunk_of_its_own(camera: Any, start: Any, tmp_path: Path) -> None:
@@ -519,7 +522,7 @@ def test_a_frame_that_does_not_fit_follows_in_a_chunk_of_its_own(camera: Any, st
         pub.send(b"x" * 100)
         camera.send(0, bytes(64 * 48 * 3 // 2))
     stopped = recorder.stop()
-    assert len(messages(tmp_path / "log")) == stopped.messages
+    assert len(read_recorded_messages(tmp_path / "log")) == stopped.messages
 
 
 def test_a_directory_that_vanishes_is_an_error_of_ours(start: Any, tmp_path: Path) -> None:

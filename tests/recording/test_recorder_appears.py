@@ -38,14 +38,14 @@ def recorder(looking: threading.Lock, tmp_path: Path) -> Iterator[Recorder]:
         yield started
 
 
-def send(first: int, count: int, capacity: int = 1024) -> None:
+def publish_numbers(first: int, count: int, capacity: int = 1024) -> None:
     """Make the channel, publish numbers, and close it."""
     with msgq.Channel("c", capacity=capacity) as channel, channel.publisher(slots=2 * count) as publisher:
         for number in range(first, first + count):
             publisher.send(b"%d" % number)
 
 
-def numbers(path: Path) -> list[int]:
+def read_numbers(path: Path) -> list[int]:
     return [int(message.data) for message in LogReader(path)]
 
 
@@ -56,32 +56,32 @@ def wait_until_accounted(recorder: Recorder, count: int) -> None:
 
 def test_a_channel_that_came_and_went_between_two_looks(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
     with looking:
-        send(0, 10)
+        publish_numbers(0, 10)
     wait_until_accounted(recorder, 10)
     assert recorder.stop().lost == 0
-    assert numbers(tmp_path / "log") == list(range(10))
+    assert read_numbers(tmp_path / "log") == list(range(10))
     assert LogReader(tmp_path / "log").endpoints["channel/c"].lost == 0
 
 
 def test_a_channel_made_anew_between_two_looks(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
     """Each life is whole: of the former one what was not taken when it was removed, of the new one its beginning."""
-    send(0, 5)
+    publish_numbers(0, 5)
     wait_until_accounted(recorder, 5)
     with looking:
         msgq.Channel("c", create=False, passive=True).unlink()
-        send(5, 10)
+        publish_numbers(5, 10)
     wait_until_accounted(recorder, 15)
     assert recorder.stop().lost == 0
-    assert numbers(tmp_path / "log") == list(range(15))
+    assert read_numbers(tmp_path / "log") == list(range(15))
     assert {message.epoch for message in LogReader(tmp_path / "log")} == {1, 2}
 
 
 def test_what_a_new_channel_has_no_room_for_is_lost(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
     with looking:
-        send(0, 100, capacity=16)
+        publish_numbers(0, 100, capacity=16)
     wait_until_accounted(recorder, 100)
     stats = recorder.stop()
-    found = numbers(tmp_path / "log")
+    found = read_numbers(tmp_path / "log")
     assert stats.lost is not None
     assert (stats.messages, stats.messages + stats.lost) == (len(found), 100)
     assert found == list(range(stats.lost, 100))
@@ -93,30 +93,30 @@ def test_a_channel_made_since_the_last_look_is_noticed_at_the_end(
 ) -> None:
     monkeypatch.setattr(recording, "_RESCAN_INTERVAL_S", float("inf"))
     with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder:
-        send(0, 10)
+        publish_numbers(0, 10)
         stats = recorder.stop()
     assert (stats.messages, stats.lost) == (10, 0)
-    assert numbers(tmp_path / "log") == list(range(10))
+    assert read_numbers(tmp_path / "log") == list(range(10))
 
 
 def test_what_a_channel_that_was_there_before_has_is_not_recorded(looking: Any, tmp_path: Path) -> None:
-    send(0, 5)
+    publish_numbers(0, 5)
     with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder:
-        send(5, 5)
+        publish_numbers(5, 5)
         wait_until_accounted(recorder, 5)
         assert recorder.stop().lost == 0
-    assert numbers(tmp_path / "log") == list(range(5, 10))
+    assert read_numbers(tmp_path / "log") == list(range(5, 10))
 
 
 def test_what_a_new_channel_has_from_a_pause_is_not_recorded(looking: Any, tmp_path: Path) -> None:
     with Recorder(tmp_path / "log", chunk_seconds=0.01, start_paused=True) as recorder:
-        send(0, 5)
+        publish_numbers(0, 5)
         recorder.resume()
         wait_until(lambda: recorder.stats().endpoints == 1)
-        send(5, 5)
+        publish_numbers(5, 5)
         wait_until_accounted(recorder, 5)
         assert recorder.stop().lost == 0
-    assert numbers(tmp_path / "log") == list(range(5, 10))
+    assert read_numbers(tmp_path / "log") == list(range(5, 10))
 
 
 def test_events_of_a_queue_that_came_and_went_between_two_looks(

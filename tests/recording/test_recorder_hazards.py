@@ -48,7 +48,7 @@ def test_a_schema_with_nested_fields_says_where_its_time_is() -> None:
     assert find_publish_offset(msgq.Schema("nested", "struct", json.dumps(dtype).encode())) == 8
 
 
-def written(recorder: Recorder, count: int) -> bool:
+def has_written(recorder: Recorder, count: int) -> bool:
     """Return whether so many messages are in the file."""
     return recorder.stats().messages == count and not recorder.stats().waiting_bytes
 
@@ -159,7 +159,7 @@ def test_a_clock_that_is_set_ends_no_segment(prefix: str, tmp_path: Path, monkey
     with Recorder(tmp_path / "log", limits=RecordingLimits(split_seconds=600.0), **QUICK) as recorder:
         for count in range(1, 4):
             pub.send(b"x")
-            wait_until(partial(written, recorder, count))
+            wait_until(partial(has_written, recorder, count))
             monkeypatch.setattr(time, "time_ns", lambda now=time.time_ns: now() + 3600 * 10**9)
         assert recorder.stats().segments == 1
 

@@ -46,7 +46,7 @@ def start(prefix: str, tmp_path: Path) -> Iterator[Callable[..., Recorder]]:
         recorder.stop()
 
 
-def channels(path: Path) -> list[tuple[str, dict[str, str], list[tuple[bytes, int]]]]:
+def read_channels(path: Path) -> list[tuple[str, dict[str, str], list[tuple[bytes, int]]]]:
     """Return topic, metadata, and data and sequence of the messages, of each MCAP channel, by the `mcap` library."""
     found: dict[int, tuple[str, dict[str, str], list[tuple[bytes, int]]]] = {}
     with next(path.glob("*.mcap")).open("rb") as file:
@@ -56,7 +56,7 @@ def channels(path: Path) -> list[tuple[str, dict[str, str], list[tuple[bytes, in
     return list(found.values())
 
 
-def taken(recorder: Recorder, count: int) -> None:
+def wait_until_recorded(recorder: Recorder, count: int) -> None:
     wait_until(lambda: recorder.stats().messages >= count or not recorder.running)
 
 
@@ -76,7 +76,9 @@ def test_each_publisher_of_a_channel_has_an_mcap_channel_of_one_numbering(start:
         run_child(send, "scans", node, 100)
     stats = recorder.stop()
     assert (stats.messages, stats.lost) == (300, 0)
-    found = {metadata["publisher"]: (topic, metadata, rows) for topic, metadata, rows in channels(tmp_path / "log")}
+    found = {
+        metadata["publisher"]: (topic, metadata, rows) for topic, metadata, rows in read_channels(tmp_path / "log")
+    }
     assert found.keys() == {"front", "rear"}
     assert [len(found[node][2]) for node in ("front", "rear")] == [200, 100]
     for topic, metadata, _ in found.values():
@@ -98,11 +100,11 @@ def test_publishers_that_come_and_go_use_rows_again(start: Any, tmp_path: Path) 
         with msgq.Channel("c", node=f"node{number % 3}").publisher() as publisher:
             publisher.send(b"%d" % number)
             publisher.send(b"large" * 2000)  # its pool grows: another row
-        taken(recorder, 2 * number + 2)
+        wait_until_recorded(recorder, 2 * number + 2)
     assert (recorder.stop().lost, channel.messages) == (0, 300)
     log = LogReader(tmp_path / "log")
     assert [(m.publisher, m.data) for m in log][::2] == [(f"node{n % 3}", b"%d" % n) for n in range(150)]
-    assert len(channels(tmp_path / "log")) == 3
+    assert len(read_channels(tmp_path / "log")) == 3
 
 
 def test_times_and_origins_are_those_of_the_slots(start: Any, tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def test_times_and_origins_are_those_of_the_slots(start: Any, tmp_path: Path) ->
     recorder = start()
     publisher.send(b"x", origin_time=77)
     plain.send(b"y")
-    taken(recorder, 2)
+    wait_until_recorded(recorder, 2)
     recorder.stop()
     found = {message.endpoint: message for message in LogReader(tmp_path / "log")}
     assert found["channel/c"].origin_time == 77
@@ -143,11 +145,11 @@ def test_a_channel_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None
         wait_until(lambda: [recorded.source.inode for recorded in endpoints.values()] == [inode])  # noqa: B023
         publisher = channel.publisher()
         publisher.send(b"%d" % life)
-        taken(recorder, life)
+        wait_until_recorded(recorder, life)
         publisher.close()
         channel.unlink()
     assert recorder.stop().lost == 0
-    assert [(data, metadata["epoch"]) for _, metadata, [(data, _)] in channels(tmp_path / "log")] == [
+    assert [(data, metadata["epoch"]) for _, metadata, [(data, _)] in read_channels(tmp_path / "log")] == [
         (b"1", "1"),
         (b"2", "2"),
     ]
@@ -160,7 +162,7 @@ def test_a_channel_that_nobody_has_settled_and_a_large_message(start: Any) -> No
     publisher = channel.publisher()
     publisher.send(b"small")
     publisher.send(b"large" * 1_000_000)
-    taken(recorder, 2)
+    wait_until_recorded(recorder, 2)
     assert recorder.stop().lost == 0
 
 
@@ -168,7 +170,7 @@ def test_a_pause_is_no_loss(start: Any, tmp_path: Path) -> None:
     publisher = msgq.Channel("c", capacity=16).publisher()
     recorder = start()
     publisher.send(b"before")
-    taken(recorder, 1)
+    wait_until_recorded(recorder, 1)
     recorder.pause()
     wait_until(lambda: recorder._is_capture_paused, "the receiving thread has noticed the pause")
     for _ in range(100):
@@ -178,7 +180,7 @@ def test_a_pause_is_no_loss(start: Any, tmp_path: Path) -> None:
     # The recorder lets go of the source and joins the channel again. There is no source in between.
     wait_until(lambda: list(recorder._recorded_endpoints.endpoints_by_source.values()) not in ([], [before]))
     publisher.send(b"after")
-    taken(recorder, 2)
+    wait_until_recorded(recorder, 2)
     assert recorder.stop().lost == 0
     assert [message.data for message in LogReader(tmp_path / "log")] == [b"before", b"after"]
     assert LogReader(tmp_path / "log").endpoints["channel/c"].lost == 0
@@ -191,10 +193,10 @@ def test_each_change_of_a_vector_is_a_message(start: Any, tmp_path: Path) -> Non
     vector = msgq.SeqlockVector("pose", ITEM, 1000)
     vector[7] = (0.5, 1)  # before the recorder: the state that it begins with
     recorder = start()
-    taken(recorder, 1)
+    wait_until_recorded(recorder, 1)
     for number in range(2, 50):
         vector[number % 10] = (number / 2, number)
-        taken(recorder, number)
+        wait_until_recorded(recorder, number)
     stats = recorder.stop()
     assert (stats.messages, stats.lost) == (49, 0)
     log = LogReader(tmp_path / "log")
@@ -230,7 +232,7 @@ def test_a_large_vector_does_not_hold_up_topics(start: Any, tmp_path: Path) -> N
     vector[299_999] = 5
     for number in range(20_000):
         pub.send(b"%d" % number)
-    taken(recorder, 20_001)
+    wait_until_recorded(recorder, 20_001)
     assert (recorder.stop().lost, recorder.stats().messages) == (0, 20_001)
     changes = [value for message, value in LogReader(tmp_path / "log").decoded() if message.kind == "records"]
     assert [(int(one["index"]), int(one["value"])) for one in changes] == [(299_999, 5)]
@@ -242,14 +244,14 @@ def test_each_key_of_a_board_has_a_numbering(start: Any, tmp_path: Path) -> None
     first = board.declare("gain")
     first.write(b"1")
     recorder = start()
-    taken(recorder, 1)
+    wait_until_recorded(recorder, 1)
     late = board.declare("limit")  # appears later
     late.write(b"[1]" + b" " * 3000)
-    taken(recorder, 2)
+    wait_until_recorded(recorder, 2)
     first.write(b"22")
-    taken(recorder, 3)
+    wait_until_recorded(recorder, 3)
     recorder.stop()
-    found = [(metadata["key"], metadata["epoch"], rows) for _, metadata, rows in channels(tmp_path / "log")]
+    found = [(metadata["key"], metadata["epoch"], rows) for _, metadata, rows in read_channels(tmp_path / "log")]
     assert found == [
         ("gain", "1", [(b"1", 1), (b"22", 2)]),
         ("limit", "2", [(b"[1]" + b" " * 3000, 1)]),
@@ -271,7 +273,7 @@ def test_events_of_a_queue_are_recorded_as_the_queue(start: Any, tmp_path: Path)
     for name, value in fields.items():
         event[name] = value
     channel.publisher().send(event.tobytes() + b"hello")
-    taken(recorder, 1)
+    wait_until_recorded(recorder, 1)
     recorder.stop()
     queue.close()
     [(message, value)] = LogReader(tmp_path / "log").decoded()
@@ -283,7 +285,7 @@ def test_events_of_a_queue_are_recorded_as_the_queue(start: Any, tmp_path: Path)
 # ---- all kinds ----
 
 
-def everything() -> Callable[[int], None]:
+def open_all_kinds() -> Callable[[int], None]:
     """Return a function that publishes once on each kind."""
     pub, publisher = msgq.pub_sock("topic"), msgq.Channel("c", node="one").publisher()
     vector, entry = msgq.SeqlockVector("v", "<i8", 4), msgq.Board("b", 4, 64).declare("k")
@@ -303,11 +305,11 @@ EVERYTHING = ["channel/c", "queue/q", "records/b", "records/v", "topic"]
 
 
 def test_segments_and_copies_have_all_that_messages_came_from(start: Any, tmp_path: Path) -> None:
-    publish = everything()
+    publish = open_all_kinds()
     recorder = start(limits=RecordingLimits(split_messages=20))
     for number in range(1, 31):
         publish(number)
-        taken(recorder, 5 * number)
+        wait_until_recorded(recorder, 5 * number)
     assert recorder.stop().segments > 2
     log = LogReader(tmp_path / "log")
     assert {name: info.messages for name, info in log.endpoints.items()} == dict.fromkeys(EVERYTHING, 30)
@@ -328,11 +330,11 @@ def test_segments_and_copies_have_all_that_messages_came_from(start: Any, tmp_pa
 
 def record_all(path: str) -> None:
     """Child: record all kinds, until it is killed."""
-    publish = everything()
+    publish = open_all_kinds()
     recorder = Recorder(path, chunk_seconds=0.01)
     for number in range(1, 11):
         publish(number)
-        taken(recorder, 5 * number)
+        wait_until_recorded(recorder, 5 * number)
     wait_until(lambda: recorder.stats().written_bytes > 0 and recorder.stats().waiting_bytes == 0)
     say()
     hear()
@@ -350,10 +352,10 @@ def test_what_a_killed_recorder_wrote_has_all_kinds_before_and_after_recovery(pr
 
 
 def test_selection_by_names_with_marks(start: Any, tmp_path: Path) -> None:
-    publish = everything()
+    publish = open_all_kinds()
     recorder = start("channel/c", "records/b")
     publish(1)
-    taken(recorder, 2)
+    wait_until_recorded(recorder, 2)
     recorder.stop()
     assert set(LogReader(tmp_path / "log").endpoints) == {"channel/c", "records/b"}
 
@@ -375,10 +377,10 @@ def test_files_that_are_none_are_refused(start: Any, prefix: str) -> None:
 
 
 def test_a_file_that_is_cut_ends_its_endpoint_and_no_other(start: Any, prefix: str, tmp_path: Path) -> None:
-    publish = everything()
+    publish = open_all_kinds()
     recorder = start()
     publish(1)
-    taken(recorder, 5)
+    wait_until_recorded(recorder, 5)
     for path in (shm_paths.channel_path("c", prefix), shm_paths.records_path("b", prefix)):
         os.truncate(path, 4096)
     wait_until(lambda: {"channel/c", "records/b"} <= set(recorder.stats().refused))
@@ -386,7 +388,7 @@ def test_a_file_that_is_cut_ends_its_endpoint_and_no_other(start: Any, prefix: s
     with msgq.pub_sock("other") as pub:
         wait_until(lambda: len(recorder._recorded_endpoints.endpoints_by_source) == 6)
         pub.send(b"x")
-        taken(recorder, 6)
+        wait_until_recorded(recorder, 6)
     assert recorder.stop().messages >= 6
 
 
@@ -394,7 +396,7 @@ def test_entries_that_lead_nowhere_cost_messages_only(start: Any, prefix: str, t
     publisher = msgq.Channel("c", capacity=8, node="one").publisher()
     recorder = start()
     publisher.send(b"0")
-    taken(recorder, 1)
+    wait_until_recorded(recorder, 1)
     entry = 9 << 20 | 5 << 14 | 3  # position 9 in row 5, which has no pool
     scribble(shm_paths.channel_path("c", prefix), 36864 + 8 * (9 % 8), entry.to_bytes(8, "little"))
     wait_until(lambda: recorder.stats().corrupt >= 1)
@@ -418,7 +420,7 @@ def test_a_length_that_no_value_can_have(start: Any, prefix: str) -> None:
     entry = board.declare("k")
     recorder = start()
     entry.write(b"good")
-    taken(recorder, 1)
+    wait_until_recorded(recorder, 1)
     path = shm_paths.records_path("b", prefix)
     with open(path, "r+b") as file:
         at = file.read().index(b"good") - 8

@@ -73,11 +73,11 @@ def make_directories() -> None:
     unlink_topic("other")
 
 
-def joined(recorder: Recorder, endpoint: str) -> None:
+def wait_until_joined(recorder: Recorder, endpoint: str) -> None:
     wait_until(lambda: endpoint in recorder._recorded_endpoints._named_endpoints, f"{endpoint} is recorded")
 
 
-def opened(path: str) -> None:
+def wait_until_open(path: str) -> None:
     """Wait until this process has the file open, be it by a name that it has lost."""
 
     def seen() -> bool:
@@ -92,7 +92,7 @@ def opened(path: str) -> None:
     wait_until(seen, f"{path} is open")
 
 
-def taken(recorder: Recorder, count: int) -> None:
+def wait_until_recorded(recorder: Recorder, count: int) -> None:
     """Wait until so many messages are recorded; runs that are under way end for that."""
 
     def seen() -> bool:
@@ -102,14 +102,14 @@ def taken(recorder: Recorder, count: int) -> None:
     wait_until(seen, f"{count} messages are recorded", interval=0.01)
 
 
-def recorded(tmp_path: Path) -> dict[str, list[bytes]]:
+def read_recorded_payloads(tmp_path: Path) -> dict[str, list[bytes]]:
     found: dict[str, list[bytes]] = {}
     for message in LogReader(tmp_path / "log"):
         found.setdefault(message.endpoint, []).append(message.data)
     return found
 
 
-def numbers(count: int) -> list[bytes]:
+def build_numbers(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
@@ -118,14 +118,14 @@ def numbers(count: int) -> list[bytes]:
 
 def publish_and_exit(count: int) -> None:
     with msgq.pub_sock("e") as pub:
-        for data in numbers(count):
+        for data in build_numbers(count):
             pub.send(data)
 
 
 def publish_at(endpoint: str, hertz: float, count: int) -> None:
     pub = msgq.pub_sock(endpoint)
     begin = time.perf_counter()
-    for number, data in enumerate(numbers(count)):
+    for number, data in enumerate(build_numbers(count)):
         while time.perf_counter() - begin < number / hertz:
             time.sleep(0)
         pub.send(data)
@@ -138,10 +138,10 @@ def test_a_program_that_publishes_three_messages_and_ends(start: Any, tmp_path: 
     recorder = start()
     with Child(publish_and_exit, 3) as child:
         child.result()
-    joined(recorder, "e")
+    wait_until_joined(recorder, "e")
     stats = recorder.stop()
     assert (stats.messages, stats.lost, stats.endpoints, stats.refused) == (3, 0, 1, {})
-    assert recorded(tmp_path) == {"e": numbers(3)}
+    assert read_recorded_payloads(tmp_path) == {"e": build_numbers(3)}
     assert [message.sequence for message in LogReader(tmp_path / "log")] == [0, 1, 2]
 
 
@@ -153,10 +153,10 @@ def test_one_that_removes_its_topic_too(start: Any, noticing: Any, tmp_path: Pat
     with noticing:
         with msgq.PubSocket() as pub:
             pub.connect(msgq.context, "e", schema=schema, tracked=True)
-            for data in numbers(3):
+            for data in build_numbers(3):
                 pub.send(data, origin_time=7)
-            opened(shm_paths.ring_path("e", prefix))
-            opened(shm_paths.side_segment_path("e", prefix))
+            wait_until_open(shm_paths.ring_path("e", prefix))
+            wait_until_open(shm_paths.side_segment_path("e", prefix))
         unlink_topic("e")
         with msgq.pub_sock("e") as pub:
             pub.send(b"another life")
@@ -166,7 +166,7 @@ def test_one_that_removes_its_topic_too(start: Any, noticing: Any, tmp_path: Pat
     found = list(LogReader(tmp_path / "log"))
     first = [message for message in found if message.schema == schema]
     (other,) = [message for message in found if message.schema is None]
-    assert [message.data for message in first] == numbers(3)
+    assert [message.data for message in first] == build_numbers(3)
     assert {message.origin_time for message in first} == {7}
     assert (other.data, other.origin_time) == (b"another life", 0)
     assert {message.epoch for message in first} != {other.epoch}
@@ -221,13 +221,13 @@ def test_a_topic_that_was_found_by_a_look_and_is_gone_is_not_missed(
 def test_a_ring_that_wrapped_before_it_could_be_opened(start: Any, noticing: Any, tmp_path: Path) -> None:
     recorder = start()
     with noticing, msgq.pub_sock("e", segment_size=4096) as pub:
-        for data in numbers(10_000):
+        for data in build_numbers(10_000):
             pub.send(data)
-    joined(recorder, "e")
+    wait_until_joined(recorder, "e")
     stats = recorder.stop()
-    found = recorded(tmp_path)["e"]
+    found = read_recorded_payloads(tmp_path)["e"]
     assert stats.messages + stats.lost == 10_000
-    assert found == numbers(10_000)[-len(found) :]
+    assert found == build_numbers(10_000)[-len(found) :]
     first = next(iter(LogReader(tmp_path / "log")))
     assert first.sequence == stats.lost > 0
 
@@ -236,7 +236,7 @@ def test_a_ring_made_anew_and_larger_loses_nothing_of_either(start: Any, noticin
     """The former publisher goes on for a while in the file that has lost its name."""
     recorder = start()
     former = msgq.pub_sock("e", segment_size=1 << 16)
-    joined(recorder, "e")
+    wait_until_joined(recorder, "e")
     with noticing:
         for number in range(100):
             former.send(b"old %d" % number)
@@ -248,11 +248,11 @@ def test_a_ring_made_anew_and_larger_loses_nothing_of_either(start: Any, noticin
     wait_until(lambda: recorder._recorded_endpoints._unlinked_sources)
     former.send(b"old 200")
     former.close()
-    taken(recorder, 301)
+    wait_until_recorded(recorder, 301)
     wait_until(lambda: not recorder._recorded_endpoints._unlinked_sources)
     stats = recorder.stop()
     assert (stats.messages, stats.lost, stats.endpoints) == (301, 0, 1)
-    found = recorded(tmp_path)["e"]
+    found = read_recorded_payloads(tmp_path)["e"]
     assert [data for data in found if data.startswith(b"new")] == [b"new %d" % number for number in range(100)]
     assert [data for data in found if data.startswith(b"old")] == [b"old %d" % number for number in range(201)]
 
@@ -279,9 +279,9 @@ def test_a_file_that_is_not_complete_is_tried_again(start: Any, tmp_path: Path, 
     Path(shm_paths.ring_path("e", prefix)).touch(0o600)
     wait_until(lambda: recorder.stats().refused)
     with msgq.pub_sock("e") as pub:
-        for data in numbers(3):
+        for data in build_numbers(3):
             pub.send(data)
-    joined(recorder, "e")
+    wait_until_joined(recorder, "e")
     stats = recorder.stop()
     assert (stats.messages, stats.lost, stats.refused) == (3, 0, {})
 
@@ -291,7 +291,7 @@ def test_the_directories_of_a_prefix_may_come_and_go(start: Any, tmp_path: Path,
     for number in range(3):
         with msgq.pub_sock(f"e{number}") as pub:
             pub.send(b"x")
-            joined(recorder, f"e{number}")
+            wait_until_joined(recorder, f"e{number}")
         unlink_topic(f"e{number}")
         for directory in shm_paths.topic_directories(prefix):
             os.rmdir(directory)
@@ -308,9 +308,9 @@ def test_without_inotify_a_look_finds_all(
     monkeypatch.setattr(endpoints, "FileWatcher", exhausted)
     with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder:
         with msgq.pub_sock("e") as pub:
-            for data in numbers(100):
+            for data in build_numbers(100):
                 pub.send(data)
-        joined(recorder, "e")
+        wait_until_joined(recorder, "e")
         stats = recorder.stop()
     assert (stats.messages, stats.lost) == (100, 0)
     assert "noticed late: Too many open files" in caplog.text
@@ -345,7 +345,7 @@ def test_a_topic_that_is_described_after_a_subscriber_made_it(start: Any, tmp_pa
     schema = msgq.Schema("sample", "struct", json.dumps(dtype.descr).encode())
     recorder = start()
     with msgq.sub_sock("e"):
-        joined(recorder, "e")
+        wait_until_joined(recorder, "e")
         with msgq.PubSocket() as pub:
             pub.connect(msgq.context, "e", schema=schema)
             pub.send(np.array([(5, 1.5)], dtype))
@@ -358,7 +358,7 @@ def test_a_channel_that_is_described_after_it_was_made(start: Any, tmp_path: Pat
     schema = msgq.Schema("thing", "json", b"{}")
     recorder = start()
     with msgq.Channel("c") as channel:
-        joined(recorder, "channel/c")
+        wait_until_joined(recorder, "channel/c")
         with msgq.Channel("c", schema=schema) as described, described.publisher() as publisher:
             publisher.send(b"1")
         assert channel.name == "c"
@@ -375,7 +375,7 @@ def test_another_schema_begins_with_the_message_that_has_it(start: Any, tmp_path
             pub.connect(msgq.context, "e", schema=schema)
             for _ in range(3):
                 pub.send(b"%d" % number)
-        taken(recorder, 3 * (number + 1))
+        wait_until_recorded(recorder, 3 * (number + 1))
     recorder.stop()
     found = [(message.data, message.schema) for message in LogReader(tmp_path / "log")]
     assert found == [(b"%d" % number, schema) for number, schema in enumerate(schemas) for _ in range(3)]
@@ -394,7 +394,7 @@ def test_the_first_timings_of_a_tracked_program(start: Any, tmp_path: Path) -> N
             source.send(b"%d" % number, origin_time=100 + number)
             for quote in planner.trace_messages(quotes, timeout=0):
                 orders.send(quote.data)
-    joined(recorder, "timing:planner:quotes")
+    wait_until_joined(recorder, "timing:planner:quotes")
     assert recorder.stop().lost == 0
     log = LogReader(tmp_path / "log")
     found = {endpoint: [one for one in log if one.endpoint == endpoint] for endpoint in log.endpoints}
@@ -413,7 +413,7 @@ def test_the_first_timings_of_a_tracked_program(start: Any, tmp_path: Path) -> N
 def test_endpoints_of_all_kinds_that_come_and_end_at_once(start: Any, tmp_path: Path) -> None:
     recorder = start()
     with msgq.Channel("c") as channel, channel.publisher() as publisher:
-        for data in numbers(3):
+        for data in build_numbers(3):
             publisher.send(data)
     with msgq.SeqlockVector("v", "<i8", 4) as vector:
         vector.write([0], [7])
@@ -422,12 +422,12 @@ def test_endpoints_of_all_kinds_that_come_and_end_at_once(start: Any, tmp_path: 
     with msgq.MessageQueue("jobs", max_messages=8, max_message_size=64, events="payload") as jobs:
         jobs.send(b"job")
     for endpoint in ("channel/c", "records/v", "records/b", "queue/jobs"):
-        joined(recorder, endpoint)
-    taken(recorder, 6)
+        wait_until_joined(recorder, endpoint)
+    wait_until_recorded(recorder, 6)
     stats = recorder.stop()
     assert (stats.lost, stats.endpoints, stats.refused) == (0, 4, {})
-    found = recorded(tmp_path)
-    assert found["channel/c"] == numbers(3)
+    found = read_recorded_payloads(tmp_path)
+    assert found["channel/c"] == build_numbers(3)
     assert found["records/v"][0].endswith(struct.pack("<q", 7))
     assert found["records/b"] == [b"value"]
     assert found["queue/jobs"][0].endswith(b"job")
@@ -443,7 +443,7 @@ def test_a_thousand_a_second_from_the_first_message_on(start: Any, tmp_path: Pat
         child.result()
     stats = recorder.stop()
     assert (stats.messages, stats.lost) == (1000, 0)
-    assert recorded(tmp_path) == {"e": numbers(1000)}
+    assert read_recorded_payloads(tmp_path) == {"e": build_numbers(1000)}
 
 
 @pytest.mark.ci
@@ -458,10 +458,10 @@ def test_ten_publishers_that_begin_at_once(start: Any, tmp_path: Path) -> None:
             child.__exit__()
     stats = recorder.stop()
     assert (stats.messages, stats.lost) == (20_000, 0)
-    assert recorded(tmp_path) == {f"e{number}": numbers(2000) for number in range(10)}
+    assert read_recorded_payloads(tmp_path) == {f"e{number}": build_numbers(2000) for number in range(10)}
 
 
-def remake(rounds: int) -> dict[str, int]:
+def remake_topics(rounds: int) -> dict[str, int]:
     """Make topics, publish in them, and remove some; return what was published."""
     published: Counter[str] = Counter()
     for number in range(rounds):
@@ -481,11 +481,11 @@ def remake(rounds: int) -> dict[str, int]:
 def test_topics_that_are_made_and_removed_all_the_time(start: Any, tmp_path: Path) -> None:
     """What is missing of a topic is said: a life of it was missed, and then its loss is unknown."""
     recorder = start(chunk_seconds=0.25)
-    with Child(remake, 400) as child:
+    with Child(remake_topics, 400) as child:
         published = child.result()
     stats = recorder.stop()
     losses = recorder._recorded_endpoints.count_losses()
-    found = recorded(tmp_path)
+    found = read_recorded_payloads(tmp_path)
     for endpoint, count in published.items():
         data = found.get(endpoint, [])
         assert len(set(data)) == len(data) <= count

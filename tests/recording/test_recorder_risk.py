@@ -51,7 +51,7 @@ def record_and_tell(path: str, board: str) -> None:
         time.sleep(0.0005)
 
 
-def told(board: Path) -> tuple[int, int]:
+def read_told_counts(board: Path) -> tuple[int, int]:
     words = board.read_bytes()
     (turn,) = struct.unpack_from("<Q", words)
     return _TOLD.unpack_from(words, (1 + turn % 2) * _TOLD.size)
@@ -68,11 +68,11 @@ def kill_under_load(directory: Path, seconds: float) -> int:
     ):
         it.hear()
         until = time.monotonic() + seconds
-        while time.monotonic() < until or told(board)[0] == 0:
+        while time.monotonic() < until or read_told_counts(board)[0] == 0:
             pub.send_many(rows)
             time.sleep(0.0005)
         it.kill()
-    taken, at_risk = told(board)
+    taken, at_risk = read_told_counts(board)
     log = LogReader(directory / "log")
     there = [message.sequence for message in log]
     assert there == list(range(len(there)))  # none in the middle
@@ -169,7 +169,7 @@ def compressing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]
     free.set()
 
 
-def compressions(path: Path) -> list[str]:
+def read_compressions(path: Path) -> list[str]:
     found = []
     for segment in sorted(path.glob("*.mcap")):
         with segment.open("rb") as file:
@@ -190,7 +190,7 @@ def test_chunks_are_written_uncompressed_while_the_compressor_is_behind(
         compressing()
         wait_until(lambda: not recorder.stats().waiting_bytes)
     # When the second chunk's turn comes, five wait behind it: more than half of 10,000 bytes.
-    assert compressions(tmp_path / "log") == ["zstd", "", *["zstd"] * 5]
+    assert read_compressions(tmp_path / "log") == ["zstd", "", *["zstd"] * 5]
     assert recorder.stats().uncompressed_chunks == 1
     assert [int(message.data) for message in LogReader(tmp_path / "log")] == list(range(7))
 
@@ -211,7 +211,7 @@ def test_a_queue_that_is_not_possible(tmp_path: Path) -> None:
 # ---- snapshots ----
 
 
-def written(path: Path) -> list[bytes]:
+def read_payloads(path: Path) -> list[bytes]:
     sizes = [file.stat().st_size for file in path.glob("*.mcap")]
     return [message.data for message in LogReader(path)] if sizes and all(sizes) else []
 
@@ -223,8 +223,8 @@ def test_a_snapshot_has_the_last_message_before_it(prefix: str, tmp_path: Path) 
         for number in range(50):
             pub.send(b"%d" % number)
             recorder.snapshot()
-            wait_until(lambda number=number: b"%d" % number in written(tmp_path / "log"))  # type: ignore[misc]
-        assert written(tmp_path / "log") == [b"%d" % number for number in range(50)]
+            wait_until(lambda number=number: b"%d" % number in read_payloads(tmp_path / "log"))  # type: ignore[misc]
+        assert read_payloads(tmp_path / "log") == [b"%d" % number for number in range(50)]
 
 
 def test_a_snapshot_has_all_of_a_burst_before_it(prefix: str, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_snapshot_has_the_last_change_of_a_vector(prefix: str, tmp_path: Path)
             vector[2] = number
             recorder.snapshot()
             value = struct.pack("<q", number)
-            wait_until(lambda value=value: any(data.endswith(value) for data in written(tmp_path / "log")))  # type: ignore[misc]
+            wait_until(lambda value=value: any(data.endswith(value) for data in read_payloads(tmp_path / "log")))  # type: ignore[misc]
 
 
 def test_a_stop_right_after_a_snapshot_writes_it(prefix: str, tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_stop_right_after_a_snapshot_writes_it(prefix: str, tmp_path: Path) ->
     pub.send(b"last")
     recorder.snapshot()
     recorder.stop()
-    assert written(tmp_path / "log") == [b"last"]
+    assert read_payloads(tmp_path / "log") == [b"last"]
 
 
 def test_a_snapshot_of_a_paused_recorder(prefix: str, tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_snapshot_of_a_paused_recorder(prefix: str, tmp_path: Path) -> None:
         pub.send(b"unwanted")
         recorder.snapshot()
         wait_until(lambda: recorder.stats().written_bytes)
-    assert written(tmp_path / "log") == [b"wanted"]
+    assert read_payloads(tmp_path / "log") == [b"wanted"]
 
 
 def test_what_comes_while_a_snapshot_is_written_is_kept_for_the_next(
@@ -284,5 +284,5 @@ def test_what_comes_while_a_snapshot_is_written_is_kept_for_the_next(
         recorder.snapshot()
         assert recorder.stats().written_bytes < 1000
         compressing()
-        wait_until(lambda: len(written(tmp_path / "log")) == 101)
+        wait_until(lambda: len(read_payloads(tmp_path / "log")) == 101)
     assert recorder.stats().lost == 0

@@ -27,7 +27,17 @@ from msgq.recording.repair import recover as module
 from msgq.recording.repair.doctor import examine
 from msgq.recording.repair.recover import Recovery, recover, reindex
 from msgq.recording.repair.repair_plan import RepairPlan
-from tests.recording.logs import FOREIGN, by_library, channel, chunk, encode, head, message, write, write_foreign
+from tests.recording.logs import (
+    FOREIGN,
+    build_chunk_record,
+    build_recording_head,
+    by_library,
+    channel,
+    encode_parts,
+    message,
+    write_foreign,
+    write_unclosed_file,
+)
 from tests.support import in_fork
 
 
@@ -35,7 +45,7 @@ def found(path: Path) -> list[tuple[str, bytes, int]]:
     return [(m.endpoint, m.data, m.log_time) for m in LogReader(path)]
 
 
-def errors(path: Path) -> list[str]:
+def list_errors(path: Path) -> list[str]:
     return [str(one) for one in examine(path) if one.severity == "error"]
 
 
@@ -45,15 +55,15 @@ def check_truncation(path: Path, expected: list[tuple[str, bytes, int]]) -> None
     assert log.files[0].is_complete
     assert not log.problems
     assert by_library(path) == expected
-    assert not errors(path)
+    assert not list_errors(path)
     assert not recover(path).changed
 
 
-def said(done: Recovery) -> str:
+def read_output(done: Recovery) -> str:
     return "\n".join(done.actions)
 
 
-def flip(path: Path, place: int, bits: int = 1) -> None:
+def flip_bits(path: Path, place: int, bits: int = 1) -> None:
     data = bytearray(path.read_bytes())
     data[place] ^= bits
     path.write_bytes(data)
@@ -86,12 +96,12 @@ def test_a_flipped_bit_in_the_chunk_that_describes_all_costs_that_chunk_only(tmp
     """Its schemas and channels are in the summary as well, which has to outlive the recovery."""
     path = write_foreign(tmp_path / "a.mcap")
     first = LogReader(path).files[0].blocks[0]
-    flip(path, first.offset + 70)
+    flip_bits(path, first.offset + 70)
     before = found(path)
     assert 280 < len(before) < 300
     done = recover(path, in_place=in_place)
-    assert "its CRC is wrong" in said(done) or "decompress" in said(done)
-    assert "4 schemas and channels into the data, which only the summary had" in said(done)
+    assert "its CRC is wrong" in read_output(done) or "decompress" in read_output(done)
+    assert "4 schemas and channels into the data, which only the summary had" in read_output(done)
     check_truncation(Path(done.output), before)
     assert {m.schema.name for m in LogReader(done.output) if m.schema} == {"Number"}
 
@@ -128,7 +138,7 @@ def test_a_whole_file_stays_as_it_is(tmp_path: Path) -> None:
 def test_damage_in_the_middle_is_passed_over(tmp_path: Path, place: str) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     damaged = LogReader(path).files[0].blocks[4]
-    flip(path, damaged.offset + {"payload": 80, "length": 7, "opcode": 0}[place], 0x40 if place != "opcode" else 6)
+    flip_bits(path, damaged.offset + {"payload": 80, "length": 7, "opcode": 0}[place], 0x40 if place != "opcode" else 6)
     expected = [m for m in found(path) if not damaged.start_time <= m[2] <= damaged.end_time]
     done = recover(path, in_place=True)
     assert done.damaged_bytes >= damaged.stored_bytes
@@ -142,21 +152,21 @@ def test_damage_in_the_middle_is_passed_over(tmp_path: Path, place: str) -> None
 def test_a_damaged_last_chunk(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     last = LogReader(path).files[0].blocks[-1]
-    flip(path, last.offset + last.stored_bytes - 5)
+    flip_bits(path, last.offset + last.stored_bytes - 5)
     before = found(path)
     done = recover(path, in_place=True)
-    assert "passed over 1 damaged places" in said(done)
+    assert "passed over 1 damaged places" in read_output(done)
     check_truncation(path, before)
 
 
 def test_a_damaged_message_index(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     chunk_end = (lambda block: block.offset + block.stored_bytes)(LogReader(path).files[0].blocks[3])
-    flip(path, chunk_end + 30)
+    flip_bits(path, chunk_end + 30)
     before = found(path)
     assert len(before) == 300
     done = recover(path, in_place=True)
-    assert "the message indexes of 1 chunks anew: the message index of channel" in said(done)
+    assert "the message indexes of 1 chunks anew: the message index of channel" in read_output(done)
     check_truncation(path, before)
     with path.open("rb") as file:  # which uses them
         assert sum(1 for _ in make_reader(file).iter_messages(topics=["topic1"], starting_at=2000)) == 67
@@ -167,8 +177,8 @@ def test_a_missing_index_and_a_missing_summary(tmp_path: Path, kind: str) -> Non
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN[kind])
     before = found(path)
     done = recover(path, in_place=True)
-    assert "the message indexes of 24 chunks anew: the first at byte 32: it had none" in said(done)
-    assert ("no summary" in said(done)) == (kind == "no summary")
+    assert "the message indexes of 24 chunks anew: the first at byte 32: it had none" in read_output(done)
+    assert ("no summary" in read_output(done)) == (kind == "no summary")
     check_truncation(path, before)
     with path.open("rb") as file:
         found_summary = make_reader(file).get_summary()
@@ -179,17 +189,17 @@ def test_a_missing_index_and_a_missing_summary(tmp_path: Path, kind: str) -> Non
 
 def test_a_wrong_crc_of_the_data(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap", use_chunking=False, enable_data_crcs=True)
-    flip(path, path.read_bytes().index(b'{"n": 77}') + 6)
+    flip_bits(path, path.read_bytes().index(b'{"n": 77}') + 6)
     before = found(path)
     assert b'{"n": 67}' in {m[1] for m in before}
     done = recover(path, in_place=True)
-    assert "the CRC of the data is said to be" in said(done)
+    assert "the CRC of the data is said to be" in read_output(done)
     check_truncation(path, before)
 
 
 def test_wrong_statistics(tmp_path: Path) -> None:
-    parts = (chunk(channel(1, "a"), message(1, 0, 5)),)
-    data = head() + b"".join(parts) + encode(records.DataEnd(0))
+    parts = (build_chunk_record(channel(1, "a"), message(1, 0, 5)),)
+    data = build_recording_head() + b"".join(parts) + encode_parts(records.DataEnd(0))
     wrong = records.Statistics(0, 1, {1: 7}, 1, 7, 5, 0, 5, 0)
     path = tmp_path / "a.mcap"
     path.write_bytes(data + summary(len(data), [(11, record(wrong))]))
@@ -203,23 +213,23 @@ def test_wrong_statistics(tmp_path: Path) -> None:
 
 def test_what_nothing_describes_is_there_at_least_as_bytes(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN["no summary"])
-    flip(path, LogReader(path).files[0].blocks[0].offset + 70)
+    flip_bits(path, LogReader(path).files[0].blocks[0].offset + 70)
     assert not found(path)
     done = recover(path)
-    assert "3 channels or schemas that nothing describes" in said(done)
+    assert "3 channels or schemas that nothing describes" in read_output(done)
     after = found(Path(done.output))
     assert 280 < len(after) == len(by_library(Path(done.output)))
     assert {m[0] for m in after} == {"undescribed_1", "undescribed_2", "undescribed_3"}
-    assert not errors(Path(done.output))
+    assert not list_errors(Path(done.output))
 
 
 def test_a_channel_of_the_data_that_the_summary_contradicts_was_damaged(tmp_path: Path) -> None:
     """Nothing else covers records outside of chunks; a summary has a CRC."""
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN["unchunked"])
     before = found(path)
-    flip(path, path.read_bytes().index(b"topic1") + 2, 4)
+    flip_bits(path, path.read_bytes().index(b"topic1") + 2, 4)
     done = recover(path)
-    assert "the summary, whose CRC is right, has another one" in said(done)
+    assert "the summary, whose CRC is right, has another one" in read_output(done)
     check_truncation(Path(done.output), before)
 
 
@@ -227,9 +237,9 @@ def test_a_field_that_is_said_to_go_beyond_its_record_is_damage(tmp_path: Path) 
     """The library takes as many bytes as there are, in a record by itself, and reads on in a file."""
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN["unchunked"])
     before = found(path)
-    flip(path, path.read_bytes().index(b"jsonschema") + len("jsonschema") + 3)
+    flip_bits(path, path.read_bytes().index(b"jsonschema") + len("jsonschema") + 3)
     done = recover(path)
-    assert "a schema: its fields make no sense" in said(done)
+    assert "a schema: its fields make no sense" in read_output(done)
     check_truncation(Path(done.output), before)
 
 
@@ -262,20 +272,25 @@ def write_log_of_another(path: Path) -> Path:
 
 
 def test_what_can_be_read_of_a_chunk_is_kept(tmp_path: Path) -> None:
-    bad = chunk(channel(1, "a"), message(1, 1, 6, b"before"), bytes(1000))
-    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5)), bad, chunk(message(1, 2, 7)))
+    bad = build_chunk_record(channel(1, "a"), message(1, 1, 6, b"before"), bytes(1000))
+    path = write_unclosed_file(
+        tmp_path / "a.mcap",
+        build_chunk_record(channel(1, "a"), message(1, 0, 5)),
+        bad,
+        build_chunk_record(message(1, 2, 7)),
+    )
     before = found(path)
     assert [m[2] for m in before] == [5, 6, 7]
     done = recover(path)
-    assert "1 chunks of their good records" in said(done)
+    assert "1 chunks of their good records" in read_output(done)
     check_truncation(Path(done.output), before)
 
 
 def test_records_that_make_no_sense_are_taken_out_of_a_chunk(tmp_path: Path) -> None:
     short = struct.pack("<BQ", 5, 10) + bytes(10)
-    no_schema = encode(records.Schema(0, b"", "", "none"))
-    bad = chunk(channel(1, "a"), message(1, 0, 5), short, no_schema, message(1, 1, 6))
-    path = write(tmp_path / "a.mcap", bad)
+    no_schema = encode_parts(records.Schema(0, b"", "", "none"))
+    bad = build_chunk_record(channel(1, "a"), message(1, 0, 5), short, no_schema, message(1, 1, 6))
+    path = write_unclosed_file(tmp_path / "a.mcap", bad)
     done = recover(path)
     check_truncation(Path(done.output), [("a", b"data", 5), ("a", b"data", 6)])
 
@@ -283,27 +298,33 @@ def test_records_that_make_no_sense_are_taken_out_of_a_chunk(tmp_path: Path) -> 
 def test_times_of_a_chunk_that_are_not_its_own_are_written_anew(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     before = found(path)
-    flip(path, LogReader(path).files[0].blocks[2].offset + 9 + 1)
+    flip_bits(path, LogReader(path).files[0].blocks[2].offset + 9 + 1)
     done = recover(path)
-    assert "it says that its messages are from" in said(done)
+    assert "it says that its messages are from" in read_output(done)
     check_truncation(Path(done.output), before)
 
 
 def test_a_chunk_that_only_lenient_decompressors_take_is_written_anew(tmp_path: Path) -> None:
-    content = encode(channel(1, "a"), message(1, 0, 5))
+    content = encode_parts(channel(1, "a"), message(1, 0, 5))
     packed = lz4.frame.compress(content)[:-4]  # without its end mark
-    bad = encode(records.Chunk("lz4", packed, 5, 5, zlib.crc32(content), len(content)))
-    path = write(tmp_path / "a.mcap", bad)
+    bad = encode_parts(records.Chunk("lz4", packed, 5, 5, zlib.crc32(content), len(content)))
+    path = write_unclosed_file(tmp_path / "a.mcap", bad)
     done = recover(path)
-    assert "its lz4 frame has no end" in said(done)
+    assert "its lz4 frame has no end" in read_output(done)
     check_truncation(Path(done.output), found(path))
 
 
 def test_what_hides_a_chunk_that_the_summary_knows_is_damage(tmp_path: Path) -> None:
     """A record's length may lead over a chunk to where another one begins; nothing but the summary tells then."""
     private = RECORD_HEAD_STRUCT.pack(0x90, 4) + b"abcd"
-    hidden = chunk(message(1, 1, 6))
-    write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5)), private, hidden, chunk(message(1, 2, 7)))
+    hidden = build_chunk_record(message(1, 1, 6))
+    write_unclosed_file(
+        tmp_path / "a.mcap",
+        build_chunk_record(channel(1, "a"), message(1, 0, 5)),
+        private,
+        hidden,
+        build_chunk_record(message(1, 2, 7)),
+    )
     path = Path(recover(tmp_path / "a.mcap").output)
     before, data = found(path), path.read_bytes()
     at = data.index(private)
@@ -319,7 +340,7 @@ def test_what_hides_a_chunk_that_the_summary_knows_is_damage(tmp_path: Path) -> 
 
 def test_messages_outside_of_chunks_come_into_some(tmp_path: Path) -> None:
     loose = [message(1, i, 10 + i) for i in range(5)]
-    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 5)), *loose)
+    path = write_unclosed_file(tmp_path / "a.mcap", build_chunk_record(channel(1, "a"), message(1, 0, 5)), *loose)
     done = recover(path)
     assert done.chunks == 2
     check_truncation(Path(done.output), found(path))
@@ -328,8 +349,8 @@ def test_messages_outside_of_chunks_come_into_some(tmp_path: Path) -> None:
 # Nothing is left of what fails, and nothing is harmed
 
 
-def truncated(path: Path) -> Path:
-    write(path, *(chunk(channel(1, "a"), message(1, i, i)) for i in range(5)), b"\6tail")
+def truncate_file(path: Path) -> Path:
+    write_unclosed_file(path, *(build_chunk_record(channel(1, "a"), message(1, i, i)) for i in range(5)), b"\6tail")
     return path
 
 
@@ -346,7 +367,7 @@ def _kind_of_file(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 def test_a_failure_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, way: str
 ) -> None:
-    path = truncated(tmp_path / "a.mcap")
+    path = truncate_file(tmp_path / "a.mcap")
     before = path.read_bytes()
     real, calls = os.write, 0
 
@@ -373,7 +394,7 @@ def test_a_failure_leaves_nothing(
 def test_a_file_with_fewer_messages_gets_no_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool
 ) -> None:
-    path = truncated(tmp_path / "a.mcap")
+    path = truncate_file(tmp_path / "a.mcap")
     before = path.read_bytes()
 
     class Careless(RepairPlan):
@@ -425,7 +446,7 @@ def test_killed_at_every_step(tmp_path: Path, in_place: bool) -> None:
     Failure would mean: what was readable before is not readable any more, or a half file has got the name.
     """
     original = write_foreign(tmp_path / "original", 100)
-    flip(original, LogReader(original).files[0].blocks[0].offset + 70)
+    flip_bits(original, LogReader(original).files[0].blocks[0].offset + 70)
     content, before = original.read_bytes(), found(original)
     folder, seen = tmp_path / "folder", set()
     for step in range(1, 200):
@@ -457,7 +478,7 @@ def test_killed_at_every_step(tmp_path: Path, in_place: bool) -> None:
 
 
 def test_in_place_it_is_the_same_file_to_others(tmp_path: Path) -> None:
-    path = truncated(tmp_path / "a.mcap")
+    path = truncate_file(tmp_path / "a.mcap")
     path.chmod(0o640)
     (tmp_path / "link.mcap").symlink_to(path)
     recover(tmp_path / "link.mcap", in_place=True)
@@ -467,7 +488,7 @@ def test_in_place_it_is_the_same_file_to_others(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.mcap", chunk(channel(1, "a"), message(1, 0, 0)))
+    path = write_unclosed_file(tmp_path / "a.mcap", build_chunk_record(channel(1, "a"), message(1, 0, 0)))
     with path.open("r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(RecordingError, match="is being written"):
@@ -476,7 +497,7 @@ def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_file_with_nothing_in_it_becomes_whole(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.mcap")
+    path = write_unclosed_file(tmp_path / "a.mcap")
     assert recover(path, in_place=True).messages == 0
     check_truncation(path, [])
 

@@ -37,19 +37,23 @@ def write_ours(path: Path, compression: str) -> Path:
     return path
 
 
-def foreign(**options: Any) -> Callable[[Path], Path]:
+def write_foreign_file(**options: Any) -> Callable[[Path], Path]:
     return lambda path: write_foreign(path, **options)
 
 
 KINDS: dict[str, Callable[[Path], Path]] = {
-    **{f"the library's, {name}": foreign(**options) for name, options in FOREIGN.items() if name != "backwards"},
-    "the library's, with a CRC of the data": foreign(use_chunking=False, enable_data_crcs=True),
-    "the library's, without any CRC": foreign(compression=CompressionType.NONE, enable_crcs=False),
+    **{
+        f"the library's, {name}": write_foreign_file(**options)
+        for name, options in FOREIGN.items()
+        if name != "backwards"
+    },
+    "the library's, with a CRC of the data": write_foreign_file(use_chunking=False, enable_data_crcs=True),
+    "the library's, without any CRC": write_foreign_file(compression=CompressionType.NONE, enable_crcs=False),
     **{f"ours, {name}": lambda path, name=name: write_ours(path, name) for name in ("zstd", "lz4", "none")},  # type: ignore[misc]
 }
 
 
-def readable(path: Path) -> int | None:
+def count_readable(path: Path) -> int | None:
     """Return how many messages our reader finds; None: it does not take the file."""
     try:
         return sum(1 for _ in LogReader(path))
@@ -59,14 +63,14 @@ def readable(path: Path) -> int | None:
 
 def check(path: Path, what: str) -> None:
     """Recover a file, and look whether anybody reads less than before."""
-    before = readable(path)
+    before = count_readable(path)
     if before is None:
         with pytest.raises(RecordingError):
             recover(path)
         return
     done = recover(path)
     after = Path(done.output)
-    assert (readable(after) or 0) >= before, what
+    assert (count_readable(after) or 0) >= before, what
     assert len(by_library(after)) >= before, what
     assert not [str(one) for one in examine(after) if one.severity == "error"], what
     assert not recover(after).changed, what
@@ -74,7 +78,7 @@ def check(path: Path, what: str) -> None:
         after.unlink()
 
 
-def damaged(good: bytes, rng: random.Random) -> tuple[bytes, str]:
+def damage_bytes(good: bytes, rng: random.Random) -> tuple[bytes, str]:
     if rng.random() < 0.2:
         size = rng.randrange(8, len(good))
         return good[:size], f"cut to {size} bytes"
@@ -84,20 +88,20 @@ def damaged(good: bytes, rng: random.Random) -> tuple[bytes, str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_few_flips_and_cuts(tmp_path: Path, seed: int, kind: str) -> None:
-    flips(tmp_path, kind, seed, 6)
+    recover_flipped_files(tmp_path, kind, seed, 6)
 
 
 @pytest.mark.ci
 @pytest.mark.watchdog(900)
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_flips_and_cuts(tmp_path: Path, seed: int, kind: str) -> None:
-    flips(tmp_path, kind, seed, int(20 * LONGER))
+    recover_flipped_files(tmp_path, kind, seed, int(20 * LONGER))
 
 
-def flips(folder: Path, kind: str, seed: int, count: int) -> None:
+def recover_flipped_files(folder: Path, kind: str, seed: int, count: int) -> None:
     good, rng = KINDS[kind](folder / "good").read_bytes(), random.Random(seed)
     for number in range(count):
-        content, what = damaged(good, rng)
+        content, what = damage_bytes(good, rng)
         (folder / "a.mcap").write_bytes(content)
         check(folder / "a.mcap", f"{kind}, number {number}: {what}")
 
@@ -115,7 +119,7 @@ def test_cut_at_many_places(tmp_path: Path, kind: str) -> None:
 RECOVER = "import sys; from pathlib import Path; from msgq.recording.repair.recover import recover; {ready}; {work}"
 
 
-def large(path: Path) -> Path:
+def write_large_file(path: Path) -> Path:
     """Write a file whose recovery takes some time, the descriptions of which are in its summary only."""
     write_foreign(path, 30_000, chunk_size=1 << 16)
     data = bytearray(path.read_bytes())
@@ -136,11 +140,11 @@ def test_many_kills(tmp_path: Path) -> None:
 
     Failure would mean: a power cut, or the kernel short of memory, costs a recording that could be read before.
     """
-    original = large(tmp_path / "original").read_bytes()
+    original = write_large_file(tmp_path / "original").read_bytes()
     path = tmp_path / "folder" / "a.mcap"
     path.parent.mkdir()
     path.write_bytes(original)
-    before, killed = readable(path), 0
+    before, killed = count_readable(path), 0
     work = RECOVER.format(ready="print(flush=True)", work="recover(Path(sys.argv[1]), in_place=True)")
     for moment in moments():
         process = subprocess.Popen([sys.executable, "-c", work, path], stdout=subprocess.PIPE)
@@ -150,7 +154,7 @@ def test_many_kills(tmp_path: Path) -> None:
         process.kill()
         killed += process.wait() == -signal.SIGKILL
         process.stdout.close()
-        assert (readable(path) or 0) == before
+        assert (count_readable(path) or 0) == before
         assert len(os.listdir(path.parent)) <= 2
         if path.read_bytes() != original:
             assert not recover(path).changed

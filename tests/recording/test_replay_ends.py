@@ -25,7 +25,7 @@ def log(tmp_path: Path) -> LogReader:
     return LogReader(write_log(tmp_path / "a.mcap", *(("number", BEGIN + t * NS, b"%d" % t) for t in times)))
 
 
-def echoes() -> None:
+def echo_until_timeout() -> None:
     """Receive with a time-out, as a loop that also looks after something else."""
     numbers, out = msgq.sub_sock("number", timeout=100), msgq.pub_sock("out")
     while True:
@@ -34,7 +34,7 @@ def echoes() -> None:
             out.send(message)
 
 
-def late() -> None:
+def answer_late() -> None:
     """Answer seven seconds later."""
     numbers, out = msgq.sub_sock("number", timeout=100), msgq.pub_sock("out")
     due = []
@@ -46,7 +46,7 @@ def late() -> None:
             out.send(due.pop(0)[1])
 
 
-def beats() -> None:
+def publish_each_second() -> None:
     """Send each second, for ever."""
     out = msgq.pub_sock("beat")
     while True:
@@ -54,36 +54,36 @@ def beats() -> None:
         out.send(b"beat")
 
 
-def outputs(log: LogReader, *programs: object, **options: float) -> list[tuple[float, bytes]]:
+def replay_outputs(log: LogReader, *programs: object, **options: float) -> list[tuple[float, bytes]]:
     return [((m.time_ns - BEGIN) / NS, m.data) for m in replay(log, *programs, **options)]  # type: ignore[arg-type]
 
 
 def test_a_program_that_receives_with_a_time_out_ends(log: LogReader) -> None:
-    assert outputs(log, echoes) == [(0, b"0"), (1, b"1"), (61, b"61")]
-    assert outputs(log, echoes) == outputs(log, echoes, idle_timeout=0)
+    assert replay_outputs(log, echo_until_timeout) == [(0, b"0"), (1, b"1"), (61, b"61")]
+    assert replay_outputs(log, echo_until_timeout) == replay_outputs(log, echo_until_timeout, idle_timeout=0)
 
 
 def test_what_comes_late_is_waited_for_as_long_as_is_said(log: LogReader) -> None:
-    found = outputs(log, late)
+    found = replay_outputs(log, answer_late)
     assert [data for _, data in found] == [b"0", b"1", b"61"]
     assert found[-1][0] == pytest.approx(68, abs=0.2)
-    assert [data for _, data in outputs(log, late, idle_timeout=5)] == [b"0", b"1"]
-    assert len(outputs(log, late, idle_timeout=100, max_runtime=6)) == 2
+    assert [data for _, data in replay_outputs(log, answer_late, idle_timeout=5)] == [b"0", b"1"]
+    assert len(replay_outputs(log, answer_late, idle_timeout=100, max_runtime=6)) == 2
 
 
 def test_a_program_that_never_stops_sending_ends(log: LogReader, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert len(outputs(log, echoes)) == 3
+        assert len(replay_outputs(log, echo_until_timeout)) == 3
     assert not caplog.text
     with caplog.at_level(logging.WARNING):
-        assert [t for t, data in outputs(log, beats, max_runtime=20)] == list(range(1, 82))
+        assert [t for t, data in replay_outputs(log, publish_each_second, max_runtime=20)] == list(range(1, 82))
     assert "still send 20 s after the log's last message" in caplog.text
 
 
 @pytest.mark.parametrize("times", [{"idle_timeout": -1.0}, {"max_runtime": -1.0}, {"idle_timeout": float("nan")}])
 def test_times_that_are_not_possible(log: LogReader, times: dict[str, float]) -> None:
     with pytest.raises(errors.InvalidValueError, match="not possible"):
-        outputs(log, echoes, **times)
+        replay_outputs(log, echo_until_timeout, **times)
 
 
 def test_for_ever_is_possible_for_what_ends_by_itself() -> None:

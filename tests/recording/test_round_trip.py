@@ -62,12 +62,12 @@ class Everything:
         self._topics[0].send(b"plain %d" % number)
 
     def _tracked(self, number: int) -> None:
-        self._topics[1].send(b"tracked %d" % number, origin_time=old(number))
+        self._topics[1].send(b"tracked %d" % number, origin_time=make_old_time(number))
 
     def _scan(self, number: int) -> None:
         """Say it by the one, then by the other; not every message has an origin."""
         self._nodes.reverse()
-        self._nodes[0].send(b"scan %d" % number, origin_time=old(number) if number % 2 else 0)
+        self._nodes[0].send(b"scan %d" % number, origin_time=make_old_time(number) if number % 2 else 0)
 
     def _quote(self, number: int) -> None:
         self._quotes[number % 4] = (number + 0.5, number)
@@ -93,12 +93,12 @@ def is_played(message: Message) -> bool:
     return is_sent(message.data) if message.kind == "queue" else not ANNOUNCING.fullmatch(message.endpoint)
 
 
-def old(number: int) -> int:
+def make_old_time(number: int) -> int:
     """Return a time that is longer ago than any test takes."""
     return clock.time_ns() - (number + 1) * AGE_S * NS
 
 
-def taken(recorder: Recorder, count: int) -> None:
+def wait_until_recorded(recorder: Recorder, count: int) -> None:
     """Wait: a vector's element that is written again before the recorder looks is one message."""
     wait_until(lambda: recorder.stats().messages >= count or not recorder.running, f"{count} messages are recorded")
 
@@ -114,7 +114,7 @@ def record(path: Path, camera: str) -> LogReader:
             for say in everything:
                 say(number)
                 count += 3 if say == everything._job else 2 if say == everything._show else 1  # events; what announces
-                taken(recorder, count)
+                wait_until_recorded(recorder, count)
     msgq.Channel("scans", create=False, passive=True).unlink()
     msgq.SeqlockVector.unlink_name("quotes")
     msgq.Board.unlink_name("state")
@@ -136,23 +136,23 @@ def play(log: LogReader, path: Path, camera: str) -> LogReader:
             if is_played(message):
                 player.step()
                 count += 2 if message.kind == "frames" else 1  # it is announced
-                taken(recorder, count)
+                wait_until_recorded(recorder, count)
         assert task.result().unplayed == {}
         assert recorder.stats().lost == 0
     return LogReader(path)
 
 
-def said(log: LogReader) -> dict[tuple[str, str, str], list[Any]]:
+def list_said_values(log: LogReader) -> dict[tuple[str, str, str], list[Any]]:
     """Return what each publisher and key of each endpoint said, in their order, without the times."""
     found: dict[tuple[str, str, str], list[Any]] = {}
     for message in log:
         if is_played(message):
             key = message.endpoint, message.publisher, message.key
-            found.setdefault(key, []).append((message.schema, content(message)))
+            found.setdefault(key, []).append((message.schema, strip_times(message)))
     return found
 
 
-def content(message: Message) -> Any:
+def strip_times(message: Message) -> Any:
     """Return what of a message has no time in it: events and changes say when they were."""
     if message.kind == "queue":
         return payload(message.data)
@@ -162,7 +162,7 @@ def content(message: Message) -> Any:
     return message.data
 
 
-def ages(log: LogReader) -> dict[str, list[int | None]]:
+def compute_ages(log: LogReader) -> dict[str, list[int | None]]:
     """Return how old what messages come from was, in units of AGE_S, by endpoint; None: they do not say."""
     found: dict[str, list[int | None]] = {}
     for message in log:
@@ -185,15 +185,15 @@ def test_played_and_recorded_again_is_the_same(tmp_path: Path, token: str) -> No
         f"visionipc_{token}_{STREAM}/image": ROUNDS,
     }
     second = play(first, tmp_path / "second", token)
-    assert said(second) == said(first)
+    assert list_said_values(second) == list_said_values(first)
     assert {name: (info.kind, info.tracked, info.options) for name, info in second.endpoints.items()} == {
         name: (info.kind, info.tracked, info.options) for name, info in first.endpoints.items()
     }
-    assert {(name, publisher) for name, publisher, _ in said(second) if name == "channel/scans"} == {
+    assert {(name, publisher) for name, publisher, _ in list_said_values(second) if name == "channel/scans"} == {
         ("channel/scans", "front"),
         ("channel/scans", "rear"),
     }
-    for name, expected in ages(first).items():
-        assert name == "queue/jobs" or ages(second)[name] == expected
-    assert ages(second)["tracked"] == list(range(1, ROUNDS + 1))
-    assert [age is None for age in ages(second)["channel/scans"]] == [True, True, False, False] * (ROUNDS // 2)
+    for name, expected in compute_ages(first).items():
+        assert name == "queue/jobs" or compute_ages(second)[name] == expected
+    assert compute_ages(second)["tracked"] == list(range(1, ROUNDS + 1))
+    assert [age is None for age in compute_ages(second)["channel/scans"]] == [True, True, False, False] * (ROUNDS // 2)

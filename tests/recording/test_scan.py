@@ -10,7 +10,7 @@ import pytest
 
 from msgq.errors import InvalidValueError
 from msgq.recording.mcap_io.core import TALLY_DTYPE, ScanColumns, crc32
-from tests.recording.logs import encode, message
+from tests.recording.logs import encode_parts, message
 
 CODES = np.zeros(4, np.int32)
 
@@ -23,8 +23,8 @@ def test_crc_is_zlibs() -> None:
             assert crc32(data[start:size], start + 77) == zlib.crc32(data[start:size], start + 77)
 
 
-def filled() -> tuple[ScanColumns, bytes]:
-    data = encode(*(message(i, i, 10 * i, b"x" * i) for i in range(4)))
+def fill_columns() -> tuple[ScanColumns, bytes]:
+    data = encode_parts(*(message(i, i, 10 * i, b"x" * i) for i in range(4)))
     columns = ScanColumns(10)
     columns.scan_messages(data, 0, CODES, 0, 1000)
     assert columns.row_count == 4
@@ -32,7 +32,7 @@ def filled() -> tuple[ScanColumns, bytes]:
 
 
 def test_gathers_within_bounds_only() -> None:
-    columns, data = filled()
+    columns, data = fill_columns()
     into, ends = np.zeros(6, np.uint8), np.zeros(4, np.int32)
     assert columns.copy_payloads(data, 0, into, 0, ends) == 6
     assert ends.tolist() == [0, 1, 3, 6]

@@ -36,11 +36,11 @@ def recording(request: pytest.FixtureRequest, prefix: str, tmp_path: Path) -> Pa
     return path
 
 
-def ours(path: Path) -> Sent:
+def read_with_msgq(path: Path) -> Sent:
     return [(m.endpoint, m.sequence, m.log_time, m.publish_time, m.data) for m in LogReader(path)]
 
 
-def theirs(path: Path, **chosen: Any) -> Sent:
+def read_with_library(path: Path, **chosen: Any) -> Sent:
     """Return what the other reader finds by the summary, with all CRCs checked."""
     found = McapChunkedReader.from_file(path, enable_crc_check=True, enable_summary_reconstruction="never")
     with found as reader:
@@ -50,11 +50,11 @@ def theirs(path: Path, **chosen: Any) -> Sent:
 
 
 def test_has_the_same_messages(recording: Path) -> None:
-    found = ours(recording)
+    found = read_with_msgq(recording)
     assert len(found) == 400
-    assert sorted(theirs(recording)) == sorted(found)
+    assert sorted(read_with_library(recording)) == sorted(found)
     middle = found[200][2]
-    assert sorted(theirs(recording, end_timestamp=middle)) == sorted(m for m in found if m[2] <= middle)
+    assert sorted(read_with_library(recording, end_timestamp=middle)) == sorted(m for m in found if m[2] <= middle)
 
 
 def test_has_the_same_descriptions(recording: Path) -> None:
@@ -73,10 +73,10 @@ def test_has_the_same_descriptions(recording: Path) -> None:
 @pytest.mark.parametrize("share", [0.3, 0.6])
 def test_has_the_same_messages_after_a_recovery(recording: Path, share: float) -> None:
     os.truncate(recording, int(recording.stat().st_size * share))
-    left = ours(recording)
+    left = read_with_msgq(recording)
     assert 0 < len(left) < 400
     assert recover(recording, in_place=True).messages == len(left)
-    assert sorted(theirs(recording)) == sorted(left)
+    assert sorted(read_with_library(recording)) == sorted(left)
 
 
 def test_has_the_same_messages_after_damage_was_passed_over(recording: Path) -> None:
@@ -85,7 +85,7 @@ def test_has_the_same_messages_after_damage_was_passed_over(recording: Path) -> 
     for place in range(damaged.offset + damaged.stored_bytes - 40, damaged.offset + damaged.stored_bytes - 20):
         data[place] ^= 0xFF  # a single bit may be one that decompression does not look at
     recording.write_bytes(data)
-    left = ours(recording)
+    left = read_with_msgq(recording)
     assert 0 < len(left) < 400
     assert recover(recording, in_place=True).damaged_bytes >= damaged.stored_bytes
-    assert sorted(theirs(recording)) == sorted(left)
+    assert sorted(read_with_library(recording)) == sorted(left)

@@ -28,7 +28,7 @@ ABOUT = ["log_time", "publish_time", "sequence", "epoch", "origin_time"]
 NUMBER = Schema("Number", "json")
 
 
-def written(path: Path, messages: Iterable[tuple[str, Schema | None, bytes]], **metadata: str) -> LogReader:
+def write_messages(path: Path, messages: Iterable[tuple[str, Schema | None, bytes]], **metadata: str) -> LogReader:
     """Write messages, each 10 ns after the one before."""
     with Writer(path) as writer:
         channels: dict[tuple[str, Schema | None], int] = {}
@@ -45,7 +45,7 @@ def said(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def test_a_table_says_what_messages_say(tmp_path: Path) -> None:
-    log = written(tmp_path / "a.mcap", ((f"/p{i % 2}", POINT, point_bytes(i)) for i in range(20)))
+    log = write_messages(tmp_path / "a.mcap", ((f"/p{i % 2}", POINT, point_bytes(i)) for i in range(20)))
     table = log.to_arrow("/p1")
     assert table.column_names == [*ABOUT, "x", "y", "flags", "more"]
     assert table["log_time"].to_pylist() == [1000 + 10 * i for i in range(1, 20, 2)]
@@ -58,7 +58,7 @@ def test_a_table_says_what_messages_say(tmp_path: Path) -> None:
 
 
 def test_of_a_part_of_the_log(tmp_path: Path) -> None:
-    log = written(tmp_path / "a.mcap", (("/p", POINT, point_bytes(i)) for i in range(20)))
+    log = write_messages(tmp_path / "a.mcap", (("/p", POINT, point_bytes(i)) for i in range(20)))
     assert log.between(1050, 1070).to_arrow("/p")["sequence"].to_pylist() == [5, 6]
     batches = [batch.rows["sequence"].to_pylist() for batch in log.decoded_batches("/p", rows=8)]
     assert batches == [list(range(8)), list(range(8, 16)), list(range(16, 20))]
@@ -82,7 +82,7 @@ def test_pieces_of_a_log_have_their_own_messages(tmp_path: Path) -> None:
 
 def test_what_cannot_be_decoded_is_kept_aside_and_counted(tmp_path: Path) -> None:
     messages = [point_bytes(0), b"\0\1\0\0cut", point_bytes(2), b""]
-    log = written(tmp_path / "a.mcap", (("/p", POINT, data) for data in messages))
+    log = write_messages(tmp_path / "a.mcap", (("/p", POINT, data) for data in messages))
     assert said(log.to_arrow("/p")) == [point(0), point(2)]
     (problem,) = log.problems
     assert "2 messages of '/p'" in str(problem)
@@ -99,7 +99,9 @@ def test_what_cannot_be_decoded_is_kept_aside_and_counted(tmp_path: Path) -> Non
 
 def test_other_versions_of_cdr_are_decoded_one_by_one(tmp_path: Path) -> None:
     second = b"\0\7\0\0" + point_bytes(4)[4:]
-    log = written(tmp_path / "a.mcap", [("/p", POINT, data) for data in (point_bytes(3), second, point_bytes(5))])
+    log = write_messages(
+        tmp_path / "a.mcap", [("/p", POINT, data) for data in (point_bytes(3), second, point_bytes(5))]
+    )
     assert said(log.to_arrow("/p")) == [point(3), point(4), point(5)]
 
 
@@ -111,7 +113,7 @@ def test_a_schema_that_changes(tmp_path: Path) -> None:
         ("a", NUMBER, b'{"n": 3, "z": "text"}'),
         ("a", struct_schema(old), np.array((4, 5), old).tobytes()),
     ]
-    table = written(tmp_path / "a.mcap", messages).to_arrow("a")
+    table = write_messages(tmp_path / "a.mcap", messages).to_arrow("a")
     assert table.schema.field("n").type == pa.float64()
     assert said(table) == [
         {"element_index": 0, "n": 1.0, "x": 2**64 - 1, "y": None, "z": None},
@@ -123,7 +125,7 @@ def test_a_schema_that_changes(tmp_path: Path) -> None:
 
 def test_messages_of_several_elements(tmp_path: Path) -> None:
     schema = struct_schema(np.dtype("<i4"))
-    log = written(tmp_path / "a.mcap", [("a", schema, np.arange(i, dtype="<i4").tobytes()) for i in (2, 0, 1)])
+    log = write_messages(tmp_path / "a.mcap", [("a", schema, np.arange(i, dtype="<i4").tobytes()) for i in (2, 0, 1)])
     table = log.to_arrow("a")
     assert said(table) == [
         {"element_index": 0, "value": 0},
@@ -145,7 +147,7 @@ def test_arrays_of_numpy_among_values() -> None:
 
 
 def test_payloads_that_nobody_describes(tmp_path: Path) -> None:
-    log = written(tmp_path / "a.mcap", [("a", None, b"one"), ("b", Schema("B", "strange"), b"two")])
+    log = write_messages(tmp_path / "a.mcap", [("a", None, b"one"), ("b", Schema("B", "strange"), b"two")])
     assert said(log.to_arrow("a")) == [{"data": b"one"}]
     assert log.to_arrow("b").column_names == ABOUT
     assert "'strange'" in str(log.problems)
@@ -153,13 +155,13 @@ def test_payloads_that_nobody_describes(tmp_path: Path) -> None:
 
 def test_fields_with_names_of_other_columns(tmp_path: Path) -> None:
     payload = b'{"sequence": 5, "Log_Time": 6, "value": 7, "VALUE": 8}'
-    table = written(tmp_path / "a.mcap", [("a", NUMBER, payload)]).to_arrow("a")
+    table = write_messages(tmp_path / "a.mcap", [("a", NUMBER, payload)]).to_arrow("a")
     assert said(table) == [{"sequence_": 5, "Log_Time_": 6, "value": 7, "VALUE_": 8}]
 
 
 def test_who_published_and_which_key(tmp_path: Path) -> None:
-    written(tmp_path / "a.mcap", [("channel/a", NUMBER, b"1")], kind="channel", publisher="left")
-    written(tmp_path / "b.mcap", [("records/a", NUMBER, b"1")], kind="records", key="camera")
+    write_messages(tmp_path / "a.mcap", [("channel/a", NUMBER, b"1")], kind="channel", publisher="left")
+    write_messages(tmp_path / "b.mcap", [("records/a", NUMBER, b"1")], kind="records", key="camera")
     log = LogReader(tmp_path)
     assert said(log.to_arrow("channel/a")) == [{"publisher": "left", "key": "", "value": 1}]
     assert said(log.to_arrow("records/a")) == [{"publisher": "", "key": "camera", "value": 1}]
@@ -167,7 +169,7 @@ def test_who_published_and_which_key(tmp_path: Path) -> None:
 
 def test_pandas_has_a_column_for_each_field(tmp_path: Path) -> None:
     texts = ['{"pose": {"x": 1.5, "at": {"t": 9007199254740993}}}', '{"pose": {"x": 2.5}}']
-    frame = written(tmp_path / "a.mcap", [("a", NUMBER, text.encode()) for text in texts]).to_pandas("a")
+    frame = write_messages(tmp_path / "a.mcap", [("a", NUMBER, text.encode()) for text in texts]).to_pandas("a")
     assert list(frame.columns) == [*ABOUT, "pose.x", "pose.at.t"]
     assert frame["pose.x"].tolist() == [1.5, 2.5]
     assert frame["pose.at.t"].iloc[0] == 2**53 + 1  # no float has it
@@ -176,7 +178,7 @@ def test_pandas_has_a_column_for_each_field(tmp_path: Path) -> None:
 
 
 def test_polars_has_the_same(tmp_path: Path) -> None:
-    log = written(tmp_path / "a.mcap", [("/p", POINT, point_bytes(i)) for i in range(5)])
+    log = write_messages(tmp_path / "a.mcap", [("/p", POINT, point_bytes(i)) for i in range(5)])
     frame = log.to_polars("/p")
     assert isinstance(frame, polars.DataFrame)
     assert frame.select("x", "more").rows() == [(point(i)["x"], point(i)["more"]) for i in range(5)]
@@ -184,7 +186,7 @@ def test_polars_has_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["pandas", "polars", "pyarrow"])
 def test_a_library_that_is_missing(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = written(tmp_path / "a.mcap", [("/p", POINT, point_bytes(0))])
+    log = write_messages(tmp_path / "a.mcap", [("/p", POINT, point_bytes(0))])
     for module in [module for module in sys.modules if module.startswith("msgq.recording.export.")]:
         if module.endswith((".to_pandas", ".decoded_tables")):
             monkeypatch.delitem(sys.modules, module)
@@ -209,7 +211,7 @@ def some_messages() -> list[tuple[str, Schema | None, bytes]]:
 
 
 def test_parquet_is_a_file_for_each_endpoint(tmp_path: Path) -> None:
-    log = written(tmp_path / "a.mcap", some_messages())
+    log = write_messages(tmp_path / "a.mcap", some_messages())
     assert log.to_parquet(tmp_path / "tables") == 6
     found = {path.name: pq.read_table(path) for path in (tmp_path / "tables").iterdir()}
     assert sorted(found) == ["_undecoded.parquet", "raw.parquet", "~2fp.parquet", "~5fb.parquet"]
@@ -223,7 +225,7 @@ def test_parquet_is_a_file_for_each_endpoint(tmp_path: Path) -> None:
 
 
 def test_parquet_of_one_endpoint_is_one_file(tmp_path: Path) -> None:
-    written(tmp_path / "a.mcap", some_messages())
+    write_messages(tmp_path / "a.mcap", some_messages())
     log = LogReader(tmp_path / "a.mcap", endpoints=["/p"])
     assert log.to_parquet(tmp_path / "p.parquet") == 3
     assert said(pq.read_table(tmp_path / "p.parquet")) == [point(1), point(2)]
@@ -237,7 +239,7 @@ def test_parquet_of_one_endpoint_is_one_file(tmp_path: Path) -> None:
 
 
 def test_parquet_of_messages_that_cannot_be_decoded(tmp_path: Path) -> None:
-    written(tmp_path / "a.mcap", [("/p", POINT, b"")]).to_parquet(tmp_path / "p.parquet")
+    write_messages(tmp_path / "a.mcap", [("/p", POINT, b"")]).to_parquet(tmp_path / "p.parquet")
     assert pq.read_table(tmp_path / "p.parquet").num_rows == 0
     assert pq.read_table(tmp_path / "p.undecoded.parquet").num_rows == 1
 
@@ -249,7 +251,7 @@ def test_columns_of_parquet_that_come_later(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("msgq.recording.export.decoded_tables._BATCH_ROWS", 8)
     texts = ['{"a": 1}', '{"a": 2.5}', '{"a": "three", "b": [1]}', '{"b": [2.5]}'] * 4
     messages = [(f"e{i}", NUMBER, text.encode()) for text in texts for i in range(5)]
-    log = written(tmp_path / "a.mcap", messages)
+    log = write_messages(tmp_path / "a.mcap", messages)
     assert log.to_parquet(tmp_path / "tables") == len(messages)
     for i in range(5):
         table = pq.read_table(tmp_path / "tables" / f"e{i}.parquet")
@@ -265,13 +267,13 @@ def test_columns_of_parquet_that_come_later(tmp_path: Path, monkeypatch: pytest.
 
 def test_lists_of_a_fixed_size_that_only_some_messages_have(tmp_path: Path) -> None:
     old, new = struct_schema(np.dtype([("n", "<i4")])), struct_schema(np.dtype([("n", "<i4"), ("y", "<i2", (2,))]))
-    log = written(tmp_path / "a.mcap", [("a", old, bytes(4)), ("a", new, bytes(8))] * 2)
+    log = write_messages(tmp_path / "a.mcap", [("a", old, bytes(4)), ("a", new, bytes(8))] * 2)
     log.to_parquet(tmp_path / "a.parquet")
     assert [row["y"] for row in pq.read_table(tmp_path / "a.parquet").to_pylist()] == [None, [0, 0], None, [0, 0]]
 
 
 def test_parquet_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = written(tmp_path / "a.mcap", some_messages())
+    log = write_messages(tmp_path / "a.mcap", some_messages())
 
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -283,7 +285,7 @@ def test_parquet_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_other_programs_read_it(tmp_path: Path) -> None:
-    written(tmp_path / "a.mcap", ((f"/p{i % 2}", POINT, point_bytes(i)) for i in range(20)))
+    write_messages(tmp_path / "a.mcap", ((f"/p{i % 2}", POINT, point_bytes(i)) for i in range(20)))
     LogReader(tmp_path / "a.mcap").to_parquet(tmp_path / "tables")
     ask = f"SELECT sum(x), max(len(more)), min(log_time) FROM '{tmp_path}/tables/*.parquet'"
     program = f"import duckdb; print(duckdb.sql({ask!r}).fetchall())"  # it complains at the end of a process like this

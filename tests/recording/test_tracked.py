@@ -22,7 +22,7 @@ from msgq.recording.mcap_io.log_writer import Writer
 from msgq.recording.mcap_io.record_structs import MCAP_MAGIC, RECORD_HEAD_STRUCT
 from msgq.recording.merge.log_copy import write_merged_log, write_time_slices
 from msgq.recording.repair.recover import recover
-from tests.recording.logs import channel, chunk, message, write
+from tests.recording.logs import build_chunk_record, channel, message, write_unclosed_file
 
 COUNT = 3000
 
@@ -144,7 +144,9 @@ def test_they_survive(log: Any, tmp_path: Path, change: Callable[[Path, Path], L
 
 def test_an_invalid_record_costs_the_origins_only(tmp_path: Path) -> None:
     invalid = RECORD_HEAD_STRUCT.pack(origins.ORIGINS_OPCODE, 8 + 5) + b"msgqorat" + bytes(5)  # a row has 16 bytes
-    log = LogReader(write(tmp_path / "a.mcap", invalid, chunk(channel(1, "a"), message(1, 0, 10))))
+    log = LogReader(
+        write_unclosed_file(tmp_path / "a.mcap", invalid, build_chunk_record(channel(1, "a"), message(1, 0, 10)))
+    )
     assert [(message.data, message.origin_time) for message in log] == [(b"data", 0)]
     assert "origins" in log.problems[0].reason
 

@@ -16,7 +16,7 @@ from msgq.recording.mcap_io.record_structs import ExtensibleChannel, ExtensibleS
 from msgq.recording.merge.log_copy import write_merged_log
 from tests.command import run
 from tests.recording import raw_mcap
-from tests.recording.logs import channel, chunk, write
+from tests.recording.logs import build_chunk_record, channel, write_unclosed_file
 from tests.recording.logs import message as sent
 from tests.recording.raw_mcap import FIRST_PRIVATE_OPCODE, RESERVED, Found, RawFile, record, records
 
@@ -39,27 +39,27 @@ KEPT = {"header", "schema", "channel", "attachment", "metadata"}
 UNKNOWN = tuple(record(opcode, b"what an application says") for opcode in (0x10, RESERVED, FIRST_PRIVATE_OPCODE, 0xFF))
 
 
-def filtered(path: Path, output: Path, *options: str) -> list[Path]:
+def filter_file(path: Path, output: Path, *options: str) -> list[Path]:
     run("bag", "filter", path, "-o", output, *options)
     return [output]
 
 
 def filtered_by_endpoint(path: Path, output: Path) -> list[Path]:
-    return filtered(path, output, "--endpoint", "a", "--compression", "none")
+    return filter_file(path, output, "--endpoint", "a", "--compression", "none")
 
 
 def filtered_by_time(path: Path, output: Path) -> list[Path]:
     """Leave out the first message, so that the first chunk is not copied whole."""
-    return filtered(path, output, "--start", "0.000000001", "--compression", "none")
+    return filter_file(path, output, "--start", "0.000000001", "--compression", "none")
 
 
-def merged(path: Path, output: Path) -> list[Path]:
+def merge_files(path: Path, output: Path) -> list[Path]:
     """Merge a file with one whose chunks overlap with its own in time."""
     run("bag", "merge", path, path.with_name("other.mcap"), "-o", output, "--compression", "none")
     return [output]
 
 
-def cut(path: Path, output: Path) -> list[Path]:
+def cut_file(path: Path, output: Path) -> list[Path]:
     folder = output.with_suffix("")
     run("bag", "split", path, "-o", folder, "--every", raw_mcap.STEP / 1e9, "--compression", "none")
     pieces = sorted(folder.iterdir())
@@ -67,7 +67,7 @@ def cut(path: Path, output: Path) -> list[Path]:
     return pieces
 
 
-def recovered(path: Path, output: Path) -> list[Path]:
+def recover_file(path: Path, output: Path) -> list[Path]:
     """Recover a file whose data have another CRC than their end says."""
     data = path.read_bytes()
     at = data.rindex(struct.pack("<BQ", raw_mcap.DATA_END, 4)) + 9
@@ -76,7 +76,7 @@ def recovered(path: Path, output: Path) -> list[Path]:
     return [output]
 
 
-def mended(path: Path, output: Path) -> list[Path]:
+def mend_chunk_times(path: Path, output: Path) -> list[Path]:
     """Recover a file whose first chunk says another time than its messages have."""
     data = path.read_bytes()
     at = data.index(struct.pack("<QQ", raw_mcap.STEP + 1, raw_mcap.STEP + 5))
@@ -85,7 +85,7 @@ def mended(path: Path, output: Path) -> list[Path]:
     return [output]
 
 
-def reindexed(path: Path, output: Path) -> list[Path]:
+def reindex_file(path: Path, output: Path) -> list[Path]:
     run("bag", "reindex", path, "-o", output)
     return [output]
 
@@ -99,14 +99,14 @@ class Verb:
 
 
 VERBS = {
-    "filter": Verb(filtered, KEPT | {"chunk", "message index"}),
+    "filter": Verb(filter_file, KEPT | {"chunk", "message index"}),
     "filter --endpoint": Verb(filtered_by_endpoint, KEPT),
     "filter --start": Verb(filtered_by_time, KEPT),
-    "merge": Verb(merged, KEPT),
-    "split": Verb(cut, KEPT | {"chunk", "message index"}),
-    "recover": Verb(recovered, KEPT | {"chunk", "message index"}),
-    "recover a chunk": Verb(mended, KEPT | {"chunk"}),
-    "reindex": Verb(reindexed, KEPT | {"chunk"}),
+    "merge": Verb(merge_files, KEPT),
+    "split": Verb(cut_file, KEPT | {"chunk", "message index"}),
+    "recover": Verb(recover_file, KEPT | {"chunk", "message index"}),
+    "recover a chunk": Verb(mend_chunk_times, KEPT | {"chunk"}),
+    "reindex": Verb(reindex_file, KEPT | {"chunk"}),
 }
 
 
@@ -176,7 +176,7 @@ def test_unknown_records_survive_a_copy(verb: Verb, section: str, tmp_path: Path
     for path in made[:1] if section == "inside" else made:
         found = [one for one in records(path) if one.opcode in {record[0] for record in UNKNOWN}]
         wanted = [Found(where, record[0], record[9:]) for record in UNKNOWN]
-        if verb.copy is merged:  # which copies them from two files
+        if verb.copy is merge_files:  # which copies them from two files
             assert sorted(found) == sorted(wanted * 2)
         else:
             assert found == wanted
@@ -190,12 +190,12 @@ def test_unknown_fields_do_not_pass_to_another_channel_or_schema_of_the_same_num
     for number, (name, tail) in enumerate([("a", TAIL), ("b", b"")], 1):
         schema = ExtensibleSchema(id=1, name=name, encoding="jsonschema", data=b"{}", unknown_fields=tail)
         described = ExtensibleChannel(1, name, "json", {}, schema_id, tail)
-        chunks.append(chunk(*([schema] if schema_id else []), described, sent(1, number, number)))
-    path = write(tmp_path / "a.mcap", *chunks)
+        chunks.append(build_chunk_record(*([schema] if schema_id else []), described, sent(1, number, number)))
+    path = write_unclosed_file(tmp_path / "a.mcap", *chunks)
     log = LogReader(path)
     assert [one.endpoint for one in log] == ["a", "b"]
     assert log.files[0].registry.unknown_fields == {}
-    copies = filtered(path, tmp_path / "b.mcap", "--endpoint", "b")
+    copies = filter_file(path, tmp_path / "b.mcap", "--endpoint", "b")
     copy = LogReader(*copies)
     assert [one.endpoint for one in copy] == ["b"]
     assert copy.files[0].registry.unknown_fields == {}
@@ -205,12 +205,14 @@ def test_unknown_fields_do_not_pass_to_another_channel_or_schema_of_the_same_num
 def test_copy_bounds_unknown_records_within_chunks(tmp_path: Path) -> None:
     """They are not compressed in the copy, so chunks of a few bytes could fill a disk."""
     large = [
-        chunk(channel(1, "a"), sent(1, n, n), record(FIRST_PRIVATE_OPCODE, bytes(12 << 20)), sent(1, n, n))
+        build_chunk_record(channel(1, "a"), sent(1, n, n), record(FIRST_PRIVATE_OPCODE, bytes(12 << 20)), sent(1, n, n))
         for n in (1, 2, 3)
     ]
-    many = [chunk(channel(1, "a"), sent(1, 9, 9), record(FIRST_PRIVATE_OPCODE, b"") * 150_000, sent(1, 9, 9))]
+    many = [
+        build_chunk_record(channel(1, "a"), sent(1, 9, 9), record(FIRST_PRIVATE_OPCODE, b"") * 150_000, sent(1, 9, 9))
+    ]
     for number, chunks in enumerate((large, many)):
-        path, copy = write(tmp_path / f"{number}.mcap", *chunks), tmp_path / f"copy{number}.mcap"
+        path, copy = write_unclosed_file(tmp_path / f"{number}.mcap", *chunks), tmp_path / f"copy{number}.mcap"
         log = LogReader(path)
         write_merged_log([log], copy, "lz4")  # so that no chunk is copied whole
         assert copy.stat().st_size < 33 << 20
@@ -229,8 +231,8 @@ def test_unknown_records_are_no_problem_of_a_file(tmp_path: Path) -> None:
 def test_unknown_records_survive_where_chunks_begin_alike(tmp_path: Path) -> None:
     """Channels that a chunk repeats are not read again. Failure would mean that unknown records are passed over too."""
     begin = [channel(1, "a"), record(RESERVED, b"one"), channel(2, "b"), record(FIRST_PRIVATE_OPCODE, b"two")]
-    parts = [chunk(*begin, sent(1, i, 2 * i), sent(2, i, 2 * i + 1)) for i in range(3)]
-    path = write(tmp_path / "a.mcap", *parts)
+    parts = [build_chunk_record(*begin, sent(1, i, 2 * i), sent(2, i, 2 * i + 1)) for i in range(3)]
+    path = write_unclosed_file(tmp_path / "a.mcap", *parts)
     write_merged_log([LogReader(path, endpoints=["a"])], tmp_path / "b.mcap", "none")
     found = [one.body for one in records(tmp_path / "b.mcap") if one.opcode > raw_mcap.DATA_END]
     assert found == [b"one", b"two"] * 3

@@ -33,7 +33,7 @@ from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.rolling_writer import RecordingLimits, RollingWriter
 from msgq.recording.recorder.wall_clock import ClockReading, WallClock
 from tests.command import run
-from tests.recording.logs import MCAP_MAGIC, channel, encode, message
+from tests.recording.logs import MCAP_MAGIC, channel, encode_parts, message
 from tests.support import wait_until
 
 HOUR = 3600 * 10**9
@@ -68,13 +68,13 @@ def write_segment(path: Path, ahead: int, *parts: tuple[int, int] | list[int], e
     return path
 
 
-def written(path: Path, *parts: Any) -> Path:
+def write_loose_messages(path: Path, *parts: Any) -> Path:
     """Write a file of one channel outside of chunks."""
-    path.write_bytes(MCAP_MAGIC + encode(records.Header("", "test"), channel(1, "e"), *parts))
+    path.write_bytes(MCAP_MAGIC + encode_parts(records.Header("", "test"), channel(1, "e"), *parts))
     return path
 
 
-def times(messages: Iterable[Message]) -> list[tuple[int, int]]:
+def list_times(messages: Iterable[Message]) -> list[tuple[int, int]]:
     """Return of each message its log_time, and what that was by the host's clock, since the first one of all."""
     return [(m.log_time - BEGIN, int.from_bytes(m.data, "little") - BEGIN) for m in messages]
 
@@ -94,7 +94,7 @@ SHOWN = [(35, 30), (45, 40), (HOUR + 5, 0), (HOUR + 15, 10), (HOUR + 25, 20)]
 def test_messages_have_the_times_that_the_wall_clock_showed(tmp_path: Path, ends: bool) -> None:
     log = LogReader(step_back(tmp_path, ends=ends), clock="wall")
     found = list(log)
-    assert times(found) == SHOWN  # in the order of log_time, which it went back in
+    assert list_times(found) == SHOWN  # in the order of log_time, which it went back in
     assert {m.log_time - m.publish_time for m in found} == {30}  # an age is what it was
     assert {m.log_time - m.origin_time for m in found} == {50}
     assert (log.start_time, log.end_time) == (BEGIN + 35, BEGIN + HOUR + 25)
@@ -104,14 +104,14 @@ def test_messages_have_the_times_that_the_wall_clock_showed(tmp_path: Path, ends
 def test_the_hosts_clock_is_the_default(tmp_path: Path) -> None:
     path = step_back(tmp_path)
     expected = [(time, time) for time in (0, 10, 20, 30, 40)]
-    assert times(LogReader(path)) == times(LogReader(path, clock="host")) == expected
+    assert list_times(LogReader(path)) == list_times(LogReader(path, clock="host")) == expected
 
 
 def test_a_span_of_time_is_by_the_same_clock(tmp_path: Path) -> None:
     log = LogReader(step_back(tmp_path), clock="wall", start=BEGIN + 40, end=BEGIN + HOUR + 15)
-    assert times(log) == [(45, 40), (HOUR + 5, 0)]
-    assert times(log.between(start=BEGIN + HOUR)) == [(HOUR + 5, 0)]
-    assert times(log.between(end=BEGIN + HOUR)) == [(45, 40)]
+    assert list_times(log) == [(45, 40), (HOUR + 5, 0)]
+    assert list_times(log.between(start=BEGIN + HOUR)) == [(HOUR + 5, 0)]
+    assert list_times(log.between(end=BEGIN + HOUR)) == [(45, 40)]
 
 
 def test_all_ways_to_read_have_these_times(tmp_path: Path) -> None:
@@ -126,19 +126,19 @@ def test_all_ways_to_read_have_these_times(tmp_path: Path) -> None:
     assert [int.from_bytes(data, "little") - BEGIN for data in later.column("data").to_pylist()] == [0, 10, 20]
     assert log.between(end=BEGIN + HOUR).to_numpy("e").tolist() == [BEGIN + 30, BEGIN + 40]
     pieces = [pickle.loads(pickle.dumps(piece)) for piece in log.split(1)]
-    assert [times(piece) for piece in pieces] == [SHOWN[2:4], [SHOWN[0], SHOWN[4]], [SHOWN[1]]]
+    assert [list_times(piece) for piece in pieces] == [SHOWN[2:4], [SHOWN[0], SHOWN[4]], [SHOWN[1]]]
     info = log.endpoints["e"]
     assert (info.first_time, info.last_time, info.messages) == (BEGIN + 35, BEGIN + HOUR + 25, 5)
-    assert times(log.full_history("topic")) == SHOWN
+    assert list_times(log.full_history("topic")) == SHOWN
     assert [message.log_time - BEGIN for message, _ in log.decoded()] == [shown for shown, _ in SHOWN]
 
 
 def test_a_part_of_a_file_knows_what_was_noted_before_it(tmp_path: Path) -> None:
     path = write_segment(tmp_path / "a.mcap", HOUR, [BEGIN], (BEGIN + 5, 0), [BEGIN + 10], [BEGIN + 20], ends=False)
     (*_, (_, last)) = LogReader(path).log_view.iter_wanted_blocks()
-    assert times(LogReader(path, clock="wall", span=(last.offset, path.stat().st_size))) == [(20, 20)]
+    assert list_times(LogReader(path, clock="wall", span=(last.offset, path.stat().st_size))) == [(20, 20)]
     whole = LogReader(path, clock="wall", span=(0, path.stat().st_size))
-    assert times(whole) == [(10, 10), (20, 20), (HOUR, 0)]
+    assert list_times(whole) == [(10, 10), (20, 20), (HOUR, 0)]
 
 
 def test_figures_at_the_end_are_turned_where_the_clock_was_not_set(tmp_path: Path) -> None:
@@ -153,13 +153,13 @@ def test_figures_at_the_end_are_turned_where_the_clock_was_not_set(tmp_path: Pat
 def test_each_file_has_its_own_offset(tmp_path: Path) -> None:
     write_segment(tmp_path / "000000.mcap", 2 * HOUR, [BEGIN])
     write_segment(tmp_path / "000001.mcap", 0, [BEGIN + 10])
-    assert times(LogReader(tmp_path, clock="wall")) == [(10, 10), (2 * HOUR, 0)]
+    assert list_times(LogReader(tmp_path, clock="wall")) == [(10, 10), (2 * HOUR, 0)]
 
 
 def test_messages_outside_of_chunks(tmp_path: Path) -> None:
     parts: list[Any] = [records.Metadata(*noted(100)), message(1, 0, 1000), message(1, 1, 2000)]
     parts += [records.Metadata(*noted(0, 2000)), message(1, 2, 3000)]
-    path = written(tmp_path / "a.mcap", *parts)
+    path = write_loose_messages(tmp_path / "a.mcap", *parts)
     log = LogReader(path, clock="wall")
     assert [found.log_time for found in log] == [1100, 2000, 3000]
     assert [found.log_time for found in log.between(2000, 3000)] == [2000]
@@ -195,7 +195,7 @@ def test_any_steps_agree_with_a_model(tmp_path: Path, seed: int) -> None:
 
 
 def test_what_a_file_does_not_say_stays_as_it_is(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.mcap", message(1, 0, 1000))
+    path = write_loose_messages(tmp_path / "a.mcap", message(1, 0, 1000))
     log = LogReader(path, clock="wall")
     assert [found.log_time for found in log] == [1000]
     assert not log.problems
@@ -215,7 +215,7 @@ def test_what_a_file_does_not_say_stays_as_it_is(tmp_path: Path) -> None:
 )
 def test_notes_that_make_no_sense_are_a_problem(tmp_path: Path, wrong: dict[str, str]) -> None:
     name, note = noted(HOUR)
-    path = written(tmp_path / "a.mcap", records.Metadata(name, note | wrong), message(1, 0, 1000))
+    path = write_loose_messages(tmp_path / "a.mcap", records.Metadata(name, note | wrong), message(1, 0, 1000))
     log = LogReader(path, clock="wall")
     assert [found.log_time for found in log] == [1000]
     assert len(log.problems) == 1
@@ -227,7 +227,7 @@ def test_notes_that_make_no_sense_are_a_problem(tmp_path: Path, wrong: dict[str,
 def test_a_file_of_several_runs(tmp_path: Path, ahead: int, expected: list[int]) -> None:
     """Where their clocks differ, nobody can know which messages are of which."""
     others = records.Metadata(metadata_keys.RECORDING_METADATA, noted(HOUR, 500)[1] | {"run": "another"})
-    path = written(tmp_path / "a.mcap", records.Metadata(*noted(ahead)), others, message(1, 0, 1000))
+    path = write_loose_messages(tmp_path / "a.mcap", records.Metadata(*noted(ahead)), others, message(1, 0, 1000))
     log = LogReader(path, clock="wall")
     assert [found.log_time for found in log] == expected
     assert len(log.problems) == (ahead == 0)
@@ -239,7 +239,7 @@ def test_times_do_not_overflow(tmp_path: Path) -> None:
         wall, host = (most, least) if ahead > 0 else (least, most)
         note = {"wall_offset_ns": str(wall), "clock_offset_ns": str(host), "since_ns": "0"}
         parts = records.Metadata(metadata_keys.RECORDING_METADATA, note), message(1, 0, 2**62), message(1, 1, 0)
-        path = written(tmp_path / f"{expected}.mcap", *parts)
+        path = write_loose_messages(tmp_path / f"{expected}.mcap", *parts)
         found = [one.log_time for one in LogReader(path, clock="wall")]
         assert expected in found
         assert all(0 <= time < 2**63 for time in found)
@@ -247,7 +247,7 @@ def test_times_do_not_overflow(tmp_path: Path) -> None:
 
 def test_a_flood_of_notes_is_bounded(tmp_path: Path) -> None:
     notes = [records.Metadata(*noted(number % 2, number)) for number in range(6000)]
-    path = written(tmp_path / "a.mcap", *notes, message(1, 0, 10))
+    path = write_loose_messages(tmp_path / "a.mcap", *notes, message(1, 0, 10))
     log = LogReader(path, clock="wall")
     assert len(list(log)) == 1
     assert any("is not kept" in problem.reason for problem in log.problems)
@@ -295,11 +295,11 @@ def test_a_copy_keeps_what_was_noted(tmp_path: Path) -> None:
     write_segment(tmp_path / "log/000000.mcap", HOUR, [BEGIN], (BEGIN + 5, 0), [BEGIN + 10])
     again = write_segment(tmp_path / "log/000001.mcap", 0, [BEGIN + 20], (BEGIN + 25, 7), [BEGIN + 30])
     expected = [(10, 10), (20, 20), (37, 30), (HOUR, 0)]
-    assert times(LogReader(tmp_path / "log", clock="wall")) == expected
+    assert list_times(LogReader(tmp_path / "log", clock="wall")) == expected
     write_merged_log([LogReader(tmp_path / "log")], tmp_path / "copy.mcap")
-    assert times(LogReader(tmp_path / "copy.mcap", clock="wall")) == expected
+    assert list_times(LogReader(tmp_path / "copy.mcap", clock="wall")) == expected
     write_merged_log([LogReader(again, start=BEGIN + 25)], tmp_path / "part.mcap")
-    assert times(LogReader(tmp_path / "part.mcap", clock="wall")) == [(37, 30)]
+    assert list_times(LogReader(tmp_path / "part.mcap", clock="wall")) == [(37, 30)]
 
 
 def test_a_copy_of_several_runs_keeps_the_hosts_clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +308,7 @@ def test_a_copy_of_several_runs_keeps_the_hosts_clocks(tmp_path: Path, monkeypat
     other = write_segment(tmp_path / "other.mcap", 7, [BEGIN + 100])
     write_merged_log([LogReader(one), LogReader(other)], tmp_path / "copy.mcap")
     log = LogReader(tmp_path / "copy.mcap", clock="wall")
-    assert times(log) == [(time, time) for time in (0, 10, 20, 30, 40, 100)]
+    assert list_times(log) == [(time, time) for time in (0, 10, 20, 30, 40, 100)]
     assert not log.problems
 
 

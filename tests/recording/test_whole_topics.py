@@ -20,7 +20,7 @@ from tests.unit.ringfile import STRANGER_UID, RingFile, lap_end, need
 SIZE = 4096  # of the ring
 
 
-def taken(source: EndpointSource) -> tuple[int, int | None]:
+def take_all(source: EndpointSource) -> tuple[int, int | None]:
     """Return how many messages a source gives, and how many it has lost."""
     capture, chunk = Capture(), ChunkBuffer(1 << 20, 1 << 10)
     capture.add_source(source)
@@ -31,7 +31,7 @@ def taken(source: EndpointSource) -> tuple[int, int | None]:
     return len(chunk), source.lost
 
 
-def send(count: int, endpoint: str = "e") -> None:
+def send_numbers(count: int, endpoint: str = "e") -> None:
     with msgq.pub_sock(endpoint, segment_size=SIZE) as pub:
         for number in range(count):
             pub.send(b"%56d" % number)
@@ -43,9 +43,9 @@ def per_lap() -> int:
 
 @pytest.mark.parametrize("count", [0, 1, 3, 50])
 def test_a_ring_that_has_not_wrapped_is_whole(prefix: str, count: int) -> None:
-    send(count)
-    assert taken(open_source("e", whole=True)) == (count, 0)
-    assert taken(open_source("e")) == (0, 0)
+    send_numbers(count)
+    assert take_all(open_source("e", whole=True)) == (count, 0)
+    assert take_all(open_source("e")) == (0, 0)
 
 
 @pytest.mark.parametrize("more", [0, 1, 7, 40])
@@ -53,15 +53,15 @@ def test_a_ring_that_has_not_wrapped_is_whole(prefix: str, count: int) -> None:
 def test_of_one_that_has_wrapped_the_present_lap_is_there_and_the_rest_counted(
     prefix: str, laps: int, more: int
 ) -> None:
-    send(laps * per_lap() + more)
-    found, lost = taken(open_source("e", whole=True))
+    send_numbers(laps * per_lap() + more)
+    found, lost = take_all(open_source("e", whole=True))
     assert (found, lost) == ((more, laps * per_lap()) if more else (per_lap(), (laps - 1) * per_lap()))
 
 
 def test_several_publishers_are_counted_together(prefix: str) -> None:
     for _ in range(5):
-        send(per_lap() // 2 + 3)
-    found, lost = taken(open_source("e", whole=True))
+        send_numbers(per_lap() // 2 + 3)
+    found, lost = take_all(open_source("e", whole=True))
     assert lost is not None
     assert 0 < found < per_lap() < found + lost == 5 * (per_lap() // 2 + 3)
 
@@ -73,37 +73,37 @@ def test_what_is_written_while_it_is_joined_is_counted_too(prefix: str) -> None:
             pub.send(b"%56d" % number)
             sources.append(open_source("e", whole=True))
         for source in sources[:: per_lap() // 3]:
-            found, lost = taken(source)
+            found, lost = take_all(source)
             assert lost is not None
             assert found + lost == 4 * per_lap()
 
 
 def test_a_ring_of_a_stock_publisher_that_has_not_wrapped_is_whole(prefix: str) -> None:
     """It counts nothing, but everything is there."""
-    send(20)
+    send_numbers(20)
     ring = RingFile(f"{prefix}/e")
     ring.write_uid = STRANGER_UID
-    assert taken(open_source("e", whole=True)) == (20, 0)
+    assert take_all(open_source("e", whole=True)) == (20, 0)
 
 
 def test_nobody_can_tell_what_a_stock_publisher_has_overwritten(prefix: str) -> None:
-    send(2 * per_lap() + 5)
+    send_numbers(2 * per_lap() + 5)
     ring = RingFile(f"{prefix}/e")
     ring.write_uid = STRANGER_UID
-    assert taken(open_source("e", whole=True)) == (5, None)
+    assert take_all(open_source("e", whole=True)) == (5, None)
 
 
 def test_nobody_can_tell_what_was_before_the_count_began_anew(prefix: str) -> None:
     """The side segment was removed, and its successor counts from the present on."""
-    send(per_lap() + 5)
+    send_numbers(per_lap() + 5)
     os.unlink(shm_paths.side_segment_path("e", prefix))
-    send(2)
-    assert taken(open_source("e", whole=True)) == (7, None)
+    send_numbers(2)
+    assert take_all(open_source("e", whole=True)) == (7, None)
 
 
 def test_a_ring_without_its_side_segment_is_refused(prefix: str) -> None:
     """It says whether messages begin with stamps. Stock publishers, which have none, are no such case."""
-    send(3)
+    send_numbers(3)
     os.unlink(shm_paths.side_segment_path("e", prefix))
     with pytest.raises(errors.SegmentError, match="its side segment"):
         open_source("e", whole=True)
@@ -111,15 +111,15 @@ def test_a_ring_without_its_side_segment_is_refused(prefix: str) -> None:
 
 def test_a_file_that_has_lost_its_name_is_opened_all_the_same(prefix: str) -> None:
     paths = shm_paths.ring_path("e", prefix), shm_paths.side_segment_path("e", prefix)
-    send(per_lap() + 5)
+    send_numbers(per_lap() + 5)
     files = {path: os.open(path, os.O_RDONLY) for path in paths}
     unlink_topic("e")
-    send(1)
+    send_numbers(1)
     source = open_source("e", whole=True, files=files)
     for descriptor in files.values():
         os.close(descriptor)
-    assert taken(source) == (5, per_lap())
-    assert taken(open_source("e", whole=True)) == (1, 0)
+    assert take_all(source) == (5, per_lap())
+    assert take_all(open_source("e", whole=True)) == (1, 0)
 
 
 def test_one_that_has_no_side_segment_any_more_is_refused_without_a_name(prefix: str) -> None:

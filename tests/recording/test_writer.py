@@ -118,11 +118,11 @@ def test_a_message_larger_than_a_chunk(tmp_path: Path) -> None:
 # Columns
 
 
-def binary(payloads: list[bytes]) -> Any:
+def build_binary_array(payloads: list[bytes]) -> Any:
     return pa.array(payloads, pa.binary())
 
 
-def sliced(payloads: list[bytes]) -> Any:
+def build_sliced_array(payloads: list[bytes]) -> Any:
     """Two chunks that are parts of larger arrays."""
     whole = pa.array([b"before", *payloads, b"behind"], pa.large_binary())
     return pa.chunked_array([whole[1:4], whole[4 : 1 + len(payloads)]])
@@ -130,8 +130,8 @@ def sliced(payloads: list[bytes]) -> Any:
 
 COLUMNS: dict[str, Callable[[list[bytes]], Any]] = {
     "list": list,
-    "binary": binary,
-    "sliced": sliced,
+    "binary": build_binary_array,
+    "sliced": build_sliced_array,
     "fixed": lambda payloads: pa.array([b"????", *payloads], pa.binary(4))[1:],
     "text": lambda payloads: pa.array([payload.decode() for payload in payloads]),
     "view": lambda payloads: pa.array(payloads, pa.binary_view()),
@@ -273,7 +273,7 @@ def test_equal_schemas_are_written_once(tmp_path: Path) -> None:
     assert [one.schema_id for one in summary.channels.values()] == [1, 1, 2]
 
 
-def figures(path: Path) -> dict[str, dict[str, Any]]:
+def read_statistics(path: Path) -> dict[str, dict[str, Any]]:
     found = LogReader(path).files[0].metadata[metadata_keys.STATISTICS_METADATA]
     return {number: json.loads(text) for number, text in found.items() if number != "at"}
 
@@ -289,7 +289,7 @@ def test_figures(tmp_path: Path) -> None:
             writer.write((counted, shared)[i % 2], bytes(100 * i), 1000 - i, sequence=number)
         for i in (0, 50, 7):
             writer.write(plain, b"x", i, sequence=i)
-    one, two, three = (figures(path)[str(number)] for number in (counted, shared, plain))
+    one, two, three = (read_statistics(path)[str(number)] for number in (counted, shared, plain))
     assert one == {
         "messages": 4,
         "first_time": 994,
@@ -301,7 +301,7 @@ def test_figures(tmp_path: Path) -> None:
     }
     assert two == {"messages": 3, "first_time": 995, "last_time": 999, "bytes": 900, "largest": 500, "lost": 0}
     assert three == {"messages": 3, "first_time": 0, "last_time": 50, "bytes": 3, "largest": 1}
-    assert len(figures(path)) == 3
+    assert len(read_statistics(path)) == 3
     info = LogReader(path).endpoints["a"]
     assert (info.messages, info.bytes, info.largest, info.lost) == (7, 2100, 600, one["lost"])
 
@@ -313,7 +313,7 @@ def test_figures_of_a_recording(prefix: str, tmp_path: Path) -> None:
             pub.send(bytes(i))
         wait_until(lambda: recorder.stats().messages == 100)
     info = LogReader(path).endpoints["figured"]
-    (found,) = figures(path).values()
+    (found,) = read_statistics(path).values()
     assert (info.messages, info.bytes, info.largest) == (100, 4950, 99)
     assert (found["messages"], found["bytes"], found["largest"], found["lost"]) == (100, 4950, 99, info.lost)
     assert (found["first_time"], found["last_time"]) == (info.first_time, info.last_time)

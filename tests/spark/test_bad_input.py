@@ -27,7 +27,7 @@ from msgq.spark.lake import Lake
 from msgq.spark.source.file_stream import RecordingStreamReader
 from msgq.spark.source.source_options import SourceOptions
 from tests.command import run
-from tests.recording.logs import channel, chunk, message, write
+from tests.recording.logs import build_chunk_record, channel, message, write_unclosed_file
 from tests.recording.record_cases import CASES
 from tests.spark.rows import sorted_rows
 from tests.support import LONGER
@@ -55,7 +55,9 @@ NAMES = [
 
 
 def good(endpoint: str = "a", number: int = 1, count: int = 3, first: int = NOW) -> bytes:
-    return chunk(channel(number, endpoint), *(message(number, i, first + i, b"%d" % i) for i in range(count)))
+    return build_chunk_record(
+        channel(number, endpoint), *(message(number, i, first + i, b"%d" % i) for i in range(count))
+    )
 
 
 def stranger(directory: Path) -> None:
@@ -75,7 +77,9 @@ STRANGE = {"empty.mcap", "text.mcap", "pipe.mcap", "loop.mcap", "dangling.mcap",
 
 def names(path: Path) -> None:
     channels = [channel(i, name) for i, name in enumerate(NAMES)]
-    write(path, chunk(*channels, *(message(i, 0, NOW + i, b"%d" % i) for i in range(len(NAMES)))))
+    write_unclosed_file(
+        path, build_chunk_record(*channels, *(message(i, 0, NOW + i, b"%d" % i) for i in range(len(NAMES))))
+    )
 
 
 def clocks(path: Path) -> None:
@@ -86,16 +90,20 @@ def clocks(path: Path) -> None:
         "same": [(0, 9)] * 3,
     }
     parts = [
-        chunk(channel(i, name), *(message(i, number, time) for number, time in sent))
+        build_chunk_record(channel(i, name), *(message(i, number, time) for number, time in sent))
         for i, (name, sent) in enumerate(times.items())
     ]
-    early = chunk(channel(9, "early"), records.Message(9, 10, b"", LATEST, 0), records.Message(9, LATEST, b"", 0, 1))
-    wrong = chunk(channel(10, "wrong"), message(10, 0, 2**63), message(10, 1, 2**64 - 1), message(10, 2, 2**63 - 1))
-    write(path, *parts, early, wrong)
+    early = build_chunk_record(
+        channel(9, "early"), records.Message(9, 10, b"", LATEST, 0), records.Message(9, LATEST, b"", 0, 1)
+    )
+    wrong = build_chunk_record(
+        channel(10, "wrong"), message(10, 0, 2**63), message(10, 1, 2**64 - 1), message(10, 2, 2**63 - 1)
+    )
+    write_unclosed_file(path, *parts, early, wrong)
 
 
 def twice(path: Path) -> None:
-    write(path, good("twice"))
+    write_unclosed_file(path, good("twice"))
     shutil.copy(path, path.with_name("again.mcap"))
 
 
@@ -104,30 +112,40 @@ def mixed(path: Path) -> None:
         records.Schema(id=1, name="One", encoding="jsonschema", data=b"{}"),
         records.Schema(id=2, name="Two", encoding="struct", data=b'"<i4"'),
     ]
-    one = chunk(schemas[0], channel(1, "mixed", schema_id=1, encoding="json"), message(1, 0, NOW, b'{"x": 1}'))
-    two = chunk(schemas[1], channel(1, "mixed", schema_id=2, encoding="struct"), message(1, 1, NOW + 1, bytes(4)))
-    write(path, one, two)
+    one = build_chunk_record(
+        schemas[0], channel(1, "mixed", schema_id=1, encoding="json"), message(1, 0, NOW, b'{"x": 1}')
+    )
+    two = build_chunk_record(
+        schemas[1], channel(1, "mixed", schema_id=2, encoding="struct"), message(1, 1, NOW + 1, bytes(4))
+    )
+    write_unclosed_file(path, one, two)
 
 
 def payloads(path: Path) -> None:
     sent = [b"", bytes(LARGE), b""]
-    write(path, chunk(channel(1, "payload"), *(message(1, i, NOW + i, data) for i, data in enumerate(sent))))
+    write_unclosed_file(
+        path, build_chunk_record(channel(1, "payload"), *(message(1, i, NOW + i, data) for i, data in enumerate(sent)))
+    )
 
 
 def pictures(path: Path) -> None:
     bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII5B", 13, b"IHDR", 2**30, 2**30, 8, 6, 0, 0, 0)
     broken = [b"\xff\xd8\xff", b"\xff\xd8\xff" + b"\0" * 100, b"\x89PNG\r\n\x1a\n", bomb]
-    write(path, chunk(channel(1, "camera"), *(message(1, i, NOW + i, data) for i, data in enumerate(broken))))
+    write_unclosed_file(
+        path, build_chunk_record(channel(1, "camera"), *(message(1, i, NOW + i, data) for i, data in enumerate(broken)))
+    )
 
 
 def skewed(path: Path) -> None:
     """Nearly all messages are of one endpoint, and there are very many others."""
     most = [
-        chunk(channel(0, "most"), *(message(0, i, NOW + i) for i in range(OTHERS * k, OTHERS * (k + 1))))
+        build_chunk_record(channel(0, "most"), *(message(0, i, NOW + i) for i in range(OTHERS * k, OTHERS * (k + 1))))
         for k in range(9)
     ]
     others = [records.Channel(i, f"other{i}", "", {"epoch": "1"}, 0) for i in range(1, OTHERS + 1)]
-    write(path, *most, chunk(*others, *(message(i, 0, NOW + i) for i in range(1, OTHERS + 1))))
+    write_unclosed_file(
+        path, *most, build_chunk_record(*others, *(message(i, 0, NOW + i) for i in range(1, OTHERS + 1)))
+    )
 
 
 class Everything(NamedTuple):
@@ -238,7 +256,7 @@ def test_pictures_that_are_none(everything: Everything) -> None:
 def directory(tmp_path: Path) -> Path:
     made = tmp_path / "recordings"
     made.mkdir()
-    write(made / "good.mcap", good())
+    write_unclosed_file(made / "good.mcap", good())
     return made
 
 
@@ -266,7 +284,7 @@ def test_nothing_but_strangers(spark: Any, tmp_path: Path) -> None:
     directory = tmp_path / "recordings"
     directory.mkdir()
     stranger(directory)
-    write(directory / "nothing.mcap")
+    write_unclosed_file(directory / "nothing.mcap")
     assert read(spark, str(directory)).count() == 0
     assert "0 new messages" in run("lake", "ingest", tmp_path / "lake", directory).output
     assert Lake(spark, tmp_path / "lake").read_errors().count() == len(STRANGE)
@@ -282,15 +300,15 @@ def test_what_may_not_be_read_is_read_when_it_may(spark: Any, directory: Path, t
     lake = Lake(spark, tmp_path / "lake")
     assert lake.ingest([directory]).messages == 3
     assert "No such file" in lake.read_errors().collect()[0].reason
-    write(tmp_path / "elsewhere.mcap", good("late"))
+    write_unclosed_file(tmp_path / "elsewhere.mcap", good("late"))
     assert lake.ingest([directory]).messages == 3
     assert lake.read_errors().collect() == []
 
 
 @pytest.mark.nightly
 def test_a_file_that_goes_or_shrinks_while_it_is_read(spark: Any, directory: Path) -> None:
-    write(directory / "gone.mcap", good("gone"))
-    whole = write(directory / "short.mcap", good("short"), good("short", first=NOW + 10))
+    write_unclosed_file(directory / "gone.mcap", good("gone"))
+    whole = write_unclosed_file(directory / "short.mcap", good("short"), good("short", first=NOW + 10))
     source = spark.read.format("msgq")
     table, skipped = source.load(str(directory)), source.option("readErrors", "true").load(str(directory))
     for planned in (table, skipped):
@@ -309,13 +327,13 @@ def test_a_file_that_goes_or_shrinks_while_it_is_read(spark: Any, directory: Pat
 
 def test_a_growing_file_is_complete_in_the_end(spark: Any, tmp_path: Path) -> None:
     parts = [good(first=NOW + 10 * i) for i in range(3)]
-    path = write(tmp_path / "a.mcap", *parts[:2])
+    path = write_unclosed_file(tmp_path / "a.mcap", *parts[:2])
     os.truncate(path, path.stat().st_size - 9)
     lake = Lake(spark, tmp_path / "lake")
     assert lake.ingest([path]).messages == 3
     (problem,) = lake.read_errors().collect()
     assert "is being written" in problem.reason
-    write(path, *parts)
+    write_unclosed_file(path, *parts)
     assert lake.ingest([path]).messages == 6
     assert lake.read_errors().collect() == [], "nothing is missing any more"
 
@@ -323,11 +341,11 @@ def test_a_growing_file_is_complete_in_the_end(spark: Any, tmp_path: Path) -> No
 def test_a_chunk_that_claims_more_than_it_has_costs_no_memory(spark: Any, tmp_path: Path) -> None:
     claims = [2**60, 2**31 - 1, 2**20]
     bombs = [
-        chunk(channel(1, "a"), message(1, 0, NOW), compression=name, size=size)
+        build_chunk_record(channel(1, "a"), message(1, 0, NOW), compression=name, size=size)
         for size in claims
         for name in ("zstd", "lz4", "")
     ]
-    write(tmp_path / "a.mcap", good(), *bombs, good(first=NOW + 9))
+    write_unclosed_file(tmp_path / "a.mcap", good(), *bombs, good(first=NOW + 9))
     assert read(spark, str(tmp_path)).count() == 6
     assert read(spark, str(tmp_path), readErrors=True).count() == len(bombs)
 
@@ -342,7 +360,7 @@ def test_options_that_make_no_sense(option: str, value: str) -> None:
 
 
 def test_options_that_look_odd_and_are_good(spark: Any, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.mcap", good("b1"), good("[x]", 2))
+    path = write_unclosed_file(tmp_path / "a.mcap", good("b1"), good("[x]", 2))
     assert read(spark, str(path), endpoints="[ab]1").count() == 3
     assert read(spark, str(path), endpoints='["[[]x]"]').count() == 3
     assert read(spark, str(path), start=10**30).count() == 0

@@ -27,12 +27,12 @@ from tests.spark.kind_logs import BEGIN, QueueEvent, of_queue, write_kinds
 from tests.spark.pages import sections, table
 from tests.support import ROOT, Task, wait_until
 
-OTHER = logs.chunk(logs.channel(1, "gps", encoding="json"), logs.message(1, 0, 10**18, b'{"x": 1}'))
+OTHER = logs.build_chunk_record(logs.channel(1, "gps", encoding="json"), logs.message(1, 0, 10**18, b'{"x": 1}'))
 
 
 def write(path: Path) -> Path:
     sent = [logs.message(1, i, 10**18 + i * 10**8, b'{"n": %d}' % i) for i in range(20) if i != 7]
-    return logs.write(path, logs.chunk(logs.channel(1, "imu", encoding="json"), *sent))
+    return logs.write_unclosed_file(path, logs.build_chunk_record(logs.channel(1, "imu", encoding="json"), *sent))
 
 
 @pytest.fixture
@@ -191,7 +191,9 @@ def has_parts(place: Path) -> bool:
 def test_ctrl_c_while_a_page_is_made_leaves_no_lake(tmp_path: Path) -> None:
     """Of a recording that takes long, when its lake has grown."""
     sent = (logs.message(1, i, 10**18 + i * 10**6, b'{"n": %d}' % i) for i in range(50_000))
-    made = logs.write(tmp_path / "000000.mcap", logs.chunk(logs.channel(1, "imu", encoding="json"), *sent))
+    made = logs.write_unclosed_file(
+        tmp_path / "000000.mcap", logs.build_chunk_record(logs.channel(1, "imu", encoding="json"), *sent)
+    )
     for number in range(1, 200):
         (tmp_path / f"{number:06d}.mcap").hardlink_to(made)
     (temporary := tmp_path / "tmp").mkdir()
@@ -212,7 +214,9 @@ def lake_of(tmp_path: Path, *options: object) -> tuple[Path, dict[str, Any]]:
     """Make a lake of one recording by the command; return its path, and what the command says."""
     tmp_path.mkdir(exist_ok=True)
     sent = [logs.message(1, i, 10**18 + i * 10**8, b'{"n": %d}' % i) for i in range(20)]
-    path = logs.write(tmp_path / "a.mcap", logs.chunk(logs.channel(1, "imu", encoding="json"), *sent))
+    path = logs.write_unclosed_file(
+        tmp_path / "a.mcap", logs.build_chunk_record(logs.channel(1, "imu", encoding="json"), *sent)
+    )
     said: dict[str, Any] = json.loads(run("lake", "ingest", tmp_path / "lake", path, "--json", *options).stdout)
     return tmp_path / "lake", said
 
@@ -234,7 +238,7 @@ def test_lake_master_sets_the_cluster(
 ) -> None:
     monkeypatch.setattr(sessions, "_get_active_session", lambda: None)  # a test before may have left one
     (tmp_path / "lake" / "messages" / "_delta_log").mkdir(parents=True)
-    logs.write(tmp_path / "a.mcap")
+    logs.write_unclosed_file(tmp_path / "a.mcap")
     words = [word.format(tmp_path) for word in more]
     done = run("lake", verb, tmp_path / "lake", *words, "--master", "moon", code=1)
     assert done.stderr.startswith("Error: there is no master 'moon'; give local[4], ")
@@ -244,7 +248,7 @@ def test_lake_version_reads_an_earlier_ingest(
     spark: Any, tmp_path: Path, prefix: str, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, first = lake_of(tmp_path / "first", "--no-silver", "--no-gold")
-    run("lake", "ingest", lake, logs.write(tmp_path / "b.mcap", OTHER), "--no-silver", "--no-gold")
+    run("lake", "ingest", lake, logs.write_unclosed_file(tmp_path / "b.mcap", OTHER), "--no-silver", "--no-gold")
     count, version = "SELECT count(*) AS n FROM messages", ("--version", first["version"])
     assert json.loads(run("lake", "sql", lake, count, "--json").stdout) == {"n": 21}
     assert json.loads(run("lake", "sql", lake, count, *version, "--json").stdout) == {"n": 20}
@@ -274,7 +278,7 @@ def test_ingest_schema_decodes_endpoints_without_one(spark: Any, tmp_path: Path)
 
 def test_optimize_with_zero_retention_removes_old_files(spark: Any, tmp_path: Path) -> None:
     lake, _ = lake_of(tmp_path, "--no-silver", "--no-gold")
-    run("lake", "ingest", lake, logs.write(tmp_path / "b.mcap", OTHER), "--no-silver", "--no-gold")
+    run("lake", "ingest", lake, logs.write_unclosed_file(tmp_path / "b.mcap", OTHER), "--no-silver", "--no-gold")
     before = parts(lake)
     done = json.loads(run("lake", "optimize", lake, "--json").stdout)
     assert done["after"] < done["before"] == before
@@ -298,7 +302,7 @@ def test_export_to_sets_the_format(spark: Any, tmp_path: Path) -> None:
 def test_report_run_selects_one_run(spark: Any, tmp_path: Path) -> None:
     lake, _ = lake_of(tmp_path)
     other = tmp_path / "b.mcap"
-    other.write_bytes(logs.head("cd" * 16) + OTHER)
+    other.write_bytes(logs.build_recording_head("cd" * 16) + OTHER)
     run("lake", "ingest", lake, other)
     page = tmp_path / "page.html"
     for options, expected in ((["--run", "cd" * 16], 1), ([], 21)):

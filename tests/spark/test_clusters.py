@@ -30,7 +30,9 @@ def recordings(tmp_path: Path) -> Path:
             for i in range(100)
             for number in (1, 2)
         ]
-        logs.write(where / f"{index:06}.mcap", logs.chunk(logs.channel(1, "a"), logs.channel(2, "big"), *sent))
+        logs.write_unclosed_file(
+            where / f"{index:06}.mcap", logs.build_chunk_record(logs.channel(1, "a"), logs.channel(2, "big"), *sent)
+        )
     return where
 
 

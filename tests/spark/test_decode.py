@@ -26,7 +26,7 @@ from msgq.spark import read
 from msgq.spark.source.data_source import RecordingSource
 from msgq.spark.source.source_options import SourceOptions
 from tests.decoding.test_decoders import point, point_schema
-from tests.recording.logs import channel, chunk, message, struct_schema, write, write_foreign
+from tests.recording.logs import build_chunk_record, channel, message, struct_schema, write_foreign, write_unclosed_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,14 +49,14 @@ def rows(path: Path, endpoint: str = "a") -> list[dict[str, Any]]:
 
 def test_struct_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     points = np.array([(i / 2, 2**32 - 1 - i, (i, -i, 0), b"ab", (i % 2,)) for i in range(100)], POINT)
-    part = chunk(
+    part = build_chunk_record(
         dtype_schema(1, POINT),
         channel(1, "a", encoding="struct", schema_id=1),
         channel(2, "b"),
         *(message(1, i, i, points[i].tobytes()) for i in range(100)),
         message(2, 0, 5, b"other"),
     )
-    table = read(spark, str(write(tmp_path / "a.mcap", part)), decode="a")
+    table = read(spark, str(write_unclosed_file(tmp_path / "a.mcap", part)), decode="a")
     assert table.select("value.*").dtypes == [
         ("x", "double"),
         ("n", "bigint"),
@@ -76,7 +76,7 @@ def test_struct_on_spark(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_messages_of_several_elements_and_of_none(tmp_path: Path) -> None:
     numbers = np.arange(6, dtype="<i4")
-    part = chunk(
+    part = build_chunk_record(
         dtype_schema(1, np.dtype("<i4")),
         channel(1, "a", encoding="struct", schema_id=1),
         message(1, 0, 10, numbers[:1].tobytes()),
@@ -85,7 +85,7 @@ def test_messages_of_several_elements_and_of_none(tmp_path: Path) -> None:
         message(1, 3, 13, b""),
         message(1, 4, 14, numbers[4:].tobytes()),
     )
-    got = rows(write(tmp_path / "a.mcap", part))
+    got = rows(write_unclosed_file(tmp_path / "a.mcap", part))
     assert [(r["sequence"], r["element_index"], r["value"]) for r in got if r["reason"] is None] == [
         (0, 0, 0),
         (1, 0, 1),
@@ -100,11 +100,13 @@ def test_messages_of_several_elements_and_of_none(tmp_path: Path) -> None:
 
 def test_json_of_one_shape(tmp_path: Path) -> None:
     texts = [b'{"a": 1, "b": [1.5]}', b"{broken", b'{"a": null, "c": "x"}', b'{"a": "no number"}', b"[1]"]
-    part = chunk(channel(1, "a", encoding="json"), *(message(1, i, i, text) for i, text in enumerate(texts[:3])))
-    later = chunk(channel(1, "a", encoding="json"), *(message(1, i, i, texts[i]) for i in (3, 4)))
-    path = write(tmp_path / "0.mcap", part)
+    part = build_chunk_record(
+        channel(1, "a", encoding="json"), *(message(1, i, i, text) for i, text in enumerate(texts[:3]))
+    )
+    later = build_chunk_record(channel(1, "a", encoding="json"), *(message(1, i, i, texts[i]) for i in (3, 4)))
+    path = write_unclosed_file(tmp_path / "0.mcap", part)
     source = RecordingSource({"path": str(path), "decode": "a"})
-    write(path, part, later)
+    write_unclosed_file(path, part, later)
     reader = source.reader(source.schema())
     batches = [batch for piece in reader.partitions() for batch in reader.read(piece)]
     got = [row for batch in batches for row in batch.to_pylist()]
@@ -115,13 +117,19 @@ def test_json_of_one_shape(tmp_path: Path) -> None:
 
 def test_json_of_no_one_type_is_text(tmp_path: Path) -> None:
     texts = [b'{"a": 1}', b'{"a": "one"}', b"[2]"]
-    part = chunk(channel(1, "a", encoding="json"), *(message(1, i, i, text) for i, text in enumerate(texts)))
-    assert [r["value"] for r in rows(write(tmp_path / "a.mcap", part))] == ['{"a": 1}', '{"a": "one"}', "[2]"]
+    part = build_chunk_record(
+        channel(1, "a", encoding="json"), *(message(1, i, i, text) for i, text in enumerate(texts))
+    )
+    assert [r["value"] for r in rows(write_unclosed_file(tmp_path / "a.mcap", part))] == [
+        '{"a": 1}',
+        '{"a": "one"}',
+        "[2]",
+    ]
 
 
 def test_schemas_that_change(tmp_path: Path) -> None:
     old, new = np.dtype([("x", "<i4")]), np.dtype([("x", "<f8"), ("y", "<i2")])
-    part = chunk(
+    part = build_chunk_record(
         dtype_schema(1, old),
         dtype_schema(2, new),
         channel(1, "a", encoding="struct", schema_id=1),
@@ -133,7 +141,7 @@ def test_schemas_that_change(tmp_path: Path) -> None:
         message(3, 1, 25, b'"text"'),
         message(2, 1, 30, np.array((1.5, 4), new).tobytes()),
     )
-    got = sorted(rows(write(tmp_path / "a.mcap", part)), key=lambda row: row["log_time"])
+    got = sorted(rows(write_unclosed_file(tmp_path / "a.mcap", part)), key=lambda row: row["log_time"])
     assert [row["value"] for row in got] == [
         {"x": 7.0, "y": None},
         {"x": 1.0, "y": 2},
@@ -146,8 +154,8 @@ def test_schemas_that_change(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["", "unheard of"])
 def test_without_a_decoder(tmp_path: Path, encoding: str) -> None:
-    part = chunk(channel(1, "a", encoding=encoding), message(1, 0, 10, b"\xff"))
-    (row,) = rows(write(tmp_path / "a.mcap", part))
+    part = build_chunk_record(channel(1, "a", encoding=encoding), message(1, 0, 10, b"\xff"))
+    (row,) = rows(write_unclosed_file(tmp_path / "a.mcap", part))
     assert row["value"] == (b"\xff" if not encoding else None)
     assert row["reason"] == (None if not encoding else "nothing here decodes 'unheard of'")
 
@@ -155,12 +163,12 @@ def test_without_a_decoder(tmp_path: Path, encoding: str) -> None:
 def decode_sent(tmp_path: Path, encoding: str, *payloads: bytes, schema: Schema | None = None) -> list[dict[str, Any]]:
     """Return what the source makes of payloads with an encoding."""
     records_of = [records.Schema(id=1, name=schema.name, encoding=encoding, data=schema.data)] if schema else []
-    part = chunk(
+    part = build_chunk_record(
         *records_of,
         channel(1, "a", encoding=encoding, schema_id=len(records_of)),
         *(message(1, i, i, payload) for i, payload in enumerate(payloads)),
     )
-    return rows(write(tmp_path / "a.mcap", part))
+    return rows(write_unclosed_file(tmp_path / "a.mcap", part))
 
 
 def test_protobuf_has_columns_of_its_own_types(tmp_path: Path) -> None:

@@ -101,13 +101,13 @@ def test_random_recordings_that_share_messages(spark: SparkSession, tmp_path: Pa
         some = [one for one in sent if dice.random() < 0.4]
         some += dice.choices(some, k=5)
         parts = [
-            logs.chunk(
+            logs.build_chunk_record(
                 logs.channel(1, "a", epoch=epoch),
                 *(logs.message(1, sequence, time, data) for of, sequence, time, data in some if of == epoch),
             )
             for epoch in (0, 1, 2)
         ]
-        path = logs.write(tmp_path / f"{number}.mcap", *parts)
+        path = logs.write_unclosed_file(tmp_path / f"{number}.mcap", *parts)
         assert lake.ingest([path]).messages == len(set(some) - there)
         there |= set(some)
     found = sorted_rows(lake.messages(), "epoch", "sequence", "log_time", "data")
@@ -119,7 +119,13 @@ def test_a_part_whose_times_meet_those_of_others_stays_as_it_is(spark: SparkSess
     lake = Lake(spark, tmp_path / "lake")
     for number, sequences in enumerate(([0, 4, 8], [1, 5, 9], [5, 6])):
         sent = (logs.message(1, sequence, sequence) for sequence in sequences)
-        lake.ingest([logs.write(tmp_path / f"{number}.mcap", logs.chunk(logs.channel(1, "a"), *sent))])
+        lake.ingest(
+            [
+                logs.write_unclosed_file(
+                    tmp_path / f"{number}.mcap", logs.build_chunk_record(logs.channel(1, "a"), *sent)
+                )
+            ]
+        )
     snapshot = open_messages_table(LakeDirectory(lake.uri)).read_snapshot()
     assert snapshot is not None
     assert sorted(file.row_count for file in snapshot.files_by_path.values()) == [1, 3, 3]

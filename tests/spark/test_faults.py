@@ -123,7 +123,7 @@ def test_a_killed_ingest_is_done_again(spark: SparkSession, standalone: str, tmp
     """`msgq lake ingest` by spark-submit on a cluster: killed when workers have begun to write, and once more."""
     for index in range(2):
         sent = (logs.message(1, 100 * index + i, 1000 * index + i, b"x" * 100_000) for i in range(100))
-        logs.write(tmp_path / f"{index:06}.mcap", logs.chunk(logs.channel(1, "a"), *sent))
+        logs.write_unclosed_file(tmp_path / f"{index:06}.mcap", logs.build_chunk_record(logs.channel(1, "a"), *sent))
     lake = Lake(spark, tmp_path / "lake")
     work = ["lake", "ingest", str(tmp_path / "lake"), str(tmp_path / "*.mcap"), "--no-gold", "--json"]
     settings = cluster.options(cluster.settings() | {"spark.driver.host": "127.0.0.1"})
@@ -150,7 +150,7 @@ def test_tables_of_gold_that_were_half_made_are_made_again(
 ) -> None:
     lake = Lake(spark, tmp_path / "lake")
     sent = (logs.message(1, i, i) for i in range(10) if i != 5)
-    lake.ingest([logs.write(tmp_path / "a.mcap", logs.chunk(logs.channel(1, "a"), *sent))])
+    lake.ingest([logs.write_unclosed_file(tmp_path / "a.mcap", logs.build_chunk_record(logs.channel(1, "a"), *sent))])
     made: list[str] = []
     commit = LakeTable.commit_files
 

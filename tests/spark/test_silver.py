@@ -276,7 +276,7 @@ def recording(path: Path, *endpoints: Any, first: int = 0) -> Any:
         for number, (*_, payloads) in enumerate(endpoints, 1)
         for i, data in enumerate(payloads)
     ]
-    return logs.write(path, logs.chunk(*parts))
+    return logs.write_unclosed_file(path, logs.build_chunk_record(*parts))
 
 
 def files(lake: Path) -> Any:

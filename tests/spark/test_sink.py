@@ -11,7 +11,7 @@ import pytest
 import msgq
 from msgq.errors import InvalidValueError, MessageTooLargeError
 from msgq.spark import BusSink, read
-from tests.recording.logs import head
+from tests.recording.logs import build_recording_head
 from tests.spark.deadline import DEADLINE
 from tests.spark.test_stream import CLOSED, part
 from tests.support import wait_until
@@ -26,7 +26,7 @@ def got(sub: msgq.SubSocket) -> list[Any]:
 
 @pytest.mark.nightly
 def test_results_are_published(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
-    (tmp_path / "000000.mcap").write_bytes(head() + part(0) + part(5) + CLOSED)
+    (tmp_path / "000000.mcap").write_bytes(build_recording_head() + part(0) + part(5) + CLOSED)
     sub = msgq.sub_sock(endpoint)
     table = spark.readStream.format("msgq").option("maxBytesPerTrigger", "1").load(str(tmp_path))
     counts = table.groupBy("endpoint").count()
@@ -39,7 +39,7 @@ def test_results_are_published(spark: SparkSession, endpoint: str, tmp_path: Pat
 
 
 def test_payloads_are_published_as_they_were(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
-    (tmp_path / "a.mcap").write_bytes(head() + part(0))
+    (tmp_path / "a.mcap").write_bytes(build_recording_head() + part(0))
     sub = msgq.sub_sock(endpoint)
     with BusSink(endpoint, column="data") as publisher:
         publisher(read(spark, str(tmp_path)), 0)
@@ -51,7 +51,7 @@ def test_payloads_are_published_as_they_were(spark: SparkSession, endpoint: str,
 def test_a_batch_that_failed_comes_again_under_its_number(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
     """What: the second batch fails behind the publisher. Why: a subscriber can drop what it has seen."""
     (tmp_path / "log").mkdir()
-    (tmp_path / "log" / "000000.mcap").write_bytes(head() + part(0) + part(5) + CLOSED)
+    (tmp_path / "log" / "000000.mcap").write_bytes(build_recording_head() + part(0) + part(5) + CLOSED)
     sub = msgq.sub_sock(endpoint)
     table = spark.readStream.format("msgq").option("maxBytesPerTrigger", "1").load(str(tmp_path / "log"))
     failed: list[int] = []

@@ -21,7 +21,15 @@ from msgq.spark.source import partitions
 from msgq.spark.source.data_source import RecordingSource
 from msgq.spark.source.partitions import plan_file_partitions
 from msgq.spark.source.source_options import SourceOptions
-from tests.recording.logs import FOREIGN, MCAP_MAGIC, channel, chunk, message, write, write_foreign
+from tests.recording.logs import (
+    FOREIGN,
+    MCAP_MAGIC,
+    build_chunk_record,
+    channel,
+    message,
+    write_foreign,
+    write_unclosed_file,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,18 +51,18 @@ def wall_steps(number: int) -> tuple[Any, bytes]:
     """Return that the wall clock was set so many tens ahead, and two messages of that time."""
     said = {"run": "ab" * 16, "clock_offset_ns": "0", "wall_offset_ns": str(10 * number), "since_ns": str(100 * number)}
     times = 100 * number, 100 * number + 1
-    return records.Metadata("msgq.clock", said), chunk(channel(1, "a"), *(message(1, t, t) for t in times))
+    return records.Metadata("msgq.clock", said), build_chunk_record(channel(1, "a"), *(message(1, t, t) for t in times))
 
 
 def test_every_kind_of_file_in_one_directory(spark: SparkSession, tmp_path: Path) -> None:
     good = [write_foreign(tmp_path / f"{kind.replace(' ', '-')}.mcap", **options) for kind, options in FOREIGN.items()]
-    ours = chunk(channel(1, "a"), *(message(1, i, 100 + i) for i in range(10)))
-    good.append(write(tmp_path / "truncated.mcap", ours, ours[: len(ours) // 2]))
+    ours = build_chunk_record(channel(1, "a"), *(message(1, i, 100 + i) for i in range(10)))
+    good.append(write_unclosed_file(tmp_path / "truncated.mcap", ours, ours[: len(ours) // 2]))
     (tmp_path / "deep" / "er").mkdir(parents=True)
-    good.append(write(tmp_path / "deep" / "er" / "nothing.mcap"))
+    good.append(write_unclosed_file(tmp_path / "deep" / "er" / "nothing.mcap"))
     damaged = bytearray(ours)
     damaged[-3] ^= 1
-    good.append(write(tmp_path / "damaged.mcap", ours, bytes(damaged), ours))
+    good.append(write_unclosed_file(tmp_path / "damaged.mcap", ours, bytes(damaged), ours))
     (tmp_path / "empty.mcap").touch()
     (tmp_path / "foreign.mcap").write_bytes(b"no recording at all")
     table = spark.read.format("msgq").load(str(tmp_path))
@@ -71,8 +79,8 @@ def test_every_kind_of_file_in_one_directory(spark: SparkSession, tmp_path: Path
 
 def test_columns_are_those_of_bronze(spark: SparkSession, tmp_path: Path) -> None:
     metadata = records.Metadata("msgq.recording", {"run": "ab" * 16, "host": "there"})
-    part = chunk(channel(1, "a", epoch=3, encoding="json"), message(1, 7, 20, b"{}"))
-    path = write(tmp_path / "a.mcap", metadata, part)
+    part = build_chunk_record(channel(1, "a", epoch=3, encoding="json"), message(1, 7, 20, b"{}"))
+    path = write_unclosed_file(tmp_path / "a.mcap", metadata, part)
     row = spark.read.format("msgq").load(str(path)).collect()[0].asDict()
     assert row == {
         "run": "ab" * 16,
@@ -108,7 +116,7 @@ def test_read_options_and_columns_prune(spark: SparkSession, tmp_path: Path) -> 
 
 def test_times_by_the_wall_clock(spark: SparkSession, tmp_path: Path) -> None:
     """Also where a file is read in pieces: each knows what was noted before it."""
-    path = write(tmp_path / "a.mcap", *(message_at for i in range(3) for message_at in wall_steps(i)))
+    path = write_unclosed_file(tmp_path / "a.mcap", *(message_at for i in range(3) for message_at in wall_steps(i)))
     table = read(spark, str(path), clock="wall", partitionBytes=1)
     assert found(table) == expected(path, clock="wall")
     assert [row[1] for row in found(table)] == [time + 10 * i for i in range(3) for time in (100 * i, 100 * i + 1)]
@@ -199,7 +207,7 @@ def test_of_very_many_files_tasks_are_as_large_before_compression(
 ) -> None:
     """All of them are opened where there are few: then nobody has to guess."""
     sent = [message(1, number, number, bytes(5000)) for number in range(200)]
-    first = write(tmp_path / "000.mcap", chunk(channel(1, "e"), *sent, compression="zstd"))
+    first = write_unclosed_file(tmp_path / "000.mcap", build_chunk_record(channel(1, "e"), *sent, compression="zstd"))
     for number in range(1, 40):
         (tmp_path / f"{number:03}.mcap").hardlink_to(first)
     assert first.stat().st_size < 50_000
@@ -251,7 +259,9 @@ def test_flipped_bits_anywhere(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_of_very_many_files_the_workers_open_each(spark: SparkSession, tmp_path: Path) -> None:
-    first = write(tmp_path / "first.mcap", chunk(channel(1, "a"), *(message(1, i, 100 + i) for i in range(10))))
+    first = write_unclosed_file(
+        tmp_path / "first.mcap", build_chunk_record(channel(1, "a"), *(message(1, i, 100 + i) for i in range(10)))
+    )
     for number in range(299):
         (tmp_path / f"{number}.mcap").hardlink_to(first)
     foreign = tmp_path / "foreign.mcap"
@@ -268,7 +278,7 @@ def test_of_very_many_files_the_workers_open_each(spark: SparkSession, tmp_path:
 
 def test_what_workers_do_not_find_stops_the_query(tmp_path: Path) -> None:
     """Also of so many files that the workers open them; where problems are wanted, it is one."""
-    first = write(tmp_path / "first.mcap", chunk(channel(1, "a"), message(1, 0, 100)))
+    first = write_unclosed_file(tmp_path / "first.mcap", build_chunk_record(channel(1, "a"), message(1, 0, 100)))
     for number in range(256):
         (tmp_path / f"{number}.mcap").hardlink_to(first)
     (tmp_path / "foreign.mcap").write_bytes(b"no recording at all")
@@ -291,7 +301,9 @@ def test_what_workers_do_not_find_stops_the_query(tmp_path: Path) -> None:
 
 def test_a_file_that_is_shorter_than_when_it_was_planned_stops_the_query(tmp_path: Path) -> None:
     """A worker may see an old state of a shared disk; its rows were missing without a word."""
-    path = write(tmp_path / "a.mcap", *(chunk(channel(1, "a"), message(1, i, i)) for i in range(3)))
+    path = write_unclosed_file(
+        tmp_path / "a.mcap", *(build_chunk_record(channel(1, "a"), message(1, i, i)) for i in range(3))
+    )
     whole = path.read_bytes()
     for options, rows in (({}, None), ({"failOnDataLoss": "false"}, 2), ({"readErrors": "true"}, 1)):
         path.write_bytes(whole)

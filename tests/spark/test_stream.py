@@ -18,7 +18,7 @@ from msgq.recording import LogReader
 from msgq.spark import read
 from msgq.spark.source.file_stream import RecordingStreamReader
 from msgq.spark.source.source_options import SourceOptions
-from tests.recording.logs import channel, chunk, encode, head, message, write_foreign
+from tests.recording.logs import build_chunk_record, build_recording_head, channel, encode_parts, message, write_foreign
 from tests.spark.children import record
 from tests.spark.deadline import DEADLINE
 from tests.support import Child, wait_until
@@ -31,7 +31,7 @@ CLOSED = b"\x0f" + struct.pack("<QI", 4, 0) + b"\x02" + struct.pack("<QQQI", 20,
 
 
 def part(first: int, count: int = 5) -> bytes:
-    return chunk(channel(1, "a"), *(message(1, i, 1000 + i) for i in range(first, first + count)))
+    return build_chunk_record(channel(1, "a"), *(message(1, i, 1000 + i) for i in range(first, first + count)))
 
 
 def reader(path: Path, **options: str) -> RecordingStreamReader:
@@ -52,7 +52,7 @@ def test_what_is_whole_is_read_once(tmp_path: Path) -> None:
     """Byte by byte, as it may be seen of a file that is being written."""
     stream = reader(tmp_path)
     path = tmp_path / "000000.mcap"
-    whole = head() + part(0) + part(5) + CLOSED
+    whole = build_recording_head() + part(0) + part(5) + CLOSED
     at, found = stream.initialOffset(), []
     path.touch()
     for size in range(0, len(whole) + 1, 3):
@@ -72,12 +72,12 @@ def test_what_is_whole_is_read_once(tmp_path: Path) -> None:
 def test_a_batch_again_is_the_same_one(tmp_path: Path) -> None:
     """After a crash of the driver Spark asks for the offsets that it had written down."""
     path = tmp_path / "000000.mcap"
-    path.write_bytes(head() + part(0))
+    path.write_bytes(build_recording_head() + part(0))
     first = reader(tmp_path).latestOffset({}, ReadAllAvailable())
     append(path, part(5))
     second = reader(tmp_path).latestOffset(first, ReadAllAvailable())
     append(path, part(10), CLOSED)
-    (tmp_path / "000001.mcap").write_bytes(head() + part(15))
+    (tmp_path / "000001.mcap").write_bytes(build_recording_head() + part(15))
     assert times(reader(tmp_path), {}, first) == list(range(5))
     assert times(reader(tmp_path), first, second) == list(range(5, 10))
     last = reader(tmp_path).latestOffset(second, ReadAllAvailable())
@@ -88,7 +88,7 @@ def test_times_by_the_wall_clock(tmp_path: Path) -> None:
     """A batch knows what was noted in its segment before it."""
     said = {"run": "ab" * 16, "clock_offset_ns": "0", "wall_offset_ns": "70", "since_ns": "1"}
     path = tmp_path / "000000.mcap"
-    path.write_bytes(head() + encode(Metadata("msgq.clock", said)) + part(0))
+    path.write_bytes(build_recording_head() + encode_parts(Metadata("msgq.clock", said)) + part(0))
     first = reader(tmp_path, clock="wall").latestOffset({}, ReadAllAvailable())
     append(path, part(5), CLOSED)
     stream = reader(tmp_path, clock="wall")
@@ -101,24 +101,26 @@ def test_a_killed_recorder_and_the_next_one(tmp_path: Path) -> None:
     """The end that was cut off is passed over as soon as there is a later segment; other directories do not wait."""
     cut = part(5)[:-9]
     (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "000000.mcap").write_bytes(head() + part(0) + cut)
+    (tmp_path / "1" / "000000.mcap").write_bytes(build_recording_head() + part(0) + cut)
     stream = reader(tmp_path)
     first = stream.latestOffset({}, ReadAllAvailable())
     assert times(stream, {}, first) == list(range(5))
     assert stream.latestOffset(first, ReadAllAvailable()) == first
     (tmp_path / "2").mkdir()
-    (tmp_path / "2" / "000000.mcap").write_bytes(head() + part(10))
+    (tmp_path / "2" / "000000.mcap").write_bytes(build_recording_head() + part(10))
     append(tmp_path / "1" / "000000.mcap", b"\x77" * 20, part(20))  # damage, and a chunk behind it
     second = stream.latestOffset(first, ReadAllAvailable())
     assert times(stream, first, second) == list(range(10, 15))
-    (tmp_path / "1" / "000001.mcap").write_bytes(head() + part(30))
+    (tmp_path / "1" / "000001.mcap").write_bytes(build_recording_head() + part(30))
     last = stream.latestOffset(second, ReadAllAvailable())
     assert times(stream, second, last) == [*range(20, 25), *range(30, 35)]
 
 
 def test_no_more_than_was_asked_for(tmp_path: Path) -> None:
     for index in range(3):
-        (tmp_path / f"{index:06}.mcap").write_bytes(head() + part(10 * index) + part(10 * index + 5) + CLOSED)
+        (tmp_path / f"{index:06}.mcap").write_bytes(
+            build_recording_head() + part(10 * index) + part(10 * index + 5) + CLOSED
+        )
     stream = reader(tmp_path, maxBytesPerTrigger="1")
     assert stream.getDefaultReadLimit() == ReadMaxBytes(1)
     at, sizes, found = stream.initialOffset(), [], []
@@ -133,12 +135,12 @@ def test_no_more_than_was_asked_for(tmp_path: Path) -> None:
 
 def test_available_now_ends(tmp_path: Path) -> None:
     path = tmp_path / "000000.mcap"
-    path.write_bytes(head() + part(0))
+    path.write_bytes(build_recording_head() + part(0))
     stream = reader(tmp_path)
     stream.prepareForTriggerAvailableNow()
     append(path, part(5), CLOSED)
-    (tmp_path / "000001.mcap").write_bytes(head() + part(10))
-    (tmp_path / "new.mcap").write_bytes(head() + part(20))
+    (tmp_path / "000001.mcap").write_bytes(build_recording_head() + part(10))
+    (tmp_path / "new.mcap").write_bytes(build_recording_head() + part(20))
     end = stream.latestOffset({}, ReadAllAvailable())
     assert times(stream, {}, end) == list(range(5))
     assert stream.latestOffset(end, ReadAllAvailable()) == end
@@ -146,7 +148,7 @@ def test_available_now_ends(tmp_path: Path) -> None:
 
 def test_a_segment_that_is_gone(tmp_path: Path) -> None:
     for index in range(3):
-        (tmp_path / f"{index:06}.mcap").write_bytes(head() + part(10 * index) + CLOSED)
+        (tmp_path / f"{index:06}.mcap").write_bytes(build_recording_head() + part(10 * index) + CLOSED)
     stream = reader(tmp_path)
     at = {str(tmp_path): {"first": 0, "segment": 1, "position": 0}}
     end = stream.latestOffset(at, ReadAllAvailable())
@@ -162,7 +164,7 @@ def test_a_segment_that_is_gone(tmp_path: Path) -> None:
     read_in_part = {str(tmp_path): {"first": 0, "segment": 0, "position": 100}}
     end = careless.latestOffset(read_in_part, ReadAllAvailable())
     assert end[str(tmp_path)]["gone"] == 2
-    (tmp_path / "000003.mcap").write_bytes(head() + part(30))
+    (tmp_path / "000003.mcap").write_bytes(build_recording_head() + part(30))
     assert careless.latestOffset(end, ReadAllAvailable())[str(tmp_path)]["gone"] == 2, "it stays counted"
 
 
@@ -213,10 +215,10 @@ def test_a_query_stops_where_a_segment_is_gone_and_goes_on_if_told(spark: SparkS
         wait_until(lambda: not query.isActive, "the end", DEADLINE)
         return query
 
-    (log / "000000.mcap").write_bytes(head() + part(0) + part(5) + CLOSED)
+    (log / "000000.mcap").write_bytes(build_recording_head() + part(0) + part(5) + CLOSED)
     assert run().exception() is None
     for index in (1, 2):
-        (log / f"{index:06}.mcap").write_bytes(head() + part(10 * index) + CLOSED)
+        (log / f"{index:06}.mcap").write_bytes(build_recording_head() + part(10 * index) + CLOSED)
     (log / "000001.mcap").unlink()
     assert "segment 1 of" in str(run().exception())
     query = run(failOnDataLoss="false")
@@ -233,7 +235,7 @@ def test_recorders_and_the_stream_end_and_begin_again(spark: SparkSession, prefi
     """
     log, out = tmp_path / "log", tmp_path / "out"
     log.mkdir()
-    (log / "another.mcap").write_bytes(head() + part(0))
+    (log / "another.mcap").write_bytes(build_recording_head() + part(0))
     pubs = [msgq.pub_sock(name) for name in ("a", "b")]
     numbers = iter(range(10**6))
 
@@ -272,7 +274,7 @@ def test_recorders_and_the_stream_end_and_begin_again(spark: SparkSession, prefi
 def test_names_that_are_times_are_no_numbers_of_segments(tmp_path: Path) -> None:
     """Between those of a recording all numbers are there; between times there is nothing to miss."""
     for i, name in enumerate(("20260501", "20260503", "1700000000000000000")):
-        (tmp_path / f"{name}.mcap").write_bytes(head() + part(5 * i) + CLOSED)
+        (tmp_path / f"{name}.mcap").write_bytes(build_recording_head() + part(5 * i) + CLOSED)
     stream = reader(tmp_path)
     end = stream.latestOffset({}, ReadAllAvailable())
     assert times(stream, {}, end) == list(range(15))

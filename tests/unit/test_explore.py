@@ -16,12 +16,12 @@ from msgq.simulation.engine import SimulationEngine
 FUBINI = [1, 1, 3, 13, 75, 541]  # ordered set partitions: which messages are found together, and in which order
 
 
-def names(n: int) -> str:
+def make_names(n: int) -> str:
     return "abcdefgh"[:n]
 
 
 def send_one_on_each(sim: Simulation, n: int) -> None:
-    sim.play([(0.0, name, name.encode()) for name in names(n)])
+    sim.play([(0.0, name, name.encode()) for name in make_names(n)])
     sim.run()
 
 
@@ -31,7 +31,7 @@ def test_functions_see_every_permutation_once(n: int) -> None:
 
     def scenario(sim: Simulation) -> None:
         order: list[bytes] = []
-        for name in names(n):
+        for name in make_names(n):
             sim.on(name, order.append)
         send_one_on_each(sim, n)
         seen.append(b"".join(order))
@@ -39,7 +39,7 @@ def test_functions_see_every_permutation_once(n: int) -> None:
     found = explore(scenario)
     assert found.complete
     assert found.orders == math.factorial(n)
-    assert sorted(seen) == sorted(b"".join(p) for p in itertools.permutations(name.encode() for name in names(n)))
+    assert sorted(seen) == sorted(b"".join(p) for p in itertools.permutations(name.encode() for name in make_names(n)))
 
 
 @pytest.mark.parametrize("n", range(1, 6))
@@ -51,7 +51,7 @@ def test_a_poller_finds_every_sequence_of_sets_once(n: int, kind: str) -> None:
         order: list[str] = []
 
         def ready(poller: Any) -> Any:
-            for name in names(n):
+            for name in make_names(n):
                 msgq.sub_sock(name, poller)
 
         def took(subs: list[Any]) -> None:
@@ -131,9 +131,9 @@ def test_leaving_out_what_commutes_loses_no_outcome(monkeypatch: pytest.MonkeyPa
 def test_messages_of_different_times_do_not_race() -> None:
     def scenario(sim: Simulation) -> None:
         order: list[bytes] = []
-        for name in names(4):
+        for name in make_names(4):
             sim.on(name, order.append)
-        sim.play([(float(i), name, name.encode()) for i, name in enumerate(names(4))])
+        sim.play([(float(i), name, name.encode()) for i, name in enumerate(make_names(4))])
         sim.run()
         assert b"".join(order) == b"abcd"
 
@@ -157,7 +157,7 @@ def test_a_time_out_races_with_a_message_of_the_same_time() -> None:
 
 def last_is_b(sim: Simulation) -> None:
     order: list[bytes] = []
-    for name in names(3):
+    for name in make_names(3):
         sim.on(name, order.append)
     send_one_on_each(sim, 3)
     assert order[2] != b"b", "b came last"
@@ -177,7 +177,7 @@ def test_the_first_order_that_fails_is_reported_and_replays() -> None:
 
 def test_the_limit_is_kept_and_said() -> None:
     def scenario(sim: Simulation) -> None:
-        for name in names(4):
+        for name in make_names(4):
             sim.on(name, lambda _: None)
         send_one_on_each(sim, 4)
 
@@ -190,7 +190,7 @@ def test_the_limit_is_kept_and_said() -> None:
 def test_faults_by_script_are_part_of_every_order() -> None:
     def scenario(sim: Simulation) -> None:
         order: list[bytes] = []
-        for name in names(3):
+        for name in make_names(3):
             sim.on(name, order.append)
         send_one_on_each(sim, 3)
         assert order[-1] == b"a"
@@ -205,7 +205,7 @@ def test_a_scenario_that_is_not_deterministic_is_found_out() -> None:
 
     def scenario(sim: Simulation) -> None:
         runs.append(1)
-        for name in names(3 - len(runs) % 2):
+        for name in make_names(3 - len(runs) % 2):
             sim.on(name, lambda _: None)
         send_one_on_each(sim, 3)
 

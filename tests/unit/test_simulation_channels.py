@@ -14,14 +14,14 @@ from msgq.errors import DeadlockError, InvalidValueError, LostMessagesError
 from msgq.simulation import Fault, Faults, Simulation, explore
 
 
-def scans(**options: Any) -> Any:
+def open_scans_channel(**options: Any) -> Any:
     """Open the channel of these tests."""
     return Channel("scans", **options)
 
 
-def publish(*messages: bytes) -> Any:
+def publish_messages(*messages: bytes) -> Any:
     """Return a publisher that has sent these."""
-    publisher = scans().publisher()
+    publisher = open_scans_channel().publisher()
     publisher.send_many(messages)
     return publisher
 
@@ -35,7 +35,7 @@ class TestOrders:
             order: list[str] = []
             for reader in range(readers):
                 sim.on("channel/scans", lambda _, reader=reader: order.append(str(reader)))  # type: ignore[misc]
-            publish(b"message")
+            publish_messages(b"message")
             sim.run()
             seen.append("".join(order))
 
@@ -48,13 +48,13 @@ class TestOrders:
         seen: set[tuple[bytes, ...]] = set()
 
         def publisher(name: str) -> Generator[float, Any, None]:
-            side = scans().publisher()
+            side = open_scans_channel().publisher()
             for number in range(2):
                 yield 0.0
                 side.send(f"{name}{number}".encode())
 
         def scenario(sim: Simulation) -> None:
-            subs = [scans().subscriber() for _ in range(2)]
+            subs = [open_scans_channel().subscriber() for _ in range(2)]
             sim.add(publisher, "a")
             sim.add(publisher, "b")
             sim.run()
@@ -104,7 +104,7 @@ class TestOrders:
 
     def test_what_was_sent_is_kept_under_the_channels_name(self) -> None:
         with Simulation() as sim:
-            publish(b"1", b"2")
+            publish_messages(b"1", b"2")
             assert sim.sent_on("channel/scans") == [b"1", b"2"]
             assert sim.sent_messages[0].node == "main"
 
@@ -113,7 +113,7 @@ class TestFaults:
     def run(self, *fault_schedule: Fault, count: int = 4, **options: Any) -> tuple[Any, list[bytes]]:
         """Return a subscriber, and what it got of so many messages, one each second."""
         with Simulation(fault_schedule=fault_schedule) as sim:
-            sub = scans().subscriber(**options)
+            sub = open_scans_channel().subscriber(**options)
             got: list[bytes] = []
 
             def reader() -> Generator[Any, bytes, None]:
@@ -148,9 +148,9 @@ class TestFaults:
 
     def test_a_delay_that_is_longer_than_the_channel_holds_laps(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", "channel/scans", message=1, delay=5.0)]) as sim:
-            channel = scans(capacity=4)
+            channel = open_scans_channel(capacity=4)
             sub = channel.subscriber()
-            publish(*(b"%d" % number for number in range(10)))
+            publish_messages(*(b"%d" % number for number in range(10)))
             assert sub.receive(0) is None
             sim.run(until=6)
             assert sub.receive_many() == [b"6", b"7", b"8", b"9"]
@@ -163,8 +163,8 @@ class TestFaults:
 
     def test_lap(self) -> None:
         with Simulation(fault_schedule=[Fault("lap", "channel/scans", message=2)]) as sim:
-            sub = scans().subscriber()
-            publish(b"1", b"2", b"3")
+            sub = open_scans_channel().subscriber()
+            publish_messages(b"1", b"2", b"3")
             sim.run()
             assert sub.receive_many() == [b"3"]
             assert (sub.lost, sub.resets) == (2, 1)
@@ -174,7 +174,7 @@ class TestFaults:
 
         def publisher(name: str, after: float) -> Generator[float, Any, None]:
             starts.append(name)
-            side = scans().publisher()
+            side = open_scans_channel().publisher()
             yield after
             side.send(name.encode())
             yield 100.0
@@ -189,18 +189,18 @@ class TestFaults:
     def test_who_cannot_be_restarted(self) -> None:
         fault_schedule = [Fault("restart", "channel/scans", message=1)]
         with Simulation(fault_schedule=fault_schedule), pytest.raises(InvalidValueError, match="'main'"):
-            publish(b"message")
+            publish_messages(b"message")
 
 
 class TestWaits:
     def test_a_publisher_waits_for_a_slot_until_a_view_is_released(self) -> None:
         def holder() -> None:
-            view = scans().subscriber(history=1).receive_view()
+            view = open_scans_channel().subscriber(history=1).receive_view()
             sim.clock.sleep(2.0)
             view.release()
 
         def publisher() -> None:
-            side = scans().publisher(slots=1)
+            side = open_scans_channel().publisher(slots=1)
             side.send(b"1")
             sim.clock.sleep(0.5)
             side.send(b"2", timeout=None)
@@ -215,7 +215,7 @@ class TestWaits:
 
     def test_receive_with_a_time_out_takes_virtual_time(self) -> None:
         with Simulation() as sim:
-            sub = scans().subscriber()
+            sub = open_scans_channel().subscriber()
             assert sub.receive(2.5) is None
             assert sim.clock.time() == 2.5
             with pytest.raises(DeadlockError, match="'scans'"):
@@ -223,9 +223,9 @@ class TestWaits:
 
     def test_stamps_are_virtual(self) -> None:
         with Simulation() as sim:
-            sub = scans().subscriber()
+            sub = open_scans_channel().subscriber()
             sim.clock.sleep(1.5)
-            publish(b"message")
+            publish_messages(b"message")
             sub.receive()
             assert sub.last.publish_time == 1_500_000_000
 
@@ -235,7 +235,7 @@ class TestWaits:
 
         def registered() -> Any:
             poller = msgq.Poller()
-            poller.registerSocket(scans().subscriber())
+            poller.registerSocket(open_scans_channel().subscriber())
             msgq.sub_sock("topic", poller)
             return poller
 
@@ -260,12 +260,12 @@ class TestWaits:
 
     def test_asyncio_would_wait_in_real_time(self) -> None:
         with Simulation(), pytest.raises(DeadlockError, match="real time"):
-            scans().subscriber().fileno()
+            open_scans_channel().subscriber().fileno()
 
     def test_a_simulation_ends_with_its_channels(self) -> None:
         for _ in range(2):
             with Simulation():
-                channel = scans(create=True)
+                channel = open_scans_channel(create=True)
                 sub, pub = channel.subscriber(), channel.publisher()
             assert sub.closed
             assert pub.closed

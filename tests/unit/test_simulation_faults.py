@@ -15,7 +15,7 @@ S = 10**9
 TEN = [(0.1 * i, "a", b"%d" % i) for i in range(10)]
 
 
-def received(sim: Simulation, endpoint: str = "a") -> list[tuple[float, bytes]]:
+def play_to_function(sim: Simulation, endpoint: str = "a") -> list[tuple[float, bytes]]:
     """Play ten messages to a function, and return when it got what."""
     got: list[tuple[float, bytes]] = []
     sim.on(endpoint, lambda message: got.append((round(sim.clock.time(), 6), message)))
@@ -32,7 +32,7 @@ class TestScript:
     @pytest.mark.parametrize("when", [{"message": 4}, {"at": 0.3}, {"at": 0.25}])
     def test_drop(self, when: dict[str, Any]) -> None:
         with Simulation(fault_schedule=[Fault("drop", "a", **when)]) as sim:
-            assert texts(received(sim)) == "012456789"
+            assert texts(play_to_function(sim)) == "012456789"
             assert len(sim.sent_messages) == 10
 
     def test_what_is_dropped_counts_as_lost(self) -> None:
@@ -46,13 +46,13 @@ class TestScript:
 
     def test_delay_holds_up_what_follows_on_the_topic(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", "a", message=4, delay=0.25)]) as sim:
-            got = received(sim)
+            got = play_to_function(sim)
         assert texts(got) == "0123456789"
         assert [time for time, _ in got] == [0.0, 0.1, 0.2, 0.55, 0.55, 0.55, 0.6, 0.7, 0.8, 0.9]
 
     def test_duplicate(self) -> None:
         with Simulation(fault_schedule=[Fault("duplicate", "a", message=1), Fault("duplicate", "a", at=0.85)]) as sim:
-            assert texts(received(sim)) == "001234567899"
+            assert texts(play_to_function(sim)) == "001234567899"
 
     @pytest.mark.parametrize("seed", range(10))
     def test_reorder_lets_the_other_topics_pass(self, seed: int) -> None:
@@ -86,7 +86,7 @@ class TestScript:
     @pytest.mark.parametrize("seed", range(5))
     def test_a_function_that_was_lapped_goes_on_with_the_next_message(self, seed: int) -> None:
         with Simulation(seed, fault_schedule=[Fault("lap", "a", message=3)]) as sim:
-            assert texts(received(sim)) == "013456789"
+            assert texts(play_to_function(sim)) == "013456789"
 
     @pytest.mark.parametrize("seed", range(5))
     def test_so_does_a_program_that_waits(self, seed: int) -> None:
@@ -166,21 +166,21 @@ class TestRestart:
 
     def test_by_chance_it_is_left_alone(self) -> None:
         with Simulation(faults=Faults(restart=1)) as sim:
-            assert texts(received(sim)) == "0123456789"
+            assert texts(play_to_function(sim)) == "0123456789"
 
 
 class TestChance:
     def test_what_is_certain_happens_always(self) -> None:
         with Simulation(faults=Faults(drop=1)) as sim:
-            assert received(sim) == []
+            assert play_to_function(sim) == []
         with Simulation(faults=Faults(duplicate=1)) as sim:
-            assert texts(received(sim)) == "00112233445566778899"
+            assert texts(play_to_function(sim)) == "00112233445566778899"
         with Simulation(faults=Faults(lap=1)) as sim:
-            assert received(sim) == []
+            assert play_to_function(sim) == []
 
     def test_delays_are_bounded_and_differ(self) -> None:
         with Simulation(faults=Faults(delay=1, delay_max=0.05)) as sim:
-            got = received(sim)
+            got = play_to_function(sim)
         late = [time - 0.1 * i for i, (time, _) in enumerate(got)]
         assert all(0 < delay <= 0.05 + 1e-6 for delay in late)
         assert len(set(late)) == 10
@@ -188,7 +188,7 @@ class TestChance:
     def test_it_depends_on_the_seed_alone(self) -> None:
         def run(seed: int) -> str:
             with Simulation(seed, faults=Faults(drop=0.5)) as sim:
-                return texts(received(sim))
+                return texts(play_to_function(sim))
 
         assert run(5) == run(5)
         assert len({run(seed) for seed in range(20)}) > 10

@@ -27,7 +27,7 @@ S = 1_000_000_000
 PIXELS: Any = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
 
 
-def serving(pixels: FrameFormat = FrameFormat.RGB24) -> VisionIpcServer:
+def open_server(pixels: FrameFormat = FrameFormat.RGB24) -> VisionIpcServer:
     """Return a server with one small stream, which clients find."""
     server = VisionIpcServer("cam")
     server.create_buffers(1, 4, 2, 2, pixels)
@@ -35,7 +35,7 @@ def serving(pixels: FrameFormat = FrameFormat.RGB24) -> VisionIpcServer:
     return server
 
 
-def connected(conflate: bool = False) -> VisionIpcClient:
+def connect_client(conflate: bool = False) -> VisionIpcClient:
     client = VisionIpcClient("cam", 1, conflate)
     assert client.connect(True)
     return client
@@ -43,7 +43,7 @@ def connected(conflate: bool = False) -> VisionIpcClient:
 
 class TestOneAfterTheOther:
     def test_a_frame_is_what_was_sent(self) -> None:
-        with Simulation() as sim, serving() as server, connected() as client:
+        with Simulation() as sim, open_server() as server, connect_client() as client:
             sim.clock.sleep(2)
             assert server.send(1, PIXELS, 7, 5, 6)
             with client.frame(1) as frame:
@@ -58,7 +58,7 @@ class TestOneAfterTheOther:
             assert client.recv(0) is None
 
     def test_a_closed_server_gives_no_frame(self) -> None:
-        with Simulation(), serving() as server:
+        with Simulation(), open_server() as server:
             frame = server.frame(1)
             with pytest.raises(StateError, match="never entered"):
                 frame.__exit__(None, None, None)
@@ -67,7 +67,7 @@ class TestOneAfterTheOther:
                 server.frame(1)
 
     def test_frames_are_rendered_in_virtual_time(self) -> None:
-        with Simulation() as sim, serving() as server, connected() as client:
+        with Simulation() as sim, open_server() as server, connect_client() as client:
             sim.clock.sleep(2)
             with server.frame(1) as draft:
                 draft.image[:] = PIXELS
@@ -85,14 +85,14 @@ class TestOneAfterTheOther:
         with Simulation(), VisionIpcServer("cam") as server:
             server.create_buffers_with_sizes(1, 4, 2, 2, 40, 4, 20, FrameFormat.NV12)
             server.start_listener()
-            with connected() as client:
+            with connect_client() as client:
                 assert (client.stride, client.uv_offset, client.buffer_len, client.num_buffers) == (4, 20, 40, 8)
                 server.send(1, bytes(range(40)))
                 with client.frame(1) as frame:
                     assert [plane.tolist() for plane in frame.planes] == [[[0, 1], [4, 5]], [[[20, 21]]]]
 
     def test_a_stream_that_is_made_anew(self) -> None:
-        with Simulation(), serving() as server, connected() as client:
+        with Simulation(), open_server() as server, connect_client() as client:
             server.create_buffers(1, 4, 2, 4, FrameFormat.GRAY8)
             server.send(1, bytes(8))
             with client.frame(1) as frame:
@@ -100,7 +100,7 @@ class TestOneAfterTheOther:
             assert (client.height, client.connections) == (4, 2)
 
     def test_what_is_refused(self) -> None:
-        with Simulation(), serving() as server:
+        with Simulation(), open_server() as server:
             with pytest.raises(MessageSizeError, match="12"):
                 server.send(1, bytes(11))
             with pytest.raises(InvalidValueError, match="32 bits"):
@@ -116,7 +116,7 @@ class TestOneAfterTheOther:
             assert not client.connect(False)
             with pytest.raises(DeadlockError, match="cam"):
                 client.connect(True)
-            with serving() as server:
+            with open_server() as server:
                 assert VisionIpcClient.available_streams("cam") == {1}
                 with pytest.raises(StreamNotFoundError):
                     client.connect(True)
@@ -126,7 +126,7 @@ class TestOneAfterTheOther:
             assert VisionIpcClient.available_streams("cam", False) == set()
 
     def test_waits_are_virtual(self) -> None:
-        with Simulation() as sim, serving(), connected() as client:
+        with Simulation() as sim, open_server(), connect_client() as client:
             with pytest.raises(WaitTimeoutError):
                 client.frame(5000)
             assert sim.clock.time() == 5
@@ -135,7 +135,7 @@ class TestOneAfterTheOther:
             assert sim.clock.time() == 6
 
     def test_conflating(self) -> None:
-        with Simulation() as sim, serving() as server, connected(True) as client:
+        with Simulation() as sim, open_server() as server, connect_client(True) as client:
             for number in range(3):
                 server.send(1, bytes(12), number)
             sim.run()
@@ -149,7 +149,7 @@ class TestNodes:
         seen: list[tuple[int, int]] = []
 
         def camera() -> None:
-            server = serving()
+            server = open_server()
             for number in range(4):
                 sim.clock.sleep(1)
                 with server.frame(1) as frame:
@@ -157,7 +157,7 @@ class TestNodes:
             sim.clock.sleep(10)
 
         def viewer() -> None:
-            client = connected()
+            client = connect_client()
             while True:
                 with client.frame() as frame:
                     seen.append((frame.frame_id, sim.clock.now_ns // S))
@@ -191,7 +191,7 @@ class TestNodes:
         again: list[tuple[int, bytes]] = []
 
         def viewer() -> None:
-            client = connected()
+            client = connect_client()
             while True:
                 with client.frame() as frame:
                     again.append((frame.frame_id, bytes(frame.view)))

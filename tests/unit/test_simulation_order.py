@@ -68,7 +68,7 @@ class TestOrder:
             ChoiceSequence(0, [choice]).choose_index(3)
 
 
-def arrivals(sim: Simulation, topics: str = "abc", each: int = 2) -> bytes:
+def list_arrivals(sim: Simulation, topics: str = "abc", each: int = 2) -> bytes:
     """Return in which order messages of several topics, sent at the same time, arrive at one function."""
     seen: list[bytes] = []
     for name in topics:
@@ -82,7 +82,7 @@ def test_topics_race_and_each_keeps_its_own_order() -> None:
     seen = set()
     for seed in range(300):
         with Simulation(seed) as sim:
-            order = arrivals(sim)
+            order = list_arrivals(sim)
         seen.add(order)
         for name in "abc":
             assert order.index(b"%s0" % name.encode()) < order.index(b"%s1" % name.encode())
@@ -91,14 +91,14 @@ def test_topics_race_and_each_keeps_its_own_order() -> None:
 
 def test_without_choices_the_first_that_was_sent_is_delivered_first() -> None:
     with Simulation(choices=[]) as sim:
-        assert arrivals(sim) == b"a0 a1 b0 b1 c0 c1"
+        assert list_arrivals(sim) == b"a0 a1 b0 b1 c0 c1"
 
 
 def test_the_choices_made_give_the_same_order_again() -> None:
     with Simulation(choices=[2, 1, 0, 1]) as sim:
-        first = arrivals(sim)
+        first = list_arrivals(sim)
     with Simulation(choices=[choice for choice, _ in sim.decisions]) as again:
-        assert arrivals(again) == first
+        assert list_arrivals(again) == first
     assert repr(again) == repr(sim) == f"Simulation(choices={[choice for choice, _ in sim.decisions]})"
 
 

@@ -19,13 +19,13 @@ from msgq.simulation import Fault, Faults, Simulation, explore
 from tests.contract.queue_children import waiting_call
 
 
-def jobs(**options: Any) -> Any:
+def open_jobs_queue(**options: Any) -> Any:
     """Open the queue of these tests."""
     return msgq.MessageQueue("jobs", **options)
 
 
 def send(*messages: bytes, **options: Any) -> None:
-    jobs().send_many(messages, **options)
+    open_jobs_queue().send_many(messages, **options)
 
 
 class TestOrders:
@@ -51,7 +51,7 @@ class TestOrders:
         seen = set()
 
         def taker(name: str, got: list[str]) -> Generator[Any, Any, None]:
-            queue = jobs()
+            queue = open_jobs_queue()
             while True:
                 message = yield queue
                 got.append(name + message.data.decode())
@@ -73,7 +73,7 @@ class TestOrders:
         seen = set()
 
         def sender(name: str) -> Generator[float, Any, None]:
-            queue = jobs()
+            queue = open_jobs_queue()
             for number in range(2):
                 yield 0.0
                 queue.send(f"{name}{number}".encode())
@@ -82,7 +82,7 @@ class TestOrders:
             sim.add(sender, "a")
             sim.add(sender, "b")
             sim.run()
-            got = [message.data for message in jobs().receive_many()]
+            got = [message.data for message in open_jobs_queue().receive_many()]
             assert [data for data in got if data < b"b"] == [b"a0", b"a1"]
             seen.add(tuple(got))
 
@@ -107,7 +107,7 @@ class TestOrders:
     def test_a_receive_sees_at_once_what_was_sent(self) -> None:
         with Simulation():
             send(b"message")
-            assert jobs().receive(0) == (b"message", 0)
+            assert open_jobs_queue().receive(0) == (b"message", 0)
 
     def test_what_was_sent_is_kept_under_the_queues_name(self) -> None:
         with Simulation() as sim:
@@ -120,15 +120,15 @@ class TestOrders:
             got: list[Any] = []
 
             def worker(name: str) -> None:
-                queue = jobs()
+                queue = open_jobs_queue()
                 while True:
                     with queue.take() as job:
                         got.append((name, job.data, job.deliveries))
                         sim.clock.sleep(0.05)
 
             with Simulation(seed, Faults(drop=0.2, delay=0.3, duplicate=0.2, reorder=0.2, lap=0.1, restart=0.1)) as sim:
-                sim.add(worker, "a")
-                sim.add(worker, "b")
+                sim.add(work_on_jobs, "a")
+                sim.add(work_on_jobs, "b")
                 sim.play((0.1 * number, "queue/jobs", b"%d" % number) for number in range(40))
                 sim.run()
             return got
@@ -137,10 +137,10 @@ class TestOrders:
         assert run(3) != run(4)
 
 
-def worker(sim: Simulation, seconds: float, done: list[bytes], starts: list[float]) -> None:
+def work_on_jobs(sim: Simulation, seconds: float, done: list[bytes], starts: list[float]) -> None:
     """Take each job, and have done it after so long."""
     starts.append(sim.clock.time())
-    queue = jobs()
+    queue = open_jobs_queue()
     while True:
         with queue.take() as job:
             sim.clock.sleep(seconds)
@@ -155,12 +155,12 @@ class TestFaults:
         with Simulation(1, Faults(**{kind: 1.0})) as sim:
             send(b"1", b"2")
             sim.run()
-            assert [data for data, _ in jobs().receive_many()] == [b"1", b"2"]
+            assert [data for data, _ in open_jobs_queue().receive_many()] == [b"1", b"2"]
 
     def test_delay(self) -> None:
         """Who sends is held up in the middle: nobody sees the message, and its place is taken."""
         with Simulation(fault_schedule=[Fault("delay", "queue/jobs", message=1, delay=2.5)]) as sim:
-            queue = jobs(max_messages=2)
+            queue = open_jobs_queue(max_messages=2)
             queue.send(b"late", 5)
             assert (queue.receive(1.0), queue.current_messages) == (None, 0)
             queue.send(b"behind it")
@@ -175,13 +175,13 @@ class TestFaults:
             with Simulation(seed, Faults(delay=0.5, reorder=0.3, drop=0.9, delay_max=1.0)) as sim:
                 sim.play((0.1 * number, "queue/jobs", b"%d" % number) for number in range(30))
                 sim.run()
-                assert [int(data) for data, _ in jobs().receive_many()] == list(range(30))
+                assert [int(data) for data, _ in open_jobs_queue().receive_many()] == list(range(30))
 
     def test_restart_of_the_taker_brings_its_message_back(self) -> None:
         done: list[bytes] = []
         starts: list[float] = []
         with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=2)]) as sim:
-            sim.add(worker, sim, 1.0, done, starts)
+            sim.add(work_on_jobs, sim, 1.0, done, starts)
             send(b"1", b"2", b"3")
             sim.run()
         assert done == [b"1", b"2", b"3"]
@@ -192,7 +192,7 @@ class TestFaults:
             deliveries: list[tuple[bytes, int]] = []
 
             def taker() -> None:
-                queue = jobs()
+                queue = open_jobs_queue()
                 while True:
                     with queue.take() as job:
                         deliveries.append((job.data, job.deliveries))
@@ -206,7 +206,7 @@ class TestFaults:
         got: list[bytes] = []
 
         def receiver() -> None:
-            queue = jobs()
+            queue = open_jobs_queue()
             while True:
                 got.append(queue.receive().data)
 
@@ -220,7 +220,7 @@ class TestFaults:
         done: list[tuple[bytes, int]] = []
 
         def taker() -> Generator[float, Any, None]:
-            queue = jobs()
+            queue = open_jobs_queue()
             while (job := queue.take(0)) is not None:
                 with job:
                     yield 1.0
@@ -236,7 +236,7 @@ class TestFaults:
         with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=1)]):
             send(b"message")
             with pytest.raises(InvalidValueError, match="'main'"):
-                jobs().take(0)
+                open_jobs_queue().take(0)
 
     def test_workers_that_are_restarted_at_random_do_each_job(self) -> None:
         """Once, as a restart hits a worker that has only taken its job."""
@@ -246,18 +246,18 @@ class TestFaults:
             starts: list[float] = []
             with Simulation(seed, Faults(restart=0.2, delay=0.2, delay_max=0.5)) as sim:
                 for _ in range(3):
-                    sim.add(worker, sim, 0.3, done, starts)
+                    sim.add(work_on_jobs, sim, 0.3, done, starts)
                 sim.play((0.1 * number, "queue/jobs", b"%d" % number) for number in range(20))
                 sim.run()
-                assert jobs().current_messages == jobs().in_flight == 0
+                assert open_jobs_queue().current_messages == open_jobs_queue().in_flight == 0
             assert Counter(done) == {b"%d" % number: 1 for number in range(20)}
             restarts += len(starts) - 3
         assert restarts
 
 
-def listen(sim: Simulation) -> list[tuple[Any, ...]]:
+def collect_events(sim: Simulation) -> list[tuple[Any, ...]]:
     """Return a list that gets the queue's events when they arrive, each as the fields of its head."""
-    jobs(events=True)
+    open_jobs_queue(events=True)
     events: list[tuple[Any, ...]] = []
     sim.on("channel/jobs:events", lambda data: events.append(struct.unpack_from(EVENT_HEAD_FORMAT, data)))
     return events
@@ -266,7 +266,7 @@ def listen(sim: Simulation) -> list[tuple[Any, ...]]:
 class TestEvents:
     def test_a_delayed_message_is_told_once_and_when_it_was_sent(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", "queue/jobs", message=1, delay=5.0)]) as sim:
-            events = listen(sim)
+            events = collect_events(sim)
             sim.on("queue/jobs", lambda _: None)
             send(b"message")
             sim.run()
@@ -279,8 +279,8 @@ class TestEvents:
         done: list[bytes] = []
         starts: list[float] = []
         with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=1)]) as sim:
-            events = listen(sim)
-            sim.add(worker, sim, 1.0, done, starts)
+            events = collect_events(sim)
+            sim.add(work_on_jobs, sim, 1.0, done, starts)
             send(b"1")
             sim.run()
         assert done == [b"1"]
@@ -296,9 +296,9 @@ class TestEvents:
             starts: list[float] = []
             faults = Faults(drop=0.3, duplicate=0.3, delay=0.3, delay_max=0.5, reorder=0.3, restart=0.2)
             with Simulation(seed, faults) as sim:
-                events = listen(sim)
+                events = collect_events(sim)
                 for _ in range(2):
-                    sim.add(worker, sim, 0.3, done, starts)
+                    sim.add(work_on_jobs, sim, 0.3, done, starts)
                 sim.play((0.1 * number, "queue/jobs", b"%d" % number) for number in range(20))
                 sim.run()
             counts = Counter(event for event, *_ in events)
@@ -314,13 +314,13 @@ class TestLeases:
         done: list[tuple[str, float]] = []
 
         def hangs() -> None:
-            job = jobs().take(lease=2.0)
+            job = open_jobs_queue().take(lease=2.0)
             sim.clock.sleep(100)
             del job
 
         def works() -> None:
             sim.clock.sleep(0.5)
-            with jobs().take() as job:
+            with open_jobs_queue().take() as job:
                 done.append((job.data.decode(), sim.clock.time()))
                 assert job.deliveries == 2
 
@@ -334,7 +334,7 @@ class TestLeases:
     def test_time_does_not_move_to_a_lease_that_is_over(self) -> None:
         with Simulation() as sim:
             send(b"job")
-            jobs().take(0, lease=1000.0).ack()
+            open_jobs_queue().take(0, lease=1000.0).ack()
             sim.run()
             assert sim.clock.time() == 0
 
@@ -343,10 +343,10 @@ class TestWaits:
     def test_a_sender_waits_for_room(self) -> None:
         def receiver() -> None:
             sim.clock.sleep(2.0)
-            jobs().receive()
+            open_jobs_queue().receive()
 
         with Simulation() as sim:
-            queue = jobs(max_messages=1)
+            queue = open_jobs_queue(max_messages=1)
             sim.add(receiver)
             queue.send(b"1")
             with pytest.raises(QueueFullError):
@@ -358,19 +358,19 @@ class TestWaits:
 
     def test_nodes_that_wait_for_ever_are_named(self) -> None:
         with Simulation() as sim:
-            sim.add(lambda: jobs().receive(), name="idle")
+            sim.add(lambda: open_jobs_queue().receive(), name="idle")
             with pytest.raises(DeadlockError, match="idle waits for a message of the queue 'jobs'"):
-                jobs().receive()
+                open_jobs_queue().receive()
 
     def test_a_deadline_is_virtual(self) -> None:
         with Simulation() as sim:
-            assert jobs().receive(deadline=7.5) is None
+            assert open_jobs_queue().receive(deadline=7.5) is None
             assert sim.clock.time() == 7.5
 
     def test_several_nodes_may_wait_with_one_handle(self) -> None:
         got: list[Any] = []
         with Simulation() as sim:
-            queue = jobs()
+            queue = open_jobs_queue()
             for _ in range(3):
                 sim.add(lambda: got.append(queue.receive().data))
             queue.send_many([b"1", b"2", b"3"])
@@ -383,7 +383,7 @@ class TestWaits:
 
         def registered() -> Any:
             poller = msgq.Poller()
-            poller.registerSocket(jobs())
+            poller.registerSocket(open_jobs_queue())
             msgq.sub_sock("topic", poller)
             return poller
 
@@ -412,21 +412,21 @@ class TestWaits:
         with Simulation() as sim:
             sim.clock.sleep(1.5)
             send(b"message")
-            assert jobs().receive().sent_time == 1_500_000_000
+            assert open_jobs_queue().receive().sent_time == 1_500_000_000
 
     def test_who_waits_is_not_notified_beside(self) -> None:
         told: list[float] = []
         with Simulation() as sim:
-            queue = jobs()
+            queue = open_jobs_queue()
             queue.notify(lambda _: told.append(sim.clock.time()))
-            sim.add(lambda: jobs().receive())
+            sim.add(lambda: open_jobs_queue().receive())
             sim.play([(1.0, "queue/jobs", b"for the receiver"), (2.0, "queue/jobs", b"for whoever is told")])
             sim.run()
         assert told == [2.0]
 
     def test_what_the_function_raises_comes_out_of_run_in_the_name_of_its_node(self) -> None:
         def watcher() -> None:
-            queue = jobs()
+            queue = open_jobs_queue()
             queue.notify(lambda _: 1 / 0)
             sim.clock.sleep(10)
 
@@ -440,7 +440,7 @@ class TestWaits:
     def test_nobody_is_notified_of_what_comes_back_at_the_end(self) -> None:
         told: list[Any] = []
         with Simulation():
-            working, watching = jobs(), jobs()
+            working, watching = open_jobs_queue(), open_jobs_queue()
             working.send(b"message")
             job = working.take(0)
             watching.notify(told.append)
@@ -461,11 +461,11 @@ class TestWaits:
 
     def test_asyncio_would_wait_in_real_time(self) -> None:
         with Simulation(), pytest.raises(DeadlockError, match="real time"):
-            jobs().fileno()
+            open_jobs_queue().fileno()
 
     def test_a_recording_does_not_wait_for_room(self) -> None:
         with Simulation() as sim:
-            jobs(max_messages=1)
+            open_jobs_queue(max_messages=1)
             sim.play([(0.0, "queue/jobs", b"1"), (0.0, "queue/jobs", b"2")])
             with pytest.raises(QueueFullError):
                 sim.run()
@@ -473,7 +473,7 @@ class TestWaits:
     def test_a_simulation_ends_with_its_queues(self) -> None:
         for _ in range(2):
             with Simulation():
-                queue = jobs(flags=O_CREX)
+                queue = open_jobs_queue(flags=O_CREX)
                 queue.send(b"message")
                 job = queue.take(0)
             assert queue.closed
@@ -486,13 +486,13 @@ def test_blocked_calls_are_served_in_turn_with_any_seed(call: str, seed: int) ->
     served: list[int] = []
 
     def waiter(number: int) -> None:
-        act = waiting_call(jobs(), call, b"%d" % number)
+        act = waiting_call(open_jobs_queue(), call, b"%d" % number)
         while True:
             act()
             served.append(number)
 
     with Simulation(seed) as sim:
-        queue = jobs(max_messages=1)
+        queue = open_jobs_queue(max_messages=1)
         if call.startswith("send"):
             queue.send(b"there before")
         for number in range(3):

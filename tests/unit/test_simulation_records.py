@@ -17,7 +17,7 @@ from msgq.simulation import Fault, Faults, Simulation, explore
 RECORDS = "records/numbers"
 
 
-def vector(**options: Any) -> Any:
+def open_vector(**options: Any) -> Any:
     """Open the vector of these tests."""
     import msgq.records
 
@@ -27,14 +27,14 @@ def vector(**options: Any) -> Any:
 class TestWrites:
     def test_a_write_is_there_when_the_call_returns(self) -> None:
         with Simulation() as sim:
-            numbers, other = vector(), vector()
+            numbers, other = open_vector(), open_vector()
             numbers[1] = 5
             assert other[1] == 5
             assert sim.sent_on(RECORDS) == [pack_change(RecordChange(1, 1, 0), (5).to_bytes(8, "little"))]
 
     def test_times_are_virtual(self) -> None:
         with Simulation() as sim:
-            numbers = vector()
+            numbers = open_vector()
             sim.clock.sleep(2.5)
             numbers[1] = 5
             assert numbers.times().tolist() == [0, 2_500_000_000, 0, 0]
@@ -62,8 +62,8 @@ class TestWrites:
     def test_each_simulation_has_its_own(self) -> None:
         for _ in range(2):
             with Simulation():
-                assert vector().counts().tolist() == [0] * 4
-                vector()[0] = 1
+                assert open_vector().counts().tolist() == [0] * 4
+                open_vector()[0] = 1
 
 
 class TestWaits:
@@ -71,14 +71,14 @@ class TestWaits:
         seen: list[int] = []
 
         def answerer() -> None:
-            numbers = vector()
+            numbers = open_vector()
             while numbers.wait():
                 changed = numbers.changes()
                 if 0 in changed.indices:
                     numbers[1] = numbers[0] + 1
 
         def asker() -> None:
-            numbers = vector()
+            numbers = open_vector()
             for number in (10, 20, 30):
                 numbers[0] = number
                 while numbers[1] != number + 1:
@@ -98,7 +98,7 @@ class TestWaits:
         def node() -> Generator[Any, Any, None]:
             import msgq.records
 
-            numbers, board = vector(), msgq.records.Board("board")
+            numbers, board = open_vector(), msgq.records.Board("board")
             seen.append((yield numbers).indices.tolist())
             seen.append((yield board).keys())
             observed = board.observe("key")
@@ -108,7 +108,7 @@ class TestWaits:
             sim.add(node)
             import msgq.records
 
-            vector()[2] = 5
+            open_vector()[2] = 5
             sim.run(until=1)
             msgq.records.Board("board").declare("key").write(b"value")
             sim.run()
@@ -116,19 +116,19 @@ class TestWaits:
 
     def test_a_wait_without_end_names_it(self) -> None:
         with Simulation() as sim:
-            sim.add(lambda: vector().wait(), name="node")
+            sim.add(lambda: open_vector().wait(), name="node")
             with pytest.raises(DeadlockError, match=r"node waits for a change of 'numbers'"):
                 sim.run(until=lambda: False)
 
     def test_a_descriptor_would_wait_in_real_time(self) -> None:
         with Simulation(), pytest.raises(DeadlockError):
-            vector().fileno()
+            open_vector().fileno()
 
 
 class TestFaults:
     def test_a_dropped_write_was_never_there(self) -> None:
         with Simulation(fault_schedule=[Fault("drop", RECORDS, message=2)]):
-            numbers = vector()
+            numbers = open_vector()
             for number in (1, 2, 3):
                 numbers[number] = number
             assert numbers.read().tolist() == [0, 1, 0, 3]
@@ -136,7 +136,7 @@ class TestFaults:
 
     def test_a_late_one_comes_later_and_what_follows_it_after_it(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", RECORDS, message=1, delay=0.5)]) as sim:
-            numbers = vector()
+            numbers = open_vector()
             numbers[0] = 1
             numbers[1] = 2
             assert numbers.counts().tolist() == [0] * 4
@@ -148,7 +148,7 @@ class TestFaults:
 
     def test_a_late_one_is_what_was_given(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", RECORDS, message=1, delay=0.5)]) as sim:
-            numbers, values = vector(), np.arange(4)
+            numbers, values = open_vector(), np.arange(4)
             numbers[:] = values
             values[:] = 7
             sim.run()
@@ -158,20 +158,20 @@ class TestFaults:
         starts: list[int] = []
 
         def writer() -> None:
-            numbers = vector(exclusive=True)
+            numbers = open_vector(exclusive=True)
             starts.append(int(numbers[0]))
             numbers[0] = len(starts)
 
         with Simulation(fault_schedule=[Fault("restart", RECORDS, message=1)]) as sim:
-            vector(exclusive=True)
+            open_vector(exclusive=True)
             sim.add(writer)
             sim.run()
             assert starts == [0, 1]
-            assert vector()[0] == 2
+            assert open_vector()[0] == 2
 
     def test_by_chance(self) -> None:
         with Simulation(seed=5, faults=Faults(drop=0.5, delay=0.3, duplicate=0.5, lap=0.5)) as sim:
-            numbers = vector()
+            numbers = open_vector()
             for _ in range(200):
                 numbers[0] = 1
             sim.run()
@@ -199,7 +199,7 @@ def test_an_exclusive_one_is_one_nodes() -> None:
     refused: list[str] = []
 
     def other() -> None:
-        numbers = vector(exclusive=True)
+        numbers = open_vector(exclusive=True)
         numbers.wait()
         try:
             numbers[1] = 1
@@ -208,10 +208,10 @@ def test_an_exclusive_one_is_one_nodes() -> None:
 
     with Simulation() as sim:
         sim.add(other)
-        writer = vector()
+        writer = open_vector()
         writer[0] = 1
         with pytest.raises(SegmentError):
-            vector(create=True)
+            open_vector(create=True)
         sim.run()
     assert len(refused) == 1
 
@@ -221,14 +221,14 @@ def test_all_orders_of_two_writers_and_a_reader() -> None:
     seen = set()
 
     def scenario(sim: Simulation) -> None:
-        numbers, got = vector(), []
+        numbers, got = open_vector(), []
 
         def writer(number: int) -> Generator[Any, Any, None]:
             yield 1.0
-            vector()[0] = number
+            open_vector()[0] = number
 
         def reader() -> Generator[Any, Any, None]:
-            mine = vector()
+            mine = open_vector()
             while True:
                 got.append(int((yield mine).rows[0]))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from mcap.writer import CompressionType
 
-from tests.recording.logs import channel, chunk, message, write, write_foreign
+from tests.recording.logs import build_chunk_record, channel, message, write_foreign, write_unclosed_file
 
 
 def make_corpus(folder: Path) -> list[Path]:
@@ -20,12 +20,15 @@ def make_corpus(folder: Path) -> list[Path]:
     back = [message(2, 9 - i, 100 - i, b"back") for i in range(9)]
     mixed = [channel(1, "a"), *messages[:9], channel(2, "b")]
     parts: dict[str, list[Any]] = {"plain": messages, "numbers": wraps + back, "mixed": mixed}
-    paths = [write(folder / f"{name}.mcap", chunk(*some, compression="")) for name, some in parts.items()]
+    paths = [
+        write_unclosed_file(folder / f"{name}.mcap", build_chunk_record(*some, compression=""))
+        for name, some in parts.items()
+    ]
     plain = CompressionType.NONE
     return [
         *paths,
         write_foreign(folder / "foreign.mcap", compression=plain),
         write_foreign(folder / "backwards.mcap", order=-1, compression=plain),
         write_foreign(folder / "compressed.mcap"),
-        write(folder / "loose.mcap", *messages[:20]),
+        write_unclosed_file(folder / "loose.mcap", *messages[:20]),
     ]
