@@ -63,30 +63,30 @@ class Place:
         self.module, self.backend, self.tmp_path = module, backend, tmp_path
         self.name, self.prefix = name, prefix
         self.context = module.Context()
-        self._open = contextlib.ExitStack()
+        self._exit_stack = contextlib.ExitStack()
 
-    def opened(self, one: Any) -> Any:
+    def close_after_test(self, one: Any) -> Any:
         """Close it when the test ends."""
-        self._open.callback(one.close)
+        self._exit_stack.callback(one.close)
         return one
 
     def pipe(self) -> tuple[int, int]:
         """Return a pipe in which nothing is written."""
         ends = os.pipe()
         for end in ends:
-            self._open.callback(os.close, end)
+            self._exit_stack.callback(os.close, end)
         return ends
 
     def close(self) -> None:
-        self._open.close()
+        self._exit_stack.close()
 
     def pub(self) -> Any:
-        pub = self.opened(self.module.PubSocket())
+        pub = self.close_after_test(self.module.PubSocket())
         pub.connect(self.context, self.name)
         return pub
 
     def sub(self) -> Any:
-        sub = self.opened(self.module.SubSocket())
+        sub = self.close_after_test(self.module.SubSocket())
         sub.connect(self.context, self.name)
         sub.setTimeout(-1)
         return sub
@@ -105,166 +105,166 @@ def place_on(backend: str, name: str, prefix: str, tmp_path: Path) -> Iterator[P
         backends.set_backend(previous)
 
 
-def closing(one: Any) -> tuple[Any, dict[str, Callable[[], Any]]]:
+def make_close_case(one: Any) -> tuple[Any, dict[str, Callable[[], Any]]]:
     return one, {"close": one.close}
 
 
-def _sub(place: Place) -> Any:
-    return closing(place.sub())
+def open_sub_socket(place: Place) -> Any:
+    return make_close_case(place.sub())
 
 
-def _pub(place: Place) -> Any:
-    return closing(place.pub())
+def open_pub_socket(place: Place) -> Any:
+    return make_close_case(place.pub())
 
 
-def _gated(place: Place) -> Any:
+def open_gated_sub_socket(place: Place) -> Any:
     msgq.toggle_fake_events(True)
-    place._open.callback(msgq.toggle_fake_events, False)
-    place.opened(msgq.fake_event_handle(place.name, enable=True))
-    return closing(place.sub())
+    place._exit_stack.callback(msgq.toggle_fake_events, False)
+    place.close_after_test(msgq.fake_event_handle(place.name, enable=True))
+    return make_close_case(place.sub())
 
 
-def _subscriber(place: Place) -> Any:
+def open_channel_subscriber(place: Place) -> Any:
     channel = Channel(place.name)
-    place._open.callback(channel.unlink)
-    place.opened(channel.publisher())
-    return closing(place.opened(channel.subscriber()))
+    place._exit_stack.callback(channel.unlink)
+    place.close_after_test(channel.publisher())
+    return make_close_case(place.close_after_test(channel.subscriber()))
 
 
-def _node(place: Place) -> Any:
-    node = place.opened(msgq.Node("node"))
+def open_node_subscriber(place: Place) -> Any:
+    node = place.close_after_test(msgq.Node("node"))
     subscriber = node.subscribe(place.name)
-    place._open.callback(node.channels[place.name].unlink)
+    place._exit_stack.callback(node.channels[place.name].unlink)
     return subscriber, {"Node.close": node.close}
 
 
-def _full_publisher(place: Place) -> Any:
+def open_full_publisher(place: Place) -> Any:
     """A publisher whose slots are all lent."""
     channel = Channel(place.name)
-    place._open.callback(channel.unlink)
-    publisher = place.opened(channel.publisher(slots=1))
-    place._open.callback(publisher.loan(1).discard)
-    return closing(publisher)
+    place._exit_stack.callback(channel.unlink)
+    publisher = place.close_after_test(channel.publisher(slots=1))
+    place._exit_stack.callback(publisher.loan(1).discard)
+    return make_close_case(publisher)
 
 
-def _queue(place: Place, **options: Any) -> Any:
-    queue = place.opened(msgq.MessageQueue(place.name, **options))
-    place._open.callback(queue.unlink)
-    return closing(queue)
+def open_queue(place: Place, **options: Any) -> Any:
+    queue = place.close_after_test(msgq.MessageQueue(place.name, **options))
+    place._exit_stack.callback(queue.unlink)
+    return make_close_case(queue)
 
 
-def _full_queue(place: Place) -> Any:
-    queue, closes = _queue(place, max_messages=1)
+def open_full_queue(place: Place) -> Any:
+    queue, closes = open_queue(place, max_messages=1)
     queue.send(b"full")
     return queue, closes
 
 
-def _posix_queue(place: Place) -> Any:
+def open_posix_queue(place: Place) -> Any:
     queue = PosixQueue(f"/{place.name}", O_CREAT, max_messages=1)
-    place._open.callback(queue.unlink)
-    return closing(queue)
+    place._exit_stack.callback(queue.unlink)
+    return make_close_case(queue)
 
 
-def _full_posix_queue(place: Place) -> Any:
-    queue, closes = _posix_queue(place)
+def open_full_posix_queue(place: Place) -> Any:
+    queue, closes = open_posix_queue(place)
     queue.send(b"full")
     return queue, closes
 
 
-def _records(place: Place, one: Any) -> Any:
-    place._open.callback(partial(msgq.Board.unlink_name, place.name))
-    return closing(place.opened(one))
+def make_records_case(place: Place, one: Any) -> Any:
+    place._exit_stack.callback(partial(msgq.Board.unlink_name, place.name))
+    return make_close_case(place.close_after_test(one))
 
 
-def _vector(place: Place) -> Any:
-    return _records(place, msgq.SeqlockVector(place.name, "f8", 4))
+def open_vector(place: Place) -> Any:
+    return make_records_case(place, msgq.SeqlockVector(place.name, "f8", 4))
 
 
-def _seqlock(place: Place) -> Any:
-    return _records(place, msgq.Seqlock(place.name, "f8"))
+def open_seqlock(place: Place) -> Any:
+    return make_records_case(place, msgq.Seqlock(place.name, "f8"))
 
 
-def _held(place: Place, vector: Any) -> Any:
+def hold_record(place: Place, vector: Any) -> Any:
     """A vector whose first element another handle holds: as if that were stopped in the middle of a write."""
-    _records(place, vector)
-    holder = place.opened(msgq.SeqlockVector(place.name))
+    make_records_case(place, vector)
+    holder = place.close_after_test(msgq.SeqlockVector(place.name))
     holder[0] = 1.0
     file = RecordFile(f"{place.prefix}/{place.name}")
     file.write(file.version(0), 1 << 24 | 1 << 16 | file.read(file.row(0, 8)) & 0xFFFF)
-    return closing(vector)
+    return make_close_case(vector)
 
 
-def _held_vector(place: Place) -> Any:
-    return _held(place, msgq.SeqlockVector(place.name, "f8", 4))
+def open_held_vector(place: Place) -> Any:
+    return hold_record(place, msgq.SeqlockVector(place.name, "f8", 4))
 
 
-def _held_seqlock(place: Place) -> Any:
-    return _held(place, msgq.Seqlock(place.name, "f8"))
+def open_held_seqlock(place: Place) -> Any:
+    return hold_record(place, msgq.Seqlock(place.name, "f8"))
 
 
-def _board(place: Place) -> Any:
-    return _records(place, msgq.Board(place.name))
+def open_board(place: Place) -> Any:
+    return make_records_case(place, msgq.Board(place.name))
 
 
-def _observed(place: Place) -> Any:
-    board, _ = _board(place)
-    observed = place.opened(board.observe("key"))
+def open_key_observer(place: Place) -> Any:
+    board, _ = open_board(place)
+    observed = place.close_after_test(board.observe("key"))
     return observed, {"close": observed.close, "Board.close": board.close}
 
 
-def _record_queue(place: Place, producers: Any) -> Any:
-    queue = place.opened(msgq.RecordQueue(place.name, np.dtype("f8"), producers=producers))
+def open_record_queue(place: Place, producers: Any) -> Any:
+    queue = place.close_after_test(msgq.RecordQueue(place.name, np.dtype("f8"), producers=producers))
     if producers == "multiple":
-        place._open.callback(Channel(place.name).unlink)
-    return closing(queue)
+        place._exit_stack.callback(Channel(place.name).unlink)
+    return make_close_case(queue)
 
 
-def _submaster(place: Place) -> Any:
-    return closing(place.opened(msgq.SubMaster([place.name])))
+def open_submaster(place: Place) -> Any:
+    return make_close_case(place.close_after_test(msgq.SubMaster([place.name])))
 
 
-def _pubmaster(place: Place) -> Any:
-    return closing(place.opened(msgq.PubMaster([place.name])))
+def open_pubmaster(place: Place) -> Any:
+    return make_close_case(place.close_after_test(msgq.PubMaster([place.name])))
 
 
-def _each(place: Place) -> Any:
+def open_message_iterator(place: Place) -> Any:
     """A loop of a tracer; its source ends the wait."""
-    tracer, sub = place.opened(msgq.StageTracer("stage")), place.sub()
+    tracer, sub = place.close_after_test(msgq.StageTracer("stage")), place.sub()
     return (tracer, sub), {"close of the source": sub.close}
 
 
-def _event(place: Place) -> Any:
-    handle = place.opened(msgq.fake_event_handle(place.name, enable=True))
+def open_event(place: Place) -> Any:
+    handle = place.close_after_test(msgq.fake_event_handle(place.name, enable=True))
     return handle.recv_called_event, {"SocketEventHandle.close": handle.close}
 
 
-def _client(place: Place) -> Any:
+def open_frame_client(place: Place) -> Any:
     server = VisionIpcServer(place.name)
-    place._open.callback(server.close)
+    place._exit_stack.callback(server.close)
     server.create_buffers(0, 4, 64, 48)
     server.start_listener()
-    client = place.opened(VisionIpcClient(place.name, 0, False))
+    client = place.close_after_test(VisionIpcClient(place.name, 0, False))
     assert client.connect(True)
-    return closing(client)
+    return make_close_case(client)
 
 
-def _unconnected_client(place: Place) -> Any:
-    return closing(place.opened(VisionIpcClient(place.name, 0, False)))
+def open_unconnected_client(place: Place) -> Any:
+    return make_close_case(place.close_after_test(VisionIpcClient(place.name, 0, False)))
 
 
-def _sync(place: Place) -> Any:
-    client, closes = _client(place)
+def open_frame_sync(place: Place) -> Any:
+    client, closes = open_frame_client(place)
     return FrameSync([client], 0), {"close of a client": closes["close"]}
 
 
-def _player(place: Place) -> Any:
+def open_player(place: Place) -> Any:
     write_log(place.tmp_path / "log.mcap", (place.name, 0, b"a"), (place.name, READY_IN_THE_FUTURE, b"b"))
-    player = place.opened(Player(str(place.tmp_path / "log.mcap")))
+    player = place.close_after_test(Player(str(place.tmp_path / "log.mcap")))
     return player, {"close": player.close, "stop": player.stop}
 
 
-def _bridge(place: Place) -> Any:
-    bridge = place.opened(Bridge())
+def open_bridge(place: Place) -> Any:
+    bridge = place.close_after_test(Bridge())
     return bridge, {"close": bridge.close, "stop": bridge.stop}
 
 
@@ -288,7 +288,7 @@ ARRIVALS: dict[str, Call] = {
 TABLE = [
     Row(
         ALL,
-        _sub,
+        open_sub_socket,
         RECEIVES,
         {
             "SubSocket.areceive": lambda sub: sub.areceive(),
@@ -297,24 +297,24 @@ TABLE = [
         },
         polled=True,
     ),
-    Row(RING, _sub, {"SubSocket.receive_tracked": lambda sub: sub.receive_tracked()}),
-    Row(RING, _gated, {"SubSocket.receive": RECEIVES["SubSocket.receive"]}),
+    Row(RING, open_sub_socket, {"SubSocket.receive_tracked": lambda sub: sub.receive_tracked()}),
+    Row(RING, open_gated_sub_socket, {"SubSocket.receive": RECEIVES["SubSocket.receive"]}),
     Row(
         ("msgq", "zmq"),
-        _pub,
+        open_pub_socket,
         {"PubSocket.wait_for_readers": lambda pub: pub.wait_for_readers(None, n=1)},
     ),
     Row(
         OURS,
-        _subscriber,
+        open_channel_subscriber,
         ARRIVALS,
         {"Subscriber.arecv": lambda subscriber: subscriber.arecv(), "Subscriber.__anext__": anext},
         polled=True,
     ),
-    Row(OURS, _node, ARRIVALS, {"Subscriber.arecv": lambda subscriber: subscriber.arecv()}, polled=True),
+    Row(OURS, open_node_subscriber, ARRIVALS, {"Subscriber.arecv": lambda subscriber: subscriber.arecv()}, polled=True),
     Row(
         RING,
-        _full_publisher,
+        open_full_publisher,
         {
             "Publisher.send": lambda publisher: publisher.send(b"x", timeout=None),
             "Publisher.loan": lambda publisher: publisher.loan(1, timeout=None),
@@ -322,7 +322,7 @@ TABLE = [
     ),
     Row(
         OURS,
-        _queue,
+        open_queue,
         {
             "MessageQueue.receive": lambda queue: queue.receive(),
             "MessageQueue.receive_into": lambda queue: queue.receive_into(bytearray(8192)),
@@ -338,7 +338,7 @@ TABLE = [
     ),
     Row(
         OURS,
-        _full_queue,
+        open_full_queue,
         {
             "MessageQueue.send": lambda queue: queue.send(b"x"),
             "MessageQueue.send_many": lambda queue: queue.send_many([b"x"]),
@@ -347,13 +347,13 @@ TABLE = [
     ),
     Row(
         RING,
-        _posix_queue,
+        open_posix_queue,
         {"posix_ipc.MessageQueue.receive": lambda queue: queue.receive()},
         ends=ExistentialError,
     ),
     Row(
         RING,
-        _full_posix_queue,
+        open_full_posix_queue,
         {"posix_ipc.MessageQueue.send": lambda queue: queue.send(b"x")},
         ends=ExistentialError,
     ),
@@ -375,19 +375,19 @@ TABLE = [
             polled=True,
         )
         for kind, opener in {
-            "SeqlockVector": _vector,
-            "Seqlock": _seqlock,
-            "Board": _board,
-            "KeyObserver": _observed,
+            "SeqlockVector": open_vector,
+            "Seqlock": open_seqlock,
+            "Board": open_board,
+            "KeyObserver": open_key_observer,
         }.items()
     ),
-    Row(OURS, _board, {}, {"Board.__anext__": lambda board: board.__anext__()}),
-    Row(RING, _held_vector, {"SeqlockVector.write": lambda vector: vector.write(None, 2.0, timeout=None)}),
-    Row(RING, _held_seqlock, {"Seqlock.write": lambda seqlock: seqlock.write(2.0, timeout=None)}),
+    Row(OURS, open_board, {}, {"Board.__anext__": lambda board: board.__anext__()}),
+    Row(RING, open_held_vector, {"SeqlockVector.write": lambda vector: vector.write(None, 2.0, timeout=None)}),
+    Row(RING, open_held_seqlock, {"Seqlock.write": lambda seqlock: seqlock.write(2.0, timeout=None)}),
     *(
         Row(
             backends,
-            partial(_record_queue, producers=producers),
+            partial(open_record_queue, producers=producers),
             {
                 "RecordQueue.consume": lambda queue: queue.consume(),
                 "RecordQueue.receive": lambda queue: queue.receive(),
@@ -403,12 +403,20 @@ TABLE = [
         )
         for producers, backends, many in (("single", ALL, False), ("multiple", OURS, True))
     ),
-    Row(("msgq", "zmq"), _submaster, {"SubMaster.update": lambda master: master.update(-1)}),
-    Row(("msgq", "zmq"), _pubmaster, {"PubMaster.wait_for_readers": lambda master: master.wait_for_readers(None, n=1)}),
-    Row(RING, _each, {"StageTracer.trace_messages": lambda pair: next(iter(pair[0].trace_messages(pair[1])))}),
+    Row(("msgq", "zmq"), open_submaster, {"SubMaster.update": lambda master: master.update(-1)}),
+    Row(
+        ("msgq", "zmq"),
+        open_pubmaster,
+        {"PubMaster.wait_for_readers": lambda master: master.wait_for_readers(None, n=1)},
+    ),
     Row(
         RING,
-        _event,
+        open_message_iterator,
+        {"StageTracer.trace_messages": lambda pair: next(iter(pair[0].trace_messages(pair[1])))},
+    ),
+    Row(
+        RING,
+        open_event,
         {
             "Event.wait": lambda event: event.wait(),
             "wait_for_one_event": lambda event: fake_events.wait_for_one_event([event]),
@@ -417,22 +425,22 @@ TABLE = [
     ),
     Row(
         OURS,
-        _client,
+        open_frame_client,
         {
             "VisionIpcClient.recv": lambda client: client.recv(-1),
             "VisionIpcClient.frame": lambda client: client.frame(-1),
         },
         {"VisionIpcClient.arecv": lambda client: client.arecv(), "VisionIpcClient.__anext__": anext},
     ),
-    Row(RING, _unconnected_client, {"VisionIpcClient.connect": lambda client: client.connect(True)}),
+    Row(RING, open_unconnected_client, {"VisionIpcClient.connect": lambda client: client.connect(True)}),
     Row(
         OURS,
-        _sync,
+        open_frame_sync,
         {"FrameSync.recv": lambda sync: sync.recv(-1)},
         {"FrameSync.arecv": lambda sync: sync.arecv(), "FrameSync.__anext__": anext},
     ),
-    Row(RING, _player, {"Player.run": lambda player: player.run()}, ends=PlayerStats),
-    Row(RING, _bridge, {"Bridge.run": lambda bridge: bridge.run()}, ends=False),
+    Row(RING, open_player, {"Player.run": lambda player: player.run()}, ends=PlayerStats),
+    Row(RING, open_bridge, {"Bridge.run": lambda bridge: bridge.run()}, ends=False),
 ]
 POLLS = {"Poller.poll", "Poller.apoll"}
 #: Waits without an object that could be closed, or that end by themselves, and why.

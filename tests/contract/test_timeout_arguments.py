@@ -47,7 +47,7 @@ def _polls(place: Place) -> Any:
 
 
 def _spare_queue(place: Place) -> Any:
-    return close_cases._queue(place, max_messages=8)
+    return close_cases.open_queue(place, max_messages=8)
 
 
 def _subs(place: Place) -> Any:
@@ -55,17 +55,17 @@ def _subs(place: Place) -> Any:
 
 
 def _records_queue(place: Place) -> Any:
-    return close_cases._record_queue(place, "single")
+    return close_cases.open_record_queue(place, "single")
 
 
 def _spare_publisher(place: Place) -> Any:
-    subscriber, _ = close_cases._subscriber(place)
-    return place.opened(msgq.Channel(subscriber.endpoint).publisher()), {}
+    subscriber, _ = close_cases.open_channel_subscriber(place)
+    return place.close_after_test(msgq.Channel(subscriber.endpoint).publisher()), {}
 
 
 def _message_there(place: Place) -> Any:
-    subscriber, _ = close_cases._subscriber(place)
-    publisher = place.opened(msgq.Channel(subscriber.endpoint).publisher())
+    subscriber, _ = close_cases.open_channel_subscriber(place)
+    publisher = place.close_after_test(msgq.Channel(subscriber.endpoint).publisher())
     publisher.send(b"x")
     return subscriber, {}
 
@@ -75,27 +75,49 @@ def _set_rcvtimeo(sub: Any, time: Any) -> None:
 
 
 TABLE = [
-    Timed("SubSocket.setTimeout", ALL, close_cases._sub, lambda sub, time: sub.setTimeout(time), MS),
-    Timed("SubSocket.rcvtimeo", ALL, close_cases._sub, _set_rcvtimeo, MS),
-    Timed("SubSocket.receive", ALL, close_cases._sub, lambda sub, time: sub.receive(timeout=time), S),
+    Timed("SubSocket.setTimeout", ALL, close_cases.open_sub_socket, lambda sub, time: sub.setTimeout(time), MS),
+    Timed("SubSocket.rcvtimeo", ALL, close_cases.open_sub_socket, _set_rcvtimeo, MS),
+    Timed("SubSocket.receive", ALL, close_cases.open_sub_socket, lambda sub, time: sub.receive(timeout=time), S),
     Timed("sub_sock", ALL, _subs, lambda place, time: msgq.sub_sock(place.name, timeout=time).close(), MS, True),
     Timed("Poller.poll", ALL, _polls, lambda poller, time: poller.poll(time), MS, True),
     Timed("Poller.apoll", ALL, _polls, lambda poller, time: asyncio.run(_awaited(poller.apoll, time)), MS),
-    Timed("PubSocket.wait_for_readers", ALL, close_cases._pub, lambda pub, time: pub.wait_for_readers(time, n=0), S),
-    Timed("Subscriber.receive", OURS, close_cases._subscriber, lambda sub, time: sub.receive(time), S),
+    Timed(
+        "PubSocket.wait_for_readers",
+        ALL,
+        close_cases.open_pub_socket,
+        lambda pub, time: pub.wait_for_readers(time, n=0),
+        S,
+    ),
+    Timed("Subscriber.receive", OURS, close_cases.open_channel_subscriber, lambda sub, time: sub.receive(time), S),
     Timed("Subscriber.receive", OURS, _message_there, lambda sub, time: sub.receive(time), S),
     Timed(
-        "Subscriber.receive_into", OURS, close_cases._subscriber, lambda sub, t: sub.receive_into(bytearray(8), t), S
+        "Subscriber.receive_into",
+        OURS,
+        close_cases.open_channel_subscriber,
+        lambda sub, t: sub.receive_into(bytearray(8), t),
+        S,
     ),
-    Timed("Subscriber.receive_array", OURS, close_cases._subscriber, lambda s, t: s.receive_array("u1", timeout=t), S),
-    Timed("Subscriber.receive_view", OURS, close_cases._subscriber, lambda sub, time: sub.receive_view(time), S),
-    Timed("Publisher.send", OURS, close_cases._full_publisher, lambda pub, time: pub.send(b"x", timeout=time), S),
+    Timed(
+        "Subscriber.receive_array",
+        OURS,
+        close_cases.open_channel_subscriber,
+        lambda s, t: s.receive_array("u1", timeout=t),
+        S,
+    ),
+    Timed(
+        "Subscriber.receive_view",
+        OURS,
+        close_cases.open_channel_subscriber,
+        lambda sub, time: sub.receive_view(time),
+        S,
+    ),
+    Timed("Publisher.send", OURS, close_cases.open_full_publisher, lambda pub, time: pub.send(b"x", timeout=time), S),
     Timed("Publisher.send", OURS, _spare_publisher, lambda pub, time: pub.send(b"x", timeout=time), S),
-    Timed("Publisher.loan", OURS, close_cases._full_publisher, lambda pub, time: pub.loan(1, timeout=time), S),
+    Timed("Publisher.loan", OURS, close_cases.open_full_publisher, lambda pub, time: pub.loan(1, timeout=time), S),
     Timed("Publisher.loan", OURS, _spare_publisher, lambda pub, time: pub.loan(1, timeout=time).discard(), S),
     *(
         Timed(f"MessageQueue.{name}", OURS, opener, call, S)
-        for opener in (_spare_queue, close_cases._full_queue)
+        for opener in (_spare_queue, close_cases.open_full_queue)
         for name, call in {
             "send": lambda queue, time: queue.send(b"x", timeout=time),
             "send_many": lambda queue, time: queue.send_many([b"x"], timeout=time),
@@ -113,47 +135,53 @@ TABLE = [
             "watch": lambda handle, time: list(handle.watch(time)),
         }.items()
         for kind, opener in {
-            "SeqlockVector": close_cases._vector,
-            "Seqlock": close_cases._seqlock,
-            "Board": close_cases._board,
-            "KeyObserver": close_cases._observed,
+            "SeqlockVector": close_cases.open_vector,
+            "Seqlock": close_cases.open_seqlock,
+            "Board": close_cases.open_board,
+            "KeyObserver": close_cases.open_key_observer,
         }.items()
     ),
-    Timed("SeqlockVector.write", OURS, close_cases._vector, lambda one, time: one.write([0], 1.0, timeout=time), S),
-    Timed("Seqlock.write", OURS, close_cases._seqlock, lambda one, time: one.write(1.0, timeout=time), S),
-    Timed("SeqlockVector.snapshot", OURS, close_cases._vector, lambda one, time: one.snapshot(timeout=time), S),
-    Timed("Seqlock.snapshot", OURS, close_cases._seqlock, lambda one, time: one.snapshot(timeout=time), S),
+    Timed("SeqlockVector.write", OURS, close_cases.open_vector, lambda one, time: one.write([0], 1.0, timeout=time), S),
+    Timed("Seqlock.write", OURS, close_cases.open_seqlock, lambda one, time: one.write(1.0, timeout=time), S),
+    Timed("SeqlockVector.snapshot", OURS, close_cases.open_vector, lambda one, time: one.snapshot(timeout=time), S),
+    Timed("Seqlock.snapshot", OURS, close_cases.open_seqlock, lambda one, time: one.snapshot(timeout=time), S),
     Timed("RecordQueue.consume", ALL, _records_queue, lambda queue, time: queue.consume(timeout=time), S),
     Timed("RecordQueue.receive", ALL, _records_queue, lambda queue, time: queue.receive(time), S),
     Timed(
         "RecordQueue.consume_with_publishers",
         OURS,
-        lambda place: close_cases._record_queue(place, "multiple"),
+        lambda place: close_cases.open_record_queue(place, "multiple"),
         lambda queue, time: queue.consume_with_publishers(timeout=time),
         S,
     ),
     Timed(
         "StageTracer.trace_messages",
         ALL,
-        close_cases._each,
+        close_cases.open_message_iterator,
         lambda pair, time: pair[0].trace_messages(pair[1], time),
         S,
     ),
-    Timed("SubMaster.update", ALL, close_cases._submaster, lambda master, time: master.update(time), MS, True),
+    Timed("SubMaster.update", ALL, close_cases.open_submaster, lambda master, time: master.update(time), MS, True),
     Timed(
-        "PubMaster.wait_for_readers", ALL, close_cases._pubmaster, lambda m, time: m.wait_for_readers(None, time, 0), S
+        "PubMaster.wait_for_readers",
+        ALL,
+        close_cases.open_pubmaster,
+        lambda m, time: m.wait_for_readers(None, time, 0),
+        S,
     ),
-    Timed("Event.wait", RING, close_cases._event, lambda event, time: event.wait(time), GATE_S),
-    Timed("wait_for_one_event", RING, close_cases._event, lambda e, t: fake_events.wait_for_one_event([e], t), GATE_S),
+    Timed("Event.wait", RING, close_cases.open_event, lambda event, time: event.wait(time), GATE_S),
+    Timed(
+        "wait_for_one_event", RING, close_cases.open_event, lambda e, t: fake_events.wait_for_one_event([e], t), GATE_S
+    ),
     *(
         Timed(f"VisionIpcClient.{name}", OURS, opener, call, MS)
-        for opener in (close_cases._client, close_cases._unconnected_client)
+        for opener in (close_cases.open_frame_client, close_cases.open_unconnected_client)
         for name, call in {
             "recv": lambda client, time: client.recv(time),
             "frame": lambda client, time: client.frame(time),
         }.items()
     ),
-    Timed("FrameSync.recv", OURS, close_cases._sync, lambda sync, time: sync.recv(time), MS),
+    Timed("FrameSync.recv", OURS, close_cases.open_frame_sync, lambda sync, time: sync.recv(time), MS),
 ]
 #: Their time-outs are those of another library, with its errors.
 APART = {"posix_ipc.MessageQueue.send", "posix_ipc.MessageQueue.receive"}
@@ -218,7 +246,7 @@ def test_timeout_may_be_any_kind_of_number(place: Place, timed: Timed) -> None:
 
 @pytest.mark.parametrize("backend", OURS)
 def test_deadline_that_is_no_time_is_refused_with_its_type(place: Place) -> None:
-    queue, _ = close_cases._queue(place)
+    queue, _ = close_cases.open_queue(place)
     for deadline in (timedelta(seconds=1), "1", True):
         for call in (queue.receive, queue.take, queue.wait_space):
             with pytest.raises(InvalidTypeError, match=rf"{type(deadline).__name__}; .*monotonic"):
@@ -227,7 +255,7 @@ def test_deadline_that_is_no_time_is_refused_with_its_type(place: Place) -> None
 
 @pytest.mark.parametrize("backend", OURS)
 def test_lease_that_is_no_time_is_refused_with_its_type(place: Place) -> None:
-    queue, _ = close_cases._queue(place)
+    queue, _ = close_cases.open_queue(place)
     queue.send(b"x")
     for lease in (timedelta(seconds=1), "1", True, [1]):
         with pytest.raises(InvalidTypeError, match=rf"the lease is .*, of type {type(lease).__name__}; give .*seconds"):
@@ -237,7 +265,7 @@ def test_lease_that_is_no_time_is_refused_with_its_type(place: Place) -> None:
 
 @pytest.mark.parametrize("backend", ["msgq", "fake", pytest.param("zmq", marks=pytest.mark.ci)])
 def test_receive_with_a_time_for_non_blocking_is_refused(place: Place) -> None:
-    sub, _ = close_cases._sub(place)
+    sub, _ = close_cases.open_sub_socket(place)
     for time in (1000, 2, -1, 0.5, np.int64(1000), "1", timedelta(seconds=1)):
         for call in (sub.receive, lambda time: sub.receive_into(bytearray(8), time)):
             with pytest.raises(InvalidTypeError, match=r"give True or False; to limit the wait, call setTimeout"):
