@@ -36,9 +36,9 @@ INTERNAL = (
 )
 #: Classes there are none of in users' programs: parts of the public ones, protocols, files.
 PARTS = {
-    "AsyncReceiver", "Capture", "ChannelTransport", "FrameClient", "PlayerClock", "Pollable", "PythonPoller",
-    "PyzmqPoller", "PyzmqReceiver", "Readable", "ReceivingSocket", "RecordTransport", "Replay", "ReservingPublisher",
-    "StreamReceiver", "TopicTransport", "TracedMessageIterator", "Waitable",
+    "AsyncPollable", "AsyncReadable", "AsyncReceiver", "Capture", "ChannelTransport", "FrameClient", "PlayerClock",
+    "PythonPoller", "PyzmqPoller", "PyzmqReceiver", "ReceivingSocket", "RecordTransport", "Replay",
+    "ReservingPublisher", "StreamReceiver", "TopicTransport", "TracedMessageIterator", "Waitable",
 }  # fmt: skip
 #: Bases whose methods count as those of the classes that users have.
 BASES = {"VectorBase": ("SeqlockVector", "Seqlock"), "RecordHandle": ("SeqlockVector", "Seqlock", "Board")}
