@@ -25,7 +25,7 @@ CASES = [(file, program) for file, (_, programs) in FILES.items() for program in
 MAPS = {
     "msgq/impl/base/segment.pxi": "guarded by map_file and map_writable_head",
     "msgq/impl/base/views.pxi": "guarded by DescriptorMapping",
-    "msgq/impl/c/file.c": "guarded by mqc_map",
+    "msgq/impl/c/file.c": "guarded by mqc_map_file",
     "msgq/impl/base/liveness_lock.h": "a page that holds a lock; it is never read",
     "msgq/impl/base/mapguard.h": "zeros",
     "msgq/impl/base/populate.h": "private memory",

@@ -19,7 +19,7 @@ const char *msgq_strerror(int error) { return strerror(error < 0 ? -error : erro
 
 void mqc_suppress_error_text(bool keep) { mqc_text_kept = keep; }
 
-int mqc_fail(int error, const char *format, ...) {
+int mqc_set_error(int error, const char *format, ...) {
     va_list arguments;
     if (mqc_text_kept)
         return -error;
@@ -34,7 +34,7 @@ int mqc_endpoint_error(const mqc_endpoint *endpoint, int error, const char *form
     if (mqc_text_kept)
         return -error;
     va_start(arguments, format);
-    int length = snprintf(mqc_text, sizeof mqc_text, "%s %s: ", endpoint->noun, endpoint->name);
+    int length = snprintf(mqc_text, sizeof mqc_text, "%s %s: ", endpoint->kind_name, endpoint->name);
     if (length > 0 && (size_t)length < sizeof mqc_text)
         vsnprintf(mqc_text + length, sizeof mqc_text - (size_t)length, format, arguments);
     va_end(arguments);
@@ -48,7 +48,7 @@ static int mqc_forks;
 static void mqc_count_fork(void) { mqc_forks++; }
 static void mqc_register_fork_counter(void) { pthread_atfork(NULL, NULL, mqc_count_fork); }
 
-int mqc_generation(void) {
+int mqc_fork_generation(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, mqc_register_fork_counter);
     return mqc_forks;
@@ -63,25 +63,26 @@ int mqc_check_process(const mqc_endpoint *endpoint, int generation) {
                               "was opened by the parent process; close it here, and open another one");
 }
 
-int mqc_identify(mq_process_identity *self) {
+int mqc_read_own_identity(mq_process_identity *self) {
     if (mq_read_process_identity(self) != 0)
-        return mqc_fail(errno, "cannot read /proc/self: %s; msgq needs /proc to know who is alive", strerror(errno));
+        return mqc_set_error(errno, "cannot read /proc/self: %s; msgq needs /proc to know who is alive",
+                             strerror(errno));
     return 0;
 }
 
-uint32_t mqc_random(void) {
+uint32_t mqc_random_u32(void) {
     uint32_t word = 0;
     while (getrandom(&word, sizeof word, 0) < 0 && errno == EINTR)
         continue;
     return word;
 }
 
-uint64_t mqc_new_uid(void) { return (uint64_t)mqc_random() << 32 | mqc_random() | 1; }
+uint64_t mqc_new_uid(void) { return (uint64_t)mqc_random_u32() << 32 | mqc_random_u32() | 1; }
 
 /* Whether a newcomer's membarrier reaches this process; registered once a process. */
 bool mqc_orders_stores(void) {
     static _Atomic int known = -1; /* the generation << 1 | whether it does */
-    int generation = mqc_generation(), now = known;
+    int generation = mqc_fork_generation(), now = known;
     if (now < 0 || now >> 1 != generation)
         known = now = generation << 1 | mq_membarrier_register();
     return now & 1;
@@ -110,10 +111,10 @@ static bool mqc_is_utf8(const char *name) {
 static int mqc_check_name(const char *what, const char *name, size_t most, char *to) {
     size_t size = name ? strlen(name) : 0;
     if (size == 0 || size > most)
-        return mqc_fail(EINVAL, "%s %.40s has %zu bytes; allowed are 1 to %zu", what, name ? name : "(null)", size,
-                        most);
+        return mqc_set_error(EINVAL, "%s %.40s has %zu bytes; allowed are 1 to %zu", what, name ? name : "(null)", size,
+                             most);
     if (strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, "..") || !mqc_is_utf8(name))
-        return mqc_fail(EINVAL, "%s %s cannot name a file: UTF-8 without '/', and not '.' or '..'", what, name);
+        return mqc_set_error(EINVAL, "%s %s cannot name a file: UTF-8 without '/', and not '.' or '..'", what, name);
     memcpy(to, name, size + 1);
     return 0;
 }
@@ -162,15 +163,15 @@ static int mqc_find_spin(mqc_endpoint *endpoint, int64_t spin_us) {
     return 0;
 }
 
-int mqc_endpoint_init(mqc_endpoint *endpoint, const char *noun, const char *name, size_t most,
+int mqc_endpoint_init(mqc_endpoint *endpoint, const char *kind_name, const char *name, size_t most,
                       const msgq_options *options, int64_t spin_us) {
     static const msgq_options defaults;
     const msgq_options *asked = options ? options : &defaults;
     memset(endpoint, 0, sizeof *endpoint);
-    endpoint->noun = noun;
+    endpoint->kind_name = kind_name;
     endpoint->create = asked->create;
     const char *prefix = asked->prefix ? asked->prefix : getenv("OPENPILOT_PREFIX");
-    int status = mqc_check_name(noun, name, most, endpoint->name);
+    int status = mqc_check_name(kind_name, name, most, endpoint->name);
     if (!status && prefix && *prefix)
         status = mqc_check_name("prefix", prefix, MQC_NAME_MAX, endpoint->prefix);
     if (!status)
@@ -182,11 +183,11 @@ int mqc_endpoint_init(mqc_endpoint *endpoint, const char *noun, const char *name
     if (!status && (asked->create < MSGQ_OPEN_OR_MAKE || asked->create > MSGQ_MAKE))
         status = mqc_endpoint_error(endpoint, EINVAL, "create is %d; give MSGQ_OPEN_OR_MAKE, MSGQ_OPEN or MSGQ_MAKE",
                                     asked->create);
-    mqc_generation();
+    mqc_fork_generation();
     return status;
 }
 
-void mqc_path(const mqc_endpoint *endpoint, const char *start, const char *file, char *path) {
+void mqc_format_path(const mqc_endpoint *endpoint, const char *start, const char *file, char *path) {
     if (*endpoint->prefix)
         snprintf(path, MQC_PATH, "/dev/shm/%s%s/%s", start, endpoint->prefix, file);
     else
@@ -195,14 +196,14 @@ void mqc_path(const mqc_endpoint *endpoint, const char *start, const char *file,
 
 /* ---- waiting ---- */
 
-int64_t mqc_deadline(double timeout) {
+int64_t mqc_deadline_ns(double timeout) {
     if (!(timeout >= 0) || timeout > 9e9)
         return -1;
     return mq_monotonic_ns() + (int64_t)(timeout * MQ_NS_PER_S);
 }
 
 /* Look again and again for as long as is wanted. */
-static bool mqc_spin(const mqc_waiter *waiter, int64_t deadline_ns) {
+static bool mqc_spin_until_readable(const mqc_waiter *waiter, int64_t deadline_ns) {
     if (!waiter->spin_ns)
         return false;
     int64_t until = mq_monotonic_ns() + waiter->spin_ns;
@@ -213,9 +214,9 @@ static bool mqc_spin(const mqc_waiter *waiter, int64_t deadline_ns) {
     return false;
 }
 
-int mqc_wait(const mqc_waiter *waiter, int64_t deadline_ns) {
+int mqc_wait_until_readable(const mqc_waiter *waiter, int64_t deadline_ns) {
     int64_t started = mq_monotonic_ns();
-    if (mqc_spin(waiter, deadline_ns))
+    if (mqc_spin_until_readable(waiter, deadline_ns))
         return 1;
     for (;;) {
         int64_t now = mq_monotonic_ns(), until = now + waiter->max_sleep_ns(waiter->reader, now - started);
@@ -228,7 +229,7 @@ int mqc_wait(const mqc_waiter *waiter, int64_t deadline_ns) {
         if (there || waiter->is_readable(waiter->reader))
             return 1;
         if (interrupted)
-            return mqc_fail(EINTR, "a handler of a signal ran while it waited");
+            return mqc_set_error(EINTR, "a handler of a signal ran while it waited");
         if (deadline_ns >= 0 && mq_monotonic_ns() >= deadline_ns)
             return 0;
     }

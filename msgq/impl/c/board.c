@@ -5,7 +5,7 @@
 enum { MQC_KEYS = 256, MQC_KEYS_MAX = 65536, MQC_VALUE_BYTES = 1008 };
 
 struct msgq_board {
-    mqc_records r;
+    mqc_record_file r;
 };
 
 int msgq_board_open(msgq_board **board, const char *name, const msgq_board_options *options) {
@@ -13,18 +13,18 @@ int msgq_board_open(msgq_board **board, const char *name, const msgq_board_optio
     const msgq_board_options *asked = options ? options : &defaults;
     msgq_board *b = *board = NULL;
     if (!(b = calloc(1, sizeof *b)))
-        return mqc_fail(ENOMEM, "no memory for a board");
+        return mqc_set_error(ENOMEM, "no memory for a board");
     b->r.wanted =
         (mq_record_config){.length = asked->keys ? asked->keys : MQC_KEYS,
                            .item_bytes = sizeof(mq_u64) + (asked->value_bytes ? asked->value_bytes : MQC_VALUE_BYTES),
-                           .copies = MQC_COPIES,
+                           .copies = MQC_RECORD_COPIES,
                            .flags = MQ_RECORD_BOARD};
     if (asked->schema)
         b->r.schema = *asked->schema;
     if (b->r.schema.name && !b->r.schema.encoding)
         b->r.schema.encoding = "";
     bool makes = asked->open.create != MSGQ_OPEN && b->r.wanted.length <= MQC_KEYS_MAX;
-    int status = mqc_records_open(&b->r, name, &asked->open, makes);
+    int status = mqc_record_file_open(&b->r, name, &asked->open, makes);
     if (!status && ((asked->keys && asked->keys != b->r.length) ||
                     (asked->value_bytes && asked->value_bytes != mq_board_value_bytes(&b->r.w.parts))))
         status =
@@ -34,14 +34,14 @@ int msgq_board_open(msgq_board **board, const char *name, const msgq_board_optio
                                (unsigned long long)b->r.length, (unsigned long long)mq_board_value_bytes(&b->r.w.parts),
                                asked->keys, asked->value_bytes);
     if (status) {
-        mqc_records_end(&b->r);
+        mqc_record_file_close(&b->r);
         return status;
     }
     *board = b;
     return 0;
 }
 
-static int mqc_board_check_key(const mqc_records *r, const char *key) {
+static int mqc_board_check_key(const mqc_record_file *r, const char *key) {
     size_t bytes = key ? strlen(key) : 0;
     if (bytes > 0 && bytes < MQ_RECORD_KEY_BYTES)
         return 0;
@@ -49,7 +49,7 @@ static int mqc_board_check_key(const mqc_records *r, const char *key) {
 }
 
 /* Have a key's element, under the lock, and own it. */
-static int64_t mqc_board_claim(mqc_records *r, const char *key) {
+static int64_t mqc_board_claim(mqc_record_file *r, const char *key) {
     size_t bytes = strlen(key);
     uint64_t index = mq_board_find_key(&r->w.parts, key, bytes, 0);
     if (index == MQ_BOARD_NO_KEY)
@@ -58,25 +58,25 @@ static int64_t mqc_board_claim(mqc_records *r, const char *key) {
         return mqc_endpoint_error(&r->endpoint, ENOSPC, "all %llu keys have names", (unsigned long long)r->length);
     mq_u64 *owner = &r->w.parts.key_table[index].owner;
     if (!mq_record_acquire_owner_word(&r->w, owner))
-        return mqc_records_taken(r, mq_load_acquire_u64(owner), key);
+        return mqc_record_file_locked_error(r, mq_load_acquire_u64(owner), key);
     return (int64_t)index;
 }
 
 int64_t msgq_board_declare(msgq_board *board, const char *key) {
-    mqc_records *r = &board->r;
+    mqc_record_file *r = &board->r;
     int status = mqc_board_check_key(r, key);
     if (!status)
-        status = mqc_records_need_row(r);
-    int fd = status ? status : mqc_lock(&r->endpoint, &r->segment);
+        status = mqc_record_file_ensure_row(r);
+    int fd = status ? status : mqc_lock_mapped_file(&r->endpoint, &r->segment);
     if (fd < 0)
         return fd;
     int64_t index = mqc_board_claim(r, key);
     mqc_unlock_file(fd);
-    status = mqc_records_check_truncation(r);
+    status = mqc_record_file_check_truncation(r);
     return status ? status : index;
 }
 
-static int mqc_board_check_index(const mqc_records *r, int64_t index) {
+static int mqc_board_check_index(const mqc_record_file *r, int64_t index) {
     int status = mqc_check_process(&r->endpoint, r->generation);
     if (!status && (uint64_t)index >= r->length)
         status = mqc_endpoint_error(&r->endpoint, EINVAL, "has no key of index %lld", (long long)index);
@@ -84,7 +84,7 @@ static int mqc_board_check_index(const mqc_records *r, int64_t index) {
 }
 
 int msgq_board_write(msgq_board *board, int64_t index, const void *data, size_t size) {
-    mqc_records *r = &board->r;
+    mqc_record_file *r = &board->r;
     int status = mqc_board_check_index(r, index);
     if (status)
         return status;
@@ -95,11 +95,11 @@ int msgq_board_write(msgq_board *board, int64_t index, const void *data, size_t 
         return mqc_endpoint_error(&r->endpoint, EMSGSIZE, "a value of %zu bytes does not fit: at most %llu", size,
                                   (unsigned long long)mq_board_value_bytes(&r->w.parts));
     mq_board_write_value(&r->w, (uint64_t)index, data, size, mq_monotonic_ns() + r->clock_offset);
-    return mqc_records_check_truncation(r);
+    return mqc_record_file_check_truncation(r);
 }
 
 int64_t msgq_board_find(msgq_board *board, const char *key) {
-    mqc_records *r = &board->r;
+    mqc_record_file *r = &board->r;
     int status = mqc_check_process(&r->endpoint, r->generation);
     if (!status)
         status = mqc_board_check_key(r, key);
@@ -111,8 +111,9 @@ int64_t msgq_board_find(msgq_board *board, const char *key) {
 }
 
 /* What was read, and stands: a size, or why it is none. */
-static int64_t mqc_board_value(const mqc_records *r, const mq_board_value_copy *value, size_t room, msgq_value *about) {
-    int status = mqc_records_check_truncation(r);
+static int64_t mqc_board_value(const mqc_record_file *r, const mq_board_value_copy *value, size_t room,
+                               msgq_value *about) {
+    int status = mqc_record_file_check_truncation(r);
     if (!status && !value->count)
         status = mqc_endpoint_error(&r->endpoint, ENOENT, "the key was never written");
     else if (!status && value->is_corrupt)
@@ -129,7 +130,7 @@ static int64_t mqc_board_value(const mqc_records *r, const mq_board_value_copy *
 }
 
 int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t room, msgq_value *about) {
-    mqc_records *r = &board->r;
+    mqc_record_file *r = &board->r;
     mq_board_value_copy value;
     int64_t deadline = 0;
     int status = mqc_board_check_index(r, index);
@@ -141,16 +142,16 @@ int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t r
             mq_copy_from_shared(buffer, at, value.length);
         if (!value.count || mq_board_value_read_valid(&r->w.parts, (uint64_t)index, &value))
             return mqc_board_value(r, &value, room, about);
-        deadline = deadline ? deadline : mqc_records_read_deadline();
+        deadline = deadline ? deadline : mqc_record_read_deadline_ns();
         if (mq_monotonic_ns() > deadline)
             return mqc_endpoint_error(&r->endpoint, ETIMEDOUT, "the value was written again and again for 1 s");
         sched_yield();
     }
 }
 
-static bool mqc_board_more(void *reader) {
-    mqc_records *r = reader;
-    return mqc_records_check_truncation(r) ||
+static bool mqc_board_is_readable(void *reader) {
+    mqc_record_file *r = reader;
+    return mqc_record_file_check_truncation(r) ||
            mq_cell_write_count(mq_load_acquire_u64(mq_cell_version_word(&r->w.parts, r->index))) != r->count;
 }
 
@@ -159,10 +160,10 @@ int msgq_board_wait(msgq_board *board, int64_t index, uint64_t count, double tim
     if (status)
         return status;
     board->r.index = (uint64_t)index, board->r.count = count;
-    return mqc_records_wait(&board->r, mqc_board_more, timeout);
+    return mqc_record_file_wait_until_readable(&board->r, mqc_board_is_readable, timeout);
 }
 
 void msgq_board_close(msgq_board *board) {
     if (board)
-        mqc_records_end(&board->r);
+        mqc_record_file_close(&board->r);
 }

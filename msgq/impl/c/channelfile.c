@@ -8,7 +8,7 @@ static const uint64_t MQC_KEPT_DEAD_BYTES = 1ull << 28; /* of all pools of the d
 void mqc_pool_path(const mqc_channel_file *file, uint64_t uid, char *path) {
     char pool_name[MQC_NAME + 20];
     snprintf(pool_name, sizeof pool_name, "%s:%016llx", file->endpoint.name, (unsigned long long)uid);
-    mqc_path(&file->endpoint, "msgqpool_", pool_name, path);
+    mqc_format_path(&file->endpoint, "msgqpool_", pool_name, path);
 }
 
 /* ---- opening ---- */
@@ -90,18 +90,18 @@ static int mqc_channel_file_configure(mqc_channel_file *file, const msgq_channel
         status = mqc_endpoint_error(&file->endpoint, EPROTO,
                                     "has a capacity of %llu, which no channel has: foreign bytes; remove it",
                                     (unsigned long long)g.capacity);
-    if (!status && asked->schema && !mqc_is_described(&at))
-        status = mqc_describe(&file->endpoint, &at, asked->schema, true);
+    if (!status && asked->schema && !mqc_has_schema(&at))
+        status = mqc_write_schema(&file->endpoint, &at, asked->schema, true);
     return status;
 }
 
 int mqc_channel_file_init(mqc_channel_file *file, const char *name, const msgq_channel_options *options) {
     mq_process_identity self;
     memset(file, 0, sizeof *file);
-    file->generation = mqc_generation(), file->capacity = MQC_CAPACITY;
+    file->generation = mqc_fork_generation(), file->capacity = MQC_CAPACITY;
     int status = mqc_endpoint_init(&file->endpoint, "channel", name, MQC_CHANNEL_NAME_MAX, &options->open, 0);
     if (!status)
-        status = mqc_identify(&self);
+        status = mqc_read_own_identity(&self);
     if (status)
         return status;
     if (strchr(name, ':'))
@@ -120,13 +120,13 @@ int mqc_channel_file_init_beside(mqc_channel_file *file, const char *name, const
                                  uint64_t capacity) {
     mq_process_identity self;
     memset(file, 0, sizeof *file);
-    file->generation = mqc_generation(), file->capacity = capacity;
+    file->generation = mqc_fork_generation(), file->capacity = capacity;
     file->endpoint = *beside;
-    file->endpoint.noun = "channel", file->endpoint.mode = mode, file->endpoint.create = MSGQ_OPEN_OR_MAKE;
+    file->endpoint.kind_name = "channel", file->endpoint.mode = mode, file->endpoint.create = MSGQ_OPEN_OR_MAKE;
     if (strlen(name) > MQC_CHANNEL_NAME_MAX)
-        return mqc_fail(EINVAL, "channel %.40s... has more than %d bytes", name, MQC_CHANNEL_NAME_MAX);
+        return mqc_set_error(EINVAL, "channel %.40s... has more than %d bytes", name, MQC_CHANNEL_NAME_MAX);
     strcpy(file->endpoint.name, name);
-    int status = mqc_identify(&self);
+    int status = mqc_read_own_identity(&self);
     if (!status)
         strcpy(file->node, self.name);
     return status;
@@ -166,10 +166,10 @@ int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *op
 }
 
 void mqc_channel_file_close(mqc_channel_file *file) {
-    if (file->generation == mqc_generation())
+    if (file->generation == mqc_fork_generation())
         mq_liveness_unlock(file->liveness_token);
     file->liveness_token = NULL;
-    mqc_unmap(&file->segment);
+    mqc_unmap_file(&file->segment);
 }
 
 /* ---- what the dead left ---- */

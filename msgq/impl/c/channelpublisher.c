@@ -51,7 +51,7 @@ static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, 
         return fd;
     status = mqc_check_file(&file->endpoint, fd, path, &found);
     if (!status)
-        status = mqc_map(&file->endpoint, fd, &found, true, path, &own->pool);
+        status = mqc_map_file(&file->endpoint, fd, &found, true, path, &own->pool);
     if (status) {
         close(fd);
         return status;
@@ -66,7 +66,7 @@ static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, 
 static int mqc_publisher_pool_init(mqc_channel_file *file, mqc_publisher_pool *own, int row) {
     own->c.header = file->header, own->c.row = &file->header->publishers[row], own->c.number = (unsigned)row;
     own->c.stamps = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).stamps == MQ_CHANNEL_STAMPED;
-    own->c.clock_offset = mqc_clock_offset(), own->c.liveness_file = &file->segment.liveness_file;
+    own->c.clock_offset = mqc_clock_offset_ns(), own->c.liveness_file = &file->segment.liveness_file;
     if (!mq_channel_load_index_ring(file->header, &own->c.order)) /* it was settled when the channel was opened */
         return mqc_endpoint_error(&file->endpoint, EPROTO, "its order makes no sense: foreign bytes; remove it");
     return mq_channel_publisher_init(&own->c)
@@ -78,7 +78,7 @@ static int mqc_publisher_pool_init(mqc_channel_file *file, mqc_publisher_pool *o
 static int mqc_publisher_fill_row(mqc_channel_file *file, mqc_publisher_pool *own, int row, uint64_t slots,
                                   uint64_t slot_bytes) {
     mq_process_identity self;
-    int status = mqc_identify(&self);
+    int status = mqc_read_own_identity(&self);
     int fd = status ? status : mqc_pool_make(file, own, slots, slot_bytes);
     if (fd < 0)
         return fd;
@@ -138,7 +138,7 @@ static void mqc_publisher_pool_close(mqc_channel_file *file, mqc_publisher_pool 
         mqc_unlock_file(fd);
     }
     mq_channel_publisher_free(&own->c);
-    mqc_unmap(&own->pool);
+    mqc_unmap_file(&own->pool);
     free(own);
 }
 
@@ -191,7 +191,7 @@ int mqc_publisher_open(msgq_channel_publisher **publisher, const mqc_channel_fil
                        const msgq_channel_options *options) {
     msgq_channel_publisher *p = *publisher = calloc(1, sizeof *p);
     if (!p)
-        return mqc_fail(ENOMEM, "no memory for a publisher");
+        return mqc_set_error(ENOMEM, "no memory for a publisher");
     p->file = *begun;
     int status = mqc_publisher_start(p, options);
     if (status) {
@@ -214,7 +214,7 @@ int msgq_channel_publisher_open(msgq_channel_publisher **publisher, const char *
 void msgq_channel_publisher_close(msgq_channel_publisher *publisher) {
     if (!publisher)
         return;
-    bool ours = publisher->file.generation == mqc_generation();
+    bool ours = publisher->file.generation == mqc_fork_generation();
     publisher->own->open &= ours;
     mqc_publisher_pool_close(&publisher->file, publisher->own, true);
     mqc_channel_file_close(&publisher->file);
@@ -222,7 +222,7 @@ void msgq_channel_publisher_close(msgq_channel_publisher *publisher) {
 }
 
 /* Publish from a pool of larger slots from now on. */
-static int mqc_grow(msgq_channel_publisher *p, uint64_t size) {
+static int mqc_publisher_grow_pool(msgq_channel_publisher *p, uint64_t size) {
     mqc_publisher_pool *larger, *former = p->own;
     uint64_t wanted = 2 * former->c.slots.slot_bytes > size ? 2 * former->c.slots.slot_bytes : size;
     if (size > p->max_bytes) /* what is computed below does not overflow then */
@@ -243,7 +243,7 @@ static int mqc_grow(msgq_channel_publisher *p, uint64_t size) {
 /* Sleep until a holder lets go. */
 static int mqc_await_slot(msgq_channel_publisher *p, double timeout, int *slot) {
     mq_channel_publisher *c = &p->own->c;
-    int64_t deadline = mqc_deadline(timeout);
+    int64_t deadline = mqc_deadline_ns(timeout);
     for (;;) {
         uint32_t expected = mq_eventcount_prepare_wait_mp(&c->slots.pool_header->slot_released);
         *slot = mq_channel_take_free_slot(c);
@@ -254,12 +254,12 @@ static int mqc_await_slot(msgq_channel_publisher *p, double timeout, int *slot) 
             return 0;
         until = deadline >= 0 && deadline < until ? deadline : until;
         if (mq_futex_wait(mq_futex_word(&c->slots.pool_header->slot_released), expected, until) != 0 && errno == EINTR)
-            return mqc_fail(EINTR, "a handler of a signal ran while it waited");
+            return mqc_set_error(EINTR, "a handler of a signal ran while it waited");
     }
 }
 
 /* A slot; MQ_CHANNEL_NO_SLOT: *status says why there is none. */
-static int mqc_slot(msgq_channel_publisher *p, double timeout, int *status) {
+static int mqc_take_free_slot(msgq_channel_publisher *p, double timeout, int *status) {
     mq_channel_publisher *c = &p->own->c;
     int slot = mq_channel_take_free_slot(c);
     if (mq_likely(slot != MQ_CHANNEL_NO_SLOT))
@@ -279,7 +279,7 @@ static int mqc_slot(msgq_channel_publisher *p, double timeout, int *status) {
 }
 
 /* Publish what a slot was filled with; returns its position. */
-static int64_t mqc_publish(msgq_channel_publisher *p, uint32_t slot, size_t size, int64_t origin_time) {
+static int64_t mqc_publish_slot(msgq_channel_publisher *p, uint32_t slot, size_t size, int64_t origin_time) {
     mqc_channel_file *file = &p->file;
     mq_channel_publisher *c = &p->own->c;
     uint64_t position;
@@ -302,12 +302,12 @@ static int64_t mqc_publish(msgq_channel_publisher *p, uint32_t slot, size_t size
 int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, size_t size, double timeout) {
     int status = mqc_check_process(&publisher->file.endpoint, publisher->file.generation);
     if (!status && mq_unlikely(size > publisher->own->c.slots.slot_bytes))
-        status = mqc_grow(publisher, size);
-    int slot = status ? MQ_CHANNEL_NO_SLOT : mqc_slot(publisher, timeout, &status);
+        status = mqc_publisher_grow_pool(publisher, size);
+    int slot = status ? MQ_CHANNEL_NO_SLOT : mqc_take_free_slot(publisher, timeout, &status);
     if (slot == MQ_CHANNEL_NO_SLOT)
         return status;
     mq_copy_to_shared(mq_channel_begin_slot_write(&publisher->own->c, (uint32_t)slot), data, size);
-    return mqc_publish(publisher, (uint32_t)slot, size, msgq_origin());
+    return mqc_publish_slot(publisher, (uint32_t)slot, size, msgq_origin());
 }
 
 int mqc_publisher_send(msgq_channel_publisher *publisher, const void *head, size_t head_size, const void *data,
@@ -316,13 +316,13 @@ int mqc_publisher_send(msgq_channel_publisher *publisher, const void *head, size
     if (head_size + size > publisher->own->c.slots.slot_bytes)
         return mqc_endpoint_error(&publisher->file.endpoint, EMSGSIZE, "the slots have no room for %zu bytes",
                                   head_size + size);
-    int slot = mqc_slot(publisher, 0, &status);
+    int slot = mqc_take_free_slot(publisher, 0, &status);
     if (slot == MQ_CHANNEL_NO_SLOT)
         return status;
     uint8_t *room = mq_channel_begin_slot_write(&publisher->own->c, (uint32_t)slot);
     mq_copy_to_shared(room, head, head_size);
     if (size)
         mq_copy_to_shared(room + head_size, data, size);
-    int64_t position = mqc_publish(publisher, (uint32_t)slot, head_size + size, origin_time);
+    int64_t position = mqc_publish_slot(publisher, (uint32_t)slot, head_size + size, origin_time);
     return position < 0 ? (int)position : 0;
 }

@@ -39,7 +39,7 @@ static int mqc_subscriber_register(msgq_channel_subscriber *s) {
     mqc_channel_file *file = &s->file;
     mq_process_identity self;
     mq_row_table row_table = mq_channel_subscriber_row_table(file->header, MQ_CHANNEL_SUBSCRIBERS);
-    int status = mqc_identify(&self), fd = status ? status : mqc_channel_file_lock(file, true);
+    int status = mqc_read_own_identity(&self), fd = status ? status : mqc_channel_file_lock(file, true);
     if (fd < 0)
         return fd;
     status = mqc_check_subscriber_limit(file);
@@ -59,7 +59,7 @@ int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const cha
     const msgq_channel_options *asked = options ? options : &defaults;
     msgq_channel_subscriber *s = *subscriber = NULL;
     if (!(s = calloc(1, sizeof *s)))
-        return mqc_fail(ENOMEM, "no memory for a subscriber");
+        return mqc_set_error(ENOMEM, "no memory for a subscriber");
     int status = mqc_channel_file_init(&s->file, channel, asked);
     if (!status)
         status = mqc_channel_file_open(&s->file, asked, false);
@@ -80,7 +80,7 @@ int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const cha
 
 static void mqc_pool_unmap(msgq_channel_subscriber *s, unsigned row) {
     if (s->pools[row])
-        mqc_unmap(s->pools[row]);
+        mqc_unmap_file(s->pools[row]);
     free(s->pools[row]);
     s->pools[row] = NULL;
     s->c.pools[row] = (mq_pool_map){0};
@@ -89,7 +89,7 @@ static void mqc_pool_unmap(msgq_channel_subscriber *s, unsigned row) {
 void msgq_channel_subscriber_close(msgq_channel_subscriber *subscriber) {
     if (!subscriber)
         return;
-    if (subscriber->file.generation == mqc_generation() && subscriber->c.row)
+    if (subscriber->file.generation == mqc_fork_generation() && subscriber->c.row)
         mq_participant_leave(&subscriber->c.row->participant, subscriber->uid, &subscriber->row_token);
     for (unsigned row = 0; row < MQ_CHANNEL_PUBLISHERS; row++)
         mqc_pool_unmap(subscriber, row);
@@ -112,7 +112,7 @@ static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_mapped_
         status =
             mqc_endpoint_error(&file->endpoint, EPROTO, "a pool has %lld bytes, too few", (long long)found.st_size);
     if (!status)
-        status = mqc_map(&file->endpoint, fd, &found, false, path, segment);
+        status = mqc_map_file(&file->endpoint, fd, &found, false, path, segment);
     close(fd);
     if (status)
         return status;
@@ -120,7 +120,7 @@ static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_mapped_
                                              file->segment.inode, uid, slots);
     if (!wrong)
         return 0;
-    mqc_unmap(segment);
+    mqc_unmap_file(segment);
     return mqc_endpoint_error(&file->endpoint, EPROTO, "%s %s", path, wrong);
 }
 
@@ -168,19 +168,19 @@ static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_messa
 
 /* ---- waiting ---- */
 
-static bool mqc_channel_more(void *reader) {
+static bool mqc_channel_is_readable(void *reader) {
     msgq_channel_subscriber *s = reader;
     mq_channel_poll_state poll_state = {
         .header = s->c.header, .cursor = &s->c.cursor, .not_truncated = s->c.not_truncated};
     return mq_channel_subscriber_is_readable(&poll_state);
 }
-static uint32_t mqc_channel_announce(void *reader) {
+static uint32_t mqc_channel_prepare_wait(void *reader) {
     msgq_channel_subscriber *s = reader;
     mq_u32 *eventcount = &s->file.header->eventcount;
     return s->nap ? mq_load_acquire_u32(eventcount) : mq_eventcount_prepare_wait_mp(eventcount);
 }
-static void mqc_channel_awake(void *reader) { ((msgq_channel_subscriber *)reader)->nap = 0; }
-static int64_t mqc_channel_nap(void *reader, int64_t slept_ns) {
+static void mqc_channel_end_wait(void *reader) { ((msgq_channel_subscriber *)reader)->nap = 0; }
+static int64_t mqc_channel_max_sleep_ns(void *reader, int64_t slept_ns) {
     const msgq_channel_subscriber *s = reader;
     if (s->nap)
         return s->nap;
@@ -189,18 +189,18 @@ static int64_t mqc_channel_nap(void *reader, int64_t slept_ns) {
 
 /* 1: a message; or why there is none. */
 static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *message, double timeout) {
-    mqc_waiter waiter = {.is_readable = mqc_channel_more,
-                         .prepare_wait = mqc_channel_announce,
-                         .end_wait = mqc_channel_awake,
-                         .max_sleep_ns = mqc_channel_nap,
+    mqc_waiter waiter = {.is_readable = mqc_channel_is_readable,
+                         .prepare_wait = mqc_channel_prepare_wait,
+                         .end_wait = mqc_channel_end_wait,
+                         .max_sleep_ns = mqc_channel_max_sleep_ns,
                          .word = &s->file.header->eventcount,
                          .reader = s,
                          .spin_ns = s->file.endpoint.spin_ns};
     int found = mqc_channel_next_message(s, message);
-    int64_t deadline = found || timeout == 0 ? 0 : mqc_deadline(timeout);
+    int64_t deadline = found || timeout == 0 ? 0 : mqc_deadline_ns(timeout);
     while (!found && timeout != 0) {
         s->nap = mq_channel_compute_lapped_nap_ns(&s->c, mq_monotonic_ns());
-        int ready = mqc_wait(&waiter, deadline);
+        int ready = mqc_wait_until_readable(&waiter, deadline);
         found = ready < 0 ? ready : mqc_channel_next_message(s, message);
         if (!found && (!ready || (deadline >= 0 && mq_monotonic_ns() >= deadline)))
             break; /* also if what woke us was retracted */

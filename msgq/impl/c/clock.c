@@ -12,12 +12,12 @@ static _Thread_local int64_t mqc_origin;
 
 void msgq_set_origin(int64_t origin_time) { mqc_origin = origin_time < 0 ? 0 : origin_time; }
 int64_t msgq_origin(void) { return mqc_origin; }
-int64_t msgq_time_ns(void) { return mq_monotonic_ns() + mqc_clock_offset(); }
+int64_t msgq_time_ns(void) { return mq_monotonic_ns() + mqc_clock_offset_ns(); }
 
 /* An endpoint of the process's own, without a prefix: root's files are used, a trusted user's as well. */
-static int mqc_clock_place(mqc_endpoint *endpoint, const char *noun, bool alone) {
+static int mqc_init_process_endpoint(mqc_endpoint *endpoint, const char *kind_name, bool alone) {
     msgq_options options = {.prefix = "", .trust = alone ? "" : NULL, .mode = 0600};
-    return mqc_endpoint_init(endpoint, noun, noun, MQC_NAME_MAX, &options, 0);
+    return mqc_endpoint_init(endpoint, kind_name, kind_name, MQC_NAME_MAX, &options, 0);
 }
 
 /* ---- the clock ---- */
@@ -36,7 +36,7 @@ static int64_t mqc_wall_offset(void) {
 }
 
 /* How far CLOCK_MONOTONIC of this time namespace is ahead of the first one's. False: nobody can tell. */
-static bool mqc_ahead(int64_t *ahead) {
+static bool mqc_namespace_offset_ns(int64_t *ahead) {
     char ours[64] = "", childrens[64] = "", text[512];
     long long seconds = 0, nanoseconds = 0;
     *ahead = 0;
@@ -55,7 +55,7 @@ static bool mqc_ahead(int64_t *ahead) {
 }
 
 /* The offset that a file has; MQC_NO_OFFSET: there is none. *status: what is wrong with it. */
-static int64_t mqc_clock_read(const mqc_endpoint *endpoint, const char *path, int64_t ahead, int *status) {
+static int64_t mqc_read_clock_file(const mqc_endpoint *endpoint, const char *path, int64_t ahead, int *status) {
     uint64_t words[9] = {0};
     struct stat found;
     int fd = mqc_open_file(endpoint, path, O_RDONLY);
@@ -74,7 +74,7 @@ static int64_t mqc_clock_read(const mqc_endpoint *endpoint, const char *path, in
     return *status ? MQC_NO_OFFSET : offset;
 }
 
-static int mqc_words_make(const mqc_endpoint *endpoint, const char *path, const uint64_t *words, mode_t mode) {
+static int mqc_create_word_file(const mqc_endpoint *endpoint, const char *path, const uint64_t *words, mode_t mode) {
     int fd = mqc_create_file(endpoint, path, 0, mode);
     if (fd < 0)
         return fd;
@@ -84,17 +84,18 @@ static int mqc_words_make(const mqc_endpoint *endpoint, const char *path, const 
 }
 
 /* The offset of a file, made if there is none: from the other file if that can be believed. */
-static int64_t mqc_clock_agree(const mqc_endpoint *endpoint, const char *path, const char *other, int64_t ahead) {
+static int64_t mqc_agree_on_clock_offset(const mqc_endpoint *endpoint, const char *path, const char *other,
+                                         int64_t ahead) {
     for (int tries = 0; tries < MQC_CLOCK_TRIES; tries++) {
         int status, ignored;
-        int64_t offset = mqc_clock_read(endpoint, path, ahead, &status);
+        int64_t offset = mqc_read_clock_file(endpoint, path, ahead, &status);
         if (status || offset != MQC_NO_OFFSET)
             return offset;
-        offset = mqc_clock_read(endpoint, other, ahead, &ignored);
+        offset = mqc_read_clock_file(endpoint, other, ahead, &ignored);
         if (offset == MQC_NO_OFFSET)
             offset = mqc_wall_offset() + ahead;
         uint64_t words[8] = {MQ_CLOCK_MAGIC, MQ_CLOCK_VERSION, (uint64_t)offset};
-        status = mqc_words_make(endpoint, path, words, 0444);
+        status = mqc_create_word_file(endpoint, path, words, 0444);
         if (status == 1)
             return offset;
         if (status < 0)
@@ -111,15 +112,15 @@ static void mqc_find_offset(void) {
     int64_t ahead, found = MQC_NO_OFFSET;
     const char *shared = "/dev/shm/msgqclock";
     snprintf(own, sizeof own, "/dev/shm/msgqclock_%u", (unsigned)geteuid());
-    if (mqc_ahead(&ahead) && mqc_clock_place(&endpoint, "clock", false) == 0) {
-        found = mqc_clock_agree(&endpoint, shared, own, ahead);
+    if (mqc_namespace_offset_ns(&ahead) && mqc_init_process_endpoint(&endpoint, "clock", false) == 0) {
+        found = mqc_agree_on_clock_offset(&endpoint, shared, own, ahead);
         if (found == MQC_NO_OFFSET)
-            found = mqc_clock_agree(&endpoint, own, shared, ahead);
+            found = mqc_agree_on_clock_offset(&endpoint, own, shared, ahead);
     }
     mqc_offset = found == MQC_NO_OFFSET ? mqc_wall_offset() : found - ahead;
 }
 
-int64_t mqc_clock_offset(void) {
+int64_t mqc_clock_offset_ns(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, mqc_find_offset);
     return mqc_offset;
@@ -138,7 +139,7 @@ static mq_u64 *mqc_origin_map(const mqc_endpoint *endpoint, const char *path) {
         return NULL;
     int status = mqc_check_file(endpoint, fd, path, &found);
     if (!status && found.st_size == sizeof(mq_origin))
-        status = mqc_map(endpoint, fd, &found, true, path, &segment);
+        status = mqc_map_file(endpoint, fd, &found, true, path, &segment);
     else
         status = -EPROTO;
     close(fd);
@@ -153,15 +154,15 @@ static void mqc_find_origins(void) {
     char path[MQC_PATH];
     const uint64_t words[8] = {MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION};
     snprintf(path, sizeof path, "/dev/shm/msgqorigin_%u", (unsigned)geteuid());
-    bool tries = mqc_clock_place(&endpoint, "origins", true) == 0;
+    bool tries = mqc_init_process_endpoint(&endpoint, "origins", true) == 0;
     for (int i = 0; tries && !mqc_last && i < MQC_CLOCK_TRIES; i++)
-        if (!(mqc_last = mqc_origin_map(&endpoint, path)) && mqc_words_make(&endpoint, path, words, 0600) < 0)
+        if (!(mqc_last = mqc_origin_map(&endpoint, path)) && mqc_create_word_file(&endpoint, path, words, 0600) < 0)
             break;
     if (!mqc_last)
         mqc_last = mq_origin_last_word(&mqc_own_origins);
 }
 
-mq_u64 *mqc_origins(void) {
+mq_u64 *mqc_last_origin_word(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, mqc_find_origins);
     return mqc_last;

@@ -10,13 +10,13 @@ enum { MQC_DIRECTORY_TRIES = 100 };
 static const int64_t MQC_LOCK_WAIT_NS =
     5ll * MQ_NS_PER_S; /* held for microseconds, or 1 s by a publisher that starts */
 
-static int mqc_system(const mqc_endpoint *endpoint, int error, const char *what, const char *path) {
+static int mqc_set_system_error(const mqc_endpoint *endpoint, int error, const char *what, const char *path) {
     return mqc_endpoint_error(endpoint, error, "%s %s: %s", what, path, strerror(error));
 }
 
 /* ---- directories and owners ---- */
 
-static bool mqc_trusts(const mqc_endpoint *endpoint, uid_t user) {
+static bool mqc_is_trusted_user(const mqc_endpoint *endpoint, uid_t user) {
     for (int i = 0; i < endpoint->trusted_count; i++)
         if (endpoint->trusted[i] == user)
             return true;
@@ -24,7 +24,7 @@ static bool mqc_trusts(const mqc_endpoint *endpoint, uid_t user) {
 }
 
 static int mqc_check_owner(const mqc_endpoint *endpoint, uid_t user, const char *path) {
-    if (mqc_trusts(endpoint, user))
+    if (mqc_is_trusted_user(endpoint, user))
         return 0;
     return mqc_endpoint_error(endpoint, EACCES,
                               "%s belongs to user %u, and this process is user %u's; MSGQ_TRUST=%u lets it use it",
@@ -34,7 +34,7 @@ static int mqc_check_owner(const mqc_endpoint *endpoint, uid_t user, const char 
 static int mqc_check_directory(const mqc_endpoint *endpoint, int fd, const char *path) {
     struct stat found;
     if (fstat(fd, &found) != 0)
-        return mqc_system(endpoint, errno, "cannot examine", path);
+        return mqc_set_system_error(endpoint, errno, "cannot examine", path);
     if (!S_ISDIR(found.st_mode))
         return mqc_endpoint_error(endpoint, ENOTDIR,
                                   "the prefix needs a directory at %s; an endpoint may be in the way", path);
@@ -58,7 +58,7 @@ static int mqc_open_dir(const mqc_endpoint *endpoint, const char *path, const ch
     *name = slash + 1;
     int fd = open(directory, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT ? -ENOENT : mqc_system(endpoint, errno, "cannot open", directory);
+        return errno == ENOENT ? -ENOENT : mqc_set_system_error(endpoint, errno, "cannot open", directory);
     int status = mqc_check_directory(endpoint, fd, directory);
     if (status) {
         close(fd);
@@ -75,7 +75,7 @@ static void mqc_close_dir(int directory) {
 }
 
 /* Give what was just made its group and mode, whatever the umask says. */
-static int mqc_share(const mqc_endpoint *endpoint, int fd, mode_t mode, const char *path) {
+static int mqc_share_with_group(const mqc_endpoint *endpoint, int fd, mode_t mode, const char *path) {
     const char *said = getenv("MSGQ_GROUP");
     if (said && *said) {
         char *end;
@@ -84,9 +84,9 @@ static int mqc_share(const mqc_endpoint *endpoint, int fd, mode_t mode, const ch
         if (*end && !found)
             return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_GROUP names %s, which is no group of this machine", said);
         if (fchown(fd, (uid_t)-1, found ? found->gr_gid : (gid_t)number) != 0)
-            return mqc_system(endpoint, errno, "cannot set the group (MSGQ_GROUP) of", path);
+            return mqc_set_system_error(endpoint, errno, "cannot set the group (MSGQ_GROUP) of", path);
     }
-    return fchmod(fd, mode) == 0 ? 0 : mqc_system(endpoint, errno, "cannot set the mode of", path);
+    return fchmod(fd, mode) == 0 ? 0 : mqc_set_system_error(endpoint, errno, "cannot set the mode of", path);
 }
 
 /* Make a directory that others may enter, complete before it has its name. */
@@ -94,13 +94,14 @@ static int mqc_make_shared(const mqc_endpoint *endpoint, const char *start, cons
     char draft[MQC_PATH];
     snprintf(draft, sizeof draft, "/dev/shm/.%s%s.XXXXXX", start, endpoint->prefix);
     if (!mkdtemp(draft))
-        return mqc_system(endpoint, errno, "cannot create", draft);
+        return mqc_set_system_error(endpoint, errno, "cannot create", draft);
     int fd = open(draft, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int status = fd < 0 ? mqc_system(endpoint, errno, "cannot open", draft) : mqc_share(endpoint, fd, mode, path);
+    int status = fd < 0 ? mqc_set_system_error(endpoint, errno, "cannot open", draft)
+                        : mqc_share_with_group(endpoint, fd, mode, path);
     if (fd >= 0)
         close(fd);
     if (!status && rename(draft, path) != 0 && access(path, F_OK) != 0)
-        status = mqc_system(endpoint, errno, "cannot create", path);
+        status = mqc_set_system_error(endpoint, errno, "cannot create", path);
     rmdir(draft); /* unless it has its name */
     return status;
 }
@@ -119,7 +120,7 @@ int mqc_make_directory(const mqc_endpoint *endpoint, const char *start, mode_t m
     if (entered != 0700)
         return mqc_make_shared(endpoint, start, path, entered);
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return mqc_system(endpoint, errno, "cannot create", path);
+        return mqc_set_system_error(endpoint, errno, "cannot create", path);
     return 0;
 }
 
@@ -134,7 +135,7 @@ int mqc_open_file(const mqc_endpoint *endpoint, const char *path, int flags) {
     mqc_close_dir(directory);
     if (fd >= 0 || error == ENOENT)
         return fd >= 0 ? fd : -ENOENT;
-    return mqc_system(endpoint, error, "cannot open", path);
+    return mqc_set_system_error(endpoint, error, "cannot open", path);
 }
 
 int mqc_remove_file(const mqc_endpoint *endpoint, const char *path) {
@@ -145,13 +146,13 @@ int mqc_remove_file(const mqc_endpoint *endpoint, const char *path) {
     int error = unlinkat(directory, name, 0) != 0 ? errno : 0;
     mqc_close_dir(directory);
     if (error && error != ENOENT)
-        return mqc_system(endpoint, error, "cannot remove", path);
+        return mqc_set_system_error(endpoint, error, "cannot remove", path);
     return !error;
 }
 
 /* Make a file so large, and reserve every page from `start` on now: a full file system is an error here, but SIGBUS at
  * a later write. */
-int mqc_allocate(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes, const char *path) {
+int mqc_allocate_file(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes, const char *path) {
     int error;
     do
         error = posix_fallocate(fd, (off_t)start, (off_t)(bytes - start));
@@ -172,10 +173,10 @@ int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t byt
     int error = errno;
     mqc_close_dir(directory);
     if (fd < 0)
-        return mqc_system(endpoint, error, "cannot create", path);
-    int status = mqc_share(endpoint, fd, mode, path);
+        return mqc_set_system_error(endpoint, error, "cannot create", path);
+    int status = mqc_share_with_group(endpoint, fd, mode, path);
     if (!status && bytes)
-        status = mqc_allocate(endpoint, fd, 0, bytes, path);
+        status = mqc_allocate_file(endpoint, fd, 0, bytes, path);
     if (status) {
         close(fd);
         return status;
@@ -194,14 +195,14 @@ int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *path) {
     int error = linkat(AT_FDCWD, unnamed, directory, name, AT_SYMLINK_FOLLOW) != 0 ? errno : 0;
     mqc_close_dir(directory);
     if (error && error != EEXIST)
-        return mqc_system(endpoint, error, "cannot name", path);
+        return mqc_set_system_error(endpoint, error, "cannot name", path);
     return !error;
 }
 
 /* Refuse what is not a plain file of this user, root, or a user who is trusted; or what has a second name. */
 int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struct stat *found) {
     if (fstat(fd, found) != 0)
-        return mqc_system(endpoint, errno, "cannot examine", path);
+        return mqc_set_system_error(endpoint, errno, "cannot examine", path);
     if (!S_ISREG(found->st_mode))
         return mqc_endpoint_error(endpoint, EINVAL, "%s is not a regular file; remove it", path);
     int status = mqc_check_owner(endpoint, found->st_uid, path);
@@ -215,7 +216,7 @@ int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struc
 /* ---- mappings ---- */
 
 /* Have zeros in the mapping where SIGBUS would end the process, unless MSGQ_SIGBUS is 0. */
-static int mqc_guard(const mqc_endpoint *endpoint, mqc_mapped_file *segment, int protection) {
+static int mqc_guard_mapping(const mqc_endpoint *endpoint, mqc_mapped_file *segment, int protection) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     const char *said = getenv("MSGQ_SIGBUS");
     if (said && !strcmp(said, "0"))
@@ -229,20 +230,20 @@ static int mqc_guard(const mqc_endpoint *endpoint, mqc_mapped_file *segment, int
     mq_sigbus_guard *guard =
         installed ? mq_sigbus_guard_add_mapping(segment->address, segment->size, protection) : NULL;
     if (!guard)
-        return mqc_system(endpoint, errno ? errno : ENOMEM, "cannot handle SIGBUS (MSGQ_SIGBUS=0 does without) for",
-                          segment->path);
+        return mqc_set_system_error(endpoint, errno ? errno : ENOMEM,
+                                    "cannot handle SIGBUS (MSGQ_SIGBUS=0 does without) for", segment->path);
     segment->guard = guard;
     segment->not_truncated = &guard->not_truncated;
     return 0;
 }
 
-int mqc_map(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool writable, const char *path,
-            mqc_mapped_file *segment) {
+int mqc_map_file(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool writable, const char *path,
+                 mqc_mapped_file *segment) {
     int flags = MAP_SHARED | (getenv("MSGQ_PREALLOC") ? MAP_POPULATE : 0);
     int protection = PROT_READ | (writable ? PROT_WRITE : 0);
     void *address = mmap(NULL, (size_t)found->st_size, protection, flags, fd, 0);
     if (address == MAP_FAILED)
-        return mqc_system(endpoint, errno, "cannot map", path);
+        return mqc_set_system_error(endpoint, errno, "cannot map", path);
     *segment = (mqc_mapped_file){.address = address,
                                  .size = (uint64_t)found->st_size,
                                  .inode = found->st_ino,
@@ -251,17 +252,17 @@ int mqc_map(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool
     snprintf(segment->path, sizeof segment->path, "%s", path);
     segment->liveness_file =
         (mq_liveness_file){.path = segment->path, .device = found->st_dev, .inode = found->st_ino, .fd = -1};
-    int status = mqc_guard(endpoint, segment, protection);
+    int status = mqc_guard_mapping(endpoint, segment, protection);
     if (status)
-        mqc_unmap(segment);
+        mqc_unmap_file(segment);
     return status;
 }
 
-bool mqc_pair(mqc_mapped_file *segment, mqc_mapped_file *partner) {
+bool mqc_pair_guards(mqc_mapped_file *segment, mqc_mapped_file *partner) {
     return !segment->guard || mq_sigbus_guard_set_partner(segment->guard, partner->guard);
 }
 
-void mqc_unmap(mqc_mapped_file *segment) {
+void mqc_unmap_file(mqc_mapped_file *segment) {
     if (segment->guard)
         mq_sigbus_guard_remove(segment->guard);
     if (segment->address) {
@@ -285,7 +286,7 @@ int mqc_lock_file(const mqc_endpoint *endpoint, int fd, const char *path) {
     int64_t deadline = mq_monotonic_ns() + MQC_LOCK_WAIT_NS;
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EAGAIN && errno != EINTR)
-            return mqc_system(endpoint, errno, "cannot lock", path);
+            return mqc_set_system_error(endpoint, errno, "cannot lock", path);
         if (mq_monotonic_ns() > deadline)
             return mqc_endpoint_error(endpoint, EAGAIN,
                                       "locked by another process for over 5 s; is one stopped while it opens it?");
@@ -311,9 +312,9 @@ static int mqc_open_existing(const mqc_endpoint *endpoint, const mqc_file_ops *k
     int status = mqc_check_file(endpoint, fd, path, &found);
     if (!status && (uint64_t)found.st_size < kind->least)
         status = mqc_endpoint_error(endpoint, EPROTO, "has %lld bytes, too few for a %s; remove it",
-                                    (long long)found.st_size, endpoint->noun);
+                                    (long long)found.st_size, endpoint->kind_name);
     if (!status)
-        status = mqc_map(endpoint, fd, &found, true, path, segment);
+        status = mqc_map_file(endpoint, fd, &found, true, path, segment);
     if (status) {
         close(fd);
         return status;
@@ -321,7 +322,7 @@ static int mqc_open_existing(const mqc_endpoint *endpoint, const mqc_file_ops *k
     segment->fd = segment->liveness_file.fd = fd;
     status = kind->check(kind->handle);
     if (status)
-        mqc_unmap(segment);
+        mqc_unmap_file(segment);
     return status ? status : 1;
 }
 
@@ -335,7 +336,7 @@ static int mqc_create_new(const mqc_endpoint *endpoint, const mqc_file_ops *kind
         return fd;
     status = mqc_check_file(endpoint, fd, path, &found);
     if (!status)
-        status = mqc_map(endpoint, fd, &found, true, path, segment);
+        status = mqc_map_file(endpoint, fd, &found, true, path, segment);
     if (status) {
         close(fd);
         return status;
@@ -345,17 +346,17 @@ static int mqc_create_new(const mqc_endpoint *endpoint, const mqc_file_ops *kind
     status = kind->check(kind->handle);
     int named = status ? status : mqc_name_file(endpoint, fd, path);
     if (named != 1)
-        mqc_unmap(segment);
+        mqc_unmap_file(segment);
     return named;
 }
 
 int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, mqc_mapped_file *segment) {
     char path[MQC_PATH];
-    mqc_path(endpoint, kind->start, endpoint->name, path);
+    mqc_format_path(endpoint, kind->start, endpoint->name, path);
     for (int tries = MQC_OPEN_TRIES;; tries--) {
         int status = endpoint->create == MSGQ_MAKE ? 0 : mqc_open_existing(endpoint, kind, path, segment);
         if (status == 0 && (endpoint->create == MSGQ_OPEN || !kind->bytes))
-            return mqc_endpoint_error(endpoint, ENOENT, "there is no such %s%s", endpoint->noun,
+            return mqc_endpoint_error(endpoint, ENOENT, "there is no such %s%s", endpoint->kind_name,
                                       endpoint->create == MSGQ_OPEN ? "" : "; give what it takes to make it");
         if (status == 0)
             status = mqc_create_new(endpoint, kind, path, segment);
@@ -368,10 +369,10 @@ int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, m
     }
 }
 
-int mqc_lock(const mqc_endpoint *endpoint, const mqc_mapped_file *segment) {
+int mqc_lock_mapped_file(const mqc_endpoint *endpoint, const mqc_mapped_file *segment) {
     int fd = mq_liveness_file_reopen(&segment->liveness_file, O_RDWR);
     if (fd < 0)
-        return mqc_system(endpoint, errno, "cannot open anew", segment->path);
+        return mqc_set_system_error(endpoint, errno, "cannot open anew", segment->path);
     int status = mqc_lock_file(endpoint, fd, segment->path);
     if (status) {
         close(fd);
@@ -386,7 +387,7 @@ bool mqc_is_linked(const mqc_mapped_file *segment) {
            named.st_dev == segment->liveness_file.device;
 }
 
-int mqc_describe(const mqc_endpoint *endpoint, const mq_schema_parts *at, const msgq_schema *schema, bool marked) {
+int mqc_write_schema(const mqc_endpoint *endpoint, const mq_schema_parts *at, const msgq_schema *schema, bool marked) {
     size_t before = marked ? MQC_DATA_MARKS : 0, bytes = before + schema->bytes;
     const char *encoding = schema->encoding ? schema->encoding : "";
     if (!schema->name || !*schema->name || strlen(schema->name) >= MQ_SCHEMA_NAME ||
@@ -405,6 +406,6 @@ int mqc_describe(const mqc_endpoint *endpoint, const mq_schema_parts *at, const 
     return 0;
 }
 
-bool mqc_is_described(const mq_schema_parts *at) {
+bool mqc_has_schema(const mq_schema_parts *at) {
     return (mq_load_acquire_u64(at->seq) & 1) || at->name[0]; /* odd: its writer was killed, and had one */
 }

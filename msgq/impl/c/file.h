@@ -22,7 +22,7 @@ enum {
 
 /* What is opened, for whom, and whose files are used. */
 typedef struct {
-    const char *noun; /* of its kind: "topic" */
+    const char *kind_name; /* of its kind: "topic" */
     char name[MQC_NAME], prefix[MQC_NAME];
     mode_t mode; /* of what is made */
     int create;
@@ -47,31 +47,31 @@ typedef struct {
 
 /* ---- errors, this process ---- */
 
-MQC_HIDDEN int mqc_fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+MQC_HIDDEN int mqc_set_error(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 MQC_HIDDEN int mqc_endpoint_error(const mqc_endpoint *endpoint, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* Whether errors of this thread leave the text of the last one as it is: those of what a call does beside its task. */
 MQC_HIDDEN void mqc_suppress_error_text(bool keep);
 /* 0, or -ECHILD: the handle was opened by a parent process. */
 MQC_HIDDEN int mqc_check_process(const mqc_endpoint *endpoint, int generation);
-MQC_HIDDEN int mqc_generation(void);
+MQC_HIDDEN int mqc_fork_generation(void);
 /* True in a forked child if `generation` is the parent's. */
 MQC_HIDDEN bool mqc_is_forked(int generation);
-MQC_HIDDEN int mqc_identify(mq_process_identity *self);
-MQC_HIDDEN uint32_t mqc_random(void);
+MQC_HIDDEN int mqc_read_own_identity(mq_process_identity *self);
+MQC_HIDDEN uint32_t mqc_random_u32(void);
 MQC_HIDDEN uint64_t mqc_new_uid(void);
 MQC_HIDDEN bool mqc_orders_stores(void);
 
 /* ---- the host's clock and origins ---- */
 
-MQC_HIDDEN int64_t mqc_clock_offset(void);
-MQC_HIDDEN mq_u64 *mqc_origins(void);
+MQC_HIDDEN int64_t mqc_clock_offset_ns(void);
+MQC_HIDDEN mq_u64 *mqc_last_origin_word(void);
 
 /* ---- names ---- */
 
-MQC_HIDDEN int mqc_endpoint_init(mqc_endpoint *endpoint, const char *noun, const char *name, size_t most,
+MQC_HIDDEN int mqc_endpoint_init(mqc_endpoint *endpoint, const char *kind_name, const char *name, size_t most,
                                  const msgq_options *options, int64_t spin_us);
-MQC_HIDDEN void mqc_path(const mqc_endpoint *endpoint, const char *start, const char *file, char *path);
+MQC_HIDDEN void mqc_format_path(const mqc_endpoint *endpoint, const char *start, const char *file, char *path);
 MQC_HIDDEN int mqc_make_directory(const mqc_endpoint *endpoint, const char *start, mode_t mode);
 
 /* ---- files ---- */
@@ -84,13 +84,14 @@ MQC_HIDDEN int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *p
 /* 1: removed; 0: there was none. */
 MQC_HIDDEN int mqc_remove_file(const mqc_endpoint *endpoint, const char *path);
 MQC_HIDDEN int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struct stat *found);
-MQC_HIDDEN int mqc_allocate(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes, const char *path);
-MQC_HIDDEN int mqc_map(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool writable, const char *path,
-                       mqc_mapped_file *segment);
+MQC_HIDDEN int mqc_allocate_file(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes,
+                                 const char *path);
+MQC_HIDDEN int mqc_map_file(const mqc_endpoint *endpoint, int fd, const struct stat *found, bool writable,
+                            const char *path, mqc_mapped_file *segment);
 /* Let a fault in the first segment replace both by zeros. False: the first is already truncated. Unmap the partner
  * last. */
-MQC_HIDDEN bool mqc_pair(mqc_mapped_file *segment, mqc_mapped_file *partner);
-MQC_HIDDEN void mqc_unmap(mqc_mapped_file *segment);
+MQC_HIDDEN bool mqc_pair_guards(mqc_mapped_file *segment, mqc_mapped_file *partner);
+MQC_HIDDEN void mqc_unmap_file(mqc_mapped_file *segment);
 MQC_HIDDEN int mqc_check_truncation(const mqc_endpoint *endpoint, const mqc_mapped_file *segment);
 MQC_HIDDEN int mqc_lock_file(const mqc_endpoint *endpoint, int fd, const char *path);
 MQC_HIDDEN void mqc_unlock_file(int fd);
@@ -109,15 +110,15 @@ typedef struct {
 /* Open it, or make it, as endpoint->create says. The file stays open. */
 MQC_HIDDEN int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, mqc_mapped_file *segment);
 /* Hold off all who come; returns what mqc_unlock_file takes. */
-MQC_HIDDEN int mqc_lock(const mqc_endpoint *endpoint, const mqc_mapped_file *segment);
+MQC_HIDDEN int mqc_lock_mapped_file(const mqc_endpoint *endpoint, const mqc_mapped_file *segment);
 MQC_HIDDEN bool mqc_is_linked(const mqc_mapped_file *segment);
 
 /* Describe the messages, under the lock, or in a file that has no name. `marked`: as base/schema.pxi does for
  * all but topics; the marks are zeros, for which readers have defaults. */
-MQC_HIDDEN int mqc_describe(const mqc_endpoint *endpoint, const mq_schema_parts *at, const msgq_schema *schema,
-                            bool marked);
+MQC_HIDDEN int mqc_write_schema(const mqc_endpoint *endpoint, const mq_schema_parts *at, const msgq_schema *schema,
+                                bool marked);
 /* Is there a description? */
-MQC_HIDDEN bool mqc_is_described(const mq_schema_parts *at);
+MQC_HIDDEN bool mqc_has_schema(const mq_schema_parts *at);
 
 /* ---- waiting ---- */
 
@@ -132,8 +133,8 @@ typedef struct {
 } mqc_waiter;
 
 /* In how many ns; negative: never. */
-MQC_HIDDEN int64_t mqc_deadline(double timeout);
+MQC_HIDDEN int64_t mqc_deadline_ns(double timeout);
 /* 1: there may be something; 0: the time is over; -EINTR. */
-MQC_HIDDEN int mqc_wait(const mqc_waiter *waiter, int64_t deadline_ns);
+MQC_HIDDEN int mqc_wait_until_readable(const mqc_waiter *waiter, int64_t deadline_ns);
 
 #endif

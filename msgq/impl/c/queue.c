@@ -34,11 +34,11 @@ static int mqc_queue_check(void *handle) {
     return kind == MQ_FILE_VALID ? 0 : mqc_endpoint_error(&q->endpoint, EPROTO, "is not a queue of msgq; remove it");
 }
 
-static void mqc_queue_fill(void *handle) {
+static void mqc_queue_init_header(void *handle) {
     msgq_queue *q = handle;
     mq_process_identity self;
     char creator[MQ_QUEUE_CREATOR_BYTES] = "";
-    mqc_identify(&self); /* it succeeded before */
+    mqc_read_own_identity(&self); /* it succeeded before */
     memcpy(creator, self.name, sizeof self.name);
     mq_queue_write_file_header((mq_queue *)(void *)q->segment.address, q->max_messages, q->max_message_size,
                                (uint64_t)msgq_time_ns(), self.pid, creator, (mq_queue_events_mode)q->events);
@@ -59,7 +59,7 @@ static int mqc_queue_mode(mqc_endpoint *endpoint, int asked) {
     return 0;
 }
 
-static int mqc_queue_agree(const msgq_queue *q, const msgq_queue_options *options) {
+static int mqc_queue_check_requested_options(const msgq_queue *q, const msgq_queue_options *options) {
     const mq_queue_file_parts *parts = &q->h.parts;
     static const char *const events[] = {"no events", "events", "events with payload"};
     if (options->events && options->events != (int)parts->events)
@@ -77,7 +77,7 @@ static int mqc_queue_agree(const msgq_queue *q, const msgq_queue_options *option
 
 /* ---- coming and going ---- */
 
-static void mqc_queue_sweep(msgq_queue *q, int64_t now) {
+static void mqc_queue_recover(msgq_queue *q, int64_t now) {
     mq_queue_invalidate_all_caches(&q->h); /* a stranger may have put back what we remember a block by */
     q->lease_ends_ns = now + mq_queue_recover_from_dead_owners(&q->h, now);
     mqc_event_publisher_flush(&q->event_publisher);
@@ -88,12 +88,12 @@ static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
     mq_row_table row_table = mq_queue_make_row_table(q->h.parts.queue);
     mq_queue *queue = q->h.parts.queue;
     mq_schema_parts at = mq_schema_parts_from_block(&queue->schema, queue->schema_data, MQ_QUEUE_SCHEMA_DATA_BYTES);
-    int status = mqc_identify(&self), row = MQ_NO_ROW;
-    int fd = status ? status : mqc_lock(&q->endpoint, &q->segment);
+    int status = mqc_read_own_identity(&self), row = MQ_NO_ROW;
+    int fd = status ? status : mqc_lock_mapped_file(&q->endpoint, &q->segment);
     if (fd < 0)
         return fd;
-    if (schema && !mqc_is_described(&at))
-        status = mqc_describe(&q->endpoint, &at, schema, true);
+    if (schema && !mqc_has_schema(&at))
+        status = mqc_write_schema(&q->endpoint, &at, schema, true);
     if (!status)
         row = mq_row_table_reserve(&row_table, q->h.liveness_file, &q->liveness_token);
     if (row != MQ_NO_ROW)
@@ -104,8 +104,8 @@ static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
     mqc_unlock_file(fd);
     if (!status) {
         q->h.next_search_slot = (uint64_t)row * (q->h.parts.max_messages / MQ_QUEUE_ROWS);
-        mqc_event_publisher_join(&q->event_publisher, &q->h, self.pid);
-        mqc_queue_sweep(q, mq_monotonic_ns());
+        mqc_event_publisher_attach_handle(&q->event_publisher, &q->h, self.pid);
+        mqc_queue_recover(q, mq_monotonic_ns());
     }
     return status;
 }
@@ -116,25 +116,25 @@ static void mqc_queue_leave(msgq_queue *q) {
 }
 
 static void mqc_queue_unmap(msgq_queue *q) {
-    mqc_event_publisher_end(&q->event_publisher);
+    mqc_event_publisher_close(&q->event_publisher);
     free(q->h.block_caches);
     q->h.block_caches = NULL;
-    mqc_unmap(&q->segment);
+    mqc_unmap_file(&q->segment);
 }
 
-static int mqc_queue_adopt(msgq_queue *q, const msgq_queue_options *options) {
+static int mqc_queue_attach_file(msgq_queue *q, const msgq_queue_options *options) {
     mqc_file_ops kind = {.start = "msgqjobs_",
                          .least = sizeof(mq_queue),
                          .bytes = mq_queue_compute_file_bytes(q->max_messages, q->max_message_size),
                          .check = mqc_queue_check,
-                         .fill = mqc_queue_fill,
+                         .fill = mqc_queue_init_header,
                          .handle = q};
     int status = mqc_open_or_create(&q->endpoint, &kind, &q->segment);
     if (status)
         return status;
-    status = mqc_queue_agree(q, options);
+    status = mqc_queue_check_requested_options(q, options);
     q->h.liveness_file = &q->segment.liveness_file;
-    q->h.clock_offset = mqc_clock_offset();
+    q->h.clock_offset = mqc_clock_offset_ns();
     q->h.block_caches = calloc(q->h.parts.block_count, sizeof *q->h.block_caches);
     if (!status && !q->h.block_caches)
         status = mqc_endpoint_error(&q->endpoint, ENOMEM, "no memory for a handle");
@@ -147,17 +147,17 @@ static int mqc_queue_adopt(msgq_queue *q, const msgq_queue_options *options) {
     return status;
 }
 
-static int mqc_queue_begin(msgq_queue *q, const char *name, const msgq_queue_options *options) {
+static int mqc_queue_init_handle(msgq_queue *q, const char *name, const msgq_queue_options *options) {
     mq_process_identity self;
     if (name && *name == '/') /* as POSIX has it */
         name++;
-    q->generation = mqc_generation();
+    q->generation = mqc_fork_generation();
     q->max_messages = options->max_messages ? options->max_messages : MQC_QUEUE_MESSAGES;
     q->max_message_size = options->max_message_size ? options->max_message_size : MQC_QUEUE_SIZE;
     q->events = options->events;
     int status = mqc_endpoint_init(&q->endpoint, "queue", name, MQC_NAME_MAX, &options->open, MQC_QUEUE_SPIN_US);
     if (!status)
-        status = mqc_identify(&self);
+        status = mqc_read_own_identity(&self);
     if (!status)
         status = mqc_queue_mode(&q->endpoint, options->open.mode);
     if (!status && !mq_queue_sizes_are_valid(q->max_messages, q->max_message_size))
@@ -167,7 +167,7 @@ static int mqc_queue_begin(msgq_queue *q, const char *name, const msgq_queue_opt
         status = mqc_endpoint_error(&q->endpoint, EINVAL,
                                     "events is %d; give MSGQ_EVENTS_AS_IS, MSGQ_EVENTS or MSGQ_EVENTS_PAYLOAD",
                                     options->events);
-    return status || !options->events ? status : mqc_event_publisher_check(&q->endpoint);
+    return status || !options->events ? status : mqc_event_publisher_check_name(&q->endpoint);
 }
 
 int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_options *options) {
@@ -175,9 +175,9 @@ int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_optio
     const msgq_queue_options *asked = options ? options : &defaults;
     msgq_queue *q = *queue = NULL;
     if (!(q = calloc(1, sizeof *q)))
-        return mqc_fail(ENOMEM, "no memory for a queue");
-    int status = mqc_queue_begin(q, name, asked);
-    while (!status && !(status = mqc_queue_adopt(q, asked)) && !mqc_is_linked(&q->segment)) {
+        return mqc_set_error(ENOMEM, "no memory for a queue");
+    int status = mqc_queue_init_handle(q, name, asked);
+    while (!status && !(status = mqc_queue_attach_file(q, asked)) && !mqc_is_linked(&q->segment)) {
         mqc_queue_leave(q); /* it was removed before anybody could see that we have it open */
         mqc_queue_unmap(q);
     }
@@ -192,7 +192,7 @@ int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_optio
 void msgq_queue_close(msgq_queue *queue) {
     if (!queue)
         return;
-    if (queue->generation == mqc_generation())
+    if (queue->generation == mqc_fork_generation())
         mqc_queue_leave(queue);
     mqc_queue_unmap(queue);
     free(queue);
@@ -200,28 +200,28 @@ void msgq_queue_close(msgq_queue *queue) {
 
 /* ---- waiting ---- */
 
-static bool mqc_queue_more(void *reader) {
+static bool mqc_queue_is_readable(void *reader) {
     msgq_queue *q = reader;
     if (mqc_check_truncation(&q->endpoint, &q->segment) != 0)
         return true; /* there is an error to be had */
     return mq_queue_wait_is_over(&q->h, &q->wait);
 }
-static uint32_t mqc_queue_announce(void *reader) {
+static uint32_t mqc_queue_prepare_wait(void *reader) {
     msgq_queue *q = reader;
     return mq_queue_wait_prepare_sleep(&q->h, &q->wait, q->wait.ticket);
 }
-static void mqc_queue_awake(void *reader) {
+static void mqc_queue_end_wait(void *reader) {
     msgq_queue *q = reader;
     mq_queue_finish_sleep(&q->h, q->wait.role);
 }
 
 /* How long to sleep at most; before that, look for the dead if it is time. */
-static int64_t mqc_queue_nap(void *reader, int64_t slept_ns) {
+static int64_t mqc_queue_max_sleep_ns(void *reader, int64_t slept_ns) {
     msgq_queue *q = reader;
     int64_t now = mq_monotonic_ns();
     (void)slept_ns;
     if (mq_queue_recovery_is_due(&q->h, now))
-        mqc_queue_sweep(q, now);
+        mqc_queue_recover(q, now);
     else if (q->h.saw_owned_slots)
         return MQ_QUEUE_RECOVER_BUSY_NS; /* then it is time, and we know when the first lease ends */
     int64_t left = q->lease_ends_ns - now;
@@ -231,24 +231,24 @@ static int64_t mqc_queue_nap(void *reader, int64_t slept_ns) {
 
 /* 1: there may be a message, or room; 0: the time is over; or an error. */
 static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
-    mqc_waiter waiter = {.is_readable = mqc_queue_more,
-                         .prepare_wait = mqc_queue_announce,
-                         .end_wait = mqc_queue_awake,
-                         .max_sleep_ns = mqc_queue_nap,
+    mqc_waiter waiter = {.is_readable = mqc_queue_is_readable,
+                         .prepare_wait = mqc_queue_prepare_wait,
+                         .end_wait = mqc_queue_end_wait,
+                         .max_sleep_ns = mqc_queue_max_sleep_ns,
                          .word = mq_queue_get_eventcount(&q->h, q->wait.role),
                          .reader = q,
                          /* A spin announces nothing, so it takes no turn. */
                          .spin_ns = q->wait.overtaken < MQ_QUEUE_OVERTAKEN_MAX ? q->endpoint.spin_ns : 0};
     if (deadline >= 0 && mq_monotonic_ns() >= deadline)
         return 0; /* there may always be something that others take before us */
-    return mqc_wait(&waiter, deadline);
+    return mqc_wait_until_readable(&waiter, deadline);
 }
 
 /* ---- sending ---- */
 
 /* Wait for a place to fill; MQ_QUEUE_NO_SLOT: *status says why there is none. */
 static int64_t mqc_queue_await_room(msgq_queue *q, double timeout, int *status) {
-    int64_t deadline = mqc_deadline(timeout), slot = MQ_QUEUE_NO_SLOT;
+    int64_t deadline = mqc_deadline_ns(timeout), slot = MQ_QUEUE_NO_SLOT;
     int in_time = 1;
     q->wait = mq_queue_wait_begin(&q->h, MQ_QUEUE_SENDER, true);
     while (slot == MQ_QUEUE_NO_SLOT && in_time > 0) {
@@ -274,7 +274,7 @@ static int64_t mqc_queue_find_room(msgq_queue *q, double timeout, int *status) {
     q->h.saw_owned_slots = true; /* every place is somebody's */
     now = mq_monotonic_ns();
     if (mq_queue_recovery_is_due(&q->h, now)) {
-        mqc_queue_sweep(q, now);
+        mqc_queue_recover(q, now);
         slot = mq_queue_claim_free_slot(&q->h, MQ_NO_TICKET);
     }
     if (slot == MQ_QUEUE_NO_SLOT && timeout != 0)
@@ -283,10 +283,10 @@ static int64_t mqc_queue_find_room(msgq_queue *q, double timeout, int *status) {
 }
 
 /* There was no room in time. */
-static int mqc_queue_refuse(msgq_queue *q, size_t size, int priority, double timeout) {
+static int mqc_queue_refused_error(msgq_queue *q, size_t size, int priority, double timeout) {
     mq_queue_add_to_counter(&q->h.own_row->counts.refused, 1);
     if (mqc_queue_has_events(&q->h))
-        mqc_event_publisher_refused(&q->event_publisher, (uint64_t)priority, size, msgq_origin());
+        mqc_event_publisher_publish_refused(&q->event_publisher, (uint64_t)priority, size, msgq_origin());
     return mqc_endpoint_error(&q->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT,
                               "holds %llu messages, as many as it may, those that "
                               "were taken and not acknowledged included. Nothing was sent",
@@ -301,7 +301,7 @@ static int mqc_queue_commit(msgq_queue *q, const void *data, size_t size, uint64
     int status =
         mqc_check_truncation(&q->endpoint, &q->segment); /* a page that was cut off is found when it is touched */
     if (mqc_queue_has_events(h) && !status)
-        mqc_event_publisher_sent(&q->event_publisher, key, slot, data, size, sent_time, origin);
+        mqc_event_publisher_publish_sent(&q->event_publisher, key, slot, data, size, sent_time, origin);
     mq_queue_wake_receivers(h->parts.queue, 1);
     return status;
 }
@@ -322,7 +322,7 @@ int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priori
         mqc_event_publisher_open(&queue->event_publisher, true);
     int64_t slot = mqc_queue_find_room(queue, timeout, &status);
     if (slot == MQ_QUEUE_NO_SLOT)
-        return status ? status : mqc_queue_refuse(queue, size, priority, timeout);
+        return status ? status : mqc_queue_refused_error(queue, size, priority, timeout);
     mq_copy_to_shared(mq_queue_get_slot_payload(h, (uint64_t)slot), data, size);
     return mqc_queue_commit(queue, data, size, (uint64_t)slot, priority);
 }
@@ -330,15 +330,15 @@ int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priori
 /* ---- receiving ---- */
 
 /* 1: the best message is taken; 0: there is none. */
-static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_taken_message *delivery) {
+static int mqc_queue_try_take(msgq_queue *q, uint64_t ticket, mq_queue_taken_message *delivery) {
     int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE); /* 4 ms old at most, 20 ns faster */
     if (mqc_queue_has_events(&q->h))
         mqc_event_publisher_open_to_take(&q->event_publisher);
     if (mq_queue_recovery_is_due(&q->h, now))
-        mqc_queue_sweep(q, now);
+        mqc_queue_recover(q, now);
     mq_queue_status status = mq_queue_take_message(&q->h, ticket, delivery);
     if (status == MQ_QUEUE_EMPTY && mq_queue_recovery_is_due(&q->h, now)) {
-        mqc_queue_sweep(q, now);
+        mqc_queue_recover(q, now);
         status = mq_queue_take_message(&q->h, ticket, delivery);
     }
     if (mq_likely(status == MQ_QUEUE_OK))
@@ -349,7 +349,7 @@ static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_taken_message
     if (!delivery->word)
         return mqc_endpoint_error(&q->endpoint, EPROTO, "its words change without end: another program writes there");
     if (mq_queue_free_taken_slot(&q->h, delivery) && mqc_queue_has_events(&q->h))
-        mqc_event_publisher_delivery(&q->event_publisher, &q->h, MQ_QUEUE_EVENT_RECEIVED, delivery);
+        mqc_event_publisher_publish_delivery(&q->event_publisher, &q->h, MQ_QUEUE_EVENT_RECEIVED, delivery);
     return mqc_endpoint_error(&q->endpoint, EPROTO,
                               "a message of %llu bytes was there, more than it can hold: another program wrote "
                               "there",
@@ -358,13 +358,13 @@ static int mqc_queue_look(msgq_queue *q, uint64_t ticket, mq_queue_taken_message
 
 /* 1: a message is taken; 0: none came in time. */
 static int mqc_queue_await(msgq_queue *q, mq_queue_taken_message *delivery, double timeout) {
-    int64_t deadline = mqc_deadline(timeout);
+    int64_t deadline = mqc_deadline_ns(timeout);
     int found = 0, in_time = 1;
     q->wait = mq_queue_wait_begin(&q->h, MQ_QUEUE_RECEIVER, true);
     while (!found && in_time) {
         mq_queue_add_notify_debt(q->h.own_row, 1); /* what comes while we wait is left to us */
         in_time = mqc_queue_sleep(q, deadline);
-        found = in_time < 0 ? in_time : mqc_queue_look(q, q->wait.ticket, delivery);
+        found = in_time < 0 ? in_time : mqc_queue_try_take(q, q->wait.ticket, delivery);
         if (found > 0)
             mq_queue_notify_if_not_empty(&q->h.parts);
         if (found < 0)
@@ -390,10 +390,10 @@ static void mqc_queue_put_back(msgq_queue *q, const mq_queue_taken_message *deli
 }
 
 /* Take a message, and copy it; 0, or why there is none. */
-static int mqc_queue_get(msgq_queue *q, void *buffer, size_t room, double timeout, mq_queue_taken_message *delivery,
-                         msgq_message *about) {
+static int mqc_queue_receive_message(msgq_queue *q, void *buffer, size_t room, double timeout,
+                                     mq_queue_taken_message *delivery, msgq_message *about) {
     int found = mqc_check_process(&q->endpoint, q->generation);
-    found = found ? found : mqc_queue_look(q, MQ_NO_TICKET, delivery);
+    found = found ? found : mqc_queue_try_take(q, MQ_NO_TICKET, delivery);
     if (found == 0 && timeout != 0)
         found = mqc_queue_await(q, delivery, timeout);
     if (found == 0)
@@ -420,13 +420,13 @@ int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double 
     mq_queue_taken_message delivery;
     int status;
     do
-        status = mqc_queue_get(queue, buffer, room, timeout, &delivery, about);
+        status = mqc_queue_receive_message(queue, buffer, room, timeout, &delivery, about);
     while (!status &&
            !mq_queue_free_taken_slot(&queue->h, &delivery)); /* somebody took us for dead: then it is another's */
     if (status)
         return status;
     if (mqc_queue_has_events(&queue->h))
-        mqc_event_publisher_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_RECEIVED, &delivery);
+        mqc_event_publisher_publish_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_RECEIVED, &delivery);
     return (int64_t)delivery.length;
 }
 
@@ -437,11 +437,11 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double tim
     if (!(lease >= 0 && lease <= MQC_LEASE_MAX_S))
         return mqc_endpoint_error(&queue->endpoint, EINVAL, "a lease of %g s is not possible; give 0 for none, to %.0f",
                                   lease, MQC_LEASE_MAX_S);
-    int status = mqc_queue_get(queue, buffer, room, timeout, &delivery, about);
+    int status = mqc_queue_receive_message(queue, buffer, room, timeout, &delivery, about);
     if (status)
         return status;
     if (mqc_queue_has_events(&queue->h))
-        mqc_event_publisher_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_TAKEN, &delivery);
+        mqc_event_publisher_publish_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_TAKEN, &delivery);
     if (lease > 0) {
         int64_t until = mq_monotonic_ns() + (int64_t)(lease * MQ_NS_PER_S), end = until + 2 * MQ_JOB_LEASE_TICK_NS;
         mq_queue_set_job_lease(&queue->h, &delivery,
@@ -475,7 +475,8 @@ int msgq_queue_acknowledge(msgq_queue *queue, msgq_job *job) {
         return status;
     if (mq_queue_free_taken_slot(&queue->h, &delivery)) {
         if (mqc_queue_has_events(&queue->h))
-            mqc_event_publisher_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_ACKNOWLEDGED, &delivery);
+            mqc_event_publisher_publish_delivery(&queue->event_publisher, &queue->h, MQ_QUEUE_EVENT_ACKNOWLEDGED,
+                                                 &delivery);
         return 0;
     }
     status = mqc_check_truncation(&queue->endpoint, &queue->segment);

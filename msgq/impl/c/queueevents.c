@@ -20,7 +20,7 @@ static const char MQC_EVENTS_FIELDS[] =
     "[\"number\", \"<u8\"], [\"publish_time\", \"<i8\"], [\"sent_time\", \"<i8\"], [\"taken_time\", \"<i8\"], "
     "[\"size\", \"<u4\"], [\"pid\", \"<u4\"]]";
 
-int mqc_event_publisher_check(const mqc_endpoint *endpoint) {
+int mqc_event_publisher_check_name(const mqc_endpoint *endpoint) {
     size_t most = MQC_CHANNEL_NAME_MAX - strlen(MQC_EVENTS_SUFFIX), size = strlen(endpoint->name);
     if (size <= most)
         return 0;
@@ -37,13 +37,13 @@ int mqc_event_publisher_init(mqc_event_publisher *events, const mqc_endpoint *en
     return events->buffer.records ? 0 : mqc_endpoint_error(endpoint, ENOMEM, "no memory for its events");
 }
 
-void mqc_event_publisher_join(mqc_event_publisher *events, mq_queue_handle *h, uint64_t pid) {
+void mqc_event_publisher_attach_handle(mqc_event_publisher *events, mq_queue_handle *h, uint64_t pid) {
     h->event_buffer = events->parts ? &events->buffer : NULL;
     events->buffer.own_row = h->own_row, events->buffer.number = (uint8_t)h->row_number;
     events->buffer.pid = (uint32_t)pid, events->buffer.clock_offset = h->clock_offset;
 }
 
-void mqc_event_publisher_end(mqc_event_publisher *events) {
+void mqc_event_publisher_close(mqc_event_publisher *events) {
     mqc_suppress_error_text(true);
     msgq_channel_publisher_close(events->publisher);
     mqc_suppress_error_text(false);
@@ -54,9 +54,9 @@ void mqc_event_publisher_end(mqc_event_publisher *events) {
 /* ---- opening ---- */
 
 /* Open the channel, instead of the publisher that there may be. */
-static int mqc_event_publisher_open_channel(mqc_event_publisher *events, bool roomy) {
+static int mqc_event_publisher_open_channel(mqc_event_publisher *events, bool has_payload_slots) {
     msgq_schema schema = {"QueueEvent", "queue-event", MQC_EVENTS_FIELDS, sizeof MQC_EVENTS_FIELDS - 1};
-    uint64_t size = sizeof(mq_queue_event) + (roomy ? events->parts->max_message_size : 0);
+    uint64_t size = sizeof(mq_queue_event) + (has_payload_slots ? events->parts->max_message_size : 0);
     uint64_t slots = MQC_EVENTS_PAYLOAD_BYTES / size;
     slots = slots < MQC_EVENTS_SLOTS ? slots : MQC_EVENTS_SLOTS;
     slots = slots > MQC_EVENTS_LEAST_SLOTS ? slots : MQC_EVENTS_LEAST_SLOTS;
@@ -79,26 +79,26 @@ static int mqc_event_publisher_open_channel(mqc_event_publisher *events, bool ro
         return status;
     }
     msgq_channel_publisher_close(events->publisher);
-    events->publisher = publisher, events->roomy = roomy;
+    events->publisher = publisher, events->has_payload_slots = has_payload_slots;
     return 0;
 }
 
 /* Whether there is need to open it, and it is time to try. */
-static bool mqc_event_publisher_must_open(const mqc_event_publisher *events, bool roomy) {
-    if (mq_likely(events->publisher && (events->roomy || !roomy)))
+static bool mqc_event_publisher_must_open(const mqc_event_publisher *events, bool has_payload_slots) {
+    if (mq_likely(events->publisher && (events->has_payload_slots || !has_payload_slots)))
         return false;
-    return mq_monotonic_ns() >= events->again_ns;
+    return mq_monotonic_ns() >= events->retry_ns;
 }
 
 void mqc_event_publisher_open(mqc_event_publisher *events, bool sends) {
-    bool roomy = sends && events->parts->events == MQ_QUEUE_EVENTS_PAYLOAD;
-    if (mq_likely(!mqc_event_publisher_must_open(events, roomy)))
+    bool has_payload_slots = sends && events->parts->events == MQ_QUEUE_EVENTS_PAYLOAD;
+    if (mq_likely(!mqc_event_publisher_must_open(events, has_payload_slots)))
         return;
     int64_t started = mq_monotonic_ns();
     mqc_suppress_error_text(true);
-    if (mqc_event_publisher_open_channel(events, roomy) != 0) {
+    if (mqc_event_publisher_open_channel(events, has_payload_slots) != 0) {
         int64_t now = mq_monotonic_ns(), pause = MQC_AGAIN_TIMES * (now - started);
-        events->again_ns = now + (pause > MQC_AGAIN_NS ? pause : MQC_AGAIN_NS);
+        events->retry_ns = now + (pause > MQC_AGAIN_NS ? pause : MQC_AGAIN_NS);
     }
     mqc_suppress_error_text(false);
 }
@@ -133,20 +133,21 @@ void mqc_event_publisher_flush(mqc_event_publisher *events) {
     buffer->first = buffer->end = 0;
 }
 
-void mqc_event_publisher_sent(mqc_event_publisher *events, uint64_t key, uint64_t slot, const void *data, size_t size,
-                              int64_t sent_time, int64_t origin_time) {
+void mqc_event_publisher_publish_sent(mqc_event_publisher *events, uint64_t key, uint64_t slot, const void *data,
+                                      size_t size, int64_t sent_time, int64_t origin_time) {
     mq_queue_event_record record =
         mq_queue_make_sent_event(&events->buffer, key, slot, size, sent_time, (uint64_t)origin_time);
     mqc_event_publisher_publish(events, &record, data, events->parts->events == MQ_QUEUE_EVENTS_PAYLOAD ? size : 0);
 }
 
-void mqc_event_publisher_refused(mqc_event_publisher *events, uint64_t priority, size_t size, int64_t origin_time) {
+void mqc_event_publisher_publish_refused(mqc_event_publisher *events, uint64_t priority, size_t size,
+                                         int64_t origin_time) {
     mq_queue_event_record record = mq_queue_make_refused_event(&events->buffer, priority, size, (uint64_t)origin_time);
     mqc_event_publisher_publish(events, &record, NULL, 0);
 }
 
-void mqc_event_publisher_delivery(mqc_event_publisher *events, const mq_queue_handle *h, mq_queue_event_type event_type,
-                                  const mq_queue_taken_message *delivery) {
+void mqc_event_publisher_publish_delivery(mqc_event_publisher *events, const mq_queue_handle *h,
+                                          mq_queue_event_type event_type, const mq_queue_taken_message *delivery) {
     mq_queue_buffer_delivery_event(h, event_type, delivery);
     mqc_event_publisher_flush(events);
 }

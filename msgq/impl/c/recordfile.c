@@ -6,8 +6,8 @@ static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S; /* without a wake, then 3 s, 9 
 
 /* ---- the file ---- */
 
-static int mqc_records_check(void *handle) {
-    mqc_records *r = handle;
+static int mqc_record_file_check_header(void *handle) {
+    mqc_record_file *r = handle;
     mq_file_check_result kind =
         mq_record_header_check((mq_record_header *)(void *)r->segment.address, r->segment.size, &r->w.parts);
     if (kind == MQ_FILE_OTHER_VERSION)
@@ -21,21 +21,21 @@ static int mqc_records_check(void *handle) {
     return 0;
 }
 
-static void mqc_records_fill(void *handle) {
-    mqc_records *r = handle;
+static void mqc_record_file_init_header(void *handle) {
+    mqc_record_file *r = handle;
     mq_process_identity self;
     mq_record_header *record = (mq_record_header *)(void *)r->segment.address;
     mq_schema_parts at = mq_schema_parts_from_block(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_BYTES);
     char creator[MQ_RECORD_CREATOR_BYTES] = "";
-    mqc_identify(&self); /* it succeeded before */
+    mqc_read_own_identity(&self); /* it succeeded before */
     memcpy(creator, self.name, sizeof self.name);
     if (r->schema.name)
-        mqc_describe(&r->endpoint, &at, &r->schema, true);
+        mqc_write_schema(&r->endpoint, &at, &r->schema, true);
     mq_record_header_init(record, &r->wanted, (uint64_t)msgq_time_ns(), self.pid, creator);
 }
 
 /* Is there room for the schema of a new file? Asked before, for a file is made without errors of its own. */
-static int mqc_records_check_schema(const mqc_records *r) {
+static int mqc_record_file_check_schema(const mqc_record_file *r) {
     if (!r->schema.name ||
         (strlen(r->schema.name) < MQ_SCHEMA_NAME && strlen(r->schema.encoding) < MQ_SCHEMA_ENCODING &&
          r->schema.bytes <= MQ_RECORD_SCHEMA_BYTES - MQC_DATA_MARKS))
@@ -44,24 +44,24 @@ static int mqc_records_check_schema(const mqc_records *r) {
                               r->schema.bytes, (size_t)MQ_RECORD_SCHEMA_BYTES - MQC_DATA_MARKS);
 }
 
-void mqc_records_end(mqc_records *r) {
-    if (r->generation == mqc_generation() && r->w.row)
+void mqc_record_file_close(mqc_record_file *r) {
+    if (r->generation == mqc_fork_generation() && r->w.row)
         mq_record_unregister_writer(&r->w, r->uid, &r->liveness_token);
     free(r->seen);
-    mqc_unmap(&r->segment);
+    mqc_unmap_file(&r->segment);
     free(r);
 }
 
 /* Open what `wanted` says. bytes 0: it is not to be made. */
-int mqc_records_open(mqc_records *r, const char *name, const msgq_options *options, bool makes) {
+int mqc_record_file_open(mqc_record_file *r, const char *name, const msgq_options *options, bool makes) {
     mq_process_identity self;
-    r->generation = mqc_generation();
+    r->generation = mqc_fork_generation();
     int status = mqc_endpoint_init(&r->endpoint, r->wanted.flags & MQ_RECORD_BOARD ? "board" : "vector", name,
                                    MQC_NAME_MAX, options, 0);
     if (!status)
-        status = mqc_identify(&self);
+        status = mqc_read_own_identity(&self);
     if (!status)
-        status = mqc_records_check_schema(r);
+        status = mqc_record_file_check_schema(r);
     uint64_t bytes = makes ? mq_record_compute_file_bytes(&r->wanted) : 0;
     if (!status && makes && !bytes)
         status = mqc_endpoint_error(&r->endpoint, EINVAL, "no file has %llu elements of %llu bytes in %llu copies",
@@ -70,15 +70,15 @@ int mqc_records_open(mqc_records *r, const char *name, const msgq_options *optio
     mqc_file_ops kind = {.start = "msgqrec_",
                          .least = sizeof(mq_record_header),
                          .bytes = bytes,
-                         .check = mqc_records_check,
-                         .fill = mqc_records_fill,
+                         .check = mqc_record_file_check_header,
+                         .fill = mqc_record_file_init_header,
                          .handle = r};
     if (!status)
         status = mqc_open_or_create(&r->endpoint, &kind, &r->segment);
     if (status)
         return status;
     r->w.liveness_file = &r->segment.liveness_file;
-    r->clock_offset = mqc_clock_offset();
+    r->clock_offset = mqc_clock_offset_ns();
     r->length = r->w.parts.config.length;
     r->seen = calloc(r->length, sizeof *r->seen);
     return r->seen ? 0 : mqc_endpoint_error(&r->endpoint, ENOMEM, "no memory for a handle");
@@ -87,7 +87,7 @@ int mqc_records_open(mqc_records *r, const char *name, const msgq_options *optio
 /* ---- rows ---- */
 
 /* Who is named in a word, for errors. */
-int mqc_records_taken(mqc_records *r, uint64_t who, const char *what) {
+int mqc_record_file_locked_error(mqc_record_file *r, uint64_t who, const char *what) {
     unsigned row = mq_cell_owner_row(who);
     uint64_t pid = row < MQ_RECORD_ROWS ? mq_load_relaxed_u64(&r->w.parts.header->rows[row].at.participant.pid) : 0;
     return mqc_endpoint_error(&r->endpoint, EBUSY, "%s is written by process %llu (0: nobody that is known)", what,
@@ -95,10 +95,10 @@ int mqc_records_taken(mqc_records *r, uint64_t who, const char *what) {
 }
 
 /* Take a row under the lock, which each write needs. */
-static int mqc_records_join(mqc_records *r) {
+static int mqc_record_file_register_writer(mqc_record_file *r) {
     mq_process_identity self;
     mq_row_table row_table = mq_record_row_table(r->w.parts.header);
-    int status = mqc_identify(&self), fd = status ? status : mqc_lock(&r->endpoint, &r->segment);
+    int status = mqc_read_own_identity(&self), fd = status ? status : mqc_lock_mapped_file(&r->endpoint, &r->segment);
     if (fd < 0)
         return fd;
     int row = mq_row_table_reserve(&row_table, r->w.liveness_file, &r->liveness_token);
@@ -109,32 +109,32 @@ static int mqc_records_join(mqc_records *r) {
         mq_record_register_writer(&r->w, (unsigned)row, &self, r->uid = mqc_new_uid(), r->liveness_token != NULL);
     mq_u64 *owner = &r->w.parts.header->owner;
     if (!status && r->w.parts.config.flags & MQ_RECORD_EXCLUSIVE && !mq_record_acquire_owner_word(&r->w, owner)) {
-        status = mqc_records_taken(r, mq_load_acquire_u64(owner), "it is exclusive, and");
+        status = mqc_record_file_locked_error(r, mq_load_acquire_u64(owner), "it is exclusive, and");
         mq_record_unregister_writer(&r->w, r->uid, &r->liveness_token);
     }
     mqc_unlock_file(fd);
     return status;
 }
 
-int mqc_records_need_row(mqc_records *r) {
+int mqc_record_file_ensure_row(mqc_record_file *r) {
     int status = mqc_check_process(&r->endpoint, r->generation);
-    return status || r->w.row ? status : mqc_records_join(r);
+    return status || r->w.row ? status : mqc_record_file_register_writer(r);
 }
 
 /* ---- waiting ---- */
 
-static uint32_t mqc_records_announce(void *reader) {
-    return mq_eventcount_prepare_wait_mp(&((mqc_records *)reader)->w.parts.header->eventcount);
+static uint32_t mqc_record_file_prepare_wait(void *reader) {
+    return mq_eventcount_prepare_wait_mp(&((mqc_record_file *)reader)->w.parts.header->eventcount);
 }
-static int64_t mqc_records_nap(void *reader, int64_t slept_ns) {
+static int64_t mqc_record_file_max_sleep_ns(void *reader, int64_t slept_ns) {
     (void)reader;
     return 2 * slept_ns > MQC_AGAIN_NS ? 2 * slept_ns : MQC_AGAIN_NS;
 }
 
-int mqc_records_wait(mqc_records *r, bool (*is_readable)(void *), double timeout) {
+int mqc_record_file_wait_until_readable(mqc_record_file *r, bool (*is_readable)(void *), double timeout) {
     mqc_waiter waiter = {.is_readable = is_readable,
-                         .prepare_wait = mqc_records_announce,
-                         .max_sleep_ns = mqc_records_nap,
+                         .prepare_wait = mqc_record_file_prepare_wait,
+                         .max_sleep_ns = mqc_record_file_max_sleep_ns,
                          .word = &r->w.parts.header->eventcount,
                          .reader = r,
                          .spin_ns = r->endpoint.spin_ns};
@@ -143,8 +143,8 @@ int mqc_records_wait(mqc_records *r, bool (*is_readable)(void *), double timeout
         return ready;
     ready = is_readable(r);
     if (!ready && timeout != 0)
-        ready = mqc_wait(&waiter, mqc_deadline(timeout));
+        ready = mqc_wait_until_readable(&waiter, mqc_deadline_ns(timeout));
     if (ready > 0)
-        return mqc_records_check_truncation(r);
+        return mqc_record_file_check_truncation(r);
     return ready ? ready : mqc_endpoint_error(&r->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "nothing has changed");
 }

@@ -7,7 +7,7 @@
 #include "msgq/records.h"
 #include "records/board.h"
 
-enum { MQC_COPIES = 2 };
+enum { MQC_RECORD_COPIES = 2 };
 
 /* A vector, or a board: an open file of records. */
 typedef struct {
@@ -22,22 +22,22 @@ typedef struct {
     int64_t clock_offset;
     uint64_t index, count; /* of a board: what it waits for */
     int generation;
-} mqc_records;
+} mqc_record_file;
 
 /* Open what `wanted` says; `makes`: or make it. */
-MQC_HIDDEN int mqc_records_open(mqc_records *r, const char *name, const msgq_options *options, bool makes);
+MQC_HIDDEN int mqc_record_file_open(mqc_record_file *r, const char *name, const msgq_options *options, bool makes);
 /* Leave, and free `r`. */
-MQC_HIDDEN void mqc_records_end(mqc_records *r);
+MQC_HIDDEN void mqc_record_file_close(mqc_record_file *r);
 /* Take a row under the lock, which each write needs. */
-MQC_HIDDEN int mqc_records_need_row(mqc_records *r);
+MQC_HIDDEN int mqc_record_file_ensure_row(mqc_record_file *r);
 /* The error for what somebody else writes, who is named in a word. */
-MQC_HIDDEN int mqc_records_taken(mqc_records *r, uint64_t who, const char *what);
-MQC_HIDDEN int mqc_records_wait(mqc_records *r, bool (*is_readable)(void *), double timeout);
+MQC_HIDDEN int mqc_record_file_locked_error(mqc_record_file *r, uint64_t who, const char *what);
+MQC_HIDDEN int mqc_record_file_wait_until_readable(mqc_record_file *r, bool (*is_readable)(void *), double timeout);
 
 /* How long a reader tries, while others write faster. */
-static inline int64_t mqc_records_read_deadline(void) { return mq_monotonic_ns() + MQ_NS_PER_S; }
+static inline int64_t mqc_record_read_deadline_ns(void) { return mq_monotonic_ns() + MQ_NS_PER_S; }
 
-static inline int mqc_records_check_truncation(const mqc_records *r) {
+static inline int mqc_record_file_check_truncation(const mqc_record_file *r) {
     return mqc_check_truncation(&r->endpoint, &r->segment);
 }
 

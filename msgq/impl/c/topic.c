@@ -17,13 +17,13 @@ static const int64_t MQC_LOOK_AGAIN_NS = MQ_NS_PER_S;
 /* ---- publishing ---- */
 
 struct msgq_publisher {
-    mqc_topic *topic;
+    mqc_topic_files *topic;
     mq_ring_publisher p;
     int64_t clock_offset;
     int tracked, generation;
 };
 
-static int mqc_wrong_tracking(const mqc_topic *t) {
+static int mqc_tracking_mismatch_error(const mqc_topic_files *t) {
     return mqc_endpoint_error(&t->endpoint, EINVAL,
                               "is %stracked, which is settled since its first message; open it as it is",
                               mq_ring_side_is_tracked(mqc_topic_side_header(t)) ? "" : "not ");
@@ -52,7 +52,7 @@ static int mqc_wait_for_previous_send(msgq_publisher *publisher, uint64_t former
 
 static void mqc_publisher_fill(msgq_publisher *publisher) {
     const int tracked = publisher->tracked;
-    mqc_topic *t = publisher->topic;
+    mqc_topic_files *t = publisher->topic;
     publisher->p = (mq_ring_publisher){
         .ring = mqc_topic_ring_header(t),
         .side = mqc_topic_side_header(t),
@@ -69,28 +69,28 @@ static void mqc_publisher_fill(msgq_publisher *publisher) {
 
 /* Become the topic's publisher, under the lock. */
 static int mqc_publisher_start(msgq_publisher *publisher) {
-    mqc_topic *t = publisher->topic;
+    mqc_topic_files *t = publisher->topic;
     mq_ring_publisher *p = &publisher->p;
     mq_process_identity self;
-    int status = mqc_identify(&self);
+    int status = mqc_read_own_identity(&self);
     if (status)
         return status;
     mqc_publisher_fill(publisher);
-    publisher->clock_offset = mqc_clock_offset();
+    publisher->clock_offset = mqc_clock_offset_ns();
     if (!mq_ring_side_can_track(p->ring, p->side, p->track))
-        return mqc_wrong_tracking(t);
+        return mqc_tracking_mismatch_error(t);
     int row = mq_ring_publisher_row_take(p->liveness_file, p->ring, p->side, &p->liveness_token);
     if (row == MQ_NO_ROW)
         return mqc_endpoint_error(&t->endpoint, EADDRINUSE,
                                   "%d publishers of it are open in living processes; close some", MQ_RING_PUBLISHERS);
-    uint64_t former = mq_ring_publisher_claim_ring(p, &self, mqc_random(), row);
+    uint64_t former = mq_ring_publisher_claim_ring(p, &self, mqc_random_u32(), row);
     status = mqc_wait_for_previous_send(publisher, former);
     mq_ring_status started = status ? MQ_RING_OK : mq_ring_publisher_start(p, &self);
     if (started == MQ_RING_UNTRACKED)
-        status = mqc_wrong_tracking(t);
+        status = mqc_tracking_mismatch_error(t);
     else if (started != MQ_RING_OK)
         status = !mq_canary_is_intact(&t->canary)
-                     ? mqc_resized(t)
+                     ? mqc_topic_truncation_error(t)
                      : mqc_endpoint_error(&t->endpoint, EPROTO,
                                           "its write pointer makes no sense: foreign bytes. Remove it");
     if (status)
@@ -100,12 +100,12 @@ static int mqc_publisher_start(msgq_publisher *publisher) {
 
 /* As mqc_publisher_start, with a schema or NULL. The topic is locked before the call, and unlocked by it. */
 static int mqc_publisher_enter(msgq_publisher *publisher, const msgq_schema *schema) {
-    mqc_topic *t = publisher->topic;
+    mqc_topic_files *t = publisher->topic;
     int status = mqc_publisher_start(publisher);
     mq_schema_parts at = mq_ring_side_schema(mqc_topic_side_header(t));
-    if (!status && schema && (status = mqc_describe(&t->endpoint, &at, schema, false)))
+    if (!status && schema && (status = mqc_write_schema(&t->endpoint, &at, schema, false)))
         mq_ring_publisher_close(&publisher->p);
-    mqc_topic_unlock(t);
+    mqc_topic_files_unlock(t);
     return status;
 }
 
@@ -114,14 +114,14 @@ int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msg
     const msgq_topic_options *asked = options ? options : &defaults;
     msgq_publisher *made = *publisher = NULL;
     if (!(made = calloc(1, sizeof *made)))
-        return mqc_fail(ENOMEM, "no memory for a publisher");
+        return mqc_set_error(ENOMEM, "no memory for a publisher");
     made->tracked = asked->tracked;
-    made->generation = mqc_generation();
-    int status = mqc_topic_open(&made->topic, topic, asked);
+    made->generation = mqc_fork_generation();
+    int status = mqc_topic_files_open(&made->topic, topic, asked);
     if (!status)
         status = mqc_publisher_enter(made, asked->schema);
     if (status) {
-        mqc_topic_end(made->topic);
+        mqc_topic_files_close(made->topic);
         free(made);
         return status;
     }
@@ -132,8 +132,8 @@ int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msg
 /* In a forked child: take over from the parent, as close and open would. The schema is in the files. After a failure
  * the handle still counts as inherited. */
 static int mqc_publisher_succeed(msgq_publisher *publisher) {
-    mqc_topic *inherited = publisher->topic, *topic;
-    int status = mqc_topic_open_again(&topic, inherited);
+    mqc_topic_files *inherited = publisher->topic, *topic;
+    int status = mqc_topic_files_reopen_in_child(&topic, inherited);
     if (status)
         return status;
     mq_ring_publisher_detach_row(&publisher->p);
@@ -142,19 +142,19 @@ static int mqc_publisher_succeed(msgq_publisher *publisher) {
     if ((status = mqc_publisher_enter(publisher, NULL))) {
         publisher->topic = inherited;
         publisher->p = former;
-        mqc_topic_end(topic);
+        mqc_topic_files_close(topic);
         return status;
     }
-    publisher->generation = mqc_generation();
-    mqc_topic_end(inherited);
+    publisher->generation = mqc_fork_generation();
+    mqc_topic_files_close(inherited);
     return 0;
 }
 
 /* What a message begins with that is published now, on a tracked topic. */
-static mq_stamps mqc_stamps(const msgq_publisher *publisher) {
+static mq_stamps mqc_make_stamps(const msgq_publisher *publisher) {
     mq_stamps stamps = {.publish_time = mq_monotonic_ns() + publisher->clock_offset, .origin_time = msgq_origin()};
     if (!stamps.origin_time) /* it is one itself */
-        stamps.publish_time = stamps.origin_time = mq_origin_allocate(mqc_origins(), stamps.publish_time, 1);
+        stamps.publish_time = stamps.origin_time = mq_origin_allocate(mqc_last_origin_word(), stamps.publish_time, 1);
     return stamps;
 }
 
@@ -168,19 +168,19 @@ static int mqc_check_empty(msgq_publisher *publisher) {
 }
 
 /* Ask for the file's size, too: without the SIGBUS handler, the canary never changes. */
-static bool mqc_was_cut(const mqc_topic *t) {
+static bool mqc_is_topic_truncated(const mqc_topic_files *t) {
     return !mq_canary_is_intact(&t->canary) || mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size) ||
            mq_file_shrank(t->side.path, t->side.inode, t->side.size);
 }
 
-static int mqc_not_sent(msgq_publisher *publisher, mq_ring_status status, size_t size) {
-    mqc_topic *t = publisher->topic;
+static int mqc_send_error(msgq_publisher *publisher, mq_ring_status status, size_t size) {
+    mqc_topic_files *t = publisher->topic;
     if (status == MQ_RING_TOO_LARGE)
         return mqc_endpoint_error(
             &t->endpoint, EMSGSIZE, "a message of %zu bytes does not fit: at most %llu with segment_size %u", size,
             (unsigned long long)(mq_ring_frame_bytes_max(t->data_bytes) - 8 - publisher->p.stamps), t->data_bytes);
-    if (mqc_was_cut(t))
-        return mqc_resized(t);
+    if (mqc_is_topic_truncated(t))
+        return mqc_topic_truncation_error(t);
     if (status == MQ_RING_NO_MEMORY)
         return mqc_endpoint_error(&t->endpoint, ENOSPC,
                                   "nothing was sent: /dev/shm has no memory for a message of %zu bytes", size);
@@ -200,14 +200,14 @@ int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size
         return error;
     mq_ring_status status;
     if (p->stamps) {
-        mq_stamps stamps = mqc_stamps(publisher);
+        mq_stamps stamps = mqc_make_stamps(publisher);
         status = mq_ring_publisher_send_tracked(p, data, size, &stamps);
     } else
         status = mq_ring_publisher_send(p, data, size);
     if (mq_likely(status == MQ_RING_OK))
         return 0;
     if (status != MQ_RING_NOTIFY)
-        return mqc_not_sent(publisher, status, size);
+        return mqc_send_error(publisher, status, size);
     mq_ring_publisher_notify_subscribers(p);
     return 0;
 }
@@ -215,7 +215,7 @@ int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size
 int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *updated) {
     int present = 0, current = 0;
     if (!mq_canary_is_intact(&publisher->topic->canary))
-        return mqc_resized(publisher->topic);
+        return mqc_topic_truncation_error(publisher->topic);
     mq_ring_count_subscribers(&publisher->p, &present, &current);
     if (attached)
         *attached = present;
@@ -231,20 +231,20 @@ void msgq_publisher_close(msgq_publisher *publisher) {
         mq_ring_publisher_detach_row(&publisher->p);
     else
         mq_ring_publisher_close(&publisher->p);
-    mqc_topic_end(publisher->topic);
+    mqc_topic_files_close(publisher->topic);
     free(publisher);
 }
 
 /* ---- subscribing ---- */
 
 struct msgq_subscriber {
-    mqc_topic *topic;
+    mqc_topic_files *topic;
     mq_ring_subscriber s;
     bool conflate, watched, watch_failed;
     int generation;
 };
 
-static void mqc_subscriber_map(mq_ring_subscriber *s, const mqc_topic *t) {
+static void mqc_subscriber_map(mq_ring_subscriber *s, const mqc_topic_files *t) {
     s->ring = mqc_topic_ring_header(t);
     s->side = mqc_topic_side_header(t);
     s->liveness_file = &t->side.liveness_file;
@@ -256,18 +256,18 @@ static void mqc_subscriber_map(mq_ring_subscriber *s, const mqc_topic *t) {
 }
 
 static int mqc_subscriber_join(msgq_subscriber *subscriber) {
-    mqc_topic *t = subscriber->topic;
+    mqc_topic_files *t = subscriber->topic;
     mq_ring_subscriber *s = &subscriber->s;
     mq_process_identity self;
-    int status = mqc_identify(&self);
+    int status = mqc_read_own_identity(&self);
     if (status)
         return status;
     mqc_subscriber_map(s, t);
-    if (mq_ring_subscriber_join(s, &self, mqc_random()) == MQ_RING_OK)
+    if (mq_ring_subscriber_join(s, &self, mqc_random_u32()) == MQ_RING_OK)
         return 0;
     mq_ring_subscriber_leave(s);
     if (!mq_canary_is_intact(&t->canary))
-        return mqc_resized(t);
+        return mqc_topic_truncation_error(t);
     return mqc_endpoint_error(&t->endpoint, EPROTO,
                               "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it");
 }
@@ -277,16 +277,16 @@ int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const 
     const msgq_topic_options *asked = options ? options : &defaults;
     msgq_subscriber *made = *subscriber = NULL;
     if (!(made = calloc(1, sizeof *made)))
-        return mqc_fail(ENOMEM, "no memory for a subscriber");
-    made->generation = mqc_generation();
+        return mqc_set_error(ENOMEM, "no memory for a subscriber");
+    made->generation = mqc_fork_generation();
     made->conflate = asked->conflate;
-    int status = mqc_topic_open(&made->topic, topic, asked);
+    int status = mqc_topic_files_open(&made->topic, topic, asked);
     if (!status) {
         status = mqc_subscriber_join(made);
-        mqc_topic_unlock(made->topic);
+        mqc_topic_files_unlock(made->topic);
     }
     if (status) {
-        mqc_topic_end(made->topic);
+        mqc_topic_files_close(made->topic);
         free(made);
         return status;
     }
@@ -296,12 +296,12 @@ int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const 
 
 /* In a forked child: take a row and a slot, and continue at the same cursor. */
 static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
-    mqc_topic *inherited = subscriber->topic, *topic;
+    mqc_topic_files *inherited = subscriber->topic, *topic;
     mq_ring_subscriber *s = &subscriber->s;
     mq_process_identity self;
-    int status = mqc_identify(&self);
+    int status = mqc_read_own_identity(&self);
     if (!status)
-        status = mqc_topic_open_again(&topic, inherited);
+        status = mqc_topic_files_reopen_in_child(&topic, inherited);
     if (status)
         return status;
     mq_ring_subscriber_detach_row(s);
@@ -310,26 +310,26 @@ static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
     bool same = topic->ring.inode == inherited->ring.inode && mq_canary_is_intact(&s->canary);
     if (same)
         mqc_subscriber_map(s, topic);
-    mq_ring_subscriber_rejoin(s, &self, mqc_random());
-    mqc_topic_unlock(topic);
+    mq_ring_subscriber_rejoin(s, &self, mqc_random_u32());
+    mqc_topic_files_unlock(topic);
     subscriber->topic = same ? topic : inherited;
     subscriber->watched = subscriber->watch_failed = false;
-    subscriber->generation = mqc_generation();
-    mqc_topic_end(same ? inherited : topic);
+    subscriber->generation = mqc_fork_generation();
+    mqc_topic_files_close(same ? inherited : topic);
     return 0;
 }
 
 /* ---- waiting for messages ---- */
 
-static bool mqc_subscriber_more(void *reader) {
+static bool mqc_subscriber_is_readable(void *reader) {
     return mq_ring_subscriber_is_readable(&((msgq_subscriber *)reader)->s);
 }
-static uint32_t mqc_subscriber_announce(void *reader) {
+static uint32_t mqc_subscriber_prepare_wait(void *reader) {
     return mq_ring_subscriber_prepare_wait(&((msgq_subscriber *)reader)->s);
 }
 
 /* See to it that somebody can wake us, stock publishers as well; how long to sleep at most. */
-static int64_t mqc_subscriber_nap(void *reader, int64_t slept_ns) {
+static int64_t mqc_subscriber_max_sleep_ns(void *reader, int64_t slept_ns) {
     msgq_subscriber *subscriber = reader;
     mq_ring_subscriber *s = &subscriber->s;
     if (!subscriber->watched && !subscriber->watch_failed) {
@@ -348,20 +348,20 @@ static int64_t mqc_subscriber_nap(void *reader, int64_t slept_ns) {
 }
 
 static int mqc_subscriber_wait(msgq_subscriber *subscriber, int64_t deadline) {
-    mqc_waiter waiter = {.is_readable = mqc_subscriber_more,
-                         .prepare_wait = mqc_subscriber_announce,
-                         .max_sleep_ns = mqc_subscriber_nap,
+    mqc_waiter waiter = {.is_readable = mqc_subscriber_is_readable,
+                         .prepare_wait = mqc_subscriber_prepare_wait,
+                         .max_sleep_ns = mqc_subscriber_max_sleep_ns,
                          .word = mq_ring_subscriber_eventcount(&subscriber->s),
                          .reader = subscriber,
                          .spin_ns = subscriber->topic->endpoint.spin_ns};
-    return mqc_wait(&waiter, deadline);
+    return mqc_wait_until_readable(&waiter, deadline);
 }
 
 static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
     mq_ring_subscriber *s = &subscriber->s;
     uint64_t cursor = s->cursor;
     if (!mq_ring_subscriber_mapping_valid(s))
-        return mqc_resized(subscriber->topic);
+        return mqc_topic_truncation_error(subscriber->topic);
     mq_ring_subscriber_recover_from_lap(s); /* so that the next call may go on, if the publisher is sane */
     return mqc_endpoint_error(&subscriber->topic->endpoint, EPROTO,
                               "no message at offset %u, lap %u: somebody wrote nonsense there", mq_ring_offset(cursor),
@@ -381,7 +381,7 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *mes
             return mqc_subscriber_corrupt(subscriber);
         if (timeout == 0)
             return mqc_endpoint_error(&subscriber->topic->endpoint, EAGAIN, "there is no message");
-        deadline = deadline ? deadline : mqc_deadline(timeout);
+        deadline = deadline ? deadline : mqc_deadline_ns(timeout);
         int ready = mqc_subscriber_wait(subscriber, deadline);
         if (ready < 0)
             return ready;
@@ -446,6 +446,6 @@ void msgq_subscriber_close(msgq_subscriber *subscriber) {
         mq_signal_thread_unwatch_ring(subscriber->s.ring);
         mq_ring_subscriber_leave(&subscriber->s);
     }
-    mqc_topic_end(subscriber->topic);
+    mqc_topic_files_close(subscriber->topic);
     free(subscriber);
 }

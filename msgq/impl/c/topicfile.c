@@ -5,25 +5,25 @@
 
 enum { MQC_DATA_MIN = 128, MQC_PREFIX_TRIES = 100 };
 
-void mqc_topic_unlock(mqc_topic *t) {
+void mqc_topic_files_unlock(mqc_topic_files *t) {
     if (t->lock >= 0)
         mqc_unlock_file(t->lock);
     t->lock = -1;
 }
 
-static void mqc_topic_unmap(mqc_topic *t) {
-    mqc_topic_unlock(t);
-    mqc_unmap(&t->side);
-    mqc_unmap(&t->ring);
+static void mqc_topic_unmap(mqc_topic_files *t) {
+    mqc_topic_files_unlock(t);
+    mqc_unmap_file(&t->side);
+    mqc_unmap_file(&t->ring);
 }
 
-void mqc_topic_end(mqc_topic *t) {
+void mqc_topic_files_close(mqc_topic_files *t) {
     if (t)
         mqc_topic_unmap(t);
     free(t);
 }
 
-int mqc_resized(const mqc_topic *t) {
+int mqc_topic_truncation_error(const mqc_topic_files *t) {
     if (mq_mapping_was_truncated(t->side.not_truncated) || mq_file_shrank(t->side.path, t->side.inode, t->side.size))
         return mqc_endpoint_error(
             &t->endpoint, ESTALE,
@@ -41,37 +41,37 @@ int mqc_resized(const mqc_topic *t) {
 /* Do files have all of their memory from the start, and not where somebody is going to write? */
 static bool mqc_backed_at_once(void) { return getenv("MSGQ_PREALLOC") || !mq_can_populate(); }
 
-static int mqc_ring_map(mqc_topic *t, int fd, const struct stat *found, const char *path) {
+static int mqc_ring_map(mqc_topic_files *t, int fd, const struct stat *found, const char *path) {
     bool backed = (int64_t)found->st_blocks * 512 >= found->st_size;
     struct stat now;
     int status = 0;
     if (!backed && mqc_backed_at_once()) {
-        status = mqc_allocate(&t->endpoint, fd, 0, (uint64_t)found->st_size, path);
+        status = mqc_allocate_file(&t->endpoint, fd, 0, (uint64_t)found->st_size, path);
         backed = true;
     }
     if (!status)
-        status = mqc_map(&t->endpoint, fd, found, true, path, &t->ring);
+        status = mqc_map_file(&t->endpoint, fd, found, true, path, &t->ring);
     t->data_bytes = (uint32_t)(found->st_size - MQ_RING_HEADER);
     if (!status && !backed &&
         !(mq_populate(t->ring.address, MQ_RING_HEADER, 0) && mq_populate(t->ring.address + found->st_size - 8, 8, 0)))
         status = fstat(fd, &now) == 0 && now.st_size < found->st_size
-                     ? mqc_resized(t)
+                     ? mqc_topic_truncation_error(t)
                      : mqc_endpoint_error(&t->endpoint, ENOSPC, "/dev/shm has no memory for the ends of %s", path);
     return status;
 }
 
 /* Make the ring's file as large as it is to be, with its last page. */
-static int mqc_ring_grow(mqc_topic *t, int fd, uint32_t asked, const char *path) {
+static int mqc_ring_grow(mqc_topic_files *t, int fd, uint32_t asked, const char *path) {
     uint64_t bytes = MQ_RING_HEADER + (uint64_t)(asked ? asked : MQ_DEFAULT_DATA_BYTES);
     if (mqc_backed_at_once())
-        return mqc_allocate(&t->endpoint, fd, 0, bytes, path);
+        return mqc_allocate_file(&t->endpoint, fd, 0, bytes, path);
     if (mq_shm_free_bytes() < bytes + MQ_SIDE_BYTES)
         return mqc_endpoint_error(&t->endpoint, ENOSPC, "cannot allocate %llu bytes for %s: /dev/shm is full",
                                   (unsigned long long)bytes, path);
-    return mqc_allocate(&t->endpoint, fd, bytes - 8, bytes, path);
+    return mqc_allocate_file(&t->endpoint, fd, bytes - 8, bytes, path);
 }
 
-static int mqc_ring_size(const mqc_topic *t, const struct stat *found, uint32_t asked) {
+static int mqc_ring_size(const mqc_topic_files *t, const struct stat *found, uint32_t asked) {
     int64_t data_bytes = (int64_t)found->st_size - MQ_RING_HEADER;
     if (data_bytes < MQC_DATA_MIN || data_bytes > UINT32_MAX)
         return mqc_endpoint_error(&t->endpoint, EPROTO,
@@ -85,7 +85,7 @@ static int mqc_ring_size(const mqc_topic *t, const struct stat *found, uint32_t 
 }
 
 /* Lock and map the ring that is there. 1: it is ours to use; 0: there is none. */
-static int mqc_ring_take(mqc_topic *t, const char *path, uint32_t asked) {
+static int mqc_ring_take(mqc_topic_files *t, const char *path, uint32_t asked) {
     struct stat found;
     for (;;) {
         int fd = mqc_open_file(&t->endpoint, path, O_RDWR);
@@ -96,7 +96,7 @@ static int mqc_ring_take(mqc_topic *t, const char *path, uint32_t asked) {
         if (!status)
             status = mqc_check_file(&t->endpoint, fd, path, &found);
         if (!status && !found.st_nlink) { /* removed between open and lock */
-            mqc_topic_unlock(t);
+            mqc_topic_files_unlock(t);
             continue;
         }
         if (!status &&
@@ -114,7 +114,7 @@ static int mqc_ring_take(mqc_topic *t, const char *path, uint32_t asked) {
 }
 
 /* Create the ring, locked and mapped before it has a name. 1: it is ours; 0: another process was faster. */
-static int mqc_ring_make(mqc_topic *t, const char *path, uint32_t asked) {
+static int mqc_ring_make(mqc_topic_files *t, const char *path, uint32_t asked) {
     struct stat found;
     int fd = mqc_create_file(&t->endpoint, path, 0, t->endpoint.mode);
     if (fd < 0)
@@ -129,8 +129,8 @@ static int mqc_ring_make(mqc_topic *t, const char *path, uint32_t asked) {
         status = mqc_ring_map(t, fd, &found, path);
     int named = status ? status : mqc_name_file(&t->endpoint, fd, path);
     if (named == 0) {
-        mqc_unmap(&t->ring);
-        mqc_topic_unlock(t);
+        mqc_unmap_file(&t->ring);
+        mqc_topic_files_unlock(t);
     }
     return named;
 }
@@ -138,27 +138,27 @@ static int mqc_ring_make(mqc_topic *t, const char *path, uint32_t asked) {
 /* ---- the side segment ---- */
 
 /* 1: it is mapped, and new; 0: somebody without the lock was faster. */
-static int mqc_side_make(mqc_topic *t, const char *path, bool tracked) {
+static int mqc_side_make(mqc_topic_files *t, const char *path, bool tracked) {
     struct stat found;
     int fd = mqc_create_file(&t->endpoint, path, MQ_SIDE_BYTES, t->endpoint.mode);
     if (fd < 0)
         return fd;
     int status = mqc_check_file(&t->endpoint, fd, path, &found);
     if (!status)
-        status = mqc_map(&t->endpoint, fd, &found, true, path, &t->side);
+        status = mqc_map_file(&t->endpoint, fd, &found, true, path, &t->side);
     if (!status) {
         mq_ring_side_init(mqc_topic_side_header(t), mqc_topic_ring_header(t), t->ring.inode, t->data_bytes,
                           (uint64_t)msgq_time_ns(), tracked);
         status = mqc_name_file(&t->endpoint, fd, path);
         if (status != 1)
-            mqc_unmap(&t->side);
+            mqc_unmap_file(&t->side);
     }
     close(fd);
     return status;
 }
 
 /* 1: it is mapped; 0: there is none, or a stale one that was removed. *tracked: it said that messages are. */
-static int mqc_side_open(mqc_topic *t, const char *path, bool *tracked) {
+static int mqc_side_open(mqc_topic_files *t, const char *path, bool *tracked) {
     struct stat found;
     int fd = mqc_open_file(&t->endpoint, path, O_RDWR);
     if (fd < 0)
@@ -168,7 +168,7 @@ static int mqc_side_open(mqc_topic *t, const char *path, bool *tracked) {
         status = mqc_endpoint_error(&t->endpoint, EPROTO, "%s has %lld bytes, not %d; remove it", path,
                                     (long long)found.st_size, MQ_SIDE_BYTES);
     if (!status)
-        status = mqc_map(&t->endpoint, fd, &found, true, path, &t->side);
+        status = mqc_map_file(&t->endpoint, fd, &found, true, path, &t->side);
     close(fd);
     if (status)
         return status;
@@ -186,20 +186,20 @@ static int mqc_side_open(mqc_topic *t, const char *path, bool *tracked) {
                                     "has another layout version than this library; use one version of msgq");
     else
         status = mqc_endpoint_error(&t->endpoint, EPROTO, "%s is not a side segment of msgq; remove it", path);
-    mqc_unmap(&t->side);
+    mqc_unmap_file(&t->side);
     return status;
 }
 
 /* Have the side segment of the ring, which is locked. */
-static int mqc_side_have(mqc_topic *t) {
+static int mqc_side_have(mqc_topic_files *t) {
     char path[MQC_PATH];
     bool tracked = false;
     int status = 0;
-    mqc_path(&t->endpoint, "msgqside_", t->endpoint.name, path);
+    mqc_format_path(&t->endpoint, "msgqside_", t->endpoint.name, path);
     while (status == 0) {
         status = mqc_side_open(t, path, &tracked);
         /* Not before: a tail that is missing tells what befell the ring. */
-        mq_ring_canary_write(mqc_topic_ring_header(t), t->data_bytes, mqc_random() | 1);
+        mq_ring_canary_write(mqc_topic_ring_header(t), t->data_bytes, mqc_random_u32() | 1);
         if (status == 0)
             status = mqc_side_make(t, path, tracked);
     }
@@ -208,12 +208,12 @@ static int mqc_side_have(mqc_topic *t) {
     mq_ring_side_record_ring(mqc_topic_side_header(t), mqc_topic_ring_header(t), t->data_bytes);
     t->canary = mq_canary_of_ring(mqc_topic_ring_header(t), t->data_bytes, t->ring.not_truncated);
     /* If the side segment is truncated, the ring reads as zeros, too, so a check of the ring is enough. */
-    bool paired = mqc_pair(&t->side, &t->ring);
-    return paired && !mq_mapping_was_truncated(t->ring.not_truncated) ? 0 : mqc_resized(t);
+    bool paired = mqc_pair_guards(&t->side, &t->ring);
+    return paired && !mq_mapping_was_truncated(t->ring.not_truncated) ? 0 : mqc_topic_truncation_error(t);
 }
 
 /* Remove a ring that we made and cannot use, if its header says that no stock process came either. */
-static void mqc_ring_abandon(mqc_topic *t) {
+static void mqc_ring_abandon(mqc_topic_files *t) {
     static const char zeros[MQ_RING_HEADER];
     if (!mq_mapping_was_truncated(t->ring.not_truncated) && memcmp(t->ring.address, zeros, sizeof zeros) == 0)
         mqc_remove_file(&t->endpoint, t->ring.path);
@@ -221,7 +221,7 @@ static void mqc_ring_abandon(mqc_topic *t) {
 
 /* ---- opening ---- */
 
-static int mqc_topic_open_once(mqc_topic *t) {
+static int mqc_topic_open_once(mqc_topic_files *t) {
     char path[MQC_PATH];
     int taken = 0, made = 0;
     int status = mqc_make_directory(&t->endpoint, "msgq_", t->endpoint.mode);
@@ -229,7 +229,7 @@ static int mqc_topic_open_once(mqc_topic *t) {
         status = mqc_make_directory(&t->endpoint, "msgqside_", t->endpoint.mode);
     if (status)
         return status;
-    mqc_path(&t->endpoint, "msgq_", t->endpoint.name, path);
+    mqc_format_path(&t->endpoint, "msgq_", t->endpoint.name, path);
     while (taken == 0 && made == 0) {
         taken = mqc_ring_take(t, path, t->asked);
         if (taken == 0)
@@ -244,7 +244,7 @@ static int mqc_topic_open_once(mqc_topic *t) {
 }
 
 /* Open the files of `endpoint`; another process may remove the prefix's directories during this. */
-static int mqc_topic_open_named(mqc_topic *t) {
+static int mqc_topic_open_named(mqc_topic_files *t) {
     int status = -ENOENT;
     for (int tries = *t->endpoint.prefix ? MQC_PREFIX_TRIES : 1; status == -ENOENT && tries > 0; tries--) {
         status = mqc_topic_open_once(t);
@@ -254,28 +254,28 @@ static int mqc_topic_open_named(mqc_topic *t) {
     return status;
 }
 
-static int mqc_topic_new(mqc_topic **topic) {
+static int mqc_topic_new(mqc_topic_files **topic) {
     *topic = calloc(1, sizeof **topic);
     if (!*topic)
-        return mqc_fail(ENOMEM, "no memory for a topic");
+        return mqc_set_error(ENOMEM, "no memory for a topic");
     (*topic)->lock = -1;
     return 0;
 }
 
 /* Pass an open topic to the caller; else end it. */
-static int mqc_topic_give(mqc_topic **topic, int status) {
+static int mqc_topic_give(mqc_topic_files **topic, int status) {
     if (status) {
-        mqc_topic_end(*topic);
+        mqc_topic_files_close(*topic);
         *topic = NULL;
     }
     return status;
 }
 
-int mqc_topic_open(mqc_topic **topic, const char *name, const msgq_topic_options *options) {
+int mqc_topic_files_open(mqc_topic_files **topic, const char *name, const msgq_topic_options *options) {
     int status = mqc_topic_new(topic);
     if (status)
         return status;
-    mqc_topic *t = *topic;
+    mqc_topic_files *t = *topic;
     t->asked = options->segment_size;
     status = mqc_endpoint_init(&t->endpoint, "topic", name, MQC_NAME_MAX, &options->open, 0);
     if (!status && (options->open.create || (t->asked && t->asked < MQC_DATA_MIN)))
@@ -285,7 +285,7 @@ int mqc_topic_open(mqc_topic **topic, const char *name, const msgq_topic_options
     return mqc_topic_give(topic, status ? status : mqc_topic_open_named(t));
 }
 
-int mqc_topic_open_again(mqc_topic **topic, const mqc_topic *former) {
+int mqc_topic_files_reopen_in_child(mqc_topic_files **topic, const mqc_topic_files *former) {
     int status = mqc_topic_new(topic);
     if (status)
         return status;

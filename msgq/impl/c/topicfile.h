@@ -14,22 +14,22 @@ typedef struct {
     uint32_t data_bytes;
     uint32_t asked; /* segment_size that the program requested */
     int lock;       /* the ring's file, locked; -1: not */
-} mqc_topic;
+} mqc_topic_files;
 
 /* Open or create both files, and lock the topic. */
-MQC_HIDDEN int mqc_topic_open(mqc_topic **topic, const char *name, const msgq_topic_options *options);
+MQC_HIDDEN int mqc_topic_files_open(mqc_topic_files **topic, const char *name, const msgq_topic_options *options);
 /* The same in a forked child, for an inherited topic. End that one when nothing refers to it any more. */
-MQC_HIDDEN int mqc_topic_open_again(mqc_topic **topic, const mqc_topic *former);
-MQC_HIDDEN void mqc_topic_unlock(mqc_topic *t);
+MQC_HIDDEN int mqc_topic_files_reopen_in_child(mqc_topic_files **topic, const mqc_topic_files *former);
+MQC_HIDDEN void mqc_topic_files_unlock(mqc_topic_files *t);
 /* Unlock and unmap both files, and free the memory. NULL is allowed. */
-MQC_HIDDEN void mqc_topic_end(mqc_topic *t);
+MQC_HIDDEN void mqc_topic_files_close(mqc_topic_files *t);
 /* The error for a ring of which something was cut off. */
-MQC_HIDDEN int mqc_resized(const mqc_topic *t);
+MQC_HIDDEN int mqc_topic_truncation_error(const mqc_topic_files *t);
 
-static inline mq_ring_header *mqc_topic_ring_header(const mqc_topic *t) {
+static inline mq_ring_header *mqc_topic_ring_header(const mqc_topic_files *t) {
     return (mq_ring_header *)(void *)t->ring.address;
 }
-static inline mq_ring_side *mqc_topic_side_header(const mqc_topic *t) {
+static inline mq_ring_side *mqc_topic_side_header(const mqc_topic_files *t) {
     return (mq_ring_side *)(void *)t->side.address;
 }
 

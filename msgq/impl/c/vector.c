@@ -3,7 +3,7 @@
 #include "c/recordfile.h"
 
 struct msgq_vector {
-    mqc_records r;
+    mqc_record_file r;
 };
 
 /* Is it the same text but for spaces? */
@@ -21,7 +21,7 @@ static bool mqc_same_text(const char *one, const char *other, size_t bytes) {
 }
 
 /* Compare the dtype with that of the header. */
-static bool mqc_vector_has_dtype(mqc_records *r, const char *json) {
+static bool mqc_vector_has_dtype(mqc_record_file *r, const char *json) {
     mq_record_header *record = r->w.parts.header;
     mq_schema_parts at = mq_schema_parts_from_block(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_BYTES);
     char name[MQ_SCHEMA_NAME], encoding[MQ_SCHEMA_ENCODING], data[MQ_RECORD_SCHEMA_BYTES];
@@ -30,7 +30,8 @@ static bool mqc_vector_has_dtype(mqc_records *r, const char *json) {
            mqc_same_text(json, data + MQC_DATA_MARKS, bytes - MQC_DATA_MARKS);
 }
 
-static int mqc_vector_agree(mqc_records *r, const msgq_vector_options *options, const char *json) {
+static int mqc_vector_check_requested_options(mqc_record_file *r, const msgq_vector_options *options,
+                                              const char *json) {
     const mq_record_config *shape = &r->w.parts.config;
     bool exclusive = shape->flags & MQ_RECORD_EXCLUSIVE;
     if ((options->item_bytes && options->item_bytes != shape->item_bytes) || options->length > shape->length ||
@@ -54,21 +55,21 @@ int msgq_vector_open(msgq_vector **vector, const char *name, const msgq_vector_o
     char *json = malloc(strlen(dtype) + 3);
     if (!json || !(v = calloc(1, sizeof *v))) {
         free(json);
-        return mqc_fail(ENOMEM, "no memory for a vector");
+        return mqc_set_error(ENOMEM, "no memory for a vector");
     }
     sprintf(json, plain ? "\"%s\"" : "%s", dtype);
     v->r.schema = (msgq_schema){.name = "Record", .encoding = "struct", .data = json, .bytes = strlen(json)};
     v->r.wanted = (mq_record_config){.length = asked->length,
                                      .item_bytes = asked->item_bytes,
-                                     .copies = asked->copies ? (uint64_t)asked->copies : MQC_COPIES,
+                                     .copies = asked->copies ? (uint64_t)asked->copies : MQC_RECORD_COPIES,
                                      .flags = asked->exclusive ? MQ_RECORD_EXCLUSIVE : 0};
     bool makes = *dtype && asked->item_bytes && asked->length && asked->open.create != MSGQ_OPEN;
-    int status = mqc_records_open(&v->r, name, &asked->open, makes);
+    int status = mqc_record_file_open(&v->r, name, &asked->open, makes);
     if (!status)
-        status = mqc_vector_agree(&v->r, asked, json);
+        status = mqc_vector_check_requested_options(&v->r, asked, json);
     free(json);
     if (status) {
-        mqc_records_end(&v->r);
+        mqc_record_file_close(&v->r);
         return status;
     }
     *vector = v;
@@ -78,7 +79,7 @@ int msgq_vector_open(msgq_vector **vector, const char *name, const msgq_vector_o
 uint64_t msgq_vector_length(const msgq_vector *vector) { return vector->r.length; }
 uint64_t msgq_vector_item_bytes(const msgq_vector *vector) { return vector->r.w.parts.config.item_bytes; }
 
-static int mqc_vector_range(const mqc_records *r, uint64_t first, uint64_t count) {
+static int mqc_vector_range(const mqc_record_file *r, uint64_t first, uint64_t count) {
     if (first <= r->length && count <= r->length - first)
         return 0;
     return mqc_endpoint_error(&r->endpoint, EINVAL, "has %llu items, and %llu from %llu on were asked for",
@@ -86,13 +87,14 @@ static int mqc_vector_range(const mqc_records *r, uint64_t first, uint64_t count
 }
 
 /* Read until all is read. */
-static int mqc_vector_read(mqc_records *r, mq_element_selection which, uint8_t *items, mq_vector_read_info reading) {
+static int mqc_vector_read(mqc_record_file *r, mq_element_selection which, uint8_t *items,
+                           mq_vector_read_info reading) {
     int64_t deadline = 0;
     for (;;) {
         uint64_t done = mq_vector_read_elements_with_info(&r->w.parts, &which, items, &reading);
         if (done == which.count)
-            return mqc_records_check_truncation(r);
-        deadline = deadline ? deadline : mqc_records_read_deadline();
+            return mqc_record_file_check_truncation(r);
+        deadline = deadline ? deadline : mqc_record_read_deadline_ns();
         if (mq_monotonic_ns() > deadline)
             return mqc_endpoint_error(&r->endpoint, ETIMEDOUT,
                                       "an item was written again and again for 1 s; make it with copies=4");
@@ -108,7 +110,7 @@ static int mqc_vector_read(mqc_records *r, mq_element_selection which, uint8_t *
 
 int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *items, uint64_t *counts,
                      int64_t *times) {
-    mqc_records *r = &vector->r;
+    mqc_record_file *r = &vector->r;
     int status = mqc_check_process(&r->endpoint, r->generation);
     if (!status)
         status = mqc_vector_range(r, first, count);
@@ -119,16 +121,16 @@ int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *
 }
 
 /* Write the rest, waiting for other writers. */
-static int mqc_vector_write_patiently(mqc_records *r, const mq_element_selection *which, const void *items,
+static int mqc_vector_write_patiently(mqc_record_file *r, const mq_element_selection *which, const void *items,
                                       int64_t time, double timeout, uint64_t *done) {
     mq_vector_status status = MQ_VECTOR_LOCKED;
-    int64_t deadline = timeout == 0 ? 0 : mqc_deadline(timeout);
+    int64_t deadline = timeout == 0 ? 0 : mqc_deadline_ns(timeout);
     deadline = deadline < 0 ? INT64_MAX : deadline;
     if (deadline)
         status = mq_vector_write_elements(&r->w, which, items, time, NULL, deadline, done);
     if (status == MQ_VECTOR_WRITTEN)
-        return mqc_records_check_truncation(r);
-    int cut = mqc_records_check_truncation(r);
+        return mqc_record_file_check_truncation(r);
+    int cut = mqc_record_file_check_truncation(r);
     if (cut || status == MQ_VECTOR_CORRUPT)
         return cut ? cut
                    : mqc_endpoint_error(&r->endpoint, EPROTO,
@@ -138,39 +140,39 @@ static int mqc_vector_write_patiently(mqc_records *r, const mq_element_selection
 }
 
 int msgq_vector_write(msgq_vector *vector, uint64_t first, uint64_t count, const void *items, double timeout) {
-    mqc_records *r = &vector->r;
+    mqc_record_file *r = &vector->r;
     mq_element_selection which = {.first = first, .count = count};
     uint64_t done = 0;
-    int status = mqc_records_need_row(r);
+    int status = mqc_record_file_ensure_row(r);
     if (!status)
         status = mqc_vector_range(r, first, count);
     if (status)
         return status;
     int64_t time = mq_monotonic_ns() + r->clock_offset;
     if (mq_likely(mq_vector_write_elements(&r->w, &which, items, time, NULL, 0, &done) == MQ_VECTOR_WRITTEN))
-        return mqc_records_check_truncation(r);
+        return mqc_record_file_check_truncation(r);
     return mqc_vector_write_patiently(r, &which, items, time, timeout, &done);
 }
 
 /* The parts, for a look at the items that this handle has. */
-static mq_record_file_parts mqc_vector_view(const mqc_records *r) {
+static mq_record_file_parts mqc_vector_view(const mqc_record_file *r) {
     mq_record_file_parts view = r->w.parts;
     view.config.length = r->length;
     return view;
 }
 
-static bool mqc_vector_more(void *reader) {
-    mqc_records *r = reader;
+static bool mqc_vector_is_readable(void *reader) {
+    mqc_record_file *r = reader;
     mq_record_file_parts view = mqc_vector_view(r);
-    return mqc_records_check_truncation(r) || mq_vector_next_changed(&view, r->seen, 0) < r->length;
+    return mqc_record_file_check_truncation(r) || mq_vector_next_changed(&view, r->seen, 0) < r->length;
 }
 
 int msgq_vector_wait(msgq_vector *vector, double timeout) {
-    return mqc_records_wait(&vector->r, mqc_vector_more, timeout);
+    return mqc_record_file_wait_until_readable(&vector->r, mqc_vector_is_readable, timeout);
 }
 
 int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items, size_t room) {
-    mqc_records *r = &vector->r;
+    mqc_record_file *r = &vector->r;
     mq_record_file_parts view = mqc_vector_view(r);
     uint64_t found = 0, index = 0;
     int status = mqc_check_process(&r->endpoint, r->generation);
@@ -189,5 +191,5 @@ int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items,
 
 void msgq_vector_close(msgq_vector *vector) {
     if (vector)
-        mqc_records_end(&vector->r);
+        mqc_record_file_close(&vector->r);
 }
