@@ -15,7 +15,6 @@ NOT_REWRITTEN = {
     "docs/guides/bridge.md",
     "docs/guides/c.md",
     "docs/guides/channels.md",
-    "docs/guides/cli.md",
     "docs/guides/decoding.md",
     "docs/guides/fake-events.md",
     "docs/guides/frames.md",
