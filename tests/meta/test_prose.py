@@ -22,7 +22,6 @@ NOT_REWRITTEN = {
     "docs/guides/masters.md",
     "docs/guides/playing.md",
     "docs/guides/queues.md",
-    "docs/guides/recording.md",
     "docs/guides/records.md",
     "docs/guides/simulation.md",
     "docs/guides/spark.md",
