@@ -106,4 +106,8 @@ class _VerbGroup(click.Group):
 @click.group(cls=_VerbGroup, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="msgq")
 def app() -> None:
-    """Look after the bus of this machine: topics, channels, records and queues."""
+    """Inspect, record and test the message bus of this machine.
+
+    Endpoints are topics (NAME), channel/NAME, queue/NAME and records/NAME. PATTERN is a regular expression for
+    whole names.
+    """

@@ -20,7 +20,7 @@ _MESSAGE_SIZES = (64, 1024, 65536, 1 << 20)
     type=click.IntRange(1, RING_BYTES // 4),
     multiple=True,
     metavar="BYTES",
-    help=f"Of messages; repeatable.  [default: {', '.join(map(str, _MESSAGE_SIZES))}]",
+    help=f"Size of the messages, in bytes. Repeatable.  [default: {', '.join(map(str, _MESSAGE_SIZES))}]",
 )
 @click.option(
     "--seconds",
@@ -28,14 +28,15 @@ _MESSAGE_SIZES = (64, 1024, 65536, 1 << 20)
     default=0.5,
     show_default=True,
     metavar="SECONDS",
-    help="How long each of the two figures takes.",
+    help="Duration of each of the two measurements, in seconds.",
 )
 @options.json_option
 def command(sizes: Sequence[int], seconds: float, as_json: bool) -> None:
-    """Measure the ring on this machine: how long a message takes, and how many go through.
+    """Measure latency and throughput of the ring on this machine.
 
-    Two processes: one sends a message and waits for the answer of the other; then one sends as fast as it can, and the
-    other receives. Both sleep while they wait, as programs do. Its topics are gone afterwards.
+    Two processes exchange messages. For latency, one process sends a message and waits for the answer of the other.
+    For throughput, one process sends as fast as possible, and the other receives. Both processes sleep while they
+    wait. The topics of the benchmark are removed at the end.
     """
     table = Table("size")
     for column in ("one way p50 us", "p90", "p99", "max", "messages/s", "bytes/s", "received"):

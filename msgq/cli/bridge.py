@@ -20,30 +20,32 @@ from msgq.errors import InvalidValueError
 from msgq.monitor.endpoint_selection import EndpointSelection
 
 
-@click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")
+@click.command(epilog=options.EXIT_CODES_ENDLESS)
 @click.option(
     "--out",
     metavar="NAME|PATTERN",
     multiple=True,
     shell_complete=options.complete_bridged_endpoint,
-    help="Topics and channels (channel/NAME) of this host to publish by ZMQ: a name, or a pattern for whole names. "
-    "Repeatable.",
+    help="Publish this topic or channel (channel/NAME) of this host on ZMQ. PATTERN selects whole names. Repeatable.",
 )
 @click.option(
     "--in",
     "into",
     metavar="NAME[@HOST]",
     multiple=True,
-    help="A topic that HOST publishes by ZMQ, to publish on this host's ring; channel/NAME: the topic NAME, to publish "
-    "on this host's channel of that name. Repeatable.",
+    help="Publish the ZMQ topic NAME of HOST on this host. channel/NAME publishes it on the channel NAME. Repeatable.",
 )
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Where topics come from that are given without @HOST."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="HOST",
+    help="Host of the topics that are given without @HOST.",
 )
 @click.option(
     "--bind",
     metavar="HOST",
-    help="The interface to publish on; * for all.  [default: $MSGQ_ZMQ_BIND, else 127.0.0.1, which no other host sees, "
+    help="Network interface to publish on, or * for all.  [default: $MSGQ_ZMQ_BIND, else 127.0.0.1 (this host only), "
     "or * with MSGQ_ZMQ_STOCK]",
 )
 @click.option(
@@ -51,14 +53,16 @@ from msgq.monitor.endpoint_selection import EndpointSelection
     type=click.IntRange(min=0),
     default=0,
     metavar="BYTES",
-    help="Size of the rings for what comes in; a message may take a third.  [default: as it is; 1 MiB for a new one]",
+    help="Size of the rings for incoming topics, in bytes: at least three times the largest message.  "
+    "[default: existing size, or 1 MiB for new rings]",
 )
 @click.option(
     "--interval",
     type=click.FloatRange(0.1, 86400.0),
     default=1.0,
     show_default=True,
-    help="Seconds between two reports.",
+    metavar="SECONDS",
+    help="Time between two reports, in seconds.",
 )
 @options.json_option
 @options.prefix_option
@@ -72,12 +76,12 @@ def command(
     as_json: bool,
     prefix: str | None,
 ) -> None:
-    """Forward topics and channels between this host and others.
+    """Forward topics and channels between hosts through ZMQ.
 
-    A channel is called channel/NAME on its host, and is the topic NAME for ZMQ, with the messages of all publishers.
+    A channel (channel/NAME) of a host is the topic NAME on ZMQ, with the messages of all publishers of the channel.
 
-    A terminal shows the counts live; without one there is the summary at the end. With --json there is one object for
-    each topic and interval, and at the end one for each topic with the totals.
+    On a terminal, the counts are shown live. Otherwise, a summary is printed at the end. --json prints one object
+    for each topic and interval, and at the end one with the totals of each topic.
     """
     if not out and not into:
         raise click.UsageError("nothing to forward: give --out, --in, or both")

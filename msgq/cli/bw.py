@@ -25,12 +25,12 @@ _BANDWIDTH_COLUMNS = (
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
-@add_measurement_options
+@add_measurement_options()
 def command(endpoints: tuple[str, ...], prefix: str | None, **ending: Any) -> None:
-    """Measure how many payload bytes come a second, and how large messages are.
+    """Measure bandwidth in bytes/s, and message sizes.
 
-    Counts below Python, as a passive subscriber. Messages that were overwritten before we looked (`lost`) count as if
-    they had the mean size.
+    The command is a passive subscriber. Messages that were overwritten before the command read them (`lost`) count
+    with the mean size.
     """
     show_readings(
         EndpointSelection(endpoints, prefix),

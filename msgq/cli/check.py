@@ -13,8 +13,8 @@ from msgq.monitor.endpoint_check import check_expectations, wait_for_expected_en
 from msgq.monitor.expectations import read_expectations
 
 _HELP_EPILOG = (
-    "Exit codes: 0 all is as expected; 1 something is not, in the lines marked so, or the check failed; "
-    "2 wrong usage, or the file makes no sense."
+    "Exit codes: 0 as expected; 1 differences (lines marked `wrong`), or failure (message on stderr); "
+    "2 wrong usage, or an invalid FILE."
 )
 
 
@@ -26,29 +26,31 @@ _HELP_EPILOG = (
     metavar="SECONDS",
     default=0.0,
     show_default=True,
-    help="Wait so long for endpoints that do not exist yet, before the measurement.",
+    help="Longest wait for missing endpoints before the measurement, in seconds.",
 )
 @options.json_option
 @options.prefix_option
 def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> None:
-    """Measure for some seconds, and compare with the endpoints, rates, sizes and losses that FILE (TOML) expects.
+    """Compare endpoints with the expectations in a TOML file.
+
+    Measures rates, sizes and losses passively. FILE has these entries:
 
     \b
-    seconds = 2.0             # to measure
-    only = false              # true: no other endpoint may exist (but the channel of a queue's events)
+    seconds = 2.0             # duration of the measurement
+    only = false              # true: other endpoints are a failure (except channels of queue events)
     [endpoints.camera]        # a name, or a quoted pattern for whole names: ["wheel.*"]
-    publisher = true          # a living one, which is the default
-    subscribers = 1           # at least; [1, 3]: 1 to 3. The same with rate and size
+    publisher = true          # a living publisher must exist (default)
+    subscribers = 1           # minimum, or a range: [1, 3]; the same for rate and size
     rate = [19, 21]           # messages/s
-    size = [1000, 2000000]    # bytes of each message
-    lost = 0                  # messages that its subscribers may lose meanwhile, noticed or not
-    optional = false          # true: it need not exist
+    size = [1000, 2000000]    # bytes per message
+    lost = 0                  # most messages lost by subscribers during the measurement
+    optional = false          # true: the endpoint may be missing
 
-    Of "channel/NAME" and "queue/NAME" no size can be expected. Publishers of a queue are those that sent, subscribers
-    those that received or wait for messages. Of "records/NAME" publishers are those that write, the rate is of
-    elements, the size that of each element of a vector; nobody can tell who reads, so it has no subscribers and losses.
+    Names of other kinds are "channel/NAME", "queue/NAME" and "records/NAME". A size cannot be expected of channels
+    and queues. The publishers of a queue are its senders, and its subscribers are its receivers.
 
-    Passive, as all that measures.
+    The publishers of records are its writers. The rate counts elements, and the size is the size of an element of a
+    vector. Records have no expectations for subscribers and losses, because readers leave no trace.
     """
     try:
         expected = read_expectations(file, prefix)

@@ -19,8 +19,8 @@ from msgq.stats import endpoints as endpoint_stats
 from msgq.topic.leftovers import remove_dead_claims, remove_dead_gates
 
 _HELP_EPILOG = (
-    "Exit codes: 0 all went well, also when there was nothing to remove, or somebody else was faster; "
-    "1 an endpoint that was named could not be removed, or something failed; 2 wrong usage."
+    "Exit codes: 0 success, also if there was nothing to remove; "
+    "1 a named endpoint could not be removed, or failure (message on stderr); 2 wrong usage."
 )
 
 
@@ -41,30 +41,29 @@ class CleanOutcome:
 
 @click.command(epilog=_HELP_EPILOG)
 @options.endpoints_argument
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@click.option("--force", is_flag=True, help="Also remove that of which nobody can say whether it is used.")
-@click.option("--all-prefixes", is_flag=True, help="Look under all prefixes, and under none.")
+@click.option("--dry-run", is_flag=True, help="Print the files that would be removed, and remove nothing.")
+@click.option(
+    "--force", is_flag=True, help="Also remove endpoints whose use is unknown, such as topics of stock participants."
+)
+@click.option("--all-prefixes", is_flag=True, help="Clean all prefixes, and endpoints without a prefix.")
 @options.json_option
 @options.prefix_option
 def command(
     endpoints: tuple[str, ...], dry_run: bool, force: bool, all_prefixes: bool, as_json: bool, prefix: str | None
 ) -> None:
-    """Remove the files of topics and channels that nobody alive uses.
+    """Remove unused files of topics and channels.
 
-    Looks at all under the prefix, or at those that are named; a channel is called channel/NAME. What somebody alive
-    publishes, subscribes to or has open is never removed, not even by force. Of stock participants nobody can say
-    whether they live: their topics stay, unless --force.
+    Without names, the command looks at all endpoints of the prefix. Endpoints with a living participant are never
+    removed, not even by --force. Liveness of stock participants is unknown: their topics stay, unless you give
+    --force. Pools of a channel whose publishers are gone are removed, if no messages are left in them.
 
-    Pools of a channel's publishers that are gone and left no messages are removed as well.
+    Work queues (queue/NAME), vectors and boards (records/NAME) keep their contents while no process uses them. They
+    are removed only if you name them, or give a pattern that begins with queue/ or records/, and if no living
+    process has the queue open or writes the records. The events of a queue are removed with the queue. Processes
+    that only read records cannot be detected: they keep their mapping.
 
-    Work queues stay, with messages or empty: messages wait in them while nobody is there. One that nobody alive has
-    open is removed when it is named, as queue/NAME or by a pattern that begins so; the channel of its events stays and
-    goes with it. The same holds for vectors and boards, as records/NAME, that nobody alive writes. Who only reads one
-    cannot be seen: it keeps what it has mapped.
-
-    What has lost its ring or its file, because somebody removed the directory of a prefix for instance, is removed as
-    well: under the prefix, or under all prefixes when none is in force. So is what killed controllers of event-gated
-    runs and killed ZMQ publishers left.
+    Without names, the command also removes orphaned files (their ring or main file was deleted), and leftovers of
+    killed replay controllers and ZMQ publishers. Without a prefix, orphaned files are removed under all prefixes.
     """
     if all_prefixes and (endpoints or prefix is not None):
         raise click.UsageError("--all-prefixes goes neither with --prefix nor with endpoints")

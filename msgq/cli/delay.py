@@ -33,33 +33,33 @@ TIME_FIELD = "publish_time"
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
-@add_measurement_options
-@click.option(
-    "--offset",
-    type=click.IntRange(min=0),
-    metavar="BYTE",
-    help="Where the payload of a topic or channel has its publish time.  [default: not there on a tracked topic, and "
-    f"on a channel with stamps; else the field {TIME_FIELD} of the endpoint's struct schema]",
+@add_measurement_options(
+    click.option(
+        "--offset",
+        type=click.IntRange(min=0),
+        metavar="BYTE",
+        help="Byte offset of the publish time in the payload of a topic or channel.  "
+        f"[default: none for tracked endpoints, else the field {TIME_FIELD} of the struct schema]",
+    ),
+    click.option(
+        "--clock",
+        type=click.Choice(["host", "realtime", "monotonic"]),
+        default="host",
+        show_default=True,
+        help="Clock of the publish time in the payload: the clock of msgq's timestamps, or a system clock.",
+    ),
+    busy_poll_option,
 )
-@click.option(
-    "--clock",
-    type=click.Choice(["host", "realtime", "monotonic"]),
-    default="host",
-    show_default=True,
-    help="Which clock that time is from: the one that msgq stamps by, or the system's.",
-)
-@busy_poll_option
 def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, clock: str, **ending: Any) -> None:
-    """Measure how old messages are when they come: microseconds from their publish time until they are seen.
+    """Measure the age of messages on arrival, in microseconds.
 
-    The publish time is that of a tracked topic's stamps, of a channel's, or of a write in records; else a little-endian
-    u64 of nanoseconds in the payload. We look each 50 us, which adds to the delay; with --spin each message is seen
-    when it comes. `early` counts messages from the future: wrong clock, wrong offset.
+    The age begins at the publish time: the timestamp of a tracked topic, a channel or a write to records, or else a
+    little-endian u64 of nanoseconds in the payload. The command polls every 50 us, and this adds to the delay. With
+    --spin, it sees each message at once. `early` counts messages from the future. They indicate a wrong clock or a
+    wrong offset. If a pattern selects endpoints without a publish time, the command names and skips them.
 
-    Endpoints without a publish time that a pattern selects are named and left out.
-
-    Of queue/NAME it is how long messages waited: with events until they were taken first, without events until now, of
-    those that still wait; `measured_until` says which.
+    For a queue, `delay` shows the waiting time. With events, the time ends when the message is first taken. Without
+    events, it ends now, and only waiting messages count. `measured_until` shows which applies.
     """
 
     def make_meter(name: str) -> EndpointMeter:

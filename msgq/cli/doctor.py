@@ -8,20 +8,22 @@ from msgq.cli.common import options
 from msgq.cli.common.render import echo_json, get_console, style_text
 from msgq.monitor.doctor import run_checks
 
-_HELP_EPILOG = "Exit codes: 0 no errors (warnings do not count); 1 errors, in the lines marked so; 2 wrong usage."
+_HELP_EPILOG = "Exit codes: 0 no errors (warnings do not count); 1 errors (lines marked `error`); 2 wrong usage."
 _STATUS_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 @click.command(epilog=_HELP_EPILOG)
-@click.option("--fix", is_flag=True, help="First remove what only the dead left. The rest stays.")
+@click.option("--fix", is_flag=True, help="Remove leftovers of dead processes before the checks.")
 @options.json_option
 @options.prefix_option
 def command(fix: bool, as_json: bool, prefix: str | None) -> None:
-    """Check that msgq works on this machine, and look for participants that died.
+    """Check msgq on this machine, and find dead participants.
 
-    A line per check: "ok", "warning" (works, but slower or with little room) or "error". --fix removes side segments
-    that lost their ring, topics and channels that only the dead use, each under its lock, and pools of channels that
-    lead nowhere; it brings messages back that the dead had taken from queues, and removes no queue. It reports this.
+    Prints one line for each check: "ok", "warning" (works, but slower or with little room) or "error".
+
+    --fix removes side segments without a ring, topics and channels that only dead processes use, and unreachable
+    pools of channels. It returns messages that dead processes had taken from queues, and removes no queue. It
+    prints each change.
     """
     wrong = False
     output = get_console()

@@ -32,8 +32,8 @@ ItemPrinter = Callable[[str, SourceItem], None]
 @options.count_option
 @options.once_option
 @options.timeout_option
-@click.option("--hex", "as_hex", is_flag=True, help="Payloads in hexadecimal, whatever the schema says.")
-@click.option("--raw", is_flag=True, help="Payloads as they are, one after the other, and nothing else.")
+@click.option("--hex", "as_hex", is_flag=True, help="Print payloads in hexadecimal, even if there is a schema.")
+@click.option("--raw", is_flag=True, help="Print only the unchanged bytes of the payloads, without separators.")
 @options.add_schema_options
 @options.json_option
 @options.prefix_option
@@ -48,12 +48,14 @@ def command(
     as_json: bool,
     prefix: str | None,
 ) -> None:
-    """Show messages from now on, one a line: decoded by the endpoint's schema, in hexadecimal where there is none.
+    """Print new messages, decoded by the schema of the endpoint.
 
-    Of records/NAME it shows the values that are there, then each change; of queue/NAME what waitables, then what comes,
-    taking nothing: of a queue with events all that happens to its messages, else what still waitables when we look.
+    Payloads without a schema are printed in hexadecimal. For records/NAME, the command prints the existing values
+    first, then each change. For queue/NAME, it prints the waiting messages first, then new messages, and takes
+    none. If the queue has events, it prints all events of messages. Otherwise, it prints the messages that still
+    wait when it polls.
 
-    Passive: publishers do not notice it, and do not wait for it; what it lost is said on the standard error.
+    The command is passive: publishers do not notice it, and do not wait for it. It reports lost messages on stderr.
     """
     if raw + as_hex + as_json > 1 and (raw or not as_json):
         raise click.UsageError("--raw, --hex and --json: choose one; --hex --json go together")

@@ -25,14 +25,13 @@ _RATE_COLUMNS = (
 
 
 @click.command(epilog=options.EXIT_CODES_RUNNING)
-@add_measurement_options
-@busy_poll_option
+@add_measurement_options(busy_poll_option)
 def command(endpoints: tuple[str, ...], prefix: str | None, **ending: Any) -> None:
-    """Measure how often messages come, and how evenly: the time between two, in microseconds.
+    """Measure message rates, and the time between messages.
 
-    Counts below Python, as a passive subscriber. Rates are exact also when the publisher laps us: `lost` is what was
-    overwritten before we looked. We look each 50 us, and messages found by one look share the time evenly; with --spin
-    each one is seen when it comes.
+    Rates are in messages/s, times in microseconds. The command is a passive subscriber. Rates include messages that
+    were overwritten before the command read them (`lost`). The command polls every 50 us. Messages found by the
+    same poll share the time evenly. With --spin, each message gets its own time.
     """
     show_readings(
         EndpointSelection(endpoints, prefix), open_meter, _RATE_COLUMNS, MeasurementOptions.from_arguments(**ending)

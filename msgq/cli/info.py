@@ -12,14 +12,14 @@ from msgq.monitor.live_endpoints import LiveEndpoints
 
 @click.command(epilog=options.EXIT_CODES)
 @options.required_endpoints_argument
-@options.interval_option(0.5, "For how long rates are measured.")
+@options.interval_option(0.5, "Duration of the measurement of rates, in seconds.")
 @options.json_option
 @options.prefix_option
 def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: str | None) -> None:
-    """Show all that is known of these: files, publishers, schema, and each subscriber with its lag and losses.
+    """Show files, schema, publishers and subscribers of endpoints.
 
-    A channel is called channel/NAME, a work queue queue/NAME, a vector or board records/NAME. Only looks, as
-    `msgq list` does.
+    Each subscriber is shown with its lag and losses. Names of other kinds are channel/NAME, queue/NAME and
+    records/NAME (vectors and boards). The command is passive, like `msgq list`.
     """
     names = EndpointSelection(endpoints, prefix)
     for row in LiveEndpoints(names).measure(interval):

@@ -24,24 +24,23 @@ from msgq.stats import endpoint_inodes
     default=0.2,
     show_default=True,
     metavar="SECONDS",
-    help="For how long rates are measured; 0 leaves them out.",
+    help="Duration of the measurement of rates, in seconds. 0 skips the rates.",
 )
 @options.auxiliary_option
 @options.json_option
 @options.prefix_option
 def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_json: bool, prefix: str | None) -> None:
-    """Show the topics, channels, queues and records of this machine, or those that are named.
+    """List the endpoints of this machine.
 
-    A channel is called channel/NAME, a work queue queue/NAME, a vector or board records/NAME. Of a queue, those that
-    sent are shown as publishers, those that received or wait for messages as subscribers. Of records, those that write
-    are shown as publishers, elements that were written as messages; who reads leaves no trace.
+    Endpoints are topics (NAME), channel/NAME, queue/NAME and records/NAME (vectors and boards). The publishers of a
+    queue are its senders, its subscribers are its receivers. The publishers of records are their writers, and
+    messages are written elements. Readers of records leave no trace.
 
-    Timing topics, on which stages say how long they handled messages (`msgq stages` reads them), and channels of
-    queues' events are left out, unless names or patterns select them; a pattern selects a channel of events only when
-    its queue is gone.
+    Timing topics (for `msgq stages`) and channels of queue events are hidden, unless you name them or give --all. A
+    pattern selects a channel of events only if its queue is gone.
 
-    Only looks: it takes no place in any of them, and nobody notices. Stock publishers do not count their messages; of
-    those the bytes a second are what goes through the ring.
+    The command is passive: it takes no place of a subscriber. Stock publishers do not count their messages. For
+    them, bytes/s is the traffic through the ring.
     """
     names = EndpointSelection(endpoints, prefix, everything)
     rows = LiveEndpoints(names).measure(interval)

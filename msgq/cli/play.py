@@ -28,83 +28,113 @@ _STATUS_PERIOD_S = 1.0
 _SKIP_STEP_S = 5.0
 _RATE_MAX = 1024.0
 _KEYS = (
-    "Keys: space pauses and goes on; s or the right arrow sends the next message; b and f go 5 s back and forward; "
-    "the up and down arrows, or + and -, double and halve the rate; q ends."
+    "Keys: space pauses and resumes; s or right arrow sends the next message; b and f skip 5 s back and forward; "
+    "+ or up arrow doubles the rate; - or down arrow halves it; q quits."
 )
 _KEYS_HINT = "space: pause  s: step  b, f: back, forward 5 s  up, down: rate  q: quit"
 _EXIT_CODES = (
-    "Exit codes: 0 all was played, or it was ended; 1 something failed, said in one line, or outputs differ; "
-    "2 wrong usage."
+    "Exit codes: 0 success, also after q or Ctrl-C; 1 different outputs, or failure (message on stderr); 2 wrong usage."
 )
 
 
-@click.command(epilog=f"{_KEYS} Also ends by Ctrl-C or SIGTERM. {_EXIT_CODES}")
+@click.command(epilog=f"{_KEYS} {options.STOP_KEYS} {_EXIT_CODES}")
 @arguments.logs_argument
 @arguments.add_selection_options
-@click.option("--duration", type=click.FloatRange(min=0, min_open=True), help="Play so many seconds of the log.")
+@click.option(
+    "--duration",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Play only this many seconds of the log.",
+)
 @click.option(
     "-r",
     "--rate",
     type=click.FloatRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
-    help="How much faster than it was; inf: as fast as possible.",
+    metavar="FACTOR",
+    help="Speed relative to the recording; inf: as fast as possible.",
 )
-@click.option("-l", "--loop", is_flag=True, help="Again and again.")
-@click.option("--loops", type=click.IntRange(min=1), help="So many times.")
+@click.option("-l", "--loop", is_flag=True, help="Repeat the log without end.")
+@click.option("--loops", type=click.IntRange(min=1), metavar="COUNT", help="Play the log COUNT times.  [default: 1]")
 @click.option(
     "--time-source",
     type=click.Choice(TIME_SOURCES),
     default=TIME_SOURCES[0],
     show_default=True,
-    help="The time that counts.",
+    help="Time of a message that sets the schedule.",
 )
 @playing.remap_option
-@click.option("--start-paused", is_flag=True, help="Begin with a pause.")
-@click.option("--wait-for-readers", is_flag=True, help="Begin when each endpoint has a subscriber.")
+@click.option("--start-paused", is_flag=True, help="Start in the paused state.")
+@click.option("--wait-for-readers", is_flag=True, help="Wait for a subscriber on each endpoint before playing.")
 @click.option(
     "--wait-for",
     multiple=True,
     metavar="NAME",
-    help="Begin when this endpoint, as it is played, has a subscriber; repeatable.",
+    help="Wait for a subscriber on this endpoint (name after --remap) before playing. Repeatable.",
 )
-@click.option("--clock", "clock_endpoint", metavar="NAME", help="Publish the log's time there: u64 ns.")
+@click.option(
+    "--clock",
+    "clock_endpoint",
+    metavar="NAME",
+    help="Publish the time of the log on this endpoint, as u64 nanoseconds.",
+)
 @click.option(
     "--clock-hz",
     type=click.FloatRange(min=0, min_open=True),
     default=100.0,
     show_default=True,
-    help="How often, in each second of the log.",
+    metavar="RATE",
+    help="Rate of --clock, in messages per second of the log.",
 )
-@click.option("--backend", type=click.Choice(["msgq", "zmq"]), help="Where to.  [default: $MSGQ_BACKEND]")
+@click.option("--backend", type=click.Choice(["msgq", "zmq"]), help="Backend to publish on.  [default: $MSGQ_BACKEND]")
 @click.option(
-    "--segment-size", type=options.BYTE_COUNT, default=0, help="Of new rings.  [default: 1 MiB or what is needed]"
+    "--segment-size",
+    type=options.BYTE_COUNT,
+    default=0,
+    metavar="BYTES",
+    help="Size of new rings.  [default: 1 MiB, or more for large messages]",
 )
-@click.option("--take-over", is_flag=True, help="Also where a living process publishes, which ends its publishing.")
+@click.option("--take-over", is_flag=True, help="Take topics over from living publishers.")
 @click.option(
     "--deterministic",
     "programs",
     multiple=True,
     metavar="MODULE:FUNCTION",
-    help="Instead of the bus, run this program in virtual time, twice, and compare; repeatable.",
+    help="Run this program twice in virtual time instead of publishing, and compare the runs. Repeatable.",
 )
 @click.option(
     "--reference",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="With --deterministic: run once, and compare with the outputs in this log.",
+    metavar="LOG",
+    help="With --deterministic: run once, and compare with the outputs in this log. Repeatable.",
 )
 @click.option(
     "--compare-endpoints",
     multiple=True,
     callback=options.compile_regexes,
     metavar="REGEX",
-    help="Compare only these endpoints.  [default: all that were not played]",
+    help="Compare only endpoints whose names contain a match. Repeatable.  [default: all but the played endpoints]",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write what the programs sent to this file.")
-@click.option("--seed", type=int, default=0, show_default=True, help="The order of what happens at the same time.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the messages of the programs to FILE.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="NUMBER",
+    help="Seed for the order of simultaneous events.",
+)
 @playing.add_ending_options
 @comparisons.add_tolerance_options
+@arguments.chunk_limit_option
 @options.json_option
 @options.prefix_option
 def command(
@@ -133,9 +163,9 @@ def command(
     as_json: bool,
     **options_of_player: Any,
 ) -> None:
-    """Play LOGS, which are one log together, in their timing.
+    """Play recordings with the original timing.
 
-    A terminal shows how far it is; --json prints one object a second, and one at the end.
+    On a terminal, the progress is shown live. --json prints one object per second, and one at the end.
     """
     if loop and loops:
         raise click.UsageError("--loop is for ever; give it or --loops")

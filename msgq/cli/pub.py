@@ -31,35 +31,45 @@ EncodeMessage = Callable[[str, bytes | None], bytes]  # a message, and the value
     "--format",
     "message_format",
     type=click.Choice(["text", "hex", "json"]),
-    help="Format of MESSAGE and of lines. JSON is packed into the endpoint's struct schema.  [default: json if the "
-    "endpoint has a struct schema, as each vector has; else text]",
+    help="Format of MESSAGE and of lines. JSON is packed by the struct schema of the endpoint.  [default: json if the "
+    "endpoint has a struct schema, else text]",
 )
 @click.option(
     "--file",
     "path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="PATH",
-    help="Publish what is in this file, as one message.",
+    metavar="FILE",
+    help="Publish the bytes of FILE as one message.",
 )
-@click.option("--lines", is_flag=True, help="Publish each line of the standard input, as it comes.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="HZ", help="At most so many a second.")
+@click.option("--lines", is_flag=True, help="Publish each line of the standard input as a message.")
 @click.option(
     "-n",
     "--count",
     type=click.IntRange(min=1),
-    help="Publish so many messages: MESSAGE again and again.  [default: 1; with --rate until Ctrl-C; all lines]",
+    metavar="COUNT",
+    help="Stop after COUNT messages; MESSAGE is repeated.  [default: 1; no limit with --rate; all lines]",
 )
-@click.option("--priority", type=click.IntRange(0, PRIORITY_MAX), help="Priority in queue/NAME.  [default: 0]")
-@click.option("--index", type=click.IntRange(min=0), metavar="I", help="The element of records/NAME, a vector.")
-@click.option("--key", metavar="KEY", help="The value's key of records/NAME, a board.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), metavar="RATE", help="Highest rate, in messages/s."
+)
+@click.option(
+    "--index", type=click.IntRange(min=0), metavar="INDEX", help="Index of the element to write (vectors only)."
+)
+@click.option("--key", metavar="KEY", help="Key of the value to write (boards only).")
+@click.option(
+    "--priority",
+    type=click.IntRange(0, PRIORITY_MAX),
+    metavar="PRIORITY",
+    help="Priority of the message (queues only).  [default: 0]",
+)
 @click.option(
     "--wait-for-subscribers",
     type=click.IntRange(min=1),
-    metavar="N",
-    help="Wait for N subscribers before anything is sent.",
+    metavar="COUNT",
+    help="Wait for COUNT subscribers before the first message.",
 )
 @options.timeout_option
-@click.option("--force", is_flag=True, help="Take a topic over from a publisher that lives.")
+@click.option("--force", is_flag=True, help="Take the topic over from a living publisher.")
 @options.json_option
 @options.prefix_option
 def command(
@@ -79,17 +89,17 @@ def command(
     as_json: bool,
     prefix: str | None,
 ) -> None:
-    """Publish MESSAGE, a file, or the lines of the standard input.
+    """Publish MESSAGE, a file, or lines of the standard input.
 
-    A topic has one publisher: this refuses to take one over from a publisher that lives, unless --force. On
-    channel/NAME it publishes beside others, into queue/NAME it sends; what is not there is made. In records/NAME it
-    writes an element (--index) or a value (--key) of what is there.
+    ENDPOINT is a topic (NAME), channel/NAME, queue/NAME or records/NAME. Missing topics, channels and queues are
+    created. In records/NAME, the command writes an element of a vector (--index) or a value of a board (--key). A
+    topic has one publisher: the command refuses to replace a living publisher, unless you give --force.
 
-    JSON for a struct schema has all fields of a message. In records/NAME it may leave fields out: they keep their
-    values, if something was written there before. Another writer's change between the read and the write is lost.
+    JSON for a struct schema needs all fields of the message. In records/NAME, missing fields keep their values, if
+    the element was written before. If another process writes between the read and the write, its change is lost.
 
-    --timeout limits the wait for subscribers (--wait-for-subscribers), and for room in a full queue. --json prints one
-    object at the end, about what was published.
+    --timeout limits the wait for subscribers, and for room in a full queue. --json prints one object with the
+    totals at the end.
     """
     if (message is not None) + (path is not None) + lines != 1:
         raise click.UsageError("give MESSAGE, --file or --lines, one of them")

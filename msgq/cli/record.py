@@ -33,16 +33,16 @@ from visionipc import wire
 _STATUS_PERIOD_S = 0.1
 
 
-@click.command(epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}")
+@click.command(epilog=options.EXIT_CODES_ENDLESS)
 @click.argument("endpoints", nargs=-1, metavar="[NAME|PATTERN]...", shell_complete=options.complete_endpoint)
-@click.option("-a", "--all", "everything", is_flag=True, help="Every endpoint, those that appear later included.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Record all endpoints, also those that appear later.")
 @click.option(
     "-e",
     "--regex",
     multiple=True,
     metavar="REGEX",
     callback=options.compile_regexes,
-    help="Endpoints whose name has a match in it.",
+    help="Record endpoints whose names contain a match for REGEX. Repeatable.",
 )
 @click.option(
     "-x",
@@ -50,26 +50,37 @@ _STATUS_PERIOD_S = 0.1
     multiple=True,
     metavar="REGEX",
     callback=options.compile_regexes,
-    help="But not those that match this.",
+    help="Exclude endpoints whose names contain a match for REGEX. Repeatable.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Directory for the segments, or one file NAME.mcap.  [default: directory named by the local time]",
+)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after SECONDS.  [default: no limit]"
+)
+@click.option(
+    "-n",
+    "--messages",
+    type=click.IntRange(min=1),
+    metavar="COUNT",
+    help="Stop after at least COUNT messages.  [default: no limit]",
 )
 @click.option(
     "--frames",
     multiple=True,
     metavar="SERVER[:TYPE][@RATE]",
-    help="Pictures of a visionipc server, at most RATE a second. Repeatable.",
+    help="Record frames of a visionipc server, at most RATE frames/s. Repeatable.",
 )
 @click.option(
     "--frame-format",
     type=click.Choice(["raw", "jpeg"]),
     default="jpeg",
     show_default=True,
-    help="Form of the recorded pictures.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="A directory for the segments, or one file, NAME.mcap.  [default: a directory with the time as its name]",
+    help="Format of the recorded frames.",
 )
 @click.option(
     "--compression",
@@ -78,51 +89,84 @@ _STATUS_PERIOD_S = 0.1
     show_default=True,
     help="Compression of chunks.",
 )
-@click.option("--level", type=int, help="Of the compression.  [default: 1 for zstd, 0 for lz4]")
+@click.option("--level", type=int, metavar="LEVEL", help="Compression level.  [default: 1 for zstd, 0 for lz4]")
 @click.option(
-    "--chunk-bytes", type=options.BYTE_COUNT, default="1MiB", show_default=True, help="A chunk ends at this size ..."
+    "--chunk-bytes",
+    type=options.BYTE_COUNT,
+    default="1MiB",
+    show_default=True,
+    metavar="BYTES",
+    help="Largest size of a chunk.",
 )
 @click.option(
     "--chunk-seconds",
     type=click.FloatRange(0.001, 60),
     default=0.25,
     show_default=True,
-    help="... or this age. A kill costs the open one ...",
+    metavar="SECONDS",
+    help="Longest duration of a chunk, in seconds. A kill loses the open chunk, and chunks in the cache.",
 )
 @click.option(
     "--cache-bytes",
     type=options.BYTE_COUNT,
     default="8MiB",
     show_default=True,
-    help="... and what waits to be written: at most this. When half of it waits, chunks are written uncompressed.",
+    metavar="BYTES",
+    help="Largest size of data that waits to be written. When half of it waits, chunks are written uncompressed.",
 )
 @click.option(
-    "--split-bytes", type=options.BYTE_COUNT, default="256MiB", show_default=True, help="A segment ends at this size."
+    "--split-bytes",
+    type=options.BYTE_COUNT,
+    default="256MiB",
+    show_default=True,
+    metavar="BYTES",
+    help="Largest size of a segment.",
 )
-@click.option("--split-seconds", type=click.FloatRange(min=0.1), default=60, show_default=True, help="... or this age.")
-@click.option("--split-messages", type=click.IntRange(min=1), help="... or so many messages.")
-@click.option("--max-total-bytes", type=options.BYTE_COUNT, help="Of the recording: its oldest segments are removed.")
 @click.option(
-    "--min-free-bytes", type=options.BYTE_COUNT, default="64MiB", show_default=True, help="To be left free on the disk."
+    "--split-seconds",
+    type=click.FloatRange(min=0.1),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest duration of a segment, in seconds.",
+)
+@click.option(
+    "--split-messages",
+    type=click.IntRange(min=1),
+    metavar="COUNT",
+    help="Most messages of a segment.  [default: no limit]",
+)
+@click.option(
+    "--max-total-bytes",
+    type=options.BYTE_COUNT,
+    metavar="BYTES",
+    help="Largest size of the recording: remove the oldest segments beyond it.  [default: no limit]",
+)
+@click.option(
+    "--min-free-bytes",
+    type=options.BYTE_COUNT,
+    default="64MiB",
+    show_default=True,
+    metavar="BYTES",
+    help="Smallest free space to leave on the disk.",
 )
 @click.option(
     "--snapshot-seconds",
     type=click.FloatRange(min=0.1),
-    help="Keep the last so many seconds in memory, and write them when triggered.",
+    metavar="SECONDS",
+    help="Keep the last SECONDS in memory, and write them at a trigger (SIGUSR1 or --trigger).",
 )
-@click.option("--snapshot-bytes", type=options.BYTE_COUNT, help="Keep the last so many bytes in memory.")
-@click.option("--start-paused", is_flag=True, help="Record nothing before it is triggered.")
+@click.option(
+    "--snapshot-bytes",
+    type=options.BYTE_COUNT,
+    metavar="BYTES",
+    help="Keep the last BYTES in memory, and write them at a trigger.",
+)
+@click.option("--start-paused", is_flag=True, help="Wait for a trigger (SIGUSR1 or --trigger) before recording.")
 @click.option(
     "--trigger",
     metavar="ENDPOINT",
-    help="A message there does what SIGUSR1 does: ends the pause, or writes what is in memory.",
-)
-@click.option("--seconds", type=click.FloatRange(min=0), help="End after so long.")
-@click.option(
-    "-n",
-    "--messages",
-    type=click.IntRange(min=1),
-    help="End after so many messages, and those that come until it is noticed.",
+    help="Endpoint whose messages trigger, like SIGUSR1: end the pause, or write the messages in memory.",
 )
 @options.json_option
 @options.prefix_option
@@ -146,13 +190,14 @@ def command(
     prefix: str | None,
     **recorder_options: Any,
 ) -> None:
-    """Record endpoints of all kinds (channel/NAME, records/NAME, queue/NAME), without a trace in them.
+    """Record endpoints into MCAP files.
 
-    Endpoints that come later are recorded from then on. If a name, pattern or REGEX has selected none by the end of
-    --seconds or --messages, the recording is there, and the exit code is 1.
+    Records topics (NAME), channel/NAME, records/NAME and queue/NAME, without a trace in them. New endpoints are
+    recorded as soon as they appear. If a name, PATTERN or REGEX matches no endpoint until the end of --seconds or
+    --messages, the recording is kept, and the exit code is 1.
 
-    A terminal shows what is done live; at the end there is a summary. --json prints one object a second, and one at
-    the end.
+    On a terminal, the progress is shown live. A summary is printed at the end. --json prints one object per second,
+    and one at the end.
     """
     _check_selection(everything, bool(endpoints or regex), bool(frames))
     keeps = recorder_options["snapshot_seconds"] is not None or recorder_options["snapshot_bytes"] is not None

@@ -112,26 +112,30 @@ def _format_hop_line(depth: int, hop: HopEdge, tree: HopTree) -> str:
     return f"{name:<44.44} {format_count(hop.messages):>10} {times} {_format_us(hop.e2e_p50):>12} {counts}"
 
 
-@click.command(epilog=options.EXIT_CODES_RUNNING.replace("; 3 nothing came within --timeout", ""))
+@click.command(epilog=options.EXIT_CODES_ENDLESS)
 @click.argument("patterns", nargs=-1, metavar="[NAME|PATTERN]...", shell_complete=options.complete_stage)
-@click.option("--tree", is_flag=True, help="The ways of messages, by their origin, instead of stages.")
+@click.option(
+    "--tree", is_flag=True, help="Show hops between topics, found by the origins of messages, instead of stages."
+)
 @click.option(
     "--window",
     type=click.FloatRange(0.1, 3600.0),
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Of which the figures are; so long it listens before it prints.",
+    help="Duration of the sliding window of all figures, in seconds.",
 )
 @options.json_option
 @options.prefix_option
 def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool, prefix: str | None) -> None:
-    """Show how long messages wait for each stage of a program, how long it works on them, and how old they are then.
+    """Show waiting times, processing times and ages of stages.
 
-    Stages are those of `msgq.StageTracer`; NAME is one of them, or an endpoint that it handles. With --tree, NAME is a
-    topic, and each line an edge: how many messages led from the endpoint above to this one, and after how long.
+    Stages are those of `msgq.StageTracer`. NAME is a stage, or an endpoint that a stage handles. With --tree, NAME
+    is a topic, and each line is a hop: the number of messages that led from the endpoint above to this endpoint,
+    and the time between them.
 
-    A terminal shows it live; q ends. Without one, and with --json, it listens for --window SECONDS, prints, and ends.
+    A terminal shows the figures live; q quits. Otherwise, and with --json, the command measures for --window
+    SECONDS, prints, and ends.
     """
     selection = SelectedEndpoints(parse_patterns(patterns) or None)
     with settings.overrides(prefix), end_on_interrupt():

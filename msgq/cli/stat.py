@@ -73,7 +73,7 @@ _STAT_COLUMNS: tuple[StatColumn, ...] = (  # behind those of the kinds
 )
 
 
-@click.command(epilog=options.EXIT_CODES_RUNNING.replace("; 3 nothing came within --timeout", ""))
+@click.command(epilog=options.EXIT_CODES_ENDLESS)
 @options.endpoints_argument
 @options.interval_option(1.0)
 @options.count_option
@@ -90,12 +90,19 @@ def command(
     as_json: bool,
     prefix: str | None,
 ) -> None:
-    """Show all endpoints of all kinds, or those that are named, in one line a second.
+    """Print totals of all endpoints, one line per second.
 
-    The columns: topics, channels, vectors and boards, queues; who publishes, sends or writes, and lives; participants
-    that died; who subscribes or receives (who reads records leaves no trace); what is published, sent or written, and
-    what is lost by subscribers (nobody counts the bytes of queues and boards); endpoints without a message since the
-    last line; the memory that all this lives in.
+    Columns:
+
+    \b
+    topics, chan, recs, queues   endpoints of each kind
+    publ                         living publishers, senders and writers
+    dead                         dead participants
+    subs                         living subscribers and receivers
+    messages/s, bytes/s          published, sent or written (bytes of queues and boards are unknown)
+    lost/s                       messages lost by subscribers
+    silent                       endpoints without a message since the last line
+    shm used, shm free           shared memory of the machine
     """
     names = EndpointSelection(endpoints, prefix, everything)
     board, columns = LiveEndpoints(names), [*map(_make_kind_column, list_stored_kinds()), *_STAT_COLUMNS]

@@ -32,12 +32,12 @@ _SORT_KEYS: dict[str, tuple[str, Callable[[AnyEndpointRow], float | str]]] = {
 _SORT_FUNCTIONS = dict(_SORT_KEYS.values())
 
 
-@click.command(epilog=options.EXIT_CODES_RUNNING.replace("; 3 nothing came within --timeout", ""))
+@click.command(epilog=options.EXIT_CODES_ENDLESS)
 @options.endpoints_argument
 @click.option(
-    "--sort", type=click.Choice(list(_SORT_FUNCTIONS)), default="rate", show_default=True, help="What comes first."
+    "--sort", type=click.Choice(list(_SORT_FUNCTIONS)), default="rate", show_default=True, help="Column to sort by."
 )
-@options.interval_option(1.0, "Seconds between two looks.")
+@options.interval_option(1.0, "Time between two updates, in seconds.")
 @options.count_option
 @options.once_option
 @options.auxiliary_option
@@ -53,12 +53,12 @@ def command(
     as_json: bool,
     prefix: str | None,
 ) -> None:
-    """Show all endpoints of all kinds, or those that are named, live: what is published, who subscribes, what is lost.
+    """Show a live table of endpoints with rates and losses.
 
-    Of a queue, messages are those that were sent; of records, elements that were written. What nobody knows is "-".
+    For queues, messages are sent messages. For records, messages are written elements. Unknown values are "-".
 
-    Keys: n k r b l s m sort by name, kind, rate, bytes, lost, subscribers, memory; q ends. Without a terminal each look
-    is printed below the last one; with --json there is an object for each endpoint and look.
+    Keys: n k r b l s m sort by name, kind, rate, bytes, lost, subscribers, memory; q quits. Without a terminal,
+    each interval is printed below the last. --json prints one object for each endpoint and interval.
     """
     names = EndpointSelection(endpoints, prefix, everything)
     names.find_existing()

@@ -227,7 +227,7 @@ def test_wrong_use_is_said_in_a_line(tmp_path: Path) -> None:
     assert "No such file" in bag("info", tmp_path / "missing", code=1).stderr
     assert "does not tell the format" in bag("convert", path, "-o", tmp_path / "b", code=2).stderr
     assert "no regular expression" in bag("info", path, "-e", "(", code=2).stderr
-    assert "seconds from the log's beginning" in bag("info", path, "--start", "noon", code=2).stderr
+    assert "seconds after the start of the log" in bag("info", path, "--start", "noon", code=2).stderr
     assert "is for one log" in bag("recover", path, path, "-o", tmp_path / "b", code=2).stderr
 
 

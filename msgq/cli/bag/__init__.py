@@ -13,7 +13,8 @@ _BAG_COMMANDS = (
 
 @click.group(cls=LazyCommandGroup, verb="bag", names=_BAG_COMMANDS, epilog=options.EXIT_CODES)
 def command() -> None:
-    """Look into recordings, repair them, and make other files of them.
+    """Inspect, repair, compare and convert recordings.
 
-    A LOG is an MCAP file, of msgq or of anybody, or a directory of segments. Truncated ones are read as they are.
+    A LOG is an MCAP file, written by any program, or a directory of segments. Several LOGS are read as one log.
+    Truncated files can be read, too.
     """

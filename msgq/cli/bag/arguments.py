@@ -19,12 +19,17 @@ from msgq.recording.reader.log_view import CLOCK_CHOICES, HOST_CLOCK
 
 logs_argument = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
 output_option = click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="The file to write; it must not exist."
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File to write. It must not exist.",
 )
 compression_option = click.option(
     "--compression",
     type=click.Choice(["zstd", "lz4", "none"]),
-    help="Of all chunks.  [default: as they are where they are copied whole, else zstd]",
+    help="Compression of all chunks.  [default: unchanged for chunks that are copied whole, else zstd]",
 )
 chunk_limit_option = click.option(
     "--max-chunk-bytes",
@@ -32,16 +37,24 @@ chunk_limit_option = click.option(
     default="256MiB",
     show_default=True,
     metavar="SIZE",
-    help="Of a chunk of a log, before compression: larger ones are skipped.",
+    help="Skip chunks larger than SIZE (uncompressed).",
+)
+repair_chunk_limit_option = click.option(
+    "--max-chunk-bytes",
+    type=options.BYTE_COUNT,
+    default="256MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Refuse files with chunks larger than SIZE (uncompressed).",
 )
 clock_option = click.option(
     "--clock",
     type=click.Choice(CLOCK_CHOICES),
     default=HOST_CLOCK,
     show_default=True,
-    help="Times are the host's clock's, which never steps, or those that the wall clock showed; see clock.md.",
+    help="Clock of all times: the clock of the recording host, which never steps, or the wall clock.",
 )
-_TIME_FORMATS = "seconds from the log's beginning, or a time as 2026-05-01T12:00:00+02:00 (UTC without a zone)"
+_TIME_FORMATS = "seconds after the start of the log, or a time such as 2026-05-01T12:00:00+02:00 (default zone: UTC)"
 
 
 def _parse_time(_context: click.Context, parameter: click.Parameter, value: str | None) -> float | datetime | None:
@@ -54,39 +67,44 @@ def _parse_time(_context: click.Context, parameter: click.Parameter, value: str 
     try:
         return datetime.fromisoformat(value)
     except ValueError:
-        raise click.BadParameter(f"{value!r}; give {_TIME_FORMATS}", param=parameter) from None
+        raise click.BadParameter(f"{value!r} is not a time; give {_TIME_FORMATS}", param=parameter) from None
 
 
 def add_selection_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that choose messages."""
-    for option in (
-        click.option(
-            "--endpoint",
-            "names",
-            multiple=True,
-            metavar="NAME|PATTERN",
-            help="Only this endpoint, or those whose whole names match; repeatable.",
-        ),
-        click.option(
-            "-e",
-            "--regex",
-            "expressions",
-            multiple=True,
-            metavar="REGEX",
-            callback=options.compile_regexes,
-            help="Only endpoints in whose names this is found; repeatable.",
-        ),
-        click.option(
-            "-x",
-            "--exclude",
-            multiple=True,
-            metavar="REGEX",
-            callback=options.compile_regexes,
-            help="Not endpoints in whose names this is found; repeatable.",
-        ),
-        click.option("--start", metavar="TIME", callback=_parse_time, help=f"From here on: {_TIME_FORMATS}."),
-        click.option("--end", metavar="TIME", callback=_parse_time, help="Until before this."),
-        chunk_limit_option,
+    for option in reversed(
+        (  # the last decorator is the first option of the help page
+            click.option(
+                "--endpoint",
+                "names",
+                multiple=True,
+                metavar="NAME|PATTERN",
+                help="Select this endpoint, or endpoints whose whole names match PATTERN. Repeatable.",
+            ),
+            click.option(
+                "-e",
+                "--regex",
+                "expressions",
+                multiple=True,
+                metavar="REGEX",
+                callback=options.compile_regexes,
+                help="Select endpoints whose names contain a match for REGEX. Repeatable.",
+            ),
+            click.option(
+                "-x",
+                "--exclude",
+                multiple=True,
+                metavar="REGEX",
+                callback=options.compile_regexes,
+                help="Exclude endpoints whose names contain a match for REGEX. Repeatable.",
+            ),
+            click.option(
+                "--start", metavar="TIME", callback=_parse_time, help=f"Select messages from TIME on: {_TIME_FORMATS}."
+            ),
+            click.option(
+                "--end", metavar="TIME", callback=_parse_time, help="Select messages before TIME, in the same format."
+            ),
+        )
     ):
         function = option(function)
     return function

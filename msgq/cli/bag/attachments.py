@@ -15,13 +15,23 @@ from msgq.recording.mcap_io.log_writer import create_atomically
 
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs_argument
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The directory for the files.")
-@click.option("--name", "names", multiple=True, help="Only the attachment of this name; repeatable.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIRECTORY",
+    help="Directory for the files.",
+)
+@click.option(
+    "--name", "names", multiple=True, metavar="NAME", help="Select the attachment with this name. Repeatable."
+)
 @options.json_option
 def command(logs: tuple[Path, ...], output: Path, names: tuple[str, ...], as_json: bool) -> None:
-    """Write the attachments of LOGS into a directory, each under its name, without the directories in that.
+    """Extract the attachments of recordings into a directory.
 
-    A file that is there already stays as it is, and is an error.
+    Each file has the name of its attachment, without directories. Existing files are never overwritten: the command
+    fails instead.
     """
     log = LogReader(*logs)
     attachments = [attachment for attachment in log.attachments if not names or attachment.name in names]

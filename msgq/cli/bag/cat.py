@@ -22,15 +22,17 @@ from msgq.recording.export.text_export import make_json_row
 @arguments.logs_argument
 @arguments.add_selection_options
 @options.count_option
-@click.option("--hex", "as_hex", is_flag=True, help="Payloads in hexadecimal, whatever the schema says.")
-@click.option("--raw", is_flag=True, help="Payloads as they are, one after the other, and nothing else.")
+@click.option("--hex", "as_hex", is_flag=True, help="Print payloads in hexadecimal, even if there is a schema.")
+@click.option("--raw", is_flag=True, help="Print only the unchanged bytes of the payloads, without separators.")
 @options.add_schema_options
+@arguments.chunk_limit_option
 @options.json_option
 def command(logs: tuple[Path, ...], count: int | None, as_hex: bool, raw: bool, as_json: bool, **chosen: Any) -> None:
-    """Show the messages of LOGS, which are one log together, in the order in which they were recorded.
+    """Print the messages of recordings in the order of recording.
 
-    A line has the time (UTC), the endpoint and what the message says, decoded by the schema of its endpoint, or in
-    hexadecimal where there is none. With --json it is an object, as `msgq bag convert --to jsonl` writes it.
+    Each line has the time (UTC), the endpoint and the payload. The payload is decoded by the schema of the
+    endpoint, or printed in hexadecimal if there is no schema. --json prints the objects that `msgq bag convert --to
+    jsonl` writes.
     """
     if raw + as_hex + as_json > 1:
         raise click.UsageError("--raw, --hex and --json: choose one")

@@ -22,20 +22,25 @@ _STDOUT_PATH = Path("-")
     "--output",
     required=True,
     type=click.Path(path_type=Path),
-    help="What to write, which must not exist; - is the standard output, for text.",
+    metavar="PATH",
+    help="File or directory to write. It must not exist; - is the standard output (text formats only).",
 )
 @click.option(
-    "--to", "kind", type=click.Choice(_TABLE_FORMATS), help="The format.  [default: by the name of the output]"
+    "--to", "kind", type=click.Choice(_TABLE_FORMATS), help="Output format.  [default: extension of --output]"
 )
 @arguments.add_selection_options
 @arguments.clock_option
 @options.add_schema_options
+@arguments.chunk_limit_option
 @options.json_option
 def command(logs: tuple[Path, ...], output: Path, kind: str | None, as_json: bool, **chosen: Any) -> None:
-    """Write LOGS, which are one log together, as tables, decoded by the schemas of their endpoints.
+    """Convert recordings to Parquet, JSON lines or CSV.
 
-    Parquet has a column for each field: a directory of files, one an endpoint, or one file if the output's name ends in
-    .parquet, of one endpoint. JSON lines and CSV are one file, with payloads in base64 where nobody says what they are.
+    Messages are decoded by the schemas of their endpoints. Payloads without a schema are in base64. JSON lines and
+    CSV are a single file.
+
+    Parquet output is a directory with one file for each endpoint, and one column for each field. If the name of the
+    output ends in .parquet, the output is one file for one endpoint.
     """
     kind = kind or output.suffix.removeprefix(".")
     if kind not in _TABLE_FORMATS:

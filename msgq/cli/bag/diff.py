@@ -10,16 +10,18 @@ from msgq.cli.common import comparisons, options
 
 
 @click.command(epilog=comparisons.COMPARISON_EXIT_CODES)
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a", metavar="LOG_A", type=click.Path(path_type=Path))
+@click.argument("b", metavar="LOG_B", type=click.Path(path_type=Path))
 @comparisons.add_tolerance_options
 @arguments.add_selection_options
 @options.add_schema_options
+@arguments.chunk_limit_option
 @options.json_option
 def command(a: Path, b: Path, tolerances: Any, time_tolerance: float | None, as_json: bool, **chosen: Any) -> None:
-    """Compare logs A and B: by endpoint and order, and say where they first differ.
+    """Compare two logs, and report the first difference.
 
-    Values are compared where a schema says how to decode them, else bytes. Times do not matter unless asked for.
+    Messages are compared by endpoint and position. Values are compared if a schema describes them, otherwise bytes.
+    Times are compared only with --time-tolerance.
     """
     from msgq.recording import compare
 

@@ -13,7 +13,7 @@ from msgq.common.formatting import format_count
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.doctor import FileExamination
 
-_HELP_EPILOG = "Exit codes: 0 no errors (warnings are none); 1 errors, or a file that cannot be read; 2 wrong usage."
+_HELP_EPILOG = "Exit codes: 0 no errors (warnings do not count); 1 errors, or an unreadable file; 2 wrong usage."
 _SEVERITY_COLOURS = {"error": "red", "warning": "yellow"}
 
 
@@ -22,10 +22,11 @@ _SEVERITY_COLOURS = {"error": "red", "warning": "yellow"}
 @arguments.chunk_limit_option
 @options.json_option
 def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None:
-    """Check the files of LOGS against the rules of MCAP, and say where they are broken.
+    """Check files against the rules of MCAP, and report damage.
 
-    An error is what MCAP forbids, or what contradicts itself; a warning is what it allows but readers suffer from. What
-    `msgq bag recover` can mend, it mends. With --json: an object for each finding, then one for each file.
+    An error breaks a rule of MCAP, or contradicts other data of the file. A warning is allowed by MCAP, but causes
+    trouble for readers. To repair files, use `msgq bag recover`. --json prints one object for each finding, then
+    one for each file.
     """
     failed = False
     output = get_console()

@@ -12,11 +12,12 @@ from msgq.cli.common import options
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs_argument
 @arguments.output_option
-@arguments.compression_option
 @arguments.add_selection_options
+@arguments.compression_option
+@arguments.chunk_limit_option
 @options.json_option
 def command(logs: tuple[Path, ...], output: Path, compression: str | None, as_json: bool, **chosen: Any) -> None:
-    """Write some of the messages of LOGS, which are one log together, into another file."""
+    """Copy selected messages of recordings into a new file."""
     from msgq.recording.merge.log_copy import write_merged_log
 
     log = arguments.open_log(logs, **chosen)

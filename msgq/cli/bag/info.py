@@ -24,17 +24,17 @@ SUMMARY, FULL_SCAN = "summary", "full scan"
 @arguments.logs_argument
 @arguments.add_selection_options
 @arguments.clock_option
-@click.option(
-    "--scan", is_flag=True, help="Read all messages, and report damage.  [default: show the summaries of the files]"
-)
+@click.option("--scan", is_flag=True, help="Read all messages, and report damage.  [default: read only the summaries]")
+@arguments.chunk_limit_option
 @options.json_option
 def command(logs: tuple[Path, ...], scan: bool, as_json: bool, **chosen: Any) -> None:
-    """Show what is in LOGS, which are one log together.
+    """Show endpoints, counts, times and losses of recordings.
 
-    A recording says all of it at its end. Of copies and of files of others, what they do not say is "-", unless --scan
-    reads them. A file that says nothing, and a part of a log, are read.
+    msgq stores these totals in the summary of each recording. For other files, unknown values are "-" unless you
+    give --scan. If a file has no summary, or if you select a part of the log, all messages are read.
 
-    With --json: an object about the log, then one about each endpoint; "source" is "summary" or "full scan".
+    --json prints one object for the log, then one for each endpoint. The field "source" is "summary" or "full
+    scan".
     """
     log = arguments.open_log(logs, **chosen)
     scanned = scan or (not log.has_statistics and log.counts is None)

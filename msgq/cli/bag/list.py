@@ -78,9 +78,10 @@ _LIST_FUNCTIONS: dict[str, Callable[[LogReader], _TableRowIterator]] = {
 @arguments.chunk_limit_option
 @options.json_option
 def command(what: str, logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None:
-    """List the chunks, channels, attachments or metadata of LOGS, as the files say, without reading their messages.
+    """List chunks, channels, attachments or metadata of recordings.
 
-    Messages outside of chunks are listed with the chunks, many together.
+    Reads the indexes of the files, not their messages. Loose messages (outside of chunks) are listed with the
+    chunks, many in one row.
     """
     log = LogReader(*logs, max_chunk_bytes=max_chunk_bytes)
     rows = list(_LIST_FUNCTIONS[what](log))

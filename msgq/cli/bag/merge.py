@@ -15,9 +15,9 @@ from msgq.cli.common import options
 @arguments.chunk_limit_option
 @options.json_option
 def command(logs: tuple[Path, ...], output: Path, compression: str | None, max_chunk_bytes: int, as_json: bool) -> None:
-    """Write the messages of several LOGS into one file, in the order of their log time.
+    """Merge recordings into one file, in the order of log time.
 
-    Epochs are numbered anew, so that a gap in the sequence of an endpoint still is a loss.
+    Epochs get new numbers, so that a gap in the sequence of an endpoint still means a loss.
     """
     from msgq.recording.merge.log_copy import write_merged_log
 

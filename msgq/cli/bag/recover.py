@@ -13,15 +13,15 @@ from msgq.recording.repair.recover import recover
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs_argument
 @repair_options.add_repair_options
-@arguments.chunk_limit_option
+@arguments.repair_chunk_limit_option
 @options.json_option
 def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk_bytes: int, as_json: bool) -> None:
-    """Make LOGS whole, so that every MCAP reader takes them; whole files stay as they are.
+    """Repair recordings, so that every MCAP reader can read them.
 
-    Each file becomes a new one, NAME.recovered.mcap beside it, a directory a new directory, with at least the messages
-    that `msgq` finds in the old one. What is no whole record at the end is cut off, damage within is marked so that
-    readers pass over it, what is wrong or missing of indexes and summary is written anew; what was done is said. A file
-    with a chunk above --max-chunk-bytes is left alone: it may be a good one.
+    Each damaged file gets a repaired copy, NAME.recovered.mcap, next to the old file. A directory gets a new
+    directory. The repair cuts off an incomplete last record, marks damaged data so that readers skip it, rebuilds
+    indexes and the summary, and prints each change. The copy has at least the messages that msgq finds in the old
+    file. Intact files stay unchanged.
     """
     repair_options.repair_logs(
         logs, recover, recording_files.RECOVERED_LABEL, output, in_place, max_chunk_bytes, as_json

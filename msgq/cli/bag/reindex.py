@@ -13,13 +13,13 @@ from msgq.recording.repair.recover import reindex
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs_argument
 @repair_options.add_repair_options
-@arguments.chunk_limit_option
+@arguments.repair_chunk_limit_option
 @options.json_option
 def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk_bytes: int, as_json: bool) -> None:
-    """Write all indexes and the summary of LOGS anew, whatever they were.
+    """Rebuild all indexes and the summary of recordings.
 
-    It is `msgq bag recover` for files that are whole as well, such as those that were written without an index. The new
-    file is NAME.reindexed.mcap.
+    Works like `msgq bag recover`, but also on intact files, for example on files written without an index. Each new
+    file is NAME.reindexed.mcap, next to the old file.
     """
     repair_options.repair_logs(
         logs, reindex, recording_files.REINDEXED_LABEL, output, in_place, max_chunk_bytes, as_json

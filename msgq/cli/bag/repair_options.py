@@ -19,14 +19,16 @@ from msgq.recording.repair.recover import Recovery
 
 def add_repair_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say where to."""
-    for option in (
-        click.option(
-            "-o",
-            "--output",
-            type=click.Path(path_type=Path),
-            help="The new file, or of a directory the new directory; it must not exist. For one LOG.",
-        ),
-        click.option("--in-place", is_flag=True, help="Let each new file take the place of the old one, at once."),
+    for option in reversed(
+        (  # the last decorator is the first option of the help page
+            click.option(
+                "-o",
+                "--output",
+                type=click.Path(path_type=Path),
+                help="New file, or new directory if LOG is a directory. It must not exist. Only for a single LOG.",
+            ),
+            click.option("--in-place", is_flag=True, help="Replace each old file by the new one, atomically."),
+        )
     ):
         function = option(function)
     return function

@@ -11,18 +11,31 @@ from msgq.common.units import NS_PER_S
 
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs_argument
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="A new directory for the pieces.")
-@click.option("--every", required=True, metavar="SECONDS", type=click.FloatRange(min=0.001), help="Of each piece.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIRECTORY",
+    help="New directory for the pieces.",
+)
+@click.option(
+    "--every",
+    required=True,
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.001),
+    help="Duration of each piece, in seconds.",
+)
 @arguments.compression_option
 @arguments.chunk_limit_option
 @options.json_option
 def command(
     logs: tuple[Path, ...], output: Path, every: float, compression: str | None, max_chunk_bytes: int, as_json: bool
 ) -> None:
-    """Split LOGS, which are one log together, into pieces of the same duration.
+    """Split recordings into pieces of equal duration.
 
-    The pieces are segments in a new directory, which can be read as one log again. For one piece from here to there
-    see `msgq bag filter`.
+    The pieces are segments in a new directory. All commands can read this directory as one log. To copy a single
+    period, use `msgq bag filter`.
     """
     from msgq.recording.merge.log_copy import write_time_slices
 

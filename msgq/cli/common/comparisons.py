@@ -13,9 +13,7 @@ from msgq.decoding.json_values import convert_to_json
 from msgq.decoding.payload_decoder import Undecoded
 from msgq.recording import Comparison, Tolerance
 
-COMPARISON_EXIT_CODES = (
-    "Exit codes: 0 they are the same; 1 they differ, or something failed, said in one line; 2 wrong usage."
-)
+COMPARISON_EXIT_CODES = "Exit codes: 0 equal; 1 different, or failure (message on stderr); 2 wrong usage."
 _DIFFERENCE_FIELDS = ("endpoint", "index", "field", "time_a", "time_b", "a", "b")
 _TOLERANCE_FORM = "ENDPOINT[:FIELD]=0.001, =0.1%, both as =0.001,0.1%, or =any"
 
@@ -46,23 +44,26 @@ def _parse_tolerance(numbers: str, value: str) -> Tolerance:
 
 
 def add_tolerance_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say what counts as the same."""
-    for option in (
-        click.option(
-            "--time-tolerance",
-            type=click.FloatRange(min=0),
-            metavar="SECONDS",
-            help="Compare times too, with this tolerance, from each one's first message on.",
-        ),
-        click.option(
-            "-t",
-            "--tolerance",
-            "tolerances",
-            multiple=True,
-            callback=_parse_tolerances,
-            metavar="ENDPOINT[:FIELD]=NUMBER",
-            help="How far numbers may be apart; NUMBER% is relative, 'any' ignores. The endpoint * is all. Repeatable.",
-        ),
+    """Add the options for tolerances."""
+    for option in reversed(
+        (  # the last decorator is the first option of the help page
+            click.option(
+                "-t",
+                "--tolerance",
+                "tolerances",
+                multiple=True,
+                callback=_parse_tolerances,
+                metavar="ENDPOINT[:FIELD]=NUMBER",
+                help="Allowed difference between numbers. NUMBER% is relative, 'any' ignores the field. "
+                "ENDPOINT * means all endpoints. Repeatable.",
+            ),
+            click.option(
+                "--time-tolerance",
+                type=click.FloatRange(min=0),
+                metavar="SECONDS",
+                help="Allowed difference between times since the first message, in seconds.  [default: ignore times]",
+            ),
+        )
     ):
         function = option(function)
     return function

@@ -20,23 +20,35 @@ _HEADER_PERIOD_LINES = 20  # lines
 _REFRESH_PERIOD_S = 0.25  # how late an endpoint may be noticed that has just come
 
 busy_poll_option = click.option(
-    "--spin", is_flag=True, help="Look all the time: exact to a fraction of a microsecond, but takes a whole core."
+    "--spin", is_flag=True, help="Poll without pauses: exact to a fraction of a microsecond, but uses a whole core."
 )
 
 
-def add_measurement_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of all measurements. `MeasurementOptions.from_arguments` takes all but endpoints and prefix."""
-    for option in (
-        options.prefix_option,
-        options.json_option,
-        options.timeout_option,
-        options.once_option,
-        options.count_option,
-        options.interval_option(1.0),
-        options.required_endpoints_argument,
-    ):
-        command = option(command)
-    return command
+_Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def add_measurement_options(*special_options: _Decorator) -> _Decorator:
+    """Return a decorator that adds the options of all measurements, and options of one command among them.
+
+    `MeasurementOptions.from_arguments` takes all common options but endpoints and prefix.
+    """
+
+    def add_options(command: Callable[..., None]) -> Callable[..., None]:
+        every: list[_Decorator] = [
+            options.required_endpoints_argument,
+            options.interval_option(1.0),
+            options.count_option,
+            options.once_option,
+            *special_options,
+            options.timeout_option,
+            options.json_option,
+            options.prefix_option,
+        ]
+        for option in reversed(every):  # the last decorator is the first option of the help page
+            command = option(command)
+        return command
+
+    return add_options
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from msgq.errors import InvalidValueError
 from msgq.kinds import kind_of
 from msgq.stats import endpoint_inodes, topic_inodes
 
-EXIT_CODES = "Exit codes: 0 all went well; 1 something failed, said in one line; 2 wrong usage."
-EXIT_CODES_RUNNING = (
-    "Ends by Ctrl-C or SIGTERM, quietly. Exit codes: 0 all went well; 1 something failed, said in one line; "
-    "2 wrong usage; 3 nothing came within --timeout."
+EXIT_CODES = "Exit codes: 0 success; 1 failure (message on stderr); 2 wrong usage."
+STOP_KEYS = "Ctrl-C or SIGTERM stops the command."
+EXIT_CODES_ENDLESS = (
+    f"{STOP_KEYS} Exit codes: 0 success, also after Ctrl-C; 1 failure (message on stderr); 2 wrong usage."
 )
+EXIT_CODES_RUNNING = f"{EXIT_CODES_ENDLESS.removesuffix('.')}; 3 no message within --timeout."
 TIMEOUT_EXIT_CODE = 3
 _IMPORT_PATHS_KEY = f"{__name__}.import_paths"  # in a context's `meta`
 
@@ -31,12 +32,12 @@ def _validate_prefix(_context: click.Context, _parameter: click.Parameter, value
     return validate_endpoint_name(value, "prefix") if value else value
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line instead of a table.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON objects, one per line, instead of text.")
 prefix_option = click.option(
     "--prefix",
     metavar="NAME",
     callback=_validate_prefix,
-    help="The prefix to look under.  [default: $OPENPILOT_PREFIX]",
+    help="Prefix (namespace) of the endpoints.  [default: $OPENPILOT_PREFIX]",
 )
 
 
@@ -66,25 +67,27 @@ def _store_import_paths(context: click.Context, _parameter: click.Parameter, val
 
 def add_schema_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name schemas."""
-    for option in (
-        click.option(
-            "--schema",
-            "schemas",
-            multiple=True,
-            callback=_read_schemas,
-            metavar="[ENDPOINT=]ENCODING:FILE:NAME",
-            help="Schema for endpoints that do not declare one, e.g. capnproto:log.capnp:Event; repeatable.",
-        ),
-        click.option(
-            "-I",
-            "--import-path",
-            multiple=True,
-            is_eager=True,  # parsed before --schema, at any position
-            expose_value=False,
-            callback=_store_import_paths,
-            type=click.Path(exists=True, file_okay=False, path_type=Path),
-            help="Folder with files that a --schema imports; repeatable.",
-        ),
+    for option in reversed(  # the last decorator is the first option of the help page
+        (
+            click.option(
+                "--schema",
+                "schemas",
+                multiple=True,
+                callback=_read_schemas,
+                metavar="[ENDPOINT=]ENCODING:FILE:NAME",
+                help="Schema for endpoints that do not declare one, e.g. capnproto:log.capnp:Event. Repeatable.",
+            ),
+            click.option(
+                "-I",
+                "--import-path",
+                multiple=True,
+                is_eager=True,  # parsed before --schema, at any position
+                expose_value=False,
+                callback=_store_import_paths,
+                type=click.Path(exists=True, file_okay=False, path_type=Path),
+                help="Directory of files that a --schema imports. Repeatable.",
+            ),
+        )
     ):
         function = option(function)
     return function
@@ -128,19 +131,27 @@ required_endpoints_argument = click.argument(
     "endpoints", nargs=-1, required=True, metavar="NAME|PATTERN...", shell_complete=complete_endpoint
 )
 auxiliary_option = click.option(
-    "-a", "--all", "everything", is_flag=True, help="Timing topics and channels of queues' events, too."
+    "-a", "--all", "everything", is_flag=True, help="Include timing topics, and channels of queue events."
 )
-count_option = click.option("-n", "--count", type=click.IntRange(min=1), help="End after so many.")
-once_option = click.option("--once", is_flag=True, help="The same as -n 1.")
+count_option = click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(min=1),
+    metavar="COUNT",
+    help="Stop after COUNT messages or lines.  [default: no limit]",
+)
+once_option = click.option("--once", is_flag=True, help="Same as -n 1.")
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Give up when nothing comes for so long.  [default: wait for ever]",
+    help="Give up after SECONDS without a message.  [default: no limit]",
 )
 
 
-def interval_option(default: float, text: str = "Seconds between two lines.") -> Callable[[_CommandType], _CommandType]:
+def interval_option(
+    default: float, text: str = "Time between two lines, in seconds."
+) -> Callable[[_CommandType], _CommandType]:
     """The option for how long a measurement takes."""
     kind = click.FloatRange(0.01, 86400.0)
     return click.option("--interval", type=kind, default=default, show_default=True, metavar="SECONDS", help=text)

@@ -31,29 +31,31 @@ remap_option = click.option(
     multiple=True,
     metavar="OLD:=NEW",
     callback=_parse_remap,
-    help=r"Play it there. OLD may be a pattern for whole names, whose groups NEW repeats: '/(.*):=ros_\1'. Repeatable.",
+    help=r"Play endpoint OLD as NEW. OLD can be a pattern; NEW can use its groups: '/(.*):=ros_\1'. Repeatable.",
 )
 
 
 def add_ending_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say when programs in virtual time are over."""
-    for option in (
-        click.option(
-            "--idle-timeout",
-            type=click.FloatRange(min=0),
-            metavar="SECONDS",
-            default=10.0,
-            show_default=True,
-            help="With --deterministic: it ends when all is played and so long nobody sent anything.",
-        ),
-        click.option(
-            "--max-runtime",
-            type=click.FloatRange(min=0),
-            metavar="SECONDS",
-            default=60.0,
-            show_default=True,
-            help="With --deterministic: it ends so long after the last message in any case.",
-        ),
+    for option in reversed(
+        (  # the last decorator is the first option of the help page
+            click.option(
+                "--idle-timeout",
+                type=click.FloatRange(min=0),
+                metavar="SECONDS",
+                default=10.0,
+                show_default=True,
+                help="With --deterministic: stop after the log, when SECONDS of virtual time pass without a message.",
+            ),
+            click.option(
+                "--max-runtime",
+                type=click.FloatRange(min=0),
+                metavar="SECONDS",
+                default=60.0,
+                show_default=True,
+                help="With --deterministic: stop SECONDS of virtual time after the last message of the log.",
+            ),
+        )
     ):
         function = option(function)
     return function

@@ -24,8 +24,8 @@ from msgq.cli.demo.view import LiveView, print_summary
 from msgq.cli.demo.virtual import run_twice
 
 _HELP_EPILOG = (
-    "Exit codes: 0 everything held that must hold, also when Ctrl-C ended it early; "
-    "1 it did not (the summary says what), or something failed; 2 wrong usage."
+    "Exit codes: 0 all checks passed, also after Ctrl-C; "
+    "1 a check failed (see the summary), or failure (message on stderr); 2 wrong usage."
 )
 
 
@@ -43,27 +43,36 @@ def _parse_number(_context: click.Context, _parameter: click.Parameter, value: f
     default=15.0,
     show_default=True,
     callback=_parse_number,
-    help="Seconds of traffic.",
+    metavar="SECONDS",
+    help="Duration of the traffic, in seconds.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Keep the recording in this directory.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIRECTORY",
+    help="Directory for the recording.  [default: not kept]",
+)
 @click.option(
     "--report",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Take the recording through Spark, and write a page about it there; the lake is put beside it.",
+    help="Write an HTML report about the recording to FILE. Needs Spark. The lake is stored next to FILE.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object, and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the summary, as one JSON object.")
 def command(duration: float, output: Path | None, report: Path | None, as_json: bool) -> None:
-    """Show msgq at work with this machine's own telemetry.
+    """Demonstrate msgq with the telemetry of this machine.
 
-    Processes publish CPU, memory, disk, network and processes, and a busy topic; others subscribe: blocking, polling,
-    conflating, passive, one too slow to keep up. A sensor is answered by an estimate, and that by a command, which say
-    of what they are a consequence: the report shows the way. The load is also a moving picture, 1080p at 30 frames a
-    second, that goes to a viewer without being copied. In the middle a publisher is killed and started again; its
-    subscribers lose nothing. Everything is recorded meanwhile, read back, compared, and replayed twice in virtual time
-    with the same outcome. A terminal shows it live; without one there is the summary at the end.
+    Processes publish CPU, memory, disk, network and process data, a busy topic, and a video of the load (1080p, 30
+    frames/s, without copies). Other processes subscribe: blocking, polling, conflating, passive, and one too slow.
+    A sensor leads to an estimate, and the estimate to a command. The report shows these hops.
 
-    MSGQ_BACKEND=zmq has the same cast over ZMQ, where losses are unknown; MSGQ_BACKEND=fake plays it in one process and
-    in virtual time, from a second of recorded telemetry: twice, to show that the same bytes are sent.
+    During the run, a publisher is killed and restarted, and its subscribers lose nothing. The run is recorded, read
+    back, compared, and replayed twice in virtual time with equal results. A terminal shows the run live. Otherwise,
+    a summary is printed at the end.
+
+    MSGQ_BACKEND=zmq runs the demo over ZMQ, where losses are unknown. MSGQ_BACKEND=fake runs it twice in one
+    process and in virtual time, from one second of recorded telemetry, and checks that both runs send the same
+    bytes.
     """
     if plan.DEMO_BACKEND == "zmq":
         os.environ.setdefault("MSGQ_ZMQ_TRANSPORT", "ipc")  # somebody may have one of the ports

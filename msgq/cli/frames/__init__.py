@@ -10,4 +10,4 @@ _FRAMES_COMMANDS = ("bench", "list", "save", "view")
 
 @click.group(cls=LazyCommandGroup, verb="frames", names=_FRAMES_COMMANDS, epilog=options.EXIT_CODES)
 def command() -> None:
-    """Look at the frames that processes of this machine share (visionipc)."""
+    """List, view, save and measure shared frames (visionipc)."""

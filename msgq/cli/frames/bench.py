@@ -51,24 +51,45 @@ class FrameBenchResult:
 
 
 @click.command(epilog=options.EXIT_CODES)
-@click.option("--width", type=click.IntRange(2, 1 << 14), default=1920, show_default=True, help="Pixels; even.")
-@click.option("--height", type=click.IntRange(2, 1 << 14), default=1080, show_default=True, help="Pixels; even.")
+@click.option(
+    "--width",
+    type=click.IntRange(2, 1 << 14),
+    default=1920,
+    show_default=True,
+    metavar="PIXELS",
+    help="Width of the frames, in pixels; an even number.",
+)
+@click.option(
+    "--height",
+    type=click.IntRange(2, 1 << 14),
+    default=1080,
+    show_default=True,
+    metavar="PIXELS",
+    help="Height of the frames, in pixels; an even number.",
+)
 @click.option(
     "--rate",
     type=click.FloatRange(1.0, 10_000.0),
     default=100.0,
     show_default=True,
-    help="Frames a second of the steady run.",
+    metavar="RATE",
+    help="Rate of the steady run, in frames/s.",
 )
 @click.option(
-    "--duration", type=click.FloatRange(0.1, 3600.0), default=3.0, show_default=True, help="Seconds of each run."
+    "--duration",
+    type=click.FloatRange(0.1, 3600.0),
+    default=3.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Duration of each run, in seconds.",
 )
 @options.json_option
 @options.prefix_option
 def command(width: int, height: int, rate: float, duration: float, as_json: bool, prefix: str | None) -> None:
-    """Measure frames of NV12 from a process of its own into this one.
+    """Measure NV12 frames from another process into this process.
 
-    Frames are rendered before; the client touches one byte in 1024 of each. --json gives one object a run.
+    The frames are rendered before the measurement. The client reads one byte of each 1024. --json prints one object
+    for each run.
     """
     stop = threading.Event()
     runs = []

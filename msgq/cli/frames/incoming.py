@@ -15,16 +15,20 @@ from visionipc.connection import request_stream_types
 
 _POLL_PERIOD_MS = 50  # how often Ctrl-C is looked for
 
-server_argument = click.argument("server")
+server_argument = click.argument("server", metavar="SERVER")
 stream_option = click.option(
-    "--stream", type=click.IntRange(0), metavar="TYPE", help="The stream's number.  [default: the server's lowest]"
+    "--stream",
+    type=click.IntRange(0),
+    metavar="TYPE",
+    help="Type number of the stream.  [default: lowest of the server]",
 )
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(0.0, 86400.0),
     default=5.0,
     show_default=True,
-    help="Seconds to wait for a frame.",
+    metavar="SECONDS",
+    help="Longest wait for a frame, in seconds.",
 )
 
 

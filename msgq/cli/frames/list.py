@@ -49,14 +49,16 @@ class StreamLine:
     type=click.FloatRange(0.01, 3600.0),
     default=0.5,
     show_default=True,
-    help="Seconds to count frames for.",
+    metavar="SECONDS",
+    help="Duration of the measurement of frame rates, in seconds.",
 )
 @options.json_option
 @options.prefix_option
 def command(interval: float, as_json: bool, prefix: str | None) -> None:
-    """Show the servers in /tmp with their streams.
+    """List the frame servers in /tmp and their streams.
 
-    Holds no buffer, and takes no place in the streams' topics. The format of a stock server's pictures is NV12.
+    The command holds no buffer, and is a passive subscriber of the streams. The format of a stock server's frames
+    is NV12.
     """
     with settings.overrides(prefix):
         streams = scan_streams(interval)

@@ -22,9 +22,10 @@ from visionipc.convert import encode_png
     type=click.IntRange(1, 100_000),
     default=1,
     show_default=True,
-    help="How many frames; of several each goes to a file with a number in its name: picture-0001.png.",
+    metavar="COUNT",
+    help="Number of frames. Several frames go to numbered files: picture-0001.png.",
 )
-@click.option("--raw", is_flag=True, help="The bytes as they are in the buffer, instead of a PNG.")
+@click.option("--raw", is_flag=True, help="Save the bytes of the buffer instead of a PNG.")
 @incoming.timeout_option
 @options.json_option
 @options.prefix_option
@@ -38,9 +39,10 @@ def command(
     as_json: bool,
     prefix: str | None,
 ) -> None:
-    """Save the next frames of SERVER to FILE.
+    """Save the next frames of a server to files.
 
-    PNG needs msgq-bus[frames]. What --raw saves, --json describes: format, width, height, stride, uv_offset.
+    PNG needs msgq-bus[frames]. For --raw, --json prints the layout of the file: format, width, height, stride,
+    uv_offset.
     """
     stop = threading.Event()
     with (

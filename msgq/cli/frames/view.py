@@ -38,8 +38,10 @@ _COLOUR_MASK = 0xF8  # of a colour, in a terminal: 32, so that styles are found 
 @click.command(epilog=options.EXIT_CODES)
 @incoming.server_argument
 @incoming.stream_option
-@click.option("--frames", type=click.IntRange(1), metavar="N", help="End after so many.  [default: at Ctrl-C]")
-@click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="At the end, save the newest frame here.")
+@click.option("--frames", type=click.IntRange(1), metavar="COUNT", help="Stop after COUNT frames.  [default: no limit]")
+@click.option(
+    "--png", type=click.Path(dir_okay=False, path_type=Path), help="Save the newest frame to FILE at the end."
+)
 @incoming.timeout_option
 @options.json_option
 @options.prefix_option
@@ -52,10 +54,11 @@ def command(
     as_json: bool,
     prefix: str | None,
 ) -> None:
-    """Show the newest frames of SERVER in the terminal, a character for two pixels.
+    """Show the newest frames of a server in the terminal.
 
-    A buffer is held while its picture is copied, no longer. Without a terminal, --png takes one frame; --json gives one
-    object a frame instead of the picture. Formats that are not RGB or grey, and --png, need msgq-bus[frames].
+    Each character shows two pixels. The command holds a buffer only during the copy. Without a terminal, --png
+    saves one frame. --json prints one object for each frame instead of the picture. Formats other than RGB and
+    grey, and --png, need msgq-bus[frames].
     """
     screen = get_console()
     if not screen.is_terminal and not as_json:

@@ -26,7 +26,7 @@ class _SparkGroup(LazyCommandGroup):
 
 @click.group(cls=_SparkGroup, verb="lake", names=_LAKE_COMMANDS, epilog=options.EXIT_CODES)
 def command() -> None:
-    """Make tables of recordings, and ask them.
+    """Create tables from recordings, and query the tables.
 
-    A LAKE is a directory, or a URI that the cluster knows. Spark runs on this machine, or where --master says.
+    A LAKE is a directory, or a URI that the cluster can open. Spark runs on this machine, unless you give --master.
     """

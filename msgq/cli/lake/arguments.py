@@ -30,12 +30,12 @@ version_option = click.option(
     "--version",
     type=click.IntRange(min=0),
     metavar="NUMBER",
-    help="Read messages as of this version, which `ingest` prints. Other tables are current.",
+    help="Read the table `messages` at this version (`ingest` prints it). Other tables are current.  [default: newest]",
 )
 master_option = click.option(
     "--master",
     metavar="URL",
-    help="Where Spark runs: local[4], spark://host:7077, yarn, sc://host:15002.  [default: all cores of this machine]",
+    help="Spark master: local[4], spark://host:7077, yarn, sc://host:15002.  [default: all cores of this machine]",
 )
 
 

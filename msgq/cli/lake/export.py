@@ -17,12 +17,19 @@ _FORMAT_OPTIONS = {
 }
 
 
-@click.command(short_help="Write the answer to a query as a file.", epilog=options.EXIT_CODES)
+@click.command(short_help="Write the result of a query to a file.", epilog=options.EXIT_CODES)
 @arguments.lake_argument
 @arguments.query_argument
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="What to write; not there yet.")
 @click.option(
-    "--to", type=click.Choice(_EXPORT_FORMATS), help="What it shall be.  [default: by the name's end, else parquet]"
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="File or directory to write. It must not exist.",
+)
+@click.option(
+    "--to", type=click.Choice(_EXPORT_FORMATS), help="Output format.  [default: extension of --output, else parquet]"
 )
 @arguments.version_option
 @arguments.master_option
@@ -30,10 +37,11 @@ _FORMAT_OPTIONS = {
 def command(
     lake: str, query: str, output: Path, to: str | None, version: int | None, master: str | None, as_json: bool
 ) -> None:
-    """Write the answer to a query: an MCAP file of messages, or a directory of Parquet, CSV or JSON files.
+    """Write the result of a query to a file.
 
-    For MCAP the query must give endpoint, log_time and data; epoch, sequence, publish_time, origin_time, encoding,
-    schema, schema_id, kind, publisher, key and options are kept where it gives them: SELECT * FROM messages WHERE ...
+    The output is an MCAP file of messages, or a directory of Parquet, CSV or JSON files. For MCAP, the query must
+    return the columns endpoint, log_time and data: SELECT * FROM messages WHERE ... The columns epoch, sequence,
+    publish_time, origin_time, encoding, schema, schema_id, kind, publisher, key and options are optional.
     """
     from msgq.spark.lake.export import write_log
 

@@ -11,13 +11,13 @@ from msgq.common.formatting import format_count
 from msgq.decoding.schemas import Schemas
 
 
-@click.command(short_help="Add recordings to a lake.", epilog=options.EXIT_CODES)
+@click.command(epilog=options.EXIT_CODES)
 @arguments.lake_argument
 @click.argument("recordings", nargs=-1, required=True)
 @click.option(
-    "--silver/--no-silver", default=True, show_default=True, help="Decode new messages: one table for each schema."
+    "--silver/--no-silver", default=True, show_default=True, help="Decode new messages into one table for each schema."
 )
-@click.option("--gold/--no-gold", default=True, show_default=True, help="Build the tables of gold from new messages.")
+@click.option("--gold/--no-gold", default=True, show_default=True, help="Update the gold tables from new messages.")
 @options.add_schema_options
 @arguments.master_option
 @options.json_option
@@ -30,9 +30,10 @@ def command(
     master: str | None,
     as_json: bool,
 ) -> None:
-    """Add RECORDINGS (files, directories, patterns) to LAKE.
+    """Add recordings to a lake.
 
-    Each message is stored once: unchanged files are skipped, and so are messages that the lake has from another file.
+    RECORDINGS are files, directories or patterns. The lake stores each message once: it skips unchanged files, and
+    messages that it has from another file.
     """
     opened = arguments.open_lake(lake, master, recordings)
     with arguments.show_task_progress(opened, "ingest"):

@@ -9,7 +9,7 @@ from msgq.cli.common.render import echo, echo_json
 from msgq.cli.lake import arguments
 
 
-@click.command(short_help="Merge small files, and remove old ones.", epilog=options.EXIT_CODES)
+@click.command(epilog=options.EXIT_CODES)
 @arguments.lake_argument
 @click.option(
     "--retain-hours",
@@ -17,14 +17,15 @@ from msgq.cli.lake import arguments
     default=168,
     show_default=True,
     metavar="HOURS",
-    help="Keep files that versions of the last hours need, and files that are being written.",
+    help="Keep files that versions of the last HOURS need, and files that other programs are writing.",
 )
 @arguments.master_option
 @options.json_option
 def command(lake: str, retain_hours: int, master: str | None, as_json: bool) -> None:
-    """Merge small files of LAKE, and remove files that no table needs: of older versions, and of killed programs.
+    """Merge small files of a lake, and remove unneeded files.
 
-    Other programs may read and write meanwhile, if --retain-hours is longer than their longest query and ingest.
+    Unneeded files belong to older versions or to killed programs. Other programs can read and write at the same
+    time, if --retain-hours is longer than their longest query and ingest.
     """
     opened = arguments.open_lake(lake, master)
     with arguments.show_task_progress(opened, "optimize"):

@@ -15,9 +15,7 @@ from msgq.common.formatting import format_count
 from msgq.recording.player.remapping import NameMapping
 
 
-@click.command(
-    short_help="Play the messages that a query gives.", epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}"
-)
+@click.command(epilog=options.EXIT_CODES_ENDLESS)
 @arguments.lake_argument
 @arguments.query_argument
 @click.option(
@@ -25,20 +23,28 @@ from msgq.recording.player.remapping import NameMapping
     type=click.FloatRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
-    help="How much faster than it was; inf: as fast as possible.",
+    metavar="FACTOR",
+    help="Speed relative to the recording; inf: as fast as possible.",
 )
-@click.option("--wait-for-readers", is_flag=True, help="Begin when each endpoint has a subscriber.")
-@click.option("--backend", type=click.Choice(["msgq", "zmq"]), help="Where to.  [default: the one in force]")
+@click.option("--wait-for-readers", is_flag=True, help="Wait for a subscriber on each endpoint before playing.")
+@click.option("--backend", type=click.Choice(["msgq", "zmq"]), help="Backend to publish on.  [default: $MSGQ_BACKEND]")
 @click.option(
     "--deterministic",
     "programs",
     multiple=True,
     metavar="MODULE:FUNCTION",
-    help="Instead of the bus, run this program in virtual time, twice, and compare; repeatable.",
+    help="Run this program twice in virtual time instead of publishing, and compare the runs. Repeatable.",
 )
 @playing.remap_option
 @playing.add_ending_options
-@click.option("--seed", type=int, default=0, show_default=True, help="The order of what happens at the same time.")
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="NUMBER",
+    help="Seed for the order of simultaneous events.",
+)
 @options.prefix_option
 @arguments.version_option
 @arguments.master_option
@@ -59,10 +65,13 @@ def command(
     master: str | None,
     as_json: bool,
 ) -> None:
-    """Play the messages that a query gives, in the order and at the distances of their times.
+    """Play the messages that a query returns.
 
-    The query must give endpoint, log_time and data: SELECT * FROM messages WHERE endpoint LIKE 'camera%'
-    They are played by publish_time where the query gives it, and from a temporary file: only the disk limits them.
+    The query must return the columns endpoint, log_time and data: SELECT * FROM messages WHERE endpoint LIKE
+    'camera%'
+
+    Messages are played by publish_time if the query returns it, else by log_time. A temporary file stores the
+    messages, so that only the disk limits their size.
     """
     from msgq.errors import InvalidValueError
     from msgq.recording import LogReader

@@ -15,19 +15,32 @@ from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.lake import arguments
 
 
-@click.command(short_help="Write one HTML page about a lake, or a recording.", epilog=options.EXIT_CODES)
+@click.command(epilog=options.EXIT_CODES)
 @click.argument("lake", metavar="LAKE|RECORDING")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default="report.html", show_default=True, help="File to write."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default="report.html",
+    show_default=True,
+    metavar="FILE",
+    help="HTML file to write.",
 )
-@click.option("--run", "runs", multiple=True, metavar="RUN", help="Only this run of a recorder; repeatable.")
+@click.option(
+    "--run",
+    "runs",
+    multiple=True,
+    metavar="RUN",
+    help="Include only this run of a recorder. Repeatable.  [default: all runs]",
+)
 @arguments.master_option
 @options.json_option
 def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, as_json: bool) -> None:
-    """Write one HTML page about LAKE: rates, losses, latency, hops, stages, queues, publishers, pictures, checks.
+    """Write an HTML report about a lake or a recording.
 
-    Of a RECORDING (a file, a directory, a pattern) a lake is made first, in the temporary directory, and removed
-    afterwards: it takes about as much room as the recording. The page needs no network.
+    The report shows rates, losses, latency, hops, stages, queues, publishers, pictures and checks. It is one file,
+    and needs no network. A RECORDING is a file, a directory or a pattern. For a recording, the command creates a
+    temporary lake of about the same size, and removes it at the end.
     """
     from msgq.lake.report.gold_reader import open_lake_tables
     from msgq.lake.report.report_page import write_report

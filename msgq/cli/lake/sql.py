@@ -8,20 +8,26 @@ from msgq.cli.common.render import echo, echo_json, get_console
 from msgq.cli.lake import arguments
 
 
-@click.command(short_help="Query a lake in SQL.", epilog=options.EXIT_CODES)
+@click.command(epilog=options.EXIT_CODES)
 @arguments.lake_argument
 @arguments.query_argument
 @click.option(
-    "-n", "--rows", type=click.IntRange(min=1), default=100, show_default=True, help="Show at most this many rows."
+    "-n",
+    "--rows",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    metavar="COUNT",
+    help="Largest number of rows to print.",
 )
 @arguments.version_option
 @arguments.master_option
 @options.json_option
 def command(lake: str, query: str, rows: int, version: int | None, master: str | None, as_json: bool) -> None:
-    """Query the tables of LAKE in SQL: messages, read_errors, endpoints, sequence_gaps, throughput,
-    latency, checks, ...
+    """Query the tables of a lake in SQL.
 
-    The decoded messages of an endpoint are silver_NAME; in backticks, where NAME is more than letters, digits and _.
+    To list the tables, run `msgq lake tables LAKE`. The decoded messages of an endpoint are in silver_NAME. If NAME
+    has characters other than letters, digits and _, write the table in backticks.
     """
     opened = arguments.open_lake(lake, master, version=version)
     answer = opened.sql(query)

@@ -8,28 +8,29 @@ from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.lake import arguments
 
 
-@click.command(
-    short_help="Follow a recorder while it records.", epilog=f"Ends by Ctrl-C or SIGTERM. {options.EXIT_CODES}"
-)
+@click.command(epilog=options.EXIT_CODES_ENDLESS)
 @arguments.lake_argument
 @click.argument("recordings")
-@click.option("--checkpoint", metavar="DIR", help="Directory for the stream's position.  [default: in the lake]")
+@click.option(
+    "--checkpoint", metavar="DIRECTORY", help="Directory for the position of the stream.  [default: in the lake]"
+)
 @click.option(
     "--trigger-seconds",
     type=click.FloatRange(min=0.1),
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between two batches. Each batch writes files.",
+    help="Time between two batches, in seconds. Each batch writes files.",
 )
-@click.option("--once", is_flag=True, help="Add the existing messages, and end.")
+@click.option("--once", is_flag=True, help="Add the existing messages, then stop.")
 @arguments.master_option
 def command(
     lake: str, recordings: str, checkpoint: str | None, trigger_seconds: float, once: bool, master: str | None
 ) -> None:
-    """Follow RECORDINGS, a directory to which a recorder writes. Each message is added once, also after kills.
+    """Add messages to a lake while a recorder runs.
 
-    The tables of silver and gold are built when the stream ends, and by the next `msgq lake ingest`.
+    RECORDINGS is a directory in which a recorder writes. Each message is added once, even if a process is killed.
+    The silver and gold tables are updated when the stream ends, and by the next `msgq lake ingest`.
     """
     from msgq.spark.lake import follow
 

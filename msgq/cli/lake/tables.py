@@ -12,14 +12,15 @@ from msgq.cli.lake import arguments
 from msgq.common.formatting import format_bytes, format_count
 
 
-@click.command(short_help="List the tables of a lake.", epilog=options.EXIT_CODES)
+@click.command(epilog=options.EXIT_CODES)
 @arguments.lake_argument
 @options.json_option
 def command(lake: str, as_json: bool) -> None:
-    """List the tables of LAKE with their sizes, and what a row of each is.
+    """List the tables of a lake with their sizes.
 
-    The names are those for `msgq lake sql`, in backticks where SQL wants them. A table of silver may have several
-    endpoints of one schema, each of which is silver_NAME. Tables without a name serve the lake itself. No Spark starts.
+    The names are those for `msgq lake sql`, in backticks if SQL needs them. A silver table can have several
+    endpoints with the same schema. The view silver_NAME has a single endpoint. Tables without a name are internal.
+    The command does not start Spark.
     """
     from msgq.lake.catalog import list_tables, quote_sql_name
 

@@ -37,7 +37,7 @@ def write_report(tables: TableOpener, path: Path, runs: Sequence[str] = ()) -> d
     span = summary["begin"] or 0, summary["end"] or 0
     shown, step = data.choose_endpoints(gold), data.choose_page_window_ns(*span)
     drawn = [
-        ("Messages a second", plots.plot_throughput(data.read_throughput(gold, shown, step, *span))),
+        ("Messages/s", plots.plot_throughput(data.read_throughput(gold, shown, step, *span))),
         ("Losses", plots.plot_losses(data.read_losses(gold, shown, step))),
         ("Latency over time", plots.plot_latency(data.read_latency(gold, step))),
         ("Latency of each endpoint", plots.plot_distribution(data.read_endpoint_latency(gold, shown))),

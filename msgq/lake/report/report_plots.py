@@ -14,7 +14,7 @@ _PLOTLY_LINE_MODE = "lines+markers"  # a single window is seen, too
 
 def plot_throughput(rows: _PlotRows) -> str | None:
     """Draw messages a second: endpoint, window_start in ns, rate."""
-    return _plot_by_endpoint(rows, "rate", "messages a second", lambda x, y, name: go.Scatter(x=x, y=y, name=name))
+    return _plot_by_endpoint(rows, "rate", "messages/s", lambda x, y, name: go.Scatter(x=x, y=y, name=name))
 
 
 def plot_losses(rows: _PlotRows) -> str | None:

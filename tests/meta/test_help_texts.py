@@ -1,0 +1,61 @@
+"""Help texts begin with a noun or a verb, and each summary fits on its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from msgq.cli.app import app
+
+HELP_COLUMNS = 78  # of 80, as click leaves two free
+MARGIN_COLUMNS = 6  # before, between and after the name and the summary of a command
+
+
+def commands(
+    command: click.Command, path: str = "msgq", columns: int = HELP_COLUMNS
+) -> Iterator[tuple[str, tuple[click.Command, int]]]:
+    """Yield each command and group with its path and the columns that its group leaves for the summary."""
+    yield path, (command, columns)
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        names = command.list_commands(context)
+        inner_columns = HELP_COLUMNS - MARGIN_COLUMNS - max(map(len, names))
+        for name in names:
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from commands(inner, f"{path} {name}", inner_columns)
+
+
+COMMANDS = dict(commands(app))
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_help_text_begins_with_a_noun_or_a_verb(path: str) -> None:
+    command, _ = COMMANDS[path]
+    texts = [command.help or "", *(one.help or "" for one in command.params if isinstance(one, click.Option))]
+    assert [text for text in texts if re.match(r"(Of|What|But|Who|Whether|That)\b|\.\.\.", text)] == []
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_summary_fits_on_its_line(path: str) -> None:
+    command, columns = COMMANDS[path]
+    assert not command.get_short_help_str(limit=columns).endswith("...")
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_option_ends_with_a_full_stop_or_its_default(path: str) -> None:
+    command, _ = COMMANDS[path]
+    texts = [one.help or "" for one in command.params if isinstance(one, click.Option)]
+    assert [text for text in texts if not text.endswith((".", "]"))] == []
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_value_of_an_option_is_named_by_a_noun(path: str) -> None:
+    """Not by click's name of a type, as FLOAT RANGE."""
+    command, _ = COMMANDS[path]
+    context = click.Context(command)
+    values = {one.name: one.make_metavar(context) for one in command.params if isinstance(one, click.Option)}
+    assert {name: value for name, value in values.items() if re.search(r"RANGE|TEXT|INTEGER|FLOAT", value)} == {}
