@@ -13,39 +13,47 @@ typedef struct msgq_channel_subscriber msgq_channel_subscriber;
 
 typedef struct {
     msgq_options open;
-    const char *node;  /* whose they are, for people; NULL: the process's name */
-    uint32_t capacity; /* messages that stay for those who are slower, a power of two, 2 to 8192; 0: as it is, or 64 */
-    int unstamped;     /* publishers, of a new channel: messages do not have the time when they were published */
-    uint32_t slots;    /* publishers: so many; 0: as many as are fit */
-    uint64_t slot_bytes;       /* publishers: of payload, at first; 0: 4096. A larger message makes a larger pool */
-    uint64_t max_bytes;        /* publishers: of the pool; 0: 1 GiB */
-    uint32_t history;          /* subscribers: begin so many messages before the present */
-    int conflate;              /* subscribers: only the newest message */
-    const msgq_schema *schema; /* what the messages mean, if nobody has said it */
+    const char *node; /* name of the participant, for people; NULL: the name of the process */
+    /* messages kept for slow subscribers, a power of two from 2 to 8192; 0: the existing value, or 64 */
+    uint32_t capacity;
+    int unstamped;  /* publishers of a new channel: 1 if messages carry no publish time */
+    uint32_t slots; /* publishers: slots in the pool; 0: the default, capacity + 2 within 64 MiB */
+    /* publishers: payload bytes per slot at first; 0: 4096. A larger message creates a larger pool */
+    uint64_t slot_bytes;
+    uint64_t max_bytes;        /* publishers: maximum size of the pool in bytes; 0: 1 GiB */
+    uint32_t history;          /* subscribers: begin this number of messages before the newest position */
+    int conflate;              /* subscribers: 1 to receive only the newest message */
+    const msgq_schema *schema; /* schema of the messages, used if the channel has none yet */
 } msgq_channel_options;
 
-/* Publish from now on. -EEXIST: the channel has another capacity or no stamps; -ENFILE: it has as many publishers as
- * it may. */
+/* Open a publisher. Returns -EEXIST if the channel has another capacity or another setting of `unstamped`, and -ENFILE
+ * if the channel has its maximum number of publishers. */
 int msgq_channel_publisher_open(msgq_channel_publisher **publisher, const char *channel,
                                 const msgq_channel_options *options);
 
-/* Publish a copy; returns its position in the order of all messages. It waits only for a slot, which all others hold by
- * views: -ENOBUFS (time-out 0), -ETIMEDOUT. -EMSGSIZE: it does not fit into max_bytes. Then nothing was sent. */
+/* Publish a copy of the message. Returns its position in the order of all messages. The call waits only if views of
+ * other processes hold all slots. Errors, after which nothing was sent:
+ * - -ENOBUFS: views hold all slots, and the timeout is 0
+ * - -ETIMEDOUT: views held all slots until the timeout
+ * - -EMSGSIZE: the message does not fit into max_bytes */
 int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, size_t size, double timeout);
 
-/* Leave; what was sent stays to be read. NULL is nothing. */
+/* Close the publisher. Its messages stay readable. NULL is allowed. */
 void msgq_channel_publisher_close(msgq_channel_publisher *publisher);
 
-/* Subscribe. The channel is made if it is not there; the first publisher completes its configuration. */
+/* Open a subscriber. The call creates the channel if needed. The first publisher completes its configuration. */
 int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const char *channel,
                                  const msgq_channel_options *options);
 
-/* Copy the next message to `buffer`; returns its size. -EAGAIN (time-out 0), -ETIMEDOUT: there is none; -EMSGSIZE: it
- * is larger than `room`, about->size says by how much, and it stays; -EPROTO: foreign bytes, the next call goes on. */
+/* Copy the next message to `buffer`. Returns the size of the message in bytes. Errors:
+ * - -EAGAIN: the channel has no new message, and the timeout is 0
+ * - -ETIMEDOUT: no message arrived before the timeout
+ * - -EMSGSIZE: the message is larger than `room`. It stays unread, and about->size is its size
+ * - -EPROTO: the file has invalid data. The next call continues after it */
 int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, size_t room, double timeout,
                              msgq_message *about);
 
-/* Messages received and lost so far. Each may be NULL. */
+/* Store the number of messages received and lost. Each pointer may be NULL. */
 void msgq_channel_counts(const msgq_channel_subscriber *subscriber, uint64_t *received, uint64_t *lost);
 
 void msgq_channel_subscriber_close(msgq_channel_subscriber *subscriber);

@@ -1,12 +1,12 @@
-/* msgq for C and C++: what all kinds have in common. docs/guides/c.md has the contracts.
+/* msgq for C and C++: declarations that all types of endpoint share. See docs/guides/c.md for the contracts.
  *
- * A call returns 0 or more, or a negative errno; then msgq_error_text() says what is wrong and what to do. No call ends
- * the process, prints, or changes errno on purpose. A handle serves one thread at a time; different handles do not
- * disturb each other. In a forked child a topic's handles continue (topic.h), and other handles of the parent return
- * -ECHILD; all may be closed there.
+ * A call returns 0 or a positive number, or a negative errno. After an error, msgq_error_text() describes the problem
+ * and its solution. No call ends the process, prints, or sets errno on purpose. One thread at a time may use a handle.
+ * Different handles are independent. In a forked child, handles of topics continue (see topic.h). Other handles of the
+ * parent return -ECHILD there. The child may close all of them.
  *
- * Time-outs are seconds: 0 never waits, a negative one waits for ever. A handler of a signal that ran ends a wait with
- * -EINTR. Times are nanoseconds since the epoch by the host's clock.
+ * Timeouts are in seconds: 0 never waits, and a negative timeout waits forever. If a signal handler runs during a wait,
+ * the call returns -EINTR. Times are nanoseconds since the epoch by the host's clock.
  */
 #ifndef MSGQ_COMMON_H
 #define MSGQ_COMMON_H
@@ -19,48 +19,49 @@
 extern "C" {
 #endif
 
-/* Whether an endpoint is made. */
+/* Values of msgq_options.create. */
 enum { MSGQ_OPEN_OR_MAKE = 0, MSGQ_OPEN = 1, MSGQ_MAKE = 2 };
 
-/* How an endpoint is opened. Zeros, or NULL in the place of the options, are the defaults. */
+/* Options to open an endpoint. Zeroed options, or a NULL pointer to them, select the defaults. */
 typedef struct {
     const char *prefix; /* NULL: OPENPILOT_PREFIX; "": none */
-    const char *trust;  /* users whose files are used beside one's own and root's; NULL: MSGQ_TRUST */
+    const char *trust;  /* users whose files are accepted in addition to your own and root's; NULL: MSGQ_TRUST */
     int mode;           /* permissions of new files; 0: MSGQ_MODE, or 0600 */
-    int create;         /* MSGQ_OPEN_OR_MAKE, MSGQ_OPEN (else -ENOENT), MSGQ_MAKE (else -EEXIST) */
+    int create;         /* MSGQ_OPEN_OR_MAKE, MSGQ_OPEN (-ENOENT if missing), MSGQ_MAKE (-EEXIST if it exists) */
 } msgq_options;
 
-/* What messages mean, for tools that decode them, recorders and other programs (msgq.Schema). */
+/* Schema of the messages, for recorders and tools that decode messages (msgq.Schema in Python). */
 typedef struct {
     const char *name;     /* at most 191 bytes */
     const char *encoding; /* "json", "protobuf", "struct" (a NumPy dtype), ...; at most 47 bytes */
-    const void *data;     /* the schema itself; NULL with 0 bytes */
+    const void *data;     /* bytes of the schema; NULL if `bytes` is 0 */
     size_t bytes;
 } msgq_schema;
 
-/* What came with a message. A field that a kind does not have is 0. */
+/* Information about a received message. Fields that the type of endpoint does not have are 0. */
 typedef struct {
-    uint64_t size;        /* bytes of the message, also when it does not fit: -EMSGSIZE */
-    int64_t publish_time; /* channels, queues, tracked topics */
-    int64_t origin_time;  /* of what it comes from; the same */
-    uint64_t position;    /* channels: in the order of all messages */
-    uint64_t deliveries;  /* queues: how often it was taken, this time included */
-    int priority;         /* queues */
-    int publisher_pid;    /* channels */
-    char publisher[48];   /* channels: the name of its node */
+    uint64_t size;        /* bytes of the message, also after -EMSGSIZE */
+    int64_t publish_time; /* nanoseconds (channels, queues and tracked topics) */
+    /* nanoseconds, when the first input that led to this message was created; the same endpoints */
+    int64_t origin_time;
+    uint64_t position;   /* channels: position in the order of all messages */
+    uint64_t deliveries; /* queues: number of deliveries of this message, including this one */
+    int priority;        /* queues: 0 to 32767 */
+    int publisher_pid;   /* channels: process id of the publisher */
+    char publisher[48];  /* channels: name of the publisher */
 } msgq_message;
 
-/* The name of an error, negative or not: "timed out". Never NULL. */
+/* Return the name of an error code, such as "timed out". The code may be negative or positive. Never returns NULL. */
 const char *msgq_strerror(int error);
 
-/* What the last call of this thread that failed has to say. Valid until this thread's next call that fails. */
+/* Return the description of this thread's last error. Valid until the next failed call of this thread. */
 const char *msgq_error_text(void);
 
-/* What the messages come from that this thread sends from now on, nanoseconds by the host's clock; 0: nothing. */
+/* Set the origin time of messages that this thread sends from now on, in nanoseconds by the host's clock; 0: none. */
 void msgq_set_origin(int64_t origin_time);
 int64_t msgq_origin(void);
 
-/* Now, by the host's clock. */
+/* Return the current time of the host's clock in nanoseconds. */
 int64_t msgq_time_ns(void);
 
 #ifdef __cplusplus

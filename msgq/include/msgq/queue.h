@@ -10,55 +10,62 @@ extern "C" {
 
 typedef struct msgq_queue msgq_queue;
 
-/* What all handles of a queue publish of its messages, on the channel "NAME:events" (docs/guides/queues.md, "Events"). Whoever
- * makes the queue decides. */
+/* Events that all handles of a queue publish on the channel "NAME:events" (docs/guides/queues.md, "Events"). The
+ * process that creates the queue selects the value. */
 enum {
-    MSGQ_EVENTS_AS_IS = 0,   /* as it is, or nothing */
-    MSGQ_EVENTS = 1,         /* an event of each thing that happens to one */
-    MSGQ_EVENTS_PAYLOAD = 2, /* the same, with the payload in that of sending */
+    MSGQ_EVENTS_AS_IS = 0,   /* the existing value; a new queue publishes none */
+    MSGQ_EVENTS = 1,         /* one event for each change of a message */
+    MSGQ_EVENTS_PAYLOAD = 2, /* the same, and the event of a send has the payload */
 };
 
 typedef struct {
     msgq_options open;
-    uint32_t max_messages;     /* 1 to 65536; 0: as it is, or 128. Another than what exists: -EEXIST */
-    uint32_t max_message_size; /* 1 to 2^30 bytes; 0: as it is, or 8192. The same */
-    const msgq_schema *schema; /* what the messages mean, if nobody has said it */
-    int events; /* MSGQ_EVENTS_AS_IS, MSGQ_EVENTS, MSGQ_EVENTS_PAYLOAD; another than what exists: -EEXIST */
+    /* 1 to 65536 messages; 0: the existing value, or 128. -EEXIST if the queue has another value */
+    uint32_t max_messages;
+    /* 1 to 2^30 bytes; 0: the existing value, or 8192. -EEXIST if the queue has another value */
+    uint32_t max_message_size;
+    const msgq_schema *schema; /* schema of the messages, used if the queue has none yet */
+    int events; /* MSGQ_EVENTS_AS_IS, MSGQ_EVENTS, MSGQ_EVENTS_PAYLOAD. -EEXIST if the queue has another value */
 } msgq_queue_options;
 
-/* A message that was taken, until it is acknowledged or returned. Its fields are the library's. */
+/* A message between msgq_queue_take and its acknowledgement or return. Only the library uses the fields. */
 typedef struct {
     uint64_t slot, key, word, length, deliveries, sent_time, origin_time;
     int64_t taken_time;
 } msgq_job;
 
-/* -ENFILE: 128 handles are open. Of a queue with events the handle publishes what it does, by a publisher of its own
- * that the first such call opens; an event that cannot be published is counted (msgq.stats), and no call fails for it. */
+/* Open a queue. Returns -ENFILE if 128 handles are open. If the queue has events, the handle opens an event publisher
+ * at its first call that publishes an event. An event that cannot be published is counted (msgq.stats) and fails no
+ * call. */
 int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_options *options);
 
-/* Send a copy, of priority 0 to 32767, waiting for room. -EAGAIN (time-out 0), -ETIMEDOUT: there was none, and
- * nothing was sent; -EMSGSIZE: larger than max_message_size. */
+/* Send a copy of the message with a priority from 0 to 32767. Waits while the queue is full. Errors, after which
+ * nothing was sent: -EAGAIN (queue full and timeout 0), -ETIMEDOUT (queue full until the timeout), -EMSGSIZE (larger
+ * than max_message_size). */
 int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priority, double timeout);
 
-/* Receive the next message: it is this call's, for good. Returns its size. -EAGAIN (time-out 0), -ETIMEDOUT: there is
- * none; -EMSGSIZE: it is larger than `room`, and stays in the queue. `about` may be NULL. */
+/* Receive the next message and remove it from the queue. Returns its size in bytes. `about` may be NULL. Errors:
+ * -EAGAIN (no message and timeout 0), -ETIMEDOUT (no message before the timeout), -EMSGSIZE (larger than `room`; the
+ * message stays in the queue). */
 int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double timeout, msgq_message *about);
 
-/* The same, but it comes back to the queue unless it is acknowledged: when `lease` seconds are over (0: no such
- * limit), when the handle is closed, when the process dies. */
+/* Receive the next message as a job, which returns to the queue unless you acknowledge it. The job returns when `lease`
+ * seconds have passed (0: no limit), when the handle is closed, or when the process dies. Errors: see
+ * msgq_queue_receive. */
 int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double timeout, double lease, msgq_job *job,
                         msgq_message *about);
 
-/* A job is done. -ESTALE: it had come back meanwhile, and somebody else may have it; -EINVAL: it is over, or none. */
+/* Acknowledge a job: the message leaves the queue. Returns -ESTALE if the job had returned to the queue, and perhaps
+ * has another consumer. Returns -EINVAL if `job` is finished, or is not a job. */
 int msgq_queue_acknowledge(msgq_queue *queue, msgq_job *job);
 
-/* Give a job back to its place in the order. */
+/* Return a job to its former position in the queue. */
 int msgq_queue_return(msgq_queue *queue, msgq_job *job);
 
-/* How many messages wait. */
+/* Return the number of waiting messages. */
 int64_t msgq_queue_waiting(msgq_queue *queue);
 
-/* Jobs that are open go back. NULL is nothing. The queue stays. */
+/* Close the handle, and return its open jobs to the queue. The queue remains. NULL is allowed. */
 void msgq_queue_close(msgq_queue *queue);
 
 #ifdef __cplusplus
