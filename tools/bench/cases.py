@@ -107,7 +107,7 @@ NV12_1080P = 1920 * 1080 * 3 // 2
 NV12_4K = 3840 * 2160 * 3 // 2
 _PUBLISH = Case(
     "frame_1080p",
-    "publish a rendered 1080p frame, nobody asleep",
+    "publish a rendered 1080p frame, no client asleep",
     "ns",
     "send",
     (Target("absolute", 5_000, "≤ 5 us"),),
