@@ -29,7 +29,7 @@ GENERATION, COUNTS_BEFORE, TAKE_COUNT, COUNTS, NOTIFY_DEBT, EVENTCOUNTS, OLDEST_
 SENT, RECEIVED, ACKNOWLEDGED, RETURNED, REFUSED = range(COUNTS, COUNTS + 40, 8)
 RECEIVER, WATCHER, SENDER = range(3)
 PRIORITY_MAX, ORDER_MASK, TICK_NS = 32767, (1 << 48) - 1, 10_000_000
-# "Words"
+# "States"
 FREE, FILLING, TAKEN, READY = 0, 1 << 61, 1 << 62, 1 << 63
 OWNER_MASK = 0xFFFFFF << 32
 # "A head"
@@ -41,7 +41,7 @@ def path_of(name: str) -> Path:
 
 
 def create_queue(name: str, max_messages: int, max_message_size: int) -> None:
-    """Create the file complete, then give it its name ("Coming and going")."""
+    """Create the file complete, then give it its name ("Creating and opening")."""
     sizes = Sizes(max_messages, max_message_size)
     file = SharedFile.create_unnamed(sizes.total)
     creator = padded(Path("/proc/self/comm").read_text().strip(), 64)

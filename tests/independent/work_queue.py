@@ -103,7 +103,7 @@ class Handle(QueueFile):
         self.sweep()
 
     def _take_row(self) -> None:
-        """Take a row ("A handle comes"): a free or dead row, settled, of the next generation."""
+        """Take a row ("Joining"): a free or dead row, settled, of the next generation."""
         for row in range(ROW_COUNT):
             try:
                 self._lock = RowLock(self.path, row)
@@ -270,7 +270,7 @@ class Handle(QueueFile):
             self.file.clear_bits(word, bit)
 
     def _must_yield(self, kind: int, ticket: int) -> bool:
-        """Whether a call with a smaller ticket has the handoff ("The order of waiting calls")."""
+        """Whether a call with a smaller ticket has the handoff ("Order of waiting calls")."""
         handoff = self.file.load(HANDOFF + 8 * kind)
         return bool(handoff) and (not ticket or handoff < ticket)
 
@@ -298,7 +298,7 @@ class Handle(QueueFile):
         self.file.clear_bits(word, bit)
         return self.file.load32(NOTIFY_SEQ) != before
 
-    # --- Repair -----------------------------------------------------------------------------------------------------
+    # --- Recovery -----------------------------------------------------------------------------------------------------
 
     def _sweep_if_due(self) -> bool:
         if time.monotonic() - self._last_sweep < YIELD_S:
@@ -354,7 +354,7 @@ class Handle(QueueFile):
         self.file.write(at + NOTIFY_DEBT, bytes(16))
 
     def close(self) -> None:
-        """Leave ("It goes"): give back its own words, settle the row, leave the row, release the lock."""
+        """Leave ("Leaving"): give back its own words, settle the row, leave the row, release the lock."""
         for slot in range(self.max_messages):
             word = self.file.load(self.word(slot))
             if word & OWNER_MASK == self._owner and word & TAKEN and not word & READY:
