@@ -13,13 +13,11 @@ PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "d
 NOT_REWRITTEN = {
     "docs/guides/bridge.md",
     "docs/guides/c.md",
-    "docs/guides/channels.md",
     "docs/guides/decoding.md",
     "docs/guides/fake-events.md",
     "docs/guides/frames.md",
     "docs/guides/lake.md",
     "docs/guides/masters.md",
-    "docs/guides/queues.md",
     "docs/guides/records.md",
     "docs/guides/spark.md",
     "docs/guides/tables.md",
