@@ -267,7 +267,7 @@ class FakeClient(VisionIpcClient):
         self.timestamp_sof, self.timestamp_eof = frame.timestamp_sof, frame.timestamp_eof
         return frame
 
-    def _layout(self) -> Geometry | None:
+    def _get_layout(self) -> Geometry | None:
         return self._connected_layout
 
     @property

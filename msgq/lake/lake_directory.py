@@ -47,12 +47,6 @@ class LakeDirectory:
         if self.has_entry(place):
             self.files.delete_dir(self.resolve_path(place))
 
-    def move_file(self, source: str, target: str) -> None:
-        """Move a file, in place of one that may be there."""
-        path = self.resolve_path(target)
-        self.files.create_dir(path.rpartition("/")[0])
-        self.files.move(self.resolve_path(source), path)
-
     def read_json(self, place: str, otherwise: Any = None) -> Any:
         """Return what `put` left there. otherwise : nothing is, or what a power failure has left of it."""
         if not self.has_entry(place):

@@ -102,8 +102,8 @@ def test_in_recordings(text: str, log: Path, tmp_path: Path) -> None:
 def test_on_spark(text: str, log: Path) -> None:
     """Its workers get pickles."""
     for written in (text, json.dumps([text])):
-        options = pickle.loads(pickle.dumps(SourceOptions.parse({"path": str(log), "endpoints": written})))
-        assert set(options.log(log).endpoints) == SELECTED[text]
+        options = pickle.loads(pickle.dumps(SourceOptions.parse_options({"path": str(log), "endpoints": written})))
+        assert set(options.open_log(log).endpoints) == SELECTED[text]
 
 
 @every_text
@@ -159,7 +159,7 @@ def test_what_is_no_pattern_is_an_error_in_one_line(text: str, log: Path, prefix
     choosing: list[Callable[[], object]] = [
         partial(parse_pattern, text),
         partial(Bridge, [text]),
-        partial(SourceOptions.parse, {"path": "p", "endpoints": text}),
+        partial(SourceOptions.parse_options, {"path": "p", "endpoints": text}),
     ]
     for choose in choosing:
         with pytest.raises(InvalidValueError, match=r"no regular expression: [^\n]*the endpoint that is called so is"):

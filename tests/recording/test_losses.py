@@ -287,7 +287,7 @@ def make_failing_call(call: str, number: int, after: int = ROOM, fits: int = 0) 
 
         monkeypatch.setattr(os, "writev", counting)
         if call != "writev":
-            monkeypatch.setattr(os, call, make_failing_call)
+            monkeypatch.setattr(os, call, failing)
 
     return inject
 

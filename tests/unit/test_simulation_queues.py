@@ -127,8 +127,8 @@ class TestOrders:
                         sim.clock.sleep(0.05)
 
             with Simulation(seed, Faults(drop=0.2, delay=0.3, duplicate=0.2, reorder=0.2, lap=0.1, restart=0.1)) as sim:
-                sim.add(work_on_jobs, "a")
-                sim.add(work_on_jobs, "b")
+                sim.add(worker, "a")
+                sim.add(worker, "b")
                 sim.play((0.1 * number, "queue/jobs", b"%d" % number) for number in range(40))
                 sim.run()
             return got

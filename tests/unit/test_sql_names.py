@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("deltalake")
 import pyarrow as pa
 
-from msgq.lake import columns, schema_texts
-from msgq.lake.bronze import duplicates, ingest_log, ranges
+from msgq.lake import message_columns, schema_texts
+from msgq.lake.bronze import duplicate_messages, ingest_log, row_group_ranges
 from msgq.lake.gold import gold_tables as gold
 from msgq.lake.metrics import partial_aggregates
 from msgq.lake.silver import silver_decoder as decoder
@@ -43,12 +43,12 @@ DUCKDB = frozenset(_DUCKDB_WORDS.split())
 METHODS = {"count", "index", "max", "min", "schema", "size"}
 SCHEMAS: list[pa.Schema] = [
     *(
-        columns.BRONZE_COLUMNS,
-        columns.OPTIONAL_COLUMNS,
+        message_columns.BRONZE_COLUMNS,
+        message_columns.OPTIONAL_COLUMNS,
         ingest_log._INGESTED_FILES_SCHEMA,
         ingest_log._READ_ERRORS_SCHEMA,
-        ranges.RANGES_SCHEMA,
-        duplicates.MESSAGE_KEYS_SCHEMA,
+        row_group_ranges.RANGES_SCHEMA,
+        duplicate_messages.MESSAGE_KEYS_SCHEMA,
     ),
     *(
         schema_texts._SCHEMA_TEXTS_SCHEMA,
