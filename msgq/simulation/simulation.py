@@ -14,7 +14,7 @@ from msgq.common.units import NS_PER_S
 from msgq.errors import InvalidValueError, StateError
 from msgq.impl import backend, fake
 from msgq.impl.base.core import watch_connects
-from msgq.impl.fake.bus import pop_bus, push_bus
+from msgq.impl.fake.bus import activate_bus, restore_previous_bus
 from msgq.impl.fake.clock import VirtualClock
 from msgq.kinds.playback import EndpointSpec, PlaybackMessage
 from msgq.kinds.simulation import SentMessage
@@ -95,7 +95,7 @@ class Simulation:
             raise StateError("the simulation is active already, or was; make another one")
         self._is_active = True
         self._former_backend = backend.set_backend(fake)
-        push_bus(self._engine)
+        activate_bus(self._engine)
         self._former_watcher = watch_connects(self._engine.refuse_real_socket)
         return self
 
@@ -108,7 +108,7 @@ class Simulation:
             self._engine.close()
         finally:
             watch_connects(self._former_watcher)
-            pop_bus(self._engine)
+            restore_previous_bus(self._engine)
             backend.set_backend(self._former_backend)
 
     # ---- nodes ----

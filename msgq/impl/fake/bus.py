@@ -149,11 +149,11 @@ def current_bus() -> InProcessBus:
     return _bus_stack[-1]
 
 
-def push_bus(bus: InProcessBus) -> None:
-    """Let sockets connect to this bus, until `pop_bus`."""
+def activate_bus(bus: InProcessBus) -> None:
+    """Let sockets connect to this bus, until `restore_previous_bus`."""
     _bus_stack.append(bus)
 
 
-def pop_bus(bus: InProcessBus) -> None:
-    """End what `push_bus` began."""
+def restore_previous_bus(bus: InProcessBus) -> None:
+    """End what `activate_bus` began."""
     _bus_stack.remove(bus)

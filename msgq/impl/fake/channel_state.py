@@ -127,7 +127,7 @@ class PublisherPool:
             return self._free_slots.pop()
         index_ring = self.channel.index_ring
         while True:
-            slot = self._reclaim_evicted_slot()
+            slot = self._take_evicted_slot()
             if slot is None:
                 slot = self._reclaim_released_slot()
             if slot is not None or all(self.slots[slot].viewer_rows for _, slot in self._published_slots):
@@ -135,7 +135,7 @@ class PublisherPool:
             index_ring.retract_entry(IndexEntry(self._published_slots[0][0], self, self._published_slots[0][1]))
             self.evicted += 1
 
-    def _reclaim_evicted_slot(self) -> int | None:
+    def _take_evicted_slot(self) -> int | None:
         """Return the slot of a message that has left the order, unless it is held."""
         while self._published_slots:
             position, slot = self._published_slots[0]

@@ -20,7 +20,7 @@ from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.metadata_keys import RECORDING_METADATA
 from msgq.recording.mcap_io.problem import make_printable_path
 from msgq.recording.reader.arrow_batches import read_arrow_batches
-from msgq.spark.source.origin_times import find_origin_time_offset, read_origin_times
+from msgq.spark.source.origin_times import find_origin_time_byte_offset, read_origin_times
 
 _ORIGIN_COLUMN = "origin_time"
 _BATCH_ROWS = 65536
@@ -112,7 +112,7 @@ def _read_origin_times(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
     codes = batch.column("channel").to_numpy()
     present = np.flatnonzero(np.bincount(codes)).tolist()
     origins = batch.column(_ORIGIN_COLUMN).to_numpy().copy()
-    for code in [code for code in present if find_origin_time_offset(log.channels[code].schema) is not None]:
+    for code in [code for code in present if find_origin_time_byte_offset(log.channels[code].schema) is not None]:
         rows = (codes == code) & (origins == 0)
         if rows.all():
             origins = read_origin_times(log.channels[code].schema, batch.column("data"))

@@ -15,7 +15,7 @@ _ORIGIN_TIME_BYTES = 8
 
 
 @lru_cache(maxsize=1024)
-def find_origin_time_offset(schema: Schema | None) -> int | None:
+def find_origin_time_byte_offset(schema: Schema | None) -> int | None:
     """Return where in a message its origin time is, the field `origin_time` of a struct schema; None: it has none."""
     return find_time_field_offset(schema, "origin_time")
 
@@ -23,7 +23,7 @@ def find_origin_time_offset(schema: Schema | None) -> int | None:
 def read_origin_times(schema: Schema | None, data: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return the origin time of each payload, ns since the epoch; 0 where it has none."""
     origins = np.zeros(len(data), np.int64)
-    at = find_origin_time_offset(schema)
+    at = find_origin_time_byte_offset(schema)
     if at is None or not len(data):
         return origins
     offsets = np.frombuffer(data.buffers()[1], np.int32)[data.offset : data.offset + len(data) + 1].astype(np.int64)
