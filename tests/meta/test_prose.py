@@ -18,7 +18,6 @@ NOT_REWRITTEN = {
     "docs/guides/frames.md",
     "docs/guides/lake.md",
     "docs/guides/masters.md",
-    "docs/guides/records.md",
     "docs/guides/spark.md",
     "docs/guides/tables.md",
     "docs/guides/tracking.md",
