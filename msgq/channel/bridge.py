@@ -28,7 +28,7 @@ POOL_BYTES_MAX = 1 << 30  # as `Channel.publisher` has it
 
 _OUT_OF_RESOURCE_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # while that is so, the same message fails again
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class OutgoingChannelLink(OutgoingLink):
@@ -78,7 +78,7 @@ class OutgoingChannelLink(OutgoingLink):
                 if isinstance(error, SegmentSizeError) or error.errno in _OUT_OF_RESOURCE_ERRNOS:
                     self._receive_error = error
                     break
-                _log.warning("%s", error)  # the next call goes on behind it
+                _logger.warning("%s", error)  # the next call goes on behind it
                 continue
             if message is None:
                 break
@@ -117,7 +117,7 @@ class IncomingChannelLink(IncomingLink):
         try:
             self._pub.send(message)
         except (PoolExhaustedError, MessageTooLargeError) as error:
-            _log.warning("dropped: %s", error)
+            _logger.warning("dropped: %s", error)
         except IpcError as error:  # it was removed, or is full of publishers; the next look joins again
             self._leave_channel()
             self._set_state(f"cannot come in: {error}")

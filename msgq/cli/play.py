@@ -27,7 +27,7 @@ _KEY_PERIOD_S = 0.1
 _STATUS_PERIOD_S = 1.0
 _SKIP_STEP_S = 5.0
 _RATE_MAX = 1024.0
-_KEYS = (
+_KEY_BINDINGS = (
     "Keys: space pauses and resumes; s or right arrow sends the next message; b and f skip 5 s back and forward; "
     "+ or up arrow doubles the rate; - or down arrow halves it; q quits."
 )
@@ -37,7 +37,7 @@ _EXIT_CODES = (
 )
 
 
-@click.command(epilog=f"{_KEYS} {options.STOP_KEYS} {_EXIT_CODES}")
+@click.command(epilog=f"{_KEY_BINDINGS} {options.STOP_KEYS} {_EXIT_CODES}")
 @arguments.logs_argument
 @arguments.add_selection_options
 @click.option(

@@ -20,7 +20,7 @@ from msgq.impl import backend
 FORWARDING_STATE = "forwarding"
 BATCH_MESSAGES = 256  # messages; then the other endpoints have their turn. Well below what a ZMQ queue holds (1000)
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class BridgeLink(ABC):
 
     def _set_state(self, state: str) -> None:
         if state != self._state and state != FORWARDING_STATE:
-            _log.warning("%s: %s", self._topic, state)
+            _logger.warning("%s: %s", self._topic, state)
         self._state = state
 
     def _register_subscriber(self) -> None:
@@ -196,7 +196,7 @@ class OutgoingLink(BridgeLink):
                 self._pub.send(message)
             except MessageSizeError as error:
                 self._previous_dropped += 1
-                _log.warning("dropped: %s", error)
+                _logger.warning("dropped: %s", error)
             else:
                 self._messages += 1
                 self._bytes += len(message)

@@ -10,8 +10,8 @@ from msgq.common.schema import Schema
 from msgq.lake.bronze.bronze_writer import UncommittedFiles
 from msgq.recording.mcap_io.problem import Problem
 
-_Task = TypeVar("_Task")
-_Result = TypeVar("_Result")
+_TaskT = TypeVar("_TaskT")
+_ResultT = TypeVar("_ResultT")
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ def merge_results(results: Iterable[TaskResult]) -> TaskResult:
 class LakeExecutor(Protocol):
     """Runs functions on workers. Tasks, functions and results are pickled."""
 
-    def run_tasks(self, tasks: Sequence[_Task], function: Callable[[_Task], _Result]) -> list[_Result]:
+    def run_tasks(self, tasks: Sequence[_TaskT], function: Callable[[_TaskT], _ResultT]) -> list[_ResultT]:
         """Run a function on each of these tasks, all at once; return the results in the order of the tasks."""
         ...
 

@@ -60,7 +60,7 @@ __all__ = [
     "replay",
 ]
 
-_MODULES = {
+_MODULES_BY_NAME = {
     "Attachment": "recording.reader.attachments",
     "Comparison": "recording.comparison.compare",
     "DecodedBatch": "recording.export.decoded_tables",
@@ -94,10 +94,10 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in _MODULES_BY_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f"msgq.{_MODULES[name]}"), name)
+        return getattr(import_module(f"msgq.{_MODULES_BY_NAME[name]}"), name)
     except ModuleNotFoundError as missing:
         if extra := find_extra_of_package(missing):
             raise missing_library(f"msgq.recording.{name}", extra, str(missing.name).partition(".")[0]) from missing

@@ -18,8 +18,8 @@ from msgq.spark.source.arrow_batches import convert_to_spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_Task = TypeVar("_Task")
-_Result = TypeVar("_Result")
+_TaskT = TypeVar("_TaskT")
+_ResultT = TypeVar("_ResultT")
 _TASK_FRAME_SCHEMA = pa.schema([("number", pa.int64()), ("task", pa.binary())])
 _TASK_RESULT_SCHEMA = pa.schema([("number", pa.int64()), ("result", pa.binary())])
 
@@ -30,7 +30,7 @@ class SparkExecutor:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
 
-    def run_tasks(self, tasks: Sequence[_Task], function: Callable[[_Task], _Result]) -> list[_Result]:
+    def run_tasks(self, tasks: Sequence[_TaskT], function: Callable[[_TaskT], _ResultT]) -> list[_ResultT]:
         """Run a function on each of these tasks, all at once; return the results in the order of the tasks."""
         return run_tasks_on_workers(self.spark, tasks, function)
 
@@ -65,8 +65,8 @@ def make_task_frame(spark: SparkSession, tasks: Sequence[Any]) -> DataFrame:
 
 
 def run_tasks_on_workers(
-    spark: SparkSession, tasks: Sequence[_Task], function: Callable[[_Task], _Result]
-) -> list[_Result]:
+    spark: SparkSession, tasks: Sequence[_TaskT], function: Callable[[_TaskT], _ResultT]
+) -> list[_ResultT]:
     """Let workers do each of these tasks, all at once; return what they have found, in the order of the tasks."""
     if not tasks:
         return []
@@ -76,7 +76,7 @@ def run_tasks_on_workers(
     return list(_collect_results(results).values())
 
 
-def run_function_by_key(rows: DataFrame, key: str, function: Callable[[pa.Table], _Result]) -> dict[int, _Result]:
+def run_function_by_key(rows: DataFrame, key: str, function: Callable[[pa.Table], _ResultT]) -> dict[int, _ResultT]:
     """Let workers do something with the rows of each number in a column; return what they have found, by numbers."""
 
     def compute_group_result(some: pa.Table) -> pa.Table:
@@ -88,8 +88,8 @@ def run_function_by_key(rows: DataFrame, key: str, function: Callable[[pa.Table]
 
 
 def run_function_by_partition(
-    rows: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], _Result]
-) -> list[_Result]:
+    rows: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], _ResultT]
+) -> list[_ResultT]:
     """Let workers do something with all rows, a partition each; return what they have found."""
 
     def compute_partition_result(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -33,7 +33,7 @@ from msgq.topic.names import KIND
 
 PUBLISHER_CHECK_SECONDS = 0.1  # a check of a topic's publisher serves for so long
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class RingToZmqLink(OutgoingLink):
@@ -69,7 +69,7 @@ class RingToZmqLink(OutgoingLink):
         try:
             messages = self._sub.receive_many(BATCH_MESSAGES)
         except CorruptSegmentError as error:  # the next call goes on behind it
-            _log.warning("%s", error)
+            _logger.warning("%s", error)
             return
         except SegmentSizeError as error:  # the next look connects again
             self.close()
@@ -114,7 +114,7 @@ class ZmqToRingLink(IncomingLink):
             self._close_publisher()
             self._set_state(f"cannot come in: {error}")
         except (MessageSizeError, SegmentError) as error:  # the latter where there is no memory for it
-            _log.warning("dropped: %s", error)
+            _logger.warning("dropped: %s", error)
         else:
             return True
         return False

@@ -74,7 +74,7 @@ def test_mutants_of_a_statement_change_one_part_each(body: str, expected: list[s
         "@decorated(1)\nclass A:\n    pass",
         "def function(a: 1 < 2, b=3) -> 4:\n    pass",
         "def function():\n    c = d",
-        "def function():\n    _log.warning('a')",
+        "def function():\n    _logger.warning('a')",
         "def function():\n    f'{1 + 2}'",
         "match a:\n    case -1:\n        pass",
     ],

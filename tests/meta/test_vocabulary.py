@@ -70,6 +70,11 @@ BANNED_FUNCTIONS = {
     *("told", "chosen", "made", "given", "taken", "gathered", "widened", "quoted", "opened", "merged", "packed"),
     *("unpacked", "noted", "played", "spared", "found", "gone", "kept", "brought", "done"),
 }
+#: Private names of one word in msgq and visionipc. Each is a standard verb, or says what its class is about.
+ONE_WORD_PRIVATE = {
+    *("_SNDMORE", "_acquire", "_libc", "_logger", "_reader", "_reconnect", "_record", "_release", "_stream"),
+    *("_subscribe", "_view"),
+}
 
 _STORY_ALONE = re.compile(r"_*([a-z]+)")
 
@@ -129,6 +134,27 @@ def test_functions_are_not_named_by_a_participle_alone() -> None:
         if (first := _STORY_ALONE.match(node.name)) and first[1] in BANNED_FUNCTIONS
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def private_definitions() -> Iterator[str]:
+    """Yield the private functions, classes and module constants of the packages."""
+    packages = tuple(str(package) for package in PACKAGES)
+    for path, tree in python_trees():
+        if not str(path).startswith(packages):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield node.name
+        for statement in tree.body:
+            if isinstance(statement, ast.Assign):
+                yield from (target.id for target in statement.targets if isinstance(target, ast.Name))
+
+
+def test_private_names_have_two_words() -> None:
+    """A name such as `_text` or `_apply` says nothing without its class."""
+    private = {name for name in private_definitions() if name.startswith("_") and not name.startswith("__")}
+    one_word = {name for name in private if len(split_words(name)) == 1 and len(name) > 2}
+    assert one_word == ONE_WORD_PRIVATE
 
 
 def test_local_names_say_what_they_hold() -> None:

@@ -156,7 +156,7 @@ def _is_droppable(node: ast.stmt, names: set[str]) -> bool:
             is_first = not new <= names
             names |= new
             return not is_first
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="_log")))):
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="_logger")))):
             return False
         case ast.Expr(value=ast.Call() | ast.Await()):
             return True

@@ -24,17 +24,17 @@ busy_poll_option = click.option(
 )
 
 
-_Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+_CommandDecorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
-def add_measurement_options(*special_options: _Decorator) -> _Decorator:
+def add_measurement_options(*special_options: _CommandDecorator) -> _CommandDecorator:
     """Return a decorator that adds the options of all measurements, and options of one command among them.
 
     `MeasurementOptions.from_arguments` takes all common options but endpoints and prefix.
     """
 
     def add_options(command: Callable[..., None]) -> Callable[..., None]:
-        every: list[_Decorator] = [
+        every: list[_CommandDecorator] = [
             options.required_endpoints_argument,
             options.interval_option(1.0),
             options.count_option,

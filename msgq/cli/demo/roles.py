@@ -30,7 +30,7 @@ _POLL_PERIOD_S = 0.02
 _RECORDER_NOTICE_S = 1.5  # until the recorder, which looks each half a second, knows of all what their messages are
 _RECEIVE_TIMEOUT_MS = 100
 _REPORT_PERIOD_NS = 250_000_000
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _STAMP_STRUCT = struct.Struct("<QQQ40x")  # a meter.Stamp; 64 bytes with its padding
 _STEP_STAMP_STRUCT = struct.Struct("<16xQQQ8x")  # of a control_loop.STEP
@@ -50,7 +50,7 @@ def main(run: str, role: str, name: str) -> int:
         else:
             publish_topic(run, plan.DEMO_TOPICS[name], parent_watch.stop, os.getpid(), partial(sample_machine, name))
     except MsgqError as error:
-        _log.error(
+        _logger.error(
             "msgq demo: %s: %s", name, escape_terminal(str(error))
         )  # to the standard error, as nobody else listens
         return 1

@@ -20,7 +20,7 @@ from msgq.topic.masters.topic_names import (
     parse_topic_rates,
 )
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 _EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -259,7 +259,7 @@ class SubMaster:
             self.valid[name] = False
             self.decode_errors[name] += 1
             if self.decode_errors[name] == 1:
-                _log.warning("%r: a message could not be decoded: %r", name, error, exc_info=True)
+                _logger.warning("%r: a message could not be decoded: %r", name, error, exc_info=True)
             return
         self.data[name] = data
         self.messages[name].append(data)
