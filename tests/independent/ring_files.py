@@ -40,7 +40,7 @@ WAITERS, SLOTS, ONE_WAKE = 1, 2, 4
 
 
 class Position(int):
-    """A cycle in the high half, an offset in the low half (topic-protocol.md, "Words")."""
+    """A cycle in the high half, an offset in the low half (topic-protocol.md, "Terms")."""
 
     @classmethod
     def of(cls, cycle: int, offset: int) -> Position:
@@ -90,7 +90,7 @@ class Topic:
         self.ring = ring
 
     def _open_ring(self, data_bytes: int) -> SharedFile | None:
-        """topic-protocol.md, "Joining": the ring, then under its lock the side segment. None: begin again."""
+        """topic-protocol.md, "Creating and opening". None: start over."""
         try:
             ring = SharedFile.open(self.ring_path)
             is_new = False
@@ -174,7 +174,7 @@ class Topic:
     def is_alive(self, byte: int) -> bool:
         return is_byte_locked(self.side_path, byte)
 
-    # --- Reader slots: topic-protocol.md, "Joining" -------------------------------------------------------------------
+    # --- Reader slots: topic-protocol.md, "Reader slots" --------------------------------------------------------------
 
     def take_slot(self, uid: int, cursor: Position) -> int | None:
         """Take a slot for stock publishers to see; None: the living hold all."""

@@ -31,7 +31,6 @@ NOT_REWRITTEN = {
     "docs/internals/record-protocol.md",
     "docs/internals/scaling.md",
     "docs/internals/testing.md",
-    "docs/internals/topic-protocol.md",
 }
 PRONOUNS = {
     *("it", "itself", "that", "what", "which", "who", "whom", "whoever", "whatever", "whichever"),
