@@ -90,7 +90,7 @@ class Publisher:
         self._limbo: list[int] = []
 
     def _join(self, slots: int, slot_bytes: int) -> None:
-        """Take a row and create a pool ("A publisher joins"); the numbers are those of its steps."""
+        """Take a row and create a pool ("Joining as a publisher"); the numbers are those of its steps."""
         self.channel.settle()  # 1
         self.channel.remove_unused_pools()  # 2
         for row in range(PUBLISHER_ROWS):  # 3
@@ -201,7 +201,7 @@ class Publisher:
         return None
 
     def close(self) -> None:
-        """Leave ("A publisher leaves"): the identity, then the lock; unused pools, if the channel's lock is free."""
+        """Leave ("Leaving"): the identity, then the lock; unused pools, if the channel's lock is free."""
         self._file.store(self._row, 0)
         self._lock.release()
         with contextlib.suppress(BlockingIOError), file_lock(self._file, wait=False):
@@ -356,7 +356,7 @@ class Subscriber:
         return self._pools[row]
 
     def _become_viewer(self) -> None:
-        """Become a viewer ("It takes its first view"): a row of viewers, whose bit no pool contains."""
+        """Become a viewer ("Joining as a subscriber"): a row of viewers, whose bit no pool contains."""
         with self.channel.locked():
             taken = self.channel.take_row(VIEWER_BYTE, VIEWER_ROWS)
             if taken is None:

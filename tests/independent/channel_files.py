@@ -98,7 +98,7 @@ class ChannelFile:
         return self.file.load(TAIL)  # EDGE order-init
 
     def settle(self) -> None:
-        """Give open settings their defaults, and begin the order ("Settling"). The caller holds the lock."""
+        """Give open settings their defaults, and begin the order ("Configuring"). The caller holds the lock."""
         config = self.file.load(CONFIG)
         fields = [config & 0xFFFF, config >> 16 & 0xFF, config >> 24 & 0xFF, config >> 32 & 0xFF]
         defaults = (DEFAULT_CAPACITY, PUBLISHER_ROWS, ANY_SUBSCRIBERS, STAMPED)

@@ -24,7 +24,6 @@ NOT_REWRITTEN = {
     "docs/guides/zmq.md",
     "docs/internals/aarch64.md",
     "docs/internals/architecture.md",
-    "docs/internals/channel-protocol.md",
     "docs/internals/clock.md",
     "docs/internals/decisions.md",
     "docs/internals/layout.md",
