@@ -16,6 +16,6 @@ KIND = Kind(
     names_senders=False,
     announcer_name_regex=re.compile(r"visionipc_.+_\d+", re.DOTALL),  # stock's: server, stream
     recorded_name_regex=re.compile(r"visionipc_.+_\d+/(image|compressed)", re.DOTALL),
-    # docs/guides/frames.md: where the message has it; since boot, by default
+    # Offset in the message: docs/internals/frames-protocol.md. By default, the time since boot.
     delay_hint="of frames --offset 32 --clock monotonic: from their timestamp_eof, where it is of the system's clock",
 )

@@ -15,7 +15,6 @@ NOT_REWRITTEN = {
     "docs/guides/c.md",
     "docs/guides/decoding.md",
     "docs/guides/fake-events.md",
-    "docs/guides/frames.md",
     "docs/guides/lake.md",
     "docs/guides/masters.md",
     "docs/guides/spark.md",
