@@ -1,5 +1,4 @@
-/* Many messages of one size, from an array and into one: the same steps as publisher.h and subscriber.h take for each.
- * */
+/* Batches: messages of one size to and from an array. The steps are those of publisher.h and subscriber.h. */
 #ifndef MQ_RING_BATCH_H
 #define MQ_RING_BATCH_H
 
@@ -7,10 +6,10 @@
 
 /* ---- publishing ---- */
 
-/* Steps 1 and 4 for many messages of `size` bytes, of which mq_ring_publisher_begin_message was for the first; not on a tracked
- * topic. Returns with *count what there was room for, which is staged. `begun` counts them all at once: a newcomer only
- * asks whether it is `sent`, and until the commit it never is. Who owns the ring is asked before each message, as in
- * begin. */
+/* Do steps 1 and 4 for messages of `size` bytes, after mq_ring_publisher_begin_message for the first one. Not for
+ * tracked topics. Stores in *count the number of messages that had room and are staged. `begun` counts the whole batch
+ * at once: a new publisher only checks `begun == sent`, which is false until the commit. As in begin, each message is
+ * preceded by a check that we own the ring. */
 static inline __attribute__((always_inline)) mq_ring_status mq_ring_publisher_stage_sized(mq_ring_publisher *p,
                                                                                           const uint8_t *rows,
                                                                                           size_t size,
@@ -20,7 +19,7 @@ static inline __attribute__((always_inline)) mq_ring_status mq_ring_publisher_st
                    room = (p->granted_offset - mq_ring_offset(p->head)) / need;
     const uint64_t many = *count < room ? *count : room;
     uint8_t *message = p->data + mq_ring_offset(p->head);
-    mq_store_relaxed_u64(&p->row->begun, p->sequence + p->pending + many); /* relaxed: it was not `sent` before */
+    mq_store_relaxed_u64(&p->row->begun, p->sequence + p->pending + many); /* relaxed: it differed from `sent` before */
     for (uint64_t i = 0; i < many; i++, message += need, rows += size) {
         if (mq_unlikely(mq_load_relaxed_u64(owner) != uid)) /* relaxed: as in mq_ring_publisher_owns_ring */
             return mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER);
@@ -34,7 +33,7 @@ static inline __attribute__((always_inline)) mq_ring_status mq_ring_publisher_st
     return MQ_RING_OK;
 }
 
-/* Sizes that the compiler knows are copied without a call. */
+/* Call the copy with constant sizes, which the compiler inlines. */
 static inline mq_ring_status mq_ring_publisher_stage_batch(mq_ring_publisher *p, const uint8_t *rows, size_t size,
                                                            uint64_t *count) {
     switch (size) {
@@ -51,11 +50,12 @@ static inline mq_ring_status mq_ring_publisher_stage_batch(mq_ring_publisher *p,
 
 /* ---- receiving ---- */
 
-/* Copy up to `max` messages of exactly `size` bytes to `out`, and move *position behind them. Returns how many. */
+/* Copy up to `max` messages of exactly `size` bytes to `out`. Moves *position after them and returns their number. */
 static inline __attribute__((always_inline)) int64_t mq_ring_subscriber_copy_sized(const mq_ring_subscriber *s,
                                                                                    uint8_t *out, size_t size,
                                                                                    int64_t max, uint64_t *position) {
-    const uint8_t *data = s->data; /* these do not change with what is written to `out`, as the compiler knows now */
+    /* local copies, so that the compiler knows that writes to `out` do not change them */
+    const uint8_t *data = s->data;
     const uint64_t published = s->published, stamps = s->stamps, need = mq_ring_frame_bytes(size + stamps);
     const uint64_t lap_end = mq_ring_lap_end(s->data_bytes);
     uint64_t at = *position;
@@ -74,7 +74,7 @@ static inline __attribute__((always_inline)) int64_t mq_ring_subscriber_copy_siz
     return count;
 }
 
-/* Sizes that the compiler knows are copied without a call. */
+/* Call the copy with constant sizes, which the compiler inlines. */
 static inline int64_t mq_ring_subscriber_copy_batch(const mq_ring_subscriber *s, uint8_t *out, size_t size, int64_t max,
                                                     uint64_t *position) {
     switch (size) {
@@ -89,8 +89,8 @@ static inline int64_t mq_ring_subscriber_copy_batch(const mq_ring_subscriber *s,
     }
 }
 
-/* The same, validated as one: then they are read. 0 also when the next message has another size; -1 when the copies are
- * torn (see mq_ring_subscriber_accept_copy). */
+/* Receive a batch with one validation. Returns 0 if there is no message or the next one has another size. Returns -1 if
+ * the copies are torn (see mq_ring_subscriber_accept_copy). */
 static inline int64_t mq_ring_subscriber_receive_batch(mq_ring_subscriber *s, uint8_t *out, uint64_t size,
                                                        int64_t max) {
     uint64_t position = s->cursor;

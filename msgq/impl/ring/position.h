@@ -1,6 +1,6 @@
-/* Positions in the ring: (cycle, offset) packed in 64 bits, and what may be concluded from two of them.
+/* Positions in the ring: cycle and offset packed in 64 bits, and comparisons of positions.
  *
- * The cycle counts laps modulo 2^32, so positions are compared by their difference, never with < alone.
+ * The cycle counts laps modulo 2^32. Compare positions by their difference, never with < alone.
  */
 #ifndef MQ_RING_POSITION_H
 #define MQ_RING_POSITION_H
@@ -14,30 +14,31 @@ static inline uint32_t mq_ring_offset(uint64_t position) { return (uint32_t)posi
 static inline uint64_t mq_ring_position(uint32_t cycle, uint32_t offset) { return ((uint64_t)cycle << 32) | offset; }
 static inline uint64_t mq_ring_next_lap(uint64_t position) { return mq_ring_position(mq_ring_cycle(position) + 1, 0); }
 
-/* b - a as a signed distance: >= 0 when b is not behind a. */
+/* Return b - a as a signed distance: >= 0 if b is at or after a. */
 static inline int64_t mq_ring_distance(uint64_t b, uint64_t a) { return (int64_t)(b - a); }
 
-/* Bytes that a message of `size` bytes takes in the ring: its size word, its payload, and padding to 8. */
+/* Return the ring bytes of a message of `size` bytes: size word, payload, and padding to 8. */
 static inline uint64_t mq_ring_frame_bytes(uint64_t size) { return (size + 15) & ~(uint64_t)7; }
 
-/* The largest offset at which a lap may end: stock wraps when data_bytes - offset - need - 8 <= 0. */
+/* Return the largest offset at which a lap may end: stock wraps when data_bytes - offset - need - 8 <= 0. */
 static inline uint32_t mq_ring_lap_end(uint32_t data_bytes) { return (data_bytes - 9) & ~7u; }
 
-/* The largest message: three of its kind must fit. Smaller than 16 bytes when the ring holds none at all. */
+/* Return the frame bytes of the largest message: three such messages must fit. Below 16 if the ring has room for
+ * none. */
 static inline uint64_t mq_ring_frame_bytes_max(uint32_t data_bytes) { return (data_bytes / 3) & ~7u; }
 
-/* How far ahead a publisher announces what it will write. */
+/* Return how far ahead a publisher announces its writes, in bytes. */
 static inline uint32_t mq_ring_grant_chunk_bytes(uint32_t data_bytes) {
     uint32_t chunk = (data_bytes / 16) & ~7u;
     return chunk < 65536 ? chunk : 65536;
 }
 
-/* May `position` be the write pointer of a ring of this size? Bytes in shared memory are hostile until checked. */
+/* True if `position` can be the write pointer of a ring of this size. Shared memory may hold invalid data. */
 static inline bool mq_ring_position_is_valid(uint64_t position, uint32_t data_bytes) {
     return mq_ring_offset(position) <= mq_ring_lap_end(data_bytes) && (mq_ring_offset(position) & 7) == 0;
 }
 
-/* Nothing up to `limit` has touched the message at `position` of this or the last lap. */
+/* True if no write up to `limit` touched the message at `position` of this lap or the previous lap. */
 static inline bool mq_ring_message_is_intact(uint64_t limit, uint64_t position) {
     uint32_t laps = mq_ring_cycle(limit) - mq_ring_cycle(position);
     if (laps == 0)
@@ -45,7 +46,7 @@ static inline bool mq_ring_message_is_intact(uint64_t limit, uint64_t position) 
     return laps == 1 && mq_ring_offset(limit) <= mq_ring_offset(position);
 }
 
-/* The same with a publisher that announces nothing: it may be in the middle of the largest message. */
+/* The same for a publisher that announces no limit. Such a publisher may be writing the largest possible message. */
 static inline bool mq_ring_message_is_intact_without_limit(uint64_t write_pointer, uint64_t position,
                                                            uint32_t data_bytes) {
     uint64_t reach = (uint64_t)mq_ring_offset(write_pointer) + data_bytes / 3 + 8;
@@ -60,7 +61,7 @@ static inline bool mq_ring_message_is_intact_without_limit(uint64_t write_pointe
     return laps == 0 && mq_ring_offset(write_pointer) >= mq_ring_offset(position);
 }
 
-/* How far an unannounced writer at `write_pointer` may have written. */
+/* Return the last position that a publisher without a limit may have written, with its position at `write_pointer`. */
 static inline uint64_t mq_ring_max_written_position(uint64_t write_pointer, uint32_t data_bytes) {
     uint32_t margin = data_bytes / 3 + 8;
     uint64_t end = (uint64_t)mq_ring_offset(write_pointer) + margin;

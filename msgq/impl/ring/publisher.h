@@ -1,6 +1,7 @@
-/* Publishing: begin, write, stage, commit, notify. Numbers are the steps of docs/internals/topic-protocol.md, "Sending".
+/* Publishing: begin, write, stage, commit, notify. Numbers are the steps of docs/internals/topic-protocol.md,
+ * "Sending".
  *
- * One thread at a time may use an mq_ring_publisher. Nothing here touches Python or waits; the ring's memory comes by
+ * One thread at a time may use an mq_ring_publisher. Nothing here calls Python or waits. The ring gets its memory in
  * chunks.
  */
 #ifndef MQ_RING_PUBLISHER_H
@@ -12,80 +13,82 @@
 #include "ring/stamps.h"
 #include "ring/canary.h"
 
-/* Out of the way of what calls it once in a thousand times, which then saves fewer registers. */
+/* Functions that are called rarely stay out of line, so that their callers save fewer registers. */
 #define mq_cold static __attribute__((noinline, unused))
 
 typedef enum {
     MQ_RING_OK = 0,
-    MQ_RING_NOTIFY,     /* published; now call mq_ring_publisher_notify_subscribers */
-    MQ_RING_EMPTY,      /* nothing to read */
-    MQ_RING_TAKEN_OVER, /* another publisher owns the ring, or its file was made smaller; nothing was published */
+    MQ_RING_NOTIFY,     /* published; call mq_ring_publisher_notify_subscribers next */
+    MQ_RING_EMPTY,      /* no message to read */
+    MQ_RING_TAKEN_OVER, /* another publisher owns the ring, or the ring was truncated; nothing was published */
     MQ_RING_TOO_LARGE,  /* three messages of this size do not fit */
-    MQ_RING_CORRUPT,    /* the ring's bytes make no sense */
-    MQ_RING_UNTRACKED,  /* the topic is tracked, or is not, and was to be the other */
-    MQ_RING_NO_MEMORY,  /* the file system has none for the message; nothing was published */
+    MQ_RING_CORRUPT,    /* the ring has invalid data */
+    MQ_RING_UNTRACKED,  /* the topic's setting of `tracked` differs from the requested one */
+    MQ_RING_NO_MEMORY,  /* the file system has no memory for the message; nothing was published */
 } mq_ring_status;
 
 typedef struct {
     uint64_t uid;
-    uint64_t cursor; /* its read_pointer when we looked last */
+    uint64_t cursor; /* its read_pointer at our last check */
     uint32_t slot;
-    int memory;       /* a file of its memory, open; reads nothing once the process died or called exec. -1: none */
-    uint32_t process; /* 0: must not be signalled_at */
+    int memory; /* an open file of the process's memory, unreadable after the process died or called exec. -1: none */
+    uint32_t process; /* process id to signal; 0: do not signal */
 } mq_stock_reader;
 
 typedef struct {
     mq_ring_header *ring;
     mq_ring_side *side;
-    const mq_liveness_file *liveness_file; /* where the side segment's rows are locked; NULL: nowhere, pids must do */
-    void *liveness_token;                  /* our row's lock; NULL: none */
+    const mq_liveness_file *liveness_file; /* locks of the side segment's rows; NULL: no locks, use process ids */
+    void *liveness_token;                  /* lock of our row; NULL: none */
     mq_ring_publisher_row *row;
     uint8_t *data;
-    mq_canary canary; /* whether the ring is still all there */
+    mq_canary canary; /* detects truncation of the ring */
     uint32_t data_bytes;
     uint32_t stamps;  /* bytes before each payload: sizeof(mq_stamps) on a tracked topic, else 0 */
-    mq_track track;   /* what is wanted */
-    bool after_stock; /* while starting: the former publisher was a stock one */
-    bool unordered;   /* while starting: no membarrier, so the former publisher's `begun` may be seen late */
-    bool for_bridge;  /* what it publishes came over a bridge, and no other takes it out */
-    bool needs_fence; /* no membarrier reaches this process: it needs_fence instead */
+    mq_track track;   /* requested setting */
+    bool after_stock; /* during the start: the previous publisher was a stock program */
+    /* during the start: no membarrier, so stores to the previous publisher's `begun` may become visible late */
+    bool unordered;
+    bool for_bridge;  /* the messages came over a bridge, and no other bridge forwards them */
+    bool needs_fence; /* membarrier does not reach this process, so each send issues a fence */
     uint64_t uid;
-    uint64_t era;      /* grows when the count of messages cannot be continued */
-    uint64_t position; /* write_pointer as we last published it */
-    uint64_t head;     /* end of what is staged; == position when nothing is */
-    uint64_t pending;  /* messages staged */
+    uint64_t era;      /* increments if the count of messages restarts */
+    uint64_t position; /* write_pointer as last published */
+    uint64_t head;     /* end of the staged messages; == position if none is staged */
+    uint64_t pending;  /* staged messages */
     uint64_t pending_bytes;
-    uint64_t granted_offset; /* up to here the current lap needs no extend */
-    uint64_t populated_from; /* offsets between which the ring is known to have its memory */
+    uint64_t granted_offset; /* end offset of the grant in the current lap */
+    uint64_t populated_from; /* offsets between which the ring has its memory */
     uint64_t populated_to;
-    uint64_t populate_step;   /* how much more to have ahead, the next time. 0: none */
-    uint64_t sequence;        /* messages published */
-    uint64_t bytes;           /* payload bytes published */
-    uint64_t signalled_at;    /* position when stock subscribers were told of it last */
-    uint64_t readers_seen;    /* num_readers at the last look at the slots */
-    uint32_t slot_polls_left; /* sends that still look at the slots: one was handed out, but its owner not named yet */
+    uint64_t populate_step; /* bytes to populate ahead at the next step; 0: none */
+    uint64_t sequence;      /* messages published */
+    uint64_t bytes;         /* payload bytes published */
+    uint64_t signalled_at;  /* position when stock subscribers were last signalled */
+    uint64_t readers_seen;  /* num_readers at the last scan of the slots */
+    /* sends that still scan the slots: a slot was handed out, but its owner's uid is not stored yet */
+    uint32_t slot_polls_left;
     uint32_t stock_count;
     mq_stock_reader stock[MQ_READER_SLOTS];
 } mq_ring_publisher;
 
-/* The send is over, and what is staged stays unpublished: another publisher took over, or nobody wants it. */
+/* End the send and leave the staged messages unpublished: another publisher took over, or the caller discards them. */
 static inline mq_ring_status mq_ring_publisher_discard_staged(mq_ring_publisher *p, mq_ring_status why) {
     p->head = p->position;
     p->pending = p->pending_bytes = 0;
-    /* The row may be another one's by now: of a publisher in another PID namespace nobody can tell whether it lives. */
+    /* Another publisher may have taken the row already, because our liveness is unknown in another PID namespace. */
     if (mq_load_acquire_u64(&p->row->participant.uid) == p->uid)
-        /* EDGE send-done: release. As in mq_ring_publisher_publish. Partner: mq_ring_publisher_is_sending. If missing: a
-         * newcomer waits for a send that never ends. */
+        /* EDGE send-done: release. As in mq_ring_publisher_publish. Partner: mq_ring_publisher_is_sending. If missing:
+         * a new publisher waits forever for the end of this send. */
         mq_store_release_u64(&p->row->begun, p->sequence);
     return why;
 }
 
 static inline bool mq_ring_publisher_owns_ring(const mq_ring_publisher *p) {
-    /* relaxed: a newcomer's membarrier orders its store before our next load (EDGE takeover). */
+    /* relaxed: a new publisher's membarrier orders its store before our next load (EDGE takeover). */
     return mq_likely(mq_load_relaxed_u64(&p->ring->write_uid) == p->uid);
 }
 
-/* Steps 6 to 8: publish what lies before `head`: so many messages more, of so many bytes. */
+/* Steps 6 to 8: publish the bytes before `head`, which have `messages` messages with `bytes` payload bytes. */
 static inline mq_ring_status mq_ring_publisher_publish(mq_ring_publisher *p, uint64_t head, uint64_t messages,
                                                        uint64_t bytes) {
     mq_ring_publisher_row *row = p->row;
@@ -100,7 +103,7 @@ static inline mq_ring_status mq_ring_publisher_publish(mq_ring_publisher *p, uin
     p->bytes = bytes += p->bytes;
     p->sequence = messages += p->sequence;
     mq_store_relaxed_u64(&row->bytes, bytes); /* relaxed: read by stats only */
-    /* EDGE send-done: release. Who sees sent == begun also sees the write_pointer above. Partner:
+    /* EDGE send-done: release. A process that sees sent == begun also sees the write_pointer above. Partner:
      * mq_ring_publisher_is_sending. */
     mq_store_release_u64(&row->sent, messages);
     bool eventcount = mq_eventcount_load_flags(&side->eventcount);
@@ -109,18 +112,18 @@ static inline mq_ring_status mq_ring_publisher_publish(mq_ring_publisher *p, uin
     return mq_unlikely(eventcount || joined || p->stock_count || p->slot_polls_left) ? MQ_RING_NOTIFY : MQ_RING_OK;
 }
 
-/* Publish what is staged. */
+/* Publish the staged messages. */
 static inline mq_ring_status mq_ring_publisher_commit_staged(mq_ring_publisher *p) {
     uint64_t messages = p->pending, bytes = p->pending_bytes;
     p->pending = p->pending_bytes = 0;
     return mq_ring_publisher_publish(p, p->head, messages, bytes);
 }
 
-/* Tell everybody how far we are going to write, and where they may start counting. */
+/* Announce the limit of our writes and the checkpoint. */
 static inline void mq_ring_publisher_announce_limit(mq_ring_publisher *p, uint64_t limit) {
     mq_ring_side *side = p->side;
-    /* relaxed, all: only the current publisher writes the grant, so it reads its own or its predecessor's last value.
-     * */
+    /* relaxed, all: only the current publisher writes the grant, so it loads its own or its predecessor's last
+     * value. */
     uint64_t turn = mq_load_relaxed_u64(&side->grant_seq) + 1;
     mq_ring_checkpoint_words *checkpoint = turn & 1 ? &side->checkpoint_odd : &side->checkpoint_even;
     if (mq_ring_distance(mq_load_relaxed_u64(&side->write_limit), limit) < 0)
@@ -129,30 +132,31 @@ static inline void mq_ring_publisher_announce_limit(mq_ring_publisher *p, uint64
     mq_store_relaxed_u64(&checkpoint->sequence, p->sequence);
     mq_store_relaxed_u64(&checkpoint->era, p->era);
     mq_store_release_u64(&side->grant_seq, turn); /* EDGE checkpoint: release. Partner: mq_ring_checkpoint_read */
-    /* EDGE grant: release. Limit and flags become visible before the bytes that they warn of, and this turn before the
-     * next one overwrites the other checkpoint. Partners: mq_ring_subscriber_is_intact, mq_ring_checkpoint_read, and a
-     * stock subscriber's second look at its flag. If weaker: torn messages pass. */
+    /* EDGE grant: release. Limit and flags become visible before the bytes that they warn of. This grant becomes
+     * visible before the next grant overwrites the other checkpoint. Partners: mq_ring_subscriber_is_intact,
+     * mq_ring_checkpoint_read, and a stock subscriber's second load of its flag. If weaker: torn messages pass. */
     mq_fence_release();
 }
 
-/* Stock subscribers trust a flag: clear it for those whose message we may overwrite. All slots, not only num_readers:
- * one that joins while a stock publisher starts may sit beyond. */
+/* Clear the flags that stock subscribers trust, if we may overwrite the subscriber's message. Scan all slots: a
+ * subscriber that joins during the start of a stock publisher may have a slot beyond num_readers. */
 static inline void mq_ring_publisher_clear_read_valids(mq_ring_publisher *p, uint64_t limit) {
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
-        /* relaxed, all: whoever moves its cursor now does not move it into the limit's way, for it only moves forward.
-         * */
+        /* relaxed, all: cursors only increase, so a cursor that moves now moves away from the limit. */
         uint64_t cursor = mq_load_relaxed_u64(&p->ring->read_pointers[i]);
-        /* A cursor at the limit itself goes too: after exactly one lap stock takes equal offsets for an empty ring. */
+        /* Clear a cursor at the limit itself, too: after one lap, stock mistakes equal offsets for an empty ring. */
         bool same_offset =
             mq_ring_offset(limit) == mq_ring_offset(cursor) && mq_ring_cycle(limit) != mq_ring_cycle(cursor);
-        bool valid = mq_load_relaxed_u64(&p->ring->read_valids[i]) != 0; /* a store would disturb the line for all */
+        /* a store without this check would invalidate the cache line in every process */
+        bool valid = mq_load_relaxed_u64(&p->ring->read_valids[i]) != 0;
         if (valid && (same_offset || !mq_ring_message_is_intact(limit, cursor)))
             mq_store_relaxed_u64(&p->ring->read_valids[i], 0);
     }
 }
 
-/* Have memory from `start` to `end`, which a ring gets in the first lap, chunk by chunk, and leave `spare` bytes to
- * others. What is known to have it is one stretch: to ask again costs little, and after a lap nobody asks. */
+/* Populate the memory from `start` to `end`, and leave `spare` bytes free for other programs. In the first lap the ring
+ * gets its memory chunk by chunk. One range of populated offsets is remembered. To populate pages again costs little,
+ * and after one lap the range is complete. */
 static inline bool mq_ring_publisher_populate_range(mq_ring_publisher *p, uint64_t start, uint64_t end,
                                                     uint64_t spare) {
     bool joins = p->populated_from <= start && start <= p->populated_to;
@@ -164,10 +168,10 @@ static inline bool mq_ring_publisher_populate_range(mq_ring_publisher *p, uint64
     return true;
 }
 
-/* Step 3: the message does not fit into what was granted. Grant more, wrapping when the lap is over. */
+/* Step 3: the message does not fit into the grant. Extend the grant, and wrap at the end of the lap. */
 mq_cold mq_ring_status mq_ring_publisher_extend_grant(mq_ring_publisher *p, uint64_t need) {
-    /* Once a chunk is enough: a message into what was cut off faults, and then write_uid is 0. Nor would we ever know
-     * of a file that was made smaller and larger again before we came to that part. */
+    /* One check a chunk is enough: a write into truncated memory faults, and then write_uid is 0. Without this check, a
+     * file that was truncated and grew back would stay undetected until we reach the truncated part. */
     if (mq_unlikely(!mq_canary_is_intact(&p->canary)))
         return mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER);
     uint64_t chunk = mq_ring_grant_chunk_bytes(p->data_bytes), lap_end = mq_ring_lap_end(p->data_bytes);
@@ -180,11 +184,12 @@ mq_cold mq_ring_status mq_ring_publisher_extend_grant(mq_ring_publisher *p, uint
     if (end > lap_end)
         end = lap_end;
     uint64_t mark_at = mq_ring_offset(p->position);
-    /* What is behind a wrap mark nobody wrote, but a subscriber that is overtaken may look there before it knows. */
+    /* The bytes after a wrap mark are never written, but a lapped subscriber may read them before it detects the
+     * lap. */
     bool backed = !wraps || mq_ring_publisher_populate_range(p, mark_at, lap_end, 0) ||
                   mq_ring_publisher_populate_range(p, mark_at, mark_at + 8, 0);
     if (mq_unlikely(backed && !mq_ring_publisher_populate_range(p, start, end, 0))) {
-        end = start + need; /* where memory is short, the message itself is enough */
+        end = start + need; /* if memory is short, populate only the message itself */
         backed = mq_ring_publisher_populate_range(p, start, end, 0);
     }
     if (mq_unlikely(!backed))
@@ -192,7 +197,7 @@ mq_cold mq_ring_status mq_ring_publisher_extend_grant(mq_ring_publisher *p, uint
                                                                                    : MQ_RING_TAKEN_OVER);
     mq_ring_publisher_clear_read_valids(p, lap + end);
     mq_ring_publisher_announce_limit(p, lap + end);
-    p->slot_polls_left += p->slot_polls_left == 0; /* and once a chunk the slots are looked at in any case */
+    p->slot_polls_left += p->slot_polls_left == 0; /* scan the slots at least once a chunk */
     if (wraps) {
         mq_u64 *mark = (mq_u64 *)(p->data + mark_at);
         mq_store_relaxed_u64(mark, (uint64_t)MQ_RING_WRAP_MARK); /* relaxed: the release below publishes it */
@@ -210,22 +215,21 @@ static inline bool mq_ring_publisher_has_room(const mq_ring_publisher *p, uint64
     return mq_likely(mq_ring_offset(p->head) + mq_ring_frame_bytes(size + p->stamps) <= p->granted_offset);
 }
 
-/* Steps 1 to 3: room for one message of `size` bytes behind what is staged. Fill *payload (and on a tracked topic the
- * stamps before it), then stage and commit, or discard. The caller commits what is staged before it begins a message
- * for which there is no room. */
+/* Steps 1 to 3: reserve room for one message of `size` bytes after the staged messages. Fill *payload (and the stamps
+ * before it on a tracked topic), then stage and commit, or discard. If a message has no room, commit the staged
+ * messages before this call. */
 static inline mq_ring_status mq_ring_publisher_begin_message(mq_ring_publisher *p, uint64_t size, uint8_t **payload) {
     const uint64_t stamps = p->stamps, stamped_size = size + stamps;
     if (mq_unlikely(stamped_size > p->data_bytes))
         return MQ_RING_TOO_LARGE;
-    bool room = mq_ring_publisher_has_room(p, size); /* no grant is larger than the largest message */
+    bool room = mq_ring_publisher_has_room(p, size); /* a grant is at most as large as the largest message */
     if (mq_unlikely(!room) && mq_ring_frame_bytes(stamped_size) > mq_ring_frame_bytes_max(p->data_bytes))
         return MQ_RING_TOO_LARGE;
-    if (!mq_ring_publisher_owns_ring(
-            p)) /* with nothing staged the send is over, and the row not to be touched any more */
+    if (!mq_ring_publisher_owns_ring(p)) /* if nothing is staged, the send is over, and we must not touch the row */
         return p->pending ? mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER) : MQ_RING_TAKEN_OVER;
-    /* EDGE takeover: begun is stored, then write_uid is loaded; the newcomer's membarrier is the fence between them.
-     * Partner: mq_ring_publisher_claim_ring. If weaker: two publishers write at once. */
-    mq_store_relaxed_u64(&p->row->begun, p->sequence + p->pending + 1); /* relaxed: ordered as the edge says */
+    /* EDGE takeover: begun is stored, then write_uid is loaded; the new publisher's membarrier is the fence between
+     * them. Partner: mq_ring_publisher_claim_ring. If weaker: two publishers write at once. */
+    mq_store_relaxed_u64(&p->row->begun, p->sequence + p->pending + 1); /* relaxed: ordered by the edge */
     if (mq_unlikely(p->needs_fence))
         mq_fence_seq_cst();
     mq_fence_compiler();
@@ -242,21 +246,23 @@ static inline mq_ring_status mq_ring_publisher_begin_message(mq_ring_publisher *
     return MQ_RING_OK;
 }
 
-/* Step 4 is done: the message of `size` bytes is complete, and the next begin comes behind it. */
+/* Step 4 is done: the message of `size` bytes is complete. The next begin follows it. */
 static inline void mq_ring_publisher_stage_message(mq_ring_publisher *p, uint64_t size) {
     p->head += mq_ring_frame_bytes(size + p->stamps);
     p->pending += 1;
     p->pending_bytes += size;
 }
 
-/* SIGUSR2 kills a thread that neither catches nor blocks it, as one that called exec after subscribing. So what the
- * thread does with the signal is found out once, and whether it is still the same program before each signal. Any file
- * of the memory tells; pagemap tells it at a third of the price of maps, but is missing in some kernels. */
+/* Return what is needed to signal a stock subscriber. SIGUSR2 kills a thread that neither catches nor blocks it, for
+ * example one that called exec after it subscribed. Therefore we inspect the thread's signal masks once, and check
+ * before each signal that the process still runs the same program. An open file of the process's memory shows this.
+ * pagemap costs a third of maps, but some kernels do not have it. */
 static inline mq_stock_reader mq_stock_reader_inspect(const mq_ring_publisher *p, uint64_t uid, uint32_t slot) {
     static const char *const files[] = {"pagemap", "maps"};
     char path[48];
     mq_stock_reader reader = {.uid = uid, .slot = slot, .memory = -1};
-    for (int i = 0; i < 2 && reader.memory < 0; i++) { /* first, so that the answer is about this program or an older */
+    /* opened first, so that the masks below belong to this program or an older one */
+    for (int i = 0; i < 2 && reader.memory < 0; i++) {
         snprintf(path, sizeof path, "/proc/%u/%s", mq_ring_uid_thread_id(uid), files[i]);
         reader.memory = open(path, O_RDONLY | O_CLOEXEC);
     }
@@ -272,8 +278,8 @@ static inline void mq_ring_publisher_forget_stock_readers(mq_ring_publisher *p) 
     p->stock_count = 0;
 }
 
-/* In a forked child: forget the parent's row, lock and reservation. The page that holds the lock is not inherited, and
- * the descriptors are copies. */
+/* In a forked child: discard the parent's row, lock and reservation. The page of the lock is not inherited, and the
+ * descriptors are copies. */
 static inline void mq_ring_publisher_detach_row(mq_ring_publisher *p) {
     mq_ring_publisher_forget_stock_readers(p);
     p->liveness_token = NULL;
@@ -281,7 +287,7 @@ static inline void mq_ring_publisher_detach_row(mq_ring_publisher *p) {
     p->pending = p->pending_bytes = 0;
 }
 
-/* Find the stock subscribers, the only ones that must be signalled_at one by one. */
+/* Find the stock subscribers. Only they need a signal each. */
 static inline void mq_ring_publisher_scan_stock_readers(mq_ring_publisher *p) {
     mq_ring_publisher_forget_stock_readers(p);
     for (uint32_t i = 0; i < MQ_READER_SLOTS; i++) {
@@ -292,8 +298,8 @@ static inline void mq_ring_publisher_scan_stock_readers(mq_ring_publisher *p) {
     }
 }
 
-/* Are there other stock subscribers than at the last survey? *unsettled: a slot that was handed out names no owner;
- * perhaps a stock subscriber is joining. */
+/* True if the stock subscribers differ from the last scan. *unsettled: a slot that was handed out has no uid yet, so a
+ * stock subscriber may be joining. */
 static inline bool mq_ring_publisher_stock_readers_differ(mq_ring_publisher *p, bool *unsettled) {
     uint32_t known = 0;
     *unsettled = false;
@@ -310,7 +316,7 @@ static inline bool mq_ring_publisher_stock_readers_differ(mq_ring_publisher *p, 
     return known != p->stock_count;
 }
 
-/* The cheap part of the same question: what a stock subscriber that joins or is evicted changes first. */
+/* The cheap check first: words that change when a stock subscriber joins or is evicted. */
 static inline bool mq_ring_publisher_stock_readers_may_differ(const mq_ring_publisher *p) {
     for (uint32_t i = 0; i < p->stock_count; i++)
         if (mq_load_relaxed_u64(&p->ring->read_uids[p->stock[i].slot]) != p->stock[i].uid) /* relaxed: only compared */
@@ -318,17 +324,18 @@ static inline bool mq_ring_publisher_stock_readers_may_differ(const mq_ring_publ
     return mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen; /* relaxed: the same */
 }
 
-/* May a stock subscriber be there, or just be joining, that will read what was published already? Behind the fence of
- * mq_eventcount_load_flags, and who joins later reads only what is published later. */
+/* True if a stock subscriber that can read the published messages may be present or joining. Call this after the fence
+ * of mq_eventcount_load_flags. A subscriber that joins later reads only later messages. */
 static inline bool mq_ring_publisher_may_have_stock_readers(const mq_ring_publisher *p) {
     /* relaxed: ordered by that fence, and only compared. */
     return p->stock_count || p->slot_polls_left || mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen;
 }
 
-/* Does it sleep, perhaps, although there is a message? It goes to sleep only when it finds its cursor at write_pointer,
- * and stays there until it is awake. We look at its cursor behind the fence of mq_eventcount_load_flags, and it stores
- * its cursor before it looks at write_pointer, both in one order for all: so the first message that it does not find
- * there finds it at what was signalled_at last (or beyond, at a wrap mark), and each later one where it was. */
+/* True if a stock subscriber may sleep although it has a message.
+ * A stock subscriber sleeps only if its cursor equals write_pointer. Its cursor stays there until it wakes. The
+ * subscriber stores its cursor before it loads write_pointer. We load its cursor after the fence of
+ * mq_eventcount_load_flags. All processes see these accesses in one order. At the first message after its sleep began,
+ * its cursor is at or after signalled_at (after: at a wrap mark). At each later message its cursor is unchanged. */
 static inline bool mq_ring_publisher_reader_may_sleep(const mq_ring_publisher *p, mq_stock_reader *reader) {
     uint64_t before = reader->cursor;
     reader->cursor = mq_load_relaxed_u64(&p->ring->read_pointers[reader->slot]); /* relaxed: ordered by the fence */
@@ -336,8 +343,9 @@ static inline bool mq_ring_publisher_reader_may_sleep(const mq_ring_publisher *p
            (reader->cursor == before || mq_ring_distance(reader->cursor, p->signalled_at) >= 0);
 }
 
-/* Does the program with this memory still run? For a read of one byte, pagemap finds the memory and then returns
- * EINVAL, before it walks a page table: a third of the cost of reading 8 bytes. From maps, one byte is read. */
+/* True if the program with this memory still runs. A read of one byte from pagemap returns EINVAL after the kernel
+ * found the memory and before it walks a page table. This costs a third of a read of 8 bytes. From maps, one byte is
+ * read. */
 static inline bool mq_process_memory_exists(int memory) {
     uint8_t byte;
     ssize_t got = pread(memory, &byte, sizeof byte, 0);
@@ -351,9 +359,9 @@ static inline void mq_stock_reader_signal(const mq_stock_reader *reader) {
 
 enum { MQ_POPULATE_FIRST = 65536, MQ_POPULATE_MOST = 262144, MQ_POPULATE_SPARE = 16 << 20 };
 
-/* Have memory and mappings for the next chunk and some more, after a message: else the next ones wait for them. A step
- * takes 15 to 50 us, and what opens a topic none of it. A subscriber that follows finds pages that are ready, and then
- * the kernel maps it 16 of them with one fault. */
+/* Populate the next chunk and some more after a message, so that later messages do not wait for memory. One step takes
+ * 15 to 50 us. Opening a topic populates nothing. A subscriber then finds populated pages, and the kernel maps 16 of
+ * them at one fault. */
 mq_cold void mq_ring_publisher_populate_ahead(mq_ring_publisher *p) {
     uint64_t from = p->granted_offset, to = from + p->populate_step;
     bool known = p->populated_from <= from && from + mq_ring_grant_chunk_bytes(p->data_bytes) <= p->populated_to;
@@ -361,12 +369,13 @@ mq_cold void mq_ring_publisher_populate_ahead(mq_ring_publisher *p) {
         return;
     if (to > p->data_bytes)
         to = p->data_bytes;
-    mq_ring_publisher_populate_range(p, from, to, MQ_POPULATE_SPARE); /* the send that needs it says if there is none */
+    /* if memory is missing, the send that needs it returns the error */
+    mq_ring_publisher_populate_range(p, from, to, MQ_POPULATE_SPARE);
     p->populate_step = 2 * p->populate_step < MQ_POPULATE_MOST ? 2 * p->populate_step : MQ_POPULATE_MOST;
 }
 
-/* Wake whoever sleeps; to be called after MQ_RING_NOTIFY. Publishing makes system calls only here, and where the ring
- * has no memory so far (mq_ring_publisher_extend_grant). */
+/* Wake all sleepers. Call this after MQ_RING_NOTIFY. Publishing makes system calls only here, and in
+ * mq_ring_publisher_extend_grant where the ring has no memory yet. */
 static inline void mq_ring_publisher_notify_subscribers(mq_ring_publisher *p) {
     enum { POLLS = 64 };
     uint32_t flags = mq_eventcount_notify(&p->side->eventcount);
@@ -385,8 +394,8 @@ static inline void mq_ring_publisher_notify_subscribers(mq_ring_publisher *p) {
     p->signalled_at = p->position;
 }
 
-/* One message from a buffer: the copying path, on the same core as writing in place. Nothing is staged: it need not go
- * through memory, where the fence of mq_ring_publisher_publish would wait for it. */
+/* Send one message from a buffer. The steps are those of writing in place. Nothing is staged: staged counts would go
+ * through memory, and the fence of mq_ring_publisher_publish would wait for them. */
 static inline mq_ring_status mq_ring_publisher_send(mq_ring_publisher *p, const void *bytes, uint64_t size) {
     uint8_t *payload;
     mq_ring_status status = mq_ring_publisher_begin_message(p, size, &payload);

@@ -1,8 +1,8 @@
-/* Whose is this uid: of one of ours, or of a stock program? And the ring's 15 reader slots, needed only to be heard by,
- * and to speak to, stock programs.
+/* Owners of uids, msgq's or stock's, and the ring's 15 reader slots. Subscribers need a slot only to communicate with
+ * stock programs.
  *
- * A uid's low half is the thread to signal (0: nobody), its high half is the owner's choice: ours keep the number of
- * their side row + 1 in its lowest byte, so that a slot's owner is found without a search.
+ * The low half of a uid is the thread to signal (0: none). The owner chooses the high half. msgq stores the index of
+ * the side segment's row + 1 in the lowest byte of the high half, so a slot's owner is found without a search.
  */
 #ifndef MQ_RING_READER_SLOTS_H
 #define MQ_RING_READER_SLOTS_H
@@ -10,14 +10,14 @@
 #include "base/row_table.h"
 #include "ring/position.h"
 
-enum { MQ_READER_SLOT_TRIES = 1000 }; /* attempts to take a new slot while others take or release it */
+enum { MQ_READER_SLOT_TRIES = 1000 }; /* attempts to claim a new slot while other subscribers claim or release slots */
 
 static inline uint64_t mq_ring_make_uid(uint32_t random, unsigned row, uint32_t thread_id) {
     return (uint64_t)((random << 8) | (row + 1)) << 32 | thread_id;
 }
 static inline uint32_t mq_ring_uid_thread_id(uint64_t uid) { return (uint32_t)uid; }
 
-/* The side row of the subscriber that wrote this uid into a slot; NULL: a stock one. */
+/* Return the side segment's row of the subscriber with this uid. NULL: a stock subscriber. */
 static inline const mq_ring_subscriber_row *mq_reader_slot_find_subscriber(const mq_ring_side *side, uint64_t uid) {
     unsigned row = (unsigned)(uid >> 32 & 0xff) - 1;
     if (!side || row >= MQ_RING_SUBSCRIBERS ||
@@ -26,7 +26,7 @@ static inline const mq_ring_subscriber_row *mq_reader_slot_find_subscriber(const
     return &side->subscribers[row];
 }
 
-/* The row of our publisher with this uid; NULL: a stock one, or (0) nobody. */
+/* Return the row of the msgq publisher with this uid. NULL: a stock publisher, or no publisher (0). */
 static inline const mq_ring_publisher_row *mq_ring_find_publisher(const mq_ring_side *side, uint64_t uid) {
     for (int i = 0; side && uid && i < MQ_RING_PUBLISHERS; i++)
         if (mq_load_acquire_u64(&side->publishers[i].participant.uid) == uid)
@@ -34,12 +34,12 @@ static inline const mq_ring_publisher_row *mq_ring_find_publisher(const mq_ring_
     return NULL;
 }
 
-/* ---- rows: the publishers' entries, then the subscribers', numbered through; the bytes of the side segment's locks
+/* ---- rows: publishers first, then subscribers, in one numbering. The row is the locked byte of the side segment
  * ---- */
 
 enum {
     MQ_RING_ROWS = MQ_RING_PUBLISHERS + MQ_RING_SUBSCRIBERS,
-    MQ_RING_ROW_UNREGISTERED = MQ_RING_ROWS, /* held, together, by subscribers for whom there is no row */
+    MQ_RING_ROW_UNREGISTERED = MQ_RING_ROWS, /* locked (shared) by all subscribers that have no row */
 };
 
 static inline mq_participant *mq_ring_row_participant(mq_ring_side *side, int row) {
@@ -57,7 +57,7 @@ static inline mq_row_table mq_ring_subscriber_row_table(mq_ring_side *side) {
     return (mq_row_table){side->subscribers, sizeof *side->subscribers, MQ_RING_SUBSCRIBERS, MQ_RING_PUBLISHERS};
 }
 
-/* Does the owner of a row live? A free one is dead. */
+/* Return the liveness of a row's owner. A free row is MQ_DEAD. */
 static inline mq_liveness mq_ring_row_liveness(mq_liveness_probe *probe, const mq_ring_side *side, int row) {
     return mq_participant_liveness(probe, mq_ring_row_participant((mq_ring_side *)side, row), row);
 }
@@ -70,13 +70,13 @@ static inline mq_liveness mq_reader_slot_liveness(mq_liveness_probe *probe, cons
 
 /* ---- slots ---- */
 
-/* Tell the publisher to look at the slots again. */
+/* Request a scan of the slots by the publisher. */
 static inline void mq_reader_slots_announce_change(mq_ring_side *side) {
     if (side)
         mq_fetch_or_u32(&side->eventcount, MQ_EVENTCOUNT_SLOTS);
 }
 
-/* Keep what a stock publisher sees of us true. */
+/* Show the cursor to stock publishers. */
 static inline void mq_reader_slot_write_cursor(mq_ring_header *ring, int slot, uint64_t cursor) {
     mq_store_release_u64(&ring->read_pointers[slot], cursor);
     mq_store_release_u64(&ring->read_valids[slot], 1);
@@ -103,18 +103,18 @@ static inline int mq_reader_slot_claim_dead(mq_ring_header *ring, mq_ring_side *
     return slot;
 }
 
-/* Take a slot: a free one, a new one, or a dead owner's. -1: all are held by the living; never evict them.
- *
- * A stock joiner that has counted itself in num_readers but not written its uid yet looks like a free slot; it then
- * overwrites ours, we see that our uid is gone, and join again. */
+/* Claim a slot: a free slot, a new slot, or a dead owner's slot. Returns -1 if living owners hold all slots: msgq never
+ * evicts an owner.
+ * A joining stock subscriber increments num_readers before it writes its uid. Until then its slot looks free. If we
+ * claim the slot, the stock subscriber overwrites our uid. We detect that our uid is gone, and join again. */
 static inline int mq_reader_slot_claim(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *liveness_file,
                                        uint64_t uid, uint64_t cursor) {
     uint64_t count = mq_load_acquire_u64(&ring->num_readers);
     for (int i = 0; i < MQ_READER_SLOTS && i < (int)count; i++)
         if (mq_load_acquire_u64(&ring->read_uids[i]) == 0 && mq_reader_slot_try_claim(ring, i, 0, uid, cursor) >= 0)
             return i;
-    /* Bound: MQ_READER_SLOT_TRIES. Then other readers join and leave all the time, and a dead reader's slot, or none,
-     * will do. */
+    /* Bound: MQ_READER_SLOT_TRIES. After the bound, other readers join and leave constantly. Then claim a dead reader's
+     * slot, or none. */
     for (int tries = 0; count < MQ_READER_SLOTS && tries < MQ_READER_SLOT_TRIES;
          tries++, count = mq_load_acquire_u64(&ring->num_readers))
         if (mq_compare_exchange_u64(&ring->num_readers, count, count + 1) &&
@@ -132,7 +132,8 @@ static inline void mq_reader_slot_release(mq_ring_header *ring, mq_ring_side *si
     if (slot < 0 || !mq_compare_exchange_u64(&ring->read_uids[slot], uid, 0))
         return;
     mq_store_release_u64(&ring->read_valids[slot], 0);
-    /* The last slot goes back to stock joiners, which know only the counter; unless somebody has just taken it. */
+    /* Return the last slot to stock subscribers, which use only the counter, unless another subscriber just claimed
+     * it. */
     if (mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot + 1, (uint64_t)slot) &&
         mq_load_acquire_u64(&ring->read_uids[slot]) != 0)
         mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot, (uint64_t)slot + 1);

@@ -1,6 +1,6 @@
-/* Coming and going: entries of the side segment, a publisher's start, a subscriber's join.
+/* Join and leave: rows of the side segment, the start of a publisher, the join of a subscriber.
  *
- * The caller holds the topic's lock (flock of the ring's file), except where it says otherwise.
+ * Callers hold the topic's lock (flock of the ring's file), except where a comment says otherwise.
  */
 #ifndef MQ_RING_REGISTRY_H
 #define MQ_RING_REGISTRY_H
@@ -8,16 +8,17 @@
 #include "base/schema.h"
 #include "ring/sleeper.h"
 
-enum { MQ_CLAIM_TRIES = 1000 }; /* attempts to become the publisher while others do the same */
+enum { MQ_CLAIM_TRIES = 1000 }; /* attempts to become the publisher while other publishers start */
 
-/* If there is no free row: the row of a publisher without a lock, in another PID namespace, whose liveness is unknown.
- * It was taken over long ago, and does not touch its row once write_uid is another's. */
+/* Fallback if the table has no free row: reuse the row of a publisher without a lock in another PID namespace, whose
+ * liveness is unknown. Another publisher took over from it long ago. Such a publisher does not touch its row after
+ * write_uid changed. */
 static inline int mq_ring_reuse_row_of_unknown_owner(const mq_liveness_file *liveness_file, const mq_ring_header *ring,
                                                      mq_ring_side *side, void **liveness_token) {
     mq_liveness_probe probe = mq_liveness_probe_begin(liveness_file);
     uint64_t current = mq_load_acquire_u64(&ring->write_uid);
     int taken = MQ_NO_ROW;
-    /* relaxed: under the lock nobody else fills it. */
+    /* relaxed: under the lock no other process writes it. */
     for (int row = 0; row < MQ_RING_PUBLISHERS && taken < 0; row++) {
         bool is_current = mq_load_relaxed_u64(&mq_ring_row_participant(side, row)->uid) == current;
         if (!is_current && mq_ring_row_liveness(&probe, side, row) == MQ_UNKNOWN &&
@@ -40,7 +41,8 @@ static inline int mq_ring_subscriber_row_take(const mq_liveness_file *liveness_f
     return mq_row_table_reserve(&readers, liveness_file, liveness_token);
 }
 
-/* Fill a new side segment. Nobody knows who wrote the ring so far, so counting starts at its present. */
+/* Initialize a new side segment. Messages already in the ring have no count, so counting starts at the newest
+ * position. */
 static inline void mq_ring_side_init(mq_ring_side *side, const mq_ring_header *ring, uint64_t inode,
                                      uint32_t data_bytes, uint64_t created_ns, bool tracked) {
     uint64_t now = mq_load_acquire_u64(&ring->write_pointer);
@@ -58,7 +60,8 @@ static inline void mq_ring_side_init(mq_ring_side *side, const mq_ring_header *r
     mq_store_release_u64(&side->magic, MQ_SIDE_MAGIC);
 }
 
-/* May this file be used with this ring? Stale: it belongs to a ring that was removed, or made smaller since. */
+/* Check whether this file can be used with this ring. MQ_FILE_STALE: the file belongs to a ring that was removed, or
+ * truncated later. */
 static inline mq_file_check_result mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes) {
     if (mq_load_acquire_u64(&side->magic) != MQ_SIDE_MAGIC)
         return MQ_FILE_NOT_OURS;
@@ -72,25 +75,24 @@ static inline mq_file_check_result mq_ring_side_check(const mq_ring_side *side, 
     same = mq_load_relaxed_u64(&side->ring_inode) == inode && mq_load_relaxed_u64(&side->ring_data_bytes) <= data_bytes;
     return same ? MQ_FILE_VALID : MQ_FILE_STALE;
 }
-/* Was the ring made smaller, and larger again? Its tail is gone then, and perhaps messages that the side counts. */
+/* True if the ring was truncated and grew back. The canary is then 0, and counted messages may be missing. */
 static inline bool mq_ring_canary_is_missing(const mq_ring_header *ring, const mq_ring_side *side,
                                              uint32_t data_bytes) {
     const mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
     return tail &&
-           mq_load_relaxed_u64(&side->ring_data_bytes) == data_bytes && /* relaxed: under the lock, or only to look */
+           mq_load_relaxed_u64(&side->ring_data_bytes) == data_bytes && /* relaxed: under the lock, or an observer */
            mq_load_relaxed_u64(&side->ring_canary) && mq_load_relaxed_u64(tail) == 0;
 }
 
-/* What a later look may find missing: the size, which may have grown, and the tail, which the ring may just have got.
- * */
+/* Store the ring's size, which may have grown, and its canary, which may be new. Later checks compare them. */
 static inline void mq_ring_side_record_ring(mq_ring_side *side, const mq_ring_header *ring, uint32_t data_bytes) {
     const mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
     mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes); /* relaxed, all: under the lock */
     mq_store_relaxed_u64(&side->ring_canary, tail ? mq_load_relaxed_u64(tail) : 0);
 }
 
-/* A ring that was made smaller may have its write_pointer behind the end, where nobody can go on: begin the next lap.
- * Stock subscribers look anew when their flags say so. `side` is what belonged to the larger one. */
+/* If a truncated ring has its write_pointer after the end, move it to the next lap, where publishers can continue.
+ * Stock subscribers rescan when their flags are cleared. `side` belongs to the larger ring. */
 static inline void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_side *side, uint64_t inode,
                                             uint32_t data_bytes) {
     uint64_t before = mq_load_relaxed_u64(&side->ring_data_bytes); /* relaxed, all: under the lock */
@@ -103,7 +105,7 @@ static inline void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_
         mq_store_release_u64(&ring->read_valids[i], 0);
 }
 
-/* Were the messages of this ring tracked? Of a side segment that is stale, for its successor. */
+/* True if the messages of this ring were tracked. Used to replace a stale side segment. */
 static inline bool mq_ring_side_was_tracked(const mq_ring_side *side, uint64_t inode) {
     return mq_load_relaxed_u64(&side->ring_inode) == inode && mq_ring_side_is_tracked(side); /* relaxed: constant */
 }
@@ -112,7 +114,7 @@ static inline uint64_t mq_ring_side_version(const mq_ring_side *side) {
     return mq_load_relaxed_u64(&side->version); /* relaxed: constant */
 }
 
-/* Where the side segment has its schema descriptor. */
+/* Return the parts of the side segment's schema descriptor. */
 static inline mq_schema_parts mq_ring_side_schema(const mq_ring_side *side) {
     mq_ring_side *s = (mq_ring_side *)side; /* mq_schema_read stores nothing */
     return (mq_schema_parts){.seq = &s->schema_seq,
@@ -126,21 +128,21 @@ static inline mq_schema_parts mq_ring_side_schema(const mq_ring_side *side) {
 
 /* ---- publishers ---- */
 
-/* What write_uid says while a publisher starts. */
+/* Return the value of write_uid during the start of a publisher. */
 static inline uint64_t mq_ring_publisher_starting_uid(const mq_ring_publisher *p) {
     return p->after_stock ? p->uid ^ 1ull << 63 : p->uid;
 }
 
-/* Is the former publisher, one of ours, between begun and sent? If not, we see the write_pointer that it left.
+/* True if the previous msgq publisher is between begun and sent. If false, we see the write_pointer that it stored.
  * EDGE send-done: acquire, both. Partners: mq_ring_publisher_publish, mq_ring_publisher_discard_staged. */
 static inline bool mq_ring_publisher_is_sending(const mq_ring_publisher_row *former) {
     uint64_t sent = mq_load_acquire_u64(&former->sent);
-    return mq_load_acquire_u64(&former->begun) != sent; /* a send given up put it back, and so says the same */
+    return mq_load_acquire_u64(&former->begun) != sent; /* a discarded send resets `begun`, with the same result */
 }
 
-/* A publisher, other than `p`, in the middle of a send; NULL: none. All are asked, not only the last: a newcomer that
- * waited for one may have died, and the one waited for is still there. The dead are passed over, and (known) those of
- * whom nobody can tell. */
+/* Return a publisher other than `p` in the middle of a send; NULL: none. The scan covers all rows: a new publisher that
+ * waited for a sender may have died while the sender is still active. Dead publishers are skipped. If `known`,
+ * publishers with unknown liveness are skipped, too. */
 static inline const mq_ring_publisher_row *mq_ring_find_sending_publisher(const mq_ring_publisher *p, bool known) {
     mq_liveness_probe probe = mq_liveness_probe_begin(p->liveness_file);
     const mq_ring_publisher_row *found = NULL;
@@ -160,29 +162,29 @@ static inline uint64_t mq_ring_publisher_pid(const mq_ring_publisher_row *row) {
     return mq_load_relaxed_u64(&row->participant.pid); /* relaxed: for texts */
 }
 
-/* The process that publishes now; 0 when that is nobody, or a stock program. */
+/* Return the process id of the current publisher; 0: no publisher, or a stock program. */
 static inline uint64_t mq_ring_current_publisher_pid(const mq_ring_header *ring, const mq_ring_side *side) {
     const mq_ring_publisher_row *row = mq_ring_find_publisher(side, mq_load_acquire_u64(&ring->write_uid));
     return row ? mq_ring_publisher_pid(row) : 0;
 }
 
-/* Say in our row who we are. */
+/* Store our identity in our row. */
 static inline void mq_ring_publisher_write_identity(mq_ring_publisher *p, const mq_process_identity *self) {
-    /* relaxed: published with the uid. Beside any other uid it says nothing, neither yes nor no. */
+    /* relaxed: published with the uid. With any other uid, the value has no meaning. */
     mq_store_relaxed_u64(&p->row->bridge_uid, p->for_bridge ? p->uid : ~p->uid);
     mq_participant_write(&p->row->participant, self, p->uid, p->liveness_token != NULL);
 }
 
-/* Prepare `p`, which has taken a row, and say that the ring is ours (steps 1 and 2). Returns the former uid, to put
- * back if that fails. */
+/* Claim the ring for `p`, which holds a row (steps 1 and 2). Returns the previous uid, to restore if the start
+ * fails. */
 static inline uint64_t mq_ring_publisher_claim_ring(mq_ring_publisher *p, const mq_process_identity *self,
                                                     uint32_t random, int row) {
     mq_ring_side *side = p->side;
     uint64_t former;
     p->row = &side->publishers[row];
     p->uid = mq_ring_make_uid(random, (unsigned)row, (uint32_t)self->thread_id);
-    for (int i = 0; i < MQ_RING_PUBLISHERS; i++) { /* totals go on over all our publishers; free entries keep theirs */
-        uint64_t sent = mq_load_relaxed_u64(&side->publishers[i].sent); /* relaxed, both: only figures for stats */
+    for (int i = 0; i < MQ_RING_PUBLISHERS; i++) { /* totals continue over all msgq publishers; free rows keep theirs */
+        uint64_t sent = mq_load_relaxed_u64(&side->publishers[i].sent); /* relaxed, both: only statistics */
         uint64_t bytes = mq_load_relaxed_u64(&side->publishers[i].bytes);
         p->sequence = sent > p->sequence ? sent : p->sequence;
         p->bytes = bytes > p->bytes ? bytes : p->bytes;
@@ -190,15 +192,16 @@ static inline uint64_t mq_ring_publisher_claim_ring(mq_ring_publisher *p, const 
     mq_participant_clear(&p->row->participant);
     mq_store_relaxed_u64(&p->row->begun, p->sequence); /* relaxed, both: published with the identity */
     mq_store_relaxed_u64(&p->row->sent, p->sequence);
-    /* Repeat if a stock publisher, which takes no lock, starts during this. Bound: MQ_CLAIM_TRIES. Then the first send
-     * reports another publisher, as if it had started right after this one. */
+    /* Repeat if a stock publisher, which takes no lock, starts during this. Bound: MQ_CLAIM_TRIES. After the bound, the
+     * first send reports another publisher, as if that publisher had started right after this one. */
     int tries = 0;
     do {
         former = mq_load_acquire_u64(&p->ring->write_uid);
         p->after_stock = former != 0 && !mq_ring_find_publisher(side, former);
         mq_participant_clear(&p->row->participant);
-        /* Subscribers trust the grant as soon as write_uid names a row. After one of ours it tells the truth all the
-         * time; after a stock one only once mq_ring_publisher_start is done, so until then write_uid names no row. */
+        /* Subscribers trust the grant as soon as write_uid names a row. After a msgq publisher the grant is always
+         * valid. After a stock publisher the grant is valid only after mq_ring_publisher_start. Until then write_uid
+         * names no row. */
         if (!p->after_stock)
             mq_ring_publisher_write_identity(p, self);
     } while (!mq_compare_exchange_u64(&p->ring->write_uid, former, mq_ring_publisher_starting_uid(p)) &&
@@ -208,14 +211,14 @@ static inline uint64_t mq_ring_publisher_claim_ring(mq_ring_publisher *p, const 
     return former;
 }
 
-/* Give up after mq_ring_publisher_claim_ring. */
+/* Undo mq_ring_publisher_claim_ring. */
 static inline void mq_ring_publisher_release_ring(mq_ring_publisher *p, uint64_t former) {
     mq_compare_exchange_u64(&p->ring->write_uid, mq_ring_publisher_starting_uid(p), former);
     mq_participant_leave(&p->row->participant, p->uid, &p->liveness_token);
 }
 
-/* Slots of our subscribers that died without leaving. Those of stock ones stay: all that is known of them is the
- * thread that created them, and a living process may have ended that. */
+/* Release slots of msgq subscribers that died. Slots of stock subscribers stay: only the thread that created the slot
+ * is known, and that thread may have ended in a living process. */
 static inline void mq_reader_slots_reclaim(mq_ring_header *ring, mq_ring_side *side, mq_liveness_probe *probe) {
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&ring->read_uids[i]);
@@ -225,7 +228,8 @@ static inline void mq_reader_slots_reclaim(mq_ring_header *ring, mq_ring_side *s
     }
 }
 
-/* Entries of publishers that died; the totals in them stay. Not before write_uid is ours: readers still look there. */
+/* Clear the rows of dead publishers. Their totals stay. Call this after write_uid is ours: until then, readers use
+ * those rows. */
 static inline void mq_ring_publishers_reclaim(mq_ring_publisher *p, mq_liveness_probe *probe) {
     for (int row = 0; row < MQ_RING_PUBLISHERS; row++) {
         mq_participant *participant = &p->side->publishers[row].participant;
@@ -243,8 +247,8 @@ static inline void mq_ring_reclaim_dead(mq_ring_publisher *p) {
     mq_liveness_probe_end(&probe);
 }
 
-/* Steps 4 to 6, once the former publisher neither writes nor will. MQ_RING_CORRUPT: the ring's header makes no sense.
- * MQ_RING_UNTRACKED: see mq_ring_side_can_track; the caller has asked before, so something was sent since. */
+/* Steps 4 to 6. The previous publisher has stopped writing. Returns MQ_RING_CORRUPT if the ring's header is invalid.
+ * Returns MQ_RING_UNTRACKED if a message was sent since the caller checked mq_ring_side_can_track. */
 static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const mq_process_identity *self) {
     mq_ring_side *side = p->side;
     mq_ring_checkpoint m;
@@ -262,12 +266,13 @@ static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const
     if (walked >= 0) {
         p->sequence = m.sequence + (uint64_t)walked;
         p->era = m.era;
-    } else /* a stock publisher was here, or the bytes are not to be trusted */
+    } else /* a stock publisher wrote, or the bytes are unreliable */
         p->era = (readable ? m.era : 0) + 1;
-    /* The limit never goes back: a send that died left bytes up to there. */
+    /* The limit never decreases: a publisher that died during a send may have written up to the limit. */
     mq_ring_publisher_announce_limit(p, walked >= 0 ? p->position
                                                     : mq_ring_max_written_position(p->position, p->data_bytes));
-    mq_store_relaxed_u64(&p->row->begun, p->sequence); /* relaxed: equal again before anybody cares */
+    /* relaxed: equal to `sent` again before any process compares them */
+    mq_store_relaxed_u64(&p->row->begun, p->sequence);
     mq_store_release_u64(&p->row->sent, p->sequence);
     p->granted_offset = mq_ring_offset(p->position);
     if (p->after_stock) {
@@ -278,26 +283,26 @@ static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const
     }
     mq_ring_reclaim_dead(p);
     p->slot_polls_left = 1;
-    /* Everybody: one that died between clearing eventcount and waking left sleepers that no bit tells of. */
+    /* Wake all sleepers: a publisher that died between clearing eventcount and waking left sleepers without a flag. */
     mq_fetch_or_u32(&side->eventcount, MQ_EVENTCOUNT_WAITERS);
     mq_ring_publisher_notify_subscribers(p);
     if (mq_can_populate())
-        p->populate_step = MQ_POPULATE_FIRST; /* not before: what opens a topic shall not wait for memory */
+        p->populate_step = MQ_POPULATE_FIRST; /* set last, so that opening a topic does not wait for memory */
     else
-        p->populated_to = p->data_bytes; /* who made or opened the file saw to it */
+        p->populated_to = p->data_bytes; /* the process that created or opened the file populated it */
     return MQ_RING_OK;
 }
 
 static inline void mq_ring_publisher_close(mq_ring_publisher *p) {
     p->populate_step = 0;
-    /* 0 says that nobody publishes and that the grant tells the truth. Then sleepers may look for a stock publisher. */
+    /* 0 means that no publisher is present and the grant is valid. Sleepers may then search for a stock publisher. */
     mq_compare_exchange_u64(&p->ring->write_uid, p->uid, 0);
     mq_ring_publisher_notify_subscribers(p);
     mq_ring_publisher_forget_stock_readers(p);
     mq_participant_leave(&p->row->participant, p->uid, &p->liveness_token);
 }
 
-/* Return the number of living subscribers. `updated`: how many of them have read all messages, also those of a later
+/* Count the living subscribers. *updated: those that have read all messages, including messages of a later
  * publisher. */
 static inline void mq_ring_count_subscribers(const mq_ring_publisher *p, int *attached, int *updated) {
     uint64_t published = mq_load_acquire_u64(&p->ring->write_pointer);
@@ -323,7 +328,7 @@ static inline void mq_ring_count_subscribers(const mq_ring_publisher *p, int *at
 
 /* ---- subscribers ---- */
 
-/* A dead owner of our row may have left a slot, which nobody could tell from a stock program's later. */
+/* Release the slots of our row's dead owner. Otherwise they look like slots of a later stock program. */
 static inline void mq_ring_subscriber_reclaim_slots(mq_ring_subscriber *s) {
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&s->ring->read_uids[i]);
@@ -332,7 +337,7 @@ static inline void mq_ring_subscriber_reclaim_slots(mq_ring_subscriber *s) {
     }
 }
 
-/* Have no row, slot or lock: those of a forked child are its parent's. */
+/* Reset row, slot and lock. In a forked child they belong to the parent. */
 static inline void mq_ring_subscriber_detach_row(mq_ring_subscriber *s) {
     s->slot = -1;
     s->uid = 0;
@@ -340,7 +345,8 @@ static inline void mq_ring_subscriber_detach_row(mq_ring_subscriber *s) {
     s->liveness_token = NULL;
 }
 
-/* Take a row, to be seen by stats, and so that a slot may be taken. When all are held: neither, but just as correct. */
+/* Take a row, so that stats show the subscriber and it may take a slot. If all rows are locked, the subscriber has
+ * neither, and works correctly. */
 static inline void mq_ring_subscriber_register(mq_ring_subscriber *s, const mq_process_identity *self,
                                                uint32_t random) {
     mq_ring_subscriber_detach_row(s);
@@ -376,7 +382,7 @@ static inline mq_ring_status mq_ring_subscriber_join(mq_ring_subscriber *s, cons
     return status;
 }
 
-/* Go on where the parent process was at the fork: same cursor, places of our own. */
+/* In a forked child: continue at the parent's cursor with our own row. */
 static inline void mq_ring_subscriber_rejoin(mq_ring_subscriber *s, const mq_process_identity *self, uint32_t random) {
     s->signal_thread = 0;
     mq_ring_subscriber_register(s, self, random);
@@ -388,7 +394,7 @@ static inline void mq_ring_subscriber_leave(mq_ring_subscriber *s) {
     s->slot = -1;
     mq_participant_leave(&s->row->participant, s->uid, &s->liveness_token);
     s->row = &s->private_row;
-    s->uid = 0; /* never to take a slot again */
+    s->uid = 0; /* prevents another claim of a slot */
 }
 
 #endif

@@ -1,16 +1,16 @@
-/* What those who only look on ask for beside messages: the oldest that is there, and whether more can come.
+/* Functions for observers: seek the oldest message, and detect that no publisher is left.
  *
- * Where a message begins can be known of the current lap alone: it begins with one, and each leads to the next. What
- * is left of the lap before it is whole, but the way to it was overwritten from its beginning on, and payloads may
- * look like messages. So a ring is joined at its first byte, or at the beginning of the lap that is being written.
+ * Only the current lap has known message boundaries: the lap begins with a message, and each message leads to the next.
+ * The rest of the previous lap is intact, but the messages that led to it were overwritten, and payloads may look like
+ * messages. An observer therefore joins a ring at its first byte, or at the beginning of the current lap.
  */
 #ifndef MQ_RING_SEEK_H
 #define MQ_RING_SEEK_H
 
 #include "ring/subscriber.h"
 
-/* Count what was published before the cursor as lost; unknown where a stock publisher, or no side segment, was there.
- * */
+/* Count messages published before the cursor as lost. If a stock publisher wrote, or no side segment existed, the
+ * number is unknown. */
 static inline void mq_ring_subscriber_count_lost_before(mq_ring_subscriber *s) {
     int64_t former = -1;
     bool all = s->sequence_known && s->era == 0 && !mq_load_relaxed_u64(&s->side->uncounted); /* relaxed: constant */
@@ -23,12 +23,12 @@ static inline void mq_ring_subscriber_count_lost_before(mq_ring_subscriber *s) {
     mq_ring_subscriber_skip_to(s, s->cursor, former);
 }
 
-/* Go to the oldest message whose place can be known, for one that has just joined a ring that is new to it: it receives
- * or has lost each message that was ever published there. */
+/* Seek the oldest message with a known position, right after the subscriber joined. The subscriber then receives each
+ * message that was ever published on the ring, or counts it as lost. */
 static inline mq_ring_status mq_ring_subscriber_seek_oldest(mq_ring_subscriber *s) {
     mq_ring_status status = MQ_RING_EMPTY;
     for (int tries = 0; tries < 100 && status == MQ_RING_EMPTY;
-         tries++) { /* MQ_RING_EMPTY: overtaken, so another lap has begun */
+         tries++) { /* MQ_RING_EMPTY: the publisher lapped us, so a new lap has begun */
         if (!mq_ring_subscriber_mapping_valid(s))
             return MQ_RING_CORRUPT;
         mq_ring_subscriber_classify_publisher(s);
@@ -48,7 +48,7 @@ static inline mq_ring_status mq_ring_subscriber_seek_oldest(mq_ring_subscriber *
     return MQ_RING_OK;
 }
 
-/* Does nobody publish here, and nobody will without opening the ring's file? For one that has lost its name. */
+/* True if this (unlinked) ring has no living publisher. */
 static inline bool mq_ring_subscriber_has_no_publisher(const mq_ring_subscriber *s) {
     uint64_t uid = mq_load_acquire_u64(&s->ring->write_uid);
     const mq_ring_publisher_row *row = mq_ring_find_publisher(s->side, uid);

@@ -1,13 +1,15 @@
-/* The helper thread: one a process, started by the first subscriber that must be heard by stock publishers.
+/* The helper thread: one in each process, started by the first subscriber that needs signals of stock publishers.
  *
- * A stock publisher wakes subscribers by SIGUSR2 to a thread. Ours must not be killed by it, nor replace the
- * application's handler, so this thread blocks every signal, takes its SIGUSR2 from a signalfd, and wakes the
- * process's sleepers. A stock publisher that starts while they sleep has wiped the slots and knows nobody to signal;
- * but it opened the ring's file, so inotify tells, and for five seconds the thread checks whether write_uid changed,
- * or whether it made the file smaller. One that opened the file before it was watched, and starts after the sleeper
- * looked, is found when that polls again by itself.
+ * A stock publisher wakes subscribers by SIGUSR2 to a thread. The signal must neither kill our process nor need a
+ * handler, which the application may have. Therefore this thread blocks all signals, reads SIGUSR2 from a signalfd, and
+ * wakes the sleepers of the process.
  *
- * It sleeps without a time limit otherwise. It knows nothing of Python and never takes the GIL.
+ * A stock publisher that starts during a sleep clears the slots, so it knows no thread to signal. But it opened the
+ * ring's file, and inotify reports that. For five seconds the thread then checks whether write_uid changed or the file
+ * was truncated. A stock publisher may have opened the file before the watch began, and start after the sleeper's
+ * check. The sleeper's next poll finds such a publisher.
+ *
+ * Otherwise the thread sleeps without a time limit. It does not call Python and never takes the GIL.
  */
 #ifndef MQ_RING_SIGNAL_THREAD_H
 #define MQ_RING_SIGNAL_THREAD_H
@@ -23,7 +25,7 @@
 
 enum {
     MQ_STOCK_START_POLLS = 7
-}; /* with pauses of 1, 4, 16, ... 4096 ms: each is a wake-up of a process that may be idle */
+}; /* pauses of 1, 4, 16, ... 4096 ms, few because each wakes a process that may be idle */
 enum { MQ_SIGNAL_HOLD_OFF_MS = 10 };
 
 typedef struct {
@@ -38,14 +40,15 @@ typedef struct {
 static struct {
     pthread_mutex_t mutex;
     bool running;
-    mq_u64 thread_id; /* 0: it has not come so far yet */
+    mq_u64 thread_id; /* 0: not started yet */
     int inotify, signals;
     mq_watched_ring *watched;
     size_t count, room;
 } mq_signal_thread = {.mutex = PTHREAD_MUTEX_INITIALIZER, .inotify = -1, .signals = -1};
 
-/* Our SIGUSR2 comes by tkill to this thread, and is read first. One sent to the process is the application's, which
- * blocks it everywhere: put it back, and *hold_off for a while, so that whoever waits for it gets it. */
+/* Read the pending signals. SIGUSR2 by tkill is for this thread. SIGUSR2 sent to the process belongs to the
+ * application, which blocks it in every thread. Send that signal again, and set *hold_off, so that a waiting thread
+ * receives it. */
 static inline bool mq_signal_thread_drain_signals(bool *hold_off) {
     struct signalfd_siginfo from;
     bool ours = false;
@@ -54,8 +57,7 @@ static inline bool mq_signal_thread_drain_signals(bool *hold_off) {
         if (from.ssi_code == SI_TKILL)
             ours = true;
         else {
-            siginfo_t info = {.si_signo = SIGUSR2,
-                              .si_code = SI_QUEUE}; /* kill's own code is for the kernel to write */
+            siginfo_t info = {.si_signo = SIGUSR2, .si_code = SI_QUEUE}; /* only the kernel may use kill's own code */
             info.si_pid = (pid_t)from.ssi_pid;
             info.si_uid = from.ssi_uid;
             info.si_value.sival_ptr = (void *)(uintptr_t)from.ssi_ptr;
@@ -81,9 +83,9 @@ static inline void mq_signal_thread_wake_subscribers(bool all, bool restart) {
         uint64_t uid = mq_load_acquire_u64(&w->ring->write_uid);
         w->changed = (w->changed && !restart) || uid != w->seen_uid || !mq_canary_is_intact(&w->canary);
         w->seen_uid = uid;
-        /* More than once: a starting stock publisher wipes the slots after it wrote write_uid. */
+        /* Repeat on later polls: a starting stock publisher clears the slots after it wrote write_uid. */
         if (all || w->changed) {
-            mq_fetch_add_u32(&w->side->eventcount, MQ_EVENTCOUNT_WAKE); /* the flags are for the publisher */
+            mq_fetch_add_u32(&w->side->eventcount, MQ_EVENTCOUNT_WAKE); /* the publisher clears the flags */
             mq_futex_wake_all(mq_futex_word(&w->side->eventcount));
         }
     }
@@ -95,14 +97,15 @@ static void *mq_signal_thread_main(void *unused) {
                            {.fd = mq_signal_thread.signals, .events = POLLIN}};
     int polls_left = 0;
     bool hold_off = false;
-    mq_store_relaxed_u64(&mq_signal_thread.thread_id, (uint64_t)syscall(SYS_gettid)); /* relaxed: a number by itself */
+    /* relaxed: an independent number */
+    mq_store_relaxed_u64(&mq_signal_thread.thread_id, (uint64_t)syscall(SYS_gettid));
     for (;;) {
         int pause_ms = polls_left ? 1 << 2 * (MQ_STOCK_START_POLLS - polls_left) : -1;
-        on[1].fd = hold_off ? -1 : mq_signal_thread.signals; /* poll passes over negative ones */
+        on[1].fd = hold_off ? -1 : mq_signal_thread.signals; /* poll ignores negative descriptors */
         int ready = poll(
             on, 2, hold_off && (pause_ms < 0 || pause_ms > MQ_SIGNAL_HOLD_OFF_MS) ? MQ_SIGNAL_HOLD_OFF_MS : pause_ms);
         if ((ready < 0 && errno != EINTR) || (on[0].revents | on[1].revents) & (POLLNVAL | POLLERR))
-            break; /* somebody closed our descriptors */
+            break; /* the application closed our descriptors */
         polls_left -= polls_left > 0;
         bool signalled = mq_signal_thread_drain_signals(&hold_off);
         bool opened = mq_signal_thread_drain_inotify();
@@ -111,13 +114,13 @@ static void *mq_signal_thread_main(void *unused) {
         mq_signal_thread_wake_subscribers(signalled, opened);
     }
     pthread_mutex_lock(&mq_signal_thread.mutex);
-    mq_signal_thread.running = false; /* and whatever the descriptors' numbers stand for now is not ours */
+    mq_signal_thread.running = false;                     /* the descriptors' numbers may belong to other files now */
     mq_store_relaxed_u64(&mq_signal_thread.thread_id, 0); /* relaxed: as above */
     pthread_mutex_unlock(&mq_signal_thread.mutex);
     return unused;
 }
 
-/* The child has no such thread, and must not read from its parent's descriptors. */
+/* Reset the state in a forked child. The child has no helper thread, and must not read its parent's descriptors. */
 static void mq_signal_thread_forget_parent(void) {
     pthread_mutex_init(&mq_signal_thread.mutex, NULL);
     if (mq_signal_thread.running) {
@@ -125,11 +128,11 @@ static void mq_signal_thread_forget_parent(void) {
         close(mq_signal_thread.signals);
     }
     mq_signal_thread.running = false;
-    mq_store_relaxed_u64(&mq_signal_thread.thread_id, 0); /* relaxed: there is no other thread */
+    mq_store_relaxed_u64(&mq_signal_thread.thread_id, 0); /* relaxed: the process has one thread */
     mq_signal_thread.count = 0;
 }
 
-/* Called with the mutex held. 0, or -1 with nothing left behind. */
+/* Start the thread. Call this with the mutex held. Returns 0, or -1 with everything closed. */
 static inline int mq_signal_thread_start(void) {
     static bool forget_registered;
     sigset_t usr2;
@@ -151,8 +154,8 @@ static inline int mq_signal_thread_start(void) {
     return 0;
 }
 
-/* The helper's thread id, which stock publishers may signal; 0: it is gone. Not waited for before somebody needs it: to
- * start a thread takes as long as several messages. */
+/* Return the thread id of the helper, for stock publishers to signal; 0: the thread ended. Call this only when the id
+ * is needed, because the start of a thread takes as long as several messages. */
 static inline uint32_t mq_signal_thread_id(void) {
     for (;;) {
         pthread_mutex_lock(&mq_signal_thread.mutex);
@@ -165,7 +168,7 @@ static inline uint32_t mq_signal_thread_id(void) {
     }
 }
 
-/* Be told of stock publishers of this ring that come after `seen_uid`; false: not possible. */
+/* Watch a ring for stock publishers that start after `seen_uid`. Returns false if this is impossible. */
 static inline bool mq_signal_thread_watch_ring(mq_ring_header *ring, mq_ring_side *side, mq_canary canary,
                                                const char *path, uint64_t seen_uid) {
     bool watched = false;
@@ -191,7 +194,7 @@ done:
     return watched;
 }
 
-/* To be called before the ring is unmapped. */
+/* End the watch. Call this before the ring is unmapped. */
 static inline void mq_signal_thread_unwatch_ring(mq_ring_header *ring) {
     int watch = -1;
     bool shared = false;
@@ -202,7 +205,7 @@ static inline void mq_signal_thread_unwatch_ring(mq_ring_header *ring) {
             mq_signal_thread.watched[i--] = mq_signal_thread.watched[--mq_signal_thread.count];
         }
     for (size_t i = 0; i < mq_signal_thread.count;
-         i++) /* inotify gives one number to a file, however often it is added */
+         i++) /* inotify returns one number for a file, however often it is added */
         shared |= mq_signal_thread.watched[i].watch == watch;
     if (watch >= 0 && !shared)
         inotify_rm_watch(mq_signal_thread.inotify, watch);

@@ -1,7 +1,7 @@
-/* A subscriber that sleeps: who can wake it, when it looks again, and what the watcher thread knows of it. See
+/* Sleep of a subscriber: its wakers, its polls, and the state that the watcher thread reads. See
  * docs/internals/topic-protocol.md.
  *
- * Nothing here touches Python or sleeps itself.
+ * Nothing here calls Python or sleeps.
  */
 #ifndef MQ_RING_SLEEPER_H
 #define MQ_RING_SLEEPER_H
@@ -9,11 +9,12 @@
 #include "base/poll_ops.h"
 #include "ring/subscriber.h"
 
-/* Has the publisher or our slot changed since the last survey? Asked before sleeping, when nothing was read. */
+/* Classify the publisher again if the publisher or our slot changed since the last check. Call this before a sleep,
+ * after a read that found no message. */
 static inline void mq_ring_subscriber_recheck_publisher(mq_ring_subscriber *s) {
-    /* Whoever changes it later wakes us (ours), or is noticed by the watcher (stock). */
+    /* A msgq publisher that changes it later wakes us. The watcher detects a later stock publisher. */
     bool same = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
-    /* also: beyond num_readers */
+    /* also true for a slot beyond num_readers */
     bool slot_was_taken = s->slot >= 0 && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid);
     if (!same || slot_was_taken || !mq_ring_subscriber_sentinel_unchanged(s))
         mq_ring_subscriber_reclassify_publisher(s);
@@ -27,7 +28,7 @@ static inline void mq_ring_subscriber_route_signals(mq_ring_subscriber *s, uint3
     mq_ring_subscriber_classify_publisher(s);
 }
 
-/* The word to sleep on. Without a side segment nobody can wake us, and it is one that never changes. */
+/* Return the word to sleep on. Without a side segment no process can wake us, and the word is constant. */
 static inline mq_u32 *mq_ring_subscriber_eventcount(mq_ring_subscriber *s) {
     return s->side ? &s->side->eventcount : &s->private_eventcount;
 }
@@ -35,25 +36,25 @@ static inline uint32_t *mq_ring_subscriber_futex_word(mq_ring_subscriber *s) {
     return mq_futex_word(mq_ring_subscriber_eventcount(s));
 }
 
-/* Returns what the futex word shall be when the sleep begins. To be followed by another look at write_pointer. Then
- * either the publisher sees the flag and wakes us, or it has counted a wake since. */
+/* Return the value that the futex word must have at the beginning of the sleep. Load write_pointer again after this
+ * call. Then the publisher either sees the flag and wakes us, or has counted a wake already. */
 static inline uint32_t mq_ring_subscriber_prepare_wait(mq_ring_subscriber *s) {
     if (s->passive)
         return mq_load_acquire_u32(mq_ring_subscriber_eventcount(s));
     return mq_eventcount_prepare_wait(&s->side->eventcount);
 }
 
-/* Anything behind the cursor (perhaps a wrap mark), or an error? EDGE commit: acquire. Partner:
+/* True if a message, a wrap mark or an error is after the cursor. EDGE commit: acquire. Partner:
  * mq_ring_publisher_publish */
 static inline bool mq_ring_subscriber_is_readable(const mq_ring_subscriber *s) {
     return s->cursor != s->published || mq_load_acquire_u64(&s->ring->write_pointer) != s->cursor ||
            !mq_ring_subscriber_mapping_valid(s);
 }
 
-/* What the watcher thread may know of a subscriber (base/poll_ops.h). */
+/* State of a subscriber that the watcher thread reads (base/poll_ops.h). */
 typedef struct {
     const mq_ring_header *ring;
-    const mq_u64 *cursor; /* as the subscriber shows it */
+    const mq_u64 *cursor; /* as shown to other processes */
     mq_canary canary;
 } mq_ring_poll_state;
 
@@ -63,9 +64,9 @@ static inline mq_ring_poll_state mq_ring_subscriber_poll_state(const mq_ring_sub
 
 static inline int mq_ring_poll_is_readable(const void *reader) {
     const mq_ring_poll_state *poll_state = reader;
-    /* relaxed: a cursor of the past only costs a look; the watcher's mutex orders it with the end of a receive. */
+    /* relaxed: an old cursor only costs a poll. The watcher's mutex orders the cursor with the end of a receive. */
     return mq_load_acquire_u64(&poll_state->ring->write_pointer) != mq_load_relaxed_u64(poll_state->cursor) ||
-           !mq_canary_is_intact(&poll_state->canary); /* then there is an error to be had */
+           !mq_canary_is_intact(&poll_state->canary); /* then the receive raises an error */
 }
 
 static inline mq_poll_ops mq_ring_subscriber_poll_ops(mq_ring_subscriber *s, const mq_ring_poll_state *poll_state) {

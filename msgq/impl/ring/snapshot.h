@@ -1,5 +1,5 @@
-/* Plain copies of shared entries, for statistics. Each word is read on its own: a figure may be newer than its
- * neighbour, which harms nobody who only looks. Losses are looked at more closely. */
+/* Copies of shared rows for statistics. Each word is loaded separately, so counters may be of slightly different times.
+ * Losses are computed more carefully. */
 #ifndef MQ_RING_SNAPSHOT_H
 #define MQ_RING_SNAPSHOT_H
 
@@ -33,7 +33,7 @@ static inline void mq_ring_snapshot_publisher(const mq_ring_side *side, int row,
     *bytes = mq_load_relaxed_u64(&side->publishers[row].bytes);
 }
 
-/* Is the publisher of this row, whose identity was copied, a bridge? */
+/* True if the publisher of this row is a bridge. `participant` is the copied identity. */
 static inline bool mq_ring_snapshot_is_bridge(const mq_ring_side *side, int row,
                                               const mq_participant_snapshot *participant) {
     /* relaxed, as everywhere here: see the top */
@@ -44,7 +44,7 @@ static inline void mq_ring_snapshot_subscriber(const mq_ring_side *side, int row
     const mq_ring_subscriber_row *reader = &side->subscribers[row];
     mq_ring_snapshot_participant(&reader->participant,
                                  &out->participant); /* relaxed below, as everywhere here: see the top */
-    /* EDGE stats: acquire. The figures are those of this cursor, or newer. Partner: mq_ring_subscriber_store_stats. */
+    /* EDGE stats: acquire. The counters are those of this cursor, or newer. Partner: mq_ring_subscriber_store_stats. */
     out->cursor = mq_load_acquire_u64(&reader->cursor);
     out->received = mq_load_relaxed_u64(&reader->received);
     out->lost = mq_load_relaxed_u64(&reader->lost);
@@ -54,7 +54,8 @@ static inline void mq_ring_snapshot_subscriber(const mq_ring_side *side, int row
     out->base_sequence = mq_load_relaxed_u64(&reader->base_sequence);
 }
 
-/* An observer that measures subscribers as they measure themselves: a passive subscriber, which reads nothing. */
+/* Return an observer: a passive subscriber used only to apply the owner's validity test to other subscribers'
+ * cursors. */
 static inline mq_ring_subscriber mq_ring_make_observer(mq_ring_header *ring, mq_ring_side *side,
                                                        const mq_liveness_file *liveness_file, uint32_t data_bytes,
                                                        mq_canary canary) {
@@ -69,9 +70,9 @@ static inline mq_ring_subscriber mq_ring_make_observer(mq_ring_header *ring, mq_
                                 .slot = -1};
 }
 
-/* Will the subscriber find that it was lapped when it looks? Once true, this stays true. */
+/* True if the subscriber at `cursor` will detect a lap at its next receive. Once true, this stays true. */
 static inline bool mq_ring_observer_is_lapped(mq_ring_subscriber *observer, uint64_t cursor) {
-    for (int tries = 0; tries < 100; tries++) { /* again if somebody else publishes meanwhile */
+    for (int tries = 0; tries < 100; tries++) { /* repeat if the publisher changes */
         mq_ring_subscriber_classify_publisher(observer);
         bool intact = mq_ring_subscriber_is_intact(observer, cursor);
         if (mq_ring_subscriber_sentinel_unchanged(observer))
@@ -80,8 +81,8 @@ static inline bool mq_ring_observer_is_lapped(mq_ring_subscriber *observer, uint
     return false;
 }
 
-/* What it has lost, once it has looked; false: nobody can tell. It continues at the newest position, and counts by the
- * sequence. */
+/* Compute the subscriber's losses at its next receive, which continues at the newest position and counts by the
+ * sequence. Returns false if the number is unknown. */
 static inline bool mq_ring_observer_count_lost(mq_ring_subscriber *observer, const mq_ring_subscriber_snapshot *reader,
                                                uint64_t *lost) {
     if (mq_ring_subscriber_seek_latest(observer) != MQ_RING_OK || !observer->sequence_known)
@@ -97,8 +98,9 @@ static inline bool mq_ring_observer_is_dead(const mq_ring_subscriber *observer, 
     return dead;
 }
 
-/* A subscriber's figures, with `lost` and `lost_unknown` as it will find them when it looks. The dead look no more, so
- * theirs stay as they are. Of one that goes on meanwhile the figures are copied again; in the end they are its own. */
+/* Copy a subscriber's counters, with `lost` and `lost_unknown` as of its next receive. For a dead subscriber, the
+ * stored counters are final. If the subscriber moves its cursor during the call, copy again. After the last attempt the
+ * stored counters are returned. */
 static inline void mq_ring_observer_read_subscriber(mq_ring_subscriber *observer, int row,
                                                     mq_ring_subscriber_snapshot *out) {
     const mq_ring_subscriber_row *reader = &observer->side->subscribers[row];
@@ -109,7 +111,7 @@ static inline void mq_ring_observer_read_subscriber(mq_ring_subscriber *observer
             mq_ring_observer_is_dead(observer, row))
             return;
         bool known = mq_ring_observer_count_lost(observer, out, &lost);
-        /* EDGE stats: acquire. The owner has shown no later cursor, so it has not gone on. Partner:
+        /* EDGE stats: acquire. The owner stored no later cursor, so the counters are current. Partner:
          * mq_ring_subscriber_store_stats */
         mq_fence_acquire(); /* relaxed below: ordered by it */
         if (mq_load_relaxed_u64(&reader->cursor) != out->cursor)
@@ -134,14 +136,14 @@ typedef struct {
     uint64_t messages, bytes, position, subscribers, lost, lost_unknown;
 } mq_ring_counts;
 
-/* All that moves, without names: cheap enough to be asked of a hundred topics several times a second. */
+/* Copy all counters, without names. The call is cheap enough for a hundred topics several times a second. */
 static inline void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *side,
                                            const mq_liveness_file *liveness_file, uint32_t data_bytes, mq_canary canary,
                                            mq_ring_counts *out) {
     mq_ring_subscriber observer = mq_ring_make_observer(ring, side, liveness_file, data_bytes, canary);
     memset(out, 0, sizeof *out);
     out->position = mq_load_relaxed_u64(&ring->write_pointer); /* relaxed, all here: see the top */
-    for (int i = 0; side && i < MQ_RING_PUBLISHERS; i++) {     /* each goes on from its forerunner's */
+    for (int i = 0; side && i < MQ_RING_PUBLISHERS; i++) {     /* totals continue over all publishers */
         uint64_t sent = mq_load_relaxed_u64(&side->publishers[i].sent);
         uint64_t bytes = mq_load_relaxed_u64(&side->publishers[i].bytes);
         out->messages = sent > out->messages ? sent : out->messages;
@@ -158,7 +160,7 @@ static inline void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *s
     }
 }
 
-/* Living stock subscribers; without a side segment everybody in a slot counts. */
+/* Count living stock subscribers. Without a side segment, every owner of a slot counts. */
 static inline int mq_ring_count_stock_readers(const mq_ring_header *ring, const mq_ring_side *side) {
     int count = 0;
     for (int i = 0; i < MQ_READER_SLOTS; i++) {

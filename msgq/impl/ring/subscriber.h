@@ -1,7 +1,7 @@
 /* Subscribing: refresh, peek, copy, accept, and recovery after a lap. See docs/internals/topic-protocol.md.
  *
- * The cursor is in the subscriber's own memory, and a copy counts only after mq_ring_subscriber_accept_copy said so.
- * One thread at a time may use an mq_ring_subscriber. Nothing here touches Python, allocates, or waits.
+ * The cursor is in the subscriber's own memory. A copy is valid only if mq_ring_subscriber_accept_copy returns true.
+ * One thread at a time may use an mq_ring_subscriber. Nothing here calls Python, allocates, or waits.
  */
 #ifndef MQ_RING_SUBSCRIBER_H
 #define MQ_RING_SUBSCRIBER_H
@@ -10,28 +10,30 @@
 #include "ring/walk.h"
 
 typedef struct {
-    mq_ring_header *ring; /* mapped read-only when passive */
-    mq_ring_side *side;   /* NULL: there is none, every publisher is treated as stock; only when passive */
+    mq_ring_header *ring; /* mapped read-only if passive */
+    mq_ring_side *side;   /* NULL (passive only): no side segment, so every publisher is treated as stock */
     const mq_liveness_file *liveness_file; /* as in mq_ring_publisher */
     void *liveness_token;
-    uint64_t uid_without_side; /* side is NULL: the publisher for which one was looked for last */
+    uint64_t uid_without_side; /* if `side` is NULL: publisher of the last search for a side segment */
     const uint8_t *data;
-    mq_canary canary; /* whether the ring is still all there */
-    const char *path; /* of the ring's file; NULL: it never changes its size */
-    uint64_t inode;   /* of the file that is mapped */
+    mq_canary canary; /* detects truncation of the ring */
+    const char *path; /* path of the ring's file; NULL: its size never changes */
+    uint64_t inode;   /* inode of the mapped file */
     uint32_t data_bytes;
-    uint32_t stamps; /* bytes before each payload, as in mq_ring_publisher. Settled when there is a message */
+    uint32_t stamps; /* bytes before each payload, as in mq_ring_publisher. Valid once the topic has a message */
     uint64_t
-        record_bytes; /* bytes of each message, if all have one size: then a lap leads to the oldest one. 0: unknown */
-    bool mapping_too_small; /* a stock publisher writes beyond what is mapped */
+        /* bytes of each message if all have one size, so that a lap leads to the oldest message. 0: unknown */
+        record_bytes;
+    bool mapping_too_small; /* a stock publisher writes beyond our mapping */
     bool passive;           /* writes nothing to shared memory */
-    bool announces_limit;   /* the publisher announces its limit: it is ours */
+    bool announces_limit;   /* the publisher announces its limit: it is a msgq publisher */
     bool lost_unknown;
     bool sequence_known;
     uint64_t cursor;    /* next message to read */
-    uint64_t published; /* write_pointer as last seen; at or after the cursor */
+    uint64_t published; /* last seen write_pointer; at or after the cursor */
     const mq_u64
-        *stock_sentinel; /* *stock_sentinel == sentinel_value: no stock publisher started since the last survey */
+        /* *stock_sentinel == sentinel_value: no stock publisher started since the last classification */
+        *stock_sentinel;
     uint64_t sentinel_value;
     uint64_t publisher_uid;
     uint64_t era;
@@ -39,14 +41,14 @@ typedef struct {
     uint64_t received;
     uint64_t lost;
     uint64_t resets;
-    mq_ring_subscriber_row *row; /* in the side segment, or private_row */
+    mq_ring_subscriber_row *row; /* a row of the side segment, or private_row */
     mq_ring_subscriber_row private_row;
     mq_u32 private_eventcount;
     int slot;          /* -1: none */
     bool avoids_slots; /* leaves the slots to stock subscribers */
-    uint64_t uid;      /* high half of the slot's uid; 0: may not take a slot */
+    uint64_t uid;      /* high half of the slot's uid; 0: must not take a slot */
     uint64_t slot_uid;
-    uint32_t signal_thread; /* whom stock publishers shall signal; 0: nobody yet */
+    uint32_t signal_thread; /* thread that stock publishers signal; 0: none yet */
 } mq_ring_subscriber;
 
 typedef struct {
@@ -56,15 +58,15 @@ typedef struct {
 
 /* ---- validity ---- */
 
-/* Take a slot, if none is held. Who was evicted although the publisher is the same made room for a 16th stock reader,
- * which evicts all: leave the slots to stock programs then, or they would go on evicting each other for ever. */
+/* Claim a slot, unless we hold one. If we were evicted while the publisher stayed the same, a 16th stock reader joined
+ * and evicted all readers. Then leave the slots to stock programs. Otherwise the two would evict each other forever. */
 static inline void mq_ring_subscriber_claim_slot(mq_ring_subscriber *s) {
     bool same_publisher = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
     bool evicted = s->slot >= 0 && mq_load_acquire_u64(&s->ring->read_uids[s->slot]) != s->slot_uid;
     s->avoids_slots = same_publisher && (s->avoids_slots || evicted);
-    mq_reader_slot_release(s->ring, s->side, s->slot, s->slot_uid); /* one beyond num_readers, perhaps */
+    mq_reader_slot_release(s->ring, s->side, s->slot, s->slot_uid); /* may be beyond num_readers */
     s->slot = -1;
-    /* More than once: a stock publisher that starts between our two writes to a slot leaves us beyond num_readers. */
+    /* Repeat: a stock publisher that starts between our two writes to a slot leaves our slot beyond num_readers. */
     for (int tries = 0; !s->avoids_slots && tries < 3 && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid);
          tries++) {
         s->slot_uid = s->uid | s->signal_thread;
@@ -75,35 +77,35 @@ static inline void mq_ring_subscriber_claim_slot(mq_ring_subscriber *s) {
     }
 }
 
-/* Are the bytes that were read before this those of the ring? */
+/* True if bytes that were read before this call belong to the ring. */
 static inline bool mq_ring_subscriber_mapping_valid(const mq_ring_subscriber *s) {
     return mq_canary_is_intact(&s->canary) && mq_likely(!s->mapping_too_small);
 }
 
-/* Who publishes, and so how positions are validated. Afterwards, as long as the sentinel holds, no stock publisher has
- * started. */
+/* Classify the publisher, which selects the validation of positions. While the sentinel stays unchanged after this
+ * call, no stock publisher has started. */
 static inline void mq_ring_subscriber_classify_publisher(mq_ring_subscriber *s) {
     if (s->uid && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid))
         mq_ring_subscriber_claim_slot(s);
-    /* Slot first, publisher second: a stock publisher writes write_uid before it wipes the slots, so one that wiped
-     * before we joined is seen here, and one that comes later changes the sentinel. */
-    for (int tries = 0; tries < 100; tries++) { /* again if it changed: a row may be cleared before we find it */
+    /* Claim the slot before loading the publisher. A stock publisher writes write_uid before it clears the slots. If it
+     * cleared them before we joined, we see its uid here. If it starts later, it changes the sentinel. */
+    for (int tries = 0; tries < 100; tries++) { /* repeat if it changed: a row may be cleared before we find it */
         s->publisher_uid = mq_load_acquire_u64(&s->ring->write_uid);
-        /* 0: nobody publishes, and the grant tells the truth. */
+        /* 0: no publisher is present, and the grant is valid. */
         s->announces_limit = s->side && (s->publisher_uid == 0 || mq_ring_find_publisher(s->side, s->publisher_uid));
         if (s->announces_limit || mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid)
             break;
     }
     s->stock_sentinel = s->slot >= 0 ? &s->ring->read_uids[s->slot] : &s->ring->write_uid;
     s->sentinel_value = s->slot >= 0 ? s->slot_uid : s->publisher_uid;
-    /* A stock publisher sizes the file before it writes write_uid; that of a larger ring needs a larger margin. */
+    /* A stock publisher sizes the file before it writes write_uid. A larger ring needs a larger margin. */
     s->mapping_too_small = !s->announces_limit && s->path && mq_file_grew(s->path, s->inode, s->data_bytes);
 }
 
-/* Is everything from `position` on as it was published? To be asked after the bytes were copied. */
+/* True if all bytes from `position` on are still as published. Call this after the copy. */
 static inline bool mq_ring_subscriber_is_intact(const mq_ring_subscriber *s, uint64_t position) {
-    /* EDGE grant: acquire. If a byte that we copied belongs to a newer lap, we now see the limit (or write_pointer)
-     * that warned of it. Partner: mq_ring_publisher_announce_limit. If weaker: torn messages pass. */
+    /* EDGE grant: acquire. If a copied byte belongs to a newer lap, we now see the limit (or write_pointer) that warned
+     * of it. Partner: mq_ring_publisher_announce_limit. If weaker: torn messages pass. */
     mq_fence_acquire();
     /* relaxed: ordered by the fence above. */
     if (mq_likely(s->announces_limit))
@@ -112,17 +114,17 @@ static inline bool mq_ring_subscriber_is_intact(const mq_ring_subscriber *s, uin
                                                    s->data_bytes);
 }
 
-/* False: a stock publisher started, our slot was taken, or the publisher changed; judge anew. */
+/* Returns false if a stock publisher started, our slot was taken, or the publisher changed. Then classify again. */
 static inline bool mq_ring_subscriber_sentinel_unchanged(const mq_ring_subscriber *s) {
-    /* acquire: the value may be the same again because a stock publisher came and went, and one of ours after it. Then
-     * what that one announced is seen by whoever looks at the limit after this. */
+    /* acquire: a stock publisher and then a msgq publisher may have started and restored the value. A later load of the
+     * limit then sees what the msgq publisher announced. */
     return mq_likely(mq_load_acquire_u64(s->stock_sentinel) == s->sentinel_value) &&
            mq_likely(s->announces_limit || mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid);
 }
 
-/* intact, and by a survey that is still true. Witness first, limit second.
- * EDGE grant: acquire. Bytes that a stock publisher wrote come after what it did to the sentinel, and what comes after
- * those is seen in the limit. Partner: mq_ring_publisher_announce_limit. */
+/* True if the message is intact and the classification is still valid. The sentinel is loaded before the limit. EDGE
+ * grant: acquire. A stock publisher changes the sentinel before it writes bytes. The limit shows bytes that follow
+ * those. Partner: mq_ring_publisher_announce_limit. */
 static inline bool mq_ring_subscriber_is_valid(const mq_ring_subscriber *s, uint64_t position) {
     mq_fence_acquire();
     return mq_ring_subscriber_mapping_valid(s) && mq_ring_subscriber_sentinel_unchanged(s) &&
@@ -135,11 +137,11 @@ static inline void mq_ring_subscriber_store_base_sequence(mq_ring_subscriber *s)
 
 static inline void mq_ring_subscriber_reclassify_publisher(mq_ring_subscriber *s) {
     mq_ring_subscriber_classify_publisher(s);
-    mq_ring_subscriber_resolve_sequence(s); /* whatever it finds: an unknown sequence is remembered as such */
+    mq_ring_subscriber_resolve_sequence(s); /* with any result: an unknown sequence is stored as unknown */
     mq_ring_subscriber_store_base_sequence(s);
 }
 
-/* Are the bytes at the cursor intact, whoever published since the last survey? */
+/* True if the bytes at the cursor are intact, with any publishers since the last classification. */
 static inline bool mq_ring_subscriber_validate_cursor(mq_ring_subscriber *s) {
     for (int tries = 0; tries < 100; tries++) {
         if (mq_likely(mq_ring_subscriber_is_valid(s, s->cursor)))
@@ -160,12 +162,13 @@ static inline uint64_t mq_ring_subscriber_frame_bytes(const mq_ring_subscriber *
     return mq_ring_frame_bytes(size + s->stamps);
 }
 
-/* Is there no side segment, but a publisher which may have made one? Then look for it, and adopt it. */
+/* True if no side segment is attached and a new publisher may have created one. Then search for it and attach it. */
 static inline bool mq_ring_subscriber_may_attach_side(mq_ring_subscriber *s) {
     uint64_t before = s->uid_without_side;
     if (mq_likely(s->side))
         return false;
-    s->uid_without_side = mq_load_acquire_u64(&s->ring->write_uid); /* before the look: one of ours makes it first */
+    /* loaded before the search: a msgq publisher creates the side segment first */
+    s->uid_without_side = mq_load_acquire_u64(&s->ring->write_uid);
     return s->uid_without_side != before;
 }
 static inline void mq_ring_subscriber_attach_side(mq_ring_subscriber *s, mq_ring_side *side) {
@@ -174,8 +177,9 @@ static inline void mq_ring_subscriber_attach_side(mq_ring_subscriber *s, mq_ring
     mq_ring_subscriber_reclassify_publisher(s);
 }
 
-/* Find the sequence at the cursor, by walking between it and the checkpoint. MQ_RING_OK: found, or the publisher does
- * not announce any; MQ_RING_EMPTY: overtaken while walking; MQ_RING_CORRUPT: the bytes between them make no sense. */
+/* Find the sequence at the cursor by a walk between cursor and checkpoint. Returns MQ_RING_OK if it was found, or if
+ * the publisher announces none. Returns MQ_RING_EMPTY if the publisher lapped the walk, and MQ_RING_CORRUPT if the
+ * bytes between are invalid. */
 static inline mq_ring_status mq_ring_subscriber_resolve_sequence(mq_ring_subscriber *s) {
     mq_ring_checkpoint m;
     uint64_t last;
@@ -187,7 +191,7 @@ static inline mq_ring_status mq_ring_subscriber_resolve_sequence(mq_ring_subscri
             return MQ_RING_CORRUPT;
         bool behind = mq_ring_distance(m.position, s->cursor) > 0;
         uint64_t from = behind ? s->cursor : m.position, to = behind ? m.position : s->cursor;
-        if (!mq_ring_subscriber_is_intact(s, from)) /* before the walk, too: it may be long */
+        if (!mq_ring_subscriber_is_intact(s, from)) /* also before the walk, which may be long */
             continue;
         int64_t count = mq_ring_count_messages(s->data, s->data_bytes, from, to, &last);
         if (!mq_ring_subscriber_is_valid(s, s->cursor))
@@ -206,25 +210,24 @@ static inline mq_ring_status mq_ring_subscriber_resolve_sequence(mq_ring_subscri
 
 static inline void mq_ring_subscriber_store_stats(mq_ring_subscriber *s) {
     mq_store_relaxed_u64(&s->row->received, s->received); /* relaxed: the release below publishes it */
-    /* EDGE stats: release. All figures come before the cursor that they belong to. Partner:
-     * mq_ring_snapshot_subscriber. If weaker: what was lost and counted is shown for a moment as if it had not been
-     * lost. */
+    /* EDGE stats: release. All counters are stored before the cursor that they belong to. Partner:
+     * mq_ring_snapshot_subscriber. If weaker: an observer briefly shows counted losses as received messages. */
     mq_store_release_u64(&s->row->cursor, s->cursor);
 }
 
-/* Say from which sequence on we count, so that others can tell what we have lost before we look ourselves. */
+/* Store the sequence from which we count, so that observers can compute our losses before we detect them. */
 static inline void mq_ring_subscriber_store_base_sequence(mq_ring_subscriber *s) {
     uint64_t base = s->sequence_base - s->lost;
     uint64_t counted = s->uid && s->sequence_known ? s->uid | (uint32_t)s->era : 0;
-    /* relaxed, all: only we write them, and the next cursor that is shown publishes them. */
+    /* relaxed, all: only we write them, and the next store of the cursor publishes them. */
     if (mq_load_relaxed_u64(&s->row->base_tag) == counted && mq_load_relaxed_u64(&s->row->base_sequence) == base)
-        return; /* as long as the era is the same */
+        return; /* unchanged within an era */
     mq_store_relaxed_u64(&s->row->base_tag, 0);
     mq_store_release_u64(&s->row->base_sequence, base);
     mq_store_release_u64(&s->row->base_tag, counted);
 }
 
-/* Continue at `position`, passing over `passed` messages (unknown: negative). */
+/* Continue at `position` and skip `passed` messages (negative: an unknown number). */
 static inline void mq_ring_subscriber_skip_to(mq_ring_subscriber *s, uint64_t position, int64_t passed) {
     s->cursor = position;
     if (passed < 0)
@@ -242,8 +245,8 @@ static inline void mq_ring_subscriber_skip_to(mq_ring_subscriber *s, uint64_t po
         mq_reader_slot_write_cursor(s->ring, s->slot, s->cursor);
 }
 
-/* Go to the newest position: write_pointer, with the sequence there. When the publisher is too fast for the walk to it,
- * go to the checkpoint, whose sequence is at hand; it lies at most a chunk before the newest position. */
+/* Seek the newest position: write_pointer and its sequence. If the publisher is too fast for the walk, seek the
+ * checkpoint, whose sequence is stored. The checkpoint is at most one chunk before the newest position. */
 static inline mq_ring_status mq_ring_subscriber_seek_latest(mq_ring_subscriber *s) {
     mq_ring_checkpoint m;
     if (!mq_ring_subscriber_mapping_valid(s))
@@ -258,14 +261,14 @@ static inline mq_ring_status mq_ring_subscriber_seek_latest(mq_ring_subscriber *
         s->stamps = mq_ring_side_stamp_bytes(s->side);
         s->sequence_known = false;
         if (mq_ring_subscriber_resolve_sequence(s) != MQ_RING_EMPTY)
-            return MQ_RING_OK; /* when the bytes before it make no sense, it still continues at the newest position */
+            /* if the bytes before it are invalid, the subscriber still continues at the newest position */
+            return MQ_RING_OK;
     }
     for (int tries = 0; tries < 100 && mq_ring_checkpoint_read(s->side, &m); tries++) {
         mq_ring_subscriber_classify_publisher(s);
         /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
-        /* A stranger's checkpoint may lie anywhere; from this one every step is intact, or we would be here for ever.
-         * */
+        /* Another program may write any checkpoint. Every step from this one is intact, so the loop ends. */
         if (!mq_ring_position_is_valid(m.position, s->data_bytes) || mq_ring_distance(now, m.position) < 0 ||
             !mq_ring_subscriber_is_valid(s, m.position) || !mq_ring_subscriber_is_intact(s, now))
             continue;
@@ -279,7 +282,8 @@ static inline mq_ring_status mq_ring_subscriber_seek_latest(mq_ring_subscriber *
     return MQ_RING_OK;
 }
 
-/* After a lap, if all messages have one size: go to the oldest intact one. False: its position is unknown. */
+/* After a lap, if all messages have one size: seek the oldest intact message. Returns false if its position is
+ * unknown. */
 static inline bool mq_ring_subscriber_seek_oldest_record(mq_ring_subscriber *s) {
     mq_ring_checkpoint m;
     for (uint64_t tries = 0; s->record_bytes && tries < 6; tries++) {
@@ -287,22 +291,22 @@ static inline bool mq_ring_subscriber_seek_oldest_record(mq_ring_subscriber *s) 
         s->stamps = mq_ring_side_stamp_bytes(s->side);
         if (!s->announces_limit || !mq_ring_checkpoint_read(s->side, &m))
             return false;
-        /* These are loaded after the checkpoint, so that they are not behind it. relaxed: mq_ring_subscriber_is_valid
-         * checks whether the limit holds. EDGE commit: acquire. Partner: mq_ring_publisher_publish */
+        /* These are loaded after the checkpoint, so that they are not before it. relaxed: mq_ring_subscriber_is_valid
+         * checks the limit. EDGE commit: acquire. Partner: mq_ring_publisher_publish */
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer), limit = mq_load_relaxed_u64(&s->side->write_limit);
         if (!mq_ring_position_is_valid(m.position, s->data_bytes) || !mq_ring_position_is_valid(now, s->data_bytes))
             return false;
-        /* A publisher may write much of a lap during the walk. The first retry starts one chunk later, each other one
-         * eight times as far. */
+        /* The publisher may write much of a lap during the walk. The first retry starts one chunk later. Each further
+         * retry starts eight times as far. */
         uint64_t need = mq_ring_subscriber_frame_bytes(s, s->record_bytes),
                  chunk = mq_ring_grant_chunk_bytes(s->data_bytes);
         uint64_t from =
             mq_ring_oldest_record_position(limit, s->data_bytes, need, tries ? chunk << 3 * (tries - 1) : 0);
         if (mq_ring_distance(from, s->cursor) <= 0 || mq_ring_distance(now, m.position) < 0)
             return false;
-        if (mq_ring_distance(m.position, from) < 0) /* a lap passed between the two loads */
+        if (mq_ring_distance(m.position, from) < 0) /* the publisher lapped between the two loads */
             continue;
-        uint64_t last; /* not used */
+        uint64_t last; /* unused */
         int64_t count = mq_ring_count_messages_of_size(s->data, s->data_bytes, from, m.position, need, &last);
         if (!mq_ring_subscriber_is_valid(s, from))
             continue;
@@ -315,8 +319,8 @@ static inline bool mq_ring_subscriber_seek_oldest_record(mq_ring_subscriber *s) 
     return false;
 }
 
-/* After a lap: continue at the oldest record or at the newest position, and count the skipped messages by the sequence.
- * */
+/* After a lap: continue at the oldest record or at the newest position. The sequence gives the number of skipped
+ * messages. */
 static inline mq_ring_status mq_ring_subscriber_recover_from_lap(mq_ring_subscriber *s) {
     bool known = s->sequence_known;
     uint64_t expected = mq_ring_subscriber_sequence(s), era = s->era;
@@ -336,30 +340,32 @@ static inline mq_ring_status mq_ring_subscriber_recover_from_lap(mq_ring_subscri
 
 /* ---- reading ---- */
 
-/* Look at write_pointer. MQ_RING_EMPTY when everything was read; all 64 bits count, or a full lap would look empty. */
+/* Load write_pointer. Returns MQ_RING_EMPTY if all messages were read. All 64 bits are compared: with fewer bits, a
+ * full lap would look empty. */
 static inline mq_ring_status mq_ring_subscriber_refresh_published(mq_ring_subscriber *s) {
     /* EDGE commit: acquire. Partner: mq_ring_publisher_publish. */
     uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
     if (now == s->cursor) {
-        s->published = now; /* a stranger may have put it back */
-        /* A stock publisher waits for its readers before it sends: show up again, even if there is nothing to read. */
+        s->published = now; /* another program may have decreased it */
+        /* A stock publisher waits for its readers before it sends. Claim the slot again, even without a message to
+         * read. */
         if (mq_unlikely(!mq_ring_subscriber_sentinel_unchanged(s)))
             mq_ring_subscriber_reclassify_publisher(s);
         return mq_ring_subscriber_mapping_valid(s) ? MQ_RING_EMPTY : MQ_RING_CORRUPT;
     }
     if (mq_unlikely(!mq_ring_position_is_valid(now, s->data_bytes) || mq_ring_distance(now, s->cursor) < 0))
         return MQ_RING_CORRUPT;
-    if (mq_unlikely(s->cursor == 0)) { /* the first messages of all: their publisher says whether they are tracked */
+    if (mq_unlikely(s->cursor == 0)) { /* first messages of the topic: their publisher decides the tracking */
         if (!s->side && mq_load_acquire_u64(&s->ring->write_uid) != s->uid_without_side)
-            return MQ_RING_EMPTY; /* and where it says so, the next call finds */
+            return MQ_RING_EMPTY; /* the next call finds the side segment */
         s->stamps = mq_ring_side_stamp_bytes(s->side);
     }
     s->published = now;
     return MQ_RING_OK;
 }
 
-/* Validate a doubtful cursor. MQ_RING_OK: it is good after all; MQ_RING_EMPTY: we were lapped and went on to the
- * present. */
+/* Validate a doubtful cursor. Returns MQ_RING_OK if it is valid. Returns MQ_RING_EMPTY if we were lapped and moved to
+ * the newest position. */
 static inline mq_ring_status mq_ring_subscriber_revalidate_cursor(mq_ring_subscriber *s) {
     if (mq_ring_subscriber_validate_cursor(s))
         return MQ_RING_OK;
@@ -367,7 +373,8 @@ static inline mq_ring_status mq_ring_subscriber_revalidate_cursor(mq_ring_subscr
     return status == MQ_RING_OK ? MQ_RING_EMPTY : status;
 }
 
-/* The message at the cursor, which stays where it is. Copy it, then ask mq_ring_subscriber_accept_copy. */
+/* Return the message at the cursor, without moving the cursor. Copy the message, then call
+ * mq_ring_subscriber_accept_copy. */
 static inline mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber *s, mq_ring_message *message) {
     for (int tries = 0; tries < 64; tries++) {
         if (s->cursor == s->published) {
@@ -376,8 +383,8 @@ static inline mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber 
                 return status;
         }
         uint64_t size = mq_ring_message_size(s->data, s->cursor), offset = mq_ring_offset(s->cursor);
-        /* relaxed, and perhaps of a newer lap: it is bounded here (also below: the difference wraps), validated by
-         * accept. */
+        /* relaxed: the size may belong to a newer lap. The conditions here bound it (a smaller size wraps and is
+         * rejected), and mq_ring_subscriber_accept_copy validates it. */
         if (mq_likely(size - s->stamps <= s->data_bytes &&
                       offset + mq_ring_frame_bytes(size) <= mq_ring_lap_end(s->data_bytes) &&
                       mq_ring_distance(s->published, s->cursor + mq_ring_frame_bytes(size)) >= 0)) {
@@ -387,20 +394,21 @@ static inline mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber 
         }
         mq_ring_status status = mq_ring_subscriber_revalidate_cursor(s);
         if (status == MQ_RING_EMPTY)
-            continue; /* at the newest position now; published says whether more has come */
+            continue; /* now at the newest position; `published` shows whether more messages arrived */
         if (status != MQ_RING_OK || size != (uint64_t)MQ_RING_WRAP_MARK || offset == 0 ||
             mq_ring_distance(s->published, mq_ring_next_lap(s->cursor)) < 0)
             return MQ_RING_CORRUPT;
         s->cursor = mq_ring_next_lap(s->cursor);
-        /* who waits for us to be up to date must see it, even with nothing behind the mark */
+        /* a publisher that waits for us must see this, even with no message after the mark */
         mq_ring_subscriber_store_stats(s);
     }
-    /* Lapped faster than we can look: the caller may sleep, see that there is more, and come again. */
+    /* The publisher laps us faster than we read. The caller may sleep, see the next message, and call again. */
     return MQ_RING_EMPTY;
 }
 
-/* The copy of the message is done: was it intact? Then it is read. False: it is torn, and so is all at the cursor; the
- * caller calls mq_ring_subscriber_recover_from_lap, or when conflating just looks for the newest again. */
+/* Validate the copy of the message. If it is intact, the message counts as read. Returns false if the copy is torn,
+ * with all bytes at the cursor. The caller then calls mq_ring_subscriber_recover_from_lap, or, if it conflates, seeks
+ * the newest message again. */
 static inline bool mq_ring_subscriber_accept_copy(mq_ring_subscriber *s, const mq_ring_message *message) {
     if (mq_unlikely(!mq_ring_subscriber_validate_cursor(s)))
         return false;
@@ -412,7 +420,7 @@ static inline bool mq_ring_subscriber_accept_copy(mq_ring_subscriber *s, const m
     return true;
 }
 
-/* Conflate: pass over all but the newest message. */
+/* Conflate: skip all messages except the newest. */
 static inline mq_ring_status mq_ring_subscriber_skip_to_newest(mq_ring_subscriber *s, mq_ring_message *message) {
     for (int tries = 0; tries < 64; tries++) {
         mq_ring_checkpoint m;
@@ -421,7 +429,7 @@ static inline mq_ring_status mq_ring_subscriber_skip_to_newest(mq_ring_subscribe
         if (status != MQ_RING_OK)
             return status;
         int64_t count = 0, before = 0;
-        /* The checkpoint is nearer, if its sequence says how many lie before it. */
+        /* Start at the checkpoint, which is nearer, if its sequence gives the number of messages before it. */
         if (s->announces_limit && s->sequence_known && mq_ring_checkpoint_read(s->side, &m) && m.era == s->era &&
             mq_ring_distance(m.position, from) > 0 && mq_ring_distance(s->published, m.position) > 0 &&
             mq_ring_position_is_valid(m.position, s->data_bytes)) {
@@ -437,14 +445,15 @@ static inline mq_ring_status mq_ring_subscriber_skip_to_newest(mq_ring_subscribe
         if (count > 0 && before >= 0 && mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_is_intact(s, last)) {
             if (mq_ring_distance(last, s->cursor) > 0)
                 mq_ring_subscriber_skip_to(s, last,
-                                           (int64_t)((uint64_t)before + (uint64_t)count - 1)); /* a stranger's sum */
+                                           /* another program may have written the sum */
+                                           (int64_t)((uint64_t)before + (uint64_t)count - 1));
             return mq_ring_subscriber_peek_message(s, message);
         }
         if (!mq_ring_subscriber_is_valid(s, s->cursor)) {
             if (mq_ring_subscriber_revalidate_cursor(s) == MQ_RING_CORRUPT)
                 return MQ_RING_CORRUPT;
         } else if (count == 0)
-            mq_ring_subscriber_skip_to(s, s->published, 0); /* a bare wrap mark */
+            mq_ring_subscriber_skip_to(s, s->published, 0); /* only a wrap mark */
         else
             return MQ_RING_CORRUPT;
     }
@@ -457,14 +466,14 @@ static inline mq_ring_status mq_ring_subscriber_next_message(mq_ring_subscriber 
                                  : mq_ring_subscriber_peek_message(s, message);
 }
 
-/* Ring bytes between the cursor and what is known to be published; the wrapped end of a lap included. */
+/* Return the ring bytes between the cursor and the published position, including the unused end of a lap. */
 static inline uint64_t mq_ring_subscriber_pending_bytes(const mq_ring_subscriber *s) {
     uint32_t from = mq_ring_offset(s->cursor), to = mq_ring_offset(s->published);
     return mq_ring_cycle(s->cursor) == mq_ring_cycle(s->published) ? to - from
                                                                    : mq_ring_lap_end(s->data_bytes) - from + to;
 }
 
-/* Bring a line near, to be read soon. Only a hint: nothing need be mapped there. */
+/* Prefetch a cache line that is read soon. The address need not be mapped. */
 static inline void mq_prefetch(const void *line) { __builtin_prefetch(line); }
 
 #endif

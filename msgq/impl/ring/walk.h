@@ -1,6 +1,5 @@
-/* From message to message: the grant's checkpoint, and the way from there. What is read here counts only after the
- * position was found intact (subscriber.h).
- */
+/* Walks from message to message, beginning at the grant's checkpoint. Results are valid only after the position was
+ * found intact (subscriber.h). */
 #ifndef MQ_RING_WALK_H
 #define MQ_RING_WALK_H
 
@@ -10,18 +9,20 @@ typedef struct {
     uint64_t position, sequence, era, grant_seq;
 } mq_ring_checkpoint;
 
-/* A consistent copy of the grant's checkpoint. False: it changed all the time, or there is no side segment. */
+/* Copy the grant's checkpoint consistently. Returns false if the checkpoint changed during every attempt, or if `side`
+ * is NULL. */
 static inline bool mq_ring_checkpoint_read(const mq_ring_side *side, mq_ring_checkpoint *m) {
     for (int tries = 0; side && tries < 1000; tries++) {
         /* EDGE checkpoint: acquire. Partner: mq_ring_publisher_announce_limit */
         m->grant_seq = mq_load_acquire_u64(&side->grant_seq);
         const mq_ring_checkpoint_words *words = m->grant_seq & 1 ? &side->checkpoint_odd : &side->checkpoint_even;
-        /* relaxed: a newer value than this grant's is found out by the second look at it. */
+        /* relaxed: the second load of grant_seq detects values of a newer grant. */
         m->position = mq_load_relaxed_u64(&words->position);
         m->sequence = mq_load_relaxed_u64(&words->sequence);
         m->era = mq_load_relaxed_u64(&words->era);
-        /* EDGE grant: acquire. The next grant writes the other copy and leaves this one alone, also when its publisher
-         * dies; who sees bytes of the one after it sees the next one, too. Partner: mq_ring_publisher_announce_limit */
+        /* EDGE grant: acquire. The next grant writes the other copy and leaves this copy unchanged, even if its
+         * publisher dies. A process that sees bytes of the grant after the next also sees the next grant. Partner:
+         * mq_ring_publisher_announce_limit */
         mq_fence_acquire();
         if (mq_load_relaxed_u64(&side->grant_seq) == m->grant_seq)
             return true;
@@ -30,11 +31,12 @@ static inline bool mq_ring_checkpoint_read(const mq_ring_side *side, mq_ring_che
 }
 
 static inline uint64_t mq_ring_message_size(const uint8_t *data, uint64_t position) {
-    /* relaxed: ordered by the acquire of write_pointer, and validated before anything follows from it. */
+    /* relaxed: ordered by the acquire of write_pointer, and validated before any use. */
     return mq_load_relaxed_u64((const mq_u64 *)(data + mq_ring_offset(position)));
 }
 
-/* The position behind the message or wrap mark at `position`; `position` itself when its size makes no sense. */
+/* Return the position after the message or wrap mark at `position`. Returns `position` itself if the size is
+ * invalid. */
 static inline uint64_t mq_ring_next_message_position(const uint8_t *data, uint32_t data_bytes, uint64_t position,
                                                      bool *is_message) {
     uint64_t size = mq_ring_message_size(data, position), offset = mq_ring_offset(position);
@@ -44,9 +46,9 @@ static inline uint64_t mq_ring_next_message_position(const uint8_t *data, uint32
     return size == (uint64_t)MQ_RING_WRAP_MARK && offset != 0 ? mq_ring_next_lap(position) : position;
 }
 
-/* Count the messages from `from` to `to`; *last is the position of the last one. `need`: the bytes that each message
- * needs; 0: any. -1: the sizes do not lead to `to`, or the two are more than a lap apart, so that counting might not
- * end. */
+/* Count the messages from `from` to `to`, and store the position of the last one in *last. `need`: frame bytes of each
+ * message; 0: any. Returns -1 if the sizes do not lead to `to`. Returns -1 also if the two positions are more than a
+ * lap apart, because the count might not end. */
 static inline int64_t mq_ring_count_messages_of_size(const uint8_t *data, uint32_t data_bytes, uint64_t from,
                                                      uint64_t to, uint64_t need, uint64_t *last) {
     int64_t count = 0;
@@ -72,8 +74,8 @@ static inline int64_t mq_ring_count_messages(const uint8_t *data, uint32_t data_
     return mq_ring_count_messages_of_size(data, data_bytes, from, to, 0, last);
 }
 
-/* Position of the oldest message that a write up to `limit` leaves intact, if each message needs `need` bytes and each
- * lap begins with a message. `spare` bytes after the limit are skipped as well. */
+/* Return the position of the oldest message that a write up to `limit` leaves intact. Each message needs `need` bytes,
+ * and each lap begins with a message. The result is at least `spare` bytes after the limit's offset. */
 static inline uint64_t mq_ring_oldest_record_position(uint64_t limit, uint32_t data_bytes, uint64_t need,
                                                       uint64_t spare) {
     uint64_t offset = (mq_ring_offset(limit) + spare + need - 1) / need * need;

@@ -26,8 +26,8 @@ typedef struct {
     const msgq_schema *schema; /* schema of the messages, used if the channel has none yet */
 } msgq_channel_options;
 
-/* Open a publisher. Returns -EEXIST if the channel has another capacity or another setting of `unstamped`, and -ENFILE
- * if the channel has its maximum number of publishers. */
+/* Open a publisher. Returns -EEXIST if the channel has another capacity, or if `unstamped` is 1 and the channel's
+ * messages carry a publish time. Returns -ENFILE if the channel has its maximum number of publishers. */
 int msgq_channel_publisher_open(msgq_channel_publisher **publisher, const char *channel,
                                 const msgq_channel_options *options);
 
