@@ -13,10 +13,8 @@ PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "d
 NOT_REWRITTEN = {
     "docs/guides/bridge.md",
     "docs/guides/c.md",
-    "docs/guides/decoding.md",
     "docs/guides/fake-events.md",
     "docs/guides/masters.md",
-    "docs/guides/tables.md",
     "docs/guides/tracking.md",
     "docs/guides/zmq.md",
     "docs/internals/aarch64.md",
