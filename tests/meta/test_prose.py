@@ -14,8 +14,6 @@ NOT_REWRITTEN = {
     "docs/guides/bridge.md",
     "docs/guides/c.md",
     "docs/guides/fake-events.md",
-    "docs/guides/masters.md",
-    "docs/guides/tracking.md",
     "docs/guides/zmq.md",
     "docs/internals/aarch64.md",
     "docs/internals/architecture.md",
