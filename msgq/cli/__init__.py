@@ -25,4 +25,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
         extra = find_extra_of_package(missing)
         if extra is None:
             raise
-        sys.exit(f"msgq: this needs {missing.name}, which is not installed: pip install 'msgq-bus[{extra}]'")
+        sys.exit(f"msgq: library {missing.name} not installed; run: pip install 'msgq-bus[{extra}]'")

@@ -126,11 +126,13 @@ def _parse_sources(into: Iterable[str], host: str) -> dict[str, str]:
     for text in into:
         name, at, where = text.partition("@")
         if at and not where:
-            raise click.UsageError(f"--in {text}: no host behind the @; leave both out for that of --host")
+            raise click.UsageError(
+                f"--in {text!r}: host missing after '@'; give NAME@HOST, or NAME for the host of --host"
+            )
         if not PATTERN_SIGNS.isdisjoint(name):
-            raise click.UsageError(f"--in {name}: this is no name; ZMQ has no directory of topics to look for others")
+            raise click.UsageError(f"--in {name!r} is a pattern, but ZMQ cannot list topics; give a name")
         if name in sources:
-            raise click.UsageError(f"--in {name} is given twice; a topic comes from one host")
+            raise click.UsageError(f"--in {name!r} is given twice; give one host for each topic")
         sources[name] = where or host
     return sources
 

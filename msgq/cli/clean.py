@@ -66,7 +66,7 @@ def command(
     killed replay controllers and ZMQ publishers. Without a prefix, orphaned files are removed under all prefixes.
     """
     if all_prefixes and (endpoints or prefix is not None):
-        raise click.UsageError("--all-prefixes goes neither with --prefix nor with endpoints")
+        raise click.UsageError("--all-prefixes excludes --prefix and endpoints; give one of them")
     where = "" if all_prefixes else settings.resolve_prefix(prefix)
     every = ["", *shm_paths.list_prefixes()] if all_prefixes else [where]
     wanted = SelectedEndpoints(parse_patterns(endpoints) or None)

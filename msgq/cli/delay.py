@@ -71,7 +71,7 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
                     for stored_kind in list_stored_kinds()
                     if stored_kind.source.find_stamps is not None
                 )
-                raise click.UsageError(f"--offset is for {supported_kinds}, not for {name}")
+                raise click.UsageError(f"--offset cannot be used with {name}; it is for {supported_kinds}")
             return open_meter(name)
         stamps = kind.source.find_stamps(kind.bare_name(name), settings.resolve_prefix(None))
         payload_offset = _resolve_time_offset(name, offset, stamps)
@@ -88,7 +88,7 @@ def _resolve_time_offset(name: str, argument: int | None, stamps: TimeStamps) ->
         return argument
     offset = find_time_field_offset(stamps.schema, TIME_FIELD)
     if offset is None:
-        text = f"{name} has no stamps, and no struct schema with an 8-byte field {TIME_FIELD}; give --offset BYTE"
+        text = f"{name} has no timestamps, and no struct schema with an 8-byte field {TIME_FIELD}; give --offset BYTE"
         if hint := find_announced_kind(name).delay_hint:
             text += f" ({hint})"
         raise EndpointLeftOutError(text)

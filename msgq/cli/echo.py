@@ -58,7 +58,7 @@ def command(
     The command is passive: publishers do not notice it, and do not wait for it. It reports lost messages on stderr.
     """
     if raw + as_hex + as_json > 1 and (raw or not as_json):
-        raise click.UsageError("--raw, --hex and --json: choose one; --hex --json go together")
+        raise click.UsageError("--raw excludes --hex and --json; give one of them, or --hex --json")
     names = EndpointSelection(endpoints, prefix)
     named = len(names.exact_names) != 1 or len(endpoints) > 1
     show = _print_raw_payload if raw else _make_json_printer(as_hex) if as_json else _make_text_printer(as_hex, named)

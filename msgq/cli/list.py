@@ -9,6 +9,7 @@ from rich.table import Table
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines
 from msgq.common.formatting import format_bytes, format_count, format_rate
+from msgq.common.texts import format_count_noun
 from msgq.kinds import find_reported_subject
 from msgq.kinds.stats import AnyEndpointRow, format_age
 from msgq.monitor.endpoint_selection import EndpointSelection
@@ -51,14 +52,14 @@ def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_js
         get_console().print(_make_table(rows))
     names.require_matched()
     if not as_json and not everything and not endpoints and (hidden := _describe_hidden_endpoints(prefix)):
-        echo(f"{hidden} are not shown; --all lists them")
+        echo(f"hidden: {hidden}; to list all, give --all")
 
 
 def _describe_hidden_endpoints(prefix: str | None) -> str:
     """Say how many auxiliary endpoints are left out."""
     subjects = filter(None, map(find_reported_subject, endpoint_inodes(prefix)))
     counts = Counter(subject.noun for subject in subjects)
-    return " and ".join(f"{count} {noun}" for noun, count in counts.items())
+    return " and ".join(format_count_noun(count, noun) for noun, count in counts.items())
 
 
 def _make_table(rows: Sequence[AnyEndpointRow]) -> Table:

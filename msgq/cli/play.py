@@ -19,6 +19,7 @@ from msgq.cli.common.keyboard import DOWN, RIGHT, UP, is_keyboard_available, rea
 from msgq.cli.common.render import echo_json, get_console
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.common.formatting import format_bytes, format_count
+from msgq.common.texts import format_count_noun
 from msgq.recording import Player, PlayerStats
 from msgq.recording.player.remapping import NameMapping
 from msgq.recording.player.schedule import TIME_SOURCES
@@ -168,7 +169,7 @@ def command(
     On a terminal, the progress is shown live. --json prints one object per second, and one at the end.
     """
     if loop and loops:
-        raise click.UsageError("--loop is for ever; give it or --loops")
+        raise click.UsageError("--loop and --loops exclude each other; give one")
     log = arguments.open_log(logs, names, expressions, exclude, start, end, max_chunk_bytes=max_chunk_bytes)
     if programs:
         compared = reference, compare_endpoints, output, tolerances, time_tolerance, as_json
@@ -177,7 +178,7 @@ def command(
         return
     if reference or compare_endpoints or output or tolerances or time_tolerance is not None:
         raise click.UsageError(
-            "--reference, --compare-endpoints, --output, --tolerance and --time-tolerance are for --deterministic"
+            "--reference, --compare-endpoints, --output, --tolerance and --time-tolerance need --deterministic"
         )
     with arguments.require_endpoints_after(log, names=names, expressions=expressions):
         with Player(
@@ -244,7 +245,7 @@ def format_status(stats: PlayerStats, player: Player) -> str:
     kinds = ", ".join(f"{kind} {format_count(count)}" for kind, count in sorted(stats.by_kind.items()))
     parts = [
         f"{stats.position:.1f} of {player.end:.1f} s",
-        f"{format_count(stats.messages)} messages of {len(player.endpoints)} endpoints"
+        f"{format_count_noun(stats.messages, 'message')} of {format_count_noun(len(player.endpoints), 'endpoint')}"
         + (f" ({kinds})" if len(stats.by_kind) > 1 else ""),
         format_bytes(stats.bytes),
         f"late by {stats.late_ns / 1e6:.1f} ms, at most {stats.late_max_ns / 1e6:.1f} ms",
@@ -252,5 +253,5 @@ def format_status(stats: PlayerStats, player: Player) -> str:
     if player.rate != 1:
         parts.insert(1, f"rate {player.rate:g}")
     if stats.passes > 1:
-        parts.append(f"{stats.passes} times")
+        parts.append(f"{stats.passes} passes")
     return ("paused, " if player.paused else "") + ", ".join(parts)

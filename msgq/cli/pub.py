@@ -102,7 +102,7 @@ def command(
     totals at the end.
     """
     if (message is not None) + (path is not None) + lines != 1:
-        raise click.UsageError("give MESSAGE, --file or --lines, one of them")
+        raise click.UsageError("MESSAGE, --file and --lines exclude each other; give exactly one")
     endpoint = validate_endpoint(endpoint)
     kind, is_json = kind_of(endpoint), message_format == "json"
     options = {"force": force, "priority": priority is not None, "index": index is not None, "key": key is not None}
@@ -133,7 +133,7 @@ def _check_options(endpoint: str, options: set[str]) -> None:
             stored_kind for stored_kind in list_stored_kinds() if option in stored_kind.publish.allowed_options
         )
         where = kind.endpoint("NAME") if kind.name_prefix else kind.plural_name
-        raise click.UsageError(f"--{option} is for {where}")
+        raise click.UsageError(f"--{option} cannot be used with {endpoint}; it is for {where}")
 
 
 @contextlib.contextmanager
@@ -168,14 +168,14 @@ def _make_encoder(kind: str, schema: Schema | None) -> EncodeMessage:
             if schema is not None and _is_struct_schema(schema):
                 return encode_payload(schema, value, former)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
-            raise click.ClickException(f"{text[:60]!r} cannot be sent as JSON: {error}") from None
+            raise click.ClickException(f"MESSAGE {text[:60]!r} cannot be encoded from JSON: {error}") from None
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
     def decode_hex(text: str, _former: bytes | None) -> bytes:
         try:
             return bytes.fromhex(text)
         except ValueError as error:
-            raise click.ClickException(f"{text[:60]!r} is not hexadecimal: {error}") from None
+            raise click.ClickException(f"MESSAGE {text[:60]!r} is not hexadecimal: {error}") from None
 
     def encode_text(text: str, _former: bytes | None) -> bytes:
         return text.encode()

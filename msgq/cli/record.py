@@ -202,7 +202,10 @@ def command(
     _check_selection(everything, bool(endpoints or regex), bool(frames))
     keeps = recorder_options["snapshot_seconds"] is not None or recorder_options["snapshot_bytes"] is not None
     if trigger is not None and not (recorder_options["start_paused"] or keeps):
-        text = "--trigger needs --start-paused, --snapshot-seconds or --snapshot-bytes: it records from the start"
+        text = (
+            "--trigger needs --start-paused, --snapshot-seconds or --snapshot-bytes; "
+            "without them recording starts at once"
+        )
         raise click.UsageError(text)
     pictures = [_parse_frame_stream(text, frame_format) for text in frames]
     if not (everything or endpoints or regex):
@@ -234,9 +237,9 @@ def command(
 
 def _check_selection(everything: bool, has_names: bool, has_frames: bool) -> None:
     if everything and has_names:
-        raise click.UsageError("--all is every endpoint: give names or --all, not both")
+        raise click.UsageError("--all selects every endpoint; give names or --all, not both")
     if not (everything or has_names or has_frames):
-        raise click.UsageError("say what to record: endpoints, --regex, --frames, or --all")
+        raise click.UsageError("nothing to record; give endpoints, --regex, --frames or --all")
 
 
 def _print_recording_summary(recorder: Recorder, path: Path, as_json: bool, keeps: bool) -> None:
@@ -266,7 +269,7 @@ class _MissingSources:
         """Name the endpoints that do not exist."""
         print_awaited_endpoints(self._names.unmatched)
         if self._servers:
-            echo(f"msgq: {self._describe_missing_servers()} yet; waiting", err=True)
+            echo(f"msgq: {self._describe_missing_servers()} not found yet; waiting", err=True)
 
     def require_all(self) -> None:
         """Refuse what never came.
@@ -278,10 +281,10 @@ class _MissingSources:
         self.refresh()
         self._names.require_matched()
         if self._servers:
-            raise click.ClickException(f"{self._describe_missing_servers()}; `msgq frames list` shows what there is")
+            raise click.ClickException(f"{self._describe_missing_servers()} not found; run `msgq frames list`")
 
     def _describe_missing_servers(self) -> str:
-        return f"no server of frames is called {', '.join(sorted(self._servers))}"
+        return f"frame server {', '.join(map(repr, sorted(self._servers)))}"
 
 
 def make_timestamped_directory(where: Path) -> Path:
@@ -301,14 +304,14 @@ def make_timestamped_directory(where: Path) -> Path:
             number += 1
             path = where / f"{name}_{number}"
         except OSError as error:
-            text = f"cannot make the directory {path}: {error.strerror}; give another with -o"
+            text = f"cannot create directory {path}: {error.strerror}; give another with --output"
             raise RecordingError(text, errno=error.errno) from error
 
 
 def _parse_frame_stream(text: str, form: str) -> FrameStream:
     match = re.fullmatch(r"([^:@]+)(?::(\d+))?(?:@(\d+(?:\.\d+)?))?", text)
     if match is None:
-        raise click.UsageError(f"--frames {text}: give SERVER, SERVER:TYPE, or SERVER:TYPE@FRAMES_A_SECOND")
+        raise click.UsageError(f"--frames {text!r} is invalid; give SERVER, SERVER:TYPE or SERVER:TYPE@RATE (frames/s)")
     return FrameStream(match[1], int(match[2] or 0), float(match[3]) if match[3] else None, form)
 
 
@@ -354,22 +357,22 @@ def _show_recorder(
 def format_status(stats: RecorderStats, keeps: bool = False) -> str:
     """What a recorder has done, in one line. keeps : in memory, what is written when triggered."""
     parts = [
-        f"{format_count(stats.messages)} messages{' seen' if keeps else ''} "
+        f"{format_count_noun(stats.messages, 'message')}{' seen' if keeps else ''} "
         f"of {format_count_noun(stats.endpoints, 'endpoint')}",
         f"{format_bytes(stats.written_bytes)} in {format_count_noun(stats.segments, 'segment')}",
         "lost: unknown (a stock publisher)" if stats.lost is None else f"lost {format_count(stats.lost)}",
-        f"{format_bytes(stats.free_bytes)} of disk left",
+        f"{format_bytes(stats.free_bytes)} free on the disk",
     ]
     if keeps and not stats.segments:
-        parts.insert(2, "nothing is written before it is triggered")
+        parts.insert(2, "nothing is written before a trigger")
     if stats.at_risk_bytes:
         parts.insert(2, f"{format_bytes(stats.at_risk_bytes)} at risk")
     if stats.uncompressed_chunks:
-        parts.insert(2, f"{format_count(stats.uncompressed_chunks)} chunks uncompressed, as compression was behind")
+        parts.insert(2, f"{format_count_noun(stats.uncompressed_chunks, 'chunk')} uncompressed (compression too slow)")
     if stats.removed_segments:
-        parts.insert(2, f"{stats.removed_segments} old segments removed")
+        parts.insert(2, f"{format_count_noun(stats.removed_segments, 'old segment')} removed")
     if stats.corrupt:
-        parts.append(f"nonsense in a ring, {stats.corrupt} times")
+        parts.append(f"invalid data in a ring, {format_count_noun(stats.corrupt, 'time')}")
     if stats.refused:
         parts.append(join_first_texts(f"{endpoint} not recorded: {why}" for endpoint, why in stats.refused.items()))
     return ", ".join(parts)

@@ -16,6 +16,7 @@ from msgq.cli.common.signals import end_on_interrupt
 from msgq.common import settings, timing
 from msgq.common.formatting import format_count, format_microseconds, format_rate
 from msgq.common.selection import SelectedEndpoints, parse_patterns
+from msgq.common.texts import format_count_noun
 from msgq.impl.base import clock
 from msgq.monitor.endpoint_selection import no_match_error
 from msgq.monitor.hop_tree import HopEdge, HopTree, HopTreeCollector, walk_branches
@@ -50,8 +51,9 @@ class StagesView(StageCollector):
     def format_lines(self) -> list[str]:
         """Return a line for each stage and endpoint; durations are microseconds."""
         rows = self.compute_rows()
+        stages = format_count_noun(len({row.stage for row in rows}), "stage")
         return [
-            f"{len({row.stage for row in rows})} stages, {len(rows)} timing topics; microseconds",
+            f"{stages}, {format_count_noun(len(rows), 'timing topic')}; times in microseconds",
             f"{'':<54} {'wait':^29} {'work':^29} {'age':^29}".rstrip(),
             f"{'stage':<18} {'endpoint':<24} {'messages/s':>10}"
             + f" {_PERCENTILE_TITLES}" * 3
@@ -89,9 +91,10 @@ class HopTreeView(HopTreeCollector):
         """Return a line for each edge, below that of its parent; durations are microseconds."""
         tree = self.build_tree()
         return [
-            f"{format_count(tree.messages)} messages in {tree.seconds:.1f} s, "
-            f"{tree.cut_chain_count} chains began before; "
-            f"{tree.stamped_topic_count} of {tree.topic_count} topics carry stamps; microseconds",
+            f"{format_count_noun(tree.messages, 'message')} in {tree.seconds:.1f} s, "
+            f"{format_count_noun(tree.cut_chain_count, 'chain')} began earlier; "
+            f"{tree.stamped_topic_count} of {format_count_noun(tree.topic_count, 'topic')} with timestamps; "
+            "times in microseconds",
             f"{'endpoint':<44} {'messages':>10} {_PERCENTILE_TITLES} {'from origin':>12} {'lost':>9} {'left out':>9}",
             *(_format_hop_line(depth, hop, tree) for depth, hop in walk_branches(tree.hops)),
         ]
@@ -178,7 +181,7 @@ def _print_view(view: LatencyView, as_json: bool) -> None:
     _print_refused_topics(view.topics.refused.items())
     if not view.topics.by_name:
         expected = (
-            "topic with stamps" if isinstance(view, HopTreeView) else "topic of a stage with a `msgq.StageTracer`"
+            "topic with timestamps" if isinstance(view, HopTreeView) else "topic of a stage with a `msgq.StageTracer`"
         )
         echo(f"msgq: no {expected} found (docs/guides/tracking.md)", err=True)
 
@@ -195,14 +198,14 @@ def _require_matched(patterns: Sequence[str], topics: Iterable[str]) -> None:
 
 def _print_refused_topics(refused: Iterable[tuple[str, str]]) -> None:
     for name, why in sorted(refused):
-        echo(f"msgq: {name} is not among them: {why}", err=True)
+        echo(f"msgq: left out: {name}: {why}", err=True)
 
 
 def _run_live(view: LatencyView, live: Live) -> None:
     shown: Sequence[str] = []
     while _poll_until_key(view, _SHOW_PERIOD_S if shown else 0.1, read_key):
         refused = len(view.topics.refused)
-        shown = [*view.format_lines(), *([f"{refused} topics cannot be listened to"] if refused else [])]
+        shown = [*view.format_lines(), *([f"{format_count_noun(refused, 'topic')} left out"] if refused else [])]
         text = join_display_lines(shown[: max(1, live.console.height - 1)])
         text.no_wrap, text.overflow = True, "crop"
         text.highlight_regex(r"\A.*\n.*", "bold")

@@ -13,6 +13,7 @@ from msgq.cli.common.keyboard import read_key, unbuffered_keyboard
 from msgq.cli.common.render import echo, echo_json, get_console, join_display_lines, print_awaited_endpoints
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.common.formatting import format_bytes, format_count, format_rate
+from msgq.common.texts import format_count_noun
 from msgq.impl.base import clock
 from msgq.kinds.stats import AnyEndpointRow, sum_known_values
 from msgq.monitor.endpoint_selection import EndpointSelection
@@ -134,7 +135,10 @@ def _run_live(
 def format_display(rows: Sequence[AnyEndpointRow], history: dict[str, deque[float]], sort: str) -> list[str]:
     """Return the whole display, a line each: laid out here, because a table's layout would cost more than the looks."""
     rate, byte_rate = sum_known_values(row.rate for row in rows), sum_known_values(row.byte_rate for row in rows)
-    head = f"{len(rows)} endpoints, {format_rate(rate)} messages/s, {format_bytes(byte_rate)}/s; by {sort}"
+    head = (
+        f"{format_count_noun(len(rows), 'endpoint')}, {format_rate(rate)} messages/s, "
+        f"{format_bytes(byte_rate)}/s; by {sort}"
+    )
     titles = f"{'endpoint':<28} {'kind':<8} {'publisher':<22} {'subs':>5} {'messages':>14} {'messages/s':>11}"
     text = [head, f"{titles} {'bytes/s':>9} {'lost/s':>9} {'lost':>10} {'memory':>8}"]
     for row in rows:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgq.common.formatting import format_count
+
 
 def join_first_texts(texts: Iterable[str], most: int = 3, separator: str = ", ") -> str:
     """Return the first `most` of these texts, and the number of the others."""
@@ -12,6 +14,6 @@ def join_first_texts(texts: Iterable[str], most: int = 3, separator: str = ", ")
     return separator.join(every[:most]) + (f" and {remaining} more" if remaining > 0 else "")
 
 
-def format_count_noun(count: int, noun: str) -> str:
-    """Return a count with its noun: "1 endpoint", "2 endpoints"."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def format_count_noun(count: float | None, noun: str) -> str:
+    """Return a count with its noun: "1 endpoint", "1,000 messages"; "- messages" if the count is unknown."""
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"

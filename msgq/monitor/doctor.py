@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgq
 from msgq.common import settings, shm_paths
 from msgq.common.formatting import format_bytes
-from msgq.common.texts import join_first_texts
+from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.errors import MsgqError
 from msgq.impl.base import clock
 from msgq.impl.ring.core import unlink_topic
@@ -38,10 +38,12 @@ def check_clock() -> DoctorCheck:
     """See whether times of this process can be compared with those of all others."""
     trouble = clock.clock_problem()
     if trouble:
-        return DoctorCheck("clock", "warning", f"times of different users may differ: {trouble}")
+        return DoctorCheck("clock", "warning", f"clocks of different users may differ: {trouble}")
     apart_s = (clock.wall_offset_ns() - clock.offset_ns()) / 1e9
     return DoctorCheck(
-        "clock", "ok", f"one for all processes; the wall clock was set by {apart_s:+.3f} s since it began"
+        "clock",
+        "ok",
+        f"shared by all processes; the wall clock was set by {apart_s:+.3f} s since the start of the clock",
     )
 
 
@@ -57,13 +59,13 @@ def check_round_trip() -> DoctorCheck:
     finally:
         unlink_topic(endpoint)
     if not arrived:
-        return DoctorCheck("round trip", "error", "a message that was sent did not arrive within 1 s")
-    return DoctorCheck("round trip", "ok", "a message was sent and received")
+        return DoctorCheck("round trip", "error", "sent message did not arrive within 1 s")
+    return DoctorCheck("round trip", "ok", "test message sent and received")
 
 
 def check_segments(prefix: str) -> DoctorCheck:
     """Look for files in the place of an endpoint that are damaged (error), or that this user cannot read (warning)."""
-    return _make_check("segments", list(maintenance.find_unreadable(prefix)), "every one can be read")
+    return _make_check("segments", list(maintenance.find_unreadable(prefix)), "all files are readable")
 
 
 def check_files(prefix: str) -> DoctorCheck:
@@ -75,7 +77,7 @@ def check_files(prefix: str) -> DoctorCheck:
         + topic_cleanup.find_permission_issues(prefix)
         + _find_orphans_of_prefixes(prefix)
     )
-    return _make_check("files", issues, "every one belongs where it is, to whom it should")
+    return _make_check("files", issues, "all files have their ring, and the expected owner and mode")
 
 
 def _make_check(check: str, issues: Sequence[EndpointIssue], good: str) -> DoctorCheck:
@@ -99,7 +101,7 @@ def _find_orphans_of_prefixes(prefix: str) -> list[EndpointIssue]:
         if orphan.endpoint
     ]
     size = format_bytes(sum(orphan.bytes for orphan in orphans))
-    text = f"{len(prefixes)} prefixes that ended left {len(orphans)} side segments without a ring, {size}"
+    text = f"{format_count_noun(len(orphans), 'side segment')} without a ring, {size}, under unused prefixes"
     return [EndpointIssue(f"{text} (`msgq clean` removes them)", severity=WARNING)]
 
 
@@ -109,7 +111,9 @@ def check_endpoints(prefix: str) -> Iterator[DoctorCheck]:
     for kind in list_stored_kinds():
         of_kind = [stats for stats in every if kind_of(stats.endpoint) == kind]
         size = format_bytes(sum(stats.bytes for stats in of_kind))
-        good = f"{len(of_kind)} {kind.cleanup.noun}, {size} of {shm_paths.SHARED_MEMORY}; the dead left nothing in them"
+        good = (
+            f"{len(of_kind)} {kind.cleanup.noun}, {size} of {shm_paths.SHARED_MEMORY}; no leftovers of dead processes"
+        )
         yield _make_check(kind.cleanup.check, maintenance.diagnose_kind(kind, of_kind, prefix), good)
 
 
@@ -117,7 +121,7 @@ def check_leftovers(prefix: str) -> DoctorCheck:
     """Look for what killed controllers and ZMQ publishers left; it blocks no process, so it is a warning."""
     dead = [*leftovers.remove_dead_gates(prefix, remove=False), *leftovers.remove_dead_claims(prefix, remove=False)]
     if not dead:
-        return DoctorCheck("leftovers", "ok", "no gates or ZMQ claims of the dead")
+        return DoctorCheck("leftovers", "ok", "no gates or ZMQ claims of dead processes")
     text = join_first_texts((f"{removal.endpoint}: {removal.reason}" for removal in dead), _ISSUES_SHOWN_MAX, "; ")
     return DoctorCheck("leftovers", "warning", f"{text}. `msgq clean` removes them")
 

@@ -50,7 +50,7 @@ def check_expectations(expected: Expectations) -> Iterator[CheckFinding]:
         claimed |= set(map(find_carrier_endpoint, claimed))
         for name in endpoint_inodes():
             if name not in claimed and not is_shown_by_subject(name, claimed):
-                yield CheckFinding(name, "only", False, "exists, but is not expected")
+                yield CheckFinding(name, "only", False, "unexpected endpoint")
 
 
 def _measure_endpoints(expected: Expectations) -> dict[str, _CheckedEndpoint]:

@@ -36,7 +36,7 @@ def no_match_error(missing: Iterable[str], existing: Iterable[str]) -> NoMatchEr
     """Return the error for names and patterns without an endpoint; the user may have left out a name prefix."""
     texts = sorted(missing)
     patterns = [name for name in existing if name not in texts and kind_of(name).bare_name(name) in texts]
-    hint = f"did you mean {', '.join(patterns)}?" if patterns else "`msgq list` shows what there is"
+    hint = f"did you mean {', '.join(patterns)}?" if patterns else "run `msgq list`"
     return NoMatchError(f"no endpoint matches {', '.join(texts)}; {hint}")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from msgq.common.formatting import format_bytes, format_rate
+from msgq.common.texts import format_count_noun
 from msgq.errors import InvalidValueError
 from msgq.kinds import kind_of
 from msgq.kinds.stats import AnyEndpointRow
@@ -17,6 +18,7 @@ ValueRange = tuple[float | None, float | None]  # at least, at most
 
 _ANY_RANGE: ValueRange = (None, None)
 _FILE_KEYS = {"seconds", "only", "endpoints"}
+_TYPE_NAMES = {dict: "table", bool: "boolean (true or false)", int: "whole number", (int, float): "number"}
 _ENDPOINT_KEYS = {"publisher", "subscribers", "rate", "size", "lost", "optional"}
 
 
@@ -74,9 +76,9 @@ def read_expectations(path: Path, prefix: str | None) -> Expectations:
         each = tuple(_parse_expectation(name, table, prefix) for name, table in endpoints.items())
         seconds = float(_read_typed_value(table, "seconds", (int, float), 2.0))
         if not 0 < seconds <= 86400:
-            raise ValueError(f"seconds is {seconds:g}; it must be above 0, and at most a day")
+            raise ValueError(f"seconds is {seconds:g}; give more than 0, and at most 86400 (a day)")
         if not each:
-            raise ValueError("it expects nothing: there is no table [endpoints.NAME]")
+            raise ValueError("no expectations; add a table [endpoints.NAME]")
         return Expectations(seconds, _read_typed_value(table, "only", bool, False), each)
     except OSError as error:
         raise InvalidValueError(f"{path}: {error.strerror}") from None
@@ -87,12 +89,12 @@ def read_expectations(path: Path, prefix: str | None) -> Expectations:
 def _parse_expectation(name: str, table: Any, prefix: str | None) -> Expectation:
     where = f"endpoints.{name}"
     if not isinstance(table, dict):
-        raise ValueError(f"{where} is no table")
+        raise ValueError(f"{where} is not a table; write [endpoints.NAME]")
     _reject_unknown_keys(table, _ENDPOINT_KEYS, where)
     names = EndpointSelection([name], prefix)
     for plain in names.exact_names:
         if unknown := [why for key, why in kind_of(plain).stats.row_class.unmeasured_reasons.items() if key in table]:
-            raise ValueError(f"{where} expects what nobody can tell: {'; '.join(unknown)}")
+            raise ValueError(f"{where} cannot be checked: {'; '.join(unknown)}")
     lost = _read_typed_value(table, "lost", int, None)
     publisher = _read_typed_value(table, "publisher", bool, True)
     return Expectation(
@@ -108,13 +110,15 @@ def _parse_expectation(name: str, table: Any, prefix: str | None) -> Expectation
 
 def _reject_unknown_keys(table: dict[str, Any], known: set[str], where: str) -> None:
     if unknown := table.keys() - known:
-        raise ValueError(f"{where} has {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}")
+        raise ValueError(
+            f"{where} has unknown keys {', '.join(sorted(unknown))}; known keys are {', '.join(sorted(known))}"
+        )
 
 
 def _read_typed_value(table: dict[str, Any], key: str, kind: Any, default: Any) -> Any:
     value = table.get(key, default)
     if value is not default and (not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))):
-        raise ValueError(f"{key} is {value!r}, which is of the wrong type")
+        raise ValueError(f"{key} is {value!r}, which has the wrong type; give a {_TYPE_NAMES[kind]}")
     return value
 
 
@@ -126,9 +130,9 @@ def _parse_range(table: dict[str, Any], key: str) -> ValueRange:
     low, high = value if isinstance(value, list) and len(value) == 2 else (value, None)
     for bound in (low, high):
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float))):
-            raise ValueError(f"{key} is {value!r}; give a number (at least), or [at least, at most]")
+            raise ValueError(f"{key} is {value!r}; give a minimum, or [minimum, maximum]")
     if high is not None and high < low:
-        raise ValueError(f"{key} is {value!r}: the second number is the most, and less than the first")
+        raise ValueError(f"{key} is {value!r}: the maximum is below the minimum; swap the numbers")
     return low, high
 
 
@@ -142,11 +146,13 @@ def check_endpoint(expected: Expectation, row: AnyEndpointRow, reading: MeterRea
     if expected.has_publisher is not None:
         lives = row.live_publisher_count > 0
         yield make_finding(
-            "publisher", lives == expected.has_publisher, "a publisher lives" if lives else "no living publisher"
+            "publisher", lives == expected.has_publisher, "living publisher" if lives else "no living publisher"
         )
     if expected.subscriber_range != _ANY_RANGE:
         living = row.live_subscriber_count
-        text = unknown.get("subscribers", f"{living} subscribers")
+        text = unknown.get(
+            "subscribers", "unknown subscribers" if living is None else format_count_noun(living, "subscriber")
+        )
         yield make_finding("subscribers", living is not None and _is_in_range(living, expected.subscriber_range), text)
     if expected.rate_range != _ANY_RANGE:
         rate = _read_message_rate(row, reading)
@@ -160,7 +166,11 @@ def check_endpoint(expected: Expectation, row: AnyEndpointRow, reading: MeterRea
             if row.previous_counts is None or row.lost is None or row.previous_counts.lost is None
             else row.lost - row.previous_counts.lost
         )
-        text = unknown.get("lost", "unknown losses") if lost is None else f"{max(0, lost)} messages lost by subscribers"
+        text = (
+            unknown.get("lost", "unknown losses")
+            if lost is None
+            else f"{format_count_noun(max(0, lost), 'message')} lost by subscribers"
+        )
         yield make_finding("lost", lost is not None and lost <= expected.lost_limit, text)
 
 
@@ -176,9 +186,9 @@ def _check_message_size(wanted: ValueRange, row: AnyEndpointRow, reading: MeterR
     elif row.message_sizes is not None:
         least, most = row.message_sizes
     else:
-        return False, row.unmeasured_reasons.get("size", "each message has a size of its own")
+        return False, row.unmeasured_reasons.get("size", "sizes of messages differ")
     if least is None or most is None:
-        return False, "no message came"
+        return False, "no message received"
     text = f"{format_bytes(least)} to {format_bytes(most)}, expected {_format_range(wanted)}"
     return _is_in_range(least, wanted) and _is_in_range(most, wanted), text
 

@@ -53,8 +53,8 @@ def check_futex_waitv() -> DoctorCheck:
         errno.ENOSYS,
         errno.EPERM,
     ):
-        return DoctorCheck("futex_waitv", "ok", "a poll over many topics sleeps until one of them has a message")
-    text = f"{_explain_errno()}: a poll over many topics uses a fallback (the kernel has it since 5.16)"
+        return DoctorCheck("futex_waitv", "ok", "polls of several topics sleep until a message arrives")
+    text = f"{_explain_errno()}: polls of several topics use a fallback; use Linux 5.16 or newer"
     return DoctorCheck("futex_waitv", "warning", text)
 
 
@@ -65,7 +65,7 @@ def check_membarrier() -> DoctorCheck:
     if commands >= 0 and commands & _MEMBARRIER_GLOBAL_EXPEDITED:
         return DoctorCheck("membarrier", "ok", "publishers need no second fence")
     why = f"unknown on {platform.machine()}" if number is None else _explain_errno() if commands < 0 else "not offered"
-    text = f"{why}: publishers execute a second fence for each message (the kernel has it since 4.16)"
+    text = f"{why}: publishers execute a second fence for each message; use Linux 4.16 or newer"
     return DoctorCheck("membarrier", "warning", text)
 
 
@@ -78,13 +78,13 @@ def check_shm_space(path: Path = SHM_PATH) -> DoctorCheck:
     try:
         space = shutil.disk_usage(path)
     except OSError as error:
-        return DoctorCheck("space", "error", f"{path}: {error.strerror}; topics have nowhere to live")
+        return DoctorCheck("space", "error", f"{path}: {error.strerror}; topics cannot be created")
     text = f"{path}: {space.free >> 20} MiB of {space.total >> 20} MiB free"
     if space.free < _LITTLE_SPACE_BYTES:
-        text += "; remove what nobody uses (msgq clean), or enlarge it (mount -o remount,size=)"
+        text += "; remove unused endpoints (msgq clean), or enlarge the file system (mount -o remount,size=)"
         return DoctorCheck("space", "error", text)
     if space.total <= _SMALL_SHM_BYTES:
-        return DoctorCheck("space", "warning", f"{text}; that is little: give a container more with --shm-size")
+        return DoctorCheck("space", "warning", f"{text}; for a container, set a larger size with --shm-size")
     return DoctorCheck("space", "ok", text)
 
 
@@ -94,7 +94,7 @@ def check_shm_permissions(path: Path = SHM_PATH) -> DoctorCheck:
         with tempfile.TemporaryFile(dir=path) as segment:
             os.posix_fallocate(segment.fileno(), 0, 4096)
     except OSError as error:
-        text = f"cannot create a segment in {path}: {error.strerror}; the mode of the directory should be 1777"
+        text = f"cannot create a segment in {path}: {error.strerror}; set the mode of the directory to 1777"
         return DoctorCheck("permissions", "error", text)
     return DoctorCheck("permissions", "ok", f"this user can create segments in {path}")
 
@@ -103,17 +103,19 @@ def check_inotify() -> DoctorCheck:
     """How subscribers notice that a stock publisher starts."""
     descriptor = _libc.inotify_init1(os.O_CLOEXEC)
     if descriptor < 0:
-        text = f"{_explain_errno()}: stock publishers are noticed late; raise fs.inotify.max_user_instances"
+        text = f"{_explain_errno()}: new stock publishers are detected late; raise fs.inotify.max_user_instances"
         return DoctorCheck("inotify", "error", text)
     os.close(descriptor)
-    return DoctorCheck("inotify", "ok", "stock publishers are noticed when they start")
+    return DoctorCheck("inotify", "ok", "new stock publishers are detected at once")
 
 
 def check_open_files() -> DoctorCheck:
     """How many descriptors a process may hold."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < _FEW_FILES_COUNT:
-        return DoctorCheck("open files", "warning", f"a process may open {soft} files only (ulimit -n)")
+        return DoctorCheck(
+            "open files", "warning", f"a process may open only {soft} files; raise the limit (ulimit -n)"
+        )
     return DoctorCheck("open files", "ok", f"a process may open {'any number of' if soft < 0 else soft} files")
 
 

@@ -61,7 +61,7 @@ def measure_ring(sizes: Sequence[int], seconds: float) -> Iterator[RingBenchmark
             control.send("end")
         peer.join()
     except EOFError:
-        raise BenchmarkError("the other process of the measurement died") from None
+        raise BenchmarkError("second process of the benchmark died") from None
     finally:
         peer.kill()
         peer.join()

@@ -7,7 +7,7 @@ from msgq.kinds import Kind, ReportedSubject
 
 
 def _find_subject(endpoint: str) -> ReportedSubject | None:
-    return None if timing.parse_timing_topic(endpoint) is None else ReportedSubject("timing topics")
+    return None if timing.parse_timing_topic(endpoint) is None else ReportedSubject("timing topic")
 
 
 KIND = Kind(

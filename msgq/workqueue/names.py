@@ -17,7 +17,7 @@ def _find_subject(endpoint: str) -> ReportedSubject | None:
         if endpoint.startswith(naming.CHANNEL_NAME_PREFIX)
         else None
     )
-    return None if queue is None else ReportedSubject("channels of queues' events", naming.QUEUE_NAME_PREFIX + queue)
+    return None if queue is None else ReportedSubject("queue event channel", naming.QUEUE_NAME_PREFIX + queue)
 
 
 KIND = Kind(

@@ -105,7 +105,7 @@ def test_a_whole_run_holds_what_it_promises(prefix: str, start: Start, tmp_path:
 def check_replay(summary: dict[str, Any]) -> None:
     """What was recorded went into programs of all kinds, and came out on all of them."""
     (note,) = summary["notes"]
-    found = re.fullmatch(r"replayed twice in virtual time: (.*) came to the same (.*)", note)
+    found = re.fullmatch(r"replayed twice in virtual time: (.*) led to the same (.*)", note)
     assert found is not None, note
     for said, endpoints, expected in zip(found.groups(), (5, 6), (KINDS, KINDS - {"frames"}), strict=True):
         counts = {kind: int(number.replace(",", "")) for kind, number in re.findall(r"(\w+) ([\d,]*\d)[,)]", said)}
@@ -236,7 +236,7 @@ def test_over_zmq_the_whole_cast_plays_and_says_what_it_cannot_know(prefix: str,
     assert (summary["ok"], summary["backend"]) == (True, "zmq")
     carried = {name for name, topic in DEMO_TOPICS.items() if topic not in OTHER_KIND_TOPICS}
     assert {(topic["topic"], topic["messages"]) for topic in summary["topics"]} == {(name, None) for name in carried}
-    assert summary["notes"] == ["without channel, vector and queue, which ZMQ does not carry"]
+    assert summary["notes"] == ["without channel, vector and queue: ZMQ has only topics"]
     lost = {one["subscriber"]: one["lost"] for one in summary["subscribers"]}
     assert all(one["received"] > 0 for one in summary["subscribers"])
     assert lost.keys() == {one.name for one in DEMO_SUBSCRIBERS.values() if carried.issuperset(one.topics)} - {
@@ -279,7 +279,7 @@ def test_in_virtual_time_nothing_is_left_to_chance(prefix: str, start: Start) ->
     assert summary["seed"] is not None
     lost = {one["subscriber"]: one["lost"] for one in summary["subscribers"]}
     assert lost.keys() == DEMO_SUBSCRIBERS.keys() - {"viewer"}
-    assert summary["notes"] == ["without a stream of frames: visionipc has no virtual time"]
+    assert summary["notes"] == ["without a frame stream: visionipc has no virtual time"]
     assert lost["slow"] > 0
     assert lost["survivor"] == lost["observer"] == lost["dashboard"] == 0
     assert {(one["subscriber"], one["lost"]) for one in summary["restarts"]} == {("survivor", 0), ("observer", 0)}

@@ -68,4 +68,4 @@ def test_the_command_shows_them_without_spark(lake: Path, monkeypatch: pytest.Mo
 def test_what_is_no_lake_is_said(tmp_path: Path) -> None:
     assert not is_lake_directory(LakeDirectory(tmp_path))
     for verb in ("tables", "optimize"):
-        assert "there is no lake at" in run("lake", verb, tmp_path / "no", code=1).output
+        assert "not found; to create it" in run("lake", verb, tmp_path / "no", code=1).output

@@ -55,7 +55,7 @@ def test_recover(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     os.truncate(path, path.stat().st_size // 2)
     assert json.loads(bag("recover", "--json", "--in-place", path).stdout)["changed"] is True
-    assert "was whole" in bag("recover", path).stdout
+    assert "was intact" in bag("recover", path).stdout
 
 
 def write_damaged_file(path: Path) -> Path:
@@ -75,7 +75,7 @@ def test_recover_writes_a_file_beside_and_says_what_it_did(tmp_path: Path) -> No
     assert "which only the summary had" in said
     assert len(by_library(tmp_path / "a.recovered.mcap")) == before
     assert "exists" in bag("recover", path, code=1).stderr
-    assert "not both" in bag("recover", path, "--in-place", "-o", tmp_path / "b.mcap", code=2).stderr
+    assert "exclude each other" in bag("recover", path, "--in-place", "-o", tmp_path / "b.mcap", code=2).stderr
 
 
 def test_recover_of_a_directory_makes_a_directory(tmp_path: Path) -> None:
@@ -225,10 +225,10 @@ def test_values_of_other_encodings_are_written(tmp_path: Path) -> None:
 def test_wrong_use_is_said_in_a_line(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     assert "No such file" in bag("info", tmp_path / "missing", code=1).stderr
-    assert "does not tell the format" in bag("convert", path, "-o", tmp_path / "b", code=2).stderr
+    assert "has no extension of a known format" in bag("convert", path, "-o", tmp_path / "b", code=2).stderr
     assert "no regular expression" in bag("info", path, "-e", "(", code=2).stderr
     assert "seconds after the start of the log" in bag("info", path, "--start", "noon", code=2).stderr
-    assert "is for one log" in bag("recover", path, path, "-o", tmp_path / "b", code=2).stderr
+    assert "needs a single LOG" in bag("recover", path, path, "-o", tmp_path / "b", code=2).stderr
 
 
 def test_recover_into_another_file_makes_none_of_what_is_no_log(tmp_path: Path) -> None:

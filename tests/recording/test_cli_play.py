@@ -79,7 +79,7 @@ def test_plays(prefix: str, tmp_path: Path) -> None:
     sub = msgq.sub_sock("new")
     path = write_numbers(tmp_path / "a.mcap")
     result = run("play", path, "--remap", "number:=new", "--clock", "clock", "--wait-for", "new", "--rate", 2)
-    assert "10 messages of 1 endpoints" in result.stdout
+    assert "10 messages of 1 endpoint," in result.stdout
     assert msgq.drain_sock_raw(sub) == [b"%d" % i for i in range(10)]
     assert [topic.endpoint for topic in stats.topics()] == ["clock", "new"]
 

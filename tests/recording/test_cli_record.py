@@ -85,10 +85,10 @@ def test_the_command_is_triggered(prefix: str, tmp_path: Path) -> None:
     [
         (["-o", "x"], 2, "--all"),
         (["e", "--all", "-o", "x"], 2, "names or --all, not both"),
-        (["e", "-o", "x", "--trigger", "go"], 2, "it records from the start"),
-        (["e", "-o", "x", "--cache-bytes", "-1"], 2, "no size"),
+        (["e", "-o", "x", "--trigger", "go"], 2, "without them recording starts at once"),
+        (["e", "-o", "x", "--cache-bytes", "-1"], 2, "is not a size"),
         (["-e", "(", "-o", "x"], 2, "regular expression"),
-        (["e", "-o", "x", "--chunk-bytes", "1potato"], 2, "no size"),
+        (["e", "-o", "x", "--chunk-bytes", "1potato"], 2, "is not a size"),
         (["e", "-o", "/proc/nowhere/x"], 1, "directory"),
     ],
 )
@@ -100,7 +100,7 @@ def test_command_says_which_names_are_not_there_yet(tmp_path: Path) -> None:
     wrong = f"typo{os.getpid()}"
     said = run("record", "-o", tmp_path / "log", wrong, "--seconds", "0", code=1).stderr
     assert f"no endpoint matches {wrong} yet; waiting" in said
-    assert said.splitlines()[-1] == f"Error: no endpoint matches {wrong}; `msgq list` shows what there is"
+    assert said.splitlines()[-1] == f"Error: no endpoint matches {wrong}; run `msgq list`"
 
 
 def test_a_recording_without_a_name_has_the_time_as_its_name(
@@ -126,7 +126,7 @@ def test_two_of_the_same_second_have_directories_of_their_own(tmp_path: Path, mo
     monkeypatch.setattr(record, "datetime", Clock)
     names = [record.make_timestamped_directory(tmp_path).name for _ in range(3)]
     assert names == ["2026-11-23_14-05-09", "2026-11-23_14-05-09_2", "2026-11-23_14-05-09_3"]
-    with pytest.raises(errors.RecordingError, match="give another with -o"):
+    with pytest.raises(errors.RecordingError, match="give another with --output"):
         record.make_timestamped_directory(tmp_path / "nowhere")
 
 

@@ -313,7 +313,7 @@ def test_without_inotify_a_look_finds_all(
         wait_until_joined(recorder, "e")
         stats = recorder.stop()
     assert (stats.messages, stats.lost) == (100, 0)
-    assert "noticed late: Too many open files" in caplog.text
+    assert "detected late: Too many open files" in caplog.text
 
 
 def test_a_directory_whose_watch_cannot_be_had_is_looked_at(
@@ -329,7 +329,7 @@ def test_a_directory_whose_watch_cannot_be_had_is_looked_at(
     with msgq.pub_sock("e"):
         assert sources.handle_changes()
         assert set(sources.count_losses()) == {"e"}
-    assert "noticed late: No space left on device" in caplog.text
+    assert "detected late: No space left on device" in caplog.text
     with msgq.pub_sock("f"):
         assert not sources.handle_changes()
         sources.rescan_endpoints()

@@ -153,9 +153,9 @@ def test_a_wrong_table_is_told_with_those_that_are_there(ingested: Ingested) -> 
     [
         (("ingest", "{}", "{}/no"), 1, "nothing is at"),
         (("stream", "{}", "{}/no"), 1, "nothing is at"),
-        (("sql", "{}/no", "SELECT 1"), 1, "/no RECORDINGS makes one"),
-        (("report", "{}/no"), 1, "neither a lake nor a recording"),
-        (("sql", __file__, "SELECT 1"), 1, "is a file, and no lake"),
+        (("sql", "{}/no", "SELECT 1"), 1, "/no RECORDINGS"),
+        (("report", "{}/no"), 1, "not found; give a lake or a recording"),
+        (("sql", __file__, "SELECT 1"), 1, "is a file, not a lake"),
         (("sql", "{}", "SELEC"), 1, "PARSE_SYNTAX_ERROR"),
         (("sql", "{}", "SELECT * FROM nowhere"), 1, "nowhere"),
         (("export", "{}", "SELECT endpoint FROM messages", "-o", "{}/x.mcap"), 1, "no column 'log_time'"),

@@ -147,7 +147,7 @@ def test_into_programs_in_virtual_time(lake: Path, tmp_path: Path, monkeypatch: 
     ("query", "text"),
     [
         ("SELECT endpoint, data FROM messages", "no column 'log_time'"),
-        ("SELECT * FROM messages WHERE endpoint = 'nobody'", "the query gives no message"),
+        ("SELECT * FROM messages WHERE endpoint = 'nobody'", "query returned no messages"),
         ("SELECT * FROM messages WHERE endpoint = '/'", "'/': it cannot be the name of an endpoint; remap it"),
         ("SELECT endpoint, timestamp_micros(1) AS log_time, data FROM messages", "'log_time' is timestamp"),
         ("SELECT endpoint, -log_time AS log_time, data FROM messages", "times are ns since 1970"),

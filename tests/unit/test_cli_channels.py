@@ -121,11 +121,9 @@ def test_info_of_all_that_can_be_in_a_channel(prefix: str) -> None:
 
 
 def test_a_channel_that_is_not_there(prefix: str) -> None:
-    assert "no endpoint matches channel/scans; `msgq list` shows" in command.run("info", "channel/scans", code=1).output
-    assert (
-        "no endpoint matches channel/scans; `msgq list` shows" in command.run("clean", "channel/scans", code=1).output
-    )
-    assert "no endpoint matches channel/scans; `msgq list` shows" in command.run("list", "channel/scans", code=1).output
+    assert "no endpoint matches channel/scans; run `msgq list`" in command.run("info", "channel/scans", code=1).output
+    assert "no endpoint matches channel/scans; run `msgq list`" in command.run("clean", "channel/scans", code=1).output
+    assert "no endpoint matches channel/scans; run `msgq list`" in command.run("list", "channel/scans", code=1).output
 
 
 def test_info_of_a_channel_that_nobody_has_published_in(prefix: str) -> None:
@@ -282,7 +280,7 @@ def test_a_damaged_channel_is_kept_and_told(prefix: str) -> None:
 
 
 def test_the_doctor_sees_the_dead_and_repairs(prefix: str) -> None:
-    assert checked() == ("ok", "0 channels, 0 B of /dev/shm; the dead left nothing in them")
+    assert checked() == ("ok", "0 channels, 0 B of /dev/shm; no leftovers of dead processes")
     pid = killed("scans", "publisher")
     status, text = checked()
     assert status == "warning"

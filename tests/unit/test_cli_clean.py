@@ -87,7 +87,7 @@ def clean_many() -> dict[str, Any]:
 
 def test_prefixes_that_ended_go_and_those_that_live_stay() -> None:
     said = in_own_shared_memory(clean_many)
-    assert "21 prefixes that ended left 40 side segments without a ring" in said["noted"]
+    assert "40 side segments without a ring" in said["noted"]
     assert "`msgq clean` removes them" in said["noted"]
     assert (said["tried"], said["before"]) == (41, 24)
     assert len(said["removed"]) == 41

@@ -235,7 +235,7 @@ def test_a_timeout_has_a_code_of_its_own(prefix: str, kind: str) -> None:
     MessageQueue("silent").close()
     msgq.Seqlock("silent", POSE).close()
     result = command.run("echo", f"{kind}silent", "--timeout", "0.1", code=3)
-    assert "nothing came within 0.1 s" in result.stderr
+    assert "no message within 0.1 s" in result.stderr
     assert sorted(os.listdir(f"/dev/shm/msgqchan_{prefix}")) == ["silent"]
 
 

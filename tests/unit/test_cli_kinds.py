@@ -164,8 +164,8 @@ def test_what_only_tells_of_others_is_shown_when_it_is_asked_for(bus: Bus, verb:
     assert names("channel/jobs:events") == {"channel/jobs:events"}
     assert names(f"{timing.TIMING_TOPIC_PREFIX}*") == {TIMED}
     text = command.run("list", "--interval", "0").output
-    assert "1 timing topics and 1 channels of queues' events are not shown" in text
-    assert "not shown" not in command.run("list", "--interval", "0", "--all").output
+    assert "hidden: 1 timing topic and 1 queue event channel; to list all, give --all" in text
+    assert "hidden" not in command.run("list", "--interval", "0", "--all").output
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_the_doctor_looks_at_every_kind(bus: Bus) -> None:
     found = {one["check"]: one["text"] for one in lines("doctor", code=None)}
     for kind, count in zip(list_stored_kinds(), (3, 2, 2, 1), strict=True):
         assert found[kind.cleanup.check].startswith(f"{count} {kind.cleanup.noun}, ")
-        assert found[kind.cleanup.check].endswith("the dead left nothing in them")
+        assert found[kind.cleanup.check].endswith("no leftovers of dead processes")
 
 
 def test_clean_names_every_kind_by_its_mark(bus: Bus) -> None:

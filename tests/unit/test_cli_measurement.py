@@ -80,7 +80,7 @@ def test_echo_of_several_names_each(traffic: Child) -> None:
 def test_a_timeout_has_a_code_of_its_own(prefix: str, verb: str) -> None:
     assert run(verb, "nothing", "--timeout", "0.1", code=3).stdout == ""
     with msgq.pub_sock("silent"):
-        assert "nothing came within 0.1 s" in run(verb, "silent", "--timeout", "0.1", code=3).stderr
+        assert "no message within 0.1 s" in run(verb, "silent", "--timeout", "0.1", code=3).stderr
 
 
 def test_hz_is_exact_at_full_speed(prefix: str) -> None:

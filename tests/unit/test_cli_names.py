@@ -52,13 +52,13 @@ MISSING = {
     "top endpoints": Case(f"top {{name}} {LOOKS}", waits=True),
     "record endpoints": Case("record {name} --seconds 0 -o {new}", waits=True),
     "record regex": Case("record -e {name} --seconds 0 -o {new}", waits=True),
-    "record frames": Case("record --frames nosuch --seconds 0 -o {new}", waits=True, says="no server of frames"),
+    "record frames": Case("record --frames nosuch --seconds 0 -o {new}", waits=True, says="frame server 'nosuch"),
     "echo endpoints": Case("echo {name} --timeout 0.01", 3, waits=True),
     "hz endpoints": Case("hz {name} --timeout 0.01", 3, waits=True),
     "bw endpoints": Case("bw {name} --timeout 0.01", 3, waits=True),
     "delay endpoints": Case("delay {name} --timeout 0.01", 3, waits=True),
-    "frames view server": Case("frames view nosuch --json", says="no server 'nosuch'"),
-    "frames save server": Case("frames save nosuch {new}.png", says="no server 'nosuch'"),
+    "frames view server": Case("frames view nosuch --json", says="frame server 'nosuch"),
+    "frames save server": Case("frames save nosuch {new}.png", says="frame server 'nosuch"),
     **{
         f"bag {verb} {option}": Case(f"bag {verb} {{log}} {more} {flag} {{name}}", says="no endpoint of the recording")
         for option, flag in {"names": "--endpoint", "expressions": "-e"}.items()
@@ -70,13 +70,13 @@ MISSING = {
             "diff": "{log}",
         }.items()
     },
-    "bag attachments names": Case("bag attachments {log} -o {new} --name nosuch", says="no attachment 'nosuch'"),
+    "bag attachments names": Case("bag attachments {log} -o {new} --name nosuch", says="attachment 'nosuch"),
     "play names": Case("play {log} --rate inf --endpoint {name}", says="no endpoint of the recording"),
     "play expressions": Case("play {log} --rate inf -e {name}", says="no endpoint of the recording"),
     "play remap": Case("play {log} --rate inf --remap {name}:=x", says="cannot be remapped"),
     "play compare_endpoints": Case(
         "play {log} --deterministic tests.unit.test_cli_names:silent --idle-timeout 0 --compare-endpoints {name}",
-        says="no endpoint that the programs sent on",
+        says="no endpoint of the programs",
     ),
 }
 #: Parameters that take names, and what they do instead.
@@ -140,7 +140,7 @@ def test_name_that_selects_nothing_is_named_and_has_an_exit_code(
 def test_existing_names_are_shown_before_a_missing_one_fails(words: Callable[[str, str], list[str]], verb: str) -> None:
     done = run(*words(f"{verb} there nosuch", ""), code=1)
     assert "there" in done.stdout or verb.startswith(("stat", "record"))
-    assert "no endpoint matches nosuch; `msgq list`" in done.stderr
+    assert "no endpoint matches nosuch; run `msgq list`" in done.stderr
     assert done.stdout
 
 
@@ -152,7 +152,7 @@ def test_measurement_that_ends_names_endpoints_that_never_appeared(
     assert "there" in done.stdout
     assert done.stderr.splitlines() == [
         "msgq: no endpoint matches nosuch.* yet; waiting",
-        "Error: no endpoint matches nosuch.*; `msgq list` shows what there is",
+        "Error: no endpoint matches nosuch.*; run `msgq list`",
     ]
 
 
@@ -166,11 +166,11 @@ def test_delay_of_a_pattern_omits_endpoints_without_times(prefix: str) -> None:
         done = run("delay", "*", "--once", "--json", "--interval", "0.3")
         assert [json.loads(line)["endpoint"] for line in done.stdout.splitlines()] == ["tracked"]
         left_out = [line for line in done.stderr.splitlines() if line.startswith("msgq: left out: ")]
-        assert [re.sub(r" has no stamps.*", "", line) for line in left_out] == [
+        assert [re.sub(r" has no timestamps.*", "", line) for line in left_out] == [
             "msgq: left out: also plain",
             "msgq: left out: plain",
         ]
-        assert "plain has no stamps" in run("delay", "plain", "tracked", "--once", code=1).stderr
+        assert "plain has no timestamps" in run("delay", "plain", "tracked", "--once", code=1).stderr
 
 
 def test_check_reports_a_name_that_selects_nothing(prefix: str, tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_pub_without_as_packs_json_for_each_endpoint_with_a_struct_schema(prefix
         message = queue.receive(0)
         assert message is not None
         assert message.data == packed
-        assert "cannot be sent as JSON" in refused("queue/poses", "text")
+        assert "cannot be encoded from JSON" in refused("queue/poses", "text")
 
 
 NESTED = [("at", [("x", "<f8"), ("y", "<f8")]), ("wheels", [("speed", "<f4")], 2)]
@@ -187,11 +187,11 @@ def test_pub_with_nested_objects_packs_each_field(prefix: str) -> None:
     ("message", "text"),
     [
         ('{"at": {"x": "far"}}', "at.x: could not convert string to float: 'far'"),
-        ('{"at": {"z": 1}}', "at has the fields x, y, not z"),
-        ('{"at": 3}', "at is an object with the fields x, y, not 3"),
+        ('{"at": {"z": 1}}', "at has no field z; its fields are x, y"),
+        ('{"at": 3}', "at needs an object with the fields x, y, not 3"),
         ('{"at": {"x": 1}}', "wheels, at.y missing; give all fields"),
-        ('{"wheels": [{"speed": 3}]}', "wheels is a list of 2 elements"),
-        ("[1]", "Record is an object with the fields at, wheels, not [1]"),
+        ('{"wheels": [{"speed": 3}]}', "wheels needs a list of 2 elements"),
+        ("[1]", "Record needs an object with the fields at, wheels, not [1]"),
     ],
 )
 def test_pub_with_a_wrong_field_names_the_field(prefix: str, message: str, text: str) -> None:
@@ -203,11 +203,11 @@ def test_pub_with_a_wrong_field_names_the_field(prefix: str, message: str, text:
 @pytest.mark.parametrize(
     ("message", "text"),
     [
-        ('{"three": [1]}', "three: [1] has the shape (1,), and the field (3,)"),
-        ('{"three": 5}', "three: 5 has the shape (), and the field (3,)"),
-        ('{"three": [1, 2, 2.5]}', "three: [1, 2, 2.5] is not whole"),
-        ('{"count": 1.5}', "count: 1.5 is not whole"),
-        ('{"count": [1]}', "count: [1] has the shape (1,), and the field ()"),
+        ('{"three": [1]}', "three: [1] has the shape (1,), but the field has (3,)"),
+        ('{"three": 5}', "three: 5 has the shape (), but the field has (3,)"),
+        ('{"three": [1, 2, 2.5]}', "three: [1, 2, 2.5] has fractions"),
+        ('{"count": 1.5}', "count: 1.5 has fractions"),
+        ('{"count": [1]}', "count: [1] has the shape (1,), but the field has ()"),
     ],
 )
 def test_pub_refuses_values_that_numpy_would_repeat_or_cut(prefix: str, message: str, text: str) -> None:
@@ -229,7 +229,7 @@ def test_a_single_number_needs_no_index(prefix: str) -> None:
     with msgq.Seqlock("speed", np.int32) as record:
         pub("--", "records/speed", "-5")
         assert record.value == -5
-        assert "cannot be sent as JSON" in refused("records/speed", "fast")
+        assert "cannot be encoded from JSON" in refused("records/speed", "fast")
         assert "has elements of 4 bytes, and this message has 3" in refused("records/speed", "abc", "--format", "text")
         assert record.count == 1
 
@@ -256,15 +256,15 @@ def test_a_value_of_a_board_is_written(prefix: str) -> None:
         ),
         ("records/state x", 2, "records/state is a board; give --key"),
         ("records/state x --index 0", 2, "records/state is a board, which has no indexes; give --key"),
-        ("queue/jobs x --index 0", 2, "--index is for records/NAME"),
+        ("queue/jobs x --index 0", 2, "--index cannot be used with queue/jobs; it is for records/NAME"),
         (
             "queue/jobs x --wait-for-subscribers 1",
             2,
             "--wait-for-subscribers waits for subscribers, which queue/jobs has not",
         ),
-        ("channel/cam x --priority 1", 2, "--priority is for queue/NAME"),
-        ("channel/cam x --force", 2, "--force is for topics"),
-        ("car x --key k", 2, "--key is for records/NAME"),
+        ("channel/cam x --priority 1", 2, "--priority cannot be used with channel/cam; it is for queue/NAME"),
+        ("channel/cam x --force", 2, "--force cannot be used with channel/cam; it is for topics"),
+        ("car x --key k", 2, "--key cannot be used with car; it is for records/NAME"),
         ("queue/a/b x", 1, "a/b"),
     ],
 )

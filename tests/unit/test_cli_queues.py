@@ -161,7 +161,7 @@ def test_info_of_an_empty_queue(prefix: str) -> None:
 
 def test_a_queue_that_is_not_there(prefix: str) -> None:
     for verb in ("info", "clean", "list"):
-        assert "no endpoint matches queue/jobs; `msgq list` shows" in command.run(verb, "queue/jobs", code=1).output
+        assert "no endpoint matches queue/jobs; run `msgq list`" in command.run(verb, "queue/jobs", code=1).output
 
 
 def test_who_takes_a_queue_for_a_topic_is_told(prefix: str) -> None:
@@ -199,7 +199,7 @@ def test_queues_stay_unless_they_are_named(prefix: str) -> None:
     reasons = {one["endpoint"]: one["reason"] for one in lines("clean")}
     assert reasons["queue/empty"] == "a queue goes only when it is named"
     assert reasons["queue/full"] == "a queue goes only when it is named; it has 1 message"
-    assert f"no endpoint matches *; {'`msgq list`'}" in command.run("clean", "*", "--force", code=1).output
+    assert "no endpoint matches *; run `msgq list`" in command.run("clean", "*", "--force", code=1).output
     assert files(prefix) == ["dead", "empty", "full"]
     every = {(one["endpoint"], one["prefix"]): one["action"] for one in lines("clean", "--all-prefixes", "--dry-run")}
     assert every["queue/full", prefix] == "kept"
@@ -310,10 +310,10 @@ def test_a_damaged_queue_is_kept_and_told(prefix: str) -> None:
 
 
 def test_the_doctor_tells_how_much_memory_queues_use(prefix: str) -> None:
-    assert checked() == ("ok", "0 queues, 0 B of /dev/shm; the dead left nothing in them")
+    assert checked() == ("ok", "0 queues, 0 B of /dev/shm; no leftovers of dead processes")
     with MessageQueue("a"), MessageQueue("b"):
         used = 2 * stats.queue("a").bytes / 1e6
-        assert checked() == ("ok", f"2 queues, {used:.1f} MB of /dev/shm; the dead left nothing in them")
+        assert checked() == ("ok", f"2 queues, {used:.1f} MB of /dev/shm; no leftovers of dead processes")
 
 
 def test_the_doctor_sees_what_the_dead_left_and_repairs(prefix: str) -> None:

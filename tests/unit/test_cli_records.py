@@ -150,7 +150,7 @@ def test_info_of_what_nobody_wrote(prefix: str) -> None:
 
 def test_records_that_are_not_there(prefix: str) -> None:
     for verb in ("info", "clean"):
-        assert "no endpoint matches records/v; `msgq list` shows" in command.run(verb, "records/v", code=1).output
+        assert "no endpoint matches records/v; run `msgq list`" in command.run(verb, "records/v", code=1).output
     make("v")
     for verb in ("info", "clean"):
         assert "no endpoint matches v; did you mean records/v?" in command.run(verb, "v", code=1).output
@@ -260,11 +260,11 @@ def test_damaged_records_are_kept_and_told(prefix: str) -> None:
 
 
 def test_the_doctor_tells_how_much_memory_records_use(prefix: str) -> None:
-    assert checked() == ("ok", "0 vectors and boards, 0 B of /dev/shm; the dead left nothing in them")
+    assert checked() == ("ok", "0 vectors and boards, 0 B of /dev/shm; no leftovers of dead processes")
     with SeqlockVector("v", "<f8", 3) as vector, Board("b", 3, 8):
         vector[0] = 1
         used = (stats.record("v").bytes + stats.record("b").bytes) / 1e3
-        assert checked() == ("ok", f"2 vectors and boards, {used:.1f} kB of /dev/shm; the dead left nothing in them")
+        assert checked() == ("ok", f"2 vectors and boards, {used:.1f} kB of /dev/shm; no leftovers of dead processes")
 
 
 def test_the_doctor_sees_the_dead_and_leaves_them_to_the_next(prefix: str) -> None:

@@ -383,4 +383,4 @@ def test_a_timeout_has_a_code_of_its_own(prefix: str, verb: str, kind: str) -> N
     MessageQueue("silent").close()
     msgq.Seqlock("silent", POSE).close()
     result = command.run(verb, f"{kind}silent", "--timeout", "0.1", "--interval", "0.05", code=3)
-    assert "nothing came within 0.1 s" in result.stderr
+    assert "no message within 0.1 s" in result.stderr

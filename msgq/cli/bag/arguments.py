@@ -10,8 +10,8 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json, show_byte_progress
-from msgq.common.formatting import format_count
 from msgq.common.selection import SelectedEndpoints, parse_patterns
+from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_S
 from msgq.errors import MsgqError
 from msgq.recording import LogReader, Schemas
@@ -200,11 +200,11 @@ def require_endpoints_found(
     ]
     missing = [text for text, choice in wanted if not any(name in SelectedEndpoints(choice) for name in existing)]
     if missing:
-        text = f"no endpoint of the recording matches {', '.join(missing)}; `msgq bag info` shows what there is"
+        text = f"no endpoint of the recording matches {', '.join(missing)}; to list all, run `msgq bag info`"
         raise click.ClickException(text)
 
 
 def print_written_log(output: Path, count: int, as_json: bool) -> None:
     """Say what was written."""
     said = {"path": str(output), "messages": count}
-    echo_json(said) if as_json else echo(f"{output}: {format_count(count)} messages")
+    echo_json(said) if as_json else echo(f"{output}: {format_count_noun(count, 'message')}")

@@ -36,7 +36,7 @@ def command(logs: tuple[Path, ...], output: Path, names: tuple[str, ...], as_jso
     log = LogReader(*logs)
     attachments = [attachment for attachment in log.attachments if not names or attachment.name in names]
     if missing := set(names) - {attachment.name for attachment in attachments}:
-        raise RecordingError(f"there is no attachment {sorted(missing)[0]!r}; `msgq bag list attachments` shows all")
+        raise RecordingError(f"attachment {sorted(missing)[0]!r} not found; run `msgq bag list attachments LOGS`")
     if not attachments:
         echo("no attachments", err=True)
         return
@@ -44,7 +44,7 @@ def command(logs: tuple[Path, ...], output: Path, names: tuple[str, ...], as_jso
     for path, attachment in zip(paths, attachments, strict=True):
         if paths.count(path) > 1:
             raise RecordingError(
-                f"several attachments would be {path}, {attachment.name!r} among them; choose one with --name"
+                f"{path}: several attachments have this file name, including {attachment.name!r}; give --name"
             )
     output.mkdir(parents=True, exist_ok=True)
     for path, attachment in zip(paths, attachments, strict=True):

@@ -35,7 +35,7 @@ def command(logs: tuple[Path, ...], count: int | None, as_hex: bool, raw: bool, 
     jsonl` writes.
     """
     if raw + as_hex + as_json > 1:
-        raise click.UsageError("--raw, --hex and --json: choose one")
+        raise click.UsageError("--raw, --hex and --json exclude each other; give one")
     log = arguments.open_log(logs, **chosen)
     if raw:
         shown = 0

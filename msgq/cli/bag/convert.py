@@ -44,7 +44,9 @@ def command(logs: tuple[Path, ...], output: Path, kind: str | None, as_json: boo
     """
     kind = kind or output.suffix.removeprefix(".")
     if kind not in _TABLE_FORMATS:
-        raise click.UsageError(f"{output} does not tell the format; give --to {'|'.join(_TABLE_FORMATS)}")
+        raise click.UsageError(
+            f"--output {str(output)!r} has no extension of a known format; give --to {'|'.join(_TABLE_FORMATS)}"
+        )
     log = arguments.open_log(logs, **chosen)
     count = _write_tables(log, output, kind)
     arguments.print_log_problems(log)
@@ -58,9 +60,11 @@ def _write_tables(log: LogReader, output: Path, kind: str) -> int:
 
     if kind == "parquet":
         if output == _STDOUT_PATH:
-            raise click.UsageError("Parquet needs a file; give another output, or --to jsonl")
+            raise click.UsageError(
+                "--output -: Parquet cannot be written to the standard output; give a file, or --to jsonl"
+            )
         return log.to_parquet(output)
     if output == _STDOUT_PATH:
-        return text_export.EXPORT_WRITERS[kind](log.decoded(), require_no_terminal("the texts of others"))
+        return text_export.EXPORT_WRITERS[kind](log.decoded(), require_no_terminal("decoded messages"))
     with create_atomically(output) as unfinished, unfinished.open("w", newline="") as file:
         return text_export.EXPORT_WRITERS[kind](log.decoded(), file)

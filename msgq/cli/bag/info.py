@@ -105,9 +105,9 @@ def _format_value(name: str, value: Any) -> str:
     if name == "size":
         return format_bytes(value)
     if name == "source":
-        return f"{value}; --scan reads all messages, and finds damage" if value == SUMMARY else str(value)
+        return f"{value}; to read all messages and find damage, give --scan" if value == SUMMARY else str(value)
     if name == "complete":
-        return "yes" if value else "no; `msgq bag recover` makes it whole for other readers"
+        return "yes" if value else "no; to repair the log for other readers, run `msgq bag recover`"
     return ", ".join(value) if isinstance(value, list) else format_count(value)
 
 

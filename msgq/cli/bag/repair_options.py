@@ -11,7 +11,8 @@ import click
 
 from msgq.cli.common import signals
 from msgq.cli.common.render import echo, echo_json
-from msgq.common.formatting import format_bytes, format_count
+from msgq.common.formatting import format_bytes
+from msgq.common.texts import format_count_noun
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.recover import Recovery
@@ -45,9 +46,9 @@ def repair_logs(
 ) -> None:
     """Do it with all files, and say what was done. what : part of the default names."""
     if output is not None and in_place:
-        raise click.UsageError("give --output or --in-place, not both")
+        raise click.UsageError("--output and --in-place exclude each other; give one")
     if output is not None and len(logs) != 1:
-        raise click.UsageError(f"--output is for one log, not for {len(logs)}")
+        raise click.UsageError(f"--output needs a single LOG, but {len(logs)} were given; repair one at a time")
     with signals.call_on_interrupt(_exit_with_failure):
         for log in logs:
             for path, target in _list_output_paths(log, output, suffix, in_place):
@@ -78,7 +79,7 @@ def _create_output_directory(path: Path) -> Iterator[Path]:
     try:
         path.mkdir()
     except OSError as error:
-        raise RecordingError(f"cannot create {path}: {error.strerror}", errno=error.errno) from error
+        raise RecordingError(f"cannot create directory {path}: {error.strerror}", errno=error.errno) from error
     try:
         yield path
     except BaseException:
@@ -87,15 +88,15 @@ def _create_output_directory(path: Path) -> Iterator[Path]:
 
 
 def _print_recovery(done: Recovery) -> None:
-    text = f"{done.output}: {format_count(done.messages)} messages in {format_count(done.chunks)} chunks"
+    text = f"{done.output}: {format_count_noun(done.messages, 'message')} in {format_count_noun(done.chunks, 'chunk')}"
     if not done.changed:
         has_errors = any(finding.severity == "error" for finding in done.remaining)
-        state = "has faults that cannot be mended" if has_errors else "was whole"
+        state = "has errors that cannot be repaired" if has_errors else "was intact"
         text += f"; {state}"
     elif done.cut_bytes or done.damaged_bytes:
-        text += f"; {format_bytes(done.cut_bytes)} cut off, {format_bytes(done.damaged_bytes)} of damage passed over"
+        text += f"; {format_bytes(done.cut_bytes)} cut off, {format_bytes(done.damaged_bytes)} of damage skipped"
     echo(text)
     for sentence in done.actions:
         echo(f"  {sentence}")
     for finding in done.remaining:
-        echo(f"  left: {finding}")
+        echo(f"  remaining: {finding}")

@@ -27,7 +27,7 @@ def _parse_tolerances(
         endpoint, colon, field = where.partition(":")
         by_place[(endpoint, field) if colon else endpoint] = _parse_tolerance(numbers, value)
         if not endpoint or (colon and not field):
-            raise click.BadParameter(f"{value!r}; give {_TOLERANCE_FORM}")
+            raise click.BadParameter(f"{value!r} has no endpoint or field; give {_TOLERANCE_FORM}")
     return by_place
 
 
@@ -40,7 +40,7 @@ def _parse_tolerance(numbers: str, value: str) -> Tolerance:
             raise ValueError
         return Tolerance(float(parts[1] or 0), float(parts[2] or 0) / 100)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no tolerance; give {_TOLERANCE_FORM}") from None
+        raise click.BadParameter(f"{value!r} is not a tolerance; give {_TOLERANCE_FORM}") from None
 
 
 def add_tolerance_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -90,4 +90,4 @@ def _to_json_value(value: Any) -> Any:
     try:
         return convert_to_json(value)
     except Exception as error:  # what somebody sent may be any object of any library
-        return f"a value that cannot be shown: {error or type(error).__name__}"
+        return f"value cannot be shown: {error or type(error).__name__}"

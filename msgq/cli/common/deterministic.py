@@ -65,7 +65,10 @@ def play_deterministic(
         )
     compared = {message.endpoint for message in sent} | {channel.endpoint for log in logs for channel in log.channels}
     if missing := [expression.pattern for expression in compare_endpoints if not any(map(expression.search, compared))]:
-        text = f"no endpoint that the programs sent on matches {', '.join(missing)}, so there is nothing to compare"
+        text = (
+            f"no endpoint of the programs matches {', '.join(missing)}; give "
+            "--compare-endpoints a match for a sent endpoint"
+        )
         raise click.ClickException(text)
     comparisons.show_comparison(comparison, as_json, messages=len(sent))
 
@@ -84,11 +87,11 @@ def _import_function(program: str) -> Callable[[], Any]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     if not module or not name:
-        raise click.UsageError(f"--deterministic {program}: give MODULE:FUNCTION")
+        raise click.UsageError(f"--deterministic {program!r} is incomplete; give MODULE:FUNCTION")
     try:
         function = getattr(import_module(module), name, None)
     except ModuleNotFoundError as error:
-        raise click.UsageError(f"--deterministic {program}: there is no module {error.name}") from None
+        raise click.UsageError(f"--deterministic {program!r}: module {error.name!r} not found") from None
     if not callable(function):
-        raise click.UsageError(f"--deterministic {program}: the module has no function {name}")
+        raise click.UsageError(f"--deterministic {program!r}: function {name!r} not found in the module")
     return function  # type: ignore[no-any-return]

@@ -143,7 +143,7 @@ def _wait_for_endpoint(
 
 def exit_after_timeout(names: EndpointSelection, timeout: float) -> None:
     """End because nothing came in time."""
-    echo(f"msgq: nothing came within {timeout:g} s: {names}", err=True)
+    echo(f"msgq: no message within {timeout:g} s: {names}", err=True)
     raise SystemExit(options.TIMEOUT_EXIT_CODE)
 
 

@@ -170,7 +170,7 @@ class _ByteCountType(click.ParamType[int]):
             return value
         match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmg]i?)?b?", str(value).lower())
         if match is None:
-            self.fail(f"{value!r} is no size; give bytes, or a number with kB, MB, GB, KiB, MiB, GiB", param, ctx)
+            self.fail(f"{value!r} is not a size; give bytes, or a number with kB, MB, GB, KiB, MiB or GiB", param, ctx)
         return int(float(match[1]) * _BYTE_UNITS[match[2] or ""])
 
 

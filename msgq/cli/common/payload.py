@@ -6,6 +6,7 @@ import numpy as np
 
 from msgq.common.dtypes import struct_dtype
 from msgq.common.schema import Schema
+from msgq.common.texts import format_count_noun
 from msgq.decoding.json_values import format_json_text
 from msgq.decoding.payload_decoder import PayloadDecoder, Undecoded, convert_decoded_to_json
 from msgq.impl.records.arrays import STAMP_FIELDS
@@ -48,11 +49,11 @@ def encode_payload(schema: Schema, value: Any, former: bytes | None = None) -> b
     rows = np.zeros(1, dtype)
     if former is not None:
         if len(former) != dtype.itemsize:
-            raise ValueError(f"the former value has {len(former)} bytes, and {schema.name} {dtype.itemsize}")
+            raise ValueError(f"previous value has {len(former)} bytes, but {schema.name} has {dtype.itemsize}")
         rows = np.frombuffer(former, dtype).copy()
     missing = [name for name in _assign_record_fields(rows[0], value, schema.name, "") if name not in STAMP_FIELDS]
     if missing and former is None:
-        raise ValueError(f"{', '.join(missing)} missing; give all fields, because no former value has them")
+        raise ValueError(f"{', '.join(missing)} missing; give all fields, because no previous value exists")
     return rows.tobytes()
 
 
@@ -70,9 +71,9 @@ def _assign_record_fields(row: Any, value: Any, schema_name: str, path: str) -> 
     """
     names = row.dtype.names
     if not isinstance(value, dict):
-        raise ValueError(f"{schema_name} is an object with the fields {', '.join(names)}, not {value!r}")
+        raise ValueError(f"{schema_name} needs an object with the fields {', '.join(names)}, not {value!r}")
     if unknown := value.keys() - set(names):
-        raise ValueError(f"{schema_name} has the fields {', '.join(names)}, not {', '.join(sorted(unknown))}")
+        raise ValueError(f"{schema_name} has no field {', '.join(sorted(unknown))}; its fields are {', '.join(names)}")
     missing = [path + name for name in names if name not in value]
     for name, item in value.items():
         missing += _assign_field(row, name, item, path + name)
@@ -87,10 +88,10 @@ def _check_array_shape(former: Any, value: Any) -> None:
     ValueError : it has another number of elements, or a fraction where the field has whole numbers.
     """
     if np.shape(value) != np.shape(former):
-        raise ValueError(f"{value!r} has the shape {np.shape(value)}, and the field {np.shape(former)}")
+        raise ValueError(f"{value!r} has the shape {np.shape(value)}, but the field has {np.shape(former)}")
     numbers = np.asarray(value)
     if former.dtype.kind in "iu" and numbers.dtype.kind == "f" and (numbers != np.trunc(numbers)).any():
-        raise ValueError(f"{value!r} is not whole")
+        raise ValueError(f"{value!r} has fractions, but the field has whole numbers")
 
 
 def _assign_field(outer: Any, at: str | int, value: Any, path: str) -> list[str]:
@@ -106,5 +107,5 @@ def _assign_field(outer: Any, at: str | int, value: Any, path: str) -> list[str]
     if isinstance(inner, np.void):
         return _assign_record_fields(inner, value, path, f"{path}.")
     if not isinstance(value, list) or len(value) != len(inner):
-        raise ValueError(f"{path} is a list of {len(inner)} elements, not {value!r}")
+        raise ValueError(f"{path} needs a list of {format_count_noun(len(inner), 'element')}, not {value!r}")
     return [name for i, item in enumerate(value) for name in _assign_field(inner, i, item, f"{path}[{i}]")]

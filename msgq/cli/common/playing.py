@@ -9,6 +9,7 @@ import click
 
 from msgq.cli.common.render import echo
 from msgq.common.selection import parse_pattern
+from msgq.common.texts import format_count_noun
 from msgq.errors import InvalidValueError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def _parse_remap(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> NameMapping:
     pairs = {old: new for old, _, new in (value.partition(":=") for value in values)}
     if len(pairs) < len(values) or not all(pairs) or not all(pairs.values()):
-        raise click.BadParameter(f"{', '.join(values)}; give OLD:=NEW, each OLD once")
+        raise click.BadParameter(f"{', '.join(values)}: give each as OLD:=NEW, and each OLD once")
     try:
         return {parse_pattern(old): new for old, new in pairs.items()}
     except InvalidValueError as error:
@@ -66,4 +67,4 @@ def print_unplayed_endpoints(player: Player, stats: PlayerStats) -> None:
     for name, why in player.skipped.items():
         echo(f"not played: {name!r}: {why}", err=True)
     for endpoint, count in stats.unplayed.items():
-        echo(f"not played: {count} messages of {endpoint}", err=True)
+        echo(f"not played: {format_count_noun(count, 'message')} of {endpoint}", err=True)

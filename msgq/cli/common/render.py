@@ -66,7 +66,9 @@ def require_no_terminal(name: str) -> TextIO:
     click.UsageError : there is a terminal.
     """
     if sys.stdout.isatty():
-        raise click.UsageError(f"a terminal would obey what is in {name}; send them to a file or into a pipe")
+        raise click.UsageError(
+            f"{name} can contain control characters for the terminal; redirect the output to a file or a pipe"
+        )
     return sys.stdout
 
 

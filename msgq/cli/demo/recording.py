@@ -8,6 +8,7 @@ from pathlib import Path
 from msgq.channel.names import KIND as CHANNEL
 from msgq.cli.demo import plan
 from msgq.common.queue_events import Event
+from msgq.common.texts import format_count_noun
 from msgq.recording import EndpointInfo, FrameStream, LogReader, Recorder
 from msgq.records.names import KIND as RECORDS
 from msgq.workqueue.names import KIND as QUEUE
@@ -101,9 +102,9 @@ def find_recording_errors(
         recorded_topic = by_topic.get(name)
         if recorded_topic is None or recorded_topic.published_messages != topic.messages:
             count = recorded_topic.published_messages if recorded_topic else 0
-            yield f"recorded {count} of the {topic.messages} messages of {name}"
+            yield f"{name}: {count} of {format_count_noun(topic.messages, 'message')} recorded"
         if recorded_topic is not None and recorded_topic.lost:
-            yield f"the recording of {name} has gaps: {recorded_topic.lost} messages"
+            yield f"{name}: {format_count_noun(recorded_topic.lost, 'message')} missing in the recording"
 
 
 def write_report(recording: Path, report: Path) -> Iterator[tuple[bool, str]]:
@@ -114,5 +115,8 @@ def write_report(recording: Path, report: Path) -> Iterator[tuple[bool, str]]:
     report.parent.mkdir(parents=True, exist_ok=True)
     results = run_pipeline(recording, lake, report)
     messages = sum(info.messages for info in LogReader(recording).endpoints.values())
-    yield results["messages"] == messages, f"lake {lake}: {results['messages']} of {messages} recorded messages are new"
+    yield (
+        results["messages"] == messages,
+        f"lake {lake}: {results['messages']} of {format_count_noun(messages, 'recorded message')} ingested",
+    )
     yield report.stat().st_size > 0, f"report: {report.resolve()}"

@@ -35,17 +35,17 @@ def replay_recording(run: str, recording: Path) -> Iterator[tuple[bool, str]]:
             programs.append(partial(_digest_pictures, server))
             outputs.add(_PICTURES_OUTPUT)
         else:
-            yield True, "replayed without pictures, of which the recording has none"
+            yield True, "replayed without pictures: the recording has none"
     comparison = compare(replay(log, *programs), replay(log, *programs))
     if not comparison:
-        yield False, f"replayed twice in virtual time: {comparison}"
+        yield False, f"replayed twice in virtual time, with different results: {comparison}"
         return
     input_counts = _format_counts_by_kind((info.kind, info.messages) for info in log.endpoints.values())
     output_counts = _format_counts_by_kind(
         (kind_of(name).name, tally.a) for name, tally in comparison.endpoints.items()
     )
     held = comparison.endpoints.keys() == outputs
-    yield held, f"replayed twice in virtual time: {input_counts} came to the same {output_counts}"
+    yield held, f"replayed twice in virtual time: {input_counts} led to the same {output_counts}"
 
 
 def _format_counts_by_kind(endpoints: Iterable[tuple[str, int]]) -> str:

@@ -123,7 +123,7 @@ class DemoRun:
         if self._recording is not None:  # the topics are there, and still silent
             self._recorder = recording.start_recorder(self._run, self._recording)
         self._processes.start(plan.DEMO_TOPICS)
-        if not self._wait_until(self._have_all_received, "some topic did not flow"):
+        if not self._wait_until(self._have_all_received, "a topic had no message"):
             return False
         self._begin = time.monotonic()
         return (
@@ -135,7 +135,7 @@ class DemoRun:
 
     def _start_subscribers(self, names: Collection[str]) -> bool:
         self._processes.start(names)
-        return self._wait_until(lambda: self._reports.latest.keys() >= set(names), "some subscriber did not attach")
+        return self._wait_until(lambda: self._reports.latest.keys() >= set(names), "a subscriber did not connect")
 
     def _have_all_received(self) -> bool:
         return all(
@@ -147,12 +147,12 @@ class DemoRun:
         killed = self._processes.get_pid(plan.PULSE_TOPIC.name)
         self._processes.kill(plan.PULSE_TOPIC.name)
         self._processes.start([plan.PULSE_TOPIC.name])
-        self._add_event(f"publisher of {plan.PULSE_TOPIC.name} killed (SIGKILL, {killed}) and started again")
-        if not self._wait_until(self._have_all_seen_restart, f"{plan.PULSE_TOPIC.name} did not come back"):
+        self._add_event(f"publisher of {plan.PULSE_TOPIC.name} killed (SIGKILL, {killed}) and restarted")
+        if not self._wait_until(self._have_all_seen_restart, f"{plan.PULSE_TOPIC.name} did not restart"):
             return False
         losses = [restart.lost for reading in self._reports.list_readings() for restart in reading.restarts]
         lost = sum(filter(None, losses)) if plan.COUNTS_ARE_EXACT else "an unknown number of"
-        self._add_event(f"{plan.PULSE_TOPIC.name} is back; its {len(losses)} subscribers lost {lost} messages")
+        self._add_event(f"{plan.PULSE_TOPIC.name} restarted; its {len(losses)} subscribers lost {lost} messages")
         return True
 
     def _kill_workers(self) -> bool:
@@ -163,7 +163,7 @@ class DemoRun:
             if not self._wait_until(partial(self._processes.kill_while_working, name, at_work), f"{name} had no job"):
                 return False
             self._killed_workers.append(KilledWorker(name, pid or 0))
-            self._add_event(f"{name} killed (SIGKILL, {pid}) with a job in its hands, which another worker is given")
+            self._add_event(f"{name} killed (SIGKILL, {pid}) during a job; the queue gives the job to another worker")
         return True
 
     def _have_all_seen_restart(self) -> bool:
@@ -188,7 +188,7 @@ class DemoRun:
             if self._stop.is_set():
                 return False
             if fallen := self._processes.list_ended_roles():
-                self._failures += [f"{name} ended by itself" for name in fallen]
+                self._failures += [f"{name} ended unexpectedly" for name in fallen]
                 return False
             if time.monotonic() > deadline:
                 self._failures.append(f"{complaint} within {patience_s:g} s")
@@ -216,7 +216,7 @@ class DemoRun:
         if self._recorder is not None:
             self._recorder.stop()
         crashed += self._processes.stop(plan.DEMO_SUBSCRIBERS)
-        self._failures += [f"{name} did not end well" for name in crashed]
+        self._failures += [f"{name} failed" for name in crashed]
         self._reports.read_final_reports()
         return published
 

@@ -17,10 +17,11 @@ from msgq.cli.demo.plan import (
     TopicReading,
 )
 from msgq.cli.demo.recording import RecordedResults
+from msgq.common.texts import format_count_noun
 
 _BACKEND_NOTES = (
-    *(("without a stream of frames: visionipc has no virtual time",) if IS_VIRTUAL else ()),
-    *(() if HAS_ALL_KINDS else ("without channel, vector and queue, which ZMQ does not carry",)),
+    *(("without a frame stream: visionipc has no virtual time",) if IS_VIRTUAL else ()),
+    *(() if HAS_ALL_KINDS else ("without channel, vector and queue: ZMQ has only topics",)),
 )
 
 
@@ -133,7 +134,7 @@ def _check_reports(reports: Mapping[str, SubscriberReport], interrupted: bool) -
             continue
         # An interrupted run may have ended before everybody was started; who was heard must have had a last word.
         if not reports[name].final if name in reports else not interrupted:
-            yield f"subscriber {name} gave no final report"
+            yield f"subscriber {name} sent no final report"
 
 
 def _check_readings(
@@ -149,23 +150,26 @@ def _check_readings(
         if not COUNTS_ARE_EXACT or DEMO_SUBSCRIBERS[report.subscriber].kind == "worker":  # each job is one worker's
             continue
         if reading.lost is None:
-            yield f"{where} does not know what it lost"
+            yield f"{where} has an unknown loss"
             continue
         # What is lost after the last message that was received leaves no gap, hence not "is equal".
         if not 0 <= reading.missing_messages <= reading.lost:
-            yield f"{where} lost {reading.lost}, but {reading.missing_messages} are missing by their sequence numbers"
+            yield f"{where} counted {reading.lost} lost, but {reading.missing_messages} sequence numbers are missing"
         if report.final and messages != reading.received + reading.lost:
-            yield f"{where}: received {reading.received} + lost {reading.lost} is not the {messages} published"
+            yield f"{where}: received {reading.received} + lost {reading.lost} differs from published {messages}"
         if DEMO_SUBSCRIBERS[report.subscriber].is_lossless and reading.lost:
             yield f"{where} lost {reading.lost}"
 
 
 def _check_work(work: WorkResults) -> Iterator[str]:
     if work.acknowledged_jobs != work.sent_jobs or work.pending_jobs or work.unfinished_jobs:
-        unfinished = f"{work.pending_jobs} wait, {work.unfinished_jobs} are taken"
-        yield f"{work.acknowledged_jobs} of {work.sent_jobs} jobs were worked off; {unfinished}"
+        unfinished = f"{work.pending_jobs} waiting, {work.unfinished_jobs} taken"
+        yield f"{work.acknowledged_jobs} of {format_count_noun(work.sent_jobs, 'job')} finished; {unfinished}"
     if work.returned_jobs < len(work.killed_workers):
-        yield f"{work.returned_jobs} jobs came back from {len(work.killed_workers)} workers that were killed with one"
+        yield (
+            f"{format_count_noun(work.returned_jobs, 'job')} returned by "
+            f"{format_count_noun(len(work.killed_workers), 'killed worker')}"
+        )
 
 
 def _make_topic_results(name: str, topic: PublishedCounts, readings: _ReportReadings) -> TopicResults:

@@ -32,7 +32,7 @@ _HELP_EPILOG = (
 def _parse_number(_context: click.Context, _parameter: click.Parameter, value: float) -> float:
     """NaN lies within every range that is checked by comparing."""
     if math.isnan(value):
-        raise click.BadParameter("is not a number")
+        raise click.BadParameter("NaN is not a number of seconds; give 1 to 86400")
     return value
 
 

@@ -81,7 +81,7 @@ def print_summary(screen: Console, summary: RunSummary) -> None:
     screen.print(table)
     for restart in summary.restarts:
         how = "ended" if IS_VIRTUAL else "killed (SIGKILL)"
-        lost = "does not know what it lost" if restart.lost is None else f"lost {restart.lost} messages"
+        lost = "has an unknown loss" if restart.lost is None else f"lost {restart.lost} messages"
         screen.print(
             f"{restart.topic}: publisher {restart.killed_pid} {how}, {restart.pid} took over after "
             f"{restart.outage_ms:.0f} ms; {restart.subscriber} {lost}",
@@ -91,23 +91,23 @@ def print_summary(screen: Console, summary: RunSummary) -> None:
     if summary.recording:
         screen.print(_make_recording_table(summary))
     if summary.digest:
-        text = f"seed {summary.seed}: all that was sent has the digest {summary.digest}, in a second run as well"
+        text = f"seed {summary.seed}: both runs sent messages with the digest {summary.digest}"
         screen.print(text)
     for note in summary.notes:
         screen.print(note)
     for failure in summary.failures:
         screen.print(style_text("FAILED", "red"), failure)
-    screen.print(style_text("everything held", "green") if summary.ok else style_text("not everything held", "red"))
+    screen.print(style_text("all checks passed", "green") if summary.ok else style_text("some checks failed", "red"))
 
 
 def _describe_work(work: WorkResults) -> str:
     killed = ", ".join(f"{worker.name} ({worker.pid})" for worker in work.killed_workers) or "nobody"
-    done = f"{work.acknowledged_jobs:,} of {work.sent_jobs:,} were worked off"
-    return f"{work.topic}: {done}; {killed} was killed at work, and {work.returned_jobs:,} came back to others"
+    done = f"{work.acknowledged_jobs:,} of {work.sent_jobs:,} finished"
+    return f"{work.topic}: {done}; {killed} was killed during a job, and {work.returned_jobs:,} returned to others"
 
 
 def _make_recording_table(summary: RunSummary) -> Table:
-    table = Table("topic", title="recorded meanwhile, and read back", title_justify="left")
+    table = Table("topic", title="recorded, and read back", title_justify="left")
     for column in ("messages", "bytes", "lost"):
         table.add_column(column, justify="right")
     for results in summary.recording:

@@ -129,7 +129,7 @@ def run_twice(duration_s: float, seed: int, stop: threading.Event) -> RunSummary
     if second.interrupted:
         return replace(first, interrupted=True, digest=None)
     if second != first:
-        failure = f"a second run of the same input came to {second.digest} instead of {first.digest}, or other results"
+        failure = f"two runs of the same input differ: digests {first.digest} and {second.digest}"
         return replace(first, ok=False, failures=(*first.failures, failure), digest=None)
     return first
 

@@ -120,7 +120,7 @@ def _measure_frames(width: int, height: int, rate: float, duration_s: float, sto
         run = _receive_frames(client, acks, duration_s, stop)
         server.communicate(b"end", _PROCESS_TIMEOUT_S)
         if server.returncode:
-            raise click.ClickException(f"the process of the server failed (exit code {server.returncode})")
+            raise click.ClickException(f"server process failed (exit code {server.returncode})")
         return run
 
 
@@ -128,7 +128,7 @@ def _connect_client(client: VisionIpcClient, server: subprocess.Popen[bytes], st
     deadline = time.monotonic() + _PROCESS_TIMEOUT_S
     while not client.connect(False):
         if server.poll() is not None or time.monotonic() > deadline:
-            raise WaitTimeoutError("the process of the server did not start")
+            raise WaitTimeoutError(f"server process did not start within {_PROCESS_TIMEOUT_S} s")
         if stop.is_set():
             raise click.Abort
         time.sleep(0.01)

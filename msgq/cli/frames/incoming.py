@@ -63,11 +63,13 @@ def connect_client(name: str, kind: int | None, conflate: bool) -> VisionIpcClie
     if kind is None:
         kind = min(served or (), default=0)
     if served and kind not in served:
-        raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(served)}", name)
+        raise StreamNotFoundError(
+            f"stream {kind} not found; the server has {', '.join(map(str, sorted(served)))}", name
+        )
     client = VisionIpcClient(name, kind, conflate)
     if served is None or not client.connect(False):
         client.close()
-        raise click.ClickException(f"no server {name!r} of frames; `msgq frames list` shows those that there are")
+        raise click.ClickException(f"frame server {name!r} not found; run `msgq frames list`")
     return client
 
 
@@ -85,4 +87,4 @@ def receive_frames(client: VisionIpcClient, timeout_s: float, stop: threading.Ev
             yield frame
             deadline = time.monotonic() + timeout_s
         elif time.monotonic() > deadline:
-            raise WaitTimeoutError(f"no frame came in {timeout_s:g} s")
+            raise WaitTimeoutError(f"no frame within {timeout_s:g} s")

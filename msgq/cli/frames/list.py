@@ -95,7 +95,7 @@ def _list_server_streams(name: str) -> Iterator[StreamLine]:
         yield StreamLine(name, str(error))
         return
     if server is None:
-        yield StreamLine(name, "nobody listens")
+        yield StreamLine(name, "no process listens")
         return
     pid, kinds = server
     if not kinds:

@@ -63,7 +63,7 @@ def command(
     screen = get_console()
     if not screen.is_terminal and not as_json:
         if png is None:
-            raise click.UsageError("there is no terminal to show the picture in; give --png FILE or --json")
+            raise click.UsageError("standard output is not a terminal; give --png FILE or --json")
         frames = frames or 1
     stop = threading.Event()
     with (

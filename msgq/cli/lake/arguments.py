@@ -48,10 +48,14 @@ def open_lake_directory(path: str) -> LakeDirectory:
     if is_lake_directory(directory):
         return directory
     if os.path.isfile(path):
-        raise InvalidValueError(f"{path} is a file, and no lake; msgq lake ingest LAKE {path} makes one of a recording")
+        raise InvalidValueError(
+            f"{path} is a file, not a lake; to create a lake from it, run msgq lake ingest LAKE {path}"
+        )
     if is_recording(path):
-        raise InvalidValueError(f"{path} has recordings, and is no lake; msgq lake ingest LAKE {path} makes one")
-    raise InvalidValueError(f"there is no lake at {path}; msgq lake ingest {path} RECORDINGS makes one")
+        raise InvalidValueError(
+            f"{path} has recordings, but is not a lake; to create a lake, run msgq lake ingest LAKE {path}"
+        )
+    raise InvalidValueError(f"lake {path} not found; to create it, run msgq lake ingest {path} RECORDINGS")
 
 
 def is_recording(path: str) -> bool:

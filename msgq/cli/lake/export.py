@@ -7,7 +7,7 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.lake import arguments
-from msgq.common.formatting import format_count
+from msgq.common.texts import format_count_noun
 
 _EXPORT_FORMATS = ("mcap", "parquet", "csv", "json")
 _FORMAT_OPTIONS = {
@@ -60,4 +60,4 @@ def command(
     if as_json:
         echo_json({"path": str(output), "rows": count})
     else:
-        echo(f"{output}: {format_count(count)} rows")
+        echo(f"{output}: {format_count_noun(count, 'row')}")

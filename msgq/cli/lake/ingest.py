@@ -7,7 +7,7 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.lake import arguments
-from msgq.common.formatting import format_count
+from msgq.common.texts import format_count_noun
 from msgq.decoding.schemas import Schemas
 
 
@@ -46,9 +46,12 @@ def command(
     if as_json:
         echo_json(asdict(done) | {"runs": runs})
     else:
-        text = f"{format_count(done.messages)} new messages of {done.files} new files, {done.skipped} files known"
-        echo(f"{lake}: {text}, {len(done.read_errors)} places skipped; version {done.version}")
+        text = f"{format_count_noun(done.messages, 'new message')} from {format_count_noun(done.files, 'new file')}"
+        errors = format_count_noun(len(done.read_errors), "read error")
+        echo(
+            f"{lake}: {text}, {format_count_noun(done.skipped, 'known file')} skipped, {errors}; version {done.version}"
+        )
     for problem in done.read_errors:
         echo(f"skipped: {problem}", err=True)
     if not done.files + done.skipped:
-        raise click.ClickException("there was no recording to read")
+        raise click.ClickException(f"no recordings found in {', '.join(recordings)}")

@@ -7,6 +7,7 @@ import click
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.lake import arguments
+from msgq.common.texts import format_count_noun
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -33,4 +34,4 @@ def command(lake: str, retain_hours: int, master: str | None, as_json: bool) -> 
     if as_json:
         echo_json(asdict(done))
     else:
-        echo(f"{lake}: {done.files_before} files of messages became {done.files_after}")
+        echo(f"{lake}: {format_count_noun(done.files_before, 'message file')} merged into {done.files_after}")

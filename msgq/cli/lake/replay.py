@@ -11,7 +11,7 @@ from msgq.cli.common.deterministic import play_deterministic
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import end_on_interrupt
 from msgq.cli.lake import arguments
-from msgq.common.formatting import format_count
+from msgq.common.texts import format_count_noun
 from msgq.recording.player.remapping import NameMapping
 
 
@@ -83,7 +83,7 @@ def command(
         path = Path(directory) / "rows.mcap"
         with arguments.show_task_progress(opened, "query"):
             if not write_log(answer, path, opened.uri):
-                raise InvalidValueError("there is nothing to play: the query gives no message")
+                raise InvalidValueError("query returned no messages; nothing to play")
         if programs:
             log, time_source = LogReader(path), "publish_time"
             play_deterministic(
@@ -113,4 +113,7 @@ def _play_query_result(
     if as_json:
         echo_json(stats)
     else:
-        echo(f"{format_count(stats.messages)} messages of {len(player.endpoints)} endpoints played")
+        echo(
+            f"{format_count_noun(stats.messages, 'message')} of "
+            f"{format_count_noun(len(player.endpoints), 'endpoint')} played"
+        )

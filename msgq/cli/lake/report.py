@@ -13,6 +13,7 @@ from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.lake import arguments
+from msgq.common.texts import format_count_noun
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -46,7 +47,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
     from msgq.lake.report.report_page import write_report
 
     if not ("://" in lake or os.path.exists(lake) or glob(lake)):
-        raise click.ClickException(f"nothing is at {lake}: neither a lake nor a recording")
+        raise click.ClickException(f"{lake} not found; give a lake or a recording")
     with _describe_source(lake) as (path, recordings):
         opened = arguments.open_lake(path, master, recordings)
         if recordings:
@@ -60,7 +61,10 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
     if as_json:
         echo_json({"path": str(output), **summary})
     else:
-        echo(f"{output}: {summary['endpoints']} endpoints, {summary['failed']} checks failed")
+        echo(
+            f"{output}: {format_count_noun(summary['endpoints'], 'endpoint')}, "
+            f"{format_count_noun(summary['failed'], 'failed check')}"
+        )
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from rich.table import Table
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json, get_console
 from msgq.cli.lake import arguments
+from msgq.common.texts import format_count_noun
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -43,10 +44,10 @@ def command(lake: str, query: str, rows: int, version: int | None, master: str |
             table.add_row(*map(_format_value, line.values()))
         get_console().print(table)
     if len(lines) > rows:
-        echo(f"more rows exist; use --rows to show more than {rows}", err=True)
+        echo(f"result has more than {format_count_noun(rows, 'row')}; to print more, give --rows", err=True)
 
 
 def _format_value(value: object) -> str:
     if isinstance(value, (bytes, bytearray)):
-        return f"{len(value)} bytes"
+        return format_count_noun(len(value), "byte")
     return "-" if value is None else str(value)

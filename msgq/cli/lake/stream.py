@@ -39,7 +39,7 @@ def command(
     with arguments.show_task_progress(opened, "stream"), call_on_interrupt(lambda: over.append(True)):
         query = follow(opened, recordings, checkpoint, None if once else trigger_seconds)
         if not once:
-            echo(f"{lake}: follows {recordings}, until Ctrl-C", err=True)
+            echo(f"{lake}: following {recordings}; stop with Ctrl-C", err=True)
         while not over and not query.awaitTermination(1):
             continue
         query.stop()

@@ -169,7 +169,7 @@ class RecordedEndpoints:
         """Notice by looks alone what appears."""
         self._capture.set_file_watcher(None)
         self._file_watcher = None
-        text = "new endpoints are noticed late: %s; raise fs.inotify.max_user_instances, or ulimit -n"
+        text = "new endpoints are detected late: %s; raise fs.inotify.max_user_instances, or ulimit -n"
         _logger.warning(text, error.strerror)
 
     def _poll_watcher(self) -> tuple[list[FileArrival], bool]:
