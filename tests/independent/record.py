@@ -96,7 +96,7 @@ class Writer(RecordFile):
         return self.exclusive
 
     def _take_row(self) -> None:
-        """Take a row ("Coming and going"): a free or dead row; what a dead owner left is given back before."""
+        """Take a row ("Joining and leaving"): a free or dead row; what a dead owner left is given back before."""
         for row in range(ROW_COUNT):
             try:
                 self._lock = RowLock(self.path, row)
@@ -135,7 +135,7 @@ class Writer(RecordFile):
         self.file.store(word, self._name)
 
     def _is_alive(self, name: int) -> bool:
-        """Whether the owner of a row and generation lives ("Who holds, and who is dead")."""
+        """Whether the owner of a row and generation lives ("Writing", liveness)."""
         row = (name >> ROW_SHIFT & 0xFF) - 1
         if not 0 <= row < ROW_COUNT:
             return False
@@ -178,7 +178,7 @@ class Writer(RecordFile):
             time.sleep(NAP_S)
 
     def close(self) -> None:
-        """Leave: the owner word, the identity, the lock ("Owners")."""
+        """Leave: the owner word, the identity, the lock ("Joining and leaving")."""
         for word in self._owner_words():
             self.file.exchange(word, self._name, 0)
         self.file.store(self._row, 0)

@@ -75,7 +75,7 @@ def path_of(name: str) -> Path:
 
 
 def create_vector(name: str, length: int, cell: Cell, schema: Schema | None, flags: int = 0) -> None:
-    """Create the file complete, then give it its name ("Coming and going")."""
+    """Create the file complete, then give it its name ("Creating and opening")."""
     total_bytes = HEADER_BYTES + KEY_BYTES * length * bool(flags & BOARD) + length * cell.stride
     file = SharedFile.create_unnamed(total_bytes)
     sizes = (length, cell.item_bytes, cell.copies, cell.stride, cell.copy_stride, flags)

@@ -28,7 +28,7 @@ PARTS = {
     ": wakes": "bits((uint32_t)~MQ_EVENTCOUNT_FLAGS)",
     ": sets": "bits((uint32_t)~MQ_FAKE_EVENT_SLEEPERS)",
     "entries: the position": "64 - MQ_INDEX_RING_SHIFT",
-    "the times": "bits(MQ_CELL_WRITE_COUNT_MAX)",
+    "the write count": "bits(MQ_CELL_WRITE_COUNT_MAX)",
     "the generation of a row": (
         "bits(mq_cell_owner_generation(UINT64_MAX)) == bits(mq_slot_state_get_generation(UINT64_MAX)) ? 16 : 0"
     ),

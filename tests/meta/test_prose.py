@@ -20,7 +20,6 @@ NOT_REWRITTEN = {
     "docs/internals/clock.md",
     "docs/internals/decisions.md",
     "docs/internals/layout.md",
-    "docs/internals/record-protocol.md",
     "docs/internals/scaling.md",
     "docs/internals/testing.md",
 }
