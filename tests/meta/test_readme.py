@@ -30,6 +30,7 @@ class Block:
     language: str
     text: str
     line: int
+    title: str | None = None  # name of the file that the reader saves
 
     @property
     def id(self) -> str:
@@ -38,15 +39,15 @@ class Block:
 
 def blocks(document: str) -> list[Block]:
     text = DOCUMENTS[document]
-    found = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    return [Block(document, match[1], match[2], text.count("\n", 0, match.start()) + 2) for match in found]
+    found = re.finditer(r'^```(\w*)(?: title="([\w.]+)")?\n(.*?)^```$', text, re.DOTALL | re.MULTILINE)
+    return [Block(document, match[1], match[3], text.count("\n", 0, match.start()) + 2, match[2]) for match in found]
 
 
 SHELL = [
     block
     for document in DOCUMENTS
     for block in blocks(document)
-    if block.language in ("sh", "console") and document != IN_ORDER
+    if block.language in ("sh", "console") and block.title is None and document != IN_ORDER
 ]
 
 
@@ -69,7 +70,12 @@ def environment(prefix: str, tmp_path: Path) -> dict[str, str]:
 SLOW = {"docs/guides/lake.md": (pytest.mark.nightly, pytest.mark.watchdog(900))}  # Spark starts
 
 
-PYTHON = [name for name in DOCUMENTS if any(block.language == "python" for block in blocks(name))]
+def is_run(block: Block) -> bool:
+    """Return whether a block is Python and not a file."""
+    return block.language == "python" and block.title is None
+
+
+PYTHON = [name for name in DOCUMENTS if any(map(is_run, blocks(name)))]
 
 
 @pytest.mark.parametrize("document", [pytest.param(name, marks=SLOW.get(name, ())) for name in PYTHON])
@@ -92,7 +98,7 @@ def test_the_guide_to_records_holds_on_the_fake_backend(environment: dict[str, s
 def check_python_blocks(environment: dict[str, str], document: str, without: str = MARK) -> None:
     """Run the blocks of a page, but for those that have the word `without`."""
     found = blocks(document)
-    python = [(i, block) for i, block in enumerate(found) if block.language == "python" and without not in block.text]
+    python = [(i, block) for i, block in enumerate(found) if is_run(block) and without not in block.text]
     assert python
     program = f"print({MARK!r})\n".join(block.text for _, block in python)
     command = [sys.executable, "-W", "error", "-c", program]
@@ -107,6 +113,12 @@ def check_python_blocks(environment: dict[str, str], document: str, without: str
 
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: block.id)
 def test_shell_blocks_run(block: Any, environment: dict[str, str], folder: Path) -> None:
+    page = blocks(block.document)
+    files = [each for each in page if each.title]
+    for file in files:
+        (folder / file.title).write_text(file.text)
+    programs = tuple(f"{'sh' if file.language == 'sh' else 'python'} {file.title}" for file in files)
+    printed = []
     for line in block.text.splitlines():
         command = line.removeprefix("$ ").partition("  #")[0].strip()
         if (block.language == "console" and not line.startswith("$ ")) or not command or command.startswith("#"):
@@ -119,7 +131,11 @@ def test_shell_blocks_run(block: Any, environment: dict[str, str], folder: Path)
         done = subprocess.run(
             command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, f"{block.id}: {command}\n{done.stderr}"
+        assert done.returncode == 0, f"{block.id}: {command}\n{done.stdout}{done.stderr}"
+        printed += [done.stdout] if command.startswith(programs) and " msgq " not in command else []
+    follows = next((each for each in page if each.line > block.line), None)
+    if printed and follows and follows.language == "text":  # programs of the page print what it says
+        assert "".join(printed) == follows.text, block.id
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
