@@ -1,8 +1,7 @@
-/* Every access to shared memory goes through here, so that its order is part of its name.
+/* Access to shared memory. The name of each function states its memory order.
  *
- * The shared structures are made of the types below; plain C (and Cython) cannot touch their fields by accident.
- * Where two places form a release/acquire pair, both carry a comment "EDGE name".
- * docs/internals/topic-protocol.md explains the names.
+ * Shared structures consist of the types below, so plain C (and Cython) cannot access their fields by accident. Both
+ * sides of a release/acquire pair have a comment "EDGE name". docs/internals/topic-protocol.md explains the names.
  */
 #ifndef MQ_ATOMICS_H
 #define MQ_ATOMICS_H
@@ -36,14 +35,14 @@ static inline void mq_store_relaxed_u64(mq_u64 *word, uint64_t value) {
 static inline void mq_store_release_u64(mq_u64 *word, uint64_t value) {
     atomic_store_explicit(&word->value, value, memory_order_release);
 }
-/* Sequentially consistent; true when `word` held `expected` and now holds `desired`. */
+/* Sequentially consistent. Returns true if `word` held `expected`, and then stores `desired`. */
 static inline int mq_compare_exchange_u64(mq_u64 *word, uint64_t expected, uint64_t desired) {
     return atomic_compare_exchange_strong(&word->value, &expected, desired);
 }
 
 /* As mq_load_seq_cst_u32. */
 static inline uint64_t mq_load_seq_cst_u64(const mq_u64 *word) { return atomic_load(&word->value); }
-/* Sequentially consistent; they return what was there. */
+/* Sequentially consistent. These return the previous value. */
 static inline uint64_t mq_fetch_or_u64(mq_u64 *word, uint64_t bits) { return atomic_fetch_or(&word->value, bits); }
 static inline uint64_t mq_fetch_and_u64(mq_u64 *word, uint64_t bits) { return atomic_fetch_and(&word->value, bits); }
 static inline uint64_t mq_fetch_add_u64(mq_u64 *word, uint64_t n) { return atomic_fetch_add(&word->value, n); }
@@ -54,12 +53,12 @@ static inline uint32_t mq_load_relaxed_u32(const mq_u32 *word) {
 static inline uint32_t mq_load_acquire_u32(const mq_u32 *word) {
     return atomic_load_explicit(&word->value, memory_order_acquire);
 }
-/* Behind all sequentially consistent exchanges of this thread, but on x86 not behind its stores: no fence. */
+/* Ordered after all sequentially consistent exchanges of this thread. On x86 not ordered after its stores: no fence. */
 static inline uint32_t mq_load_seq_cst_u32(const mq_u32 *word) { return atomic_load(&word->value); }
 static inline void mq_store_release_u32(mq_u32 *word, uint32_t value) {
     atomic_store_explicit(&word->value, value, memory_order_release);
 }
-/* Sequentially consistent, as all that changes a word on top of its old value; they return that. */
+/* Sequentially consistent, as all read-modify-write functions. These return the previous value. */
 static inline uint32_t mq_fetch_or_u32(mq_u32 *word, uint32_t bits) { return atomic_fetch_or(&word->value, bits); }
 static inline uint32_t mq_fetch_add_u32(mq_u32 *word, uint32_t n) { return atomic_fetch_add(&word->value, n); }
 static inline uint32_t mq_fetch_and_u32(mq_u32 *word, uint32_t bits) { return atomic_fetch_and(&word->value, bits); }
@@ -70,11 +69,11 @@ static inline int mq_compare_exchange_u32(mq_u32 *word, uint32_t expected, uint3
 static inline void mq_fence_acquire(void) { atomic_thread_fence(memory_order_acquire); }
 static inline void mq_fence_release(void) { atomic_thread_fence(memory_order_release); }
 static inline void mq_fence_seq_cst(void) { atomic_thread_fence(memory_order_seq_cst); }
-/* Keeps the compiler, not the CPU, from reordering: for edges whose other side executes membarrier. */
+/* Prevents reordering by the compiler, not by the CPU. For edges whose other side executes membarrier. */
 static inline void mq_fence_compiler(void) { atomic_signal_fence(memory_order_seq_cst); }
 
-/* Payload bytes are copied while the other side may overwrite them; the reader validates afterwards and throws a
- * torn copy away. C calls such a race undefined, so the thread sanitizer gets copies made of relaxed atomic bytes. */
+/* Copy payload bytes, which the other side may overwrite during the copy. The reader validates the copy afterwards and
+ * discards a torn copy. Such a race is undefined in C, so the thread sanitizer gets copies of relaxed atomic bytes. */
 #if defined(__SANITIZE_THREAD__)
 static inline void mq_copy_to_shared(void *shared, const void *from, size_t n) {
     for (size_t i = 0; i < n; i++)

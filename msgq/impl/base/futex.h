@@ -1,4 +1,4 @@
-/* The system calls behind sleeping and waking; no state. */
+/* System calls to sleep and wake. No state. */
 #ifndef MQ_FUTEX_H
 #define MQ_FUTEX_H
 
@@ -16,10 +16,10 @@
 #endif
 
 enum { MQ_NS_PER_MS = 1000000, MQ_NS_PER_S = 1000000000 };
-enum { MQ_FUTEX_WAITV_MAX = 128 }; /* futex_waitv takes no more */
+enum { MQ_FUTEX_WAITV_MAX = 128 }; /* the kernel's limit for futex_waitv */
 enum { MQ_FUTEX_32 = 2 };          /* size flag of futex_waitv: 32 bits, shared between processes */
 
-/* struct futex_waitv of Linux 5.16; older headers lack it. */
+/* struct futex_waitv of Linux 5.16, which older headers lack. */
 typedef struct {
     uint64_t expected;
     uint64_t address;
@@ -27,7 +27,7 @@ typedef struct {
     uint32_t reserved;
 } mq_futex_waitv_entry;
 
-/* The word for the system calls. */
+/* Return the word as the type of the system calls. */
 static inline uint32_t *mq_futex_word(mq_u32 *shared) { return (uint32_t *)shared; }
 
 static inline struct timespec mq_timespec_from_ns(int64_t ns) {
@@ -43,27 +43,27 @@ static inline int64_t mq_read_clock_ns(clockid_t clock) {
 
 static inline int64_t mq_monotonic_ns(void) { return mq_read_clock_ns(CLOCK_MONOTONIC); }
 
-/* Sleep while *word == expected, until woken, a signal, or `deadline_ns` (CLOCK_MONOTONIC; negative: for ever).
- * 0, or -1 with errno EAGAIN (the word differs), EINTR, ETIMEDOUT. */
+/* Sleep while *word == expected, until a wake, a signal, or `deadline_ns` (CLOCK_MONOTONIC; negative: forever). Returns
+ * 0, or -1 with errno EAGAIN (the word differs), EINTR or ETIMEDOUT. */
 static inline long mq_futex_wait(uint32_t *word, uint32_t expected, int64_t deadline_ns) {
     struct timespec deadline = mq_timespec_from_ns(deadline_ns);
     return syscall(SYS_futex, word, FUTEX_WAIT_BITSET, expected, deadline_ns < 0 ? NULL : &deadline, NULL,
                    FUTEX_BITSET_MATCH_ANY);
 }
 
-/* The same for up to MQ_FUTEX_WAITV_MAX words. ENOSYS before Linux 5.16. */
+/* The same for up to MQ_FUTEX_WAITV_MAX words. Fails with ENOSYS before Linux 5.16. */
 static inline long mq_futex_waitv(const mq_futex_waitv_entry *words, unsigned count, int64_t deadline_ns) {
     struct timespec deadline = mq_timespec_from_ns(deadline_ns);
     return syscall(SYS_futex_waitv, words, count, 0, deadline_ns < 0 ? NULL : &deadline, CLOCK_MONOTONIC);
 }
 
-/* Wake so many at most. */
+/* Wake at most `count` sleepers. */
 static inline void mq_futex_wake(uint32_t *word, int count) {
     syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
 }
 static inline void mq_futex_wake_all(uint32_t *word) { mq_futex_wake(word, INT_MAX); }
 
-/* Every process that registered executes a full fence now, wherever it runs. False: not available. */
+/* Execute a full fence in every registered process. Returns false if the kernel does not support this. */
 static inline bool mq_membarrier(void) { return syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0; }
 static inline bool mq_membarrier_register(void) {
     return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;

@@ -1,16 +1,17 @@
-/* The one test of life: a participant holds a lock on one byte of its piece's file, its row, and a mapping holds the lock.
+/* A lock shows that a participant lives: the participant locks one byte (its row) of its component's file, and a
+ * mapping keeps the lock.
  *
- * An open-file-description lock (fcntl(2), F_OFD_SETLK) lasts as long as the open file that took it. Nothing but one
- * mapped page refers to that open file, and forks do not inherit the page. So the kernel takes the lock back when the
- * process dies, calls exec, or lets go; not when it closes descriptors, stops, or forks; and it tells processes of other
- * PID and time namespaces the same.
+ * An open-file-description lock (fcntl(2), F_OFD_SETLK) lasts as long as the open file that took it. Only one mapped
+ * page refers to that open file, and forks do not inherit the page. The kernel therefore releases the lock when the
+ * process dies, calls exec, or unmaps the page. The lock stays when the process closes descriptors, stops, or forks.
+ * Processes in other PID and time namespaces see the same lock.
+ * - join (under the topic's lock): open, map, exclude from forks, lock, close, then write the identity
+ * - leave: clear the identity, then unmap
+ * - probe: open the file again and ask the kernel for a conflicting lock
  *
- *   taker (under the topic's lock)     open, map, keep from children, lock, close; only then it writes its identity
- *   leaver                             clears its identity, then unmaps
- *   asker                              opens the file anew and asks who would stand in the way of a lock
- *
- * A kill between any two of these steps leaves an identity without a lock, which is dead, or nothing. Answers are never
- * kept: the next one may differ. Death shows when the kernel has taken the memory down (some 80 ms for 1 GiB).
+ * A kill between two of these steps leaves an identity without a lock, which is dead, or nothing. Results are never
+ * cached, because the next one may differ. A death becomes visible when the kernel has freed the memory (about 80 ms
+ * for 1 GiB).
  */
 #ifndef MQ_LIVENESS_LOCK_H
 #define MQ_LIVENESS_LOCK_H
@@ -21,16 +22,16 @@
 
 #include "base/process_info.h"
 
-#ifndef F_OFD_GETLK /* without _GNU_SOURCE */
+#ifndef F_OFD_GETLK /* missing without _GNU_SOURCE */
 #define F_OFD_GETLK 36
 #define F_OFD_SETLK 37
 #endif
 
-/* The file that has the rows. */
+/* The file with the rows. */
 typedef struct {
-    const char *path;       /* NULL: it has no name */
-    int fd;                 /* where it is open, perhaps: for when it has no name, or has it no more */
-    uint64_t device, inode; /* what the path must lead to: the file may be gone, and another have its name */
+    const char *path;       /* NULL: the file has no name */
+    int fd;                 /* a descriptor that may refer to the file, used if the file has no name, or has lost it */
+    uint64_t device, inode; /* identity of the file: the path may lead to another file now */
 } mq_liveness_file;
 
 enum { MQ_LIVENESS_PAGE_BYTES = 4096 };
@@ -40,7 +41,7 @@ static inline bool mq_liveness_file_matches(const mq_liveness_file *liveness_fil
     return fstat(fd, &found) == 0 && found.st_ino == liveness_file->inode && found.st_dev == liveness_file->device;
 }
 
-/* Open the file anew. Returns a descriptor, or -1 with errno; ESTALE: there is none, or another file has the name. */
+/* Open the file again. Returns a descriptor, or -1 with errno. ESTALE: no file has the name, or another one has it. */
 static inline int mq_liveness_file_reopen(const mq_liveness_file *liveness_file, int access) {
     char unnamed[40];
     int fd = -1;
@@ -53,16 +54,18 @@ static inline int mq_liveness_file_reopen(const mq_liveness_file *liveness_file,
     }
     if (fd < 0 && liveness_file &&
         mq_liveness_file_matches(liveness_file,
-                                 liveness_file->fd)) { /* it may be another file's by now, which nobody opens */
+                                 /* another file may have this number now; the check above detects it */
+                                 liveness_file->fd)) {
         snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", liveness_file->fd);
         fd = open(unnamed, access | O_CLOEXEC | O_NONBLOCK);
     }
     return fd;
 }
 
-/* ---- holding ---- */
+/* ---- lock ---- */
 
-/* A child that is forked between open and close would keep the lock. Forks wait meanwhile. One a module. */
+/* A child forked between open and close would keep the lock, so forks wait during that time. One mutex in each
+ * module. */
 static pthread_mutex_t mq_fork_guard_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static void mq_fork_guard_before_fork(void) { pthread_mutex_lock(&mq_fork_guard_mutex); }
@@ -86,11 +89,11 @@ static inline void *mq_fork_guard_leave(int fd, void *liveness_token) {
     return liveness_token;
 }
 
-/* Map a page of the open file, apart from children. NULL with errno. */
+/* Map a page of the open file that forks do not inherit. Returns NULL with errno on failure. */
 static inline void *mq_liveness_map_page(int fd) {
     void *liveness_token = mmap(NULL, MQ_LIVENESS_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (liveness_token == MAP_FAILED) {
-        errno = errno == EAGAIN ? ENOMEM : errno; /* EAGAIN says that somebody else holds the lock */
+        errno = errno == EAGAIN ? ENOMEM : errno; /* EAGAIN is reserved for a lock held by another process */
         return NULL;
     }
     if (madvise(liveness_token, MQ_LIVENESS_PAGE_BYTES, MADV_DONTFORK) == 0)
@@ -101,8 +104,8 @@ static inline void *mq_liveness_map_page(int fd) {
     return NULL;
 }
 
-/* Lock a row, or (shared) a byte that many may have at once, for which a file that is open for reading will do. NULL with
- * errno; EAGAIN: somebody lives who holds it. */
+/* Lock a row. If `shared`: lock a byte that several processes may lock at once, for which read permission is enough.
+ * Returns NULL with errno on failure. EAGAIN: a living process holds the lock. */
 static inline void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint64_t row, bool shared) {
     struct flock lock = {.l_type = shared ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};
     mq_fork_guard_enter();
@@ -117,8 +120,9 @@ static inline void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint
     return mq_fork_guard_leave(fd, liveness_token);
 }
 
-/* Lock a whole file by flock(2), made if need be: the lock is the open file's as well, so a mapping holds it. NULL with
- * errno; EWOULDBLOCK: somebody lives who holds it; ESTALE: its holder has just removed it, try again. */
+/* Lock a whole file by flock(2), and create the file if needed. The open file owns this lock, too, so a mapping keeps
+ * it. Returns NULL with errno on failure. EWOULDBLOCK: a living process holds the lock. ESTALE: its holder just removed
+ * the file, so try again. */
 static inline void *mq_file_lock_acquire(const char *path, mq_liveness_file *which) {
     struct stat opened, named;
     void *liveness_token = NULL;
@@ -133,15 +137,15 @@ static inline void *mq_file_lock_acquire(const char *path, mq_liveness_file *whi
     return mq_fork_guard_leave(fd, liveness_token);
 }
 
-/* Never in a forked child, which has no such page. */
+/* Never call this in a forked child, which does not have the page. */
 static inline void mq_liveness_unlock(void *liveness_token) {
     if (liveness_token)
         munmap(liveness_token, MQ_LIVENESS_PAGE_BYTES);
 }
 
-/* ---- asking ---- */
+/* ---- probe ---- */
 
-/* Questions about one file. It is opened when the first one needs it. */
+/* A series of liveness tests on one file. The first test opens the file. */
 typedef struct {
     const mq_liveness_file *liveness_file;
     int fd;
@@ -159,7 +163,7 @@ static inline void mq_liveness_probe_end(mq_liveness_probe *probe) {
     probe->fd = MQ_PROBE_NOT_OPEN;
 }
 
-/* Does anybody hold the row? MQ_UNKNOWN: it cannot be asked. */
+/* Return MQ_ALIVE if a process holds the row's lock, MQ_DEAD if none does, and MQ_UNKNOWN if the test fails. */
 static inline mq_liveness mq_liveness_is_locked(mq_liveness_probe *probe, uint64_t row) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};
     if (probe->fd == MQ_PROBE_NOT_OPEN)
@@ -169,9 +173,9 @@ static inline mq_liveness mq_liveness_is_locked(mq_liveness_probe *probe, uint64
     return lock.l_type == F_UNLCK ? MQ_DEAD : MQ_ALIVE;
 }
 
-/* Does the owner of a row live, a process that had `pid` in `pid_namespace`? The pid gives a second opinion: a child that
- * was made by a raw system call while its parent took the lock holds it, too. The time of the process's start is no
- * part of it, for that differs between time namespaces. */
+/* Return the liveness of a row's owner, a process that had `pid` in `pid_namespace`. The pid is a second test: a child
+ * created by a raw system call while its parent took the lock holds the lock, too. The start time is not compared,
+ * because it differs between time namespaces. */
 static inline mq_liveness mq_owner_liveness(mq_liveness_probe *probe, uint64_t row, uint64_t pid,
                                             uint64_t pid_namespace) {
     mq_liveness held = mq_liveness_is_locked(probe, row);

@@ -1,21 +1,22 @@
-/* A mapping outlives its file: what others cut off the file raises SIGBUS here, which kills the process. This is the
- * handler that turns that into a word which says so. One a process: only segment.pxi includes this file.
+/* Handler of SIGBUS for truncated files. If another process truncates a mapped file, an access to the removed part
+ * raises SIGBUS, which kills the process by default. This handler sets a word instead. One handler in each process:
+ * only segment.pxi includes this file.
  *
- * Each guarded mapping has a guard in a list that only grows; a guard is used again, never freed. States of `start`:
+ * Each guarded mapping has a guard in a list that only grows. Guards are reused, never freed. Values of `start`:
+ * - 0: free
+ * - 1: a thread is filling in the guard, or is about to unmap the mapping
+ * - address: the guard of the mapping that begins there, which a handler may find
  *
- *   0        free
- *   1        taken by a thread that fills it in, or is about to unmap the mapping
- *   address  guards the mapping that begins there: a handler may find it
+ * After a fault in a guarded mapping, the handler maps pages of zeros over the *whole* mapping with the same
+ * protection, clears `not_truncated`, and returns. The CPU repeats the load or store and sees zeros. No mapping has a
+ * mix of old bytes and zeros, and zeros are not a valid ring: write_uid, slots and canary differ from all written
+ * values. If two threads fault at once, both do this with the same result. If the guard has a partner, the handler
+ * replaces the partner's mapping, too. Any other SIGBUS goes to the previous handler, or to the default action.
  *
- * A fault inside a guarded mapping maps pages of zeros over the *whole* of it, with the same protection, clears `not_truncated`,
- * and returns: the load or store that faulted is done again, and sees zeros. Nothing half old and half zero is left for
- * others, and the zeros are no ring: write_uid, slots and tail are not what anybody wrote there. Two threads that fault
- * at once both do so, with the same result. If the guard has a partner, the partner's mapping is replaced as well. Any
- * other SIGBUS goes to the handler that was there before, or to the default action.
- *
- * The handler makes system calls only (mmap, and on its way out sigaction and pthread_sigmask), and keeps errno. It runs
- * with all signals blocked, so it ends soon; mq_sigbus_guard_remove waits for that, since a handler that has found a guard must
- * not map anything where its mapping was. A forked child inherits guards and mappings alike, and no handler at work.
+ * The handler only makes system calls (mmap, and for other signals sigaction and pthread_sigmask), and preserves errno.
+ * It runs with all signals blocked, so it ends soon. mq_sigbus_guard_remove waits for that end, because a handler that
+ * found a guard must not map zeros over a later mapping. A forked child inherits guards and mappings, but no running
+ * handler.
  */
 #ifndef MQ_MAPGUARD_H
 #define MQ_MAPGUARD_H
@@ -36,24 +37,25 @@ typedef struct mq_sigbus_guard {
     mq_u64 start;
     uint64_t bytes;
     int protection;
-    mq_u32 inside;                /* handlers that look at it */
-    mq_u64 not_truncated;         /* 1; 0: zeros are mapped there */
-    mq_u64 partner;               /* mq_sigbus_guard *: its mapping is replaced together with this one; 0: none */
-    struct mq_sigbus_guard *next; /* constant once it is in the list */
+    mq_u32 inside;        /* number of handlers that use the guard */
+    mq_u64 not_truncated; /* 1; 0: zeros are mapped there */
+    mq_u64 partner;       /* mq_sigbus_guard *: guard of a mapping that is replaced together with this one; 0: none */
+    struct mq_sigbus_guard *next; /* constant once the guard is in the list */
 } mq_sigbus_guard;
 
 static struct {
-    mq_u64 first; /* mq_sigbus_guard *; guards are added in front */
+    mq_u64 first; /* mq_sigbus_guard *; guards are added at the front */
     bool installed;
     struct sigaction former;
 } mq_sigbus_guard_list;
 
 static inline mq_sigbus_guard *mq_sigbus_guard_first(void) {
-    /* EDGE guard: acquire. A guard that is found was filled in. Partner: mq_sigbus_guard_allocate */
+    /* EDGE guard: acquire. A guard in the list was filled in. Partner: mq_sigbus_guard_allocate */
     return (mq_sigbus_guard *)(uintptr_t)mq_load_acquire_u64(&mq_sigbus_guard_list.first);
 }
 
-/* Hold the guard of the mapping with this address: it is not unmapped before `inside` is counted down. NULL: none. */
+/* Pin the guard of the mapping with this address. The mapping stays mapped until `inside` is decremented. NULL:
+ * none. */
 static inline mq_sigbus_guard *mq_sigbus_guard_pin_address(uint64_t address) {
     for (mq_sigbus_guard *guard = mq_sigbus_guard_first(); guard; guard = guard->next) {
         mq_fetch_add_u32(&guard->inside, 1);
@@ -69,7 +71,7 @@ static inline mq_sigbus_guard *mq_sigbus_guard_pin_address(uint64_t address) {
     return NULL;
 }
 
-/* Replace the mapping of a held guard by zeros. False: mmap failed. */
+/* Replace the mapping of a pinned guard by zeros. Returns false if mmap failed. */
 static inline bool mq_sigbus_guard_map_zeros(mq_sigbus_guard *guard) {
     void *start = (void *)(uintptr_t)mq_load_acquire_u64(&guard->start);
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
@@ -79,7 +81,7 @@ static inline bool mq_sigbus_guard_map_zeros(mq_sigbus_guard *guard) {
     return replaced;
 }
 
-/* Hold the partner of a held guard. NULL: it has none, or its partner has just changed. */
+/* Pin the partner of a pinned guard. NULL: the guard has no partner, or the partner just changed. */
 static inline mq_sigbus_guard *mq_sigbus_guard_pin_partner(mq_sigbus_guard *guard) {
     mq_sigbus_guard *partner = (mq_sigbus_guard *)(uintptr_t)mq_load_acquire_u64(&guard->partner);
     if (!partner)
@@ -94,7 +96,7 @@ static inline mq_sigbus_guard *mq_sigbus_guard_pin_partner(mq_sigbus_guard *guar
     return NULL;
 }
 
-/* Replace the mapping with this address by zeros. False: it is not guarded, or mmap failed. */
+/* Replace the mapping with this address by zeros. Returns false if the mapping is not guarded, or mmap failed. */
 static inline bool mq_sigbus_guard_replace_mapping(uint64_t address) {
     mq_sigbus_guard *guard = mq_sigbus_guard_pin_address(address);
     if (!guard)
@@ -109,16 +111,16 @@ static inline bool mq_sigbus_guard_replace_mapping(uint64_t address) {
     return replaced;
 }
 
-/* Would a look at this address fault? The kernel looks for us. */
+/* True if a load from this address would fault. The kernel does the test load. */
 static inline bool mq_sigbus_guard_address_faults(uint64_t address) {
     char byte;
     struct iovec to = {&byte, 1}, from = {(void *)(uintptr_t)address, 1};
     return process_vm_readv(getpid(), &to, 1, &from, 1, 0) != 1;
 }
 
-/* Where this thread faulted; 0: the signal tells of no such fault. A handler that was installed after ours, and calls
- * us by raising the signal again (as Python's faulthandler does), hides the address; the CPU's registers still have it,
- * if it was a fault: that they have one from an earlier fault shows in that nothing faults there now. */
+/* Return the address of this thread's fault, or 0 if the signal is not a memory fault. A handler installed after ours
+ * may call us by raising the signal again (as Python's faulthandler does), which hides the address. The CPU's registers
+ * then still hold it. If they hold the address of an earlier fault, a test load from there succeeds. */
 static inline uint64_t mq_sigbus_guard_fault_address(const siginfo_t *info, const ucontext_t *context) {
     if (info->si_code == BUS_ADRERR)
         return (uint64_t)(uintptr_t)info->si_addr;
@@ -134,18 +136,19 @@ static inline uint64_t mq_sigbus_guard_fault_address(const siginfo_t *info, cons
     return raised && mq_sigbus_guard_address_faults(address) ? address : 0;
 }
 
-/* Let the signal have the effect that it would have had without us. */
+/* Forward the signal to the handler, or the default action, that it would have without us. */
 static inline void mq_sigbus_guard_forward_signal(int number, siginfo_t *info, ucontext_t *context) {
     struct sigaction *former = &mq_sigbus_guard_list.former;
-    bool sent = info->si_code <= 0; /* by kill or raise: nothing faults again when we return */
+    bool sent = info->si_code <= 0; /* sent by kill or raise: no instruction faults again after our return */
     if (former->sa_handler == SIG_IGN && sent)
         return;
     if (former->sa_handler == SIG_DFL || former->sa_handler == SIG_IGN) {
-        /* Also for a fault that is ignored, as the kernel does. It comes again from where it was, for a true core. */
+        /* The kernel kills also for an ignored fault. The instruction faults again, so the core dump shows its
+         * place. */
         struct sigaction fatal = {.sa_handler = SIG_DFL};
         sigaction(number, &fatal, NULL);
         if (sent)
-            raise(number); /* blocked until we return */
+            raise(number); /* blocked until our return */
         return;
     }
     sigset_t blocked = former->sa_mask;
@@ -161,7 +164,7 @@ static inline void mq_sigbus_guard_forward_signal(int number, siginfo_t *info, u
         former->sa_handler = SIG_DFL;
         former->sa_flags = 0;
     }
-    pthread_sigmask(SIG_SETMASK, &blocked, NULL); /* the kernel puts it back when we return */
+    pthread_sigmask(SIG_SETMASK, &blocked, NULL); /* the kernel restores the mask after our return */
     if (is_full)
         full(number, info, context);
     else
@@ -178,10 +181,10 @@ static void mq_sigbus_guard_handle_signal(int number, siginfo_t *info, void *con
 
 static void mq_sigbus_guard_reset_in_child(void) {
     for (mq_sigbus_guard *guard = mq_sigbus_guard_first(); guard; guard = guard->next)
-        mq_store_release_u32(&guard->inside, 0); /* a thread of the parent's was there */
+        mq_store_release_u32(&guard->inside, 0); /* a thread of the parent may have incremented it */
 }
 
-/* Install the handler, once a process. False, with errno: it is not. */
+/* Install the handler once in the process. Returns false with errno on failure. */
 static inline bool mq_sigbus_guard_install_handler(void) {
     struct sigaction action = {.sa_sigaction = mq_sigbus_guard_handle_signal};
     if (mq_sigbus_guard_list.installed)
@@ -195,7 +198,7 @@ static inline bool mq_sigbus_guard_install_handler(void) {
     return mq_sigbus_guard_list.installed = true;
 }
 
-/* Take a guard that is free, or a new one. NULL: no memory. */
+/* Take a free guard, or create one. NULL: no memory. */
 static inline mq_sigbus_guard *mq_sigbus_guard_allocate(void) {
     mq_sigbus_guard *guard;
     for (guard = mq_sigbus_guard_first(); guard; guard = guard->next)
@@ -211,7 +214,7 @@ static inline mq_sigbus_guard *mq_sigbus_guard_allocate(void) {
     return guard;
 }
 
-/* Guard a mapping that nobody uses yet. NULL: no memory. */
+/* Guard a mapping before its first use. NULL: no memory. */
 static inline mq_sigbus_guard *mq_sigbus_guard_add_mapping(void *address, uint64_t bytes, int protection) {
     mq_sigbus_guard *guard = mq_sigbus_guard_allocate();
     if (!guard)
@@ -219,28 +222,28 @@ static inline mq_sigbus_guard *mq_sigbus_guard_add_mapping(void *address, uint64
     guard->bytes = bytes;
     guard->protection = protection;
     mq_store_release_u64(&guard->not_truncated, 1);
-    /* EDGE guard: release. What a handler does with it was filled in. Partner: mq_sigbus_guard_pin_address */
+    /* EDGE guard: release. All fields that a handler uses were filled in. Partner: mq_sigbus_guard_pin_address */
     mq_store_release_u64(&guard->start, (uintptr_t)address);
     return guard;
 }
 
-/* Replace the mapping of `partner` whenever that of `guard` is replaced, so that a hot path checks one of two files
- * that belong together. Remove the partner after the guard, or after the guard has another partner. False: the guard's
- * mapping is already replaced. */
+/* Replace the mapping of `partner` whenever that of `guard` is replaced. A hot path then checks only one of two files
+ * that belong together. Remove the partner after the guard, or after the guard has another partner. Returns false if
+ * the guard's mapping is already replaced. */
 static inline bool mq_sigbus_guard_set_partner(mq_sigbus_guard *guard, mq_sigbus_guard *partner) {
     mq_store_release_u64(&guard->partner, (uintptr_t)partner);
-    /* EDGE unmap: sequentially consistent. `partner` is stored, then `not_truncated` and, when the former partner is
-     * removed, its `inside` are loaded. Partner: mq_sigbus_guard_pin_partner. If weaker: as in mq_sigbus_guard_remove,
-     * or a mapping that stays. */
+    /* EDGE unmap: sequentially consistent. `partner` is stored, then `not_truncated` is loaded, and, when the previous
+     * partner is removed, its `inside`. Partner: mq_sigbus_guard_pin_partner. If weaker: as in mq_sigbus_guard_remove,
+     * or a mapping is not replaced. */
     mq_fence_seq_cst();
     return mq_load_acquire_u64(&guard->not_truncated) == 1;
 }
 
-/* To be called before the mapping is unmapped; nobody uses it any more. */
+/* Remove the guard. Call this before the mapping is unmapped and after its last use. */
 static inline void mq_sigbus_guard_remove(mq_sigbus_guard *guard) {
-    mq_store_release_u64(&guard->start, 1); /* not free before the handlers are gone */
+    mq_store_release_u64(&guard->start, 1); /* not free until all handlers have left */
     /* EDGE unmap: sequentially consistent. `start` is stored, then `inside` is loaded. Partner:
-     * mq_sigbus_guard_pin_address. If weaker: a handler maps zeros over what somebody has mapped there since. */
+     * mq_sigbus_guard_pin_address. If weaker: a handler maps zeros over a later mapping. */
     mq_fence_seq_cst();
     while (mq_load_acquire_u32(&guard->inside))
         sched_yield();
@@ -248,7 +251,7 @@ static inline void mq_sigbus_guard_remove(mq_sigbus_guard *guard) {
     mq_store_release_u64(&guard->start, 0);
 }
 
-/* relaxed: a caller has a fence before it, or only looks. */
+/* relaxed: callers issue a fence before the load, or only observe. */
 static inline bool mq_sigbus_guard_is_intact(const mq_sigbus_guard *guard) {
     return mq_load_relaxed_u64(&guard->not_truncated) == 1;
 }

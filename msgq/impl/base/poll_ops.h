@@ -1,21 +1,22 @@
-/* How the watcher thread looks after a reader: without Python, and without what the reader's own thread changes. */
+/* Callbacks by which the watcher thread polls a reader. They run without Python, and use only state that the reader's
+ * own thread does not change during a watch. */
 #ifndef MQ_POLL_OPS_H
 #define MQ_POLL_OPS_H
 
 #include "base/eventcount.h"
 
 typedef struct {
-    int (*is_readable)(const void *reader); /* not 0: there is something to read, or an error to be had */
-    const void *reader;                     /* while it is watched, it changes under the watcher's mutex only */
+    int (*is_readable)(const void *reader); /* nonzero if a receive would return a message or an error */
+    const void *reader;                     /* changes only under the watcher's mutex while watched */
     mq_u32 *eventcount;                     /* the word to sleep on */
-    /* Say that we sleep, and return what the word shall be. NULL: writes nothing, so nobody wakes it; it is looked at by
-     * the clock. Calls that follow each other do no harm. */
+    /* Announce a sleep, and return the value that the word must have. May be called repeatedly. NULL: the reader writes
+     * nothing and no process wakes it, so the watcher polls it by the clock. */
     uint32_t (*prepare_wait)(const void *reader, mq_u32 *eventcount);
-    void (*end_wait)(const void *reader); /* the opposite, when it has something; NULL: nobody needs it */
-    bool no_backoff;                      /* by the clock, look as often as ever, however long nothing happened */
+    void (*end_wait)(const void *reader); /* undo prepare_wait when the reader is readable; NULL: not needed */
+    bool no_backoff;                      /* poll at a constant interval, even after a long time without a message */
 } mq_poll_ops;
 
-/* For readers whose announcement is the flag in `eventcount`. */
+/* For readers that announce a sleep by the flag in `eventcount`. */
 static inline uint32_t mq_poll_prepare_wait(const void *reader, mq_u32 *eventcount) {
     (void)reader;
     return mq_eventcount_prepare_wait(eventcount);

@@ -1,5 +1,6 @@
-/* Memory under a mapped file, asked for where it is needed next: writing into a hole of a full file system is SIGBUS,
- * asking for it is an error. Files whose writers ask so are made with holes, which costs a fraction of the time. */
+/* Memory of a mapped file, allocated shortly before its use. A write into a hole of a full file system raises SIGBUS,
+ * but MADV_POPULATE_WRITE returns an error. Files whose writers populate are created with holes, which is much
+ * faster. */
 #ifndef MQ_POPULATE_H
 #define MQ_POPULATE_H
 
@@ -16,8 +17,7 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-/* An emulator may say yes to whatever it does not know, or that all memory is there: so look at a page before and
- * after. */
+/* An emulator may accept unknown advice, or report all pages as resident. Therefore check a page before and after. */
 static inline bool mq_probe_populate_support(void) {
     size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
     unsigned char before = 1, after = 0;
@@ -30,17 +30,17 @@ static inline bool mq_probe_populate_support(void) {
     return can && !(before & 1) && (after & 1);
 }
 
-/* Can this kernel be asked? If not, files must have all of their memory from the start. */
+/* True if the kernel supports MADV_POPULATE_WRITE. If false, files must get all of their memory at creation. */
 static inline bool mq_can_populate(void) {
     enum { UNKNOWN, NO, YES };
     static mq_u64 answer;
-    uint64_t can = mq_load_relaxed_u64(&answer); /* relaxed: a number by itself, the same for all */
+    uint64_t can = mq_load_relaxed_u64(&answer); /* relaxed: an independent number, the same for all */
     if (can == UNKNOWN)
         mq_store_relaxed_u64(&answer, can = mq_probe_populate_support() ? YES : NO);
     return can == YES;
 }
 
-/* How many of these bytes, which begin with a page, have no memory so far? */
+/* Return how many of these bytes have no memory yet. `start` is the beginning of a page. */
 static inline uint64_t mq_count_unpopulated_bytes(const char *start, uint64_t bytes) {
     enum { PAGES = 1024 };
     uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE), missing = 0;
@@ -56,16 +56,17 @@ static inline uint64_t mq_count_unpopulated_bytes(const char *start, uint64_t by
     return missing;
 }
 
-/* Bytes that are free where our files are. */
+/* Return the free bytes of /dev/shm. */
 static inline uint64_t mq_shm_free_bytes(void) {
     struct statvfs found;
-    if (statvfs("/dev/shm", &found) != 0 || found.f_blocks == 0) /* one without a limit has 0 blocks */
+    if (statvfs("/dev/shm", &found) != 0 || found.f_blocks == 0) /* a file system without a limit has 0 blocks */
         return UINT64_MAX;
     return (uint64_t)found.f_bavail * found.f_frsize;
 }
 
-/* Is there as much memory as these bytes lack, and so much to spare? The kernel keeps what it got before it failed: who
- * asked for too much would fill the file system for everybody. What is little need not be looked at. */
+/* True if /dev/shm has the missing memory of these bytes plus `spare` bytes. The kernel keeps what it allocated before
+ * it failed, so a request that is too large would fill the file system for all programs. Small requests skip the
+ * check. */
 static inline bool mq_has_shm_space(const char *start, uint64_t bytes, uint64_t spare) {
     enum { LITTLE = 65536 };
     if (bytes + spare <= LITTLE)
@@ -74,8 +75,8 @@ static inline bool mq_has_shm_space(const char *start, uint64_t bytes, uint64_t 
     return room >= bytes + spare || room >= mq_count_unpopulated_bytes(start, bytes) + spare;
 }
 
-/* Have memory under these bytes of a mapping that may be written, and map it, if it leaves so much to others; false:
- * there is none, or no file there any more. mq_can_populate must have said yes. */
+/* Allocate and map the memory of these bytes, and leave `spare` bytes free for other programs. The mapping must be
+ * writable. Returns false if the memory or the file is missing. Call this only if mq_can_populate returns true. */
 static inline bool mq_populate(void *start, uint64_t bytes, uint64_t spare) {
     uint64_t beyond = (uintptr_t)start & ((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
     char *page = (char *)start - beyond;

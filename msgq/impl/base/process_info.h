@@ -1,6 +1,7 @@
-/* Who this process is, and what /proc says of others: process id, start time, and the PID namespace in which the id means
- * something. That does not tell a process from what it became by exec, nor anything about other namespaces; liveness_lock.h does.
- * Nothing here touches Python.
+/* Identity of this process, and information of /proc about other processes: process id, start time, and PID namespace.
+ *
+ * This information cannot detect an exec, and covers only our PID namespace. liveness_lock.h covers both. Nothing here
+ * calls Python.
  */
 #ifndef MQ_PROCESS_INFO_H
 #define MQ_PROCESS_INFO_H
@@ -23,7 +24,7 @@ typedef struct {
     char name[MQ_NAME];
 } mq_process_identity;
 
-/* Read a small file of /proc, whole, NUL-terminated. Returns its length, or -1 with errno. */
+/* Read a whole small file of /proc, and append a NUL byte. Returns its length, or -1 with errno. */
 static inline ssize_t mq_read_proc_file(const char *path, char *buffer, size_t room) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -39,13 +40,14 @@ static inline ssize_t mq_read_proc_file(const char *path, char *buffer, size_t r
     return n;
 }
 
-/* State, number of threads and start time of a process or thread, from proc_pid_stat(5). 0, or -1 with errno. */
+/* Read the state, number of threads and start time of a process or thread (proc_pid_stat(5)). Returns 0, or -1 with
+ * errno. */
 static inline int mq_read_process_stat(uint64_t pid, char *state, long *threads, uint64_t *start_time) {
     char path[48], text[1024];
     snprintf(path, sizeof path, "/proc/%llu/stat", (unsigned long long)pid);
     if (mq_read_proc_file(path, text, sizeof text) < 0)
         return -1;
-    /* The command name may contain anything, so fields are counted from its closing parenthesis. */
+    /* The command name may contain any byte, so fields are counted from its closing parenthesis. */
     const char *rest = strrchr(text, ')');
     unsigned long long start;
     const char *fields = " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %ld %*s %llu";
@@ -64,7 +66,7 @@ static inline uint64_t mq_pid_namespace(void) {
 
 static inline uint64_t mq_thread_id(void) { return (uint64_t)syscall(SYS_gettid); }
 
-/* This process and thread. 0, or -1 with errno when /proc is not there. */
+/* Read the identity of this process and thread. Returns 0, or -1 with errno if /proc is missing. */
 static inline int mq_read_process_identity(mq_process_identity *self) {
     char state, path[] = "/proc/self/comm";
     long threads;
@@ -78,15 +80,15 @@ static inline int mq_read_process_identity(mq_process_identity *self) {
     return mq_read_process_stat(self->pid, &state, &threads, &self->start_time);
 }
 
-/* Is there no process of this id in our PID namespace? False also when nobody here can tell. */
+/* True if our PID namespace has no process with this id. False if the answer is unknown. */
 static inline bool mq_process_is_gone(uint64_t pid, uint64_t pid_namespace) {
     if (pid == 0 || pid > INT32_MAX)
         return true;
     return kill((pid_t)pid, 0) != 0 && errno == ESRCH && pid_namespace == mq_pid_namespace();
 }
 
-/* Does the process still run that had `pid` when it started at `start_time`? All that is known of a participant
- * whose file system has no locks. */
+/* Return the liveness of the process that had `pid` and started at `start_time`. Used for participants whose file
+ * system has no locks. */
 static inline mq_liveness mq_process_liveness(uint64_t pid, uint64_t start_time, uint64_t pid_namespace) {
     char state;
     long threads;
@@ -97,14 +99,14 @@ static inline mq_liveness mq_process_liveness(uint64_t pid, uint64_t start_time,
         return MQ_UNKNOWN;
     if (kill((pid_t)pid, 0) != 0 && errno == ESRCH)
         return MQ_DEAD;
-    if (mq_read_process_stat(pid, &state, &threads, &started) != 0) /* dead, or hidden from us (hidepid of proc(5))? */
+    if (mq_read_process_stat(pid, &state, &threads, &started) != 0) /* dead, or hidden from us (hidepid of proc(5)) */
         return kill((pid_t)pid, 0) != 0 && errno == ESRCH ? MQ_DEAD : MQ_UNKNOWN;
-    /* A leader that left its threads behind shows as a zombie, but the process lives as long as they do. */
+    /* A main thread that ended before its other threads shows as a zombie, but the process lives. */
     bool zombie = (state == 'Z' || state == 'X') && threads < 2;
     return started == start_time && !zombie ? MQ_ALIVE : MQ_DEAD;
 }
 
-/* Is there a thread of this id? All that a stock participant leaves of itself. Ids of other namespaces look dead. */
+/* Return the liveness of a thread id, the only identity of a stock participant. Ids of other namespaces appear dead. */
 static inline mq_liveness mq_thread_liveness(uint32_t thread_id) {
     char state = 0;
     long threads = 0;
@@ -116,8 +118,8 @@ static inline mq_liveness mq_thread_liveness(uint32_t thread_id) {
     return state == 'Z' || state == 'X' ? MQ_DEAD : MQ_ALIVE;
 }
 
-/* Would this thread survive `signal_number`: does it block it, or its process catch it? proc_pid_status(5). Returns
- * the id of its process; 0: no, or there is no such thread. */
+/* Return the process id of a thread that blocks `signal_number`, or whose process catches it (proc_pid_status(5)).
+ * Returns 0 if the signal would kill the process, or if the thread does not exist. */
 static inline uint32_t mq_thread_survives_signal(uint32_t thread_id, int signal_number) {
     char path[48], text[4096];
     snprintf(path, sizeof path, "/proc/%u/status", thread_id);

@@ -1,12 +1,11 @@
-/* The rows of those who take part in a piece: finding a free one, taking it, leaving it, and who of them lives.
+/* Rows of the participants in a component's file: reserve, occupy, leave, and test the owner's liveness.
+ * - reserve, under the component's lock: find a free row or a dead owner's row, and lock its byte (liveness_lock.h)
+ * - occupy, under the same lock: uid 0, then the generation, then the other fields, uid last
+ * - leave, at any time: uid 0, then release the byte's lock
  *
- *   find    under the piece's lock: a free row, or a dead owner's; its byte of the file is locked (liveness_lock.h)
- *   take    under the same lock: uid 0, then the generation, then the rest, uid last
- *   leave   at any time: uid 0, then the lock
- *
- * A kill after `find` leaves the row as it was, without a lock. A kill in the middle of `take` leaves a free row, perhaps
- * of a new generation, which does no harm. Between `find` and `take` a piece puts right what the dead owner left: others
- * who ask meanwhile are told that it lives, or that it is dead, and both are safe.
+ * A kill after the reserve leaves the row unchanged and unlocked. A kill during the occupy leaves a free row, perhaps
+ * with a new generation, which is harmless. Between reserve and occupy, the component repairs what the dead owner left.
+ * During that time a probe may report the dead owner as alive or as dead, and both are safe.
  */
 #ifndef MQ_ROW_TABLE_H
 #define MQ_ROW_TABLE_H
@@ -15,19 +14,19 @@
 
 enum { MQ_NO_ROW = -1 };
 
-/* Some rows of one kind. Each begins with an mq_participant. */
+/* Rows of one type. Each begins with an mq_participant. */
 typedef struct {
     void *rows;
-    size_t stride; /* bytes from one to the next */
+    size_t stride; /* bytes from one row to the next */
     int count;
-    int byte; /* of the file, that the owner of the first one locks; the next one locks the next */
+    int byte; /* byte of the file that the first row's owner locks; the next row has the next byte */
 } mq_row_table;
 
 static inline mq_participant *mq_row_table_participant(const mq_row_table *row_table, int row) {
     return (mq_participant *)(void *)((uint8_t *)row_table->rows + (size_t)row * row_table->stride);
 }
 
-/* Does the owner of a row live, who locks this byte of the file? A free one is dead. */
+/* Return the liveness of a row's owner, which locks this byte of the file. A free row is MQ_DEAD. */
 static inline mq_liveness mq_participant_liveness(mq_liveness_probe *probe, const mq_participant *participant,
                                                   int byte) {
     uint64_t uid = mq_load_acquire_u64(&participant->uid);
@@ -41,30 +40,30 @@ static inline mq_liveness mq_participant_liveness(mq_liveness_probe *probe, cons
     return mq_process_liveness(pid, mq_load_relaxed_u64(&participant->start_time), pid_namespace);
 }
 
-/* Find a row, under the lock: a free one, or a dead owner's. Returns its number, with its lock in *liveness_token
- * (NULL: locks are not to be had here), or MQ_NO_ROW. */
+/* Reserve a row under the lock: a free row, or a dead owner's row. Returns its index, or MQ_NO_ROW. *liveness_token is
+ * its lock (NULL: the file system has no such locks). */
 static inline int mq_row_table_reserve(const mq_row_table *row_table, const mq_liveness_file *liveness_file,
                                        void **liveness_token) {
     mq_liveness_probe probe = mq_liveness_probe_begin(liveness_file);
     int found = MQ_NO_ROW;
-    for (int pass = 0; pass < 2 && found < 0; pass++) /* free ones first: asking for the dead costs system calls */
+    for (int pass = 0; pass < 2 && found < 0; pass++) /* free rows first: a liveness test costs system calls */
         for (int row = 0; row < row_table->count && found < 0; row++) {
             mq_participant *participant =
-                mq_row_table_participant(row_table, row); /* relaxed: under the lock nobody else fills it */
+                mq_row_table_participant(row_table, row); /* relaxed: under the lock no other process writes it */
             int byte = row_table->byte + row;
             if (mq_load_relaxed_u64(&participant->uid) &&
                 !(pass && mq_participant_liveness(&probe, participant, byte) == MQ_DEAD))
                 continue;
             *liveness_token = mq_liveness_lock(liveness_file, (uint64_t)byte, false);
             if (*liveness_token ||
-                errno != EAGAIN) /* EAGAIN: its owner is just leaving, or a child of it that nobody knows of */
+                errno != EAGAIN) /* EAGAIN: its owner is leaving, or an unknown child of its owner holds the lock */
                 found = row;
         }
     mq_liveness_probe_end(&probe);
     return found;
 }
 
-/* Fill the identity of a row that was found. uid comes last: it makes the rest valid. */
+/* Write the identity into a reserved row. uid is written last, and makes the row valid. */
 static inline void mq_participant_write(mq_participant *participant, const mq_process_identity *self, uint64_t uid,
                                         bool held) {
     mq_store_release_u64(&participant->uid, 0);
@@ -78,36 +77,35 @@ static inline void mq_participant_write(mq_participant *participant, const mq_pr
     mq_store_release_u64(&participant->uid, uid);
 }
 
-/* An owner leaves at any time, without the lock: one store. */
+/* Free a row with one store. An owner may do so at any time without the lock. */
 static inline void mq_participant_clear(mq_participant *participant) { mq_store_release_u64(&participant->uid, 0); }
 
-/* An owner leaves its own row, and then unlocks it. Without locks, a process of another PID namespace may have taken
- * the row. */
+/* Leave our own row, and then unlock it. Without locks, a process of another PID namespace may already have taken the
+ * row, so the uid is compared. */
 static inline void mq_participant_leave(mq_participant *participant, uint64_t uid, void **liveness_token) {
     mq_compare_exchange_u64(&participant->uid, uid, 0);
     mq_liveness_unlock(*liveness_token);
     *liveness_token = NULL;
 }
 
-/* ---- rows with a generation, for pieces whose words name their owner ---- */
+/* ---- rows with a generation, for components whose words name their owner ---- */
 
-/* Take a row that was found. Returns its generation: a word that names row and generation names this owner alone, until
- * the row has been taken 65,536 times. The caller puts right what names the owner before it, and only then calls this.
- * */
+/* Occupy a reserved row. Returns its generation: a word with row and generation identifies this owner, until the row
+ * was taken 65,536 times. Before this call, the caller repairs words that name the previous owner. */
 static inline uint16_t mq_row_table_occupy(mq_versioned_row *row, const mq_process_identity *self, uint64_t uid,
                                            bool held) {
     uint64_t generation = mq_load_relaxed_u64(&row->generation) + 1; /* relaxed: only lock holders write it */
     mq_participant_clear(&row->participant);
-    /* Before this owner's first word, which is released: who has loaded that (acquire) finds this generation, or a
-     * later. */
+    /* Stored before the owner's first word, which is released. A process that loads that word (acquire) finds this
+     * generation or a later one. */
     mq_store_release_u64(&row->generation, generation);
     mq_participant_write(&row->participant, self, uid, held);
     return (uint16_t)generation;
 }
 
-/* Does the owner live whom a word names? The word was loaded with acquire, so another generation is a later one: the
- * row has changed hands. An owner who took the row a moment ago may be taken for the one who was named: then the next
- * look tells. */
+/* Return the liveness of the owner that a word names. The word was loaded with acquire, so a different generation is
+ * later, and the row has another owner. A new owner that just took the row may be mistaken for the named owner; the
+ * next test then shows the difference. */
 static inline mq_liveness mq_row_liveness(mq_liveness_probe *probe, const mq_versioned_row *row, uint16_t generation,
                                           int byte) {
     if ((uint16_t)mq_load_acquire_u64(&row->generation) != generation)

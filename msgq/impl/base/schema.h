@@ -1,27 +1,26 @@
-/* The schema descriptor in a segment: written under the piece's lock, read by anybody.
+/* The schema descriptor in a segment: written under the component's lock, readable by all processes.
  *
- * `seq` is odd while the descriptor's place is written, and stays odd when its writer is killed. So that the schema is
- * not hidden then, a writer first puts the new one, whole, into the unused end of `data` (the shadow), and says for which
- * odd seq it is good. Readers take the shadow in that seq; the next writer begins by completing it.
+ * `seq` is odd while a writer changes the descriptor, and stays odd if the writer is killed. To keep a schema readable,
+ * the writer first writes the complete new schema into the unused end of `data` (the shadow) and stores the odd seq for
+ * which the shadow is valid. Readers use the shadow in that seq. The next writer completes the shadow's schema first.
+ * - killed before seq is odd: the previous schema is valid
+ * - killed while seq is odd: the new schema is valid, from the shadow
  *
- *   killed before the seq is odd      the former schema, as if nothing had been
- *   killed while it is odd             the new one, from the shadow
- *
- * A descriptor of more than half the room has no shadow: a kill while it is written leaves none.
+ * A descriptor larger than half of the room has no shadow. A kill during its write leaves no readable schema.
  */
 #ifndef MQ_SCHEMA_H
 #define MQ_SCHEMA_H
 
 #include "base/layout.h"
 
-/* Where a segment has its descriptor. */
+/* Addresses of a segment's descriptor. */
 typedef struct {
     mq_u64 *seq, *bytes, *shadow;
     char *name, *encoding, *data;
-    uint64_t room; /* of data, bytes */
+    uint64_t room; /* bytes of data */
 } mq_schema_parts;
 
-/* The parts of a descriptor in one piece, with `room` bytes of `data` after it. */
+/* Return the parts of a descriptor in one block, with `room` bytes of `data` after it. */
 static inline mq_schema_parts mq_schema_parts_from_block(mq_schema *schema, char *data, uint64_t room) {
     return (mq_schema_parts){.seq = &schema->seq,
                              .bytes = &schema->bytes,
@@ -43,7 +42,7 @@ static inline void mq_schema_write_in_place(const mq_schema_parts *parts, const 
     mq_store_relaxed_u64(parts->bytes, bytes); /* relaxed: released with seq */
 }
 
-/* The shadow that is good in this odd seq; NULL: there is none, or it lies elsewhere than in `data`. */
+/* Return the shadow that is valid in this odd seq. NULL: none, or its offset is outside `data`. */
 static inline mq_schema_shadow *mq_schema_find_shadow(const mq_schema_parts *parts, uint64_t seq, uint64_t *bytes) {
     uint64_t word = mq_load_acquire_u64(parts->shadow); /* EDGE schema: acquire. Partner: mq_schema_write_shadow */
     uint64_t offset = (uint32_t)word, room = parts->room - sizeof(mq_schema_shadow);
@@ -54,7 +53,7 @@ static inline mq_schema_shadow *mq_schema_find_shadow(const mq_schema_parts *par
     return *bytes <= offset && *bytes <= room - offset ? shadow : NULL;
 }
 
-/* Put the schema into the shadow, if that overlaps neither the present descriptor nor the new one's place. */
+/* Write the schema into the shadow, unless that overlaps the existing descriptor or the place of the new one. */
 static inline void mq_schema_write_shadow(const mq_schema_parts *parts, uint64_t seq, const char *name,
                                           const char *encoding, const char *data, uint64_t bytes) {
     uint64_t needed = sizeof(mq_schema_shadow) + ((bytes + 7) & ~(uint64_t)7);
@@ -62,8 +61,8 @@ static inline void mq_schema_write_shadow(const mq_schema_parts *parts, uint64_t
     uint64_t offset = (parts->room & ~(uint64_t)7) - needed;
     if (needed > parts->room || offset < bytes || offset < present)
         return;
-    /* EDGE schema: release. A reader that copies bytes of this shadow as if they were the last one's finds another seq
-     * afterwards. Partner: mq_schema_read */
+    /* EDGE schema: release. A reader that copies bytes of this shadow as if they belonged to the previous one finds
+     * another seq afterwards. Partner: mq_schema_read */
     mq_fence_release();
     mq_schema_shadow *shadow = (mq_schema_shadow *)(void *)(parts->data + offset);
     mq_copy_to_shared(shadow->name, mq_schema_blank, sizeof mq_schema_blank);
@@ -71,7 +70,8 @@ static inline void mq_schema_write_shadow(const mq_schema_parts *parts, uint64_t
     mq_copy_to_shared(shadow->encoding, encoding, strlen(encoding));
     mq_copy_to_shared(shadow->data, data, bytes);
     mq_store_relaxed_u64(&shadow->bytes, bytes);
-    /* EDGE schema: release. Who finds the shadow's place finds its bytes. Partner: mq_schema_find_shadow */
+    /* EDGE schema: release. A process that loads the shadow's offset also sees its bytes. Partner:
+     * mq_schema_find_shadow */
     mq_store_release_u64(parts->shadow, (uint64_t)(uint32_t)seq << 32 | offset);
 }
 
@@ -82,17 +82,17 @@ static inline bool mq_schema_equals(const mq_schema_parts *parts, const char *na
            !memcmp(parts->data, data, bytes);
 }
 
-/* Describe the messages; under the lock. The sizes were checked against the layout. */
+/* Write the schema under the lock. The caller checked the sizes against the layout. */
 static inline void mq_schema_write(const mq_schema_parts *parts, const char *name, const char *encoding,
                                    const char *data, uint64_t bytes) {
     uint64_t left, seq = mq_load_relaxed_u64(parts->seq); /* relaxed: only lock holders write it */
     mq_schema_shadow *shadow = seq & 1 ? mq_schema_find_shadow(parts, seq, &left) : NULL;
-    if (shadow) { /* its writer was killed */
+    if (shadow) { /* the previous writer was killed */
         mq_schema_write_in_place(parts, shadow->name, shadow->encoding, shadow->data, left);
         mq_store_release_u64(parts->seq, ++seq); /* EDGE schema: release. Partner: mq_schema_read */
     }
     if (!(seq & 1) && mq_schema_equals(parts, name, encoding, data, bytes))
-        return; /* as most publishers find it */
+        return; /* unchanged, the usual case */
     if (!(seq & 1))
         mq_schema_write_shadow(parts, ++seq, name, encoding, data, bytes);
     mq_store_relaxed_u64(parts->seq, seq);
@@ -101,14 +101,14 @@ static inline void mq_schema_write(const mq_schema_parts *parts, const char *nam
     mq_store_release_u64(parts->seq, seq + 1); /* EDGE schema: release. Partner: mq_schema_read */
 }
 
-/* A consistent copy of the descriptor, for a segment as large as its layout says. False: it changes all the time,
- * or its writer died and left no shadow. `data` has room for all that the segment has. */
+/* Copy the descriptor consistently from a segment of the layout's size. `data` has room for the segment's maximum.
+ * Returns false if the descriptor changed during every attempt, or if its writer died without a shadow. */
 static inline bool mq_schema_read(const mq_schema_parts *parts, char *name, char *encoding, char *data,
                                   uint64_t *bytes) {
     for (int tries = 0; tries < 100; tries++) {
         uint64_t seq = mq_load_acquire_u64(parts->seq); /* EDGE schema: acquire. Partner: mq_schema_write */
         const char *from = parts->name, *coded = parts->encoding, *described = parts->data;
-        *bytes = mq_load_relaxed_u64(parts->bytes); /* relaxed: validated by the second look at seq */
+        *bytes = mq_load_relaxed_u64(parts->bytes); /* relaxed: validated by the second load of seq */
         if (seq & 1) {
             const mq_schema_shadow *shadow = mq_schema_find_shadow(parts, seq, bytes);
             if (!shadow)

@@ -1,5 +1,6 @@
-/* A thread of the library's own: detached, and deaf to signals, which are the application's. But not to SIGBUS, or the
- * kernel would end the process when the thread looks into a ring that was made smaller (mapguard.h). */
+/* Start of the library's own threads. They are detached and block all signals except SIGBUS, because signals belong to
+ * the application. With SIGBUS blocked, the kernel would kill the process when the thread reads a truncated ring
+ * (mapguard.h). */
 #ifndef MQ_THREAD_H
 #define MQ_THREAD_H
 
@@ -16,7 +17,7 @@ static inline bool mq_start_thread(void *(*run)(void *), void *argument) {
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 256 * 1024);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread inherits the mask */
     bool started = pthread_create(&thread, &attributes, run, argument) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);

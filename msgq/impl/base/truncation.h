@@ -1,13 +1,13 @@
-/* The one test of a truncated file: its guard tells by a word (mapguard.h). */
+/* Test for a truncated file: the mapping's guard sets a word (mapguard.h). */
 #ifndef MQ_TRUNCATION_H
 #define MQ_TRUNCATION_H
 
 #include "base/atomics.h"
 
-/* Did this process run into a part of a mapped file that was cut off? Then the mapping reads as zeros. Ask after bytes
- * were read. NULL: the mapping has no guard. */
+/* True if this process accessed a truncated part of a mapped file. The mapping then reads as zeros. Call this after
+ * reading the bytes. NULL: the mapping has no guard. */
 static inline bool mq_mapping_was_truncated(const mq_u64 *not_truncated) {
-    /* relaxed: it changes once, by a fault of the thread that asks, or before */
+    /* relaxed: the word changes once, by an earlier fault or by a fault of the calling thread */
     return mq_unlikely(not_truncated && mq_load_relaxed_u64(not_truncated) != 1);
 }
 

@@ -1,18 +1,19 @@
-/* The watcher thread: turns messages into readable file descriptors, for event loops. One a process, started by the
- * first Waitable.fileno(). It knows readers of any kind by their lookouts.
+/* The watcher thread: makes file descriptors readable for event loops when messages arrive. One in each process,
+ * started by the first Waitable.fileno(). It polls all types of readers by their mq_poll_ops.
  *
- * A futex cannot be waited for together with descriptors, so this thread sleeps on the `eventcount` words of all watched
- * readers, and writes to a reader's eventfd when there is something to read. States of a watch:
+ * One thread cannot wait for a futex and for descriptors together. The watcher thread therefore sleeps on the
+ * `eventcount` words of all watched readers. It writes to a reader's eventfd when the reader has a message. States of a
+ * watch:
+ * - quiet: the eventfd is empty. The reader found no message, announced itself in `eventcount`, and checked once more
+ * - ready: the eventfd is readable. No process wakes the watcher for this reader, so a busy publisher has no extra cost
  *
- *   quiet   the eventfd is empty; the reader found nothing, announced itself in `eventcount`, and looked once more
- *   ready   the eventfd is readable; nobody wakes us for it, so a busy publisher pays nothing
+ * Transitions:
+ * - quiet to ready: the publisher sees the announcement, counts a wake and wakes the watcher, or the reader's second
+ *   check finds a message. If the reader has already read the message, the watcher announces itself again.
+ * - ready to quiet: a receive of the reader left no message.
  *
- * quiet -> ready: the publisher finds the announcement, counts a wake and wakes us; or the reader's second look. Woken
- *                 for what was read meanwhile, we prepare_wait again.
- * ready -> quiet: the reader, when a receive left nothing.
- *
- * Both take the mutex for the look and the change of the eventfd together: so a message that was taken meanwhile never
- * leaves the descriptor readable. The thread knows nothing of Python and never takes the GIL.
+ * Both sides hold the mutex during the check and the change of the eventfd. A descriptor is therefore never left
+ * readable by a message that was read during the check. The thread does not call Python and never takes the GIL.
  */
 #ifndef MQ_WATCHER_H
 #define MQ_WATCHER_H
@@ -25,22 +26,23 @@
 #include "base/thread.h"
 
 enum {
-    MQ_WATCH_POLL_NS = 1000000, /* where no futex tells: passive readers, old kernels, over 127 of them */
-    MQ_WATCH_IDLE_NS = 100 * MQ_WATCH_POLL_NS, /* who looks more rarely looks only for what no futex tells of */
+    MQ_WATCH_POLL_NS = 1000000, /* poll interval without a futex: passive readers, old kernels, more than 127 readers */
+    /* a reader with a longer interval polls only for events that no futex reports */
+    MQ_WATCH_IDLE_NS = 100 * MQ_WATCH_POLL_NS,
 };
 
 typedef struct {
     mq_poll_ops ops;
     int fd;
     bool ready;
-    bool polled;     /* no futex of its own is slept on */
-    int64_t poll_ns; /* while quiet, look by the clock so often: what the reader itself would sleep at most */
+    bool polled;     /* the watcher does not sleep on the reader's futex */
+    int64_t poll_ns; /* poll interval while quiet: the longest sleep of the reader itself */
 } mq_watch;
 
 static struct {
     pthread_mutex_t mutex;
     bool running;
-    mq_u32 changed; /* counts changes of the list; the thread sleeps on it, too */
+    mq_u32 changed; /* counts changes of the list; the watcher thread sleeps on it, too */
     mq_watch *list;
     size_t count, room;
 } mq_watcher = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -61,11 +63,11 @@ static inline bool mq_watch_is_readable(const mq_watch *watch) {
     return watch->ops.is_readable(watch->ops.reader) != 0;
 }
 
-/* Mark it if it has something; else see to it that we are woken. Returns what its futex word is if nothing happens.
- * The reader announced itself when it became quiet, but a publisher may have taken that for a message that was read
- * before: a sleeper that is woken for nothing announces itself again. */
+/* Make the descriptor readable if the reader has a message; otherwise arm the wake. Returns the value of the futex word
+ * to sleep on. The reader announced itself when it became quiet, but a publisher may have cleared the announcement for
+ * a message that was already read. A sleeper woken without a message therefore announces itself again. */
 static inline uint32_t mq_watch_poll_or_arm(mq_watch *watch) {
-    /* Before the look: a publisher that comes after it counts a wake, if one was asked for. */
+    /* Load the word before the check: a publisher that publishes later counts a wake, if WAITERS is set. */
     uint32_t expected = mq_load_acquire_u32(watch->ops.eventcount);
     if (mq_watch_is_readable(watch))
         mq_watch_set_readable(watch);
@@ -77,7 +79,7 @@ static inline uint32_t mq_watch_poll_or_arm(mq_watch *watch) {
     return expected;
 }
 
-/* Mark those who have something, and say what to sleep on, and how long at most. Returns how many words. */
+/* Poll all readers, and collect the words to sleep on and the longest sleep. Returns the number of words. */
 static inline unsigned mq_watcher_poll_all(mq_futex_waitv_entry *words, bool no_waitv, int64_t *max_sleep_ns,
                                            bool *no_backoff) {
     unsigned count = 1;
@@ -114,15 +116,15 @@ static void *mq_watcher_thread_main(void *unused) {
         errno = 0;
         if (no_waitv)
             mq_futex_wait(mq_futex_word(&mq_watcher.changed), (uint32_t)words[0].expected, until);
-        else if (mq_futex_waitv(words, count, until) < 0) /* EFAULT: a word was unmapped just now */
+        else if (mq_futex_waitv(words, count, until) < 0) /* EFAULT: a word was just unmapped */
             no_waitv = errno == ENOSYS || errno == EPERM;
-        /* Who looks only for what no futex tells of looks thrice as late each time. */
+        /* After each sleep without a wake, polls for events that no futex reports triple their interval. */
         backoff = errno == ETIMEDOUT && max_sleep_ns > MQ_WATCH_IDLE_NS && !no_backoff ? 3 * backoff : 1;
     }
     return unused;
 }
 
-/* The child has no such thread, and shares its parent's eventfds. */
+/* Reset the state in a forked child. The child has no watcher thread, and shares its parent's eventfds. */
 static void mq_watcher_reset_in_child(void) {
     pthread_mutex_init(&mq_watcher.mutex, NULL);
     for (size_t i = 0; i < mq_watcher.count; i++)
@@ -131,7 +133,7 @@ static void mq_watcher_reset_in_child(void) {
     mq_watcher.count = 0;
 }
 
-/* Called with the mutex held. */
+/* Start the thread. Call this with the mutex held. */
 static inline bool mq_watcher_start_thread(void) {
     static bool forget_registered;
     mq_watcher.running = mq_start_thread(mq_watcher_thread_main, NULL);
@@ -140,7 +142,7 @@ static inline bool mq_watcher_start_thread(void) {
     return mq_watcher.running;
 }
 
-/* The list changed: let the thread read it. Called with the mutex held. */
+/* Wake the thread after a change of the list. Call this with the mutex held. */
 static inline void mq_watcher_kick(void) {
     mq_fetch_add_u32(&mq_watcher.changed, 1);
     mq_futex_wake_all(mq_futex_word(&mq_watcher.changed));
@@ -153,8 +155,8 @@ static inline mq_watch *mq_watcher_find_fd(int fd) {
     return NULL;
 }
 
-/* Returns a descriptor that the thread makes readable, or -1 with errno. To be followed by mq_watcher_set_unreadable.
- * */
+/* Watch a reader. Returns a descriptor that the thread makes readable, or -1 with errno. Call mq_watcher_set_unreadable
+ * next. */
 static inline int mq_watcher_add(const mq_poll_ops *ops) {
     mq_watch watch = {.ops = *ops, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .poll_ns = MQ_WATCH_POLL_NS};
     if (watch.fd < 0)
@@ -182,8 +184,8 @@ static inline int mq_watcher_add(const mq_poll_ops *ops) {
     return watch.fd;
 }
 
-/* The receive found nothing more: make the descriptor unreadable. To be followed by an announcement, another look, and
- * mq_watcher_set_readable if that finds something. `max_sleep_ns`: a sleeper should look by itself so often. */
+/* Make the descriptor unreadable, after a receive found no more messages. Then announce a sleep, check again, and call
+ * mq_watcher_set_readable if a message arrived. `max_sleep_ns`: longest interval between polls. */
 static inline void mq_watcher_set_unreadable(int fd, int64_t max_sleep_ns) {
     uint64_t events;
     int64_t poll_ns = max_sleep_ns < MQ_WATCH_POLL_NS ? MQ_WATCH_POLL_NS : max_sleep_ns;
@@ -192,7 +194,8 @@ static inline void mq_watcher_set_unreadable(int fd, int64_t max_sleep_ns) {
     bool emptied = watch && watch->ready && read(fd, &events, sizeof events) != 0;
     if (emptied)
         watch->ready = false;
-    /* The thread may sleep for longer just now, or for ever, as it did not look at one that was ready by the clock. */
+    /* The thread may be in a longer sleep, or in one without a limit, because it does not poll ready readers by the
+     * clock. */
     bool by_clock = watch && (watch->polled || poll_ns <= MQ_WATCH_IDLE_NS);
     if (watch && (poll_ns < watch->poll_ns || (emptied && by_clock)))
         mq_watcher_kick();
@@ -201,7 +204,7 @@ static inline void mq_watcher_set_unreadable(int fd, int64_t max_sleep_ns) {
     pthread_mutex_unlock(&mq_watcher.mutex);
 }
 
-/* There is something after all. */
+/* Make the descriptor readable. */
 static inline void mq_watcher_set_readable(int fd) {
     pthread_mutex_lock(&mq_watcher.mutex);
     mq_watch *watch = mq_watcher_find_fd(fd);
@@ -210,12 +213,12 @@ static inline void mq_watcher_set_readable(int fd) {
     pthread_mutex_unlock(&mq_watcher.mutex);
 }
 
-/* Between these two nobody looks by a ops, so that its reader may change: before what it leads to is unmapped. */
+/* Between these two calls the watcher calls no mq_poll_ops, so a reader may change its state before an unmap. */
 static inline void mq_watcher_lock(void) { pthread_mutex_lock(&mq_watcher.mutex); }
 static inline void mq_watcher_unlock(void) { pthread_mutex_unlock(&mq_watcher.mutex); }
 
-/* Call this before the memory of the reader's ops is unmapped. Copies of the descriptor (dup), and a poll in another
- * thread, keep the descriptor open: it stays readable, so that they find that the reader was closed. */
+/* End a watch. Call this before the memory of the reader's ops is unmapped. The descriptor becomes readable first.
+ * Copies of the descriptor (dup) and polls in other threads keep it open, and so detect that the reader was closed. */
 static inline void mq_watcher_remove(int fd) {
     pthread_mutex_lock(&mq_watcher.mutex);
     mq_watch *watch = mq_watcher_find_fd(fd);
