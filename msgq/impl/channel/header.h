@@ -1,14 +1,12 @@
-/* Coming to a channel and leaving it: all under the lock of the channel file, but for leaving.
+/* Join and leave a channel. All functions except leaving run under the lock of the channel file. States of a
+ * publisher's row:
+ * - free: no pool
+ * - living: the owner holds the row's lock and publishes from the pool
+ * - dead: the owner left or died. Its messages may still be in the order, and subscribers read them from the pool
  *
- * A publisher's row is
- *
- *   free      no pool
- *   living    its owner holds the row's lock, and publishes from the pool
- *   dead      its owner left or died; its messages may still be in the order, and are read from the pool
- *
- * A joiner removes the pools of dead rows to which no entry refers, and of the oldest when there are too many: these are
- * retracted from the order first. Only then it takes the row away from the pool, so nobody follows an entry into another
- * pool. A kill at any step leaves a dead row, or a free one.
+ * A joining publisher removes the pools of dead rows without entries, and the oldest pools if there are too many. It
+ * first retracts their messages from the order. Only then does it clear the row's pool, so no subscriber follows an
+ * entry into another pool. A kill at any step leaves a dead row, or a free row.
  */
 #ifndef MQ_CHANNEL_HEADER_H
 #define MQ_CHANNEL_HEADER_H
@@ -16,11 +14,12 @@
 #include "channel/layout.h"
 #include "base/row_table.h"
 
-/* A new file of zeros, which has no name so far. */
+/* Initialize a new file of zeros that has no name yet. */
 static inline void mq_channel_header_init(mq_channel_header *header, uint64_t kind, uint64_t created_ns, uint64_t pid,
                                           const char *creator) {
     mq_store_relaxed_u64(&header->version,
-                         (uint64_t)MQ_CHANNEL_MAJOR << 32 | MQ_CHANNEL_MINOR); /* relaxed, all: no name so far */
+                         /* relaxed, all: the file has no name yet */
+                         (uint64_t)MQ_CHANNEL_MAJOR << 32 | MQ_CHANNEL_MINOR);
     mq_store_relaxed_u64(&header->header_bytes, offsetof(mq_channel_header, publishers));
     mq_store_relaxed_u64(&header->total_bytes, sizeof(mq_channel_header));
     mq_store_relaxed_u64(&header->created_ns, created_ns);
@@ -40,8 +39,9 @@ static inline mq_file_check_result mq_channel_header_check(const mq_channel_head
     return known && mq_load_relaxed_u64(&header->total_bytes) <= bytes ? MQ_FILE_VALID : MQ_FILE_NOT_OURS;
 }
 
-/* Store the configuration; the caller has found that it contradicts nothing. With a capacity the order begins, also one
- * whose beginner was killed. False: no channel has such a capacity, so it was foreign bytes that said it. */
+/* Store the configuration. The caller checked that it matches the existing one. Once the capacity is set, initialize
+ * the order, also after a process was killed before its initialization. Returns false if the capacity is invalid, which
+ * means that another program wrote it. */
 static inline bool mq_channel_store_config(mq_channel_header *header, mq_channel_config config) {
     mq_index_ring order = {.tail = &header->tail, .entries = header->entries, .capacity = config.capacity};
     if (config.capacity && !mq_channel_capacity_is_valid(config.capacity))
@@ -54,7 +54,7 @@ static inline bool mq_channel_store_config(mq_channel_header *header, mq_channel
 
 /* ---- publishers ---- */
 
-/* Messages of a row that are in the order. *newest: the position after the newest of them. */
+/* Count a row's messages in the order. *newest: the position after the newest one. */
 static inline uint64_t mq_channel_count_row_entries(const mq_index_ring *order, unsigned row, uint64_t *newest) {
     uint64_t count = 0, tail = mq_index_ring_load_tail(order);
     *newest = 0;
@@ -69,11 +69,12 @@ static inline uint64_t mq_channel_count_row_entries(const mq_index_ring *order, 
     return count;
 }
 
-/* Take all messages of a dead row out of the order. Nobody puts in more of them. */
+/* Retract all messages of a dead row from the order. Its publisher adds no more. */
 static inline void mq_channel_retract_row_entries(const mq_index_ring *order, unsigned row) {
     for (uint64_t i = 0; i < order->capacity; i++) {
         uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
-        if (mq_index_entry_pool_row(entry) == row) /* fails if it is overwritten just now: it has gone, too */
+        /* fails if a publisher just overwrote the entry, which evicts the message as well */
+        if (mq_index_entry_pool_row(entry) == row)
             mq_compare_exchange_u64(&order->entries[i], entry,
                                     (entry >> MQ_INDEX_RING_SHIFT << MQ_INDEX_RING_SHIFT) |
                                         mq_index_entry_pack(0, MQ_INDEX_RING_RETRACTED, 0));
@@ -85,7 +86,7 @@ static inline mq_liveness mq_channel_publisher_liveness(const mq_channel_header 
     return mq_participant_liveness(probe, &header->publishers[row].participant, MQ_CHANNEL_PUBLISHER_BYTE + row);
 }
 
-/* Does anybody live who publishes? */
+/* True if a living publisher exists. */
 static inline bool mq_channel_has_publisher(const mq_channel_header *header, const mq_liveness_file *liveness_file) {
     mq_liveness_probe probe = mq_liveness_probe_begin(liveness_file);
     bool alive = false;
@@ -95,13 +96,13 @@ static inline bool mq_channel_has_publisher(const mq_channel_header *header, con
     return alive;
 }
 
-/* The pool of a dead row was removed, and no entry refers to it: the row is free. */
+/* Free a dead row. Its pool was removed, and no entry refers to it. */
 static inline void mq_channel_release_row(mq_channel_publisher_row *row) {
     mq_participant_clear(&row->participant);
     mq_store_release_u64(&row->pool_uid, 0);
 }
 
-/* A free row, locked by *liveness_token; MQ_NO_ROW: there is none. */
+/* Return a free row, locked by *liveness_token, or MQ_NO_ROW. */
 static inline int mq_channel_find_free_row(mq_channel_header *header, const mq_liveness_file *liveness_file,
                                            void **liveness_token) {
     for (int row = 0; row < MQ_CHANNEL_PUBLISHERS; row++) {
@@ -109,13 +110,13 @@ static inline int mq_channel_find_free_row(mq_channel_header *header, const mq_l
             continue;
         *liveness_token = mq_liveness_lock(liveness_file, MQ_CHANNEL_PUBLISHER_BYTE + (uint64_t)row, false);
         if (*liveness_token ||
-            errno != EAGAIN) /* EAGAIN: its owner is just leaving, or a child of it that nobody knows of */
+            errno != EAGAIN) /* EAGAIN: its owner is leaving, or an unknown child of its owner holds the lock */
             return row;
     }
     return MQ_NO_ROW;
 }
 
-/* Fill in a free row: from now on a pool with this uid may be met in it, and removed when we are dead. */
+/* Fill in a free row. From now on a pool with this uid may exist, and other processes remove it after our death. */
 static inline void mq_channel_publisher_register(mq_channel_publisher_row *row, const mq_process_identity *self,
                                                  bool held, const mq_pool_map *slots, uint64_t pool_bytes,
                                                  uint64_t pool_inode, const char *node) {
@@ -132,7 +133,7 @@ static inline void mq_channel_publisher_register(mq_channel_publisher_row *row, 
     mq_store_relaxed_u64(&row->evicted, 0);
     mq_copy_to_shared(row->node, name, sizeof name);
     mq_participant_write(&row->participant, self, slots->uid, held);
-    /* EDGE pool: release. The former pool's entries are gone, then the row has another. Partner:
+    /* EDGE pool: release. The previous pool's entries are gone, then the row has another pool. Partner:
      * mq_channel_next_message */
     mq_store_release_u64(&row->pool_uid, slots->uid);
 }
@@ -146,11 +147,10 @@ static inline mq_row_table mq_channel_subscriber_row_table(mq_channel_header *he
                           .byte = MQ_CHANNEL_SUBSCRIBER_BYTE};
 }
 
-/* The next row of a viewer, from `row` on, that is free or a dead owner's; not locked. MQ_NO_ROW: there is none.
- *
- * Before it is locked the bit of a dead owner is to be cleared in all pools of the living (mq_channel_clear_dead_viewer_pins): a row that
- * is locked already looks alive, and a publisher that lacks slots would leave that bit alone for as long as the taker is
- * stopped. That the bit may be cleared twice does no harm. */
+/* Return the first viewer row from `row` on that is free or a dead owner's, without a lock, or MQ_NO_ROW.
+ * Before the caller locks the row, it must clear a dead owner's bit in all pools of living publishers
+ * (mq_channel_clear_dead_viewer_pins). A locked row looks alive. If the caller stopped after the lock, a publisher that
+ * needs slots could not clear that bit. The caller may clear the bit twice. */
 static inline int mq_channel_find_free_viewer(const mq_channel_header *header, const mq_liveness_file *liveness_file,
                                               int row) {
     mq_liveness_probe probe = mq_liveness_probe_begin(liveness_file);
@@ -161,12 +161,12 @@ static inline int mq_channel_find_free_viewer(const mq_channel_header *header, c
     return row < MQ_CHANNEL_VIEWERS ? row : MQ_NO_ROW;
 }
 
-/* Did a viewer die in this row, so that its bit may be left in pools? */
+/* True if a viewer died in this row, so that pools may still have its bit. */
 static inline bool mq_channel_viewer_row_is_stale(const mq_channel_header *header, int viewer) {
     return mq_load_relaxed_u64(&header->viewers[viewer].participant.uid) != 0; /* relaxed: under the lock */
 }
 
-/* Take the bit of a dead viewer from all slots of a pool. */
+/* Clear the bit of a dead viewer in all slots of a pool. */
 static inline void mq_channel_clear_dead_viewer_pins(const mq_pool_map *slots, int viewer) {
     for (uint32_t slot = 0; slot < slots->slots; slot++)
         if (mq_pool_pin_holders(slots, slot) >> viewer & 1)

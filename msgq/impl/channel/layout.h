@@ -1,4 +1,5 @@
-/* Bytes of a channel's header. docs/internals/channel-protocol.md describes the bytes; tests/meta compares. */
+/* Layout of a channel's header. docs/internals/channel-protocol.md describes the same bytes, and tests/meta compares
+ * the two. */
 #ifndef MQ_CHANNEL_LAYOUT_H
 #define MQ_CHANNEL_LAYOUT_H
 
@@ -7,60 +8,61 @@
 #include "channel/pool.h"
 
 enum {
-    MQ_CHANNEL_MAJOR = 1, /* of the layout: another one cannot be read */
-    MQ_CHANNEL_MINOR = 0, /* what was added since can be passed over */
+    MQ_CHANNEL_MAJOR = 1, /* major version of the layout: other versions are unreadable */
+    MQ_CHANNEL_MINOR = 0, /* minor version: readers may ignore later additions */
     MQ_CHANNEL_CREATOR_BYTES = 64,
     MQ_CHANNEL_PUBLISHERS = 63,
-    MQ_CHANNEL_VIEWERS = 64,        /* subscribers that take views: bits of a pin */
-    MQ_CHANNEL_SUBSCRIBERS = 64,    /* subscribers that are listed; more go on without a row */
-    MQ_CHANNEL_CAPACITY_MAX = 8192, /* so that a pool of capacity + 2 slots has numbers of 14 bits */
-    /* The bytes of the channel file that their owners lock (liveness_lock.h). */
+    MQ_CHANNEL_VIEWERS = 64,        /* subscribers that take views; the row is the bit in pins */
+    MQ_CHANNEL_SUBSCRIBERS = 64,    /* subscribers with a row; further subscribers work without one */
+    MQ_CHANNEL_CAPACITY_MAX = 8192, /* so that the slots of a pool with capacity + 2 slots need 14 bits */
+    /* Bytes of the channel file that owners lock (liveness_lock.h). */
     MQ_CHANNEL_PUBLISHER_BYTE = 0,
     MQ_CHANNEL_VIEWER_BYTE = 64,
     MQ_CHANNEL_SUBSCRIBER_BYTE = 128,
-    MQ_CHANNEL_OPEN_BYTE = 192, /* held, together, by all who have the channel open and have no row */
+    MQ_CHANNEL_OPEN_BYTE = 192, /* locked (shared) by all processes that opened the channel and have no row */
 };
 
 #define MQ_CHANNEL_MAGIC 0x314e414843515347ull /* "GSQCHAN1" read as little-endian */
 
-/* One publisher and its pool. Written under the lock, but for the line of counters. */
+/* A publisher and its pool. Written under the lock, except the counters. */
 typedef struct {
-    mq_participant participant; /* uid 0: it left, or there was none. Its messages may still be in the order */
-    mq_u64 pool_uid;            /* written last: subscribers compare it. 0: the row has no pool */
+    /* uid 0: the publisher left, or the row is unused. Messages may still be in the order */
+    mq_participant participant;
+    mq_u64 pool_uid; /* written last, and compared by subscribers. 0: the row has no pool */
     mq_u64 slots;
     mq_u64 slot_bytes;
-    mq_u64 pool_bytes; /* of the file */
+    mq_u64 pool_bytes; /* bytes of the file */
     mq_u64 pool_inode;
-    mq_u64 superseded; /* 1: its owner publishes from another row; this one stays for open loans */
+    mq_u64 superseded; /* 1: the owner publishes from another row, and this row remains for open loans */
     mq_u64 reserved[2];
     char node[MQ_NODE_NAME_BYTES];
     mq_u64 pad[2];
-    /* The publisher's own line: */
+    /* The publisher's own cache line: */
     mq_u64 sent;
-    mq_u64 bytes;   /* of payload */
-    mq_u64 refused; /* messages for which there was no slot */
-    mq_u64 evicted; /* messages that left the order before their turn, since their slots were needed */
+    mq_u64 bytes;   /* payload bytes */
+    mq_u64 refused; /* messages that got no slot */
+    mq_u64 evicted; /* messages evicted early because their slots were needed */
     mq_u64 room[4];
 } mq_channel_publisher_row;
 _Static_assert(sizeof(mq_channel_publisher_row) == 256, "bump MQ_CHANNEL_MAJOR");
 
-/* A subscriber that takes views. Its number is its bit in pins. */
+/* A subscriber that takes views. The index of its row is its bit in pins. */
 typedef struct {
     mq_participant participant;
 } mq_channel_viewer_row;
 
-/* A subscriber, for those who look on. */
+/* A subscriber, for observers. */
 typedef struct {
     mq_participant participant;
     char node[MQ_NODE_NAME_BYTES];
-    mq_u64 viewer; /* its row there + 1; 0: it takes no views */
-    mq_u64 joined; /* what was gone before this position is not lost to it */
-    /* The subscriber's own line: */
+    mq_u64 viewer; /* row in `viewers` + 1; 0: takes no views */
+    mq_u64 joined; /* messages evicted before this position are not lost to the subscriber */
+    /* The subscriber's own cache line: */
     mq_u64 cursor;
     mq_u64 received;
     mq_u64 lost;
     mq_u64 resets;
-    mq_u64 views_held; /* views */
+    mq_u64 views_held; /* number of views */
     mq_u64 room[3];
 } mq_channel_subscriber_row;
 _Static_assert(sizeof(mq_channel_subscriber_row) == 192, "bump MQ_CHANNEL_MAJOR");
@@ -68,16 +70,16 @@ _Static_assert(sizeof(mq_channel_subscriber_row) == 192, "bump MQ_CHANNEL_MAJOR"
 typedef struct {
     mq_u64 magic;        /* written last */
     mq_u64 version;      /* major << 32 | minor */
-    mq_u64 header_bytes; /* where publishers begin */
+    mq_u64 header_bytes; /* offset of publishers */
     mq_u64 total_bytes;
-    mq_u64 created_ns; /* host's clock */
+    mq_u64 created_ns; /* nanoseconds by the host's clock */
     mq_u64 creator_pid;
     mq_u64 kind; /* mq_channel_kind, for people */
     mq_u64 reserved;
-    char creator[MQ_CHANNEL_CREATOR_BYTES]; /* name of the node or process, NUL-padded */
-    mq_u64 config;                          /* see mq_channel_config. Written under the lock; each field once */
+    char creator[MQ_CHANNEL_CREATOR_BYTES]; /* name of the node or process, padded with NUL bytes */
+    mq_u64 config;                          /* see mq_channel_config. Written under the lock, each field once */
     mq_u64 pad0[15];
-    mq_u64 tail; /* index_ring.h. 0: the capacity is not set */
+    mq_u64 tail; /* see index_ring.h. 0: the capacity is not set */
     mq_u64 pad1[7];
     mq_u32 eventcount; /* eventcount.h, several writers */
     mq_u32 pad2[15];
@@ -100,12 +102,12 @@ _Static_assert(sizeof(mq_channel_header) == 151552, "bump MQ_CHANNEL_MAJOR");
 
 typedef enum { MQ_CHANNEL_PUBSUB = 0, MQ_CHANNEL_BROADCAST = 1, MQ_CHANNEL_MAILBOX = 2 } mq_channel_kind;
 
-/* What all who open a channel agree on. A field that nobody has said is 0. */
+/* Configuration of the channel, shared by all processes. Fields that are not set are 0. */
 typedef struct {
-    uint64_t capacity;    /* of the order */
-    uint64_t publishers;  /* at most so many; 1..63 */
-    uint64_t subscribers; /* 1..64, or MQ_CHANNEL_ANY_SUBSCRIBERS */
-    uint64_t stamps;      /* 1: none, 2: messages have the time when they were published */
+    uint64_t capacity;    /* number of entries of the order */
+    uint64_t publishers;  /* maximum number, 1..63 */
+    uint64_t subscribers; /* maximum number, 1..64, or MQ_CHANNEL_ANY_SUBSCRIBERS */
+    uint64_t stamps;      /* 1: messages have no publish time, 2: messages have one */
 } mq_channel_config;
 
 enum { MQ_CHANNEL_ANY_SUBSCRIBERS = 255, MQ_CHANNEL_UNSTAMPED = 1, MQ_CHANNEL_STAMPED = 2 };

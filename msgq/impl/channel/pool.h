@@ -1,10 +1,10 @@
-/* A pool: the slots of one owner, in a file of its own. Others read them, and pin those that they look at.
+/* A pool: the slots of one publisher, in its own file. Subscribers read the slots, and pin slots that they view.
+ * - header: the owner writes it before the file gets its name. Viewers then set pins, one bit each
+ * - slots: only the owner writes them. Other processes map them read-only
  *
- *   head     written by the owner before the file has its name; then pins by those who take views, one bit each
- *   slots    written by the owner alone; others have them mapped read-only
- *
- * A slot belongs to its owner for ever. The owner alone decides when it is written again: when its message has left the
- * order (index_ring.h) and no pin is left. A holder pins first, and looks afterwards whether the message still is in the order.
+ * Slots never change their owner. Only the owner decides when to overwrite a slot: its message must have left the order
+ * (index_ring.h), and the slot must have no pin. A viewer sets its pin first, and then checks that the message is still
+ * in the order.
  */
 #ifndef MQ_POOL_H
 #define MQ_POOL_H
@@ -22,7 +22,8 @@ enum {
 #define MQ_POOL_BYTES_MAX (1ull << 40)
 
 typedef struct {
-    mq_u64 holders; /* bit i: viewer i looks at the slot. Set and cleared by the viewer; of a dead one, by the owner */
+    /* bit i: viewer i uses the slot. The viewer sets and clears it; the owner clears a dead viewer's bit */
+    mq_u64 holders;
     mq_u64 pad[7];
 } mq_pool_pin;
 
@@ -31,30 +32,31 @@ typedef struct {
     mq_u64 version;
     mq_u64 total_bytes;
     mq_u64 slots;
-    mq_u64 slot_bytes;    /* of payload */
-    mq_u64 data_offset;   /* of the first slot; whole pages, which others map read-only from there on */
-    mq_u64 channel_inode; /* of the file that the order is in: another one's pool is never taken for its */
+    mq_u64 slot_bytes; /* payload bytes */
+    /* byte offset of the first slot, a multiple of the page size. Others map the file read-only from here */
+    mq_u64 data_offset;
+    mq_u64 channel_inode; /* inode of the channel file, which identifies the channel of the pool */
     mq_u64 uid;
-    mq_u64 pid; /* of the owner, and its name: for people */
+    mq_u64 pid; /* process id of the owner, for people, as is its name */
     char node[MQ_NODE_NAME_BYTES];
     mq_u64 reserved;
-    mq_u32 slot_released; /* the owner sleeps here until somebody lets a slot go (eventcount.h, several wake) */
+    mq_u32 slot_released; /* the owner sleeps here until a viewer releases a slot (eventcount.h, several writers) */
     mq_u32 pad[15];
     mq_pool_pin pins[];
 } mq_pool_header;
 _Static_assert(sizeof(mq_pool_header) == 192 && sizeof(mq_pool_pin) == MQ_POOL_CACHE_LINE_BYTES,
                "bump MQ_POOL_VERSION");
 
-/* Before each payload. Written by the owner, released with the message's position. */
+/* Header of a slot, before the payload. Written by the owner, released with the message's position. */
 typedef struct {
     mq_u64 length;
-    mq_u64 publish_time; /* host's clock, ns; 0: no stamps */
-    mq_u64 origin_time;  /* as the publisher was told; 0: not */
+    mq_u64 publish_time; /* nanoseconds by the host's clock; 0: the channel has no publish times */
+    mq_u64 origin_time;  /* set by the publishing program; 0: not set */
     mq_u64 reserved[5];
 } mq_pool_slot;
 _Static_assert(sizeof(mq_pool_slot) == MQ_POOL_CACHE_LINE_BYTES, "bump MQ_POOL_VERSION");
 
-/* A mapped pool, with a copy of its checked configuration: the file's own may change under hostile hands. */
+/* A mapped pool, with a copy of its checked configuration. Another program may change the values in the file. */
 typedef struct {
     mq_pool_header *pool_header;
     uint8_t *slots_base;
@@ -70,11 +72,11 @@ static inline uint64_t mq_pool_header_bytes(uint64_t slots, uint64_t page) {
     return (sizeof(mq_pool_header) + slots * sizeof(mq_pool_pin) + page - 1) & ~(page - 1);
 }
 
-/* Fill in the head of a new pool; the file has so many bytes, zeros. */
+/* Initialize the header of a new pool, a file of `bytes` zeros. */
 static inline void mq_pool_header_init(mq_pool_header *pool, uint64_t bytes, uint64_t slots, uint64_t slot_bytes,
                                        uint64_t page, uint64_t channel_inode, uint64_t uid, uint64_t pid,
                                        const char *node) {
-    mq_store_relaxed_u64(&pool->version, MQ_POOL_VERSION); /* relaxed, all: the file has no name so far */
+    mq_store_relaxed_u64(&pool->version, MQ_POOL_VERSION); /* relaxed, all: the file has no name yet */
     mq_store_relaxed_u64(&pool->total_bytes, bytes);
     mq_store_relaxed_u64(&pool->slots, slots);
     mq_store_relaxed_u64(&pool->slot_bytes, slot_bytes);
@@ -86,8 +88,8 @@ static inline void mq_pool_header_init(mq_pool_header *pool, uint64_t bytes, uin
     mq_store_release_u64(&pool->magic, MQ_POOL_MAGIC);
 }
 
-/* Check a mapped file of `bytes`, and keep its configuration. NULL when it is the pool `uid` of that piece; else what
- * is wrong. */
+/* Check a mapped file of `bytes` bytes, and copy its configuration. Returns NULL if the file is the pool `uid` of this
+ * channel, else an error text. */
 static inline const char *mq_pool_header_check(mq_pool_header *pool, uint64_t bytes, uint64_t channel_inode,
                                                uint64_t uid, mq_pool_map *slots) {
     if (bytes < sizeof(mq_pool_header) || mq_load_acquire_u64(&pool->magic) != MQ_POOL_MAGIC)
@@ -115,30 +117,28 @@ static inline mq_pool_slot *mq_pool_slot_at(const mq_pool_map *slots, uint32_t s
 }
 static inline uint8_t *mq_pool_slot_payload(mq_pool_slot *slot) { return (uint8_t *)(slot + 1); }
 
-/* A hint, which orders nothing, for who is about to read: header and payload are in another core's cache, and come at
- * once instead of one after the other. */
+/* Prefetch header and payload, which are in another core's cache, at the same time. A hint that orders nothing. */
 static inline void mq_pool_slot_prefetch(mq_pool_slot *slot) { __builtin_prefetch(mq_pool_slot_payload(slot)); }
 
-/* ---- those who look ---- */
+/* ---- viewers ---- */
 
-/* Then the entry is to be looked at again (mq_index_ring_entry_is_unchanged): only if it stands, the slot is ours to
- * look at. */
+/* Pin a slot. Then call mq_index_ring_entry_is_unchanged: the pin is valid only if the entry is unchanged. */
 static inline void mq_pool_pin_set(const mq_pool_map *slots, uint32_t slot, unsigned viewer) {
     mq_fetch_or_u64(&slots->pool_header->pins[slot].holders, 1ull << viewer);
 }
 
-/* Let go, and wake the owner if it waits for that. */
+/* Release a slot, and wake the owner if it waits for a slot. */
 static inline void mq_pool_pin_clear(const mq_pool_map *slots, uint32_t slot, unsigned viewer) {
-    /* EDGE unpin: release. What was read, was read before. Partner: mq_pool_pin_holders. If weaker: a late load finds
-     * the next message. */
+    /* EDGE unpin: release. All reads of the payload happened before. Partner: mq_pool_pin_holders. If weaker: a late
+     * load reads the next message. */
     mq_fetch_and_u64(&slots->pool_header->pins[slot].holders, ~(1ull << viewer));
     if (mq_eventcount_has_waiters_mp(&slots->pool_header->slot_released))
         mq_eventcount_notify_mp(&slots->pool_header->slot_released);
 }
 
-/* ---- the owner ---- */
+/* ---- owner ---- */
 
-/* The viewers that hold a slot, whose message has been seen gone. */
+/* Return the viewers that pin a slot. The owner calls this after the message has left the order. */
 static inline uint64_t mq_pool_pin_holders(const mq_pool_map *slots, uint32_t slot) {
     /* EDGE unpin: sequentially consistent, and so acquire. Partner: mq_pool_pin_clear */
     return mq_load_seq_cst_u64(&slots->pool_header->pins[slot].holders);

@@ -1,14 +1,15 @@
-/* A channel's publisher: which slot is written next, and when it is free.
+/* A channel's publisher: choice of the next slot to write.
  *
- * What tells that is in the publisher's own memory; a publisher that dies leaves a file, and nothing to repair. A slot is
+ * The states of slots are in the publisher's own memory. A publisher that dies leaves only its file, and needs no
+ * repair.
+ * - free: never used, or discarded
+ * - lent: being written by a send or a loan
+ * - published: its message has a position, and was in the order at the last check. Sorted, the oldest first
+ * - in limbo: its message has left the order, and a viewer pinned the slot at the last check
  *
- *   free       never used so far, or dropped
- *   lent       being written, by a send or a loan
- *   published  its message has a position, and was in the order when last looked at; the oldest first
- *   in limbo   its message has left the order, and somebody held it when last looked at
- *
- * published -> gone from the order: overwritten by anybody, or retracted by us -> free, or in limbo while it is held.
- * Nobody can come to hold what has left the order, so what is in limbo becomes free when its holders let go, or are dead.
+ * A published message leaves the order when a publisher overwrites its entry, or when we retract it. Its slot then
+ * becomes free, or is in limbo while pinned. Once a message has left the order, its slot cannot be pinned. A slot in
+ * limbo therefore becomes free when its viewers release it, or die.
  */
 #ifndef MQ_CHANNEL_PUBLISHER_H
 #define MQ_CHANNEL_PUBLISHER_H
@@ -18,10 +19,10 @@
 
 typedef enum {
     MQ_CHANNEL_OK = 0,
-    MQ_CHANNEL_EMPTY,    /* nothing is there yet */
-    MQ_CHANNEL_NOTIFY,   /* published, and somebody may sleep */
-    MQ_CHANNEL_UNMAPPED, /* the message lies in a pool that is not mapped so far */
-    MQ_CHANNEL_CORRUPT,  /* foreign bytes */
+    MQ_CHANNEL_EMPTY,    /* no message yet */
+    MQ_CHANNEL_NOTIFY,   /* published, and a subscriber may sleep */
+    MQ_CHANNEL_UNMAPPED, /* the pool of the message is not mapped yet */
+    MQ_CHANNEL_CORRUPT,  /* invalid data */
 } mq_channel_status;
 
 enum { MQ_CHANNEL_NO_SLOT = -1 };
@@ -36,19 +37,19 @@ typedef struct {
     mq_pool_map slots;
     mq_channel_header *header;
     mq_channel_publisher_row *row;
-    unsigned number; /* of the row */
+    unsigned number; /* index of the row */
     bool stamps;
-    int64_t clock_offset;               /* host's clock less CLOCK_MONOTONIC, ns */
+    int64_t clock_offset;               /* host's clock minus CLOCK_MONOTONIC, nanoseconds */
     uint32_t *free_slots, *limbo_slots; /* stacks */
     uint32_t free_count, limbo_count;
-    mq_channel_published_slot *published_slots; /* a queue of as many places as there are slots */
+    mq_channel_published_slot *published_slots; /* a FIFO with room for all slots */
     uint32_t first, published_count;
-    const mq_liveness_file *liveness_file;  /* of the channel file: where viewers' locks are */
-    uint64_t next_probe_at;                 /* messages sent when we ask next whether holders live */
-    uint64_t sent, bytes, refused, evicted; /* of the row, whose words others read */
+    const mq_liveness_file *liveness_file;  /* the channel file, where viewers hold their locks */
+    uint64_t next_probe_at;                 /* value of `sent` at which we test the liveness of viewers next */
+    uint64_t sent, bytes, refused, evicted; /* counters of the row, which other processes read */
 } mq_channel_publisher;
 
-/* Begin with all slots free. False: no memory. */
+/* Initialize with all slots free. Returns false if memory is missing. */
 static inline bool mq_channel_publisher_init(mq_channel_publisher *p) {
     uint32_t count = p->slots.slots;
     p->published_slots = calloc(count, sizeof *p->published_slots + 2 * sizeof *p->free_slots);
@@ -65,9 +66,10 @@ static inline void mq_channel_publisher_free(mq_channel_publisher *p) {
     p->published_slots = NULL;
 }
 
-/* ---- taking a slot ---- */
+/* ---- take a slot ---- */
 
-/* The oldest message has left the order: its slot, or MQ_CHANNEL_NO_SLOT when somebody holds it. */
+/* Remove the oldest published message, which has left the order. Returns its slot, or MQ_CHANNEL_NO_SLOT if it is
+ * pinned. */
 static inline int mq_channel_reclaim_oldest_slot(mq_channel_publisher *p) {
     uint32_t slot = p->published_slots[p->first].slot;
     p->first = p->first + 1 == p->slots.slots ? 0 : p->first + 1;
@@ -78,7 +80,7 @@ static inline int mq_channel_reclaim_oldest_slot(mq_channel_publisher *p) {
     return MQ_CHANNEL_NO_SLOT;
 }
 
-/* A slot that was held, and is not any more. */
+/* Return a slot in limbo that no viewer pins any more, or MQ_CHANNEL_NO_SLOT. */
 static inline int mq_channel_take_released_slot(mq_channel_publisher *p) {
     for (uint32_t i = 0; i < p->limbo_count; i++) {
         uint32_t slot = p->limbo_slots[i];
@@ -90,7 +92,7 @@ static inline int mq_channel_take_released_slot(mq_channel_publisher *p) {
     return MQ_CHANNEL_NO_SLOT;
 }
 
-/* The slots that a publisher cannot write: in limbo (the first ones), and published. */
+/* Count the slots that the publisher cannot write: first those in limbo, then the published ones. */
 static inline uint32_t mq_channel_count_used_slots(const mq_channel_publisher *p) {
     return p->limbo_count + p->published_count;
 }
@@ -101,7 +103,7 @@ static inline uint32_t mq_channel_get_used_slot(const mq_channel_publisher *p, u
     return p->published_slots[at < p->slots.slots ? at : at - p->slots.slots].slot;
 }
 
-/* Which viewers that hold some of the first `count` of them are dead, one bit each. */
+/* Return the dead viewers that pin one of the first `count` used slots, one bit each. */
 static inline uint64_t mq_channel_find_dead_viewers(const mq_channel_publisher *p, uint32_t count) {
     mq_liveness_probe probe = mq_liveness_probe_begin(p->liveness_file);
     uint64_t holders = 0, dead = 0;
@@ -115,9 +117,9 @@ static inline uint64_t mq_channel_find_dead_viewers(const mq_channel_publisher *
     return dead;
 }
 
-/* Take from dead viewers what they hold in limbo. Their lives are asked for after the slots came there, so each bit
- * that is found is of a viewer that died since, or of nobody: a successor cannot have set it, since what has left the
- * order cannot be held any more. True: there was something. */
+/* Clear dead viewers' pins in limbo. Returns true if there were any. Liveness is tested after the slots entered limbo.
+ * A dead viewer's bit can therefore be cleared: the row's next viewer cannot have set it, because messages outside the
+ * order cannot be pinned. */
 static inline bool mq_channel_clear_dead_pins(mq_channel_publisher *p) {
     uint64_t dead = mq_channel_find_dead_viewers(p, p->limbo_count);
     for (uint32_t i = 0; dead && i < p->limbo_count; i++)
@@ -126,7 +128,7 @@ static inline bool mq_channel_clear_dead_pins(mq_channel_publisher *p) {
     return dead != 0;
 }
 
-/* Is a published slot held by nobody but `dead`? Somebody may come to hold it after this look. */
+/* True if only viewers in `dead`, or none, pin some published slot. A viewer may pin the slot after this check. */
 static inline bool mq_channel_has_unpinned_slot(const mq_channel_publisher *p, uint64_t dead) {
     for (uint32_t i = p->limbo_count; i < mq_channel_count_used_slots(p); i++)
         if (!(mq_pool_pin_holders(&p->slots, mq_channel_get_used_slot(p, i)) & ~dead))
@@ -134,19 +136,19 @@ static inline bool mq_channel_has_unpinned_slot(const mq_channel_publisher *p, u
     return false;
 }
 
-/* Would a slot be had if messages were retracted? Else they stay, for those who have not read them. */
+/* True if retracting messages would free a slot. If false, messages stay available to slow subscribers. */
 static inline bool mq_channel_can_evict_message(mq_channel_publisher *p) {
     if (mq_channel_has_unpinned_slot(p, 0))
         return true;
     uint64_t dead = p->published_count ? mq_channel_find_dead_viewers(p, mq_channel_count_used_slots(p)) : 0;
     if (!dead || !mq_channel_has_unpinned_slot(p, dead))
         return false;
-    p->next_probe_at = p->sent; /* what the dead hold can be cleared once it is in limbo */
+    p->next_probe_at = p->sent; /* pins of dead viewers are cleared once their slots are in limbo */
     return true;
 }
 
-/* A slot to write, or MQ_CHANNEL_NO_SLOT: each is held or lent. Messages are retracted only when no other slot is to be
- * had, and one of them would be. */
+/* Return a slot to write, or MQ_CHANNEL_NO_SLOT if all slots are pinned or lent. Messages are retracted only if no
+ * other slot is available and a retraction frees one. */
 static inline int mq_channel_take_free_slot(mq_channel_publisher *p) {
     int slot = MQ_CHANNEL_NO_SLOT;
     if (p->free_count)
@@ -163,10 +165,11 @@ static inline int mq_channel_take_free_slot(mq_channel_publisher *p) {
         if (slot != MQ_CHANNEL_NO_SLOT)
             break;
         if (p->limbo_count &&
-            p->sent >= p->next_probe_at) { /* else what the dead hold would shorten the order for good */
+            p->sent >= p->next_probe_at) { /* otherwise dead viewers' pins would shorten the order permanently */
             if (mq_channel_clear_dead_pins(p))
                 continue;
-            p->next_probe_at = p->sent + p->order.capacity; /* all live: once a lap, since asking costs system calls */
+            /* all live: test once a lap, because a test costs system calls */
+            p->next_probe_at = p->sent + p->order.capacity;
         }
         if (!mq_channel_can_evict_message(p))
             break;
@@ -181,19 +184,19 @@ static inline void mq_channel_return_slot(mq_channel_publisher *p, uint32_t slot
     p->free_slots[p->free_count++] = slot;
 }
 
-/* ---- writing it, and publishing ---- */
+/* ---- write and publish ---- */
 
-/* Where its payload goes. */
+/* Begin to write a slot. Returns the address of its payload. */
 static inline uint8_t *mq_channel_begin_slot_write(const mq_channel_publisher *p, uint32_t slot) {
-    /* EDGE slot: release. The former message was seen gone, then its bytes change. Partner: mq_channel_accept_entry.
-     * If weaker: a torn copy passes. */
+    /* EDGE slot: release. The previous message was seen evicted, then its bytes change. Partner:
+     * mq_channel_accept_entry. If weaker: a torn copy passes. */
     mq_fence_release();
     return mq_pool_slot_payload(mq_pool_slot_at(&p->slots, slot));
 }
 
-/* Give what is in the slot a position, and wake nobody. The slot is not the caller's any more, unless this says
- * MQ_INDEX_RING_NO_POSITION: the order is corrupt. `now` is the host's time, which channels without stamps leave out.
- * */
+/* Give the message in the slot a position, without a wake. The slot is then no longer the caller's. If the order is
+ * corrupt, the call returns MQ_INDEX_RING_NO_POSITION, and the slot stays the caller's. `now`: the host's time, not
+ * stored on channels without publish times. */
 static inline uint64_t mq_channel_enqueue_slot(mq_channel_publisher *p, uint32_t slot, uint64_t length, uint64_t now,
                                                uint64_t origin_time) {
     mq_pool_slot *at = mq_pool_slot_at(&p->slots, slot);
@@ -211,12 +214,12 @@ static inline uint64_t mq_channel_enqueue_slot(mq_channel_publisher *p, uint32_t
     return position;
 }
 
-/* What a message is stamped with that is published now. */
+/* Return the publish time of a message published now. */
 static inline uint64_t mq_channel_make_publish_time(const mq_channel_publisher *p) {
     return p->stamps ? (uint64_t)(mq_monotonic_ns() + p->clock_offset) : 0;
 }
 
-/* Publish what is in the slot. It is the caller's still if this says MQ_CHANNEL_CORRUPT. */
+/* Publish the message in the slot. If the result is MQ_CHANNEL_CORRUPT, the slot stays the caller's. */
 static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint32_t slot, uint64_t length,
                                                    uint64_t origin_time, uint64_t *position) {
     *position = mq_channel_enqueue_slot(p, slot, length, mq_channel_make_publish_time(p), origin_time);
@@ -225,9 +228,9 @@ static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint
     return mq_eventcount_has_waiters_mp(&p->header->eventcount) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;
 }
 
-/* Publish up to `count` messages of `size` bytes each, stamped alike; *first is the position of the first one. Returns
- * how many were: fewer when no slot is free at once, or the order is corrupt. The caller asks whether somebody is due
- * to be woken. */
+/* Publish up to `count` messages of `size` bytes each, with one publish time. *first: the position of the first one.
+ * Returns their number, which is smaller if no slot is free or the order is corrupt. The caller then checks for
+ * sleepers. */
 static inline uint64_t mq_channel_publish_batch(mq_channel_publisher *p, const uint8_t *rows, uint64_t size,
                                                 uint64_t count, uint64_t origin_time, uint64_t *first) {
     uint64_t now = mq_channel_make_publish_time(p), done = 0;

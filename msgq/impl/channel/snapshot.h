@@ -1,5 +1,5 @@
-/* A channel as others see it, for statistics. Each word is read on its own: a figure may be newer than its neighbour,
- * which harms nobody who only looks. Nothing that is read is believed: it bounds no loop and no index. */
+/* A channel as seen by observers, for statistics. Each word is loaded separately, so counters may be of slightly
+ * different times. Loaded values are not trusted: none bounds a loop or an index. */
 #ifndef MQ_CHANNEL_SNAPSHOT_H
 #define MQ_CHANNEL_SNAPSHOT_H
 
@@ -8,7 +8,7 @@
 
 /* ---- publishers ---- */
 
-/* The slots of one pool whose messages are in the order. */
+/* Slots of one pool whose messages are in the order. */
 typedef struct {
     uint64_t messages;
     uint64_t slots[MQ_POOL_SLOTS_MAX / 64];
@@ -27,14 +27,15 @@ static inline void mq_channel_snapshot_slots(const mq_index_ring *order, unsigne
     }
 }
 
-/* What a viewer holds. */
+/* Views of one viewer. */
 typedef struct {
     uint64_t views;
-    uint64_t outdated;     /* of these, slots whose messages have left the order: their publishers lack them */
-    uint64_t publish_time; /* of the oldest of the outdated, if it has one; else 0 */
+    /* of these, slots whose messages have left the order, so that their publishers cannot reuse them */
+    uint64_t outdated;
+    uint64_t publish_time; /* oldest publish time of the outdated views; 0: unknown */
 } mq_channel_view_counts;
 
-/* Add what is held in a pool to what each viewer holds. */
+/* Add the pins of a pool to the views of each viewer. */
 static inline void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_channel_published_slot_set *ordered,
                                              mq_channel_view_counts views_by_viewer[MQ_CHANNEL_VIEWERS]) {
     for (uint32_t slot = 0; slot < pool->slots; slot++) {
@@ -42,7 +43,7 @@ static inline void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_c
         if (!holders)
             continue;
         bool outdated = !(ordered->slots[slot / 64] >> slot % 64 & 1);
-        /* relaxed: while the slot is held its message stays */
+        /* relaxed: the message of a pinned slot does not change */
         uint64_t time = outdated ? mq_load_relaxed_u64(&mq_pool_slot_at(pool, slot)->publish_time) : 0;
         for (unsigned viewer = 0; viewer < MQ_CHANNEL_VIEWERS; viewer++) {
             mq_channel_view_counts *views = &views_by_viewer[viewer];
@@ -60,10 +61,10 @@ static inline void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_c
 
 typedef struct {
     uint64_t cursor, joined, received, lost, resets, views_held, viewer;
-    uint64_t lag; /* messages that are there for it */
+    uint64_t lag; /* messages that it can still receive */
 } mq_channel_subscriber_snapshot;
 
-/* The figures of a subscriber; again if it goes on meanwhile. */
+/* Copy the counters of a subscriber. Repeats if the subscriber moved its cursor during the copy. */
 static inline void mq_channel_snapshot_subscriber(const mq_channel_subscriber_row *row,
                                                   mq_channel_subscriber_snapshot *out) {
     for (int tries = 0; tries < 8; tries++) {
@@ -75,12 +76,12 @@ static inline void mq_channel_snapshot_subscriber(const mq_channel_subscriber_ro
         out->views_held = mq_load_relaxed_u64(&row->views_held);
         out->viewer = mq_load_relaxed_u64(&row->viewer);
         mq_fence_acquire();
-        if (mq_load_relaxed_u64(&row->cursor) == out->cursor) /* relaxed: behind the fence */
+        if (mq_load_relaxed_u64(&row->cursor) == out->cursor) /* relaxed: after the fence */
             return;
     }
 }
 
-/* The position behind the newest message. A publisher may not have come to the tail. */
+/* Return the position after the newest message. The tail may be before it. */
 static inline uint64_t mq_channel_snapshot_end_position(const mq_index_ring *order) {
     uint64_t end = mq_index_ring_load_tail(order), entry;
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS && mq_index_ring_load_entry(order, end, &entry) >= 0; i++)
@@ -88,13 +89,13 @@ static inline uint64_t mq_channel_snapshot_end_position(const mq_index_ring *ord
     return end;
 }
 
-/* What a subscriber will find when it looks: what it has lost without having noticed it, and what is there for it. One
- * that conflates, goes on at the present, or is lapped again and again loses more of it. */
+/* Add what the subscriber will find at its next receive: losses that it has not detected yet, and messages left to
+ * receive. A subscriber that conflates, continues at the tail, or is lapped repeatedly loses more. */
 static inline void mq_channel_snapshot_count_unread(const mq_index_ring *order, mq_channel_subscriber_snapshot *copy) {
     uint64_t end = mq_channel_snapshot_end_position(order), entry;
-    uint64_t at = copy->cursor ? copy->cursor : order->capacity; /* 0: it has not looked since the order began */
+    uint64_t at = copy->cursor ? copy->cursor : order->capacity; /* 0: no receive since the order was initialized */
     if (at < end && end > order->capacity && mq_index_ring_load_entry(order, at, &entry) > 0) {
-        uint64_t oldest = end - order->capacity; /* where it goes on (mq_index_ring_oldest_position) */
+        uint64_t oldest = end - order->capacity; /* where it continues (mq_index_ring_oldest_position) */
         uint64_t from = at < copy->joined ? copy->joined : at;
         copy->lost += from < oldest ? oldest - from : 0;
         at = oldest;

@@ -1,7 +1,7 @@
-/* A channel's subscriber: its cursor, what is there, and what it missed.
+/* A channel's subscriber: its cursor, the next message, and its losses.
  *
- * Each position that the cursor passes is received, lost (overwritten or retracted before we came), or one's own message
- * that was left out. The cursor is in our own memory, and never moves back.
+ * The cursor passes each position once: the message is received, lost (overwritten or retracted before we read it), or
+ * excluded as our own. The cursor is in our own memory, and never decreases.
  */
 #ifndef MQ_CHANNEL_SUBSCRIBER_H
 #define MQ_CHANNEL_SUBSCRIBER_H
@@ -10,15 +10,15 @@
 #include "channel/publisher.h"
 
 typedef struct {
-    mq_index_ring order; /* capacity 0: it was not set at the last read */
+    mq_index_ring order; /* capacity 0: not set at the last read */
     const mq_channel_header *header;
-    mq_channel_subscriber_row *row; /* NULL: we are not listed */
-    const mq_u64 *not_truncated;    /* not 1: the header was cut by others (mapguard.h); NULL: nobody tells */
-    const uint64_t *excluded_pools; /* pools whose messages are left out, by row; NULL: none are */
+    mq_channel_subscriber_row *row; /* NULL: the subscriber has no row */
+    const mq_u64 *not_truncated;    /* word that is not 1 after the header was truncated (mapguard.h); NULL: no guard */
+    const uint64_t *excluded_pools; /* uids of pools whose messages are skipped, by row; NULL: none */
     mq_pool_map pools[MQ_CHANNEL_PUBLISHERS];
-    uint64_t history;   /* messages before the present that are wanted, while the order has not begun */
-    uint64_t joined_at; /* what is gone before this position is not lost: we joined later */
-    mq_u64 cursor;      /* for the watcher, too; relaxed: this thread alone moves it */
+    uint64_t history;   /* messages before the newest position to receive, used until the order is initialized */
+    uint64_t joined_at; /* messages evicted before this position are not lost, because we joined later */
+    mq_u64 cursor;      /* read by the watcher, too; relaxed: only this thread changes it */
     uint64_t received, lost, resets;
     uint64_t margin, received_at_lap; /* mq_channel_compute_lap_margin: the last margin, and `received` at that lap */
     uint64_t resets_at_nap;           /* mq_channel_compute_lapped_nap_ns: `resets` at its last call */
@@ -34,7 +34,7 @@ enum {
 
 typedef struct {
     uint64_t entry, position;
-    unsigned row, number; /* of the publisher, of the slot */
+    unsigned row, number; /* of the publisher, and of the slot */
     uint64_t pool_uid;
     mq_pool_slot *slot;
     uint64_t length, publish_time, origin_time;
@@ -44,7 +44,7 @@ static inline uint64_t mq_channel_load_cursor(const mq_channel_subscriber *s) {
     return mq_load_relaxed_u64(&s->cursor); /* relaxed: our own */
 }
 
-/* The order of a header, whose bytes are not believed. False: it has not begun. */
+/* Load the order of a header, and check its values. Returns false if the order is not initialized. */
 static inline bool mq_channel_load_index_ring(const mq_channel_header *header, mq_index_ring *order) {
     mq_channel_header *at = (mq_channel_header *)(uintptr_t)header; /* subscribers do not write there */
     *order = (mq_index_ring){.tail = &at->tail, .entries = at->entries};
@@ -55,7 +55,7 @@ static inline bool mq_channel_load_index_ring(const mq_channel_header *header, m
     return true;
 }
 
-/* Counters for those who look on. */
+/* Store the counters for observers. */
 static inline void mq_channel_store_stats(const mq_channel_subscriber *s) {
     if (!s->row)
         return;
@@ -65,10 +65,10 @@ static inline void mq_channel_store_stats(const mq_channel_subscriber *s) {
     mq_store_relaxed_u64(&s->row->resets, s->resets);
 }
 
-/* The same for a row that was just taken. */
+/* Store the counters in a new row. */
 static inline void mq_channel_store_join_position(const mq_channel_subscriber *s) {
     if (s->row)
-        mq_store_relaxed_u64(&s->row->joined, s->joined_at); /* relaxed: for those who look on */
+        mq_store_relaxed_u64(&s->row->joined, s->joined_at); /* relaxed: for observers */
     mq_channel_store_stats(s);
 }
 
@@ -76,7 +76,7 @@ static inline void mq_channel_set_cursor(mq_channel_subscriber *s, uint64_t curs
     mq_store_relaxed_u64(&s->cursor, cursor); /* relaxed: the watcher's mutex orders it with the end of a receive */
 }
 
-/* Pass over positions up to `cursor`, which are lost but for what was gone before we joined. */
+/* Skip the positions before `cursor`. They count as lost, except messages evicted before we joined. */
 static inline void mq_channel_skip_lost(mq_channel_subscriber *s, uint64_t cursor) {
     uint64_t from = mq_channel_load_cursor(s);
     if (from < s->joined_at)
@@ -98,18 +98,17 @@ static inline uint64_t mq_channel_compute_lap_margin(mq_channel_subscriber *s) {
     return s->margin;
 }
 
-/* ns that a subscriber without a message naps before it announces itself; 0: no nap.
- *
- * A wake costs publisher and subscriber more than many messages. Without naps, a subscriber that was just lapped is woken
- * by the next message, receives it, and sleeps again, while later messages are overwritten. Messages gather during a nap,
- * and publishers make no wakes. */
+/* Nanoseconds that a subscriber without a message naps before it announces a sleep; 0: no nap. A wake costs publisher
+ * and subscriber more than many messages. Without naps, a subscriber that was just lapped is woken by the next message,
+ * receives it, and sleeps again, while later messages are overwritten. Messages gather during a nap, and publishers
+ * make no wakes. */
 static inline int64_t mq_channel_compute_lapped_nap_ns(mq_channel_subscriber *s, int64_t now_ns) {
     if (s->resets != s->resets_at_nap)
         s->resets_at_nap = s->resets, s->behind_until = now_ns + MQ_CHANNEL_BEHIND_NS;
     return now_ns < s->behind_until && s->order.capacity >= MQ_CHANNEL_NAP_CAPACITY_MIN ? MQ_CHANNEL_NAP_NS : 0;
 }
 
-/* Take the place in the order that was asked for when we joined. False: it has not begun. */
+/* Set the cursor to the position requested at the join. Returns false if the order is not initialized. */
 static inline bool mq_channel_subscriber_join(mq_channel_subscriber *s, bool at_tail) {
     if (!mq_channel_load_index_ring(s->header, &s->order))
         return false;
@@ -121,7 +120,7 @@ static inline bool mq_channel_subscriber_join(mq_channel_subscriber *s, bool at_
     return true;
 }
 
-/* Go to the newest message that is wanted; what is passed over is lost. */
+/* Move to the newest message that is not excluded. Skipped messages count as lost. */
 static inline void mq_channel_conflate_to_newest(mq_channel_subscriber *s) {
     uint64_t cursor = mq_channel_load_cursor(s),
              tail = mq_index_ring_max_position(mq_index_ring_load_tail(&s->order), cursor), entry;
@@ -143,7 +142,8 @@ static inline void mq_channel_conflate_to_newest(mq_channel_subscriber *s) {
     }
 }
 
-/* The message of an entry, if its pool is mapped. MQ_CHANNEL_CORRUPT: if the entry still stands. */
+/* Return the message of an entry in *m, if its pool is mapped. MQ_CHANNEL_CORRUPT is valid only if the entry is
+ * unchanged. */
 static inline mq_channel_status mq_channel_resolve_message_slot(const mq_channel_subscriber *s, mq_channel_message *m) {
     const mq_pool_map *pool = &s->pools[m->row];
     if (m->pool_uid != pool->uid)
@@ -152,22 +152,22 @@ static inline mq_channel_status mq_channel_resolve_message_slot(const mq_channel
         return MQ_CHANNEL_CORRUPT;
     m->slot = mq_pool_slot_at(pool, m->number);
     mq_pool_slot_prefetch(m->slot);
-    m->length =
-        mq_load_relaxed_u64(&m->slot->length); /* relaxed, all: behind the acquire of the entry, and validated */
+    m->length = mq_load_relaxed_u64(&m->slot->length); /* relaxed, all: after the acquire of the entry, and validated */
     m->publish_time = mq_load_relaxed_u64(&m->slot->publish_time);
     m->origin_time = mq_load_relaxed_u64(&m->slot->origin_time);
     return m->length <= pool->slot_bytes ? MQ_CHANNEL_OK : MQ_CHANNEL_CORRUPT;
 }
 
-/* Find the message at the cursor, passing over what is lost, and one's own. To be validated after use
- * (mq_channel_accept_entry). MQ_CHANNEL_UNMAPPED: map the pool of that row, or call mq_channel_skip_message. */
+/* Find the message at the cursor, and skip lost and excluded messages. Validate the message after its use
+ * (mq_channel_accept_entry). If the result is MQ_CHANNEL_UNMAPPED, map the pool of that row, or call
+ * mq_channel_skip_message. */
 static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s, mq_channel_message *m) {
     if (!s->order.capacity && !mq_channel_subscriber_join(s, false))
         return MQ_CHANNEL_EMPTY;
     if (s->conflate)
         mq_channel_conflate_to_newest(s);
     uint64_t first = mq_channel_load_cursor(s), rounds = 0;
-    /* Bound: below. There may be a capacity of retracted messages, and as many may come during the loop. */
+    /* Bound: below. All entries may be retracted messages, and as many more may appear during the loop. */
     do {
         m->position = mq_channel_load_cursor(s);
         int64_t ahead = mq_index_ring_load_entry(&s->order, m->position, &m->entry);
@@ -187,7 +187,7 @@ static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s
             mq_channel_skip_lost(s, m->position + 1);
             continue;
         }
-        /* EDGE pool: acquire. A row's next pool is only there when no entry of the former is. Partner:
+        /* EDGE pool: acquire. A row has its next pool only after all entries of the previous pool are gone. Partner:
          * mq_channel_publisher_register */
         m->pool_uid = mq_load_acquire_u64(&s->header->publishers[m->row].pool_uid);
         bool is_excluded = s->excluded_pools && m->pool_uid && s->excluded_pools[m->row] == m->pool_uid;
@@ -196,7 +196,7 @@ static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s
         if (status == MQ_CHANNEL_OK)
             return status;
         if (!mq_index_ring_entry_is_unchanged(&s->order, m->position, m->entry))
-            continue; /* it has gone meanwhile, and what we saw was another's */
+            continue; /* the entry changed, so the loaded values belong to another message */
         if (!is_excluded)
             return status == MQ_CHANNEL_UNMAPPED ? status : MQ_CHANNEL_CORRUPT;
         mq_channel_set_cursor(s, m->position + 1);
@@ -208,7 +208,7 @@ static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s
     return passed && passed < MQ_INDEX_RING_DISTANCE_MAX ? MQ_CHANNEL_EMPTY : MQ_CHANNEL_CORRUPT;
 }
 
-/* Give up the message that was found, if it is still there: it is lost. */
+/* Skip the message that was found, if it is still there. It counts as lost. */
 static inline void mq_channel_skip_message(mq_channel_subscriber *s, const mq_channel_message *m) {
     if (mq_channel_load_cursor(s) == m->position && mq_index_ring_entry_is_unchanged(&s->order, m->position, m->entry))
         mq_channel_skip_lost(s, m->position + 1);
@@ -220,7 +220,7 @@ static inline void mq_channel_advance_cursor(mq_channel_subscriber *s, const mq_
     mq_channel_store_stats(s);
 }
 
-/* The message was copied: was it whole? Then it is received. */
+/* Validate the copy of a message. If it is intact, the message counts as received. */
 static inline bool mq_channel_accept_entry(mq_channel_subscriber *s, const mq_channel_message *m) {
     /* EDGE slot: acquire. The bytes were read, then the entry is. Partner: mq_channel_begin_slot_write */
     mq_fence_acquire();
@@ -231,8 +231,8 @@ static inline bool mq_channel_accept_entry(mq_channel_subscriber *s, const mq_ch
     return true;
 }
 
-/* Receive messages of `size` bytes each that follow `last` and are of its publisher, up to `count`, into `out`. Returns
- * how many, the newest of which `last` is then. It ends before all that needs a closer look, as a loss. */
+/* Receive up to `count` messages of `size` bytes each into `out`, which follow `last` and have the same publisher.
+ * Returns their number. `last` is then the newest of them. The batch ends before any special case, such as a loss. */
 static inline uint64_t mq_channel_receive_batch(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
                                                 mq_channel_message *last, const mq_u64 *not_truncated) {
     mq_channel_message m;
@@ -251,7 +251,8 @@ static inline uint64_t mq_channel_receive_batch(mq_channel_subscriber *s, uint8_
     return done;
 }
 
-/* Hold the slot of the message, and receive it; its pool's head must be writable. False: it had gone. */
+/* Pin the slot of the message, and receive it. The pool's header must be writable. Returns false if the message had
+ * left the order. */
 static inline bool mq_channel_pin_message(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer) {
     const mq_pool_map *pool = &s->pools[m->row];
     mq_pool_pin_set(pool, m->number, viewer);
@@ -263,7 +264,7 @@ static inline bool mq_channel_pin_message(mq_channel_subscriber *s, const mq_cha
     return true;
 }
 
-/* ---- for those who wait ---- */
+/* ---- poll ---- */
 
 typedef struct {
     const mq_channel_header *header;
@@ -271,11 +272,11 @@ typedef struct {
     const mq_u64 *not_truncated;
 } mq_channel_poll_state;
 
-/* Is there something at the cursor, be it retracted or one's own? Or an error to be had? */
+/* True if the cursor has an entry, even a retracted or excluded one, or if a receive would return an error. */
 static inline int mq_channel_subscriber_is_readable(const void *state) {
     const mq_channel_poll_state *o = state;
     mq_index_ring order;
-    uint64_t entry, cursor = mq_load_relaxed_u64(o->cursor); /* relaxed: a cursor of the past only costs a look */
+    uint64_t entry, cursor = mq_load_relaxed_u64(o->cursor); /* relaxed: an old cursor only costs a poll */
     if (mq_mapping_was_truncated(o->not_truncated))
         return true;
     return mq_channel_load_index_ring(o->header, &order) &&
