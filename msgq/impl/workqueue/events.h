@@ -1,10 +1,8 @@
-/* What a handle does to messages of a queue that was made with events, noted until it is published (events.pyx, and
- * c/queueevents.c).
+/* Events: changes that a handle made to messages, buffered until they are published (events.pxi, and c/queueevents.c).
  *
- * An event is noted behind the exchange that won, and only by whoever won it. A sweep may run without Python's lock, and
- * brings back as many messages as there are: so a buffer has room for a bounded number, and counts what it has no room for.
- *
- *   killed between exchange and event   the counts of the queue are right, the event is missing
+ * The process whose exchange succeeded buffers the event after the exchange. A sweep may run without the GIL, and may
+ * return all messages of the queue. The buffer therefore has a fixed capacity and counts events that do not fit. If a
+ * process is killed between exchange and event, the queue's counts are correct and the event is missing.
  */
 #ifndef MQ_WORKQUEUE_EVENTS_H
 #define MQ_WORKQUEUE_EVENTS_H
@@ -18,19 +16,19 @@ typedef enum {
     MQ_QUEUE_EVENT_ACKNOWLEDGED,
     MQ_QUEUE_EVENT_RETURNED,
     MQ_QUEUE_EVENT_REFUSED,
-    MQ_QUEUE_EVENT_RECEIVED, /* taken and acknowledged in one */
+    MQ_QUEUE_EVENT_RECEIVED, /* taken and acknowledged in one call */
 } mq_queue_event_type;
 
-/* What is published, as msgq/common/queue_events.py has it. Times are the host's clock, ns. */
+/* The published bytes, as in msgq/common/queue_events.py. Times are nanoseconds by the host's clock. */
 typedef struct {
     uint8_t event;
-    uint8_t handle; /* the row of the handle that did it */
+    uint8_t handle; /* row of the handle that made the change */
     uint16_t priority;
     uint32_t deliveries;
-    uint64_t number; /* of the message */
+    uint64_t number; /* number of the message */
     int64_t publish_time;
     int64_t sent_time;
-    int64_t taken_time; /* 0: it was not taken, or nobody knows when */
+    int64_t taken_time; /* 0: not taken, or unknown */
     uint32_t size;
     uint32_t pid;
 } mq_queue_event;
@@ -41,13 +39,13 @@ typedef struct {
     uint64_t origin_time;
 } mq_queue_event_record;
 
-/* Used by one thread at a time: under Python's lock, or the watcher's. */
+/* Used by one thread at a time: under the GIL, or under the watcher's mutex. */
 typedef struct {
-    mq_queue_row *own_row; /* of the handle */
-    uint8_t number;        /* of the row */
+    mq_queue_row *own_row; /* row of the handle */
+    uint8_t number;        /* index of the row */
     uint32_t pid;
-    int64_t clock_offset; /* of the host's clock to CLOCK_MONOTONIC */
-    uint64_t first, end;  /* of those that are not published so far; both 0 when all are */
+    int64_t clock_offset; /* host's clock minus CLOCK_MONOTONIC, nanoseconds */
+    uint64_t first, end;  /* range of the unpublished events; both 0 if all are published */
     uint64_t capacity;
     mq_queue_event_record *records;
 } mq_queue_event_buffer;
@@ -56,16 +54,16 @@ static inline int64_t mq_queue_read_event_clock_ns(const mq_queue_event_buffer *
     return mq_monotonic_ns() + buffer->clock_offset;
 }
 
-/* Events that nobody gets, for all who look on. */
+/* Count events that will not be published, for observers. */
 static inline void mq_queue_count_lost_events(const mq_queue_event_buffer *buffer, uint64_t n) {
-    mq_fetch_add_u64(&buffer->own_row->events_lost, n); /* the watcher's thread does this, too */
+    mq_fetch_add_u64(&buffer->own_row->events_lost, n); /* the watcher thread calls this, too */
 }
 
-/* Of messages with the same order, which concurrent sends may get, each has another slot. Never 0, which is no message.
- * */
+/* Return the number of a message. Concurrent sends may get the same order, but in different slots. Never 0, which means
+ * "no message". */
 static inline uint64_t mq_queue_compute_message_number(uint64_t key, uint64_t slot) {
     uint64_t number = (mq_slot_state_get_order(key) << 16 | (slot & 0xFFFF)) + 1;
-    return number ? number : 1; /* the last slot of the last order */
+    return number ? number : 1; /* last slot of the last order */
 }
 
 static inline void mq_queue_event_buffer_append(mq_queue_event_buffer *buffer, const mq_queue_event_record *record) {
@@ -75,14 +73,14 @@ static inline void mq_queue_event_buffer_append(mq_queue_event_buffer *buffer, c
         buffer->records[buffer->end++] = *record;
 }
 
-/* Move the events of one buffer to the end of another one. */
+/* Move the events of one buffer to the end of another buffer. */
 static inline void mq_queue_event_buffer_move_all(mq_queue_event_buffer *from, mq_queue_event_buffer *to) {
     for (; from->first < from->end; from->first++)
         mq_queue_event_buffer_append(to, &from->records[from->first]);
     from->first = from->end = 0;
 }
 
-/* What is known of a message with this key, which this handle sends, or has taken. */
+/* Return an event of a message with this key that this handle sends or has taken. */
 static inline mq_queue_event_record mq_queue_make_event(const mq_queue_event_buffer *buffer,
                                                         mq_queue_event_type event_type, uint64_t key, uint64_t slot,
                                                         uint64_t length) {
@@ -96,7 +94,7 @@ static inline mq_queue_event_record mq_queue_make_event(const mq_queue_event_buf
                   .pid = buffer->pid}};
 }
 
-/* A message that was sent, at this time. */
+/* Return the event of a message sent at this time. */
 static inline mq_queue_event_record mq_queue_make_sent_event(const mq_queue_event_buffer *buffer, uint64_t key,
                                                              uint64_t slot, uint64_t length, int64_t sent_time,
                                                              uint64_t origin_time) {
@@ -106,7 +104,7 @@ static inline mq_queue_event_record mq_queue_make_sent_event(const mq_queue_even
     return record;
 }
 
-/* A message for which there was no room, so it has no position in the order. */
+/* Return the event of a message that found the queue full, and so has no order. */
 static inline mq_queue_event_record mq_queue_make_refused_event(const mq_queue_event_buffer *buffer, uint64_t priority,
                                                                 uint64_t length, uint64_t origin_time) {
     mq_queue_event_record record =
@@ -116,22 +114,23 @@ static inline mq_queue_event_record mq_queue_make_refused_event(const mq_queue_e
     return record;
 }
 
-/* ---- when a message was taken: in its header, so that whoever brings it back knows ---- */
+/* ---- taken time, stored in the header for the process that returns the message ---- */
 
-/* By its taker, behind the exchange. */
+/* Store the taken time. The taker calls this after its exchange. */
 static inline void mq_queue_store_taken_time(mq_queue_slot_header *header, uint64_t taken, int64_t now) {
     mq_store_relaxed_u64(&header->taken_time, (uint64_t)now); /* relaxed: released with the next word */
-    /* EDGE taken-time: release. The time is stored, then whose it is. Partner: mq_queue_make_returned_event. If weaker:
-     * a message that comes back is said to have been taken when an earlier taker had it. */
+    /* EDGE taken-time: release. The time is stored, then its TAKEN word. Partner: mq_queue_make_returned_event. If
+     * weaker: the event of a returned message has the taken time of an earlier taker. */
     mq_store_release_u64(&header->taken_by, taken);
 }
 
-/* Of a message that is brought back, for the case that its exchange wins: to be called before it. So the time is before
- * that of the next taking, too. */
+/* Return the event of a message that is about to be returned to the queue. Call this before the exchange, so that its
+ * time is before that of the next take. Discard the event if the exchange fails. */
 static inline mq_queue_event_record mq_queue_make_returned_event(const mq_queue_event_buffer *buffer,
                                                                  const mq_queue_slot_header *header, uint64_t key,
                                                                  uint64_t slot, uint64_t taken) {
-    /* relaxed, all: of the message that the word names, or the exchange fails and they are thrown away */
+    /* relaxed, all: they belong to the message that the word names; otherwise the exchange fails and they are
+     * discarded */
     mq_queue_event_record record =
         mq_queue_make_event(buffer, MQ_QUEUE_EVENT_RETURNED, key, slot, mq_load_relaxed_u64(&header->length));
     record.event.deliveries = (uint32_t)mq_load_relaxed_u64(&header->deliveries);

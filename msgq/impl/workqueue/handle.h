@@ -1,24 +1,24 @@
-/* One handle of a queue, and who of its peers sleeps.
+/* A handle of a queue, and the sleep and wake of handles.
  *
- * A wake goes to one sleeper, so one word for all will not do: whoever woke would have to say that the others still sleep.
- * Each row has an eventcount word of its own for each kind of sleep (eventcount.h, several writers), on which it sleeps, and
- * a bit in the header, so that nobody has to look at all rows.
+ * A wake goes to one sleeper. With one word for all sleepers, the woken one would have to announce the others again.
+ * Therefore each row has its own eventcount for each role (eventcount.h, several writers), and a bit in the header, so
+ * that wakers need not scan all rows.
+ * - to sleep: announce in the eventcount, set the bit, scan all words, and, if nothing was found, sleep while the
+ *   eventcount is unchanged; then clear the bit
+ * - to send: store READY, increment ready_count, load the receivers' bits, wake one eventcount
+ * - to free a slot: store FREE, load the senders' bits, wake one eventcount
  *
- *   who sleeps  its eventcount announced, its bit; a look at all words, in vain; sleep while its eventcount is that; its bit off
- *   who sends   READY, ready + 1; the bits of receivers; the eventcount of one of them
- *   who frees   FREE; the bits of senders; the eventcount of one of them
+ * Either the sleeper's scan finds the published value, or the waker sees the bit. A waker clears the announcement after
+ * the wake. If it stops during the wake, the announcement remains for the next waker, which wakes this row, too. But a
+ * waker counts only rows that no other process is waking, so two messages are never left to one sleeper. Only the owner
+ * changes its bit. After the owner's death, other processes clear it (recovery.h).
  *
- * Either the sleeper's look finds what was published, or the bit is seen. Who wakes takes the announcement away, and not
- * before it has woken: so one that is stopped while it wakes leaves the announcement to the next. That one wakes this row,
- * too, but counts only rows that nobody else is waking: two messages are not left to one sleeper. A bit is its owner's
- * alone; others clear it when the owner is dead (recovery.h).
+ * Each waiting call has a ticket. A row shows the ticket of its longest waiter, and a wake goes to the row with the
+ * smallest ticket (handoff.h).
  *
- * Each call that waits has a ticket, a row shows the ticket of its longest waiter, and a wake goes to the row with the
- * smallest one (handoff.h).
- *
- * Threads of one handle share its word: all of them wake, and all but one lie down again. Watchers do not take what they were
- * woken for: all of them are woken beside one receiver. A sleeper that leaves without what it waited for passes the wake
- * on.
+ * Threads of one handle share its word: all of them wake, and all but one sleep again. Watchers do not take messages,
+ * so a sender wakes all watchers in addition to one receiver. A sleeper that leaves without a message forwards the
+ * wake.
  */
 #ifndef MQ_WORKQUEUE_HANDLE_H
 #define MQ_WORKQUEUE_HANDLE_H
@@ -27,32 +27,32 @@
 #include "base/row_table.h"
 #include "workqueue/events.h"
 
-/* What a receiver knows of a block (receiver.h). */
+/* A receiver's cache of one block (receiver.h). */
 typedef struct {
-    uint64_t fill_count; /* of the block, when it was scanned */
-    uint64_t best;       /* its best READY word then; 0: it had none */
-    uint32_t slot;       /* of that */
+    uint64_t fill_count; /* fill count of the block at the scan */
+    uint64_t best;       /* best READY word at the scan; 0: none */
+    uint32_t slot;       /* slot of `best` */
     bool is_valid;
 } mq_queue_block_cache;
 
-/* The call that this handle yields to, and for how long (handoff.h). */
+/* The call that this handle yields to, and the time limit (handoff.h). */
 typedef struct {
-    uint64_t ticket;  /* 0: it yields to none */
+    uint64_t ticket;  /* 0: yields to none */
     int64_t until_ns; /* CLOCK_MONOTONIC */
 } mq_queue_handoff_yield;
 
-/* One thread at a time; Python's lock sees to that. */
+/* Used by one thread at a time, under the GIL. */
 typedef struct {
     mq_queue_file_parts parts;
     mq_queue_row *own_row;
-    unsigned row_number; /* of the row */
+    unsigned row_number; /* index of the row */
     uint16_t generation;
-    uint64_t take_count;                /* the last one's number */
+    uint64_t take_count;                /* number of the last take */
     uint64_t next_search_slot;          /* slot at which the search for a free one begins */
-    mq_queue_block_cache *block_caches; /* as many as the queue has */
+    mq_queue_block_cache *block_caches; /* one for each block of the queue */
     bool saw_owned_slots;               /* the last scan found filling or taken slots */
-    int64_t last_recovery_ns;           /* when the dead were looked for last; CLOCK_MONOTONIC */
-    int64_t clock_offset;               /* of the host's clock to CLOCK_MONOTONIC */
+    int64_t last_recovery_ns;           /* time of the last recovery; CLOCK_MONOTONIC */
+    int64_t clock_offset;               /* host's clock minus CLOCK_MONOTONIC, nanoseconds */
     mq_queue_handoff_yield yields[MQ_QUEUE_ROLES];
     const mq_liveness_file *liveness_file;
     mq_queue_event_buffer *event_buffer; /* NULL: the queue has no events */
@@ -65,9 +65,9 @@ static inline mq_row_table mq_queue_make_row_table(mq_queue *queue) {
         .rows = queue->rows, .stride = sizeof(mq_queue_row), .count = MQ_QUEUE_ROWS, .byte = MQ_QUEUE_ROW_BYTE};
 }
 
-/* Counts in an owner's own line, which nobody else writes. */
+/* Add to a counter in the owner's own cache line, which no other process writes. */
 static inline void mq_queue_add_to_counter(mq_u64 *counter, uint64_t n) {
-    mq_store_relaxed_u64(counter, mq_load_relaxed_u64(counter) + n); /* relaxed: for those who look on */
+    mq_store_relaxed_u64(counter, mq_load_relaxed_u64(counter) + n); /* relaxed: for observers */
 }
 
 /* ---- bits ---- */
@@ -75,37 +75,39 @@ static inline void mq_queue_add_to_counter(mq_u64 *counter, uint64_t n) {
 static inline uint64_t mq_queue_make_row_mask(unsigned row) { return (uint64_t)1 << (row % 64); }
 
 static inline void mq_queue_set_row_bit(mq_queue_row_bits *bits, unsigned row) {
-    /* EDGE sleeper-bit: sequentially consistent. The bit is stored, then what is waited for is loaded. Partner:
-     * mq_queue_any_row_bit_is_set. If weaker: a receiver sleeps beside a message, a sender beside room. */
+    /* EDGE sleeper-bit: sequentially consistent. The bit is stored, then the awaited words are loaded. Partner:
+     * mq_queue_any_row_bit_is_set. If weaker: a receiver sleeps although a message waits, or a sender although a slot
+     * is free. */
     mq_fetch_or_u64(&bits->word[row / 64], mq_queue_make_row_mask(row));
     mq_fence_seq_cst();
 }
 static inline void mq_queue_clear_row_bit(mq_queue_row_bits *bits, unsigned row) {
     mq_fetch_and_u64(&bits->word[row / 64], ~mq_queue_make_row_mask(row));
-    mq_fence_seq_cst(); /* who saw the bit has left it to us: our last look, which follows, finds what that one sent */
+    mq_fence_seq_cst(); /* a process that saw the bit relied on us: our last scan, which follows, finds its message */
 }
 static inline bool mq_queue_row_bit_is_set(const mq_queue_row_bits *bits, unsigned row) {
-    return mq_load_relaxed_u64(&bits->word[row / 64]) &
-           mq_queue_make_row_mask(row); /* relaxed: for those who look on */
+    return mq_load_relaxed_u64(&bits->word[row / 64]) & mq_queue_make_row_mask(row); /* relaxed: for observers */
 }
 
-/* To be asked after something was published by a sequentially consistent exchange. */
+/* True if any bit is set. Call this after publishing by a sequentially consistent exchange. */
 static inline bool mq_queue_any_row_bit_is_set(const mq_queue_row_bits *bits) {
     uint64_t any = 0;
-    /* EDGE sleeper-bit: sequentially consistent. What was published is stored, then the bits are loaded. Partner:
-     * mq_queue_set_row_bit. If weaker: a receiver sleeps beside a message, a sender beside room. */
+    /* EDGE sleeper-bit: sequentially consistent. The published word is stored, then the bits are loaded. Partner:
+     * mq_queue_set_row_bit. If weaker: a receiver sleeps although a message waits, or a sender although a slot is
+     * free. */
     for (unsigned i = 0; i < MQ_QUEUE_ROWS / 64; i++)
         any |= mq_load_seq_cst_u64(&bits->word[i]);
     return any;
 }
 
-/* ---- sleeping and waking ---- */
+/* ---- sleep and wake ---- */
 
 static inline mq_u32 *mq_queue_get_eventcount(const mq_queue_handle *h, mq_queue_role role) {
     return &h->own_row->eventcounts[role];
 }
 
-/* `ticket`: that of the row's longest waiter. Returns the value of the futex word to sleep on. A scan must follow. */
+/* Announce a sleep. `ticket`: that of the row's longest waiter. Returns the value of the futex word to sleep on. A scan
+ * must follow. */
 static inline uint32_t mq_queue_prepare_sleep(const mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
     /* EDGE ticket: release. The ticket is stored, then the announcement. Partner: mq_queue_find_longest_sleeper. If
      * weaker: a waker reads the ticket of an earlier wait, and wakes this row before rows that have waited longer. */
@@ -114,12 +116,12 @@ static inline uint32_t mq_queue_prepare_sleep(const mq_queue_handle *h, mq_queue
     mq_queue_set_row_bit(&h->parts.queue->sleeping_rows[role], h->row_number);
     return expected;
 }
-/* None of this row's sleepers of that role is asleep any more. */
+/* End the sleep of this row in that role, when none of its threads sleeps. */
 static inline void mq_queue_finish_sleep(const mq_queue_handle *h, mq_queue_role role) {
     mq_queue_clear_row_bit(&h->parts.queue->sleeping_rows[role], h->row_number);
 }
 
-/* The announced row with the smallest ticket, except rows in `visited`; MQ_NO_ROW: none. */
+/* Return the announced row with the smallest ticket, except rows in `visited`, or MQ_NO_ROW. */
 static inline int mq_queue_find_longest_sleeper(const mq_queue *queue, mq_queue_role role, const uint64_t *visited) {
     int longest = MQ_NO_ROW;
     uint64_t smallest = 0;
@@ -151,7 +153,7 @@ static inline void mq_queue_wake_rows(mq_queue *queue, mq_queue_role role, int r
     }
 }
 
-/* So many messages came. */
+/* Wake receivers for this number of messages. */
 static inline void mq_queue_wake_receivers(mq_queue *queue, int messages) {
     if (mq_unlikely(mq_queue_any_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_WATCHER])))
         mq_queue_wake_rows(queue, MQ_QUEUE_WATCHER, MQ_QUEUE_ROWS);
@@ -159,13 +161,13 @@ static inline void mq_queue_wake_receivers(mq_queue *queue, int messages) {
         mq_queue_wake_rows(queue, MQ_QUEUE_RECEIVER, messages);
 }
 
-/* A slot became free. */
+/* Wake a sender for a free slot. */
 static inline void mq_queue_wake_sender(mq_queue *queue) {
     if (mq_queue_any_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_SENDER]))
         mq_queue_wake_rows(queue, MQ_QUEUE_SENDER, 1);
 }
 
-/* What was changed may have to be told: say so before the change, and that it was told after it. */
+/* Register a pending notification before a change, and clear it after the notification. */
 static inline void mq_queue_add_notify_debt(mq_queue_row *row, uint64_t n) {
     mq_fetch_add_u64(&row->notify_debt[1], n);
 }
@@ -173,7 +175,7 @@ static inline void mq_queue_clear_notify_debt(mq_queue_row *row, uint64_t n) {
     mq_fetch_add_u64(&row->notify_debt[1], -n);
 }
 
-/* A message came to an empty queue, and nobody waits for it. */
+/* Notify that a message arrived in an empty queue without a waiting receiver. */
 static inline void mq_queue_notify_not_empty(mq_queue *queue) {
     mq_fetch_add_u32(&queue->notify_seq, 1);
     mq_futex_wake_all(mq_futex_word(&queue->notify_seq));

@@ -1,27 +1,26 @@
-/* Waiting calls are served in the order in which they began to wait, and barging is bounded. A call
- * barges if it takes a message before an older waiting call that was woken for it.
+/* Waiting calls are served in the order in which they began to wait, and barging is bounded. A call barges if it takes
+ * a message before an older waiting call that was woken for the message.
+ * - ticket: the position of a waiting call in that order. The call draws it once, and keeps it until it returns
+ * - oldest_ticket: the smallest ticket of a row's calls. A wake goes to the row with the smallest one (handle.h)
+ * - handoff_ticket: the smallest ticket of the calls that were overtaken MQ_QUEUE_OVERTAKEN_MAX times; 0: none. Calls
+ *   with larger tickets, and calls without a ticket, leave messages (for senders: free slots) alone
  *
- *   ticket           the position of a waiting call in that order. The call draws it once, and keeps it until it returns
- *   oldest_ticket    the smallest ticket of a row's calls. A wake goes to the row with the smallest one (handle.h)
- *   handoff_ticket   the smallest ticket of the calls that were overtaken MQ_QUEUE_OVERTAKEN_MAX times; 0: none. Calls with
- *                    larger tickets, and calls without a ticket, leave messages (for senders: free slots) alone
+ * Linux's mutexes and rwsems have handoffs for the same purpose. Tickets decide which row is woken, but a call that
+ * never sleeps can still barge. A handoff stops such calls, except a call that loaded `handoff_ticket` before: that
+ * call can barge once.
+ * - to request the handoff: after the announcement, set handoff_ticket = ticket if it is 0 or larger; then scan before
+ *   the sleep
+ * - to yield: if a message is there and `handoff_ticket` is smaller, leave the message there, and sleep
+ * - to end the handoff: if handoff_ticket = ticket, set handoff_ticket = 0; then wake a row for each message, because a
+ *   call that yields consumes a wake
  *
- * Linux's mutexes and rwsems have handoffs for the same purpose. Tickets decide which row is woken, but a call that never
- * sleeps can still barge. A handoff stops it, except for a call that loaded `handoff_ticket` before: that one can barge once.
- *
- *   request the handoff   after the announcement: handoff_ticket = ticket, if it is 0 or larger; then the scan before the
- *                         sleep
- *   yield                 if a message is there and `handoff_ticket` is smaller: leave the message there, and sleep
- *   end the handoff       if handoff_ticket = ticket: handoff_ticket = 0; then wake a row for each message, because a call
- *                         that yields consumes a wake
- *
- * Either the waker sees the bit of a sleeper, or the sleeper's scan sees that the handoff is over (EDGE sleeper-bit). If an
- * older call took over the handoff of another call, that one ends nothing: the older call ends the handoff for both.
- *
- *   owner killed                  the next recovery ends the handoff, if the row shows this ticket
- *   owner stopped, or not found   a handle that has yielded for MQ_QUEUE_HANDOFF_NS, or has found a message at
- *                                 two recoveries, ends the handoff
- *   killed before the wake        sleepers scan once a second; a pending notification
+ * Either the waker sees the bit of a sleeper, or the sleeper's scan sees that the handoff has ended (EDGE sleeper-bit).
+ * If an older call took over the handoff of another call, the other call ends nothing: the older call ends the handoff
+ * for both.
+ * - owner killed: the next recovery ends the handoff, if the row shows this ticket
+ * - owner stopped, or not found: a handle that has yielded for MQ_QUEUE_HANDOFF_NS, or has found a message at two
+ *   recoveries, ends the handoff
+ * - killed before the wake: sleepers scan once a second; and there is a pending notification
  */
 #ifndef MQ_WORKQUEUE_HANDOFF_H
 #define MQ_WORKQUEUE_HANDOFF_H
@@ -36,7 +35,7 @@ enum {
 
 /* ---- scans of all words, without a cache, for any thread ---- */
 
-/* Is there a message? */
+/* True if a message waits. */
 static inline bool mq_queue_has_ready_message(const mq_queue_file_parts *parts) {
     mq_load_acquire_u64(&parts->queue->ready_count); /* each counted message is found */
     for (uint64_t i = 0; i < parts->max_messages; i++)
@@ -45,7 +44,7 @@ static inline bool mq_queue_has_ready_message(const mq_queue_file_parts *parts) 
     return false;
 }
 
-/* Is there a free slot? */
+/* True if a slot is free. */
 static inline bool mq_queue_has_free_slot(const mq_queue_file_parts *parts) {
     for (uint64_t i = 0; i < parts->max_messages; i++)
         if (mq_load_acquire_u64(&parts->slot_states[i]) == 0)
@@ -57,7 +56,7 @@ static inline bool mq_queue_has_message_or_slot(const mq_queue_file_parts *parts
     return role == MQ_QUEUE_SENDER ? mq_queue_has_free_slot(parts) : mq_queue_has_ready_message(parts);
 }
 
-/* Number of messages, or of free slots. */
+/* Return the number of messages, or of free slots. */
 static inline int mq_queue_count_available(const mq_queue_file_parts *parts, mq_queue_role role) {
     int count = 0;
     for (uint64_t i = 0; i < parts->max_messages; i++) {
@@ -67,7 +66,7 @@ static inline int mq_queue_count_available(const mq_queue_file_parts *parts, mq_
     return count;
 }
 
-/* Somebody waits no more for messages. Those who sent meanwhile told nobody else of theirs. */
+/* A receiver stops waiting. Senders that relied on this receiver sent no notification, so send it now. */
 static inline void mq_queue_notify_if_not_empty(const mq_queue_file_parts *parts) {
     if (!mq_queue_any_row_bit_is_set(&parts->queue->notify_requested))
         return;
@@ -90,14 +89,14 @@ static inline void mq_queue_request_handoff(const mq_queue_handle *h, mq_queue_r
     }
 }
 
-/* End the handoff, if this ticket has it; then notify. A call that yielded notified no process of the message that it
- * left, and a process that receives when it is notified may have yielded itself. Until then the notification is a debt
- * of `row`. */
+/* End the handoff, if this ticket has it; then notify. A call that yielded sent no notification for the message that it
+ * left, and a process that receives after a notification may have yielded itself. Until the notification is sent, it is
+ * a pending notification of `row`. */
 static inline void mq_queue_end_handoff(const mq_queue_file_parts *parts, mq_queue_row *row, mq_queue_role role,
                                         uint64_t ticket) {
     mq_queue_add_notify_debt(row, 1);
     if (mq_compare_exchange_u64(&parts->queue->handoff_ticket[role], ticket, 0)) {
-        /* EDGE sleeper-bit: sequentially consistent. The handoff is over, then words and bits are loaded. Partner:
+        /* EDGE sleeper-bit: sequentially consistent. The handoff has ended, then words and bits are loaded. Partner:
          * mq_queue_set_row_bit. */
         mq_fence_seq_cst();
         mq_queue_wake_rows(parts->queue, role, mq_queue_count_available(parts, role));
@@ -107,8 +106,8 @@ static inline void mq_queue_end_handoff(const mq_queue_file_parts *parts, mq_que
     mq_queue_clear_notify_debt(row, 1);
 }
 
-/* Yield to a call with a smaller ticket. False: it left a message there for MQ_QUEUE_HANDOFF_NS, and its handoff was
- * ended. */
+/* Yield to a call with a smaller ticket. Returns false if that call left a message there for MQ_QUEUE_HANDOFF_NS, and
+ * its handoff was ended. */
 static inline bool mq_queue_yield_to_handoff(mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
     mq_queue_handoff_yield *yields = &h->yields[role];
     if (!mq_queue_has_message_or_slot(&h->parts, role)) {
@@ -124,7 +123,7 @@ static inline bool mq_queue_yield_to_handoff(mq_queue_handle *h, mq_queue_role r
     return false;
 }
 
-/* Must a call with this ticket leave a message (a slot) to a call with a smaller one? */
+/* True if a call with this ticket must leave a message (a slot) to a call with a smaller ticket. */
 static inline bool mq_queue_must_yield_to_handoff(mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
     uint64_t handoff = mq_load_seq_cst_u64(&h->parts.queue->handoff_ticket[role]);
     return mq_unlikely(handoff != 0) && handoff < ticket && mq_queue_yield_to_handoff(h, role, handoff);
@@ -145,7 +144,7 @@ static inline mq_queue_waiting_call mq_queue_wait_begin(const mq_queue_handle *h
         .role = role, .takes = takes, .ticket = mq_fetch_add_u64(&h->parts.queue->last_ticket, 1) + 1};
 }
 
-/* Another call took the message that this one was woken for, or saw. */
+/* Count that another call took the message that this call was woken for, or saw. */
 static inline void mq_queue_wait_count_overtake(mq_queue_waiting_call *wait) {
     wait->overtaken++;
     wait->expected = 0;
@@ -160,17 +159,19 @@ static inline uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_
     wait->expected = mq_queue_prepare_sleep(h, wait->role, oldest);
     if (wait->takes && wait->overtaken >= MQ_QUEUE_OVERTAKEN_MAX)
         mq_queue_request_handoff(
-            h, wait->role, wait->ticket); /* after its ticket is shown, by which others end the handoff of a dead row */
+            /* after the row shows its ticket, which lets other processes end the handoff of a dead row */
+            h, wait->role, wait->ticket);
     return wait->expected;
 }
 
-/* Is there a message (slot) that this call may take? */
+/* True if this call may take a message (slot). */
 static inline bool mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_waiting_call *wait) {
     return mq_queue_has_message_or_slot(&h->parts, wait->role) &&
            !(wait->takes && mq_queue_must_yield_to_handoff(h, wait->role, wait->ticket));
 }
 
-/* Longest sleep: `max_sleep_ns`, or less while this call yields, because a handoff may end without a wake. */
+/* Return the longest sleep: `max_sleep_ns`, or less while this call yields, because a handoff may end without a
+ * wake. */
 static inline int64_t mq_queue_wait_limit_sleep_ns(const mq_queue_handle *h, const mq_queue_waiting_call *wait,
                                                    int64_t max_sleep_ns) {
     uint64_t handoff = mq_load_acquire_u64(&h->parts.queue->handoff_ticket[wait->role]);

@@ -1,62 +1,63 @@
-/* Bytes of a work queue, without behaviour. docs/internals/queue-protocol.md describes the bytes; tests/meta compares. */
+/* Layout of a work queue. docs/internals/queue-protocol.md describes the same bytes, and tests/meta compares the
+ * two. */
 #ifndef MQ_WORKQUEUE_LAYOUT_H
 #define MQ_WORKQUEUE_LAYOUT_H
 
 #include "base/layout.h"
 
 enum {
-    MQ_QUEUE_MAJOR = 1, /* of the layout: another one cannot be read */
-    MQ_QUEUE_MINOR = 0, /* what was added since can be passed over */
+    MQ_QUEUE_MAJOR = 1, /* major version of the layout: other versions are unreadable */
+    MQ_QUEUE_MINOR = 0, /* minor version: readers may ignore later additions */
     MQ_QUEUE_CREATOR_BYTES = 64,
-    MQ_QUEUE_ROWS = 128,                    /* handles that are open at a time */
-    MQ_QUEUE_ROW_BYTE = 0,                  /* of the file, that the owner of the first row locks (liveness_lock.h) */
-    MQ_QUEUE_BLOCK_SLOTS = 64,              /* words that a receiver remembers together */
-    MQ_QUEUE_MESSAGES_MAX = 65536,          /* beyond it a look at all words takes longer than a system call by far */
-    MQ_QUEUE_MESSAGE_SIZE_MAX = 1073741824, /* of a message, bytes */
+    MQ_QUEUE_ROWS = 128,           /* maximum number of open handles */
+    MQ_QUEUE_ROW_BYTE = 0,         /* byte of the file that the first row's owner locks (liveness_lock.h) */
+    MQ_QUEUE_BLOCK_SLOTS = 64,     /* slots in one cached block of a receiver */
+    MQ_QUEUE_MESSAGES_MAX = 65536, /* with more messages, a scan of all words takes much longer than a system call */
+    MQ_QUEUE_MESSAGE_SIZE_MAX = 1073741824, /* maximum bytes of a message */
     MQ_QUEUE_PRIORITY_MAX = 32767,
 };
 
 #define MQ_QUEUE_MAGIC 0x3153424f4a515347ull /* "GSQJOBS1" read as little-endian */
 
-/* What a handle did. */
+/* Counters of a handle. */
 typedef struct {
     mq_u64 sent;
-    mq_u64 received; /* or taken */
+    mq_u64 received; /* received or taken */
     mq_u64 acknowledged;
-    mq_u64 returned; /* brought back, of whomever */
-    mq_u64 refused;  /* messages for which there was no room */
+    mq_u64 returned; /* messages returned to the queue, its own and other handles' */
+    mq_u64 refused;  /* messages that found the queue full */
 } mq_queue_handle_counts;
 
-/* What a queue's handles publish; decided by who makes it. */
+/* Events that handles of the queue publish. The process that creates the queue selects the mode. */
 typedef enum {
-    MQ_QUEUE_EVENTS_NONE,    /* also of a word that is none of these */
-    MQ_QUEUE_EVENTS_HEADS,   /* an event of each thing that happens to a message */
-    MQ_QUEUE_EVENTS_PAYLOAD, /* the same, with the payload in that of sending */
+    MQ_QUEUE_EVENTS_NONE,    /* also for invalid values of the word */
+    MQ_QUEUE_EVENTS_HEADS,   /* one event for each change of a message */
+    MQ_QUEUE_EVENTS_PAYLOAD, /* the same, and the event of a send has the payload */
 } mq_queue_events_mode;
 
-/* What a handle may sleep for. */
+/* Condition for which a handle sleeps. */
 typedef enum {
-    MQ_QUEUE_RECEIVER, /* a message that it takes */
-    MQ_QUEUE_WATCHER,  /* a message, which it may not take */
-    MQ_QUEUE_SENDER,   /* room */
+    MQ_QUEUE_RECEIVER, /* a message to take */
+    MQ_QUEUE_WATCHER,  /* a message, without taking it */
+    MQ_QUEUE_SENDER,   /* a free slot */
     MQ_QUEUE_ROLES,
 } mq_queue_role;
 
-/* One open handle. The first two lines are written under the lock, the third is its owner's, the last is its owner's
- * and of those who wake it. */
+/* One open handle. The first two cache lines are written under the lock. The owner writes the third. The owner and its
+ * wakers write the last. */
 typedef struct {
     mq_versioned_row at;
-    mq_queue_handle_counts counts_before; /* what the counts were when this owner came: they go on over owners */
+    mq_queue_handle_counts counts_before; /* counts at the join of this owner, because counts continue over owners */
     mq_u64 pad[2];
-    mq_u64 take_count; /* messages taken so far; TAKEN words have its low half */
+    mq_u64 take_count; /* messages taken by this row. TAKEN words hold its low half */
     mq_queue_handle_counts counts;
-    /* Not 0: it has changed something of which it tells those who want to be notified next. If it dies before that,
-     * others tell them (recovery.h). The first is for sends, the second counts all else. */
+    /* Pending notifications: not 0 while the owner has made a change and not yet notified. If the owner dies, another
+     * process sends the notification (recovery.h). The first is for sends. The second counts all other changes. */
     mq_u64 notify_debt[2];
-    mq_u32 eventcounts[MQ_QUEUE_ROLES]; /* eventcount.h, several writers: the futex words of this handle's sleepers */
+    mq_u32 eventcounts[MQ_QUEUE_ROLES]; /* eventcount.h, several writers: futex words of this handle's sleepers */
     mq_u32 pad1[1];
-    mq_u64 events_lost;                   /* events that could not be published; it goes on over owners */
-    mq_u64 oldest_ticket[MQ_QUEUE_ROLES]; /* for each kind of sleep the smallest ticket of the row (handoff.h) */
+    mq_u64 events_lost;                   /* events that could not be published; continues over owners */
+    mq_u64 oldest_ticket[MQ_QUEUE_ROLES]; /* smallest ticket of the row's calls, for each role (handoff.h) */
     mq_u64 pad2[2];
 } mq_queue_row;
 _Static_assert(sizeof(mq_queue_row) == 256, "bump MQ_QUEUE_MAJOR");
@@ -65,7 +66,7 @@ _Static_assert(offsetof(mq_queue_row, events_lost) == 208, "bump MQ_QUEUE_MAJOR"
 _Static_assert(offsetof(mq_queue_row, oldest_ticket) == 216, "bump MQ_QUEUE_MAJOR");
 _Static_assert(offsetof(mq_queue_row, take_count) == 128, "bump MQ_QUEUE_MAJOR");
 
-/* One bit a row. */
+/* One bit for each row. */
 typedef struct {
     mq_u64 word[MQ_QUEUE_ROWS / 64];
 } mq_queue_row_bits;
@@ -73,25 +74,25 @@ typedef struct {
 typedef struct {
     mq_u64 magic;        /* written last */
     mq_u64 version;      /* major << 32 | minor */
-    mq_u64 header_bytes; /* where `fill_counts` begins */
+    mq_u64 header_bytes; /* offset of `fill_counts` */
     mq_u64 total_bytes;
-    mq_u64 created_ns; /* host's clock */
+    mq_u64 created_ns; /* nanoseconds by the host's clock */
     mq_u64 creator_pid;
     mq_u64 max_messages;
     mq_u64 max_message_size;
-    char creator[MQ_QUEUE_CREATOR_BYTES]; /* name of the process, NUL-padded */
-    mq_u64 stride;                        /* from one payload to the next */
+    char creator[MQ_QUEUE_CREATOR_BYTES]; /* name of the process, padded with NUL bytes */
+    mq_u64 stride;                        /* bytes from one payload to the next */
     mq_u64 events;                        /* mq_queue_events_mode */
     mq_u64 pad0[14];
-    mq_u64 ready_count; /* messages that became READY, ever */
+    mq_u64 ready_count; /* number of messages that ever became READY */
     mq_u64 pad1[7];
-    mq_queue_row_bits sleeping_rows[MQ_QUEUE_ROLES]; /* rows that may sleep; their eventcount tells */
-    mq_queue_row_bits notify_requested;              /* rows that want to know when a message comes to an empty queue */
-    mq_u32 notify_seq; /* counts messages that came to an empty queue: the futex word of notifications */
+    mq_queue_row_bits sleeping_rows[MQ_QUEUE_ROLES]; /* rows that may sleep, as their eventcounts show */
+    mq_queue_row_bits notify_requested; /* rows that request a notification when a message arrives in an empty queue */
+    mq_u32 notify_seq; /* counts messages that arrived in an empty queue: the futex word of notifications */
     mq_u32 pad2[15];
-    mq_u64 last_ticket; /* the last ticket that was drawn */
+    mq_u64 last_ticket; /* last ticket that was drawn */
     mq_u64 pad3[7];
-    mq_u64 handoff_ticket[MQ_QUEUE_ROLES]; /* for each kind of sleep the ticket to which larger ones yield; 0: none */
+    mq_u64 handoff_ticket[MQ_QUEUE_ROLES]; /* for each role, the ticket to which larger tickets yield; 0: none */
     mq_u64 reserved[445];
     mq_queue_row rows[MQ_QUEUE_ROWS];
     mq_schema schema;
@@ -108,24 +109,24 @@ _Static_assert(sizeof(mq_queue) == 57344, "bump MQ_QUEUE_MAJOR");
 
 #define MQ_QUEUE_SCHEMA_DATA_BYTES (sizeof(((mq_queue *)0)->schema_data))
 
-/* Describes the message in the slot of the same number. Written by whoever the word says has it. */
+/* Describes the message in the slot with the same index. Written by the slot's owner, which the word names. */
 typedef struct {
-    mq_u64 key;    /* the READY word of this message, to which it comes back */
+    mq_u64 key;    /* READY word of this message, also after its return to the queue */
     mq_u64 length; /* bytes */
     mq_u64 deliveries;
-    mq_u64 sent_time;   /* host's clock, ns */
+    mq_u64 sent_time;   /* nanoseconds by the host's clock */
     mq_u64 origin_time; /* the same; 0: unknown */
     mq_u64 lease;       /* see slot_state.h; 0: none */
-    mq_u64 taken_by;    /* with events only: the TAKEN word of which taken_time tells */
-    mq_u64 taken_time;  /* the same: host's clock, ns */
+    mq_u64 taken_by;    /* with events only: the TAKEN word to which taken_time belongs */
+    mq_u64 taken_time;  /* with events only: nanoseconds by the host's clock */
 } mq_queue_slot_header;
 _Static_assert(sizeof(mq_queue_slot_header) == 64, "bump MQ_QUEUE_MAJOR");
 
-/* Where the parts of a mapped queue are, with its sizes: a checked copy, for the header's may change under us. */
+/* Addresses and sizes of a mapped queue. A checked copy, because another program may change the header. */
 typedef struct {
     mq_queue *queue;
-    mq_u64 *fill_counts; /* a block each: slots of it that were ever filled, or began to be */
-    mq_u64 *slot_states; /* a slot each: whose it is (slot_state.h) */
+    mq_u64 *fill_counts; /* for each block, how often a sender has begun to fill one of its slots */
+    mq_u64 *slot_states; /* for each slot, its state and owner (slot_state.h) */
     mq_queue_slot_header *slot_headers;
     uint8_t *payloads;
     uint64_t max_messages;
@@ -141,7 +142,7 @@ static inline bool mq_queue_sizes_are_valid(uint64_t max_messages, uint64_t max_
     return max_messages - 1 < MQ_QUEUE_MESSAGES_MAX && max_message_size - 1 < MQ_QUEUE_MESSAGE_SIZE_MAX;
 }
 
-/* Where the parts begin in the file, and its end. The first part is behind the header. */
+/* Offsets of the parts in the file, and its end. The first part follows the header. */
 typedef struct {
     uint64_t slot_states, slot_headers, payloads, end;
 } mq_queue_part_offsets;
@@ -150,7 +151,7 @@ static inline uint64_t mq_queue_count_blocks(uint64_t max_messages) {
     return (max_messages + MQ_QUEUE_BLOCK_SLOTS - 1) / MQ_QUEUE_BLOCK_SLOTS;
 }
 
-/* Of sizes that make sense. */
+/* The sizes must be valid. */
 static inline mq_queue_part_offsets mq_queue_compute_offsets(uint64_t max_messages, uint64_t max_message_size) {
     uint64_t slot_states =
         sizeof(mq_queue) + mq_queue_round_up_to_cache_line(mq_queue_count_blocks(max_messages) * sizeof(mq_u64));
@@ -161,7 +162,7 @@ static inline mq_queue_part_offsets mq_queue_compute_offsets(uint64_t max_messag
         .slot_states = slot_states, .slot_headers = slot_headers, .payloads = payloads, .end = end};
 }
 
-/* Lay out a queue of such sizes, which make sense; returns the bytes of its file. */
+/* Compute the addresses of a queue with these valid sizes. Returns the bytes of its file. */
 static inline uint64_t mq_queue_locate_parts(mq_queue_file_parts *parts, mq_queue *queue, uint64_t max_messages,
                                              uint64_t max_message_size) {
     mq_queue_part_offsets at = mq_queue_compute_offsets(max_messages, max_message_size);
@@ -182,11 +183,11 @@ static inline uint64_t mq_queue_compute_file_bytes(uint64_t max_messages, uint64
     return mq_queue_compute_offsets(max_messages, max_message_size).end;
 }
 
-/* Fill a new file of zeros, which has no name so far. */
+/* Initialize a new file of zeros that has no name yet. */
 static inline void mq_queue_write_file_header(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size,
                                               uint64_t created_ns, uint64_t pid, const char *creator,
                                               mq_queue_events_mode events) {
-    /* relaxed, all: nobody else has it so far */
+    /* relaxed, all: no other process has the file yet */
     mq_store_relaxed_u64(&queue->version, (uint64_t)MQ_QUEUE_MAJOR << 32 | MQ_QUEUE_MINOR);
     mq_store_relaxed_u64(&queue->header_bytes, sizeof(mq_queue));
     mq_store_relaxed_u64(&queue->total_bytes, mq_queue_compute_file_bytes(max_messages, max_message_size));
@@ -200,7 +201,7 @@ static inline void mq_queue_write_file_header(mq_queue *queue, uint64_t max_mess
     mq_store_release_u64(&queue->magic, MQ_QUEUE_MAGIC);
 }
 
-/* Check a mapped file of so many bytes, and say where its parts are. */
+/* Check a mapped file of `bytes` bytes, and compute the addresses of its parts. */
 static inline mq_file_check_result mq_queue_check_file(mq_queue *queue, uint64_t bytes, mq_queue_file_parts *parts) {
     if (bytes < sizeof(mq_queue) || mq_load_acquire_u64(&queue->magic) != MQ_QUEUE_MAGIC)
         return MQ_FILE_NOT_OURS;

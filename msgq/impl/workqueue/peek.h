@@ -1,20 +1,19 @@
-/* Messages that wait, copied by those who take none of them, and who may have the file for reading only. Nothing that is read
- * is believed: it bounds no loop, no index and no copy that a check does not bound.
+/* Copies of waiting messages, without taking them. The file may be mapped read-only. Loaded values are not trusted: a
+ * check bounds each loop, index and copy.
  *
- * A copy is of one message if its slot had the same READY word before and after. The word alone is not enough: a sender that
- * is stopped between READY and `ready_count` lets the next one get an equal word, perhaps in the same slot. So the time of sending
- * is looked at as well, on both sides.
- *
- *   look    word, time of sending, word again: this time belongs to this word
- *   copy    header and payload
- *   stands  word and time of sending are what they were
+ * A copy is of one message if its slot had the same READY word before and after. The word alone is not sufficient: if a
+ * sender stops between READY and `ready_count`, the next sender may get an equal word, perhaps in the same slot.
+ * Therefore the sent time is compared as well.
+ * - read: load the word, the sent time, and the word again, so that the time belongs to the word
+ * - copy: header and payload
+ * - validate: word and sent time are unchanged
  */
 #ifndef MQ_WORKQUEUE_PEEK_H
 #define MQ_WORKQUEUE_PEEK_H
 
 #include "workqueue/slot_state.h"
 
-/* A message that waits. */
+/* A waiting message. */
 typedef struct {
     uint64_t slot;
     uint64_t word; /* READY */
@@ -24,35 +23,37 @@ typedef struct {
     uint64_t origin_time;
 } mq_queue_pending_message;
 
-/* Is it there as it was? What was copied before is of this message then. */
+/* True if the message is unchanged. Bytes copied before this call then belong to the message. */
 static inline bool mq_peek_message_is_unchanged(const mq_queue_file_parts *parts,
                                                 const mq_queue_pending_message *message) {
-    mq_fence_acquire(); /* what was copied is loaded before the word; partner: the exchanges of mq_queue_claim_free_slot */
-    /* EDGE message: acquire. Partner: mq_queue_commit_message. If weaker: an equal word of the next message goes with
-     * the time of this one, and half of each passes for a whole. */
+    mq_fence_acquire(); /* the copy is loaded before the word; partner: the exchanges of mq_queue_claim_free_slot */
+    /* EDGE message: acquire. Partner: mq_queue_commit_message. If weaker: an equal word of the next message is seen
+     * with the sent time of this one, and a torn copy passes. */
     if (mq_load_acquire_u64(&parts->slot_states[message->slot]) != message->word)
         return false;
     /* relaxed: acquired with the word */
     return mq_load_relaxed_u64(&parts->slot_headers[message->slot].sent_time) == message->sent_time;
 }
 
-/* Look into a slot. False: no message waits there, or it makes no sense. The payload is still to be copied. */
+/* Read the message in a slot, without its payload. Returns false if no message waits there, or the message is
+ * invalid. */
 static inline bool mq_peek_read_slot(const mq_queue_file_parts *parts, uint64_t slot,
                                      mq_queue_pending_message *message) {
     const mq_queue_slot_header *header = &parts->slot_headers[slot];
-    /* EDGE message: acquire. Partner: mq_queue_commit_message. If weaker: the header is that of the message before. */
+    /* EDGE message: acquire. Partner: mq_queue_commit_message. If weaker: the header is that of the previous
+     * message. */
     *message = (mq_queue_pending_message){.slot = slot, .word = mq_load_acquire_u64(&parts->slot_states[slot])};
     if (!mq_slot_state_is_ready(message->word))
         return false;
-    message->sent_time = mq_load_relaxed_u64(&header->sent_time); /* relaxed, all: looked at again */
+    message->sent_time = mq_load_relaxed_u64(&header->sent_time); /* relaxed, all: validated below */
     message->length = mq_load_relaxed_u64(&header->length);
     message->deliveries = mq_load_relaxed_u64(&header->deliveries);
     message->origin_time = mq_load_relaxed_u64(&header->origin_time);
     return mq_peek_message_is_unchanged(parts, message) && message->length <= parts->max_message_size;
 }
 
-/* Copy the payload of a message that was looked at into `room`, of its length. False: it is gone, and half of another
- * may be there. */
+/* Copy the payload of a message into `room`, message->length bytes. Returns false if the message left the slot: the
+ * copy may then be torn. */
 static inline bool mq_peek_copy_payload(const mq_queue_file_parts *parts, const mq_queue_pending_message *message,
                                         uint8_t *room) {
     mq_copy_from_shared(room, parts->payloads + message->slot * parts->stride, message->length);
@@ -61,12 +62,12 @@ static inline bool mq_peek_copy_payload(const mq_queue_file_parts *parts, const 
 
 /* ---- each message once ---- */
 
-/* What somebody knows of a slot: the message that was in it last. */
+/* The last message that was seen in a slot. */
 typedef struct {
     uint64_t word, sent_time;
 } mq_queue_seen_message;
 
-/* Is it the message that was known of this slot? One that was taken and came back is the same. */
+/* True if this message was seen in this slot. A message that was taken and returned is the same message. */
 static inline bool mq_peek_message_was_seen(const mq_queue_seen_message *seen,
                                             const mq_queue_pending_message *message) {
     return seen[message->slot].word == message->word && seen[message->slot].sent_time == message->sent_time;
@@ -76,11 +77,11 @@ static inline void mq_peek_mark_message_seen(mq_queue_seen_message *seen, const 
     seen[message->slot] = (mq_queue_seen_message){.word = message->word, .sent_time = message->sent_time};
 }
 
-/* Messages that were sent so far, by all handles. */
+/* Return the number of messages sent by all handles. */
 static inline uint64_t mq_queue_sum_sent_counts(const mq_queue *queue) {
     uint64_t sent = 0;
     for (unsigned row = 0; row < MQ_QUEUE_ROWS; row++)
-        sent += mq_load_relaxed_u64(&queue->rows[row].counts.sent); /* relaxed: a figure for people */
+        sent += mq_load_relaxed_u64(&queue->rows[row].counts.sent); /* relaxed: a counter for people */
     return sent;
 }
 

@@ -1,6 +1,7 @@
-/* A handle as the watcher thread knows it (base/poll_ops.h), and all else in this process that watches by it.
+/* State of a handle for the watcher thread (base/poll_ops.h), and for all other watches of this process by the handle.
  *
- * They share one bit, which goes on with the first and off with the last. All of it is guarded by the watcher's mutex.
+ * They share one bit. The first watcher sets the bit, and the last watcher clears it. The watcher's mutex guards this
+ * state.
  */
 #ifndef MQ_WORKQUEUE_POLL_STATE_H
 #define MQ_WORKQUEUE_POLL_STATE_H
@@ -9,10 +10,10 @@
 #include "workqueue/recovery.h"
 
 typedef struct {
-    mq_queue_handle h;   /* of its own: the time of its last look */
-    int watcher_count;   /* so many want the bit */
+    mq_queue_handle h;   /* a copy with its own time of the last recovery */
+    int watcher_count;   /* number of watchers that need the bit */
     uint64_t ticket;     /* drawn by the first watch after the handle last took a message; 0: none */
-    bool fd_is_watching; /* the descriptor is one of them */
+    bool fd_is_watching; /* the descriptor is one of the watchers */
 } mq_queue_poll_state;
 
 static inline uint32_t mq_queue_poll_prepare_sleep(mq_queue_poll_state *state) {
@@ -29,7 +30,7 @@ static inline void mq_queue_poll_remove_watcher(mq_queue_poll_state *state) {
         mq_queue_finish_sleep(&state->h, MQ_QUEUE_WATCHER);
 }
 
-/* Nobody else sleeps as long as the thread does: it looks for the dead, too. */
+/* While the watcher thread sleeps, no other thread of the handle may sleep, so this poll does the recovery, too. */
 static inline int mq_queue_poll_has_more(const void *reader) {
     mq_queue_handle *h = &((mq_queue_poll_state *)(uintptr_t)reader)->h;
     if (mq_queue_has_ready_message(&h->parts))
@@ -45,7 +46,7 @@ static inline uint32_t mq_queue_poll_prepare_wait(const void *reader, mq_u32 *wo
     mq_queue_poll_state *state = (mq_queue_poll_state *)(uintptr_t)reader;
     (void)word;
     if (state->fd_is_watching)
-        return mq_queue_poll_prepare_sleep(state); /* again: the message of its wake is gone */
+        return mq_queue_poll_prepare_sleep(state); /* announce again: the message of its wake is gone */
     state->fd_is_watching = true;
     return mq_queue_poll_add_watcher(state);
 }
@@ -58,11 +59,11 @@ static inline void mq_queue_poll_end_wait(const void *reader) {
     }
 }
 
-/* ---- notifications: who waits for messages that come to an empty queue ---- */
+/* ---- notifications of messages that arrive in an empty queue ---- */
 
 typedef struct {
-    mq_queue_handle h;      /* of its own, too */
-    mq_u32 seen_notify_seq; /* what `notify_seq` was when it was told last */
+    mq_queue_handle h;      /* a copy with its own time of the last recovery */
+    mq_u32 seen_notify_seq; /* value of `notify_seq` at the last notification */
 } mq_queue_notification;
 
 static inline bool mq_queue_notification_is_due(const mq_queue_notification *notification) {
@@ -70,7 +71,7 @@ static inline bool mq_queue_notification_is_due(const mq_queue_notification *not
            mq_load_acquire_u32(&notification->seen_notify_seq);
 }
 
-/* What comes back from the dead comes to an empty queue, perhaps. */
+/* A message that returns from a dead owner may arrive in an empty queue, so this poll does the recovery, too. */
 static inline int mq_queue_notification_has_more(const void *reader) {
     mq_queue_notification *notification = (mq_queue_notification *)(uintptr_t)reader;
     int64_t now = mq_monotonic_ns();
@@ -81,10 +82,10 @@ static inline int mq_queue_notification_has_more(const void *reader) {
 
 static inline uint32_t mq_queue_notification_prepare_wait(const void *reader, mq_u32 *word) {
     (void)reader;
-    return mq_load_acquire_u32(word); /* the row's bit stands all the time */
+    return mq_load_acquire_u32(word); /* the row's bit is always set */
 }
 
-/* Was anything told since the last time? */
+/* Consume the notification. Returns true if there was one since the last call. */
 static inline bool mq_queue_notification_consume(mq_queue_notification *notification) {
     uint32_t notify_seq = mq_load_acquire_u32(&notification->h.parts.queue->notify_seq);
     bool due = notify_seq != mq_load_acquire_u32(&notification->seen_notify_seq);

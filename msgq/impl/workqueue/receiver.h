@@ -1,17 +1,20 @@
-/* Receiving: the best READY word of all is exchanged for TAKEN; then the message is ours.
+/* Receiving: exchange the best READY word of all for TAKEN. The message then belongs to the receiver.
  *
- * A scan of all words is linear in the size of the queue, so a receiver remembers, apart from shared memory, what it found
- * in each block, and looks again only where something may have come. It needs no help but the senders' count `fill_counts`:
+ * A scan of all words is linear in the size of the queue. Each receiver therefore caches the result of each block in
+ * private memory, and scans a block again only if a message may have arrived there. Senders only increment
+ * `fill_counts`. A message becomes READY from FILLING, or from TAKEN when it returns. A block is cached only if all its
+ * words were FREE or READY at the scan. If a word of the block becomes READY later, there are two cases:
+ * - the message was READY at the scan, was taken, and returned with the same key
+ * - the slot was FREE at the scan, then FILLING, and `fill_counts` increased before the word became READY
  *
- * A message becomes READY from FILLING, or from TAKEN when it comes back. A block is remembered only if all its words were FREE
- * or READY when it was scanned. So what becomes READY in it later either was there already, and went away and came back
- * to the same key; or was FREE and then FILLING, and `fill_counts` grew before it became READY. Nobody lowers a shared summary, so
- * nobody can hide a message that is sent meanwhile. A remembered best that is gone shows when its exchange fails.
+ * No process ever lowers a shared summary, so no process can hide a message that is sent at the same time. If a cached
+ * best message is gone, its exchange fails.
  *
- * The second look at `ready_count` is for messages that came behind the scan's back: it had passed a slot when message 1 came
- * there, and found message 2, that was sent later, in a slot that it had still before it.
+ * The second load of `ready_count` detects messages that arrived behind the scan. Example: message 1 arrives in a slot
+ * that the scan has passed. Message 2, which was sent later, arrives in a slot that the scan has not passed yet.
  *
- *   killed while TAKEN   the message comes back to its position in the order at the next look (recovery.h)
+ * If a process is killed in state TAKEN, the next recovery returns the message to its position in the order
+ * (recovery.h).
  */
 #ifndef MQ_WORKQUEUE_RECEIVER_H
 #define MQ_WORKQUEUE_RECEIVER_H
@@ -19,17 +22,17 @@
 #include "workqueue/sender.h"
 
 typedef struct {
-    uint64_t key; /* 0: nothing */
+    uint64_t key; /* 0: none */
     uint64_t slot;
 } mq_queue_candidate_message;
 
-/* A message that was taken. */
+/* A taken message. */
 typedef struct {
     uint64_t slot;
     uint64_t key;
-    uint64_t word; /* TAKEN, as long as it is ours */
+    uint64_t word; /* TAKEN, while the message belongs to this handle */
     uint64_t length;
-    uint64_t deliveries; /* this one included */
+    uint64_t deliveries; /* number of deliveries, including this one */
     uint64_t sent_time;
     uint64_t origin_time;
     int64_t taken_time; /* with events only */
@@ -44,11 +47,11 @@ static inline void mq_queue_invalidate_all_caches(mq_queue_handle *h) {
         mq_queue_invalidate_block_cache(h, block);
 }
 
-/* Look through a block, if something may have come to it. */
+/* Scan a block, if a message may have arrived there. */
 static inline void mq_queue_scan_block(mq_queue_handle *h, uint64_t block) {
     mq_queue_block_cache *cache = &h->block_caches[block];
-    /* EDGE fill-count: acquire, before the words. Partner: mq_queue_claim_free_slot. If later: a message that is
-     * entered in between is taken for one that was seen. */
+    /* EDGE fill-count: acquire, before the words. Partner: mq_queue_claim_free_slot. If later: a message that arrives
+     * in between counts as seen. */
     uint64_t fill_count = mq_load_acquire_u64(&h->parts.fill_counts[block]);
     if (cache->is_valid && cache->fill_count == fill_count)
         return;
@@ -79,11 +82,11 @@ static inline mq_queue_candidate_message mq_queue_scan_all_blocks(mq_queue_handl
     return best;
 }
 
-/* How often a call scans. Others may take all messages of the largest queue before our eyes; beyond that somebody
- * writes who is none of us, for ever perhaps. */
+/* Bound of scans in one call. Other handles may take all messages of the largest queue during a call. More scans mean
+ * that another program writes the words, perhaps forever. */
 enum { MQ_QUEUE_SCANS_MAX = 100000 };
 
-/* The message to take: no better one had been sent when the last scan began. key 0: there is none. */
+/* Return the message to take: no better message had been sent when the last scan began. key 0: none. */
 static inline mq_queue_candidate_message mq_queue_find_best_message(mq_queue_handle *h, uint64_t *scans_left) {
     mq_queue_candidate_message last = {0, 0};
     h->saw_owned_slots = false;
@@ -92,14 +95,16 @@ static inline mq_queue_candidate_message mq_queue_find_best_message(mq_queue_han
         /* EDGE sent: acquire. Partner: mq_queue_commit_message. If weaker: messages overtake each other. */
         uint64_t ready = mq_load_acquire_u64(&h->parts.queue->ready_count);
         mq_queue_candidate_message best = mq_queue_scan_all_blocks(h);
-        mq_fence_acquire(); /* EDGE sent: acquire. The scan is over before the second look. Partner: mq_queue_commit_message */
-        /* EDGE empty-notify: sequentially consistent. The queue was left empty, then `ready_count` is loaded, and who
-         * finds nothing may wait to be notified. Partner: mq_queue_commit_and_notify. If weaker: as there. */
+        /* EDGE sent: acquire. The scan has ended before the second load. Partner: mq_queue_commit_message */
+        mq_fence_acquire();
+        /* EDGE empty-notify: sequentially consistent. The queue was left empty, then `ready_count` is loaded. A caller
+         * that finds no message may wait for a notification. Partner: mq_queue_commit_and_notify. If weaker: as
+         * there. */
         if (!best.key)
             mq_fence_seq_cst();
-        if (mq_load_relaxed_u64(&h->parts.queue->ready_count) == ready) /* relaxed: behind a fence */
+        if (mq_load_relaxed_u64(&h->parts.queue->ready_count) == ready) /* relaxed: after a fence */
             return best;
-        /* The same one twice: with this it ends under any traffic. */
+        /* The same message twice: this ends the loop under any traffic. */
         if (best.key && best.key == last.key && best.slot == last.slot)
             return best;
         last = best;
@@ -107,7 +112,7 @@ static inline mq_queue_candidate_message mq_queue_find_best_message(mq_queue_han
     return last;
 }
 
-/* Read the header of a message that is ours. False: its length makes no sense. */
+/* Read the header of a message that belongs to us. Returns false if its length is invalid. */
 static inline bool mq_queue_read_slot_header(mq_queue_handle *h, mq_queue_taken_message *delivery) {
     mq_queue_slot_header *header = &h->parts.slot_headers[delivery->slot];
     delivery->length = mq_load_relaxed_u64(&header->length); /* relaxed, all: acquired with the word */
@@ -123,8 +128,9 @@ static inline bool mq_queue_read_slot_header(mq_queue_handle *h, mq_queue_taken_
     return delivery->length <= h->parts.max_message_size;
 }
 
-/* Take the best message. `ticket`: as in mq_queue_claim_free_slot. MQ_QUEUE_CORRUPT: if delivery->word is 0, words
- * change all the time and nothing can be taken; else this message is invalid, and the caller frees it. */
+/* Take the best message. `ticket`: as in mq_queue_claim_free_slot. Returns MQ_QUEUE_CORRUPT with delivery->word 0 if
+ * the words change all the time and no message can be taken. Returns MQ_QUEUE_CORRUPT with another word if this message
+ * is invalid; the caller then frees it. */
 static inline mq_queue_status mq_queue_take_message(mq_queue_handle *h, uint64_t ticket,
                                                     mq_queue_taken_message *delivery) {
     uint64_t scans_left = MQ_QUEUE_SCANS_MAX;
@@ -138,8 +144,8 @@ static inline mq_queue_status mq_queue_take_message(mq_queue_handle *h, uint64_t
         mq_store_relaxed_u64(&h->own_row->take_count,
                              h->take_count); /* relaxed: for this row's next owner, under the lock */
         mq_queue_invalidate_block_cache(h, best.slot / MQ_QUEUE_BLOCK_SLOTS);
-        /* EDGE message: acquire. Partner: mq_queue_commit_message. If weaker: the payload is what the slot had before.
-         * */
+        /* EDGE message: acquire. Partner: mq_queue_commit_message. If weaker: the payload is the slot's previous
+         * content. */
         if (mq_compare_exchange_u64(&h->parts.slot_states[best.slot], best.key, word)) {
             *delivery = (mq_queue_taken_message){.slot = best.slot, .key = best.key, .word = word};
             return mq_queue_read_slot_header(h, delivery) ? MQ_QUEUE_OK : MQ_QUEUE_CORRUPT;
@@ -149,7 +155,7 @@ static inline mq_queue_status mq_queue_take_message(mq_queue_handle *h, uint64_t
     return MQ_QUEUE_CORRUPT;
 }
 
-/* What this handle did to a message that it has taken, or had. For queues with events. */
+/* Buffer an event of a message that this handle has, or had, taken. For queues with events. */
 static inline void mq_queue_buffer_delivery_event(const mq_queue_handle *h, mq_queue_event_type event_type,
                                                   const mq_queue_taken_message *delivery) {
     mq_queue_event_record record =
@@ -163,8 +169,8 @@ static inline void mq_queue_buffer_delivery_event(const mq_queue_handle *h, mq_q
     mq_queue_event_buffer_append(h->event_buffer, &record);
 }
 
-/* A message that was taken, and copied, comes back at this tick unless it is acknowledged. Not before the copy: a slow
- * one would find the next message under its hands. */
+/* Set the tick at which a taken and copied message returns unless it is acknowledged. Call this after the copy: during
+ * a slow copy, an expired lease would let a sender overwrite the payload. */
 static inline void mq_queue_set_job_lease(mq_queue_handle *h, const mq_queue_taken_message *delivery,
                                           uint32_t deadline_tick) {
     /* EDGE lease-end: release. Partner: mq_queue_reclaim_slots. If weaker: the next sender writes while this one
@@ -173,7 +179,8 @@ static inline void mq_queue_set_job_lease(mq_queue_handle *h, const mq_queue_tak
                          mq_job_lease_encode(delivery->word, deadline_tick));
 }
 
-/* The message was copied or done: its slot is free. False: it is no longer ours, for it came back meanwhile. */
+/* Free the slot of a message that was copied or acknowledged. Returns false if the message returned to the queue
+ * before. */
 static inline bool mq_queue_free_taken_slot(mq_queue_handle *h, const mq_queue_taken_message *delivery) {
     /* EDGE free: release. Partner: mq_queue_claim_free_slot. If weaker: the copy shows the next message. */
     if (!mq_compare_exchange_u64(&h->parts.slot_states[delivery->slot], delivery->word, 0))

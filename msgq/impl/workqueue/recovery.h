@@ -1,12 +1,12 @@
-/* What the dead left, and leases that are over: any process that takes part puts it right, at any time, by one exchange a
- * word, so any number of them may do it at once under traffic.
+/* Recovery of slots of dead owners, and of expired leases. Any participant repairs a word at any time with one
+ * exchange. Several processes may do so at once during normal traffic.
  *
- * A word names its owner by row and generation. The owner is dead if the row has another generation by now, or if its
- * process is dead (row_table.h). The word is loaded before the generation, both anew: with the scan's relaxed copy a row that has
- * changed hands makes a living owner look dead.
+ * A word names its owner by row and generation. The owner is dead if the row has another generation, or if its process
+ * is dead (row_table.h). The word is loaded again before the generation. With the relaxed copy of the scan, a living
+ * owner would look dead after its row changed hands.
  *
- * Rows change hands under the lock of the queue's file. Bits of dead sleepers are cleared under it, too: else a newcomer
- * could set its bit between the question and the clearing.
+ * Rows change hands under the lock of the queue's file. Bits of dead sleepers are also cleared under that lock.
+ * Otherwise a new owner could set its bit between the test and the clearing.
  */
 #ifndef MQ_WORKQUEUE_RECOVERY_H
 #define MQ_WORKQUEUE_RECOVERY_H
@@ -14,11 +14,11 @@
 #include "workqueue/receiver.h"
 
 enum {
-    MQ_QUEUE_RECOVER_NS = 1000000000,    /* who sleeps, or takes without a pause, looks for the dead so often */
-    MQ_QUEUE_RECOVER_BUSY_NS = 10000000, /* and at most so often when there are slots of others */
+    MQ_QUEUE_RECOVER_NS = 1000000000,    /* interval of recoveries in sleepers, and in busy receivers */
+    MQ_QUEUE_RECOVER_BUSY_NS = 10000000, /* shortest interval if the scan found slots of other owners */
 };
 
-/* What one sweep knows of a row: whether its owner of this generation is dead. Rows change hands meanwhile. */
+/* Liveness of a row's owner during one sweep. The row may change hands during the sweep. */
 typedef struct {
     bool asked;
     bool died;
@@ -34,7 +34,7 @@ static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_liveness_probe *pr
     if ((uint16_t)mq_load_acquire_u64(&owner->at.generation) != generation)
         return true;
     if (row == h->row_number && generation == h->generation)
-        return false; /* ourselves: our own lock looks free to us */
+        return false; /* our own handle: our own lock looks free to us */
     if (!cached->asked || cached->generation != generation) {
         mq_liveness liveness = mq_row_liveness(probe, &owner->at, generation, MQ_QUEUE_ROW_BYTE + (int)row);
         *cached = (mq_queue_owner_liveness){.asked = true, .died = liveness == MQ_DEAD, .generation = generation};
@@ -42,8 +42,8 @@ static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_liveness_probe *pr
     return cached->died;
 }
 
-/* Put all slots right whose owners are dead, or whose leases are over. Returns in how many ns the next lease ends,
- * MQ_QUEUE_RECOVER_NS at most. */
+/* Reclaim all slots whose owners are dead, or whose leases have ended. Returns the nanoseconds until the next lease
+ * ends, at most MQ_QUEUE_RECOVER_NS. */
 static inline int64_t mq_queue_reclaim_slots(mq_queue_handle *h, int64_t now_ns) {
     mq_queue_owner_liveness cache[MQ_QUEUE_ROWS] = {0};
     mq_liveness_probe probe = mq_liveness_probe_begin(h->liveness_file);
@@ -72,7 +72,7 @@ static inline int64_t mq_queue_reclaim_slots(mq_queue_handle *h, int64_t now_ns)
     return next;
 }
 
-/* Is it time to look again, after a scan that met slots of others or not? */
+/* True if a recovery is due. The interval depends on whether the last scan found slots of other owners. */
 static inline bool mq_queue_recovery_is_due(const mq_queue_handle *h, int64_t now_ns) {
     return now_ns - h->last_recovery_ns >= (h->saw_owned_slots ? MQ_QUEUE_RECOVER_BUSY_NS : MQ_QUEUE_RECOVER_NS);
 }
@@ -85,15 +85,15 @@ static inline void mq_queue_clear_all_row_bits(mq_queue *queue, unsigned row) {
     mq_queue_clear_row_bit(&queue->notify_requested, row);
 }
 
-/* The ticket in `handoff_ticket`, if it is the one that this row shows; else 0. */
+/* Return the ticket in `handoff_ticket` if this row shows it, else 0. */
 static inline uint64_t mq_queue_get_row_handoff_ticket(const mq_queue *queue, unsigned row, unsigned role) {
     uint64_t handoff = mq_load_acquire_u64(&queue->handoff_ticket[role]);
     return handoff == mq_load_relaxed_u64(&queue->rows[row].oldest_ticket[role]) ? handoff
-                                                                                 : 0; /* relaxed: of the dead */
+                                                                                 : 0; /* relaxed: the owner is dead */
 }
 
 static inline bool mq_queue_row_is_clean(const mq_queue *queue, unsigned row) {
-    const mq_queue_row *r = &queue->rows[row]; /* relaxed, all: of the dead, who change nothing any more */
+    const mq_queue_row *r = &queue->rows[row]; /* relaxed, all: the owner is dead and changes nothing any more */
     bool is_clean = !mq_queue_row_bit_is_set(&queue->notify_requested, row) &&
                     !mq_load_relaxed_u64(&r->notify_debt[0]) && !mq_load_relaxed_u64(&r->notify_debt[1]);
     for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
@@ -102,14 +102,14 @@ static inline bool mq_queue_row_is_clean(const mq_queue *queue, unsigned row) {
     return is_clean;
 }
 
-/* Nobody sleeps in this row any more, and what its owner would have told is told. */
+/* Clear the row's sleeper bits and send the notification that its owner left pending. */
 static inline void mq_queue_recover_row(const mq_queue_file_parts *parts, unsigned row) {
     mq_queue *queue = parts->queue;
     mq_u64 *notify_debt = queue->rows[row].notify_debt;
     bool has_debt = mq_load_relaxed_u64(&notify_debt[0]) || mq_load_relaxed_u64(&notify_debt[1]) ||
                     mq_queue_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], row);
     if (has_debt)
-        mq_store_relaxed_u64(&notify_debt[0], 1); /* in case that we die, too, before it is told */
+        mq_store_relaxed_u64(&notify_debt[0], 1); /* in case we die before the notification */
     mq_queue_clear_all_row_bits(queue, row);
     for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
         if (mq_queue_get_row_handoff_ticket(queue, row, role))
@@ -134,13 +134,13 @@ static inline void mq_queue_recover_dead_rows(mq_queue_handle *h) {
     mq_liveness_probe_end(&probe);
 }
 
-/* Look for all that the dead left. Returns as mq_queue_reclaim_slots. */
+/* Recover all slots and rows of dead owners. Returns as mq_queue_reclaim_slots. */
 static inline int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int64_t now_ns) {
     int64_t next = mq_queue_reclaim_slots(h, now_ns);
     for (unsigned role = 0; role < MQ_QUEUE_ROLES;
-         role++) /* calls with a time-out of 0 yield once, and may not come again */
+         role++) /* calls with a timeout of 0 yield once, and may not call again */
         mq_queue_must_yield_to_handoff(h, (mq_queue_role)role, MQ_NO_TICKET);
-    mq_fork_guard_enter(); /* a child that is forked now would keep the lock */
+    mq_fork_guard_enter(); /* a child forked now would keep the lock */
     int fd = mq_liveness_file_reopen(h->liveness_file, O_RDWR);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
         mq_queue_recover_dead_rows(h);
@@ -148,7 +148,7 @@ static inline int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int6
     return next;
 }
 
-/* Take a row that was found, under the lock. What its former owners had comes back after that, by their generations. */
+/* Occupy a reserved row under the lock. Later sweeps reclaim the slots of its previous owners by their generations. */
 static inline void mq_queue_join(mq_queue_handle *h, int row, const mq_process_identity *self, uint64_t uid,
                                  bool held) {
     mq_queue_row *own_row = &h->parts.queue->rows[row];
@@ -159,9 +159,9 @@ static inline void mq_queue_join(mq_queue_handle *h, int row, const mq_process_i
     h->generation = mq_row_table_occupy(&own_row->at, self, uid, held);
 }
 
-/* ---- leaving ---- */
+/* ---- leave ---- */
 
-/* Bring back what this handle has taken or holds. Nobody works with it any more. */
+/* Return all messages and slots of this handle. No thread uses the handle any more. */
 static inline void mq_queue_requeue_own_messages(mq_queue_handle *h) {
     for (uint64_t slot = 0; slot < h->parts.max_messages; slot++) {
         uint64_t word = mq_load_acquire_u64(&h->parts.slot_states[slot]);
@@ -176,7 +176,7 @@ static inline void mq_queue_requeue_own_messages(mq_queue_handle *h) {
     }
 }
 
-/* A sleeper leaves without what it waited for: if that is there, the wake that it got is somebody else's. */
+/* Forward a wake: a sleeper leaves without a message. If a message waits, the wake belongs to another receiver. */
 static inline void mq_queue_forward_receiver_wake(mq_queue_handle *h) {
     mq_fence_seq_cst();
     if (mq_queue_has_ready_message(&h->parts))
@@ -194,9 +194,10 @@ static inline void mq_queue_forward_sender_wake(mq_queue_handle *h) {
 
 static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **liveness_token) {
     mq_queue_requeue_own_messages(h);
-    mq_queue_forward_receiver_wake(h); /* it may have been used up by one who is not coming back for it */
+    mq_queue_forward_receiver_wake(h); /* a leaving thread may have consumed the wake */
     mq_queue_forward_sender_wake(h);
-    mq_queue_recover_row(&h->parts, h->row_number); /* tells of messages only if it owes that: they may be old */
+    /* notifies only if a notification is pending, because the messages may be old */
+    mq_queue_recover_row(&h->parts, h->row_number);
     mq_participant_leave(&h->own_row->at.participant, uid, liveness_token);
 }
 

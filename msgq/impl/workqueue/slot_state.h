@@ -1,15 +1,16 @@
-/* What the word of a slot says.
+/* States of a slot, encoded in its word:
+ * - FREE (0): no owner
+ * - FILLING (01 at the top): a sender fills the slot. The word has the sender's row and generation
+ * - READY (bit 63): a waiting message. The word has its priority and its inverted order, so the largest word is the
+ *   next
+ * - TAKEN (10 at the top): a consumer owns the slot. The word has its row and generation, and the number of its take
  *
- *   FREE    0             nobody's
- *   FILLING    01 at the top a sender fills it: its row and generation
- *   READY   bit 63        a message that waits: its priority, and its order counted down, so that the largest is the next
- *   TAKEN   10 at the top a consumer has it: its row and generation, and which of its takes this is
+ * Each transition is one store or exchange:
+ * - FREE to FILLING to READY to TAKEN to FREE: the life of a message
+ * - FILLING to FREE, TAKEN to READY: the owner died, returned the message, or its lease ended
  *
- *   FREE -> FILLING -> READY -> TAKEN -> FREE       a message's life; each step is one store or exchange
- *           FILLING -> FREE, TAKEN -> READY         its owner is dead, gave it back, or its lease is over
- *
- * Everything else is nonsense: it is never taken and never freed. A word that names a row alone would be ambiguous once the
- * row has another owner, so it names the generation as well.
+ * All other words are corrupt: such a slot is never taken and never freed. Words name the generation in addition to the
+ * row, because a row may get another owner.
  */
 #ifndef MQ_WORKQUEUE_SLOT_STATE_H
 #define MQ_WORKQUEUE_SLOT_STATE_H
@@ -21,8 +22,8 @@ typedef enum { MQ_SLOT_FREE, MQ_SLOT_FILLING, MQ_SLOT_TAKEN, MQ_SLOT_READY, MQ_S
 #define MQ_SLOT_READY_BIT ((uint64_t)1 << 63)
 #define MQ_SLOT_ORDER_MASK (((uint64_t)1 << 48) - 1)
 
-/* Of messages of one priority the one with the smaller order is the larger word. After 2^48 messages (326 days at ten
- * million a second) the order begins anew, and those on both sides of that moment are taken in the wrong order. */
+/* Of two messages with one priority, the smaller order is the larger word. After 2^48 messages (326 days at ten million
+ * a second) the order restarts. Messages on both sides of the restart are then taken in the wrong order. */
 static inline uint64_t mq_slot_state_encode_ready(uint64_t priority, uint64_t order) {
     return MQ_SLOT_READY_BIT | priority << 48 | (MQ_SLOT_ORDER_MASK - (order & MQ_SLOT_ORDER_MASK));
 }
@@ -38,7 +39,7 @@ static inline unsigned mq_slot_state_get_priority(uint64_t word) {
     return (unsigned)(word >> 48 & MQ_QUEUE_PRIORITY_MAX);
 }
 static inline uint64_t mq_slot_state_get_order(uint64_t key) { return MQ_SLOT_ORDER_MASK - (key & MQ_SLOT_ORDER_MASK); }
-/* Of FILLING and TAKEN words: */
+/* For FILLING and TAKEN words: */
 static inline unsigned mq_slot_state_get_owner_row(uint64_t word) { return (unsigned)(word >> 48 & 0xFF); }
 static inline uint16_t mq_slot_state_get_generation(uint64_t word) { return (uint16_t)(word >> 32); }
 static inline uint32_t mq_slot_state_get_take_number(uint64_t word) { return (uint32_t)word; }
@@ -54,7 +55,7 @@ static inline mq_slot_state mq_slot_state_decode(uint64_t word) {
     return owned && word >> 61 == 2 ? MQ_SLOT_TAKEN : MQ_SLOT_CORRUPT;
 }
 
-/* ---- leases: until when a taken message is its taker's ---- */
+/* ---- leases: the time until which a taken message belongs to its taker ---- */
 
 enum { MQ_JOB_LEASE_TICK_NS = 10000000 };
 
@@ -62,7 +63,7 @@ static inline uint32_t mq_job_lease_convert_to_ticks(uint64_t host_time_ns) {
     return (uint32_t)(host_time_ns / MQ_JOB_LEASE_TICK_NS);
 }
 
-/* The lease of a TAKEN word: it names the row and the take, so that the lease of a former taker does not count. */
+/* Return the lease of a TAKEN word. It names the row and the take, so that an earlier taker's lease does not apply. */
 static inline uint64_t mq_job_lease_encode(uint64_t word, uint32_t deadline_tick) {
     uint64_t lease = (uint64_t)deadline_tick << 32 | (uint64_t)mq_slot_state_get_owner_row(word) << 24 |
                      (mq_slot_state_get_take_number(word) & 0xFFFFFF);
@@ -71,7 +72,7 @@ static inline uint64_t mq_job_lease_encode(uint64_t word, uint32_t deadline_tick
 static inline bool mq_job_lease_belongs_to(uint64_t lease, uint64_t word) {
     return lease && (uint32_t)lease == (uint32_t)mq_job_lease_encode(word, 0);
 }
-/* Ticks until it is over; not above 0: it is. Right for leases of up to 248 days. */
+/* Return the ticks until the lease ends; 0 or negative: it has ended. Correct for leases of up to 248 days. */
 static inline int32_t mq_job_lease_count_ticks_left(uint64_t lease, uint32_t now_tick) {
     return (int32_t)((uint32_t)(lease >> 32) - now_tick);
 }

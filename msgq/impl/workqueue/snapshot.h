@@ -1,5 +1,5 @@
-/* A queue as others see it, for statistics. Each word is read on its own: a figure may be newer than its neighbour,
- * which harms nobody who only looks. Nothing that is read is believed: it bounds no loop and no index. */
+/* A queue as seen by observers, for statistics. Each word is loaded separately, so counters may be of slightly
+ * different times. Loaded values are not trusted: none bounds a loop or an index. */
 #ifndef MQ_WORKQUEUE_SNAPSHOT_H
 #define MQ_WORKQUEUE_SNAPSHOT_H
 
@@ -7,43 +7,43 @@
 
 enum { MQ_QUEUE_PRIORITIES = MQ_QUEUE_PRIORITY_MAX + 1 };
 
-/* What one owner of a row has. */
+/* Slots of one row's owner. */
 typedef struct {
     uint64_t filling;
     uint64_t taken;
 } mq_queue_row_slot_counts;
 
-/* What is in the slots of a queue. */
+/* Content of a queue's slots. */
 typedef struct {
-    uint64_t free, filling, ready, taken, corrupt; /* slots, by what their words say */
-    uint64_t lost;                                 /* of those that are held or taken: by a former owner of the row */
-    uint64_t redelivered;                          /* messages that somebody had before */
-    uint64_t most_deliveries;                      /* of a message that is there */
-    uint64_t leases;                               /* of taken messages */
-    uint64_t expired_leases;                       /* of these, that are over */
-    uint64_t oldest;                               /* sent time of the message that waits longest; 0: none waits */
+    uint64_t free, filling, ready, taken, corrupt; /* slots by state */
+    uint64_t lost;                                 /* filling or taken slots of a row's previous owner */
+    uint64_t redelivered;                          /* messages that were delivered before */
+    uint64_t most_deliveries;                      /* largest number of deliveries of a message in the queue */
+    uint64_t leases;                               /* taken messages with a lease */
+    uint64_t expired_leases;                       /* of these, expired leases */
+    uint64_t oldest; /* sent time of the message that has waited longest; 0: no message waits */
     mq_queue_row_slot_counts rows[MQ_QUEUE_ROWS];
 } mq_queue_slot_counts;
 
-/* Count a slot that a row has. */
+/* Count a slot that a row owns. */
 static inline void mq_queue_count_owned_slot(const mq_queue *queue, uint64_t word, bool taken,
                                              mq_queue_slot_counts *counts) {
-    unsigned row = mq_slot_state_get_owner_row(word); /* below MQ_QUEUE_ROWS, else the word were nonsense */
+    unsigned row = mq_slot_state_get_owner_row(word); /* below MQ_QUEUE_ROWS, otherwise the word would be corrupt */
     bool former = (uint16_t)mq_load_acquire_u64(&queue->rows[row].at.generation) != mq_slot_state_get_generation(word);
     counts->lost += former;
     counts->rows[row].filling += !former && !taken;
     counts->rows[row].taken += !former && taken;
 }
 
-/* Count a message, if it was there as long as its header was read. */
+/* Count a message, if it was in the slot during the read of its header. */
 static inline void mq_queue_count_message_stats(const mq_queue_file_parts *parts, uint64_t slot, uint64_t word,
                                                 uint32_t now_tick, mq_queue_slot_counts *counts) {
     const mq_queue_slot_header *header = &parts->slot_headers[slot];
     bool taken = !mq_slot_state_is_ready(word);
-    uint64_t deliveries = mq_load_relaxed_u64(&header->deliveries); /* relaxed, all: looked at again below */
+    uint64_t deliveries = mq_load_relaxed_u64(&header->deliveries); /* relaxed, all: validated below */
     uint64_t sent = mq_load_relaxed_u64(&header->sent_time), lease = mq_load_relaxed_u64(&header->lease);
     mq_fence_acquire();
-    if (mq_load_relaxed_u64(&parts->slot_states[slot]) != word) /* relaxed: behind the fence */
+    if (mq_load_relaxed_u64(&parts->slot_states[slot]) != word) /* relaxed: after the fence */
         return;
     counts->redelivered += deliveries > taken;
     counts->most_deliveries = deliveries > counts->most_deliveries ? deliveries : counts->most_deliveries;
@@ -55,7 +55,7 @@ static inline void mq_queue_count_message_stats(const mq_queue_file_parts *parts
     }
 }
 
-/* Count all slots. by_priority has MQ_QUEUE_PRIORITIES zeros, for the messages that wait. */
+/* Count all slots. by_priority has MQ_QUEUE_PRIORITIES zeros, and gets the number of waiting messages. */
 static inline void mq_queue_count_all_slots(const mq_queue_file_parts *parts, uint64_t now_ns,
                                             mq_queue_slot_counts *counts, uint32_t *by_priority) {
     memset(counts, 0, sizeof *counts);
@@ -76,7 +76,8 @@ static inline void mq_queue_count_all_slots(const mq_queue_file_parts *parts, ui
     }
 }
 
-/* What the present owner of a row did: the counts go on over owners. Of foreign bytes nothing below 0. */
+/* Return the count of a row's current owner, because counts continue over owners. Invalid data gives 0, never a
+ * negative number. */
 static inline uint64_t mq_queue_count_since_join(const mq_u64 *count, const mq_u64 *before) {
     /* relaxed: see the top of the file */
     uint64_t now = mq_load_relaxed_u64(count), then = mq_load_relaxed_u64(before);
