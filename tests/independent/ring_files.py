@@ -283,7 +283,7 @@ class Topic:
                 self.side.futex_wake(EVENTCOUNT)
                 return
 
-    # --- The schema: EDGE schema; layout.md, "A schema's spare" -------------------------------------------------------
+    # --- The schema: EDGE schema; layout.md, "A schema's shadow" ------------------------------------------------------
 
     def read_schema(self) -> tuple[str, str, bytes] | None:
         """Return name, encoding and data of the schema; None: there is none."""
@@ -306,7 +306,7 @@ class Topic:
         return unpadded(self.side.read(name, 192)), unpadded(encoding), self.side.read(data, size)
 
     def write_schema(self, name: str, encoding: str, data: bytes) -> None:
-        """Write a schema, under the topic's lock; it is readable at any moment, in its place or in the spare."""
+        """Write a schema, under the topic's lock; it is readable at any moment, in its place or in the shadow."""
         head = padded(name, 192) + padded(encoding, 48)
         sequence = self.side.load(SCHEMA_SEQ)
         writing = sequence + 1 + sequence % 2

@@ -161,7 +161,7 @@ SECTIONS = {
     "Who a participant is": "mq_participant",
     "A publisher's row": "mq_ring_publisher_row",
     "A subscriber's row": "mq_ring_subscriber_row",
-    "A schema's spare": "mq_schema_shadow",
+    "A schema's shadow": "mq_schema_shadow",
     "A schema of a channel, queue or record": "mq_schema",
     "The host's clock": "mq_clock",
     "A user's origins": "mq_origin",

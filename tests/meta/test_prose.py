@@ -16,7 +16,6 @@ NOT_REWRITTEN = {
     "docs/internals/architecture.md",
     "docs/internals/clock.md",
     "docs/internals/decisions.md",
-    "docs/internals/layout.md",
     "docs/internals/scaling.md",
     "docs/internals/testing.md",
 }
