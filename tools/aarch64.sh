@@ -11,9 +11,9 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cat > "$work/probe.c" <<'EOF'
-#include "gate.h"
+#include "gate/gate.h"
 #include "leases.h"
-#include "snapshot.h"
+#include "ring/snapshot.h"
 #define PROBE __attribute__((noinline, used, flatten)) /* flatten: with all that it calls */
 PROBE mq_ring_status publisher_begin(mq_ring_publisher *p, uint64_t n, uint8_t **to) { return mq_ring_publisher_begin_message(p, n, to); }
 PROBE mq_ring_status publisher_extend(mq_ring_publisher *p, uint64_t need) { return mq_ring_publisher_extend_grant(p, need); }
@@ -32,8 +32,8 @@ PROBE bool due_many(mq_u32 *entry, mq_u32 *word) {
 }
 PROBE bool checkpoint_read(const mq_ring_side *side, mq_ring_checkpoint *m) { return mq_ring_checkpoint_read(side, m); }
 PROBE void identity_write(mq_participant *who, const mq_process_identity *me) { mq_participant_write(who, me, 1, true); }
-PROBE void schema_write(mq_ring_side *side, const char *text) { mq_schema_write(side, text, text, text, 1); }
-PROBE bool schema_read(const mq_ring_side *side, char *text, uint64_t *n) { return mq_schema_read(side, text, text, text, n); }
+PROBE void schema_write(const mq_schema_parts *parts, const char *text) { mq_schema_write(parts, text, text, text, 1); }
+PROBE bool schema_read(const mq_schema_parts *parts, char *text, uint64_t *n) { return mq_schema_read(parts, text, text, text, n); }
 PROBE bool event_set(mq_fake_event *e) { return mq_fake_event_set(e); }
 PROBE bool event_is_set(const mq_fake_event *e) { return mq_fake_event_is_set(e); }
 PROBE int event_clear(mq_fake_event *e) { return mq_fake_event_clear(e); }
@@ -72,7 +72,7 @@ for name in $(sed -n 's/^PROBE .*[ *]\([a-z_]*\)(mq_.*\|^PROBE .*[ *]\([a-z_]*\)
     list "$name"
 done
 
-must publisher_commit 'stlr' "EDGE commit and done, release"
+must publisher_commit 'stlr' "EDGE commit and send-done, release"
 must publisher_commit 'stlr.*stlr' "write_pointer and sent are both released"
 must publisher_commit 'stlr;.*dmb;ish;.*ldr' "EDGE sleep: write_pointer, fence, eventcount"
 must subscriber_refresh 'ldar' "EDGE commit, acquire"
@@ -86,16 +86,16 @@ must subscriber_announce_sleep 'ldaxr;.*stlxr;.*dmb;ish' "EDGE sleep: the flag i
 must announce_many 'ldaxr;.*stlxr;.*dmb;ish' "EDGE sleep: as the line above"
 must due_many 'ldaxr;.*stlxr;.*ldar' "EDGE sleep: the exchange, then an ldar, which stays behind it"
 must identity_write 'stlr;.*dmb;ish;.*stlr' "uid cleared, fence, fields, uid released"
-must schema_write 'stlr;.*dmb;ish;.*stlr' "EDGE schema: the spare, its place; turn, fence, text, turn"
-must schema_read 'ldar;.*dmb;ishld;.*ldr' "EDGE schema: turn, text, fence, turn"
+must schema_write 'stlr;.*dmb;ish;.*stlr' "EDGE schema: the shadow and its offset, seq, fence, text, seq"
+must schema_read 'ldar;.*dmb;ishld;.*ldr' "EDGE schema: seq, text, fence, seq"
 must event_set 'ldaxr;.*stlxr' "EDGE event, release"
 must event_set 'stlxr;.*dmb;ish;.*ldar' "EDGE fifo: the count, fence, fifo_inode"
 must event_is_set 'ldar' "EDGE event, acquire"
 must event_clear 'ldar;.*stlxr' "EDGE event, acquire"
 must event_clear 'stlxr;.*dmb;ish;.*ldar' "EDGE fifo: the count, fence, fifo_inode"
 must event_watch 'stlr;.*dmb;ish;.*ldar' "EDGE fifo: fifo_inode, fence, the count"
-must event_sleep 'ldaxr;.*stlxr;.*ldar' "EDGE close: the flag, then closed"
-must gate_close 'stlr;.*ldaxr;.*stlxr' "EDGE close: closed, then the flag is taken away"
+must event_sleep 'ldaxr;.*stlxr;.*ldar' "EDGE gate-closed: the flag, then closed"
+must gate_close 'stlr;.*ldaxr;.*stlxr' "EDGE gate-closed: closed, then the flag is cleared"
 must lease_take 'stlr;.*dmb;ish;.*ldar' "EDGE claim: the lease, fence, generation; EDGE frame, acquire"
 must lease_return 'stlr' "EDGE lease, release"
 must lease_leave 'stlr' "EDGE client-left, release"
