@@ -16,7 +16,7 @@
  * An element with an exclusive writer (the owner of the file, or of a board's key) never names it:
  * (n, no writer) -> (n + 1, no writer) by a store.
  *
- * docs/internals/record-protocol.md has the argument, and the result of a kill at each step.
+ * docs/internals/proofs.md has the proof, and docs/internals/record-protocol.md the result of a kill at each step.
  */
 #ifndef MQ_RECORDS_CELL_H
 #define MQ_RECORDS_CELL_H
