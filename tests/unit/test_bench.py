@@ -59,7 +59,7 @@ def test_table_has_a_row_for_each_case_and_a_column_for_each_system(finished: An
     assert head == ["work", "msgq", "floor", "pipe", "ours / floor", "ours / best peer", "cores apart", "target", "met"]
     rows = table[2 : 2 + len(CASES)]
     assert [row[0] for row in rows] == [
-        "receive(), nothing there",
+        "receive(), no message waiting",
         "two processes, 64 B, nothing lost, one by one",
         "the same, creating the segment",
     ]

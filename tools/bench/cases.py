@@ -120,7 +120,7 @@ _PUBLISH = Case(
 _FRAME_STREAM = replace(
     _PUBLISH,
     key="frame_stream",
-    title="1080p frames, nothing lost, one byte in 1024 looked at",
+    title="1080p frames, nothing lost, one byte in 1024 read",
     unit="rate",
     role="stream_send",
     targets=(Target("peer", 1.2, "≥ 1.2x the best peer"),),
@@ -131,7 +131,7 @@ _FRAME_STREAM = replace(
 _FRAME_PING = replace(
     _PUBLISH,
     key="frame_ping",
-    title="1080p frame delivered and looked at, one at a time, one way",
+    title="1080p frame delivered and read, one at a time, one way",
     role="ping",
     targets=(Target("peer", 1 / 1.2, "≤ the best peer / 1.2"),),
     peer_role="pong",
@@ -183,7 +183,9 @@ CASES = (
         subscribers=14,
     ),
     Case("pair", "send + receive pair, one thread, 64 B", "ns", "pair", (Target("floor", 2.2, "≤ 2.2x the floor"),)),
-    Case("receive_empty", "receive(), nothing there", "ns", "receive", (Target("floor", 1.6, "≤ 1.6x the floor"),)),
+    Case(
+        "receive_empty", "receive(), no message waiting", "ns", "receive", (Target("floor", 1.6, "≤ 1.6x the floor"),)
+    ),
     _STREAM,
     _BLOCKING,
     replace(_BLOCKING, key="blocking_1k", title="the same, 1 KiB", size=KIB),
@@ -238,7 +240,7 @@ LIMITS = {
     "cache_line_ns": "a cache line from one core to the other, one way",
     "syscall_ns": "a system call",
     "clock_ns": "reading the clock",
-    "futex_wake_nobody_ns": "futex wake, nobody sleeps",
+    "futex_wake_nobody_ns": "futex wake, no sleeper",
     "futex_wake_call_ns": "futex wake of one sleeper: the call",
     "futex_wake_to_run_ns": "futex wake of one sleeper: until it runs",
     "copy_64KiB_GBps": "memcpy of 64 KiB within 512 KiB",

@@ -21,7 +21,7 @@ _VIEWS = Case(
 )
 _BURST = Case(
     "burst_64",
-    "received by 10 subscribers on 2 loaded cores, a message each 10 us, depth 64",
+    "received by 10 subscribers on 2 loaded cores, one message every 10 us, depth 64",
     "percent",
     "burst_send",
     peer_role="burst_take",

@@ -17,7 +17,7 @@ def _pair(waiting: int, bound: float | None = None) -> Case:
 
 _STREAM = Case(
     "stream_10",
-    "two processes, 64 B, nothing lost, 10 places",
+    "two processes, 64 B, nothing lost, 10 slots",
     "rate",
     "queue_send",
     (Target("posix_ipc", 2.0, "≥ 2x posix_ipc"),),
@@ -38,11 +38,11 @@ QUEUE_CASES = (
     replace(_pair(1024), key="ranks_1024", title="the same, 1,024 waiting, 8 priorities in turn", role="rank_pair"),
     replace(_pair(10), key="take_10", title="send + take + ack, one thread, 64 B, 10 waiting", role="ack_pair"),
     _STREAM,
-    replace(_STREAM, key="stream_128", title="the same, 128 places", depth=128),
+    replace(_STREAM, key="stream_128", title="the same, 128 slots", depth=128),
     replace(
         _STREAM,
         key="crowd_128",
-        title="4 senders and 4 workers, 64 B, nothing lost, 128 places",
+        title="4 senders and 4 workers, 64 B, nothing lost, 128 slots",
         role="crowd_lead",
         targets=(Target("posix_ipc", 1.5, "≥ 1.5x posix_ipc"),),
         peer_role="",

@@ -53,7 +53,7 @@ _MANY = Case(
 )
 _CHANGES = Case(
     "changes_1k",
-    "what changed: 8 of 1,024 elements of 8 B (floor: a strided compare)",
+    "find 8 changed of 1,024 elements of 8 B (floor: a strided compare)",
     "ns",
     "find_changes",
     size=8,
