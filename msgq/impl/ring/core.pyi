@@ -16,14 +16,14 @@ from msgq.impl.base.core import Context, ForkAwareHandle, Waitable
 from msgq.impl.sockets.pyzmq_names import Frame
 
 class TopicLock:
-    """Holds off everybody who connects to, or removes, a topic: ``with TopicLock(endpoint, prefix) as there: ...``.
+    """Blocks connecting to a topic and removing it: ``with TopicLock(endpoint, prefix) as exists: ...``.
 
-    For tools that look and then act; keep it for microseconds. `there` is False when there is no ring: then nothing is
-    held, a newcomer may make one at any moment, and nothing may be removed.
+    Tools hold the lock between a check and an action, for microseconds. `exists` is False if the topic has no ring. In
+    this case no lock is held: another process may create a ring at any moment, so remove nothing.
 
     Raises
     ------
-    SegmentError : another process holds it for over 5 s.
+    SegmentError : another process held the lock for over 5 s.
     """
 
     def __init__(self, endpoint: str | bytes, in_prefix: str | None = None) -> None: ...
@@ -33,16 +33,16 @@ class TopicLock:
     ) -> None: ...
 
 def unlink_topic(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
-    """Remove an endpoint's files. Processes that have them mapped keep what they have, apart from newcomers.
+    """Remove the files of a topic. Processes with mapped files continue; later connections create new files.
 
     Parameters
     ----------
-    endpoint : the endpoint's name.
-    in_prefix : the prefix it lives in; None: the one in force, "": none.
+    endpoint : name of the topic.
+    in_prefix : prefix of the topic; None: the current prefix, "": no prefix.
 
     Returns
     -------
-    Whether there was anything to remove.
+    True if files existed.
 
     Raises
     ------
@@ -50,23 +50,22 @@ def unlink_topic(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
     """
 
 def unlink_orphan(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
-    """Remove an endpoint's side segment if there is no ring; safe against everybody who connects meanwhile.
+    """Remove the side segment of a topic without a ring. Safe while other processes connect.
 
-    Processes that still have the ring that was removed keep what they have mapped. The directories of a prefix must be
-    there.
+    Processes that still map the removed ring continue to use it. The directories of the prefix must exist.
 
     Returns
     -------
-    Whether it was removed; not when there is a ring (again), or no side segment (any more).
+    True if the side segment was removed. False if a ring exists, or no side segment.
 
     Raises
     ------
-    SegmentError : it could not be removed, a directory is missing, or another user's.
+    SegmentError : the file could not be removed, or a directory is missing or belongs to another user.
     """
 
 @disjoint_base
 class PubConnection(ForkAwareHandle):
-    """The place of a topic's publisher. It is used as `PubSocket`."""
+    """Base of `PubSocket`: the connection of a publisher to its topic."""
 
     def connect(
         self,
@@ -80,108 +79,107 @@ class PubConnection(ForkAwareHandle):
         tracked: bool | None = None,
         prefix: str | None = None,
     ) -> None:
-        """Become the endpoint's publisher; creates the topic if there is none.
+        """Become the publisher of a topic. Creates the topic if necessary.
 
         Parameters
         ----------
-        context : not terminated.
-        endpoint : the topic's name: 1 to 246 bytes of UTF-8 without "/" and NUL.
-        segment_size : bytes of the ring's data area, 128 to 2**32 - 1. A message may take a third of it. 0 takes an
-            existing topic as it is, and makes a new one of 1 MiB.
-        mode : permissions of the files if they are created, as 0o660; None: MSGQ_MODE, else 0o600.
-        schema : what the messages are, kept beside the ring for tools; None leaves a former publisher's in place.
-        trust : users, by name or id, with commas, whose files are used as one's own and root's are; "" is nobody. None:
-            MSGQ_TRUST.
-        tracked : True: each message carries when it was published and what it comes from (tracking.md), from the
-            topic's first message on. None takes the topic as it is, False refuses a tracked one.
-        prefix : instead of OPENPILOT_PREFIX, "" for none.
+        context : a context that is not terminated.
+        endpoint : name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
+        segment_size : bytes of the ring's data area, 128 to 2**32 - 1. A message may take a third of it. 0 keeps the
+            size of an existing topic, and creates a new topic with 1 MiB.
+        mode : permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
+        schema : description of the messages for tools; None keeps the schema of the previous publisher.
+        trust : users, by name or id and separated by commas, whose files are accepted besides own files and root's. "":
+            no other user. None: MSGQ_TRUST.
+        tracked : True: each message carries its publishing time and its origin, from the first message of the topic on.
+            False: the topic must not be tracked. None: keep the topic as it is.
+        prefix : prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
         ------
-        EndpointNameError : the name cannot be an endpoint.
-        StateError : the context was terminated, the socket is connected; or the topic is tracked, or has messages
-            that are not, and the other is wanted.
-        InvalidValueError : a size, mode or user that is not possible.
+        EndpointNameError : the name is invalid.
+        StateError : the context is terminated, the socket is already connected, or `tracked` contradicts the topic.
+        InvalidValueError : an invalid size, mode or user.
         SegmentSizeError : the topic exists with another size.
-        LayoutVersionError : another version of this library made the side segment.
-        CorruptSegmentError : the files hold foreign bytes.
-        MultiplePublishersError : the current publisher has been in the middle of a send for a second, or 16 processes
-            that were taken over have not closed their sockets.
-        SegmentError : a file cannot be created, opened, locked or mapped: no space, no permission, an owner who
+        LayoutVersionError : another version of msgq created the side segment.
+        CorruptSegmentError : the files contain invalid data.
+        MultiplePublishersError : a send of the current publisher took longer than 1 s, or 16 superseded publishers
+            still have open sockets.
+        SegmentError : a file cannot be created, opened, locked or mapped: no space, no permission, or an owner that
             is not trusted.
 
         Notes
         -----
-        Waits at most 5 s for the topic's lock, and 1 s for a send in progress, with the GIL released; signal handlers
-        run meanwhile.
+        Waits at most 5 s for the lock of the topic, and at most 1 s for a send in progress. The GIL is released during
+        both waits, and signal handlers run.
         """
 
     def unlink(self) -> bool:
-        """Remove the topic's files, and return whether they were there.
+        """Remove the files of the topic, and return True if they existed.
 
-        This publisher and the subscribers that are connected continue among themselves. Sockets that connect later
-        create another topic of the same name.
+        This publisher and the connected subscribers continue to exchange messages. Sockets that connect later create
+        another topic with the same name.
 
         Raises
         ------
         EndpointClosedError : the socket is closed, or was never connected.
-        SegmentError : no permission.
+        SegmentError : the process has no permission to remove the files.
         """
 
     def close(self, linger: int | None = None) -> None:
-        """Leave; what was published stays readable. Closing twice does nothing.
+        """Leave the topic. Published messages stay readable. A second close has no effect.
 
         Parameters
         ----------
-        linger : pyzmq's, milliseconds; with ZMQ as the property `linger`. Nothing is under way here.
+        linger : milliseconds (compatibility: pyzmq). Only ZMQ uses it; see the property `linger`.
 
         Raises
         ------
         InvalidValueError : `linger` is below -1.
-        ConcurrentUseError : another thread is in the middle of a send, or a reservation is open.
+        ConcurrentUseError : another thread sends, or a reservation is open.
         """
 
 class PubSocket(PubConnection):
-    """Publishes messages on one endpoint.
+    """Publishes messages on one topic.
 
-    There is one publisher an endpoint: the last one to connect wins, and the former gets `MultiplePublishersError` at
-    its next send. Subscribers stay connected and lose nothing when a publisher closes, dies, or is replaced.
+    A topic has one publisher. The last publisher that connects takes the topic over, and the next send of the previous
+    publisher raises `MultiplePublishersError`. Subscribers stay connected and lose no message.
 
-    One thread at a time may use a socket; a second one gets `ConcurrentUseError`. In a forked child the socket takes
-    over at its first send or reservation, as `close` and `connect` would, and the parent's gets
-    `MultiplePublishersError` at its next one. Until then, and if it only counts readers, the parent stays the
-    publisher. A reservation that is open at the fork is the parent's. Every method but `connect`, `close`, `stats` and
-    the properties raises `EndpointClosedError` when the socket is closed or was never connected. A socket that is
-    deleted, or still open when the process ends, is closed.
+    Threads: one thread at a time may use a socket; a second thread gets `ConcurrentUseError`.
+
+    Fork: the first send or reservation in the child takes the topic over from the parent. A reservation that is open
+    during the fork belongs to the parent.
+
+    Lifetime: deleted sockets close, and open sockets close when the process ends. If the socket is closed or was never
+    connected, all methods except `connect`, `close` and `stats` raise `EndpointClosedError`.
     """
 
     @property
     def tracked(self) -> bool:
-        """Whether each message carries its publish and origin time, 16 bytes more in the ring."""
+        """True if each message carries its publishing time and its origin, 16 bytes in the ring."""
 
     @property
     def linger(self) -> int:
-        """Milliseconds that messages may take to leave after `close` (compatibility: pyzmq's name): 0, whatever is set.
+        """Milliseconds for unsent messages after `close` (compatibility: pyzmq). Always 0 in shared memory.
 
-        A message is in the ring when `send` returns, so nothing is under way. With ZMQ it is 1000 unless it was set,
-        and -1 is for ever.
+        A message is in the ring when `send` returns. With ZMQ, the default is 1000, and -1 waits without limit.
         """
 
     @linger.setter
     def linger(self, milliseconds: int) -> None: ...
     @property
     def sndhwm(self) -> int:
-        """Limit of messages that wait for each subscriber (compatibility: pyzmq's name): 0 (none), whatever is set.
+        """Limit of waiting messages per subscriber (compatibility: pyzmq). Always 0 (no limit) in shared memory.
 
-        The ring is the only queue, and `segment_size` its limit. With ZMQ it is `MSGQ_ZMQ_HWM`, unless set before
-        `connect`, and `StateError` on a connected socket.
+        The ring is the only queue, and `segment_size` is its limit. With ZMQ, the default is `MSGQ_ZMQ_HWM`. Set the
+        limit before `connect`; on a connected socket, setting raises `StateError`.
         """
 
     @sndhwm.setter
     def sndhwm(self, messages: int) -> None: ...
     @property
     def sndtimeo(self) -> int:
-        """Milliseconds that a send may wait (compatibility: pyzmq's name): 0, whatever is set. A send never waits."""
+        """Milliseconds that a send may wait (compatibility: pyzmq). Always 0, because a send never waits."""
 
     @sndtimeo.setter
     def sndtimeo(self, milliseconds: int) -> None: ...
@@ -192,46 +190,44 @@ class PubSocket(PubConnection):
 
         Parameters
         ----------
-        data : anything with contiguous bytes. It is copied, so it may change as soon as this returns.
-        flags : pyzmq's: 0 or NOBLOCK, which are the same. `InvalidValueError` for others, as SNDMORE.
-        copy : pyzmq's; `data` is copied in any case.
-        origin_time : when that came about which the message is made from, nanoseconds of the host's clock; 0: as this
-            thread's origin (tracking.md), and if it has none, now. On a tracked topic only.
+        data : any object with contiguous bytes. `send` copies the bytes, so you may change `data` afterwards.
+        flags : 0 or NOBLOCK, with the same effect (compatibility: pyzmq). Other flags raise `InvalidValueError`.
+        copy : ignored; `data` is always copied (compatibility: pyzmq).
+        origin_time : time of the event that caused the message, in nanoseconds of the host's clock. 0: the origin of
+            this thread, or now. Tracked topics only.
 
         Raises
         ------
-        MultiplePublishersError : another publisher took over; nothing was sent.
-        MessageTooLargeError : the message takes more than a third of the ring; nothing was sent.
-        SegmentError : /dev/shm is full, and the ring has not had all of its memory yet; nothing was sent.
-        MessageSizeError : an empty message, while a stock subscriber is attached (it would abort); nothing was sent.
-        TypeError, BufferError, ValueError : `data` has no contiguous bytes (what its exporter raises), or is an array
-            of Python objects.
-        StateError : an `origin_time`, and the topic is not tracked.
-        InvalidValueError : an `origin_time` that is negative.
+        MultiplePublishersError : another publisher took over.
+        MessageTooLargeError : the message is larger than a third of the ring.
+        SegmentError : /dev/shm is full, and the memory of the ring is not fully allocated.
+        MessageSizeError : the message is empty, and a stock subscriber is attached, which would abort.
+        TypeError, BufferError, ValueError : `data` has no contiguous bytes, or is an array of Python objects.
+        StateError : `origin_time` is given, and the topic is not tracked.
+        InvalidValueError : `origin_time` is negative.
 
         Notes
         -----
-        Never waits for subscribers. Makes no system call unless somebody sleeps, or a stock subscriber is attached, or,
-        in the first lap of a ring, to have memory, up to 256 KiB ahead.
-        The GIL is kept for messages below 256 KiB, and released while a larger one is copied.
+        If `send` raises, the message was not sent. `send` never waits for subscribers. It makes a system call only to
+        wake a sleeping subscriber, to serve a stock subscriber, or to allocate memory in the first lap of a ring.
+        The GIL is released while 256 KiB and more are copied.
         """
 
     def send_many(
         self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], *, origin_time: int = 0
     ) -> int:
-        """Publish several messages, and return how many.
+        """Publish several messages, and return their number.
 
         Parameters
         ----------
-        messages : a list or tuple of buffers, which are published up to 64 at a time; any other iterable of buffers,
-            each of which is published before the next is asked for; or a C-contiguous array (or buffer of more than
-            one dimension), whose rows along the first axis are the messages.
-        origin_time : of all of them, as in `send`. Without any, each is an origin of its own.
+        messages : a list or tuple of buffers (published in groups of up to 64), another iterable of buffers (published
+            one by one), or a C-contiguous array whose first axis counts the messages.
+        origin_time : origin of all messages, as in `send`. 0: each message is its own origin.
 
         Raises
         ------
-        As `send`. What was written before the error is published.
-        TypeError : one `bytes` or the like: that is one message, for `send`.
+        As `send`. Messages before the error are published.
+        TypeError : `messages` is a single bytes object. Use `send`.
         """
 
     def reserve(self, size: int, *, origin_time: int = 0) -> AbstractContextManager[memoryview]:
@@ -240,28 +236,28 @@ class PubSocket(PubConnection):
         Parameters
         ----------
         size : bytes of the message.
-        origin_time : as in `send`. (The publish time is that of the end of the block.)
+        origin_time : as in `send`. The publishing time is the end of the block.
 
         Returns
         -------
-        A context manager. Entering gives a writable view of `size` bytes whose content is undefined; leaving publishes
-        them, or nothing when the block raised. The view is released at the end of the block. An array made from it
-        stays safe to access, but shows whatever the ring holds by then, and must not be written any more.
+        A context manager. Entering returns a writable view of `size` bytes with undefined content. Leaving publishes
+        the bytes, or publishes nothing if the block raised. The view is released at the end of the block. An array made
+        from the view stays safe to access, but shows later content of the ring. Do not write to the array then.
 
         Raises
         ------
-        InvalidValueError : a negative size.
-        StateError : when entering for the second time.
-        When entering, as `send`; when leaving, MultiplePublishersError and EndpointClosedError.
+        InvalidValueError : the size is negative.
+        StateError : the context manager is entered a second time.
+        Entering raises the errors of `send`. Leaving raises MultiplePublishersError and EndpointClosedError.
 
         Notes
         -----
-        While the block runs, this socket's other methods raise `ConcurrentUseError`; and a publisher that
-        wants to take over waits for its end.
+        During the block, other methods of this socket raise `ConcurrentUseError`. A publisher that takes over waits for
+        the end of the block.
         """
 
     def loan(self, size: int, *, origin_time: int = 0) -> AbstractContextManager[memoryview]:
-        """Do what `reserve` does, under the name that channels use.
+        """Do the same as `reserve`. Channels use this name.
 
         Parameters
         ----------
@@ -270,37 +266,37 @@ class PubSocket(PubConnection):
         """
 
     def all_readers_updated(self) -> bool:
-        """Tell whether every living subscriber has read all that was published; False when there is none.
+        """Return True if every living subscriber has read all messages; False if no subscriber exists.
 
-        Compatibility: stock's name; see `wait_for_readers`. Passive subscribers are invisible and do not count.
+        Compatibility: stock's name; see `wait_for_readers`. Passive subscribers do not count.
         """
 
     def wait_for_readers(self, timeout: float | None = 1.0, interval: float = 0.001, n: int | None = None) -> None:
-        """Wait until subscribers are there, or up to date.
+        """Wait until subscribers are connected, or have read all messages.
 
         Parameters
         ----------
-        timeout : seconds; None waits for ever.
-        interval : seconds between two looks.
-        n : return when at least so many subscribers are attached, whatever they have read; None: when
+        timeout : seconds; None waits without limit.
+        interval : seconds between two checks.
+        n : number of subscribers to wait for, regardless of unread messages; None: wait for
             `all_readers_updated`.
 
         Raises
         ------
-        WaitTimeoutError : it did not come about in time. Also a TimeoutError.
-        InvalidValueError : a negative time-out or `n`, or an interval that is not above 0.
+        WaitTimeoutError : the time-out passed. Also a TimeoutError.
+        InvalidValueError : `timeout` or `n` is negative, or `interval` is not positive.
 
         Notes
         -----
-        Releases the GIL between the looks; signal handlers run.
+        The GIL is released between the checks, and signal handlers run.
         """
 
     def stats(self) -> PublisherStats:
-        """Return how much was published on this endpoint by this publisher and its forerunners of this library."""
+        """Return the number of messages and bytes that this publisher and its predecessors published."""
 
 @disjoint_base
 class SubConnection(Waitable):
-    """A place in a topic, with a sleep that messages end. It is used as `SubSocket`."""
+    """Base of `SubSocket`: the connection of a subscriber to its topic."""
 
     def connect(
         self,
@@ -316,79 +312,83 @@ class SubConnection(Waitable):
         trust: str | None = None,
         prefix: str | None = None,
     ) -> None:
-        """Subscribe from now on; creates the topic if there is none, unless `passive`.
+        """Subscribe to messages that are sent from now on. Creates the topic if necessary, unless `passive`.
 
         Parameters
         ----------
-        context : not terminated.
-        endpoint : the topic's name: 1 to 246 bytes of UTF-8 without "/" and NUL.
-        address : the publisher's host. This backend is local and does not look at it.
+        context : a context that is not terminated.
+        endpoint : name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
+        address : host of the publisher; ignored by this backend.
         conflate : receive the newest message only.
-        segment_size : bytes of the ring's data area, 128 to 2**32 - 1; 0 takes an existing topic as it is, and makes a
-            new one of 1 MiB.
-        mode : permissions of the files if they are created, as 0o660; None: MSGQ_MODE, else 0o600.
-        passive : watch without a trace: map the topic, which must exist, read-only, and take no place in it. Statistics
-            and `wait_for_readers` do not see such a subscriber, and it waits by looking every 0.05 to 1 ms.
-        spin_us : microseconds that a wait looks for a message before it sleeps; None: MSGQ_SPIN_US, else 0.
-        trust : users, by name or id, with commas, whose files are used as one's own and root's are; "" is nobody. None:
-            MSGQ_TRUST.
-        prefix : instead of OPENPILOT_PREFIX, "" for none.
+        segment_size : bytes of the ring's data area, 128 to 2**32 - 1; 0 keeps the size of an existing topic, and
+            creates a new topic with 1 MiB.
+        mode : permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
+        passive : observe an existing topic read-only. Statistics and `wait_for_readers` do not count this subscriber.
+            Its waits poll every 0.05 to 1 ms.
+        spin_us : microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 0.
+        trust : users, by name or id and separated by commas, whose files are accepted besides own files and root's. "":
+            no other user. None: MSGQ_TRUST.
+        prefix : prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
         ------
-        EndpointNameError : the name cannot be an endpoint.
-        StateError : the context was terminated, or the socket is connected.
-        InvalidValueError : a size, mode, user or `spin_us` that is not possible.
+        EndpointNameError : the name is invalid.
+        StateError : the context is terminated, or the socket is already connected.
+        InvalidValueError : an invalid size, mode, user or `spin_us`.
         SegmentSizeError : the topic exists with another size.
-        LayoutVersionError : another version of this library made the side segment.
-        CorruptSegmentError : the files hold foreign bytes.
-        SegmentError : a file cannot be created, opened, locked or mapped, or its owner is not trusted; for a passive
-            subscriber, there is no topic.
+        LayoutVersionError : another version of msgq created the side segment.
+        CorruptSegmentError : the files contain invalid data.
+        SegmentError : a file cannot be created, opened, locked or mapped, its owner is not trusted, or (passive) the
+            topic does not exist.
         """
 
 class SubSocket(SubConnection):
-    """Receives the messages of one endpoint.
+    """Receives the messages of one topic.
 
-    It gets what is published after it connected. Who lags behind by more than the ring holds continues at the newest
-    position, and `lost` grows; a message is never torn, repeated, or out of order. Any number may subscribe.
+    A subscriber receives the messages that are sent after its connection, whole, once and in order. If it falls behind
+    by more than the ring, the next receive continues at the newest position and adds to `lost`.
 
-    One thread at a time may use a socket; a second one gets `ConcurrentUseError`, except in `close`. After a fork the
-    child's socket goes on from the same message, independent of the parent's. The methods that receive raise
-    `EndpointClosedError` when the socket is closed or was never connected, and `CorruptSegmentError` when there are
-    bytes in the ring that no publisher writes; the next call then continues at the newest position. A socket that is
-    deleted, or still open when the process ends, is closed.
+    Threads: one thread at a time may use a socket; a second thread gets `ConcurrentUseError`. `close` may come from any
+    thread.
+
+    Fork: the child's socket continues with the same message, independent of the parent's.
+
+    Errors: if the socket is closed or was never connected, receiving raises `EndpointClosedError`. If the ring contains
+    invalid data, receiving raises `CorruptSegmentError`, and the next call continues at the newest position.
+
+    Lifetime: deleted sockets close, and open sockets close when the process ends.
     """
 
     @property
     def conflate(self) -> bool:
-        """Whether `receive` passes over all but the newest message.
+        """True if `receive` skips all messages except the newest.
 
-        May be set before `connect`, as with pyzmq, and stays; `StateError` on a connected socket.
+        Set before `connect` (compatibility: pyzmq). On a connected socket, setting raises `StateError`.
         """
 
     @conflate.setter
     def conflate(self, value: bool) -> None: ...
     @property
     def lost(self) -> int | None:
-        """Messages that were published after `connect` and passed over, by conflating or by being lapped.
+        """Messages published after `connect` and skipped, by conflation or because the subscriber was too slow.
 
-        Exact as long as publishers of this library are at work, across their restarts too. None: unknown, because a
-        stock publisher lapped us, which counts nothing.
+        Exact for publishers of this library, also across their restarts. None: unknown, because the subscriber was too
+        slow for a stock publisher, which counts nothing.
         """
 
     @property
     def tracked(self) -> bool:
-        """Whether each message carries its publish and origin time. Settled with the first message at the latest."""
+        """True if each message carries its publishing time and its origin. Fixed from the first message on."""
 
     def setTimeout(self, timeout: float) -> None:
-        """Choose how long a receive waits, in milliseconds (compatibility: stock's name).
+        """Set the default time-out of receives, in milliseconds (compatibility: stock's name).
 
         `receive(timeout=)` takes seconds.
 
         Parameters
         ----------
-        timeout : milliseconds, 0 to 2**31 - 1, fractions rounded up; -1, the default, waits for ever. May be set before
-            `connect`, and stays.
+        timeout : milliseconds, 0 to 2**31 - 1; fractions are rounded up. -1, the default, waits without limit. May be
+            set before `connect`.
 
         Raises
         ------
@@ -396,45 +396,45 @@ class SubSocket(SubConnection):
         """
 
     def receive(self, non_blocking: bool = False, *, timeout: float | None = None) -> bytes | None:
-        """Take the next message, or the newest if the socket conflates; waits at most `timeout` seconds.
+        """Receive the next message, or the newest if the socket conflates. Waits at most `timeout` seconds.
 
         Parameters
         ----------
-        non_blocking : do not wait, whatever the time-out. `InvalidTypeError` for a time.
-        timeout : seconds to wait, 0 to 2147483; None: as `setTimeout` says, without end unless it was called.
+        non_blocking : True: do not wait. A number raises `InvalidTypeError`.
+        timeout : seconds to wait, 0 to 2147483; None: the time-out of `setTimeout`, by default without limit.
 
         Returns
         -------
-        A copy of the message. None when there was none in time.
+        A copy of the message, or None after the time-out.
 
         Raises
         ------
-        InvalidValueError, InvalidTypeError : a time-out that is not possible.
+        InvalidValueError, InvalidTypeError : an invalid time-out.
 
         Notes
         -----
-        Sleeps with the GIL released; Python's signal handlers run, and what they raise ends the wait. The GIL is also
-        released while a message of 256 KiB or more is copied.
+        The GIL is released during the wait and while 256 KiB and more are copied. Signal handlers run during the wait;
+        an exception of a handler ends it.
         """
 
     def __iter__(self) -> Self:
-        """Iterate over the messages, as `receive` returns them; until none comes within the time-out."""
+        """Iterate over the messages that `receive` returns. Ends at the first time-out."""
 
     def __next__(self) -> bytes: ...
     def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
-        """Take the next message with its times. The other methods leave them out.
+        """Receive the next message of a tracked topic with its times.
 
         Parameters
         ----------
-        non_blocking : do not wait, whatever the time-out.
+        non_blocking : True: do not wait.
 
         Returns
         -------
-        The message, its publish and its origin time in nanoseconds. None when there was none in time.
+        The message, its publishing time and its origin in nanoseconds of the host's clock; None after the time-out.
 
         Raises
         ------
-        StateError : the message that is there has no times: the topic is not tracked. It stays for the next call.
+        StateError : the topic is not tracked. The message stays for the next call.
 
         Notes
         -----
@@ -442,56 +442,57 @@ class SubSocket(SubConnection):
         """
 
     def receive_many(self, limit: int | None = None, wait_for_one: bool = False) -> list[bytes]:
-        """Take the messages that are pending, oldest first.
+        """Receive the waiting messages, oldest first.
 
         Parameters
         ----------
-        limit : at most so many; None takes all that were published before the call.
-        wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
+        limit : maximum number of messages; None: all messages that were published before the call.
+        wait_for_one : True: if no message is waiting, wait for the first one until the default time-out.
 
         Raises
         ------
-        InvalidValueError : a negative `limit`.
+        InvalidValueError : `limit` is negative.
         """
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
-        """Take the next message into memory of the caller's.
+        """Receive the next message into your own memory.
 
         Parameters
         ----------
         buffer : writable, contiguous bytes.
-        non_blocking : do not wait, whatever the time-out.
+        non_blocking : True: do not wait.
 
         Returns
         -------
-        The size of the message, in bytes; what lies behind it in `buffer` keeps its content, unless a copy was
-        overtaken and made anew. None when there was no message in time.
+        The size of the message in bytes; None after the time-out. The rest of `buffer` keeps its content, unless the
+        publisher overwrote the message during the copy and a second message was copied.
 
         Raises
         ------
-        MessageTooLargeError : the message is larger than the buffer. It is not lost: the next call finds it.
-        TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous (what its exporter raises).
+        MessageTooLargeError : the message is larger than the buffer. The message stays for the next call.
+        TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous.
         """
 
     def receive_array(
         self, dtype: npt.DTypeLike, limit: int | None = None, wait_for_one: bool = False
     ) -> np.ndarray[tuple[int], np.dtype[Any]]:
-        """Take the pending messages, each of which is one element, as an array.
+        """Receive the waiting messages as an array with one element per message.
 
         Parameters
         ----------
-        dtype : of one message, of a fixed size and without Python objects. The bytes are taken as they are.
-        limit : at most so many; None takes all that are there.
-        wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
+        dtype : dtype of one message, with a fixed size and without Python objects. The bytes are not converted.
+        limit : maximum number of messages; None: all waiting messages.
+        wait_for_one : True: if no message is waiting, wait for the first one until the default time-out.
 
         Returns
         -------
-        A new array of shape (messages,): those up to the first that has another size. Empty when there was none.
+        A new array of shape (messages,). The array ends before the first message of another size. Empty if no message
+        was waiting.
 
         Raises
         ------
-        MessageSizeError : the first message does not have the size of a `dtype`. It is not lost.
-        InvalidValueError : a negative `limit`, or a dtype without bytes of its own.
+        MessageSizeError : the first message has another size than `dtype`. The message stays for the next call.
+        InvalidValueError : `limit` is negative, or `dtype` has no bytes.
         """
 
     @overload
@@ -500,20 +501,20 @@ class SubSocket(SubConnection):
     def recv(self, flags: int = 0, *, copy: Literal[False]) -> Frame: ...
     @overload
     def recv(self, flags: int = 0, copy: bool = True) -> bytes | Frame:
-        """Do what `receive` does (compatibility: pyzmq's name).
+        """Receive the next message (compatibility: pyzmq's name for `receive`).
 
         Parameters
         ----------
-        flags : 0, or NOBLOCK.
-        copy : False: return a `Frame`, which is bytes with the attributes `bytes` and `buffer`.
+        flags : 0 or NOBLOCK.
+        copy : False: return a `Frame`: bytes with the attributes `bytes` and `buffer`.
 
         Raises
         ------
-        Again : there is no message, or none came in time.
+        Again : no message arrived before the time-out.
         """
 
     def recv_into(self, buffer: WriteableBuffer | npt.NDArray[Any], flags: int = 0) -> int:
-        """Do what `receive_into` does (compatibility: pyzmq's name). flags: 0, or NOBLOCK.
+        """Receive the next message into a buffer (compatibility: pyzmq's name for `receive_into`).
 
         Parameters
         ----------
@@ -522,39 +523,39 @@ class SubSocket(SubConnection):
 
         Raises
         ------
-        Again : there is no message, or none came in time.
+        Again : no message arrived before the time-out.
         """
 
     @property
     def rcvtimeo(self) -> int:
-        """The time-out in milliseconds (compatibility: pyzmq's name)."""
+        """Default time-out in milliseconds (compatibility: pyzmq's name)."""
 
     @rcvtimeo.setter
     def rcvtimeo(self, timeout: float) -> None: ...
     @property
     def rcvhwm(self) -> int:
-        """Limit of messages in the subscriber's queue (compatibility: pyzmq's name): 0 (none), whatever is set.
+        """Limit of messages in the queue of a subscriber (compatibility: pyzmq). Always 0 (no limit) in shared memory.
 
-        There is no queue here: the ring is one, and `segment_size` its limit. With ZMQ it is `MSGQ_ZMQ_HWM`, unless set
-        before `connect`, and `InvalidValueError` on a connected socket.
+        The ring is the only queue, and `segment_size` is its limit. With ZMQ, the default is `MSGQ_ZMQ_HWM`. Set the
+        limit before `connect`; on a connected socket, setting raises `InvalidValueError`.
         """
 
     @rcvhwm.setter
     def rcvhwm(self, messages: int) -> None: ...
     @property
     def linger(self) -> int:
-        """As that of `PubSocket` (compatibility: pyzmq's name). A subscriber has nothing that could linger."""
+        """Always 0 in shared memory (compatibility: pyzmq): a subscriber has no unsent messages."""
 
     @linger.setter
     def linger(self, milliseconds: int) -> None: ...
     def close(self, linger: int | None = None) -> None:
-        """Leave; also by leaving a with block. Closing twice does no harm.
+        """Leave the topic. The end of a with block closes as well. A second close has no effect.
 
-        While another thread waits with it, that one is woken and gets `EndpointClosedError`.
+        If another thread waits with this socket, its call raises `EndpointClosedError`.
 
         Parameters
         ----------
-        linger : pyzmq's, milliseconds; a subscriber has nothing that could linger.
+        linger : milliseconds (compatibility: pyzmq); without effect.
 
         Raises
         ------
@@ -564,25 +565,26 @@ class SubSocket(SubConnection):
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Coroutine[Any, Any, bytes]: ...
     def stats(self) -> SubscriberStats:
-        """Return what this socket has received and lost since it connected."""
+        """Return the numbers of messages received and lost since `connect`."""
 
 @disjoint_base
 class TopicObserver:
-    """One topic, kept mapped, read-only and without a trace; unmapped with the last reference.
+    """Observes one topic read-only, without a trace. The last reference unmaps the topic.
 
-    One thread at a time. When the ring is made anew this goes on with the old one (see `msgq.stats.topic_inodes`).
+    One thread at a time may use an observer. After the topic was removed and created again, the observer still
+    shows the old ring (see `msgq.stats.topic_inodes`).
     """
 
     def __init__(self, endpoint: str, in_prefix: str) -> None: ...
     @property
     def endpoint(self) -> str:
-        """The topic's name."""
+        """Name of the topic."""
 
     def is_bridged(self) -> bool:
-        """Tell whether a bridge publishes it now, that is not known to be dead."""
+        """Return True if the publisher is a bridge that is not known to be dead."""
 
     def counts(self) -> TopicCounts:
-        """Return what moves; takes a microsecond."""
+        """Return the counters. Takes about 1 us."""
 
     def stats(self) -> TopicStats:
-        """Return all of it, with who takes part and whether they live; see `msgq.stats.topic`."""
+        """Return all statistics, with the participants and their liveness; see `msgq.stats.topic`."""
