@@ -1,6 +1,6 @@
 /* The gate of an endpoint: two counted events, and the process that owns them (docs/guides/fake-events.md).
  *
- * An event is a count with a flag below it, in one futex word. It may have a FIFO, for those who wait with select.
+ * An event is a futex word with a count above a flag. It may have a FIFO, for processes that wait with select.
  */
 #ifndef MQ_GATE_H
 #define MQ_GATE_H
@@ -12,12 +12,12 @@
 #include "base/liveness_lock.h"
 
 enum {
-    MQ_GATE_ROW = 0, /* the byte that the owner locks */
+    MQ_GATE_ROW = 0, /* byte that the owner locks */
     MQ_FAKE_EVENT_TRIES =
-        2000, /* changes that other processes undo at once; also reads of 64 bytes, twice the size of a FIFO */
+        2000, /* changes that other processes revert at once; also reads of 64 bytes, twice the size of a FIFO */
 };
 
-/* relaxed: nobody else sees it before the file gets its name, which the kernel orders. */
+/* relaxed: no other process sees it before the file gets its name, which the kernel orders. */
 static inline void mq_event_gate_init(mq_event_gate *g, const mq_process_identity *owner, bool held) {
     mq_store_relaxed_u64(&g->version, MQ_GATE_VERSION);
     mq_store_relaxed_u64(&g->total_bytes, MQ_GATE_BYTES);
@@ -60,14 +60,14 @@ static inline mq_fake_event *mq_fake_event_select(mq_event_gate *g, int ready) {
     return ready ? &g->recv_ready : &g->recv_called;
 }
 
-/* ---- counting ---- */
+/* ---- count ---- */
 
-/* EDGE event: acquire. What was done before the set is seen. Partner: mq_fake_event_set */
+/* EDGE event: acquire. Stores before the set are visible. Partner: mq_fake_event_set */
 static inline bool mq_fake_event_is_set(const mq_fake_event *e) {
     return mq_load_acquire_u32(&e->count) >= MQ_FAKE_EVENT_ONE;
 }
 
-/* Does an event that just became set, or just ceased to be, have a FIFO that must be told? */
+/* True if the event has a FIFO. If it has, update the FIFO after the event became set or clear. */
 static inline bool mq_fake_event_has_fifo(const mq_fake_event *e) {
     /* EDGE fifo: sequentially consistent. The count is stored, then fifo_inode is loaded. Partner:
      * mq_fake_event_attach_fifo. If weaker: the FIFO of an event that is set stays empty. */
@@ -75,15 +75,15 @@ static inline bool mq_fake_event_has_fifo(const mq_fake_event *e) {
     return mq_load_acquire_u64(&e->fifo_inode) != 0;
 }
 
-/* One more. True: the FIFO must be told. */
+/* Increment the count. Returns true if the FIFO must be updated. */
 static inline bool mq_fake_event_set(mq_fake_event *e) {
-    /* EDGE event: sequentially consistent, so release. Partner: mq_fake_event_is_set, mq_fake_event_clear. If weaker:
-     * who waited for the event misses the message that was sent before it. */
+    /* EDGE event: sequentially consistent, so release. Partner: mq_fake_event_is_set, mq_fake_event_clear. If weaker: a
+     * process that waited for the event misses the message that was sent before it. */
     uint32_t before = mq_fetch_add_u32(&e->count, MQ_FAKE_EVENT_ONE);
     if (mq_unlikely(before >= MQ_FAKE_EVENT_MAX)) /* else the count would wrap around to 0, which means "not set" */
         mq_fetch_add_u32(&e->count, 0u - MQ_FAKE_EVENT_ONE);
     if (before & MQ_FAKE_EVENT_SLEEPERS) {
-        /* A sleeper that sets the flag between the two is woken, or finds the word changed and looks again. */
+        /* A sleeper that sets the flag between the two is woken, or finds the word changed and checks again. */
         mq_fetch_and_u32(&e->count, ~(uint32_t)MQ_FAKE_EVENT_SLEEPERS);
         mq_futex_wake_all(mq_futex_word(&e->count));
     }
@@ -92,10 +92,10 @@ static inline bool mq_fake_event_set(mq_fake_event *e) {
 
 typedef enum { MQ_FAKE_EVENT_WAS_CLEAR, MQ_FAKE_EVENT_CLEARED, MQ_FAKE_EVENT_CLEARED_FIFO } mq_fake_event_change;
 
-/* One less. MQ_FAKE_EVENT_CLEARED_FIFO: the FIFO must be told. */
+/* Decrement the count. If the result is MQ_FAKE_EVENT_CLEARED_FIFO, the FIFO must be updated. */
 static inline mq_fake_event_change mq_fake_event_clear(mq_fake_event *e) {
-    /* Bound: MQ_FAKE_EVENT_TRIES. Then other processes change the event all the time, and this clear counts as the
-     * first. */
+    /* Bound: MQ_FAKE_EVENT_TRIES. After the bound, other processes change the event all the time, and this clear counts
+     * as the first of them. */
     for (int tries = 0; tries < MQ_FAKE_EVENT_TRIES; tries++) {
         /* EDGE event: acquire. Partner: mq_fake_event_set */
         uint32_t before = mq_load_acquire_u32(&e->count);
@@ -108,20 +108,20 @@ static inline mq_fake_event_change mq_fake_event_clear(mq_fake_event *e) {
     return MQ_FAKE_EVENT_WAS_CLEAR;
 }
 
-/* ---- the FIFO ---- */
+/* ---- FIFO ---- */
 
-/* Make the FIFO readable if the event is set, and empty if it is not. Called after each change between the two.
- *
- * Whoever acts on the FIFO looks at the event once more, and acts again if that is not what it was. So take the last
- * action of all: the look after it found the event as the action made the FIFO. Had the event changed since, whoever
- * changed it would act after that, and this was not the last. A process that is killed between its change and its action
- * leaves the FIFO as it was until the next change. A byte too many does no harm, as all are taken out together. */
+/* Make the FIFO readable if the event is set, and empty if it is not. Call this after each change between the two.
+ * A process that updates the FIFO checks the event again, and updates the FIFO again if the event changed. Consider the
+ * last update of all: the check after it found the event unchanged. If the event had changed later, the process that
+ * changed it would update the FIFO after that, and this would not be the last update. If a process is killed between
+ * its change and its update, the FIFO is out of date until the next change. Additional bytes are harmless, because all
+ * bytes are read together. */
 static inline void mq_fake_event_sync_fifo(const mq_fake_event *e, int fifo) {
     char bytes[64];
     bool set;
     int tries = 0, reads = 0;
-    /* Bound: MQ_FAKE_EVENT_TRIES, and as many reads. Then the event changes, or the FIFO is filled, all the time, and
-     * the FIFO is in the state after one of the changes. */
+    /* Bound: MQ_FAKE_EVENT_TRIES, and as many reads. After the bound, the event changes or the FIFO is filled all the
+     * time, and the FIFO has the state after one of the changes. */
     do {
         set = mq_fake_event_is_set(e);
         if (set && write(fifo, "", 1) < 0 && errno != EAGAIN) /* EAGAIN: full, so it is readable */
@@ -131,7 +131,7 @@ static inline void mq_fake_event_sync_fifo(const mq_fake_event *e, int fifo) {
     } while (mq_fake_event_is_set(e) != set && ++tries < MQ_FAKE_EVENT_TRIES);
 }
 
-/* From now on every change is told to the FIFO of this inode. */
+/* Attach the FIFO with this inode. Each later change of the event updates it. */
 static inline void mq_fake_event_attach_fifo(mq_fake_event *e, uint64_t inode, int fifo) {
     /* EDGE fifo: sequentially consistent. fifo_inode is stored, then the count is loaded. Partner:
      * mq_fake_event_has_fifo */
@@ -142,7 +142,7 @@ static inline void mq_fake_event_attach_fifo(mq_fake_event *e, uint64_t inode, i
 
 static inline uint64_t mq_fake_event_fifo_inode(const mq_fake_event *e) { return mq_load_acquire_u64(&e->fifo_inode); }
 
-/* ---- waiting ---- */
+/* ---- wait ---- */
 
 static inline uint32_t *mq_fake_event_futex_word(mq_fake_event *e) { return mq_futex_word(&e->count); }
 
@@ -154,7 +154,7 @@ static inline void mq_cpu_relax(void) {
 #endif
 }
 
-/* Look again and again for one of the events to be set; false: none was until then (CLOCK_MONOTONIC). */
+/* Spin until one of the events is set. Returns false if none was set before `until_ns` (CLOCK_MONOTONIC). */
 static inline bool mq_fake_event_spin_until_set(const mq_futex_waitv_entry *words, unsigned count, int64_t until_ns) {
     do {
         for (int i = 0; i < 64; i++) {
@@ -163,12 +163,13 @@ static inline bool mq_fake_event_spin_until_set(const mq_futex_waitv_entry *word
                     return true;
             mq_cpu_relax();
         }
-        sched_yield(); /* the other side may need this very core */
+        sched_yield(); /* the other side may need this CPU core */
     } while (mq_monotonic_ns() < until_ns);
     return false;
 }
 
-/* Returns what the word shall be when the sleep begins. To be followed by a look at `closed` and `enabled`. */
+/* Return the value that the word must have at the beginning of the sleep. Check `closed` and `enabled` after this
+ * call. */
 static inline uint32_t mq_fake_event_prepare_wait(mq_fake_event *e) {
     /* EDGE gate-closed: sequentially consistent, so acquire. Partner: mq_event_gate_wake_waiters */
     return mq_fetch_or_u32(&e->count, MQ_FAKE_EVENT_SLEEPERS) | MQ_FAKE_EVENT_SLEEPERS;
@@ -176,26 +177,26 @@ static inline uint32_t mq_fake_event_prepare_wait(mq_fake_event *e) {
 
 static inline bool mq_event_gate_is_closed(const mq_event_gate *g) { return mq_load_acquire_u32(&g->closed) != 0; }
 
-/* `closed` or `enabled` was just stored: have those who sleep look at it. */
+/* Wake all sleepers after a store to `closed` or `enabled`, so that they check it. */
 static inline void mq_event_gate_wake_waiters(mq_event_gate *g) {
     for (int i = 0; i < 2; i++) {
         mq_fake_event *e = mq_fake_event_select(g, i);
-        /* EDGE gate-closed: sequentially consistent, so release. The word is stored, then the flag is taken away; a
-         * sleeper sets the flag, then looks at the word. Partner: mq_fake_event_prepare_wait. If weaker: it sleeps
-         * until it looks by itself. */
+        /* EDGE gate-closed: sequentially consistent, so release. The word is stored, then the flag is cleared; a
+         * sleeper sets the flag, then loads the word. Partner: mq_fake_event_prepare_wait. If weaker: it sleeps until
+         * its next poll. */
         mq_fetch_and_u32(&e->count, ~(uint32_t)MQ_FAKE_EVENT_SLEEPERS);
         mq_futex_wake_all(mq_fake_event_futex_word(e));
     }
 }
 
-/* Not enabled: nobody is held up any more, neither who waits here already. */
+/* Enable or disable the gate. A disabled gate stops no process, and releases processes that already wait. */
 static inline void mq_event_gate_set_enabled(mq_event_gate *g, bool enabled) {
     mq_store_release_u32(&g->enabled, enabled);
     if (!enabled)
         mq_event_gate_wake_waiters(g);
 }
 
-/* Nobody passes here any more: send those who sleep away. */
+/* Close the gate: wake all sleepers, and stop no process any more. */
 static inline void mq_event_gate_close(mq_event_gate *g) {
     mq_store_release_u32(&g->closed, 1);
     mq_event_gate_wake_waiters(g);

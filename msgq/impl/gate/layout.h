@@ -1,29 +1,30 @@
-/* Bytes of an endpoint's gate, without behaviour. docs/internals/layout.md describes the same bytes; tests/meta compares.
+/* Layout of an endpoint's gate. docs/internals/layout.md describes the same bytes, and tests/meta compares the two.
  *
- * An assert that fails means that other processes would misread the file: bump MQ_GATE_VERSION.
+ * If an assert fails, other processes would misread the file: increment MQ_GATE_VERSION.
  */
 #ifndef MQ_GATE_LAYOUT_H
 #define MQ_GATE_LAYOUT_H
 
 #include "base/layout.h"
 
-/* ---- the gate: /dev/shm/msgqgate_<prefix>:<identifier>:<endpoint>, ours (docs/guides/fake-events.md) ---- */
+/* ---- the gate: /dev/shm/msgqgate_<prefix>:<identifier>:<endpoint> (docs/guides/fake-events.md) ---- */
 
 enum {
     MQ_GATE_VERSION = 1,
     MQ_GATE_BYTES = 192,
-    MQ_FAKE_EVENT_SLEEPERS = 1, /* a flag of `count`: somebody may sleep */
+    MQ_FAKE_EVENT_SLEEPERS = 1, /* flag of `count`: a process may sleep */
     MQ_FAKE_EVENT_ONE = 2,      /* one set, in the count above the flag */
 };
-#define MQ_FAKE_EVENT_MAX 0x80000000u /* the largest count: beyond it sets are not counted */
+#define MQ_FAKE_EVENT_MAX 0x80000000u /* the largest count: further sets are not counted */
 
 #define MQ_GATE_MAGIC 0x3145544147515347ull /* "GSQGATE1" read as little-endian */
 
-/* Written by whoever sets, clears or waits. */
+/* Written by each process that sets, clears or waits. */
 typedef struct {
     mq_u32 count; /* sets that were not cleared, and the flag; the futex word */
     mq_u32 count_pad;
-    mq_u64 fifo_inode; /* the FIFO beside the gate that is readable while the count is above 0; 0: nobody asked */
+    /* inode of the FIFO next to the gate that is readable while the count is above 0; 0: no FIFO requested */
+    mq_u64 fifo_inode;
     mq_u64 reserved[6];
 } mq_fake_event;
 _Static_assert(sizeof(mq_fake_event) == 64, "bump MQ_GATE_VERSION");
@@ -33,12 +34,12 @@ typedef struct {
     mq_u64 magic;
     mq_u64 version;
     mq_u64 total_bytes;
-    mq_u64 pid;           /* the owner's, the process that made it */
-    mq_u64 start_time;    /* of the owner, clock ticks since boot */
-    mq_u64 pid_namespace; /* in which the pid means something */
+    mq_u64 pid;           /* process id of the owner, which created the gate */
+    mq_u64 start_time;    /* start time of the owner, clock ticks since boot */
+    mq_u64 pid_namespace; /* namespace of the pid */
 
-    mq_u32 enabled; /* whether receiving stops at the gate; any handle */
-    mq_u32 closed;  /* 1: the owner closed it, or another handle replaced it; never 0 again */
+    mq_u32 enabled; /* 1: receiving stops at the gate. Written by any handle */
+    mq_u32 closed;  /* 1: the owner closed the gate, or another handle replaced it; never 0 again */
     mq_u64 held;    /* 1: the owner holds a lock on byte 0. 0: its file system has no such locks */
     mq_fake_event recv_called;
     mq_fake_event recv_ready;

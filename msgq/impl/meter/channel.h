@@ -1,4 +1,4 @@
-/* A look at a channel, by a passive subscriber; and at the channel of a queue's events. */
+/* Samples of a channel by a passive subscriber, also of the channel of a queue's events. */
 #ifndef MQ_METER_CHANNEL_H
 #define MQ_METER_CHANNEL_H
 
@@ -6,14 +6,14 @@
 #include "meter/counting.h"
 #include "workqueue/events.h"
 
-enum { MQ_METER_BATCH_MESSAGES = 8192 }; /* messages of one look: as many as stay in the largest channel */
+enum { MQ_METER_BATCH_MESSAGES = 8192 }; /* messages of one sample: the largest capacity of a channel */
 
-/* Counts a message that was whole, and the part of it that was wanted, NULL if it is too short for that. Returns
- * whether it is one of those whose periods are measured. */
+/* Count an intact message. `part`: the requested bytes, or NULL if the message is too short. Returns true if the
+ * message's period is measured. */
 typedef bool (*mq_meter_count_callback)(mq_meter *m, const mq_channel_message *message, const uint8_t *part,
                                         int64_t wall_ns);
 
-/* Count what is there, with so many bytes of each message from `at` on. */
+/* Count the waiting messages. Copy `bytes` bytes of each message from offset `at` on. */
 static inline int64_t mq_meter_scan_channel(mq_meter *m, mq_channel_subscriber *s, uint64_t at, uint64_t bytes,
                                             mq_meter_count_callback count) {
     uint8_t part[sizeof(mq_queue_event)];
@@ -26,7 +26,7 @@ static inline int64_t mq_meter_scan_channel(mq_meter *m, mq_channel_subscriber *
         bool long_enough = bytes && message.length >= bytes && message.length - bytes >= at;
         if (long_enough)
             mq_copy_from_shared(part, mq_pool_slot_payload(message.slot) + at, bytes);
-        if (message.position >= tail) { /* what is before the tail was published before now */
+        if (message.position >= tail) { /* messages before the tail were published before now */
             tail = mq_index_ring_max_position(mq_index_ring_load_tail(&s->order), message.position + 1);
             now = mq_monotonic_ns(), wall_ns = mq_meter_read_wall_clock_ns(m);
         }
@@ -56,7 +56,7 @@ static inline int64_t mq_meter_sample_channel(mq_meter *m, void *reader) {
                                  has_timestamps ? sizeof(uint64_t) : 0, mq_meter_count_channel_message);
 }
 
-/* Messages of a queue are those that are sent; their delay is until they were taken first. */
+/* Count an event of a queue. Messages are `sent` events. The delay of a message ends with its first delivery. */
 static inline bool mq_meter_count_queue_event(mq_meter *m, const mq_channel_message *message, const uint8_t *part,
                                               int64_t wall_ns) {
     mq_queue_event event;

@@ -1,7 +1,7 @@
-/* Counting what passive readers find, of whatever kind: how often, how large, how old. Memory of constant size, no Python.
+/* Counters of a meter for any type of endpoint: rate, size and delay. Memory of constant size, without Python.
  *
- * A look takes what is there and learns of it at one moment: messages that were found together share the time since the
- * one before them evenly, so that the mean is right whatever the pace of the looks.
+ * A sample reads all waiting messages at one moment. Messages of one sample share the time since the previous message
+ * evenly, so the mean period is correct for any sampling interval.
  */
 #ifndef MQ_METER_COUNTING_H
 #define MQ_METER_COUNTING_H
@@ -11,11 +11,11 @@
 #include "base/layout.h"
 
 enum {
-    MQ_HISTOGRAM_SUB_BUCKET_BITS = 6, /* 64 buckets an octave: a bucket's middle is at most 0.8 % off */
+    MQ_HISTOGRAM_SUB_BUCKET_BITS = 6, /* 64 buckets in each octave: the middle of a bucket is off by at most 0.8 % */
     MQ_HISTOGRAM_BUCKETS = (65 - MQ_HISTOGRAM_SUB_BUCKET_BITS) << MQ_HISTOGRAM_SUB_BUCKET_BITS,
 };
 
-/* How often each value occurred, in buckets that grow with it. All zero: empty. */
+/* A histogram whose bucket width grows with the value. All zeros: empty. */
 typedef struct {
     uint64_t count, min, max;
     double sum;
@@ -29,7 +29,7 @@ static inline unsigned mq_histogram_find_bucket(uint64_t value) {
     return (shift << MQ_HISTOGRAM_SUB_BUCKET_BITS) + (unsigned)(value >> shift);
 }
 
-/* The middle of a bucket; the value itself while buckets are one wide. */
+/* Return the middle of a bucket, which is the value itself for buckets of width one. */
 static inline double mq_histogram_bucket_middle(unsigned bucket) {
     unsigned shift = bucket < (2u << MQ_HISTOGRAM_SUB_BUCKET_BITS) ? 0 : (bucket >> MQ_HISTOGRAM_SUB_BUCKET_BITS) - 1;
     double low = (double)(bucket - (shift << MQ_HISTOGRAM_SUB_BUCKET_BITS)) * (double)(1ull << shift);
@@ -48,10 +48,10 @@ static inline void mq_histogram_add_value(mq_histogram *h, uint64_t value, uint6
     h->counts[mq_histogram_find_bucket(value)] += times;
 }
 
-/* The value that a share (0 to 1) of all stays within; 0 when there are none. */
+/* Return the value that a share (0 to 1) of all values does not exceed; 0 if the histogram is empty. */
 static inline double mq_histogram_compute_percentile(const mq_histogram *h, double share) {
     uint64_t passed = 0, wanted = (uint64_t)(share * (double)h->count);
-    if (wanted >= h->count) /* the last of them: rounding must not lead behind it */
+    if (wanted >= h->count) /* the largest value: rounding must not exceed it */
         return (double)h->max;
     for (unsigned bucket = 0; bucket < MQ_HISTOGRAM_BUCKETS; bucket++) {
         passed += h->counts[bucket];
@@ -65,27 +65,29 @@ static inline double mq_histogram_compute_percentile(const mq_histogram *h, doub
 
 typedef struct {
     mq_histogram periods_ns, sizes, delays_ns;
-    uint64_t messages;          /* seen */
-    uint64_t without_timestamp; /* messages too short to hold a time */
-    uint64_t negative_delays;   /* messages with a time to come: their delay counts as 0 */
-    int64_t first_ns, last_ns;  /* CLOCK_MONOTONIC, of the looks that found the first and the last message; 0: none */
-    int64_t stamp_offset;       /* where in the payload the publish time is, a u64 of ns; negative: beside it, if any */
-    int64_t stamp_clock;        /* which clock it is from, as clock_gettime has it ... */
-    int64_t clock_offset_ns;    /* ... and what is to be added to that */
+    uint64_t messages;          /* messages counted */
+    uint64_t without_timestamp; /* messages too short for a timestamp */
+    uint64_t negative_delays;   /* messages with a timestamp in the future, whose delay counts as 0 */
+    int64_t first_ns, last_ns;  /* CLOCK_MONOTONIC of the samples that found the first and the last message; 0: none */
+    /* offset in the payload of the publish time, a u64 in nanoseconds; negative: use the message's stamp, if any */
+    int64_t stamp_offset;
+    int64_t stamp_clock;     /* clock of the publish time, as in clock_gettime ... */
+    int64_t clock_offset_ns; /* ... and the nanoseconds to add to it */
 } mq_meter;
 
-/* What is read, as a meter's loop knows it. */
+/* An endpoint in a meter's loop. */
 typedef struct {
     mq_meter *meter;
     void *reader;
-    /* Count all that is there. Returns how many, or -1: somebody with Python has to see to it. */
+    /* Count all waiting messages. Returns their number, or -1 if Python must handle an error. */
     int64_t (*sample)(mq_meter *m, void *reader);
-    /* The word that changes when something comes, and what it says now; NULL: only looks tell. */
+    /* Return the word that changes when a message arrives, and its value before a wait; NULL: only samples detect
+     * messages. */
     const uint32_t *(*futex_word)(void *reader);
     uint32_t (*prepare_wait)(void *reader);
 } mq_metered_endpoint;
 
-/* The present, by the clock that publish times are from. */
+/* Return the current time of the clock of the publish times. */
 static inline int64_t mq_meter_read_wall_clock_ns(const mq_meter *m) {
     return mq_read_clock_ns((clockid_t)m->stamp_clock) + m->clock_offset_ns;
 }
@@ -96,12 +98,12 @@ static inline void mq_meter_add_delay(mq_meter *m, int64_t now_ns, uint64_t stam
     mq_histogram_add_value(&m->delays_ns, delay < 0 ? 0 : (uint64_t)delay, 1);
 }
 
-/* Does a message of this size hold its publish time? */
+/* True if a message of this size contains its publish time. */
 static inline bool mq_meter_payload_has_timestamp(const mq_meter *m, uint64_t size) {
     return m->stamp_offset >= 0 && size >= 8 && (uint64_t)m->stamp_offset <= size - 8;
 }
 
-/* A look that took place at `now` found so many messages. */
+/* Count the messages that a sample found at `now_ns`. */
 static inline void mq_meter_count_messages(mq_meter *m, int64_t now_ns, uint64_t found) {
     if (found == 0)
         return;

@@ -1,4 +1,4 @@
-/* A look at a queue that publishes no events: how many messages were sent, and how long those wait that are there. */
+/* Samples of a queue without events: the number of sent messages, and the waiting times of waiting messages. */
 #ifndef MQ_METER_QUEUE_H
 #define MQ_METER_QUEUE_H
 
@@ -7,12 +7,12 @@
 
 typedef struct {
     const mq_queue_file_parts *parts;
-    uint64_t ready_count, sent; /* what the queue's counts said last */
+    uint64_t ready_count, sent; /* counts at the last sample */
 } mq_meter_queue_reader;
 
 static inline int64_t mq_meter_sample_queue(mq_meter *m, void *reader) {
     mq_meter_queue_reader *q = reader;
-    /* Messages that became READY, ever: the counts of handles change with it, and there are many of those. */
+    /* Count of messages that ever became READY. The handles' counters change with it, and there are many of those. */
     uint64_t ready = mq_load_acquire_u64(&q->parts->queue->ready_count);
     if (ready == q->ready_count)
         return 0;
@@ -23,13 +23,13 @@ static inline int64_t mq_meter_sample_queue(mq_meter *m, void *reader) {
     return (int64_t)found;
 }
 
-/* Begin with what was sent so far. */
+/* Begin with the current counts. */
 static inline void mq_meter_start_queue(mq_meter_queue_reader *q) {
     q->ready_count = mq_load_acquire_u64(&q->parts->queue->ready_count);
     q->sent = mq_queue_sum_sent_counts(q->parts->queue);
 }
 
-/* Measure how long messages have waited that are there now. */
+/* Add the waiting times of the messages that wait now. */
 static inline void mq_meter_add_waiting_ages(mq_meter *m, const mq_meter_queue_reader *q) {
     mq_queue_pending_message pending;
     for (uint64_t slot = 0; slot < q->parts->max_messages; slot++)

@@ -1,4 +1,4 @@
-/* A look at a vector or board: a message is a write, and those that were overwritten before we looked are lost. */
+/* Samples of a vector or board: each write is a message. Writes overwritten before a sample are lost. */
 #ifndef MQ_METER_RECORDS_H
 #define MQ_METER_RECORDS_H
 
@@ -6,22 +6,24 @@
 #include "records/board.h"
 
 enum {
-    MQ_METER_REST_FACTOR = 4,   /* a look at all elements is followed by a rest that is so many times as long */
-    MQ_METER_READ_TRIES = 1000, /* of an element that is written again and again; the next look finds it */
+    MQ_METER_REST_FACTOR = 4, /* a scan of all elements is followed by a pause of this multiple of its duration */
+    /* attempts to read an element that writers replace repeatedly; the next sample finds it */
+    MQ_METER_READ_TRIES = 1000,
 };
 
 typedef struct {
     const mq_record_file_parts *parts;
-    uint64_t *seen_write_counts; /* how often each element was written */
+    uint64_t *seen_write_counts; /* number of writes of each element */
     uint64_t lost;
     bool is_board;
-    int64_t next_sample_ns; /* CLOCK_MONOTONIC, not to look sooner */
+    int64_t next_sample_ns; /* CLOCK_MONOTONIC, earliest time of the next sample */
 } mq_meter_record_reader;
 
-/* How often an element was written by now, when last, and how large it is. False: it was written all the time. */
+/* Read the number of writes of an element, its last time and its size. Returns false if it changed during every
+ * attempt. */
 static inline bool mq_meter_read_element(const mq_meter_record_reader *r, uint64_t index, mq_board_value_copy *value) {
     if (!r->is_board) {
-        uint8_t nothing; /* of the value */
+        uint8_t nothing; /* no bytes of the value */
         value->length = r->parts->config.item_bytes;
         return mq_vector_read_one(r->parts, index, &nothing, 0, &value->count, &value->time_ns);
     }
@@ -44,7 +46,8 @@ static inline int64_t mq_meter_sample_records(mq_meter *m, void *reader) {
          i = mq_vector_next_changed(r->parts, r->seen_write_counts, i + 1)) {
         if (!mq_meter_read_element(r, i, &value))
             continue;
-        now = mq_monotonic_ns(), wall_ns = mq_meter_read_wall_clock_ns(m); /* behind the read: it was written before */
+        /* after the read, so that the write was before */
+        now = mq_monotonic_ns(), wall_ns = mq_meter_read_wall_clock_ns(m);
         r->lost += mq_cell_count_writes_between(r->parts, r->seen_write_counts[i], value.count) - 1;
         r->seen_write_counts[i] = value.count;
         mq_histogram_add_value(&m->sizes, value.length, 1);
@@ -56,7 +59,7 @@ static inline int64_t mq_meter_sample_records(mq_meter *m, void *reader) {
     return (int64_t)found;
 }
 
-/* Begin with what was written so far. */
+/* Begin with the current number of writes. */
 static inline void mq_meter_start_records(const mq_meter_record_reader *r) {
     for (uint64_t i = 0; i < r->parts->config.length; i++)
         r->seen_write_counts[i] = mq_cell_write_count(mq_cell_read_begin(mq_cell_version_word(r->parts, i)));

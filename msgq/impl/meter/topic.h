@@ -1,11 +1,11 @@
-/* A look at a topic, by a passive subscriber. */
+/* Samples of a topic by a passive subscriber. */
 #ifndef MQ_METER_TOPIC_H
 #define MQ_METER_TOPIC_H
 
 #include "meter/counting.h"
 #include "ring/sleeper.h"
 
-/* Count the message at the cursor. False: there is none to be had up to what `published` says. */
+/* Count the message at the cursor. Returns false if there is none before `published`, or on an error. */
 static inline bool mq_meter_count_topic_message(mq_meter *m, mq_ring_subscriber *s, int64_t wall_ns,
                                                 mq_ring_status *status) {
     mq_ring_message message;
@@ -20,7 +20,8 @@ static inline bool mq_meter_count_topic_message(mq_meter *m, mq_ring_subscriber 
         mq_copy_from_shared(&stamp, message.payload + m->stamp_offset, sizeof stamp);
     if (has_stamps)
         mq_stamps_read(&stamps, message.payload);
-    if (!mq_ring_subscriber_accept_copy(s, &message)) { /* overwritten while we looked: go on at the present */
+    /* overwritten during the read: continue at the newest position */
+    if (!mq_ring_subscriber_accept_copy(s, &message)) {
         *status = mq_ring_subscriber_recover_from_lap(s);
         return false;
     }
@@ -38,16 +39,16 @@ static inline int64_t mq_meter_sample_topic(mq_meter *m, void *reader) {
     int64_t found = 0;
     if (status != MQ_RING_OK)
         return status == MQ_RING_EMPTY ? 0 : -1;
-    /* After the refresh: all that it shows was published before now. */
+    /* After the refresh: all visible messages were published before now. */
     int64_t now = mq_monotonic_ns();
     bool has_timestamps = m->stamp_offset >= 0 || s->stamps;
     int64_t wall_ns = has_timestamps ? mq_meter_read_wall_clock_ns(m) : 0;
-    /* Not beyond `published`, and so never for longer than a lap takes. */
+    /* Bounded by `published`, so the loop ends after at most one lap. */
     while (s->cursor != s->published && mq_meter_count_topic_message(m, s, wall_ns, &status))
         found++;
     mq_meter_count_messages(m, now, (uint64_t)found);
     if (status == MQ_RING_CORRUPT) {
-        mq_ring_subscriber_recover_from_lap(s); /* so that the next look may go on, if the publisher is sane */
+        mq_ring_subscriber_recover_from_lap(s); /* so that the next sample can continue after a valid write */
         return -1;
     }
     return found;

@@ -1,7 +1,7 @@
-/* Named values. A key is an element's name; its value is a length, and so many bytes.
+/* Boards: named values. A key is the name of an element. Its value is a length, and that many bytes.
  *
- * Keys are named under the file's lock, and keep name and element for ever. A key's owner alone writes its value, without
- * an exchange; ownership goes from one to the next under the lock, and only when the former has let go or is dead.
+ * Keys are added under the file's lock, and keep name and element forever. Only a key's owner writes its value, without
+ * an exchange. Ownership changes under the lock, and only after the previous owner has released the key or died.
  */
 #ifndef MQ_RECORDS_BOARD_H
 #define MQ_RECORDS_BOARD_H
@@ -10,22 +10,22 @@
 
 #define MQ_BOARD_NO_KEY UINT64_MAX
 
-/* The element of a key, of so many bytes without a NUL; MQ_BOARD_NO_KEY: nobody has named one so. `from`: those before
- * it are known not to be it. */
+/* Return the element of a key of `bytes` bytes without NUL, or MQ_BOARD_NO_KEY if no key has this name. The search
+ * begins at element `from`. */
 static inline uint64_t mq_board_find_key(const mq_record_file_parts *parts, const char *key, size_t bytes,
                                          uint64_t from) {
     for (uint64_t i = from; i < parts->config.length; i++) {
         const mq_record_key *at = &parts->key_table[i];
         /* EDGE key: acquire. Partner: mq_board_add_key */
         if (!mq_load_acquire_u64(&at->named))
-            return MQ_BOARD_NO_KEY; /* they are named in turn */
+            return MQ_BOARD_NO_KEY; /* keys are added in order */
         if (!memcmp(at->name, key, bytes) && !at->name[bytes])
             return i;
     }
     return MQ_BOARD_NO_KEY;
 }
 
-/* How many keys there are. */
+/* Return the number of keys. */
 static inline uint64_t mq_board_key_count(const mq_record_file_parts *parts) {
     uint64_t i = 0;
     while (i < parts->config.length && mq_load_acquire_u64(&parts->key_table[i].named))
@@ -33,25 +33,26 @@ static inline uint64_t mq_board_key_count(const mq_record_file_parts *parts) {
     return i;
 }
 
-/* Name the next element, under the lock; MQ_BOARD_NO_KEY: all have names. */
+/* Name the next element, under the lock. Returns MQ_BOARD_NO_KEY if all elements have names. */
 static inline uint64_t mq_board_add_key(const mq_record_file_parts *parts, const char *key, size_t bytes) {
     uint64_t i = mq_board_key_count(parts);
     if (i == parts->config.length)
         return MQ_BOARD_NO_KEY;
-    char name[MQ_RECORD_KEY_BYTES] = {0}; /* all of it: one that was killed here may have left a part of another name */
+    /* write all bytes: a process killed here may have left a part of another name */
+    char name[MQ_RECORD_KEY_BYTES] = {0};
     memcpy(name, key, bytes);
     mq_copy_to_shared(parts->key_table[i].name, name, sizeof name);
-    /* EDGE key: release. Who finds that it has a name finds the name. Partner: mq_board_find_key */
+    /* EDGE key: release. A process that finds `named` set finds the name. Partner: mq_board_find_key */
     mq_store_release_u64(&parts->key_table[i].named, 1);
     return i;
 }
 
-/* The most bytes of a value. */
+/* Return the maximum number of bytes of a value. */
 static inline uint64_t mq_board_value_bytes(const mq_record_file_parts *parts) {
     return parts->config.item_bytes - sizeof(mq_u64);
 }
 
-/* Write a key's value, for its owner, and tell those who wait. The length was checked. */
+/* Write the value of a key as its owner, and wake waiting readers. The caller checked the length. */
 static inline void mq_board_write_value(mq_record_writer *w, uint64_t index, const void *from, uint64_t length,
                                         int64_t time) {
     mq_u64 *version = mq_cell_version_word(&w->parts, index);
@@ -62,14 +63,14 @@ static inline void mq_board_write_value(mq_record_writer *w, uint64_t index, con
     mq_record_notify_written(w, 1, true);
 }
 
-/* A value as it is read. */
+/* A value during a read. */
 typedef struct {
     uint64_t version, count, length;
-    int64_t time_ns; /* of the write */
-    bool is_corrupt; /* the length is larger than any: torn, or if the value stands, foreign bytes */
+    int64_t time_ns; /* time of the write */
+    bool is_corrupt; /* the length is too large: the read is torn, or, if it validates, the data is invalid */
 } mq_board_value_copy;
 
-/* Begin to read a value: its length is bounded, and may be wrong until mq_board_value_read_valid. */
+/* Begin to read a value. Its length is bounded, but may be wrong until mq_board_value_read_valid. */
 static inline const uint8_t *mq_board_value_read_begin(const mq_record_file_parts *parts, uint64_t index,
                                                        mq_board_value_copy *value) {
     mq_u64 *version = mq_cell_version_word(parts, index);
@@ -88,14 +89,14 @@ static inline bool mq_board_value_read_valid(const mq_record_file_parts *parts, 
     return mq_cell_read_valid(parts, mq_cell_version_word(parts, index), value->version);
 }
 
-/* ---- one key, as the watcher thread knows it (base/poll_ops.h) ---- */
+/* ---- one key, as polled by the watcher thread (base/poll_ops.h) ---- */
 
 typedef struct {
     const mq_record_file_parts *parts;
     char key[MQ_RECORD_KEY_BYTES];
     size_t bytes;
-    uint64_t index;            /* MQ_BOARD_NO_KEY: the key has no element so far */
-    uint64_t seen_write_count; /* times that it was written when it was read last; changes under the watcher's mutex */
+    uint64_t index;            /* MQ_BOARD_NO_KEY: the key has no element yet */
+    uint64_t seen_write_count; /* number of writes at the last read; changes under the watcher's mutex */
     const mq_u64 *not_truncated;
 } mq_board_poll_state;
 

@@ -1,9 +1,9 @@
-/* Bytes of vectors and boards, without behaviour. docs/internals/record-protocol.md describes the bytes; tests/meta compares.
+/* Layout of vectors and boards. docs/internals/record-protocol.md describes the same bytes, and tests/meta compares the
+ * two.
+ * The parts are: header, rows of writers, schema, keys (boards only), elements.
  *
- *   header   rows of writers   schema   keys, of a board   elements
- *
- * An element is a word that says how often it was written, and who writes it now; then some copies of its value, each
- * behind the time at which it was written.
+ * An element begins with a word that has its number of writes and its current writer. Then follow the copies of its
+ * value, each after the time of its write.
  */
 #ifndef MQ_RECORDS_LAYOUT_H
 #define MQ_RECORDS_LAYOUT_H
@@ -11,12 +11,12 @@
 #include "base/layout.h"
 
 enum {
-    MQ_RECORD_MAJOR = 1, /* of the layout: another one cannot be read */
-    MQ_RECORD_MINOR = 0, /* what was added since can be passed over */
+    MQ_RECORD_MAJOR = 1, /* major version of the layout: other versions are unreadable */
+    MQ_RECORD_MINOR = 0, /* minor version: readers may ignore later additions */
     MQ_RECORD_CREATOR_BYTES = 64,
-    MQ_RECORD_ROWS = 128,               /* handles that write, at a time */
-    MQ_RECORD_ROW_BYTE = 0,             /* of the file, that the owner of the first row locks (liveness_lock.h) */
-    MQ_RECORD_KEY_BYTES = 112,          /* bytes of a key, with a NUL at its end */
+    MQ_RECORD_ROWS = 128,               /* maximum number of writing handles */
+    MQ_RECORD_ROW_BYTE = 0,             /* byte of the file that the first row's owner locks (liveness_lock.h) */
+    MQ_RECORD_KEY_BYTES = 112,          /* bytes of a key, including a NUL byte at its end */
     MQ_RECORD_EXCLUSIVE = 1,            /* flag: one handle writes */
     MQ_RECORD_BOARD = 2,                /* flag: elements have keys, and their values a length */
     MQ_RECORD_CACHE_LINE_BYTES = 64,    /* bytes of a cache line */
@@ -24,21 +24,21 @@ enum {
 };
 
 #define MQ_RECORD_MAGIC 0x3130434552515347ull /* "GSQREC01" read as little-endian */
-#define MQ_RECORD_ELEMENTS_MAX 0x7fffffffull  /* elements */
+#define MQ_RECORD_ELEMENTS_MAX 0x7fffffffull  /* number of elements */
 #define MQ_RECORD_FILE_BYTES_MAX (1ull << 40)
 
-/* One handle that writes. */
+/* One writing handle. */
 typedef struct {
     mq_versioned_row at;
-    mq_u64 written; /* elements that this row's owners wrote, ever; for those who look on. Its owner's */
+    mq_u64 written; /* elements ever written by owners of this row, for observers. Written by the owner */
     mq_u64 pad[6];
 } mq_record_row;
 _Static_assert(sizeof(mq_record_row) == 128, "bump MQ_RECORD_MAJOR");
 
-/* The name of a board's element. Written under the lock; `named` last, and then constant but for the owner. */
+/* Key of a board's element. Written under the lock, `named` last. Then constant, except the owner. */
 typedef struct {
     mq_u64 owner; /* as mq_record_header.owner */
-    mq_u64 named; /* 1: it has a name */
+    mq_u64 named; /* 1: the element has a name */
     char name[MQ_RECORD_KEY_BYTES];
 } mq_record_key;
 _Static_assert(sizeof(mq_record_key) == 128, "bump MQ_RECORD_MAJOR");
@@ -46,21 +46,22 @@ _Static_assert(sizeof(mq_record_key) == 128, "bump MQ_RECORD_MAJOR");
 typedef struct {
     mq_u64 magic;        /* written last */
     mq_u64 version;      /* major << 32 | minor */
-    mq_u64 header_bytes; /* where the keys, or the elements, begin */
+    mq_u64 header_bytes; /* offset of the keys or the elements */
     mq_u64 total_bytes;
-    mq_u64 created_ns; /* host's clock */
+    mq_u64 created_ns; /* nanoseconds by the host's clock */
     mq_u64 creator_pid;
-    mq_u64 length;      /* elements */
-    mq_u64 item_bytes;  /* of a value */
-    mq_u64 copies;      /* of it: 2 or 4 */
+    mq_u64 length;      /* number of elements */
+    mq_u64 item_bytes;  /* bytes of a value */
+    mq_u64 copies;      /* copies of a value: 2 or 4 */
     mq_u64 stride;      /* bytes from one element to the next */
     mq_u64 copy_stride; /* bytes from one copy to the next */
     mq_u64 flags;
-    char creator[MQ_RECORD_CREATOR_BYTES]; /* name of the process, NUL-padded */
+    char creator[MQ_RECORD_CREATOR_BYTES]; /* name of the process, padded with NUL bytes */
     mq_u64 pad0[4];
-    mq_u32 eventcount; /* eventcount.h, several writers: the futex word of all who wait for changes */
+    mq_u32 eventcount; /* eventcount.h, several writers: futex word of all processes that wait for changes */
     mq_u32 pad1[15];
-    mq_u64 owner; /* of all elements, if one handle writes: row + 1 << 16 | generation; 0: nobody. Under the lock */
+    /* owner of all elements if one handle writes: (row + 1) << 16 | generation; 0: none. Written under the lock */
+    mq_u64 owner;
     mq_u64 pad2[7];
     mq_u64 room[472];
     mq_record_row rows[MQ_RECORD_ROWS];
@@ -75,12 +76,12 @@ _Static_assert(sizeof(mq_record_header) == 32768, "bump MQ_RECORD_MAJOR");
 
 #define MQ_RECORD_SCHEMA_BYTES (sizeof(((mq_record_header *)0)->schema_data))
 
-/* What a vector or board is made of. */
+/* Configuration of a vector or board. */
 typedef struct {
     uint64_t length, item_bytes, copies, flags;
 } mq_record_config;
 
-/* Where the parts of a mapped file are, with its sizes: a checked copy, for the header's may change under us. */
+/* Addresses and sizes of a mapped file. A checked copy, because another program may change the header. */
 typedef struct {
     mq_record_header *header;
     mq_record_key *key_table; /* of a board */
@@ -95,11 +96,12 @@ static inline bool mq_record_config_is_valid(const mq_record_config *config) {
            (!(config->flags & MQ_RECORD_BOARD) || config->item_bytes > sizeof(mq_u64)); /* a length, and a value */
 }
 
-/* Lay out what makes sense, from `record` on; returns the bytes of its file. */
+/* Compute the addresses of a valid configuration from `header` on. Returns the bytes of its file. */
 static inline uint64_t mq_record_compute_file_parts(mq_record_file_parts *parts, mq_record_header *header,
                                                     const mq_record_config *config) {
     uint64_t copy = sizeof(mq_u64) + ((config->item_bytes + 7) & ~(uint64_t)7), all = config->copies * copy;
-    /* Several copies share a line if all do; else one that fits into a line, with the word before it, lies in one. */
+    /* If all copies fit into one cache line, they share it. Otherwise, if one copy fits into a line with the word
+     * before it, each copy has its own line. */
     bool own_line =
         sizeof(mq_u64) + all > MQ_RECORD_CACHE_LINE_BYTES && sizeof(mq_u64) + copy <= MQ_RECORD_CACHE_LINE_BYTES;
     uint64_t copy_stride = own_line ? MQ_RECORD_CACHE_LINE_BYTES : copy;
@@ -116,17 +118,17 @@ static inline uint64_t mq_record_compute_file_parts(mq_record_file_parts *parts,
     return sizeof(mq_record_header) + keys + config->length * parts->stride;
 }
 
-/* The bytes of a file for this shape; 0: there is no such file. */
+/* Return the bytes of a file with this configuration; 0: invalid configuration. */
 static inline uint64_t mq_record_compute_file_bytes(const mq_record_config *config) {
     mq_record_file_parts parts;
     uint64_t bytes = mq_record_config_is_valid(config) ? mq_record_compute_file_parts(&parts, NULL, config) : 0;
     return bytes <= MQ_RECORD_FILE_BYTES_MAX ? bytes : 0;
 }
 
-/* Fill a new file of zeros, which has no name so far. */
+/* Initialize a new file of zeros that has no name yet. */
 static inline void mq_record_header_init(mq_record_header *header, const mq_record_config *config, uint64_t created_ns,
                                          uint64_t pid, const char *creator) {
-    mq_record_file_parts parts; /* relaxed, all: nobody else has it so far */
+    mq_record_file_parts parts; /* relaxed, all: no other process has the file yet */
     mq_store_relaxed_u64(&header->total_bytes, mq_record_compute_file_parts(&parts, header, config));
     mq_store_relaxed_u64(&header->version, (uint64_t)MQ_RECORD_MAJOR << 32 | MQ_RECORD_MINOR);
     mq_store_relaxed_u64(&header->header_bytes, sizeof(mq_record_header));
@@ -142,7 +144,7 @@ static inline void mq_record_header_init(mq_record_header *header, const mq_reco
     mq_store_release_u64(&header->magic, MQ_RECORD_MAGIC);
 }
 
-/* Check a mapped file of so many bytes, and say where its parts are. */
+/* Check a mapped file of `bytes` bytes, and compute the addresses of its parts. */
 static inline mq_file_check_result mq_record_header_check(mq_record_header *header, uint64_t bytes,
                                                           mq_record_file_parts *parts) {
     if (bytes < sizeof(mq_record_header) || mq_load_acquire_u64(&header->magic) != MQ_RECORD_MAGIC)

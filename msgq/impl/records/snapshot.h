@@ -1,27 +1,26 @@
-/* A vector or board as others see it, for statistics. Each word is read on its own: a figure may be newer than its
- * neighbour, which harms nobody who only looks. Nothing that is read is believed: it bounds no loop and no index.
- */
+/* A vector or board as seen by observers, for statistics. Each word is loaded separately, so counters may be of
+ * slightly different times. Loaded values are not trusted: none bounds a loop or an index. */
 #ifndef MQ_RECORDS_SNAPSHOT_H
 #define MQ_RECORDS_SNAPSHOT_H
 
 #include "records/board.h"
 
-enum { MQ_RECORD_READ_TRIES = 8 }; /* at an element that is written again and again */
+enum { MQ_RECORD_READ_TRIES = 8 }; /* attempts to read an element that writers replace repeatedly */
 
-/* What one owner of a row has. */
+/* Elements and keys of a row's owner. */
 typedef struct {
     uint64_t locked, keys;
 } mq_record_row_summary;
 
-/* What the elements say. */
+/* Summary of the elements. */
 typedef struct {
-    uint64_t elements_written;         /* at least once */
-    uint64_t locked, orphaned;         /* by writers; those of them whose writer owns no row */
-    uint64_t last_time_ns, last_index; /* of the last write, and its element; 0: none */
+    uint64_t elements_written;         /* elements written at least once */
+    uint64_t locked, orphaned;         /* elements with a writer; of these, elements whose writer owns no row */
+    uint64_t last_time_ns, last_index; /* time and element of the last write; 0: none */
     mq_record_row_summary rows[MQ_RECORD_ROWS];
 } mq_record_summary;
 
-/* The row of who is named, if it is that one's; MQ_RECORD_ROWS: it is a former owner's, or nobody's. */
+/* Return the row of an owner, or MQ_RECORD_ROWS if the row has another owner or does not exist. */
 static inline unsigned mq_record_find_owner_row(const mq_record_header *header, uint64_t who) {
     unsigned row = mq_cell_owner_row(who);
     if (row >= MQ_RECORD_ROWS)
@@ -30,7 +29,7 @@ static inline unsigned mq_record_find_owner_row(const mq_record_header *header, 
     return is_current ? row : MQ_RECORD_ROWS;
 }
 
-/* When an element was written; 0: never, or it changed all the time. */
+/* Return the time of an element's last write; 0: never written, or changed during every attempt. */
 static inline uint64_t mq_record_last_write_ns(const mq_record_file_parts *parts, uint64_t index) {
     mq_u64 *version = mq_cell_version_word(parts, index);
     for (int tries = 0; tries < MQ_RECORD_READ_TRIES; tries++) {
@@ -46,7 +45,7 @@ static inline uint64_t mq_record_last_write_ns(const mq_record_file_parts *parts
     return 0;
 }
 
-/* Look at all elements, and at the owners of a board's keys. */
+/* Summarize all elements, and the owners of a board's keys. */
 static inline void mq_record_summarize_file(const mq_record_file_parts *parts, mq_record_summary *out) {
     memset(out, 0, sizeof *out);
     for (uint64_t i = 0; i < parts->config.length; i++) {

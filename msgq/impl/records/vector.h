@@ -1,7 +1,7 @@
-/* Many elements: written and read in one call, compared with what was seen of them, all of one instant.
+/* Operations on many elements: read and write in one call, compare with the last seen counts, take a snapshot.
  *
- * A reader repeats an element only if a write of it was completed during its copy. It is told after some tries, so that
- * its caller can look at the clock.
+ * A reader repeats an element only if a write of it was completed during its copy. After several attempts the call
+ * returns, so that its caller can check its timeout.
  */
 #ifndef MQ_RECORDS_VECTOR_H
 #define MQ_RECORDS_VECTOR_H
@@ -13,10 +13,10 @@
 enum {
     MQ_VECTOR_TRIES = 100,
     MQ_VECTOR_STEP = 4,       /* elements that are read with one fence */
-    MQ_VECTOR_PREFETCH = 128, /* elements that a scan has the cache fetch before it comes to them */
+    MQ_VECTOR_PREFETCH = 128, /* elements that a scan prefetches ahead */
 };
 
-/* Which elements: so many of a indices, or from the first one on. */
+/* Selected elements: `count` entries of `indices`, or `count` elements from `first` on. */
 typedef struct {
     const int64_t *indices; /* NULL: count up from `first` */
     uint64_t first, count;
@@ -26,24 +26,24 @@ static inline uint64_t mq_element_selection_index_at(const mq_element_selection 
     return selection->indices ? (uint64_t)selection->indices[i] : selection->first + i;
 }
 
-/* Are there all elements of a indices? */
+/* True if all indices are below the length. */
 static inline bool mq_vector_indices_are_valid(const mq_record_file_parts *parts, const int64_t *indices,
                                                uint64_t count) {
     bool all = true;
     for (uint64_t i = 0; i < count; i++)
-        all &= (uint64_t)indices[i] < parts->config.length; /* negative ones are larger than any length */
+        all &= (uint64_t)indices[i] < parts->config.length; /* negative indices are larger than any length */
     return all;
 }
 
-/* ---- reading ---- */
+/* ---- read ---- */
 
-/* What is known of elements beside their values. Each may be NULL. */
+/* Information about elements in addition to their values. Each pointer may be NULL. */
 typedef struct {
-    uint64_t *write_counts;  /* writes of each */
-    int64_t *write_times_ns; /* of the last write of each */
+    uint64_t *write_counts;  /* number of writes of each element */
+    int64_t *write_times_ns; /* time of the last write of each element */
 } mq_vector_read_info;
 
-/* Copy out one element. False: it was written again and again. */
+/* Copy one element. Returns false if a writer replaced it during every attempt. */
 static inline __attribute__((always_inline)) bool mq_vector_read_one(const mq_record_file_parts *parts, uint64_t index,
                                                                      uint8_t *to, size_t item_bytes, uint64_t *counts,
                                                                      int64_t *time_ns) {
@@ -66,7 +66,8 @@ static inline __attribute__((always_inline)) bool mq_vector_read_one(const mq_re
     return false;
 }
 
-/* Copy out some elements with one fence for all. False: one was written meanwhile, or is about to be. */
+/* Copy MQ_VECTOR_STEP elements with one fence. Returns false if an element was written during the copy, or has a
+ * writer. */
 static inline __attribute__((always_inline)) bool mq_vector_read_step(const mq_record_file_parts *parts,
                                                                       const mq_element_selection *selection,
                                                                       uint64_t first, uint8_t *to, size_t item_bytes,
@@ -91,14 +92,14 @@ static inline __attribute__((always_inline)) bool mq_vector_read_step(const mq_r
     return !mq_cell_write_count(changed);
 }
 
-/* Returns how many were read: fewer than selected if one was written again and again. `to` has their values in turn,
- * `counts`, if it is there, the number of writes of each. */
+/* Read the selected elements. Returns their number, which is smaller if writers replaced an element during every
+ * attempt. `to` receives the values in order. `counts` (may be NULL) receives the number of writes of each. */
 static inline __attribute__((always_inline)) uint64_t mq_vector_read_sized(const mq_record_file_parts *parts,
                                                                            const mq_element_selection *selection,
                                                                            uint8_t *to, size_t item_bytes,
                                                                            uint64_t *counts) {
     const mq_record_file_parts layout =
-        *parts; /* which nothing that is written to `to` can change, as the compiler knows */
+        *parts; /* a local copy, so that the compiler knows that writes to `to` do not change it */
     const mq_element_selection selected = *selection;
     uint64_t i = 0;
     while (i < selected.count) {
@@ -114,7 +115,7 @@ static inline __attribute__((always_inline)) uint64_t mq_vector_read_sized(const
     return i;
 }
 
-/* Sizes that the compiler knows are copied without a call. */
+/* Call the copy with constant sizes, which the compiler inlines. */
 static inline __attribute__((always_inline)) uint64_t mq_vector_read_counted(const mq_record_file_parts *parts,
                                                                              const mq_element_selection *selection,
                                                                              uint8_t *to, uint64_t *counts) {
@@ -135,7 +136,7 @@ static inline uint64_t mq_vector_read_elements(const mq_record_file_parts *parts
     return mq_vector_read_counted(parts, selection, to, NULL);
 }
 
-/* The same with what else is known. `to` may be NULL: without the values. */
+/* The same with additional information. `to` may be NULL to omit the values. */
 static inline uint64_t mq_vector_read_elements_with_info(const mq_record_file_parts *parts,
                                                          const mq_element_selection *selection, uint8_t *to,
                                                          const mq_vector_read_info *info) {
@@ -150,22 +151,23 @@ static inline uint64_t mq_vector_read_elements_with_info(const mq_record_file_pa
     return selection->count;
 }
 
-/* ---- what has changed ---- */
+/* ---- changes ---- */
 
-/* The first element from there on that was not written so often as it was seen to be; the length: none. */
+/* Return the first element from `from` on whose count differs from `seen`, or the length if there is none. */
 static inline uint64_t mq_vector_next_changed(const mq_record_file_parts *parts, const uint64_t *seen, uint64_t from) {
     const uint64_t stride = parts->stride, length = parts->config.length;
     const uint8_t *at = (const uint8_t *)mq_cell_version_word(parts, from);
     uint64_t i = from;
     for (; i < length; i++, at += stride) {
-        __builtin_prefetch(at + MQ_VECTOR_PREFETCH * stride); /* a hint: strides of more than a line are not foreseen */
+        /* a hint: the CPU does not predict strides above one cache line */
+        __builtin_prefetch(at + MQ_VECTOR_PREFETCH * stride);
         if (mq_cell_write_count(mq_load_acquire_u64((const mq_u64 *)(const void *)at)) != seen[i])
             break;
     }
     return i;
 }
 
-/* How many elements from `from` on were written since they were seen; those are put into `found`, `room` at most. */
+/* Store up to `room` changed elements from `from` on in `indices`. Returns their number. */
 static inline uint64_t mq_vector_collect_changed(const mq_record_file_parts *parts, const uint64_t *seen, uint64_t from,
                                                  int64_t *indices, uint64_t room) {
     uint64_t count = 0;
@@ -175,11 +177,11 @@ static inline uint64_t mq_vector_collect_changed(const mq_record_file_parts *par
     return count;
 }
 
-/* Make all elements of one instant that were read one after the other: they are as they were then, or read again. False:
- * not yet, as some are written all the time.
- *
- * Each element is the same before an instant, when it was read, and after it, when it is compared; between the last
- * reading and the first comparison lies that instant. All are compared again each time, not only those that were read. */
+/* Make a snapshot: all elements of one instant. They were read one after the other; elements that changed since are
+ * read again. Returns false if an element had changed, so that the caller repeats.
+ * An element whose count is unchanged had its value from its read until its comparison. If all counts are unchanged,
+ * all values are those of the instant between the last read and the first comparison. Each step compares all elements,
+ * not only those that it read. */
 static inline bool mq_vector_snapshot_step(const mq_record_file_parts *parts, uint8_t *to, uint64_t *counts) {
     bool same = true;
     for (uint64_t i = mq_vector_next_changed(parts, counts, 0); i < parts->config.length;
@@ -192,7 +194,7 @@ static inline bool mq_vector_snapshot_step(const mq_record_file_parts *parts, ui
     return same;
 }
 
-/* ---- writing ---- */
+/* ---- write ---- */
 
 static inline void mq_vector_fill_copy(mq_u64 *value, const uint8_t *from, size_t item_bytes, const mq_stamps *stamps) {
     mq_copy_to_shared(value, stamps, sizeof *stamps);
@@ -201,12 +203,12 @@ static inline void mq_vector_fill_copy(mq_u64 *value, const uint8_t *from, size_
 
 typedef enum {
     MQ_VECTOR_WRITTEN,
-    MQ_VECTOR_LOCKED,  /* by another writer, who lives, until the deadline */
-    MQ_VECTOR_CORRUPT, /* others write there, who may not */
+    MQ_VECTOR_LOCKED,  /* a living writer held the element until the deadline */
+    MQ_VECTOR_CORRUPT, /* another program wrote the element without permission */
 } mq_vector_status;
 
-/* Write one element, and tell nobody. `deadline_ns` (CLOCK_MONOTONIC) is looked at if another writer has it; 0: at
- * once. */
+/* Write one element, without a wake. If another writer holds it, wait until `deadline_ns` (CLOCK_MONOTONIC); 0: do not
+ * wait. */
 static inline __attribute__((always_inline)) mq_vector_status mq_vector_write_one(mq_record_writer *w, uint64_t index,
                                                                                   const uint8_t *from,
                                                                                   size_t item_bytes, int64_t time,
@@ -229,7 +231,7 @@ static inline __attribute__((always_inline)) mq_vector_status mq_vector_write_on
     return MQ_VECTOR_WRITTEN;
 }
 
-/* Write values in turn, as far as possible: `done` counts them. */
+/* Write values in order until one fails. `done` counts them. */
 static inline __attribute__((always_inline)) mq_vector_status
 mq_vector_write_sized(mq_record_writer *w, const mq_element_selection *selection, const uint8_t *from,
                       size_t item_bytes, int64_t time, const mq_stamps *stamps, int64_t deadline_ns, uint64_t *done) {
@@ -245,7 +247,7 @@ mq_vector_write_sized(mq_record_writer *w, const mq_element_selection *selection
     return status;
 }
 
-/* The same, and tell those who wait. Sizes that the compiler knows are copied without a call. */
+/* The same, then wake waiting readers. Constant sizes let the compiler inline the copy. */
 static inline mq_vector_status mq_vector_write_elements(mq_record_writer *w, const mq_element_selection *selection,
                                                         const uint8_t *from, int64_t time, const mq_stamps *stamps,
                                                         int64_t deadline_ns, uint64_t *done) {
@@ -264,12 +266,12 @@ static inline mq_vector_status mq_vector_write_elements(mq_record_writer *w, con
     return status;
 }
 
-/* ---- a reader, as the watcher thread knows it (base/poll_ops.h) ---- */
+/* ---- a reader, as polled by the watcher thread (base/poll_ops.h) ---- */
 
 typedef struct {
     const mq_record_file_parts *parts;
-    const uint64_t *seen_write_counts; /* what its owner saw last; changes under the watcher's mutex */
-    const mq_u64 *not_truncated;       /* 0: others cut the file, which is an error to be had. NULL: nobody tells */
+    const uint64_t *seen_write_counts; /* counts last seen by the reader; changes under the watcher's mutex */
+    const mq_u64 *not_truncated; /* 0: the file was truncated, which makes the reader raise an error. NULL: no guard */
 } mq_vector_poll_state;
 
 static inline int mq_vector_is_readable(const void *reader) {

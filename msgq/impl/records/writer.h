@@ -1,12 +1,11 @@
-/* One handle that writes: it takes a row, and takes elements by that row's name.
+/* A writing handle: it takes a row, and acquires elements in the name of that row.
+ * - join, under the file's lock: reserve a free row or a dead owner's row; release all elements and keys that name the
+ *   row; occupy the row with a new generation
+ * - write: acquire, fill, commit (cell.h); then wake waiting readers
+ * - leave, at any time: release what it owns beyond a call (a board's keys, or the whole file), the row, and its lock
  *
- *   join    under the file's lock: a free row, or a dead owner's. What names that row is given back first; then the row is
- *           taken, with another generation
- *   write   take, fill, turn (cell.h); then tell those who wait
- *   leave   at any time: what it owns for longer than a call (a board's keys, the whole file), the row, its lock
- *
- * An element whose writer died is taken from it by the next one who writes there. A word names row and generation: without
- * that a writer who has asked whether a row's owner is dead could take the element from the row's next owner.
+ * If the writer of an element is dead, the next writer takes the element. Words name row and generation. With the row
+ * alone, a writer that found the owner dead could take the element from the row's next owner.
  */
 #ifndef MQ_RECORDS_WRITER_H
 #define MQ_RECORDS_WRITER_H
@@ -18,15 +17,15 @@
 #include "records/cell.h"
 
 enum {
-    MQ_RECORD_SPINS = 64,  /* looks at a held element before anybody is asked whether its holder lives */
-    MQ_RECORD_YIELDS = 64, /* and after that, before the first nap */
+    MQ_RECORD_SPINS = 64,  /* attempts to acquire a held element before the liveness test of its writer */
+    MQ_RECORD_YIELDS = 64, /* attempts after that, before the first nap */
     MQ_RECORD_NAP_NS = 50000,
 };
 
 typedef struct {
     mq_record_file_parts parts;
-    mq_record_row *row; /* NULL: it has none, and cannot write */
-    uint64_t owner;     /* the row's name in words */
+    mq_record_row *row; /* NULL: no row, so the handle cannot write */
+    uint64_t owner;     /* this owner in words: row and generation */
     const mq_liveness_file *liveness_file;
 } mq_record_writer;
 
@@ -35,7 +34,7 @@ static inline mq_row_table mq_record_row_table(mq_record_header *header) {
         .rows = header->rows, .stride = sizeof(mq_record_row), .count = MQ_RECORD_ROWS, .byte = MQ_RECORD_ROW_BYTE};
 }
 
-/* Whether it lives who is named, by somebody who is not that. Of names that nobody has: no. */
+/* Return the liveness of the owner `holder`. Not valid for our own owner word. An invalid row is MQ_DEAD. */
 static inline mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_liveness_probe *probe,
                                                    uint64_t holder) {
     unsigned row = mq_cell_owner_row(holder);
@@ -45,23 +44,23 @@ static inline mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_
                            MQ_RECORD_ROW_BYTE + (int)row);
 }
 
-/* ---- taking an element ---- */
+/* ---- acquire an element ---- */
 
-/* Take it from its holder if that is dead. False: it is alive, or the element has changed. */
+/* Take an element from its dead writer. Returns false if the writer is alive, or the element changed. */
 static inline bool mq_record_steal_element(mq_record_writer *w, mq_u64 *version) {
-    /* Anew, and with acquire: who is named here has taken its row before. */
+    /* Load the version again with acquire: its writer occupied its row before. */
     uint64_t held = mq_load_acquire_u64(version), holder = mq_cell_version_owner(held);
     if (!holder)
         return mq_cell_try_acquire(version, w->owner) == 0;
     if (holder == w->owner)
-        return false; /* another thread of ours: our own lock looks free to us */
+        return false; /* another thread of this handle: our own lock looks free to us */
     mq_liveness_probe probe = mq_liveness_probe_begin(w->liveness_file);
     bool is_dead = mq_record_owner_liveness(w->parts.header, &probe, holder) == MQ_DEAD;
     mq_liveness_probe_end(&probe);
     return is_dead && mq_cell_steal_ownership(version, held, w->owner);
 }
 
-/* Take an element, whoever has it; false: its holder lives, and has not finished by the deadline (CLOCK_MONOTONIC). */
+/* Acquire an element from any writer. Returns false if its writer is alive at the deadline (CLOCK_MONOTONIC). */
 static inline bool mq_record_acquire_element(mq_record_writer *w, mq_u64 *version, int64_t deadline_ns) {
     struct timespec nap = mq_timespec_from_ns(MQ_RECORD_NAP_NS);
     for (unsigned tries = 0;; tries++) {
@@ -80,29 +79,30 @@ static inline bool mq_record_acquire_element(mq_record_writer *w, mq_u64 *versio
     }
 }
 
-/* ---- telling ---- */
+/* ---- wake ---- */
 
-/* So many elements were written. With `alone`, by stores. */
+/* Count written elements, and wake waiting readers. `exclusive`: the elements were written by stores. */
 static inline void mq_record_notify_written(mq_record_writer *w, uint64_t elements, bool exclusive) {
     mq_u64 *written = &w->row->written;
     mq_u32 *eventcount = &w->parts.header->eventcount;
-    mq_store_relaxed_u64(written, mq_load_relaxed_u64(written) + elements); /* relaxed: for those who look on */
+    mq_store_relaxed_u64(written, mq_load_relaxed_u64(written) + elements); /* relaxed: for observers */
     if (exclusive)
-        mq_fence_seq_cst(); /* as mq_eventcount_has_waiters_mp wants it behind a store */
+        mq_fence_seq_cst(); /* required by mq_eventcount_has_waiters_mp after a store */
     if (mq_unlikely(mq_eventcount_has_waiters_mp(eventcount)))
         mq_eventcount_notify_mp(eventcount);
 }
 
-/* ---- coming and going, under the file's lock ---- */
+/* ---- join and leave, under the file's lock ---- */
 
-/* Nobody has the elements and keys any more that name a dead owner's row, whatever the generation. */
+/* Release all elements and keys that name a dead owner's row, with any generation. */
 static inline void mq_record_reclaim_row(const mq_record_file_parts *parts, unsigned row) {
     bool is_board = parts->config.flags & MQ_RECORD_BOARD;
     for (uint64_t i = 0; i < parts->config.length; i++) {
         mq_u64 *version = mq_cell_version_word(parts, i);
         uint64_t held = mq_load_acquire_u64(version);
         if (mq_cell_version_owner(held) &&
-            mq_cell_owner_row(mq_cell_version_owner(held)) == row) /* or a living writer has just taken it away */
+            /* fails if a living writer has just taken the element */
+            mq_cell_owner_row(mq_cell_version_owner(held)) == row)
             mq_compare_exchange_u64(version, held, mq_cell_write_count(held) << MQ_CELL_COUNT_SHIFT);
         mq_u64 *owner = is_board ? &parts->key_table[i].owner : NULL;
         if (is_board && mq_load_relaxed_u64(owner) &&
@@ -114,18 +114,19 @@ static inline void mq_record_reclaim_row(const mq_record_file_parts *parts, unsi
         mq_store_release_u64(&parts->header->owner, 0);
 }
 
-/* Take a row that was found. */
+/* Occupy a reserved row. */
 static inline void mq_record_register_writer(mq_record_writer *w, unsigned row, const mq_process_identity *self,
                                              uint64_t uid, bool held) {
     mq_record_row *mine = &w->parts.header->rows[row];
     if (mq_load_relaxed_u64(
-            &mine->at.participant.uid)) /* relaxed: under the lock. Who left in order has given back all */
+            &mine->at.participant.uid)) /* relaxed: under the lock. An owner that left has released everything */
         mq_record_reclaim_row(&w->parts, row);
     w->owner = mq_cell_pack_owner(row, mq_row_table_occupy(&mine->at, self, uid, held));
     w->row = mine;
 }
 
-/* Own a word that names an owner. False: its owner lives, or that cannot be told; `us` counts as one that does. */
+/* Claim an owner word. Returns false if its owner is alive or its liveness is unknown, and if the owner is this
+ * handle. */
 static inline bool mq_record_acquire_owner_word(mq_record_writer *w, mq_u64 *owner) {
     uint64_t holder = mq_load_acquire_u64(owner);
     if (holder == w->owner)
@@ -141,7 +142,7 @@ static inline bool mq_record_acquire_owner_word(mq_record_writer *w, mq_u64 *own
     return true;
 }
 
-/* Own it no more. The last values that were written are there before. */
+/* Release an owner word. The last written values are visible before. */
 static inline void mq_record_release_owner_word(mq_record_writer *w, mq_u64 *owner) {
     mq_compare_exchange_u64(owner, w->owner, 0);
 }

@@ -21,9 +21,8 @@ typedef struct {
     uint64_t inode;   /* inode of the mapped file */
     uint32_t data_bytes;
     uint32_t stamps; /* bytes before each payload, as in mq_ring_publisher. Valid once the topic has a message */
-    uint64_t
-        /* bytes of each message if all have one size, so that a lap leads to the oldest message. 0: unknown */
-        record_bytes;
+    /* bytes of each message if all have one size, so that a lap leads to the oldest message. 0: unknown */
+    uint64_t record_bytes;
     bool mapping_too_small; /* a stock publisher writes beyond our mapping */
     bool passive;           /* writes nothing to shared memory */
     bool announces_limit;   /* the publisher announces its limit: it is a msgq publisher */
@@ -31,9 +30,8 @@ typedef struct {
     bool sequence_known;
     uint64_t cursor;    /* next message to read */
     uint64_t published; /* last seen write_pointer; at or after the cursor */
-    const mq_u64
-        /* *stock_sentinel == sentinel_value: no stock publisher started since the last classification */
-        *stock_sentinel;
+    /* `*stock_sentinel` equals `sentinel_value` while no stock publisher started since the last classification */
+    const mq_u64 *stock_sentinel;
     uint64_t sentinel_value;
     uint64_t publisher_uid;
     uint64_t era;

@@ -1,4 +1,4 @@
-/* A channel as a source: a subscriber without a row, to whom all is mapped read-only. */
+/* A channel as a source: a subscriber without a row that maps all files read-only. */
 #ifndef MQ_SOURCES_CHANNEL_H
 #define MQ_SOURCES_CHANNEL_H
 
@@ -8,8 +8,8 @@
 typedef struct {
     mq_channel_subscriber subscriber;
     const mq_u64 *pool_not_truncated[MQ_CHANNEL_PUBLISHERS]; /* of mapped pools, as `not_truncated` of a subscriber */
-    uint32_t origin_ids[MQ_CHANNEL_PUBLISHERS];              /* which publisher's the pool of a row is */
-    mq_channel_message at; /* the message that was found last: with MQ_SOURCE_UNMAPPED, whose pool */
+    uint32_t origin_ids[MQ_CHANNEL_PUBLISHERS];              /* publisher number of each row's pool */
+    mq_channel_message at; /* the last message found; with MQ_SOURCE_UNMAPPED, the message whose pool is missing */
 } mq_channel_source;
 
 static inline mq_source_status mq_channel_source_find_message(mq_channel_source *c) {
@@ -32,7 +32,7 @@ mq_channel_source_take_message(mq_channel_source *c, const mq_source_buffer *roo
             return status;
         if (mq_unlikely(room->all_or_nothing && m->length > room->bytes)) {
             if (!mq_index_ring_entry_is_unchanged(&c->subscriber.order, m->position, m->entry))
-                continue; /* and the length is that of another message */
+                continue; /* the length belongs to another message */
             message->size = m->length;
             return MQ_SOURCE_FULL;
         }
@@ -50,17 +50,17 @@ mq_channel_source_take_message(mq_channel_source *c, const mq_source_buffer *roo
                                        .origin_time = (int64_t)m->origin_time};
         return MQ_SOURCE_OK;
     }
-    return MQ_SOURCE_EMPTY; /* lapped faster than we copy: the caller comes again */
+    return MQ_SOURCE_EMPTY; /* publishers lap us faster than we copy: the caller calls again */
 }
 
-/* Is there something at the cursor, be it retracted? */
+/* True if the cursor has an entry, even a retracted one. */
 static inline bool mq_channel_source_has_pending(const mq_channel_source *c) {
     const mq_channel_poll_state poll_state = {
         .header = c->subscriber.header, .cursor = &c->subscriber.cursor, .not_truncated = c->subscriber.not_truncated};
     return mq_channel_subscriber_is_readable(&poll_state);
 }
 
-/* Messages that are there for it. */
+/* Return the number of waiting messages. */
 static inline uint64_t mq_channel_source_count_pending(const mq_channel_source *c) {
     mq_index_ring order;
     if (!mq_channel_load_index_ring(c->subscriber.header, &order))
@@ -70,14 +70,14 @@ static inline uint64_t mq_channel_source_count_pending(const mq_channel_source *
     return tail > cursor ? tail - cursor : 0;
 }
 
-/* Pass over the messages that are there: they are lost. */
+/* Skip the waiting messages. They count as lost. */
 static inline void mq_channel_source_skip_pending(mq_channel_source *c) {
     uint64_t pending = mq_channel_source_count_pending(c);
     if (pending && (c->subscriber.order.capacity || mq_channel_subscriber_join(&c->subscriber, false)))
         mq_channel_skip_lost(&c->subscriber, mq_channel_load_cursor(&c->subscriber) + pending);
 }
 
-/* Would a nap cost messages? */
+/* True if a nap could cost messages. */
 static inline bool mq_channel_source_is_near_overrun(const mq_channel_source *c) {
     return c->subscriber.order.capacity && mq_channel_source_count_pending(c) > c->subscriber.order.capacity / 64;
 }

@@ -1,4 +1,4 @@
-/* What a source gives: one message, and what is known of it; and the room that it is put into. */
+/* A message of a source, its metadata, and the buffer that receives its payload. */
 #ifndef MQ_SOURCES_MESSAGE_H
 #define MQ_SOURCES_MESSAGE_H
 
@@ -6,36 +6,37 @@
 
 enum {
     MQ_SOURCE_COPY_TRIES = 64
-}; /* at messages that are overwritten while they are copied; then others have their turn */
+}; /* attempts to copy messages that are overwritten during the copy; then other sources have their turn */
 
-/* Where a payload goes. */
+/* The buffer for a payload. */
 typedef struct {
     uint8_t *data;
     uint64_t bytes;
-    uint64_t skip; /* of the payload, the first byte that is wanted */
-    bool
-        all_or_nothing; /* all of it, from 0 on: a message without room is not taken. Else what of it there is room for */
+    uint64_t skip; /* offset of the first payload byte to copy */
+    /* true: copy the whole payload from offset 0, or leave the message. false: copy as much as fits */
+    bool all_or_nothing;
 } mq_source_buffer;
 
 typedef struct {
-    uint64_t size;      /* of the payload */
-    uint64_t sequence;  /* its number among those of its numbering; what is known of that: */
-    uint64_t era;       /* another one begins another numbering */
-    bool counted;       /* by publishers, so that a gap is a loss; else by us, or by an element's writers */
-    bool stamped;       /* its kind has stamps, which are not in the payload */
-    uint32_t origin_id; /* whose it is, where an endpoint has several: a publisher's number, a key's; else 0 */
-    int64_t publish_time, origin_time; /* host's clock, ns; 0: not known */
+    uint64_t size;     /* bytes of the payload */
+    uint64_t sequence; /* number of the message; the next fields describe it: */
+    uint64_t era;      /* changes when the numbering restarts */
+    /* true: publishers count messages, so a gap is a loss. false: numbered by the source, or by an element's writers */
+    bool counted;
+    bool stamped;                      /* the endpoint has stamps, which are not in the payload */
+    uint32_t origin_id;                /* publisher or key, for endpoints with several; else 0 */
+    int64_t publish_time, origin_time; /* nanoseconds by the host's clock; 0: unknown */
 } mq_source_message;
 
 typedef enum {
     MQ_SOURCE_OK,
     MQ_SOURCE_EMPTY,
-    MQ_SOURCE_FULL,     /* there is a message, of `size` bytes, and no room for it */
-    MQ_SOURCE_UNMAPPED, /* a channel has a message in a pool that is not mapped: map it, or pass the message over */
-    MQ_SOURCE_CORRUPT,  /* its bytes make no sense, or others cut its file */
+    MQ_SOURCE_FULL,     /* the next message has `size` bytes and does not fit */
+    MQ_SOURCE_UNMAPPED, /* a channel's message is in an unmapped pool: map the pool, or skip the message */
+    MQ_SOURCE_CORRUPT,  /* invalid data, or another program truncated the file */
 } mq_source_status;
 
-/* Copy what is wanted of a payload of `size` bytes; a whole one was found to fit. */
+/* Copy the requested part of a payload of `size` bytes. The caller checked that a whole payload fits. */
 static inline void mq_source_buffer_copy_payload(const mq_source_buffer *room, const uint8_t *payload, uint64_t size) {
     if (mq_likely(room->all_or_nothing))
         mq_copy_from_shared(room->data, payload, size);

@@ -1,4 +1,4 @@
-/* Messages that Python has fetched: the source of a kind whose files C cannot read. */
+/* Messages fetched by Python: the source for types of endpoint whose files C cannot read. */
 #ifndef MQ_SOURCES_POLLED_H
 #define MQ_SOURCES_POLLED_H
 
@@ -6,11 +6,11 @@
 
 typedef struct {
     const uint8_t *payloads;      /* payloads of a batch, one after the other */
-    const uint64_t *payload_ends; /* of each payload in `data` */
-    const int64_t *publish_times; /* host's clock, ns; 0: not known */
-    uint64_t count, next;         /* messages of the batch; the next of them */
+    const uint64_t *payload_ends; /* end offset of each payload in `payloads` */
+    const int64_t *publish_times; /* nanoseconds by the host's clock; 0: unknown */
+    uint64_t count, next;         /* messages of the batch; index of the next one */
     uint64_t taken;               /* messages of all batches */
-    uint32_t futex_word;          /* nobody changes it: only a poll finds messages */
+    uint32_t futex_word;          /* constant: only a poll finds messages */
 } mq_polled_source;
 
 static inline bool mq_polled_source_has_pending(const mq_polled_source *p) { return p->next < p->count; }

@@ -1,7 +1,7 @@
-/* A vector or board as a source: each change that is seen is a message. It is looked through again and again, a part in
- * each turn; what is written twice between two looks is seen once, and its count tells how often it was written.
+/* A vector or board as a source: each detected change is a message. The source scans the elements repeatedly, a part in
+ * each call. If an element is written twice between two scans, it gives one message, and the count shows the writes.
  *
- * What was written before the first look is seen in that: who reads a recording needs the state that it began with.
+ * The first scan reports all elements written before it, because a reader of a recording needs the initial state.
  */
 #ifndef MQ_SOURCES_RECORDS_H
 #define MQ_SOURCES_RECORDS_H
@@ -10,28 +10,28 @@
 #include "sources/message.h"
 
 enum {
-    MQ_RECORD_SCAN_ELEMENTS = 16384, /* elements that are looked at in one turn: some 0.2 ms, where none is cached */
-    MQ_RECORD_SCAN_INTERVAL_NS = 500000, /* from the end of a look to the next one */
+    MQ_RECORD_SCAN_ELEMENTS = 16384,     /* elements scanned in one call: about 0.2 ms without cached elements */
+    MQ_RECORD_SCAN_INTERVAL_NS = 500000, /* nanoseconds from the end of a scan to the next one */
     MQ_RECORD_CHANGE_HEADER_BYTES = 20,  /* bytes of a vector's message before the value: index u4, count u8, time i8 */
 };
 
 typedef struct {
     mq_record_file_parts parts;
-    const mq_u64 *not_truncated; /* not 1: the file was cut by others; NULL: nobody tells */
-    uint64_t *seen_write_counts; /* how often each element was written when it was taken last */
-    uint64_t end;                /* elements that there are: of a board, those with a name */
-    uint64_t next_index;         /* where the look goes on */
+    const mq_u64 *not_truncated; /* not 1: another program truncated the file; NULL: no guard */
+    uint64_t *seen_write_counts; /* number of writes of each element at its last message */
+    uint64_t end;                /* number of elements; for a board, those with a name */
+    uint64_t next_index;         /* element at which the scan continues */
     uint64_t elements_left;      /* elements left in this call */
-    int64_t scan_started_ns;     /* CLOCK_MONOTONIC: when the last look began */
-    int64_t next_scan_ns;        /* before that no look begins */
-    uint64_t changes;            /* changes of a vector so far */
+    int64_t scan_started_ns;     /* CLOCK_MONOTONIC: beginning of the last scan */
+    int64_t next_scan_ns;        /* earliest beginning of the next scan */
+    uint64_t changes;            /* changes of a vector that were reported */
 } mq_record_source;
 
 static inline bool mq_record_source_is_board(const mq_record_source *r) {
     return r->parts.config.flags & MQ_RECORD_BOARD;
 }
 
-/* Begin a look, unless the last one has just ended. */
+/* Begin a scan, unless the last one has just ended. */
 static inline bool mq_record_source_begin_scan(mq_record_source *r) {
     if (r->next_index)
         return true;
@@ -47,12 +47,12 @@ static inline bool mq_record_source_begin_scan(mq_record_source *r) {
     return true;
 }
 
-/* Was everything looked at that was there at `since_ns`? */
+/* True if a scan that began after `since_ns` has ended. */
 static inline bool mq_record_source_has_scanned_since(const mq_record_source *r, int64_t since_ns) {
-    return r->scan_started_ns > since_ns && r->next_scan_ns > r->scan_started_ns; /* the latter once it has ended */
+    return r->scan_started_ns > since_ns && r->next_scan_ns > r->scan_started_ns; /* true once the scan has ended */
 }
 
-/* Go to the next element that changed. False: this turn's elements, or all, were looked at. */
+/* Move to the next changed element. Returns false if this call's elements, or all elements, were scanned. */
 static inline bool mq_record_source_find_changed(mq_record_source *r) {
     mq_record_file_parts window = r->parts;
     if (!mq_record_source_begin_scan(r))
@@ -71,7 +71,7 @@ static inline bool mq_record_source_find_changed(mq_record_source *r) {
     return false;
 }
 
-/* The element was taken, or cannot be now. */
+/* Skip the element after it was reported, or if it cannot be read now. */
 static inline void mq_record_source_skip_element(mq_record_source *r) {
     r->next_index++;
     r->elements_left -= r->elements_left > 0;
@@ -85,7 +85,7 @@ static inline mq_source_status mq_vector_source_take_element(mq_record_source *r
     if (room->all_or_nothing && message->size > room->bytes)
         return MQ_SOURCE_FULL;
     int64_t time_ns;
-    uint8_t nothing; /* of the value */
+    uint8_t nothing; /* no bytes of the value */
     uint8_t *value = room->all_or_nothing ? room->data + MQ_RECORD_CHANGE_HEADER_BYTES : &nothing;
     if (!mq_vector_read_one(&r->parts, index, value, room->all_or_nothing ? item : 0, &count, &time_ns))
         return MQ_SOURCE_EMPTY;
@@ -125,7 +125,7 @@ static inline mq_source_status mq_board_source_take_value(mq_record_source *r, c
     return MQ_SOURCE_EMPTY;
 }
 
-/* Payloads are given whole, or not at all. */
+/* Take the next change. Payloads are copied completely, or not at all. */
 static inline mq_source_status mq_record_source_take_change(mq_record_source *r, const mq_source_buffer *room,
                                                             mq_source_message *message) {
     while (mq_record_source_find_changed(r)) {
@@ -133,7 +133,7 @@ static inline mq_source_status mq_record_source_take_change(mq_record_source *r,
                                                                : mq_vector_source_take_element(r, room, message);
         if (status == MQ_SOURCE_FULL)
             return status;
-        mq_record_source_skip_element(r); /* what is written again and again is for the next look */
+        mq_record_source_skip_element(r); /* an element that writers replace repeatedly is left to the next scan */
         if (mq_mapping_was_truncated(r->not_truncated))
             return MQ_SOURCE_CORRUPT;
         if (status != MQ_SOURCE_EMPTY)

@@ -1,8 +1,8 @@
-/* Where messages are taken from, whatever the kind of endpoint: for those who look on, as recorder and meter do. A source
- * leaves no trace: no row, no slot, no pin, and no byte written to shared memory.
+/* A source of messages from any type of endpoint, for observers such as recorder and meter. A source leaves no trace:
+ * no row, no slot, no pin, and no write to shared memory.
  *
- * One thread at a time may use a source. Nothing here touches Python, allocates, or waits. A source stays where it is as
- * long as an mq_source points to it.
+ * One thread at a time may use a source. Nothing here calls Python, allocates, or waits. Do not move a source while an
+ * mq_source points to it.
  */
 #ifndef MQ_SOURCES_SOURCE_H
 #define MQ_SOURCES_SOURCE_H
@@ -22,7 +22,7 @@ typedef struct {
         mq_record_source *record_source;
         mq_polled_source *polled_source;
     };
-    uint64_t schema_seq_seen; /* the schema's sequence when it was read last */
+    uint64_t schema_seq_seen; /* the schema's sequence at its last read */
 } mq_source;
 
 static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take_message(mq_ring_subscriber *s,
@@ -34,7 +34,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
         mq_ring_status status = mq_ring_subscriber_peek_message(s, &m);
         if (status != MQ_RING_OK)
             return status == MQ_RING_EMPTY ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
-        if (mq_unlikely(m.size > s->data_bytes / 3)) { /* nobody may send it */
+        if (mq_unlikely(m.size > s->data_bytes / 3)) { /* no publisher can send such a size */
             if (mq_ring_subscriber_revalidate_cursor(s) != MQ_RING_EMPTY)
                 return MQ_SOURCE_CORRUPT;
             continue;
@@ -62,22 +62,22 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
                                 .origin_time = stamps.origin_time};
         return MQ_SOURCE_OK;
     }
-    return MQ_SOURCE_EMPTY; /* lapped faster than we copy: the caller comes again */
+    return MQ_SOURCE_EMPTY; /* publishers lap us faster than we copy: the caller calls again */
 }
 
-/* Messages lost to a source. A vector or board loses none. */
+/* Return the number of lost messages. A vector or board loses none. */
 static inline __attribute__((always_inline)) uint64_t mq_source_count_lost(const mq_source *source) {
     if (mq_likely(source->kind == MQ_SOURCE_RING))
         return source->ring_subscriber->lost;
     return source->kind == MQ_SOURCE_CHANNEL ? source->channel_source->subscriber.lost : 0;
 }
 
-/* False: a stock publisher lapped us, and counted nothing. */
+/* False if a stock publisher, which counts nothing, lapped us. */
 static inline bool mq_source_lost_is_known(const mq_source *source) {
     return source->kind != MQ_SOURCE_RING || !source->ring_subscriber->lost_unknown;
 }
 
-/* Take the next message into a room. */
+/* Take the next message into a buffer. */
 static inline __attribute__((always_inline)) mq_source_status mq_source_take_message(const mq_source *source,
                                                                                      const mq_source_buffer *room,
                                                                                      mq_source_message *message) {
@@ -90,8 +90,8 @@ static inline __attribute__((always_inline)) mq_source_status mq_source_take_mes
     return mq_record_source_take_change(source->record_source, room, message);
 }
 
-/* The schema's turn, which grows when the messages are described anew. Asked behind a look that found a message, it is
- * not older than that: who publishes has described before. */
+/* Return the schema's sequence, which increments when the schema changes. If called after a message was found, the
+ * result is not older than the message: a publisher writes its schema before its messages. */
 static inline uint64_t mq_source_load_schema_seq(const mq_source *source) {
     if (source->kind == MQ_SOURCE_POLLED)
         return 0;
@@ -102,12 +102,12 @@ static inline uint64_t mq_source_load_schema_seq(const mq_source *source) {
     return turn ? mq_load_acquire_u64(turn) : 0; /* EDGE schema: acquire. Partner: mq_schema_write */
 }
 
-/* Is what describes the messages that which was read last? */
+/* True if the schema is unchanged since its last read. */
 static inline bool mq_source_schema_is_seen(const mq_source *source) {
     return mq_source_load_schema_seq(source) == source->schema_seq_seen;
 }
 
-/* Is there a message? Of records only a look through them tells. */
+/* True if a message waits. For records always true, because only a scan can answer. */
 static inline bool mq_source_has_pending(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS)
         return true;
@@ -118,7 +118,7 @@ static inline bool mq_source_has_pending(const mq_source *source) {
     return mq_ring_subscriber_is_readable(source->ring_subscriber);
 }
 
-/* Is so much pending that a nap could cost messages? Of state nothing is lost that counts do not tell. */
+/* True if a nap could cost messages. Records lose no messages that counts do not show. */
 static inline bool mq_source_is_near_overrun(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS || source->kind == MQ_SOURCE_POLLED)
         return false;
@@ -131,7 +131,7 @@ static inline bool mq_source_is_near_overrun(const mq_source *source) {
            mq_ring_offset(now) - mq_ring_offset(s->cursor) > s->data_bytes / 64;
 }
 
-/* The word that publishers change when they wake others: a nap on it may end earlier. */
+/* Return the word that publishers change when they wake readers. A nap on this word ends early then. */
 static inline const mq_u32 *mq_source_get_futex_word(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS)
         return &source->record_source->parts.header->eventcount;
