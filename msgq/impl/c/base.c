@@ -1,4 +1,4 @@
-/* Errors, this process, names and users, the wait for a word. See file.h. To be compiled as C11. */
+/* Errors, this process, names and users, futex waits. See file.h. Compile as C11. */
 #define _GNU_SOURCE
 #include <grp.h>
 #include <pwd.h>
@@ -79,9 +79,9 @@ uint32_t mqc_random_u32(void) {
 
 uint64_t mqc_new_uid(void) { return (uint64_t)mqc_random_u32() << 32 | mqc_random_u32() | 1; }
 
-/* Whether a newcomer's membarrier reaches this process; registered once a process. */
+/* True if a new publisher's membarrier reaches this process. The process registers once. */
 bool mqc_orders_stores(void) {
-    static _Atomic int known = -1; /* the generation << 1 | whether it does */
+    static _Atomic int known = -1; /* generation << 1 | result */
     int generation = mqc_fork_generation(), now = known;
     if (now < 0 || now >> 1 != generation)
         known = now = generation << 1 | mq_membarrier_register();
@@ -90,7 +90,7 @@ bool mqc_orders_stores(void) {
 
 /* ---- names ---- */
 
-/* Is it UTF-8, as all names are? */
+/* True if the name is UTF-8. */
 static bool mqc_is_utf8(const char *name) {
     const unsigned char *at = (const unsigned char *)name;
     while (*at) {
@@ -119,7 +119,7 @@ static int mqc_check_name(const char *what, const char *name, size_t most, char 
     return 0;
 }
 
-/* The permissions that are asked for, or those of MSGQ_MODE, or 0600. */
+/* Set the permissions: `asked`, or MSGQ_MODE, or 0600. */
 static int mqc_find_mode(mqc_endpoint *endpoint, int asked) {
     const char *said = getenv("MSGQ_MODE");
     char *end = NULL;
@@ -134,7 +134,7 @@ static int mqc_find_mode(mqc_endpoint *endpoint, int asked) {
 
 static bool mqc_is_number(const char *text) { return *text && strspn(text, "0123456789") == strlen(text); }
 
-/* Users by name or id, with commas. */
+/* Set the trusted users from names or ids with commas. */
 static int mqc_find_trusted(mqc_endpoint *endpoint, const char *asked) {
     const char *said = asked ? asked : getenv("MSGQ_TRUST");
     char names[1024], *rest = NULL;
@@ -194,7 +194,7 @@ void mqc_format_path(const mqc_endpoint *endpoint, const char *start, const char
         snprintf(path, MQC_PATH, "/dev/shm/%s%s", start, file);
 }
 
-/* ---- waiting ---- */
+/* ---- wait ---- */
 
 int64_t mqc_deadline_ns(double timeout) {
     if (!(timeout >= 0) || timeout > 9e9)
@@ -202,7 +202,7 @@ int64_t mqc_deadline_ns(double timeout) {
     return mq_monotonic_ns() + (int64_t)(timeout * MQ_NS_PER_S);
 }
 
-/* Look again and again for as long as is wanted. */
+/* Poll for the endpoint's spin time. */
 static bool mqc_spin_until_readable(const mqc_waiter *waiter, int64_t deadline_ns) {
     if (!waiter->spin_ns)
         return false;

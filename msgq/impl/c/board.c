@@ -1,4 +1,4 @@
-/* Boards: the same steps as in impl/records/board.pxi. To be compiled as C11. */
+/* Boards. The steps are those of impl/records/board.pxi. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/recordfile.h"
 
@@ -48,7 +48,7 @@ static int mqc_board_check_key(const mqc_record_file *r, const char *key) {
     return mqc_endpoint_error(&r->endpoint, EINVAL, "a key has 1 to %d bytes, not %zu", MQ_RECORD_KEY_BYTES - 1, bytes);
 }
 
-/* Have a key's element, under the lock, and own it. */
+/* Find or add the key under the lock, and claim it. */
 static int64_t mqc_board_claim(mqc_record_file *r, const char *key) {
     size_t bytes = strlen(key);
     uint64_t index = mq_board_find_key(&r->w.parts, key, bytes, 0);
@@ -110,7 +110,7 @@ int64_t msgq_board_find(msgq_board *board, const char *key) {
                                     : (int64_t)index;
 }
 
-/* What was read, and stands: a size, or why it is none. */
+/* Return the size of a valid value, or the error. */
 static int64_t mqc_board_value(const mqc_record_file *r, const mq_board_value_copy *value, size_t room,
                                msgq_value *about) {
     int status = mqc_record_file_check_truncation(r);

@@ -1,9 +1,10 @@
-/* A channel's file. See channelfile.h. To be compiled as C11. */
+/* A channel's file. See channelfile.h. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/channelfile.h"
 
 enum { MQC_CAPACITY = 64 };
-static const uint64_t MQC_KEPT_DEAD_BYTES = 1ull << 28; /* of all pools of the dead that stay */
+/* maximum bytes of all pools of dead publishers that are kept */
+static const uint64_t MQC_KEPT_DEAD_BYTES = 1ull << 28;
 
 void mqc_pool_path(const mqc_channel_file *file, uint64_t uid, char *path) {
     char pool_name[MQC_NAME + 20];
@@ -11,7 +12,7 @@ void mqc_pool_path(const mqc_channel_file *file, uint64_t uid, char *path) {
     mqc_format_path(&file->endpoint, "msgqpool_", pool_name, path);
 }
 
-/* ---- opening ---- */
+/* ---- open ---- */
 
 static int mqc_channel_file_check(void *handle) {
     mqc_channel_file *h = handle;
@@ -56,9 +57,9 @@ int mqc_channel_file_lock(const mqc_channel_file *file, bool patient) {
     return status ? status : fd;
 }
 
-/* ---- what all agree on ---- */
+/* ---- configuration ---- */
 
-/* What is there, and what is asked for beside it. -EEXIST: they differ. */
+/* Merge the existing and the requested configuration. Returns -EEXIST if they differ. */
 static int mqc_channel_merge_config(const mqc_channel_file *file, const msgq_channel_options *asked, bool publishes,
                                     mq_channel_config *g) {
     uint64_t stamps = asked->unstamped ? MQ_CHANNEL_UNSTAMPED : 0;
@@ -80,7 +81,7 @@ static int mqc_channel_merge_config(const mqc_channel_file *file, const msgq_cha
     return 0;
 }
 
-/* Agree, under the lock. */
+/* Configure the channel under the lock. */
 static int mqc_channel_file_configure(mqc_channel_file *file, const msgq_channel_options *asked, bool publishes) {
     mq_channel_config g;
     mq_schema_parts at =
@@ -132,13 +133,13 @@ int mqc_channel_file_init_beside(mqc_channel_file *file, const char *name, const
     return status;
 }
 
-/* Say that the channel is open here, so that nobody takes it for unused before there is a row; and agree. */
+/* Mark the channel as open, so that no process takes it for unused while this one has no row. Then configure it. */
 static int mqc_channel_file_mark_open(mqc_channel_file *file, const msgq_channel_options *options, bool publishes) {
     int fd = mqc_channel_file_lock(file, true);
     if (fd < 0)
         return fd;
     file->liveness_token = mq_liveness_lock(&file->segment.liveness_file, MQ_CHANNEL_OPEN_BYTE,
-                                            true); /* NULL: there are no such locks here */
+                                            true); /* NULL: the file system has no such locks */
     int status = mqc_channel_file_configure(file, options, publishes);
     mqc_unlock_file(fd);
     return status;
@@ -152,7 +153,7 @@ int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *op
                          .fill = mqc_channel_file_init_header,
                          .handle = file};
     int status = 0;
-    for (int tries = MQC_OPEN_TRIES; !status; tries--) { /* others may remove it meanwhile */
+    for (int tries = MQC_OPEN_TRIES; !status; tries--) { /* another process may remove the file during this */
         status = mqc_make_directory(&file->endpoint, "msgqpool_", file->endpoint.mode);
         if (!status)
             status = mqc_open_or_create(&file->endpoint, &kind, &file->segment);
@@ -172,10 +173,10 @@ void mqc_channel_file_close(mqc_channel_file *file) {
     mqc_unmap_file(&file->segment);
 }
 
-/* ---- what the dead left ---- */
+/* ---- pools of dead publishers ---- */
 
 typedef struct {
-    uint64_t newest; /* the position after its newest message in the order; 0: it has none there */
+    uint64_t newest; /* position after its newest message in the order; 0: it has no message there */
     int row;
     uint64_t bytes;
 } mqc_dead_pool;
@@ -185,7 +186,7 @@ static int mqc_compare_dead_pools(const void *one, const void *other) {
     return (a->newest > b->newest) - (a->newest < b->newest);
 }
 
-/* The pools of the dead, the oldest first. */
+/* List the pools of dead publishers, the oldest first. */
 static int mqc_list_dead_pools(mqc_channel_file *file, const mq_index_ring *order, mqc_dead_pool *dead) {
     mq_liveness_probe probe = mq_liveness_probe_begin(&file->segment.liveness_file);
     int count = 0;
@@ -203,7 +204,7 @@ static int mqc_list_dead_pools(mqc_channel_file *file, const mq_index_ring *orde
     return count;
 }
 
-/* Take a dead publisher's messages out of the order, and its pool away. */
+/* Retract a dead publisher's messages, and remove its pool. */
 static int mqc_remove_dead_pool(mqc_channel_file *file, const mq_index_ring *order, int i) {
     mq_channel_publisher_row *row = &file->header->publishers[i];
     char path[MQC_PATH];

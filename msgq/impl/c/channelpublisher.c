@@ -1,19 +1,20 @@
-/* A channel's publisher: the same steps as in impl/channel/publisher_pool.pxi, poolfile.pxi and publisher.pxi. To be
- * compiled as C11. */
+/* A channel's publisher. The steps are those of impl/channel/publisher_pool.pxi, poolfile.pxi and publisher.pxi.
+ * Compile as C11. */
 #define _GNU_SOURCE
 #include "c/channelfile.h"
 
 enum { MQC_LEAST_SLOTS = 4, MQC_FEW_SLOTS = 4, MQC_SPARE_SLOTS = 2, MQC_SLOT_BYTES = 4096 };
-static const uint64_t MQC_POOL_DEFAULT = 1ull << 26;            /* at most, unless four slots need more */
-static const uint64_t MQC_POOL_MOST = 1ull << 30;               /* where nobody says max_bytes */
-static const int64_t MQC_LOOK_FOR_SLOT_NS = 100 * MQ_NS_PER_MS; /* nobody tells that a holder died */
+static const uint64_t MQC_POOL_DEFAULT = 1ull << 26; /* default limit, unless four slots need more */
+static const uint64_t MQC_POOL_MOST = 1ull << 30;    /* default of max_bytes */
+/* poll interval, because a viewer's death wakes no one */
+static const int64_t MQC_LOOK_FOR_SLOT_NS = 100 * MQ_NS_PER_MS;
 
 /* A publisher's row and pool. */
 typedef struct {
     mq_channel_publisher c;
     mqc_mapped_file pool;
     void *liveness_token;
-    bool open; /* it has its row */
+    bool open; /* the publisher has its row */
 } mqc_publisher_pool;
 
 struct msgq_channel_publisher {
@@ -22,9 +23,10 @@ struct msgq_channel_publisher {
     uint64_t slots, max_bytes;
 };
 
-/* ---- a publisher's pool ---- */
+/* ---- pool ---- */
 
-/* How many slots: as asked, else one for each entry and a few, within the limits. 0: they do not fit. */
+/* Return the number of slots: as requested, or one for each entry and some spare ones, within the limits. 0: they do
+ * not fit. */
 static uint64_t mqc_pool_slots(const msgq_channel_publisher *p, uint64_t slot_bytes) {
     uint64_t stride = mq_pool_slot_stride_bytes(slot_bytes), wanted = p->slots;
     if (!wanted) {
@@ -37,7 +39,7 @@ static uint64_t mqc_pool_slots(const msgq_channel_publisher *p, uint64_t slot_by
     return wanted <= MQ_POOL_SLOTS_MAX && wanted * stride <= p->max_bytes ? wanted : 0;
 }
 
-/* Make a pool, complete, and without a name so far. Returns its descriptor. */
+/* Create a complete pool without a name. Returns its descriptor. */
 static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, uint64_t slots, uint64_t slot_bytes) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), uid = mqc_new_uid();
     uint64_t bytes = mq_pool_header_bytes(slots, page) + slots * mq_pool_slot_stride_bytes(slot_bytes);
@@ -58,23 +60,24 @@ static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, 
     }
     mq_pool_header *pool = (mq_pool_header *)(void *)own->pool.address;
     mq_pool_header_init(pool, bytes, slots, slot_bytes, page, file->segment.inode, uid, (uint64_t)getpid(), file->node);
-    mq_pool_header_check(pool, bytes, file->segment.inode, uid, &own->c.slots); /* ours, and nobody else has it */
+    /* always valid: we just wrote it, and no other process has the file */
+    mq_pool_header_check(pool, bytes, file->segment.inode, uid, &own->c.slots);
     return fd;
 }
 
-/* Fill in what publishes from the row. */
+/* Initialize the publisher of the row. */
 static int mqc_publisher_pool_init(mqc_channel_file *file, mqc_publisher_pool *own, int row) {
     own->c.header = file->header, own->c.row = &file->header->publishers[row], own->c.number = (unsigned)row;
     own->c.stamps = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).stamps == MQ_CHANNEL_STAMPED;
     own->c.clock_offset = mqc_clock_offset_ns(), own->c.liveness_file = &file->segment.liveness_file;
-    if (!mq_channel_load_index_ring(file->header, &own->c.order)) /* it was settled when the channel was opened */
+    if (!mq_channel_load_index_ring(file->header, &own->c.order)) /* the capacity was set when the channel was opened */
         return mqc_endpoint_error(&file->endpoint, EPROTO, "its order makes no sense: foreign bytes; remove it");
     return mq_channel_publisher_init(&own->c)
                ? 0
                : mqc_endpoint_error(&file->endpoint, ENOMEM, "no memory for a publisher");
 }
 
-/* Make the pool, enter it in the row, and only then give it its name: so no file is without a row. */
+/* Create the pool, register it in the row, and then give it its name. So no named pool is without a row. */
 static int mqc_publisher_fill_row(mqc_channel_file *file, mqc_publisher_pool *own, int row, uint64_t slots,
                                   uint64_t slot_bytes) {
     mq_process_identity self;
@@ -95,16 +98,16 @@ static int mqc_publisher_fill_row(mqc_channel_file *file, mqc_publisher_pool *ow
     }
     close(fd);
     if (!status && mq_eventcount_has_waiters_mp(
-                       &file->header->eventcount)) /* one may have died between its message and the wake */
+                       &file->header->eventcount)) /* a publisher may have died between its message and the wake */
         mq_eventcount_notify_mp(&file->header->eventcount);
     return status;
 }
 
-/* Refuse a publisher more than the channel may have. */
+/* Refuse a new publisher if the channel has its maximum number. */
 static int mqc_check_publisher_limit(const mqc_channel_file *file) {
     mq_liveness_probe probe = mq_liveness_probe_begin(&file->segment.liveness_file);
     uint64_t most = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).publishers, living = 0;
-    for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) /* relaxed: under the lock. Rows that stay for loans count once */
+    for (int i = 0; i < MQ_CHANNEL_PUBLISHERS; i++) /* relaxed: under the lock. Rows kept for loans count once */
         if (!mq_load_relaxed_u64(&file->header->publishers[i].superseded))
             living += mq_channel_publisher_liveness(file->header, &probe, i) != MQ_DEAD;
     mq_liveness_probe_end(&probe);
@@ -114,7 +117,7 @@ static int mqc_check_publisher_limit(const mqc_channel_file *file) {
                               (unsigned long long)most);
 }
 
-/* A free row, for which pools of the dead are removed if need be. */
+/* Return a free row. Remove pools of dead publishers if needed. */
 static int mqc_publisher_find_row(mqc_channel_file *file, void **liveness_token) {
     int left = mqc_remove_dead_pools(file, MQC_KEPT_DEAD_POOLS),
         row = left < 0 ? left : mq_channel_find_free_row(file->header, &file->segment.liveness_file, liveness_token);
@@ -128,11 +131,12 @@ static int mqc_publisher_find_row(mqc_channel_file *file, void **liveness_token)
                                                    MQ_CHANNEL_PUBLISHERS);
 }
 
-/* Leave the row; the pool stays for those who have not read it. `sweeps`: it is removed now if nobody can. */
+/* Leave the row. The pool stays for subscribers that have not read it. `sweeps`: remove it now if it is unreachable. */
 static void mqc_publisher_pool_close(mqc_channel_file *file, mqc_publisher_pool *own, bool sweeps) {
     if (own->open)
         mq_participant_leave(&own->c.row->participant, own->c.slots.uid, &own->liveness_token);
-    int fd = own->open && sweeps ? mqc_channel_file_lock(file, false) : -1; /* else the next one who joins does it */
+    /* otherwise the next joining publisher sweeps */
+    int fd = own->open && sweeps ? mqc_channel_file_lock(file, false) : -1;
     if (fd >= 0) {
         mqc_remove_dead_pools(file, MQC_KEPT_DEAD_POOLS);
         mqc_unlock_file(fd);
@@ -142,7 +146,7 @@ static void mqc_publisher_pool_close(mqc_channel_file *file, mqc_publisher_pool 
     free(own);
 }
 
-/* Take a row, and make its pool. */
+/* Take a row and create its pool. */
 static int mqc_publisher_register(msgq_channel_publisher *p, uint64_t slot_bytes, bool newcomer,
                                   mqc_publisher_pool **entered) {
     mqc_channel_file *file = &p->file;
@@ -170,9 +174,9 @@ static int mqc_publisher_register(msgq_channel_publisher *p, uint64_t slot_bytes
     return status;
 }
 
-/* ---- publishing ---- */
+/* ---- publish ---- */
 
-/* Open what was begun, and take a row there. */
+/* Open the prepared channel file, and take a row. */
 static int mqc_publisher_start(msgq_channel_publisher *p, const msgq_channel_options *asked) {
     uint64_t slot_bytes = asked->slot_bytes ? asked->slot_bytes : MQC_SLOT_BYTES;
     p->slots = asked->slots;
@@ -221,11 +225,11 @@ void msgq_channel_publisher_close(msgq_channel_publisher *publisher) {
     free(publisher);
 }
 
-/* Publish from a pool of larger slots from now on. */
+/* Replace the pool by one with larger slots. */
 static int mqc_publisher_grow_pool(msgq_channel_publisher *p, uint64_t size) {
     mqc_publisher_pool *larger, *former = p->own;
     uint64_t wanted = 2 * former->c.slots.slot_bytes > size ? 2 * former->c.slots.slot_bytes : size;
-    if (size > p->max_bytes) /* what is computed below does not overflow then */
+    if (size > p->max_bytes) /* so that the computation below does not overflow */
         return mqc_endpoint_error(&p->file.endpoint, EMSGSIZE,
                                   "a message of %llu bytes does not fit: the pool may have %llu (max_bytes)",
                                   (unsigned long long)size, (unsigned long long)p->max_bytes);
@@ -240,7 +244,7 @@ static int mqc_publisher_grow_pool(msgq_channel_publisher *p, uint64_t size) {
     return 0;
 }
 
-/* Sleep until a holder lets go. */
+/* Sleep until a viewer releases a slot. */
 static int mqc_await_slot(msgq_channel_publisher *p, double timeout, int *slot) {
     mq_channel_publisher *c = &p->own->c;
     int64_t deadline = mqc_deadline_ns(timeout);
@@ -258,7 +262,7 @@ static int mqc_await_slot(msgq_channel_publisher *p, double timeout, int *slot) 
     }
 }
 
-/* A slot; MQ_CHANNEL_NO_SLOT: *status says why there is none. */
+/* Take a slot. If the result is MQ_CHANNEL_NO_SLOT, *status is the error. */
 static int mqc_take_free_slot(msgq_channel_publisher *p, double timeout, int *status) {
     mq_channel_publisher *c = &p->own->c;
     int slot = mq_channel_take_free_slot(c);
@@ -278,14 +282,14 @@ static int mqc_take_free_slot(msgq_channel_publisher *p, double timeout, int *st
     return MQ_CHANNEL_NO_SLOT;
 }
 
-/* Publish what a slot was filled with; returns its position. */
+/* Publish a filled slot. Returns the position of its message. */
 static int64_t mqc_publish_slot(msgq_channel_publisher *p, uint32_t slot, size_t size, int64_t origin_time) {
     mqc_channel_file *file = &p->file;
     mq_channel_publisher *c = &p->own->c;
     uint64_t position;
     mq_channel_status sent = mq_channel_publish(c, slot, size, (uint64_t)origin_time, &position);
     int status =
-        mqc_check_truncation(&file->endpoint, &file->segment); /* a page that was cut off is found when it is touched */
+        mqc_check_truncation(&file->endpoint, &file->segment); /* touching a truncated page detects the truncation */
     if (!status)
         status = mqc_check_truncation(&file->endpoint, &p->own->pool);
     if (sent == MQ_CHANNEL_NOTIFY)

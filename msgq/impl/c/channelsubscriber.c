@@ -1,11 +1,11 @@
-/* A channel's subscriber: the same steps as in impl/channel/subscriber_rows.pxi, poolfile.pxi and subscriber.pxi. To be
- * compiled as C11. */
+/* A channel's subscriber. The steps are those of impl/channel/subscriber_rows.pxi, poolfile.pxi and subscriber.pxi.
+ * Compile as C11. */
 #define _GNU_SOURCE
 #include "c/channelfile.h"
 
 static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
 enum {
-    MQC_POOLS_MAX = 256, /* pools that one attempt maps, or misses */
+    MQC_POOLS_MAX = 256, /* pools that one call maps, or finds missing */
     MQC_TORN_MAX = 1000,
 };
 
@@ -15,10 +15,11 @@ struct msgq_channel_subscriber {
     mqc_mapped_file *pools[MQ_CHANNEL_PUBLISHERS];
     void *row_token;
     uint64_t uid;
-    int64_t nap; /* ns to nap before the next announcement; 0: prepare_wait at once */
+    int64_t nap; /* nanoseconds to nap before the next announcement; 0: announce at once */
 };
 
-/* Refuse a subscriber more than the channel may have, in any row: some may have come before there was a limit. */
+/* Refuse a subscriber if the channel has its maximum number. All rows count, because some subscribers may have joined
+ * before the limit was set. */
 static int mqc_check_subscriber_limit(const mqc_channel_file *file) {
     uint64_t most = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).subscribers, living = 0;
     if (most == 0 || most > MQ_CHANNEL_SUBSCRIBERS)
@@ -34,7 +35,7 @@ static int mqc_check_subscriber_limit(const mqc_channel_file *file) {
                               (unsigned long long)most);
 }
 
-/* Be listed, if there is room. */
+/* Take a row, if one is free. */
 static int mqc_subscriber_register(msgq_channel_subscriber *s) {
     mqc_channel_file *file = &s->file;
     mq_process_identity self;
@@ -97,9 +98,9 @@ void msgq_channel_subscriber_close(msgq_channel_subscriber *subscriber) {
     free(subscriber);
 }
 
-/* ---- finding messages ---- */
+/* ---- find messages ---- */
 
-/* Map a publisher's pool to read it. -ENOENT: there is no such file. */
+/* Map a publisher's pool for reading. Returns -ENOENT if the file does not exist. */
 static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_mapped_file *segment, mq_pool_map *slots) {
     char path[MQC_PATH];
     struct stat found;
@@ -124,7 +125,7 @@ static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_mapped_
     return mqc_endpoint_error(&file->endpoint, EPROTO, "%s %s", path, wrong);
 }
 
-/* Map the pool that the message is in. If it is not there, while the message is, that is lost. */
+/* Map the pool of the message. If the pool is missing and the message is still in the order, the message is lost. */
 static int mqc_pool_map(msgq_channel_subscriber *s, const mq_channel_message *message) {
     mq_pool_map slots;
     mqc_mapped_file *segment = calloc(1, sizeof *segment);
@@ -138,13 +139,14 @@ static int mqc_pool_map(msgq_channel_subscriber *s, const mq_channel_message *me
         return 0;
     }
     free(segment);
-    bool passes = status == -EMFILE || status == -ENFILE || status == -ENOMEM; /* then the next call finds it again */
+    /* temporary: the next call finds the message again */
+    bool passes = status == -EMFILE || status == -ENFILE || status == -ENOMEM;
     if (!passes)
         mq_channel_skip_message(&s->c, message);
     return status == -ENOENT ? 0 : status;
 }
 
-/* 1: the message at the cursor; 0: there is none. */
+/* Returns 1 with the message at the cursor, 0 if there is none, or an error. */
 static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_message *message) {
     for (int pools = 0; pools < MQC_POOLS_MAX; pools++) { /* bound: each message may be in another pool */
         mq_channel_status found = mq_channel_next_message(&s->c, message);
@@ -158,7 +160,7 @@ static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_messa
                 return status;
             continue;
         }
-        mq_channel_skip_message(&s->c, message); /* so that the next call goes on */
+        mq_channel_skip_message(&s->c, message); /* so that the next call continues */
         return mqc_endpoint_error(&s->file.endpoint, EPROTO,
                                   "at position %llu is no message: another program wrote there",
                                   (unsigned long long)message->position);
@@ -166,7 +168,7 @@ static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_messa
     return 0; /* publishers are as fast as this loop; the next call continues */
 }
 
-/* ---- waiting ---- */
+/* ---- wait ---- */
 
 static bool mqc_channel_is_readable(void *reader) {
     msgq_channel_subscriber *s = reader;
@@ -187,7 +189,7 @@ static int64_t mqc_channel_max_sleep_ns(void *reader, int64_t slept_ns) {
     return 2 * slept_ns > MQC_AGAIN_NS ? 2 * slept_ns : MQC_AGAIN_NS;
 }
 
-/* 1: a message; or why there is none. */
+/* Returns 1 with a message, or the error. */
 static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *message, double timeout) {
     mqc_waiter waiter = {.is_readable = mqc_channel_is_readable,
                          .prepare_wait = mqc_channel_prepare_wait,
@@ -203,7 +205,7 @@ static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *mess
         int ready = mqc_wait_until_readable(&waiter, deadline);
         found = ready < 0 ? ready : mqc_channel_next_message(s, message);
         if (!found && (!ready || (deadline >= 0 && mq_monotonic_ns() >= deadline)))
-            break; /* also if what woke us was retracted */
+            break; /* also if the message of the wake was retracted */
     }
     return found ? found
                  : mqc_endpoint_error(&s->file.endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
@@ -225,7 +227,7 @@ int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, 
     mqc_channel_file *file = &subscriber->file;
     mq_channel_message message;
     int status = mqc_check_process(&file->endpoint, file->generation);
-    /* Bound: MQC_TORN_MAX copies that are overwritten during the copy, if the call has a time-out. */
+    /* Bound: MQC_TORN_MAX copies that are overwritten during the copy, if the call has a timeout. */
     for (int torn = 0; !status && (status = mqc_channel_find(subscriber, &message, timeout)) > 0; torn++) {
         if (torn == MQC_TORN_MAX && timeout >= 0)
             return mqc_endpoint_error(

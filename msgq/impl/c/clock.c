@@ -1,11 +1,11 @@
-/* The host's clock, and origins that nobody else has: the same files as base/clock.pyx and origin.pyx. To be
- * compiled as C11. Whatever is wrong with the files, there is a clock: this user's own, or this process's. */
+/* The host's clock, and unique origins. The files are those of base/clock.pyx and origin.pyx. Compile as C11. If a file
+ * is invalid, the clock falls back to this user's own clock, or to this process's. */
 #define _GNU_SOURCE
 #include "c/file.h"
 #include "base/origin.h"
 
 enum { MQC_CLOCK_TRIES = 5 };
-static const int64_t MQC_LATEST_NS = 1ll << 62; /* a time beyond is nonsense */
+static const int64_t MQC_LATEST_NS = 1ll << 62; /* later times are invalid */
 static const int64_t MQC_NO_OFFSET = INT64_MIN;
 
 static _Thread_local int64_t mqc_origin;
@@ -14,7 +14,7 @@ void msgq_set_origin(int64_t origin_time) { mqc_origin = origin_time < 0 ? 0 : o
 int64_t msgq_origin(void) { return mqc_origin; }
 int64_t msgq_time_ns(void) { return mq_monotonic_ns() + mqc_clock_offset_ns(); }
 
-/* An endpoint of the process's own, without a prefix: root's files are used, a trusted user's as well. */
+/* Prepare an endpoint of the process itself, without a prefix. Files of root and of trusted users are accepted. */
 static int mqc_init_process_endpoint(mqc_endpoint *endpoint, const char *kind_name, bool alone) {
     msgq_options options = {.prefix = "", .trust = alone ? "" : NULL, .mode = 0600};
     return mqc_endpoint_init(endpoint, kind_name, kind_name, MQC_NAME_MAX, &options, 0);
@@ -22,7 +22,7 @@ static int mqc_init_process_endpoint(mqc_endpoint *endpoint, const char *kind_na
 
 /* ---- the clock ---- */
 
-/* CLOCK_REALTIME less CLOCK_MONOTONIC: of some readings the one that took least. */
+/* Return CLOCK_REALTIME minus CLOCK_MONOTONIC, from the fastest of several readings. */
 static int64_t mqc_wall_offset(void) {
     int64_t narrowest = -1, offset = 0;
     for (int i = 0; i < MQC_CLOCK_TRIES; i++) {
@@ -35,7 +35,7 @@ static int64_t mqc_wall_offset(void) {
     return offset;
 }
 
-/* How far CLOCK_MONOTONIC of this time namespace is ahead of the first one's. False: nobody can tell. */
+/* Store how far CLOCK_MONOTONIC of this time namespace is ahead of the first namespace's. Returns false if unknown. */
 static bool mqc_namespace_offset_ns(int64_t *ahead) {
     char ours[64] = "", childrens[64] = "", text[512];
     long long seconds = 0, nanoseconds = 0;
@@ -54,7 +54,7 @@ static bool mqc_namespace_offset_ns(int64_t *ahead) {
     return true;
 }
 
-/* The offset that a file has; MQC_NO_OFFSET: there is none. *status: what is wrong with it. */
+/* Return the offset in a file; MQC_NO_OFFSET: no file. *status: the error of an invalid file. */
 static int64_t mqc_read_clock_file(const mqc_endpoint *endpoint, const char *path, int64_t ahead, int *status) {
     uint64_t words[9] = {0};
     struct stat found;
@@ -83,7 +83,8 @@ static int mqc_create_word_file(const mqc_endpoint *endpoint, const char *path, 
     return status;
 }
 
-/* The offset of a file, made if there is none: from the other file if that can be believed. */
+/* Return the offset of the file at `path`, and create the file if needed. A new file gets the other file's offset if
+ * that is valid. */
 static int64_t mqc_agree_on_clock_offset(const mqc_endpoint *endpoint, const char *path, const char *other,
                                          int64_t ahead) {
     for (int tries = 0; tries < MQC_CLOCK_TRIES; tries++) {
@@ -128,11 +129,11 @@ int64_t mqc_clock_offset_ns(void) {
 
 /* ---- origins ---- */
 
-static mq_origin mqc_own_origins; /* when there is no file to be had */
+static mq_origin mqc_own_origins; /* used if no file is available */
 static mq_u64 *mqc_last;
 
 static mq_u64 *mqc_origin_map(const mqc_endpoint *endpoint, const char *path) {
-    static mqc_mapped_file segment; /* mapped to the end */
+    static mqc_mapped_file segment; /* mapped until the process ends */
     struct stat found;
     int fd = mqc_open_file(endpoint, path, O_RDWR);
     if (fd < 0)

@@ -1,4 +1,4 @@
-/* Files in shared memory: opened, made, checked, mapped, locked. See file.h. To be compiled as C11. */
+/* Files in shared memory: open, create, check, map, lock. See file.h. Compile as C11. */
 #define _GNU_SOURCE
 #include <grp.h>
 #include <libgen.h>
@@ -8,7 +8,7 @@
 
 enum { MQC_DIRECTORY_TRIES = 100 };
 static const int64_t MQC_LOCK_WAIT_NS =
-    5ll * MQ_NS_PER_S; /* held for microseconds, or 1 s by a publisher that starts */
+    5ll * MQ_NS_PER_S; /* processes hold the lock for microseconds; a starting publisher for up to 1 s */
 
 static int mqc_set_system_error(const mqc_endpoint *endpoint, int error, const char *what, const char *path) {
     return mqc_endpoint_error(endpoint, error, "%s %s: %s", what, path, strerror(error));
@@ -46,8 +46,8 @@ static int mqc_check_directory(const mqc_endpoint *endpoint, int fd, const char 
     return status;
 }
 
-/* Open the directory of a prefix's file, checked, so that nobody exchanges it meanwhile. *name is then to be opened in
- * it. AT_FDCWD for what lies in /dev/shm itself. */
+/* Open and check the directory of a prefix's file, so that no process can replace it. Then open *name in this
+ * directory. Returns AT_FDCWD for files in /dev/shm itself. */
 static int mqc_open_dir(const mqc_endpoint *endpoint, const char *path, const char **name) {
     char directory[MQC_PATH];
     const char *slash = strrchr(path, '/');
@@ -67,14 +67,14 @@ static int mqc_open_dir(const mqc_endpoint *endpoint, const char *path, const ch
     return fd;
 }
 
-/* AT_FDCWD is a negative number, as are errors. */
+/* AT_FDCWD is negative, and so are errors. */
 static bool mqc_dir_is_open(int directory) { return directory == AT_FDCWD || directory >= 0; }
 static void mqc_close_dir(int directory) {
     if (directory >= 0)
         close(directory);
 }
 
-/* Give what was just made its group and mode, whatever the umask says. */
+/* Set the group and mode of a new file or directory, regardless of the umask. */
 static int mqc_share_with_group(const mqc_endpoint *endpoint, int fd, mode_t mode, const char *path) {
     const char *said = getenv("MSGQ_GROUP");
     if (said && *said) {
@@ -89,7 +89,7 @@ static int mqc_share_with_group(const mqc_endpoint *endpoint, int fd, mode_t mod
     return fchmod(fd, mode) == 0 ? 0 : mqc_set_system_error(endpoint, errno, "cannot set the mode of", path);
 }
 
-/* Make a directory that others may enter, complete before it has its name. */
+/* Create a directory that other users may enter. It is complete before it gets its name. */
 static int mqc_make_shared(const mqc_endpoint *endpoint, const char *start, const char *path, mode_t mode) {
     char draft[MQC_PATH];
     snprintf(draft, sizeof draft, "/dev/shm/.%s%s.XXXXXX", start, endpoint->prefix);
@@ -102,11 +102,11 @@ static int mqc_make_shared(const mqc_endpoint *endpoint, const char *start, cons
         close(fd);
     if (!status && rename(draft, path) != 0 && access(path, F_OK) != 0)
         status = mqc_set_system_error(endpoint, errno, "cannot create", path);
-    rmdir(draft); /* unless it has its name */
+    rmdir(draft); /* fails if the directory has its name */
     return status;
 }
 
-/* Create the directory of the prefix, for files of these permissions: who may read them may enter. */
+/* Create the directory of the prefix for files of these permissions. Users who may read the files may enter. */
 int mqc_make_directory(const mqc_endpoint *endpoint, const char *start, mode_t mode) {
     char path[MQC_PATH];
     struct stat found;
@@ -150,8 +150,8 @@ int mqc_remove_file(const mqc_endpoint *endpoint, const char *path) {
     return !error;
 }
 
-/* Make a file so large, and reserve every page from `start` on now: a full file system is an error here, but SIGBUS at
- * a later write. */
+/* Grow the file to `bytes` bytes, and allocate every page from `start` on. A full file system is an error here, but
+ * SIGBUS at a later write. */
 int mqc_allocate_file(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes, const char *path) {
     int error;
     do
@@ -199,7 +199,8 @@ int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *path) {
     return !error;
 }
 
-/* Refuse what is not a plain file of this user, root, or a user who is trusted; or what has a second name. */
+/* Reject files that are not regular, or have a second name, or belong to a user other than this one, root, or a trusted
+ * user. */
 int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struct stat *found) {
     if (fstat(fd, found) != 0)
         return mqc_set_system_error(endpoint, errno, "cannot examine", path);
@@ -215,7 +216,7 @@ int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struc
 
 /* ---- mappings ---- */
 
-/* Have zeros in the mapping where SIGBUS would end the process, unless MSGQ_SIGBUS is 0. */
+/* Guard the mapping, so that a truncation gives zeros instead of SIGBUS, unless MSGQ_SIGBUS is 0. */
 static int mqc_guard_mapping(const mqc_endpoint *endpoint, mqc_mapped_file *segment, int protection) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     const char *said = getenv("MSGQ_SIGBUS");
@@ -280,7 +281,7 @@ int mqc_check_truncation(const mqc_endpoint *endpoint, const mqc_mapped_file *se
                               (unsigned long long)segment->size);
 }
 
-/* ---- the lock of those who join ---- */
+/* ---- the join lock ---- */
 
 int mqc_lock_file(const mqc_endpoint *endpoint, int fd, const char *path) {
     int64_t deadline = mq_monotonic_ns() + MQC_LOCK_WAIT_NS;
@@ -300,9 +301,9 @@ void mqc_unlock_file(int fd) {
     close(fd);
 }
 
-/* ---- pieces of one file ---- */
+/* ---- components with one file ---- */
 
-/* 1: it is mapped; 0: there is none. */
+/* Returns 1 if the file is mapped, and 0 if it does not exist. */
 static int mqc_open_existing(const mqc_endpoint *endpoint, const mqc_file_ops *kind, const char *path,
                              mqc_mapped_file *segment) {
     struct stat found;
@@ -326,7 +327,7 @@ static int mqc_open_existing(const mqc_endpoint *endpoint, const mqc_file_ops *k
     return status ? status : 1;
 }
 
-/* 1: it is made; 0: another process was faster. */
+/* Returns 1 if the file was created, and 0 if another process was faster. */
 static int mqc_create_new(const mqc_endpoint *endpoint, const mqc_file_ops *kind, const char *path,
                           mqc_mapped_file *segment) {
     struct stat found;
@@ -364,7 +365,8 @@ int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, m
             return mqc_endpoint_error(endpoint, EEXIST, "it is there already");
         if (status == 1)
             return 0;
-        if (status != 0 && (status != -ENOENT || tries == 0)) /* else it was made, or removed, meanwhile */
+        /* otherwise another process created or removed the file */
+        if (status != 0 && (status != -ENOENT || tries == 0))
             return status;
     }
 }
@@ -407,5 +409,5 @@ int mqc_write_schema(const mqc_endpoint *endpoint, const mq_schema_parts *at, co
 }
 
 bool mqc_has_schema(const mq_schema_parts *at) {
-    return (mq_load_acquire_u64(at->seq) & 1) || at->name[0]; /* odd: its writer was killed, and had one */
+    return (mq_load_acquire_u64(at->seq) & 1) || at->name[0]; /* odd: its writer was killed, so there is a schema */
 }

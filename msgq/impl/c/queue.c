@@ -1,11 +1,11 @@
-/* Work queues: the same steps as in impl/workqueue/queuefile.pyx, handle.pyx, queue.pyx and job.pyx. To be compiled
- * as C11. */
+/* Work queues. The steps are those of impl/workqueue/queuefile.pxi, handle.pxi, queue.pxi and job.pxi. Compile as
+ * C11. */
 #define _GNU_SOURCE
 #include "c/queueevents.h"
 #include "workqueue/recovery.h"
 
 enum { MQC_QUEUE_MESSAGES = 128, MQC_QUEUE_SIZE = 8192, MQC_QUEUE_SPIN_US = 10 };
-static const double MQC_LEASE_MAX_S = 2147483; /* 24 days, as time-outs of Python's */
+static const double MQC_LEASE_MAX_S = 2147483; /* 24 days, as Python's timeouts */
 _Static_assert((int)MSGQ_EVENTS == MQ_QUEUE_EVENTS_HEADS && (int)MSGQ_EVENTS_PAYLOAD == MQ_QUEUE_EVENTS_PAYLOAD,
                "an option is what the file says");
 
@@ -13,16 +13,16 @@ struct msgq_queue {
     mqc_endpoint endpoint;
     mqc_mapped_file segment;
     mq_queue_handle h;
-    mqc_event_publisher event_publisher; /* of a queue with events */
+    mqc_event_publisher event_publisher; /* for a queue with events */
     uint64_t uid, max_messages, max_message_size;
-    int events; /* of a new one */
+    int events; /* events of a new queue */
     void *liveness_token;
     int64_t lease_ends_ns;
     mq_queue_waiting_call wait; /* state of the waiting call */
     int generation;
 };
 
-/* ---- the file ---- */
+/* ---- file ---- */
 
 static int mqc_queue_check(void *handle) {
     msgq_queue *q = handle;
@@ -38,13 +38,13 @@ static void mqc_queue_init_header(void *handle) {
     msgq_queue *q = handle;
     mq_process_identity self;
     char creator[MQ_QUEUE_CREATOR_BYTES] = "";
-    mqc_read_own_identity(&self); /* it succeeded before */
+    mqc_read_own_identity(&self); /* a previous call succeeded */
     memcpy(creator, self.name, sizeof self.name);
     mq_queue_write_file_header((mq_queue *)(void *)q->segment.address, q->max_messages, q->max_message_size,
                                (uint64_t)msgq_time_ns(), self.pid, creator, (mq_queue_events_mode)q->events);
 }
 
-/* Taking a message writes to the file, so half of a right is none. */
+/* Reject a mode with only the read or only the write permission. To take a message is a write, so both are needed. */
 static int mqc_queue_mode(mqc_endpoint *endpoint, int asked) {
     for (int shift = 0; shift <= 3; shift += 3) {
         mode_t both = (mode_t)6 << shift, has = endpoint->mode & both;
@@ -53,7 +53,7 @@ static int mqc_queue_mode(mqc_endpoint *endpoint, int asked) {
                                       "mode %#o parts the right to read from that to write, but who sends or receives "
                                       "does both; give 6 or 0 for each",
                                       asked);
-        if (has != both) /* MSGQ_MODE is meant for topics, too */
+        if (has != both) /* MSGQ_MODE also applies to topics, where one permission is useful */
             endpoint->mode &= ~both;
     }
     return 0;
@@ -75,10 +75,10 @@ static int mqc_queue_check_requested_options(const msgq_queue *q, const msgq_que
                               options->max_messages, options->max_message_size);
 }
 
-/* ---- coming and going ---- */
+/* ---- join and leave ---- */
 
 static void mqc_queue_recover(msgq_queue *q, int64_t now) {
-    mq_queue_invalidate_all_caches(&q->h); /* a stranger may have put back what we remember a block by */
+    mq_queue_invalidate_all_caches(&q->h); /* another program may have restored a fill count of the cache */
     q->lease_ends_ns = now + mq_queue_recover_from_dead_owners(&q->h, now);
     mqc_event_publisher_flush(&q->event_publisher);
 }
@@ -112,7 +112,7 @@ static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
 
 static void mqc_queue_leave(msgq_queue *q) {
     mq_queue_leave(&q->h, q->uid, &q->liveness_token);
-    mqc_event_publisher_flush(&q->event_publisher); /* jobs that went back */
+    mqc_event_publisher_flush(&q->event_publisher); /* jobs that returned to the queue */
 }
 
 static void mqc_queue_unmap(msgq_queue *q) {
@@ -149,7 +149,7 @@ static int mqc_queue_attach_file(msgq_queue *q, const msgq_queue_options *option
 
 static int mqc_queue_init_handle(msgq_queue *q, const char *name, const msgq_queue_options *options) {
     mq_process_identity self;
-    if (name && *name == '/') /* as POSIX has it */
+    if (name && *name == '/') /* as in POSIX names */
         name++;
     q->generation = mqc_fork_generation();
     q->max_messages = options->max_messages ? options->max_messages : MQC_QUEUE_MESSAGES;
@@ -178,7 +178,7 @@ int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_optio
         return mqc_set_error(ENOMEM, "no memory for a queue");
     int status = mqc_queue_init_handle(q, name, asked);
     while (!status && !(status = mqc_queue_attach_file(q, asked)) && !mqc_is_linked(&q->segment)) {
-        mqc_queue_leave(q); /* it was removed before anybody could see that we have it open */
+        mqc_queue_leave(q); /* the file was removed before other processes could see that it is open */
         mqc_queue_unmap(q);
     }
     if (status) {
@@ -198,12 +198,12 @@ void msgq_queue_close(msgq_queue *queue) {
     free(queue);
 }
 
-/* ---- waiting ---- */
+/* ---- wait ---- */
 
 static bool mqc_queue_is_readable(void *reader) {
     msgq_queue *q = reader;
     if (mqc_check_truncation(&q->endpoint, &q->segment) != 0)
-        return true; /* there is an error to be had */
+        return true; /* the call returns an error */
     return mq_queue_wait_is_over(&q->h, &q->wait);
 }
 static uint32_t mqc_queue_prepare_wait(void *reader) {
@@ -215,7 +215,7 @@ static void mqc_queue_end_wait(void *reader) {
     mq_queue_finish_sleep(&q->h, q->wait.role);
 }
 
-/* How long to sleep at most; before that, look for the dead if it is time. */
+/* Return the longest sleep. If a recovery is due, do it first. */
 static int64_t mqc_queue_max_sleep_ns(void *reader, int64_t slept_ns) {
     msgq_queue *q = reader;
     int64_t now = mq_monotonic_ns();
@@ -223,13 +223,13 @@ static int64_t mqc_queue_max_sleep_ns(void *reader, int64_t slept_ns) {
     if (mq_queue_recovery_is_due(&q->h, now))
         mqc_queue_recover(q, now);
     else if (q->h.saw_owned_slots)
-        return MQ_QUEUE_RECOVER_BUSY_NS; /* then it is time, and we know when the first lease ends */
+        return MQ_QUEUE_RECOVER_BUSY_NS; /* then the recovery is due, and gives the end of the first lease */
     int64_t left = q->lease_ends_ns - now;
     left = left > MQ_QUEUE_RECOVER_BUSY_NS ? left : MQ_QUEUE_RECOVER_BUSY_NS;
     return mq_queue_wait_limit_sleep_ns(&q->h, &q->wait, left < MQ_QUEUE_RECOVER_NS ? left : MQ_QUEUE_RECOVER_NS);
 }
 
-/* 1: there may be a message, or room; 0: the time is over; or an error. */
+/* Returns 1 if there may be a message or a free slot, 0 at the deadline, or an error. */
 static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
     mqc_waiter waiter = {.is_readable = mqc_queue_is_readable,
                          .prepare_wait = mqc_queue_prepare_wait,
@@ -240,13 +240,13 @@ static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
                          /* A spin announces nothing, so it takes no turn. */
                          .spin_ns = q->wait.overtaken < MQ_QUEUE_OVERTAKEN_MAX ? q->endpoint.spin_ns : 0};
     if (deadline >= 0 && mq_monotonic_ns() >= deadline)
-        return 0; /* there may always be something that others take before us */
+        return 0; /* other handles might take every message before us */
     return mqc_wait_until_readable(&waiter, deadline);
 }
 
-/* ---- sending ---- */
+/* ---- send ---- */
 
-/* Wait for a place to fill; MQ_QUEUE_NO_SLOT: *status says why there is none. */
+/* Wait for a slot to fill. If the result is MQ_QUEUE_NO_SLOT, *status is the error. */
 static int64_t mqc_queue_await_room(msgq_queue *q, double timeout, int *status) {
     int64_t deadline = mqc_deadline_ns(timeout), slot = MQ_QUEUE_NO_SLOT;
     int in_time = 1;
@@ -271,7 +271,7 @@ static int64_t mqc_queue_find_room(msgq_queue *q, double timeout, int *status) {
     int64_t slot = mq_queue_claim_free_slot(&q->h, MQ_NO_TICKET), now;
     if (mq_likely(slot != MQ_QUEUE_NO_SLOT) || (*status = mqc_check_truncation(&q->endpoint, &q->segment)))
         return slot;
-    q->h.saw_owned_slots = true; /* every place is somebody's */
+    q->h.saw_owned_slots = true; /* other handles own all slots */
     now = mq_monotonic_ns();
     if (mq_queue_recovery_is_due(&q->h, now)) {
         mqc_queue_recover(q, now);
@@ -282,7 +282,7 @@ static int64_t mqc_queue_find_room(msgq_queue *q, double timeout, int *status) {
     return slot;
 }
 
-/* There was no room in time. */
+/* Return the error of a full queue. */
 static int mqc_queue_refused_error(msgq_queue *q, size_t size, int priority, double timeout) {
     mq_queue_add_to_counter(&q->h.own_row->counts.refused, 1);
     if (mqc_queue_has_events(&q->h))
@@ -293,13 +293,12 @@ static int mqc_queue_refused_error(msgq_queue *q, size_t size, int priority, dou
                               (unsigned long long)q->h.parts.max_messages);
 }
 
-/* Make READY what was filled, and tell it. Returns what is wrong with the file. */
+/* Make the filled slot READY, and wake a receiver. Returns an error if the file was truncated. */
 static int mqc_queue_commit(msgq_queue *q, const void *data, size_t size, uint64_t slot, int priority) {
     mq_queue_handle *h = &q->h;
     int64_t sent_time = mq_monotonic_ns() + h->clock_offset, origin = msgq_origin();
     uint64_t key = mq_queue_commit_message(h, slot, size, (uint64_t)priority, (uint64_t)sent_time, (uint64_t)origin);
-    int status =
-        mqc_check_truncation(&q->endpoint, &q->segment); /* a page that was cut off is found when it is touched */
+    int status = mqc_check_truncation(&q->endpoint, &q->segment); /* touching a truncated page detects the truncation */
     if (mqc_queue_has_events(h) && !status)
         mqc_event_publisher_publish_sent(&q->event_publisher, key, slot, data, size, sent_time, origin);
     mq_queue_wake_receivers(h->parts.queue, 1);
@@ -327,11 +326,11 @@ int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priori
     return mqc_queue_commit(queue, data, size, (uint64_t)slot, priority);
 }
 
-/* ---- receiving ---- */
+/* ---- receive ---- */
 
-/* 1: the best message is taken; 0: there is none. */
+/* Returns 1 with the best message taken, 0 if there is none, or an error. */
 static int mqc_queue_try_take(msgq_queue *q, uint64_t ticket, mq_queue_taken_message *delivery) {
-    int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE); /* 4 ms old at most, 20 ns faster */
+    int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE); /* at most 4 ms old, and 20 ns faster */
     if (mqc_queue_has_events(&q->h))
         mqc_event_publisher_open_to_take(&q->event_publisher);
     if (mq_queue_recovery_is_due(&q->h, now))
@@ -356,13 +355,13 @@ static int mqc_queue_try_take(msgq_queue *q, uint64_t ticket, mq_queue_taken_mes
                               (unsigned long long)delivery->length);
 }
 
-/* 1: a message is taken; 0: none came in time. */
+/* Returns 1 with a message taken, 0 at the timeout, or an error. */
 static int mqc_queue_await(msgq_queue *q, mq_queue_taken_message *delivery, double timeout) {
     int64_t deadline = mqc_deadline_ns(timeout);
     int found = 0, in_time = 1;
     q->wait = mq_queue_wait_begin(&q->h, MQ_QUEUE_RECEIVER, true);
     while (!found && in_time) {
-        mq_queue_add_notify_debt(q->h.own_row, 1); /* what comes while we wait is left to us */
+        mq_queue_add_notify_debt(q->h.own_row, 1); /* senders rely on us during the wait */
         in_time = mqc_queue_sleep(q, deadline);
         found = in_time < 0 ? in_time : mqc_queue_try_take(q, q->wait.ticket, delivery);
         if (found > 0)
@@ -379,7 +378,7 @@ static int mqc_queue_await(msgq_queue *q, mq_queue_taken_message *delivery, doub
     return found;
 }
 
-/* Return a message that nobody has seen. */
+/* Return a message to the queue that was not delivered to the program. */
 static void mqc_queue_put_back(msgq_queue *q, const mq_queue_taken_message *delivery) {
     mq_u64 *deliveries = &q->h.parts.slot_headers[delivery->slot].deliveries;
     if (mqc_queue_has_events(&q->h))
@@ -389,7 +388,7 @@ static void mqc_queue_put_back(msgq_queue *q, const mq_queue_taken_message *deli
     mqc_event_publisher_flush(&q->event_publisher);
 }
 
-/* Take a message, and copy it; 0, or why there is none. */
+/* Take a message, and copy it. Returns 0 or the error. */
 static int mqc_queue_receive_message(msgq_queue *q, void *buffer, size_t room, double timeout,
                                      mq_queue_taken_message *delivery, msgq_message *about) {
     int found = mqc_check_process(&q->endpoint, q->generation);
@@ -422,7 +421,8 @@ int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double 
     do
         status = mqc_queue_receive_message(queue, buffer, room, timeout, &delivery, about);
     while (!status &&
-           !mq_queue_free_taken_slot(&queue->h, &delivery)); /* somebody took us for dead: then it is another's */
+           /* another process reclaimed the message from us, so it has another consumer */
+           !mq_queue_free_taken_slot(&queue->h, &delivery));
     if (status)
         return status;
     if (mqc_queue_has_events(&queue->h))
@@ -453,7 +453,7 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double tim
     return (int64_t)delivery.length;
 }
 
-/* What was taken, if the job is not over; the words of the place are checked by the exchange. */
+/* Convert a job to its taken message, if the job is not finished. A later exchange checks the word of the slot. */
 static int mqc_queue_job(msgq_queue *q, msgq_job *job, mq_queue_taken_message *delivery) {
     int status = mqc_check_process(&q->endpoint, q->generation);
     if (!status && (!job->word || job->slot >= q->h.parts.max_messages))
@@ -490,7 +490,7 @@ int msgq_queue_return(msgq_queue *queue, msgq_job *job) {
     int status = mqc_queue_job(queue, job, &delivery);
     if (status)
         return status;
-    mq_queue_requeue_message(&queue->h, delivery.slot, delivery.word); /* unless its lease did */
+    mq_queue_requeue_message(&queue->h, delivery.slot, delivery.word); /* unless its lease ended before */
     mqc_event_publisher_flush(&queue->event_publisher);
     return 0;
 }

@@ -1,17 +1,18 @@
-/* The publisher of a queue's events. See queueevents.h. To be compiled as C11. */
+/* The event publisher of a queue. See queueevents.h. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/queueevents.h"
 
-/* As in impl/workqueue/options.py and events.pyx. */
+/* As in impl/workqueue/options.py and events.pxi. */
 enum {
-    MQC_EVENTS_CAPACITY = 4096, /* of the channel */
+    MQC_EVENTS_CAPACITY = 4096, /* capacity of the channel */
     MQC_EVENTS_SLOTS = MQC_EVENTS_CAPACITY + 2,
     MQC_EVENTS_LEAST_SLOTS = 4,
-    MQC_EVENTS_PAYLOAD_BYTES = 1 << 23, /* of a pool for events with payload, unless four slots need more */
-    MQC_EVENTS_NOTED = 4096,            /* a sweep may bring back as many; in a larger queue those beyond are lost */
-    MQC_AGAIN_TIMES = 10, /* as long as trying took, until it is tried again: somebody may have its lock, stopped */
+    MQC_EVENTS_PAYLOAD_BYTES = 1 << 23, /* bytes of a pool for events with payload, unless four slots need more */
+    MQC_EVENTS_NOTED = 4096, /* a sweep may return as many messages; in a larger queue, further events are lost */
+    /* multiple of the duration of a failed attempt until the next attempt: a stopped process may hold the lock */
+    MQC_AGAIN_TIMES = 10,
 };
-static const uint64_t MQC_EVENTS_MAX_BYTES = 1ull << 42; /* no limit: what is asked for is what a pool has */
+static const uint64_t MQC_EVENTS_MAX_BYTES = 1ull << 42; /* no limit: a pool has the requested size */
 static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
 static const char MQC_EVENTS_SUFFIX[] = ":events";
 /* SCHEMA of msgq/common/queue_events.py */
@@ -51,9 +52,9 @@ void mqc_event_publisher_close(mqc_event_publisher *events) {
     *events = (mqc_event_publisher){0};
 }
 
-/* ---- opening ---- */
+/* ---- open ---- */
 
-/* Open the channel, instead of the publisher that there may be. */
+/* Open the channel, and replace an existing publisher. */
 static int mqc_event_publisher_open_channel(mqc_event_publisher *events, bool has_payload_slots) {
     msgq_schema schema = {"QueueEvent", "queue-event", MQC_EVENTS_FIELDS, sizeof MQC_EVENTS_FIELDS - 1};
     uint64_t size = sizeof(mq_queue_event) + (has_payload_slots ? events->parts->max_message_size : 0);
@@ -68,7 +69,8 @@ static int mqc_event_publisher_open_channel(mqc_event_publisher *events, bool ha
     snprintf(name, sizeof name, "%s%s", events->endpoint->name, MQC_EVENTS_SUFFIX);
     int status =
         mqc_channel_file_init_beside(&file, name, events->endpoint, events->segment->mode & 0666, MQC_EVENTS_CAPACITY);
-    if (!status && !mqc_is_linked(events->segment)) /* the channel of that name is another queue's, or nobody's */
+    /* the queue was removed, so the channel with this name may belong to another queue */
+    if (!status && !mqc_is_linked(events->segment))
         status = -ENOENT;
     if (!status)
         status = mqc_publisher_open(&publisher, &file, &options);
@@ -83,7 +85,7 @@ static int mqc_event_publisher_open_channel(mqc_event_publisher *events, bool ha
     return 0;
 }
 
-/* Whether there is need to open it, and it is time to try. */
+/* True if the channel must be opened, and the next attempt is due. */
 static bool mqc_event_publisher_must_open(const mqc_event_publisher *events, bool has_payload_slots) {
     if (mq_likely(events->publisher && (events->has_payload_slots || !has_payload_slots)))
         return false;
@@ -108,9 +110,9 @@ void mqc_event_publisher_open_to_take(mqc_event_publisher *events) {
         mqc_event_publisher_open(events, false);
 }
 
-/* ---- publishing ---- */
+/* ---- publish ---- */
 
-/* Publish an event, with the payload that it may have. */
+/* Publish an event with its optional payload. */
 static void mqc_event_publisher_publish(mqc_event_publisher *events, const mq_queue_event_record *record,
                                         const void *payload, size_t size) {
     int status = -ENOENT;

@@ -1,4 +1,4 @@
-/* What vectors and boards have in common: their file, their row, waiting; as in impl/records/recordfile.pxi and
+/* Functions shared by vectors and boards: their file, their row, waiting. See impl/records/recordfile.pxi and
  * handle.pxi. */
 #ifndef MQC_RECORDFILE_H
 #define MQC_RECORDFILE_H
@@ -9,32 +9,32 @@
 
 enum { MQC_RECORD_COPIES = 2 };
 
-/* A vector, or a board: an open file of records. */
+/* A vector or a board: an open file of records. */
 typedef struct {
     mqc_endpoint endpoint;
     mqc_mapped_file segment;
     mq_record_writer w;
     mq_record_config wanted;
-    msgq_schema schema; /* of a new one; name NULL: none */
+    msgq_schema schema; /* schema of a new file; name NULL: none */
     uint64_t uid, length;
     void *liveness_token;
     uint64_t *seen;
     int64_t clock_offset;
-    uint64_t index, count; /* of a board: what it waits for */
+    uint64_t index, count; /* board: key and count of the current wait */
     int generation;
 } mqc_record_file;
 
-/* Open what `wanted` says; `makes`: or make it. */
+/* Open the file that `wanted` describes. `makes`: create it if needed. */
 MQC_HIDDEN int mqc_record_file_open(mqc_record_file *r, const char *name, const msgq_options *options, bool makes);
-/* Leave, and free `r`. */
+/* Close the file, and free `r`. */
 MQC_HIDDEN void mqc_record_file_close(mqc_record_file *r);
-/* Take a row under the lock, which each write needs. */
+/* Take a row under the lock. Each write needs a row. */
 MQC_HIDDEN int mqc_record_file_ensure_row(mqc_record_file *r);
-/* The error for what somebody else writes, who is named in a word. */
+/* Return the error for an element or key that another handle, `who`, owns. */
 MQC_HIDDEN int mqc_record_file_locked_error(mqc_record_file *r, uint64_t who, const char *what);
 MQC_HIDDEN int mqc_record_file_wait_until_readable(mqc_record_file *r, bool (*is_readable)(void *), double timeout);
 
-/* How long a reader tries, while others write faster. */
+/* Return the deadline of a read while writers replace the value. */
 static inline int64_t mqc_record_read_deadline_ns(void) { return mq_monotonic_ns() + MQ_NS_PER_S; }
 
 static inline int mqc_record_file_check_truncation(const mqc_record_file *r) {

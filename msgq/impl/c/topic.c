@@ -1,5 +1,5 @@
-/* Topics: publishing, subscribing. The same steps as in impl/ring/publisher.pxi,
- * sub_connection.pxi and subscriber.pxi. To be compiled as C11. */
+/* Topics: publish and subscribe. The steps are those of impl/ring/publisher.pxi, sub_connection.pxi and subscriber.pxi.
+ * Compile as C11. */
 #define _GNU_SOURCE
 #include "c/topicfile.h"
 #include "base/origin.h"
@@ -10,11 +10,12 @@ enum {
     MQC_CHECK_US = 50,
 };
 static const int64_t MQC_SEND_IN_PROGRESS_NS = MQ_NS_PER_S;
-static const int64_t MQC_STOCK_POLL_NS = 50 * MQ_NS_PER_MS; /* stock publishers cannot be noticed */
-static const int64_t MQC_SLOTLESS_NS = MQ_NS_PER_MS; /* no slot is left, so the stock publisher does not know us */
+/* without the helper thread, stock publishers are found only by polling */
+static const int64_t MQC_STOCK_POLL_NS = 50 * MQ_NS_PER_MS;
+static const int64_t MQC_SLOTLESS_NS = MQ_NS_PER_MS; /* without a slot, a stock publisher cannot signal us */
 static const int64_t MQC_LOOK_AGAIN_NS = MQ_NS_PER_S;
 
-/* ---- publishing ---- */
+/* ---- publish ---- */
 
 struct msgq_publisher {
     mqc_topic_files *topic;
@@ -29,15 +30,15 @@ static int mqc_tracking_mismatch_error(const mqc_topic_files *t) {
                               mq_ring_side_is_tracked(mqc_topic_side_header(t)) ? "" : "not ");
 }
 
-/* Let a send of the former publisher end; it sees write_uid and starts no other. */
+/* Wait for the end of the previous publisher's send. That publisher sees write_uid and starts no other send. */
 static int mqc_wait_for_previous_send(msgq_publisher *publisher, uint64_t former) {
     mq_ring_publisher *p = &publisher->p;
     const mq_ring_publisher_row *busy;
     int64_t deadline = mq_monotonic_ns() + MQC_SEND_IN_PROGRESS_NS;
-    bool late = false; /* read once a turn: the question and what is made of its answer must agree */
+    bool late = false; /* loaded once a round, so that the test and its consequence agree */
     bool stock_publisher_lives = p->after_stock && mq_thread_liveness(mq_ring_uid_thread_id(former)) != MQ_DEAD;
     if (stock_publisher_lives ||
-        p->unordered) /* it does not say what it does, or that is seen late; it needs microseconds */
+        p->unordered) /* it announces no sends, or announces them late; a send takes microseconds */
         usleep(MQC_STOCK_SEND_US);
     while ((busy = mq_ring_find_sending_publisher(p, late))) {
         if (late)
@@ -67,7 +68,7 @@ static void mqc_publisher_fill(msgq_publisher *publisher) {
     };
 }
 
-/* Become the topic's publisher, under the lock. */
+/* Become the publisher of the topic, under the lock. */
 static int mqc_publisher_start(msgq_publisher *publisher) {
     mqc_topic_files *t = publisher->topic;
     mq_ring_publisher *p = &publisher->p;
@@ -150,15 +151,15 @@ static int mqc_publisher_succeed(msgq_publisher *publisher) {
     return 0;
 }
 
-/* What a message begins with that is published now, on a tracked topic. */
+/* Return the stamps of a message published now on a tracked topic. */
 static mq_stamps mqc_make_stamps(const msgq_publisher *publisher) {
     mq_stamps stamps = {.publish_time = mq_monotonic_ns() + publisher->clock_offset, .origin_time = msgq_origin()};
-    if (!stamps.origin_time) /* it is one itself */
+    if (!stamps.origin_time) /* the message itself is an origin */
         stamps.publish_time = stamps.origin_time = mq_origin_allocate(mqc_last_origin_word(), stamps.publish_time, 1);
     return stamps;
 }
 
-/* Stock subscribers abort on an empty message. */
+/* Reject an empty message if a stock subscriber is attached, because it would abort. */
 static int mqc_check_empty(msgq_publisher *publisher) {
     mq_ring_publisher_scan_stock_readers(&publisher->p);
     if (!publisher->p.stock_count)
@@ -167,7 +168,7 @@ static int mqc_check_empty(msgq_publisher *publisher) {
                               "an empty message would abort the stock subscriber that is attached");
 }
 
-/* Ask for the file's size, too: without the SIGBUS handler, the canary never changes. */
+/* Check the size of the files, too: without the SIGBUS handler, the canary never changes. */
 static bool mqc_is_topic_truncated(const mqc_topic_files *t) {
     return !mq_canary_is_intact(&t->canary) || mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size) ||
            mq_file_shrank(t->side.path, t->side.inode, t->side.size);
@@ -235,7 +236,7 @@ void msgq_publisher_close(msgq_publisher *publisher) {
     free(publisher);
 }
 
-/* ---- subscribing ---- */
+/* ---- subscribe ---- */
 
 struct msgq_subscriber {
     mqc_topic_files *topic;
@@ -305,8 +306,8 @@ static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
     if (status)
         return status;
     mq_ring_subscriber_detach_row(s);
-    /* If the topic was removed or truncated, new publishers do not see this subscriber; it still reads the mapped ring.
-     * */
+    /* If the topic was removed or truncated, new publishers do not see this subscriber; it still reads the mapped
+     * ring. */
     bool same = topic->ring.inode == inherited->ring.inode && mq_canary_is_intact(&s->canary);
     if (same)
         mqc_subscriber_map(s, topic);
@@ -319,7 +320,7 @@ static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
     return 0;
 }
 
-/* ---- waiting for messages ---- */
+/* ---- wait for messages ---- */
 
 static bool mqc_subscriber_is_readable(void *reader) {
     return mq_ring_subscriber_is_readable(&((msgq_subscriber *)reader)->s);
@@ -328,7 +329,7 @@ static uint32_t mqc_subscriber_prepare_wait(void *reader) {
     return mq_ring_subscriber_prepare_wait(&((msgq_subscriber *)reader)->s);
 }
 
-/* See to it that somebody can wake us, stock publishers as well; how long to sleep at most. */
+/* Let msgq and stock publishers wake us. Returns the longest sleep. */
 static int64_t mqc_subscriber_max_sleep_ns(void *reader, int64_t slept_ns) {
     msgq_subscriber *subscriber = reader;
     mq_ring_subscriber *s = &subscriber->s;
@@ -362,15 +363,15 @@ static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
     uint64_t cursor = s->cursor;
     if (!mq_ring_subscriber_mapping_valid(s))
         return mqc_topic_truncation_error(subscriber->topic);
-    mq_ring_subscriber_recover_from_lap(s); /* so that the next call may go on, if the publisher is sane */
+    mq_ring_subscriber_recover_from_lap(s); /* so that the next call can continue after a valid write */
     return mqc_endpoint_error(&subscriber->topic->endpoint, EPROTO,
                               "no message at offset %u, lap %u: somebody wrote nonsense there", mq_ring_offset(cursor),
                               mq_ring_cycle(cursor));
 }
 
-/* ---- receiving ---- */
+/* ---- receive ---- */
 
-/* 0: the message at the cursor; else why there is none. */
+/* Returns 0 with the message at the cursor, or the error. */
 static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *message, double timeout) {
     int64_t deadline = 0;
     for (;;) {
@@ -390,7 +391,7 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *mes
     }
 }
 
-/* It does not fit: is that so, or was it overwritten? 0: look again. */
+/* Validate a message that does not fit. Returns 0 if it was overwritten, so that the caller tries again. */
 static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_ring_message *message, size_t room) {
     mq_ring_status status = mq_ring_subscriber_revalidate_cursor(&subscriber->s);
     if (status == MQ_RING_EMPTY)
@@ -425,7 +426,7 @@ int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_
             return (int64_t)message.size;
         }
         if (!subscriber->conflate &&
-            mq_ring_subscriber_recover_from_lap(s) != MQ_RING_OK) /* overwritten while it was copied */
+            mq_ring_subscriber_recover_from_lap(s) != MQ_RING_OK) /* overwritten during the copy */
             status = mqc_subscriber_corrupt(subscriber);
     }
     return status;

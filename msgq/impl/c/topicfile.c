@@ -1,4 +1,4 @@
-/* Both files of a topic. See topicfile.h. To be compiled as C11. */
+/* Both files of a topic. See topicfile.h. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/topicfile.h"
 #include "base/populate.h"
@@ -38,7 +38,7 @@ int mqc_topic_truncation_error(const mqc_topic_files *t) {
 
 /* ---- the ring ---- */
 
-/* Do files have all of their memory from the start, and not where somebody is going to write? */
+/* True if files get all of their memory at creation, instead of before the writes. */
 static bool mqc_backed_at_once(void) { return getenv("MSGQ_PREALLOC") || !mq_can_populate(); }
 
 static int mqc_ring_map(mqc_topic_files *t, int fd, const struct stat *found, const char *path) {
@@ -60,7 +60,7 @@ static int mqc_ring_map(mqc_topic_files *t, int fd, const struct stat *found, co
     return status;
 }
 
-/* Make the ring's file as large as it is to be, with its last page. */
+/* Grow the ring's file to its size, and allocate its last page. */
 static int mqc_ring_grow(mqc_topic_files *t, int fd, uint32_t asked, const char *path) {
     uint64_t bytes = MQ_RING_HEADER + (uint64_t)(asked ? asked : MQ_DEFAULT_DATA_BYTES);
     if (mqc_backed_at_once())
@@ -84,7 +84,7 @@ static int mqc_ring_size(const mqc_topic_files *t, const struct stat *found, uin
     return 0;
 }
 
-/* Lock and map the ring that is there. 1: it is ours to use; 0: there is none. */
+/* Lock and map an existing ring. Returns 1 on success, and 0 if it does not exist. */
 static int mqc_ring_take(mqc_topic_files *t, const char *path, uint32_t asked) {
     struct stat found;
     for (;;) {
@@ -100,7 +100,7 @@ static int mqc_ring_take(mqc_topic_files *t, const char *path, uint32_t asked) {
             continue;
         }
         if (!status &&
-            found.st_size == 0) { /* a stock process opens first and sizes the file afterwards: do it for it */
+            found.st_size == 0) { /* a stock process creates the file empty and sizes it later: size it now */
             status = mqc_ring_grow(t, fd, asked, path);
             if (!status)
                 status = mqc_check_file(&t->endpoint, fd, path, &found);
@@ -113,7 +113,8 @@ static int mqc_ring_take(mqc_topic_files *t, const char *path, uint32_t asked) {
     }
 }
 
-/* Create the ring, locked and mapped before it has a name. 1: it is ours; 0: another process was faster. */
+/* Create the ring, locked and mapped before it has a name. Returns 1 on success, and 0 if another process was
+ * faster. */
 static int mqc_ring_make(mqc_topic_files *t, const char *path, uint32_t asked) {
     struct stat found;
     int fd = mqc_create_file(&t->endpoint, path, 0, t->endpoint.mode);
@@ -137,7 +138,7 @@ static int mqc_ring_make(mqc_topic_files *t, const char *path, uint32_t asked) {
 
 /* ---- the side segment ---- */
 
-/* 1: it is mapped, and new; 0: somebody without the lock was faster. */
+/* Returns 1 with a new mapped file, and 0 if a process without the lock was faster. */
 static int mqc_side_make(mqc_topic_files *t, const char *path, bool tracked) {
     struct stat found;
     int fd = mqc_create_file(&t->endpoint, path, MQ_SIDE_BYTES, t->endpoint.mode);
@@ -157,7 +158,8 @@ static int mqc_side_make(mqc_topic_files *t, const char *path, bool tracked) {
     return status;
 }
 
-/* 1: it is mapped; 0: there is none, or a stale one that was removed. *tracked: it said that messages are. */
+/* Returns 1 with a mapped file. Returns 0 if there is none, or if a stale one was removed. *tracked: set if the stale
+ * file says that messages are tracked. */
 static int mqc_side_open(mqc_topic_files *t, const char *path, bool *tracked) {
     struct stat found;
     int fd = mqc_open_file(&t->endpoint, path, O_RDWR);
@@ -190,7 +192,7 @@ static int mqc_side_open(mqc_topic_files *t, const char *path, bool *tracked) {
     return status;
 }
 
-/* Have the side segment of the ring, which is locked. */
+/* Open or create the side segment of the locked ring. */
 static int mqc_side_have(mqc_topic_files *t) {
     char path[MQC_PATH];
     bool tracked = false;
@@ -198,7 +200,7 @@ static int mqc_side_have(mqc_topic_files *t) {
     mqc_format_path(&t->endpoint, "msgqside_", t->endpoint.name, path);
     while (status == 0) {
         status = mqc_side_open(t, path, &tracked);
-        /* Not before: a tail that is missing tells what befell the ring. */
+        /* Written after the open, because a missing canary shows that the ring was truncated. */
         mq_ring_canary_write(mqc_topic_ring_header(t), t->data_bytes, mqc_random_u32() | 1);
         if (status == 0)
             status = mqc_side_make(t, path, tracked);
@@ -212,14 +214,14 @@ static int mqc_side_have(mqc_topic_files *t) {
     return paired && !mq_mapping_was_truncated(t->ring.not_truncated) ? 0 : mqc_topic_truncation_error(t);
 }
 
-/* Remove a ring that we made and cannot use, if its header says that no stock process came either. */
+/* Remove a ring that we created and cannot use, if its header shows that no stock process joined. */
 static void mqc_ring_abandon(mqc_topic_files *t) {
     static const char zeros[MQ_RING_HEADER];
     if (!mq_mapping_was_truncated(t->ring.not_truncated) && memcmp(t->ring.address, zeros, sizeof zeros) == 0)
         mqc_remove_file(&t->endpoint, t->ring.path);
 }
 
-/* ---- opening ---- */
+/* ---- open ---- */
 
 static int mqc_topic_open_once(mqc_topic_files *t) {
     char path[MQC_PATH];
@@ -262,7 +264,7 @@ static int mqc_topic_new(mqc_topic_files **topic) {
     return 0;
 }
 
-/* Pass an open topic to the caller; else end it. */
+/* Return an open topic to the caller, or close it after an error. */
 static int mqc_topic_give(mqc_topic_files **topic, int status) {
     if (status) {
         mqc_topic_files_close(*topic);

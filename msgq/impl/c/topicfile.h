@@ -1,4 +1,4 @@
-/* Both files of a topic: opened, made, checked, mapped, as in impl/ring/topic.pxi. */
+/* Both files of a topic: open, create, check, map. See impl/ring/topic.pxi. */
 #ifndef MQC_TOPICFILE_H
 #define MQC_TOPICFILE_H
 
@@ -13,17 +13,17 @@ typedef struct {
     mq_canary canary;
     uint32_t data_bytes;
     uint32_t asked; /* segment_size that the program requested */
-    int lock;       /* the ring's file, locked; -1: not */
+    int lock;       /* descriptor of the ring's file, locked; -1: not locked */
 } mqc_topic_files;
 
 /* Open or create both files, and lock the topic. */
 MQC_HIDDEN int mqc_topic_files_open(mqc_topic_files **topic, const char *name, const msgq_topic_options *options);
-/* The same in a forked child, for an inherited topic. End that one when nothing refers to it any more. */
+/* The same in a forked child, for an inherited topic. Close the inherited one after its last use. */
 MQC_HIDDEN int mqc_topic_files_reopen_in_child(mqc_topic_files **topic, const mqc_topic_files *former);
 MQC_HIDDEN void mqc_topic_files_unlock(mqc_topic_files *t);
 /* Unlock and unmap both files, and free the memory. NULL is allowed. */
 MQC_HIDDEN void mqc_topic_files_close(mqc_topic_files *t);
-/* The error for a ring of which something was cut off. */
+/* Return the error for a truncated file. */
 MQC_HIDDEN int mqc_topic_truncation_error(const mqc_topic_files *t);
 
 static inline mq_ring_header *mqc_topic_ring_header(const mqc_topic_files *t) {

@@ -1,4 +1,4 @@
-/* Vectors: the same steps as in impl/records/vector.pxi. To be compiled as C11. */
+/* Vectors. The steps are those of impl/records/vector.pxi. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/recordfile.h"
 
@@ -6,7 +6,7 @@ struct msgq_vector {
     mqc_record_file r;
 };
 
-/* Is it the same text but for spaces? */
+/* True if the texts are equal except for spaces. */
 static bool mqc_same_text(const char *one, const char *other, size_t bytes) {
     const char *end = other + bytes;
     for (;; one++, other++) {
@@ -86,7 +86,7 @@ static int mqc_vector_range(const mqc_record_file *r, uint64_t first, uint64_t c
                               (unsigned long long)r->length, (unsigned long long)count, (unsigned long long)first);
 }
 
-/* Read until all is read. */
+/* Read all selected items. */
 static int mqc_vector_read(mqc_record_file *r, mq_element_selection which, uint8_t *items,
                            mq_vector_read_info reading) {
     int64_t deadline = 0;
@@ -120,7 +120,7 @@ int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *
                            (mq_vector_read_info){.write_counts = counts, .write_times_ns = times});
 }
 
-/* Write the rest, waiting for other writers. */
+/* Write the remaining items, and wait for other writers. */
 static int mqc_vector_write_patiently(mqc_record_file *r, const mq_element_selection *which, const void *items,
                                       int64_t time, double timeout, uint64_t *done) {
     mq_vector_status status = MQ_VECTOR_LOCKED;
@@ -154,7 +154,7 @@ int msgq_vector_write(msgq_vector *vector, uint64_t first, uint64_t count, const
     return mqc_vector_write_patiently(r, &which, items, time, timeout, &done);
 }
 
-/* The parts, for a look at the items that this handle has. */
+/* Return the parts with the length of this handle. */
 static mq_record_file_parts mqc_vector_view(const mqc_record_file *r) {
     mq_record_file_parts view = r->w.parts;
     view.config.length = r->length;
