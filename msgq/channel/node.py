@@ -162,7 +162,7 @@ def _check_no_config(method: str, config: object) -> None:
             f"{method} was given {config!r} of type {type(config).__name__} by position, and its settings are keywords"
         )
         example = f"{method}(..., capacity=256, schema=schema)"
-        raise InvalidTypeError(f"{text}: {example}; docs/guides/channels.md, 'From Kickmsg', says which one is which")
+        raise InvalidTypeError(f"{text}: {example}; docs/coming-from/kickmsg.md compares the names")
 
 
 def _split_settings(settings: dict[str, Any], *sides: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -202,7 +202,7 @@ def option_error(socket: object, name: str, endpoint: str) -> SocketOptionError:
     if hasattr(kind, name):
         return SocketOptionError(f"{name!r} of a {kind.__name__} can only be read", endpoint)
     known = ", ".join(option for option in _PYZMQ_OPTIONS if hasattr(kind, option))
-    text = f"a {kind.__name__} has no attribute {name!r}; of pyzmq's options it has {known} (docs/guides/zmq.md)"
+    text = f"a {kind.__name__} has no attribute {name!r}; of pyzmq's options it has {known} (docs/coming-from/pyzmq.md)"
     return SocketOptionError(text, endpoint)
 
 
