@@ -21,10 +21,10 @@ from msgq.errors import MsgqError, SegmentError
 _CLOCK_WORDS = struct.Struct("<QQq40x")
 
 cdef enum:
-    CLOCK_TRIES = 5             # readings of two clocks at once; also attempts to open or create the file
-    CLOCK_FILE_MODE = 0o444            # everybody may go by it, nobody changes it
+    CLOCK_TRIES = 5  # readings of both clocks; also attempts to open or create the file
+    CLOCK_FILE_MODE = 0o444  # all users may read the file, and no one may change it
 
-_MAX_TIME_NS = 1 << 62             # a time beyond is nonsense
+_MAX_TIME_NS = 1 << 62  # later times are invalid
 _FIRST_TIME_NAMESPACE = "time:[4026531834]"
 
 cdef bint _is_offset_known = False
@@ -61,7 +61,7 @@ def clock_problem():
 
 def wall_offset_ns():
     cdef int64_t before, wall, after, narrowest = -1, offset = 0
-    for _ in range(CLOCK_TRIES):  # the kernel may take the processor away between two readings
+    for _ in range(CLOCK_TRIES):  # the kernel may preempt the thread between two readings
         before = mq_monotonic_ns()
         wall = mq_read_clock_ns(CLOCK_REALTIME)
         after = mq_monotonic_ns()
@@ -72,12 +72,12 @@ def wall_offset_ns():
 
 
 def _find_offset():
-    """Return the offset of the host's clock for this process; one of its own if there is nothing else."""
+    """Return the offset of the host's clock for this process; a private one if no file is available."""
     global _clock_problem
     shared, own = shm_paths.clock_paths()
     try:
         ahead = _namespace_offset_ns()
-        # The process's trust: one topic's (trust=) is that of the connect which happens to stamp first.
+        # Use the trust of the process, not the `trust=` of the connect that happens to need the clock first.
         with settings.overrides(trust=settings.get_process_trust()):
             try:
                 return _agree_on_offset(shared, own, ahead) - ahead
@@ -93,14 +93,17 @@ def _find_offset():
 
 
 cdef int log_problem(str level, str what, str trouble) except -1:
-    with contextlib.suppress(OSError):  # where no file can be opened, `clock_problem()` says it all the same
-        import logging  # late: it takes as long as all that a socket needs
+    with contextlib.suppress(OSError):  # even if no file can be opened, `clock_problem()` returns the text
+        import logging  # imported late, because the import takes as long as that of sockets
         getattr(logging.getLogger("msgq"), level)("%s cannot be used: %s", what, trouble)
     return 0
 
 
 def _agree_on_offset(str path, str other, int64_t ahead):
-    """Return the offset that a file has, made if there is none: from the other file if that can be believed."""
+    """Return the offset of the file at `path`, created if needed.
+
+    A new file gets the other file's offset if that is valid.
+    """
     for _ in range(CLOCK_TRIES):
         found = _read_clock_file(path, ahead)
         if found is not None:
@@ -115,7 +118,7 @@ def _agree_on_offset(str path, str other, int64_t ahead):
 
 
 def _read_clock_file(str path, int64_t ahead):
-    """Return the offset that a file has; None: there is none."""
+    """Return the offset in a file, or None if the file does not exist."""
     cdef struct_stat found
     cdef int fd = open_file("", path, O_RDONLY)
     if fd < 0:
@@ -138,29 +141,29 @@ def _read_clock_file(str path, int64_t ahead):
 
 
 def _create_clock_file(str path, int64_t offset):
-    """Make the file; False: another process was faster."""
+    """Create the file. Return False if another process was faster."""
     cdef int fd = create_file("", path, 0, CLOCK_FILE_MODE)
     try:
         os.pwrite(fd, _CLOCK_WORDS.pack(MQ_CLOCK_MAGIC, MQ_CLOCK_VERSION, offset), 0)
         return name_file(fd, "", path)
-    except OSError as error:  # no room
+    except OSError as error:  # no space
         raise SegmentError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error
     finally:
         close(fd)
 
 
 def _namespace_offset_ns():
-    """Return how far CLOCK_MONOTONIC of this time namespace is ahead of the first one's.
+    """Return how far CLOCK_MONOTONIC of this time namespace is ahead of the first namespace's.
 
     Raises
     ------
-    SegmentError : nobody can tell.
+    SegmentError : the offset is unknown.
     """
     try:
         ours, childrens = os.readlink("/proc/self/ns/time"), os.readlink("/proc/self/ns/time_for_children")
         if ours == _FIRST_TIME_NAMESPACE:
             return 0
-        with open("/proc/self/timens_offsets") as file:  # of the namespace of children to come
+        with open("/proc/self/timens_offsets") as file:  # of the namespace of future children
             offsets = dict(line.split(maxsplit=1) for line in file)
         seconds, nanoseconds = map(int, offsets["monotonic"].split())
     except FileNotFoundError:

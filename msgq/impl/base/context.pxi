@@ -1,4 +1,4 @@
-"""What publishers and subscribers share: the context, closing at exit, and the errors for usage_error."""
+"""The context of publishers and subscribers, closing at exit, and usage errors."""
 
 
 _open_sockets = weakref.WeakSet()
@@ -6,7 +6,7 @@ _open_sockets = weakref.WeakSet()
 
 @atexit.register
 def _close_open_sockets():
-    """Free places at exit, so that nobody has to find out that we are gone."""
+    """Leave all rows at exit, so that other processes need not detect our death."""
     for socket in list(_open_sockets):
         socket._close_at_exit()
 
@@ -16,7 +16,7 @@ cdef void close_at_exit(socket):
 
 
 cdef object usage_error(int ticket, str endpoint):
-    """Return the exception for a ticket that is not valid."""
+    """Return the exception for an invalid use state."""
     if ticket == RESERVED:
         return ConcurrentUseError("a reservation is open; leave its with block first", endpoint)
     if ticket == BUSY:
@@ -24,7 +24,7 @@ cdef object usage_error(int ticket, str endpoint):
     return not_connected_error(endpoint)
 
 
-_connect_watcher = None  # of connects, for a simulation
+_connect_watcher = None  # called at each connect, for a simulation
 
 
 def watch_connects(watcher):
@@ -46,9 +46,9 @@ cdef int check_context_open(Context context, str endpoint) except -1:
 
 
 cdef class Context:
-    """Where sockets are made. Costs nothing here; the ZMQ backend needs it, so programs pass it everywhere.
+    """Creates sockets. The ring needs no context, but the ZMQ backend does, so programs pass one everywhere.
 
-    Sockets stay usable after `term`, which only refuses new ones; it never blocks.
+    `term` only refuses new sockets. Existing sockets stay usable, and `term` never blocks.
     """
 
     def __init__(self):  # so that it has a signature

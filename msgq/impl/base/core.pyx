@@ -1,4 +1,4 @@
-"""What all kinds share, in shared memory and in waiting: one module. The parts are included in dependency order."""
+"""Shared memory and waiting for all types of endpoint: one module. The parts are included in dependency order."""
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo

@@ -1,4 +1,4 @@
-"""The file of an endpoint: opened or created, checked, mapped, locked. The base of each kind's file."""
+"""The file of an endpoint: open or create, check, map, lock. The base of the files of all types."""
 
 
 cdef extern from "base/liveness_lock.h" nogil:
@@ -6,10 +6,10 @@ cdef extern from "base/liveness_lock.h" nogil:
 
 
 cdef enum:
-    OPEN_TRIES = 5  # when others remove it, or the directory of its prefix, at the same time
+    OPEN_TRIES = 5  # attempts while other processes remove the file, or the directory of its prefix
 
 
-@no_gc_clear  # what has a row in it needs it mapped to the last
+@no_gc_clear  # rows in the mapping are needed until the end
 cdef class EndpointFile:
     """See core.pxd."""
 
@@ -20,7 +20,7 @@ cdef class EndpointFile:
         if self.fd >= 0:
             close(self.fd)
 
-    # ---- what a kind says ----
+    # ---- methods of subclasses ----
 
     cdef str _kind_name(self):
         return "segment"
@@ -49,10 +49,10 @@ cdef class EndpointFile:
     cdef int _mark_open(self) except -1:
         return 0
 
-    # ---- opening and creating ----
+    # ---- open and create ----
 
     cdef int open_or_create(self, object create, object mode, bint writable=True) except -1:
-        """Open or create the file. `create` True: only create, False: only open; else an error, EEXIST or ENOENT."""
+        """Open or create the file. `create` True: only create, False: only open; otherwise raise EEXIST or ENOENT."""
         cdef int tries = OPEN_TRIES
         file_permissions.trusted_users(self.name)  # raise for an unknown user now
         while not self._try_open_or_create(create, mode, writable, &tries):
@@ -60,7 +60,7 @@ cdef class EndpointFile:
         return 0
 
     cdef bint _try_open_or_create(self, object create, object mode, bint writable, int *tries) except -1:
-        """False: other processes created or removed it during this; try again."""
+        """Return False if other processes created or removed the file during this; then try again."""
         try:
             if not create and self.open(writable):
                 self._check_requested_options()
@@ -79,7 +79,7 @@ cdef class EndpointFile:
             return False
 
     cdef bint open(self, bint writable) except -1:
-        """Map the one that is there; False: there is none. Not writable: for those who look on."""
+        """Map an existing file. Return False if there is none. Observers map it read-only."""
         cdef struct_stat found
         cdef int fd = open_file(self.name, self.path, O_RDWR if writable else O_RDONLY)
         if fd < 0:
@@ -98,12 +98,12 @@ cdef class EndpointFile:
                 close(fd)
 
     cdef bint create(self, object mode) except -1:
-        """Create the file; False: another process was faster."""
+        """Create the file. Return False if another process was faster."""
         self.create_unnamed(mode)
         return name_file(self.fd, self.name, self.path)
 
     cdef int create_unnamed(self, object mode) except -1:
-        """Create the file without a name, which `name_file` gives it."""
+        """Create the file without a name. Then call `name_file`."""
         cdef struct_stat found
         cdef int permissions = settings.resolve_file_mode(mode, self.name)
         if self.prefix:
@@ -122,9 +122,9 @@ cdef class EndpointFile:
 
     cdef int _adopt_descriptor(self, int fd) except -1:
         self._check_header()
-        self._close_fd()  # of one that was removed while it was opened
+        self._close_fd()  # of a file that was removed during the open
         self.not_truncated = not_truncated_word(self.segment.guard) if self.segment.guard != NULL else NULL
-        self.segment.liveness_file.fd = self.fd = fd  # it closes it from now on
+        self.segment.liveness_file.fd = self.fd = fd  # from now on the base closes it
         return 0
 
     cdef void _close_fd(self) noexcept:
@@ -138,7 +138,7 @@ cdef class EndpointFile:
         return &self.segment.liveness_file
 
     cdef int lock(self) except -2:
-        """Hold off all who come; returns what unlock_file takes. One that was unlinked has its file no less."""
+        """Lock out joining processes. Return the descriptor for unlock_file. Works for an unlinked file, too."""
         cdef int fd = mq_liveness_file_reopen(self.liveness_file(), O_RDWR)
         if fd < 0:
             raise segment_error(f"cannot open the file of the {self._kind_name()} anew", self.name, self.path, errno)
@@ -155,14 +155,14 @@ cdef class EndpointFile:
         return 0
 
     cdef bint is_linked(self) noexcept:
-        """Whether it is what one finds who opens it now."""
+        """True if the path still leads to this file."""
         cdef struct_stat here, named
         cdef bytes path = self.segment.file
         return (fstat(self.fd, &here) == 0 and lstat(path, &named) == 0 and here.st_ino == named.st_ino
                 and here.st_dev == named.st_dev)
 
     cdef bint remove_if(self, object condition) except -1:
-        """Remove its name if `condition()` is true under the lock; returns whether it did."""
+        """Remove the file's name if `condition()` is true under the lock. Return True if it was removed."""
         cdef int fd = self.lock()
         try:
             if not self.is_linked():
@@ -176,11 +176,11 @@ cdef class EndpointFile:
             unlock_file(fd)
 
     cdef object missing_error(self):
-        """Return the exception for one that was to be there. A kind may know more."""
+        """Return the exception for a missing file. Subclasses may add details."""
         return segment_error(f"there is no such {self._kind_name()}", self.name, self.path, ENOENT)
 
 
 cdef object read_participant(const mq_participant *participant, mq_liveness life):
-    from msgq.common.stats import Participant  # late: dataclasses take longer than all of this
+    from msgq.common.stats import Participant  # imported late: dataclasses take longer than this module
     return Participant(mq_load_relaxed_u64(&participant.pid), mq_load_relaxed_u64(&participant.thread_id),
                        mq_load_relaxed_u64(&participant.start_time), text(participant.name, MQ_NAME), is_alive(life))

@@ -30,13 +30,13 @@ cdef class ForkAwareHandle:
         self.close()
 
     cdef int _check_usable(self) except -1:
-        """What each call does first: raise if the handle may not be used; reopen it after a fork."""
+        """Check that the handle may be used, at the beginning of each call. Reopen it after a fork."""
         if self._use_state != fork_generation:
             self._reopen_or_raise()
         return 0
 
     cdef int _reopen_or_raise(self) except -1:
-        """Reopen the handle in a forked child, where an error leaves it inherited; else raise."""
+        """Reopen the handle in a forked child, or raise. After an error, the handle still counts as inherited."""
         cdef int use_state = self._use_state, generation = self._fork_generation
         if use_state == CLOSED or generation == fork_generation:
             raise usage_error(use_state, self._endpoint)

@@ -1,4 +1,7 @@
-"""Origins: a word of each thread, and one that a user's processes share (origin.pyi and docs/guides/tracking.md)."""
+"""Origins: one word for each thread, and one that a user's processes share.
+
+See origin.pyi and docs/guides/tracking.md.
+"""
 
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint64_t
@@ -28,11 +31,11 @@ cdef extern from * nogil:
 _ORIGIN_WORDS = struct.Struct("<QQ48x")
 
 cdef enum:
-    ORIGIN_TRIES = 5            # attempts to open or create the file
-    ORIGIN_FILE_MODE = 0o600    # it is this user's alone
+    ORIGIN_TRIES = 5  # attempts to open or create the file
+    ORIGIN_FILE_MODE = 0o600  # private to this user
 
-cdef mq_origin _private_origin              # when there is no file to be had
-cdef mq_u64 *_shared_origin_word = NULL        # the word to make origins with; NULL: nobody has asked so far
+cdef mq_origin _private_origin  # used if no file is available
+cdef mq_u64 *_shared_origin_word = NULL  # the word that allocates origins; NULL: not used yet
 _origin_problem = ""
 
 
@@ -81,23 +84,24 @@ def origin_problem():
 
 
 cdef mq_u64 *_find_origin_word() except NULL:
-    """Return the user's word; one of this process if there is nothing else."""
+    """Return the user's word; a private one if no file is available."""
     global _origin_problem
     cdef Segment segment
     path = shm_paths.origin_counter_path()
     try:
-        with settings.overrides(trust=""):  # root's aside, a stranger's would tell when we make origins
+        # Trust only root in addition: another user's file would show when we allocate origins.
+        with settings.overrides(trust=""):
             segment = _map_origin_file(path)
     except (MsgqError, OSError) as error:
         _origin_problem = f"{error}; origins are unique in this process alone"
         log_problem("warning", "the word for origins", _origin_problem)
         return mq_origin_last_word(&_private_origin)
-    Py_INCREF(segment)  # mapped to the end: threads may ask while the interpreter ends
+    Py_INCREF(segment)  # mapped until the process ends: threads may allocate while the interpreter ends
     return mq_origin_last_word(<mq_origin *> segment.address)
 
 
 cdef Segment _map_origin_file(str path):
-    """Map the user's file, made if there is none."""
+    """Map the user's file, created if needed."""
     cdef struct_stat found
     cdef Segment segment
     cdef int fd
@@ -120,12 +124,12 @@ cdef Segment _map_origin_file(str path):
 
 
 def _create_origin_file(str path):
-    """Make the file, unless another process was faster."""
+    """Create the file, unless another process was faster."""
     cdef int fd = create_file("", path, 0, ORIGIN_FILE_MODE)
     try:
         os.pwrite(fd, _ORIGIN_WORDS.pack(MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION), 0)
         name_file(fd, "", path)
-    except OSError as error:  # no room
+    except OSError as error:  # no space
         raise SegmentError(f"cannot be written: {error.strerror}", path=path, errno=error.errno) from error
     finally:
         close(fd)

@@ -1,8 +1,8 @@
-"""Waiting for several readers, of any kind, at once."""
+"""Wait for several readers of any type."""
 
 
 cdef class Poller:
-    """Waits for several readers at once. See the type stub (core.pyi)."""
+    """Waits for several readers. See the type stub (core.pyi)."""
 
     def __cinit__(self):
         self._sockets = []
@@ -30,15 +30,15 @@ cdef class Poller:
         deadline = deadline_after(left_ms)
         self._last_poll_was_step = self._pass_event_gates()
         if self._last_poll_was_step:
-            left_ms = 0  # the controller has sent all that it wants seen
+            left_ms = 0  # the controller has sent all messages of this step
         while True:
             ready = [socket for socket in self._sockets if (<Waitable> socket)._can_receive_now()]
-            # A copy: another thread may register more meanwhile.
+            # A copy, because another thread may register more readers.
             if ready or not left_ms or not self._sockets or not wait_until_ready(self._sockets.copy(), deadline):
                 return ready
 
     cdef bint _pass_event_gates(self) except -1:
-        """Pass the gates of an event-gated run, one after the other; False: there was none."""
+        """Pass the gates of an event-gated run, one after the other. Return False if there was none."""
         cdef bint any_gate = False
         for socket in self._sockets.copy():
             any_gate |= (<Waitable> socket)._begin_poll()

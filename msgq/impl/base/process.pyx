@@ -1,4 +1,4 @@
-"""Who this process is, what it holds for as long as it lives, and whether we were forked."""
+"""Identity of this process, locks that it holds until its end, and fork detection."""
 
 from libc.errno cimport ESTALE, errno
 from libc.stdint cimport uint32_t, uint64_t
@@ -55,9 +55,9 @@ cdef const mq_process_identity *this_process() except NULL:
 
 
 cdef int read_own_identity(mq_process_identity *identity, const char *name) except -1:
-    """Fill in the identity of this process and thread: a copy that no other thread changes.
+    """Copy the identity of this process and thread, so that no other thread changes it.
 
-    `name` stands in the place of the process's, unless it is NULL; it is cut to what fits.
+    `name` replaces the process's name, unless it is NULL. Long names are cut.
     """
     identity[0] = this_process()[0]
     if name != NULL:
@@ -73,7 +73,7 @@ cdef uint32_t random_u32() noexcept:
 
 
 cdef uint64_t new_uid() noexcept:
-    """Return what nobody else has, of a row or a file; never 0."""
+    """Return a unique number for a row or a file; never 0."""
     return <uint64_t> random_u32() << 32 | random_u32() | 1
 
 
@@ -85,7 +85,7 @@ cdef str text(const char *shared, size_t size):
 
 
 cdef object is_alive(mq_liveness life):
-    """True, False, or None when nobody can tell."""
+    """Return True, False, or None if the liveness is unknown."""
     return None if life == MQ_UNKNOWN else life == MQ_ALIVE
 
 
@@ -101,7 +101,7 @@ def is_thread_alive(uint32_t thread_id):
 
 
 cdef class LockFile:
-    """See the type stub (liveness.pyi)."""
+    """See the type stub (process.pyi)."""
 
     cdef void *_liveness_token
     cdef mq_liveness_file _locked_file

@@ -1,8 +1,8 @@
-"""The schema descriptor of a segment as a msgq.Schema; see schema.h for what happens when."""
+"""The schema descriptor of a segment as a msgq.Schema. See schema.h for the order of the steps."""
 
 
 cdef int write_schema(const mq_schema_parts *at, object schema) except -1:
-    """Describe the messages. The caller holds the piece's lock, and has checked that the schema fits."""
+    """Write the schema. The caller holds the component's lock, and has checked that the schema fits."""
     return _write_schema_parts(at, schema, schema.data)
 
 
@@ -12,22 +12,22 @@ cdef int _write_schema_parts(const mq_schema_parts *at, object schema, bytes dat
 
 
 cdef object read_schema(const mq_schema_parts *at):
-    """Return the schema that is there, by itself; None: none, or no text of ours."""
+    """Return the schema without marks. Return None if there is none, or its text is invalid."""
     parts = _read_schema_parts(at)
     try:
         return None if parts is None else _make_schema(*parts)
     except ValueError:
-        return None  # too long, in a segment that others wrote
+        return None  # too long, in a segment that another program wrote
 
 
 def _make_schema(name, encodings, data, *marks):
-    from msgq.common.schema import Schema, split_encoding  # late: few sockets need it
+    from msgq.common.schema import Schema, split_encoding  # imported late: few sockets need it
     encoding, definition = split_encoding(encodings)
     return Schema(name, encoding, data, *marks, schema_encoding=definition)
 
 
 cdef object _read_schema_parts(const mq_schema_parts *at):
-    """Return name, encoding and data of the schema that is there; None: none, or no text of ours."""
+    """Return name, encoding and data of the schema. Return None if there is none, or its text is invalid."""
     cdef char name[MQ_SCHEMA_NAME + 1]
     cdef char encoding[MQ_SCHEMA_ENCODING + 1]
     cdef uint64_t size = 0
@@ -45,18 +45,18 @@ cdef object _read_schema_parts(const mq_schema_parts *at):
         free(data)
 
 
-# What the data begins with where the whole schema is: version, identity, layout.
+# Marks before the data of a full schema: version, identity, layout.
 _SCHEMA_MARKS = struct.Struct("<Q64s64sBB6x")
 
 
 cdef int write_full_schema(const mq_schema_parts *at, object schema) except -1:
-    """As write_schema."""
+    """As write_schema, with marks."""
     marks = _SCHEMA_MARKS.pack(schema.version, schema.identity, schema.layout, len(schema.identity), len(schema.layout))
     return _write_schema_parts(at, schema, marks + schema.data)
 
 
 cdef object read_full_schema(const mq_schema_parts *at):
-    """Return the schema that `write_full_schema` put there; None: none, or no bytes of ours."""
+    """Return the schema that `write_full_schema` wrote. Return None if there is none, or its bytes are invalid."""
     there = _read_schema_parts(at)
     if there is None or len(there[2]) < _SCHEMA_MARKS.size:
         return None

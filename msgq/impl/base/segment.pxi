@@ -1,7 +1,7 @@
 """Segments: create, open, check, map and lock files in shared memory.
 
-A file gets its name only when it is complete (O_TMPFILE, then link), so a process that dies while creating leaves
-nothing. Nothing found in a file is believed before it was checked.
+A file gets its name only when it is complete (O_TMPFILE, then link). A process that dies during the creation therefore
+leaves nothing. All data of a file is checked before use.
 """
 
 
@@ -46,7 +46,8 @@ cdef extern from "base/mapguard.h" nogil:
 
 
 cdef enum:
-    LOCK_WAIT_NS = 5000000000        # held for microseconds, or 1 s by a publisher that waits for another's send
+    # processes hold the lock for microseconds, or up to 1 s for a publisher that waits for another's send
+    LOCK_WAIT_NS = 5000000000
 
 
 cdef class Segment:
@@ -57,7 +58,7 @@ cdef class Segment:
 
 
 cdef object segment_error(str what, str endpoint, str path, int error, str advice=""):
-    """Return the exception for a failed system call, with what to do about it."""
+    """Return the exception for a failed system call, with advice."""
     advice = {
         EMFILE: "; this process has no file descriptors left (ulimit -n)",
         ENFILE: "; the machine has no file descriptors left (fs.file-max)",
@@ -72,9 +73,11 @@ cdef object segment_error(str what, str endpoint, str path, int error, str advic
 
 
 cdef int _open_directory(str endpoint, str path) except -2:
-    """Open the directory of a prefix's file, checked, so that nobody exchanges it meanwhile. -1: it is not there.
+    """Open and check the directory of a prefix's file, so that no process can replace it.
 
-    AT_FDCWD for what lies in /dev/shm itself; `_name_in_directory` is then the whole path.
+    Return -1 if it does not exist.
+
+    Return AT_FDCWD for files in /dev/shm itself; `_name_in_directory` then returns the whole path.
     """
     directory = path[:path.rfind("/")]
     if directory == shm_paths.SHARED_MEMORY:
@@ -95,7 +98,7 @@ cdef int _open_directory(str endpoint, str path) except -2:
 
 
 cdef int _open_existing_directory(str endpoint, str path) except -1:
-    """Open the directory of a file that is to be made there; it may have been removed just now."""
+    """Open the directory of a new file. Another process may just have removed it."""
     cdef int directory = _open_directory(endpoint, path)
     if directory == -1:
         raise segment_error("the prefix's directory was removed", endpoint, path, ENOENT)
@@ -131,7 +134,7 @@ cdef int _open_overridden_file(str endpoint, str path) except -2:
 
 
 cdef int open_file(str endpoint, str path, int flags) except -2:
-    """Open an existing file; -1 when there is none."""
+    """Open an existing file. Return -1 if it does not exist."""
     cdef int given_fd = _open_overridden_file(endpoint, path)
     if given_fd >= 0:
         return given_fd
@@ -149,7 +152,7 @@ cdef int open_file(str endpoint, str path, int flags) except -2:
 
 
 cdef bint remove_file(str endpoint, str path) except -1:
-    """Remove a file's name; False when it has none."""
+    """Remove a file's name. Return False if it has none."""
     cdef int directory = _open_directory(endpoint, path)
     if directory == -1:
         return False
@@ -162,8 +165,9 @@ cdef bint remove_file(str endpoint, str path) except -1:
 
 
 cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start=0) except -1:
-    """Make a file so large, and reserve every page from `start` on now: a full file system is an error here, but SIGBUS
-    at a later write.
+    """Grow the file to `size` bytes, and allocate every page from `start` on.
+
+    A full file system is an error here, but SIGBUS at a later write.
     """
     cdef int error
     with nogil:
@@ -176,7 +180,7 @@ cdef int allocate_file(int fd, size_t size, str endpoint, str path, size_t start
 
 
 cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat *made=NULL) except -1:
-    """Return a new file of zeros, of the group that MSGQ_GROUP names, that has no name yet; *made is what it is."""
+    """Return a new file of zeros without a name, with the group of MSGQ_GROUP. Its status is stored in *made."""
     cdef struct_stat status
     cdef int directory = _open_existing_directory(endpoint, path)
     cdef bytes place = path[:path.rfind("/")].encode() if directory == AT_FDCWD else b"."
@@ -189,7 +193,7 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
     try:
         if fstat(fd, &status) != 0:
             raise segment_error("cannot examine", endpoint, path, errno)
-        if settings.get_file_group() or status.st_mode & 0o7777 != <unsigned int> mode:  # as the umask has it
+        if settings.get_file_group() or status.st_mode & 0o7777 != <unsigned int> mode:  # the umask changed the mode
             file_permissions.share_file(fd, mode, endpoint, path)
         if size:
             allocate_file(fd, size, endpoint, path)
@@ -203,7 +207,7 @@ cdef int create_file(str endpoint, str path, size_t size, int mode, struct_stat 
 
 
 cdef bint name_file(int fd, str endpoint, str path) except -1:
-    """Give the new file its name; False when another process was faster."""
+    """Give the new file its name. Return False if another process was faster."""
     cdef char self_path[40]
     cdef int directory = _open_existing_directory(endpoint, path)
     cdef bytes name = _name_in_directory(directory, path)
@@ -218,14 +222,16 @@ cdef bint name_file(int fd, str endpoint, str path) except -1:
 
 
 cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -1:
-    """Refuse what is not a plain file of this user, root, or a user who is trusted; or what has a second name."""
+    """Reject a file that is not regular, has a second name, or belongs to a user other than this one, root, or a
+    trusted user.
+    """
     if fstat(fd, found) != 0:
         raise segment_error("cannot examine", endpoint, path, errno)
     if not S_ISREG(found.st_mode):
         raise SegmentError("is not a regular file; remove it", endpoint, path)
     if found.st_uid != 0 and found.st_uid != geteuid():
         file_permissions.check_owner(found.st_uid, endpoint, path)
-    if found.st_nlink > 1:  # whoever may write to a file may link it in the place of another topic's
+    if found.st_nlink > 1:  # a user who may write to a file may link it under the name of another topic's
         raise SegmentError(f"has {found.st_nlink} names (hard links), so it may be another topic's; remove it",
                            endpoint, path)
     return 0
@@ -255,9 +261,9 @@ cdef Segment _map_unguarded(int fd, const struct_stat *found, bint writable, str
 
 
 cdef Segment map_writable_head(int fd, const struct_stat *found, size_t writable_bytes, str endpoint, str path):
-    """Map a file that is open for both: so many bytes of its head writable, whole pages, the rest to be read only.
+    """Map a file: the first `writable_bytes` bytes (whole pages) writable, the rest read-only.
 
-    It is guarded as in map_file; the zeros may be written.
+    The mapping is guarded as in map_file. After a truncation, the zeros are writable.
     """
     cdef Segment segment
     if writable_bytes % os.sysconf("SC_PAGESIZE") or writable_bytes > <size_t> found.st_size:
@@ -271,7 +277,10 @@ cdef Segment map_writable_head(int fd, const struct_stat *found, size_t writable
 
 
 cdef void *guard_mapping(void *address, size_t size, int protection) except? NULL:
-    """Have zeros in the mapping where SIGBUS would end the process. NULL: it shall (MSGQ_SIGBUS)."""
+    """Guard the mapping, so that a truncation gives zeros instead of SIGBUS.
+
+    Return NULL if MSGQ_SIGBUS disables this.
+    """
     cdef mq_sigbus_guard *guard
     if not settings.is_sigbus_handled():
         return NULL
@@ -287,12 +296,12 @@ cdef void unguard_mapping(void *guard) noexcept:
 
 
 cdef bint was_truncated(const void *guard) noexcept:
-    """Whether there are zeros where the mapping was."""
+    """True if the mapping was truncated, and now reads as zeros."""
     return guard != NULL and not mq_sigbus_guard_is_intact(<const mq_sigbus_guard *> guard)
 
 
 cdef const mq_u64 *not_truncated_word(const void *guard) noexcept:
-    """The word that is 1 as long as there are none."""
+    """Return the word that is 1 until the mapping is truncated."""
     return &(<const mq_sigbus_guard *> guard).not_truncated
 
 
@@ -311,7 +320,7 @@ cdef object truncated_error(str endpoint, Segment segment):
 
 
 cdef int lock_file(int fd, str endpoint, str path) except -1:
-    """Hold off everybody else who locks the file; unlock_file ends it."""
+    """Lock the file. unlock_file releases the lock."""
     cdef int64_t deadline = mq_monotonic_ns() + LOCK_WAIT_NS
     while flock(fd, LOCK_EX | LOCK_NB) != 0:
         if errno != EAGAIN and errno != EINTR:

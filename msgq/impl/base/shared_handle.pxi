@@ -1,7 +1,7 @@
-"""A handle that any thread may use, also several at the same time; the base of queues, vectors and boards.
+"""A handle that several threads may use at the same time; the base of queues, vectors and boards.
 
-Python's lock is held wherever the handle's own fields are used. A thread that waits, or copies without the lock, is one
-of the handle's users. A handle that is closed is left when the last of them is gone.
+Code that uses the handle's own fields holds the GIL. A thread that waits, or copies without the GIL, is a user of the
+handle. A closed handle leaves its rows after its last user.
 """
 
 
@@ -10,7 +10,7 @@ cdef class ThreadSharedHandle(Waitable):
     """See core.pxd."""
 
     cdef int _reopen_or_raise(self) except -1:
-        """As the base, but other threads may use the handle meanwhile."""
+        """As the base, but other threads may use the handle during the call."""
         if self._use_state == CLOSED:
             raise usage_error(CLOSED, self._endpoint)
         return self._reopen_in_child()
@@ -19,18 +19,18 @@ cdef class ThreadSharedHandle(Waitable):
         self._user_threads.append(PyThread_get_thread_ident())
 
     cdef void _remove_user_thread(self) noexcept:
-        if PyThread_get_thread_ident() in self._user_threads:  # not in a child, forked by a handler that used it
+        if PyThread_get_thread_ident() in self._user_threads:  # not in a child, forked by a signal handler of this user
             self._user_threads.remove(PyThread_get_thread_ident())
 
     cdef void _begin_use(self) noexcept:
-        self._add_user_thread()  # others may use it meanwhile
+        self._add_user_thread()  # other threads may use the handle during the call
 
     cdef void _end_use(self) noexcept:
         self._remove_user_thread()
 
     def close(self):
         if self._use_state == CLOSED and not self._is_closing:
-            return  # else an interrupt ended a former close: continue it
+            return  # otherwise an interrupt ended a previous close: continue it
         self._use_state = CLOSED
         if self._fork_generation != fork_generation:
             return  # in a forked child the row is the parent's
@@ -38,7 +38,7 @@ cdef class ThreadSharedHandle(Waitable):
         while self._user_threads:
             self._interrupt_wait()
             if PyThread_get_thread_ident() in self._user_threads:
-                return  # in a signal handler, on top of our own wait: that leaves
+                return  # in a signal handler that interrupted our own wait: the wait closes the handle
             with nogil:
                 usleep(200)
             PyErr_CheckSignals()

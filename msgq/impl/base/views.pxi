@@ -1,4 +1,4 @@
-"""Memory of descriptors, mapped for as long as somebody looks at it."""
+"""Mapped memory of descriptors, for the lifetime of its views."""
 
 
 cdef class DescriptorMapping:
@@ -10,7 +10,7 @@ cdef class DescriptorMapping:
         cdef void *address
         if self.address != NULL:
             raise SegmentError("is mapped already", endpoint)
-        with nogil:  # to find all pages of a large buffer takes milliseconds
+        with nogil:  # a large buffer has many pages, so this takes milliseconds
             address = mmap(NULL, size, protection, flags, fd, 0)
         if address == MAP_FAILED:
             text = f"cannot map the {size} bytes of a buffer: {os.strerror(errno)}"
@@ -40,7 +40,7 @@ cdef class DescriptorMapping:
         return 0
 
 
-@cython.no_gc_clear  # what it shows is mapped until its last buffer is gone
+@cython.no_gc_clear  # mapped until its last buffer is released
 cdef class MappedView:
     """See core.pyi."""
 
@@ -63,7 +63,7 @@ cdef class PinOwner:
         pass
 
 
-@no_gc_clear  # the holder is needed to the last
+@no_gc_clear  # the owner is needed until the end
 cdef class PinnedView(MappedView):
     """See core.pyi."""
 
@@ -90,5 +90,5 @@ cdef class PinnedView(MappedView):
             self._pin_owner._unpin_part(self._pinned_part)
         self._pin_owner = None
 
-    def __dealloc__(self):  # each buffer keeps the view, so none is left
+    def __dealloc__(self):  # each buffer keeps the view, so no buffer is left
         self._release_pin()

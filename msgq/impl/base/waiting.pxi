@@ -1,22 +1,24 @@
-"""Wait until something can be read, also while another thread closes it: spinning, sleeping, event loops. This file
-knows no kind of reader.
+"""Wait until a handle is readable: spinning, sleeping, event loops. Another thread may close the handle during the
+wait.
+This file is independent of the type of endpoint.
 
-A kind derives from Waitable and defines the methods below. They run before and after a sleep, with the GIL, while this
-thread has acquired the object; a receive that finds something calls none of them.
+A type derives from Waitable and defines the methods below. They run before and after a sleep, with the GIL, while this
+thread has acquired the object. A receive that finds a message calls none of them.
 
-    _is_readable    Is there something to read, or an error to raise? One look at shared memory; changes nothing.
+    _is_readable    True if a message waits, or a receive would raise. One check of shared memory; changes nothing.
     _futex_word     The futex word that changes when another process wakes this one. Without such a word: any that
                     stays mapped.
     _prepare_wait   Announce a sleep that lasts until that word changes; returns the value that the word has then
                     (eventcount.h). Passive readers only return the value.
-    _max_sleep_ns   Ensure that another process can wake this one; returns how long to sleep at most before another
-                    look, in ns. `slept_ns`: how long this wait has lasted.
+    _max_sleep_ns   Ensure that another process can wake this one; returns the longest sleep before the next check,
+                    in ns. `slept_ns`: how long this wait has lasted.
     _poll_ops       The same for the watcher thread, without the GIL (poll_ops.h).
     _read_last_stamps  The publish and origin times of the message received last; False: unknown.
-    _end_wait       The sleep that _prepare_wait announced is over, or did not begin. Not every kind needs it.
-    _release_rows   Leave all rows and slots: it is closed. A kind's `__dealloc__` calls _close_handle if it is open.
+    _end_wait       The sleep that _prepare_wait announced has ended, or did not begin. Not every type needs it.
+    _release_rows   Leave all rows and slots, because the handle is closed. A type's `__dealloc__` calls _close_handle
+                    if it is open.
 
-The kind sets `_use_state` and `_fork_generation` to `fork_generation` when it is open (handle.pxi), and calls _rearm_fd
+The type sets `_use_state` and `_fork_generation` to `fork_generation` when it is open (handle.pxi), and calls _rearm_fd
 at the end of each call that receives.
 """
 
@@ -25,7 +27,7 @@ cdef extern from "sched.h" nogil:
     int sched_yield()
 
 
-cdef extern from "base/watcher.h" nogil:  # here only: the thread and its list are this module's
+cdef extern from "base/watcher.h" nogil:  # only this module has the thread and its list
     int mq_watcher_add(const mq_poll_ops *ops)
     void mq_watcher_set_unreadable(int fd, int64_t max_sleep_ns)
     void mq_watcher_set_readable(int fd)
@@ -38,14 +40,14 @@ cdef enum:
     SPIN_GIL_NS = 50000  # how long a spin holds the GIL
 
 
-@cython.no_gc_clear  # a kind's __dealloc__ needs what is here
+@cython.no_gc_clear  # a subclass's __dealloc__ needs the fields
 cdef class Waitable:
-    """What can be waited for. See the top of this file, and the type stub (core.pyi)."""
+    """Base of all handles that can wait. See the top of this file, and the type stub (core.pyi)."""
 
     def __cinit__(self):
         self._fd = -1
 
-    # ---- what a kind says ----
+    # ---- methods of subclasses ----
 
     cdef bint _is_readable(self) noexcept:
         return False
@@ -68,12 +70,12 @@ cdef class Waitable:
         return 0
 
     cdef bint _can_receive_now(self) except -1:
-        """Whether a receive would return (or raise) at once."""
+        """True if a receive would return or raise at once."""
         self._check_usable()
         return self._is_readable()
 
     cdef bint _begin_poll(self) except -1:
-        """What a poll does before it looks; True: it is a step of an event-gated run, which is one look and no wait."""
+        """Begin a poll. Return True in a step of an event-gated run, which is one check without a wait."""
         return False
 
     cdef void _interrupt_wait(self) noexcept:
@@ -87,25 +89,25 @@ cdef class Waitable:
         return False
 
     cdef void _rearm_watch(self) noexcept:
-        """Say in the place of the watcher thread that it sleeps."""
+        """Announce a sleep on behalf of the watcher thread."""
         self._prepare_wait()
 
     cdef void _begin_use(self) noexcept:
-        """Keep other threads, and signal handlers, out."""
+        """Acquire the handle, so that other threads and signal handlers cannot use it."""
         self._use_state, self._user_thread_id = BUSY, PyThread_get_thread_ident()
 
     cdef void _end_use(self) noexcept:
-        """Let them in again."""
+        """Release the handle."""
         self._use_state = self._fork_generation
 
-    # ---- coming and going ----
+    # ---- connect and close ----
 
     cdef void _forget_inherited_wait(self) noexcept:
-        """In a forked child the descriptor, and who waits for it, are the parent's."""
+        """Reset the state in a forked child: the descriptor and its waits are the parent's."""
         self._fd, self._asyncio_wait, self._is_closing = -1, None, False
 
     cdef int _finish_requested_close(self) except -1:
-        """Do what a signal handler asked for while it was occupied."""
+        """Close the handle if a signal handler requested that during the connect."""
         if self._is_closing:
             self._close_handle()
             raise EndpointClosedError("was closed while it connected", self._endpoint)
@@ -120,7 +122,7 @@ cdef class Waitable:
                     usleep(200)
                 PyErr_CheckSignals()
             if self._use_state == BUSY:
-                return  # in a signal handler, on top of our own sleep: that will see _is_closing
+                return  # in a signal handler that interrupted our own sleep: the sleep sees _is_closing
         if self._use_state != CLOSED:
             if self._fork_generation == fork_generation:
                 self._close_handle()
@@ -152,7 +154,7 @@ cdef class Waitable:
         return self._fd
 
     cdef int _rearm_fd(self) except -1:
-        """A call that receives is over: if it left nothing, the descriptor must not be readable."""
+        """End a call that receives: if no message is left, make the descriptor unreadable."""
         if self._fd >= 0 and not self._is_readable():
             mq_watcher_set_unreadable(self._fd, self._max_sleep_ns(0))
             self._rearm_watch()
@@ -161,7 +163,7 @@ cdef class Waitable:
         return 0
 
     cdef void _update_poll_state(self, void *reader, const void *now, size_t bytes) noexcept:
-        """Change what the watcher looks at, while it does not look."""
+        """Change the state that the watcher reads, under its mutex."""
         mq_watcher_lock()
         memcpy(reader, now, bytes)
         mq_watcher_unlock()
@@ -170,7 +172,7 @@ cdef class Waitable:
         return self.arecv()
 
     def arecv(self):
-        from msgq.impl.base import event_loop  # asyncio takes as long to import as all the rest
+        from msgq.impl.base import event_loop  # imported late: the import of asyncio takes as long as all the rest
         return event_loop.receive_async(self)
 
     def __aiter__(self):
@@ -188,7 +190,7 @@ cdef void watcher_unlock() noexcept:
     mq_watcher_unlock()
 
 
-# ---- sleeping ----
+# ---- sleep ----
 
 cdef bint _has_readable_handle(list waitables) noexcept:
     for each in waitables:
@@ -198,7 +200,7 @@ cdef bint _has_readable_handle(list waitables) noexcept:
 
 
 cdef int _spin_until_readable(list waitables, int64_t deadline) except -1:
-    """Look again and again for as long as the most patient of them wants; 1: there is something."""
+    """Poll for the longest spin time of all handles. Return 1 if one is readable."""
     cdef int64_t now, until = 0, breath = mq_monotonic_ns() + SPIN_GIL_NS
     for each in waitables:
         until = max(until, (<Waitable> each)._spin_us)
@@ -219,12 +221,12 @@ cdef int _spin_until_readable(list waitables, int64_t deadline) except -1:
 
 
 cdef int64_t _prepare_sleep(list waitables, mq_futex_waitv_entry *words, int64_t slept_ns) except -2:
-    """Announce the sleep of all; returns for how long at most, in ns (0: there is something already)."""
+    """Announce the sleep of all handles. Return the longest sleep in ns (0: one is readable already)."""
     cdef Waitable each
     cdef int64_t shortest = INT64_MAX
     cdef uint32_t expected
     cdef unsigned count = 0
-    for each in waitables:  # what may raise comes before what is to be taken back
+    for each in waitables:  # first the calls that may raise, because nothing is announced yet
         shortest = min(shortest, each._max_sleep_ns(slept_ns))
     for each in waitables:
         expected = each._prepare_wait()
@@ -243,12 +245,12 @@ cdef int check_time(timeout, str endpoint) except -1:
 
 
 cdef bint wait_until_ready(list waitables, int64_t deadline) except -1:
-    """Sleep until one of them may have something; False: the deadline (in CLOCK_MONOTONIC ns, or -1) is over."""
+    """Sleep until a handle may be readable. Return False at the deadline (CLOCK_MONOTONIC ns, -1: none)."""
     cdef Waitable each
     cdef str closed = None
     if _spin_until_readable(waitables, deadline):
         return True
-    for each in waitables:  # what ran since they were entered may have closed one
+    for each in waitables:  # code that ran since the beginning of the calls may have closed one
         if each._use_state != fork_generation:
             raise usage_error(each._use_state, each._endpoint)
     for each in waitables:
@@ -267,7 +269,7 @@ cdef bint wait_until_ready(list waitables, int64_t deadline) except -1:
 
 
 cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
-    """Do what wait_until_ready says; also return when one is to be closed."""
+    """Sleep as wait_until_ready says. Return also if a handle is about to be closed."""
     cdef mq_futex_waitv_entry words[MQ_FUTEX_WAITV_MAX]
     cdef int64_t nap, until, started = mq_monotonic_ns()
     cdef unsigned count = len(waitables)
@@ -275,12 +277,12 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
     cdef int ended = 0
     memset(words, 0, min(count, <unsigned> MQ_FUTEX_WAITV_MAX) * sizeof(mq_futex_waitv_entry))
     while True:
-        # Before the sleep: after it, handlers delay the message that ended it.
+        # Before the sleep: after it, handlers would delay the message that ended it.
         _run_signal_handlers(waitables, ended == EINTR)
         if _has_closing_handle(waitables):
             return False
         if generation != fork_generation:
-            return True  # a handler forked, and this is the child: the caller enters them anew
+            return True  # a handler forked, and this is the child: the caller acquires the handles again
         nap = _prepare_sleep(waitables, words, mq_monotonic_ns() - started)
         if nap:
             until = mq_monotonic_ns() + nap
@@ -299,9 +301,9 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
 
 
 cdef int _run_signal_handlers(list waitables, bint interrupted) except -1:
-    """Run the handlers of signals that came. `interrupted`: one ended our sleep, and so the wait, if that is wanted.
+    """Run pending signal handlers. `interrupted`: a signal ended our sleep, and ends the wait if requested.
 
-    Then what a handler raises is only the reason for that, but for KeyboardInterrupt.
+    In that case only KeyboardInterrupt is raised as it is. Another exception becomes the cause of the wait's error.
     """
     if not _has_handle_ended_by_signals(waitables):
         PyErr_CheckSignals()

@@ -1,4 +1,4 @@
-"""Sleep until a shared word changes; the process-wide facts behind it."""
+"""Sleep until a shared word changes, and process-wide properties of the kernel."""
 
 
 cdef int _membarrier_generation = -1
@@ -7,11 +7,11 @@ cdef bint _is_waitv_missing = False
 
 
 cdef enum:
-    MAX_POLL_SLEEP_NS = 1000000    # between two looks where the kernel cannot wait for several words
+    MAX_POLL_SLEEP_NS = 1000000  # nanoseconds between two polls if the kernel cannot wait for several words
 
 
 cdef bint can_order_stores():
-    """Whether a newcomer's membarrier reaches this process; registers it, once a process."""
+    """True if a new publisher's membarrier reaches this process. Registers the process once."""
     global _has_membarrier, _membarrier_generation
     if _membarrier_generation != fork_generation:
         _has_membarrier = mq_membarrier_register()
@@ -20,9 +20,10 @@ cdef bint can_order_stores():
 
 
 cdef int sleep_on_futexes(mq_futex_waitv_entry *words, unsigned count, int64_t deadline_ns) noexcept nogil:
-    """Sleep until one of the words differs from what is expected, a wake, a signal, or the deadline.
+    """Sleep until one of the words differs from its expected value, a wake, a signal, or the deadline.
 
-    CLOCK_MONOTONIC nanoseconds, negative for ever. Returns an errno or 0; the caller looks for itself in any case.
+    The deadline is CLOCK_MONOTONIC nanoseconds, negative: none. Return an errno or 0. The caller checks its condition
+    in any case.
     """
     global _is_waitv_missing
     cdef int64_t nap

@@ -1,6 +1,4 @@
-"""What a publisher is apart from sending: coming, going, and taking over in a forked child. See PubSocket in
-core.pyi.
-"""
+"""Connect, close and fork of a publisher, without sending. See PubSocket in core.pyi."""
 
 
 cdef enum:
@@ -23,7 +21,7 @@ cdef class PubConnection:
         if self._use_state != CLOSED:
             raise StateError("the socket is connected already; close it first", self._endpoint)
         if schema is not None:
-            from msgq.common.schema import require_schema  # late: it takes longer than connecting
+            from msgq.common.schema import require_schema  # imported late: the import takes longer than a connect
             require_schema(schema)
         self._prefix = settings.resolve_prefix(prefix)
         self._endpoint = name
@@ -51,7 +49,8 @@ cdef class PubConnection:
                     at = mq_ring_side_schema(self._publisher.side)
                     write_schema(&at, schema)
                 if self._publisher.stamps:
-                    prepare_origins()  # now, for it runs Python code: not between two steps of a send
+                    # now, because it runs Python code, which must not run between two steps of a send
+                    prepare_origins()
             except BaseException:
                 mq_ring_publisher_close(&self._publisher)
                 raise
@@ -72,10 +71,11 @@ cdef class PubConnection:
             raise
 
     cdef int _start_publishing(self, TopicFiles topic, tracked) except -1:
-        """Become the endpoint's publisher; the topic is locked."""
+        """Become the endpoint's publisher. The topic is locked."""
         cdef int row
         cdef mq_process_identity us
-        read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)  # before a row is taken: it may raise
+        # before a row is taken, because it may raise
+        read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
         memset(&self._publisher, 0, sizeof(self._publisher))
         self._publisher.for_bridge = self._for_bridge
         self._ring, self._side = topic.ring, topic.side
@@ -111,16 +111,16 @@ cdef class PubConnection:
         return 0
 
     cdef int _wait_for_previous_send(self, uint64_t uid) except -1:
-        """Let a send of the former publisher end; it sees write_uid and starts no other."""
+        """Wait for the end of the previous publisher's send. That publisher sees write_uid and starts no other send."""
         cdef const mq_ring_publisher_row *former
         cdef int64_t deadline = mq_monotonic_ns() + SEND_IN_PROGRESS_NS
-        cdef bint late = False  # read once a turn: the question and what is made of its answer must agree
+        cdef bint late = False  # loaded once a round, so that the test and its consequence agree
         stock_publisher_lives = self._publisher.after_stock and mq_thread_liveness(<uint32_t> uid) != MQ_DEAD
         if stock_publisher_lives or self._publisher.unordered:
-            with nogil:  # it does not say what it does, or that is seen late; it needs microseconds
+            with nogil:  # it announces no sends, or announces them late; a send takes microseconds
                 usleep(STOCK_SEND_US)
-        # After a while, only for those that are known to live: without locks and in another PID
-        # namespace, one may be dead, and no process here can tell.
+        # After the deadline, wait only for publishers that are known to live. Without locks, the liveness of a
+        # publisher in another PID namespace is unknown.
         while (former := mq_ring_find_sending_publisher(&self._publisher, late)) != NULL:
             if late:
                 pid = mq_ring_publisher_pid(former)
@@ -143,7 +143,7 @@ cdef class PubConnection:
         if self._use_state == CLOSED:
             return
         if self._fork_generation == fork_generation:
-            if self._use_state != fork_generation:  # somebody still writes into the ring
+            if self._use_state != fork_generation:  # another thread still writes to the ring
                 raise usage_error(self._use_state, self._endpoint)
             mq_ring_publisher_close(&self._publisher)
         else:
@@ -155,7 +155,7 @@ cdef class PubConnection:
             self.close()
 
     cdef int _check_truncation(self) except -1:
-        """Ask for the file's size, too: without the SIGBUS handler, the canary never changes."""
+        """Check the size of the files, too: without the SIGBUS handler, the canary never changes."""
         cdef bint cut = mq_file_shrank(self._ring.file, self._ring.inode, self._ring.size)
         cut = cut or mq_file_shrank(self._side.file, self._side.inode, self._side.size)
         if cut or not mq_canary_is_intact(&self._publisher.canary):

@@ -1,12 +1,12 @@
-"""The publisher's socket: a Python face on publisher.h. What is not sending is in pub_connection.pxi.
+"""The publisher's socket: the Python interface to publisher.h. Everything except sending is in pub_connection.pxi.
 
-Every call compares the socket's ticket with the fork generation first. One comparison finds a closed socket, a socket
-that another thread is using, a socket with an open reservation, and a socket that came through a fork.
+Every call compares the socket's use state with the fork generation first. One comparison finds a closed socket, a
+socket that another thread is using, a socket with an open reservation, and a socket that came through a fork.
 """
 
 
 cdef struct LastRing:
-    const void *header              # of the ring on which this process sent last; perhaps unmapped since. Only a hint
+    const void *header  # ring of this process's last send. A hint only: it may be unmapped
 
 cdef LastRing last_ring
 
@@ -16,7 +16,7 @@ cdef enum:
 
 
 cdef int refuse_objects(data) except -1:
-    """The bytes of an array of Python objects are addresses, which mean nothing to anybody else."""
+    """Reject arrays of Python objects: their bytes are addresses, which are invalid in other processes."""
     if getattr(getattr(data, "dtype", None), "hasobject", False):
         raise TypeError(f"an array of dtype {data.dtype} holds Python objects, which cannot be sent as bytes")
     return 0
@@ -38,11 +38,11 @@ cdef class PubSocket(PubConnection):
         return self._use_state != CLOSED and self._publisher.stamps != 0
 
     cdef int _handle_status(self, int status, uint64_t size) except -1:
-        """Do what a status of the C core asks for."""
+        """Raise the error of a status, or notify subscribers."""
         if status == MQ_RING_OK:
             return 0
         if status == MQ_RING_NOTIFY:
-            # With the GIL: some 8 us if somebody sleeps. Giving it up could cost a sender 5 ms to get it back.
+            # With the GIL: a wake takes about 8 us. Releasing the GIL could delay a sender by 5 ms.
             mq_ring_publisher_notify_subscribers(&self._publisher)
             return 0
         if status == MQ_RING_TOO_LARGE:
@@ -56,7 +56,7 @@ cdef class PubSocket(PubConnection):
         raise MultiplePublishersError(text, self._endpoint)
 
     cdef int _populate_ring(self) except -1:
-        """Have memory for the whole ring now, where a sender could do nothing about it later."""
+        """Populate the whole ring now, because the caller cannot handle missing memory later."""
         if not mq_ring_publisher_populate_range(&self._publisher, 0, self._publisher.data_bytes, 0):
             raise segment_error("cannot have memory for the ring", self._endpoint, self._ring.path, ENOSPC)
         return 0
@@ -99,10 +99,10 @@ cdef class PubSocket(PubConnection):
             raise option_error(self, name, self._endpoint) from None
 
     cdef int _fill_stamps(self, mq_stamps *stamps, int64_t origin_time) except -1:
-        """What a message begins with that is published now, on a tracked topic."""
+        """Store the stamps of a message published now on a tracked topic."""
         stamps.publish_time = mq_monotonic_ns() + self._clock_offset_ns
         stamps.origin_time = origin_time or current_origin()
-        if not stamps.origin_time:  # it is one itself
+        if not stamps.origin_time:  # the message itself is an origin
             stamps.publish_time = stamps.origin_time = new_origin(stamps.publish_time)
         return 0
 
@@ -168,7 +168,10 @@ cdef class PubSocket(PubConnection):
         return self._handle_status(mq_ring_publisher_commit_staged(&self._publisher), size)
 
     cdef int _begin_large_message(self, const void *data, uint64_t size, uint8_t **payload) except -1:
-        """Without the GIL, for to have the memory, and to copy, may take long. data: NULL copies nothing."""
+        """Begin a message without the GIL, because populating and copying may take long.
+
+        A NULL `data` copies nothing.
+        """
         cdef int status
         self._use_state = BUSY
         with nogil:
@@ -179,7 +182,7 @@ cdef class PubSocket(PubConnection):
         return self._handle_status(status, size)
 
     cdef int _stage_payload(self, uint8_t *payload, uint64_t size, int64_t origin_time) except -1:
-        """The payload is there: put the stamps before it, if any, and stage the message."""
+        """Stage a message whose payload is written. Write its stamps, if any."""
         cdef mq_stamps stamps
         if self._publisher.stamps:
             self._fill_stamps(&stamps, origin_time)
@@ -188,7 +191,7 @@ cdef class PubSocket(PubConnection):
         return 0
 
     cdef int _check_empty_message(self) except -1:
-        """Stock subscribers abort on an empty message."""
+        """Reject an empty message if a stock subscriber is attached, because it would abort."""
         if self._publisher.stamps:
             return 0
         mq_ring_publisher_scan_stock_readers(&self._publisher)
@@ -209,7 +212,7 @@ cdef class PubSocket(PubConnection):
         finally:
             self._publish_staged()
         count = 0
-        for message in messages:  # one by one: the next one may take its time
+        for message in messages:  # one at a time: the iterator may delay the next message
             self._send_object(message, origin_time)
             count += 1
         return count
@@ -248,7 +251,7 @@ cdef class PubSocket(PubConnection):
         return count
 
     cdef int _stage_batch(self, const uint8_t *rows, uint64_t size, uint64_t count) except -1:
-        """What _stage_message does, for so many messages on a topic without stamps."""
+        """Stage `count` messages of one size, on a topic without stamps."""
         cdef uint8_t *payload = NULL
         cdef uint64_t done = 0, block
         while done < count:
@@ -261,7 +264,7 @@ cdef class PubSocket(PubConnection):
         return 0
 
     cdef int _stage_message(self, const void *data, uint64_t size, int64_t origin_time) except -1:
-        """Write a message, to be published with the next flush."""
+        """Write and stage a message, to be published by the next flush."""
         cdef uint8_t *payload = NULL
         if not 0 < size < LARGE_BYTES:
             self._publish_staged()
@@ -273,7 +276,7 @@ cdef class PubSocket(PubConnection):
         return self._stage_payload(payload, size, origin_time)
 
     cdef int _publish_staged(self) except -1:
-        """Publish what is staged."""
+        """Publish the staged messages."""
         if self._publisher.pending:
             self._handle_status(mq_ring_publisher_commit_staged(&self._publisher), 0)
         return 0
@@ -301,7 +304,7 @@ cdef class PubSocket(PubConnection):
 
     def _count_readers(self):
         cdef int attached = 0, updated = 0
-        # An inherited publisher counts, too: counting must not take over the topic.
+        # Count for an inherited publisher, too: counting must not take over the topic.
         inherited = self._use_state != CLOSED and self._fork_generation != fork_generation
         if self._use_state != fork_generation and not inherited:
             self._reopen_or_raise()
@@ -311,13 +314,16 @@ cdef class PubSocket(PubConnection):
         return attached, updated
 
     def _count_readers_or_raise(self):
-        """Count for `wait_for_readers`, which would wait for ever if the file was cut without the SIGBUS handler."""
+        """Count for `wait_for_readers`.
+
+        Raise if the file was truncated, because the wait would otherwise never end without the SIGBUS handler.
+        """
         counts = self._count_readers()
         self._check_truncation()
         return counts
 
     def wait_for_readers(self, timeout=1.0, interval=0.001, n=None):
-        from msgq.impl.sockets.publishing import wait_for_readers  # late: importing a socket shall stay short
+        from msgq.impl.sockets.publishing import wait_for_readers  # imported late, to keep the import of sockets fast
         wait_for_readers(self._count_readers_or_raise, timeout, interval, n, self._endpoint)
 
     def stats(self):
@@ -326,20 +332,20 @@ cdef class PubSocket(PubConnection):
 
 
 cdef class Reservation:
-    """Room for one message in the ring, to be written in place: ``with pub.reserve(size) as view``. Serves once."""
+    """Room for one message in the ring: ``with pub.reserve(size) as view``. Usable once."""
 
     cdef PubSocket _socket
-    cdef Segment _ring          # keeps the memory mapped for as long as a view of it lives
+    cdef Segment _ring  # keeps the memory mapped while a view of it exists
     cdef uint8_t *_payload
     cdef uint64_t _size
-    cdef int _fork_generation        # of the process that entered it
+    cdef int _fork_generation  # of the process that entered the block
     cdef int64_t _origin_time
     cdef object _view
 
     def __enter__(self):
         cdef PubSocket socket = self._socket
         cdef mq_ring_status status
-        if self._ring is not None:  # which keeps the memory of an earlier view mapped
+        if self._ring is not None:  # it keeps the memory of an earlier view mapped
             raise StateError("a reservation serves once; reserve again", socket._endpoint)
         if socket._use_state != fork_generation:
             socket._reopen_or_raise()
@@ -363,7 +369,7 @@ cdef class Reservation:
         try:
             self._view.release()
         except BufferError:
-            pass  # an array made from the view still lives; the memory stays mapped for it, but is the ring's again
+            pass  # an array made from the view still exists; it keeps the memory mapped, but the ring reuses the memory
         self._view = None
         if self._fork_generation != fork_generation:
             text = "the reservation is of the parent process, which alone publishes it; reserve again in this process"

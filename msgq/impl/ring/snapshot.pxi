@@ -1,7 +1,11 @@
-"""Read a topic's files for msgq.stats: mapped read-only, no lock, no trace. See the type stub for the contract."""
+"""Read a topic's files for msgq.stats: mapped read-only, without a lock or a trace.
+
+See the type stub for the contract.
+"""
 
 
-cdef object _stats_module = None  # msgq.common.stats.topic; late, as its import takes as long as all that sockets need
+# msgq.common.stats.topic; imported late, because the import takes as long as that of sockets
+cdef object _stats_module = None
 
 
 cdef object _read_participant(const mq_participant_snapshot *participant, mq_liveness life):
@@ -38,7 +42,7 @@ cdef tuple _read_publisher(const mq_ring_side *side, mq_liveness_probe *probe, u
     current = None
     for i in range(MQ_RING_PUBLISHERS):
         mq_ring_snapshot_publisher(side, i, &participant, &sent, &size)
-        sent_most, size_most = max(sent_most, sent), max(size_most, size)  # each goes on from its forerunner's
+        sent_most, size_most = max(sent_most, sent), max(size_most, size)  # totals continue over all publishers
         if uid and participant.uid == uid:
             current = _read_participant(&participant, mq_ring_row_liveness(probe, side, i))
     return current, sent_most, size_most
@@ -50,7 +54,7 @@ cdef object _read_schema(const mq_ring_side *side):
 
 
 cdef class TopicObserver:
-    """One topic, kept mapped, to be looked at again and again. See the type stub for the contract of each method."""
+    """One mapped topic for repeated reads. See the type stub for the contract of each method."""
 
     cdef TopicFiles _topic
     cdef str _prefix
@@ -59,7 +63,7 @@ cdef class TopicObserver:
         global _stats_module
         from msgq.common.stats import topic as _stats_module
         self._topic = map_topic(endpoint, in_prefix)
-        self._topic.unlock()  # closes the file; it was never locked
+        self._topic.unlock()  # closes the file, which was never locked
         self._prefix = in_prefix
 
     @property
@@ -67,7 +71,7 @@ cdef class TopicObserver:
         return self._topic.endpoint
 
     cdef mq_ring_side *_side(self):
-        """The side segment, when there is one by now."""
+        """The side segment, or NULL if there is none yet."""
         if self._topic.side is None:
             self._topic.side = find_side(self._topic.endpoint, self._prefix, self._topic.ring)
         return NULL if self._topic.side is None else <mq_ring_side *> self._topic.side.address

@@ -1,20 +1,20 @@
-"""What a subscriber is apart from receiving: coming, going, and what it is to those who wait (base/waiting.pxi)."""
+"""Connect, close, fork and wait of a subscriber, without receiving. See base/waiting.pxi for the methods of a wait."""
 
 
 cdef enum:
-    # How long a sleep may last, in nanoseconds:
-    STOCK_POLL_NS = 50000000           # stock publishers cannot be noticed (no inotify or thread to be had)
+    # Longest sleeps, in nanoseconds:
+    STOCK_POLL_NS = 50000000  # stock publishers are found only by polling (no inotify or no thread)
     PASSIVE_SLEEP_MIN_NS = 50000      # a passive subscriber announces no sleep, so it polls
     PASSIVE_SLEEP_MAX_NS = 1000000
-    # ... or, the first time, if nothing is wrong; then thrice as long each time. For what no futex can tell: a signal
-    # that comes just before the system call, a publisher that dies between its message and the wake-up, and a stock one
-    # that opened the file before it was watched, and started after we looked.
+    # ... or, at first, if all works; then three times as long each time. Polling finds events that no futex reports: a
+    # signal just before the system call, a publisher that died between its message and the wake, and a stock publisher
+    # that opened the file before it was watched and started after our check.
     RECHECK_NS = 1000000000
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
 cdef class SubConnection(Waitable):
-    """What a subscriber is apart from receiving: its places in a topic, its sleep. See SubSocket in core.pyi."""
+    """Rows and sleep of a subscriber, without receiving. See SubSocket in core.pyi."""
 
     def __cinit__(self):
         self._timeout_ms = WAIT_FOREVER
@@ -27,7 +27,7 @@ cdef class SubConnection(Waitable):
         state = "closed" if self._use_state == CLOSED else f"{self._subscriber.received} messages received"
         return f"<msgq SubSocket {self._endpoint!r}, {state}>"
 
-    # ---- coming and going ----
+    # ---- connect and close ----
 
     def connect(self, Context context not None, endpoint, address=b"127.0.0.1", bint conflate=False, segment_size=0, *,
                 mode=None, bint passive=False, spin_us=None, trust=None, prefix=None):
@@ -66,11 +66,11 @@ cdef class SubConnection(Waitable):
         close_at_exit(self)
 
     def _set_create(self, create):
-        """Say whether `connect` must create the topic (True), must find it (False), or may do either (None)."""
+        """Set whether `connect` must create the topic (True), must find it (False), or may do either (None)."""
         self._create = create
 
     def _set_record_bytes(self, uint64_t size):
-        """Say that each message has so many bytes, so that a lapped socket goes on at the oldest that is left."""
+        """Set the size of all messages, so that a lapped socket continues at the oldest message left."""
         check_usable(self)
         self._subscriber.record_bytes = size
 
@@ -78,10 +78,10 @@ cdef class SubConnection(Waitable):
         if self._use_state == fork_generation:
             self.close()
         elif self._use_state == BUSY and self._fork_generation == fork_generation and self._subscriber.row != NULL:
-            mq_ring_subscriber_leave(&self._subscriber)  # and let the daemon thread sleep that waits with it
+            mq_ring_subscriber_leave(&self._subscriber)  # a daemon thread that waits with the socket stays asleep
 
     cdef int _join_topic(self, TopicFiles topic) except -1:
-        """Subscribe from now on; the topic is locked, unless we are passive."""
+        """Subscribe from now on. The topic is locked, unless the socket is passive."""
         cdef mq_process_identity us
         try:
             read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
@@ -114,15 +114,15 @@ cdef class SubConnection(Waitable):
         return 0
 
     cdef bint _remap_if_grown(self) except -1:
-        """The ring makes no sense: map it anew when it has grown. False: it has not; SegmentSizeError: it shrank."""
-        cdef Segment former = self._ring  # mapped until nobody looks at it
+        """Map the ring again if it has grown. Return False if it has not. Raise SegmentSizeError if it shrank."""
+        cdef Segment former = self._ring  # mapped until its last use
         cdef mq_ring_poll_state poll_state
         cdef bint intact = mq_canary_is_intact(&self._subscriber.canary)
         cdef bint present = mq_canary_is_nonzero(&self._subscriber.canary)
         cdef TopicFiles topic
         with settings.overrides(trust=self._trust):
             topic = remap_grown_topic(self._endpoint, former, self._side, not self._passive)
-        if self._use_state != fork_generation:  # a signal handler may have closed the socket meanwhile
+        if self._use_state != fork_generation:  # a signal handler may have closed the socket
             self._reopen_or_raise()
         if topic is None:
             if not intact:
@@ -133,12 +133,13 @@ cdef class SubConnection(Waitable):
         self._watches_for_stock = False
         self._attach_topic(topic)
         self._subscriber.mapping_too_small = False
-        mq_ring_subscriber_classify_publisher(&self._subscriber)  # at once: nothing may point into the former mapping
+        # at once: no pointer may refer to the previous mapping
+        mq_ring_subscriber_classify_publisher(&self._subscriber)
         poll_state = mq_ring_subscriber_poll_state(&self._subscriber)
         self._update_poll_state(&self._poll_state, &poll_state, sizeof(poll_state))
         if present:
             mq_ring_subscriber_reclassify_publisher(&self._subscriber)
-        else:  # what is at the cursor may be what somebody cut off
+        else:  # the message at the cursor may be truncated
             mq_ring_subscriber_recover_from_lap(&self._subscriber)
         mq_ring_subscriber_refresh_published(&self._subscriber)
         return True
@@ -149,12 +150,12 @@ cdef class SubConnection(Waitable):
         return 0
 
     cdef int _find_late_side(self) except -1:
-        """There was no side segment: has a publisher of ours come since?"""
+        """Attach the side segment if a msgq publisher has created it."""
         if not mq_ring_subscriber_may_attach_side(&self._subscriber):
             return 0
         with settings.overrides(trust=self._trust):
             side = find_side(self._endpoint, self._prefix, self._ring)
-        if self._use_state != fork_generation:  # a signal handler may have closed the socket meanwhile
+        if self._use_state != fork_generation:  # a signal handler may have closed the socket
             self._reopen_or_raise()
         if side is not None:
             self._side = side
@@ -162,7 +163,7 @@ cdef class SubConnection(Waitable):
         return 0
 
     cdef int _reopen_in_child(self) except -1:
-        """Take rows of our own, and continue from the same cursor."""
+        """Take our own rows, and continue at the same cursor."""
         cdef TopicFiles topic
         cdef mq_process_identity us
         self._watches_for_stock = self._stock_watch_failed = False
@@ -173,7 +174,8 @@ cdef class SubConnection(Waitable):
         with settings.overrides(trust=self._trust):
             topic = open_topic(self._endpoint, self._prefix, 0, None)
         try:
-            # Was it removed and made anew, or cut? Then nobody new can see us, but what we have stays good.
+            # If the topic was removed or truncated, new publishers do not see this socket; it still reads the mapped
+            # ring.
             if topic.ring.inode == self._ring.inode and mq_canary_is_intact(&self._subscriber.canary):
                 self._attach_topic(topic)
             read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
@@ -182,10 +184,10 @@ cdef class SubConnection(Waitable):
             topic.unlock()
         return self._finish_requested_close()
 
-    # ---- waiting ----
+    # ---- wait ----
 
     cdef bint _pass_gate(self) except -1:
-        """Wait until the controller of an event-gated run lets us through; False: it does not hold us up."""
+        """Wait until the controller of an event-gated run releases us. Return False if no gate stops us."""
         self._begin_use()
         try:
             held_up = self._gate.wait_until_released(&self._is_closing)
@@ -239,7 +241,7 @@ cdef class SubConnection(Waitable):
         if helper and self._subscriber.signal_thread != helper:
             mq_ring_subscriber_route_signals(&self._subscriber, helper)
         if not self._subscriber.announces_limit and self._subscriber.slot < 0:
-            return PASSIVE_SLEEP_MAX_NS  # no slot is left, so the stock publisher does not know us
+            return PASSIVE_SLEEP_MAX_NS  # without a slot, a stock publisher cannot signal us
         return max(RECHECK_NS, 2 * slept_ns) if self._watches_for_stock else STOCK_POLL_NS
 
     cdef int _watch_for_stock(self) except -1:

@@ -1,15 +1,20 @@
-"""The subscriber's socket: a Python face on subscriber.h. What is not receiving is in sub_connection.pxi."""
+"""The subscriber's socket: the Python interface to subscriber.h.
+
+Everything except receiving is in sub_connection.pxi.
+"""
 
 
 cdef enum:
-    BLOCK_BYTES = 32768  # receive_array validates so much at once: large, but soon copied
+    BLOCK_BYTES = 32768  # bytes that receive_array validates at once: large, and copied quickly
 
 cdef int NOBLOCK = _NOBLOCK
 cdef object _tracked_class = None
 
 
 cdef object _load_tracked_class():
-    """Return the class of what `receive_tracked` returns; late, as its module takes as long as all that sockets need.
+    """Return the class that `receive_tracked` returns.
+
+    Imported late, because the import takes as long as that of sockets.
     """
     global _tracked_class
     from msgq.common.stats.topic import Tracked
@@ -27,7 +32,7 @@ cdef inline bytes copy_message(SubSocket self, const mq_ring_message *message):
 
 
 cdef inline bint parse_non_blocking(SubSocket self, non_blocking) except -1:
-    """Return the `non_blocking` argument of a receive as a bool; raise for a time."""
+    """Return the `non_blocking` argument of a receive as a bool. Raise if it is a time."""
     if non_blocking is True or non_blocking is False:
         return non_blocking is True
     check_non_blocking(non_blocking, self._endpoint)
@@ -35,12 +40,12 @@ cdef inline bint parse_non_blocking(SubSocket self, non_blocking) except -1:
 
 
 cdef inline int64_t default_wait_ns(SubSocket self, bint non_blocking) noexcept:
-    """Return how long a receive waits if no time-out was given: -1 for ever."""
+    """Return how long a receive without a timeout argument waits: -1 for ever."""
     return 0 if non_blocking else WAIT_FOREVER if self._timeout_ms < 0 else <int64_t> self._timeout_ms * MQ_NS_PER_MS
 
 
 cdef inline int begin_receive(SubSocket self) except -1:
-    """Check that the socket may be used, and pass the gate if there may be one."""
+    """Check that the socket may be used, and pass the gate if one may exist."""
     check_usable(self)
     if self._gate is not None:
         self._pass_gate_once()
@@ -79,14 +84,14 @@ cdef class SubSocket(SubConnection):
         return connected and mq_ring_side_is_tracked(self._subscriber.side)
 
     def stats(self):
-        from msgq.common.stats.topic import SubscriberStats  # late, as `_tracked_class`
+        from msgq.common.stats.topic import SubscriberStats  # imported late, as `_tracked_class`
         return SubscriberStats(self._endpoint, self._subscriber.received, self.lost, self._subscriber.resets)
 
     def setTimeout(self, timeout):
         self._timeout_ms = timeout_ms(timeout, self._endpoint)
 
     cdef bint _pass_gate_once(self) except -1:
-        """What each receive does first, when there may be a gate; True: one that is enabled was passed."""
+        """Pass the gate at the beginning of a receive. Return True if an enabled gate was passed."""
         if self._gate_passed:
             self._gate_passed = False
             return True
@@ -121,9 +126,9 @@ cdef class SubSocket(SubConnection):
             status = mq_ring_subscriber_next_message(&self._subscriber, self._conflate, &message)
             if status != MQ_RING_OK:
                 if status == MQ_RING_EMPTY and wait_ns == 0:
-                    # Its subscriber took the line away, and the next send reads there first.
+                    # The subscriber took the cache line, and the next send reads it first.
                     mq_prefetch(last_ring.header)
-                    if self._fd >= 0:  # nearly never: it saves each look at an empty ring a call
+                    if self._fd >= 0:  # rarely true; this check saves a call at each empty ring
                         self._rearm_fd()
                     return None
                 if not self._wait_for_message(&message, wait_ns):
@@ -165,7 +170,7 @@ cdef class SubSocket(SubConnection):
         return out
 
     cdef int _wait_for_message(self, mq_ring_message *message, int64_t wait_ns) except -1:
-        """The message at the cursor, waiting for it if wanted; False: there is none."""
+        """Return the message at the cursor, waiting up to `wait_ns`. Return False if there is none."""
         cdef int64_t deadline = wait_ns if wait_ns <= 0 else mq_monotonic_ns() + wait_ns
         cdef mq_ring_status status
         while True:
@@ -181,19 +186,19 @@ cdef class SubSocket(SubConnection):
             check_usable(self)  # a signal handler may have forked
 
     cdef int _skip_torn_message(self) except -1:
-        """The message was overwritten while it was copied: continue at the newest position."""
-        PyErr_CheckSignals()  # a publisher that laps us again and again must not make us deaf
+        """Continue at the newest position after the message was overwritten during its copy."""
+        PyErr_CheckSignals()  # so that signals are handled even if a publisher laps us repeatedly
         check_usable(self)  # a handler may have closed the socket
         if not self._conflate and mq_ring_subscriber_recover_from_lap(&self._subscriber) != MQ_RING_OK:
             self._handle_corruption()
         return 0
 
     cdef int _handle_corruption(self) except -1:
-        """Raise, unless the ring has only grown: then look again."""
+        """Raise, unless the ring has grown. Then return, to try again."""
         cdef uint64_t cursor = self._subscriber.cursor
         if self._remap_if_grown():
             return 0
-        mq_ring_subscriber_recover_from_lap(&self._subscriber)  # the next call may go on, if the publisher is sane
+        mq_ring_subscriber_recover_from_lap(&self._subscriber)  # the next call can continue after a valid write
         text = (f"no message at offset {<uint32_t> cursor}, lap {cursor >> 32} of {self._subscriber.data_bytes} bytes: "
                 "somebody wrote nonsense there")
         raise CorruptSegmentError(text, self._endpoint, self._ring.path)
@@ -211,11 +216,11 @@ cdef class SubSocket(SubConnection):
             messages.append(first)
         if mq_ring_subscriber_refresh_published(&self._subscriber) == MQ_RING_CORRUPT:
             self._handle_corruption()
-        # What comes later than this look is for the next call.
+        # Later messages are left to the next call.
         while <uint64_t> len(messages) < most and self._subscriber.cursor != self._subscriber.published:
             if messages and mq_ring_subscriber_peek_message(&self._subscriber, &pending) == MQ_RING_CORRUPT:
-                break  # the next call finds it again; what was taken is not lost over it
-            check_usable(self)  # releasing the GIL for a large copy may have let a signal handler run
+                break  # the next call finds it again; taken messages are returned
+            check_usable(self)  # a large copy releases the GIL, so a signal handler may have run
             if (message := self._receive_message(0)) is None:
                 break
             messages.append(message)
@@ -224,8 +229,8 @@ cdef class SubSocket(SubConnection):
     cdef list _receive_gated(self, uint64_t most, bint wait_for_one, dtype):
         """Take messages at an enabled gate, which was passed for the first; with a dtype, as arrays of one element.
 
-        As in stock's loops, each is a receive that stops, and so is the one that finds nothing and ends it: the
-        controller decides what is taken together.
+        As in stock's loops, each message is one receive that stops at the gate. So is the last receive, which finds
+        none. The controller therefore decides which messages are taken together.
         """
         cdef list messages = []
         cdef uint64_t received_count, pending_max
@@ -233,7 +238,7 @@ cdef class SubSocket(SubConnection):
             while <uint64_t> len(messages) < most:
                 if messages:
                     check_usable(self)
-                    if not self._pass_gate_once():  # nobody holds us any more: what is there by now is all
+                    if not self._pass_gate_once():  # the gate is disabled: the messages present now are all
                         mq_ring_subscriber_refresh_published(&self._subscriber)
                         pending_max = mq_ring_subscriber_pending_bytes(&self._subscriber) // mq_ring_frame_bytes(0)
                         most = min(most, len(messages) + pending_max)
@@ -243,9 +248,9 @@ cdef class SubSocket(SubConnection):
                     break
                 messages.append(message)
         except IpcError:
-            if not messages:  # otherwise the next call finds it again; what was taken is not lost over it
+            if not messages:  # otherwise the next call finds it again; taken messages are returned
                 raise
-        except BaseException:  # of a signal handler: nobody gets what was taken, so it is lost
+        except BaseException:  # of a signal handler: the program does not get the taken messages, so they are lost
             received_count = len(messages)
             self._subscriber.received -= received_count
             self._subscriber.lost += received_count
@@ -254,7 +259,7 @@ cdef class SubSocket(SubConnection):
         return messages
 
     cdef object _receive_element(self, dtype, int64_t wait_ns):
-        """The next message as an array of one element, waiting for it if wanted; None: there is none."""
+        """Return the next message as an array of one element, waiting if requested. Return None if there is none."""
         import numpy
         cdef mq_ring_message message
         while self._wait_for_message(&message, wait_ns):
@@ -297,7 +302,7 @@ cdef class SubSocket(SubConnection):
             PyBuffer_Release(&view)
 
     def receive_array(self, dtype, limit=None, bint wait_for_one=False):
-        import numpy  # the only method that needs it
+        import numpy  # the only method that needs NumPy
         cdef mq_ring_message message
         cdef uint64_t size, most = self._batch_limit(limit)
         dtype = numpy.dtype(dtype)
@@ -321,12 +326,15 @@ cdef class SubSocket(SubConnection):
                 return out
 
     cdef object _receive_pending_array(self, numpy, dtype, uint64_t size, uint64_t most):
-        """Take what is pending, up to `most` messages; empty when there is nothing, or we were just lapped."""
+        """Take up to `most` pending messages.
+
+        Return an empty array if there are none, or the socket was just lapped.
+        """
         cdef mq_ring_message message
         cdef mq_ring_status status
         cdef uint64_t need
         cdef Py_buffer view
-        if self._conflate:  # passes over all but the newest
+        if self._conflate:  # skips all except the newest
             status = mq_ring_subscriber_next_message(&self._subscriber, True, &message)
             most = min(most, <uint64_t> (status == MQ_RING_OK))
         elif mq_ring_subscriber_refresh_published(&self._subscriber) == MQ_RING_CORRUPT:
@@ -334,8 +342,8 @@ cdef class SubSocket(SubConnection):
         need = mq_ring_subscriber_frame_bytes(&self._subscriber, size)
         out = numpy.empty(min(most, mq_ring_subscriber_pending_bytes(&self._subscriber) // need), dtype)
         PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
-        PyBuffer_Release(&view)  # nobody else has the array, so its memory stays
-        check_usable(self)  # that was Python code, and so may have run anything
+        PyBuffer_Release(&view)  # no other code has the array, so its memory stays
+        check_usable(self)  # Python code may have run
         received_count = self._copy_batches(<uint8_t *> view.buf, size, len(out))
         if received_count < len(out):
             out.resize((received_count, *dtype.shape), refcheck=False)
@@ -344,7 +352,7 @@ cdef class SubSocket(SubConnection):
         return out
 
     cdef int64_t _copy_batches(self, uint8_t *out, uint64_t size, int64_t most) except -1:
-        """Take up to `most` messages of `size` bytes, validated block by block; returns how many."""
+        """Take up to `most` messages of `size` bytes, validated block by block. Return their number."""
         cdef int64_t received_count = 0, block = 0
         cdef int64_t fitting = BLOCK_BYTES // mq_ring_subscriber_frame_bytes(&self._subscriber, size)
         cdef int64_t block_most = max(fitting, 1)
@@ -356,10 +364,10 @@ cdef class SubSocket(SubConnection):
             received_count += block
         if block < 0 and not received_count:
             self._skip_torn_message()
-        return received_count  # whatever stopped us after the first block, the next call finds it again
+        return received_count  # after the first block, the next call reports any error again
 
     cdef int _check_next_size(self, uint64_t size) except -1:
-        """Nothing was received: because nothing is there, or because it has another size?"""
+        """Raise if the next message has another size."""
         cdef mq_ring_message message
         cdef mq_ring_status status = mq_ring_subscriber_peek_message(&self._subscriber, &message)
         if status == MQ_RING_OK and message.size == size:

@@ -1,12 +1,12 @@
-"""A topic's two files: made, opened, checked, mapped.
+"""A topic's two files: create, open, check, map.
 
-Opening and registering happen under flock of the ring's file, which the kernel drops when its holder dies.
+Opening and registering run under flock of the ring's file, which the kernel releases when its holder dies.
 """
 
 
 cdef enum:
-    DATA_BYTES_MIN = 128             # below, not even an empty message fits three times
-    PREFIX_TRIES = 100               # to make a topic in a prefix that others remove again and again
+    DATA_BYTES_MIN = 128  # in a smaller ring, not even an empty message fits three times
+    PREFIX_TRIES = 100  # attempts to create a topic while other processes remove its prefix
 
 
 cdef class TopicFiles:
@@ -23,12 +23,12 @@ cdef class TopicFiles:
 
 
 cdef bint _populates_at_open() except -1:
-    """Whether files have all of their memory from the start, and not where somebody is going to write."""
+    """True if files get all of their memory at creation, instead of before the writes."""
     return not mq_can_populate() or settings.is_preallocation_enabled()
 
 
 cdef int _grow_ring_file(TopicFiles topic, int fd, size_t size, str path) except -1:
-    """Make the ring's file as large as it is to be, with its last page. It never becomes smaller so."""
+    """Grow the ring's file to its size, and allocate its last page. Never truncates the file."""
     cdef size_t start = 0
     if not _populates_at_open():
         if mq_shm_free_bytes() < size + MQ_SIDE_BYTES:
@@ -38,7 +38,10 @@ cdef int _grow_ring_file(TopicFiles topic, int fd, size_t size, str path) except
 
 
 cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found, bint writable, str path) except -1:
-    """Map the ring, whose file others may make smaller, and have memory for its two ends, where all of us write."""
+    """Map the ring, and populate its first and last page, which all processes write.
+
+    Other processes may truncate the file.
+    """
     cdef bint populated = not writable or found.st_blocks * 512 >= found.st_size
     cdef struct_stat now
     if not populated and _populates_at_open():
@@ -58,25 +61,25 @@ cdef void _write_canary(TopicFiles topic) noexcept:
 
 
 cdef int _load_canary(TopicFiles topic) except -1:
-    """Return the words that detect a truncation of the ring. Raise if one of both files is already truncated.
+    """Select the words that detect a truncation of the ring. Raise if one of both files is already truncated.
 
-    The ring has its tail by now, or never gets one. If the side segment is truncated, the ring reads as zeros, too, so
-    it is enough to check the ring.
+    The ring has its canary by now, or never gets one. If the side segment is truncated, the ring reads as zeros, too,
+    so it is enough to check the ring.
     """
     cdef bint paired = topic.side is None or pair_guards(topic.side, topic.ring)
-    if topic.ring.guard == NULL:  # to look at the tail would be SIGBUS
+    if topic.ring.guard == NULL:  # a load of the canary could raise SIGBUS
         topic.canary = mq_canary_always_intact()
     else:
         topic.canary = mq_canary_of_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes,
                                          not_truncated_word(topic.ring.guard))
-        # Truncated after its size was read: the tail was written into zeros of this process.
+        # Truncated after its size was read: the canary was written into zeros of this process.
         if not paired or was_truncated(topic.ring.guard):
             raise size_changed_error(topic.endpoint, topic.ring, topic.side)
     return 0
 
 
 cdef size_t _parse_segment_size(object segment_size, str endpoint) except 0:
-    """Return the data size asked for, in bytes, the default when that is 0."""
+    """Return the requested data size in bytes; 0 selects the default."""
     if segment_size == 0:
         return MQ_DEFAULT_DATA_BYTES
     if not DATA_BYTES_MIN <= segment_size < 2**32:
@@ -98,7 +101,7 @@ cdef int _check_ring_size(const struct_stat *found, object segment_size, str end
 
 
 cdef Segment _create_side(str endpoint, str path, Segment ring, int mode, bint tracked):
-    """Create the side segment, complete before it has a name. None when somebody without the lock was faster."""
+    """Create the side segment, complete before it has a name. Return None if a process without the lock was faster."""
     cdef struct_stat found
     cdef Segment side
     cdef int fd = create_file(endpoint, path, MQ_SIDE_BYTES, mode, &found)
@@ -112,9 +115,9 @@ cdef Segment _create_side(str endpoint, str path, Segment ring, int mode, bint t
 
 
 cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable, bint *was_tracked):
-    """Return the side segment if there is one for this ring, else None; a stale one is removed.
+    """Return the ring's side segment, or None. Remove a stale one.
 
-    *was_tracked: set when a stale one says that the ring's messages are tracked.
+    *was_tracked: set if a stale one says that the ring's messages are tracked.
     """
     cdef struct_stat found
     cdef uint32_t data_bytes = ring.size - MQ_RING_HEADER
@@ -150,7 +153,7 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable, bin
 
 
 cdef bint _lock_existing_ring(TopicFiles topic, str path, object segment_size, size_t wanted) except -1:
-    """Lock and map the ring that is there; False: there is none."""
+    """Lock and map an existing ring. Return False if there is none."""
     cdef struct_stat found
     cdef int fd
     while (fd := open_file(topic.endpoint, path, O_RDWR)) >= 0:
@@ -161,7 +164,7 @@ cdef bint _lock_existing_ring(TopicFiles topic, str path, object segment_size, s
             topic.unlock()
             continue
         if found.st_size == 0:
-            # A stock process opens first and sizes the file afterwards: do it for it.
+            # A stock process creates the file empty and sizes it later: size it now.
             _grow_ring_file(topic, fd, MQ_RING_HEADER + wanted, path)
             check_file(fd, &found, topic.endpoint, path)
         _check_ring_size(&found, segment_size, topic.endpoint, path)
@@ -171,7 +174,7 @@ cdef bint _lock_existing_ring(TopicFiles topic, str path, object segment_size, s
 
 
 cdef bint _create_ring(TopicFiles topic, str path, size_t data_bytes, int mode) except -1:
-    """Create the ring, locked and mapped before it has a name; False: another process was faster."""
+    """Create the ring, locked and mapped before it has a name. Return False if another process was faster."""
     cdef struct_stat found
     topic.lock_fd = create_file(topic.endpoint, path, 0, mode)
     lock_file(topic.lock_fd, topic.endpoint, path)
@@ -187,11 +190,10 @@ cdef bint _create_ring(TopicFiles topic, str path, size_t data_bytes, int mode) 
 
 
 cdef int _remove_unused_ring(TopicFiles topic) except -1:
-    """Remove a ring that we made and cannot use: it is locked, and its header says that no stock process came either.
-    """
+    """Remove a locked ring that we created and cannot use, if its header shows that no stock process joined."""
     cdef char zeros[MQ_RING_HEADER]
     memset(zeros, 0, MQ_RING_HEADER)
-    if was_truncated(topic.ring.guard):  # a stock process has come, and what we see is not the file any more
+    if was_truncated(topic.ring.guard):  # a stock process has joined, and our mapping no longer shows the file
         return 0
     if memcmp(topic.ring.address, zeros, MQ_RING_HEADER) == 0:
         with contextlib.suppress(SegmentError):
@@ -217,7 +219,7 @@ cdef TopicFiles _open_topic(str endpoint, str in_prefix, object segment_size, si
     try:
         while topic.side is None:
             topic.side = _open_side(endpoint, side_path, topic.ring, True, &tracked)
-            _write_canary(topic)  # not before: a tail that is missing tells what befell the ring
+            _write_canary(topic)  # after the open, because a missing canary shows that the ring was truncated
             if topic.side is None:
                 topic.side = _create_side(endpoint, side_path, topic.ring, permissions, tracked)
         mq_ring_side_record_ring(<mq_ring_side *> topic.side.address, <mq_ring_header *> topic.ring.address,
@@ -231,14 +233,14 @@ cdef TopicFiles _open_topic(str endpoint, str in_prefix, object segment_size, si
 
 
 cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, object mode, object create=None):
-    """Open or create both files for a participant. The topic is locked; unlock it after registering.
+    """Open or create both files for a participant. The topic is locked. Unlock it after registering.
 
     `create`: True only creates, False only opens, None does either.
     """
     cdef size_t wanted = _parse_segment_size(segment_size, endpoint)
     cdef int permissions = settings.resolve_file_mode(mode, endpoint)
     cdef int tries = PREFIX_TRIES if in_prefix else 1
-    file_permissions.trusted_users(endpoint)  # raises for a wrong name now, not at another user's first file
+    file_permissions.trusted_users(endpoint)  # raises for an unknown user now, not at another user's first file
     while True:
         tries -= 1
         try:
@@ -250,7 +252,7 @@ cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, obj
 
 
 cdef TopicFiles map_topic(str endpoint, str in_prefix):
-    """Map both files read-only, without the lock and without a trace; the ring must exist."""
+    """Map both files read-only, without the lock or a trace. The ring must exist."""
     cdef struct_stat found
     cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
     path = shm_paths.ring_path(endpoint, in_prefix)
@@ -268,7 +270,7 @@ cdef TopicFiles map_topic(str endpoint, str in_prefix):
 
 
 cdef TopicFiles remap_grown_topic(str endpoint, Segment former, Segment side, bint writable):
-    """Map a ring anew whose file has become larger than what is mapped; None when it has not."""
+    """Map a ring again whose file is larger than the mapping. Return None if the file has not grown."""
     cdef TopicFiles topic = TopicFiles.__new__(TopicFiles)
     cdef struct_stat found
     cdef int fd
@@ -312,7 +314,7 @@ cdef object size_changed_error(str endpoint, Segment ring, Segment side):
 
 
 cdef int wait_for_side(TopicFiles topic, str in_prefix) except -1:
-    """Perhaps the ring was just made, and the side segment not yet: who makes them holds the lock for so long."""
+    """Find a side segment that is being created: its creator holds the lock."""
     lock_file(topic.lock_fd, topic.endpoint, topic.ring.path)
     topic.side = find_side(topic.endpoint, in_prefix, topic.ring)
     topic.unlock()
@@ -321,7 +323,7 @@ cdef int wait_for_side(TopicFiles topic, str in_prefix) except -1:
 
 
 cdef Segment find_side(str endpoint, str in_prefix, Segment ring):
-    """Return the ring's side segment, read-only; None when there is none (yet)."""
+    """Return the ring's side segment, mapped read-only, or None."""
     cdef Segment side = _open_side(endpoint, shm_paths.side_segment_path(endpoint, in_prefix), ring, False, NULL)
     if side is not None and not pair_guards(side, ring):
         raise size_changed_error(endpoint, ring, side)
@@ -336,7 +338,7 @@ cdef int check_topic_truncation(TopicFiles topic) except -1:
 
 
 cdef class TopicLock:
-    """Nobody connects to or leaves a topic's registry while this is held. See the type stub for the contract."""
+    """Locks a topic against connecting and removing processes. See the type stub for the contract."""
 
     cdef str _endpoint, _path
     cdef int _fd
@@ -360,7 +362,7 @@ cdef class TopicLock:
                 raise
             if found.st_nlink:
                 return True
-            self.__exit__()  # removed between open and lock, and perhaps made anew
+            self.__exit__()  # removed between open and lock, and perhaps created again
 
     def __exit__(self, *_):
         if self._fd >= 0:
@@ -381,7 +383,8 @@ def unlink_orphan(endpoint, in_prefix=None):
     ring = shm_paths.ring_path(name, where)
     cdef int fd = create_file(name, ring, 0, settings.resolve_file_mode(None, name))
     try:
-        # Whoever connects now waits at this empty ring, and then makes the topic anew: no side segment comes meanwhile.
+        # A process that connects now waits for the lock of this empty ring, and then creates the topic again. No side
+        # segment appears during this.
         lock_file(fd, name, ring)
         if not name_file(fd, name, ring):
             return False
@@ -394,7 +397,7 @@ def unlink_orphan(endpoint, in_prefix=None):
 
 
 cdef int _remove_if_empty(int fd, str endpoint, str path) except -1:
-    """Remove the empty ring, unless a stock process, which takes no lock, has made it its own."""
+    """Remove the empty ring, unless a stock process, which takes no lock, has started to use it."""
     cdef struct_stat found
     check_file(fd, &found, endpoint, path)
     if found.st_size == 0:
