@@ -1,6 +1,6 @@
 """A publisher of a channel: taking a slot, publishing, waking, and coming, growing and leaving.
 
-The numbers are the steps of "Publishing" in docs/internals/topic-protocol.md.
+The numbers are the steps of "Publishing" in docs/internals/channel-protocol.md.
 """
 
 from functools import partial
