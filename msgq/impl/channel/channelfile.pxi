@@ -1,16 +1,16 @@
-"""A channel's file: opening and making it, its lock, what all agree on, and what the dead left.
+"""A channel's file: open, create, lock, configure, and clean up after dead processes.
 
-All that changes it but messages happens under the lock (file.h); all that is read is checked.
+All changes except messages happen under the lock (file.h). All values that are read are checked.
 """
 
 
 cdef enum:
     DEFAULT_CAPACITY = 64
-    KEPT_DEAD_POOLS = 8                      # that stay for those who have not read their messages yet
-    KEPT_DEAD_BYTES = 268435456              # of all of them
+    KEPT_DEAD_POOLS = 8  # pools kept for subscribers that have not read their messages yet
+    KEPT_DEAD_BYTES = 268435456  # total bytes of these pools
 
 
-@no_gc_clear  # what has rows or slots in it needs it mapped to the last
+@no_gc_clear  # rows and slots in the mapping are needed until the end
 cdef class ChannelFile(EndpointFile):
     """See core.pyi."""
 
@@ -47,12 +47,12 @@ cdef class ChannelFile(EndpointFile):
         return 0
 
     cdef int _mark_open(self) except -1:
-        """Mark the channel as open here, so that no process takes it for unused before there is a row."""
+        """Mark the channel as open, so that no process takes it for unused while this one has no row."""
         cdef int fd
         self._close_fd()  # a removed channel is not opened again
         if self.writable:
             fd = self.lock()
-            # NULL: there are no such locks here
+            # NULL: the file system has no such locks
             self.liveness_token = mq_liveness_lock(self.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)
             self.generation = fork_generation
             unlock_file(fd)
@@ -64,7 +64,7 @@ cdef class ChannelFile(EndpointFile):
         self.liveness_token = NULL
 
     def close(self):
-        """Make no more publishers and subscribers here; those that there are say themselves that they use it."""
+        """Close the file for new publishers and subscribers. Existing ones mark the channel as open themselves."""
         self._unlock_open_byte()
 
     @property
@@ -72,7 +72,10 @@ cdef class ChannelFile(EndpointFile):
         return self.segment.inode
 
     cdef int lock(self, bint patient=True) except -2:
-        """Hold off all who join; returns what unlock_file takes. -1: somebody has it, and we are not patient."""
+        """Lock out joining processes.
+
+        Return the descriptor for unlock_file. -1: not `patient`, and another process holds the lock.
+        """
         cdef struct_stat info
         cdef int fd = open_file(self.name, self.segment.path, O_RDWR)
         if fd < 0:
@@ -92,7 +95,7 @@ cdef class ChannelFile(EndpointFile):
             raise
         return fd
 
-    # ---- what all agree on ----
+    # ---- configuration ----
 
     @property
     def config(self):
@@ -102,13 +105,13 @@ cdef class ChannelFile(EndpointFile):
         return g.capacity or None, g.publishers or None, subscribers or None, stamps
 
     def apply_config(self, capacity=None, publishers=None, subscribers=None, stamps=None, bint publishes=False):
-        """Agree on a configuration, under the lock; with a publisher all that nobody has said gets its default."""
+        """Complete the configuration under the lock. A publisher sets all missing fields to their defaults."""
         cdef int fd
         cdef uint64_t before = mq_load_acquire_u64(&self.header.config)
         cdef mq_channel_config wanted = self._merge_config(mq_channel_config_unpack(before), capacity, publishers,
                                                            subscribers, stamps, publishes)
         if mq_channel_config_pack(wanted) == before and (not wanted.capacity or mq_load_acquire_u64(&self.header.tail)):
-            return  # all was said before, and what was said does not change
+            return  # the configuration is complete and never changes
         if not self.writable:
             raise StateError("was opened passive, and cannot set what is still open of the configuration", self.name)
         fd = self.lock()
@@ -127,7 +130,7 @@ cdef class ChannelFile(EndpointFile):
 
     cdef mq_channel_config _merge_config(self, mq_channel_config before, capacity, publishers, subscribers, stamps,
                                          bint publishes) except *:
-        """The existing configuration, completed by the requested values."""
+        """Return the existing configuration, completed by the requested values."""
         cdef mq_channel_config g
         stamped = None if stamps is None else MQ_CHANNEL_STAMPED if stamps else MQ_CHANNEL_UNSTAMPED
         g.capacity = self._merge_config_value("capacity", before.capacity, capacity,
@@ -153,7 +156,7 @@ cdef class ChannelFile(EndpointFile):
 
     @property
     def messages(self):
-        """How many were published so far, of all publishers."""
+        """Number of messages published by all publishers."""
         cdef mq_index_ring order
         if not mq_channel_load_index_ring(self.header, &order):
             return 0
@@ -191,7 +194,7 @@ cdef class ChannelFile(EndpointFile):
             unlock_file(fd)
 
     def stats(self):
-        """See `msgq.stats.channel`. It maps pools and reads; nobody notices."""
+        """See `msgq.stats.channel`. Maps pools read-only, without a trace."""
         stats = read_channel_stats(self.segment, self.name, self.prefix, self.trust, self.schema)
         self.check_truncation()
         return stats
@@ -201,14 +204,14 @@ cdef class ChannelFile(EndpointFile):
         self.check_truncation()
         return counts
 
-    # ---- who takes part, for errors ----
+    # ---- participants, for errors ----
 
     def describe_viewer(self, int row):
         cdef const mq_participant *owner = &self.header.viewers[row].participant
         return f"{_text(owner.name, MQ_NAME)} {mq_load_relaxed_u64(&owner.pid)}"
 
     def describe_subscribers(self):
-        """Return the subscribers that are listed and live, as texts."""
+        """Return descriptions of the living subscribers that have rows."""
         cdef mq_liveness_probe probe = mq_liveness_probe_begin(self.liveness_file())
         cdef mq_channel_subscriber_row *row
         cdef list names = []
@@ -220,7 +223,7 @@ cdef class ChannelFile(EndpointFile):
         return names
 
     def unlink(self, wanted=None):
-        """Remove the channel's files, if `wanted(stats)` says so; returns whether it did."""
+        """Remove the channel's files if `wanted(stats)` is true. Return True if they were removed."""
         cdef int fd = self.lock()
         try:
             if wanted is not None and not wanted(self.stats()):
@@ -235,7 +238,7 @@ cdef class ChannelFile(EndpointFile):
             unlock_file(fd)
 
     def remove_unreachable_pools(self):
-        """Remove pools that lead nowhere (`find_orphaned_pools`), and return the channel's stats before that."""
+        """Remove orphaned pools (`find_orphaned_pools`). Return the channel's stats before that."""
         cdef int fd = self.lock()
         try:
             stats = self.stats()
@@ -255,7 +258,7 @@ cdef class ChannelFile(EndpointFile):
 
 def open_channel_file(str name, str in_prefix, create=False, mode=None, trust=None, bint writable=False,
                       str creator=""):
-    """Open the channel, by default to look on: `create` True only makes it, False only opens it, None does either."""
+    """Open the channel, by default as an observer. `create`: True only creates, False only opens, None does either."""
     cdef ChannelFile file = ChannelFile.__new__(ChannelFile)
     file.name, file.prefix, file.trust, file.writable, file.creator_name = name, in_prefix, trust, writable, creator
     file.path = shm_paths.channel_path(name, in_prefix)
@@ -263,12 +266,12 @@ def open_channel_file(str name, str in_prefix, create=False, mode=None, trust=No
     return file
 
 
-# ---- what the dead left ----
+# ---- pools of dead publishers ----
 
 def remove_pool_without_channel(str name, str in_prefix, uint64_t uid):
-    """Remove a pool of a channel that has no file. False: it has one, or the pool is gone.
+    """Remove a pool of a channel that has no file. Return False if the file exists, or the pool is gone.
 
-    A file that comes now has other pools: their uids are random words.
+    A later file has other pools, because their uids are random.
     """
     if os.path.lexists(shm_paths.channel_path(name, in_prefix)):
         return False
@@ -276,9 +279,9 @@ def remove_pool_without_channel(str name, str in_prefix, uint64_t uid):
 
 
 cdef int remove_dead_pools(ChannelFile file, int max_kept=KEPT_DEAD_POOLS) except -1:
-    """Remove the pools of the dead, under the lock: those that nobody can reach, and the oldest of too many.
+    """Remove pools of dead publishers, under the lock: unreachable pools, and the oldest ones beyond `max_kept`.
 
-    Returns the number of pools that remain, `max_kept` at most.
+    Return the number of pools left.
     """
     cdef mq_index_ring order
     cdef mq_channel_publisher_row *row
@@ -311,7 +314,7 @@ cdef int remove_pool(ChannelFile file, uint64_t uid) except -1:
 
 
 cdef int _remove_publisher_pool(ChannelFile file, const mq_index_ring *order, int i) except -1:
-    """Take a dead publisher's messages out of the order, and its pool away."""
+    """Retract a dead publisher's messages, and remove its pool."""
     cdef mq_channel_publisher_row *row = &file.header.publishers[i]
     if order != NULL:
         mq_channel_retract_row_entries(order, i)

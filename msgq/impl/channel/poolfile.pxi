@@ -1,4 +1,4 @@
-"""A publisher's pool: created by its owner, mapped by others. See pool.h."""
+"""A publisher's pool: the owner creates it, and subscribers map it. See pool.h."""
 
 
 @no_gc_clear  # as its base
@@ -27,7 +27,7 @@ cdef class PoolFile(EndpointFile):
     cdef Segment _map_file(self, int fd, const struct_stat *info, bint writable):
         if not writable:
             return EndpointFile._map_file(self, fd, info, False)
-        self.writable_bytes = int.from_bytes(os.pread(fd, 8, 40), "little")  # data_offset
+        self.writable_bytes = int.from_bytes(os.pread(fd, 8, 40), "little")  # the field data_offset
         return map_writable_head(fd, info, self.writable_bytes, self.name, self.path)
 
     cdef int _check_header(self) except -1:
@@ -36,7 +36,7 @@ cdef class PoolFile(EndpointFile):
                                                       &self.slots)
         if wrong != NULL:
             raise CorruptSegmentError((<bytes> wrong).decode(), self.name, self.path)
-        # Otherwise pins may be where nothing can be written.
+        # Otherwise pins may be outside the writable pages.
         if self.writable_bytes and self.slots.slots_base != self.segment.address + self.writable_bytes:
             raise CorruptSegmentError("changes while it is opened", self.name, self.path)
         self.node, self.pid = _text(head.node, MQ_NODE_NAME_BYTES), mq_load_relaxed_u64(&head.pid)
@@ -44,7 +44,7 @@ cdef class PoolFile(EndpointFile):
 
 
 cdef PoolFile _pool_file(ChannelFile file, uint64_t uid):
-    """Return the file of a pool, not open."""
+    """Return the file of a pool, not opened."""
     cdef PoolFile pool = PoolFile.__new__(PoolFile)
     pool.name, pool.prefix, pool.trust, pool.uid = file.name, file.prefix, file.trust, uid
     pool.path, pool.channel_inode = shm_paths.pool_path(file.name, file.prefix, uid), file.segment.inode
@@ -52,7 +52,7 @@ cdef PoolFile _pool_file(ChannelFile file, uint64_t uid):
 
 
 cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable):
-    """Map the pool of a publisher, its pins writable or not; None: there is no such file."""
+    """Map the pool of a publisher. `writable`: map its pins writable. Return None if the file does not exist."""
     cdef PoolFile pool = _pool_file(file, uid)
     with settings.overrides(trust=file.trust):
         if not pool.open(writable):
@@ -62,7 +62,7 @@ cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable):
 
 
 cdef PoolFile make_pool(ChannelFile file, uint64_t slots, uint64_t slot_bytes, uint64_t pid, str node):
-    """Create a pool, complete but without a name: name_pool gives it one. Under the lock."""
+    """Create a complete pool without a name, under the lock. Then call name_pool."""
     cdef PoolFile pool = _pool_file(file, new_uid())
     pool.slot_count, pool.slot_bytes, pool.pid, pool.node = slots, slot_bytes, pid, node
     pool.create_unnamed(file.mode)

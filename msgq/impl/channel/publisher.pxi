@@ -1,14 +1,14 @@
-"""A channel's publisher: a Python face on publisher.h. Its row and pool are in publisher_pool.pxi."""
+"""A channel's publisher: the Python interface to publisher.h. Its row and pool are in publisher_pool.pxi."""
 
 
 cdef enum:
-    PREFERRED_SLOTS = 4               # as many as a pool that grows should have, rather than larger ones
-    BATCH_MESSAGES = 256            # of an array: so many are published before those who sleep are woken
-    SLOT_POLL_NS = 100000000   # while it waits for a slot: nobody tells that a holder died
+    PREFERRED_SLOTS = 4  # a growing pool prefers this number of slots to larger slots
+    BATCH_MESSAGES = 256  # messages of an array that are published before sleepers are woken
+    SLOT_POLL_NS = 100000000  # poll interval of a wait for a slot, because a viewer's death wakes no one
 
 
 cdef bint get_batch_buffer(messages, Py_buffer *view) except -1:
-    """Get the bytes of an array of several messages; False: it is something else, or has gaps."""
+    """Get the bytes of an array of several messages. Return False for other objects, and for arrays with gaps."""
     if not PyObject_CheckBuffer(messages) or getattr(getattr(messages, "dtype", None), "hasobject", False):
         return False
     try:
@@ -21,17 +21,17 @@ cdef bint get_batch_buffer(messages, Py_buffer *view) except -1:
     return False
 
 
-@no_gc_clear  # a queue's handle that is collected with it has events to publish
+@no_gc_clear  # a queue's handle that is collected with it still publishes events
 cdef class Publisher(ForkAwareHandle):
     """See core.pyi."""
     cdef unsigned long _waiting_thread  # the thread that waits for a slot; 0: none
-    cdef bint _is_closing          # `close` was called during that wait, which closes it
-    cdef readonly str name      # of the node
+    cdef bint _is_closing  # `close` was called during that wait, which then closes the publisher
+    cdef readonly str name  # name of the node
     cdef ChannelFile _file
     cdef PublisherPool _pool
-    cdef object _slots          # asked for; None: as fits
+    cdef object _slots  # requested slots; None: the default
     cdef uint64_t _max_bytes
-    cdef uint64_t _sent, _sent_bytes, _refused, _evicted  # from pools that were outgrown
+    cdef uint64_t _sent, _sent_bytes, _refused, _evicted  # counters of previous pools
 
     def __cinit__(self, ChannelFile file not None, str name not None, slots, slot_bytes, uint64_t max_bytes):
         self._endpoint, self.name, self._file = file.name, name, file
@@ -47,7 +47,7 @@ cdef class Publisher(ForkAwareHandle):
         state = "closed" if self._use_state == CLOSED else f"{self.sent} messages published"
         return f"<msgq channel Publisher {self._endpoint!r}, {state}>"
 
-    # ---- what it counts ----
+    # ---- counters ----
 
     @property
     def sent(self):
@@ -82,7 +82,7 @@ cdef class Publisher(ForkAwareHandle):
                                 self.refused, self.evicted, in_order.messages, pool.pool_file.segment.path,
                                 pool.pool_file.segment.size, self.closed)
 
-    # ---- coming and going ----
+    # ---- close and fork ----
 
     def close(self):
         cdef bint is_owner = self._fork_generation == fork_generation
@@ -93,13 +93,17 @@ cdef class Publisher(ForkAwareHandle):
             return
         if is_owner and self._use_state != fork_generation:
             raise usage_error(self._use_state, self._endpoint)
-        self._use_state = CLOSED  # before it leaves, which may be interrupted: then the row may be another's
+        # before the row is left, because an interrupt may end this call, and the row may get another owner
+        self._use_state = CLOSED
         if is_owner:
-            self._pool.superseded = True  # loans that are open end it
+            self._pool.superseded = True  # the last open loan retires the pool
             self._pool.retire(True)
 
     cdef int _interrupt_wait(self) except -1:
-        """End the wait for a slot, which closes the publisher. A signal handler of the waiting thread never blocks."""
+        """End the wait for a slot, which closes the publisher.
+
+        Never blocks in a signal handler of the waiting thread.
+        """
         self._is_closing = True
         while self._is_closing and self._waiting_thread != PyThread_get_thread_ident():
             mq_futex_wake_all(mq_futex_word(&self._pool.c.slots.pool_header.slot_released))
@@ -124,14 +128,14 @@ cdef class Publisher(ForkAwareHandle):
         return 0
 
     cdef int _check_not_inherited(self) except -1:
-        """Raise in the child when a signal handler forked in the middle of a call."""
+        """Raise in the child if a signal handler forked during a call."""
         if self._fork_generation != fork_generation:
             text = "a signal handler forked the process during this call, which its parent ends; call again here"
             raise ForkedSocketError(text, self._endpoint)
         return 0
 
     cdef int _switch_pool(self, PublisherPool pool) except -1:
-        """Publish from another pool from now on, and keep the counts."""
+        """Publish from another pool from now on, and keep the counters."""
         self._sent += self._pool.c.sent
         self._sent_bytes += self._pool.c.bytes
         self._refused += self._pool.c.refused
@@ -139,7 +143,7 @@ cdef class Publisher(ForkAwareHandle):
         self._pool = pool
         return 0
 
-    # ---- sending ----
+    # ---- send ----
 
     def send(self, data, /, *, timeout=0.0, uint64_t origin_time=0):
         if self._use_state != fork_generation:
@@ -163,7 +167,7 @@ cdef class Publisher(ForkAwareHandle):
         return count
 
     cdef Py_ssize_t _send_batch(self, const Py_buffer *view, uint64_t origin_time) except -1:
-        """Publish the rows of an array, block by block, each of which wakes those who sleep once."""
+        """Publish the rows of an array in blocks, with one wake for each block."""
         cdef const uint8_t *data = <const uint8_t *> view.buf
         cdef uint64_t done = 0, count = view.shape[0], size = view.len // count if count else 0, block, wanted
         if self._use_state != fork_generation:
@@ -175,13 +179,13 @@ cdef class Publisher(ForkAwareHandle):
         while done < count:
             wanted = min(block, count - done)
             if size >= LARGE_BYTES or not self._publish_batch(data + done * size, size, wanted, origin, &done):
-                self._send_bytes(data + done * size, size, 0.0, origin)  # which copes with what stands in the way
+                self._send_bytes(data + done * size, size, 0.0, origin)  # this call handles the special case
                 done += 1
         return count
 
     cdef bint _publish_batch(self, const uint8_t *rows, uint64_t size, uint64_t count, uint64_t origin_time,
                              uint64_t *done) except -1:
-        """Publish so many rows, and add how many were to `done`; False: not all."""
+        """Publish up to `count` rows, and add their number to `done`. Return False if not all were published."""
         cdef uint64_t first = 0
         cdef uint64_t sent = mq_channel_publish_batch(&self._pool.c, rows, size, count, origin_time, &first)
         done[0] += sent
@@ -229,7 +233,7 @@ cdef class Publisher(ForkAwareHandle):
         cdef uint64_t position = 0
         status = mq_channel_publish(&pool.c, slot, size, origin_time or current_origin(), &position)
         if mq_mapping_was_truncated(self._file.not_truncated) or mq_mapping_was_truncated(pool.pool_file.not_truncated):
-            self._file.check_truncation()  # afterwards: a page that was cut off is found when it is touched
+            self._file.check_truncation()  # checked afterwards: touching a truncated page detects the truncation
             pool.pool_file.check_truncation()
         if status == MQ_CHANNEL_NOTIFY:
             mq_eventcount_notify_mp(&pool.c.header.eventcount)
@@ -237,7 +241,7 @@ cdef class Publisher(ForkAwareHandle):
             mq_channel_return_slot(&pool.c, slot)
             text = "the order of its messages makes no sense: foreign bytes; remove the channel (msgq clean)"
             raise CorruptSegmentError(text, self._endpoint, self._file.path)
-        if pool is not self._pool:  # a loan of a pool that was outgrown since
+        if pool is not self._pool:  # a loan of a previous pool
             self._sent += 1
             self._sent_bytes += size
         return position
@@ -245,7 +249,7 @@ cdef class Publisher(ForkAwareHandle):
     # ---- slots ----
 
     cdef int _reclaim_slot(self, object timeout) except -1:
-        """A slot, when none was to be had at once: what the dead hold, or waiting for one."""
+        """Return a slot when none is free: clear pins of dead viewers, or wait."""
         cdef int slot = MQ_CHANNEL_NO_SLOT
         if mq_channel_clear_dead_pins(&self._pool.c):
             slot = mq_channel_take_free_slot(&self._pool.c)
@@ -257,7 +261,7 @@ cdef class Publisher(ForkAwareHandle):
         return slot
 
     cdef int _wait_for_slot(self, object timeout) except -2:
-        """Sleep until a holder lets go; -1: the time is over."""
+        """Sleep until a viewer releases a slot. Return -1 at the timeout."""
         cdef int64_t now, until, deadline = -1
         cdef uint32_t expected
         cdef int slot = MQ_CHANNEL_NO_SLOT
@@ -265,7 +269,7 @@ cdef class Publisher(ForkAwareHandle):
         limit = timeout_ns(timeout, self._endpoint)
         if limit >= 0:
             deadline = mq_monotonic_ns() + <int64_t> limit
-        if self._use_state != fork_generation:  # a signal handler may have closed it meanwhile
+        if self._use_state != fork_generation:  # a signal handler may have closed the publisher
             self._reopen_or_raise()
         pool = self._pool
         self._use_state, self._waiting_thread = BUSY, PyThread_get_thread_ident()
@@ -295,7 +299,7 @@ cdef class Publisher(ForkAwareHandle):
         return slot
 
     cdef bint _close_after_wait(self, PublisherPool pool, int slot) except -1:
-        """Close the publisher if `close` was called during the wait; return whether it was."""
+        """Close the publisher if `close` was called during the wait. Return True if it was closed."""
         if not self._is_closing or self._fork_generation != fork_generation:
             return False
         if slot != MQ_CHANNEL_NO_SLOT:
@@ -303,11 +307,11 @@ cdef class Publisher(ForkAwareHandle):
         try:
             self.close()
         finally:
-            self._is_closing = False  # last: `_interrupt_wait` then returns
+            self._is_closing = False  # last, because `_interrupt_wait` then returns
         return True
 
     cdef object _pool_exhausted_error(self):
-        """Say who holds the slots."""
+        """Return the error that names the viewers of the slots."""
         cdef uint64_t holders
         cdef PublisherPool pool = self._pool
         cdef list held = [0] * MQ_CHANNEL_VIEWERS
@@ -324,11 +328,11 @@ cdef class Publisher(ForkAwareHandle):
         return PoolExhaustedError(text, self._endpoint)
 
     cdef int _grow_pool(self, uint64_t size) except -1:
-        """Publish from a pool of larger slots from now on."""
+        """Replace the pool by one with larger slots."""
         cdef PublisherPool previous = self._pool, larger
         cdef uint64_t wanted = max(size, 2 * previous.c.slots.slot_bytes)
         cdef uint64_t min_slots = self._slots or 1
-        if size > self._max_bytes:  # what is computed below does not overflow then
+        if size > self._max_bytes:  # so that the computation below does not overflow
             text = f"a message of {size} bytes does not fit: the pool may have {self._max_bytes} (max_bytes)"
             raise MessageTooLargeError(text, self._endpoint)
         if (self._slots or PREFERRED_SLOTS) * mq_pool_slot_stride_bytes(wanted) > self._max_bytes:
@@ -356,7 +360,7 @@ cdef class Publisher(ForkAwareHandle):
         require_time(timeout, self._endpoint)
         if size < 0:
             raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
-        wanted = size  # may be Python code, as the comparison
+        wanted = size  # may run Python code, as does the comparison
         if self._use_state != fork_generation:
             self._reopen_or_raise()
         if wanted > self._pool.c.slots.slot_bytes:
@@ -365,7 +369,7 @@ cdef class Publisher(ForkAwareHandle):
         loan._slot = self._reclaim_slot(timeout) if slot == MQ_CHANNEL_NO_SLOT else slot
         loan._publisher, loan._pool, loan._size, loan._fork_generation = self, self._pool, wanted, fork_generation
         loan._pool.open_loans += 1
-        mq_channel_begin_slot_write(&loan._pool.c, loan._slot)  # from now on its bytes may change
+        mq_channel_begin_slot_write(&loan._pool.c, loan._slot)  # from now on the bytes of the slot may change
         return loan
 
 
@@ -378,10 +382,10 @@ cdef class Loan:
     """See core.pyi."""
     cdef Publisher _publisher
     cdef PublisherPool _pool
-    cdef int _slot              # -1: it is not ours any more
+    cdef int _slot  # -1: the slot no longer belongs to the loan
     cdef uint64_t _size
     cdef int _fork_generation
-    cdef Py_ssize_t _export_count    # buffers that look into it
+    cdef Py_ssize_t _export_count  # number of exported buffers
     cdef bint _is_finished
     cdef readonly object position
     cdef public uint64_t origin_time
@@ -392,7 +396,7 @@ cdef class Loan:
     def __init__(self):
         raise TypeError("a loan comes from a publisher's loan()")
 
-    def __dealloc__(self):  # each buffer keeps it, so none is left
+    def __dealloc__(self):  # each buffer keeps the loan, so no buffer is left
         if self._slot != MQ_CHANNEL_NO_SLOT and self._fork_generation == fork_generation:
             self._pool.cancel_loan(self._slot, False)
 
@@ -444,7 +448,8 @@ cdef class Loan:
         if self._is_finished or self._pool is None:
             return
         self._is_finished = True
-        if not self._export_count and self._fork_generation == fork_generation:  # else when the last buffer goes
+        # otherwise the last buffer's release cancels the loan
+        if not self._export_count and self._fork_generation == fork_generation:
             slot, self._slot = self._slot, MQ_CHANNEL_NO_SLOT
             self._pool.cancel_loan(slot, True)
 

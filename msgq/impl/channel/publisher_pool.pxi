@@ -1,11 +1,14 @@
-"""A publisher's row and pool: how it comes, grows, and goes. The file's lock keeps joiners apart; see header.h."""
+"""A publisher's row and pool: create, grow, and retire.
+
+The file's lock excludes other joining processes. See header.h.
+"""
 
 
 cdef enum:
     DEFAULT_SLOT_BYTES = 4096
-    DEFAULT_POOL_BYTES = 67108864       # at most, unless four slots need more
+    DEFAULT_POOL_BYTES = 67108864  # default limit, unless four slots need more
     MIN_SLOTS = 4
-    SPARE_SLOTS = 2                     # beyond one for each entry of the order: one being written, one just left it
+    SPARE_SLOTS = 2  # in addition to one for each entry of the order: one being written, one just evicted
 
 
 @no_gc_clear  # __dealloc__ needs the mappings
@@ -14,11 +17,11 @@ cdef class PublisherPool:
     cdef ChannelFile channel_file
     cdef PoolFile pool_file
     cdef mq_channel_publisher c
-    cdef void *liveness_token             # the row's lock; NULL: it has left, or locks are not to be had
+    cdef void *liveness_token  # the row's lock; NULL: the row was left, or the file system has no such locks
     cdef bint open
-    cdef bint superseded        # its publisher has another one; it ends with its last loan
+    cdef bint superseded  # its publisher uses another pool; the last loan retires this one
     cdef int generation
-    cdef uint64_t open_loans          # slots of loans
+    cdef uint64_t open_loans  # slots of open loans
 
     def __dealloc__(self):
         if self.generation == fork_generation:
@@ -31,9 +34,9 @@ cdef class PublisherPool:
         self.open = False
 
     cdef int retire(self, bint removes_pool) except -1:
-        """Publish no more from here. Messages that are in the order stay, and the pool with them.
+        """Retire the pool. Its messages in the order stay, and so does the pool.
 
-        `removes_pool`: remove it now if there are none; else the next process that joins does.
+        `removes_pool`: remove the pool now if it has no messages. Otherwise the next joining process removes it.
         """
         cdef int fd
         if not self.open or self.open_loans:
@@ -41,7 +44,7 @@ cdef class PublisherPool:
         self._release_row()
         if not removes_pool:
             return 0
-        with contextlib.suppress(MsgqError):  # else the next process that joins does it
+        with contextlib.suppress(MsgqError):  # otherwise the next joining process removes it
             fd = self.channel_file.lock(False)
             if fd >= 0:
                 try:
@@ -51,12 +54,12 @@ cdef class PublisherPool:
         return 0
 
     cdef int cancel_loan(self, uint64_t slot, bint removes_pool) except -1:
-        """A loan is over without a message."""
+        """End a loan without a message."""
         mq_channel_return_slot(&self.c, slot)
         return self.end_loan(removes_pool)
 
     cdef int end_loan(self, bint removes_pool) except -1:
-        """A loan is over."""
+        """End a loan."""
         self.open_loans -= 1
         if self.superseded:
             self.retire(removes_pool)
@@ -64,7 +67,7 @@ cdef class PublisherPool:
 
 
 cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_bytes, uint64_t max_bytes, bint newcomer):
-    """Take a row, and make its pool: `slot_bytes` of payload each, in as many slots as asked for, or as are fit."""
+    """Take a row and create its pool with `slots` slots (None: the default) of `slot_bytes` payload bytes."""
     cdef PublisherPool pool = PublisherPool.__new__(PublisherPool)
     cdef int row, remaining, fd
     cdef uint64_t each = slot_bytes or DEFAULT_SLOT_BYTES
@@ -94,7 +97,7 @@ cdef PublisherPool register_publisher(ChannelFile file, str node, slots, slot_by
 
 
 cdef int _fill_publisher_row(PublisherPool pool, int number, str node, uint64_t slots, uint64_t slot_bytes) except -1:
-    """Make the pool, enter it in the row, and only then give it its name: so no file is without a row."""
+    """Create the pool, register it in the row, and then give it its name. So no named pool is without a row."""
     cdef ChannelFile file = pool.channel_file
     cdef mq_process_identity identity
     cdef mq_channel_publisher_row *row = &file.header.publishers[number]
@@ -105,7 +108,7 @@ cdef int _fill_publisher_row(PublisherPool pool, int number, str node, uint64_t 
     pool.c.slots, pool.c.header, pool.c.row, pool.c.number = pool.pool_file.slots, file.header, row, number
     pool.c.stamps = mq_channel_config_unpack(mq_load_acquire_u64(&file.header.config)).stamps == MQ_CHANNEL_STAMPED
     pool.c.clock_offset, pool.c.liveness_file = offset, file.liveness_file()
-    if not mq_channel_load_index_ring(file.header, &pool.c.order):  # the capacity was set a moment ago
+    if not mq_channel_load_index_ring(file.header, &pool.c.order):  # the capacity was just set
         raise CorruptSegmentError("its order makes no sense: foreign bytes; remove it (msgq clean)", file.name,
                                   file.path)
     if not mq_channel_publisher_init(&pool.c):
@@ -119,13 +122,13 @@ cdef int _fill_publisher_row(PublisherPool pool, int number, str node, uint64_t 
         raise
     pool.open = True
     file.own_pools[number] = pool.c.slots.uid
-    if mq_eventcount_has_waiters_mp(&file.header.eventcount):  # a publisher died before its wake, perhaps
+    if mq_eventcount_has_waiters_mp(&file.header.eventcount):  # a publisher may have died before its wake
         mq_eventcount_notify_mp(&file.header.eventcount)
     return 0
 
 
 cdef uint64_t _choose_slot_count(ChannelFile file, asked, uint64_t slot_bytes, uint64_t max_bytes) except 0:
-    """How many slots: as asked, else one for each entry and a few, within the limits."""
+    """Return the number of slots: as requested, or one for each entry and some spare ones, within the limits."""
     cdef uint64_t stride = mq_pool_slot_stride_bytes(slot_bytes)
     cdef uint64_t wanted = mq_channel_config_unpack(mq_load_acquire_u64(&file.header.config)).capacity + SPARE_SLOTS
     if asked is None:
@@ -142,7 +145,10 @@ cdef uint64_t _choose_slot_count(ChannelFile file, asked, uint64_t slot_bytes, u
 
 
 cdef int _check_publisher_limit(ChannelFile file) except -1:
-    """Refuse a publisher more than the channel may have; rows that stay for loans are of publishers that count once."""
+    """Refuse a new publisher if the channel has its maximum number.
+
+    A publisher with rows kept for loans counts once.
+    """
     cdef mq_channel_config g = mq_channel_config_unpack(mq_load_acquire_u64(&file.header.config))
     cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
     cdef int living = 0

@@ -1,6 +1,6 @@
-"""Read a channel's files for msgq.stats and `Channel.diagnose`: mapped read-only, no lock, no trace.
+"""Read a channel's files for msgq.stats and `Channel.diagnose`: mapped read-only, without a lock or a trace.
 
-It stands below the header, which calls it.
+Included before channelfile.pxi, which calls it.
 """
 
 
@@ -15,8 +15,8 @@ cdef class _ChannelSnapshot:
     cdef object trust
     cdef mq_index_ring order
     cdef mq_liveness_probe probe
-    cdef mq_channel_view_counts views_by_viewer[64]    # of viewers, by row
-    cdef dict pool_bytes_by_uid                 # bytes of pools, by uid
+    cdef mq_channel_view_counts views_by_viewer[64]  # views of each viewer, by row
+    cdef dict pool_bytes_by_uid  # bytes of each pool, by uid
 
     cdef object read_publishers(self):
         cdef const mq_channel_publisher_row *row
@@ -40,7 +40,7 @@ cdef class _ChannelSnapshot:
         return tuple(publishers)
 
     cdef object read_pool_views(self, uint64_t uid, const mq_channel_published_slot_set *ordered):
-        """See who holds what in a pool; returns its bytes, or None when it cannot be read."""
+        """Count the views of a pool. Return its bytes, or None if it is unreadable."""
         cdef struct_stat info
         cdef Segment segment
         cdef mq_pool_map slots
@@ -67,7 +67,7 @@ cdef class _ChannelSnapshot:
         return segment.size
 
     cdef tuple read_subscribers(self):
-        """Return those that are listed, and which of them is which viewer."""
+        """Return the subscribers with rows, and the name of each viewer."""
         cdef mq_channel_subscriber_snapshot copy
         cdef const mq_channel_subscriber_row *row
         cdef mq_liveness life
@@ -101,7 +101,7 @@ cdef class _ChannelSnapshot:
         return tuple(holders)
 
     cdef tuple list_orphaned_pools(self):
-        """Pools that belong to no row. The files were listed first: a row is entered before its pool has a name."""
+        """Return pools without a row. The files were listed first: a row is registered before its pool has a name."""
         uids = {mq_load_acquire_u64(&self.header.publishers[i].pool_uid) for i in range(MQ_CHANNEL_PUBLISHERS)}
         paths = [shm_paths.pool_path(self.name, self.in_prefix, uid)
                  for uid in self.pool_bytes_by_uid if uid not in uids]
@@ -109,7 +109,7 @@ cdef class _ChannelSnapshot:
 
 
 cdef object describe_this_process():
-    """Return this process, as statistics of other processes show it."""
+    """Return this process as a `Participant`, as other processes' statistics show it."""
     cdef mq_process_identity identity
     read_own_identity(&identity, NULL)
     return Participant(identity.pid, identity.thread_id, identity.start_time, _text(identity.name,
@@ -117,7 +117,7 @@ cdef object describe_this_process():
 
 
 cdef object read_channel_stats(Segment segment, str name, str in_prefix, trust, schema):
-    """Look at a channel, whose header is mapped and checked."""
+    """Return the statistics of a channel whose header is mapped and checked."""
     cdef _ChannelSnapshot snapshot = _ChannelSnapshot.__new__(_ChannelSnapshot)
     cdef const mq_channel_header *header = <const mq_channel_header *> segment.address
     cdef mq_channel_config g = mq_channel_config_unpack(mq_load_acquire_u64(&header.config))
@@ -149,7 +149,7 @@ cdef object read_channel_stats(Segment segment, str name, str in_prefix, trust, 
 
 
 cdef object read_channel_counts(Segment segment):
-    """Return what moves in a channel, whose header is mapped and checked. Its pools are not looked at."""
+    """Return the counters of a channel whose header is mapped and checked, without reading its pools."""
     cdef const mq_channel_header *header = <const mq_channel_header *> segment.address
     cdef mq_liveness_probe probe = mq_liveness_probe_begin(&segment.liveness_file)
     cdef mq_index_ring order
@@ -172,12 +172,12 @@ cdef object read_channel_counts(Segment segment):
 
 
 cdef dict list_pool_sizes(str name, str in_prefix):
-    """Return the bytes of a channel's pools, by uid, those of no row among them."""
+    """Return the bytes of a channel's pools by uid, including pools without a row."""
     sizes = {}
     for channel, uid in shm_paths.list_pools(in_prefix):
         if channel == name:
             try:
                 sizes[uid] = os.lstat(shm_paths.pool_path(name, in_prefix, uid)).st_size
-            except FileNotFoundError:  # removed just now
+            except FileNotFoundError:  # just removed
                 continue
     return sizes

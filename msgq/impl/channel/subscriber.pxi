@@ -1,11 +1,14 @@
-"""A channel's subscriber: a Python face on subscriber.h. Its rows and mapped pools are in subscriber_rows.pxi."""
+"""A channel's subscriber: the Python interface to subscriber.h.
+
+Its rows and mapped pools are in subscriber_rows.pxi.
+"""
 
 
 cdef enum:
-    WAKE_TIMEOUT_NS = 1000000000      # for a publisher that died between its message and the wake
+    WAKE_TIMEOUT_NS = 1000000000  # poll interval, in case a publisher died between its message and the wake
     PASSIVE_SLEEP_MIN_NS = 50000      # a passive subscriber announces no sleep, so it polls
     PASSIVE_SLEEP_MAX_NS = 1000000
-    POOL_MAPS_MAX = 256                # pools that are mapped, or missed, in one look
+    POOL_MAPS_MAX = 256  # pools that one call maps, or finds missing
     TORN_COPIES_MAX = 1000                 # copies that are overwritten during the copy, in a call with a time-out
 
 
@@ -44,10 +47,10 @@ cdef class Subscriber(Waitable):
         return f"<msgq channel Subscriber {self._endpoint!r}, {state}>"
 
     cdef int _register_rows(self) except -1:
-        """Take rows; nothing is mapped so far."""
+        """Take rows. No pool is mapped yet."""
         self._pools = [None] * MQ_CHANNEL_PUBLISHERS
         memset(self.c.pools, 0, sizeof(self.c.pools))
-        self.c.row = NULL  # of a parent, perhaps
+        self.c.row = NULL  # it may be the parent's row
         if self._file.writable:
             self._rows = SubscriberRows.__new__(SubscriberRows)
             self._rows.file = self._file
@@ -60,7 +63,7 @@ cdef class Subscriber(Waitable):
         if self._use_state == fork_generation:
             self.close()
 
-    # ---- what it counts ----
+    # ---- counters ----
 
     @property
     def lost(self):
@@ -104,10 +107,13 @@ cdef class Subscriber(Waitable):
         return ChannelSubscriber(describe_this_process(), self.name, copy.cursor, copy.lag, copy.received, copy.lost,
                                  copy.resets, self.views_held)
 
-    # ---- finding ----
+    # ---- find messages ----
 
     cdef bint _next_message(self, mq_channel_message *message) except -1:
-        """The message at the cursor; False: there is none, or too many in a row whose pools cannot be had."""
+        """Return the message at the cursor.
+
+        Return False if there is none, or if too many pools in a row are missing.
+        """
         cdef int _mapped
         for _mapped in range(POOL_MAPS_MAX):
             status = mq_channel_next_message(&self.c, message)
@@ -126,26 +132,30 @@ cdef class Subscriber(Waitable):
             if status == MQ_CHANNEL_UNMAPPED:
                 self._map_pool(message)
                 continue
-            mq_channel_skip_message(&self.c, message)  # so that the next call goes on
+            mq_channel_skip_message(&self.c, message)  # so that the next call continues
             self._file.check_truncation()
             text = f"at position {message.position} is no message: another program wrote there"
             raise CorruptSegmentError(text, self._endpoint, self._file.path)
-        return False  # others publish them as fast as we pass them over; the next call goes on
+        return False  # publishers are as fast as this loop; the next call continues
 
     cdef int _map_pool(self, const mq_channel_message *message) except -1:
-        """Map the pool that the message is in. If it is missing while the message is there, the message is lost."""
+        """Map the pool of the message.
+
+        If the pool is missing and the message is still in the order, the message is lost.
+        """
         cdef PoolFile pool = None
         cdef MappedPool mapped
         cdef bint pins = self._can_take_views()
         try:
             pool = open_pool(self._file, message.pool_uid, pins)
         except SegmentError as error:
-            if error.errno not in (EMFILE, ENFILE, ENOMEM):  # these pass: then the next call finds the message again
+            # these are temporary: the next call finds the message again
+            if error.errno not in (EMFILE, ENFILE, ENOMEM):
                 mq_channel_skip_message(&self.c, message)
             raise
-        if self._use_state != fork_generation:  # a signal handler may have closed it meanwhile
+        if self._use_state != fork_generation:  # a signal handler may have closed the subscriber
             self._check_usable()
-        if self._can_take_views() != pins:  # it took its first view, or a handler forked: map it as needed now
+        if self._can_take_views() != pins:  # it took its first view, or a handler forked: map the pool as needed now
             return 0
         if pool is None:
             mq_channel_skip_message(&self.c, message)
@@ -158,7 +168,7 @@ cdef class Subscriber(Waitable):
         return 0
 
     cdef bint _wait_for_message(self, mq_channel_message *message, object timeout) except -1:
-        """The message at the cursor, waiting for it for so many seconds; False: there is none."""
+        """Return the message at the cursor, waiting up to `timeout` seconds. Return False if there is none."""
         cdef int64_t deadline
         require_time(timeout, self._endpoint)
         if self._next_message(message):
@@ -174,31 +184,31 @@ cdef class Subscriber(Waitable):
                 self._check_usable()  # a signal handler may have forked
                 if self._next_message(message):
                     return True
-                if 0 <= deadline <= mq_monotonic_ns():  # the message of the wake was its own, or retracted
+                if 0 <= deadline <= mq_monotonic_ns():  # the message of the wake was excluded or retracted
                     break
         finally:
             self._nap_ns = 0
         return False
 
     cdef bint _accept_message(self, const mq_channel_message *message) except -1:
-        """The message was copied; False: it was overwritten meanwhile."""
+        """Validate the copy of a message. Return False if it was overwritten during the copy."""
         cdef MappedPool mapped = self._pools[message.row]
         if mq_mapping_was_truncated(mapped.pool_file.not_truncated):
             mq_channel_skip_message(&self.c, message)
             mapped.pool_file.check_truncation()
         if not mq_channel_accept_entry(&self.c, message):
-            PyErr_CheckSignals()  # publishers that lap us again and again must not make us deaf
+            PyErr_CheckSignals()  # so that signals are handled even if publishers lap us repeatedly
             self._check_usable()
             return False
         self._last, self._last_pool = message[0], mapped
         return True
 
     cdef bint _should_stop_retrying(self, int *torn, object timeout) noexcept:
-        """Return whether TORN_COPIES_MAX copies of a call were overwritten. A call without time-out never stops."""
+        """Return True after TORN_COPIES_MAX torn copies in one call. A call without a timeout never stops."""
         torn[0] += 1
         return torn[0] >= TORN_COPIES_MAX and timeout is not None
 
-    # ---- receiving copies ----
+    # ---- receive copies ----
 
     cdef bytes _copy_payload(self, const mq_channel_message *message):
         cdef bytes out = PyBytes_FromStringAndSize(NULL, message.length)
@@ -253,7 +263,7 @@ cdef class Subscriber(Waitable):
                 self._rearm_fd()
 
     cdef uint64_t _count_receivable(self, object limit) except? 0:
-        """Limit of positions to pass: as asked, and no more than there are now."""
+        """Return the limit of positions to pass: as requested, and at most those present now."""
         if limit is not None and limit < 0:
             raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
         self._check_usable()
@@ -262,7 +272,7 @@ cdef class Subscriber(Waitable):
         tail = mq_index_ring_load_tail(&self.c.order)
         available = tail - min(mq_channel_load_cursor(&self.c), tail)
         if available == 0 and self._is_readable():
-            available = 1  # its publisher has stopped before it came to the tail
+            available = 1  # its publisher stopped before it advanced the tail
         return available if limit is None else min(available, limit)
 
     def receive_many(self, limit=None):
@@ -298,11 +308,11 @@ cdef class Subscriber(Waitable):
         if max_count == 0 and limit != 0 and timeout != 0 and self._wait_for_message(&message, timeout):
             max_count = self._count_receivable(limit)
         lost = self.c.lost
-        max_count = min(max_count, self.c.order.capacity)  # there cannot be more, however far behind we are
+        max_count = min(max_count, self.c.order.capacity)  # the channel never holds more messages
         out = numpy.empty(max_count, dtype)
         PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
-        PyBuffer_Release(&view)  # nobody else has the array, so its memory stays
-        self._check_usable()  # that was Python code, and so may have run anything
+        PyBuffer_Release(&view)  # no other code has the array, so its memory stays
+        self._check_usable()  # Python code may have run
         while count < max_count:
             lost_reported = self._lost_reported
             try:
@@ -311,10 +321,10 @@ cdef class Subscriber(Waitable):
             except (LostMessagesError, SegmentError):
                 if not count:
                     raise
-                self._lost_reported = lost_reported  # the next call tells of it
+                self._lost_reported = lost_reported  # the next call raises the loss
                 break
             if count and self.c.lost != lost:
-                break  # the array ends before what was lost
+                break  # the array ends before a loss
             lost = self.c.lost
             if message.length != size:
                 if count:
@@ -332,7 +342,7 @@ cdef class Subscriber(Waitable):
         return out[:count]
 
     cdef uint64_t _receive_batch(self, uint8_t *out, uint64_t size, uint64_t max_count) noexcept:
-        """Take up to so many messages of the publisher of the last one; what needs a closer look is left."""
+        """Take up to `max_count` messages of the last message's publisher. Special cases are left to the caller."""
         return mq_channel_receive_batch(&self.c, out, size, max_count, &self._last,
                                         self._last_pool.pool_file.not_truncated)
 
@@ -353,7 +363,7 @@ cdef class Subscriber(Waitable):
         self._check_usable()
         self._ensure_viewer_row()
         while self._wait_for_message(&message, timeout):
-            if not self._can_take_views():  # a signal handler forked while we waited, and this is the child
+            if not self._can_take_views():  # a signal handler forked during the wait, and this is the child
                 self._ensure_viewer_row()
                 continue
             mapped = self._pools[message.row]
@@ -378,7 +388,7 @@ cdef class Subscriber(Waitable):
         return self._rows is not None and self._rows.viewer >= 0
 
     def _ensure_viewer_row(self):
-        """Have a bit in pins, and room for a view."""
+        """Take a viewer row if needed, and check that one more view is allowed."""
         if self._rows is None:
             raise StateError("is passive, and leaves no trace: it cannot hold views, only copy", self._endpoint)
         if self._rows.views_held >= <uint64_t> self.max_views:
@@ -391,22 +401,22 @@ cdef class Subscriber(Waitable):
             finally:
                 self._use_state = self._fork_generation
             self._finish_requested_close()
-            self._pools = [None] * MQ_CHANNEL_PUBLISHERS  # they are mapped anew, with pins that can be written
+            self._pools = [None] * MQ_CHANNEL_PUBLISHERS  # they are mapped again with writable pins
             memset(self.c.pools, 0, sizeof(self.c.pools))
 
     cdef bint _read_last_stamps(self, int64_t *published, int64_t *origin) noexcept:
         published[0], origin[0] = self._last.publish_time, self._last.origin_time
         return self._last_pool is not None
 
-    # ---- waiting ----
+    # ---- wait ----
 
     cdef int _reopen_in_child(self) except -1:
-        """Take rows of our own, and continue from the same cursor. Inherited views are the parent's."""
+        """Take our own rows, and continue at the same cursor. Inherited views are the parent's."""
         self._forget_inherited_wait()
         try:
             self._register_rows()
         except SegmentError as error:
-            if error.errno != ENOENT:  # the channel was removed: who has it open goes on, unseen
+            if error.errno != ENOENT:  # the channel was removed: existing handles continue without rows
                 raise
         return self._finish_requested_close()
 
@@ -417,7 +427,7 @@ cdef class Subscriber(Waitable):
         try:
             return self._next_message(&message)
         except LostMessagesError:
-            self._lost_reported = lost_reported  # it is for the receive to raise it
+            self._lost_reported = lost_reported  # the receive raises it
             return True
 
     cdef bint _is_readable(self) noexcept:
@@ -462,13 +472,13 @@ cdef class Subscriber(Waitable):
         return event_loop.receive_async(self, 0.0)
 
 
-@cython.no_gc_clear  # the pool is needed to the last
+@cython.no_gc_clear  # the pool is needed until the end
 cdef class Sample(PinnedView):
     """See core.pyi."""
     cdef readonly uint64_t position, publish_time, origin_time
     cdef readonly object publisher
 
-    def __bool__(self):  # an empty message is one
+    def __bool__(self):  # an empty message is a sample, too
         return True
 
     def __enter__(self):

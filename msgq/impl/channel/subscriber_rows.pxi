@@ -1,7 +1,7 @@
-"""The rows of a subscriber, and the pools that it has mapped. Both stay as long as a view of it is held."""
+"""The rows of a subscriber, and its mapped pools. Both stay while one of its views exists."""
 
 
-@no_gc_clear  # needed to the last
+@no_gc_clear  # needed until the end
 cdef class SubscriberRows:
     """See core.pxd."""
 
@@ -13,7 +13,7 @@ cdef class SubscriberRows:
         self.release_rows()
 
     cdef int register_subscriber(self, str node) except -1:
-        """Be listed, if there is room, or if the channel has no more than so many subscribers."""
+        """Take a subscriber row if one is free. Raise if the channel has its maximum number of subscribers."""
         cdef mq_process_identity identity
         cdef mq_channel_config g
         cdef mq_row_table row_table
@@ -24,7 +24,7 @@ cdef class SubscriberRows:
         try:
             g = mq_channel_config_unpack(mq_load_acquire_u64(&self.file.header.config))
             if 0 < g.subscribers <= MQ_CHANNEL_SUBSCRIBERS:
-                # In any row: some may have joined before there was a limit.
+                # All rows count, because some subscribers may have joined before the limit was set.
                 subscribers = self.file.describe_subscribers()
                 if len(subscribers) >= <int> g.subscribers:
                     text = f"has as many subscribers as it may ({g.subscribers}): {', '.join(subscribers)}"
@@ -43,7 +43,7 @@ cdef class SubscriberRows:
         return 0
 
     cdef int register_viewer(self) except -1:
-        """Take a bit in pins. What a dead owner of it still pins is cleared first, in all pools of the living."""
+        """Take a viewer row, a bit in pins. First clear a dead owner's pins in all pools of living publishers."""
         cdef mq_process_identity identity
         cdef int row, fd
         read_own_identity(&identity, NULL)
@@ -54,7 +54,8 @@ cdef class SubscriberRows:
                 if mq_channel_viewer_row_is_stale(self.file.header, row):
                     _clear_dead_viewer_pins(self.file, row)
                 self.viewer_token = mq_liveness_lock(self.file.liveness_file(), MQ_CHANNEL_VIEWER_BYTE + row, False)
-                if self.viewer_token != NULL or errno != EAGAIN:  # EAGAIN: its owner leaves now, or has a child
+                # EAGAIN: its owner is leaving, or a child of its owner holds the lock
+                if self.viewer_token != NULL or errno != EAGAIN:
                     break
                 row = mq_channel_find_free_viewer(self.file.header, self.file.liveness_file(), row + 1)
             if row == MQ_NO_ROW:
@@ -76,7 +77,7 @@ cdef class SubscriberRows:
             mq_store_release_u64(&self.row.views_held, self.views_held)
 
     cdef void release_rows(self) noexcept:
-        """Give the rows back, now or when the last view is let go. In a forked child they are the parent's."""
+        """Release the rows, now or after the last view. In a forked child they are the parent's."""
         self.closed = True
         if self.views_held or self.generation != fork_generation:
             return
@@ -92,7 +93,7 @@ cdef class SubscriberRows:
 
 
 cdef int _clear_dead_viewer_pins(ChannelFile file, int viewer) except -1:
-    """Take the bit of a dead viewer from the pools of the living; those of the dead are not written again."""
+    """Clear a dead viewer's pins in pools of living publishers. Pools of dead publishers are not written again."""
     cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
     cdef PoolFile pool
     cdef uint64_t uid

@@ -1,11 +1,14 @@
-"""What waits in a queue, copied without taking it: mapped read-only, without a row or a trace. See core.pyi."""
+"""Copies of a queue's waiting messages, without taking them: mapped read-only, without a row or a trace.
+
+See core.pyi.
+"""
 
 
 cdef class QueueBrowser:
     """See core.pyi."""
 
     cdef QueueFile _file
-    cdef mq_queue_seen_message *_seen  # a slot each
+    cdef mq_queue_seen_message *_seen  # one for each slot
 
     def __cinit__(self, str name not None, str in_prefix not None):
         cdef QueueFile file = queue_file(name, in_prefix, None, None)
@@ -40,8 +43,8 @@ cdef class QueueBrowser:
         return self._copy_waiting_messages(options.check_limit(limit, self._file.name), True)
 
     cdef list _copy_waiting_messages(self, uint64_t max_count, bint only_new):
-        """Return what waits, the best first; or of that what was not returned so before."""
-        from msgq.common.stats.workqueue import QueueMessage  # late: few programs read statistics
+        """Return waiting messages, the best first. `only_new`: only messages that were not returned before."""
+        from msgq.common.stats.workqueue import QueueMessage  # imported late: few programs read statistics
         cdef mq_queue_pending_message pending
         cdef uint64_t slot
         seen = []
@@ -49,7 +52,7 @@ cdef class QueueBrowser:
             if <uint64_t> len(seen) >= max_count:
                 break
             if not mq_peek_read_slot(&self._file.parts, slot, &pending) or pending.word != word:
-                continue  # somebody has taken it since
+                continue  # another consumer has taken the message
             data = PyBytes_FromStringAndSize(NULL, pending.length)
             if not mq_peek_copy_payload(&self._file.parts, &pending, <uint8_t *> PyBytes_AS_STRING(data)):
                 continue
@@ -63,7 +66,7 @@ cdef class QueueBrowser:
         return seen
 
     cdef list _list_ready_slots(self, bint only_new):
-        """Return word and slot of all that waits, the best first; or of what is not known so far."""
+        """Return word and slot of each waiting message, the best first. `only_new`: only new messages."""
         cdef mq_queue_pending_message pending
         cdef uint64_t slot
         slots = []

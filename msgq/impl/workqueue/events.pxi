@@ -1,26 +1,28 @@
-"""A handle's publisher of events. See core.pyi; events.h says what is buffered, and when.
+"""A handle's event publisher. See core.pyi. events.h defines when events are buffered.
 
-All of it runs under Python's lock, but for copies of large payloads and for opening the channel. A thread that comes
-meanwhile, a signal's handler, and a finalizer that runs in the middle leave what they have to tell to whoever is at it.
+All code runs with the GIL, except copies of large payloads and opening the channel. During publishing, another thread,
+a signal handler or a finalizer may create events. They add their events to a list, and the publishing thread publishes
+them.
 """
 
 
-_POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has
+_POOL_BYTES_MAX = 1 << 42  # no limit: a pool has the requested size
 
 cdef enum:
-    BUFFERED_EVENTS_MAX = 4096  # a recovery may return as many messages; in a larger queue the rest is lost
-    DEFERRED_EVENTS_MAX = 1024        # events that wait for one thread which publishes
-    OPEN_RETRY_INTERVAL_NS = 1000000000  # the soonest to try again to open a channel that could not be opened
-    OPEN_RETRY_FACTOR = 10  # and after so many times the duration of the attempt: a stopped process may hold its lock
+    BUFFERED_EVENTS_MAX = 4096  # a recovery may return as many messages; in a larger queue, further events are lost
+    DEFERRED_EVENTS_MAX = 1024  # events that wait for the publishing thread
+    OPEN_RETRY_INTERVAL_NS = 1000000000  # shortest time between two attempts to open the channel
+    # multiple of the duration of a failed attempt until the next attempt: a stopped process may hold the lock
+    OPEN_RETRY_FACTOR = 10
 
 
 class _EventChannelPublisher(Publisher):
-    """Closed by the handle, which has more to tell when the process ends."""
+    """A publisher that the handle closes, because the handle still publishes events at exit."""
 
     __slots__ = ()
 
     def _close_at_exit(self):
-        """The handle does it."""
+        """Leave this to the handle."""
 
 
 cdef class EventBuffer:
@@ -37,7 +39,7 @@ cdef class EventBuffer:
 
 
 cdef EventPublisher new_event_publisher(QueueFile file):
-    """Return what publishes the events of a handle of this queue; None: the queue has none."""
+    """Return the event publisher of a handle of this queue, or None if the queue has no events."""
     cdef EventPublisher publisher
     if not file.parts.events:
         return None
@@ -48,12 +50,12 @@ cdef EventPublisher new_event_publisher(QueueFile file):
     return publisher
 
 
-@no_gc_clear  # jobs that are deleted with it use it
+@no_gc_clear  # jobs that are collected with it use it
 cdef class EventPublisher:
     """See core.pxd."""
 
     cdef int restart_for_handle(self, const mq_queue_handle *h) except -1:
-        """Begin for a handle that has a row, here or in a forked child, where all there was is the parent's."""
+        """Attach a handle that has a row, also in a forked child, where the previous state is the parent's."""
         cdef EventBuffer each
         for each in (self.buffer, self.watcher_buffer):
             each.c.own_row, each.c.number, each.c.pid = h.own_row, h.row_number, this_process().pid
@@ -63,10 +65,10 @@ cdef class EventPublisher:
         self._is_publishing, self._next_open_attempt_ns = False, 0
         return 0
 
-    # ---- opening ----
+    # ---- open ----
 
     cdef bint can_publish_now(self, bint sends) noexcept:
-        """Whether there is no need to open it, or it is not time to try again."""
+        """True if the channel is open, or the next attempt is not due."""
         if self._is_publishing:
             return True
         if self._publisher is not None and (self._has_payload_slots or not (sends and self._with_payload)):
@@ -74,7 +76,7 @@ cdef class EventPublisher:
         return mq_monotonic_ns() < self._next_open_attempt_ns
 
     cdef int open_channel(self, bint sends) except -1:
-        """Open the channel, for events of sending or only for the others. If it cannot be had, events are lost."""
+        """Open the channel; `sends`: for events of sends. If this fails, events are lost."""
         cdef int64_t now, pause_ns, started = mq_monotonic_ns()
         self._is_publishing = True
         try:
@@ -90,7 +92,7 @@ cdef class EventPublisher:
     cdef int _open_channel(self, bint sends) except -1:
         name = events_channel(self._file.name)
         slots, slot_bytes = options.size_events_pool(self._file.parts.max_message_size, sends and self._with_payload)
-        if not self._file.is_linked():  # the channel of that name belongs to another queue, or to none
+        if not self._file.is_linked():  # the channel with this name belongs to another queue, or to none
             raise StateError("the queue was removed", self._file.name)
         with settings.overrides(trust=self._file.trust):
             channel_file = open_channel_file(name, self._file.prefix, None, self._file.mode, self._file.trust, True,
@@ -100,7 +102,7 @@ cdef class EventPublisher:
                 channel_file.set_schema(QUEUE_EVENT_SCHEMA, False)
                 publisher = _EventChannelPublisher(channel_file, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
             finally:
-                channel_file.close()  # the publisher says itself that it uses it
+                channel_file.close()  # the publisher marks the channel as open itself
         if not self._file.is_linked():
             publisher.close()
             raise StateError("the queue was removed", self._file.name)
@@ -111,16 +113,19 @@ cdef class EventPublisher:
         return 0
 
     cdef void close(self) noexcept:
-        """Publish no more."""
+        """Close the publisher."""
         publisher, self._publisher = self._publisher, None
         if publisher is not None:
             with contextlib.suppress(MsgqError):
                 publisher.close()
 
-    # ---- publishing ----
+    # ---- publish ----
 
     cdef bint has_buffered_events(self) noexcept:
-        """Whether something was noted that is to be published; what the watcher notes just now is seen next time."""
+        """True if events are buffered.
+
+        Events that the watcher adds during this call may be missed until the next call.
+        """
         return self.buffer.c.end or self.watcher_buffer.c.end
 
     cdef void publish_buffered_events(self) noexcept:
@@ -130,7 +135,7 @@ cdef class EventPublisher:
             watcher_lock()
             mq_queue_event_buffer_move_all(&self.watcher_buffer.c, &self.buffer.c)
             watcher_unlock()
-        while self.buffer.c.first < self.buffer.c.end:  # publishing may run finalizers, which note and publish
+        while self.buffer.c.first < self.buffer.c.end:  # publishing may run finalizers, which buffer and publish events
             record = self.buffer.c.records[self.buffer.c.first]
             self.buffer.c.first += 1
             if self.buffer.c.first == self.buffer.c.end:
@@ -138,7 +143,7 @@ cdef class EventPublisher:
             self.publish_event(&record, NULL)
 
     cdef void publish_event(self, const mq_queue_event_record *record, const Py_buffer *payload) noexcept:
-        """Publish an event, with the payload that it may have."""
+        """Publish an event with its optional payload."""
         cdef bytes message
         cdef char *room
         cdef uint64_t size = payload.len if payload != NULL and self._with_payload else 0
@@ -175,7 +180,7 @@ cdef class EventPublisher:
         return 0
 
     cdef int _send_event(self, bytes message, uint64_t origin_time) except -1:
-        """Publish; a message whose origin nobody told has none, whatever this thread's is."""
+        """Send an event. It has the origin time of its message, or none, regardless of this thread's origin."""
         cdef int64_t previous = current_origin()
         if self._publisher is None or <uint64_t> len(message) > self._slot_bytes:
             mq_queue_count_lost_events(&self.buffer.c, 1)

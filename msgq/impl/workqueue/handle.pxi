@@ -1,6 +1,6 @@
-"""An open queue, the base of MessageQueue: joins, leaves and waits, by the steps of sender.h, receiver.h, recovery.h.
+"""An open queue, the base of MessageQueue: join, leave and wait, by the steps of sender.h, receiver.h, recovery.h.
 
-Any thread may use a handle, also several at the same time (base/shared_handle.pxi).
+Several threads may use a handle at the same time (base/shared_handle.pxi).
 """
 
 
@@ -27,7 +27,7 @@ cdef class QueueHandle(ThreadSharedHandle):
             self._occupy_row()
             if self._file.is_linked():
                 break
-            self._release_rows()  # it was removed before anybody could see that we have it open
+            self._release_rows()  # the file was removed before other processes could see that it is open
         close_at_exit(self)
 
     cdef int _attach_file(self, QueueFile file, schema) except -1:
@@ -44,7 +44,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         return 0
 
     def __del__(self):
-        # Not in __dealloc__: there the weak reference of the thread that tells gives it a handle that is just freed.
+        # Not in __dealloc__: there, the weak reference of the notification thread could return the freed handle.
         registration, self._registration = self._registration, None
         if registration is not None and self._fork_generation == fork_generation:
             registration.cancel()
@@ -54,14 +54,15 @@ cdef class QueueHandle(ThreadSharedHandle):
             self._close_handle()
         PyMem_Free(self._h.block_caches)
 
-    # ---- coming and going ----
+    # ---- join and leave ----
 
     cdef int _occupy_row(self) except -1:
-        """Take a row, here or in a forked child; then bring back what its dead owners had."""
+        """Take a row, also in a forked child. Then recover slots of its dead owners."""
         cdef mq_process_identity us
         cdef mq_row_table row_table = mq_queue_make_row_table(self._h.parts.queue)
         cdef int row, ticket = self._use_state, fd = self._file.lock()
-        if self._use_state != ticket:  # another thread, or a signal handler, joined or closed it while we waited
+        # another thread, or a signal handler, joined or closed the handle during the wait
+        if self._use_state != ticket:
             unlock_file(fd)
             return self._check_usable()
         try:
@@ -106,17 +107,17 @@ cdef class QueueHandle(ThreadSharedHandle):
         try:
             if registration is not None:
                 registration.cancel()
-        finally:  # a signal's handler may raise there
+        finally:  # a signal handler may raise in there
             mq_queue_leave(&self._h, self._uid, &self._liveness_token)
             if self._h.event_buffer != NULL:
                 self._event_publisher.publish_buffered_events()
                 self._event_publisher.close()
         return 0
 
-    # ---- waiting ----
+    # ---- wait ----
 
     cdef bint _is_truncated(self) noexcept:
-        """Return whether the file was truncated, so that a wait ends with an error."""
+        """Return True if the file was truncated, so that a wait ends with an error."""
         return mq_mapping_was_truncated(self._file.not_truncated)
 
     cdef uint64_t _find_oldest_ticket(self, mq_queue_role role) noexcept:
@@ -129,8 +130,8 @@ cdef class QueueHandle(ThreadSharedHandle):
         return oldest
 
     cdef int _recover_from_dead_owners(self, int64_t now) except -1:
-        """Bring back what the dead left, and what leases gave up."""
-        mq_queue_invalidate_all_caches(&self._h)  # a stranger may have put back what we remember a block by
+        """Recover slots of dead owners and of expired leases."""
+        mq_queue_invalidate_all_caches(&self._h)  # another program may have restored a fill count of the cache
         self._next_lease_end_ns = now + mq_queue_recover_from_dead_owners(&self._h, now)
         if self._h.event_buffer != NULL and self._event_publisher.has_buffered_events():
             self._open_event_channel(False)
@@ -138,17 +139,17 @@ cdef class QueueHandle(ThreadSharedHandle):
         return 0
 
     cdef int64_t _compute_next_recovery_ns(self) except -2:
-        """How long to sleep at most; before that, look for the dead if it is time."""
+        """Return the longest sleep. If a recovery is due, do it first."""
         cdef int64_t lease_end_in_ns, now = mq_monotonic_ns()
         if mq_queue_recovery_is_due(&self._h, now):
             self._recover_from_dead_owners(now)
         elif self._h.saw_owned_slots:
-            return MQ_QUEUE_RECOVER_BUSY_NS  # then it is time, and we know when the first lease ends
+            return MQ_QUEUE_RECOVER_BUSY_NS  # then the recovery is due, and gives the end of the first lease
         lease_end_in_ns = max(self._next_lease_end_ns - now, <int64_t> MQ_QUEUE_RECOVER_BUSY_NS)
         return min(<int64_t> MQ_QUEUE_RECOVER_NS, lease_end_in_ns)
 
     cdef QueueWait _begin_wait(self, mq_queue_role role, bint takes):
-        """Begin a wait; the caller ends it with `_finish_waiting`. `takes`: it takes what its wake is for."""
+        """Begin a wait. The caller ends it with `_finish_waiting`. `takes`: the call takes the message or slot."""
         cdef QueueWait wait = QueueWait.__new__(QueueWait)
         wait._queue, wait._endpoint, wait._spin_us = self, self._endpoint, self._spin_us
         wait._use_state = wait._fork_generation = fork_generation
@@ -157,10 +158,13 @@ cdef class QueueHandle(ThreadSharedHandle):
         return wait
 
     cdef bint _sleep_until_wake(self, QueueWait wait, int64_t give_up_ns) except -1:
-        """Sleep until there may be a message, or room; False: the time is over. A signal handler may run, and fork."""
+        """Sleep until a message or a slot may be available.
+
+        Return False at the timeout. A signal handler may run and fork.
+        """
         cdef mq_queue_role role = wait._c.role
         if give_up_ns != WAIT_FOREVER and mq_monotonic_ns() >= give_up_ns:
-            return False  # there may always be something that others take before us
+            return False  # other handles might take every message before us
         if wait._fork_generation != fork_generation:  # after a fork in a handler, the ticket is the parent's
             wait._c = mq_queue_wait_begin(&self._h, role, wait._c.takes)
         wait._use_state = wait._fork_generation = fork_generation
@@ -189,20 +193,20 @@ cdef class QueueHandle(ThreadSharedHandle):
                     self._close_handle()
 
     cdef int64_t _compute_give_up_ns(self, timeout, deadline) except -2:
-        """When a call gives up, in CLOCK_MONOTONIC ns; NO_WAIT, or WAIT_FOREVER."""
+        """Return the time at which a call gives up, in CLOCK_MONOTONIC ns; NO_WAIT, or WAIT_FOREVER."""
         cdef int64_t patience
         if timeout is None and deadline is None:
             return WAIT_FOREVER if self.block else NO_WAIT
-        if deadline is None and type(timeout) in (int, float) and timeout == 0:  # most of all
+        if deadline is None and type(timeout) in (int, float) and timeout == 0:  # the most frequent case
             return NO_WAIT
         patience = options.wait_ns(timeout, deadline, self.block, self._endpoint)
-        self._check_usable()  # the arguments may be of any type, and run anything
+        self._check_usable()  # the arguments may have any type, and run any code
         return mq_monotonic_ns() + patience if patience > 0 else patience
 
-    # ---- events, where self._h.event_buffer is not NULL ----
+    # ---- events, if self._h.event_buffer is not NULL ----
 
     cdef int _open_event_channel(self, bint sends) except -1:
-        """Open the channel of events if it is needed: before anything changes, for a signal's handler may raise."""
+        """Open the event channel if needed. Called before any change, because a signal handler may raise."""
         if self._event_publisher.can_publish_now(sends):
             return 0
         self._add_user_thread()
@@ -215,7 +219,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         return self._check_usable()
 
     cdef int _open_event_channel_to_take(self) except -1:
-        """Open the channel of events if there will be an event soon; a call that finds nothing takes no row there."""
+        """Open the event channel if an event is likely. A call that finds no message takes no publisher row."""
         if not self._event_publisher.can_publish_now(False) and (
                 mq_queue_has_ready_message(&self._h.parts) or self._event_publisher.has_buffered_events()):
             self._open_event_channel(False)
@@ -228,11 +232,11 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     cdef void _publish_delivery_event(self, mq_queue_event_type event_type,
                                       const mq_queue_taken_message *delivery) noexcept:
-        """Publish what was done to a message that was taken."""
+        """Publish an event of a taken message."""
         mq_queue_buffer_delivery_event(&self._h, event_type, delivery)
         self._event_publisher.publish_buffered_events()
 
-    # What is asked of it when it is watched: by a Poller, an event loop.
+    # Methods of a watched handle: called by a Poller or an event loop.
 
     cdef bint _is_readable(self) noexcept:
         return self._is_truncated() or mq_queue_has_ready_message(&self._h.parts)
@@ -257,7 +261,8 @@ cdef class QueueHandle(ThreadSharedHandle):
         watcher_unlock()
 
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
-        if not slept_ns and self._h.saw_owned_slots:  # for the watcher, which keeps to the answer: when a lease ends
+        # for the watcher, which keeps this interval: it needs the end of the first lease
+        if not slept_ns and self._h.saw_owned_slots:
             self._recover_from_dead_owners(mq_monotonic_ns())
             self._h.saw_owned_slots = False
         return self._compute_next_recovery_ns()
@@ -283,19 +288,19 @@ cdef class QueueHandle(ThreadSharedHandle):
         return 0
 
     cdef void _wake_receivers(self) noexcept:
-        """Wake receivers for what was sent in one go."""
+        """Wake receivers for the messages of one call."""
         if self._unwoken_messages and self._joined:
             mq_queue_wake_receivers(self._h.parts.queue, self._unwoken_messages)
         self._unwoken_messages = 0
 
     cdef int64_t _claim_free_slot(self, int64_t give_up_ns) except -2:
-        """A slot to fill; MQ_QUEUE_NO_SLOT: there was none in time."""
+        """Return a slot to fill, or MQ_QUEUE_NO_SLOT at the timeout."""
         cdef int64_t now, slot = mq_queue_claim_free_slot(&self._h, MQ_NO_TICKET)
         if slot != MQ_QUEUE_NO_SLOT:
             return slot
         self._wake_receivers()  # before we wait for them
         self._file.check_truncation()
-        self._h.saw_owned_slots = True  # every slot is somebody's
+        self._h.saw_owned_slots = True  # other handles own all slots
         now = mq_monotonic_ns()
         if mq_queue_recovery_is_due(&self._h, now):
             self._recover_from_dead_owners(now)
@@ -307,13 +312,13 @@ cdef class QueueHandle(ThreadSharedHandle):
         return slot
 
     cdef int64_t _wait_for_slot(self, int64_t give_up_ns) except -2:
-        """Sleep until there is a slot to fill, and take it; MQ_QUEUE_NO_SLOT at the time-out."""
+        """Sleep until a slot is free, and claim it. Return MQ_QUEUE_NO_SLOT at the timeout."""
         cdef int64_t slot
         cdef QueueWait wait = self._begin_wait(MQ_QUEUE_SENDER, True)
         try:
             while True:
                 in_time = self._sleep_until_wake(wait, give_up_ns)
-                self._check_usable()  # a signal handler may have closed it, or forked
+                self._check_usable()  # a signal handler may have closed the handle, or forked
                 self._file.check_truncation()
                 slot = mq_queue_claim_free_slot(&self._h, wait._c.ticket)
                 if slot != MQ_QUEUE_NO_SLOT or not in_time:
@@ -341,8 +346,8 @@ cdef class QueueHandle(ThreadSharedHandle):
         return 0
 
     cdef bint _try_take_message(self, uint64_t ticket, mq_queue_taken_message *delivery) except -1:
-        """Take the best message; False: there is none."""
-        cdef int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE)  # 4 ms old at most, 20 ns faster
+        """Take the best message. Return False if there is none."""
+        cdef int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE)  # at most 4 ms old, and 20 ns faster
         if self._h.event_buffer != NULL:
             self._open_event_channel_to_take()
         if mq_queue_recovery_is_due(&self._h, now):
@@ -369,7 +374,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         raise CorruptSegmentError(text, self._endpoint, self._file.path)
 
     cdef bint _take_message_or_wait(self, mq_queue_taken_message *delivery, timeout, deadline) except -1:
-        """Take the best message, waiting for it; False: there was none in time."""
+        """Take the best message, waiting if needed. Return False at the timeout."""
         cdef int64_t give_up_ns
         self._check_can_read()
         give_up_ns = self._compute_give_up_ns(timeout, deadline)
@@ -378,15 +383,15 @@ cdef class QueueHandle(ThreadSharedHandle):
         return give_up_ns != NO_WAIT and self._wait_for_message(delivery, give_up_ns)
 
     cdef bint _wait_for_message(self, mq_queue_taken_message *delivery, int64_t give_up_ns) except -1:
-        """Sleep until there is a message, and take it; False at the time-out."""
+        """Sleep until a message arrives, and take it. Return False at the timeout."""
         cdef uint64_t uid
         cdef QueueWait wait = self._begin_wait(MQ_QUEUE_RECEIVER, True)
         try:
             while True:
                 uid = self._uid
-                mq_queue_add_notify_debt(self._h.own_row, 1)  # senders leave notifications to this waiter
+                mq_queue_add_notify_debt(self._h.own_row, 1)  # senders rely on this waiter for their notifications
                 in_time = self._sleep_until_wake(wait, give_up_ns)
-                self._check_usable()  # a signal handler may have closed it, or forked
+                self._check_usable()  # a signal handler may have closed the handle, or forked
                 has_message = self._try_take_message(wait._c.ticket, delivery)
                 if has_message:
                     mq_queue_notify_if_not_empty(&self._h.parts)
@@ -400,7 +405,7 @@ cdef class QueueHandle(ThreadSharedHandle):
             wait._finish_waiting()
 
     cdef bytes _copy_payload_out(self, const mq_queue_taken_message *delivery):
-        """Copy a taken message; if there is no memory for that, it goes back."""
+        """Copy a taken message. If memory is missing, return the message to the queue."""
         cdef bytes out
         cdef char *target
         cdef const void *source = mq_queue_get_slot_payload(&self._h, delivery.slot)
@@ -417,11 +422,11 @@ cdef class QueueHandle(ThreadSharedHandle):
             with nogil:
                 mq_copy_from_shared(target, source, delivery.length)
             self._remove_user_thread()
-        self._file.check_truncation()  # afterwards: a page that was cut off is found when it is touched
+        self._file.check_truncation()  # checked afterwards: touching a truncated page detects the truncation
         return out
 
 
-@cython.no_gc_clear  # the queue is needed to the last
+@cython.no_gc_clear  # the queue is needed until the end
 cdef class QueueWait(Waitable):
     """See core.pxd."""
 

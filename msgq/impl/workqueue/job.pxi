@@ -1,4 +1,4 @@
-"""A message that was taken and is to be acknowledged. See core.pyi."""
+"""A taken message that waits for its acknowledgement. See core.pyi."""
 
 
 @no_gc_clear  # __dealloc__ needs the queue
@@ -6,7 +6,7 @@ cdef class Job:
     """See core.pyi."""
     cdef QueueHandle _queue
     cdef mq_queue_taken_message _delivery
-    cdef uint64_t _uid          # of the row that took it
+    cdef uint64_t _uid  # of the row that took the message
     cdef int _fork_generation
     cdef bint _is_ended
     cdef readonly bytes data
@@ -45,7 +45,7 @@ cdef class Job:
         return self._delivery.origin_time
 
     cdef bint _is_still_owned(self) noexcept:
-        """Whether the word may still be ours: neither over, nor a parent's, nor left by close."""
+        """True if the word may still be ours: the job has not ended, is not a parent's, and its handle is open."""
         return (not self._is_ended and self._fork_generation == fork_generation and self._queue._joined
                 and self._queue._uid == self._uid)
 
@@ -62,11 +62,11 @@ cdef class Job:
         return 0
 
     cdef int _begin_job_end(self) except -1:
-        """See to it that it can end, and that its end can be told."""
+        """Check that the job can end, and open the event channel."""
         self._check_is_open()
         if self._queue._h.event_buffer != NULL:
             self._queue._open_event_channel(False)
-            self._check_is_open()  # which may have run anything
+            self._check_is_open()  # the call may have run any code
         self._is_ended = True
         return 0
 
@@ -80,7 +80,8 @@ cdef class Job:
 
     def nack(self):
         self._begin_job_end()
-        mq_queue_requeue_message(&self._queue._h, self._delivery.slot, self._delivery.word)  # unless its lease did
+        # unless its lease ended before
+        mq_queue_requeue_message(&self._queue._h, self._delivery.slot, self._delivery.word)
         if self._queue._h.event_buffer != NULL:
             self._queue._publish_buffered_events()
 
@@ -93,12 +94,12 @@ cdef class Job:
             return  # a child that leaves its parent's block leaves the job to the parent
         if kind is None:
             self.ack()
-        elif self._is_still_owned():  # else it is back already
+        elif self._is_still_owned():  # otherwise the message has returned already
             self.nack()
 
 
 cdef object new_job(QueueHandle queue, const mq_queue_taken_message *delivery):
-    """Return a job for what was taken; without memory for it the message goes back."""
+    """Return a job for a taken message. If memory is missing, return the message to the queue."""
     cdef Job job = Job.__new__(Job)
     job._queue, job._delivery = queue, delivery[0]
     job._uid, job._fork_generation = queue._uid, queue._fork_generation  # a finalizer that just ran may have forked

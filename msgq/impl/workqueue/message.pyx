@@ -1,4 +1,4 @@
-"""A received message: a pair that has more attributes, as os.stat_result has. See message.pyi."""
+"""A received message: a pair with more attributes, like os.stat_result. See message.pyi."""
 
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint64_t
@@ -18,7 +18,7 @@ cdef extern from *:  # Python.h, which is included anyway
     void PyStructSequence_SetItem(object made, Py_ssize_t i, object value)
 
 
-# These texts are those of message.pyi: the type is made at run time, so the compiler cannot put them here.
+# Same texts as in message.pyi: the type is created at run time, so the compiler cannot copy them.
 cdef PyStructSequence_Field[6] _fields
 _fields[0] = PyStructSequence_Field("data", "What was sent.")
 _fields[1] = PyStructSequence_Field("priority", "From 0 to 32767; larger ones are received first.")
@@ -38,7 +38,7 @@ Message = _Message
 
 
 cdef inline void _set_field(object made, Py_ssize_t i, object value):
-    Py_INCREF(value)  # SetItem takes it
+    Py_INCREF(value)  # SetItem steals the reference
     PyStructSequence_SetItem(made, i, value)
 
 

@@ -1,8 +1,8 @@
-"""MessageQueue over shared memory: what it offers. How it takes part is in handle.pxi. See core.pyi."""
+"""The public MessageQueue over shared memory. Joins, leaves and waits are in handle.pxi. See core.pyi."""
 
 
 def _reopen_pickled_queue(name, prefix, trust, read, write, block):
-    """Return a handle for one that was pickled."""
+    """Return a handle for a pickled one."""
     queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
     queue.block = block
     return queue
@@ -17,12 +17,12 @@ cdef int get_message_buffer(message, Py_buffer *view) except -1:
 
 
 cdef uint64_t parse_priority(priority, str name) except? 0:
-    """Return a priority that is possible."""
+    """Return a valid priority, or raise."""
     return 0 if type(priority) is int and not priority else options.check_priority(priority, name)
 
 
 cdef uint64_t parse_origin_time(origin_time, str name) except? 0:
-    """Return an origin time that is possible."""
+    """Return a valid origin time, or raise."""
     return 0 if type(origin_time) is int and not origin_time else options.check_origin_time(origin_time, name)
 
 
@@ -47,7 +47,7 @@ cdef class MessageQueue(QueueHandle):
     def unlink_name(name, prefix=None):
         unlink_queue(naming.validate_queue_name(name), settings.resolve_prefix(prefix))
 
-    # ---- what is known ----
+    # ---- information ----
 
     @property
     def name(self):
@@ -83,7 +83,7 @@ cdef class MessageQueue(QueueHandle):
 
     @property
     def identity(self):
-        """What no other queue has: its file's device and inode."""
+        """Unique identity of the queue: device and inode of its file."""
         return self._file.segment.liveness_file.device, self._file.segment.liveness_file.inode
 
     @property
@@ -106,7 +106,7 @@ cdef class MessageQueue(QueueHandle):
         self._check_usable()
         return _measure_queue_stats(self._file)
 
-    # ---- sending ----
+    # ---- send ----
 
     def send(self, message, priority=0, *, timeout=None, deadline=None, origin_time=0):
         cdef Py_buffer view
@@ -127,7 +127,7 @@ cdef class MessageQueue(QueueHandle):
 
     cdef bint _send_without_wake(self, const Py_buffer *view, uint64_t rank, uint64_t origin,
                                  int64_t give_up_ns) except -1:
-        """Send, and wake nobody; False: there was no room in time."""
+        """Send without a wake. Return False if no slot was free before the timeout."""
         cdef int64_t slot
         cdef uint64_t key, sent_time
         if <uint64_t> view.len > self._h.parts.max_message_size:
@@ -140,25 +140,25 @@ cdef class MessageQueue(QueueHandle):
         self._copy_payload_in(slot, view.buf, view.len)
         sent_time, origin = mq_monotonic_ns() + self._h.clock_offset, origin or current_origin()
         key = mq_queue_commit_message(&self._h, slot, view.len, rank, sent_time, origin)
-        self._file.check_truncation()  # afterwards: a page that was cut off is found when it is touched
+        self._file.check_truncation()  # checked afterwards: touching a truncated page detects the truncation
         if self._h.event_buffer != NULL:
             self._publish_sent_event(view, key, slot, sent_time, origin)
         return True
 
     cdef void _publish_sent_event(self, const Py_buffer *view, uint64_t key, uint64_t slot, int64_t sent_time,
                                   uint64_t origin) noexcept:
-        """Publish that a message was sent. Others may have it by now."""
+        """Publish that a message was sent. Another handle may already have taken it."""
         cdef mq_queue_event_record record = mq_queue_make_sent_event(&self._event_publisher.buffer.c, key, slot,
                                                                      view.len, sent_time, origin)
         if view.len < LARGE_BYTES:
             self._event_publisher.publish_event(&record, view)
             return
-        self._add_user_thread()  # it may be copied without the GIL
+        self._add_user_thread()  # the payload may be copied without the GIL
         self._event_publisher.publish_event(&record, view)
         self._remove_user_thread()
 
     cdef void _publish_refused_event(self, const Py_buffer *view, uint64_t rank, uint64_t origin) noexcept:
-        """Publish that there was no room for a message."""
+        """Publish that a message was refused because the queue is full."""
         cdef mq_queue_event_record record = mq_queue_make_refused_event(&self._event_publisher.buffer.c, rank,
                                                                         view.len, origin)
         self._event_publisher.publish_event(&record, NULL)
@@ -167,14 +167,14 @@ cdef class MessageQueue(QueueHandle):
         cdef uint64_t rank = parse_priority(priority, self._endpoint)
         cdef int count = 0
         cdef Py_buffer view
-        cdef bint is_sequence = isinstance(messages, (list, tuple))  # else the next message may be long in coming
+        cdef bint is_sequence = isinstance(messages, (list, tuple))  # otherwise the iterator may delay the next message
         self._check_can_write()
         cdef int64_t give_up_ns = self._compute_give_up_ns(timeout, deadline)
         try:
             for message in messages:
                 get_message_buffer(message, &view)
                 try:
-                    self._check_can_write()  # all that was Python code
+                    self._check_can_write()  # all this was Python code
                     if self._h.event_buffer != NULL:
                         self._open_event_channel(True)
                     if not self._send_without_wake(&view, rank, 0, give_up_ns):
@@ -204,10 +204,10 @@ cdef class MessageQueue(QueueHandle):
             if not in_time:
                 break
         if has_room:
-            mq_queue_forward_sender_wake(&self._h)  # we only looked: the wake may have been for one who sends
+            mq_queue_forward_sender_wake(&self._h)  # we took no slot: the wake may have been for a sender
         return has_room
 
-    # ---- receiving ----
+    # ---- receive ----
 
     def receive(self, timeout=None, *, deadline=None):
         cdef mq_queue_taken_message delivery
@@ -217,7 +217,7 @@ cdef class MessageQueue(QueueHandle):
             data = self._copy_payload_out(&delivery)
             priority = mq_slot_state_get_priority(delivery.key)
             message = new_message(data, priority, delivery.deliveries, delivery.sent_time, delivery.origin_time)
-            if mq_queue_free_taken_slot(&self._h, &delivery):  # last, because there may be no memory for the others
+            if mq_queue_free_taken_slot(&self._h, &delivery):  # last, because memory may be missing for the other steps
                 if self._h.event_buffer != NULL:
                     self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, &delivery)
                 break
@@ -248,7 +248,7 @@ cdef class MessageQueue(QueueHandle):
                 self._rearm_fd()
 
     cdef void _requeue_unseen_message(self, mq_queue_taken_message delivery) noexcept:
-        """Return a message that nobody has seen."""
+        """Return a message to the queue that was not delivered to the program."""
         if self._h.event_buffer != NULL:
             mq_queue_buffer_delivery_event(&self._h, MQ_QUEUE_EVENT_TAKEN, &delivery)
         mq_store_relaxed_u64(&self._h.parts.slot_headers[delivery.slot].deliveries, delivery.deliveries - 1)
@@ -260,11 +260,12 @@ cdef class MessageQueue(QueueHandle):
         cdef uint64_t max_count = options.check_limit(limit, self._endpoint)
         cdef list messages = []
         self._check_can_read()
-        max_count = min(max_count, self.current_messages)  # not what comes meanwhile: that may never end
+        # without messages that arrive during the call, which may never end
+        max_count = min(max_count, self.current_messages)
         while <uint64_t> len(messages) < max_count:
             try:
                 message = self.receive(0.0)
-            except (IpcError, MemoryError):  # it was closed in another thread, for example: what we have is ours
+            except (IpcError, MemoryError):  # for example closed in another thread: return the messages taken before
                 if not messages:
                     raise
                 break
@@ -285,7 +286,7 @@ cdef class MessageQueue(QueueHandle):
             if self._h.event_buffer != NULL:
                 self._publish_delivery_event(MQ_QUEUE_EVENT_TAKEN, &delivery)
             job = new_job(self, &delivery)
-            self._check_usable()  # a finalizer may have closed it just now: then the message is back
+            self._check_usable()  # a finalizer may just have closed the handle: then the message has returned
             if lease_ns:
                 self._set_job_lease(&delivery, mq_monotonic_ns() + lease_ns)
         if self._fd >= 0:
@@ -302,14 +303,14 @@ cdef class MessageQueue(QueueHandle):
         return message
 
     def arecv(self):
-        from msgq.impl.base import event_loop  # asyncio takes as long to import as all the rest
+        from msgq.impl.base import event_loop  # imported late: the import of asyncio takes as long as all the rest
         self._check_can_read()
         return event_loop.receive_in_turn(self)
 
     def areceive(self):
         return self.arecv()
 
-    # ---- peeking, and notifications ----
+    # ---- peek and notify ----
 
     def peek(self, limit=None):
         cdef uint64_t slot, max_count = options.check_limit(limit, self._endpoint)
@@ -330,10 +331,10 @@ cdef class MessageQueue(QueueHandle):
         return seen
 
     cdef object _copy_waiting_message(self, uint64_t slot, uint64_t word):
-        """Copy a message that waits; None: somebody has taken it meanwhile, or it makes no sense."""
+        """Copy a waiting message. Return None if another handle took it, or if it is invalid."""
         cdef mq_queue_pending_message pending
         if not mq_peek_read_slot(&self._h.parts, slot, &pending) or pending.word != word:
-            return None  # a message that makes no sense: its receiver gets the error
+            return None  # an invalid message: its receiver gets the error
         data = PyBytes_FromStringAndSize(NULL, pending.length)
         if not mq_peek_copy_payload(&self._h.parts, &pending, <uint8_t *> PyBytes_AS_STRING(data)):
             return None
@@ -341,7 +342,7 @@ cdef class MessageQueue(QueueHandle):
                            pending.origin_time)
 
     def notify(self, target, once=False, *, exclusive=False):
-        from msgq.impl.workqueue import notifier  # a thread, which few need
+        from msgq.impl.workqueue import notifier  # imported late: a thread that few programs need
         action = None if target is None else options.parse_notification(target, self._endpoint)
         self._check_usable()
         self._cancel_registration(self._registration)
@@ -357,15 +358,15 @@ cdef class MessageQueue(QueueHandle):
         except BaseException:
             self._set_notify_bit(self._registration is not None)
             raise
-        if self._use_state == CLOSED:  # in another thread, which did not know of this one
+        if self._use_state == CLOSED:  # by another thread, which did not know this registration
             registration.cancel()
         self._check_usable()
-        self._cancel_registration(self._registration)  # of another thread, that was as fast
+        self._cancel_registration(self._registration)  # another thread's registration made at the same time
         self._registration = registration
         self._set_notify_bit(True)
 
     cdef int _set_notify_bit(self, bint requested) except -1:
-        """Set the row's bit, which is one for all that this handle ever asked for; a closed one has no row."""
+        """Set or clear the row's bit, which all registrations of this handle share. A closed handle has no row."""
         if self._use_state != fork_generation:
             return 0
         if requested:
@@ -378,5 +379,5 @@ cdef class MessageQueue(QueueHandle):
         """Cancel this registration, unless another one has replaced it."""
         if registration is not None and self._registration is registration:
             self._registration = None
-            self._set_notify_bit(False)  # at once: while the rest is done, another thread may ask anew
+            self._set_notify_bit(False)  # at once: during the rest, another thread may register again
             registration.cancel()

@@ -1,4 +1,4 @@
-"""A queue's file; see base/endpointfile.pxi for how it is opened and made."""
+"""A queue's file. See base/endpointfile.pxi for opening and creating it."""
 
 
 @no_gc_clear  # as its base
@@ -40,7 +40,7 @@ cdef class QueueFile(EndpointFile):
         self.wanted.check(self.parts.max_messages, self.parts.max_message_size, self.parts.events)
         return 0
 
-    # ---- what it says of itself ----
+    # ---- information ----
 
     @property
     def creator(self):
@@ -72,7 +72,7 @@ cdef class QueueFile(EndpointFile):
 
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted):
-    """Return the file of a queue, not open. wanted: an options.OpenRequest; None for observers."""
+    """Return the file of a queue, not opened. wanted: an options.OpenRequest; None for observers."""
     cdef QueueFile file = QueueFile.__new__(QueueFile)
     file.name, file.prefix, file.trust, file.wanted = name, in_prefix, trust, wanted
     file.path = shm_paths.queue_path(name, in_prefix)
@@ -83,6 +83,6 @@ def unlink_queue(str name, str in_prefix):
     """See core.pyi."""
     file = queue_file(name, in_prefix, None, None)
     if os.path.lexists(file.path):
-        remove_events(name, in_prefix)  # first: who makes the queue anew meanwhile shall not find it
+        remove_events(name, in_prefix)  # first, so that a process that creates the queue again does not find it
     if not remove_file(name, file.path):
         raise file.missing_error()

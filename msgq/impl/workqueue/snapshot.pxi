@@ -1,10 +1,10 @@
-"""A queue as others see it: its file, mapped read-only, without a row and without a trace. See core.pyi."""
+"""A queue as seen by observers: its file, mapped read-only, without a row or a trace. See core.pyi."""
 
 
 cdef enum:
     LISTED_PRIORITIES_MAX = 8  # priorities
 
-_EVENTS_MODE_NAMES = (None, "heads", "payload")  # by the number that the file has
+_EVENTS_MODE_NAMES = (None, "heads", "payload")  # indexed by the number in the file
 
 
 cdef tuple _list_row_waits(mq_queue *queue, unsigned row):
@@ -17,7 +17,7 @@ cdef tuple _list_row_waits(mq_queue *queue, unsigned row):
 
 cdef object _list_handle_infos(QueueFile file, const mq_queue_slot_counts *counts):
     """Return the open handles, and rows of dead handles that still have slots or requests."""
-    from msgq.common.stats.workqueue import QueueHandleInfo  # late: few programs read statistics
+    from msgq.common.stats.workqueue import QueueHandleInfo  # imported late: few programs read statistics
     cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
     cdef mq_queue_row *row
     cdef int i
@@ -67,7 +67,7 @@ cdef dict _sum_counts(mq_queue *queue):
 
 
 cdef object _measure_queue_stats(QueueFile file):
-    from msgq.common.stats.workqueue import QueueStats  # late, as above
+    from msgq.common.stats.workqueue import QueueStats  # imported late, as above
     cdef mq_queue_slot_counts counts
     cdef uint64_t now = host_time_ns()
     cdef uint32_t *by_priority = <uint32_t *> PyMem_Calloc(MQ_QUEUE_PRIORITIES, sizeof(uint32_t))
@@ -98,7 +98,7 @@ cdef QueueFile _open_queue_file(str name, str in_prefix):
 
 
 cdef class QueueWatch:
-    """One queue, kept mapped, to be looked at again and again. See the type stub for the contract of each method."""
+    """One mapped queue for repeated reads. See the type stub for the contract of each method."""
 
     cdef QueueFile _file
 
@@ -106,7 +106,7 @@ cdef class QueueWatch:
         self._file = _open_queue_file(name, in_prefix)
 
     def counts(self):
-        from msgq.common.stats.endpoint import EndpointCounts  # late, as above
+        from msgq.common.stats.endpoint import EndpointCounts  # imported late, as above
         cdef uint64_t sent = 0, received = 0
         cdef int i
         for i in range(MQ_QUEUE_ROWS):
@@ -123,7 +123,10 @@ def remove_queue(str name, str in_prefix, wanted):
     cdef QueueFile file = _open_queue_file(name, in_prefix)
 
     def remove_events_if_wanted():
-        """Say whether it is to go; its events go first, for as long as it has its name nobody can make it anew."""
+        """Return `wanted(...)`.
+
+        First remove the events: while the queue has its name, no process can create it again.
+        """
         if not wanted(_measure_queue_stats(file)):
             return False
         remove_events(name, in_prefix)
