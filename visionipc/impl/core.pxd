@@ -59,19 +59,19 @@ cdef struct ClientRow:
     uint64_t pid
     uint64_t start_time
     int64_t probed_ns
-    uint64_t joined_at_frame  # frames that were published before
+    uint64_t joined_at_frame  # frames published before the client joined
     bint taken
 
 
 cdef class ServerLeases:
     cdef DescriptorMapping _region
     cdef mq_frame_lease_table *_table
-    cdef mq_liveness_file _liveness_file              # the table's file, whose byte n the client of row n has locked
+    cdef mq_liveness_file _liveness_file  # the table's file; the client of row n locks byte n
     cdef str _endpoint
     cdef mq_frame_buffer_mru _mru
-    cdef uint32_t _used_row_count             # that were ever taken
-    cdef uint64_t _published        # frames so far
-    cdef uint64_t _round_end        # until there are so many they go round, whoever has come to what
+    cdef uint32_t _used_row_count  # number of rows that were ever taken
+    cdef uint64_t _published  # frames published
+    cdef uint64_t _round_end  # number of frames until which buffers rotate
     cdef bint _has_stock_client                # a stock client may have the buffers
     cdef ClientRow _client_rows[256]
     cdef readonly uint64_t taken_back
@@ -89,8 +89,8 @@ cdef class ClientLeases(PinOwner):
     cdef DescriptorMapping _region
     cdef mq_frame_lease_table *_table
     cdef uint32_t _row
-    cdef readonly uint32_t since    # the newest generation when the server gave us the row
-    cdef uint64_t _dropped_before   # frames that the server had dropped by then
+    cdef readonly uint32_t since  # newest generation when the server gave us the row
+    cdef uint64_t _dropped_before  # frames that the server had dropped at that time
     cdef void *_liveness_token                # the row's lock
     cdef int _fork_generation
     cdef uint32_t _held_buffers[128]  # 1: a view holds the buffer
@@ -98,11 +98,12 @@ cdef class ClientLeases(PinOwner):
 
 cdef inline PinnedView lease(ClientLeases leases, DescriptorMapping region, size_t size, uint32_t buffer,
                              uint32_t generation):
-    """Hold a buffer that has this generation. None: it is being written again, the packet makes no sense, or a view
-    holds the buffer already.
+    """Lease a buffer with this generation.
+
+    Return None if the buffer is being written again, the packet is invalid, or a view already holds the buffer.
     """
     cdef PinnedView view
-    # A server may break the rules and say anything. The lease of another view is never given up.
+    # The server may send anything. Never give up the lease of another view.
     if buffer >= MQ_FRAME_BUFFERS_MAX or generation == 0 or leases._held_buffers[buffer]:
         return None
     if not mq_frame_lease_take(leases._table, leases._row, buffer, generation):

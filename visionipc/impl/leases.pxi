@@ -1,10 +1,10 @@
-"""The two sides of a stream's table of leases; see leases.h for what happens when. The GIL keeps threads apart."""
+"""Both sides of a stream's lease table. See leases.h for the order of the steps. The GIL excludes other threads."""
 
 
 cdef enum:
-    # A client that stands in the way is asked whether it lives. That costs some 5 us, and 70 where the caches are cold.
-    HOLDER_PROBE_INTERVAL_NS = 10000000     # between two questions, of one that holds a buffer that is needed
-    LAGGARD_PROBE_INTERVAL_NS = 1000000000  # and of one that only keeps frames going round
+    # A liveness test of a client that blocks a buffer takes about 5 us, and 70 us with cold caches.
+    HOLDER_PROBE_INTERVAL_NS = 10000000  # between two tests of a client that holds a needed buffer
+    LAGGARD_PROBE_INTERVAL_NS = 1000000000  # between two tests of a client that only keeps buffers rotating
 
 LEASE_BUFFERS_MAX = MQ_FRAME_BUFFERS_MAX
 LEASE_CLIENTS_MAX = MQ_FRAME_CLIENT_ROWS
@@ -46,7 +46,7 @@ cdef class ServerLeases:
         if self._mru.buffers >= MQ_FRAME_BUFFERS_MAX:
             raise SegmentError(f"the table of leases has {MQ_FRAME_BUFFERS_MAX} buffers already", self._endpoint)
         mq_frame_buffer_mru_add(&self._mru)
-        self._round_end = max(self._round_end, self._published + self._mru.buffers)  # the round is one frame longer
+        self._round_end = max(self._round_end, self._published + self._mru.buffers)  # the rotation is one frame longer
 
     def admit(self, uint64_t pid):
         cdef uint32_t row
@@ -75,7 +75,7 @@ cdef class ServerLeases:
             return
         mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_FREE)
         self._client_rows[row].taken = False
-        self._round_end = self._mru.buffers  # the round that it began is not to be: it may ask again and again
+        self._round_end = self._mru.buffers  # undo the client's rotation, because it may ask repeatedly
         for row in range(self._used_row_count):
             if self._client_rows[row].taken:
                 self._round_end = max(self._round_end, self._client_rows[row].joined_at_frame + self._mru.buffers)
@@ -99,7 +99,7 @@ cdef class ServerLeases:
         cdef uint64_t pid_namespace = this_process().pid_namespace
         cdef mq_liveness_probe probe
         cdef mq_liveness life
-        if not mq_frame_row_is_locked(self._table, row):  # pid 0: of a PID namespace that this process cannot see into
+        if not mq_frame_row_is_locked(self._table, row):  # pid 0: in a PID namespace that this process cannot see
             return client.pid != 0 and mq_process_liveness(client.pid, client.start_time, pid_namespace) == MQ_DEAD
         probe = mq_liveness_probe_begin(&self._liveness_file)
         if client.pid:
@@ -110,7 +110,7 @@ cdef class ServerLeases:
         return life == MQ_DEAD
 
     cdef bint _reclaim_dead_client(self, uint32_t row, int64_t pause_ns) noexcept:
-        """If the client is dead, free its row and what it held. It is asked again after a pause."""
+        """If the client is dead, free its row and leases. The test is repeated after a pause."""
         cdef int64_t now = mq_monotonic_ns()
         if self._client_rows[row].taken:
             if now - self._client_rows[row].probed_ns < pause_ns:
@@ -124,7 +124,7 @@ cdef class ServerLeases:
         return True
 
     cdef int take(self, bint stock_reader) noexcept:
-        """The buffer to write next; -1: all are held. leases.h says which."""
+        """Return the buffer to write next, or -1 if clients hold all. leases.h describes the choice."""
         cdef int buffer = -1
         if not self._has_stock_client and not stock_reader and self._published >= self._round_end:
             buffer = self._take_mru_buffer()
@@ -137,7 +137,7 @@ cdef class ServerLeases:
     cdef int _take_mru_buffer(self) noexcept:
         cdef int buffer = -1, slowest
         cdef uint32_t _
-        for _ in range(self._used_row_count + 1):  # bound: each round takes back a row
+        for _ in range(self._used_row_count + 1):  # bound: each round reclaims a row
             awaited = mq_frame_count_awaited_frames(self._table, self._used_row_count, self._mru.newest, &slowest)
             buffer = mq_frame_buffer_claim_mru(&self._mru, self._table, self._used_row_count, awaited)
             if buffer >= 0 or slowest < 0 or not self._reclaim_dead_client(slowest, LAGGARD_PROBE_INTERVAL_NS):
@@ -149,7 +149,7 @@ cdef class ServerLeases:
         cdef int holder
         for place in range(self._mru.buffers, 0, -1):
             buffer = self._mru.order[place - 1]
-            for _ in range(self._used_row_count + 1):  # bound: each round takes back a row
+            for _ in range(self._used_row_count + 1):  # bound: each round reclaims a row
                 holder = mq_frame_buffer_claim(self._table, self._used_row_count, buffer, self._mru.generation[buffer])
                 if holder < 0:
                     return buffer
@@ -158,7 +158,7 @@ cdef class ServerLeases:
         return -1
 
     cdef uint32_t publish(self, uint32_t buffer) noexcept:
-        """Let clients have what was written into a buffer that was taken; the generation for the packet."""
+        """Publish the frame in a claimed buffer. Return the generation for the packet."""
         self._published += 1
         return mq_frame_buffer_mru_publish(&self._mru, self._table, buffer)
 
@@ -166,7 +166,7 @@ cdef class ServerLeases:
         mq_frame_store_dropped_count(self._table, dropped)
 
 
-@no_gc_clear  # its views return their leases, and it its row, into the region
+@no_gc_clear  # its views return their leases, and it releases its row, both in the region
 cdef class ClientLeases(PinOwner):
     """See core.pyi."""
 
@@ -197,7 +197,7 @@ cdef class ClientLeases(PinOwner):
         return mq_frame_load_dropped_count(self._table) - self._dropped_before
 
     def end(self):
-        if self._liveness_token != NULL and self._fork_generation == fork_generation:  # unlocked, it stays ours
+        if self._liveness_token != NULL and self._fork_generation == fork_generation:  # unlocked rows stay ours
             mq_frame_row_set_leaving(self._table, self._row)
 
     cdef void _unpin_part(self, uint64_t buffer) noexcept:

@@ -1,4 +1,4 @@
-"""What is done for each frame, on both sides. In C, since most frames come after a sleep, when the caches are cold."""
+"""Work for each frame on both sides. In C, because most frames arrive after a sleep, when the caches are cold."""
 
 
 cdef tuple EMPTY_ARGUMENTS = ()
@@ -6,7 +6,7 @@ cdef str CONSTRUCTOR_HINT = "a frame to render into comes from VisionIpcServer.f
 
 
 cdef inline object new_without_init(type kind):
-    """As kind.__new__(kind), without looking that up; `__init__` is not called."""
+    """As kind.__new__(kind), without the attribute lookup. `__init__` is not called."""
     return (<PyTypeObject *> kind).tp_new(kind, <PyObject *> EMPTY_ARGUMENTS, NULL)
 
 
@@ -39,7 +39,7 @@ cdef class OutgoingStream:
                  size_t size, uint64_t server_id):
         self.endpoint = endpoint
         self._publisher = publisher
-        publisher._populate_ring()  # a frame that is rendered shall also be sent
+        publisher._populate_ring()  # so that a rendered frame can always be sent
         self._leases = leases
         self._mappings = regions
         self._views = [MappedView(region, size, True) for region in regions]
@@ -53,7 +53,10 @@ cdef class OutgoingStream:
         raise NotImplementedError
 
     cdef int _begin_frame(self) except -2:
-        """Take a buffer; -1: clients hold all. The caller clears `_is_rendering` at the end of the frame."""
+        """Take a buffer, or return -1 if clients hold all.
+
+        The caller clears `_is_rendering` at the end of the frame.
+        """
         cdef int buffer
         cdef bint stock
         if self._is_rendering:
@@ -64,7 +67,7 @@ cdef class OutgoingStream:
         self._is_rendering = True
         if buffer < 0:
             try:
-                if self.grow():  # other threads, and signal handlers, may run meanwhile
+                if self.grow():  # other threads, and signal handlers, may run during the call
                     buffer = self._leases.take(stock)
             except BaseException:
                 self._is_rendering = False
@@ -74,14 +77,14 @@ cdef class OutgoingStream:
     cdef int _check_open(self) except -1:
         if self._publisher._use_state == CLOSED:
             raise EndpointClosedError("the server is closed, or has made the stream anew", self.endpoint)
-        if self._publisher._fork_generation != fork_generation:  # the leases belong to the parent as well
+        if self._publisher._fork_generation != fork_generation:  # the parent has the same leases
             raise ForkedSocketError("the server is the parent's; make one of another name here", self.endpoint)
         if self._publisher._use_state != fork_generation:
             self._publisher._reopen_or_raise()
         return 0
 
     cdef int _publish_frame(self, int buffer, frame_id, sof, eof, bint valid) except -1:
-        """Publish what was begun."""
+        """Publish the frame in the buffer."""
         cdef FramePacket packet
         cdef uint64_t word
         memset(&packet, 0, sizeof(packet))
@@ -143,7 +146,7 @@ cdef class FrameDraft:
 
     def __enter__(self):
         cdef OutgoingStream stream = self._stream
-        if stream is None:  # it was made around the constructor
+        if stream is None:  # it was created without its constructor
             raise TypeError(CONSTRUCTOR_HINT)
         if self._entered:
             raise ConcurrentUseError("a frame is rendered in one with block; ask the server for more", stream.endpoint)
@@ -169,7 +172,7 @@ cdef class FrameDraft:
             raise StateError("the with block of this frame is over, or was never entered", endpoint)
         self._view = None
         try:
-            if kind is None:  # what the user set may raise when it is looked at
+            if kind is None:  # user-defined properties may raise
                 eof = self.timestamp_eof or mq_read_clock_ns(CLOCK_BOOTTIME)
                 self._stream._publish_frame(self._buffer, self.frame_id, self.timestamp_sof, eof, self.valid)
         finally:
@@ -294,7 +297,7 @@ cdef class StreamReceiver:
         subscriber = self._subscriber
         if subscriber is None:
             return self._recv_disconnected(timeout_ms)
-        if not non_blocking or not PyLong_CheckExact(timeout_ms):  # refuses False, too
+        if not non_blocking or not PyLong_CheckExact(timeout_ms):  # rejects False, too
             subscriber.setTimeout(timeout_ms)
         if isinstance(subscriber, SubSocket):
             packet = (<SubSocket> subscriber).take_message(non_blocking)
@@ -312,7 +315,7 @@ cdef class StreamReceiver:
         raise NotImplementedError
 
     cpdef Frame _take_frame(self, bytes packet):
-        cdef IncomingStream stream = self._stream  # which another thread may end meanwhile
+        cdef IncomingStream stream = self._stream  # another thread may end the stream during the call
         cdef Frame frame = None if stream is None else stream._take(packet, self._kind)
         if frame is not None:
             self.frame_id, self.valid = frame.frame_id, frame.valid_frame

@@ -1,4 +1,4 @@
-"""Bytes as buffers, for classes in Python, which can be none themselves before Python 3.12."""
+"""Bytes as buffers, for Python classes, which cannot be buffers before Python 3.12."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING
@@ -8,7 +8,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 cdef class OwnedBuffer:
     """See owned_buffer.pyi."""
 
-    cdef object _bytes          # nobody else has it, so a bytearray stays where it is
+    cdef object _bytes  # no other code has it, so a bytearray stays in place
     cdef readonly Py_ssize_t export_count
     cdef object __weakref__
 

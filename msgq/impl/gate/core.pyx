@@ -1,4 +1,4 @@
-"""Gates: one module. Its parts are included below, in the order of their dependencies."""
+"""Gates: one module. The parts are included in dependency order."""
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport INT32_MAX

@@ -1,25 +1,25 @@
 """Event-gated receiving: handles and events for the controller, gates for subscribers (docs/guides/fake-events.md).
 
-The bytes are in layout.h, the protocol is in gate.h, the files in gatefile.pxi.
+The layout is in layout.h, the protocol in gate.h, and the files in gatefile.pxi.
 """
 
 
 cdef enum:
     RECV_CALLED = 0
     RECV_READY = 1
-    # How long a wait looks before it sleeps, in nanoseconds: a step of two processes that wait for each other takes 2
-    # to 10 us, waking a sleeper 5 to 50. Doubled after a wait that was short, halved after one that was not.
+    # Spin time before a sleep, in nanoseconds. A step of two processes that wait for each other takes 2 to 10 us, and a
+    # wake 5 to 50 us. The time is doubled after a short wait, and halved after a long one.
     MIN_SPIN_NS = 2000
     MAX_SPIN_NS = 50000
-    # How long a sleep may last: the first time, and at most. Then a signal that came just before the system call is
-    # heard, and the death of the controller noticed.
+    # First and longest sleep. Polls find a signal that came just before the system call, and the death of the
+    # controller.
     MIN_SLEEP_NS = 50000000
     MAX_SLEEP_NS = 1000000000
 
 cdef int64_t _adaptive_spin_ns = MAX_SPIN_NS
 
 
-# ---- waiting ----
+# ---- wait ----
 
 
 cdef inline mq_fake_event *_shared_event(Event event):
@@ -35,7 +35,7 @@ cdef Py_ssize_t _find_set_event(list events) noexcept:
 
 
 cdef Py_ssize_t _prepare_event_wait(list events, mq_futex_waitv_entry *words) noexcept:
-    """Have us woken by each event; returns the first that is set already, or -1."""
+    """Announce a sleep on each event. Return the first event that is set already, or -1."""
     cdef Py_ssize_t i
     cdef uint32_t expected
     for i in range(len(events)):
@@ -56,7 +56,7 @@ cdef bint _has_closed_gate(list events) noexcept:
 
 cdef Py_ssize_t _sleep_until_event(list events, mq_futex_waitv_entry *words, int64_t deadline,
                                    FakeEventGate gate) except -2:
-    """Do what _spin_or_sleep_until_event says, without spinning."""
+    """As _spin_or_sleep_until_event, without spinning."""
     cdef int64_t until, nap = MIN_SLEEP_NS
     cdef unsigned count = len(events)
     cdef Py_ssize_t i
@@ -81,9 +81,9 @@ cdef Py_ssize_t _sleep_until_event(list events, mq_futex_waitv_entry *words, int
 
 
 cdef Py_ssize_t _spin_or_sleep_until_event(list events, int64_t deadline, FakeEventGate gate) except -2:
-    """Return the first of the events that is set, waiting for one.
+    """Wait for one of the events, and return the first that is set.
 
-    -1: the deadline (CLOCK_MONOTONIC, negative: never) is over, a gate was closed, or `gate` (if any) does not hold us.
+    Return -1 at the deadline (CLOCK_MONOTONIC, negative: never), if a gate was closed, or if `gate` does not stop us.
     """
     global _adaptive_spin_ns
     cdef mq_futex_waitv_entry words[MQ_FUTEX_WAITV_MAX]
@@ -115,7 +115,7 @@ cdef Py_ssize_t _spin_or_sleep_until_event(list events, int64_t deadline, FakeEv
 
 
 cdef Py_ssize_t _wait_for_event(list events, timeout) except -2:
-    """Return the first of the events that is set; an error when there is none in time, or there cannot be one."""
+    """Wait for one of the events, and return the first that is set. Raise at the timeout, or if no event can be set."""
     cdef int64_t deadline = WAIT_FOREVER
     cdef Py_ssize_t i
     if not events:
@@ -142,7 +142,7 @@ def wait_for_one_event(events, timeout=-1):
     return _wait_for_event(list(events), timeout)
 
 
-# ---- the controller's side ----
+# ---- controller ----
 
 
 cdef class Event:
@@ -224,7 +224,7 @@ cdef class SocketEventHandle:
     def close(self):
         if self._owns_gate and self._fork_generation == fork_generation:
             self._owns_gate = False
-            mq_event_gate_close(self._event_gate)  # also when its name is gone or belongs to another one by now
+            mq_event_gate_close(self._event_gate)  # also if its name was removed, or belongs to another gate
             remove_gate(self.endpoint, self._gate_path, self._gate_segment.inode)
             mq_liveness_unlock(self._liveness_token)
             self._liveness_token = NULL
@@ -260,7 +260,7 @@ cdef class SocketEventHandle:
         return Event(self, RECV_READY)
 
     cdef int _check_managed(self) except -1:
-        """Refuse when there is nothing to set or wait for."""
+        """Raise if there is no gate to set or wait for."""
         if self._event_gate == NULL:
             raise EventError("is not managed: there was no handle with override when this one was made", self.endpoint)
         if mq_event_gate_is_closed(self._event_gate):
@@ -276,7 +276,7 @@ cdef class SocketEventHandle:
         return 0
 
     cdef int _check_owner(self) except -1:
-        """Raise if the gate was truncated, or the process that made it is dead."""
+        """Raise if the gate was truncated, or the process that created it is dead."""
         self._check_truncation()
         if self._owns_gate and self._fork_generation == fork_generation:
             return 0
@@ -301,14 +301,15 @@ cdef class SocketEventHandle:
             try:
                 self._sync_fifo(which)
             except BaseException:
-                mq_fake_event_set(mq_fake_event_select(self._event_gate, which))  # who gets an error has taken nothing
+                # after an error, the event is unchanged
+                mq_fake_event_set(mq_fake_event_select(self._event_gate, which))
                 raise
         return change != MQ_FAKE_EVENT_WAS_CLEAR
 
     # ---- FIFOs ----
 
     cdef int _sync_fifo(self, int which) except -1:
-        """The event just became set, or ceased to be: bring its FIFO in line."""
+        """Update the FIFO of an event that just became set or clear."""
         if self._fifo_fds[which] < 0 and not self._open_fifo(which, False):
             return 0
         mq_fake_event_sync_fifo(mq_fake_event_select(self._event_gate, which), self._fifo_fds[which])
@@ -322,7 +323,7 @@ cdef class SocketEventHandle:
         return self._fifo_fds[which]
 
     cdef int _open_fifo(self, int which, bint fresh) except -1:
-        """Open the FIFO that was just made, or that the event names; 0: the gate was closed and its files removed."""
+        """Open the FIFO of the event. Return 0 if the gate was closed and its files removed."""
         cdef struct_stat found
         cdef str path = self._gate_path + <str> FIFO_SUFFIX[which]
         cdef mq_fake_event *event = mq_fake_event_select(self._event_gate, which)
@@ -339,11 +340,11 @@ cdef class SocketEventHandle:
         if fresh:
             mq_fake_event_attach_fifo(event, found.st_ino, fd)
         else:
-            mq_fake_event_sync_fifo(event, fd)  # its bytes are gone if nobody had it open meanwhile
+            mq_fake_event_sync_fifo(event, fd)  # its bytes are lost if no process had it open
         return 1
 
     cdef int _make_fifo(self, int which) except -1:
-        """Open the event's FIFO, made if this is the first who asks."""
+        """Open the event's FIFO, and create it if needed."""
         cdef struct_stat found
         cdef int fd = open_file(self.endpoint, self._gate_path, O_RDWR)
         if fd < 0:
@@ -356,22 +357,23 @@ cdef class SocketEventHandle:
             fresh = mq_fake_event_fifo_inode(mq_fake_event_select(self._event_gate, which)) == 0
             if fresh:
                 path = self._gate_path + FIFO_SUFFIX[which]
-                remove_file(self.endpoint, path)  # of one that died in between
+                remove_file(self.endpoint, path)  # of a process that died in between
                 os.mkfifo(path, 0o600)
-                with contextlib.suppress(PermissionError):  # no member of the gate's group: others' bits are for us
+                # not a member of the gate's group: the bits for others apply
+                with contextlib.suppress(PermissionError):
                     os.chown(path, -1, found.st_gid)
-                os.chmod(path, found.st_mode & 0o666)  # whatever the umask says
+                os.chmod(path, found.st_mode & 0o666)  # regardless of the umask
             self._open_fifo(which, fresh)
         finally:
             unlock_file(fd)
         return 0
 
 
-# ---- the subscriber's side ----
+# ---- subscriber ----
 
 
 cdef class FakeEventGate:
-    """What a subscriber stops at. Used by one thread at a time."""
+    """The gate of a subscriber. Used by one thread at a time."""
 
     def __cinit__(self, str endpoint, str in_prefix, str identifier):
         self._endpoint = endpoint
@@ -379,7 +381,7 @@ cdef class FakeEventGate:
         self._gate_path = shm_paths.gate_path(endpoint, in_prefix, identifier)
 
     cdef int _find_gate(self) except -1:
-        """Find the gate that the endpoint has now, if any. One system call while it has none."""
+        """Find the current gate of the endpoint, if any. Without a gate, this takes one system call."""
         cdef SocketEventHandle handle
         self._event_handle, self._has_announced_receive = None, False
         if (segment := open_gate(self._endpoint, self._gate_path)) is not None:
@@ -390,10 +392,12 @@ cdef class FakeEventGate:
         return 0
 
     cdef bint wait_until_released(self, const bint *cancelled) except -1:
-        """Tell the controller of a receive and wait until it lets us through; False: it does not want to know.
+        """Announce a receive to the controller, and wait until it releases us.
 
-        False as well when `*cancelled` becomes true. What an exception interrupts goes on at the next call: the
-        controller is not told twice. A forked child's receive is another one: it is told of that, too.
+        Return False if the gate does not stop us.
+
+        Return False also when `*cancelled` becomes true. After an exception, the next call continues the wait, without
+        a second announcement. A forked child's receive is announced separately.
         """
         self._cancel_flag = cancelled
         while True:
@@ -408,18 +412,18 @@ cdef class FakeEventGate:
             try:
                 ready = _spin_or_sleep_until_event(self._ready_events, WAIT_FOREVER, self)
             except (ControllerDiedError, SegmentSizeError):
-                # The next receive looks for another controller's gate.
+                # The next receive searches for another controller's gate.
                 self._event_handle, self._has_announced_receive = None, False
                 raise
             if cancelled[0]:
                 return False
-            # Otherwise the gate does not hold us, or another subscriber was faster.
+            # Otherwise the gate does not stop us, or another subscriber was faster.
             if ready == 0 and self._event_handle._clear_event(RECV_READY):
                 self._has_announced_receive = False
                 return True
 
     cdef bint _is_gate_enabled(self) except -1:
-        """Whether the gate is enabled. After a truncation, the next receive looks for the gate again."""
+        """True if the gate is enabled. After a truncation, the next receive searches for the gate again."""
         cdef bint enabled = mq_event_gate_is_enabled(self._event_handle._event_gate)
         cdef SocketEventHandle handle = self._event_handle
         if was_truncated(handle._gate_segment.guard):
@@ -428,7 +432,7 @@ cdef class FakeEventGate:
         return enabled
 
     cdef bint _blocks_receive(self) noexcept:
-        """Whether there is still something to wait for."""
+        """True if the gate still stops this receive."""
         if self._cancel_flag[0] or self._fork_generation != fork_generation:
             return False
         return mq_event_gate_is_enabled(self._event_handle._event_gate)

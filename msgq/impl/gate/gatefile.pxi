@@ -1,7 +1,7 @@
-"""The files of gates: a gate's own, and those of its FIFOs, whose names are its name and a suffix.
+"""The files of gates: the gate's own file, and its FIFOs, whose names are the gate's name and a suffix.
 
-A gate's file is made complete before it has a name. Closing it, replacing it and making its FIFOs happen under flock of
-that file.
+A gate's file is complete before it has a name. Closing it, replacing it and creating its FIFOs run under flock of that
+file.
 """
 
 
@@ -9,7 +9,7 @@ cdef tuple FIFO_SUFFIX = (":called", ":ready")
 
 
 cdef Segment open_gate(str endpoint, str path):
-    """Return the gate that has this name, checked; None when there is none, or it is closed."""
+    """Return the checked gate with this name, or None if there is none, or it is closed."""
     cdef struct_stat found
     cdef Segment segment
     cdef int fd = open_file(endpoint, path, O_RDWR)
@@ -34,9 +34,9 @@ cdef Segment open_gate(str endpoint, str path):
 
 
 cdef Segment remove_gate(str endpoint, str path, uint64_t inode):
-    """Remove the files of the gate that has this name; if `inode` is not 0, only when it is that one.
+    """Remove the files of the gate with this name; if `inode` is not 0, only if it is that gate.
 
-    Returns the gate, still open; None when there was none, or only foreign bytes.
+    Return the gate, still open. Return None if there was none, or its data was invalid.
     """
     cdef struct_stat found
     cdef Segment segment = None
@@ -50,7 +50,7 @@ cdef Segment remove_gate(str endpoint, str path, uint64_t inode):
             return None
         if found.st_size == MQ_GATE_BYTES:
             segment = map_file(fd, &found, True, endpoint, path)
-        for suffix in (*FIFO_SUFFIX, ""):  # the gate's own name last: the lock is on what has it
+        for suffix in (*FIFO_SUFFIX, ""):  # the gate's own name last, because its file has the lock
             remove_file(endpoint, path + suffix)
     finally:
         unlock_file(fd)
@@ -66,7 +66,7 @@ cdef void *_lock_owner_byte(Segment segment, int fd) noexcept:
 
 
 cdef Segment create_gate(str endpoint, str path, bint enable, void **liveness_token):
-    """Return a new gate of this process, in place of any other; *liveness_token is its owner's life."""
+    """Return a new gate of this process, which replaces any other. *liveness_token is its owner's lock."""
     cdef struct_stat found
     cdef Segment segment, former
     cdef int fd = create_file(endpoint, path, MQ_GATE_BYTES, settings.resolve_file_mode(None, endpoint))
@@ -79,7 +79,7 @@ cdef Segment create_gate(str endpoint, str path, bint enable, void **liveness_to
         while True:
             former = remove_gate(endpoint, path, 0)
             named = name_file(fd, endpoint, path)
-            if former is not None:  # now who waits there can go to the new one
+            if former is not None:  # now processes that wait there can move to the new gate
                 mq_event_gate_close(<mq_event_gate *> former.address)
             if named:
                 return segment

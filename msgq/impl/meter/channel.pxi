@@ -1,16 +1,16 @@
-"""Counts a channel's messages, or those of a queue by its events, as a passive subscriber. See core.pyi."""
+"""Counts messages of a channel, or of a queue by its events, as a passive subscriber. See core.pyi."""
 
 
-cdef uint64_t ALL_HISTORY = <uint64_t> 1 << 62  # messages of a channel that are still there
+cdef uint64_t ALL_HISTORY = <uint64_t> 1 << 62  # all messages that the channel still has
 
 
 cdef int64_t _sample_nothing(mq_meter *m, void *reader) noexcept nogil:
-    """The look at a channel that is still to come."""
+    """Sample of a channel that does not exist yet."""
     return 0
 
 
 cdef class _ChannelSubscriberMeter(EndpointMeter):
-    cdef Subscriber _subscriber  # None: the channel is still to come
+    cdef Subscriber _subscriber  # None: the channel does not exist yet
 
     cdef int _subscribe_channel(self, str name, str in_prefix, uint64_t history) except -1:
         channel_file = open_channel_file(name, in_prefix)
@@ -33,7 +33,7 @@ cdef class _ChannelSubscriberMeter(EndpointMeter):
         return self._subscriber._finish_requested_close()
 
     cdef bint _handle_sample_failure(self) except -1:
-        """Map the pool of the next message, or raise what is wrong with it; it is counted by the next look."""
+        """Map the pool of the next message, or raise its error. The next sample counts the message."""
         cdef mq_channel_message message
         self._subscriber._check_usable()
         self._subscriber._next_message(&message)
@@ -66,7 +66,7 @@ cdef class QueueEventsMeter(_ChannelSubscriberMeter):
         self._subscribe_events(0)
 
     cdef int _subscribe_events(self, uint64_t history) except -1:
-        """Subscribe, if the first event has made the channel."""
+        """Subscribe, if the first event has created the channel."""
         try:
             self._subscribe_channel(self._name, self._prefix, history)
         except SegmentError as error:
@@ -84,7 +84,7 @@ cdef class QueueEventsMeter(_ChannelSubscriberMeter):
         if self._closed:
             raise EndpointClosedError("the meter was closed", self.endpoint)
         if self._subscriber is None:
-            self._subscribe_events(ALL_HISTORY)  # it was not there before, so all that is in it came since
+            self._subscribe_events(ALL_HISTORY)  # the channel is new, so all its messages count
         return 0 if self._subscriber is None else _ChannelSubscriberMeter._begin_sampling(self)
 
     cdef int _end_sampling(self) except -1:

@@ -1,4 +1,4 @@
-"""Meters of all kinds: one module. The parts are included in dependency order."""
+"""Meters of all types of endpoint: one module. The parts are included in dependency order."""
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport ENOENT

@@ -1,14 +1,14 @@
-"""Counts what passes on endpoints, by whichever reader. See counting.h, and core.pyi for the contract."""
+"""Counts messages of endpoints with any type of reader. See counting.h, and core.pyi for the contract."""
 
 
 cdef enum:
-    SAMPLE_INTERVAL_NS = 50000              # between two looks: who is passive is not woken for sure
-    SPIN_GIL_NS = 50000000        # between two looks at signals
+    SAMPLE_INTERVAL_NS = 50000  # nanoseconds between two samples: wakes of passive readers are not guaranteed
+    SPIN_GIL_NS = 50000000  # nanoseconds between two checks for signals
     STAMP_OFFSET_MAX = 0x7FFFFFFF
 
 
 cdef object _summarize_histogram(const mq_histogram *h, double unit):
-    """The histogram's figures, each multiplied by `unit`; None when it is empty."""
+    """Return the statistics of the histogram, each multiplied by `unit`, or None if it is empty."""
     if h.count == 0:
         return None
     shares = [mq_histogram_compute_percentile(h, share) * unit for share in (0.5, 0.9, 0.99, 0.999)]
@@ -29,7 +29,7 @@ cdef class EndpointMeter:
         free(self.c.meter)
 
     cdef int _set_timestamp_source(self, stamp_offset, str clock) except -1:
-        """Take publish times from that byte of payloads, None: from beside them; and by which clock they are."""
+        """Set the byte offset of the publish time in payloads (None: use the message's stamp), and its clock."""
         cdef mq_meter *m = self.c.meter
         if stamp_offset is not None and not 0 <= stamp_offset <= STAMP_OFFSET_MAX:
             text = f"a publish time cannot be at byte {stamp_offset}; give 0 to {STAMP_OFFSET_MAX}"
@@ -58,14 +58,14 @@ cdef class EndpointMeter:
         return "seen"
 
     def close(self):
-        """Some have nothing to close."""
+        """Some meters have nothing to close."""
 
     def reset_counts(self):
         cdef mq_meter *m = self.c.meter
         cdef int64_t last_ns = m.last_ns, offset = m.stamp_offset, clock = m.stamp_clock, ahead = m.clock_offset_ns
         memset(m, 0, sizeof(mq_meter))
         m.stamp_offset, m.stamp_clock, m.clock_offset_ns = offset, clock, ahead
-        m.last_ns = m.first_ns = last_ns  # the next message's period begins there
+        m.last_ns = m.first_ns = last_ns  # the period of the next message begins there
         self._lost_before = self._count_lost() or 0
         self._started_ns = mq_monotonic_ns()
 
@@ -87,10 +87,10 @@ def run_meters(meters, double seconds, bint spin=False):
     cdef mq_metered_endpoint *inputs = <mq_metered_endpoint *> calloc(count + 1, sizeof(mq_metered_endpoint))
     cdef int64_t until = mq_monotonic_ns() + <int64_t> (seconds * 1e9)
     cdef int64_t status = 0
-    cdef unsigned recoveries = 0  # when the time was over
+    cdef unsigned recoveries = 0  # after the deadline
     cdef unsigned long slack_ns = prctl(PR_GET_TIMERSLACK)
     cdef EndpointMeter meter
-    prctl(PR_SET_TIMERSLACK, <unsigned long> 1)  # or the kernel lengthens the naps of this thread
+    prctl(PR_SET_TIMERSLACK, <unsigned long> 1)  # otherwise the kernel lengthens the naps of this thread
     try:
         if inputs == NULL:
             raise MemoryError()
@@ -113,7 +113,7 @@ def run_meters(meters, double seconds, bint spin=False):
 
 cdef int64_t _sample_without_gil(object meters, mq_metered_endpoint *inputs, unsigned count, int64_t until,
                                  bint spin) except? -1:
-    """Look until then, without the GIL; -1 - i: the i-th meter needs Python."""
+    """Sample until the deadline, without the GIL. Return -1 - i if meter i needs Python."""
     cdef EndpointMeter meter
     cdef int64_t status
     begun = []
@@ -137,7 +137,7 @@ cdef int64_t _sample_until_deadline(const mq_metered_endpoint *inputs, unsigned 
     memset(words, 0, sizeof(words))
     while True:
         slept = 0
-        for i in range(count):  # before the look: a wake that comes between the two must end the nap
+        for i in range(count):  # before the samples: a wake between the two must end the nap
             if inputs[i].futex_word != NULL and slept < <unsigned> MQ_FUTEX_WAITV_MAX:
                 words[slept].address = <uint64_t> <size_t> inputs[i].futex_word(inputs[i].reader)
                 words[slept].expected = inputs[i].prepare_wait(inputs[i].reader)
@@ -146,7 +146,7 @@ cdef int64_t _sample_until_deadline(const mq_metered_endpoint *inputs, unsigned 
         for i in range(count):
             if inputs[i].sample(inputs[i].meter, inputs[i].reader) < 0:
                 return -1 - <int64_t> i
-        if mq_monotonic_ns() >= until:  # behind a look: a thread that had to wait for a core counts all the same
+        if mq_monotonic_ns() >= until:  # after a sample: a thread that waited for a CPU core still counts once
             return 0
         if not spin:
             sleep_on_futexes(words, slept, min(until, mq_monotonic_ns() + SAMPLE_INTERVAL_NS))

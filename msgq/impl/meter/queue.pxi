@@ -1,4 +1,4 @@
-"""Counts what is sent into a queue that publishes no events, by looks at its file. See core.pyi."""
+"""Counts messages sent to a queue without events, by reads of its file. See core.pyi."""
 
 
 cdef class QueueMeter(EndpointMeter):

@@ -1,4 +1,4 @@
-"""Counts what is written in a vector or board, by looks at its file. See core.pyi."""
+"""Counts writes of a vector or board, by reads of its file. See core.pyi."""
 
 
 cdef class RecordsMeter(EndpointMeter):

@@ -1,4 +1,4 @@
-"""Counts a topic's messages, as a passive subscriber. See core.pyi."""
+"""Counts messages of a topic, as a passive subscriber. See core.pyi."""
 
 
 cdef class TopicMeter(EndpointMeter):
@@ -19,7 +19,7 @@ cdef class TopicMeter(EndpointMeter):
         self._socket.close()
 
     cdef int _begin_sampling(self) except -1:
-        check_usable(self._socket)  # also looks for a side segment that has come since
+        check_usable(self._socket)  # also searches for a new side segment
         self._socket._begin_use()
         return 0
 

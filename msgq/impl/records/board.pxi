@@ -2,23 +2,23 @@
 
 
 cdef enum:
-    CHANGE_BATCH_KEYS = 64  # that are looked for at once
+    CHANGE_BATCH_KEYS = 64  # keys in one search for changes
 
 
 def _reopen_board(name, prefix, trust, passive):
-    """Return a handle for one that was pickled."""
+    """Return a handle for a pickled one."""
     return Board(name, create=False, prefix=prefix, trust=trust, passive=passive)
 
 
 cdef object _check_read_deadline(int64_t deadline, uint64_t index, str name):
-    """Raise when a value was written again and again for too long; else let others run."""
+    """Raise if writers replaced the value until the deadline; otherwise let other threads run."""
     if mq_monotonic_ns() > deadline:
         raise options.read_contention_error(index, options.READ_TIMEOUT_S, name)
     PyErr_CheckSignals()
 
 
 cdef int _check_value_length(RecordFile file, const mq_board_value_copy *value) except -1:
-    """Raise if what was read, and stands, is no value of ours."""
+    """Raise if a validated value has an invalid length."""
     file.check_truncation()
     if value.is_corrupt:
         text = "a value has a length that none can have: another program writes there; remove it"
@@ -27,7 +27,7 @@ cdef int _check_value_length(RecordFile file, const mq_board_value_copy *value) 
 
 
 cdef bytes _read_value_bytes(RecordFile file, uint64_t index, mq_board_value_copy *value):
-    """A key's value; None: it was never written."""
+    """Return a key's value, or None if it was never written."""
     cdef int64_t deadline = mq_monotonic_ns() + READ_TIMEOUT_NS
     cdef const uint8_t *at
     cdef bytes data
@@ -52,7 +52,7 @@ cdef bytes _read_value_bytes(RecordFile file, uint64_t index, mq_board_value_cop
 
 @cython.final
 cdef class _OwnerLookup:
-    """Who owns a key, and whether that lives, when it is called."""
+    """When called, returns the owner of a key and whether it lives."""
     cdef RecordFile _file
     cdef uint64_t _index
 
@@ -81,7 +81,7 @@ cdef object _read_board_value(RecordFile file, uint64_t index, int64_t now_ns, m
 @cython.no_gc_clear  # as its base
 cdef class Board(RecordHandle):
     """See core.pyi."""
-    cdef object _observers  # WeakSet of the KeyObserver that this handle returned
+    cdef object _observers  # WeakSet of the KeyObserver objects that this handle returned
 
     def __cinit__(self):
         self._observers = weakref.WeakSet()
@@ -112,7 +112,7 @@ cdef class Board(RecordHandle):
         for observed in list(self._observers):
             observed.close()
 
-    # ---- writing ----
+    # ---- write ----
 
     def declare(self, key):
         """Claim a key, under the lock."""
@@ -122,7 +122,7 @@ cdef class Board(RecordHandle):
         self._ensure_writer_row()
         fd = self._file.lock()
         try:
-            self._ensure_writer_row()  # a signal handler may have closed it, or forked
+            self._ensure_writer_row()  # a signal handler may have closed the handle, or forked
             index = mq_board_find_key(&self._writer.parts, name, len(name), 0)
             if index == MQ_BOARD_NO_KEY:
                 index = mq_board_add_key(&self._writer.parts, name, len(name))
@@ -136,7 +136,7 @@ cdef class Board(RecordHandle):
         self._file.check_truncation()
         return _make_entry(self, key, index)
 
-    # ---- reading ----
+    # ---- read ----
 
     def observe(self, key):
         return KeyObserver(self, key)
@@ -176,7 +176,7 @@ cdef class Board(RecordHandle):
         return data
 
     def items(self):
-        """Return (key, value) of all that were written."""
+        """Return (key, value) of all written keys."""
         cdef mq_board_value_copy value
         cdef uint64_t i
         self._check_usable()
@@ -202,7 +202,8 @@ cdef class Board(RecordHandle):
                 for i in range(count):
                     key, current = self._read_change(indices[i])
                     changes[key] = current
-                self._next_index = indices[count - 1] + 1 if count else 0  # a key that changes all the time comes once
+                # so that a key with constant changes is returned once
+                self._next_index = indices[count - 1] + 1 if count else 0
                 remaining -= count
             if remaining:
                 self._next_index = 0
@@ -220,7 +221,7 @@ cdef class Board(RecordHandle):
         return _read_key_name(self._file, index), current
 
     def receive(self, timeout=None):
-        """Return the changes; None: there were none in time."""
+        """Return the changes, or None at the timeout."""
         if not self.wait(timeout):
             self._rearm_fd()
             return None
@@ -256,7 +257,7 @@ cdef class Entry:
     cdef Board _board
     cdef readonly str key
     cdef uint64_t _index
-    cdef uint64_t _uid      # of the row that declared it
+    cdef uint64_t _uid  # of the row that declared the key
     cdef bint _closed
     cdef bint _is_writing
 
@@ -329,7 +330,7 @@ cdef class Entry:
         return f"<msgq Entry {self.key!r} of board {self._board._endpoint!r}>"
 
 
-@cython.no_gc_clear  # its mapping is needed to the last
+@cython.no_gc_clear  # its mapping is needed until the end
 cdef class KeyObserver(Waitable):
     """See core.pyi."""
     cdef RecordFile _file
@@ -369,7 +370,7 @@ cdef class KeyObserver(Waitable):
         self.close()
 
     cdef uint64_t _find_key_element(self) except? 0:
-        """The element of the key; MQ_BOARD_NO_KEY: nobody has declared it."""
+        """Return the element of the key, or MQ_BOARD_NO_KEY if no handle has declared it."""
         self._check_usable()
         if self._key_poll_state.index == MQ_BOARD_NO_KEY:
             index = mq_board_find_key(&self._file.parts, self._key_poll_state.key, self._key_poll_state.bytes, 0)
@@ -446,7 +447,7 @@ cdef class KeyObserver(Waitable):
         return wait_until_readable(self, self._file, timeout)
 
     def receive(self, timeout=None):
-        """Return the value if it is new; None: it did not change in time."""
+        """Return the value if it is new, or None at the timeout."""
         if not self.wait(timeout):
             self._rearm_fd()
             return None

@@ -1,8 +1,8 @@
-"""Elements that one call reads or writes, and the memory of the arrays for them."""
+"""Elements that one call reads or writes, and the memory of arrays for them."""
 
 
 cdef class _ArrayMemory:
-    """The memory of an array, for as long as this lives."""
+    """The memory of an array, for the lifetime of this object."""
     cdef Py_buffer view
     cdef uint8_t *at
     cdef object array
@@ -29,7 +29,7 @@ cdef mq_element_selection _select_indices(_ArrayMemory indices) noexcept:
 
 cdef uint8_t *_advance_selection(mq_element_selection *elements, uint8_t *to, mq_vector_read_info *info, uint64_t done,
                        uint64_t item_bytes) noexcept:
-    """Pass over what is read."""
+    """Skip the elements that were read."""
     if elements.indices != NULL:
         elements.indices += done
     elements.first, elements.count = elements.first + done, elements.count - done

@@ -1,15 +1,15 @@
-"""An open vector or board: coming, going, waiting. The base of SeqlockVector and Board.
+"""An open vector or board: join, leave, wait. The base of SeqlockVector and Board.
 
-Any thread may use a handle, also several at the same time (base/shared_handle.pxi). A handle takes a row at its first
-write, so readers have none.
+Several threads may use a handle at the same time (base/shared_handle.pxi). A handle takes a row at its first write, so
+readers have none.
 """
 
 
 cdef enum:
     NO_FD = -1
-    READ_TIMEOUT_NS = 1000000000         # how long a reader tries, while others write faster than it reads
-    RECHECK_SLEEP_NS = MQ_NS_PER_S        # without a wake, then 3 s, 9 s, ...
-    PASSIVE_SLEEP_MIN_NS = MQ_NS_PER_MS      # between looks of who wakes nobody and is woken by nobody
+    READ_TIMEOUT_NS = 1000000000  # how long a reader tries while writers replace the value
+    RECHECK_SLEEP_NS = MQ_NS_PER_S  # first poll interval without a wake, then 3 s, 9 s, ...
+    PASSIVE_SLEEP_MIN_NS = MQ_NS_PER_MS  # poll interval of a passive handle, which announces no sleep
     PASSIVE_SLEEP_MAX_NS = 10 * MQ_NS_PER_MS
 
 
@@ -20,48 +20,51 @@ cdef int64_t compute_max_sleep_ns(bint passive, int64_t slept_ns) noexcept:
 
 
 cdef uint32_t prepare_eventcount_wait(mq_u32 *eventcount, bint passive) noexcept:
-    """Say that we sleep, and return what the word shall be then. Passive: only that; the wakes of others end it."""
+    """Announce a sleep, and return the value of the word.
+
+    Passive handles only return the value; wakes for others end it.
+    """
     return mq_load_acquire_u32(eventcount) if passive else mq_eventcount_prepare_wait_mp(eventcount)
 
 
 cdef mq_poll_ops make_poll_ops(mq_poll_ops reader, bint passive) noexcept:
-    """Say how a reader announces itself to writers; passive ones do not."""
+    """Return the poll callbacks of a reader. Passive readers announce no sleep."""
     if not passive:
         reader.prepare_wait = mq_poll_prepare_wait_mp
     return reader
 
 
 cdef bint wait_until_readable(Waitable waitable, RecordFile file, timeout) except -1:
-    """Wait until there is something that was not told; False: the time is over."""
+    """Wait until the handle has a change to report. Return False at the timeout."""
     cdef int64_t patience = timeout_ns(timeout, waitable._endpoint)
     waitable._check_usable()
     cdef int64_t until = WAIT_FOREVER if patience < 0 else mq_monotonic_ns() + patience
     while not waitable._is_readable():
         if not patience or not wait_until_ready([waitable], until):
             return False
-        waitable._check_usable()  # a signal handler may have closed it, or forked
+        waitable._check_usable()  # a signal handler may have closed the handle, or forked
     file.check_truncation()
     return True
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mapping
 cdef class RecordHandle(ThreadSharedHandle):
-    """An open vector or board, and the row of who writes with it."""
+    """An open vector or board, with its writer's row."""
     cdef RecordFile _file
     cdef mq_record_writer _writer
-    cdef mq_record_file_parts _opened_parts       # of those elements that are meant
-    cdef mq_vector_poll_state _poll_state  # the watcher's
-    cdef uint64_t *_seen_counts             # how often each element was written when `changes` told of it last
-    cdef uint64_t _uid               # of the row
-    cdef void *_row_token                 # its lock
+    cdef mq_record_file_parts _opened_parts  # restricted to the elements of this handle
+    cdef mq_vector_poll_state _poll_state  # of the watcher
+    cdef uint64_t *_seen_counts  # number of writes of each element when `changes` last reported it
+    cdef uint64_t _uid  # of the row
+    cdef void *_row_token  # lock of the row
     cdef bint _passive
-    cdef int64_t _clock_offset       # of the host's clock to CLOCK_MONOTONIC
-    cdef uint64_t _next_index        # where a limited batch of changes continues
-    cdef bint _is_reading_changes               # a thread is in `changes`
-    cdef bint _is_writing               # of an exclusive vector: a thread writes without Python's lock
+    cdef int64_t _clock_offset  # host's clock minus CLOCK_MONOTONIC, nanoseconds
+    cdef uint64_t _next_index  # element at which a limited batch of changes continues
+    cdef bint _is_reading_changes  # a thread is in `changes`
+    cdef bint _is_writing  # exclusive vectors: a thread writes without the GIL
 
     def _open_handle(self, wanted, prefix, trust, spin_us):
-        """Open what the options say; then attach the file."""
+        """Open the file that the options describe, and attach it."""
         cdef RecordFile file
         self._endpoint, self._passive = wanted.name, wanted.passive
         self._spin_us = settings.resolve_spin_us(spin_us, wanted.name)
@@ -82,7 +85,7 @@ cdef class RecordHandle(ThreadSharedHandle):
         self._attach_record_file(file)
 
     cdef int _attach_record_file(self, RecordFile file) except -1:
-        """Begin with a file that is open, and was compared with what was asked for."""
+        """Attach an open file that matches the options."""
         self._file, self._writer.parts, self._opened_parts = file, file.parts, file.parts
         self._writer.liveness_file = file.liveness_file()
         self._seen_counts = <uint64_t *> PyMem_Calloc(file.parts.config.length, sizeof(uint64_t))
@@ -94,7 +97,7 @@ cdef class RecordHandle(ThreadSharedHandle):
         return 0
 
     def _reset_for_process(self):
-        """Be open in this process: nobody uses it so far, and it has no row."""
+        """Reset the state for this process: no users and no row."""
         self._user_threads, self._is_reading_changes, self._is_writing = [], False, False
         self._writer.row, self._row_token = NULL, NULL
         self._forget_inherited_wait()
@@ -102,17 +105,17 @@ cdef class RecordHandle(ThreadSharedHandle):
 
     def __dealloc__(self):
         if self._fork_generation == fork_generation:
-            self._close_handle()  # also of one that was closed while others used it: nobody has left it, perhaps
+            self._close_handle()  # also of a handle that was closed during its use, because its users may not have left
         PyMem_Free(self._seen_counts)
 
-    # ---- coming and going ----
+    # ---- join and leave ----
 
     cdef int _reopen_in_child(self) except -1:
         self._reset_for_process()
         return 0
 
     cdef int _ensure_writer_row(self) except -1:
-        """What each write does first."""
+        """Check the handle and take a row if needed, at the beginning of each write."""
         self._check_usable()
         if self._writer.row == NULL:
             self._register_writer()
@@ -121,10 +124,10 @@ cdef class RecordHandle(ThreadSharedHandle):
     cdef int _register_writer(self) except -1:
         if self._passive:
             raise options.passive_writer_error(self._endpoint)
-        close_at_exit(self)  # runs Python code, which may close it: not behind the row
+        close_at_exit(self)  # runs Python code, which may close the handle: not after taking the row
         cdef int fd = self._file.lock() if self._file.fd >= 0 else NO_FD
         try:
-            self._check_usable()  # others may have closed it, written, or forked during the wait
+            self._check_usable()  # during the wait, other code may have closed the handle, written, or forked
             if self._writer.row == NULL:
                 self._take_writer_row()
         finally:
@@ -133,7 +136,7 @@ cdef class RecordHandle(ThreadSharedHandle):
         return 0
 
     def _take_writer_row(self):
-        """Take a row under the lock. The memory of one process has no liveness_file, and one handle."""
+        """Take a row under the lock. Private memory has no liveness file, and one handle."""
         cdef mq_process_identity identity
         cdef mq_row_table row_table = mq_record_row_table(self._writer.parts.header)
         cdef int row = 0
@@ -148,7 +151,7 @@ cdef class RecordHandle(ThreadSharedHandle):
             self._claim_exclusive_owner()
 
     cdef int _claim_exclusive_owner(self) except -1:
-        """Be the one handle that writes."""
+        """Claim the vector as its only writer."""
         if not mq_record_acquire_owner_word(&self._writer, &self._writer.parts.header.owner):
             mq_record_unregister_writer(&self._writer, self._uid, &self._row_token)
             holder = self._describe_owner(mq_load_relaxed_u64(&self._writer.parts.header.owner))
@@ -156,7 +159,7 @@ cdef class RecordHandle(ThreadSharedHandle):
         return 0
 
     cdef object _describe_owner(self, uint64_t owner):
-        """Who is named in a word, for people."""
+        """Return a description of an owner, for people."""
         cdef mq_record_row *row
         if mq_cell_owner_row(owner) >= MQ_RECORD_ROWS:
             return "nobody that is known"
@@ -169,7 +172,7 @@ cdef class RecordHandle(ThreadSharedHandle):
             mq_record_unregister_writer(&self._writer, self._uid, &self._row_token)
         return 0
 
-    # ---- waiting ----
+    # ---- wait ----
 
     cdef bint _is_readable(self) noexcept:
         return mq_vector_is_readable(&self._poll_state) != 0
@@ -208,14 +211,14 @@ cdef class RecordHandle(ThreadSharedHandle):
         return 0
 
     cdef void _mark_changes_seen(self, const uint64_t *counts, const int64_t *indices, uint64_t count) noexcept:
-        """These were told, as they were when each had been written so often."""
+        """Store the counts of reported elements."""
         cdef uint64_t i
         watcher_lock()
         for i in range(count):
             self._seen_counts[indices[i]] = counts[i]
         watcher_unlock()
 
-    # ---- what is known ----
+    # ---- information ----
 
     @property
     def name(self):
@@ -251,7 +254,7 @@ cdef class RecordHandle(ThreadSharedHandle):
 
     @property
     def identity(self):
-        """What no other has: its file's device and inode; None of private memory."""
+        """Unique identity: device and inode of the file; None for private memory."""
         liveness_file = self._file.segment.liveness_file
         return (liveness_file.device, liveness_file.inode) if self._endpoint else None
 

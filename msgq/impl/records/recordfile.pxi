@@ -1,4 +1,4 @@
-"""The file of a vector or board, or private memory; see base/endpointfile.pxi for how a file is opened and made."""
+"""The file of a vector or board, or private memory. See base/endpointfile.pxi for opening and creating a file."""
 
 
 @no_gc_clear  # as its base
@@ -29,7 +29,7 @@ cdef class RecordFile(EndpointFile):
         return mq_record_compute_file_bytes(&config)
 
     cdef mq_record_config _make_new_config(self) except *:
-        """Of a new one."""
+        """Return the configuration of a new file."""
         cdef mq_record_config config
         if isinstance(self.open_options, options.BoardOpenOptions):
             keys, value_bytes = self.open_options.fill_defaults()
@@ -61,12 +61,12 @@ cdef class RecordFile(EndpointFile):
         return EndpointFile.missing_error(self) if self.open_options is None else self.open_options.missing_error()
 
     cdef int _check_requested_options(self) except -1:
-        """Compare the kind only. The opener, which needs the dtype, compares the rest (`check_existing`)."""
+        """Compare only the type. The opener, which needs the dtype, compares the rest (`check_existing`)."""
         if self.is_board() != isinstance(self.open_options, options.BoardOpenOptions):
             raise options.wrong_records_kind_error(self.is_board(), self.name)
         return 0
 
-    # ---- what it says of itself ----
+    # ---- information ----
 
     cdef bint is_board(self) noexcept:
         return self.parts.config.flags & MQ_RECORD_BOARD != 0
@@ -88,7 +88,7 @@ cdef class RecordFile(EndpointFile):
 
 
 cdef RecordFile make_record_file(str name, str in_prefix, object trust, object wanted):
-    """Return the file of a vector or board, not open."""
+    """Return the file of a vector or board, not opened."""
     cdef RecordFile file = RecordFile.__new__(RecordFile)
     file.name, file.prefix, file.trust, file.open_options = name, in_prefix, trust, wanted
     file.path = shm_paths.records_path(name, in_prefix)

@@ -1,15 +1,17 @@
-"""The bytes of NumPy's structured scalars, where they are: asking NumPy for them takes ten times as long as a write."""
+"""The bytes of NumPy's structured scalars in place. To get them from NumPy takes ten times as long as a write."""
 
 
-cdef object numpy_void = None           # numpy.void; None: nothing is known
-cdef Py_ssize_t scalar_bytes_offset = 0      # where in one the address of its bytes is
-cdef Py_ssize_t scalar_dtype_offset = 0      # and its dtype
+cdef object numpy_void = None  # numpy.void; None: not known yet
+cdef Py_ssize_t scalar_bytes_offset = 0  # offset of the address of the scalar's bytes
+cdef Py_ssize_t scalar_dtype_offset = 0  # offset of its dtype
 
 
 cdef int learn_scalar_layout() except -1:
-    """Find both in a scalar whose both are known: so this is built without NumPy, and holds for any version of it.
+    """Find both offsets in a scalar with known contents.
 
-    Without both, scalars are converted as everything else is.
+    So this module needs no NumPy headers, and works with any version.
+
+    Without both offsets, scalars are converted like other values.
     """
     global numpy_void, scalar_bytes_offset, scalar_dtype_offset
     cdef Py_buffer view
@@ -34,12 +36,12 @@ cdef int learn_scalar_layout() except -1:
 
 
 cdef object get_scalar_dtype(value):
-    """The dtype of a structured scalar; None: it is something else."""
+    """Return the dtype of a structured scalar, or None for other values."""
     if type(value) is not numpy_void:
         return None
     return <object> (<PyObject **> (<char *> <PyObject *> value + scalar_dtype_offset))[0]
 
 
 cdef const uint8_t *get_scalar_bytes(value) noexcept:
-    """The bytes of what has such a dtype, for as long as it lives."""
+    """Return the bytes of a scalar with such a dtype, valid for its lifetime."""
     return (<const uint8_t **> (<char *> <PyObject *> value + scalar_bytes_offset))[0]

@@ -1,8 +1,8 @@
-"""SeqlockVector and Seqlock: the public classes. What they share is in vector.pxi. See core.pyi."""
+"""SeqlockVector and Seqlock: the public classes. Their shared code is in vector.pxi. See core.pyi."""
 
 
 def _reopen_vector(kind, arguments, prefix, trust, passive):
-    """Return a handle for one that was pickled."""
+    """Return a handle for a pickled one."""
     return kind(*arguments, create=False, prefix=prefix, trust=trust, passive=passive)
 
 
@@ -81,7 +81,7 @@ cdef class Seqlock(VectorBase):
         self._write_element(0, value, timeout)
 
     cdef int _mark_write_seen(self, uint64_t times) except -1:
-        """What had been written so often by then is known."""
+        """Mark the element as seen at this number of writes."""
         cdef int64_t only = 0
         if times != self._seen_counts[0]:
             self._mark_changes_seen(&times, &only, 1)

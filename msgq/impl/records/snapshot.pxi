@@ -1,4 +1,4 @@
-"""A vector or board as others see it: its file, mapped read-only, without a row or a trace. See core.pyi."""
+"""A vector or board as seen by observers: its file, mapped read-only, without a row or a trace. See core.pyi."""
 
 
 cdef enum:
@@ -6,7 +6,7 @@ cdef enum:
 
 
 cdef uint64_t _count_written_elements(RecordFile file) noexcept:
-    """Elements that were written so far, by all rows."""
+    """Return the number of elements written by all rows."""
     cdef uint64_t written = 0
     cdef int row
     for row in range(MQ_RECORD_ROWS):
@@ -15,7 +15,7 @@ cdef uint64_t _count_written_elements(RecordFile file) noexcept:
 
 
 cdef dict _read_writers(RecordFile file, const mq_record_summary *summary):
-    """Return who writes, and rows of nobody in which something is left, by row."""
+    """Return the writers by row, and rows without an owner that still hold elements or keys."""
     cdef mq_liveness_probe probe = mq_liveness_probe_begin(file.liveness_file())
     cdef mq_record_row *row
     cdef int i
@@ -34,7 +34,10 @@ cdef dict _read_writers(RecordFile file, const mq_record_summary *summary):
 
 
 cdef bint _read_value_info(RecordFile file, uint64_t index, mq_board_value_copy *value):
-    """Look at a value; False: it changed all the time, or has a length that none can have."""
+    """Read the length and time of a value.
+
+    Return False if it changed during every attempt, or its length is invalid.
+    """
     cdef int _again
     for _again in range(MQ_RECORD_READ_TRIES):
         mq_board_value_read_begin(&file.parts, index, value)
@@ -90,10 +93,10 @@ cdef RecordFile _open_record_file(str name, str in_prefix):
 
 
 cdef class RecordStatsReader:
-    """One vector or board, kept mapped, to be looked at again and again. See the type stub for the contract."""
+    """One mapped vector or board for repeated reads. See the type stub for the contract."""
 
     cdef RecordFile _file
-    cdef object _item_bytes         # of a vector; the values of a board have sizes of their own
+    cdef object _item_bytes  # of a vector; values of a board have different sizes
 
     def __init__(self, str name, str in_prefix):
         self._file = _open_record_file(name, in_prefix)

@@ -2,17 +2,17 @@
 
 
 cdef enum:
-    STAMP_AT_BEGIN = -1     # stamps of what begins when it is taken
+    STAMP_AT_BEGIN = -1  # marker: the stamps are set when the message is taken
 
 
 cdef class SpanStack:
     """See core.pyi."""
     cdef str _name
-    cdef object _time_function            # None: the host's clock
-    cdef Span _newest_span          # that is open; each has the one before it
-    cdef long _owner_thread  # whose they are
-    cdef int64_t _outer_origin         # its origin without them
-    cdef int64_t _leftover_origin          # what another thread, which ended the last one, could not take from it
+    cdef object _time_function  # None: the host's clock
+    cdef Span _newest_span  # newest open span; each refers to the previous one
+    cdef long _owner_thread  # thread of the spans
+    cdef int64_t _outer_origin  # origin of the thread outside the spans
+    cdef int64_t _leftover_origin  # origin that another thread left when it ended the last span
 
     def __cinit__(self, str name not None, now):
         self._name, self._time_function = name, now
@@ -39,7 +39,7 @@ cdef class SpanStack:
         return 0
 
     cdef int _pop_span(self, Span span) except -1:
-        """Have the origin of the round before again: the newest that is open, for tasks end in any order."""
+        """Restore the origin of the newest open span, because tasks end in any order."""
         cdef Span after = self._newest_span
         cdef long this_thread = PyThread_get_thread_ident()
         if after is span:
@@ -51,7 +51,7 @@ cdef class SpanStack:
         span._previous_span = None
         if self._owner_thread == this_thread:
             change_origin(self._outer_origin if self._newest_span is None else self._newest_span._origin)
-        elif self._newest_span is None:  # it is dropped elsewhere, and that one's is its own
+        elif self._newest_span is None:  # another thread drops the span, and that thread has its own origin
             self._leftover_origin = span._origin
         return 0
 
@@ -61,11 +61,11 @@ cdef class Span:
     cdef SpanStack _span_stack
     cdef object _send_record
     cdef Waitable _reader
-    cdef Span _previous_span          # that is open as well
+    cdef Span _previous_span  # also open
     cdef bint _is_open
     cdef public bint superseded
-    cdef int64_t _next_publish_time, _next_origin   # of the next message, as `set_stamps` said
-    cdef int64_t _publish_time, _origin, _receive_time  # of that which is handled
+    cdef int64_t _next_publish_time, _next_origin  # of the next message, from `set_stamps`
+    cdef int64_t _publish_time, _origin, _receive_time  # of the current message
 
     def __cinit__(self, SpanStack stack not None, send, reader=None):
         self._span_stack, self._send_record = stack, send
@@ -88,7 +88,7 @@ cdef class Span:
             if self._reader is not None:
                 self._reader._read_last_stamps(&sent, &origin)
             if origin == 0:
-                origin = sent  # it is an origin itself
+                origin = sent  # the message itself is an origin
         self._span_stack._push_span(self, origin)
         self._publish_time, self._origin, self._is_open = sent, origin, True
         return 0
@@ -108,9 +108,9 @@ cdef class Span:
         try:
             self._send_record(data)
         except (MultiplePublishersError, ForkedSocketError, EndpointClosedError):
-            self.superseded = True  # a stage's work does not end because nobody is told how long it takes
+            self.superseded = True  # the stage continues even if its timing cannot be published
         except SegmentError:
-            pass  # nor for want of memory
+            pass  # memory is missing: the stage continues, too
         return 0
 
     def __enter__(self):
@@ -138,7 +138,8 @@ cdef class TracedMessageIterator:
 
     def __next__(self):
         self._span.end_span()
-        self._span._span_stack._check_owner_thread()  # before a message is taken: what is not handled would be gone
+        # before a message is taken, because an unhandled message would be lost
+        self._span._span_stack._check_owner_thread()
         if self._wait_for_reader is not None:
             chosen = self._wait_for_reader()
             if chosen is None:
@@ -149,7 +150,7 @@ cdef class TracedMessageIterator:
         if message is None:
             raise StopIteration
         if self._read_stamps is None:
-            self._span._next_publish_time = self._span._next_origin = 0  # unless the reader knows better
+            self._span._next_publish_time = self._span._next_origin = 0  # unless the reader provides them
         else:
             self._span._next_publish_time, self._span._next_origin = self._read_stamps(message)
         self._span.begin_span()

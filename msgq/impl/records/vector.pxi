@@ -1,30 +1,30 @@
-"""What SeqlockVector and Seqlock share: reading and writing of elements. Rows are in handle.pxi. See core.pyi."""
+"""Read and write elements: the shared code of SeqlockVector and Seqlock. Rows are in handle.pxi. See core.pyi."""
 
 
 cdef enum:
-    SPIN_GIL_NS = 10 * MQ_NS_PER_MS  # how long a wait for an element is deaf to signals
-    VALUE_ROWS_BYTES = 4096             # rows that are made together
+    SPIN_GIL_NS = 10 * MQ_NS_PER_MS  # how long a wait for an element ignores signals
+    VALUE_ROWS_BYTES = 4096  # bytes of rows that are allocated together
 
 
 @cython.no_gc_clear  # as its base
 cdef class VectorBase(RecordHandle):
     """Elements of one dtype."""
     cdef object _dtype
-    cdef object _equal_dtype          # another one that is equal
+    cdef object _equal_dtype  # an equal dtype object
     cdef bint _is_f8
     cdef object _ndarray          # numpy.ndarray
     cdef object _empty_array           # numpy.empty
-    cdef object _index_dtype          # the dtype of indexes
-    cdef _ArrayMemory _scratch_row        # a row in which single values are converted; None: they are large
-    cdef _ArrayMemory _value_rows          # rows for single values that are read
-    cdef Py_ssize_t _value_rows_used       # of these
-    cdef bint _is_converting       # somebody uses the scratch, whose code may come back here
-    cdef bint _exclusive            # one handle writes
-    cdef bint _tracked          # the library writes the times into the values
-    cdef uint64_t _length       # as it was opened: of those that there are, the first so many
+    cdef object _index_dtype  # dtype of indexes
+    cdef _ArrayMemory _scratch_row  # a row for the conversion of single values; None: the values are large
+    cdef _ArrayMemory _value_rows  # rows for single values that are read
+    cdef Py_ssize_t _value_rows_used  # used rows of these
+    cdef bint _is_converting  # the scratch row is in use, and its user's code may call this handle
+    cdef bint _exclusive  # one handle writes
+    cdef bint _tracked  # the library writes timestamps into the values
+    cdef uint64_t _length  # number of elements of this handle: the first ones of the vector
 
     def _apply_open_options(self, wanted):
-        """Compare with what was asked for, and be ready to convert."""
+        """Compare the file with the requested options, and prepare conversions."""
         import numpy as np
 
         config = self._file.parts.config
@@ -32,7 +32,7 @@ cdef class VectorBase(RecordHandle):
         learn_scalar_layout()
         exclusive = config.flags & MQ_RECORD_EXCLUSIVE != 0
         self._length = wanted.check_existing(self._dtype, config.length, exclusive, config.copies)
-        self._dtype = self._equal_dtype = wanted.dtype or self._dtype  # equal, and the object that values bring
+        self._dtype = self._equal_dtype = wanted.dtype or self._dtype  # an equal dtype: the object that values have
         self._is_f8 = self._dtype == np.dtype("=f8")
         self._opened_parts.config.length = self._length
         self._exclusive = exclusive
@@ -71,7 +71,7 @@ cdef class VectorBase(RecordHandle):
         return count * self._opened_parts.config.item_bytes >= LARGE_BYTES
 
     cdef bint _is_element_index(self, selection) except -1:
-        """Whether an index is of one element, as far as it can be one."""
+        """True if an index is of one element. The index may still be invalid."""
         if type(selection) is int:
             return True
         return not (isinstance(selection, (slice, list, range)) or getattr(selection, "ndim", 0))
@@ -87,11 +87,11 @@ cdef class VectorBase(RecordHandle):
                 return number
         return arrays.check_element_index(index, self._length, self._endpoint)
 
-    # ---- reading ----
+    # ---- read ----
 
     cdef int _read_elements(self, mq_element_selection *elements, uint8_t *to, mq_vector_read_info *info,
                    int64_t limit_ns) except -1:
-        """Read until all is read. What `reading` is NULL for is read faster. `limit_ns`: how long to try."""
+        """Read all selected elements. A NULL `info` is faster. `limit_ns`: how long to try."""
         cdef uint64_t done
         cdef int64_t deadline = 0
         cdef bint large = self._is_large_copy(elements.count)
@@ -126,7 +126,7 @@ cdef class VectorBase(RecordHandle):
         return elements.indices[i] if elements.indices != NULL else elements.first + i
 
     cdef object _read_element(self, uint64_t index, mq_vector_read_info *info):
-        """The value of one element, a copy of its own."""
+        """Return a copy of the value of one element."""
         cdef mq_element_selection elements = _select_range(index, 1)
         cdef _ArrayMemory to
         cdef Py_ssize_t row
@@ -139,10 +139,10 @@ cdef class VectorBase(RecordHandle):
         return to.array[row]
 
     cdef int _allocate_value_rows(self) except -1:
-        """Rows of which each becomes one value, once: NumPy's structured scalars are no copies, but lie in an array."""
+        """Allocate rows, each used for one value: a NumPy structured scalar refers to memory of an array."""
         cdef Py_ssize_t count = max(1, VALUE_ROWS_BYTES // <Py_ssize_t> self._opened_parts.config.item_bytes)
         self._value_rows, self._value_rows_used = _ArrayMemory(self._empty_array(count, self._dtype), True), 0
-        self._value_rows.array.flags.writeable = False  # `vector[i]["field"] = x` shall raise
+        self._value_rows.array.flags.writeable = False  # so that `vector[i]["field"] = x` raises
         return 0
 
     cdef object _read_selection(self, selection, out):
@@ -165,7 +165,7 @@ cdef class VectorBase(RecordHandle):
         return rows
 
     cdef _ArrayMemory _prepare_output_array(self, out, uint64_t count):
-        """Where so many rows shall be put."""
+        """Return the memory for `count` rows."""
         cdef _ArrayMemory to
         if out is None:
             return _ArrayMemory(self._empty_array(count, self._dtype), True)
@@ -173,13 +173,13 @@ cdef class VectorBase(RecordHandle):
             try:
                 to = _ArrayMemory(out, True)
             except (BufferError, ValueError):
-                to = None  # below it is told better
+                to = None  # the check below has a better error
             if to is not None and to.view.ndim == 1 and to.view.shape[0] == <Py_ssize_t> count:
                 return to
         return _ArrayMemory(arrays.check_output_array(out, self._dtype, (count,), self._endpoint), True)
 
     cdef _ArrayMemory _resolve_indices(self, selection):
-        """The indexes that are meant, all of them possible; nobody else has the array."""
+        """Return the valid indexes in an array that no other code has."""
         cdef _ArrayMemory index_memory
         if type(selection) is self._ndarray and selection.ndim == 1 and selection.dtype == self._index_dtype:
             index_memory = _ArrayMemory(selection.copy(), False)
@@ -205,7 +205,7 @@ cdef class VectorBase(RecordHandle):
         return to.array
 
     cdef int _reread_until_atomic(self, uint8_t *to, uint64_t *times, int64_t limit_ns) except -1:
-        """Read again what was written meanwhile, until all is of one instant."""
+        """Read elements again that were written during the read, until all are of one instant."""
         cdef int64_t deadline = mq_monotonic_ns() + limit_ns
         cdef bint is_atomic = False
         while not is_atomic:
@@ -220,7 +220,7 @@ cdef class VectorBase(RecordHandle):
         return self._file.check_truncation()
 
     cdef object _read_counts_or_times(self, selection, bint of_times):
-        """How often elements were written, or when they were last."""
+        """Return the number of writes of elements, or the times of their last writes."""
         cdef mq_element_selection elements
         cdef mq_vector_read_info info
         cdef _ArrayMemory index_memory = self._resolve_indices(selection)
@@ -232,10 +232,10 @@ cdef class VectorBase(RecordHandle):
         self._read_elements(&elements, NULL, &info, READ_TIMEOUT_NS)
         return to.array
 
-    # ---- writing ----
+    # ---- write ----
 
     cdef const mq_stamps *_make_value_stamps(self, int64_t time, mq_stamps *stamps) except? NULL:
-        """What goes into values of a tracked dtype; NULL: it is not tracked."""
+        """Return the stamps for values of a tracked dtype, or NULL if it is not tracked."""
         if not self._tracked:
             return NULL
         stamps.publish_time, stamps.origin_time = time, current_origin() or new_origin(time)
@@ -266,7 +266,10 @@ cdef class VectorBase(RecordHandle):
         return self._write_elements(&elements, <const uint8_t *> <char *> copied, timeout)
 
     cdef bint _is_element_dtype(self, dtype) except -1:
-        """Whether a dtype is that of the elements: the last one that was is not compared again, which takes long."""
+        """True if a dtype equals that of the elements.
+
+        The last equal dtype is cached, because a comparison takes long.
+        """
         if dtype is not self._dtype and dtype is not self._equal_dtype:
             if dtype != self._dtype:
                 return False
@@ -274,19 +277,19 @@ cdef class VectorBase(RecordHandle):
         return True
 
     cdef const uint8_t *_get_scalar_address(self, value) except? NULL:
-        """The bytes of a structured scalar of this dtype, where they are; NULL: it is something else."""
+        """Return the address of a structured scalar's bytes, or NULL for other values."""
         dtype = get_scalar_dtype(value)
         return get_scalar_bytes(value) if dtype is not None and self._is_element_dtype(dtype) else NULL
 
     cdef bint _convert_into_scratch(self, value) except -1:
-        """Convert a value into the scratch row, and set `_is_converting`. False: it was not converted."""
-        if self._is_f8 and isinstance(value, float):  # np.float64 is one
+        """Convert a value into the scratch row, and set `_is_converting`. Return False if it was not converted."""
+        if self._is_f8 and isinstance(value, float):  # includes np.float64
             self._is_converting = True
             (<double *> self._scratch_row.at)[0] = value
             return True
         if type(value) not in (float, int, tuple, bool, bytes, str):
             dtype = getattr(value, "dtype", None)
-            if dtype is None or not self._is_element_dtype(dtype):  # NumPy has None for float64
+            if dtype is None or not self._is_element_dtype(dtype):  # NumPy treats None as float64
                 return False
         self._is_converting = True
         try:
@@ -294,13 +297,13 @@ cdef class VectorBase(RecordHandle):
             return True
         except (TypeError, ValueError, OverflowError):
             self._is_converting = False
-            return False  # its error is the better one
+            return False  # the slow path has the better error
         except BaseException:
             self._is_converting = False
             raise
 
     cdef bint _try_write_elements(self, const mq_element_selection *elements, const uint8_t *source) except -1:
-        """Write at once; False: another writer has the element, or it takes longer."""
+        """Write without waiting. Return False if another writer has the element, or the write takes longer."""
         cdef mq_stamps stamps
         cdef uint64_t done = 0
         cdef int64_t time
@@ -315,10 +318,11 @@ cdef class VectorBase(RecordHandle):
         return status == MQ_VECTOR_WRITTEN
 
     cdef int _write_elements(self, mq_element_selection *elements, const uint8_t *source, timeout) except -1:
-        """Write all that is selected, one after the other."""
+        """Write all selected elements, one after the other."""
         cdef mq_stamps stamps
         cdef uint64_t done = 0
-        cdef int64_t time, patience = timeout_ns(timeout, self._endpoint)  # before the row: it runs Python code
+        # before the row is taken, because it runs Python code
+        cdef int64_t time, patience = timeout_ns(timeout, self._endpoint)
         self._ensure_writer_row()
         if self._is_writing:
             text = "another thread is in the middle of a write; an exclusive vector takes one at a time"
@@ -330,7 +334,7 @@ cdef class VectorBase(RecordHandle):
     cdef int _write_until_deadline(self, mq_element_selection *elements, const uint8_t *source, const mq_stamps *stamps,
                           int64_t time, int64_t patience, uint64_t *done) except -1:
         cdef int64_t now = 0, began = 0
-        cdef int64_t until = 0  # at first nobody is waited for: who waits for what we wrote is told before
+        cdef int64_t until = 0  # the first round does not wait: readers of written elements are woken first
         cdef uint64_t before = 0
         cdef bint large = self._is_large_copy(elements.count)
         cdef mq_vector_status status
@@ -382,7 +386,7 @@ cdef class VectorBase(RecordHandle):
         return self._write_elements(&elements, source.at, timeout)
 
     def claim(self):
-        """Become a writer now, and of an exclusive vector the only one."""
+        """Take a row now. For an exclusive vector: become its only writer."""
         self._ensure_writer_row()
 
     # ---- changes ----
@@ -415,7 +419,7 @@ cdef class VectorBase(RecordHandle):
             self._is_reading_changes = False
 
     def receive(self, timeout=None):
-        """Return the changes; None: there were none in time."""
+        """Return the changes, or None at the timeout."""
         if not self.wait(timeout):
             self._rearm_fd()
             return None

@@ -1,4 +1,4 @@
-"""Where messages are taken from, whatever the kind of endpoint: the Python side of source.h."""
+"""Sources of messages from any type of endpoint: the Python side of source.h."""
 
 from cython cimport no_gc_clear
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -61,7 +61,8 @@ cdef class EndpointSource:
 
     @property
     def schema(self):
-        self.c.schema_seq_seen = mq_source_load_schema_seq(&self.c)  # before the read, so that a later change is seen
+        # before the read, so that a later change is detected
+        self.c.schema_seq_seen = mq_source_load_schema_seq(&self.c)
         return self._read_schema()
 
     def _read_schema(self):
@@ -80,13 +81,13 @@ cdef class EndpointSource:
         return 0
 
     def skip_pending_messages(self):
-        """Do nothing: state is never pending."""
+        """Do nothing: records have no pending messages."""
 
     def is_finished(self, int64_t since_ns):
         return True
 
     def close(self):
-        """Nothing of it is known to others."""
+        """Do nothing: a source leaves no trace."""
 
     def __repr__(self):
         return f"<msgq Source {self.endpoint!r}>"
@@ -132,7 +133,7 @@ cdef object _set_endpoint(EndpointSource source, str endpoint, str kind, str in_
 # ---- topics ----
 
 cdef class TopicSource(EndpointSource):
-    """A topic, by a passive subscriber."""
+    """A topic, read by a passive subscriber."""
 
     @property
     def socket(self):
@@ -161,14 +162,14 @@ cdef class TopicSource(EndpointSource):
 
     def is_finished(self, int64_t since_ns):
         cdef const mq_ring_subscriber *subscriber = &self._socket._subscriber
-        # life first: what was sent last is there then
+        # liveness first: the last message is visible then
         return mq_ring_subscriber_has_no_publisher(subscriber) and not mq_ring_subscriber_is_readable(subscriber)
 
     def close(self):
         self._socket.close()
 
     cdef int prepare_to_take(self) except -1:
-        return check_usable(self._socket)  # who had no side segment looks for one
+        return check_usable(self._socket)  # searches for a side segment if there was none
 
     cdef int handle_corruption(self) except -1:
         if self._socket._remap_if_grown():
@@ -193,7 +194,7 @@ cdef object _open_topic(str endpoint, str in_prefix, bint whole):
 
 
 cdef bint _has_lost_side_segment(SubSocket socket) except -1:
-    """Was there a side segment, without which nobody can tell what is in the ring? Stock never takes its uid away."""
+    """True if the side segment was removed, so that the ring's content is unknown. Stock never clears its uid."""
     cdef mq_ring_header *ring = socket._subscriber.ring
     if socket._side is not None:
         return False
@@ -206,9 +207,9 @@ cdef bint _has_lost_side_segment(SubSocket socket) except -1:
 
 # ---- channels, and events of queues ----
 
-@no_gc_clear  # C looks at what is mapped
+@no_gc_clear  # C code uses the mappings
 cdef class ChannelSource(EndpointSource):
-    """A channel, by a subscriber of its own that has no row."""
+    """A channel, read by its own subscriber without a row."""
 
     def _read_schema(self):
         return self._channel_file.schema
@@ -241,7 +242,7 @@ cdef class ChannelSource(EndpointSource):
         return self._publishers[origin_id], ""
 
     cdef int map_missing_pool(self) except -1:
-        """Map the pool of the message that was found. One that is not there, or makes no sense, costs the message."""
+        """Map the pool of the message that was found. If the pool is missing or invalid, skip the message."""
         cdef PoolFile pool = None
         cdef unsigned row = self._channel_source.at.row
         try:
@@ -249,14 +250,14 @@ cdef class ChannelSource(EndpointSource):
         except IpcError:
             self._skip_message()
             raise
-        if pool is None:  # somebody removed it
+        if pool is None:  # another process removed it
             return self._skip_message()
         self._channel_source.origin_ids[row] = self._origin_ids.setdefault(pool.node, len(self._publishers))
         if self._channel_source.origin_ids[row] == len(self._publishers):
             self._publishers.append(pool.node)
         self._channel_source.pool_not_truncated[row] = pool.not_truncated
         self._channel_source.subscriber.pools[row] = pool.slots
-        self._pools[row] = pool  # the former one is unmapped: nothing points there any more
+        self._pools[row] = pool  # the previous pool is unmapped: no pointer refers to it
         return 0
 
     cdef int _skip_message(self) except -1:
@@ -273,7 +274,7 @@ cdef class ChannelSource(EndpointSource):
 def _describe_queue_options(queue, in_prefix):
     try:
         stats = QueueWatch(queue, in_prefix).stats()
-    except SegmentError:  # it was removed, and its events are still there
+    except SegmentError:  # the queue was removed, and its events still exist
         return ""
     return json.dumps({"max_messages": stats.max_messages, "max_message_size": stats.max_message_size})
 
@@ -293,9 +294,9 @@ cdef object _open_channel(str endpoint, str kind, str channel, str in_prefix, bi
 
 # ---- vectors and boards ----
 
-@no_gc_clear  # C looks at what is mapped
+@no_gc_clear  # C code uses the mappings
 cdef class RecordSource(EndpointSource):
-    """A vector or board, which is looked through for changes."""
+    """A vector or board, scanned for changes."""
 
     def __dealloc__(self):
         PyMem_Free(self._record_source.seen_write_counts)
@@ -308,7 +309,7 @@ cdef class RecordSource(EndpointSource):
 
     @property
     def max_message_bytes(self):
-        return 0  # room is made when it is needed: few values are as large as they may be
+        return 0  # memory is allocated when needed: few values have the maximum size
 
     @property
     def options_json(self):
@@ -339,12 +340,12 @@ cdef class RecordSource(EndpointSource):
 
 
 def make_change_schema(schema, item_bytes):
-    """Return the schema of a vector's changes; None: its header says no dtype of that size."""
+    """Return the schema of a vector's changes, or None if its header has no dtype of that size."""
     try:
         read_schema_dtype(schema, item_bytes, "")
         fields = [*record_changes.CHANGE_HEAD_FIELDS, (record_changes.VALUE_FIELD, json.loads(schema.data))]
         return Schema(schema.name, "struct", json.dumps(fields).encode())
-    except (IpcError, ValueError):  # ValueError: with the fields before it, it is too long to say
+    except (IpcError, ValueError):  # ValueError: with the additional fields, the schema is too long
         return None
 
 
@@ -364,9 +365,9 @@ cdef object _open_records(str endpoint, str name, str in_prefix):
     return _set_endpoint(source, endpoint, "records", in_prefix)
 
 
-# ---- kinds whose files C cannot read ----
+# ---- types whose files C cannot read ----
 
-@no_gc_clear  # C reads the batch
+@no_gc_clear  # C code reads the batch
 cdef class PolledSource(EndpointSource):
     """See source.pyi."""
 

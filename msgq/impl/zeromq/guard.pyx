@@ -1,8 +1,8 @@
-"""The way into a socket that belongs to another library: one thread at a time, in the process that connected.
+"""Guards for sockets of another library: one thread at a time, in the process that connected.
 
-Such a socket crashes when two threads or a forked child touch it, so every call gets past its ticket first, as in the
-ring's sockets (publisher.pxi). Here is what is common to these calls, and the two that must be fast; the ZMQ backend
-derives its sockets from it.
+Such a socket crashes if two threads or a forked child use it. Every call therefore checks the use state first, as in
+the ring's sockets (publisher.pxi). This module has the shared code of these calls, and the two that must be fast. The
+ZMQ backend derives its sockets from it.
 """
 
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -70,7 +70,7 @@ cdef class SocketGuard(ForkAwareHandle):
 
     def _mark_open(self, call, would_block):
         self._zmq_call, self._would_block_error = call, would_block
-        if self._use_state == CLOSED:  # else it connects in a forked child, and is busy until that is done
+        if self._use_state == CLOSED:  # otherwise it connects in a forked child, and is busy until then
             self._close_requested = False
             self._fork_generation = self._use_state = fork_generation
 
@@ -82,8 +82,8 @@ cdef class SocketGuard(ForkAwareHandle):
             self._reopen_or_raise()
 
     cdef int _reopen_in_child(self) except -1:
-        """Connect again, while everybody else is kept out."""
-        self._close_requested = False  # what a thread of the parent asked for
+        """Connect again. No other thread can use the socket during this."""
+        self._close_requested = False  # requested by a thread of the parent
         self._zmq_call = None
         try:
             self._connect_in_this_process()
@@ -95,7 +95,7 @@ cdef class SocketGuard(ForkAwareHandle):
         return self._check_not_forked()
 
     cdef int _check_not_forked(self) except -1:
-        """Raise in the child when a fork came in the middle of a call."""
+        """Raise in the child if a fork happened during a call."""
         if self._fork_generation != fork_generation:
             text = "the process was forked during this call or reservation, which its parent ends; begin it again here"
             raise ForkedSocketError(text, self._endpoint)
@@ -142,7 +142,7 @@ cdef class SocketGuard(ForkAwareHandle):
                 raise IpcError(f"cannot wait: {os.strerror(errno)}", self._endpoint, errno)
         finally:
             PyMem_Free(waited)
-        self._run_signal_handlers()  # here, not in the foreign call that follows
+        self._run_signal_handlers()  # here, not in the following call of the other library
         return True
 
     cdef int _run_signal_handlers(self) except -1:
@@ -300,10 +300,10 @@ cdef class GuardedReceiver(SocketGuard):
             return
         self._close_requested = True
         if self._use_state == BUSY:
-            if self._zmq_call is not None:  # else it connects in a forked child, and nobody sleeps
+            if self._zmq_call is not None:  # otherwise it connects in a forked child, and no thread sleeps
                 self._wake_waiting_thread()
             if self._user_thread_id == PyThread_get_thread_ident():
-                return  # in a signal handler, on top of our own wait: that will see _close_requested
+                return  # in a signal handler that interrupted our own wait: the wait sees _close_requested
         while self._use_state == BUSY:
             with nogil:
                 usleep(200)
