@@ -309,6 +309,28 @@ def test_golden_bytes_of_a_topic(prefix: str) -> None:
     assert side[18928 : 18928 + 8] == schema.data
 
 
+def test_example_of_the_topic_page_has_the_bytes_of_the_library(prefix: str) -> None:
+    page = (INTERNALS / "topic-protocol.md").read_text()
+    section = page.partition("\n## An example in bytes\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^\| (\d+) \| `([0-9a-f ]+)` \|", section, re.MULTILINE)
+    rows = {int(offset): bytes.fromhex(text) for offset, text in found}
+    random_offsets = {16, 384 + 1024 - 8}  # write_uid and the canary
+    with (
+        msgq.pub_sock("golden", segment_size=1024) as pub,
+        msgq.sub_sock("golden", segment_size=1024, timeout=0) as sub,
+    ):
+        pub.send(b"hello")
+        assert sub.receive() == b"hello"
+        ring = Path(f"/dev/shm/msgq_{prefix}/golden").read_bytes()
+        side = Path(f"/dev/shm/msgqside_{prefix}/golden").read_bytes()
+    assert rows.keys() == {8, 384, 392, 397, *random_offsets}
+    for offset in rows.keys() - random_offsets:
+        assert ring[offset : offset + len(rows[offset])] == rows[offset]
+    assert struct.unpack_from("<I", side, 64) == (8,), "two wakes"
+    assert words(side, 128, 8) == (0x40, 0, 0, 0, 2, 0, 0, 0), "limit, even checkpoint, grants, odd checkpoint"
+    assert words(side, 2304 + 64, 3) == (0x10, 1, 0), "cursor, received, lost"
+
+
 def test_golden_bytes_of_a_tracked_topic(prefix: str) -> None:
     with msgq.pub_sock("golden", segment_size=1024, tracked=True) as pub:
         pub.send(b"abc", origin_time=0x0102030405060708)
