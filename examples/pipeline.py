@@ -72,9 +72,11 @@ def find() -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(f"the stages do not all work: {rows}")
         rows = looked(*STAGES)
-    slow = max(rows, key=lambda row: float(row["work"]["p50"]))
-    say(f"slow: {slow['stage']}, which works {slow['work']['p50'] // 1_000_000} ms on each of {slow['endpoint']}")
-    oldest = max(rows, key=lambda row: float(row["age"]["p50"]))
+    slow = max(rows, key=lambda row: float(row["processing_time"]["p50"]))
+    say(
+        f"slow: {slow['stage']}, which works {slow['processing_time']['p50'] // 1_000_000} ms on each of {slow['endpoint']}"
+    )
+    oldest = max(rows, key=lambda row: float(row["e2e_latency"]["p50"]))
     say(f"last: {oldest['stage']}")
     parent = {edge["endpoint"]: edge["parent"] for edge in looked("--tree", *TOPICS) if edge["parent"]}
     way = ["commands"]

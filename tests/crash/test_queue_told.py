@@ -117,7 +117,7 @@ def test_who_was_to_tell_stops_at_every_step(slot: Place, scene: str) -> None:
 def test_who_takes_the_row_of_one_who_was_to_tell(slot: Place) -> None:
     """It tells, though it looks for nobody; afterwards nothing would show that there was something to tell."""
     notice = QueueNotification(slot.other)
-    slot.driver("join arm send:200", "mq_queue_commit_message*: stored &h->parts.slot_states*").ended(-signal.SIGKILL)
+    slot.driver("join arm send:200", "mq_queue_commit_*: stored &h->parts.slot_states*").ended(-signal.SIGKILL)
     assert not notice.consume()
     slot.kill_free_rows()
     slot.waiting("enter")

@@ -19,7 +19,7 @@ from tests.support import Task, wait_asleep
 __all__ = ["place"]
 
 PATIENCE = 20.0  # seconds
-TURNED = "mq_cell_commit_write*: [es]* version"  # exchanged, or stored
+TURNED = "mq_cell_commit_*: [es]* version"  # exchanged, or stored
 
 
 def wait(handle: Any) -> float:

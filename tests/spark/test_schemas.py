@@ -34,7 +34,7 @@ def text(tmp_path: Path) -> str:
 def test_the_option_is_read_once(log: Path, text: str, tmp_path: Path) -> None:
     options = pickle.loads(pickle.dumps(SourceOptions.parse_options({"path": str(log), "schemas": text})))
     (tmp_path / "Scan.msg").unlink()
-    assert [value["name"] for _, value in options.log(log).decoded()] == ["A", "B", "C"]
+    assert [value["name"] for _, value in options.open_log(log).decoded()] == ["A", "B", "C"]
     assert SourceOptions.parse_options({"path": str(log)}).schemas is None
     with pytest.raises(InvalidValueError, match="has the encoding 'nonsense'"):
         SourceOptions.parse_options({"path": str(log), "schemas": "nonsense"})
