@@ -59,7 +59,7 @@ def ingested(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Ingested:
 def test_from_a_recording_to_answers_and_files(ingested: Ingested, tmp_path: Path) -> None:
     lake, recording, said = ingested
     assert said["messages"] == 19
-    assert "0 new files, 1 files known" in run("lake", "ingest", lake, recording).stdout
+    assert "0 new files, 1 known file skipped" in run("lake", "ingest", lake, recording).stdout
     asked = run("lake", "sql", lake, "SELECT endpoint, messages, lost FROM endpoints", "--json").stdout
     assert json.loads(asked) == {"endpoint": "imu", "messages": 19, "lost": 1}
     assert "imu" in run("lake", "sql", lake, "SELECT * FROM messages", "-n", 5).stdout
@@ -256,7 +256,7 @@ def test_lake_version_reads_an_earlier_ingest(
     assert json.loads(said)["rows"] == 20
     monkeypatch.delenv("OPENPILOT_PREFIX")
     messages = ("SELECT * FROM messages", "--rate", "inf", "--remap", "imu:=moved", "--prefix", prefix)
-    assert "20 messages of 1 endpoints played" in run("lake", "replay", lake, *messages, *version).stdout
+    assert "20 messages of 1 endpoint played" in run("lake", "replay", lake, *messages, *version).stdout
     assert [topic.endpoint for topic in topics(prefix)] == ["moved"]
 
 
@@ -281,10 +281,10 @@ def test_optimize_with_zero_retention_removes_old_files(spark: Any, tmp_path: Pa
     run("lake", "ingest", lake, logs.write_unclosed_file(tmp_path / "b.mcap", OTHER), "--no-silver", "--no-gold")
     before = parts(lake)
     done = json.loads(run("lake", "optimize", lake, "--json").stdout)
-    assert done["after"] < done["before"] == before
-    assert parts(lake) > done["after"]  # what versions of the last week need
+    assert done["files_after"] < done["files_before"] == before
+    assert parts(lake) > done["files_after"]  # what versions of the last week need
     run("lake", "optimize", lake, "--retain-hours", 0)
-    assert parts(lake) == done["after"]
+    assert parts(lake) == done["files_after"]
 
 
 def parts(lake: Path) -> int:

@@ -32,7 +32,7 @@ def test_parts_that_come_while_others_are_put_together_stay(tmp_path: Path, monk
 
     add(1)
     add(2)
-    monkeypatch.setattr(BronzeStore, "aggregates", view)
+    monkeypatch.setattr(BronzeStore, "read_aggregates", view)
     BronzeStore(store, executor).optimize()
     snapshot = open_messages_table(store).read_snapshot()
     assert snapshot is not None
