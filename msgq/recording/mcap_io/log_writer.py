@@ -111,8 +111,8 @@ class Writer:
         ----------
         endpoint : its name, which MCAP calls topic.
         schema : what its messages mean.
-        metadata : any texts by name. Some are known (recording.md): "sequence" as "published" says that gaps in the
-            numbers are losses, "epoch" which life of the numbering it is, "kind" and others of which kind it is.
+        metadata : any texts by name. docs/reference/recordings.md lists the keys that readers interpret. For example,
+            "sequence" with the value "published" says that gaps in the numbers are losses.
 
         Raises
         ------

@@ -1,6 +1,6 @@
 """A lake: recordings as tables in a directory, added to piece by piece.
 
-docs/guides/lake.md says what lies where.
+docs/guides/lake.md describes the directories.
 """
 
 from __future__ import annotations
