@@ -73,9 +73,8 @@ def find() -> None:
             raise RuntimeError(f"the stages do not all work: {rows}")
         rows = looked(*STAGES)
     slow = max(rows, key=lambda row: float(row["processing_time"]["p50"]))
-    say(
-        f"slow: {slow['stage']}, which works {slow['processing_time']['p50'] // 1_000_000} ms on each of {slow['endpoint']}"
-    )
+    milliseconds = slow["processing_time"]["p50"] // 1_000_000
+    say(f"slow: {slow['stage']}, which works {milliseconds} ms on each of {slow['endpoint']}")
     oldest = max(rows, key=lambda row: float(row["e2e_latency"]["p50"]))
     say(f"last: {oldest['stage']}")
     parent = {edge["endpoint"]: edge["parent"] for edge in looked("--tree", *TOPICS) if edge["parent"]}
