@@ -26,7 +26,7 @@ def die_in_turn(plans: dict[str, str]) -> dict[str, int]:
     return codes
 
 
-def test_killed_around_each_system_call(tools: Path, endpoint: str) -> None:
+def test_channel_creation_killed_around_each_system_call_leaves_usable_channel(tools: Path, endpoint: str) -> None:
     """What: a process dies before or after each call that makes the channel file and two pools; then others use it.
 
     Why: a file must be complete before it has a name, and a pool must have a row before that.

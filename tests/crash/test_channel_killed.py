@@ -116,7 +116,7 @@ def kill_publisher(place: Place, at: int, operations: str, sent: int) -> list[st
 
 
 @pytest.mark.parametrize("scene", PUBLISHERS)
-def test_a_publisher_killed_at_every_step(place: Place, scene: str) -> None:
+def test_channel_publisher_killed_at_each_step_leaves_usable_channel(place: Place, scene: str) -> None:
     """What: the victim dies at each of its points in turn. Subscribers that were in place drain the channel, others
     publish, and then lap them; one more joins.
 
@@ -155,7 +155,7 @@ def kill_subscriber(place: Place, at: int, operations: str) -> list[str]:
 
 
 @pytest.mark.parametrize("scene", SUBSCRIBERS)
-def test_a_subscriber_killed_at_every_step(place: Place, scene: str) -> None:
+def test_channel_subscriber_killed_at_each_step_leaves_usable_channel(place: Place, scene: str) -> None:
     """What: the victim dies while it joins, receives, holds, lets go and leaves.
 
     Why: what it holds is in the publisher's way.
@@ -166,7 +166,7 @@ def test_a_subscriber_killed_at_every_step(place: Place, scene: str) -> None:
     at_each_step(place, scene, lambda where, at: kill_subscriber(where, at, operations))
 
 
-def test_a_bit_that_changes_hands_at_every_step(place: Place) -> None:
+def test_viewer_bit_reused_after_kill_at_each_step_releases_slots(place: Place) -> None:
     """What: a viewer dies with all slots in its hands. Its successor dies at each step of
     taking it; then comes another one.
 

@@ -118,7 +118,9 @@ def watch(endpoint: str, views: bool, received: str) -> dict[str, int]:
 
 @pytest.mark.watchdog(120.0 * max(LONGER, 1))
 @pytest.mark.parametrize("kills", [40, pytest.param(int(1000 * LONGER), marks=pytest.mark.nightly)])
-def test_anybody_killed_at_any_moment(endpoint: str, seed: int, tmp_path: Path, kills: int) -> None:
+def test_channel_with_random_kills_delivers_correct_messages(
+    endpoint: str, seed: int, tmp_path: Path, kills: int
+) -> None:
     """What: publishers and subscribers are killed at random moments; two subscribers watch from the start.
 
     Why: the named steps are those that we thought of.

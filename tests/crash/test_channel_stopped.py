@@ -98,7 +98,7 @@ def others_go_on(place: Place, readers: list[Reader], other: object, locked: boo
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_who_is_stopped_holds_up_nobody(place: Place, scene: str) -> None:
+def test_channel_process_stopped_at_each_access_blocks_no_other_process(place: Place, scene: str) -> None:
     """What: the victim stops at each access; others publish, receive, join and leave; then it goes on.
 
     Why: the scheduler may take the CPU from anybody, anywhere, for as long as it likes.
@@ -119,7 +119,7 @@ def test_who_is_stopped_holds_up_nobody(place: Place, scene: str) -> None:
 
 
 @pytest.mark.ci
-def test_who_is_stopped_with_the_lock_keeps_newcomers_out_for_5_seconds(place: Place) -> None:
+def test_channel_lock_of_stopped_process_makes_open_fail_after_5_seconds(place: Place) -> None:
     """Nobody knows how long it will be stopped, so they are told."""
     victim = place.driver("arm join:10:64", "mq_channel_publisher_register: stored &row->pool_uid", 1, signal.SIGSTOP)
     victim.wait_stopped()

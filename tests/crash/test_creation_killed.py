@@ -36,7 +36,9 @@ def die_in_turn(plans: dict[str, str], role: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("role", ["publisher", "subscriber"])
-def test_killed_around_each_system_call(tools: Path, endpoint: str, prefix: str, role: str) -> None:
+def test_topic_creation_killed_around_each_system_call_leaves_usable_topic(
+    tools: Path, endpoint: str, prefix: str, role: str
+) -> None:
     """What: the first process on a topic dies before or after each call that makes the two files.
 
     Why: a file must be complete before it has a name, and the lock must be the kernel's to drop.
@@ -80,7 +82,7 @@ def use(endpoint: str) -> None:
         assert sub.lost == 0
 
 
-def test_a_passive_subscriber_between_the_two_files(tools: Path, endpoint: str, prefix: str) -> None:
+def test_passive_subscriber_before_side_segment_creation_connects(tools: Path, endpoint: str, prefix: str) -> None:
     """What: a publisher stops when the ring has its name and the side segment not yet; a passive subscriber connects;
     the publisher goes on.
 

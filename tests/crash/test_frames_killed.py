@@ -63,7 +63,7 @@ def render(name: str, stage: str) -> None:
         signal.pause()
 
 
-def test_a_stopped_client_keeps_what_it_holds(name: Any) -> None:
+def test_stopped_client_keeps_its_leases(name: Any) -> None:
     """It may be stopped for as long as it likes: it is not dead."""
     with opened(name) as server, Child(hold, name, 2) as child:
         assert child.hear() == "connected"
@@ -81,7 +81,7 @@ def test_a_stopped_client_keeps_what_it_holds(name: Any) -> None:
         wait_until(lambda: server.stats(0).held == 0)
 
 
-def test_a_stopped_client_that_holds_all_is_waited_for_until_it_is_killed(name: Any) -> None:
+def test_server_waits_for_stopped_client_with_all_buffers_until_its_death(name: Any) -> None:
     with opened(name) as server, Child(hold, name, with_spare(BUFFERS)) as child:
         assert child.hear() == "connected"
         for number in range(with_spare(BUFFERS)):
@@ -98,7 +98,7 @@ def test_a_stopped_client_that_holds_all_is_waited_for_until_it_is_killed(name: 
 
 
 @pytest.mark.ci
-def test_leases_of_many_killed_clients_are_taken_back(name: Any) -> None:
+def test_server_reclaims_leases_of_many_killed_clients(name: Any) -> None:
     with opened(name) as server:
         children = [Child(hold, name, 1) for _ in range(BUFFERS)]
         for child in children:
@@ -116,7 +116,7 @@ def test_leases_of_many_killed_clients_are_taken_back(name: Any) -> None:
 
 
 @pytest.mark.parametrize("stage", ["half", "whole"])
-def test_a_server_killed_while_it_renders(name: Any, stage: Any) -> None:
+def test_server_killed_while_rendering_loses_only_unpublished_frame(name: Any, stage: Any) -> None:
     """What was rendered and not published is nobody's; what is held stays; the next server takes over the name."""
     with Child(render, name, stage) as child:
         assert child.hear() == "ready"

@@ -79,7 +79,7 @@ def steps(topic: Topic, scene: str) -> list[str]:
 
 @pytest.mark.parametrize("former_lives", [True, False], ids=["former lives", "former closed"])
 @pytest.mark.parametrize("scene", SCENES)
-def test_killed_at_every_step(topic: Topic, scene: str, former_lives: bool) -> None:
+def test_publisher_killed_at_each_step_leaves_usable_topic(topic: Topic, scene: str, former_lives: bool) -> None:
     """What: the victim dies at each of its points in turn. Subscribers that were in place drain the ring, a new
     publisher goes on, and then laps them.
 
@@ -130,7 +130,7 @@ def check(topic: Topic, sizes: list[int], operations: str, at: int, former_lives
 
 
 @pytest.mark.parametrize("succeeded", [True, False], ids=["new publisher", "nobody"])
-def test_what_a_dead_send_overwrote_is_not_read(topic: Topic, succeeded: bool) -> None:
+def test_subscriber_after_killed_send_skips_overwritten_messages(topic: Topic, succeeded: bool) -> None:
     """What: the victim dies at each step of a large message, the first of a lap, that overwrites what a subscriber has
     not read yet.
 

@@ -37,7 +37,7 @@ def in_progress(names: list[str]) -> list[bool]:
 
 
 @pytest.mark.parametrize("operations", MINE)
-def test_stopped_at_every_step_of_a_send(topic: Topic, operations: str) -> None:
+def test_publisher_stopped_at_each_step_of_send_loses_ownership_safely(topic: Topic, operations: str) -> None:
     """What: the owner stops at a step of a send, another publisher connects, the owner goes on.
 
     Why: a newcomer may not write while the owner may still do so, and cannot know when it will.
@@ -80,7 +80,7 @@ def stop_once(topic: Topic, operations: str, at: int, busy: bool) -> None:
 
 @pytest.mark.parametrize("point", ["mq_ring_publisher_send: half copied to payload", SENT.replace("sent", "bytes")])
 @pytest.mark.ci
-def test_newcomer_killed_while_it_waits_for_a_stopped_owner(topic: Topic, point: str) -> None:
+def test_new_publisher_killed_while_waiting_for_stopped_owner_leaves_usable_topic(topic: Topic, point: str) -> None:
     """What: the owner stops in a send, the first newcomer dies waiting for it, then a second one comes, and the owner
     goes on with its send.
 
@@ -115,7 +115,9 @@ def write_uid(topic: Topic) -> int:
 
 
 @pytest.mark.parametrize(("operations", "publishes"), [(WRAPPING, 2), ("claim arm rows:8:0", 1)])
-def test_taken_over_by_force_in_the_middle_of_a_send(topic: Topic, operations: str, publishes: int) -> None:
+def test_publisher_with_stolen_ownership_during_send_publishes_nothing(
+    topic: Topic, operations: str, publishes: int
+) -> None:
     """What: the owner stops at each step of a send that wraps, before it publishes; write_uid becomes a stranger's.
 
     Why: a stock publisher asks nobody, and ours may be delayed for as long as the scheduler likes.
@@ -147,7 +149,7 @@ STARTING = [
 
 @pytest.mark.parametrize("point", STARTING)
 @pytest.mark.ci
-def test_stopped_while_it_starts(topic: Topic, point: str) -> None:
+def test_publisher_stopped_during_start_delays_only_other_connections(topic: Topic, point: str) -> None:
     """What: a publisher stops while it starts, holding the topic's lock; others want to connect.
 
     Why: the lock is never held for long by anybody who runs, but anybody can be stopped.
@@ -172,7 +174,7 @@ def test_stopped_while_it_starts(topic: Topic, point: str) -> None:
 
 
 @pytest.mark.ci
-def test_a_stopped_owner_does_not_keep_subscribers_out(topic: Topic) -> None:
+def test_stopped_publisher_does_not_block_new_subscribers(topic: Topic) -> None:
     """What: the owner is stopped in a send; three newcomers and three subscribers want to connect at once.
 
     Why: each newcomer waits a second for the send to end, and connects are one at a time.
@@ -207,7 +209,7 @@ def stop_in_reservation(endpoint: str, size: int) -> None:
         hear()
 
 
-def test_stopped_in_a_reservation(topic: Topic) -> None:
+def test_publisher_stopped_in_reservation_loses_ownership_safely(topic: Topic) -> None:
     """What: the same with a real publisher that was writing in place.
 
     Why: a reservation may be open for as long as its owner likes.

@@ -54,7 +54,9 @@ def use(queue: MessageQueue, sent: int) -> None:
 
 
 @pytest.mark.parametrize("role", ["make", "open", "unlink"])
-def test_killed_around_each_system_call(tools: Path, endpoint: str, prefix: str, role: str) -> None:
+def test_queue_creation_killed_around_each_system_call_leaves_usable_queue(
+    tools: Path, endpoint: str, prefix: str, role: str
+) -> None:
     """What: a process dies before or after each call that makes a queue, opens one, uses and unlinks it.
 
     Why: a file must be complete before it has a name, and the lock must be the kernel's to drop.

@@ -58,7 +58,7 @@ def kill_taker(slot: Place, at: int) -> list[str]:
     return points(lines)
 
 
-def test_a_taker_killed_before_its_events(slot: Place) -> None:
+def test_consumer_killed_before_event_publication_leaves_consistent_events(slot: Place) -> None:
     """What: the victim takes two messages and acknowledges them, and dies at each of its points in turn.
 
     Why: there is always a moment between an exchange and its event.

@@ -160,7 +160,7 @@ def kill_sender(slot: Place, scene: ProcessGroup, at: int) -> list[str]:
 
 
 @pytest.mark.parametrize("scene", SENDERS)
-def test_a_sender_killed_at_every_step(slot: Place, scene: str) -> None:
+def test_queue_sender_killed_at_each_step_leaves_usable_queue(slot: Place, scene: str) -> None:
     """What: the victim dies at each of its points in turn. Others, who had just looked in vain, look once and receive.
 
     Why: a sender may die anywhere, and nobody has a say in when.
@@ -216,7 +216,7 @@ def kill_receiver(slot: Place, scene: ProcessGroup, at: int, name: str) -> list[
 
 
 @pytest.mark.parametrize("scene", RECEIVERS)
-def test_a_receiver_killed_at_every_step(slot: Place, scene: str) -> None:
+def test_queue_receiver_killed_at_each_step_leaves_usable_queue(slot: Place, scene: str) -> None:
     """What: the victim dies while it receives, takes, acknowledges, gives back, waits, leaves, and brings back what
     another one had who died before it.
 
@@ -229,7 +229,7 @@ def test_a_receiver_killed_at_every_step(slot: Place, scene: str) -> None:
     at_each_step(slot, scene, what.slots, lambda where, at, name: kill_receiver(where, what, at, name))
 
 
-def test_a_place_and_a_message_of_the_dead_come_back_to_whoever_asks(slot: Place) -> None:
+def test_full_or_empty_queue_recovers_slots_of_dead_processes(slot: Place) -> None:
     """Somebody who has a handle looks when there is no room, or nothing to take; nobody needs to come for that."""
     slot.send(*range(SLOTS))
     slot.killed("join take:2")
@@ -240,20 +240,20 @@ def test_a_place_and_a_message_of_the_dead_come_back_to_whoever_asks(slot: Place
     assert [number for number, _ in slot.drain()] == in_order(range(SLOTS))
 
 
-def test_a_bit_of_the_dead_goes_when_somebody_looks(slot: Place) -> None:
+def test_recovery_clears_sleeper_bits_of_dead_process(slot: Place) -> None:
     slot.killed("join lie watch crave notify")
     assert len(slot.bits()) == 4
     slot.look()
     assert not slot.bits()
 
 
-def test_bits_of_the_dead_are_not_inherited(slot: Place) -> None:
+def test_reused_row_does_not_inherit_sleeper_bits(slot: Place) -> None:
     slot.killed("join lie watch crave notify")
     slot.kill_free_rows()
     slot.waiting("enter")
     assert not slot.bits(), "it lives, and does not sleep"
 
 
-def test_who_leaves_takes_its_bits_along(slot: Place) -> None:
+def test_closed_handle_clears_its_sleeper_bits(slot: Place) -> None:
     slot.waiting("join lie watch crave notify leave")
     assert not slot.bits()

@@ -85,7 +85,7 @@ def taken(slot: Place) -> Iterator[Place]:
     life_goes_on(slot)
 
 
-def test_a_consumer_that_calls_exec_is_gone(taken: Place) -> None:
+def test_consumer_after_exec_counts_as_dead(taken: Place) -> None:
     """It keeps its pid and its start time, and nothing else."""
     with Child(take_and_become_another_program, taken.endpoint) as child:
         assert child.hear() == "took"
@@ -96,7 +96,7 @@ def test_a_consumer_that_calls_exec_is_gone(taken: Place) -> None:
         assert comes_back(taken)
 
 
-def test_a_consumer_is_not_kept_alive_by_its_children(taken: Place) -> None:
+def test_dead_consumer_with_living_children_counts_as_dead(taken: Place) -> None:
     with Child(take_and_leave_children, taken.endpoint) as child:
         pids = child.hear()
         try:
@@ -109,7 +109,7 @@ def test_a_consumer_is_not_kept_alive_by_its_children(taken: Place) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def test_children_that_end_leave_the_job_to_their_parent(taken: Place) -> None:
+def test_exit_of_forked_children_keeps_job_of_parent(taken: Place) -> None:
     job = taken.queue.take(0)
 
     def use() -> None:
@@ -126,7 +126,7 @@ def test_children_that_end_leave_the_job_to_their_parent(taken: Place) -> None:
     job.ack()
 
 
-def test_a_child_of_a_consumer_dies_with_a_job_of_its_own(taken: Place) -> None:
+def test_killed_child_of_consumer_returns_only_its_own_job(taken: Place) -> None:
     kept: list[Any] = [taken.queue]
 
     def die() -> None:
@@ -138,7 +138,7 @@ def test_a_child_of_a_consumer_dies_with_a_job_of_its_own(taken: Place) -> None:
 
 
 @pytest.mark.ci
-def test_the_dead_are_found_in_a_queue_that_was_unlinked(taken: Place) -> None:
+def test_unlinked_queue_recovers_job_of_dead_consumer(taken: Place) -> None:
     """What: the queue's name is gone, and another queue has it, when a consumer dies and one who waits is there.
 
     Why: whether somebody lives is asked of the file, which then is to be had by a descriptor only.
@@ -175,7 +175,7 @@ class TestRows:
         return slot.generation(2)
 
     @pytest.mark.ci
-    def test_a_row_that_changes_hands_70000_times(self, slot: Place, former: int) -> None:
+    def test_queue_row_with_70000_owners_recovers_messages(self, slot: Place, former: int) -> None:
         """What: that row has 70,000 owners who look for nobody; then somebody looks."""
         slot.driver("pass:70000", "*never*").ended(0)
         assert slot.generation(2) == former + 70_000
@@ -184,7 +184,9 @@ class TestRows:
         life_goes_on(slot)
 
     @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "dies"])
-    def test_an_owner_who_is_called_as_the_dead_one(self, slot: Place, former: int, leaves: bool) -> None:
+    def test_queue_row_with_wrapped_generation_recovers_messages_after_exit(
+        self, slot: Place, former: int, leaves: bool
+    ) -> None:
         """What: 65,536 owners later somebody lives whom the words name. When it is gone, all comes back."""
         slot.write(ROWS_AT + ROW_BYTES * 2 + 64, former - 1 + 65_536)
         heir = slot.driver("enter ready send:1 leave" if leaves else "enter ready arm send:1", "*stored &header->key")
@@ -199,7 +201,7 @@ class TestRows:
 
 
 class TestNamespaces:
-    def test_a_consumer_in_another_namespace_lives_and_dies(self, taken: Place) -> None:
+    def test_consumer_in_other_pid_namespace_is_alive_until_its_death(self, taken: Place) -> None:
         with Child(take_in_namespace, taken.endpoint) as child:
             pid = entered(child)
             assert child.hear() == "took"
@@ -208,7 +210,7 @@ class TestNamespaces:
             os.kill(pid, signal.SIGKILL)
             assert comes_back(taken)
 
-    def test_somebody_in_another_namespace_brings_back_what_the_dead_had_here(self, taken: Place) -> None:
+    def test_consumer_in_other_pid_namespace_recovers_jobs_of_dead_process(self, taken: Place) -> None:
         holder = taken.waiting("join take:1")
         with Child(receive_in_namespace, taken.endpoint) as child:
             entered(child)
@@ -219,7 +221,7 @@ class TestNamespaces:
             assert child.hear() == 2
 
 
-def test_who_sleeps_gets_what_the_dead_had(taken: Place) -> None:
+def test_sleeping_consumer_recovers_job_of_dead_process(taken: Place) -> None:
     """A sleeper looks once a second; nobody wakes it for that."""
     victim = taken.waiting("join take:1")
     task = Task(taken.queue.receive, PATIENCE)

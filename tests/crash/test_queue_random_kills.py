@@ -178,7 +178,7 @@ def check_received(records: list[Record]) -> None:
 )
 @pytest.mark.parametrize("slots", [64, 1])
 @pytest.mark.parametrize("way", WAYS)
-def test_anybody_killed_at_any_moment(
+def test_queue_with_random_kills_loses_no_message(
     endpoint: str, tmp_path: Path, seed: int, way: str, slots: int, kills: int, messages: int
 ) -> None:
     """What: senders and receivers are killed at random moments, while messages pass; with one slot the queue is

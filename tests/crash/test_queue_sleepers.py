@@ -100,7 +100,7 @@ def first_step(slot: Place, operations: str, name: str, before: int) -> int:
 @pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize("scene", WAKERS)
-def test_who_dies_or_stops_before_the_wake(slot: Place, scene: str, number: int) -> None:
+def test_queue_sleeper_continues_after_death_or_stop_of_its_waker(slot: Place, scene: str, number: int) -> None:
     """What: a message, or room, is there, and its waker does not come to wake; somebody sleeps.
 
     Why: sleepers look once a second, for exactly that.
@@ -129,7 +129,7 @@ def test_who_dies_or_stops_before_the_wake(slot: Place, scene: str, number: int)
 @pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize(("operation", "before", "wish"), [("wait:30000", 0, receive), ("waitroom:30000", 1, send)])
-def test_who_was_woken_dies_or_stops(
+def test_queue_message_of_dead_or_stopped_woken_sleeper_reaches_next_sleeper(
     slot: Place, number: int, operation: str, before: int, wish: Callable[[MessageQueue], bool]
 ) -> None:
     """What: three sleep; the first is woken and does nothing any more.
@@ -159,7 +159,7 @@ def test_who_was_woken_dies_or_stops(
 
 
 @pytest.mark.ci
-def test_who_gives_up_passes_the_wake_on(slot: Place) -> None:
+def test_interrupted_sleeper_forwards_its_wake(slot: Place) -> None:
     """What: two sleep; the first is woken, and leaves without the message, as one whom a signal ended.
 
     Failure would mean: the other one sleeps on until it looks for itself, which takes a second.
@@ -180,7 +180,7 @@ def test_who_gives_up_passes_the_wake_on(slot: Place) -> None:
 
 
 @pytest.mark.ci
-def test_who_finds_the_place_of_a_dead_one_wakes_a_sender(slot: Place) -> None:
+def test_recovery_of_slot_wakes_sleeping_sender(slot: Place) -> None:
     """Else it sleeps on until it looks for itself, which takes a second."""
 
     with slot.another("full", slots=1) as where:
@@ -257,7 +257,7 @@ def bully(name: str, slots: int, seed: int) -> dict[str, float]:
 
 
 @pytest.mark.nightly
-def test_no_message_waits_while_one_of_64_sleeps(endpoint: str, seed: int) -> None:
+def test_queue_with_64_sleepers_leaves_no_message_waiting(endpoint: str, seed: int) -> None:
     """What: 64 handles sleep, each message wakes one of them; processes are killed and stopped all the while.
 
     Why: a wake may go to somebody who does not live to see it.

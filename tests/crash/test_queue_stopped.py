@@ -108,7 +108,7 @@ def run(slot: Place, scene: ProcessGroup, at: int, locked: bool = False) -> list
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_who_is_stopped_holds_up_nobody(slot: Place, scene: str) -> None:
+def test_queue_process_stopped_at_each_access_blocks_no_other_process(slot: Place, scene: str) -> None:
     """What: the victim stops at each access; others send and receive, and come and go; then it goes on.
 
     Why: the scheduler may take the CPU from anybody, anywhere, for as long as it likes.
@@ -132,7 +132,7 @@ def test_who_is_stopped_holds_up_nobody(slot: Place, scene: str) -> None:
 
 
 @pytest.mark.parametrize("former", ["join hold", "join send:0 take:1"], ids=["held", "taken"])
-def test_who_looks_for_the_dead_stops_while_a_row_changes_hands(slot: Place, former: str) -> None:
+def test_recovery_stopped_during_row_reuse_keeps_slots_of_new_owner(slot: Place, former: str) -> None:
     """What: one who has just found the first slot of a dead one stops; somebody takes the dead one's row, and slots.
 
     Why: what is known of an owner is not known of the next one in its row.
@@ -182,7 +182,7 @@ def run_leased(slot: Place, at: int) -> list[str]:
     return points(lines)
 
 
-def test_a_lease_runs_out_while_its_taker_is_stopped(slot: Place) -> None:
+def test_lease_of_stopped_consumer_expires_and_message_is_redelivered(slot: Place) -> None:
     """What: a taker stops at each access before, in and after its lease; others get the message when that is over.
 
     Why: a lease is for takers that live and do not go on.
@@ -198,7 +198,7 @@ def test_a_lease_runs_out_while_its_taker_is_stopped(slot: Place) -> None:
 
 
 @pytest.mark.ci
-def test_who_is_stopped_with_the_lock_keeps_newcomers_out_for_5_seconds(slot: Place) -> None:
+def test_queue_lock_of_stopped_process_makes_open_fail_after_5_seconds(slot: Place) -> None:
     """Nobody knows how long it will be stopped, so they are told. Those who are there send and receive."""
     victim = slot.driver("arm join", "enter: holds lock", 1, signal.SIGSTOP)
     victim.wait_stopped()
@@ -211,7 +211,7 @@ def test_who_is_stopped_with_the_lock_keeps_newcomers_out_for_5_seconds(slot: Pl
     slot.look()
 
 
-def test_who_wakes_counts_no_sleeper_that_another_is_waking(slot: Place) -> None:
+def test_sender_during_stopped_wake_wakes_other_sleeper(slot: Place) -> None:
     """What: two sleep; a sender stops while it wakes one of them, and another sender comes.
 
     Why: the second one cannot know whether the first one stopped before its wake or behind it: it wakes that one, too.

@@ -72,7 +72,7 @@ def kill(slot: Place, scene: ProcessGroup, at: int) -> list[str]:
 
 
 @pytest.mark.parametrize("scene", TELLERS)
-def test_who_was_to_tell_is_killed_at_every_step(slot: Place, scene: str) -> None:
+def test_notifying_sender_killed_at_each_step_leaves_notification_to_recovery(slot: Place, scene: str) -> None:
     """What: the victim dies at each step; then somebody looks for the dead.
 
     Why: a sender that finds a message in the queue leaves it to the one before it to tell, who may be dead by then.
@@ -92,7 +92,7 @@ def test_who_was_to_tell_is_killed_at_every_step(slot: Place, scene: str) -> Non
 
 
 @pytest.mark.parametrize("scene", ["who sends", "who gives back", "who leaves with a job"])
-def test_who_was_to_tell_stops_at_every_step(slot: Place, scene: str) -> None:
+def test_notifying_sender_stopped_at_each_step_delays_no_other_notification(slot: Place, scene: str) -> None:
     """What: the victim stops at each step; what it sent is received, and another one sends.
 
     Failure would mean: whoever is told by messages to an empty queue waits for one that does not run.
@@ -114,7 +114,7 @@ def test_who_was_to_tell_stops_at_every_step(slot: Place, scene: str) -> None:
             be_told_no_more(round_, notice)
 
 
-def test_who_takes_the_row_of_one_who_was_to_tell(slot: Place) -> None:
+def test_new_owner_of_row_sends_pending_notification(slot: Place) -> None:
     """It tells, though it looks for nobody; afterwards nothing would show that there was something to tell."""
     notice = QueueNotification(slot.other)
     slot.driver("join arm send:200", "mq_queue_commit_*: stored &h->parts.slot_states*").ended(-signal.SIGKILL)

@@ -100,7 +100,9 @@ def watch(endpoint: str, seed: int, kind: str) -> dict[str, Any]:
 
 @pytest.mark.watchdog(180.0 * max(LONGER, 1))
 @pytest.mark.parametrize("kills", [40, pytest.param(int(500 * LONGER), marks=pytest.mark.nightly)])
-def test_kill_anybody_at_any_moment(scene: ProcessGroup, endpoint: str, seed: int, kills: int) -> None:
+def test_topic_with_random_kills_delivers_correct_messages(
+    scene: ProcessGroup, endpoint: str, seed: int, kills: int
+) -> None:
     """What: processes that publish, or join and leave, are killed at random moments; three subscribers watch from
     the start.
 

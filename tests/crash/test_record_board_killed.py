@@ -129,7 +129,7 @@ def goes_on(where: Place, stays: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_who_writes_on_a_board_is_killed_at_every_step(board: Place, scene: str) -> None:
+def test_board_writer_killed_at_each_step_leaves_usable_board(board: Place, scene: str) -> None:
     """What: the victim dies at each of its steps in turn; others read all the time, and then a newcomer declares.
 
     Failure would mean: a key that nobody can have, a board with a place less, a half of a name, or a value that is lost
@@ -138,7 +138,7 @@ def test_who_writes_on_a_board_is_killed_at_every_step(board: Place, scene: str)
     at_each_step(lambda step: play(board, SCENES[scene], step), NAMED.get(scene, ()))
 
 
-def test_a_half_of_a_name_goes(board: Place) -> None:
+def test_board_key_after_killed_declaration_has_no_remains_of_longer_name(board: Place) -> None:
     """What: one was killed while it wrote a name, which was longer than the next one.
 
     Failure would mean: a key that begins as it was called, and ends as another one.
@@ -152,7 +152,7 @@ def test_a_half_of_a_name_goes(board: Place) -> None:
     assert board.reader.keys() == [key_name(3)]
 
 
-def test_a_key_of_one_who_is_stopped_is_not_to_be_had(board: Place) -> None:
+def test_board_key_of_stopped_owner_is_available_after_its_death(board: Place) -> None:
     """Nor is it until its owner is dead; then at once, and the value stays."""
     owner = board.waiting("join declare:0 put:0:7 begin:0")
     owner.process.send_signal(signal.SIGSTOP)

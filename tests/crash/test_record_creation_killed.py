@@ -73,7 +73,9 @@ OTHERS = [(role, kind) for role in ("make", "open", "unlink") for kind in ("shar
 @pytest.mark.parametrize(
     ("role", "kind"), [*FAST, *(pytest.param(*each, marks=SLOW) for each in OTHERS if each not in FAST)]
 )
-def test_killed_around_each_system_call(tools: Path, endpoint: str, prefix: str, role: str, kind: str) -> None:
+def test_record_creation_killed_around_each_system_call_leaves_usable_record(
+    tools: Path, endpoint: str, prefix: str, role: str, kind: str
+) -> None:
     """What: a process dies before or after each call that makes a file, opens it, writes to it and unlinks it.
 
     Why: a file must be complete before it has a name, and the lock must be the kernel's to drop.

@@ -174,7 +174,7 @@ def play(where: Place, readers: Readers, scene: ProcessGroup, step: Step, writer
 
 
 @pytest.mark.parametrize("scene", SHARED)
-def test_a_writer_killed_at_every_step(place: Place, scene: str) -> None:
+def test_shared_writer_killed_at_each_step_leaves_usable_record(place: Place, scene: str) -> None:
     """What: the victim dies at each of its steps in turn; others read all the time, and then somebody writes.
 
     Why: a writer may die anywhere, and nobody has a say in when.
@@ -188,7 +188,7 @@ def test_a_writer_killed_at_every_step(place: Place, scene: str) -> None:
 
 
 @pytest.mark.parametrize("scene", EXCLUSIVE)
-def test_the_one_writer_killed_at_every_step(exclusive: Place, scene: str) -> None:
+def test_exclusive_writer_killed_at_each_step_leaves_usable_record(exclusive: Place, scene: str) -> None:
     """What: the same where one handle writes, without a lock; afterwards another one becomes the writer.
 
     Failure would mean: a vector that nobody can write any more, or whose value is half the dead one's.
@@ -199,7 +199,7 @@ def test_the_one_writer_killed_at_every_step(exclusive: Place, scene: str) -> No
         at_each_step(lambda step: play(exclusive, readers, EXCLUSIVE[scene], step, None), steps)
 
 
-def test_a_writer_that_waits_killed_at_any_step(place: Place) -> None:
+def test_waiting_writer_killed_at_each_step_notifies_of_completed_writes(place: Place) -> None:
     """What: the victim waits for an element whose writer is stopped, and has told of those before it.
 
     Failure would mean: a wait leaves something behind.
@@ -228,7 +228,7 @@ def write_all_but_third(writer: Any) -> None:
     writer.write([0, 1, 3], values(0, 1, 3), timeout=AT_ONCE)
 
 
-def test_what_names_a_dead_one_is_given_back_by_who_takes_its_row(place: Place) -> None:
+def test_new_owner_of_row_releases_elements_of_dead_writer(place: Place) -> None:
     """Else a word could name a living one, 65,536 owners later."""
     place.reader.claim()
     place.killed("join hold:1 hold:3")
@@ -243,7 +243,7 @@ def test_what_names_a_dead_one_is_given_back_by_who_takes_its_row(place: Place) 
 
 
 @pytest.mark.parametrize("kind", ["exclusive", "board"])
-def test_what_a_dead_one_owned_is_given_back_by_who_takes_its_row(
+def test_new_owner_of_row_releases_exclusive_claims_of_dead_writer(
     record_driver: Path, endpoint: str, kind: str
 ) -> None:
     with Place(record_driver, endpoint, kind) as where:
@@ -254,7 +254,7 @@ def test_what_a_dead_one_owned_is_given_back_by_who_takes_its_row(
         assert not any(where.owners())
 
 
-def test_128_rows_of_the_dead_are_all_used_again(place: Place) -> None:
+def test_new_writers_reuse_all_128_rows_of_dead_writers(place: Place) -> None:
     """What: all rows are those of dead writers; 128 writers come, who live, and one more.
 
     Failure would mean: a vector that was written by many comes to an end; or two share a row.

@@ -85,7 +85,7 @@ def may_write(where: Place) -> bool:
     return True
 
 
-def test_a_writer_that_calls_exec_is_gone(exclusive: Place) -> None:
+def test_writer_after_exec_counts_as_dead(exclusive: Place) -> None:
     """It keeps its pid and its start time, and nothing else."""
     with Child(write_and_become_another_program, exclusive.endpoint) as child:
         assert child.hear() == "wrote"
@@ -96,7 +96,7 @@ def test_a_writer_that_calls_exec_is_gone(exclusive: Place) -> None:
     assert numbers_of(exclusive.reader.read()) == [1, 2, 0, 0]
 
 
-def test_a_writer_is_not_kept_alive_by_its_children(exclusive: Place) -> None:
+def test_dead_writer_with_living_children_counts_as_dead(exclusive: Place) -> None:
     with Child(write_and_leave_children, exclusive.endpoint) as child:
         pids = child.hear()
         try:
@@ -109,7 +109,7 @@ def test_a_writer_is_not_kept_alive_by_its_children(exclusive: Place) -> None:
 
 
 class TestForks:
-    def test_a_child_has_a_row_of_its_own(self, place: Place) -> None:
+    def test_forked_child_gets_new_row_and_parent_keeps_its_row(self, place: Place) -> None:
         """And its parent's row stays, whatever the child does with the handle."""
         place.reader[0] = (1, 1, 1)
         row = place.word(ROWS_AT)
@@ -128,7 +128,7 @@ class TestForks:
         assert place.taken_rows() == [0]
         assert place.reader.counts().tolist() == [3, 0, 0, 0]
 
-    def test_the_child_of_the_one_writer_is_another_handle(self, exclusive: Place) -> None:
+    def test_forked_child_of_exclusive_writer_is_separate_handle(self, exclusive: Place) -> None:
         exclusive.reader[0] = (1, 1, 1)
 
         def use() -> None:
@@ -141,7 +141,7 @@ class TestForks:
         exclusive.reader[0] = (3, 3, 3)
         assert not may_write(exclusive)
 
-    def test_the_child_of_a_keys_owner_is_another_handle(self, board: Place) -> None:
+    def test_forked_child_of_key_owner_is_separate_handle(self, board: Place) -> None:
         entry = board.reader.declare(key_name(0))
         entry.write(b"parent")
 
@@ -158,7 +158,7 @@ class TestForks:
         assert dict(board.reader.items()) == {key_name(0): b"parent again", key_name(1): b"parent, too"}
 
     @pytest.mark.parametrize("kind", ["exclusive", "shared"])
-    def test_a_child_that_is_forked_in_the_middle_of_a_write(self, endpoint: str, kind: str) -> None:
+    def test_child_forked_during_write_reads_and_writes_whole_values(self, endpoint: str, kind: str) -> None:
         """What: a thread writes large values, one after the other; a child is forked meanwhile, reads, and writes as
         soon as it may.
 
@@ -224,7 +224,7 @@ def write_as_a_child(vector: Any, exclusive: bool, data: Any) -> None:
 
 
 class TestNamespaces:
-    def test_the_one_writer_in_another_namespace_lives_and_dies(self, exclusive: Place) -> None:
+    def test_exclusive_writer_in_other_pid_namespace_is_alive_until_its_death(self, exclusive: Place) -> None:
         with Child(write_in_namespace, exclusive.endpoint) as child:
             pid = entered(child)
             assert child.hear() == "wrote"
@@ -232,7 +232,7 @@ class TestNamespaces:
             os.kill(pid, signal.SIGKILL)
             wait_until(lambda: may_write(exclusive))
 
-    def test_somebody_in_another_namespace_takes_what_the_dead_had_here(self, place: Place) -> None:
+    def test_writer_in_other_pid_namespace_takes_element_of_dead_writer(self, place: Place) -> None:
         holder = place.waiting("join hold:0")
         with Child(write_in_namespace, place.endpoint) as child:
             entered(child)
@@ -242,7 +242,7 @@ class TestNamespaces:
             assert child.hear() == "wrote"
 
 
-def test_the_dead_are_found_in_a_vector_that_was_unlinked(place: Place) -> None:
+def test_unlinked_vector_releases_element_of_dead_writer(place: Place) -> None:
     """What: the name is gone, and another vector has it, when one dies who has an element.
 
     Why: whether somebody lives is asked of the file, which then is to be had by a descriptor only.
@@ -264,7 +264,7 @@ class TestRows:
     """The words name a row and 16 bits of its generation."""
 
     @pytest.mark.ci
-    def test_a_row_that_changes_hands_70000_times(self, place: Place) -> None:
+    def test_record_row_with_70000_owners_keeps_elements_of_living_writer(self, place: Place) -> None:
         """What: a row has 70,000 owners; before, and meanwhile, elements are held by one who is dead and one who lives.
 
         Failure would mean: what the dead one had is not to be had, or what the living one has is.
@@ -282,7 +282,7 @@ class TestRows:
             place.reader.write([2], values(2), timeout=0)
         place.reader.write([0, 1, 3], values(0, 1, 3), timeout=0)
 
-    def test_an_owner_who_is_called_as_the_dead_one(self, place: Place) -> None:
+    def test_record_row_with_wrapped_generation_releases_elements_of_dead_writer(self, place: Place) -> None:
         """What: 65,536 owners later somebody takes the row of a dead one; it would be called as that one."""
         place.reader.claim()
         place.killed("join hold:1 hold:2")
@@ -297,7 +297,7 @@ class TestRows:
         assert numbers_of(place.reader.read()) == [*range(LENGTH)]
 
 
-def test_a_board_of_the_dead(board: Place) -> None:
+def test_board_with_only_dead_owners_gives_all_keys_with_values(board: Place) -> None:
     """All keys belong to dead ones, of several rows: all of them can be had, in any order, with their values."""
     for key in range(LENGTH):
         board.killed(f"join declare:{key} put:{key}:{key + 5}")

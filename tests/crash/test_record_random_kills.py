@@ -89,7 +89,9 @@ def tear(
 
 
 @pytest.mark.parametrize("item_bytes", [8, 56, 4096, 1 << 20])
-def test_no_value_is_torn(record_driver: Path, endpoint: str, seed: int, item_bytes: int) -> None:
+def test_record_with_killed_writers_has_no_torn_value(
+    record_driver: Path, endpoint: str, seed: int, item_bytes: int
+) -> None:
     """What: two write the same elements as fast as they can and are killed again and again; three others read.
 
     Failure would mean: a reader finds half of one value and half of another, or an older one than before.
@@ -101,7 +103,9 @@ def test_no_value_is_torn(record_driver: Path, endpoint: str, seed: int, item_by
 @pytest.mark.watchdog(120.0 * max(LONGER, 1))
 @pytest.mark.parametrize("copies", [2, 4])
 @pytest.mark.parametrize("item_bytes", [8, 56, 4096, 1 << 20])
-def test_no_value_is_torn_for_long(record_driver: Path, endpoint: str, seed: int, item_bytes: int, copies: int) -> None:
+def test_record_with_killed_writers_has_no_torn_value_in_long_run(
+    record_driver: Path, endpoint: str, seed: int, item_bytes: int, copies: int
+) -> None:
     """The same for longer, and with four copies."""
     seconds, rng = 3.0 * LONGER, random.Random(seed)
     pause = (5000 if copies == 2 else 500) if item_bytes > 4096 else 0
@@ -223,7 +227,7 @@ def look(handle: Any, counts: list[int]) -> list[int]:
 @pytest.mark.watchdog(120.0 * max(LONGER, 1))
 @pytest.mark.parametrize("kills", [30, pytest.param(int(KILLS), marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_writer_killed_at_any_moment(endpoint: str, seed: int, kind: str, kills: int) -> None:
+def test_record_with_random_kills_has_correct_values(endpoint: str, seed: int, kind: str, kills: int) -> None:
     """What: writers are killed at random moments, by night more of them than there are rows, while the test reads.
 
     Why: the named steps are those that we thought of.

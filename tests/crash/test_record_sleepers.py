@@ -55,7 +55,7 @@ def begin(where: Place, number: int, at: int = 1, point: str = TURNED) -> Any:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_the_next_writer_wakes_whom_another_did_not(place: Place, number: int, way: str) -> None:
+def test_next_write_wakes_sleeper_of_dead_or_stopped_writer(place: Place, number: int, way: str) -> None:
     """What: one writes, and dies or stops before it wakes who sleeps; at each step; then somebody else writes.
 
     Failure would mean: a sleeper is woken for no write any more, as somebody has taken that upon itself.
@@ -80,7 +80,9 @@ def test_the_next_writer_wakes_whom_another_did_not(place: Place, number: int, w
 @pytest.mark.ci
 @pytest.mark.parametrize("kind", ["shared", "board"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_who_sleeps_looks_by_itself(record_driver: Path, endpoint: str, kind: str, number: int) -> None:
+def test_record_sleeper_without_wake_finds_value_by_polling(
+    record_driver: Path, endpoint: str, kind: str, number: int
+) -> None:
     """What: the same, and nobody writes any more.
 
     Why: sleepers look once a second, for exactly that.
@@ -100,7 +102,7 @@ def test_who_sleeps_looks_by_itself(record_driver: Path, endpoint: str, kind: st
     assert lateness.allows(waited), "a look each second"
 
 
-def test_a_sleeper_that_is_dead_or_stopped_wakes_nobody_else_less(place: Place) -> None:
+def test_dead_and_stopped_sleepers_do_not_delay_wake_of_third_sleeper(place: Place) -> None:
     """What: three sleep; one is killed, one stopped; a write wakes the third, and the next write, too.
 
     Failure would mean: a wake is used up by one who does not live to see it.
@@ -127,7 +129,7 @@ def test_a_sleeper_that_is_dead_or_stopped_wakes_nobody_else_less(place: Place) 
 
 
 @pytest.mark.ci
-def test_a_writer_told_of_what_it_wrote_before_it_waits_and_is_killed(place: Place) -> None:
+def test_writer_notifies_of_first_element_before_waiting_for_second_element(place: Place) -> None:
     """What: the victim has written one of two, and waits for the other, which a stopped one has; it is killed there.
 
     Failure would mean: a change that nobody was told of, for as long as the other one is stopped.

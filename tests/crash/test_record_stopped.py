@@ -124,7 +124,7 @@ def play(where: Place, scene: ProcessGroup, step: Step, writer: Any) -> list[str
 
 
 @pytest.mark.parametrize("scene", SHARED)
-def test_who_is_stopped_holds_up_one_element_at_most(place: Place, scene: str) -> None:
+def test_stopped_writer_blocks_at_most_one_element(place: Place, scene: str) -> None:
     """What: the victim stops at each access; others read, and write all elements, and come and go; then it goes on.
 
     Why: the scheduler may take the CPU from anybody, anywhere, for as long as it likes.
@@ -161,7 +161,7 @@ def play_alone(where: Place, scene: ProcessGroup, step: Step) -> list[str]:
 
 
 @pytest.mark.parametrize("scene", EXCLUSIVE)
-def test_the_one_writer_that_is_stopped_holds_up_no_reader(exclusive: Place, scene: str) -> None:
+def test_stopped_exclusive_writer_blocks_no_reader(exclusive: Place, scene: str) -> None:
     """What: the same where one handle writes: until it has left, nobody else does.
 
     Failure would mean: two write at a time, and what is read is torn.
@@ -207,7 +207,7 @@ def has_key_0(where: Place, victim: Driver) -> None:
 
 
 @pytest.mark.parametrize("scene", BOARD)
-def test_who_is_stopped_on_a_board_holds_up_no_other_key(board: Place, scene: str) -> None:
+def test_stopped_board_writer_blocks_no_other_key(board: Place, scene: str) -> None:
     """What: the victim stops at each access; others read all values and write theirs, and declare where it
     has no lock.
 
@@ -219,7 +219,7 @@ def test_who_is_stopped_on_a_board_holds_up_no_other_key(board: Place, scene: st
 # ---- rows that change hands ----
 
 
-def test_who_asked_of_a_dead_one_stops_while_its_row_changes_hands(place: Place) -> None:
+def test_writer_stopped_after_liveness_probe_keeps_element_of_new_row_owner(place: Place) -> None:
     """What: a writer has learned that the one who holds an element is dead, and stops; somebody takes the dead one's
     row, and the same element; then the first goes on.
 
@@ -245,7 +245,7 @@ def test_who_asked_of_a_dead_one_stops_while_its_row_changes_hands(place: Place)
     assert place.reader.counts().tolist()[0] == 1
 
 
-def test_who_takes_a_row_stops_in_the_middle_of_giving_back(place: Place) -> None:
+def test_row_takeover_stopped_during_release_leaves_elements_to_other_writers(place: Place) -> None:
     """What: a newcomer stops between two elements that it gives back; another writer takes both from the dead one.
 
     Failure would mean: the newcomer goes on, and gives back what a living one has.
@@ -267,7 +267,7 @@ def test_who_takes_a_row_stops_in_the_middle_of_giving_back(place: Place) -> Non
 
 
 @pytest.mark.ci
-def test_who_is_stopped_with_the_lock_keeps_newcomers_out_for_5_seconds(place: Place) -> None:
+def test_record_lock_of_stopped_process_makes_open_fail_after_5_seconds(place: Place) -> None:
     """Nobody knows how long it will be stopped, so they are told. Those who are there read and write."""
     writer = place.handle()
     writer.claim()
@@ -285,7 +285,7 @@ def test_who_is_stopped_with_the_lock_keeps_newcomers_out_for_5_seconds(place: P
 # ---- who waits ----
 
 
-def test_a_writer_waits_as_long_as_it_was_told(place: Place) -> None:
+def test_write_waits_for_stopped_writer_until_timeout(place: Place) -> None:
     """What: three elements are to be written, the second one's writer is stopped. It goes on in time, or does not.
 
     Failure would mean: a write gives up too early, or never; or what was written before it waited is told to nobody.
@@ -309,7 +309,7 @@ def test_a_writer_waits_as_long_as_it_was_told(place: Place) -> None:
     assert place.reader.counts().tolist() == [2, 2, 1, 0]
 
 
-def test_who_waits_for_one_that_dies_goes_on(place: Place) -> None:
+def test_write_continues_after_death_of_element_holder(place: Place) -> None:
     """Nobody wakes it for that: it asks."""
     holder = place.waiting("join hold:1")
     task = Task(lambda: place.reader.write([1], values(2), timeout=None))
@@ -319,7 +319,7 @@ def test_who_waits_for_one_that_dies_goes_on(place: Place) -> None:
     assert place.reader.counts().tolist() == [0, 1, 0, 0]
 
 
-def test_an_element_of_a_dead_one_takes_no_patience(place: Place) -> None:
+def test_write_with_zero_timeout_takes_element_of_dead_writer(place: Place) -> None:
     """Not waiting is no reason not to ask."""
     place.killed("join hold:1")
     place.reader.write([1], values(2), timeout=0)

@@ -42,7 +42,7 @@ def make(tools: Path, tmp_path: Path) -> Iterator[Callable[..., Rows]]:
         yield lambda name, count=1: Rows(tools, tmp_path / str(name), count, stack)
 
 
-def test_a_row_that_changed_hands_has_another_generation(make: Any) -> None:
+def test_reused_row_has_new_generation(make: Any) -> None:
     rows = make("rows")
     first = rows.taken()
     assert rows.ask(*first) == "dead"
@@ -58,18 +58,18 @@ def test_a_row_that_changed_hands_has_another_generation(make: Any) -> None:
     assert rows.ask(int(row), int(generation)) == "dead"
 
 
-def test_who_leaves_is_dead_at_once_and_the_row_free(make: Any) -> None:
+def test_released_row_is_free_and_owner_counts_as_dead(make: Any) -> None:
     rows = make("rows")
     assert rows.driver("take leave ask:0:1").ended(0)[-1] == "dead"
     assert rows.taken() == (0, 2)
 
 
-def test_free_rows_are_taken_before_those_of_the_dead(make: Any) -> None:
+def test_row_table_prefers_free_rows_to_rows_of_dead_owners(make: Any) -> None:
     rows = make("rows", 3)
     assert [rows.taken()[0] for _ in range(5)] == [0, 1, 2, 0, 0]
 
 
-def test_killed_at_every_step_of_taking(make: Any) -> None:
+def test_row_takeover_killed_at_each_step_leaves_usable_row(make: Any) -> None:
     """What: a process dies at each point of taking a dead one's row; then comes the next one.
 
     Why: words of the piece name row and generation, and are believed as long as the generation stands.
@@ -92,7 +92,7 @@ def test_killed_at_every_step_of_taking(make: Any) -> None:
         assert rows.ask(int(row), int(generation)) == "alive", points[at - 1]
 
 
-def test_generations_begin_anew_after_65536(make: Any, tmp_path: Path) -> None:
+def test_row_generation_wraps_after_65536_owners(make: Any, tmp_path: Path) -> None:
     rows = make("rows")
     first = rows.taken()
     path = tmp_path / "rows"

@@ -17,7 +17,7 @@ def schema_of(topic: Topic) -> msgq.Schema | None:
     return stats.topic(topic.endpoint).schema
 
 
-def test_killed_at_every_step(topic: Topic) -> None:
+def test_schema_writer_killed_at_each_step_leaves_valid_schema(topic: Topic) -> None:
     """What: a writer dies at each of its points, after another schema was there; then comes the next one.
 
     Why: an odd turn that nobody ends would hide the schema from every tool until somebody describes the topic anew.
@@ -41,7 +41,7 @@ def test_killed_at_every_step(topic: Topic) -> None:
 
 
 @pytest.mark.parametrize("second", ["F", "N", "O"])
-def test_killed_again_while_it_repairs(topic: Topic, second: str) -> None:
+def test_second_schema_writer_killed_during_repair_leaves_valid_schema(topic: Topic, second: str) -> None:
     """What: a second writer dies at each of its points, after a first one that died half-way."""
     first = f"{DESCRIBE['F']} arm {DESCRIBE['N']}"
     half_way = ("mq_schema_write_in_place: half copied to parts->data", 2)
@@ -57,14 +57,14 @@ def test_killed_again_while_it_repairs(topic: Topic, second: str) -> None:
             assert schema_of(trial) in (NEW, known[second]), points[at - 1]
 
 
-def test_a_restart_with_the_same_schema_writes_nothing(topic: Topic) -> None:
+def test_restart_with_same_schema_writes_nothing(topic: Topic) -> None:
     topic.driver(DESCRIBE["O"]).ended(0)
     before = topic.side_bytes()
     topic.driver(DESCRIBE["O"]).ended(0)
     assert topic.side_bytes() == before
 
 
-def test_one_too_large_for_a_spare_is_written_all_the_same(topic: Topic) -> None:
+def test_schema_too_large_for_shadow_is_written(topic: Topic) -> None:
     topic.driver(f"{DESCRIBE['F']} schema:46000:79").ended(0)
     assert schema_of(topic) == msgq.Schema("O", "O", b"O" * 46_000)
     topic.driver(DESCRIBE["N"]).ended(0)

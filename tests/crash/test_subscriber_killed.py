@@ -57,7 +57,7 @@ def act(topic: Topic, pub: msgq.PubSocket, operations: str, at: int) -> list[str
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_killed_at_every_step(topic: Topic, scene: str) -> None:
+def test_subscriber_killed_at_each_step_leaves_usable_topic(topic: Topic, scene: str) -> None:
     """What: the victim dies at each of its points in turn, all on one topic; the publisher and two subscribers go on.
 
     Why: a dead subscriber cannot leave; what it left must not count, and not be in the way.
@@ -81,7 +81,7 @@ def test_killed_at_every_step(topic: Topic, scene: str) -> None:
     assert (sub.lost, passive.lost) == (0, 0)
 
 
-def test_places_of_the_dead_are_used_again(topic: Topic) -> None:
+def test_new_subscribers_reuse_slots_of_300_killed_subscribers(topic: Topic) -> None:
     """What: 300 subscribers are killed, each at the next step of joining or leaving; then 20 living ones join.
 
     Why: there are 128 entries and 15 slots.
@@ -108,7 +108,7 @@ def test_places_of_the_dead_are_used_again(topic: Topic) -> None:
         pub.wait_for_readers(0, n=1)
 
 
-def test_publishers_places_are_used_again(topic: Topic) -> None:
+def test_new_publishers_reuse_rows_of_100_killed_publishers(topic: Topic) -> None:
     """What: 100 publishers are killed at each step of starting, sending and closing in turn.
 
     Why: there are 16 publisher entries.
@@ -131,7 +131,7 @@ def test_publishers_places_are_used_again(topic: Topic) -> None:
     assert publisher.alive
 
 
-def test_killed_between_clearing_eventcount_and_waking(topic: Topic) -> None:
+def test_new_publisher_after_kill_before_wake_wakes_sleepers(topic: Topic) -> None:
     """What: a publisher has cleared the sleepers' bit and dies before it wakes them; a new publisher starts.
 
     Why: nothing in shared memory says any more that somebody sleeps.

@@ -58,7 +58,7 @@ def lap_and_restart(topic: Topic, pub: msgq.PubSocket) -> int:
 @pytest.mark.parametrize(
     "meanwhile", [stay, lap, be_writing, lap_and_be_writing, close, lap_and_close, lap_and_restart]
 )
-def test_stopped_at_every_step_of_a_receive(
+def test_subscriber_stopped_at_each_step_of_receive_returns_no_overwritten_message(
     topic: Topic, meanwhile: Callable[[Topic, msgq.PubSocket], int], conflate: int
 ) -> None:
     """What: a subscriber that is a few messages behind (or was lapped already) stops at each access to shared memory
@@ -102,7 +102,7 @@ def sleep_once(endpoint: str) -> int:
 
 
 @pytest.mark.parametrize("laps", [0, 1, 3])
-def test_stopped_between_the_last_look_and_the_sleep(topic: Topic, laps: int) -> None:
+def test_subscriber_stopped_before_sleep_receives_message_sent_meanwhile(topic: Topic, laps: int) -> None:
     """What: a subscriber stops just before the system call that puts it to sleep; meanwhile the publisher sends one
     message, or exactly a lap, so that the low half of write_pointer is the same again.
 
@@ -135,7 +135,7 @@ def test_stopped_between_the_last_look_and_the_sleep(topic: Topic, laps: int) ->
         assert sleeper.result() == 16
 
 
-def test_stopped_before_it_sleeps_and_killed_there(topic: Topic) -> None:
+def test_subscriber_killed_before_sleep_leaves_publisher_usable(topic: Topic) -> None:
     """What: a subscriber stops when it has said that it will sleep, and is killed.
 
     Why: it leaves its bit in `eventcount`, and nobody to wake.

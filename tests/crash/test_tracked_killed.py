@@ -22,7 +22,9 @@ SCENES = {
 
 @pytest.mark.parametrize("wanted", [True, None], ids=["tracked", "as it is"])
 @pytest.mark.parametrize("scene", SCENES)
-def test_killed_at_every_step(topic: Topic, scene: str, wanted: bool | None) -> None:
+def test_tracked_publisher_killed_at_each_step_leaves_usable_topic(
+    topic: Topic, scene: str, wanted: bool | None
+) -> None:
     """What: the victim dies at each of its points in turn; who subscribed before it drains the ring, and a new
     publisher goes on.
 
@@ -58,7 +60,7 @@ def test_killed_at_every_step(topic: Topic, scene: str, wanted: bool | None) -> 
     assert seen == ({True, False} if wanted is None and scene == "start" else {True})
 
 
-def test_stopped_before_it_says_so(topic: Topic) -> None:
+def test_tracked_publisher_stopped_before_mark_blocks_other_publishers(topic: Topic) -> None:
     """What: the victim stops before it sets the word, holding the lock; nobody else can publish meanwhile, so none can
     send an untracked message that it would then call tracked.
     """

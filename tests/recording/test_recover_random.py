@@ -133,7 +133,7 @@ def moments() -> Iterator[float]:
     return (rng.uniform(0, 0.8) for _ in range(int(12 * LONGER)))
 
 
-@pytest.mark.nightly  # kills at moments of chance; test_killed_at_every_step kills at each step
+@pytest.mark.nightly  # kills at moments of chance; tests of single kills kill at each step
 @pytest.mark.watchdog(900)
 def test_many_kills(tmp_path: Path) -> None:
     """What: a process that recovers a file in place is killed at any moment, again and again.

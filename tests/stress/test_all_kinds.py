@@ -59,7 +59,7 @@ def finish(one: Worker, history: History, folder: Path, others: int = 0) -> RunR
 
 
 @pytest.mark.nightly
-def test_one_process_with_all_kinds_and_one_poller(history: History, tmp_path: Path, seed: int) -> None:
+def test_poller_in_one_process_receives_all_kinds(history: History, tmp_path: Path, seed: int) -> None:
     """What: a process publishes, sends, renders and writes, and gets all of it back by one poller.
 
     Why: five kinds share waiting, rows, clocks and locks in one process; each was tested by itself.
@@ -79,7 +79,7 @@ def test_one_process_with_all_kinds_and_one_poller(history: History, tmp_path: P
 
 
 @pytest.mark.nightly
-def test_processes_wake_each_other_by_every_kind(history: History, tmp_path: Path, seed: int) -> None:
+def test_poller_wakes_for_all_kinds_from_two_processes(history: History, tmp_path: Path, seed: int) -> None:
     """What: this process makes nothing; it sleeps in its poller, and two others make things of all kinds.
 
     Failure would mean: one that sleeps for all kinds is not woken, or is told of too little.
@@ -213,9 +213,7 @@ BREAKS: dict[str, tuple[type[Workload], Callable[[Any, str], Broken]]] = {
 
 @pytest.mark.parametrize("how", ["drop", "duplicate", "tear"])
 @pytest.mark.parametrize("kind", BREAKS)
-def test_the_checker_finds_one_wrong_operation(
-    history: History, tmp_path: Path, seed: int, kind: str, how: str
-) -> None:
+def test_checker_reports_one_wrong_operation(history: History, tmp_path: Path, seed: int, kind: str, how: str) -> None:
     """A test of the test: one message, frame or value is dropped, made twice, or torn, and somebody must say so."""
     one = Worker(context(history, tmp_path, 1, seed))
     of_kind, breaks = BREAKS[kind]
@@ -273,7 +271,7 @@ def check_queue(folder: Path, received: list[int], killed: bool, receiving: int 
         ([0, 1, 2, 3], False, 0, (queues.BEGINS, queues.ACKNOWLEDGED)),
     ],
 )
-def test_a_kill_explains_one_operation(
+def test_checker_accepts_one_operation_explained_by_kill(
     tmp_path: Path, received: list[int], killed: bool, receiving: int, acks: tuple[int, ...]
 ) -> None:
     assert check_queue(tmp_path, received, killed, receiving, *acks) == []
@@ -291,7 +289,7 @@ def test_a_kill_explains_one_operation(
         ([0, 1, 2, 3, 4], False, 1, (), "left an operation on queue/jobs open"),
     ],
 )
-def test_what_a_kill_does_not_explain(
+def test_checker_rejects_operations_unexplained_by_kill(
     tmp_path: Path, received: list[int], killed: bool, receiving: int, acks: tuple[int, ...], wrong: str
 ) -> None:
     assert wrong in "\n".join(check_queue(tmp_path, received, killed, receiving, *acks))

@@ -20,7 +20,7 @@ SECONDS = 10.0
 
 @pytest.mark.nightly
 @pytest.mark.watchdog(SECONDS * max(LONGER, 1) + 240.0)
-def test_history_is_correct_whoever_is_killed_or_stopped(seed: int, prefix: str) -> None:
+def test_history_with_killed_and_stopped_processes_is_correct(seed: int, prefix: str) -> None:
     """What: publishers and subscribers of topics, and processes that use all kinds of endpoints at once, come, go, are
     killed, stopped and superseded at random.
 

@@ -14,7 +14,7 @@ SECONDS = 0.8 * LONGER
 @pytest.mark.parametrize(
     "ring_bytes", [4096, *(pytest.param(each, marks=pytest.mark.nightly) for each in (1024, 1 << 20))]
 )
-def test_every_kind_of_subscriber_gets_whole_messages_in_order(
+def test_all_subscriber_kinds_in_flood_get_whole_messages_in_order(
     scene: ProcessGroup, endpoint: str, seed: int, ring_bytes: int
 ) -> None:
     """What: random sizes up to a third of the ring, sent one by one, in place and in batches, to a subscriber of each
@@ -35,7 +35,9 @@ def test_every_kind_of_subscriber_gets_whole_messages_in_order(
 
 
 @pytest.mark.nightly
-def test_more_subscribers_than_slots(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_ring_with_18_subscribers_and_15_slots_delivers_whole_messages(
+    scene: ProcessGroup, endpoint: str, seed: int
+) -> None:
     """What: 18 subscribers on a ring that has 15 slots.
 
     Why: those without a slot watch another word to learn who publishes, and must not push anybody out.
@@ -53,7 +55,9 @@ def test_more_subscribers_than_slots(scene: ProcessGroup, endpoint: str, seed: i
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("ring_bytes", "words"), [(1024, 1), (1 << 16, 13), (1 << 20, 2)])
-def test_arrays_of_equal_messages(scene: ProcessGroup, endpoint: str, seed: int, ring_bytes: int, words: int) -> None:
+def test_array_receive_in_flood_returns_valid_batches(
+    scene: ProcessGroup, endpoint: str, seed: int, ring_bytes: int, words: int
+) -> None:
     """What: batches of rows to subscribers that take arrays, which are validated block by block, not message by
     message.
 
@@ -71,7 +75,9 @@ def test_arrays_of_equal_messages(scene: ProcessGroup, endpoint: str, seed: int,
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("ring_bytes", [4096, 1 << 20])
-def test_subscribers_come_and_go(scene: ProcessGroup, endpoint: str, seed: int, ring_bytes: int) -> None:
+def test_joining_and_leaving_subscribers_in_flood_disturb_no_other_subscriber(
+    scene: ProcessGroup, endpoint: str, seed: int, ring_bytes: int
+) -> None:
     """What: four processes join and leave all the time, as fast as they can, during a flood; three others stay.
 
     Why: entries and slots change hands while the publisher looks at them, and a joiner must find its place in the

@@ -14,7 +14,7 @@ __all__ = ["name"]
 SECONDS = 1.5 * LONGER  # MSGQ_STRESS=400: ten minutes
 
 
-def test_no_frame_is_torn_while_clients_are_killed(scene: ProcessGroup, name: str, seed: int) -> None:
+def test_frames_with_killed_clients_are_not_torn(scene: ProcessGroup, name: str, seed: int) -> None:
     """What: a server publishes as fast as it can; three clients hold up to three frames each for random times, a
     fourth is killed while it does so, and started again, all the time.
 
@@ -37,7 +37,7 @@ def test_no_frame_is_torn_while_clients_are_killed(scene: ProcessGroup, name: st
 
 
 @pytest.mark.nightly
-def test_clients_follow_servers_that_die(scene: ProcessGroup, name: str, seed: int) -> None:
+def test_clients_reconnect_after_death_of_server(scene: ProcessGroup, name: str, seed: int) -> None:
     """What: a server is killed at a random moment, often in the middle of a frame, or closed, and the next one starts,
     while clients hold frames of former lives.
 

@@ -86,7 +86,7 @@ def check(queue: MessageQueue, ear: Ear) -> Counter[Event]:
     return told
 
 
-def test_a_handler_that_uses_the_queue_of_the_call_that_it_interrupts(queue: MessageQueue, ear: Ear) -> None:
+def test_signal_handler_with_calls_on_interrupted_queue_keeps_events_exact(queue: MessageQueue, ear: Ear) -> None:
     """Failure would mean: a handler's call fails as its publisher is in use, or its events are lost or doubled."""
     handled = []
 
@@ -108,7 +108,9 @@ def test_a_handler_that_uses_the_queue_of_the_call_that_it_interrupts(queue: Mes
     assert stats.queue(queue.name).sent >= 600
 
 
-def test_a_handler_raises_while_the_channel_is_opened(endpoint: str, queue: MessageQueue, ear: Ear) -> None:
+def test_signal_handler_exception_during_channel_open_leaves_usable_handle(
+    endpoint: str, queue: MessageQueue, ear: Ear
+) -> None:
     """What: every send is the first of a new handle, and a signal may come at any of its instructions.
 
     Failure would mean: an exception took a message along, or a place.
@@ -147,7 +149,9 @@ def test_a_handler_raises_while_the_channel_is_opened(endpoint: str, queue: Mess
     ear.end()
 
 
-def test_garbage_in_the_middle_of_calls(endpoint: str, queue: MessageQueue, ear: Ear) -> None:
+def test_garbage_collection_of_jobs_during_calls_keeps_events_exact(
+    endpoint: str, queue: MessageQueue, ear: Ear
+) -> None:
     """What: jobs, and handles with jobs, are garbage in circles, and are collected while others send.
 
     Failure would mean: a crash, a publisher that is used after it was taken apart, or an event that is missing.
@@ -191,7 +195,7 @@ def work(endpoint: str, count: int) -> int:
 
 
 @pytest.mark.nightly
-def test_many_processes(queue: MessageQueue, ear: Ear) -> None:
+def test_queue_events_of_many_processes_are_complete_and_ordered(queue: MessageQueue, ear: Ear) -> None:
     """Failure would mean: a number belongs to two messages, a message's events run backwards, or one is missing."""
     with ExitStack() as stack:
         children = [stack.enter_context(Child(work, queue.name, MESSAGES)) for _ in range(3)]

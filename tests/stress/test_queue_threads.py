@@ -94,7 +94,7 @@ def share_one_handle(endpoint: str, seconds: float) -> None:
     assert min(map(len, seen)) > 0
 
 
-def test_threads_that_share_a_handle_do_each_message_once(endpoint: str) -> None:
+def test_threads_with_shared_handle_process_each_message_once(endpoint: str) -> None:
     """What: eight threads send and consume by one handle, in all ways.
 
     Why: what a receiver remembers, its count of takes, and the bits of its sleep belong to the handle.
@@ -105,11 +105,11 @@ def test_threads_that_share_a_handle_do_each_message_once(endpoint: str) -> None
 
 
 @pytest.mark.nightly
-def test_threads_that_share_a_handle_for_long(endpoint: str) -> None:
+def test_threads_with_shared_handle_process_each_message_once_in_long_run(endpoint: str) -> None:
     share_one_handle(endpoint, 5 * LONGER)
 
 
-def test_closing_ends_the_waits_of_all_other_threads(endpoint: str) -> None:
+def test_close_ends_waits_of_all_other_threads(endpoint: str) -> None:
     for _ in range(int(5 * LONGER)):
         for names in (RECEIVES, ("send", "send_many", "wait_space")):
             queue = MessageQueue(endpoint, max_messages=PLACES, max_message_size=64)
@@ -125,7 +125,7 @@ def test_closing_ends_the_waits_of_all_other_threads(endpoint: str) -> None:
             MessageQueue.unlink_name(endpoint)
 
 
-def test_closing_while_threads_copy_large_messages(endpoint: str) -> None:
+def test_close_during_copy_of_large_messages_is_safe(endpoint: str) -> None:
     """What: two threads send megabytes and two receive them, without the GIL, while others close both handles.
 
     Why: who closes gives back the places in which a message is copied.
@@ -186,7 +186,7 @@ def drop_where_it_is_told(endpoint: str) -> str:
     return str(held[0].receive(0).data.decode())
 
 
-def test_a_handle_is_dropped_while_it_is_told(endpoint: str) -> None:
+def test_garbage_collection_of_handle_during_notification_is_safe(endpoint: str) -> None:
     """Failure would mean: the thread that tells gets a handle that is just freed."""
     assert run_child(drop_where_it_is_told, endpoint) == "message"
 
@@ -213,12 +213,12 @@ def watch_beside_a_job(endpoint: str) -> int:
     return woken
 
 
-def test_a_descriptor_sleeps_while_others_work(endpoint: str) -> None:
+def test_idle_descriptor_on_busy_queue_sleeps(endpoint: str) -> None:
     """Failure would mean: an idle process that watches the queue looks at it a hundred times a second, for ever."""
     assert run_child(watch_beside_a_job, endpoint) < 20
 
 
-def test_closing_while_a_thread_receives_many(endpoint: str) -> None:
+def test_close_during_receive_many_loses_no_message(endpoint: str) -> None:
     """What: a thread receives ten large messages at a time; another closes the handle in the middle.
 
     Failure would mean: messages that were received when the handle was closed are lost.
@@ -234,7 +234,7 @@ def test_closing_while_a_thread_receives_many(endpoint: str) -> None:
         queue.unlink()
 
 
-def test_jobs_that_are_dropped_in_any_way_come_back(queue: MessageQueue) -> None:
+def test_dropped_jobs_return_to_queue(queue: MessageQueue) -> None:
     def drop_in_a_cycle(job: Any) -> None:
         cycle = [job]
         cycle.append(cycle)
@@ -251,7 +251,7 @@ def test_jobs_that_are_dropped_in_any_way_come_back(queue: MessageQueue) -> None
         assert queue.peek()[0].deliveries == number
 
 
-def test_a_cycle_of_a_queue_and_its_job(queue: MessageQueue, endpoint: str) -> None:
+def test_garbage_cycle_of_queue_and_job_returns_job(queue: MessageQueue, endpoint: str) -> None:
     queue.send(b"again")
 
     class Holder:
@@ -266,7 +266,7 @@ def test_a_cycle_of_a_queue_and_its_job(queue: MessageQueue, endpoint: str) -> N
     assert queue.receive(0).data == b"again"  # type: ignore[union-attr]
 
 
-def test_a_job_outlives_its_closed_queue(queue: MessageQueue, endpoint: str) -> None:
+def test_job_after_close_of_queue_returns_to_queue(queue: MessageQueue, endpoint: str) -> None:
     queue.send(b"again")
     with MessageQueue(endpoint) as other:
         job = other.take(0)
@@ -280,7 +280,7 @@ def test_a_job_outlives_its_closed_queue(queue: MessageQueue, endpoint: str) -> 
     assert queue.receive(0) is None
 
 
-def test_one_of_many_threads_ends_a_job(queue: MessageQueue) -> None:
+def test_job_ended_by_many_threads_ends_once(queue: MessageQueue) -> None:
     """It ends once, whoever is the fastest."""
     for _ in range(50):
         queue.send(b"once")
@@ -321,7 +321,7 @@ def end_in_the_middle(endpoint: str) -> int:
     return 1
 
 
-def test_an_interpreter_that_ends_in_the_middle_gives_all_back(queue: MessageQueue, endpoint: str) -> None:
+def test_interpreter_exit_returns_all_jobs(queue: MessageQueue, endpoint: str) -> None:
     queue.send(b"again")
     assert run_child(end_in_the_middle, endpoint) == 1
     message = queue.receive(0)
@@ -333,7 +333,7 @@ def test_an_interpreter_that_ends_in_the_middle_gives_all_back(queue: MessageQue
 
 
 @pytest.mark.parametrize("seconds", [0.5, pytest.param(4 * LONGER, marks=pytest.mark.nightly)])
-def test_threads_that_do_anything(endpoint: str, seed: int, seconds: float) -> None:
+def test_threads_with_random_operations_keep_queue_correct(endpoint: str, seed: int, seconds: float) -> None:
     """What: threads use, close and reopen handles that they share, in all ways.
 
     Why: closing, waiting and taking meet in orders that nobody thought of.

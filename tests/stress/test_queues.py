@@ -66,7 +66,9 @@ def settled(queue: MessageQueue, sent: int | None = None) -> None:
 
 
 @pytest.mark.parametrize("max_messages", [1, 2])
-def test_full_and_empty_at_the_same_time(scene: ProcessGroup, endpoint: str, seed: int, max_messages: int) -> None:
+def test_queue_with_sleeping_senders_and_receivers_loses_no_wake(
+    scene: ProcessGroup, endpoint: str, seed: int, max_messages: int
+) -> None:
     """What: two senders and two takers share one or two places, so that both sides sleep all the time.
 
     Failure would mean: a wake is lost, or goes to one who does not use it.
@@ -76,7 +78,9 @@ def test_full_and_empty_at_the_same_time(scene: ProcessGroup, endpoint: str, see
 
 
 @pytest.mark.nightly
-def test_four_senders_and_four_takers(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_queue_with_four_senders_and_four_consumers_keeps_order_of_each_sender(
+    scene: ProcessGroup, endpoint: str, seed: int
+) -> None:
     """Messages of mixed priorities; each sender's come in its order to each taker."""
     MessageQueue(endpoint, max_messages=64, max_message_size=queues.SIZE).close()
     run(scene, endpoint, ["receive", "many", "into", "iterate"], 4, int(3000 * LONGER), seed)
@@ -84,7 +88,9 @@ def test_four_senders_and_four_takers(scene: ProcessGroup, endpoint: str, seed: 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("max_messages", [1, 10, 200])
-def test_takers_of_every_kind(scene: ProcessGroup, endpoint: str, seed: int, max_messages: int) -> None:
+def test_consumers_of_all_kinds_share_queue_without_loss(
+    scene: ProcessGroup, endpoint: str, seed: int, max_messages: int
+) -> None:
     """What: blocked receivers beside pollers, descriptors and coroutines; some give messages back.
 
     Why: those who watch must not use up the wake of one who takes.
@@ -93,7 +99,7 @@ def test_takers_of_every_kind(scene: ProcessGroup, endpoint: str, seed: int, max
     run(scene, endpoint, list(queues.KINDS), 2, int(800 * LONGER), seed)
 
 
-def test_sixty_four_sleepers(scene: ProcessGroup, endpoint: str) -> None:
+def test_queue_with_64_sleepers_wakes_each_once(scene: ProcessGroup, endpoint: str) -> None:
     """What: 64 threads in four processes sleep, a handle each; 64 messages wake one each."""
     with MessageQueue(endpoint) as queue:
         children = scene.start_all([(queues.sleepers, endpoint, 16)] * 4)
@@ -111,7 +117,7 @@ def sleeping(queue: MessageQueue, how: str) -> int:
     return sum(how in one.waits for one in stats.queue(queue.name).handles)
 
 
-def test_as_many_messages_as_there_may_be(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_queue_with_65536_messages_is_drained_in_order(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: 65,536 messages wait; three receivers drain the queue together, each in the right order."""
     rng, count = random.Random(seed), 65536
     with MessageQueue(endpoint, max_messages=count, max_message_size=16) as queue:
@@ -129,7 +135,7 @@ def test_as_many_messages_as_there_may_be(scene: ProcessGroup, endpoint: str, se
 
 
 @pytest.mark.nightly
-def test_messages_of_a_sender_do_not_overtake_each_other_during_a_long_look(scene: ProcessGroup, endpoint: str) -> None:
+def test_messages_of_sender_keep_order_during_long_scan(scene: ProcessGroup, endpoint: str) -> None:
     """What: one process sends without a pause into places far apart; another takes, looking at 65,536 places each time.
 
     Why: a look may have passed the place into which a message comes, and find the next one, in a place before it.
@@ -151,7 +157,9 @@ def test_messages_of_a_sender_do_not_overtake_each_other_during_a_long_look(scen
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["poller", "fileno"])
-def test_watchers_do_not_use_up_wakes(scene: ProcessGroup, endpoint: str, seed: int, kind: str) -> None:
+def test_queue_watchers_do_not_consume_wakes_of_blocked_receiver(
+    scene: ProcessGroup, endpoint: str, seed: int, kind: str
+) -> None:
     """What: two processes watch, and hesitate before they take; a third one is blocked, and gets messages at once."""
     count = int(30 * LONGER)
     with MessageQueue(endpoint) as queue:
@@ -170,7 +178,7 @@ def test_watchers_do_not_use_up_wakes(scene: ProcessGroup, endpoint: str, seed: 
 
 
 @pytest.mark.nightly
-def test_who_gives_up_passes_the_wake_on(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_interrupted_waiters_forward_their_wakes(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: two processes wait and give up all the time, by time-outs and handlers that raise, also in the moment in
     which they are woken, and give back what they took; two others wait patiently.
     """
@@ -190,7 +198,7 @@ def test_who_gives_up_passes_the_wake_on(scene: ProcessGroup, endpoint: str, see
 
 
 @pytest.mark.nightly
-def test_processes_that_are_stopped_hold_up_nobody(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_stopped_queue_processes_block_no_other_process(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: senders and takers are stopped at random moments; meanwhile this one sends and receives.
 
     Why: they may be stopped with a place held, with a message taken, or between a message and the wake for it.
@@ -220,7 +228,9 @@ def test_processes_that_are_stopped_hold_up_nobody(scene: ProcessGroup, endpoint
 
 
 @pytest.mark.parametrize("count", [50, pytest.param(int(500 * LONGER), marks=pytest.mark.nightly)])
-def test_rows_change_hands_under_traffic(scene: ProcessGroup, endpoint: str, seed: int, count: int) -> None:
+def test_queue_rows_reused_under_traffic_lose_no_message(
+    scene: ProcessGroup, endpoint: str, seed: int, count: int
+) -> None:
     """What: four processes open the queue, send, take, leave jobs undone and close it, again and again."""
     with MessageQueue(endpoint, max_messages=4 * count, max_message_size=queues.SIZE) as queue:  # never full
         children = scene.start_all([(queues.come_and_go, endpoint, i, count, seed + i) for i in range(4)])
@@ -237,7 +247,7 @@ def test_rows_change_hands_under_traffic(scene: ProcessGroup, endpoint: str, see
         assert max(one.row for one in found.handles) < 8, "rows are used again"
 
 
-def test_many_handles_and_threads_in_one_process(endpoint: str, seed: int) -> None:
+def test_many_handles_and_threads_in_one_process_lose_no_message(endpoint: str, seed: int) -> None:
     """What: threads with handles of their own, and threads that share one, send and take at the same time."""
     count, histories = int(500 * LONGER), [queues.History(ordered=False) for _ in range(6)]
     with MessageQueue(endpoint, max_messages=5, max_message_size=queues.SIZE) as shared:
@@ -270,7 +280,7 @@ def test_many_handles_and_threads_in_one_process(endpoint: str, seed: int) -> No
 # ---- interrupted ----
 
 
-def test_sigint_in_every_wait(scene: ProcessGroup, endpoint: str) -> None:
+def test_sigint_in_each_wait_raises_keyboard_interrupt(scene: ProcessGroup, endpoint: str) -> None:
     """Each wait ends with KeyboardInterrupt, at once, and leaves nothing behind; the handle can be used again."""
     with MessageQueue(endpoint, max_messages=1) as queue:
         child = scene.start_child(queues.interrupted, endpoint)
@@ -290,7 +300,7 @@ def test_sigint_in_every_wait(scene: ProcessGroup, endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["nack", "close", "drop", "raise"])
-def test_what_comes_back_wakes_a_sleeper(endpoint: str, how: str) -> None:
+def test_returned_message_wakes_sleeper(endpoint: str, how: str) -> None:
     with MessageQueue(endpoint) as queue:
         for _ in range(4):
             with MessageQueue(endpoint) as other:
@@ -319,7 +329,7 @@ def of(queue: MessageQueue, child: Child) -> QueueHandleInfo:
     return found
 
 
-def test_threads_are_gone(endpoint: str) -> None:
+def test_close_during_wait_and_watch_ends_threads(endpoint: str) -> None:
     """What: a handle is closed while threads wait in it, and while it is watched."""
     before = threading.active_count()
     for how in (lambda queue: queue.receive(), lambda queue: queue.take()):

@@ -37,7 +37,7 @@ def produce(name: str, producers: str, producer: int) -> None:
 
 
 @pytest.mark.parametrize(("producers", "count"), [("single", 1), ("multiple", 3)])
-def test_lost_is_exact_and_nothing_is_torn(name: str, producers: str, count: int) -> None:
+def test_record_queue_with_many_producers_counts_losses_exactly(name: str, producers: str, count: int) -> None:
     with RecordQueue(name, RECORD, 256, producers=producers) as consumer:  # type: ignore[arg-type]
         tasks = [Task(produce, name, producers, producer) for producer in range(count)]
         total, received = count * ROUNDS * BURST, 0

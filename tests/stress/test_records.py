@@ -48,7 +48,7 @@ def run(scene: ProcessGroup, name: str, writers: int, readers: int, seconds: flo
         pytest.param(1 << 20, 2, 4, 2, marks=NIGHT),
     ],
 )
-def test_floods(
+def test_record_flood_has_no_torn_value(
     scene: ProcessGroup, endpoint: str, seed: int, item: int, length: int, copies: int, seconds: float
 ) -> None:
     """What: processes write the same elements without a pause, and others read them in every way.
@@ -60,7 +60,7 @@ def test_floods(
 
 
 @NIGHT
-def test_an_exclusive_vector_changes_hands(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_exclusive_vector_with_three_candidates_has_one_writer(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: three processes want to be its one writer, all the time."""
     with SeqlockVector(endpoint, records.dtype(56), 1, exclusive=True) as vector:
         writing = scene.start_all([(records.take_turns, endpoint, seed + i, 3 * LONGER) for i in range(3)])
@@ -79,7 +79,7 @@ def test_an_exclusive_vector_changes_hands(scene: ProcessGroup, endpoint: str, s
     ("item", "length", "seconds"),
     [(8, 100, 0.5), pytest.param(56, 1000, 2, marks=NIGHT), pytest.param(4096, 30, 2, marks=NIGHT)],
 )
-def test_snapshots_of_one_instant(
+def test_atomic_snapshots_show_one_instant(
     scene: ProcessGroup, endpoint: str, seed: int, item: int, length: int, seconds: float
 ) -> None:
     """What: one process writes all elements in turn; others take atomic snapshots.
@@ -136,7 +136,7 @@ def ask(scene: ProcessGroup, made: Callable[..., SeqlockVector], how: str, vecto
 
 
 @pytest.mark.parametrize("how", records.WATCHES)
-def test_each_change_wakes_who_waits(scene: ProcessGroup, made: Any, seed: int, how: str) -> None:
+def test_each_change_wakes_waiting_reader(scene: ProcessGroup, made: Any, seed: int, how: str) -> None:
     """Failure would mean: a wake is lost."""
     ask(scene, made, how, 1, int(200 * LONGER), seed)
 
@@ -145,13 +145,15 @@ def test_each_change_wakes_who_waits(scene: ProcessGroup, made: Any, seed: int, 
     ("how", "vectors"),
     [("poller", 20), pytest.param("fileno", 60, marks=NIGHT), pytest.param("asyncio", 60, marks=NIGHT)],
 )
-def test_many_vectors_are_watched_at_once(scene: ProcessGroup, made: Any, seed: int, how: str, vectors: int) -> None:
+def test_watch_of_many_vectors_reports_each_change(
+    scene: ProcessGroup, made: Any, seed: int, how: str, vectors: int
+) -> None:
     """What: one Poller, one epoll, or one event loop watches all; any of them may change."""
     ask(scene, made, how, vectors, int((200 if vectors == 20 else 2000) * LONGER), seed)
 
 
 @NIGHT
-def test_many_sleepers_of_one_vector(scene: ProcessGroup, made: Any) -> None:
+def test_five_sleepers_of_vector_see_last_write(scene: ProcessGroup, made: Any) -> None:
     """What: five processes sleep in each way; each of them sees the last of a burst of writes."""
     rng, number, late, many = random.Random(1), 0, 0, 1 << 40
     vector, pongs = made("ping"), [made(how) for how in records.WATCHES]
@@ -174,7 +176,9 @@ def test_many_sleepers_of_one_vector(scene: ProcessGroup, made: Any) -> None:
 
 
 @pytest.mark.parametrize(("writers", "seconds"), [(2, 0.5), pytest.param(4, 2, marks=NIGHT)])
-def test_keys_change_hands(scene: ProcessGroup, endpoint: str, seed: int, writers: int, seconds: float) -> None:
+def test_board_keys_with_changing_owners_have_correct_values(
+    scene: ProcessGroup, endpoint: str, seed: int, writers: int, seconds: float
+) -> None:
     """What: processes declare the same few keys, write some values, and give them back; others read all of them.
 
     Failure would mean: a key has two owners, or an owner begins with an old count.
@@ -194,7 +198,9 @@ def test_keys_change_hands(scene: ProcessGroup, endpoint: str, seed: int, writer
 
 
 @NIGHT
-def test_changes_of_a_board_end_while_all_keys_are_written(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_board_changes_during_continuous_writes_report_each_key_once(
+    scene: ProcessGroup, endpoint: str, seed: int
+) -> None:
     """What: 200 keys are written without a pause; each look for changes tells each of them once at most."""
     with Board(endpoint, keys=200, value_bytes=400) as board:
         writing = scene.start_all([(records.declare, endpoint, seed + i, 2 * LONGER, 200) for i in range(2)])

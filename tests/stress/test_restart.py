@@ -12,7 +12,7 @@ from tests.support import LONGER
 COMPLETE = ("plain", "many", "into", "poller")
 
 
-def test_nothing_is_lost_over_restarts_when_readers_keep_up(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_publisher_restarts_with_fast_readers_lose_nothing(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: a publisher that connects, sends a few messages and closes, hundreds of times, and sends only after
     `all_readers_updated` said that everybody has read everything; the ring is tiny.
 
@@ -32,7 +32,9 @@ def test_nothing_is_lost_over_restarts_when_readers_keep_up(scene: ProcessGroup,
 
 @pytest.mark.parametrize("ring_bytes", [1024, 1 << 16])
 @pytest.mark.nightly
-def test_the_count_goes_on_over_restarts(scene: ProcessGroup, endpoint: str, seed: int, ring_bytes: int) -> None:
+def test_sequence_numbers_continue_over_publisher_restarts(
+    scene: ProcessGroup, endpoint: str, seed: int, ring_bytes: int
+) -> None:
     """What: the same without back-pressure, so that subscribers are lapped while the publisher changes.
 
     Why: each publisher finds the sequence by walking the ring, each lapped subscriber by the checkpoint; both happen

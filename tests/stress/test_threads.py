@@ -19,7 +19,7 @@ RING = 1 << 16
 
 
 @pytest.mark.nightly
-def test_a_socket_for_each_of_many_threads(seed: int, prefix: str) -> None:
+def test_sockets_in_separate_threads_deliver_all_messages(seed: int, prefix: str) -> None:
     """What: four topics, each with a publisher and four subscribers, every socket in a thread of its own; beside them
     threads that open and close sockets, and one that reads statistics.
 
@@ -73,7 +73,7 @@ def test_a_socket_for_each_of_many_threads(seed: int, prefix: str) -> None:
         assert min(future.result(60) for future in others) > 0
 
 
-def test_closing_wakes_a_waiting_thread(endpoint: str) -> None:
+def test_socket_close_wakes_waiting_thread(endpoint: str) -> None:
     """What: threads wait for ever on sockets that another thread closes, 300 times.
 
     Why: close must end the sleep and may not free what the sleeper still looks at.

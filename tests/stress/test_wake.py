@@ -13,7 +13,7 @@ from tests.support import LONGER
 
 
 @pytest.mark.nightly
-def test_ping_pong_loses_no_wake_up(scene: ProcessGroup, endpoint: str, seed: int, prefix: str) -> None:
+def test_ping_pong_loses_no_wake(scene: ProcessGroup, endpoint: str, seed: int, prefix: str) -> None:
     """What: two processes answer each other 100,000 times, after random pauses of the length that going to sleep takes.
 
     Why: the publisher stores write_pointer and loads eventcount, the sleeper does it the other way round.
@@ -34,7 +34,7 @@ def test_ping_pong_loses_no_wake_up(scene: ProcessGroup, endpoint: str, seed: in
 
 
 @pytest.mark.parametrize("readers", [1, pytest.param(6, marks=pytest.mark.nightly)])
-def test_bursts_of_whole_laps_lose_no_wake_up(scene: ProcessGroup, endpoint: str, seed: int, readers: int) -> None:
+def test_bursts_of_whole_laps_lose_no_wake(scene: ProcessGroup, endpoint: str, seed: int, readers: int) -> None:
     """What: bursts of exactly one or two laps of a tiny ring, each awaited by blocking receives.
 
     Why: the offset of write_pointer is the same again after a lap.
@@ -51,7 +51,9 @@ def test_bursts_of_whole_laps_lose_no_wake_up(scene: ProcessGroup, endpoint: str
             assert sleeper.result() > 0
 
 
-def test_poller_wakes_for_each_of_many_topics(scene: ProcessGroup, endpoint: str, seed: int, prefix: str) -> None:
+def test_poller_with_12_topics_wakes_for_each_message(
+    scene: ProcessGroup, endpoint: str, seed: int, prefix: str
+) -> None:
     """What: three processes publish on twelve topics in random order; two pollers wait for all of them.
 
     Why: one sleep covers many words, and a message may come on one topic while another is looked at.
