@@ -130,7 +130,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("what", MESSAGES)
 @pytest.mark.parametrize("first_segment", [1024, 1, 4])
-def test_what_pycapnp_writes_is_what_pycapnp_reads(what: str, first_segment: int, event: Any, reader: Any) -> None:
+def test_capnp_reader_agrees_with_pycapnp(what: str, first_segment: int, event: Any, reader: Any) -> None:
     """Segments that are too small make far pointers."""
     builder = event.new_message(first_segment, **MESSAGES[what])
     data = builder.to_bytes()
@@ -139,14 +139,14 @@ def test_what_pycapnp_writes_is_what_pycapnp_reads(what: str, first_segment: int
     assert plain(reader.read(data)) == pycapnp(event, data)
 
 
-def test_lists_of_numbers_are_arrays(event: Any, reader: CapnpReader) -> None:
+def test_capnp_number_lists_are_arrays(event: Any, reader: CapnpReader) -> None:
     found = reader.read(event.new_message(truths=[True, False], bytes=[1, 255], halves=[0.5]).to_bytes())
     assert (found["truths"].dtype, found["truths"].tolist()) == (np.bool_, [True, False])
     assert found["bytes"] == b"\1\xff"
     assert (found["halves"].dtype, found["halves"].flags.writeable) == (np.float32, False)
 
 
-def test_pointers_to_anything_are_none(event: Any, reader: CapnpReader) -> None:
+def test_capnp_any_pointers_are_none(event: Any, reader: CapnpReader) -> None:
     message = event.new_message()
     message.init("any")
     assert reader.read(message.to_bytes())["any"] is None
@@ -158,7 +158,7 @@ struct B {{ y @0 :Int32; {} }}
 """
 
 
-def test_messages_of_older_and_newer_schemas(tmp_path: Path) -> None:
+def test_capnp_messages_of_other_schema_versions_are_read(tmp_path: Path) -> None:
     """What a schema does not know is passed over; what a message does not have is what it is by default."""
     (tmp_path / "old.capnp").write_text(GROWN.format("a", "", 1, "Int32", ""))
     (tmp_path / "new.capnp").write_text(
@@ -177,7 +177,7 @@ def test_messages_of_older_and_newer_schemas(tmp_path: Path) -> None:
     assert new.read(of_old) == {"x": 1, "list": [{"y": 5, "w": 4}, {"y": 6, "w": 4}], "more": 9}
 
 
-def test_names_of_structs(schema: bytes) -> None:
+def test_capnp_struct_is_found_by_name(schema: bytes) -> None:
     assert read_capnp_struct("log.capnp:Event", schema).name == "log.capnp:Event"
     assert read_capnp_struct("Map.Entry", schema).name == "log.capnp:Map.Entry"
     assert read_capnp_struct("CarState", schema).name == "car.capnp:CarState"
@@ -198,7 +198,7 @@ def test_names_of_structs(schema: bytes) -> None:
         ("\xff\0", "failed"),
     ],
 )
-def test_texts_that_are_no_schema(text: str, why: str, tmp_path: Path) -> None:
+def test_invalid_capnp_schema_text_raises_error(text: str, why: str, tmp_path: Path) -> None:
     """The library ends its process then, which is not this one."""
     (tmp_path / "a.capnp").write_bytes(text.encode("latin-1"))
     with pytest.raises(InvalidValueError, match=r"a\.capnp is no schema") as error:
@@ -239,7 +239,7 @@ def to_list(kind: int, count: int, offset: int = 0) -> int:
         (message(6 | 1 << 3, 0, 0), "it leads to what leads nowhere"),
     ],
 )
-def test_messages_that_make_no_sense(data: bytes, reason: str, schema: bytes) -> None:
+def test_invalid_capnp_message_raises_error(data: bytes, reason: str, schema: bytes) -> None:
     assert reason in why(data, schema)
 
 
@@ -260,7 +260,7 @@ LISTS.fields.append(CapnpField("c", CapnpList(ScalarType("u4")), 2))
         ([0, 0, to_struct(0, 0, -1 & 0x3FFFFFFF)], "c: it is no list"),
     ],
 )
-def test_lists_that_make_no_sense(pointers: list[int], reason: str) -> None:
+def test_invalid_capnp_list_raises_error(pointers: list[int], reason: str) -> None:
     """Elements may have no bytes: a word can say that there are half a billion."""
     tracemalloc.start()
     try:
@@ -272,7 +272,7 @@ def test_lists_that_make_no_sense(pointers: list[int], reason: str) -> None:
 
 
 @pytest.mark.ci
-def test_structs_that_are_within_themselves_are_bounded() -> None:
+def test_recursive_capnp_structs_are_bounded() -> None:
     node = CapnpStruct("Node")
     node.fields.extend([CapnpField("a", node, 0), CapnpField("b", node, 1)])
     with pytest.raises(ValueError, match=r"^a\.a\.a.*: it is nested deeper than 64 levels"):
@@ -298,7 +298,7 @@ def good(event: Any) -> list[bytes]:
     changes=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), min_size=1, max_size=6),
     cut=st.integers(0, 64),
 )
-def test_bytes_that_others_changed(
+def test_changed_capnp_message_bytes_do_not_crash(
     which: int, changes: list[tuple[int, int]], cut: int, good: list[bytes], reader: CapnpReader
 ) -> None:
     data = bytearray(good[which])
@@ -312,7 +312,9 @@ def test_bytes_that_others_changed(
 
 @settings(max_examples=200)
 @given(changes=st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), min_size=1, max_size=6))
-def test_schemas_that_others_changed(changes: list[tuple[int, int]], schema: bytes, good: list[bytes]) -> None:
+def test_changed_capnp_schema_bytes_do_not_crash(
+    changes: list[tuple[int, int]], schema: bytes, good: list[bytes]
+) -> None:
     data = bytearray(schema)
     for at, value in changes:
         data[at % len(data)] = value

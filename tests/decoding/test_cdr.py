@@ -63,7 +63,7 @@ def store_of(text: str, name: str) -> Any:
 
 @pytest.mark.parametrize("little", [True, False])
 @pytest.mark.parametrize("seed", range(5))
-def test_what_rosbags_writes(little: bool, seed: int) -> None:
+def test_cdr_reader_reads_rosbags_messages(little: bool, seed: int) -> None:
     defined, store = parse_ros2_struct("pkg/msg/Every", EVERY), store_of(EVERY, "pkg/msg/Every")
     value = random_value(defined, random.Random(seed))
     message = of_rosbags(store, "pkg/msg/Every", value)
@@ -75,7 +75,7 @@ def test_what_rosbags_writes(little: bool, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_written_here_is_what_rosbags_reads_and_writes(seed: int) -> None:
+def test_cdr_writer_agrees_with_rosbags(seed: int) -> None:
     defined, store = parse_ros2_struct("pkg/msg/Every", EVERY), store_of(EVERY, "pkg/msg/Every")
     value = random_value(defined, random.Random(seed))
     data = encode_cdr(defined, value)
@@ -83,7 +83,7 @@ def test_what_is_written_here_is_what_rosbags_reads_and_writes(seed: int) -> Non
     assert same(CdrReader(defined, is_cdr=True).read(data), value)
 
 
-def test_what_cannot_be_written() -> None:
+def test_unwritable_cdr_value_raises_error() -> None:
     defined = parse_ros2_struct("pkg/msg/Name", "uint8 x\nuint8[2] y\nint16[] z")
     for value in (
         {"x": 1, "y": b"ab"},
@@ -107,7 +107,7 @@ def before_2038(value: Any) -> Any:
 
 @pytest.mark.ci
 @pytest.mark.parametrize("first", [True, False])
-def test_all_types_of_a_distribution(first: bool) -> None:
+def test_cdr_reader_reads_all_types_of_ros_distribution(first: bool) -> None:
     from rosbags.typesys import Stores, get_typestore
 
     store = get_typestore(Stores.ROS1_NOETIC if first else Stores.ROS2_JAZZY)
@@ -137,7 +137,7 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_files_of_the_writer_of_mcap_ros2(seed: int, tmp_path: Any) -> None:
+def test_cdr_reader_reads_files_of_mcap_ros2_writer(seed: int, tmp_path: Any) -> None:
     from mcap_ros2.writer import Writer
 
     from msgq.recording import LogReader
@@ -154,7 +154,7 @@ def test_files_of_the_writer_of_mcap_ros2(seed: int, tmp_path: Any) -> None:
     assert same(found, value)
 
 
-def test_files_of_the_writer_of_mcap_ros1(tmp_path: Any) -> None:
+def test_ros1_reader_reads_files_of_mcap_ros1_writer(tmp_path: Any) -> None:
     from mcap.writer import Writer
 
     from msgq.recording import LogReader
@@ -173,19 +173,19 @@ def test_files_of_the_writer_of_mcap_ros1(tmp_path: Any) -> None:
     assert same(found, expected | {"signed": np.array([-1, 1], "i1"), "octets": b"\xff\x01"})
 
 
-def test_arrays_view_the_message_and_cannot_be_written_to() -> None:
+def test_cdr_arrays_are_read_only_views() -> None:
     found = read("float32[] x", b"\0\1\0\0\2\0\0\0" + struct.pack("<2f", 1, 2))["x"]
     assert found.tolist() == [1, 2]
     assert not found.flags.writeable
     assert not found.flags.owndata
 
 
-def test_a_truth_is_whatever_is_not_zero() -> None:
+def test_cdr_bool_is_true_for_nonzero_bytes() -> None:
     found = read("bool x\nbool[] y", b"\0\1\0\0\x07\0\0\0\2\0\0\0\x02\0")
     assert (found["x"], found["y"].tolist()) == (True, [True, False])
 
 
-def test_padding_at_the_end_is_no_part_of_a_message() -> None:
+def test_cdr_padding_at_end_is_ignored() -> None:
     for more in range(4):
         assert read("uint8 x", b"\0\1\0\0\x05" + bytes(more)) == {"x": 5}
     with pytest.raises(ValueError, match="4 of its 9 bytes are left"):
@@ -194,12 +194,12 @@ def test_padding_at_the_end_is_no_part_of_a_message() -> None:
         CdrReader(parse_ros1_struct("pkg/Name", "uint8 x"), is_cdr=False).read(b"\x05\0")
 
 
-def test_an_empty_text_may_lack_its_end() -> None:
+def test_empty_cdr_string_without_terminator_is_read() -> None:
     assert read("string x\nuint8 y", b"\0\1\0\0\0\0\0\0\x05") == {"x": "", "y": 5}
 
 
 @pytest.mark.parametrize("little", [True, False])
-def test_wide_texts_are_read_in_each_of_the_ways_in_which_they_are_written(little: bool) -> None:
+def test_cdr_wide_strings_are_read_in_all_encodings(little: bool) -> None:
     number, order = ("<I", "le") if little else (">I", "be")
     head = bytes((0, little, 0, 0))
     text = "a€😀"  # of four units
@@ -229,7 +229,7 @@ struct A { octet first; double second; Fixed fixed; Grown grown; sequence<Fixed>
 """
 
 
-def test_xcdr2() -> None:
+def test_xcdr2_messages_are_read() -> None:
     """Numbers of 8 bytes are aligned to 4, and lengths stand before what may grow, and before lists of other things."""
     pair = struct.pack("<Bxxxd", 1, 0.5)
     value = {"a": 1, "b": 0.5}
@@ -250,7 +250,7 @@ def test_xcdr2() -> None:
             assert (found["numbers"].tolist(), found["last"]) == ([-1, 3], 9)
 
 
-def test_a_number_without_a_name_is_that_number() -> None:
+def test_cdr_enum_value_without_name_is_number() -> None:
     reader = CdrReader(parse_idl_struct("A", "enum C { ONE }; struct A { C x; };"), is_cdr=True)
     assert reader.read(b"\0\1\0\0\0\0\0\0") == {"x": "ONE"}
     assert reader.read(b"\0\1\0\0\xff\xff\xff\xff") == {"x": -1}
@@ -289,17 +289,17 @@ PART = f"\n{LINE}\nMSG: pkg/Part\nuint8 y\nstring z"
         ("wstring x", HEAD + b"\2\0\0\0\0\xd8", "x: a wide text is no UTF-16"),
     ],
 )
-def test_messages_that_make_no_sense(text: str, message: bytes, reason: str) -> None:
+def test_invalid_cdr_message_raises_error(text: str, message: bytes, reason: str) -> None:
     assert why(text, message).startswith(f"cdr: {reason}".removesuffix("-"))
 
 
-def test_a_definition_in_what_nothing_here_reads() -> None:
+def test_unknown_schema_encoding_gives_reason() -> None:
     found = PayloadDecoder().decode_payload(Schema("a", "cdr", b"x", schema_encoding="other"), b"")
     assert isinstance(found, Undecoded)
     assert "its definition is in 'other', which nothing here reads" in found.reason
 
 
-def test_values_are_counted() -> None:
+def test_cdr_value_count_is_bounded() -> None:
     """A part of one byte costs two hundred in Python."""
     text = f"Part[] x\n{LINE}\nMSG: pkg/Part\nuint8 y"
     message = HEAD + struct.pack("<I", 2**24) + bytes(2**24)
@@ -311,7 +311,7 @@ def test_values_are_counted() -> None:
         tracemalloc.stop()
 
 
-def test_elements_of_no_cost_in_bytes() -> None:
+def test_cdr_elements_without_bytes_are_bounded() -> None:
     text = f"Part[1000000] x\n{LINE}\nMSG: pkg/Part\nuint8 A=1"
     assert "elements without bytes" in why(text, b"", "ros1")
 
@@ -331,7 +331,7 @@ GOOD = encode_cdr(
     end=st.integers(0, len(GOOD)),
     encoding=st.sampled_from(["cdr", "ros1"]),
 )
-def test_bytes_that_others_changed(flips: list[tuple[int, int]], end: int, encoding: str) -> None:
+def test_changed_cdr_message_bytes_do_not_crash(flips: list[tuple[int, int]], end: int, encoding: str) -> None:
     data = bytearray(GOOD if encoding == "cdr" else GOOD[4:])
     for place, value in flips:
         data[min(place, len(data) - 1)] = value

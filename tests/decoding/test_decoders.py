@@ -65,7 +65,7 @@ def point(**fields: Any) -> bytes:
     return data
 
 
-def test_protobuf_by_its_file_descriptor_set() -> None:
+def test_protobuf_is_decoded_by_file_descriptor_set() -> None:
     found = value(point_schema(), point(count=2**62, axes=[0.5, 1.5], color=1, next={"count": 7}, tags={"a": 1}))
     assert (found.count, list(found.axes), found.color) == (2**62, [0.5, 1.5], 1)
     assert (found.next.count, found.next.HasField("next")) == (7, False)
@@ -73,7 +73,7 @@ def test_protobuf_by_its_file_descriptor_set() -> None:
     assert value(point_schema(), b"").count == 0
 
 
-def test_protobuf_that_makes_no_sense() -> None:
+def test_invalid_protobuf_gives_reason() -> None:
     assert why(point_schema(), b"\xff\xff\xff").startswith("protobuf: ")
     files = point_files()
     assert "'files.Line' makes no sense" in why(Schema("files.Line", "protobuf", files.SerializeToString()), b"")
@@ -84,7 +84,7 @@ def test_protobuf_that_makes_no_sense() -> None:
     assert "makes no sense" in why(Schema("files.Point", "protobuf", files.SerializeToString()), b"")
 
 
-def test_msgpack() -> None:
+def test_msgpack_payload_is_decoded() -> None:
     schema = Schema("a", "msgpack")
     for sent in ({"a": [1, 2.5, None, True, "é", b"\xff"], 3: "key"}, [2**64 - 1, -(2**63)], msgpack.Timestamp(5, 6)):
         assert value(schema, msgpack.packb(sent)) == sent
@@ -93,7 +93,7 @@ def test_msgpack() -> None:
     assert why(schema, b"\xdd\xff\xff\xff\xff").startswith("msgpack: "), "an array of 4 billion, of which none is there"
 
 
-def test_cbor() -> None:
+def test_cbor_payload_is_decoded() -> None:
     schema = Schema("a", "cbor")
     time = datetime.datetime(2026, 1, 31, tzinfo=datetime.UTC)
     for sent in ({"a": [1, 2.5, None, True, "é", b"\xff"], 3: "key"}, [2**64 - 1, -(2**64), 2**100], time):
@@ -107,7 +107,7 @@ def test_cbor() -> None:
     assert why(schema, b"\x9b\x7f\xff\xff\xff\xff\xff\xff\xff").startswith("cbor: "), "a long array that is not there"
 
 
-def test_json() -> None:
+def test_json_payload_is_decoded() -> None:
     schema = Schema("a", "json")
     assert value(schema, b'{"a": [1, 2.5, null, "\xc3\xa9"]}') == {"a": [1, 2.5, None, "é"]}
     for data in (b"", b"{", b"\xff\xfe\x00", b"[" * 100_000, b"1" * 5000):
@@ -115,11 +115,11 @@ def test_json() -> None:
 
 
 @pytest.mark.parametrize("data", [b'"<i4', b"5", b'[["a", "O"]]', b'[["a", "<i4"], ["a", "<i4"]]', b'"V0"', b"{}", b""])
-def test_dtypes_that_are_none(data: bytes) -> None:
+def test_invalid_dtype_gives_reason(data: bytes) -> None:
     assert "makes no sense" in why(Schema("a", "struct", data), bytes(8))
 
 
-def test_one_schema_is_read_once() -> None:
+def test_payload_decoder_reads_schema_once() -> None:
     payload_decoder, schema = PayloadDecoder(), point_schema()
     first, second = (payload_decoder.decode_payload(schema, point(count=i)) for i in range(2))
     assert type(first) is type(second)

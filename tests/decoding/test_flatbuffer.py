@@ -47,7 +47,7 @@ NOTHING = {
 }
 
 
-def test_what_its_compiler_writes() -> None:
+def test_flatbuffer_reader_reads_flatc_message() -> None:
     """See every.json, which flatc made the message of."""
     box = {"low": point(1.0, 2.0, 3), "high": point(4.0, 5.0, 6), "sides": np.array([7, 8, 9], "i4"), "color": "Blue"}
     inner = NOTHING | {"name": "in", "body_type": "Shape", "body": {"name": "n", "box": None}}
@@ -74,7 +74,7 @@ def place(number: int) -> int:
     return 4 + 2 * number
 
 
-def test_what_its_library_writes() -> None:
+def test_flatbuffer_reader_reads_message_of_library() -> None:
     builder = flatbuffers.Builder()
     text, data = builder.CreateString("text"), builder.CreateByteVector(b"data")
     numbers = builder.CreateNumpyVector(np.arange(5, dtype=np.uint16))
@@ -96,7 +96,7 @@ def test_what_its_library_writes() -> None:
     assert same(FlatBufferReader(table).read(message), expected)
 
 
-def test_unions_of_structs_and_texts() -> None:
+def test_flatbuffer_unions_of_structs_and_strings_are_read() -> None:
     kinds: dict[int, FlatbufferType] = {
         1: FlatbufferStruct(8, (("x", 0, ScalarType("i4")), ("y", 4, ScalarType("f4")))),
         2: TextType(),
@@ -127,7 +127,7 @@ def test_unions_of_structs_and_texts() -> None:
         reader.read(finished(builder, builder.EndObject()))
 
 
-def test_by_its_name_or_the_root() -> None:
+def test_flatbuffer_table_is_found_by_name_or_root() -> None:
     assert read_flatbuffer_table("tests.Tag", SCHEMA).name == "tests.Tag"
     assert read_flatbuffer_table("whatever", SCHEMA).name == "tests.Every"
     with pytest.raises(ValueError, match="Point is no table"):
@@ -140,13 +140,13 @@ def why(message: bytes, schema: bytes = SCHEMA) -> str:
     return found.reason
 
 
-def test_messages_that_make_no_sense() -> None:
+def test_invalid_flatbuffer_message_raises_error() -> None:
     assert why(b"") == "flatbuffer: 1 elements of 4 bytes are not at byte 0 of 0"
     assert "are not at byte" in why(b"\xff" * 64)
     assert "are not at byte" in why(MESSAGE[:100])
 
 
-def test_schemas_that_make_no_sense() -> None:
+def test_invalid_flatbuffer_schema_raises_error() -> None:
     for schema in (b"", b"\xff" * 64, SCHEMA[: len(SCHEMA) // 2]):
         assert "makes no sense" in why(MESSAGE, schema)
 
@@ -165,7 +165,7 @@ def shared(count: int, size: int) -> tuple[FlatBufferReader, bytes]:
     return FlatBufferReader(FlatbufferTable("Root", [("texts", place(0), FlatbufferVector(TextType()), None)])), message
 
 
-def test_what_is_in_a_message_many_times_is_bounded() -> None:
+def test_repeated_flatbuffer_references_are_bounded() -> None:
     reader, message = shared(3, 100)
     assert reader.read(message)["texts"] == ["x" * 100] * 3
     reader, message = shared(5000, 100_000)
@@ -179,7 +179,7 @@ def test_what_is_in_a_message_many_times_is_bounded() -> None:
 
 
 @pytest.mark.ci
-def test_tables_within_themselves_are_bounded() -> None:
+def test_recursive_flatbuffer_tables_are_bounded() -> None:
     """Each level has the next one twice: without a bound that is 2^99 tables, of 1 kB."""
     node = FlatbufferTable("Node")
     node.fields.extend([("a", place(0), node, None), ("b", place(1), node, None)])
@@ -215,7 +215,7 @@ def test_tables_within_themselves_are_bounded() -> None:
         FlatbufferUnion({1: ScalarType("u8")}),
     ],
 )
-def test_what_is_not_read(kind: FlatbufferType) -> None:
+def test_unsupported_flatbuffer_type_raises_error(kind: FlatbufferType) -> None:
     with pytest.raises(ValueError, match="which nothing here reads"):
         FlatBufferReader(FlatbufferTable("Root", [("x", 4, kind, None)]))
 
@@ -226,7 +226,7 @@ def test_what_is_not_read(kind: FlatbufferType) -> None:
     end=st.integers(0, len(MESSAGE)),
     size=st.sampled_from([1, 4]),
 )
-def test_bytes_that_others_changed(changes: list[tuple[int, int]], end: int, size: int) -> None:
+def test_changed_flatbuffer_message_bytes_do_not_crash(changes: list[tuple[int, int]], end: int, size: int) -> None:
     data = bytearray(MESSAGE)
     for at, value in changes:
         data[at : at + size] = bytes([value]) * size
@@ -238,7 +238,7 @@ def test_bytes_that_others_changed(changes: list[tuple[int, int]], end: int, siz
 
 @settings(max_examples=200)
 @given(changes=st.lists(st.tuples(st.integers(0, len(SCHEMA) - 1), st.integers(0, 255)), min_size=1, max_size=6))
-def test_schemas_that_others_changed(changes: list[tuple[int, int]]) -> None:
+def test_changed_flatbuffer_schema_bytes_do_not_crash(changes: list[tuple[int, int]]) -> None:
     data = bytearray(SCHEMA)
     for at, value in changes:
         data[at] = value

@@ -56,7 +56,7 @@ def fields(text: str, name: str = "A") -> dict[str, CdrType]:
     return dict(parse_idl_struct(name, text).fields)
 
 
-def test_files_of_ros() -> None:
+def test_idl_parser_reads_ros_files() -> None:
     found = fields(ROS, "pkg/msg/Whole")
     assert list(found) == ["count", "grid", "covariance", "parts", "data", "text", "wide", "most", "color", "module"]
     grid, parts, data, color = found["grid"], found["parts"], found["data"], found["color"]
@@ -77,7 +77,7 @@ def test_files_of_ros() -> None:
     assert color.enum_names == {0: "RED", 5: "GREEN", 6: "BLUE"}
 
 
-def test_names_are_those_of_the_innermost_module() -> None:
+def test_idl_names_resolve_to_innermost_module() -> None:
     text = """
     struct T { octet outer; };
     module m { struct T { octet inner; }; module n { struct A { T near; ::T far; m::T same; }; }; };
@@ -86,7 +86,7 @@ def test_names_are_those_of_the_innermost_module() -> None:
     assert [one.fields[0][0] for one in found.values() if isinstance(one, CdrStruct)] == ["inner", "outer", "inner"]
 
 
-def test_what_xcdr2_has_to_know() -> None:
+def test_idl_annotations_set_xcdr2_extensibility() -> None:
     text = "@{} struct A {{ octet x; }};"
     assert parse_idl_struct("A", text.format("final")).is_appendable is False
     assert parse_idl_struct("A", text.format("appendable")).is_appendable is True
@@ -96,7 +96,7 @@ def test_what_xcdr2_has_to_know() -> None:
         parse_idl_struct("A", text.format("mutable"))
 
 
-def test_a_struct_has_the_fields_of_its_base() -> None:
+def test_idl_struct_has_fields_of_base() -> None:
     assert list(fields("struct A : B { octet y; }; struct B { octet x; };")) == ["x", "y"]
 
 
@@ -114,7 +114,7 @@ def test_a_struct_has_the_fields_of_its_base() -> None:
         ("M x;", "a mutable struct"),
     ],
 )
-def test_what_is_not_decoded_hinders_only_messages_that_have_it(member: str, what: str) -> None:
+def test_unsupported_idl_type_affects_only_its_messages(member: str, what: str) -> None:
     more = "union U switch(long) { case 1: long a; default: string b; }; @bit_bound(8) enum Few { ONE };"
     found = fields(f"{more} @mutable struct M {{ long x; }}; struct A {{ {member} octet y; }};")
     assert found == {"x": UnsupportedType(what), "y": ScalarType("u1")}
@@ -145,7 +145,7 @@ def test_what_is_not_decoded_hinders_only_messages_that_have_it(member: str, wha
         ("\\", "it is no IDL"),
     ],
 )
-def test_texts_that_make_no_sense(text: str, why: str) -> None:
+def test_invalid_idl_text_raises_error(text: str, why: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011  # its text is looked at below
         parse_idl_struct("A", text)
     assert why in str(error.value)
@@ -173,7 +173,7 @@ def test_texts_that_make_no_sense(text: str, why: str) -> None:
     ],
     ids=lambda text: f"{len(text)} characters from {text[:20]!r}",
 )
-def test_texts_that_would_cost_much_are_refused_soon(text: str) -> None:
+def test_expensive_idl_text_is_refused_quickly(text: str) -> None:
     begin = time.process_time()
     with pytest.raises(ValueError):  # noqa: PT011  # for whatever reason
         parse_idl_struct("A", text)

@@ -78,7 +78,7 @@ EXPECTED = {"time": 7, "car": {"vEgo": 1.5, "gear": "drive"}}
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_capnproto_imports_are_in_the_schema(tmp_path: Path, way: str) -> None:
+def test_capnp_imports_are_part_of_schema(tmp_path: Path, way: str) -> None:
     path = write_schema(tmp_path / "files", way)
     schema = named(f"capnproto:{path}:Event", tmp_path / "files" / "more")
     shutil.rmtree(tmp_path / "files")
@@ -89,7 +89,7 @@ def test_capnproto_imports_are_in_the_schema(tmp_path: Path, way: str) -> None:
     assert value["car"] == EXPECTED["car"]
 
 
-def test_capnproto_files_of_one_name_differ_by_their_import_paths(tmp_path: Path) -> None:
+def test_capnp_files_with_same_name_differ_by_import_path(tmp_path: Path) -> None:
     path = write_schema(tmp_path, "absolute")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "c++.capnp").write_text(ANNOTATIONS)
@@ -104,7 +104,7 @@ def test_capnproto_files_of_one_name_differ_by_their_import_paths(tmp_path: Path
     assert [next(iter(value["car"])) for value in found] == ["vEgo", "speed", "vEgo", "speed"]
 
 
-def test_capnproto_imports_are_relative_to_the_name_of_a_link(tmp_path: Path) -> None:
+def test_capnp_imports_are_relative_to_link_name(tmp_path: Path) -> None:
     path = write_schema(tmp_path, "own annotations")
     (tmp_path / "elsewhere").mkdir()
     path.rename(tmp_path / "elsewhere" / "log.capnp")
@@ -112,7 +112,7 @@ def test_capnproto_imports_are_relative_to_the_name_of_a_link(tmp_path: Path) ->
     assert PayloadDecoder().decode_payload(named(f"capnproto:{path}:Event"), message())["car"] == EXPECTED["car"]
 
 
-def test_capnproto_files_keep_their_names_beside_files_that_are_renamed(tmp_path: Path) -> None:
+def test_capnp_files_keep_names_next_to_renamed_files(tmp_path: Path) -> None:
     """A second "a.capnp" gets another name in the folder for the compiler, which must not be that of a third file."""
     files = ["a.capnp", *(f"{number}-a.capnp" for number in range(40)), "other/a.capnp"]
     (tmp_path / "other").mkdir()
@@ -128,7 +128,7 @@ def test_capnproto_files_keep_their_names_beside_files_that_are_renamed(tmp_path
     ['"' + '\\"' * 100_000, 'import "' + '\\"' * 100_000, 'import "' * 30_000],
     ids=["a string", "a name", "imports"],
 )
-def test_capnproto_text_without_the_end_of_a_string_is_refused_soon(tmp_path: Path, text: str) -> None:
+def test_capnp_text_with_unterminated_string_is_refused_quickly(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.capnp").write_text(text)
     begin = time.process_time()
     with pytest.raises(InvalidValueError, match="is no schema"):
@@ -136,7 +136,7 @@ def test_capnproto_text_without_the_end_of_a_string_is_refused_soon(tmp_path: Pa
     assert time.process_time() - begin < 5
 
 
-def test_capnproto_import_that_is_missing_names_the_option(tmp_path: Path) -> None:
+def test_missing_capnp_import_error_names_option(tmp_path: Path) -> None:
     path = write_schema(tmp_path, "absolute")
     with pytest.raises(InvalidValueError, match=r"/car\.capnp.*-I"):
         named(f"capnproto:{path}:Event")
@@ -173,7 +173,7 @@ IDL = {
 SCAN = b"\0\1\0\0" + struct.pack("<iII2s2xii", 1, 2, 2, b"f\0", 3, 4)
 
 
-def test_ros_definitions_are_found_in_the_folder_and_the_import_paths(tmp_path: Path) -> None:
+def test_ros_definitions_are_found_in_folder_and_import_paths(tmp_path: Path) -> None:
     write_tree(tmp_path / "files", MSG)
     text = f"cdr:{tmp_path}/files/pkg/msg/Scan.msg:pkg/msg/Scan"
     schema = named(text, tmp_path / "files" / "more")
@@ -185,20 +185,20 @@ def test_ros_definitions_are_found_in_the_folder_and_the_import_paths(tmp_path: 
     assert value["flag"] == {"on": True, "nested": [{"flag": {"x": 9}}]}
 
 
-def test_ros_1_definitions_are_found_without_a_folder_msg(tmp_path: Path) -> None:
+def test_ros1_definitions_are_found_without_msg_folder(tmp_path: Path) -> None:
     write_tree(tmp_path, {"pkg/Scan.msg": "Header header\n", "more/std_msgs/Header.msg": "uint32 seq\n"})
     schema = named(f"ros1:{tmp_path}/pkg/Scan.msg:pkg/Scan", tmp_path / "more")
     assert PayloadDecoder().decode_payload(schema, b"\5\0\0\0") == {"header": {"seq": 5}}
 
 
-def test_ros_definitions_in_the_file_are_used_before_other_files(tmp_path: Path) -> None:
+def test_ros_definitions_in_file_precede_other_files(tmp_path: Path) -> None:
     behind = "=" * 80 + "\nMSG: std_msgs/Header\nuint8 own\n"
     write_tree(tmp_path, MSG | {"pkg/msg/Scan.msg": f"std_msgs/Header header\n{behind}"})
     schema = named(f"cdr:{tmp_path}/pkg/msg/Scan.msg:pkg/msg/Scan", tmp_path / "more")
     assert schema.data.decode() == (tmp_path / "pkg/msg/Scan.msg").read_text()
 
 
-def test_idl_includes_are_found_once(tmp_path: Path) -> None:
+def test_idl_include_is_read_once(tmp_path: Path) -> None:
     write_tree(tmp_path / "files", IDL)
     schema = named(f"cdr:{tmp_path}/files/pkg/msg/Scan.idl:pkg/msg/Scan", tmp_path / "files" / "more")
     shutil.rmtree(tmp_path / "files")
@@ -211,7 +211,7 @@ def test_idl_includes_are_found_once(tmp_path: Path) -> None:
 # Protocol Buffers
 
 
-def test_protobuf_schema_without_its_imports_names_the_option_of_protoc(tmp_path: Path) -> None:
+def test_protobuf_schema_without_imports_error_names_protoc_option(tmp_path: Path) -> None:
     from google.protobuf import descriptor_pb2
 
     file = descriptor_pb2.FileDescriptorProto(name="a.proto", package="p", dependency=["b.proto"])
@@ -223,7 +223,7 @@ def test_protobuf_schema_without_its_imports_names_the_option_of_protoc(tmp_path
     assert "--include_imports" in value.reason
 
 
-def test_protobuf_text_names_the_command_to_compile_it(tmp_path: Path) -> None:
+def test_protobuf_text_error_names_compile_command(tmp_path: Path) -> None:
     (tmp_path / "a.proto").write_text('syntax = "proto3"; message A {}')
     with pytest.raises(InvalidValueError, match="--include_imports"):
         named(f"protobuf:{tmp_path}/a.proto:A")
@@ -238,7 +238,7 @@ def arguments(tmp_path: Path) -> list[str]:
     return ["--schema", f"capnproto:{path}:Event", "-I", str(tmp_path / "files" / "more")]
 
 
-def test_commands_take_import_paths(tmp_path: Path, arguments: list[str]) -> None:
+def test_bag_commands_accept_import_paths(tmp_path: Path, arguments: list[str]) -> None:
     log = write_log(tmp_path / "a.mcap", ("car", 1, message()))
     assert '"vEgo": 1.5' in run("bag", "cat", log, *arguments, "-I", tmp_path).output
     assert '"vEgo"' in run("bag", "cat", log, "-I", arguments[3], *arguments[:2]).output, "in any order"
@@ -249,7 +249,7 @@ def test_commands_take_import_paths(tmp_path: Path, arguments: list[str]) -> Non
     assert "-I" in run("bag", "cat", log, *arguments[:2], code=2).output
 
 
-def test_echo_takes_import_paths(prefix: str, arguments: list[str], tmp_path: Path) -> None:
+def test_echo_accepts_import_paths(prefix: str, arguments: list[str], tmp_path: Path) -> None:
     with msgq.PubSocket() as pub:
         pub.connect(msgq.context, "car")
         with start("echo", "car", "-n", "1", "--json", *arguments, "-I", str(tmp_path)) as process:

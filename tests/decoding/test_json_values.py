@@ -188,11 +188,11 @@ def by_echo(log: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("texts", [by_jsonl, by_csv, by_diff, by_spark, by_echo])
-def test_every_way_gives_the_same_text(log: Path, prefix: str, texts: Callable[[Path], dict[str, str]]) -> None:
+def test_all_json_outputs_give_same_text(log: Path, prefix: str, texts: Callable[[Path], dict[str, str]]) -> None:
     assert texts(log) == {name: text for name, (_, _, text) in SAMPLES.items()}
 
 
-def test_what_a_query_gives_follows_the_same_rules() -> None:
+def test_query_results_follow_json_rules() -> None:
     row = {"data": bytearray(b"\xff\0"), "inner": {"at": TIME, "blob": bytearray(b"\xff\0")}, "n": Decimal(2**64)}
     assert convert_to_json(row) == {
         "data": "/wA=",
@@ -220,11 +220,11 @@ def test_what_a_query_gives_follows_the_same_rules() -> None:
     ],
     ids=str,
 )
-def test_kinds_that_json_has_not(value: Any, text: str) -> None:
+def test_values_without_json_type_have_defined_text(value: Any, text: str) -> None:
     assert format_json_text(value) == text
 
 
 @pytest.mark.parametrize(("value", "why"), [(2**2048, "2049 bits"), ({1: "a", "1": "b"}, "two of its keys are '1'")])
-def test_what_cannot_be_said_is_refused(value: Any, why: str) -> None:
+def test_unsupported_json_value_is_refused(value: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         convert_to_json(value)

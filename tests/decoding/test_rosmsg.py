@@ -15,7 +15,7 @@ def fields(text: str) -> dict[str, object]:
     return dict(parse_ros2_struct("pkg/msg/Name", text).fields)
 
 
-def test_every_kind_of_line() -> None:
+def test_ros_parser_reads_all_line_kinds() -> None:
     found = fields(
         "# a comment, and no field: int32 x\r\n"
         "int32 FULL=5 # a constant\n"
@@ -46,7 +46,7 @@ def test_every_kind_of_line() -> None:
     assert found["last"] == ScalarType("u2")
 
 
-def test_other_definitions_are_found_by_their_names() -> None:
+def test_ros_parser_finds_other_definitions_by_name() -> None:
     text = (
         f"Header header\nPoint near\nother/Point far\nother/msg/Point[] points\nbuiltin_interfaces/Time when\n"
         f"{LINE}\nMSG: std_msgs/Header\nstring frame_id\n"
@@ -66,12 +66,12 @@ def test_other_definitions_are_found_by_their_names() -> None:
     assert isinstance(found["far"].fields[0][1], CdrStruct), "a name without a package is of the package that says it"
 
 
-def test_a_message_without_fields() -> None:
+def test_ros2_message_without_fields_has_one_dummy_member() -> None:
     assert parse_ros2_struct("std_msgs/msg/Empty", "").fields == ((EMPTY_STRUCT_MEMBER, ScalarType("u1")),), "as in CDR"
     assert parse_ros1_struct("std_msgs/Empty", "# nothing\n").fields == ()
 
 
-def test_what_ros_1_has_of_its_own() -> None:
+def test_ros1_types_are_parsed() -> None:
     found = dict(
         parse_ros1_struct("pkg/Name", "byte b\nchar c\ntime stamp\nduration[2] spans\nstring NOTE=# no comment").fields
     )
@@ -101,7 +101,7 @@ def test_what_ros_1_has_of_its_own() -> None:
         (f"int32 x\n{LINE}\nint32 y", "after a separator, expected 'MSG:' and a name, got 'int32 y'"),
     ],
 )
-def test_texts_that_make_no_sense(text: str, why: str) -> None:
+def test_invalid_ros_text_raises_error(text: str, why: str) -> None:
     if not why:
         assert list(fields(text)) == ["x"], "what stands behind a name is its default"
         return
@@ -109,7 +109,7 @@ def test_texts_that_make_no_sense(text: str, why: str) -> None:
         fields(text)
 
 
-def test_definitions_are_bounded() -> None:
+def test_ros_definition_depth_is_bounded() -> None:
     deep = (
         "B0 x\n" + "".join(f"{LINE}\nMSG: pkg/B{i}\nB{i + 1} x\n" for i in range(60)) + f"{LINE}\nMSG: pkg/B60\nbool x"
     )
@@ -125,7 +125,7 @@ def test_definitions_are_bounded() -> None:
 
 
 @pytest.mark.ci
-def test_all_types_of_all_distributions_are_what_rosbags_says() -> None:
+def test_ros_types_of_all_distributions_agree_with_rosbags() -> None:
     from rosbags.interfaces import Nodetype
     from rosbags.typesys import Stores, get_typestore
 

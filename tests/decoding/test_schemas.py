@@ -47,7 +47,7 @@ def log(tmp_path: Path, event: Any) -> Path:
     return write_log(tmp_path / "a.mcap", *messages, ("said", 5, b"{}"), ("other", 6, b"?"), schemas={"said": JSON})
 
 
-def test_what_an_endpoint_says_itself_counts() -> None:
+def test_schema_of_endpoint_precedes_option() -> None:
     chosen, said = Schema("b", "json"), Schema("a", "cdr", b"int32 x")
     schemas = Schemas({"a": chosen, re.compile("^c"): Schema("c", "cbor")})
     assert schemas.of("a", None) == chosen
@@ -59,7 +59,7 @@ def test_what_an_endpoint_says_itself_counts() -> None:
     assert pickle.loads(pickle.dumps(schemas)).of("a", None) == chosen
 
 
-def test_each_form_of_text(tmp_path: Path, text: str) -> None:
+def test_schema_option_accepts_all_forms(tmp_path: Path, text: str) -> None:
     (tmp_path / "A.msg").write_text("int32 x")
     (tmp_path / "A.idl").write_text("struct A { long x; };")
     (tmp_path / "dtype").write_text('[["x", "<i4"]]')
@@ -99,7 +99,7 @@ PLACES = (
         ("struct:{}/a.json:", "Point", "describes no NumPy dtype"),
     ],
 )
-def test_named_schema_that_makes_no_sense_is_refused_at_once(form: str, name: str, reason: str, tmp_path: Path) -> None:
+def test_invalid_named_schema_is_refused_at_start(form: str, name: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "a.capnp").write_text(PLACES[1])
     (tmp_path / "a.msg").write_text("what is this?\n")
     (tmp_path / "a.json").write_text("what is this?\n")
@@ -119,13 +119,13 @@ def test_named_schema_that_makes_no_sense_is_refused_at_once(form: str, name: st
         ("(=json", "is no regular expression"),
     ],
 )
-def test_texts_that_make_no_sense(text: str, why: str) -> None:
+def test_invalid_schema_option_raises_error(text: str, why: str) -> None:
     with pytest.raises(InvalidValueError) as error:
         Schemas.of_texts([text])
     assert why in str(error.value)
 
 
-def test_a_schema_of_any_size_can_be_named(tmp_path: Path) -> None:
+def test_large_schema_can_be_named(tmp_path: Path) -> None:
     """That of openpilot's logs is larger than what an endpoint can have."""
     fields = "".join(f"  field{i} @{i + 1} :Int32;\n" for i in range(3000))
     (tmp_path / "log.capnp").write_text(f"@0xf3b1f17e25a4285b;\nstruct Event {{\n  time @0 :UInt64;\n{fields}}}\n")
@@ -141,7 +141,7 @@ def values(log: LogReader) -> dict[str, list[Any]]:
     return found
 
 
-def test_logs_are_decoded_by_them(log: Path, text: str) -> None:
+def test_log_is_decoded_with_named_schema(log: Path, text: str) -> None:
     schemas = Schemas.of_texts([f"car={text}"])
     reader = LogReader(log, schemas=schemas)
     expected = {"car": [{"time": i, "speed": i / 2} for i in range(3)], "said": [{}], "other": [b"?"]}
@@ -154,7 +154,7 @@ def test_logs_are_decoded_by_them(log: Path, text: str) -> None:
     assert info.name == "Event"
 
 
-def test_logs_are_compared_by_them(log: Path, text: str, event: Any, tmp_path: Path) -> None:
+def test_logs_are_compared_with_named_schema(log: Path, text: str, event: Any, tmp_path: Path) -> None:
     changed = [("car", i, event.new_message(time=i, speed=i).to_bytes()) for i in range(3)]
     others = [("said", 5, b"{}"), ("other", 6, b"?")]
     second = write_log(tmp_path / "b.mcap", *changed, *others, schemas={"said": JSON})
@@ -166,7 +166,7 @@ def test_logs_are_compared_by_them(log: Path, text: str, event: Any, tmp_path: P
     assert "speed" not in run("bag", "diff", log, second, code=1).output
 
 
-def test_the_commands_take_them(log: Path, text: str, tmp_path: Path) -> None:
+def test_bag_commands_accept_schema_option(log: Path, text: str, tmp_path: Path) -> None:
     run("bag", "convert", log, "-o", tmp_path / "a.jsonl", "--schema", f"c*={text}")
     lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert [line["value"]["speed"] for line in lines[:3]] == [0, 0.5, 1]
@@ -176,7 +176,7 @@ def test_the_commands_take_them(log: Path, text: str, tmp_path: Path) -> None:
     assert "has the encoding 'nonsense'" in output
 
 
-def test_echo_takes_them(prefix: str, text: str, event: Any) -> None:
+def test_echo_accepts_schema_option(prefix: str, text: str, event: Any) -> None:
     with msgq.PubSocket() as pub:
         pub.connect(msgq.context, "car")
         with start("echo", "car", "-n", "1", "--json", "--schema", text) as process:

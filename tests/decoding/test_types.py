@@ -282,23 +282,21 @@ def check_types(schema: Schema, payloads: Payloads, optional: frozenset[str] = f
 @pytest.mark.parametrize("kind", MADE)
 @given(data=st.data())
 @settings(max_examples=15)
-def test_columns_of_a_schema_have_the_same_types_for_all_values(kind: str, data: st.DataObject) -> None:
+def test_schema_columns_have_same_types_for_all_values(kind: str, data: st.DataObject) -> None:
     schema, make = MADE[kind]
     check_types(schema, make(data.draw))
 
 
 @given(data=st.data())
 @settings(max_examples=15)
-def test_columns_of_capnproto_have_the_same_types_for_all_values(
-    capnproto: tuple[Schema, Any], data: st.DataObject
-) -> None:
+def test_capnp_columns_have_same_types_for_all_values(capnproto: tuple[Schema, Any], data: st.DataObject) -> None:
     schema, event = capnproto
     messages = st.fixed_dictionaries({}, optional=_CAPNPROTO) | st.fixed_dictionaries({"left": UINT64})
     found = data.draw(st.lists(messages, min_size=1, max_size=4))
     check_types(schema, [event.new_message(**one).to_bytes() for one in found], frozenset(("left", "right")))
 
 
-def test_columns_have_the_types_of_the_schema(capnproto: tuple[Schema, Any]) -> None:
+def test_columns_have_types_of_schema(capnproto: tuple[Schema, Any]) -> None:
     decoder = ColumnDecoder()
     protobuf, flatbuffer = decoder.find_value_type(PROTOBUF), decoder.find_value_type(FLATBUFFER)
     event, idl = full_type(capnproto[0]), decoder.find_value_type(IDL)
@@ -321,7 +319,7 @@ def test_columns_have_the_types_of_the_schema(capnproto: tuple[Schema, Any]) -> 
     assert idl == pa.struct([("color", pa.string()), ("n", pa.uint64()), ("colors", pa.list_(pa.string()))])
 
 
-def test_union_members_of_capnproto_are_columns_if_a_message_has_them(capnproto: tuple[Schema, Any]) -> None:
+def test_capnp_union_members_in_messages_are_columns(capnproto: tuple[Schema, Any]) -> None:
     schema, event = capnproto
     messages = [event.new_message(left=2**63).to_bytes(), event.new_message(right={}).to_bytes()]
     assert ColumnDecoder().find_value_type(schema) is None
@@ -357,11 +355,11 @@ _JSON = {
 
 @given(st.lists(st.fixed_dictionaries({}, optional=_JSON), min_size=1, max_size=4))
 @settings(max_examples=15)
-def test_columns_of_a_json_schema_have_the_same_types_for_all_values(messages: list[dict[str, Any]]) -> None:
+def test_json_schema_columns_have_same_types_for_all_values(messages: list[dict[str, Any]]) -> None:
     check_types(JSON, [json.dumps(one).encode() for one in messages])
 
 
-def test_fields_that_a_json_schema_does_not_name_have_the_types_of_their_values() -> None:
+def test_fields_outside_json_schema_have_types_of_values() -> None:
     found = columns(JSON, [b'{"whole": 1, "more": 2}', b'{"more": 2.5, "point": {"y": "a"}}'])
     assert (found.type.field("whole").type, found.type.field("more").type) == (pa.int64(), pa.float64())
     assert found.type.field("point").type == pa.struct([("x", pa.float64()), ("y", pa.string())])
@@ -369,7 +367,7 @@ def test_fields_that_a_json_schema_does_not_name_have_the_types_of_their_values(
     assert ColumnDecoder().find_value_type(closed) is None, "points may have more"
 
 
-def test_message_that_does_not_match_its_json_schema_is_kept_aside() -> None:
+def test_message_with_json_schema_mismatch_is_decode_error() -> None:
     payloads = [b'{"whole": 1}', b'{"whole": 9223372036854775808}', b'{"whole": 1.5}', b'{"truth": "yes"}', b"[1]"]
     payloads += [b'{"whole": true}', b'{"truth": 1}', b'{"number": "1"}', b'{"wholes": [1, "a"]}', b'{"points": {}}']
     (values,) = ColumnDecoder().decode_values(JSON, pa.array(payloads))
@@ -380,7 +378,7 @@ def test_message_that_does_not_match_its_json_schema_is_kept_aside() -> None:
     assert "does not match its schema" in values.failure_reasons.to_pylist()[1]
 
 
-def test_few_messages_that_do_not_match_their_schema_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_schema_mismatches_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
 
     def counted(column: Any, values: list[Any]) -> str | None:
@@ -400,13 +398,13 @@ def test_few_messages_that_do_not_match_their_schema_cost_little(monkeypatch: py
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"type": "object"}', b"nonsense", b'{"$ref": "#"}'])
-def test_types_of_an_empty_json_schema_come_from_the_values(text: bytes) -> None:
+def test_empty_json_schema_gives_types_of_values(text: bytes) -> None:
     schema = Schema("A", "json", text)
     assert columns(schema, [b'{"n": 1}']).type == pa.struct([("n", pa.int64())])
     assert columns(schema, [b'{"n": 1.5}']).type == pa.struct([("n", pa.float64())])
 
 
-def test_a_json_schema_within_itself_or_of_any_size_is_bounded() -> None:
+def test_recursive_or_large_json_schema_is_bounded() -> None:
     again = b'{"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}, "n": {"type": "integer"}}}'
     found = columns(Schema("A", "json", again), [b'{"n": 1, "a": {"n": 2}}']).type
     assert found == pa.struct([("a", pa.struct([("n", pa.int64())])), ("n", pa.int64())])
@@ -414,7 +412,7 @@ def test_a_json_schema_within_itself_or_of_any_size_is_bounded() -> None:
     assert ColumnDecoder().find_schema_column_type(schema_of("A", "json", json.dumps(many).encode())) is None
 
 
-def test_values_of_protobuf_are_in_their_columns() -> None:
+def test_protobuf_columns_contain_all_values() -> None:
     one = PROTOBUF_CLASS(uint64=2**63, uint64s=[1, 2**64 - 1], enum=7, enums=[0, 7], map={"k": 2**63}, float=0.5)
     one.again.again.uint64 = 5
     other = PROTOBUF_CLASS(uint64=1, right={"n": 9})
@@ -430,7 +428,7 @@ def test_values_of_protobuf_are_in_their_columns() -> None:
     assert found[1]["again"] is None
 
 
-def test_a_number_beyond_int64_changes_no_table(tmp_path: Path) -> None:
+def test_number_above_int64_keeps_column_type(tmp_path: Path) -> None:
     def table(*numbers: int) -> pa.Table:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.mcap"
         with Writer(path) as writer:
@@ -443,14 +441,14 @@ def test_a_number_beyond_int64_changes_no_table(tmp_path: Path) -> None:
     assert table(1, 2**63)["uint64"].to_pylist() == [1, 2**63]
 
 
-def test_lakes_have_decimals_of_20_digits_for_uint64() -> None:
+def test_lake_stores_uint64_as_decimal_with_20_digits() -> None:
     data = PROTOBUF_CLASS(uint64=2**63).SerializeToString()
     found = columns(PROTOBUF, [data], allowed=convert_to_delta_type)
     assert found.field("uint64").type == pa.decimal128(20, 0)
     assert found.field("uint64").to_pylist() == [Decimal(2**63)]
 
 
-def test_whole_numbers_without_a_schema_stay_numbers() -> None:
+def test_integers_without_schema_keep_number_type() -> None:
     def type_of(*numbers: int) -> pa.DataType:
         payloads = [b'{"n": %d}' % number for number in numbers]
         return columns(Schema("any", "json"), payloads).field("n").type

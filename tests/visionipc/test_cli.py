@@ -94,7 +94,7 @@ def test_list_shows_streams_with_layout_and_process(name: str, prefix: str, came
     assert "RGB24" in table.output
 
 
-def test_list_counts_the_frames_of_its_look(prefix: str, cameras: Child) -> None:
+def test_list_shows_frame_rate_of_interval(prefix: str, cameras: Child) -> None:
     assert [one["rate"] for one in lines(msgq("list", "--json", "--interval", "0.01", "--prefix", prefix))] == [
         0.0,
         0.0,
@@ -103,7 +103,7 @@ def test_list_counts_the_frames_of_its_look(prefix: str, cameras: Child) -> None
         assert all(one["rate"] > 0 for one in lines(msgq("list", "--json", "--interval", "0.5", "--prefix", prefix)))
 
 
-def test_list_takes_no_place_and_no_buffer(name: str, prefix: str, cameras: Child) -> None:
+def test_list_takes_no_client_row_and_no_buffer(name: str, prefix: str, cameras: Child) -> None:
     with streaming(cameras):
         msgq("list", "--interval", "0.1", "--prefix", prefix)
     assert topic(get_endpoint_name(name, 7), prefix).subscribers == ()
@@ -139,7 +139,7 @@ def test_list_shows_streams_of_a_stock_server(name: str, prefix: str) -> None:
         child.result()
 
 
-def test_list_says_that_nobody_listens_any_more(name: str, prefix: str) -> None:
+def test_list_of_dead_server_reports_missing_listener(name: str, prefix: str) -> None:
     path = Path(f"/tmp/{prefix}_visionipc_{name}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
         dead.bind(str(path))
@@ -148,7 +148,7 @@ def test_list_says_that_nobody_listens_any_more(name: str, prefix: str) -> None:
     path.unlink()
 
 
-def test_list_looks_under_the_prefix_that_it_is_given(
+def test_list_with_prefix_shows_streams_of_that_prefix(
     name: str, prefix: str, cameras: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENPILOT_PREFIX", f"{prefix}x")
@@ -157,11 +157,11 @@ def test_list_looks_under_the_prefix_that_it_is_given(
     assert {one["server"] for one in found} == {name}
 
 
-def test_list_of_nothing_is_empty(prefix: str) -> None:
+def test_list_without_streams_is_empty(prefix: str) -> None:
     assert lines(msgq("list", "--json", "--prefix", prefix)) == []
 
 
-def test_save_writes_the_picture_as_png(name: str, tmp_path: Path, cameras: Child) -> None:
+def test_save_to_png_writes_picture(name: str, tmp_path: Path, cameras: Child) -> None:
     import cv2
 
     with streaming(cameras):
@@ -175,7 +175,7 @@ def test_save_writes_the_picture_as_png(name: str, tmp_path: Path, cameras: Chil
     assert (picture[HEIGHT // 2 :] == GREEN).all()
 
 
-def test_save_writes_several_raw_frames_as_they_are(name: str, tmp_path: Path, cameras: Child) -> None:
+def test_save_of_raw_frames_writes_unchanged_bytes(name: str, tmp_path: Path, cameras: Child) -> None:
     with streaming(cameras):
         saved = lines(msgq("save", name, str(tmp_path / "all.bin"), "--stream", "7", "--count", "3", "--raw", "--json"))
     assert [Path(one["path"]).name for one in saved] == ["all-0001.bin", "all-0002.bin", "all-0003.bin"]
@@ -186,14 +186,14 @@ def test_save_writes_several_raw_frames_as_they_are(name: str, tmp_path: Path, c
         )
 
 
-def test_view_without_a_terminal_saves_one_frame(name: str, tmp_path: Path, cameras: Child) -> None:
+def test_view_without_terminal_saves_one_frame(name: str, tmp_path: Path, cameras: Child) -> None:
     with streaming(cameras):
         result = msgq("view", name, "--stream", "7", "--png", str(tmp_path / "seen.png"))
     assert result.exit_code == 0, result.output
     assert (tmp_path / "seen.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_view_as_json_tells_of_frames_and_lets_go_of_them(name: str, cameras: Child) -> None:
+def test_view_with_json_prints_and_releases_frames(name: str, cameras: Child) -> None:
     with streaming(cameras):
         seen = lines(msgq("view", name, "--frames", "4", "--json"))
     assert [(one["format"], one["width"]) for one in seen] == [("NV12", WIDTH)] * 4
@@ -201,11 +201,11 @@ def test_view_as_json_tells_of_frames_and_lets_go_of_them(name: str, cameras: Ch
     assert cameras.hear() == [0, []]
 
 
-def test_view_needs_a_place_to_show_the_picture(name: str, cameras: Child) -> None:
+def test_view_without_output_is_usage_error(name: str, cameras: Child) -> None:
     assert msgq("view", name).exit_code == 2
 
 
-def test_without_a_library_it_says_what_to_install(
+def test_frames_verb_without_library_names_package(
     name: str, tmp_path: Path, cameras: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for library in ("cv2", "av"):
@@ -218,7 +218,7 @@ def test_without_a_library_it_says_what_to_install(
 
 
 @pytest.mark.parametrize("verb", [["view", "--json"], ["save", "/nowhere/file"]])
-def test_a_server_that_is_not_there_is_one_line(name: str, verb: list[str]) -> None:
+def test_frames_verb_without_server_prints_one_line_error(name: str, verb: list[str]) -> None:
     result = msgq(verb[0], name, *verb[1:])
     assert result.exit_code == 1
     assert "msgq frames list" in result.output
@@ -226,14 +226,14 @@ def test_a_server_that_is_not_there_is_one_line(name: str, verb: list[str]) -> N
 
 
 @pytest.mark.parametrize("verb", [["view", "--json"], ["save", "frame.png"]])
-def test_a_stream_without_frames_is_an_error_after_the_time_out(name: str, cameras: Child, verb: list[str]) -> None:
+def test_frames_verb_without_frames_fails_after_timeout(name: str, cameras: Child, verb: list[str]) -> None:
     result = msgq(verb[0], name, *verb[1:], "--timeout", "0.01")
     assert result.exit_code == 1
     assert "no frame within 0.01 s" in result.output
 
 
 @pytest.mark.parametrize("verb", [["view", "--json", "--frames", "1"], ["save", "frame.png", "--json"]])
-def test_frames_verb_with_prefix_finds_the_server_of_that_prefix(
+def test_frames_verb_with_prefix_finds_server_of_that_prefix(
     name: str, prefix: str, cameras: Child, verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENPILOT_PREFIX")
@@ -243,14 +243,14 @@ def test_frames_verb_with_prefix_finds_the_server_of_that_prefix(
     assert msgq(verb[0], name, *verb[1:], "--timeout", "0.01").exit_code == 1
 
 
-def test_a_stream_that_is_not_there_is_an_error(name: str, cameras: Child) -> None:
+def test_view_of_missing_stream_fails(name: str, cameras: Child) -> None:
     result = msgq("view", name, "--json", "--stream", "3")
     assert result.exit_code == 1
     assert "the server has 0, 7" in result.output
     assert get_endpoint_name(name, 3) not in topic_inodes()
 
 
-def test_a_file_that_cannot_be_written_is_one_line(name: str, tmp_path: Path, cameras: Child) -> None:
+def test_save_to_unwritable_file_prints_one_line_error(name: str, tmp_path: Path, cameras: Child) -> None:
     with streaming(cameras):
         result = msgq("save", name, str(tmp_path / "missing" / "frame"), "--raw")
     assert result.exit_code == 1
@@ -258,7 +258,7 @@ def test_a_file_that_cannot_be_written_is_one_line(name: str, tmp_path: Path, ca
     assert len(result.output.splitlines()) == 1
 
 
-def test_half_blocks_show_two_pixels_a_character() -> None:
+def test_half_blocks_show_two_pixels_per_character() -> None:
     rgb = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     rgb[: HEIGHT // 2], rgb[HEIGHT // 2 :] = RED, GREEN
     screen = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=32, height=80)
@@ -272,14 +272,14 @@ def test_half_blocks_show_two_pixels_a_character() -> None:
     assert [f"38;2;{green};48;2;{green}m" in row for row in rows] == [False] * 6 + [True] * 6
 
 
-def test_a_picture_fits_the_terminal_and_keeps_its_shape() -> None:
+def test_terminal_picture_fits_width_and_keeps_aspect_ratio() -> None:
     rgb = np.zeros((1080, 1920, 3), np.uint8)
     assert view.scale_picture(rgb, 80, 1000).shape == (44, 80, 3)
     assert view.scale_picture(rgb, 1000, 46).shape == (46, 81, 3)
     assert view.scale_picture(rgb[:, :1], 5, 2).shape == (2, 1, 3)
 
 
-def test_view_in_a_terminal_ends_by_ctrl_c(name: str, tmp_path: Path, cameras: Child) -> None:
+def test_view_in_terminal_ends_after_ctrl_c(name: str, tmp_path: Path, cameras: Child) -> None:
     ours, theirs = os.openpty()
     saved = tmp_path / "last.png"
     words = "frames", "view", name, "--stream", "7", "--png", saved
@@ -310,7 +310,7 @@ def left_of_benches(prefix: str) -> list[str]:
     return shm + [str(path) for path in Path("/tmp").glob(f"{prefix}_visionipc_bench*")]
 
 
-def test_bench_measures_two_runs_and_leaves_nothing(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_measures_two_runs_and_removes_files(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENPILOT_PREFIX")
     small = ("--width", "64", "--height", "48", "--rate", "200", "--duration", "0.3")
     fast, steady = lines(msgq("bench", *small, "--prefix", prefix, "--json"))
@@ -322,7 +322,7 @@ def test_bench_measures_two_runs_and_leaves_nothing(prefix: str, monkeypatch: py
     assert left_of_benches(prefix) == []
 
 
-def test_bench_that_is_killed_leaves_nothing(prefix: str) -> None:
+def test_killed_bench_leaves_no_files(prefix: str) -> None:
     with start("frames", "bench", "--duration", "600") as process:
         wait_until(lambda: any("visionipc" in path for path in left_of_benches(prefix)), "a server listens")
         process.kill()

@@ -27,7 +27,7 @@ def serving(name: Any) -> Iterator[Any]:
         yield server
 
 
-def test_a_server_that_comes_while_somebody_connects_is_there_or_not(name: Any) -> None:
+def test_connect_during_server_start_connects_or_finds_no_server(name: Any) -> None:
     """Failure would mean: a client that found nobody listening, and somebody a moment later, says it was refused."""
     over = threading.Event()
 
@@ -59,7 +59,7 @@ def listening(name: Any) -> Any:
     return listener
 
 
-def test_who_is_sent_away_unheard_asks_again(name: Any) -> None:
+def test_client_after_early_disconnect_repeats_request(name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
     with listening(name) as listener:
         task = Task(client.connect, True)
@@ -73,7 +73,7 @@ def test_who_is_sent_away_unheard_asks_again(name: Any) -> None:
     client.close()
 
 
-def test_a_server_that_sends_everybody_away_unheard_does_not_answer(name: Any) -> None:
+def test_connect_to_server_with_early_disconnects_reports_no_answer(name: Any) -> None:
     over = threading.Event()
 
     def send_away() -> None:
@@ -97,7 +97,7 @@ def serve(name: Any) -> None:
         hear()
 
 
-def test_a_request_that_came_while_the_server_was_held_up_is_answered(name: Any) -> None:
+def test_delayed_server_answers_earlier_request(name: Any) -> None:
     """Its time was over by the clock, and it was there in time: a server under load answers it all the same."""
     with Child(serve, name) as child, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         child.hear()

@@ -70,7 +70,7 @@ def planar(pixels: FrameFormat, stride: int, gap: int) -> tuple[Geometry, bytear
 
 @pytest.mark.parametrize("pixels", [FrameFormat.NV12, FrameFormat.YUV420P])
 @pytest.mark.parametrize(("stride", "gap"), [(WIDTH, 0), (WIDTH + 32, 0), (WIDTH + 6, 50)])
-def test_luma_and_chroma_become_rgb_by_bt601(library: str, pixels: FrameFormat, stride: int, gap: int) -> None:
+def test_yuv_is_converted_to_rgb_by_bt601(library: str, pixels: FrameFormat, stride: int, gap: int) -> None:
     layout, data = planar(pixels, stride, gap)
     rgb = to_rgb(data, layout)
     assert rgb.shape == (HEIGHT, WIDTH, 3)
@@ -79,7 +79,7 @@ def test_luma_and_chroma_become_rgb_by_bt601(library: str, pixels: FrameFormat, 
 
 
 @pytest.mark.parametrize("stride", [WIDTH, WIDTH + 10])
-def test_bayer_takes_red_from_the_first_pixel(library: str, stride: int) -> None:
+def test_bayer_conversion_takes_red_from_first_pixel(library: str, stride: int) -> None:
     layout = Geometry(FrameFormat.BAYER8, WIDTH, HEIGHT, stride, 0, stride * HEIGHT)
     mosaic = np.zeros((HEIGHT, WIDTH), np.uint8)
     red, green, blue = 200, 100, 30
@@ -96,7 +96,7 @@ def test_bayer_takes_red_from_the_first_pixel(library: str, stride: int) -> None
 )
 @pytest.mark.parametrize("padding", [0, 7])
 @pytest.mark.usefixtures("no_library")
-def test_channels_are_put_in_order(pixels: FrameFormat, order: tuple[int, ...], padding: int) -> None:
+def test_rgb_conversion_orders_channels(pixels: FrameFormat, order: tuple[int, ...], padding: int) -> None:
     plain = geometry(pixels, WIDTH, HEIGHT)
     stride = plain.stride + padding
     layout = Geometry(pixels, WIDTH, HEIGHT, stride, 0, stride * HEIGHT, plain.channels)
@@ -108,7 +108,7 @@ def test_channels_are_put_in_order(pixels: FrameFormat, order: tuple[int, ...], 
 
 @pytest.mark.parametrize("padding", [0, 6])
 @pytest.mark.usefixtures("no_library")
-def test_grey_is_three_equal_channels(padding: int) -> None:
+def test_grey_conversion_gives_three_equal_channels(padding: int) -> None:
     grey = np.random.default_rng(2).integers(0, 1 << 16, (HEIGHT, WIDTH), np.uint16)
     wide = Geometry(FrameFormat.GRAY16, WIDTH, HEIGHT, 2 * WIDTH + padding, 0, (2 * WIDTH + padding) * HEIGHT)
     narrow = Geometry(FrameFormat.GRAY8, WIDTH, HEIGHT, WIDTH + padding, 0, (WIDTH + padding) * HEIGHT)
@@ -118,7 +118,7 @@ def test_grey_is_three_equal_channels(padding: int) -> None:
 
 
 @pytest.mark.parametrize("pixels", [one for one in FrameFormat if one not in (FrameFormat.FLOAT32, FrameFormat.RAW)])
-def test_the_result_is_a_copy_of_its_own(pixels: FrameFormat) -> None:
+def test_conversion_result_is_independent_copy(pixels: FrameFormat) -> None:
     layout = geometry(pixels, WIDTH, HEIGHT)
     data = bytearray(layout.size)
     rgb = to_rgb(memoryview(data).toreadonly(), layout)
@@ -131,20 +131,20 @@ def test_the_result_is_a_copy_of_its_own(pixels: FrameFormat) -> None:
 
 @pytest.mark.parametrize("pixels", NEEDS_LIBRARY)
 @pytest.mark.usefixtures("no_library")
-def test_without_a_library_the_error_says_what_to_install(pixels: FrameFormat) -> None:
+def test_conversion_without_library_names_package(pixels: FrameFormat) -> None:
     layout = geometry(pixels, WIDTH, HEIGHT)
     with pytest.raises(MissingLibraryError, match=r"pip install 'msgq-bus\[frames\]'"):
         to_rgb(bytes(layout.size), layout)
 
 
 @pytest.mark.parametrize(("pixels", "width", "height"), [(FrameFormat.FLOAT32, 4, 4), (FrameFormat.RAW, 64, 1)])
-def test_what_has_no_colours_is_refused(pixels: FrameFormat, width: int, height: int) -> None:
+def test_conversion_of_format_without_colours_is_refused(pixels: FrameFormat, width: int, height: int) -> None:
     layout = geometry(pixels, width, height)
     with pytest.raises(InvalidValueError, match=pixels.name):
         to_rgb(bytes(layout.size), layout)
 
 
-def test_too_few_bytes_are_refused() -> None:
+def test_conversion_of_too_few_bytes_is_refused() -> None:
     layout = geometry(FrameFormat.RGB24, 4, 4)
     with pytest.raises(InvalidValueError, match="47 bytes"):
         to_rgb(bytes(47), layout)
@@ -173,12 +173,12 @@ def png_pixels(data: bytes) -> np.ndarray:
     return rows[1:, 3:].reshape(height, width, 3)
 
 
-def test_png_holds_the_picture(library: str) -> None:
+def test_png_contains_picture(library: str) -> None:
     picture = np.random.default_rng(3).integers(0, 256, (5, 7, 3), np.uint8)
     assert (png_pixels(encode_png(picture)) == picture).all()
 
 
 @pytest.mark.usefixtures("no_library")
-def test_png_needs_a_library() -> None:
+def test_png_without_library_raises_missing_library_error() -> None:
     with pytest.raises(MissingLibraryError, match="PNG"):
         encode_png(np.zeros((2, 2, 3), np.uint8))

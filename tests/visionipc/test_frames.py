@@ -63,7 +63,7 @@ def descriptors() -> set[str]:
 # ---- stock's API ----
 
 
-def test_send_and_receive(server: Any, connect: Any) -> None:
+def test_client_receives_sent_frames(server: Any, connect: Any) -> None:
     client = connect()
     data = np.arange(SIZE, dtype=np.uint8)
     assert server.send(0, data, 7, 100, 200)
@@ -79,7 +79,7 @@ def test_send_and_receive(server: Any, connect: Any) -> None:
     assert frame.valid()
 
 
-def test_layout_with_gaps(server: Any, connect: Any) -> None:
+def test_frame_layout_with_gaps_is_kept(server: Any, connect: Any) -> None:
     server.create_buffers_with_sizes(1, 2, 60, 40, 64 * 64 * 2, 64, 64 * 44)
     client = connect(1)
     with server.frame(1) as frame:
@@ -95,7 +95,7 @@ def test_layout_with_gaps(server: Any, connect: Any) -> None:
         frame.image  # noqa: B018
 
 
-def test_before_a_connection(name: Any) -> None:
+def test_client_before_connection_receives_none(name: Any) -> None:
     """As stock's: programs look at these, and receive, while their server is still starting."""
     with VisionIpcServer(name) as server, VisionIpcClient(name, 0, False) as client:
         assert not client.connect(False)
@@ -125,7 +125,7 @@ def test_before_a_connection(name: Any) -> None:
         assert (client.width, client.num_buffers) == (WIDTH, 2 + SPARE_BUFFERS)
 
 
-def test_a_stream_that_is_not_there_so_far(server: Any, name: Any) -> None:
+def test_connect_to_missing_stream_returns_false(server: Any, name: Any) -> None:
     with VisionIpcClient(name, 3, False) as client:
         assert client.connect(False) is False
         assert (client.num_buffers, client.width, client.is_connected()) == (0, None, False)
@@ -134,7 +134,7 @@ def test_a_stream_that_is_not_there_so_far(server: Any, name: Any) -> None:
         assert (client.num_buffers, client.width) == (2 + SPARE_BUFFERS, 8)
 
 
-def test_a_stream_that_is_gone_at_the_next_connect(name: Any) -> None:
+def test_reconnect_to_removed_stream_returns_false(name: Any) -> None:
     with VisionIpcClient(name, 0, False) as client:
         for kinds, found in (([0], True), ([1], False), ([0, 1], True)):
             with VisionIpcServer(name) as server:
@@ -145,7 +145,7 @@ def test_a_stream_that_is_gone_at_the_next_connect(name: Any) -> None:
                 assert client.num_buffers == found * (2 + SPARE_BUFFERS)
 
 
-def test_keywords_in_stocks_spelling(name: Any) -> None:
+def test_stock_keywords_are_accepted(name: Any) -> None:
     make_server: Any = VisionIpcServer  # type checkers know our spelling only
     make_client: Any = VisionIpcClient
     with make_server(name=name) as server, make_client(name=name, stream=1, conflate=False) as client:
@@ -171,7 +171,7 @@ def test_keywords_in_stocks_spelling(name: Any) -> None:
             server.send(1, data, tp=1)
 
 
-def test_keyword_for_opencl_must_be_none(name: Any) -> None:
+def test_opencl_keyword_other_than_none_is_refused(name: Any) -> None:
     make_client: Any = VisionIpcClient  # type checkers know our spelling only
     make_client(name, 0, False, None).close()
     make_client(name, stream=0, conflate=False, context=None).close()
@@ -179,7 +179,7 @@ def test_keyword_for_opencl_must_be_none(name: Any) -> None:
         make_client(name, 0, False, object())
 
 
-def test_types_of_streams() -> None:
+def test_stream_types_have_stock_numbers() -> None:
     names = [f"VISION_STREAM_{name}" for name in ("ROAD", "DRIVER", "WIDE_ROAD", "MAP")]
     assert {kind.name: kind.value for kind in VisionStreamType} == {name: i for i, name in enumerate(names)}
 
@@ -200,13 +200,13 @@ with VisionIpcServer(sys.argv[1]) as server, VisionIpcClient(sys.argv[1], 0, Fal
 """
 
 
-def test_the_first_frame_imports_nothing(name: Any) -> None:
+def test_first_frame_imports_no_module(name: Any) -> None:
     """NumPy's import takes as long as some frames, which a client would lose at its first one."""
     done = subprocess.run([sys.executable, "-c", IMPORTED_BY_A_FRAME, name], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
 
-def test_names(name: Any) -> None:
+def test_endpoint_name_contains_server_and_stream(name: Any) -> None:
     assert get_endpoint_name("camerad", 2) == "visionipc_camerad_2"
     with pytest.raises(errors.EndpointNameError):
         VisionIpcServer("a/b")
@@ -214,7 +214,7 @@ def test_names(name: Any) -> None:
         VisionIpcServer("n" * 100)
 
 
-def test_no_server(name: Any) -> None:
+def test_connect_without_server_returns_false(name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
     assert not client.connect(False)
     assert not client.is_connected()
@@ -224,12 +224,12 @@ def test_no_server(name: Any) -> None:
         client.recv(0)
 
 
-def test_available_streams(server: Any, name: Any) -> None:
+def test_available_streams_lists_streams_of_server(server: Any, name: Any) -> None:
     server.create_buffers(5, 1, 2, 2)
     assert VisionIpcClient.available_streams(name, True) == {0, 5}
 
 
-def test_a_stream_that_does_not_exist(server: Any, name: Any, connect: Any) -> None:
+def test_connect_to_unknown_stream_fails(server: Any, name: Any, connect: Any) -> None:
     client = VisionIpcClient(name, 3, False)
     with pytest.raises(errors.StreamNotFoundError, match=r"\[0\]"):
         client.connect(True)
@@ -238,7 +238,7 @@ def test_a_stream_that_does_not_exist(server: Any, name: Any, connect: Any) -> N
         server.send(3, b"")
 
 
-def test_nothing_came(server: Any, connect: Any) -> None:
+def test_recv_without_frame_returns_none(server: Any, connect: Any) -> None:
     client = connect()
     assert client.recv(0) is None
     started = time.monotonic()
@@ -248,13 +248,13 @@ def test_nothing_came(server: Any, connect: Any) -> None:
         client.frame(1)
 
 
-def test_wrong_size(server: Any) -> None:
+def test_send_with_wrong_size_raises_message_size_error(server: Any) -> None:
     with pytest.raises(errors.MessageSizeError, match=str(SIZE)):
         server.send(0, b"too short")
     assert server.send(0, bytes(SIZE))  # and the buffer is free again
 
 
-def test_64_streams(name: Any) -> None:
+def test_server_with_64_streams_serves_all(name: Any) -> None:
     with VisionIpcServer(name) as server:
         for kind in range(64):
             server.create_buffers(kind, 1, 2, 2)
@@ -269,12 +269,12 @@ def test_64_streams(name: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 129, -1])
-def test_number_of_buffers(server: Any, count: Any) -> None:
+def test_impossible_buffer_count_is_refused(server: Any, count: Any) -> None:
     with pytest.raises(errors.InvalidValueError):
         server.create_buffers(1, count, 2, 2)
 
 
-def test_128_buffers(server: Any, connect: Any) -> None:
+def test_stream_with_128_buffers_works(server: Any, connect: Any) -> None:
     server.create_buffers(1, 128, 2, 2)
     client = connect(1)
     assert client.num_buffers == 128
@@ -303,7 +303,9 @@ def test_128_buffers(server: Any, connect: Any) -> None:
         (FrameFormat.FLOAT32, 5, (48, 64, 5), np.float32),
     ],
 )
-def test_formats(server: Any, connect: Any, pixels: Any, channels: Any, shape: Any, dtype: Any) -> None:
+def test_all_frame_formats_are_transferred(
+    server: Any, connect: Any, pixels: Any, channels: Any, shape: Any, dtype: Any
+) -> None:
     server.create_buffers(1, 2, 64, 48, pixels, channels)
     client = connect(1)
     picture = np.random.default_rng(1).integers(0, 255, shape).astype(dtype)
@@ -317,14 +319,14 @@ def test_formats(server: Any, connect: Any, pixels: Any, channels: Any, shape: A
     assert not frame.image.flags.writeable
 
 
-def test_raw(server: Any, connect: Any) -> None:
+def test_raw_frames_are_transferred(server: Any, connect: Any) -> None:
     server.create_buffers(1, 2, 100_000, 1, FrameFormat.RAW)
     client = connect(1)
     server.send(1, bytes(range(250)) * 400)
     assert receive(client).image.tobytes() == bytes(range(250)) * 400
 
 
-def test_planes_of_yuv420p(server: Any, connect: Any) -> None:
+def test_yuv420p_frame_has_three_planes(server: Any, connect: Any) -> None:
     server.create_buffers(1, 2, 4, 2, FrameFormat.YUV420P)
     client = connect(1)
     server.send(1, bytes(range(12)))
@@ -332,7 +334,7 @@ def test_planes_of_yuv420p(server: Any, connect: Any) -> None:
     assert (y.tolist(), u.tolist(), v.tolist()) == ([[0, 1, 2, 3], [4, 5, 6, 7]], [[8, 9]], [[10, 11]])
 
 
-def test_views_are_read_only(server: Any, connect: Any) -> None:
+def test_frame_views_are_read_only(server: Any, connect: Any) -> None:
     client = connect()
     publish(server, 1)
     frame = receive(client)
@@ -346,7 +348,7 @@ def test_views_are_read_only(server: Any, connect: Any) -> None:
         mmap.mmap(frame.fd, SIZE, prot=mmap.PROT_WRITE | mmap.PROT_READ)
 
 
-def test_a_view_stays_when_everything_else_is_gone(name: Any) -> None:
+def test_frame_view_outlives_server_and_client(name: Any) -> None:
     server = VisionIpcServer(name)
     server.create_buffers(0, 2, WIDTH, HEIGHT)
     server.start_listener()
@@ -361,7 +363,7 @@ def test_a_view_stays_when_everything_else_is_gone(name: Any) -> None:
     assert row.tolist() == [42] * 4
 
 
-def test_a_released_frame_shows_nothing(server: Any, connect: Any) -> None:
+def test_released_frame_has_no_data(server: Any, connect: Any) -> None:
     client = connect()
     publish(server, 1)
     with client.frame(DEADLINE_MS) as frame:
@@ -379,7 +381,7 @@ def test_a_released_frame_shows_nothing(server: Any, connect: Any) -> None:
 # ---- leases ----
 
 
-def test_a_held_frame_is_left_alone(server: Any, connect: Any) -> None:
+def test_held_frame_is_not_overwritten(server: Any, connect: Any) -> None:
     client = connect()
     publish(server, 100)
     held = receive(client)
@@ -391,7 +393,7 @@ def test_a_held_frame_is_left_alone(server: Any, connect: Any) -> None:
     assert client.lost == 0
 
 
-def test_all_held_drops_and_counts(server: Any, connect: Any) -> None:
+def test_server_with_all_buffers_held_counts_drops(server: Any, connect: Any) -> None:
     client = connect()
     held = []
     for value in range(ALL_BUFFERS):
@@ -420,9 +422,7 @@ def one_buffer(name: str) -> Iterator[VisionIpcServer]:
 
 
 @pytest.mark.parametrize("clients", [1, 2, 3])
-def test_one_buffer_serves_clients_that_hold_a_frame_while_they_wait(
-    one_buffer: Any, connect: Any, clients: int
-) -> None:
+def test_one_buffer_serves_clients_with_held_frames(one_buffer: Any, connect: Any, clients: int) -> None:
     """`while True: frame = client.recv()` holds the previous frame until the next one is there."""
     readers = [connect() for _ in range(clients)]
     held: list[Any] = [None] * clients
@@ -434,7 +434,7 @@ def test_one_buffer_serves_clients_that_hold_a_frame_while_they_wait(
     assert [(reader.lost, reader.dropped) for reader in readers] == [(0, 0)] * clients
 
 
-def test_clients_that_keep_a_frame_do_not_stop_the_others(one_buffer: Any, connect: Any) -> None:
+def test_clients_with_kept_frames_do_not_block_others(one_buffer: Any, connect: Any) -> None:
     kept = []
     for value, keeper in enumerate([connect() for _ in range(SPARE_BUFFERS)]):
         publish(one_buffer, value)
@@ -450,7 +450,7 @@ def test_clients_that_keep_a_frame_do_not_stop_the_others(one_buffer: Any, conne
     assert [frame.data[0] for frame in kept] == list(range(SPARE_BUFFERS))
 
 
-def test_spare_buffer_has_no_memory_until_clients_hold_all_others(server: Any, connect: Any) -> None:
+def test_spare_buffer_gets_memory_when_all_others_are_held(server: Any, connect: Any) -> None:
     client, held = connect(), []
     for value in range(2 * BUFFERS):
         publish(server, value)
@@ -464,7 +464,7 @@ def test_spare_buffer_has_no_memory_until_clients_hold_all_others(server: Any, c
     assert held[-1].idx == BUFFERS
 
 
-def test_client_stats_tell_losses_and_connections(server: Any, connect: Any) -> None:
+def test_client_stats_count_losses_and_connections(server: Any, connect: Any) -> None:
     client = connect()
     publish(server, 1)
     assert receive(client) is not None
@@ -473,7 +473,7 @@ def test_client_stats_tell_losses_and_connections(server: Any, connect: Any) -> 
     assert client.stats().buffers == 0
 
 
-def test_spare_buffer_without_memory_drops_the_frame(server: Any, connect: Any, monkeypatch: Any) -> None:
+def test_spare_buffer_without_memory_drops_frame(server: Any, connect: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(memfd, "allocate", lambda _: False)
     client, held = connect(), []
     for value in range(BUFFERS):
@@ -483,7 +483,7 @@ def test_spare_buffer_without_memory_drops_the_frame(server: Any, connect: Any, 
     assert (server.stats(0).dropped, client.dropped) == (1, 1)
 
 
-def test_spare_buffer_is_added_for_one_thread_at_a_time(server: Any, connect: Any, monkeypatch: Any) -> None:
+def test_spare_buffer_is_added_by_one_thread_at_once(server: Any, connect: Any, monkeypatch: Any) -> None:
     client, held, before = connect(), [], memfd.allocate
 
     def allocate(fd: int) -> bool:
@@ -502,7 +502,7 @@ def test_spare_buffer_is_added_for_one_thread_at_a_time(server: Any, connect: An
     assert server.stats(0).buffers == BUFFERS + 1
 
 
-def test_dropped_counts_frames_of_each_life_of_the_stream(server: Any, connect: Any) -> None:
+def test_dropped_count_restarts_with_stream(server: Any, connect: Any) -> None:
     client = connect()
     for life in (1, 2):
         held = []
@@ -520,7 +520,7 @@ def test_dropped_counts_frames_of_each_life_of_the_stream(server: Any, connect: 
     assert client.dropped == 2
 
 
-def test_two_clients_hold_the_same_frame(server: Any, connect: Any) -> None:
+def test_two_clients_hold_same_frame(server: Any, connect: Any) -> None:
     first, second = connect(), connect()
     publish(server, 1)
     left, right = receive(first), receive(second)
@@ -532,7 +532,7 @@ def test_two_clients_hold_the_same_frame(server: Any, connect: Any) -> None:
     assert sorted(server.stats(0).clients) == [os.getpid()] * 2
 
 
-def test_a_slow_client_continues_at_the_present(server: Any, connect: Any) -> None:
+def test_slow_client_continues_at_newest_position(server: Any, connect: Any) -> None:
     client = connect()
     for value in range(100):
         publish(server, value)
@@ -541,7 +541,7 @@ def test_a_slow_client_continues_at_the_present(server: Any, connect: Any) -> No
     assert client.lost == 99
 
 
-def test_conflate(server: Any, connect: Any) -> None:
+def test_conflating_client_receives_newest_frame(server: Any, connect: Any) -> None:
     client = connect(conflate=True)
     for value in range(3):
         publish(server, value)
@@ -572,7 +572,7 @@ def publish_until_all_are_held(server: VisionIpcServer) -> None:
         publish(server, held)
 
 
-def test_leases_of_a_killed_client_are_taken_back(server: Any, name: Any) -> None:
+def test_leases_of_killed_client_are_reclaimed(server: Any, name: Any) -> None:
     with Child(hold, name) as child:
         assert child.hear() == "connected"
         publish_until_all_are_held(server)
@@ -594,7 +594,7 @@ def hold_and_exec(name: str) -> None:
     hold(name, liveness_children.exec_into_sleep)
 
 
-def test_leases_of_a_client_that_calls_exec_are_taken_back(server: Any, name: Any) -> None:
+def test_leases_of_client_after_exec_are_reclaimed(server: Any, name: Any) -> None:
     """It keeps its pid and its start time, and nothing else."""
     with Child(hold_and_exec, name) as child:
         assert child.hear() == "connected"
@@ -608,7 +608,7 @@ def test_leases_of_a_client_that_calls_exec_are_taken_back(server: Any, name: An
 
 
 @pytest.mark.parametrize("kind", [liveness_children.PID, liveness_children.TIME], ids=["pid", "time"])
-def test_leases_of_a_client_in_another_namespace_are_taken_back(server: Any, name: Any, kind: Any) -> None:
+def test_leases_of_client_in_other_pid_namespace_are_reclaimed(server: Any, name: Any, kind: Any) -> None:
     with Child(hold_in_namespace, kind, name) as child:
         if (pid := child.hear()) == "not permitted":
             pytest.skip("needs the right to make namespaces")
@@ -622,7 +622,7 @@ def test_leases_of_a_client_in_another_namespace_are_taken_back(server: Any, nam
         assert (server.stats(0).held, server.stats(0).taken_back, server.stats(0).clients) == (0, 1, [])
 
 
-def test_rows_of_clients_that_left_are_used_again(server: Any, name: Any, connect: Any) -> None:
+def test_rows_of_closed_clients_are_reused(server: Any, name: Any, connect: Any) -> None:
     for _ in range(300):
         with VisionIpcClient(name, 0, False) as client:
             client.connect(False)
@@ -633,7 +633,7 @@ def test_rows_of_clients_that_left_are_used_again(server: Any, name: Any, connec
     assert receive(last).data[0] == 3
 
 
-def test_a_frame_that_is_held_keeps_the_row(server: Any, name: Any) -> None:
+def test_held_frame_keeps_client_row(server: Any, name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
     client.connect(True)
     publish(server, 8)
@@ -648,7 +648,7 @@ def test_a_frame_that_is_held_keeps_the_row(server: Any, name: Any) -> None:
     assert (server.stats(0).held, server.stats(0).clients) == (0, [])
 
 
-def test_256_clients(server: Any, name: Any, connect: Any) -> None:
+def test_server_with_256_clients_refuses_next_client(server: Any, name: Any, connect: Any) -> None:
     crowd = []
     for _ in range(256):
         client = VisionIpcClient(name, 0, False)
@@ -665,7 +665,7 @@ def test_256_clients(server: Any, name: Any, connect: Any) -> None:
 # ---- rendering ----
 
 
-def test_an_exception_publishes_nothing(server: Any, connect: Any) -> None:
+def test_exception_in_frame_block_publishes_nothing(server: Any, connect: Any) -> None:
     client = connect()
     with contextlib.suppress(ZeroDivisionError), server.frame(0) as frame:
         frame.data[:] = 1
@@ -675,7 +675,7 @@ def test_an_exception_publishes_nothing(server: Any, connect: Any) -> None:
     assert receive(client).data[0] == 2
 
 
-def test_one_frame_at_a_time(server: Any) -> None:
+def test_second_frame_block_raises_concurrent_use_error(server: Any) -> None:
     with server.frame(0), pytest.raises(errors.ConcurrentUseError), server.frame(0):
         pass
     with server.frame(0) as frame:
@@ -684,7 +684,7 @@ def test_one_frame_at_a_time(server: Any) -> None:
         frame.image  # noqa: B018
 
 
-def test_times_of_a_frame(server: Any, connect: Any) -> None:
+def test_frame_times_are_transferred(server: Any, connect: Any) -> None:
     client = connect()
     before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     with server.frame(0) as frame:
@@ -698,13 +698,13 @@ def test_times_of_a_frame(server: Any, connect: Any) -> None:
 
 
 @pytest.mark.parametrize("frame_id", [-1, 1 << 32])
-def test_a_frame_id_has_32_bits(server: Any, frame_id: Any) -> None:
+def test_frame_id_above_32_bits_is_refused(server: Any, frame_id: Any) -> None:
     with pytest.raises(errors.InvalidValueError, match="32 bits"):
         server.send(0, bytes(SIZE), frame_id)
     assert server.send(0, bytes(SIZE), (1 << 32) - 1)
 
 
-def test_huge_pages_or_a_clear_error(server: Any, connect: Any) -> None:
+def test_huge_pages_are_used_or_raise_error(server: Any, connect: Any) -> None:
     free = int(Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").read_text())
     if free < 2:
         with pytest.raises(errors.SegmentError, match="huge"):
@@ -716,7 +716,7 @@ def test_huge_pages_or_a_clear_error(server: Any, connect: Any) -> None:
     assert receive(client).data[0] == 5
 
 
-def test_a_frame_is_rendered_in_one_block(server: Any, connect: Any) -> None:
+def test_frame_block_can_be_entered_once(server: Any, connect: Any) -> None:
     client = connect()
     frame = server.frame(0)
     with frame:
@@ -730,7 +730,7 @@ def test_a_frame_is_rendered_in_one_block(server: Any, connect: Any) -> None:
     assert [receive(client).data[0] for _ in range(2)] == [7, 8]
 
 
-def test_a_block_that_was_not_entered_cannot_be_left(server: Any) -> None:
+def test_frame_block_exit_without_enter_is_refused(server: Any) -> None:
     """Else a buffer would go out that clients may hold."""
     frame = server.frame(0)
     with pytest.raises(errors.StateError, match="never entered"):
@@ -743,7 +743,7 @@ def test_a_block_that_was_not_entered_cannot_be_left(server: Any) -> None:
 
 
 @pytest.mark.parametrize("attribute", ["valid", "timestamp_eof", "frame_id"])
-def test_a_value_that_cannot_be_sent_ends_its_frame_alone(server: Any, attribute: str) -> None:
+def test_unsendable_value_discards_only_its_frame(server: Any, attribute: str) -> None:
     with pytest.raises((ValueError, TypeError)), server.frame(0) as frame:
         setattr(frame, attribute, np.array([1, 2]))
     with pytest.raises((ValueError, TypeError)):
@@ -752,7 +752,7 @@ def test_a_value_that_cannot_be_sent_ends_its_frame_alone(server: Any, attribute
     assert server.stats(0).published == 1
 
 
-def test_a_frame_to_render_into_comes_from_its_server() -> None:
+def test_outgoing_frame_without_server_raises_type_error() -> None:
     with pytest.raises(TypeError, match=r"VisionIpcServer\.frame"):
         OutgoingFrame()
     with pytest.raises(TypeError, match=r"VisionIpcServer\.frame"), OutgoingFrame.__new__(OutgoingFrame):
@@ -766,7 +766,7 @@ def test_a_frame_to_render_into_comes_from_its_server() -> None:
         pass
 
 
-def test_a_server_whose_lookup_finds_nothing(name: str) -> None:
+def test_server_with_failing_stream_lookup_raises_error(name: str) -> None:
     class Blind(VisionIpcServer):
         def _stream(self, kind: int) -> Any:
             return None
@@ -778,7 +778,7 @@ def test_a_server_whose_lookup_finds_nothing(name: str) -> None:
 # ---- restarts ----
 
 
-def test_buffers_that_cannot_be_made_leave_the_former_ones(server: Any, connect: Any) -> None:
+def test_failed_buffer_creation_keeps_previous_buffers(server: Any, connect: Any) -> None:
     client = connect()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
@@ -792,7 +792,7 @@ def test_buffers_that_cannot_be_made_leave_the_former_ones(server: Any, connect:
     assert client.connections == 1
 
 
-def test_a_stream_made_anew(server: Any, connect: Any) -> None:
+def test_client_follows_recreated_stream(server: Any, connect: Any) -> None:
     client = connect()
     publish(server, 1)
     held = receive(client)
@@ -803,7 +803,7 @@ def test_a_stream_made_anew(server: Any, connect: Any) -> None:
     assert (held.data == 1).all()
 
 
-def test_a_server_that_restarts(name: Any) -> None:
+def test_client_follows_restarted_server(name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
     for life in range(3):
         with VisionIpcServer(name) as server:
@@ -817,7 +817,7 @@ def test_a_server_that_restarts(name: Any) -> None:
     client.close()
 
 
-def test_frames_before_the_listener_is_there_are_counted(name: Any) -> None:
+def test_frames_before_listener_start_are_counted(name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
     with VisionIpcServer(name) as server:
         server.create_buffers(0, 2, WIDTH, HEIGHT)
@@ -835,7 +835,7 @@ def test_frames_before_the_listener_is_there_are_counted(name: Any) -> None:
     client.close()
 
 
-def test_two_servers_of_one_name(server: Any, name: Any) -> None:
+def test_second_server_of_same_name_is_refused(server: Any, name: Any) -> None:
     rival = VisionIpcServer(name)
     with pytest.raises(errors.MultiplePublishersError, match=str(os.getpid())):
         rival.start_listener()
@@ -843,7 +843,7 @@ def test_two_servers_of_one_name(server: Any, name: Any) -> None:
     assert VisionIpcClient.available_streams(name, False) == {0}
 
 
-def test_a_socket_that_a_dead_server_left(name: Any, prefix: str, connect: Any) -> None:
+def test_server_replaces_socket_of_dead_server(name: Any, prefix: str, connect: Any) -> None:
     path = SOCKETS / f"{prefix}_visionipc_{name}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
         dead.bind(str(path))
@@ -853,7 +853,7 @@ def test_a_socket_that_a_dead_server_left(name: Any, prefix: str, connect: Any) 
         connect()
 
 
-def test_a_closed_server(server: Any, name: Any) -> None:
+def test_closed_server_refuses_calls(server: Any, name: Any) -> None:
     server.close()
     server.close()
     assert not VisionIpcClient(name, 0, False).connect(False)
@@ -863,7 +863,7 @@ def test_a_closed_server(server: Any, name: Any) -> None:
         server.create_buffers(1, 1, 2, 2)
 
 
-def test_a_server_that_nobody_refers_to_ends(name: Any) -> None:
+def test_unreferenced_server_is_closed(name: Any) -> None:
     server = VisionIpcServer(name)
     server.create_buffers(0, 2, WIDTH, HEIGHT)
     server.start_listener()
@@ -872,7 +872,7 @@ def test_a_server_that_nobody_refers_to_ends(name: Any) -> None:
     assert VisionIpcClient.available_streams(name, False) == set()
 
 
-def test_no_descriptor_stays(name: Any) -> None:
+def test_closed_server_and_client_leave_no_descriptor(name: Any) -> None:
     def life() -> None:
         with VisionIpcServer(name) as server, VisionIpcClient(name, 0, False) as client:
             server.create_buffers(0, 4, WIDTH, HEIGHT)
@@ -891,7 +891,7 @@ def test_no_descriptor_stays(name: Any) -> None:
 # ---- threads, forks, event loops ----
 
 
-def test_a_blocking_connect_waits_without_the_gil(name: Any) -> None:
+def test_blocking_connect_releases_gil(name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
     task = Task(client.connect, True)
     with VisionIpcServer(name) as server:
@@ -901,7 +901,7 @@ def test_a_blocking_connect_waits_without_the_gil(name: Any) -> None:
     client.close()
 
 
-def test_a_signal_ends_a_blocking_connect(name: Any) -> None:
+def test_signal_ends_blocking_connect(name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
 
     def ring(*_: Any) -> None:
@@ -917,7 +917,7 @@ def test_a_signal_ends_a_blocking_connect(name: Any) -> None:
         client.close()
 
 
-def test_close_ends_a_wait_of_another_thread(server: Any, connect: Any) -> None:
+def test_close_ends_wait_of_other_thread(server: Any, connect: Any) -> None:
     client = connect()
     task = Task(client.recv, -1)
     task.wait_asleep()
@@ -926,7 +926,7 @@ def test_close_ends_a_wait_of_another_thread(server: Any, connect: Any) -> None:
         task.result()
 
 
-def test_a_fork_of_a_client(server: Any, connect: Any) -> None:
+def test_forked_child_cannot_use_client(server: Any, connect: Any) -> None:
     client = connect()
     publish(server, 1)
     held = receive(client)
@@ -955,7 +955,7 @@ def test_a_fork_of_a_client(server: Any, connect: Any) -> None:
     assert held.data[0] == 1
 
 
-def test_a_fork_of_a_server(server: Any, name: Any, connect: Any) -> None:
+def test_forked_child_cannot_use_server(server: Any, name: Any, connect: Any) -> None:
     def child() -> None:
         with pytest.raises(errors.ForkedSocketError):
             server.frame(0)
@@ -969,7 +969,7 @@ def test_a_fork_of_a_server(server: Any, name: Any, connect: Any) -> None:
     assert receive(client).data[0] == 1
 
 
-def test_a_forked_child_does_not_keep_the_name(name: Any) -> None:
+def test_forked_child_does_not_keep_server_name(name: Any) -> None:
     server = VisionIpcServer(name)
     server.create_buffers(0, 2, WIDTH, HEIGHT)
     server.start_listener()
@@ -992,7 +992,7 @@ def test_a_forked_child_does_not_keep_the_name(name: Any) -> None:
     os.waitpid(pid, 0)
 
 
-def test_copies_of_descriptors_in_a_child_that_has_not_run_so_far_do_not_keep_the_name(name: Any) -> None:
+def test_descriptors_in_unstarted_child_do_not_keep_server_name(name: Any) -> None:
     server = VisionIpcServer(name)
     server.create_buffers(0, 2, WIDTH, HEIGHT)
     server.start_listener()
@@ -1004,7 +1004,7 @@ def test_copies_of_descriptors_in_a_child_that_has_not_run_so_far_do_not_keep_th
         os.close(fd)
 
 
-def test_asyncio(server: Any, connect: Any) -> None:
+def test_asyncio_client_receives_frames(server: Any, connect: Any) -> None:
     client = connect()
 
     async def main() -> list[int]:
@@ -1020,7 +1020,7 @@ def test_asyncio(server: Any, connect: Any) -> None:
     assert asyncio.run(main()) == [1, 2, 3]
 
 
-def test_poller(server: Any, connect: Any) -> None:
+def test_poller_reports_frames(server: Any, connect: Any) -> None:
     client = connect()
     poller: msgq.Poller[tuple[Any, int]] = msgq.Poller()
     poller.register(client, msgq.POLLIN)

@@ -84,14 +84,14 @@ def served(server: Any, connect: Any) -> Iterator[Any]:
 # ---- what they say ----
 
 
-def test_a_client_that_says_nothing_is_sent_away(server: Any, served: Any) -> None:
+def test_silent_client_is_disconnected(server: Any, served: Any) -> None:
     with raw(server.name) as silent:
         served()
         assert sent_away(silent)
 
 
 @pytest.mark.parametrize("count", [64, 65, 200, 1000])
-def test_many_clients_that_say_nothing(server: Any, served: Any, count: Any) -> None:
+def test_many_silent_clients_do_not_block_server(server: Any, served: Any, count: Any) -> None:
     with contextlib.ExitStack() as stack:
         silent = [stack.enter_context(raw(server.name)) for _ in range(count)]
         served()
@@ -99,7 +99,7 @@ def test_many_clients_that_say_nothing(server: Any, served: Any, count: Any) -> 
         served()
 
 
-def test_1000_connections_one_after_another(server: Any, served: Any) -> None:
+def test_server_after_1000_connections_answers(server: Any, served: Any) -> None:
     for _ in range(1000):
         raw(server.name).close()
     served()
@@ -111,14 +111,14 @@ def test_1000_connections_one_after_another(server: Any, served: Any) -> None:
     ids=["empty", "1 byte", "3 bytes", "unknown", "largest"],
 )
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
-def test_a_request_that_is_none_gets_no_answer(server: Any, served: Any, request_: Any, ours: Any) -> None:
+def test_invalid_request_gets_no_answer(server: Any, served: Any, request_: Any, ours: Any) -> None:
     with raw(server.name, ours) as connection:
         connection.send(request_)
         assert sent_away(connection)
 
 
 @pytest.mark.parametrize("rest", [b"mqframe1", b"\0" * 12, b"x" * 100_000], ids=["8 bytes", "12 zeros", "100 kB"])
-def test_what_follows_a_request_and_is_not_known_is_ignored(server: Any, served: Any, rest: Any) -> None:
+def test_unknown_bytes_after_request_are_ignored(server: Any, served: Any, rest: Any) -> None:
     data, fds = ask(server.name, ASK + rest)
     for fd in fds:
         os.close(fd)
@@ -126,9 +126,7 @@ def test_what_follows_a_request_and_is_not_known_is_ignored(server: Any, served:
 
 
 @pytest.mark.parametrize("address", ["", "\0mqframe", "\0mqframe2 a", "\0Mqframe1", "a path"], ids=repr)
-def test_who_does_not_show_the_sign_gets_what_stock_gets(
-    server: Any, served: Any, address: Any, tmp_path: Path
-) -> None:
+def test_client_without_library_mark_gets_stock_answer(server: Any, served: Any, address: Any, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         if address:
             connection.bind(str(tmp_path / "mqframe1") if address == "a path" else address)
@@ -142,7 +140,7 @@ def test_who_does_not_show_the_sign_gets_what_stock_gets(
     assert server.stats(0).clients == [os.getpid()]  # the one of `served`
 
 
-def test_random_requests(server: Any, served: Any) -> None:
+def test_random_requests_do_not_harm_server(server: Any, served: Any) -> None:
     chance = random.Random(4)
     for _ in range(500):
         with raw(server.name) as connection:
@@ -150,7 +148,7 @@ def test_random_requests(server: Any, served: Any) -> None:
     served()
 
 
-def test_descriptors_that_come_with_a_request_are_dropped(server: Any, served: Any) -> None:
+def test_descriptors_with_request_are_closed(server: Any, served: Any) -> None:
     before = descriptors()
     end, other = os.pipe()
     with raw(server.name) as connection:
@@ -165,7 +163,7 @@ def test_descriptors_that_come_with_a_request_are_dropped(server: Any, served: A
 
 
 @pytest.mark.parametrize("request_", [ASK, wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST)], ids=["stream", "list"])
-def test_stock_clients_that_ask_and_go(server: Any, served: Any, request_: Any) -> None:
+def test_server_serves_after_500_early_disconnects_of_stock_clients(server: Any, served: Any, request_: Any) -> None:
     for _ in range(500):
         with raw(server.name) as connection:
             connection.send(request_)
@@ -186,7 +184,7 @@ def serve_one_stream(name: str) -> None:
             say([descriptors(), server.stats(0).clients])
 
 
-def test_an_answer_that_reaches_nobody_costs_no_place(name: Any) -> None:
+def test_undelivered_answer_releases_client_row(name: Any) -> None:
     """Clients whose time is up before a server that was stopped goes on; more than it has places."""
     with Child(serve_one_stream, name) as child:
         before = child.hear()
@@ -205,7 +203,7 @@ def test_an_answer_that_reaches_nobody_costs_no_place(name: Any) -> None:
 
 
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
-def test_clients_that_do_not_read_the_answer(server: Any, served: Any, ours: Any) -> None:
+def test_clients_with_unread_answers_do_not_block_server(server: Any, served: Any, ours: Any) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(100):
             connection = stack.enter_context(raw(server.name, ours))
@@ -226,7 +224,7 @@ def ask_and_wait(name: str) -> None:
 
 
 @pytest.mark.ci
-def test_clients_that_are_killed_in_the_middle(server: Any, served: Any) -> None:
+def test_clients_killed_during_connect_release_rows(server: Any, served: Any) -> None:
     """More in all than the table has rows."""
     for _ in range(8):
         with Child(ask_and_wait, server.name) as child:
@@ -258,7 +256,7 @@ def serve_with_limits(name: str) -> None:
 
 
 @pytest.mark.ci
-def test_a_server_without_descriptors_recovers(name: Any) -> None:
+def test_server_without_descriptors_recovers(name: Any) -> None:
     with Child(serve_with_limits, name) as child:
         before = child.hear()
         for room in (*range(7), *range(7)):
@@ -296,7 +294,7 @@ LEFT = (bytes(ROWS_AT) + (b"\2\0\0\0" + bytes(572)) * LEASE_CLIENTS_MAX)[:LEASE_
     [b"\xff" * LEASE_TABLE_BYTES, bytes(LEASE_TABLE_BYTES), LEFT, random.Random(1).randbytes(LEASE_TABLE_BYTES)],
     ids=["ones", "zeros", "all left", "random"],
 )
-def test_bytes_in_the_table_of_leases_do_no_lasting_harm(server: Any, served: Any, fill: Any) -> None:
+def test_overwritten_lease_table_does_no_lasting_harm(server: Any, served: Any, fill: Any) -> None:
     """While they are there frames may be lost, or be written anew under those who hold them; nothing breaks."""
     data = bytes(64 * 48 * 3 // 2)
     with table_of(server.name) as table:
@@ -313,7 +311,7 @@ def test_bytes_in_the_table_of_leases_do_no_lasting_harm(server: Any, served: An
 
 
 @pytest.mark.ci
-def test_random_words_in_the_table_under_live_traffic(server: Any, connect: Any) -> None:
+def test_random_words_in_lease_table_do_not_crash_server(server: Any, connect: Any) -> None:
     chance = random.Random(2)
     client, data = connect(), bytes(64 * 48 * 3 // 2)
     until = time.monotonic() + 1

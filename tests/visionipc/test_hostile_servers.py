@@ -170,7 +170,7 @@ def packed(table: dict[str, int], data: bytearray, at: int, **changes: int | byt
 # ---- no answer ----
 
 
-def test_a_server_that_says_nothing(client: Any) -> None:
+def test_connect_to_silent_server_ends_after_timeout(client: Any) -> None:
     free = threading.Event()
     with Impostor(client._name, lambda *_: free.wait()):
         with pytest.raises(WaitTimeoutError, match="does not answer; is it stopped"):
@@ -180,7 +180,7 @@ def test_a_server_that_says_nothing(client: Any) -> None:
         free.set()
 
 
-def test_a_server_whose_queue_stays_full(client: Any) -> None:
+def test_connect_to_server_with_full_queue_ends_after_timeout(client: Any) -> None:
     with Impostor(client._name, lambda *_: None, backlog=0, accepts=False), contextlib.ExitStack() as stack:
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -192,7 +192,7 @@ def test_a_server_whose_queue_stays_full(client: Any) -> None:
 
 
 @pytest.mark.parametrize("listed", [False, True], ids=["at all", "for the stream"])
-def test_a_server_that_closes_without_an_answer(client: Any, listed: Any) -> None:
+def test_connect_to_server_with_early_close_fails(client: Any, listed: Any) -> None:
     def behave(connection: socket.socket, request: bytes) -> None:
         if listed and request == wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST):
             connection.send(wire.REQUEST_STRUCT.pack(0))
@@ -201,19 +201,19 @@ def test_a_server_that_closes_without_an_answer(client: Any, listed: Any) -> Non
     refused(client, behave, kind, text)
 
 
-def test_an_empty_answer_with_descriptors(client: Any) -> None:
+def test_empty_answer_with_descriptors_is_refused(client: Any) -> None:
     with memory(True) as fds:
         refused(client, answering(b"", fds), IpcError, "did not admit us")
 
 
-def test_a_server_that_dies_at_every_request(client: Any) -> None:
+def test_connect_to_server_killed_at_each_request_finds_no_server(client: Any) -> None:
     """As if nobody were there, or no such stream."""
     refused(client, lambda connection, _: connection.shutdown(socket.SHUT_RDWR), StreamNotFoundError, "no stream 0")
     assert VisionIpcClient.available_streams(client._name, False) == set()
 
 
 @pytest.mark.parametrize("listing", [b"\0\0\0", bytes(65 * 4), bytes(100_000)], ids=["3", "65 streams", "100 kB"])
-def test_a_listing_of_impossible_size(client: Any, listing: Any) -> None:
+def test_stream_list_of_impossible_size_is_refused(client: Any, listing: Any) -> None:
     with memory(True) as fds, Impostor(client._name, lambda connection, _: socket.send_fds(connection, [listing], fds)):
         before = descriptors()
         with pytest.raises(CorruptSegmentError, match=r"lists its streams in|answers too much"):
@@ -246,7 +246,7 @@ def test_a_listing_of_impossible_size(client: Any, listing: Any) -> None:
     ],
     ids=str,
 )
-def test_records_that_contradict_each_other(client: Any, ours: Any, changes: Any) -> None:
+def test_contradicting_buffer_records_are_refused(client: Any, ours: Any, changes: Any) -> None:
     data = packed(FIELDS, records() + (grant() if ours else b""), wire.BUFFER_STRUCT.size, **changes)
     with memory(ours) as fds:
         refused(client, answering(data, fds), CorruptSegmentError, "buffer 1 is number|not alike|cannot be")
@@ -268,7 +268,7 @@ def test_records_that_contradict_each_other(client: Any, ours: Any, changes: Any
     ],
     ids=str,
 )
-def test_geometry_that_cannot_be(client: Any, changes: Any) -> None:
+def test_impossible_geometry_is_refused(client: Any, changes: Any) -> None:
     """From ours it is refused. Stock's may send anything as NV12: its bytes can be had, its picture cannot."""
     data = records()
     for index in range(COUNT):
@@ -301,19 +301,19 @@ def test_geometry_that_cannot_be(client: Any, changes: Any) -> None:
     ],
     ids=str,
 )
-def test_a_grant_that_is_not_of_this_library(client: Any, changes: Any) -> None:
+def test_grant_with_wrong_fields_is_refused(client: Any, changes: Any) -> None:
     data = packed(GRANT_FIELDS, records() + grant(), COUNT * wire.BUFFER_STRUCT.size, **changes)
     with memory(True) as fds:
         refused(client, answering(data, fds), SegmentError, "another version|cannot be|not a table")
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 111, 113, 112 * 129, 112 * 128 + 65, 100_000])
-def test_sizes_that_are_no_answer(client: Any, size: Any) -> None:
+def test_answer_of_wrong_size_is_refused(client: Any, size: Any) -> None:
     with memory(True) as fds:
         refused(client, answering(bytes(size), fds), CorruptSegmentError, "no list of|too much|another version")
 
 
-def test_random_answers(client: Any) -> None:
+def test_random_answers_do_not_crash_client(client: Any) -> None:
     chance = random.Random(3)
     sizes = [wire.BUFFER_STRUCT.size * n + extra for n in range(4) for extra in (0, wire.GRANT_STRUCT.size)]
 
@@ -329,7 +329,7 @@ def test_random_answers(client: Any) -> None:
     wait_until(lambda: descriptors() <= before)
 
 
-def test_honest_answers_with_one_random_byte(client: Any) -> None:
+def test_answer_with_one_random_byte_connects_or_is_refused(client: Any) -> None:
     """Connected or refused, nothing else; and nothing that is unsafe to look at."""
     chance = random.Random(5)
     connected = 0
@@ -349,13 +349,13 @@ def test_honest_answers_with_one_random_byte(client: Any) -> None:
 
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
 @pytest.mark.parametrize("count", [0, 1, COUNT - 1, COUNT + 2, 127])
-def test_other_descriptors_than_buffers(client: Any, ours: Any, count: Any) -> None:
+def test_wrong_number_of_descriptors_is_refused(client: Any, ours: Any, count: Any) -> None:
     data = bytes(records() + (grant() if ours else b""))
     with memory(True, count) as fds:
         refused(client, answering(data, fds[:count]), CorruptSegmentError, f"{count} descriptors for {COUNT} buffers")
 
 
-def test_more_descriptors_than_any_server_sends(client: Any) -> None:
+def test_too_many_descriptors_are_refused(client: Any) -> None:
     with memory(False, 1) as fds:
         refused(client, answering(bytes(records()), fds * 250), CorruptSegmentError, "answers too much")
 
@@ -386,7 +386,9 @@ STRANGE = {
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
 @pytest.mark.parametrize("place", [0, COUNT - 1, COUNT], ids=["first", "last", "table"])
 @pytest.mark.parametrize("strange", STRANGE)
-def test_descriptors_of_something_else(client: Any, tmp_path: Path, ours: Any, place: int, strange: Any) -> None:
+def test_descriptors_of_other_files_are_refused(
+    client: Any, tmp_path: Path, ours: Any, place: int, strange: Any
+) -> None:
     if place == COUNT and not ours:
         pytest.skip("stock has no table")
     fd = STRANGE[strange](tmp_path)
@@ -398,7 +400,7 @@ def test_descriptors_of_something_else(client: Any, tmp_path: Path, ours: Any, p
 
 
 @pytest.mark.parametrize("place", [0, COUNT], ids=["buffer", "table"])
-def test_memory_that_can_shrink_is_not_of_ours(client: Any, tmp_path: Path, place: int) -> None:
+def test_shrinkable_memory_is_refused(client: Any, tmp_path: Path, place: int) -> None:
     """Whoever reads behind the end of a file dies of SIGBUS."""
     for fd in (unsealed(LEASE_TABLE_BYTES), os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)):
         os.truncate(fd, LEASE_TABLE_BYTES)
@@ -408,7 +410,7 @@ def test_memory_that_can_shrink_is_not_of_ours(client: Any, tmp_path: Path, plac
         os.close(fd)
 
 
-def test_a_buffer_that_is_shorter_than_its_frames() -> None:
+def test_too_short_buffer_is_refused() -> None:
     """Nothing of it may be shown: reading beyond a mapping ends the process."""
     fd = memfd.create_memfd("a buffer", 4096, "e")
     try:
@@ -419,7 +421,7 @@ def test_a_buffer_that_is_shorter_than_its_frames() -> None:
         os.close(fd)
 
 
-def test_a_table_that_we_may_not_write(client: Any) -> None:
+def test_read_only_lease_table_is_refused(client: Any) -> None:
     with memory(True) as fds:
         table = memfd.reopen_read_only(fds[-1])
         answer = answering(bytes(records() + grant()), [*fds[:-1], table])
@@ -441,7 +443,7 @@ def room_for(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_a_client_without_descriptors(client: Any) -> None:
+def test_client_without_free_descriptors_raises_error(client: Any) -> None:
     """It cannot take those that are sent; the system closes what has no place."""
     with memory(True) as fds, Impostor(client._name, answering(bytes(records() + grant()), fds)):
         before = descriptors()
@@ -463,7 +465,7 @@ def connect_without_descriptors(name: str) -> list[bool]:
         return [client.is_connected(), client.connect(False)]
 
 
-def test_a_client_without_descriptors_gives_its_row_back(name: Any) -> None:
+def test_client_without_free_descriptors_releases_its_row(name: Any) -> None:
     with VisionIpcServer(name) as server, Child(connect_without_descriptors, name) as child:
         server.create_buffers(0, 2, WIDTH, HEIGHT)
         child.hear()
@@ -519,7 +521,7 @@ def topic(request: pytest.FixtureRequest, client: Any) -> Iterator[Any]:
     ],
     ids=["1", "47", "49", "4096", "zeros", "ones", "index", "largest index", "index of 33 bits", "server"],
 )
-def test_packets_that_are_no_frames_are_passed_over(topic: Any, packet: Any) -> None:
+def test_invalid_frame_packets_are_skipped(topic: Any, packet: Any) -> None:
     client, pub, ours = topic
     for _ in range(3):
         pub.send(packet)
@@ -531,7 +533,7 @@ def test_packets_that_are_no_frames_are_passed_over(topic: Any, packet: Any) -> 
         assert frame.valid()
 
 
-def test_random_packets(topic: Any) -> None:
+def test_random_frame_packets_do_not_crash_client(topic: Any) -> None:
     client, pub, ours = topic
     chance = random.Random(6)
     for _ in range(300):
@@ -545,7 +547,7 @@ def test_random_packets(topic: Any) -> None:
 
 
 @pytest.mark.parametrize("generation", [0, 2, 2**32 - 1])
-def test_a_generation_that_the_buffer_does_not_have(topic: Any, generation: Any) -> None:
+def test_frame_packet_with_wrong_generation_is_skipped(topic: Any, generation: Any) -> None:
     client, pub, ours = topic
     if not ours:
         pytest.skip("stock has none")
@@ -556,7 +558,7 @@ def test_a_generation_that_the_buffer_does_not_have(topic: Any, generation: Any)
     assert client.frame(DEADLINE_MS).frame_id == 5
 
 
-def test_the_same_frame_announced_twice_while_it_is_held(topic: Any) -> None:
+def test_duplicate_announcement_of_held_frame_is_safe(topic: Any) -> None:
     client, pub, ours = topic
     pub.send(good(ours))
     pub.send(good(ours))
@@ -579,9 +581,7 @@ def flood(name: str, other_servers: bool) -> None:
 
 @pytest.mark.parametrize("other_servers", [True, False], ids=["other servers", "other generations"])
 @pytest.mark.parametrize("timeout_ms", [0, 50])
-def test_recv_ends_in_time_though_packets_that_are_no_frames_never_end(
-    topic: Any, other_servers: Any, timeout_ms: Any
-) -> None:
+def test_recv_with_endless_invalid_packets_ends_at_timeout(topic: Any, other_servers: Any, timeout_ms: Any) -> None:
     client, _, ours = topic
     if not other_servers and not ours:
         pytest.skip("stock has no generations")
@@ -593,7 +593,7 @@ def test_recv_ends_in_time_though_packets_that_are_no_frames_never_end(
         assert client.connections <= 2 + (time.monotonic() - begin) / 0.02  # not one for each packet
 
 
-def test_recv_does_not_wait_for_a_new_server_that_says_nothing(topic: Any) -> None:
+def test_recv_with_silent_new_server_does_not_wait(topic: Any) -> None:
     client, pub, _ = topic
     path = wire.socket_path(client._name)
     os.rename(path, f"{path}.former")

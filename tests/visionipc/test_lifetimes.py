@@ -16,7 +16,7 @@ from visionipc.impl.core import LEASE_BUFFERS_MAX, LEASE_TABLE_BYTES, ClientLeas
 from visionipc.listener import Answer, Request
 
 
-def test_a_server_whose_last_user_is_its_own_answer_is_closed(name: Any) -> None:
+def test_server_referenced_only_by_answer_thread_is_closed(name: Any) -> None:
     asked, go_on = threading.Event(), threading.Event()
 
     class Slow(VisionIpcServer):
@@ -41,7 +41,7 @@ def test_a_server_whose_last_user_is_its_own_answer_is_closed(name: Any) -> None
     VisionIpcServer(name).start_listener()
 
 
-def test_memory_that_a_stock_server_makes_smaller_does_not_kill() -> None:
+def test_shrunk_memory_of_stock_server_reads_as_zeros() -> None:
     """Zeros come instead, and whoever asks is told: frame 0 must not pass for valid because its id is 0 as well."""
     fd = os.memfd_create("frame")
     try:
@@ -59,7 +59,7 @@ def test_memory_that_a_stock_server_makes_smaller_does_not_kill() -> None:
         os.close(fd)
 
 
-def test_a_held_frame_and_its_client_may_be_garbage_together() -> None:
+def test_garbage_cycle_of_frame_and_client_returns_lease() -> None:
     """The lease is returned into memory that the client has mapped, in whatever order the collector takes them."""
     table, buffer = os.memfd_create("table"), os.memfd_create("buffer")
     generation, row = 7, 4 * LEASE_BUFFERS_MAX + 64

@@ -27,7 +27,7 @@ def serve(name: Any) -> None:
         hear()
 
 
-def test_the_abstract_name_of_the_path_is_anybodys(name: Any) -> None:
+def test_bound_abstract_socket_name_does_not_block_server(name: Any) -> None:
     """It was the lock once: whoever bound it could keep a server from starting."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as squatter, VisionIpcServer(name) as server:
         squatter.bind((b"\0msgq" + wire.socket_path(name).encode())[:108])
@@ -35,14 +35,14 @@ def test_the_abstract_name_of_the_path_is_anybodys(name: Any) -> None:
         server.start_listener()
 
 
-def test_names_that_differ_in_their_last_byte_only(name: Any) -> None:
+def test_server_names_with_different_last_byte_have_separate_locks(name: Any) -> None:
     room = 107 - len(wire.socket_path(name))
     with VisionIpcServer(name + "x" * room) as one, VisionIpcServer(name + "x" * (room - 1) + "y") as other:
         one.start_listener()
         other.start_listener()
 
 
-def test_a_prefix_and_a_name_that_give_the_path_of_another_server(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefix_and_name_with_equal_path_share_lock(name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both would listen at one socket, so there is one lock for them."""
     prefix = settings.get_prefix()
     with VisionIpcServer(f"{name}_visionipc_b") as server:
@@ -57,7 +57,7 @@ def test_a_prefix_and_a_name_that_give_the_path_of_another_server(name: Any, mon
             other.start_listener()
 
 
-def test_a_lock_is_its_users_alone_and_goes_with_its_server(name: Any) -> None:
+def test_server_lock_is_private_and_removed_with_server(name: Any) -> None:
     with VisionIpcServer(name) as server:
         assert not lock_of(name).exists()
         server.start_listener()
@@ -66,7 +66,7 @@ def test_a_lock_is_its_users_alone_and_goes_with_its_server(name: Any) -> None:
     assert not lock_of(name).exists()
 
 
-def test_the_lock_of_a_killed_server_is_taken_by_the_next(name: Any) -> None:
+def test_next_server_takes_lock_of_killed_server(name: Any) -> None:
     with Child(serve, name) as child:
         child.hear()
         with VisionIpcServer(name) as rival:
@@ -78,7 +78,7 @@ def test_the_lock_of_a_killed_server_is_taken_by_the_next(name: Any) -> None:
             assert lock_of(name).read_text() == str(os.getpid())
 
 
-def test_a_server_whose_socket_was_removed_is_named_by_its_lock(name: Any) -> None:
+def test_lock_names_server_with_removed_socket(name: Any) -> None:
     with Child(serve, name) as child:
         child.hear()
         os.unlink(wire.socket_path(name))
@@ -91,7 +91,7 @@ def test_a_server_whose_socket_was_removed_is_named_by_its_lock(name: Any) -> No
         child.result()
 
 
-def test_a_lock_that_was_removed_and_made_anew_is_left_alone(name: Any) -> None:
+def test_recreated_lock_is_not_removed(name: Any) -> None:
     with VisionIpcServer(name) as server:
         server.start_listener()
         lock_of(name).unlink()
@@ -100,7 +100,7 @@ def test_a_lock_that_was_removed_and_made_anew_is_left_alone(name: Any) -> None:
     lock_of(name).unlink()
 
 
-def test_servers_that_start_and_end_all_at_once_exclude_each_other(name: Any) -> None:
+def test_concurrent_servers_exclude_each_other(name: Any) -> None:
     serving = []
 
     def come_and_go() -> None:
@@ -119,7 +119,7 @@ def test_servers_that_start_and_end_all_at_once_exclude_each_other(name: Any) ->
         task.result()
 
 
-def test_a_directory_of_locks_that_others_can_enter_is_refused(
+def test_lock_directory_open_to_other_users_is_refused(
     name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shm_paths, "SHARED_MEMORY", str(tmp_path))

@@ -43,7 +43,7 @@ def start_server(name: str, prefix: str | None) -> VisionIpcServer:
 
 
 @pytest.mark.usefixtures("backend")
-def test_servers_of_two_prefixes_do_not_see_one_another(prefixes: tuple[str, str], token: str) -> None:
+def test_servers_of_two_prefixes_are_separate(prefixes: tuple[str, str], token: str) -> None:
     with (
         start_server(token, prefixes[0]) as first,
         start_server(token, prefixes[1]) as second,
@@ -65,19 +65,19 @@ def test_servers_of_two_prefixes_do_not_see_one_another(prefixes: tuple[str, str
 
 
 @pytest.mark.usefixtures("backend")
-def test_argument_and_environment_name_the_same_server(prefix: str, token: str) -> None:
+def test_prefix_argument_and_environment_select_same_server(prefix: str, token: str) -> None:
     with start_server(token, None), VisionIpcClient(token, 0, False, prefix=prefix) as client:
         assert client.connect(True)
 
 
-def test_prefix_is_in_the_paths_of_stock(prefix: str, prefixes: tuple[str, str], token: str) -> None:
+def test_prefix_is_part_of_stock_paths(prefix: str, prefixes: tuple[str, str], token: str) -> None:
     with start_server(token, prefixes[0]), start_server(token, None):
         for used in (prefix, prefixes[0]):
             assert (SOCKETS / f"{used}_visionipc_{token}").is_socket()
             assert (SHM / f"msgq_{used}" / get_endpoint_name(token, 0)).exists()
 
 
-def test_client_finds_a_restarted_server_of_its_prefix(prefixes: tuple[str, str], token: str) -> None:
+def test_client_follows_restarted_server_of_its_prefix(prefixes: tuple[str, str], token: str) -> None:
     with VisionIpcClient(token, 0, False, prefix=prefixes[0]) as client:
         with start_server(token, prefixes[0]):
             assert client.connect(True)
@@ -88,7 +88,7 @@ def test_client_finds_a_restarted_server_of_its_prefix(prefixes: tuple[str, str]
             assert (frame.frame_id, client.connections) == (7, 2)
 
 
-def test_prefix_that_cannot_be_part_of_a_path_is_refused(token: str) -> None:
+def test_prefix_with_slash_is_refused(token: str) -> None:
     with pytest.raises(EndpointNameError):
         VisionIpcServer(token, prefix="a/b")
     with pytest.raises(EndpointNameError):

@@ -41,7 +41,7 @@ def cannot_write(fd: Any) -> None:
     assert refusal(mmap.mmap, fd, 4096) == errno.EACCES
 
 
-def test_a_client_of_another_user_cannot_open_a_frame_for_writing(server: Any, connect: Any) -> None:
+def test_client_of_other_user_cannot_open_frame_for_writing(server: Any, connect: Any) -> None:
     """As a process that got the descriptor, and as one that finds it in the directory of another one."""
     client = connect()
     assert server.send(0, bytes(WIDTH * HEIGHT * 3 // 2))
@@ -57,7 +57,7 @@ def test_a_client_of_another_user_cannot_open_a_frame_for_writing(server: Any, c
     assert in_fork(child) == 0
 
 
-def test_a_client_of_the_same_user_cannot_open_a_frame_for_writing_as_it_is() -> None:
+def test_client_of_same_user_cannot_open_frame_for_writing_without_chmod() -> None:
     """The owner could after a change of the mode: seals cannot prevent it, since stock's clients map for writing."""
 
     def child() -> None:
@@ -69,7 +69,7 @@ def test_a_client_of_the_same_user_cannot_open_a_frame_for_writing_as_it_is() ->
     assert in_fork(child) == 0
 
 
-def test_a_server_that_changes_its_user_serves_on() -> None:
+def test_server_after_user_change_serves_clients() -> None:
     fd = memfd.create_memfd("test", 5000, "test")
     os.write(fd, b"server")
 

@@ -91,7 +91,7 @@ def expect(frame: Any, frame_id: Any, layout: Any) -> None:
 
 
 @LAYOUTS
-def test_stock_client_gets_our_frames(name: Any, stack: Any, layout: Any) -> None:
+def test_stock_client_receives_frames_of_msgq_server(name: Any, stack: Any, layout: Any) -> None:
     server = stack.enter_context(OurServer(name, {5: layout}))
     client = stack.enter_context(StockClient(name, 5))
     assert client.connect() == mapped(layout)
@@ -101,7 +101,7 @@ def test_stock_client_gets_our_frames(name: Any, stack: Any, layout: Any) -> Non
     assert client.receive() == "nothing"
 
 
-def test_stock_client_gets_each_frame_beside_a_client_that_holds_while_it_waits(name: Any, stack: Any) -> None:
+def test_stock_client_next_to_holding_client_receives_each_frame(name: Any, stack: Any) -> None:
     """With one buffer, as stock's test helper makes it."""
     layout = nv12(64, 48, buffers=1)
     server = stack.enter_context(OurServer(name, {0: layout}))
@@ -113,7 +113,7 @@ def test_stock_client_gets_each_frame_beside_a_client_that_holds_while_it_waits(
         expect(stock.receive(DEADLINE_MS), frame_id, layout)
 
 
-def test_our_frames_are_mapped_before_the_first_one_comes(name: Any, stack: Any) -> None:
+def test_msgq_client_maps_frames_before_first_frame(name: Any, stack: Any) -> None:
     """Page by page, at the first look at each buffer, it takes milliseconds of a large frame."""
     stack.enter_context(OurServer(name, {0: nv12(256, 256, 2)}))
     connected(stack, name)
@@ -121,7 +121,7 @@ def test_our_frames_are_mapped_before_the_first_one_comes(name: Any, stack: Any)
     assert mappings(100) == [*spare[0], *[("r--s", 100)] * 2, *spare[1], *[("rw-s", 100)] * 2]
 
 
-def test_a_look_does_not_make_the_memory_that_a_stock_server_has_not_made(name: Any, stack: Any) -> None:
+def test_read_of_unallocated_stock_buffer_allocates_no_memory(name: Any, stack: Any) -> None:
     server = stack.enter_context(StockServer(name, {0: nv12(256, 320, 2)}))
     connected(stack, name)
     assert mappings(124) == [("r--s", 0)] * 2
@@ -130,7 +130,7 @@ def test_a_look_does_not_make_the_memory_that_a_stock_server_has_not_made(name: 
     assert mappings(124) == [("r--s", 0)] * 2 + [("r--s", 124)] * 2
 
 
-def test_stock_client_is_woken_by_our_frame(name: Any, stack: Any) -> None:
+def test_msgq_server_frame_wakes_stock_client(name: Any, stack: Any) -> None:
     server = stack.enter_context(OurServer(name, {0: SMALL}))
     client = connected_stock(stack, name)
     client.begin("receive", DEADLINE_MS)
@@ -139,26 +139,26 @@ def test_stock_client_is_woken_by_our_frame(name: Any, stack: Any) -> None:
     assert client.reply()[:3] == ["frame", "0", "7"]
 
 
-def test_stock_client_that_conflates_gets_our_newest_frame(name: Any, stack: Any) -> None:
+def test_conflating_stock_client_receives_newest_msgq_frame(name: Any, stack: Any) -> None:
     server = stack.enter_context(OurServer(name, {0: SMALL}))
     client = connected_stock(stack, name, conflate=True)
     server.publish(0, 1, 4)
     expect(client.receive(), 4, SMALL)
 
 
-def test_stock_client_lists_our_streams(name: Any, stack: Any) -> None:
+def test_stock_client_lists_streams_of_msgq_server(name: Any, stack: Any) -> None:
     kinds = [0, 1, 2, 77, wire.LIST_REQUEST - 1]
     stack.enter_context(OurServer(name, dict.fromkeys(kinds, SMALL)))
     assert StockClient.streams(stack.enter_context(StockClient(name, 0))) == kinds
 
 
-def test_stock_client_of_a_stream_that_we_do_not_have(name: Any, stack: Any) -> None:
+def test_stock_client_of_missing_msgq_stream_gets_no_buffers(name: Any, stack: Any) -> None:
     stack.enter_context(OurServer(name, {0: SMALL}))
     client = stack.enter_context(StockClient(name, 3))
     assert client.connect().buffers == 0
 
 
-def test_stock_client_of_as_many_buffers_as_possible(name: Any, stack: Any) -> None:
+def test_stock_client_with_128_buffers_receives_frames(name: Any, stack: Any) -> None:
     layout = nv12(16, 16, buffers=wire.BUFFERS_MAX)
     server = stack.enter_context(OurServer(name, {0: layout}))
     client = stack.enter_context(StockClient(name, 0))
@@ -170,7 +170,7 @@ def test_stock_client_of_as_many_buffers_as_possible(name: Any, stack: Any) -> N
         expect(client.receive(), frame_id, layout)
 
 
-def test_stock_client_neither_stops_nor_is_stopped_by_clients_that_lease(name: Any, stack: Any) -> None:
+def test_stock_client_and_leasing_clients_do_not_block_each_other(name: Any, stack: Any) -> None:
     """Stock leases nothing: what ours hold is not written, the other buffers go round."""
     server = stack.enter_context(OurServer(name, {0: SMALL}))
     ours, stock = connected(stack, name), connected_stock(stack, name)
@@ -184,7 +184,7 @@ def test_stock_client_neither_stops_nor_is_stopped_by_clients_that_lease(name: A
     expect(held, 1, SMALL)
 
 
-def test_stock_client_that_writes_into_buffers_spoils_only_what_is_there(name: Any, stack: Any) -> None:
+def test_stock_client_writes_change_only_current_buffers(name: Any, stack: Any) -> None:
     """Stock lets clients write, and asks for it: a server of ours cannot take that away from stock's clients."""
     server = stack.enter_context(OurServer(name, {0: SMALL}))
     stock, ours = connected_stock(stack, name), connected(stack, name)
@@ -194,7 +194,7 @@ def test_stock_client_that_writes_into_buffers_spoils_only_what_is_there(name: A
     expect(stock.receive(), 1, SMALL)
 
 
-def test_stock_client_that_is_killed_harms_nobody(name: Any, stack: Any) -> None:
+def test_killed_stock_client_leaves_server_usable(name: Any, stack: Any) -> None:
     server = stack.enter_context(OurServer(name, {0: SMALL}))
     ours = connected(stack, name)
     for round_ in range(5):
@@ -209,7 +209,7 @@ def test_stock_client_that_is_killed_harms_nobody(name: Any, stack: Any) -> None
 
 
 @LAYOUTS
-def test_our_client_gets_stock_frames(name: Any, stack: Any, layout: Any) -> None:
+def test_msgq_client_receives_frames_of_stock_server(name: Any, stack: Any, layout: Any) -> None:
     server = stack.enter_context(StockServer(name, {5: layout}))
     client = connected(stack, name, 5)
     told = (client.num_buffers, client.width, client.height, client.stride, client.uv_offset, client.buffer_len)
@@ -228,7 +228,7 @@ def test_our_client_gets_stock_frames(name: Any, stack: Any, layout: Any) -> Non
     assert client.lost in (0, None)
 
 
-def test_1080p_of_two_stock_streams_through_a_kill(name: Any, stack: Any) -> None:
+def test_msgq_clients_of_two_1080p_stock_streams_survive_kill(name: Any, stack: Any) -> None:
     layout = nv12(1920, 1080)
     first = stack.enter_context(StockServer(name, {0: layout, 2: layout}))
     clients = {kind: connected(stack, name, kind) for kind in (0, 2)}
@@ -246,7 +246,7 @@ def test_1080p_of_two_stock_streams_through_a_kill(name: Any, stack: Any) -> Non
     assert [client.connections for client in (*clients.values(), newest)] == [2, 2, 2]
 
 
-def test_frames_of_stock_are_read_only_too(name: Any, stack: Any) -> None:
+def test_stock_frames_are_read_only(name: Any, stack: Any) -> None:
     server = stack.enter_context(StockServer(name, {0: SMALL}))
     client = connected(stack, name)
     server.publish(0, 1)
@@ -254,12 +254,12 @@ def test_frames_of_stock_are_read_only_too(name: Any, stack: Any) -> None:
         client.recv(DEADLINE_MS).data[0] = 1
 
 
-def test_our_client_lists_stock_streams(name: Any, stack: Any) -> None:
+def test_msgq_client_lists_streams_of_stock_server(name: Any, stack: Any) -> None:
     stack.enter_context(StockServer(name, dict.fromkeys(range(64), nv12(2, 2, buffers=1))))
     assert VisionIpcClient.available_streams(name, False) == set(range(64))
 
 
-def test_our_client_of_a_stream_that_stock_does_not_have(name: Any, stack: Any) -> None:
+def test_msgq_client_of_missing_stock_stream_is_not_connected(name: Any, stack: Any) -> None:
     stack.enter_context(StockServer(name, {0: SMALL, 2: SMALL}))
     client = stack.enter_context(VisionIpcClient(name, 1, False))
     with pytest.raises(StreamNotFoundError, match=r"no stream 1, only \[0, 2\]"):
@@ -267,7 +267,7 @@ def test_our_client_of_a_stream_that_stock_does_not_have(name: Any, stack: Any) 
     assert not client.is_connected()
 
 
-def test_our_client_finds_that_nobody_listens(name: Any, stack: Any) -> None:
+def test_msgq_client_with_socket_of_dead_stock_server_finds_no_server(name: Any, stack: Any) -> None:
     """A stock server leaves its socket behind when it ends."""
     stack.enter_context(StockServer(name, {0: SMALL})).kill()
     client = stack.enter_context(VisionIpcClient(name, 0, False))
@@ -275,7 +275,7 @@ def test_our_client_finds_that_nobody_listens(name: Any, stack: Any) -> None:
     assert VisionIpcClient.available_streams(name, False) == set()
 
 
-def test_our_client_that_conflates_gets_stocks_newest_frame(name: Any, stack: Any) -> None:
+def test_conflating_msgq_client_receives_newest_stock_frame(name: Any, stack: Any) -> None:
     server = stack.enter_context(StockServer(name, {0: SMALL}))
     client = connected(stack, name, conflate=True)
     server.publish(0, 1, 4)
@@ -283,7 +283,7 @@ def test_our_client_that_conflates_gets_stocks_newest_frame(name: Any, stack: An
     assert client.recv(0) is None
 
 
-def test_frame_of_stock_tells_that_it_was_overwritten(name: Any, stack: Any) -> None:
+def test_overwritten_stock_frame_is_marked(name: Any, stack: Any) -> None:
     """Stock writes into its buffers in turn, whoever looks at them."""
     server = stack.enter_context(StockServer(name, {0: SMALL}))
     client = connected(stack, name)
@@ -299,7 +299,7 @@ def test_frame_of_stock_tells_that_it_was_overwritten(name: Any, stack: Any) -> 
     assert copy.tobytes() == picture(1, SMALL.size)
 
 
-def test_frames_that_stock_overwrote_before_they_were_received_say_so(name: Any, stack: Any) -> None:
+def test_stock_frames_overwritten_before_receive_are_marked(name: Any, stack: Any) -> None:
     server = stack.enter_context(StockServer(name, {0: SMALL}))
     client = connected(stack, name)
     server.publish(0, 0, 10)
@@ -309,7 +309,7 @@ def test_frames_that_stock_overwrote_before_they_were_received_say_so(name: Any,
     assert client.recv(0) is None
 
 
-def test_frames_of_stock_outlive_server_and_client(name: Any, stack: Any) -> None:
+def test_stock_frames_outlive_server_and_client(name: Any, stack: Any) -> None:
     server = stack.enter_context(StockServer(name, {0: SMALL}))
     client = connected(stack, name)
     server.publish(0, 3)
@@ -340,7 +340,7 @@ def end(server: Any) -> None:
 
 @RESTARTS
 @ENDINGS
-def test_our_client_follows_a_server_that_restarts(name: Any, stack: Any, kinds: Any, layout: Any) -> None:
+def test_msgq_client_follows_restarted_server(name: Any, stack: Any, kinds: Any, layout: Any) -> None:
     first = stack.enter_context(SERVERS[kinds[0]](name, {0: SMALL}))
     client = connected(stack, name)
     first.publish(0, 1)
@@ -357,7 +357,7 @@ def test_our_client_follows_a_server_that_restarts(name: Any, stack: Any, kinds:
 
 @RESTARTS
 @ENDINGS
-def test_stock_client_follows_a_server_that_restarts(name: Any, stack: Any, kinds: Any, layout: Any) -> None:
+def test_stock_client_follows_restarted_server(name: Any, stack: Any, kinds: Any, layout: Any) -> None:
     first = stack.enter_context(SERVERS[kinds[0]](name, {0: SMALL}))
     client = connected_stock(stack, name)
     first.publish(0, 1)
@@ -377,7 +377,7 @@ def test_stock_client_follows_a_server_that_restarts(name: Any, stack: Any, kind
 
 
 @pytest.mark.parametrize("kinds", [("stock", "ours"), ("ours", "stock")], ids="->".join)
-def test_frames_of_the_server_that_ended_are_passed_over(name: Any, stack: Any, kinds: Any) -> None:
+def test_queued_frames_of_ended_server_are_skipped(name: Any, stack: Any, kinds: Any) -> None:
     """They were queued when it ended; their buffers are gone with the connection to it."""
     first = stack.enter_context(SERVERS[kinds[0]](name, {0: SMALL}))
     client = connected(stack, name)
@@ -392,7 +392,7 @@ def test_frames_of_the_server_that_ended_are_passed_over(name: Any, stack: Any, 
     expect(client.recv(DEADLINE_MS), 11, SMALL)
 
 
-def test_client_lives_through_a_row_of_servers(name: Any, stack: Any) -> None:
+def test_client_follows_sequence_of_servers(name: Any, stack: Any) -> None:
     client: Any = None
     stock: Any = None
     for life, kind in enumerate(["ours", "stock", "ours", "ours", "stock", "stock", "ours"], 1):
@@ -410,7 +410,7 @@ def test_client_lives_through_a_row_of_servers(name: Any, stack: Any) -> None:
         end(server)
 
 
-def test_our_server_does_not_take_the_place_of_a_live_stock_server(name: Any, stack: Any) -> None:
+def test_msgq_server_does_not_replace_live_stock_server(name: Any, stack: Any) -> None:
     stock = stack.enter_context(StockServer(name, {0: SMALL}))
     with pytest.raises(MultiplePublishersError, match=f"process {stock.pid} serves"):
         stack.enter_context(OurServer(name, {1: SMALL}))
@@ -419,7 +419,7 @@ def test_our_server_does_not_take_the_place_of_a_live_stock_server(name: Any, st
     expect(client.recv(DEADLINE_MS), 1, SMALL)
 
 
-def test_stock_server_takes_the_place_of_ours_and_keeps_it_when_ours_ends(name: Any, stack: Any) -> None:
+def test_stock_server_replaces_msgq_server_and_keeps_its_socket(name: Any, stack: Any) -> None:
     """It unlinks whatever is there; our server must not unlink the newcomer's socket in turn."""
     ours = stack.enter_context(OurServer(name, {0: SMALL}))
     client = connected(stack, name)
@@ -430,7 +430,7 @@ def test_stock_server_takes_the_place_of_ours_and_keeps_it_when_ours_ends(name: 
     assert connected(stack, name).num_buffers == PADDED.buffers
 
 
-def test_stream_of_ours_that_is_made_anew_reaches_clients_of_both_kinds(name: Any, stack: Any) -> None:
+def test_recreated_msgq_stream_reaches_stock_and_msgq_clients(name: Any, stack: Any) -> None:
     server = stack.enter_context(OurServer(name, {0: SMALL}))
     ours, stock = connected(stack, name), connected_stock(stack, name)
     server.publish(0, 1)

@@ -66,7 +66,7 @@ times = st.lists(st.integers(0, 60), max_size=9).map(sorted)
 
 
 @given(st.lists(times, min_size=1, max_size=3), st.integers(0, 8))
-def test_no_match_is_missed_and_every_frame_is_accounted_for(streams: list[list[int]], tolerance: int) -> None:
+def test_frame_sync_finds_all_matches_and_counts_all_frames(streams: list[list[int]], tolerance: int) -> None:
     clients = [Script(one) for one in streams]
     sync = FrameSync(clients, tolerance)
     found = matches(sync)
@@ -79,14 +79,14 @@ def test_no_match_is_missed_and_every_frame_is_accounted_for(streams: list[list[
         assert 0 <= received - len(taken) - sync.dropped[stream] <= 1, "more than one frame is held"
 
 
-def test_cameras_of_different_rates_meet_where_they_can() -> None:
+def test_frame_sync_with_different_rates_matches_close_frames() -> None:
     fast, slow = Script([0, 33, 66, 100, 133, 166, 200]), Script([2, 101, 199])
     sync = FrameSync([fast, slow], 5)
     assert matches(sync) == [(0, 2), (100, 101), (200, 199)]
     assert sync.dropped == (4, 0)
 
 
-def test_a_stream_that_begins_again_does_not_wait_for_its_past() -> None:
+def test_frame_sync_after_stream_restart_drops_earlier_frames() -> None:
     left, right = Script([1000, 1033, 0, 33, 66]), Script([1000, 1066, 0, 33, 66])
     sync = FrameSync([left, right], 5)
     assert matches(sync) == [(1000, 1000), (0, 0), (33, 33), (66, 66)]
@@ -94,12 +94,12 @@ def test_a_stream_that_begins_again_does_not_wait_for_its_past() -> None:
 
 
 @pytest.mark.parametrize("tolerance", [-1, float("nan")])
-def test_a_tolerance_that_is_not_possible_is_refused(tolerance: Any) -> None:
+def test_frame_sync_with_impossible_tolerance_is_refused(tolerance: Any) -> None:
     with pytest.raises(InvalidValueError, match="tolerance"):
         FrameSync([Script([])], tolerance)
 
 
-def test_each_stream_needs_a_client_of_its_own() -> None:
+def test_frame_sync_with_shared_client_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="one client a stream"):
         FrameSync([], 1)
     one = Script([])
@@ -120,7 +120,7 @@ def send(server: VisionIpcServer, kind: int, sof: int) -> None:
     assert server.send(kind, bytes([sof % 256]) * (WIDTH * HEIGHT * 3 // 2), sof, sof, sof)
 
 
-def test_real_streams_are_matched_and_lend_at_most_one_buffer_each(
+def test_frame_sync_holds_at_most_one_buffer_per_stream(
     cameras: VisionIpcServer, connect: Callable[..., VisionIpcClient]
 ) -> None:
     sync = FrameSync([connect(0), connect(1)], 3)
@@ -140,7 +140,9 @@ def test_real_streams_are_matched_and_lend_at_most_one_buffer_each(
     assert (cameras.stats(0).held, cameras.stats(1).held) == (0, 0)
 
 
-def test_close_lets_go_of_what_is_held(cameras: VisionIpcServer, connect: Callable[..., VisionIpcClient]) -> None:
+def test_frame_sync_close_releases_held_frames(
+    cameras: VisionIpcServer, connect: Callable[..., VisionIpcClient]
+) -> None:
     with FrameSync([connect(0), connect(1)], 3) as sync:
         send(cameras, 0, 10)
         assert sync.recv(0) is None
@@ -149,7 +151,7 @@ def test_close_lets_go_of_what_is_held(cameras: VisionIpcServer, connect: Callab
     assert sync.dropped == (0, 0)
 
 
-def test_in_a_task_nothing_is_lost_by_cancelling(
+def test_frame_sync_task_cancellation_loses_no_frame(
     cameras: VisionIpcServer, connect: Callable[..., VisionIpcClient]
 ) -> None:
     async def pairs() -> list[tuple[int, ...]]:
@@ -170,7 +172,7 @@ def test_in_a_task_nothing_is_lost_by_cancelling(
     assert asyncio.run(pairs()) == [(10, 11), (31, 30)]
 
 
-def test_a_closed_client_ends_it(cameras: VisionIpcServer, connect: Callable[..., VisionIpcClient]) -> None:
+def test_frame_sync_with_closed_client_ends(cameras: VisionIpcServer, connect: Callable[..., VisionIpcClient]) -> None:
     client = connect(0)
     sync = FrameSync([client, connect(1)], 3)
     client.close()
@@ -178,6 +180,8 @@ def test_a_closed_client_ends_it(cameras: VisionIpcServer, connect: Callable[...
         sync.recv(0)
 
 
-def test_impossible_time_outs_are_refused(cameras: VisionIpcServer, connect: Callable[..., VisionIpcClient]) -> None:
+def test_frame_sync_with_impossible_timeout_is_refused(
+    cameras: VisionIpcServer, connect: Callable[..., VisionIpcClient]
+) -> None:
     with pytest.raises(InvalidValueError):
         FrameSync([connect(0), connect(1)], 3).recv(-2)

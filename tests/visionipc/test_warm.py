@@ -63,11 +63,11 @@ def settled(server: VisionIpcServer, connect: Any) -> Settled:
     return made
 
 
-def test_a_frame_goes_where_the_last_one_was_that_all_have_seen(server: Any, settled: Settled) -> None:
+def test_frame_reuses_latest_buffer_seen_by_all_clients(server: Any, settled: Settled) -> None:
     assert is_warm(server, settled())
 
 
-def test_with_two_clients_both_must_have_seen_it(server: Any, settled: Settled) -> None:
+def test_buffer_reuse_with_two_clients_needs_both_to_have_seen_frame(server: Any, settled: Settled) -> None:
     first = settled()
     second = settled(first)
     assert len(set(passed_on(server, first, second, count=BUFFERS))) == 1
@@ -78,7 +78,7 @@ def test_with_two_clients_both_must_have_seen_it(server: Any, settled: Settled) 
     assert received(second) == values
 
 
-def test_as_many_buffers_are_used_as_are_held(server: Any, settled: Settled) -> None:
+def test_buffer_reuse_uses_as_many_buffers_as_held_frames(server: Any, settled: Settled) -> None:
     client, used, held = settled(), set(), None
     for value in range(10):
         publish(server, value)
@@ -90,7 +90,7 @@ def test_as_many_buffers_are_used_as_are_held(server: Any, settled: Settled) -> 
     assert client.lost == 0
 
 
-def test_who_lags_by_all_buffers_loses_nothing(server: Any, settled: Settled) -> None:
+def test_client_lagging_by_all_buffers_loses_nothing(server: Any, settled: Settled) -> None:
     client = settled()
     for _ in range(3):
         for value in range(BUFFERS):
@@ -103,7 +103,7 @@ def test_who_lags_by_all_buffers_loses_nothing(server: Any, settled: Settled) ->
     assert is_warm(server, client)
 
 
-def test_frames_go_round_while_a_client_does_not_look_and_no_longer(server: Any, settled: Settled, name: str) -> None:
+def test_buffers_rotate_while_client_does_not_receive(server: Any, settled: Settled, name: str) -> None:
     client = settled()
     with VisionIpcClient(name, 0, False) as idle:
         idle.connect(True)
@@ -112,7 +112,7 @@ def test_frames_go_round_while_a_client_does_not_look_and_no_longer(server: Any,
     assert is_warm(server, client)
 
 
-def test_a_conflating_client_has_seen_what_it_passes_over(server: Any, settled: Settled, connect: Any) -> None:
+def test_conflating_client_counts_skipped_frames_as_seen(server: Any, settled: Settled, connect: Any) -> None:
     client, newest = settled(), connect(conflate=True)
     passed_on(server, client, count=BUFFERS)
     for value in range(BUFFERS):
@@ -129,7 +129,7 @@ def wait_connected(name: str) -> None:
         hear()
 
 
-def test_frames_go_round_until_a_killed_client_is_found_dead(server: Any, settled: Settled, name: str) -> None:
+def test_buffers_rotate_until_death_of_client_is_detected(server: Any, settled: Settled, name: str) -> None:
     client = settled()
     with Child(wait_connected, name) as child:
         assert child.hear() == "connected"
@@ -140,7 +140,7 @@ def test_frames_go_round_until_a_killed_client_is_found_dead(server: Any, settle
     assert server.stats(0).taken_back == 0, "it held nothing"
 
 
-def test_frames_go_round_for_a_client_that_just_came(server: Any, settled: Settled, name: str) -> None:
+def test_buffers_rotate_for_new_client(server: Any, settled: Settled, name: str) -> None:
     """A second one may have read of the same frame in the topic, and be known only later."""
     client = settled()
     assert is_warm(server, client)
@@ -151,7 +151,7 @@ def test_frames_go_round_for_a_client_that_just_came(server: Any, settled: Settl
 
 
 @pytest.mark.parametrize("frames", [1, 3])
-def test_a_client_gets_all_that_comes_after_it_connected(
+def test_new_client_receives_all_frames_after_connect(
     server: Any, settled: Settled, name: str, monkeypatch: pytest.MonkeyPatch, frames: int
 ) -> None:
     """It has read of frames, between its two steps, that were overwritten before the server knew of it."""
@@ -172,7 +172,7 @@ def test_a_client_gets_all_that_comes_after_it_connected(
         assert len(got) + (late.lost or 0) == frames + 3
 
 
-def test_frames_go_round_where_a_stock_client_may_be(server: Any, settled: Settled) -> None:
+def test_buffers_rotate_with_possible_stock_client(server: Any, settled: Settled) -> None:
     client = settled()
     with contextlib.closing(_unix_socket()) as stock:
         stock.connect(wire.socket_path(server.name))
@@ -186,7 +186,7 @@ def test_frames_go_round_where_a_stock_client_may_be(server: Any, settled: Settl
     assert is_warm(server, client), "of the stream that was made anew it has no buffers"
 
 
-def test_a_frame_that_was_given_up_leaves_its_buffer_free(server: Any, settled: Settled) -> None:
+def test_aborted_frame_leaves_buffer_free(server: Any, settled: Settled) -> None:
     client = settled()
     before = passed_on(server, client)
     for _ in range(2 * BUFFERS):
@@ -196,7 +196,7 @@ def test_a_frame_that_was_given_up_leaves_its_buffer_free(server: Any, settled: 
     assert client.lost == 0
 
 
-def test_frames_go_round_while_a_stock_client_is_in_the_topic(server: Any, settled: Settled, name: str) -> None:
+def test_buffers_rotate_while_stock_client_is_in_topic(server: Any, settled: Settled, name: str) -> None:
     """It joins the topic first, and asks for the buffers later: then it reads frames that were published meanwhile."""
     client = settled()
     assert is_warm(server, client)
@@ -212,7 +212,7 @@ def test_frames_go_round_while_a_stock_client_is_in_the_topic(server: Any, settl
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_client_that_left_with_a_frame_awaits_no_other(
+def test_closed_client_with_held_frame_causes_no_rotation(
     server: Any, settled: Settled, name: str, closed: bool
 ) -> None:
     client = settled()
@@ -230,7 +230,7 @@ def test_a_client_that_left_with_a_frame_awaits_no_other(
     assert (held.data == 99).all()
 
 
-def test_a_client_that_cannot_use_its_row_begins_no_round(
+def test_client_without_usable_row_causes_no_rotation(
     server: Any, settled: Settled, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> Any:
@@ -244,7 +244,7 @@ def test_a_client_that_cannot_use_its_row_begins_no_round(
     assert is_warm(server, client)
 
 
-def test_a_stream_that_cannot_be_had_is_not_asked_for_at_each_frame(
+def test_unavailable_stream_is_not_requested_at_each_frame(
     server: Any, settled: Settled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, asked = settled(), []
