@@ -1,9 +1,8 @@
-"""Every error that msgq raises, one small tree.
+"""All error classes of msgq.
 
-All of them derive from `MsgqError`, carry the endpoint as an attribute, and have a text that names the values and says
-what to do. Those that a socket, a gate or a frame's server can raise derive from `IpcError`, as stock has it: a
-program that catches that around sockets catches all of them. Those that are also a built-in kind (a bad value, a
-time-out) derive from that as well.
+The classes derive from `MsgqError` and have the attribute `endpoint`. The text names the wrong values and a cure.
+Errors of sockets, gates and frame servers derive from `IpcError`, the base class of stock msgq. Errors that correspond
+to a built-in error (a bad value, a time-out) derive from that class, too.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class MsgqError(Exception):
-    """Something went wrong in msgq.
+    """Base class of all errors of msgq.
 
     Parameters
     ----------
-    message : what happened.
-    endpoint, errno : as the attributes.
+    message : description of the problem.
+    endpoint, errno : see the attributes.
 
     Attributes
     ----------
-    endpoint : the endpoint's name, or "" when the error concerns none.
-    errno : the system's error number; None where no number says it.
+    endpoint : name of the endpoint, or "" if the error concerns no endpoint.
+    errno : error number of the system; None if no number fits.
     """
 
     errno: int | None = None
@@ -43,13 +42,13 @@ class MsgqError(Exception):
 
 
 class IpcError(MsgqError):
-    """Something went wrong between processes.
+    """Base class of all errors of sockets, handles, gates and servers.
 
     Parameters
     ----------
-    message : what happened. Stock's only argument stands in its place, and is told from a text by its type: the
-        endpoint as bytes, or nothing.
-    endpoint, errno : as the attributes.
+    message : description of the problem. Stock's only argument is accepted here, too: the endpoint as bytes, or
+        nothing.
+    endpoint, errno : see the attributes.
     """
 
     def __init__(
@@ -63,60 +62,60 @@ class IpcError(MsgqError):
 class MultiplePublishersError(IpcError):
     """Another publisher owns the endpoint.
 
-    On the ring the last one to connect wins, and the others get this at their next send; with ZMQ the first one stays,
-    and the others get this when they connect.
+    On the ring, the last publisher that connects takes over, and the next send of the previous publisher raises this
+    error. With ZMQ, the first publisher stays, and `connect` of a second publisher raises this error.
     """
 
     errno = errno.EADDRINUSE
 
 
 class EndpointNameError(IpcError, ValueError):
-    """A name that cannot be an endpoint (or a prefix): empty, too long, or it would leave its directory."""
+    """The name of an endpoint or prefix is invalid: empty, too long, or outside of its directory."""
 
     errno = errno.EINVAL
 
 
 class UnknownTopicError(IpcError, KeyError):
-    """A topic that a `SubMaster` or `PubMaster` was not made for."""
+    """The `SubMaster` or `PubMaster` has no such topic."""
 
     __str__ = Exception.__str__  # KeyError's shows the text in quotes
 
 
 class InvalidValueError(IpcError, ValueError):
-    """An argument or environment variable that makes no sense: a time-out, a size, a mode. Another value would do."""
+    """An argument or environment variable has an invalid value, such as a time-out, a size or a mode."""
 
     errno = errno.EINVAL
 
 
 class InvalidTypeError(IpcError, TypeError):
-    """An argument of a type that the call does not take: a time-out as text, a configuration by position."""
+    """An argument has a wrong type, such as a time-out as text, or a positional configuration."""
 
     errno = errno.EINVAL
 
 
 class SocketOptionError(IpcError, AttributeError):
-    """An attribute that a socket does not have, or that cannot be set."""
+    """A socket has no such attribute, or the attribute is read-only."""
 
     errno = errno.EINVAL
 
 
 class StateError(IpcError):
-    """A call that this object does not take now, whatever its arguments: it is connected already, or serves once."""
+    """The object does not allow this call now: for example, the socket is connected already, or serves only once."""
 
 
 class SegmentError(IpcError):
-    """A shared-memory file could not be created, opened or mapped.
+    """A shared-memory file cannot be created, opened or mapped.
 
-    With the system's error number for a missing file, an existing one or a missing right, it is a subclass that is also
-    Python's own error: `SegmentNotFoundError`, `SegmentExistsError`, `SegmentAccessError`.
+    The error number chooses the class: a missing file gives `SegmentNotFoundError`, an existing file
+    `SegmentExistsError`, a missing permission `SegmentAccessError`. Each of them is also the built-in error of Python.
 
     Attributes
     ----------
-    path : the file.
+    path : path of the file.
     """
 
     def __new__(cls, *args: object, **options: object) -> Self:
-        """Choose the class by the error number, as `OSError` does."""
+        """Choose the class by the error number, like `OSError`."""
         number = options.get("errno", args[3] if len(args) > 3 else None)
         chosen: type[Any] = _BY_ERRNO.get(number, cls) if cls is SegmentError else cls
         made: Self = (OSError if issubclass(chosen, OSError) else Exception).__new__(chosen)
@@ -128,13 +127,13 @@ class SegmentError(IpcError):
 
 
 class SegmentNotFoundError(SegmentError, FileNotFoundError):
-    """There is no such endpoint, and the call may not create it."""
+    """The endpoint does not exist, and the call may not create it."""
 
     errno = errno.ENOENT
 
 
 class SegmentExistsError(SegmentError, FileExistsError):
-    """The endpoint exists, and the call was to create it."""
+    """The endpoint exists, and the call must create it."""
 
     errno = errno.EEXIST
 
@@ -155,52 +154,52 @@ _BY_ERRNO: dict[object, type[SegmentError]] = {
 
 
 class SegmentSizeError(SegmentError):
-    """The segment exists with another size than the one asked for, or a stock process made it smaller during use.
+    """The segment exists with another size, or a stock process truncated the file during use.
 
-    Then the socket is of no use any more: close it, and connect again.
+    After a truncation, close the socket and connect again.
     """
 
     errno = errno.EINVAL
 
 
 class LayoutVersionError(SegmentError):
-    """The side segment was made by another version of this library."""
+    """Another version of this library created the side segment."""
 
     errno = errno.EPROTONOSUPPORT
 
 
 class CorruptSegmentError(SegmentError):
-    """The bytes in shared memory make no sense: another program wrote there."""
+    """The shared memory contains invalid data: another program wrote there."""
 
     errno = errno.EUCLEAN
 
 
 class MessageSizeError(IpcError, ValueError):
-    """A message does not have the size that the call needs."""
+    """The size of a message does not fit the call."""
 
     errno = errno.EINVAL
 
 
 class MessageTooLargeError(MessageSizeError):
-    """A message is larger than a third of the ring, the limit of ZMQ or a queue's (to send), or the buffer given."""
+    """A message exceeds a third of the ring, the pool, the limit of ZMQ or of the queue, or the given buffer."""
 
     errno = errno.EMSGSIZE
 
 
 class EndpointClosedError(IpcError):
-    """The socket or queue was closed, or never connected."""
+    """The socket or queue is closed, or was never connected."""
 
     errno = errno.EBADF
 
 
 class ChannelMismatchError(SegmentError):
-    """The channel has another configuration than requested: capacity, limits or stamps. The text names both."""
+    """The channel has another capacity, limit or setting of timestamps than requested. The text names both."""
 
     errno = errno.EINVAL
 
 
 class PoolExhaustedError(IpcError, BlockingIOError):
-    """A publisher of a channel has no free slot: views or loans hold them all. Nothing was sent.
+    """Views or loans occupy all slots of a channel's publisher. The message was not sent.
 
     `errno` is EAGAIN, also after a time-out.
     """
@@ -209,197 +208,198 @@ class PoolExhaustedError(IpcError, BlockingIOError):
 
 
 class TooManyViewsError(IpcError):
-    """A subscriber of a channel keeps as many views as it may; release one."""
+    """A subscriber of a channel holds `max_views` views. Release a view."""
 
     errno = errno.EMFILE
 
 
 class TooManyPublishersError(IpcError):
-    """A channel has as many publishers as it may."""
+    """A channel has its maximum number of publishers."""
 
     errno = errno.EMFILE
 
 
 class TooManySubscribersError(IpcError):
-    """A channel has as many subscribers, or subscribers that take views, as it may."""
+    """A channel has its maximum number of subscribers, or of subscribers with views."""
 
     errno = errno.EMFILE
 
 
 class LostMessagesError(IpcError):
-    """A subscriber with ``on_lost="raise"`` has lost messages. The next call goes on behind them.
+    """A subscriber with ``on_lost="raise"`` lost messages. The next call continues after the loss.
 
     Attributes
     ----------
-    lost : messages, since this was raised last.
+    lost : number of lost messages since this error was last raised.
     """
 
     lost = 0
 
 
 class SchemaMismatchError(IpcError):
-    """A channel has another schema than the one given, which was to be strict."""
+    """A channel has another schema than the given one, and `strict_schema` is True."""
 
 
 class QueueFullError(IpcError, queue.Full):
-    """A work queue had no room for a message in the time given. The message was not sent.
+    """A work queue had no free slot in time. The message was not sent.
 
-    It may come although the queue was never full at one instant: the places were looked at one after the other.
-    `errno` is ETIMEDOUT when the call waited, else EAGAIN.
+    `send` checks the slots one after the other. The error is therefore possible even if the queue was never full at one
+    instant. `errno` is ETIMEDOUT after a wait, otherwise EAGAIN.
     """
 
     errno = errno.EAGAIN
 
 
 class QueueAccessError(IpcError):
-    """A work queue was opened without the right to receive, or to send, that the call needs."""
+    """The handle of a work queue was opened without the right to receive or to send."""
 
     errno = errno.EBADF
 
 
 class QueueBusyError(IpcError):
-    """A notification of a work queue that was to be the only one: another process has one."""
+    """An exclusive notification of a work queue is impossible: another process has a notification."""
 
     errno = errno.EBUSY
 
 
 class QueueMismatchError(SegmentError):
-    """A work queue exists with other sizes than those asked for. The text names both."""
+    """A work queue exists with other sizes than requested. The text names both."""
 
     errno = errno.EINVAL
 
 
 class LeaseExpiredError(IpcError):
-    """A job was acknowledged or given back too late: its lease was over, and its message went back to the queue."""
+    """The lease of a job ended before the call. The message is in the queue again."""
 
     errno = errno.ETIME
 
 
 class TooManyHandlesError(IpcError):
-    """A work queue is open as often as it may be: 128 times."""
+    """A work queue has 128 open handles, the maximum."""
 
     errno = errno.EMFILE
 
 
 class RecordMismatchError(SegmentError):
-    """Records exist with another dtype, length or kind than the one asked for. The text names both."""
+    """Records exist with another dtype, length or form than requested. The text names both."""
 
     errno = errno.EINVAL
 
 
 class RecordIndexError(IpcError, IndexError):
-    """An index of records that is none: out of range, negative, no whole number, of another shape."""
+    """The index of a record is invalid: out of range, negative, no whole number, or of a wrong shape."""
 
 
 class RecordTypeError(IpcError, TypeError):
-    """A dtype that records cannot have, or values of a dtype that theirs cannot take. The text shows both."""
+    """The dtype is not allowed for records, or the values cannot be cast to it. The text shows both dtypes."""
 
 
 class MultipleWritersError(IpcError):
-    """Records that only one handle may write are another's, which lives. The text names its process."""
+    """The records are exclusive, and a living handle owns them. The text names its process."""
 
     errno = errno.EBUSY
 
 
 class TooManyWritersError(IpcError):
-    """Records have as many writing handles as they may: 128."""
+    """Records have 128 writing handles, the maximum."""
 
     errno = errno.EMFILE
 
 
 class KeyTakenError(IpcError):
-    """A key of a board is declared by another handle, which lives. The text names its process."""
+    """A living handle has declared this key of a board. The text names its process."""
 
     errno = errno.EBUSY
 
 
 class BoardFullError(IpcError):
-    """A board has no key left that nobody ever declared."""
+    """All keys of the board have been declared. No key is left."""
 
     errno = errno.ENOSPC
 
 
 class BoardKeyError(IpcError, KeyError):
-    """A key of a board under which nobody has ever written."""
+    """No process has written this key of the board yet."""
 
     __str__ = Exception.__str__  # KeyError's shows the text in quotes
 
 
 class StreamNotFoundError(IpcError, LookupError):
-    """A server of frames has no stream of this type."""
+    """The frame server has no stream of this type."""
 
 
 class MissingLibraryError(MsgqError, ImportError):
-    """A library that is optional, and needed for this, is not installed. No socket needs one but by its backend."""
+    """An optional library is missing. Sockets need no such library, except for their backend."""
 
 
 class ForkedSocketError(IpcError):
-    """A call, reservation, loan, job, recorder or server of frames belongs to the parent. Begin it again in the child.
+    """The object (socket, reservation, loan, job, recorder, frame server) belongs to the parent process.
 
-    On the fake backend, all sockets and handles that were made before the fork are the parent's.
+    Create the object again in the child. On the fake backend, all sockets and handles from before the fork belong to
+    the parent.
     """
 
 
 class ConcurrentUseError(IpcError):
-    """A socket was used by two threads at once, or while a reservation is open."""
+    """Two threads use a socket at the same time, or a reservation is open."""
 
     errno = errno.EBUSY
 
 
 class WaitTimeoutError(IpcError, TimeoutError):
-    """What was waited for did not happen in time."""
+    """The awaited event did not happen in time."""
 
     errno = errno.ETIMEDOUT
 
 
 class InterruptedWaitError(IpcError, InterruptedError):
-    """A signal's handler ran during a wait that ends then (msgq.posix_ipc). What it raised is the cause."""
+    """A signal handler ended a wait of msgq.posix_ipc. An exception of the handler is the error's `__cause__`."""
 
     errno = errno.EINTR
 
 
 class EventTimeoutError(WaitTimeoutError, RuntimeError):
-    """An event of an event-gated run was not set in time. A RuntimeError, as stock's is."""
+    """An event of an event-gated run was not set in time. Also a RuntimeError, as in stock msgq."""
 
 
 class EventError(IpcError, RuntimeError):
-    """An event cannot be used: no handle manages its endpoint, or the handle was closed or replaced by another one."""
+    """An event is unusable: no handle manages its endpoint, or the handle was closed or replaced."""
 
 
 class ControllerDiedError(EventError):
-    """The process that made the handle of an event died, so that nobody may ever set the event."""
+    """The process that created the handle of an event died. No other process sets the event."""
 
     errno = errno.EOWNERDEAD
 
 
 class DeadlockError(IpcError):
-    """In virtual time somebody waits for what can never happen. On the real clock the program would hang.
+    """In virtual time, a node waits for an event that can never happen. On the real clock, the program would hang.
 
-    An `IpcError`, as the waits of sockets raise it.
+    An `IpcError`, because waits of sockets raise this error.
     """
 
     errno = errno.EDEADLK
 
 
 class RecordingError(MsgqError):
-    """A recording cannot be written or read: no space, a file that is none, bytes that make no sense.
+    """A recording cannot be written or read: no space, another file format, or invalid data.
 
-    No `IpcError`: it concerns files, and no socket.
+    Not an `IpcError`, because the error concerns files and no socket.
     """
 
 
 class SparkError(MsgqError):
-    """Spark, or the Java that it runs on, refused what was asked of it. No socket can raise it."""
+    """Spark or its Java refused the request. No socket raises this error."""
 
 
 class Again(IpcError, BlockingIOError):
-    """`recv` found no message: what pyzmq raises where `receive` returns None."""
+    """`recv` found no message (pyzmq's name). `receive` returns None instead."""
 
     errno = errno.EAGAIN
 
 
 class BackendNotAvailableError(IpcError, ImportError):
-    """The backend that was asked for does not exist, or cannot run here.
+    """The backend does not exist, or cannot run here.
 
-    An `IpcError`, as making and connecting a socket raise it.
+    An `IpcError`, because creating and connecting a socket raise this error.
     """

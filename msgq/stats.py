@@ -1,4 +1,4 @@
-"""What is going on on this machine: read-only snapshots that disturb nobody and take no reader's place."""
+"""Statistics of endpoints: read-only snapshots. Reading disturbs no process and occupies no subscriber slot."""
 
 from __future__ import annotations
 
@@ -56,121 +56,130 @@ __all__ = [
 def topic(endpoint: str | bytes, prefix: str | None = None) -> TopicStats:
     """Return a snapshot of one topic.
 
+    Parameters
+    ----------
+    endpoint : name of the topic.
+    prefix : prefix of the topic; None: the current prefix, "": no prefix.
+
     Raises
     ------
-    SegmentError : there is no such topic, or its files cannot be read.
+    SegmentError : the topic does not exist, or its files cannot be read.
     """
     stats: TopicStats = read(get_kind("topic"), endpoint, prefix)
     return stats
 
 
 def topics(prefix: str | None = None) -> list[TopicStats]:
-    """Return a snapshot of every topic, sorted by name.
+    """Return a snapshot of each topic, sorted by name.
 
-    Files of other formats, and files that this user may not read, are left out.
+    Skips files of other formats, and files that this user may not read.
 
     Parameters
     ----------
-    prefix : topics of this prefix; None: of the one in force, "": of none.
+    prefix : prefix of the topics; None: the current prefix, "": no prefix.
     """
     return read_all(get_kind("topic"), prefix)
 
 
 def topic_inodes(prefix: str | None = None) -> dict[str, int]:
-    """Return the names that may be topics, sorted, each with the inode of its ring: another one when it is made anew.
+    """Return a dictionary of the names that may be topics, sorted, and the inode numbers of their rings.
+
+    Opens no file. A new ring of the same name has another inode number.
 
     Parameters
     ----------
-    prefix : as in `topics`. No file is opened.
+    prefix : prefix as in `topics`.
     """
     return list_inodes(get_kind("topic"), prefix)
 
 
 def channel(name: str | bytes, prefix: str | None = None) -> ChannelStats:
-    """Return a snapshot of one channel, whichever backend is chosen: of its files.
+    """Return a snapshot of one channel. Reads the files, regardless of the chosen backend.
 
     Parameters
     ----------
-    name : of the channel; those of broadcasts and mailboxes have a ":".
-    prefix : as in `topics`.
+    name : name of the channel. Names of broadcasts and mailboxes contain a ":".
+    prefix : prefix as in `topics`.
 
     Raises
     ------
-    SegmentError : there is no such channel, or its files cannot be read.
+    SegmentError : the channel does not exist, or its files cannot be read.
     """
     stats: ChannelStats = read(get_kind("channel"), name, prefix)
     return stats
 
 
 def channels(prefix: str | None = None) -> list[ChannelStats]:
-    """Return a snapshot of every channel, sorted by name; broadcasts and mailboxes are channels, too.
+    """Return a snapshot of each channel, sorted by name. Includes broadcasts and mailboxes.
 
-    Files of other formats, and files that this user may not read, are left out.
+    Skips files of other formats, and files that this user may not read.
 
     Parameters
     ----------
-    prefix : as in `topics`.
+    prefix : prefix as in `topics`.
     """
     return read_all(get_kind("channel"), prefix)
 
 
 def channel_inodes(prefix: str | None = None) -> dict[str, int]:
-    """Return the names that may be channels, sorted, each with the inode of its hub: another one when it is made anew.
+    """Return a dictionary of the names that may be channels, sorted, and the inode numbers of their channel files.
+
+    Opens no file. A new channel of the same name has another inode number.
 
     Parameters
     ----------
-    prefix : as in `topics`. No file is opened.
+    prefix : prefix as in `topics`.
     """
     return list_inodes(get_kind("channel"), prefix)
 
 
 def queue(name: str | bytes, prefix: str | None = None) -> QueueStats:
-    """Return a snapshot of one work queue, whichever backend is chosen: of its file.
+    """Return a snapshot of one work queue. Reads the file, regardless of the chosen backend.
 
     Parameters
     ----------
-    name : of the queue; a "/" before it is taken off.
-    prefix : as in `topics`.
+    name : name of the queue; a leading "/" is removed.
+    prefix : prefix as in `topics`.
 
     Raises
     ------
-    SegmentError : there is no such queue, or its file cannot be read.
+    SegmentError : the queue does not exist, or its file cannot be read.
     """
     stats: QueueStats = read(get_kind("queue"), name, prefix)
     return stats
 
 
 def queues(prefix: str | None = None) -> list[QueueStats]:
-    """Return a snapshot of every work queue, sorted by name.
+    """Return a snapshot of each work queue, sorted by name.
 
-    Files of other formats, and files that this user may not read, are left out.
+    Skips files of other formats, and files that this user may not read.
 
     Parameters
     ----------
-    prefix : as in `topics`.
+    prefix : prefix as in `topics`.
     """
     return read_all(get_kind("queue"), prefix)
 
 
 def queue_messages(name: str | bytes, prefix: str | None = None, limit: int | None = None) -> list[QueueMessage]:
-    """Return copies of the messages that wait in a work queue, those first that would be received first. They stay.
+    """Return copies of the waiting messages of a work queue, in the order of delivery. The messages stay in the queue.
 
-    Nobody notices: the queue's file is mapped read-only, and no handle is entered, unlike by `MessageQueue.peek`.
+    The queue's file is mapped read-only. Unlike `MessageQueue.peek`, this call registers no handle.
 
     Parameters
     ----------
-    name, prefix : as in `queue`.
-    limit : at most so many; None: all.
+    name, prefix : name and prefix as in `queue`.
+    limit : maximum number of messages; None: all.
 
     Returns
     -------
-    The messages, each of them whole, without those that somebody took meanwhile. All were there at some time during the
-    call, not necessarily at one.
+    Complete messages, without messages that were taken during the call. Each message waited at some time during the
+    call, not necessarily all at the same time.
 
     Raises
     ------
-    SegmentError : there is no such queue, or its file cannot be read.
-    InvalidValueError : a negative `limit`.
+    SegmentError : the queue does not exist, or its file cannot be read.
+    InvalidValueError : `limit` is negative.
     """
     from msgq.impl.workqueue.core import queue_messages  # late, as above
 
@@ -178,49 +187,53 @@ def queue_messages(name: str | bytes, prefix: str | None = None, limit: int | No
 
 
 def queue_inodes(prefix: str | None = None) -> dict[str, int]:
-    """Return the names that may be work queues, sorted, each with the inode of its file: another one when made anew.
+    """Return a dictionary of the names that may be work queues, sorted, and the inode numbers of their files.
+
+    Opens no file. A new queue of the same name has another inode number.
 
     Parameters
     ----------
-    prefix : as in `topics`. No file is opened.
+    prefix : prefix as in `topics`.
     """
     return list_inodes(get_kind("queue"), prefix)
 
 
 def record(name: str | bytes, prefix: str | None = None) -> RecordStats:
-    """Return a snapshot of one vector or board, whichever backend is chosen: of its file.
+    """Return a snapshot of one vector or board. Reads the file, regardless of the chosen backend.
 
     Parameters
     ----------
-    name : of the vector or board.
-    prefix : as in `topics`.
+    name : name of the vector or board.
+    prefix : prefix as in `topics`.
 
     Raises
     ------
-    SegmentError : there is no such vector or board, or its file cannot be read.
+    SegmentError : the vector or board does not exist, or its file cannot be read.
     """
     stats: RecordStats = read(get_kind("records"), name, prefix)
     return stats
 
 
 def records(prefix: str | None = None) -> list[RecordStats]:
-    """Return a snapshot of every vector and board, sorted by name.
+    """Return a snapshot of each vector and board, sorted by name.
 
-    Files of other formats, and files that this user may not read, are left out. All elements are read: a vector with
+    Skips files of other formats, and files that this user may not read. The call reads all elements: a vector with
     millions of elements takes some tenths of a second.
 
     Parameters
     ----------
-    prefix : as in `topics`.
+    prefix : prefix as in `topics`.
     """
     return read_all(get_kind("records"), prefix)
 
 
 def record_inodes(prefix: str | None = None) -> dict[str, int]:
-    """Return the names that may be vectors or boards, sorted, each with the inode of its file, as `queue_inodes`.
+    """Return a dictionary of the names that may be vectors or boards, sorted, and the inode numbers of their files.
+
+    Opens no file. New records of the same name have another inode number.
 
     Parameters
     ----------
-    prefix : as in `topics`. No file is opened.
+    prefix : prefix as in `topics`.
     """
     return list_inodes(get_kind("records"), prefix)

@@ -13,17 +13,17 @@ from msgq.kinds import Kind, find_announced_kind, kind_of, list_stored_kinds
 
 
 def endpoint(name: str | bytes, prefix: str | None = None) -> EndpointStats:
-    """Return a snapshot of one endpoint of whatever kind.
+    """Return a snapshot of one endpoint of any kind.
 
     Parameters
     ----------
-    name : with its name prefix: `channel/NAME`, `queue/NAME`, `records/NAME`; without one it is a topic's.
-    prefix : as of `msgq.stats.topics`.
+    name : name with the prefix of its kind: `channel/NAME`, `queue/NAME`, `records/NAME`. Topics have no such prefix.
+    prefix : prefix of the endpoint; None: the current prefix, "": no prefix.
 
     Raises
     ------
-    EndpointNameError : no endpoint can be called so.
-    SegmentError : there is no such endpoint, or its files cannot be read.
+    EndpointNameError : the name is invalid.
+    SegmentError : the endpoint does not exist, or its files cannot be read.
     """
     text = name if isinstance(name, str) else name.decode(errors="surrogateescape")
     kind = kind_of(text)
@@ -31,13 +31,13 @@ def endpoint(name: str | bytes, prefix: str | None = None) -> EndpointStats:
 
 
 def endpoints(prefix: str | None = None) -> list[EndpointStats]:
-    """Return a snapshot of every endpoint, of all kinds: topics first, then channels, records, queues; sorted in each.
+    """Return a snapshot of each endpoint: topics first, then channels, records and queues, each sorted by name.
 
-    Files of other formats, and files that this user may not read, are left out.
+    Skips files of other formats, and files that this user may not read.
 
     Parameters
     ----------
-    prefix : as of `msgq.stats.topics`.
+    prefix : prefix of the endpoints; None: the current prefix, "": no prefix.
     """
     where = settings.resolve_prefix(prefix)
     snapshots = []
@@ -49,13 +49,14 @@ def endpoints(prefix: str | None = None) -> list[EndpointStats]:
 
 
 def endpoint_inodes(prefix: str | None = None) -> dict[str, int]:
-    """Return the names that may be endpoints, of all kinds, with their name prefixes, in the order of `endpoints`.
+    """Return a dictionary of the names that may be endpoints, and the inode numbers of their files.
 
-    Each comes with the inode of its file: of a topic its ring, of a channel its file.
+    Opens no file. The names have the prefixes of their kinds and the order of `endpoints`. The inode number belongs to
+    the ring of a topic, or to the channel file of a channel.
 
     Parameters
     ----------
-    prefix : as of `endpoints`. No file is opened.
+    prefix : prefix as in `endpoints`.
     """
     return {
         kind.endpoint(name): inode for kind in list_stored_kinds() for name, inode in list_inodes(kind, prefix).items()
@@ -63,12 +64,12 @@ def endpoint_inodes(prefix: str | None = None) -> dict[str, int]:
 
 
 def read(kind: Kind, name: str | bytes, prefix: str | None = None) -> Any:
-    """Return the statistics of an endpoint, as the dataclass of its kind.
+    """Return the statistics of one endpoint as the dataclass of its kind.
 
     Raises
     ------
-    EndpointNameError : no endpoint can have this name.
-    SegmentError : there is no such endpoint, or its files cannot be read.
+    EndpointNameError : the name is invalid.
+    SegmentError : the endpoint does not exist, or its files cannot be read.
     """
     return kind.stats.open_watch(kind.validate_name(name), settings.resolve_prefix(prefix)).stats()
 
@@ -82,7 +83,7 @@ def _make_endpoint_stats(kind: Kind, bare_name: str, prefix: str | None) -> Endp
 
 
 def read_all(kind: Kind, prefix: str | None = None) -> list[Any]:
-    """Return the statistics of all endpoints of a kind that can be read, sorted by name."""
+    """Return the statistics of all readable endpoints of one kind, sorted by name."""
     where = settings.resolve_prefix(prefix)
     snapshots = []
     for name in list_inodes(kind, where):
@@ -92,7 +93,7 @@ def read_all(kind: Kind, prefix: str | None = None) -> list[Any]:
 
 
 def list_inodes(kind: Kind, prefix: str | None = None) -> dict[str, int]:
-    """Return the names of files that may be endpoints of a kind, each with its inode. No file is opened."""
+    """Return a dictionary of the names that may be endpoints of a kind, and their inode numbers. Opens no file."""
     if kind.locate_files is None:
         return {}
     directory, start = kind.locate_files(settings.resolve_prefix(prefix))

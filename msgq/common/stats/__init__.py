@@ -1,4 +1,4 @@
-"""What is measured, as values, a file a kind: frozen records without behaviour. Public names are in `msgq.stats`."""
+"""Statistics as values: frozen dataclasses, one file for each kind. `msgq.stats` exports the names."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """A process that takes part in a topic.
+    """A process that takes part in an endpoint.
 
     Attributes
     ----------
-    pid, thread_id : process and thread that connected, in their PID namespace.
-    start_time : of the process, clock ticks since boot.
-    name : the process's name, at most 15 bytes.
-    alive : None if unknown: it is in another PID namespace, and the file system has no locks.
+    pid, thread_id : process and thread that connected, numbered in their PID namespace.
+    start_time : start of the process, in clock ticks since boot.
+    name : name of the process, at most 15 bytes.
+    alive : True if the process lives. None: unknown, because the process is in another PID namespace, and the file
+        system has no locks.
     """
 
     pid: int
@@ -24,5 +25,5 @@ class Participant:
     alive: bool | None
 
     def __str__(self) -> str:
-        """Return name and pid, and whether it is dead or nobody can tell."""
+        """Return name and pid, with "(dead)" or "(unknown)" unless the process is alive."""
         return f"{self.name} {self.pid}{ {True: '', False: ' (dead)', None: ' (unknown)'}[self.alive] }"

@@ -1,4 +1,4 @@
-"""What is measured of channels, as values. Their public names are in `msgq.stats`."""
+"""Statistics of channels, as values. `msgq.stats` exports the names."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from msgq.common.stats import Participant
 
 @dataclass(frozen=True, slots=True)
 class ChannelPublisher:
-    """A publisher of a channel as others see it: one pool of messages, and the row that it is entered in.
+    """A publisher of a channel, as observers see it: one pool of messages, and its row in the channel file.
 
-    A publisher that grew has a row for each of its pools. A row stays until its messages have left the order.
+    A publisher that grew has one row for each of its pools. A row stays until its messages have left the channel.
 
     Attributes
     ----------
-    participant : the process; alive only as long as it may publish from this pool.
-    node : its name.
-    slots, slot_bytes : how many messages the pool holds, and bytes of each.
-    path, pool_bytes : of the pool's file; None bytes: it is not there, or cannot be read.
-    sent, bytes, refused, evicted : its counts, from this pool (`msgq.channel`).
-    messages : of this pool that are in the order now.
-    left : it closed, or grew and has no loan open here any more. Not alive without that: it died.
-    superseded : it publishes from another pool.
+    participant : process of the publisher. `alive` is True only while the process may publish from this pool.
+    node : name of the publisher's node.
+    slots, slot_bytes : number of messages that the pool holds, and bytes of each slot.
+    path, pool_bytes : path and size of the pool's file. None bytes: the file is missing or unreadable.
+    sent, bytes : messages and payload bytes published from this pool.
+    refused : sends that failed because views and loans occupied all slots of this pool.
+    evicted : messages that the publisher removed early to reuse their slots.
+    messages : messages of this pool that are in the channel now.
+    left : True if the publisher closed, or grew and has no open loan in this pool. If a publisher is neither alive nor
+        `left`, the process died.
+    superseded : True if the publisher publishes from another pool.
     """
 
     participant: Participant
@@ -43,20 +46,20 @@ class ChannelPublisher:
 
 @dataclass(frozen=True, slots=True)
 class ChannelSubscriber:
-    """A subscriber of a channel as others see it.
+    """A subscriber of a channel, as observers see it.
 
     Attributes
     ----------
-    participant : the process.
-    node : its name.
-    cursor : the position that it looks at next; 0: it has not looked since the first publisher came.
-    lag : messages that are there, and that it has not received; its own ones among them, where it leaves those out.
-        None of one that died.
-    received : messages.
-    lost : messages that it has lost by now. That includes what it has not noticed yet: its own `lost` says as much as
-        soon as it looks, or more when it conflates or goes on at the present. Of one that died, what it had noticed.
-    resets : how often it noticed that it was lapped.
-    views_held : views that it holds, by its own count.
+    participant : process of the subscriber.
+    node : name of the subscriber's node.
+    cursor : position of the next message to read. 0: the subscriber has not read since the first publisher registered.
+    lag : messages in the channel that the subscriber has not received. Messages of its own publishers count, even with
+        `own=False`. None for a dead subscriber.
+    received : number of received messages.
+    lost : number of lost messages, including losses that the subscriber has not noticed yet. After its next call, the
+        subscriber's own `lost` is at least this number. For a dead subscriber: the losses that it had noticed.
+    resets : number of times that the subscriber was overtaken by more than the capacity.
+    views_held : number of views that the subscriber holds, by its own count.
     """
 
     participant: Participant
@@ -71,16 +74,16 @@ class ChannelSubscriber:
 
 @dataclass(frozen=True, slots=True)
 class ViewHolder:
-    """A subscriber that takes views, of which a channel has room for 64, and what it holds.
+    """A subscriber that takes views, and its pinned slots. A channel has room for 64 such subscribers.
 
     Attributes
     ----------
-    participant : the process.
-    node : its name, if it is listed among the subscribers; else "".
-    views : slots that it holds, of all publishers.
-    outdated : those of them whose messages have left the order: each is one that its publisher lacks.
-    oldest_ns : when the oldest of the outdated was published, by the host's clock; None: there is none, or the channel
-        has no stamps.
+    participant : process of the subscriber.
+    node : name of its node, or "" if the subscriber is not registered.
+    views : number of slots that the subscriber holds, of all publishers.
+    outdated : number of held slots whose messages have left the channel. Their publishers lack these slots.
+    oldest_ns : publishing time of the oldest outdated message, in nanoseconds of the host's clock. None: no outdated
+        message, or a channel without timestamps.
     """
 
     participant: Participant
@@ -92,23 +95,25 @@ class ViewHolder:
 
 @dataclass(frozen=True, slots=True)
 class ChannelStats:
-    """A channel, at one moment; each figure is read on its own.
+    """A channel at one moment. Each figure is read separately.
 
     Attributes
     ----------
-    name, prefix, path : of the channel, and of its file; "" where there is no file.
+    name, prefix, path : name and prefix of the channel, and path of its file; "" if no file exists.
     kind : "pubsub", "broadcast" or "mailbox".
-    capacity, max_publishers, max_subscribers, stamps : as `Channel` has them; None as long as nobody has said it, and
-        of subscribers when there may be any number.
-    messages : published so far, by all publishers.
-    creator, created_ns : name and pid of who made it; when, by the host's clock.
-    hub_bytes, pool_bytes : of its files; of all its pools together.
-    publishers : rows with a pool, see `ChannelPublisher`.
-    subscribers : those that are listed; there is room for 64.
-    viewers : those that take views.
-    opened : whether somebody alive has it open beside those above: an object `Channel` or `Node`, or a subscriber for
-        whom the list had no room. Passive ones leave no trace. None: nobody can tell.
-    orphans : paths of pools that belong to no row.
+    capacity, max_publishers, max_subscribers, stamps : configuration, as in `Channel`. None: not set yet.
+        `max_subscribers` is None also if the number is unlimited.
+    messages : number of messages that all publishers have published.
+    creator, created_ns : name and pid of the process that created the channel, and the time in nanoseconds of the
+        host's clock.
+    schema : description of the messages; None: not set.
+    hub_bytes, pool_bytes : bytes of the channel file, and of all pools.
+    publishers : publishers that have a pool; see `ChannelPublisher`.
+    subscribers : registered subscribers; at most 64.
+    viewers : subscribers that take views.
+    opened : True if another living process or object uses the channel: an open `Channel` or `Node`, or a subscriber
+        that found no free row. Passive users leave no trace. None: unknown.
+    orphans : paths of pools without a row.
     """
 
     name: str
@@ -133,30 +138,30 @@ class ChannelStats:
 
     @property
     def participants(self) -> tuple[tuple[str, Participant], ...]:
-        """Who is entered, each with its role, "publisher", "subscriber" or "viewer"; not those that left."""
+        """Participants with their role, "publisher", "subscriber" or "viewer". Publishers that left are omitted."""
         publishers = [("publisher", row.participant) for row in self.publishers if not row.left]
         subscribers = [("subscriber", row.participant) for row in self.subscribers]
         return (*publishers, *subscribers, *(("viewer", row.participant) for row in self.viewers))
 
     @property
     def bytes(self) -> int:
-        """Of all its files."""
+        """Bytes of all files of the channel."""
         return self.hub_bytes + self.pool_bytes
 
     @property
     def lost(self) -> int:
-        """What those of its subscribers that are listed have lost by now, all together."""
+        """Number of messages that the registered subscribers have lost, as a sum."""
         return sum(row.lost for row in self.subscribers)
 
 
 @dataclass(frozen=True, slots=True)
 class PublisherInfo:
-    """Who published a message of a channel.
+    """Publisher of a message in a channel.
 
     Attributes
     ----------
-    name : of its node.
-    pid : of its process, in that one's PID namespace.
+    name : name of its node.
+    pid : id of its process, in the PID namespace of the publisher.
     """
 
     name: str
@@ -165,13 +170,13 @@ class PublisherInfo:
 
 @dataclass(frozen=True, slots=True)
 class ChannelMessage:
-    """What a channel knows of a message beside its bytes.
+    """Metadata of a message in a channel.
 
     Attributes
     ----------
-    position : its number among all messages of the channel; the first one has the channel's capacity.
-    publish_time, origin_time : nanoseconds of the host's clock (clock.md); 0: the channel has no stamps, or its
-        publisher gave none.
+    position : position among all messages of the channel. The first message has the channel's capacity as position.
+    publish_time, origin_time : nanoseconds of the host's clock. 0: the channel has no timestamps, or the publisher
+        supplied none.
     """
 
     position: int

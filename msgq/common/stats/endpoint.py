@@ -1,4 +1,4 @@
-"""What is measured of endpoints of every kind, as values. Public names are in `msgq.stats`."""
+"""Statistics of endpoints of every kind, as values. `msgq.stats` exports the names."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ class EndpointStats:
     Attributes
     ----------
     kind : "topic", "frames" (a topic that announces frames), "channel", "records" or "queue".
-    endpoint : its name with its mark, as `channel/NAME`.
-    path : of its file: of a topic the ring, the channel file of a channel.
-    bytes : of memory: of a topic the ring's data area, else of its files; of a channel its pools among them.
-    participants : who is entered in it, each with a role: "publisher", "subscriber", "viewer" (of a channel, who takes
-        views), "writer" (of records), "sender", "receiver", or "handle" (of a queue, who did neither so far). Somebody
-        with two roles is there twice. Who looks on passively, or reads records, leaves no trace.
-    messages : published, sent, or elements written so far; None when nobody counts them (stock publishers alone).
-    lost : messages that its subscribers have lost by now, all together; None when unknown, and of records, whose
-        values are replaced by design. A queue loses none.
-    schema : of its messages.
-    created_ns : by the host's clock (docs/internals/clock.md); None when it is not known.
-    stats : what is known of it as its kind, see there.
+    endpoint : name with the prefix of its kind, for example `channel/NAME`.
+    path : path of the file. For a topic, the ring; for a channel, the channel file.
+    bytes : bytes of memory. For a topic, the data area of the ring; otherwise all files, including the pools of a
+        channel.
+    participants : registered processes with their roles: "publisher", "subscriber", "viewer" (a channel's subscriber
+        with views), "writer" (of records), "sender", "receiver", or "handle" (a queue's handle that neither sent nor
+        received). A process with two roles appears twice. Passive subscribers and readers of records leave no trace.
+    messages : number of published or sent messages, or of written elements. None: not counted (stock publishers only).
+    lost : number of messages that the subscribers have lost, as a sum. Queues lose no message. None: unknown; always
+        None for records, whose values are replaced by design.
+    schema : description of the messages.
+    created_ns : creation time in nanoseconds of the host's clock; None: unknown.
+    stats : statistics of the kind: `TopicStats`, `ChannelStats`, `RecordStats` or `QueueStats`.
     """
 
     kind: str
@@ -47,15 +48,15 @@ class EndpointStats:
 
 @dataclass(frozen=True, slots=True)
 class EndpointCounts:
-    """What moves in a channel, a queue, a vector or a board, at one moment; of topics it is `TopicCounts`.
+    """Counters of a channel, queue, vector or board at one moment. Topics have `TopicCounts`.
 
     Attributes
     ----------
-    messages : as in `EndpointStats`.
-    bytes : of their payload; of a channel those of publishers that are there. None when nobody counts them: of queues
-        and boards.
-    lost : as in `EndpointStats`.
-    received : messages of a queue that were received or taken.
+    messages : number of messages, as in `EndpointStats`.
+    bytes : bytes of payload; for a channel, of the publishers that are present. None for queues and boards, which do
+        not count bytes.
+    lost : number of lost messages, as in `EndpointStats`.
+    received : number of messages of a queue that were received or taken.
     """
 
     messages: int

@@ -1,4 +1,4 @@
-"""What meters count of endpoints of every kind, as values. Their public names are in `msgq.stats`."""
+"""Counts of meters on endpoints of every kind, as values. `msgq.stats` exports the names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How figures are spread; percentiles are at most 0.8 % off, `mean`, `min` and `max` exact."""
+    """Distribution of a figure. Percentiles are at most 0.8 % off; `mean`, `min` and `max` are exact."""
 
     count: int
     mean: float
@@ -21,20 +21,23 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """What a meter counted on an endpoint.
+    """Counts of a meter on one endpoint.
 
     Attributes
     ----------
-    messages, bytes : seen; None bytes: the sizes are not known, as of a queue without events.
-    lost : messages that were published meanwhile, but overwritten before they were seen; None when unknown. Of a vector
-        or board these are writes of an element that was written again.
-    seconds : for how long it counted.
-    span_s : from the first message (or the last one before this count) to the last one.
-    periods_us, delays_us : microseconds between messages, and from their publish time until what `measured_until` says.
-    sizes : bytes.
-    without_timestamp, negative_delays : messages too short to hold a publish time, and with one that is yet to come.
-    measured_until : the end of a delay. "seen": when the meter saw the message; "taken": when it was taken first, for a
-        queue with events; "now": for the messages that wait in a queue without events.
+    messages, bytes : number of counted messages and their bytes. None bytes: unknown sizes (a queue without events).
+    lost : number of messages that were overwritten before the meter read them; None: unknown. For a vector or board,
+        the number of values that a later write replaced.
+    seconds : duration of the measurement.
+    span_s : seconds from the first message to the last one. If messages preceded this measurement, seconds from the
+        last of these.
+    periods_us, delays_us : microseconds between messages, and from the publishing time to the end given by
+        `measured_until`.
+    sizes : bytes of the messages.
+    without_timestamp, negative_delays : number of messages too short for a publishing time, and of messages with a
+        publishing time in the future.
+    measured_until : end of a delay. "seen": the meter read the message. "taken": the first consumer took the message (a
+        queue with events). "now": the message still waits (a queue without events).
     """
 
     endpoint: str
@@ -52,12 +55,12 @@ class MeterReading:
 
     @property
     def rate(self) -> float | None:
-        """Messages a second, also those that were lost; None: too few were seen."""
+        """Messages per second, including lost messages. None: too few messages."""
         if not self.periods_us or not self.span_s:
             return None
         return (self.periods_us.count + (self.lost or 0)) / self.span_s
 
     @property
     def byte_rate(self) -> float | None:
-        """Payload bytes a second, those that were lost taken to be as large as the others; None: too few were seen."""
+        """Payload bytes per second. Lost messages count with the average size. None: too few messages."""
         return self.rate * self.sizes.mean if self.rate and self.sizes else None

@@ -1,4 +1,4 @@
-"""What is measured of vectors and boards, as values. Their public names are in `msgq.stats`."""
+"""Statistics of vectors and boards, as values. `msgq.stats` exports the names."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from msgq.common.stats import Participant
 
 @dataclass(frozen=True, slots=True)
 class RecordWriterInfo:
-    """A handle that writes, as others see it, or a row that a dead one left. Who only reads leaves no trace.
+    """A handle that writes, as observers see it, or the leftover row of a dead handle. Readers leave no trace.
 
     Attributes
     ----------
-    participant : the process.
-    row : its number in the file, of 128.
-    written : elements that the owners of this row wrote, ever.
-    locked : elements that it writes just now.
-    keys : of a board, those that it owns.
+    participant : process of the handle.
+    row : number of the row in the file, 0 to 127.
+    written : number of elements that all owners of this row have written.
+    locked : number of elements that the handle is writing now.
+    keys : keys that the handle owns (boards only).
     """
 
     participant: Participant
@@ -34,12 +34,12 @@ class RecordKeyInfo:
 
     Attributes
     ----------
-    key : its name.
-    owner : whose it is; None: nobody's now.
-    count : how often it was ever written.
-    bytes : of its value; None: it was never written, or it changed as long as it was looked at.
-    time_ns : when it was written, by the host's clock; None as of `bytes`.
-    age_ns : since then.
+    key : name of the key.
+    owner : handle that owns the key; None: no owner now.
+    count : number of writes.
+    bytes : bytes of the value. None: never written, or changing during the whole read.
+    time_ns : time of the last write, in nanoseconds of the host's clock; None as for `bytes`.
+    age_ns : nanoseconds since the last write; None as for `bytes`.
     """
 
     key: str
@@ -52,28 +52,31 @@ class RecordKeyInfo:
 
 @dataclass(frozen=True, slots=True)
 class RecordStats:
-    """A vector or a board, at one moment; each figure is read on its own.
+    """A vector or a board at one moment. Each figure is read separately.
 
     Attributes
     ----------
-    name, prefix, path : of the vector or board, and of its file.
-    bytes, mode : of the file.
+    name, prefix, path : name and prefix of the vector or board, and path of its file.
+    bytes, mode : size and permissions of the file.
     kind : "vector" or "board".
-    creator, created_ns : name and pid of who made it; when, by the host's clock.
-    length : elements; of a board the keys that it has room for.
-    item_bytes : of an element's value; of a board the most that a value has.
-    copies : of each value.
-    exclusive : whether one handle at a time may write; of a board False: each key has one owner.
-    written : elements that were written so far, each as often as it was.
-    elements_written : elements that were ever written.
-    locked : elements that somebody writes just now, or died at; 0 where no element is shared.
-    locked_by_dead : those of them whose writer is dead or gone. The next who writes there takes them.
-    last_ns, last_age_ns : when an element was written last, by the host's clock, and how long ago; None: never.
-    last_index : which element that was.
-    has_waiters : whether somebody may sleep until something changes.
-    key_count : keys of a board.
-    keys : the first 256 of them, see `RecordKeyInfo`.
-    writers : who writes, and rows of the dead, see `RecordWriterInfo`.
+    creator, created_ns : name and pid of the process that created the records, and the time in nanoseconds of the
+        host's clock.
+    length : number of elements; for a board, the maximum number of keys.
+    item_bytes : bytes of an element's value; for a board, the maximum bytes of a value.
+    copies : number of copies of each value.
+    exclusive : True if one handle at a time may write. Always False for boards, where each key has one owner.
+    written : number of writes of all elements.
+    elements_written : number of elements that were written at least once.
+    locked : number of elements with an unfinished write. 0 if the elements are not shared between writers.
+    locked_by_dead : number of locked elements whose writer is dead or closed. The next writer takes these elements
+        over.
+    last_ns, last_age_ns : time of the last write, in nanoseconds of the host's clock, and nanoseconds since then; None:
+        never written.
+    last_index : index of the element that was written last.
+    has_waiters : True if a process may be sleeping until the next change.
+    key_count : number of keys of a board.
+    keys : the first 256 keys; see `RecordKeyInfo`.
+    writers : writing handles and leftover rows; see `RecordWriterInfo`.
     """
 
     name: str
@@ -103,12 +106,12 @@ class RecordStats:
 
     @property
     def participants(self) -> tuple[tuple[str, Participant], ...]:
-        """Who writes, and rows of the dead, each with its role, "writer"."""
+        """Writing handles and leftover rows, each with the role "writer"."""
         return tuple(("writer", row.participant) for row in self.writers)
 
     @property
     def dtype(self) -> str | None:
-        """What NumPy calls an element, as JSON: a text as "<f8", or a list of fields. None: no schema says it."""
+        """NumPy dtype of an element as JSON: a text such as "<f8", or a list of fields. None: unknown."""
         if self.schema is None or self.schema.encoding != "struct":
             return None
         return self.schema.data.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What is measured of topics, as values. Their public names are in `msgq.stats`."""
+"""Statistics of topics, as values. `msgq.stats` exports the names."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from msgq.common.stats import Participant
 
 @dataclass(frozen=True, slots=True)
 class PublisherStats:
-    """Messages and payload bytes published on an endpoint, by this publisher and its forerunners of this library.
+    """Messages and payload bytes that this publisher and its predecessors (of this library) published.
 
     Attributes
     ----------
-    messages, bytes : on the ZMQ backend, of this publisher since it connected.
-    dropped : messages that a subscriber's full queue had no room for, on the ZMQ backend. Exact with one subscriber;
-        with several a lower bound (docs/guides/zmq.md). On the ring it is 0, because subscribers count their losses.
+    messages, bytes : number of messages and payload bytes. On the ZMQ backend, of this publisher since `connect`.
+    dropped : number of messages that did not fit a subscriber's queue on the ZMQ backend. Exact with one subscriber, a
+        lower bound with several (docs/guides/zmq.md). Always 0 on the ring, where subscribers count their losses.
     """
 
     endpoint: str
@@ -28,13 +28,13 @@ class PublisherStats:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberStats:
-    """A subscriber's own count of messages.
+    """Counters of a subscriber.
 
     Attributes
     ----------
-    received : messages.
-    lost : messages; None when unknown, because a stock publisher lapped it.
-    resets : how often it was lapped.
+    received : number of received messages.
+    lost : number of lost messages. None: unknown, because a stock publisher lapped the subscriber.
+    resets : number of times that the publisher lapped the subscriber.
     """
 
     endpoint: str
@@ -45,17 +45,17 @@ class SubscriberStats:
 
 @dataclass(frozen=True, slots=True)
 class SubscriberInfo:
-    """A subscriber as others see it.
+    """A subscriber, as observers see it.
 
     Attributes
     ----------
-    received : messages.
-    lost : messages that it has lost by now. That includes what it has not noticed yet, because it has not looked since
-        it was lapped: its own `lost` says as much as soon as it looks (or one less when it conflates, for it still gets
-        the newest message). Of one that died, what it had noticed. None when unknown, because a stock publisher lapped
-        it.
-    resets : how often it noticed that it was lapped.
-    lag_bytes : how much of the ring it has not read, None when it was lapped.
+    received : number of received messages.
+    lost : number of lost messages, including losses that the subscriber has not noticed yet. After its next receive,
+        the subscriber's own `lost` is the same (or one less with `conflate`, because the newest message still arrives).
+        For a dead subscriber: the losses that it had noticed. None: unknown, because a stock publisher lapped the
+        subscriber.
+    resets : number of times that the subscriber noticed a lap.
+    lag_bytes : unread bytes of the ring; None if the publisher lapped the subscriber.
     """
 
     participant: Participant
@@ -66,13 +66,14 @@ class SubscriberInfo:
 
 
 class Tracked(NamedTuple):
-    """A message of a tracked topic, as `receive_tracked` returns it.
+    """A message of a tracked topic, as returned by `receive_tracked`.
 
     Attributes
     ----------
-    data : the payload.
-    publish_time : when it was published, nanoseconds of the host's clock (docs/internals/clock.md).
-    origin_time : when that came about which it was made from; the same, if its publisher had nothing to make it from.
+    data : payload.
+    publish_time : publishing time in nanoseconds of the host's clock (docs/internals/clock.md).
+    origin_time : time of the first event that led to this message, in nanoseconds of the same clock. Equal to
+        `publish_time` if the publisher had no origin.
     """
 
     data: bytes
@@ -82,20 +83,21 @@ class Tracked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicStats:
-    """A topic, at one moment; each figure is read on its own.
+    """A topic at one moment. Each figure is read separately.
 
     Attributes
     ----------
-    path : of the ring.
-    data_bytes : size of its data area.
-    publisher : the current one, if it uses this library.
+    path : path of the ring.
+    data_bytes : bytes of the ring's data area.
+    publisher : current publisher, if the publisher uses this library.
     publisher_kind : "ours", "stock" (or unknown), "none".
-    messages, bytes : published by this library so far; None when there is no side segment.
+    messages, bytes : number of messages and payload bytes that this library published; None without a side segment.
     write_position : cycle and offset, as in the ring's header.
-    stock_subscribers : slots held by living threads that this library knows nothing of.
-    created_ns : by the host's clock (docs/internals/clock.md); None when there is no side segment.
-    unlisted : whether there are living subscribers besides `subscribers`, which has room for 128.
-    tracked : whether each message carries its publish and origin time (docs/guides/tracking.md).
+    stock_subscribers : number of reader slots held by living threads that are not registered with this library.
+    created_ns : creation time in nanoseconds of the host's clock (docs/internals/clock.md); None without a side
+        segment.
+    unlisted : True if living subscribers exist besides `subscribers`, which has room for 128.
+    tracked : True if each message carries its publishing time and its origin (docs/guides/tracking.md).
     """
 
     endpoint: str
@@ -115,28 +117,28 @@ class TopicStats:
 
     @property
     def participants(self) -> tuple[tuple[str, Participant], ...]:
-        """Who is entered, each with its role, "subscriber" or "publisher"."""
+        """Participants with their role, "subscriber" or "publisher"."""
         subscribers = tuple(("subscriber", row.participant) for row in self.subscribers)
         return subscribers if self.publisher is None else (*subscribers, ("publisher", self.publisher))
 
     @property
     def lost(self) -> int | None:
-        """What its subscribers have lost by now, all together; None: unknown, or there is no side segment."""
+        """Number of messages that the subscribers have lost, as a sum. None: unknown, or no side segment."""
         lost = [row.lost for row in self.subscribers]
         return None if self.messages is None or None in lost else sum(row or 0 for row in lost)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicCounts:
-    """What moves in a topic, at one moment.
+    """Counters of a topic at one moment.
 
     Attributes
     ----------
-    messages, bytes : as in `TopicStats`.
-    position_bytes : bytes that went through the ring, with the size words and gaps; modulo 2**32 laps.
-    subscribers : entered, of this library; the dead among them as well.
-    lost : messages, by all of those together, as in `SubscriberInfo`; None when it is unknown of one of them, or there
-        is no side segment.
+    messages, bytes : number of messages and payload bytes, as in `TopicStats`.
+    position_bytes : bytes written to the ring, including size words and gaps, modulo 2**32 laps.
+    subscribers : number of registered subscribers of this library, including dead ones.
+    lost : number of messages that these subscribers lost, as a sum, as in `SubscriberInfo`. None: unknown for a
+        subscriber, or no side segment.
     """
 
     messages: int | None

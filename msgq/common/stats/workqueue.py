@@ -1,4 +1,4 @@
-"""What is measured of work queues, as values. Their public names are in `msgq.stats`."""
+"""Statistics of work queues, as values. `msgq.stats` exports the names."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from msgq.common.stats import Participant
 
 @dataclass(frozen=True, slots=True)
 class QueueHandleInfo:
-    """An open handle of a work queue as others see it, or a row in which a dead one left something.
+    """An open handle of a work queue, as observers see it, or the leftover row of a dead handle.
 
     Attributes
     ----------
-    participant : the process.
-    row : its number in the queue, of 128.
-    sent, received, acknowledged, returned, refused : its own counts, as those of `QueueStats`. What it brought back for
-        others is among the returned.
-    pending_slots : places that it fills with messages just now.
-    taken : messages that it has taken, and neither acknowledged nor given back.
-    waits : what it sleeps for or wants to know: "receiving", "watching" (by a descriptor, a `Poller` or asyncio),
-        "sending" (for room), "notified".
+    participant : process of the handle.
+    row : number of the row in the queue, 0 to 127.
+    sent, received, acknowledged, returned, refused : counters of this handle, as in `QueueStats`. `returned` includes
+        messages that this handle returned for other handles.
+    pending_slots : number of slots that the handle is filling now.
+    taken : number of messages that the handle has taken, and neither acknowledged nor returned.
+    waits : reasons for sleeping: "receiving", "watching" (a descriptor, a `Poller` or asyncio), "sending" (waiting for
+        a free slot), "notified" (a notification).
     """
 
     participant: Participant
@@ -37,30 +37,30 @@ class QueueHandleInfo:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """What it did or waits for, "sender" and "receiver"; "handle" when it is neither."""
+        """Roles by past and present calls: "sender" and "receiver", or "handle" for neither."""
         sends = self.sent or "sending" in self.waits
         receives = self.received or not {"receiving", "watching"}.isdisjoint(self.waits)
         return (*(("sender",) if sends else ()), *(("receiver",) if receives else ())) or ("handle",)
 
     @property
     def leaves(self) -> bool:
-        """Whether it is dead, and places or wishes of it are still there."""
+        """True if the handle is dead, and its slots or its waiting bits remain."""
         return self.participant.alive is False and bool(self.pending_slots or self.taken or self.waits)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueMessage:
-    """A message that waits in a work queue, as others see it who do not take it.
+    """A waiting message of a work queue, as observers see it.
 
     Attributes
     ----------
-    priority : from 0 to 32767; larger ones are received first.
-    number : number of the message in the queue, as events say it (`msgq.common.queue_events`): the same until it is
-        gone. Later messages have larger numbers, with gaps.
-    deliveries : how often it was taken so far, and came back.
-    sent_time, origin_time : when it was sent, and what its sender gave with it, nanoseconds of the host's clock; 0:
-        nothing.
-    data : a copy.
+    priority : 0 to 32767. Larger priorities are received first.
+    number : number of the message in the queue, as in events. The number stays until the message leaves the queue.
+        Later messages have larger numbers, with gaps.
+    deliveries : number of times that a consumer took the message, and the message returned.
+    sent_time, origin_time : sending time, and the origin given by the sender, in nanoseconds of the host's clock; 0:
+        none.
+    data : copy of the payload.
     """
 
     priority: int
@@ -73,33 +73,36 @@ class QueueMessage:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """A work queue, at one moment; each figure is read on its own.
+    """A work queue at one moment. Each figure is read separately.
 
     Attributes
     ----------
-    name, prefix, path : of the queue, and of its file.
-    bytes, mode : of the file.
-    creator, created_ns : name and pid of who made it; when, by the host's clock.
-    max_messages, max_message_size : as `MessageQueue` has them.
-    depth : messages that wait.
-    in_flight : messages that somebody has taken.
-    pending_slots : places that senders fill just now.
-    free_slots : places for more messages.
-    corrupt_slots : places in which another program wrote what means nothing; nobody uses them.
-    lost_slots : places held or taken by handles that are gone and whose row somebody else has; they come back soon.
-    oldest_ns : when the message was sent that waits longest, by the host's clock; None: none waits.
-    oldest_age_ns : for how long it has waited.
-    priorities : the highest that wait, 8 at most, each with how many messages have it.
-    redelivered : messages that are there, and that somebody had before.
-    most_deliveries : how often the one of them was taken that was taken most often.
-    leases, expired_leases : messages taken for a time; those of them whose time is over, that come back soon.
-    sent, received, acknowledged, returned, refused : messages so far; received are those that were taken, acknowledged
-        also those of `receive`, returned those that came back, refused those for which there was no room.
-    handles : who has it open, and what the dead left, see `QueueHandleInfo`.
-    events : what the queue publishes of its messages (queues.md): None, "heads", or "payload", which has the payload of
-        what is sent besides.
-    events_lost : events that could not be published. A process that is killed leaves out others, which only the counts
-        above show.
+    name, prefix, path : name and prefix of the queue, and path of its file.
+    bytes, mode : size and permissions of the file.
+    creator, created_ns : name and pid of the process that created the queue, and the time in nanoseconds of the host's
+        clock.
+    max_messages, max_message_size : limits, as in `MessageQueue`.
+    schema : description of the messages; None: not set.
+    depth : number of waiting messages.
+    in_flight : number of taken messages.
+    pending_slots : number of slots that senders are filling now.
+    free_slots : number of free slots.
+    corrupt_slots : number of slots with invalid data of another program. No process uses these slots.
+    lost_slots : number of slots held by closed or dead handles whose row has a new owner. The next recovery frees them.
+    oldest_ns : sending time of the oldest waiting message, in nanoseconds of the host's clock; None: no message waits.
+    oldest_age_ns : nanoseconds that the oldest message has waited.
+    priorities : pairs of priority and number of messages, for the 8 highest waiting priorities.
+    redelivered : number of present messages that a consumer had before.
+    most_deliveries : largest number of deliveries of a present message.
+    leases, expired_leases : number of messages taken with a lease, and of those with an expired lease. Messages with an
+        expired lease return soon.
+    sent, received, acknowledged, returned, refused : number of messages since creation. `received` counts taken
+        messages; `acknowledged` includes those of `receive`; `returned` counts messages that came back to the queue;
+        `refused` counts messages that found no free slot.
+    handles : open handles, and leftover rows of dead ones; see `QueueHandleInfo`.
+    events : published events of messages (docs/guides/queues.md): None, "heads", or "payload" for events with payloads.
+    events_lost : number of events that could not be published. A killed process may omit further events. The counters
+        above include them.
     """
 
     name: str
@@ -136,5 +139,5 @@ class QueueStats:
 
     @property
     def participants(self) -> tuple[tuple[str, Participant], ...]:
-        """Who has it open or left something, once for each of its `roles`."""
+        """Handles and leftover rows, once for each role."""
         return tuple((role, row.participant) for row in self.handles for role in row.roles)
