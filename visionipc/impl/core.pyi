@@ -1,4 +1,4 @@
-"""Leases of buffers, and the work of each frame."""
+"""Leases of buffers, and sending and receiving of frames."""
 
 from types import TracebackType
 from typing import Any, Self, TypeVar, final
@@ -18,30 +18,30 @@ VERSION: int
 
 @final
 class ServerLeases:
-    """The server's side. Not to be used after a fork, in the child."""
+    """The server's side of the lease table. Do not use it in a forked child."""
 
     @property
     def taken_back(self) -> int:
-        """Clients that died holding a buffer."""
+        """Number of clients that died with a lease."""
 
     @property
     def newest(self) -> int:
-        """The generation of the newest frame; 0: none so far."""
+        """Generation of the newest frame; 0: no frame yet."""
 
     @property
     def buffers(self) -> int:
         """Number of buffers in use for frames."""
 
     def __init__(self, region: DescriptorMapping, fd: int, buffers: int, endpoint: str) -> None:
-        """Begin a table, in zeroed writable memory of LEASE_TABLE_BYTES, for 1 to LEASE_BUFFERS_MAX buffers.
+        """Create a table for 1 to LEASE_BUFFERS_MAX buffers in zeroed writable memory of LEASE_TABLE_BYTES.
 
         Parameters
         ----------
-        fd : descriptor of that memory, which stays open: by it clients are asked whether they live.
+        fd : descriptor of the memory. It stays open, because locks on it show which clients live.
         """
 
     def admit(self, pid: int) -> int:
-        """Give a client a row; pid 0: it cannot be seen from here.
+        """Assign a row to a client, and return its index. pid 0: the client is in another PID namespace.
 
         Raises
         ------
@@ -49,19 +49,19 @@ class ServerLeases:
         """
 
     def admit_stock_client(self) -> None:
-        """From now on frames go round all buffers: a stock client gets them, and nothing will tell when it is gone."""
+        """Use all buffers in turn from now on, because a stock client takes no leases and does not announce its end."""
 
     def drop_client(self, row: int, pid: int) -> None:
-        """Take a row away from a client that was never told of it, or cannot use it.
+        """Free the row of a client that does not know or cannot use the row.
 
         Parameters
         ----------
-        row : nothing happens when it is not this client's.
-        pid : the client's.
+        row : index of the row. A row of another client is not changed.
+        pid : process id of the client.
         """
 
     def grow(self) -> None:
-        """Add a buffer, whose memory the caller has allocated. It has the next index.
+        """Add a buffer with the next index. The caller has allocated its memory.
 
         Raises
         ------
@@ -69,29 +69,29 @@ class ServerLeases:
         """
 
     def clients(self) -> list[int]:
-        """Return the pids of the clients that are there."""
+        """Return the pids of the connected clients."""
 
     def count_held_buffers(self) -> int:
-        """Return how many buffers some client holds."""
+        """Return the number of buffers with a lease."""
 
 @final
 class ClientLeases(PinOwner):
-    """The client's side: one row. The row is given back when the last reference, a frame's included, goes.
+    """The client's side of the lease table: one row. The row is freed with the last reference, also of a frame.
 
-    Its views (`PinnedView`) hold a buffer each, which the server leaves alone until they are gone.
+    Each of its views (`PinnedView`) holds one buffer. The server does not write a held buffer.
     """
 
     @property
     def since(self) -> int:
-        """The generation of the newest frame when the server gave the row; 0: there was none."""
+        """Generation of the newest frame when the server assigned the row; 0: no frame."""
 
     def __init__(self, region: DescriptorMapping, fd: int, row: int, since: int, endpoint: str) -> None:
-        """Take the row, for as long as this process lives and does not call exec.
+        """Take the row until this process ends or calls exec.
 
         Parameters
         ----------
-        fd : descriptor of the region's memory, not needed afterwards.
-        row, since : as the server's grant says.
+        fd : descriptor of the region's memory. The caller may close it afterwards.
+        row, since : values of the server's grant.
         """
 
     @property
@@ -99,25 +99,25 @@ class ClientLeases(PinOwner):
         """Frames that the server dropped since this row was taken, because clients held all buffers."""
 
     def end(self) -> None:
-        """Await no more frames; those that are held stay so."""
+        """Stop waiting for frames. Held frames stay held."""
 
 _F = TypeVar("_F", bound=Frame)
 
 @disjoint_base
 class OutgoingStream:
-    """A server's stream: its buffers, leases and topic. One thread at a time; refuses a second frame meanwhile."""
+    """A stream of a server: buffers, leases and topic. One thread at a time, with one open frame at most."""
 
     @property
     def endpoint(self) -> str:
-        """The topic."""
+        """Name of the topic."""
 
     @property
     def published(self) -> int:
-        """Frames that were sent."""
+        """Number of sent frames."""
 
     @property
     def dropped(self) -> int:
-        """Frames that were not, because clients held all buffers."""
+        """Number of frames that were not sent, because clients held all buffers."""
 
     def __init__(
         self,
@@ -129,31 +129,33 @@ class OutgoingStream:
         server_id: int,
     ) -> None: ...
     def scratch(self) -> MappedView:
-        """Return memory for a frame that will be dropped. To be defined by the subclass."""
+        """Return memory for a frame that will be dropped. Subclasses define this method."""
 
     def grow(self) -> bool:
-        """Add a spare buffer, and return whether there was one. Subclasses define it."""
+        """Add a spare buffer. Return False if none is left. Subclasses define this method."""
 
     def send(self, data: Buffer, frame_id: int, sof: int, eof: int) -> bool:
-        """Copy a frame into a free buffer, and publish it; False: dropped. See `VisionIpcServer.send`.
+        """Copy a frame into a free buffer, and publish the frame. False: dropped. See `VisionIpcServer.send`.
 
         Parameters
         ----------
-        data : contiguous; copied without the GIL.
+        data : contiguous bytes; the copy runs without the GIL.
         frame_id : 32 bits.
-        sof : when the exposure started, 64 bits.
-        eof : when it ended, 64 bits.
+        sof : start of the exposure in nanoseconds, 64 bits.
+        eof : end of the exposure in nanoseconds, 64 bits.
 
         Raises
         ------
         MessageSizeError : `data` has another size.
-        InvalidValueError : a number has more bits.
-        ConcurrentUseError, EndpointClosedError, ForkedSocketError : the stream cannot be used now, or here.
+        InvalidValueError : a number is too large.
+        ConcurrentUseError : another frame of the stream is open.
+        EndpointClosedError : the stream is closed.
+        ForkedSocketError : the stream belongs to the parent process.
         """
 
 @disjoint_base
 class FrameDraft:
-    """A buffer of a stream, from the beginning of a with block to its end; `OutgoingFrame` says what it is for."""
+    """Base of `OutgoingFrame`: a buffer of a stream during a with block."""
 
     frame_id: int
     timestamp_sof: int
@@ -166,49 +168,50 @@ class FrameDraft:
     def _view(self) -> MappedView | None: ...
     @property
     def dropped(self) -> bool:
-        """Clients hold all buffers."""
+        """True if the frame will be dropped, because clients hold all buffers."""
 
     def __init__(self) -> None:
-        """Raise TypeError: `StreamSender.frame` makes it."""
+        """Raise TypeError: `StreamSender.frame` creates frames."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Publish the frame, unless an exception leaves the block.
+        """Publish the frame, unless an exception ends the block.
 
         Raises
         ------
-        StateError : the block is over, or was never entered.
+        StateError : the block has ended, or was never entered.
         """
 
 @disjoint_base
 class StreamSender:
-    """The base of a server: gives out frames to render into."""
+    """Base of `VisionIpcServer`: provides frames to render into."""
 
     @property
     def _streams(self) -> dict[int, Any]:
-        """The streams, by type."""
+        """Streams by type."""
 
     def __init__(self, kind: type[FrameDraft]) -> None:
-        """`kind`: the class that frames shall have."""
+        """`kind`: class of the frames."""
 
     def frame(self, type: int) -> OutgoingFrame:
         """Return a free buffer to render into; see `OutgoingFrame`.
 
         Raises
         ------
-        StreamNotFoundError : no such stream was made.
-        EndpointClosedError, ForkedSocketError : the server is closed, or the parent's.
-        ConcurrentUseError : another frame of the stream is open (when the block is entered).
+        StreamNotFoundError : the server has no stream of this type.
+        EndpointClosedError : the server is closed.
+        ForkedSocketError : the server belongs to the parent process.
+        ConcurrentUseError : another frame of the stream is open. Raised when the block is entered.
         """
 
     def _stream(self, kind: int) -> Any:
-        """Return the stream of a type, or raise what says why there is none. To be defined by the subclass."""
+        """Return the stream of a type, or raise StreamNotFoundError. Subclasses define this method."""
 
 @disjoint_base
 class Frame:
-    """What a client knows of a frame; made by `IncomingStream.take`. `VisionBuf` says what it is for."""
+    """Base of `VisionBuf`: a received frame. `IncomingStream.take` creates frames."""
 
     _view: MappedView | None
     @property
@@ -217,79 +220,79 @@ class Frame:
     def _region(self) -> DescriptorMapping: ...
     @property
     def fd(self) -> int:
-        """Descriptor of the buffer's memory."""
+        """File descriptor of the buffer's memory."""
 
     @property
     def leased(self) -> bool:
-        """The server leaves the buffer alone."""
+        """True if the client holds a lease: the server does not write the buffer."""
 
     @property
     def frame_id(self) -> int:
-        """As sent."""
+        """Number of the frame, as sent."""
 
     @property
     def timestamp_sof(self) -> int:
-        """As sent, nanoseconds."""
+        """Start of the exposure, as sent, in nanoseconds."""
 
     @property
     def timestamp_eof(self) -> int:
-        """As sent, nanoseconds."""
+        """End of the exposure, as sent, in nanoseconds."""
 
     @property
     def valid_frame(self) -> bool:
-        """As sent."""
+        """Whether the sender marked the frame as valid."""
 
 @disjoint_base
 class IncomingStream:
-    """A client's stream, in one life of it: the buffers, mapped, and the client's leases."""
+    """A stream of one connection of a client: mapped buffers, and leases."""
 
     @property
     def records(self) -> list[Record]:
-        """One a buffer, `wire.Record`."""
+        """One `wire.Record` for each buffer."""
 
     @property
     def regions(self) -> list[DescriptorMapping]:
-        """The buffers' memory."""
+        """Mapped memory of each buffer."""
 
     @property
     def fds(self) -> list[int]:
-        """The buffers' descriptors."""
+        """File descriptor of each buffer."""
 
     @property
     def leases(self) -> ClientLeases | None:
-        """The client's row; None when the server is stock."""
+        """Row of the client; None if the server is stock."""
 
     @property
     def server_id(self) -> int:
-        """Of this life."""
+        """Id of the server."""
 
     def __init__(
         self, records: list[Record], regions: list[DescriptorMapping], fds: list[int], leases: ClientLeases | None
     ) -> None:
-        """See the properties.
+        """Create a stream from buffers of the same number of entries.
 
         Raises
         ------
-        InvalidValueError : the lists are empty, or of different lengths.
+        InvalidValueError : the lists are empty, or have different lengths.
         SegmentError : a buffer is shorter than its frames.
         """
     def take(self, packet: bytes, kind: type[_F]) -> _F | None:
-        """Return the frame that a packet announces, held.
+        """Return the frame that a packet announces, and hold its buffer.
 
         Parameters
         ----------
-        packet : as it came, see `wire.FRAME_PACKET_STRUCT`.
-        kind : the class that the frame shall have.
+        packet : received bytes, see `wire.FRAME_PACKET_STRUCT`.
+        kind : class of the frame.
 
         Returns
         -------
-        None : the packet is of another life of the stream, or none; or its buffer is being written again; or this is
-            a forked child.
+        The frame. None if the packet is invalid or belongs to another server, if the server already writes the buffer
+        again, or in a forked child.
         """
 
 @disjoint_base
 class StreamReceiver:
-    """A client's way of a frame, as far as nothing is in it; and what it knows of the frame that it took last."""
+    """Base of `VisionIpcClient`: receives frames, and has the numbers and times of the last one."""
 
     _subscriber: SubSocket | None
     _stream: Any
@@ -299,35 +302,33 @@ class StreamReceiver:
     valid: bool
 
     def __init__(self, kind: type[Frame]) -> None:
-        """`kind`: the class that frames shall have."""
+        """`kind`: class of the frames."""
 
     def recv(self, timeout_ms: float = 100) -> VisionBuf | None:
-        """Return the next frame (the newest, if the client conflates); None when there was none in time.
-
-        Before `connect` there is none.
+        """Return the next frame, or the newest if the client conflates. Return None after the time-out.
 
         Parameters
         ----------
-        timeout_ms : milliseconds, 0 does not wait, -1 waits for ever. Sleeps with the GIL released.
+        timeout_ms : milliseconds; 0 does not wait, -1 waits without limit. The GIL is released during the wait.
 
         Raises
         ------
-        EndpointClosedError : the client is closed; or it never connected, and would wait for ever.
-        InvalidValueError : a time-out that is not possible.
+        EndpointClosedError : the client is closed, or it never connected and the wait has no limit.
+        InvalidValueError : an invalid time-out.
         """
 
     def _recv_disconnected(self, timeout_ms: float) -> None:
-        """Wait without a subscriber. To be defined by the subclass."""
+        """Wait without a subscriber. Subclasses define this method."""
 
     def _continue_recv(self, packet: bytes | None, timeout_ms: float, began: float) -> VisionBuf | None:
-        """Go on from a packet whose frame is not to be had at once. To be defined by the subclass.
+        """Continue after a packet whose frame is not available at once. Subclasses define this method.
 
         Parameters
         ----------
-        packet : as it came.
+        packet : received bytes.
         timeout_ms : as for `recv`.
-        began : when that began to wait, seconds of CLOCK_MONOTONIC.
+        began : start of the wait, in seconds of CLOCK_MONOTONIC.
         """
 
     def _take_frame(self, packet: bytes) -> VisionBuf | None:
-        """Return the frame that a packet announces, as `IncomingStream.take`, and note what it says."""
+        """Return the frame that a packet announces, like `IncomingStream.take`, and store its numbers and times."""

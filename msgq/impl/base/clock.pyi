@@ -1,21 +1,21 @@
-"""The host's clock: nanoseconds since the epoch that never step, and are the same for all processes of this host.
+"""The host's clock: nanoseconds since the epoch, without steps, the same for all processes of this host.
 
-It is CLOCK_MONOTONIC plus one offset, which the first process after a boot takes from the wall clock and leaves in a
-file (docs/internals/clock.md). Any thread may ask; a forked child goes on by its parent's.
+The clock is CLOCK_MONOTONIC plus one offset. The first process after a boot computes the offset from the wall clock and
+writes it into a file (docs/internals/clock.md). Any thread may read the clock. A forked child uses its parent's offset.
 """
 
 def time_ns() -> int:
-    """Return the time, in ns since the epoch.
+    """Return the time in ns since the epoch.
 
-    Never an error: where the file cannot be had, or is somebody's who is not trusted, this process goes by an offset of
-    its own, and logs that once.
+    Raises no error: if the file is not accessible, or belongs to a user that is not trusted, this process uses an
+    offset of its own and logs this once.
     """
 
 def offset_ns() -> int:
-    """Return what `time_ns` adds to CLOCK_MONOTONIC. It stays the same for as long as this process lives."""
+    """Return the offset of `time_ns` from CLOCK_MONOTONIC in ns. Constant during the life of the process."""
 
 def wall_offset_ns() -> int:
-    """Return what the wall clock (CLOCK_REALTIME) adds to CLOCK_MONOTONIC just now. Setting it changes that."""
+    """Return the current offset of the wall clock (CLOCK_REALTIME) from CLOCK_MONOTONIC in ns."""
 
 def clock_problem() -> str:
-    """Return why this process goes by an offset of its own; "" when it goes by the host's."""
+    """Return the reason why this process uses an offset of its own; "": it uses the host's."""

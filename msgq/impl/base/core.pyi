@@ -1,4 +1,4 @@
-"""What all kinds share: files, waiting, views, the context, the poller."""
+"""Parts that all kinds share: files, waiting, views, the context, the poller."""
 
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -8,113 +8,113 @@ from typing_extensions import Buffer, disjoint_base
 
 @disjoint_base
 class EndpointFile:
-    """A piece's file, mapped and open for as long as somebody has this. Made between the compiled modules only."""
+    """The mapped file of an endpoint. The last reference unmaps and closes it. Only compiled modules create it."""
 
     @property
     def name(self) -> str:
-        """The piece's name."""
+        """Name of the endpoint."""
 
     @property
     def prefix(self) -> str:
-        """The prefix that it lives in; "": none."""
+        """Prefix of the endpoint; "": none."""
 
     @property
     def trust(self) -> object:
-        """Whose files are used as one's own are, as it was given; None: MSGQ_TRUST says."""
+        """The given `trust`: users whose files are accepted; None: MSGQ_TRUST."""
 
     @property
     def mode(self) -> int:
-        """Permissions of the file, as they were when it was opened."""
+        """Permissions of the file when it was opened."""
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """Path of the file."""
 
 @disjoint_base
 class DescriptorMapping:
-    """A mapped descriptor. It keeps no descriptor open, and is unmapped when the last reference goes.
+    """Mapped memory of a file descriptor. The last reference unmaps the memory. The descriptor may be closed.
 
-    Any thread may use it. A child process of a fork shares the memory.
+    Any thread may use a mapping. A forked child shares the memory.
     """
 
     @property
     def size(self) -> int:
-        """Bytes that are mapped."""
+        """Number of mapped bytes."""
 
     def __init__(self, fd: int, size: int, writable: bool, endpoint: str, populate: bool = False) -> None:
-        """Map `size` bytes of `fd` from its start; the caller has made sure that the file has them.
+        """Map the first `size` bytes of `fd`. The file must have this size.
 
-        With `populate` all pages are found now, 0.2 to 0.3 ms for 1 MB, else each at the first look at it. A page that
-        the file does not have yet is made, so this is for memory that is all there.
+        populate : True: map all pages now, which takes 0.2 to 0.3 ms per MB and allocates missing pages. False: map
+        each page at its first access.
 
         Raises
         ------
-        SegmentError : the system refuses.
+        SegmentError : the system refused the mapping.
         """
 
     @property
     def lost(self) -> bool:
-        """Whether somebody has made the memory smaller, and this process has run into it: there are zeros now."""
+        """True if the file was truncated and this process accessed the missing part. The memory then reads as zeros."""
 
     def read_u64(self, offset: int) -> int:
-        """Return the word at `offset` bytes, in this machine's order of bytes."""
+        """Return the 64-bit word at byte `offset`, in native byte order."""
 
 @disjoint_base
 class MappedView(Buffer):
-    """The first `size` bytes of a region, as a buffer. Keeps the region mapped."""
+    """Buffer of the first `size` bytes of a mapping. Keeps the memory mapped."""
 
     def __init__(self, region: DescriptorMapping, size: int, writable: bool) -> None: ...
     def __len__(self) -> int: ...
 
 @disjoint_base
 class PinOwner:
-    """What holds parts of shared memory for views: a subscriber that pins slots, a client that leases buffers.
+    """Base of objects that hold parts of shared memory for views, for example slots of a channel or buffers of frames.
 
-    A class in Cython derives from it and defines `_unpin_part(part)`, which is called once for each view: when the view
-    is released, or when the view and all its buffers are gone. In a forked child it is never called. It raises nothing.
-    The view keeps its owner until then. An owner whose `_unpin_part` needs an object has `no_gc_clear`: owner and view
-    may be garbage together, and the collector would clear that object first.
+    A derived cdef class defines `_unpin_part(part)`, without exceptions. It is called once per view: when the view is
+    released, or with the last reference to the view and its buffers. It is never called in a forked child. A view keeps
+    its owner alive. If `_unpin_part` needs another object, the class must have `no_gc_clear`, because the collector may
+    clear the object first.
     """
 
 @disjoint_base
 class PinnedView(MappedView):
-    """A view of a part that nobody reuses while it is held. Made by its holder, in Cython only.
+    """A view of a part of shared memory that is not reused while the view exists. Its `PinOwner` creates it.
 
-    The GIL keeps threads apart.
+    Threads need the GIL.
     """
 
     def __init__(self) -> None:
-        """Raise TypeError: its holder makes it."""
+        """Raise TypeError: only a `PinOwner` creates views."""
 
     def release(self) -> None:
-        """Let go of the part now; the view shows nothing afterwards. A second call does nothing.
+        """Release the part now. The view is empty afterwards. A second call has no effect.
 
         Raises
         ------
-        BufferError : buffers still look through the view.
+        BufferError : buffers of the view still exist.
         """
 
 _Watcher = Callable[[str], object]
 
 def watch_connects(watcher: _Watcher | None) -> _Watcher | None:
-    """Call this with the endpoint whenever a socket of the ring or of ZMQ is about to connect, in any thread.
+    """Set a function that is called with the endpoint before each `connect` of a topic or ZMQ socket, in any thread.
 
-    What it raises comes out of `connect`. None: nothing is called. Returns the former one.
+    Exceptions of the function propagate from `connect`. None removes the function. Returns the previous function.
     """
 
 @disjoint_base
 class Context:
-    """Where sockets are made; every `connect` takes one.
+    """Context of sockets; each `connect` takes one (compatibility: stock and pyzmq).
 
-    It holds nothing in this backend, and closing it closes no socket. Safe to share between threads.
+    A context holds no resources in shared memory. Threads may share a context.
     """
 
     def term(self) -> None:
-        """Refuse new sockets from now on. Returns at once; sockets that are connected stay usable."""
+        """Refuse new connections. Returns at once. Connected sockets continue."""
 
     @property
     def closed(self) -> bool:
-        """Whether `term` was called."""
+        """True if `term` was called."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -123,15 +123,15 @@ class Context:
 
 @disjoint_base
 class ForkAwareHandle:
-    """What a program opens. A cdef class that derives from it says how it reopens in a forked child (handle.pxi)."""
+    """Base of handles that notice a fork. Derived cdef classes define how to reopen in a forked child (handle.pxi)."""
 
     @property
     def endpoint(self) -> str:
-        """The endpoint's name; "" before there is one."""
+        """Name of the endpoint; "" before `connect`."""
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed, or was never opened."""
+        """True if the handle is closed or was never opened."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -140,119 +140,120 @@ class ForkAwareHandle:
 
 @disjoint_base
 class Waitable(ForkAwareHandle):
-    """A reader whose sleep ends when there is something to read; `Poller` and asyncio take any kind.
+    """Base of all readers that can wait: in `receive`, in a `Poller`, and in asyncio.
 
-    Not to be used by itself. A kind is a ``cdef class`` that derives from it by ``waiting.pxd``; waiting.pyx says what
-    it has to define. For `arecv` it has a method ``receive(non_blocking)`` that returns None when there is nothing.
+    Derived cdef classes define the methods that waiting.pxi lists. `areceive` calls their ``receive(non_blocking)``,
+    which returns None if nothing is available.
 
-    One thread at a time may use it; a second one gets `ConcurrentUseError`, except in `close`.
+    One thread at a time may use a reader; a second thread gets `ConcurrentUseError`, except in `close`.
     """
 
     _asyncio_wait: Any
 
     def close(self) -> None:
-        """Give all places back; also by leaving a with block. Closing twice does no harm.
+        """Close the reader. The end of a with block closes as well. A second close has no effect.
 
-        While another thread waits with it, that one is woken and gets `EndpointClosedError`.
+        If another thread waits with this reader, its call raises `EndpointClosedError`.
         """
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while there is something to read, for select, epoll and event loops.
+        """Return a file descriptor that is readable while a message is available, for select, epoll and event loops.
 
-        It is the same one until this closes, and must not be read or closed. Another program writes, so a receive that
-        follows should not wait (``receive(True)``): another reader may have been faster, and a publisher that is killed
-        in the middle of a send may leave a moment's false hope. In a forked child it is closed; ask again there.
+        The descriptor stays the same until `close`. Do not read or close it. After it became readable, receive without
+        waiting (``receive(True)``): another reader may take the message first, and a publisher that is killed during a
+        send may cause a false notification. In a forked child the descriptor is closed; call `fileno` again.
 
         Raises
         ------
         IpcError : no descriptor, memory or thread is left.
-        EndpointClosedError : it is closed, or was never opened.
+        EndpointClosedError : the reader is closed, or was never opened.
 
         Notes
         -----
-        The first call in a process starts a thread, one for all, which sleeps until something comes. Every receive that
-        leaves nothing costs about a microsecond more. For passive subscribers, on Linux before 5.16, and beyond 127
-        readers the thread looks once a millisecond.
+        The first call in a process starts one thread, which sleeps until a message arrives. A receive that leaves no
+        message costs about 1 us more. For passive subscribers, on Linux before 5.16, and for more than 127 readers,
+        the thread polls once per millisecond.
         """
 
     def areceive(self) -> Coroutine[Any, Any, Any]:
-        """Return what comes next, in a task of an asyncio loop. It waits only if nothing is there.
+        """Receive the next message in a task of an asyncio loop.
 
-        Does not look at the time-out: use asyncio's. A cancelled call takes nothing. One task at a time may wait.
+        The default time-out does not apply; use time-outs of asyncio. A cancelled call has taken no message. One task
+        at a time may wait.
 
         Raises
         ------
-        EndpointClosedError : it is closed, also while this waits.
-        ConcurrentUseError : another task waits for it.
+        EndpointClosedError : the reader is closed, also during the wait.
+        ConcurrentUseError : another task waits with this reader.
         """
 
     def arecv(self) -> Coroutine[Any, Any, Any]:
-        """Do what `areceive` does: pyzmq's name, for compatibility."""
+        """Do the same as `areceive` (compatibility: pyzmq's name)."""
 
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Coroutine[Any, Any, Any]: ...
 
 @disjoint_base
 class ThreadSharedHandle(Waitable):
-    """A `Waitable` that any thread may use, also several threads at the same time."""
+    """A `Waitable` that several threads may use at the same time."""
 
     def close(self) -> None:
-        """Leave; messages and values stay. Closing twice does no harm.
+        """Close the handle. Messages and values stay. A second close has no effect.
 
-        Open jobs of a queue's handle return to the queue. Elements and keys that this handle alone could write are free
-        again. Threads that wait with the handle are woken and get `EndpointClosedError`; a thread in the middle of a
-        large copy ends it first. In a forked child only the child's own handle is closed.
+        Open jobs return to their queue. Elements and keys owned by this handle become free. Waiting threads get
+        `EndpointClosedError`; a thread that copies finishes its copy first. In a forked child, only the child's handle
+        closes.
         """
 
 @disjoint_base
 class Poller:
-    """Waits for several readers at once. One thread at a time may use it, and those that are registered."""
+    """Waits for several readers at once. One thread at a time may use a poller and its registered readers."""
 
     def registerSocket(self, socket: Waitable) -> None:
-        """Wait for this one, too (compatibility: stock's name); the poller keeps it alive.
+        """Register a reader (compatibility: stock's name). The poller keeps the reader alive.
 
-        Registering it again does nothing.
+        Registering a reader again has no effect.
 
         Raises
         ------
-        EndpointClosedError : the socket is closed, or was never connected.
+        EndpointClosedError : the reader is closed, or was never connected.
         """
 
     def unregisterSocket(self, socket: Waitable) -> None:
-        """Wait for this one no longer (compatibility: stock's name).
+        """Remove a reader (compatibility: stock's name).
 
         Raises
         ------
-        KeyError : it is not registered.
+        KeyError : the reader is not registered.
         """
 
     def poll(self, timeout: float) -> list[Any]:
-        """Return those of the registered sockets whose next receive returns (or raises) at once, in their order.
+        """Wait until a receive of a registered reader would return or raise at once, and return all such readers.
 
         Parameters
         ----------
-        timeout : milliseconds to wait for the first (compatibility: stock's unit), 0 to 2**31 - 1, fractions rounded
-            up; -1 waits for ever.
+        timeout : milliseconds (compatibility: stock's unit), 0 to 2**31 - 1, fractions are rounded up; -1 waits without
+            limit.
 
         Returns
         -------
-        The registered objects themselves; an empty list when the time is up, or nothing is registered.
+        The registered objects, in the order of registration. Empty after the time-out, or if no reader is registered.
 
         Raises
         ------
-        InvalidValueError : any other time-out.
-        EndpointClosedError : a registered socket was closed.
+        InvalidValueError : an invalid time-out.
+        EndpointClosedError : a registered reader was closed.
 
         Notes
         -----
-        Sleeps as `receive` does, with the GIL released. There is no limit to the number of sockets; beyond 128, and on
-        Linux before 5.16, it looks every millisecond instead of sleeping.
+        The GIL is released during the wait. The number of readers has no limit. With more than 128 readers, and on
+        Linux before 5.16, the wait polls once per millisecond.
         """
 
     def apoll(self, timeout: float) -> Coroutine[Any, Any, list[Any]]:
-        """Do what `poll` does, in a task of an asyncio loop. The sockets are those that are registered at the call.
+        """Do the same as `poll` in a task of an asyncio loop, with the readers registered at the call.
 
         Raises
         ------
-        ConcurrentUseError : another task waits for one of the sockets.
+        ConcurrentUseError : another task waits with one of the readers.
         """

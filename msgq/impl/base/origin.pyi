@@ -1,29 +1,28 @@
-"""Origins: when that came about which messages are made from, one for each thread, and unique ones.
+"""Origins: times of the events that cause messages (docs/guides/tracking.md).
 
-While a thread has an origin, what it publishes inherits it (tracking.md). Each thread has its own, none at first; a
-forked child goes on with that of the thread that forked.
+Each thread has an origin or none. Messages that the thread publishes inherit its origin. A forked child starts with the
+origin of the thread that called fork.
 """
 
 def origin_time() -> int:
-    """Return this thread's origin, in ns of the host's clock; 0: it has none."""
+    """Return the origin of this thread in ns of the host's clock; 0: none."""
 
 def set_origin(origin_time: int) -> None:
-    """Let this thread have an origin, in ns of the host's clock; 0: none.
+    """Set the origin of this thread in ns of the host's clock; 0: none.
 
     Raises
     ------
-    InvalidValueError : a negative one.
+    InvalidValueError : the time is negative.
     """
 
 def new_origin_time(count: int = 1) -> int:
-    """Return the time of the host's clock, in ns, as an origin that nobody else has.
+    """Return a new origin: the current time in ns of the host's clock, unique among all processes of this user.
 
-    With a `count` so many are one's own: this one, and the nanoseconds that follow.
+    `count` reserves this nanosecond and the following ones, `count` in total.
 
-    It is unique among all processes of this user, since two that ask in the same nanosecond share a word in a file,
-    `/dev/shm/msgqorigin_<uid>`: then one is told the next nanosecond. Never an error: where the file cannot be had,
-    origins are unique in this process alone, which is logged once.
+    Processes reserve origins in the file `/dev/shm/msgqorigin_<uid>`. If the file is not accessible, origins are unique
+    within this process, and a message is logged once.
     """
 
 def origin_problem() -> str:
-    """Return why this process has a word of its own; "" when it shares the user's."""
+    """Return the reason why origins are unique within this process only; "": they are unique for the user."""

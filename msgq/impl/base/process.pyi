@@ -1,51 +1,50 @@
-"""Who this process is, and files that it holds for as long as it lives."""
+"""Identity and liveness of processes, and lock files."""
 
 from typing import final
 
 def is_process_alive(pid: int, start_time: int, pid_namespace: int) -> bool | None:
-    """Tell whether the process with this id that started at this time still runs: liveness without locks.
+    """Return True if the process with this id and start time runs. Uses no locks.
 
     Parameters
     ----------
     pid : process id, in `pid_namespace`.
-    start_time : clock ticks since boot, as in field 22 of /proc/<pid>/stat.
+    start_time : clock ticks since boot, field 22 of /proc/<pid>/stat.
     pid_namespace : inode of /proc/<pid>/ns/pid.
 
     Returns
     -------
-    False for a process that is gone, a zombie, or another one with a recycled id; None when that cannot be known,
-    because the id belongs to another namespace.
+    False if the process ended, is a zombie, or has another start time (a reused id). None if the id belongs to another
+    PID namespace.
     """
 
 def is_thread_alive(thread_id: int) -> bool | None:
-    """Tell whether there is a thread of this id in this PID namespace."""
+    """Return True if this PID namespace has a thread with this id."""
 
 @final
 class LockFile:
-    """A file that nobody else can lock before `release`, or before this process ends or calls exec.
+    """A file with an exclusive lock until `release`, or until this process ends or calls exec.
 
-    Forks do not keep it, whichever way they are made, and closing descriptors does not end it: a mapping holds the lock
-    (liveness_lock.h). A file that a dead holder left is taken as it is. In a forked child it is the parent's, and does
-    nothing.
+    A mapping holds the lock (liveness_lock.h): forked children do not inherit the lock, and closing descriptors does
+    not release it. The file of a dead process is locked again. In a forked child, all methods have no effect.
     """
 
     def __init__(self, path: str) -> None:
-        """Lock the file, made if need be (mode 600).
+        """Create the file if necessary (mode 600), and lock it.
 
         Raises
         ------
-        BlockingIOError : a living process holds it.
-        OSError : it cannot be opened.
+        BlockingIOError : a living process holds the lock.
+        OSError : the file cannot be opened.
         """
 
     def write(self, text: bytes) -> None:
-        """Put this into the file, in place of what is there: who holds it, for the texts of errors."""
+        """Replace the content of the file, for example with the holder's name for error texts."""
 
     def release(self) -> None:
-        """Remove the file, unless its name is another's by now, and let go of it."""
+        """Remove the file, and release the lock. A newer file with the same name stays."""
 
 def process_name() -> str:
-    """Return the name of this process, as the kernel had it when it was asked for first."""
+    """Return the kernel's name of this process at the first call."""
 
 def identity() -> tuple[int, int, int]:
-    """Return this process's (pid, start time, PID namespace)."""
+    """Return pid, start time in clock ticks, and inode of the PID namespace of this process."""

@@ -1,4 +1,4 @@
-"""Gates of event-gated runs: their files, handles and events."""
+"""Event gates: their files, handles and events."""
 
 from collections.abc import Iterable
 from types import TracebackType
@@ -7,117 +7,117 @@ from typing import Self
 from typing_extensions import disjoint_base
 
 def gate_owner(path: str) -> tuple[int, bool | None, int] | None:
-    """Return the process that made the gate of this path, whether it lives (None: unknown), and the file's inode.
+    """Return the pid of the process that created the gate, its liveness (None: unknown), and the inode of the file.
 
-    None when there is no such gate, or it was closed. Raises `SegmentError` when the file is none of ours.
+    Return None if no such gate exists, or the gate is closed. Raises `SegmentError` if the file is not a gate.
     """
 
 def unlink_gate(path: str, inode: int) -> None:
-    """Remove the gate of this path and its FIFOs, unless another file has the name by now."""
+    """Remove the gate with this path and inode, and its FIFOs. A newer file with the same path stays."""
 
 @disjoint_base
 class Event:
-    """A count in shared memory: two sets are two, and each clear takes one back.
+    """A counter in shared memory: `set` adds one, and `clear` subtracts one.
 
-    It keeps the handle that it came from alive. Any thread or process with a handle may use it at the same time. After
-    a fork it goes on in the child. All methods raise `EventError` when nobody manages the endpoint, or the handle that
-    did was closed or replaced, and `CorruptSegmentError` when somebody took the event's FIFO away.
+    Any number of threads and processes may use an event at the same time. An event works in a forked child, and keeps
+    its handle alive. All methods raise `EventError` if the endpoint has no gate, or its gate was closed or replaced,
+    and `CorruptSegmentError` if the FIFO of the event was removed.
     """
 
     def set(self) -> None:
-        """Add one, and wake all who wait. The count ends at 2**30. It is added even if telling the FIFO fails."""
+        """Add one, and wake all waiting calls. The count ends at 2**30 and increases even if the FIFO fails."""
 
     def clear(self) -> bool:
-        """Take one back. Never waits. False: there was none. After an error none is taken."""
+        """Subtract one without waiting. Return False if the count was 0. An error leaves the count unchanged."""
 
     def wait(self, timeout_s: float = -1) -> None:
-        """Wait until the count is above 0; it stays as it is.
+        """Wait until the count is above 0. The count does not change.
 
         Parameters
         ----------
-        timeout_s : seconds, 0 to 2**31 - 1; -1 waits for ever.
+        timeout_s : seconds, 0 to 2**31 - 1; -1 waits without limit.
 
         Raises
         ------
-        EventTimeoutError : the time is over. It is a RuntimeError, as stock's is, and a TimeoutError.
-        ControllerDiedError : the process that made the handle with override is dead. Found out within 1 s.
-        InvalidValueError : any other time-out.
+        EventTimeoutError : the time-out passed. A RuntimeError, as in stock, and a TimeoutError.
+        ControllerDiedError : the process that created the gate is dead. Detected within 1 s.
+        InvalidValueError : an invalid time-out.
 
         Notes
         -----
-        Looks for up to 50 us, then sleeps; the GIL is released. Python's signal handlers run, and what they raise ends
+        Polls for up to 50 us, then sleeps, with the GIL released. Signal handlers run; an exception of a handler ends
         the wait.
         """
 
     def peek(self) -> bool:
-        """Return whether the count is above 0."""
+        """Return True if the count is above 0."""
 
     @property
     def fd(self) -> int:
-        """A descriptor for select, poll or epoll, readable while the count is above 0.
+        """File descriptor for select, poll or epoll, readable while the count is above 0.
 
-        Of a FIFO that is made when first asked for; from then on a `set` or `clear` that changes whether the event is
-        set costs a few system calls. It stays the same, and open, as long as the handle or an event of it lives. Do not
-        read from it, write to it or close it. -1 when nobody manages the endpoint.
+        The first access creates a FIFO. Afterwards a `set` from 0 and a `clear` to 0 cost a few system calls. The
+        descriptor stays open and unchanged while the handle or one of its events lives. Do not read, write or close
+        it. -1 if the endpoint has no gate.
         """
 
 @disjoint_base
 class SocketEventHandle:
-    """Manages the gate of one endpoint: where its subscribers, if they connected with fake events on, stop to receive.
+    """Manages the gate of one topic. Subscribers that connected with fake events enabled stop at the gate.
 
-    The handle that made a gate owns it. When that is closed, deleted, or its process ends, nobody manages the endpoint
-    any more: who waits at the gate goes on. If it is killed, they get `ControllerDiedError`. Safe to share between
-    threads. After a fork it stays the parent's, and the child's copy is as one without override.
+    The handle that created a gate owns the gate. When the owner closes, is deleted, or its process ends, the gate ends
+    and waiting subscribers continue. If the owner is killed, they get `ControllerDiedError`. Threads may share a
+    handle. After a fork, the parent stays the owner.
     """
 
     def __init__(self, endpoint: str | bytes, identifier: str | bytes, override: bool, enable: bool = False) -> None:
-        """Make a handle.
+        """Open or create the gate of a topic.
 
         Parameters
         ----------
-        endpoint : the topic's name; in the prefix (OPENPILOT_PREFIX) in force.
-        identifier : handles and subscribers of different ones do not know each other; "" is one, too.
-        override : make the gate, in place of any other, whose handles are told; who waits there goes to the new one.
-            Otherwise take the one that is there now; without one the endpoint is not managed, for this handle.
-        enable : whether receiving stops at the new gate; without `override` it stays as it is.
+        endpoint : name of the topic in the current prefix (OPENPILOT_PREFIX).
+        identifier : group of handles and subscribers; different groups do not see each other. "" is a group, too.
+        override : True: create a gate. It replaces an existing gate, and waiting subscribers move to the new one.
+            False: open the existing gate; if none exists, the endpoint is not gated for this handle.
+        enable : True: subscribers stop at the new gate. Used with `override` only.
 
         Raises
         ------
-        EndpointNameError : a name that cannot be part of a file's name, or the names are too long together.
-        StateError : it was made already.
-        InvalidValueError : MSGQ_MODE is not possible.
-        CorruptSegmentError, LayoutVersionError : without override: the gate's file holds foreign bytes.
+        EndpointNameError : a name is not valid in a file name, or the names are too long together.
+        StateError : the handle was initialized before.
+        InvalidValueError : MSGQ_MODE is invalid.
+        CorruptSegmentError, LayoutVersionError : without `override`: the file is not a gate of this version.
         SegmentError : a file cannot be created, opened, locked, mapped or removed.
         """
 
     @property
     def endpoint(self) -> str:
-        """The endpoint's name."""
+        """Name of the topic."""
 
     @property
     def identifier(self) -> str:
-        """The identifier of the gate; "" for none."""
+        """Identifier of the gate."""
 
     @property
     def enabled(self) -> bool:
-        """Whether receiving stops at the gate; False when nobody manages the endpoint.
+        """True if subscribers stop at the gate. False if the endpoint has no gate.
 
-        When it is set to False, who waits there goes on, too, and its call stays counted: before the gate is enabled
-        again, clear both events. Setting it raises `EventError` when nobody manages the endpoint.
+        Setting False also releases waiting subscribers, and their calls stay counted. Clear both events before you
+        enable the gate again. Setting raises `EventError` if the endpoint has no gate.
         """
 
     @enabled.setter
     def enabled(self, value: bool) -> None: ...
     @property
     def recv_called_event(self) -> Event:
-        """Set by a subscriber when it is about to receive."""
+        """Set by a subscriber before each receive."""
 
     @property
     def recv_ready_event(self) -> Event:
-        """Lets one subscriber through, which clears it and then receives."""
+        """Set by the controller to release one subscriber. The subscriber clears the event, and receives."""
 
     def close(self) -> None:
-        """End the gate if this handle owns it, and remove its files. Closing twice does nothing."""
+        """Close the handle, and end the gate and remove its files if the handle owns it. May be called again."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -125,14 +125,16 @@ class SocketEventHandle:
     ) -> None: ...
 
 def wait_for_one_event(events: Iterable[Event], timeout: float = -1) -> int:
-    """Wait until one of the events is set; return the index of the first that is.
+    """Wait until one of the events is set, and return the index of the first set event.
 
     Parameters
     ----------
-    events : of any handles. Up to 128 are slept on; with more, and on Linux before 5.16, it looks every millisecond.
+    events : events of any handles. With more than 128 events, and on Linux before 5.16, the wait polls once per
+        millisecond.
     timeout : seconds, as in `Event.wait`.
 
     Raises
     ------
-    EventTimeoutError, EventError, ControllerDiedError, InvalidValueError : as `Event.wait`; also without events.
+    InvalidValueError : no events, or an invalid time-out.
+    EventTimeoutError, EventError, ControllerDiedError : as `Event.wait`.
     """

@@ -9,40 +9,40 @@ from msgq.impl.base.core import Context
 
 @disjoint_base
 class EndpointMeter:
-    """Counts the messages of one endpoint from now on: how many, how often, how large, how old. Made as one of a kind.
+    """Measures the messages of one endpoint from now on: number, rate, sizes and delays. Base of all meters.
 
-    Passive: it takes no place of a reader, writes nothing, and nobody notices it. Its memory (90 KiB) does not grow. It
-    counts while `run_meters` runs. Messages sent between two runs count if they are still there, else as `lost`. One
-    thread at a time. If the endpoint's file is made again, the meter keeps the old one (`msgq.stats.endpoint_inodes`).
+    A meter is passive and writes nothing. Its memory (90 KiB) does not grow. It measures during `run_meters`. Messages
+    between two runs count if they still exist, else as `lost`. One thread at a time may use a meter. After the endpoint
+    was removed and created again, the meter keeps the old files (`msgq.stats.endpoint_inodes`).
     """
 
     @property
     def endpoint(self) -> str:
-        """The endpoint's name, with its mark."""
+        """Name of the endpoint with the prefix of its kind."""
 
     def close(self) -> None:
-        """Unmap what it reads. What was counted can still be read."""
+        """Unmap the files. The reading stays available."""
 
     def reset_counts(self) -> None:
-        """Begin anew; the next period is the one since the last message before."""
+        """Set all counts to 0. The next period begins at the last message."""
 
     def take_reading(self) -> MeterReading:
-        """Return what was counted since it was made or cleared."""
+        """Return the counts since the creation or the last reset."""
 
 def run_meters(meters: Sequence[EndpointMeter], seconds: float, spin: bool = False) -> None:
-    """Count on all of these endpoints at once, without the GIL.
+    """Measure several endpoints at once, without the GIL.
 
     Parameters
     ----------
-    meters : any number, of any kinds; two must not be in use by two threads at once.
-    seconds : for how long; it looks at least once.
-    spin : look all the time, which takes a whole core and sees each message within a fraction of a microsecond.
-        Otherwise it naps for 50 us between two looks; messages found by one look share the time between them evenly.
+    meters : meters of any kinds. No other thread may use them during the call.
+    seconds : duration. Each endpoint is polled at least once.
+    spin : True: poll without pause, which uses a whole core and sees each message within a microsecond. False: sleep
+        50 us between polls; messages found by one poll share the time since the previous poll evenly.
 
     Raises
     ------
-    CorruptSegmentError : somebody wrote nonsense into a file.
-    SegmentSizeError : somebody made a file smaller.
+    CorruptSegmentError : a file contains invalid data.
+    SegmentSizeError : a file was truncated.
     EndpointClosedError : a meter was closed.
     """
 
@@ -50,71 +50,70 @@ def run_meters(meters: Sequence[EndpointMeter], seconds: float, spin: bool = Fal
 class _ChannelSubscriberMeter(EndpointMeter): ...
 
 class ChannelMeter(_ChannelSubscriberMeter):
-    """Counts the messages of a channel, of all its publishers, see `Meter`.
+    """Measures the messages of all publishers of a channel (`EndpointMeter`).
 
     Parameters
     ----------
-    name, in_prefix : of the channel; it must exist.
-    stamp_offset : the byte of the payload at which a u64 says when it was published, in ns; None: by the time that the
-        channel keeps of each message.
-    clock : which clock that time is from: "host" (docs/internals/clock.md), "realtime" or "monotonic".
+    name, in_prefix : name and prefix of an existing channel.
+    stamp_offset : byte offset in the payload of a u64 with the publishing time in ns; None: the channel's own times.
+    clock : clock of this time: "host" (docs/internals/clock.md), "realtime" or "monotonic".
     """
 
     def __init__(self, name: str, in_prefix: str, stamp_offset: int | None = None, clock: str = "host") -> None: ...
 
 @disjoint_base
 class QueueEventsMeter(_ChannelSubscriberMeter):
-    """Counts the messages of a work queue that are sent, by the events that it publishes, see `Meter`.
+    """Measures the messages sent into a work queue, from its events (`EndpointMeter`).
 
-    Their delay is the time that they waited: from when they were sent until they were taken first.
+    The delay of a message is its waiting time: from the send until the first take.
 
     Parameters
     ----------
-    queue, in_prefix : of the queue, which was made with events. Their channel need not exist so far.
+    queue, in_prefix : name and prefix of a queue with events. The channel of the events may be missing yet.
     """
 
     def __init__(self, queue: str, in_prefix: str) -> None: ...
 
 @disjoint_base
 class QueueMeter(EndpointMeter):
-    """Counts the messages that are sent into a work queue, by the queue's own counts, see `Meter`.
+    """Measures the messages sent into a work queue, from the counters of the queue (`EndpointMeter`).
 
-    Nothing is lost, but sizes are not known: messages may be gone when we look. Instead of delays a reading has how
-    long those messages have waited by then that still wait.
+    No message is lost, but sizes are unknown, because messages may be taken before the meter reads them. Instead of
+    delays, a reading has the waiting times of the messages that still wait.
 
     Parameters
     ----------
-    name, in_prefix : of the queue; it must exist.
+    name, in_prefix : name and prefix of an existing queue.
     """
 
     def __init__(self, name: str, in_prefix: str) -> None: ...
 
 @disjoint_base
 class RecordsMeter(EndpointMeter):
-    """Counts the writes of a vector's elements, or of a board's values, see `Meter`.
+    """Measures the writes to the elements of a vector or the keys of a board (`EndpointMeter`).
 
-    Of an element that was written several times between two looks the last write is seen, and the others are `lost`:
-    the count of all is exact. The delay is from the time of a write until it was seen. A look is at all elements, and a
-    rest of four times as long follows it.
+    If an element was written several times between two polls, the meter sees the last write and counts the others as
+    `lost`, so the sum is exact. The delay is the time from a write to its poll. A poll scans all elements. A pause of
+    four times its duration follows.
 
     Parameters
     ----------
-    name, in_prefix : of the vector or board; it must exist.
+    name, in_prefix : name and prefix of an existing vector or board.
     """
 
     def __init__(self, name: str, in_prefix: str) -> None: ...
 
 @disjoint_base
 class TopicMeter(EndpointMeter):
-    """Counts the messages of a topic, see `Meter`.
+    """Measures the messages of a topic (`EndpointMeter`).
 
     Parameters
     ----------
-    context : of the connection.
-    endpoint : the topic's name; it must exist.
-    stamp_offset : the byte of the payload at which a u64 says when it was published, in ns; None: it does not, but
-        the stamps of a tracked topic do.
-    clock : which clock that time is from: "host" (docs/internals/clock.md), "realtime" or "monotonic".
+    context : context of the connection.
+    endpoint : name of an existing topic.
+    stamp_offset : byte offset in the payload of a u64 with the publishing time in ns; None: the stamps of a tracked
+        topic, if any.
+    clock : clock of this time: "host" (docs/internals/clock.md), "realtime" or "monotonic".
     """
 
     def __init__(
@@ -122,13 +121,13 @@ class TopicMeter(EndpointMeter):
     ) -> None: ...
 
 class PolledMeter(EndpointMeter):
-    """Counts messages whose files C cannot read: Python fetches their sizes, about every 50 ms. A subclass has `poll`.
+    """Measures a kind whose files C code cannot read: Python polls about every 50 ms. A subclass defines `poll`.
 
     Parameters
     ----------
-    endpoint : the endpoint's name, with its name prefix.
+    endpoint : name of the endpoint with the prefix of its kind.
     """
 
     def __init__(self, endpoint: str) -> None: ...
     def poll(self) -> list[int]:
-        """Return the sizes of the messages that came since the last call, in bytes."""
+        """Return the sizes in bytes of the messages since the last call."""

@@ -1,6 +1,6 @@
-"""Where messages are taken from, whatever the kind of endpoint: for those who look on, as recorder and meter do.
+"""Sources of messages of all kinds, for observers such as the recorder and meters.
 
-A source leaves no trace: its subscriber is passive, its files are mapped read-only. C takes messages from it
+A source leaves no trace: its subscriber is passive, and its files are mapped read-only. C code takes the messages
 (source.h).
 """
 
@@ -13,14 +13,14 @@ from msgq.impl.ring.core import SubSocket
 
 @disjoint_base
 class EndpointSource:
-    """An endpoint, from now on; of state, from what it is now. For one thread at a time.
+    """Messages of one endpoint from now on. For records, the current values come first. One thread at a time.
 
-    When the endpoint is made anew, it goes on with the former one: open another one.
+    After the endpoint was removed and created again, the source continues with the old files. Open a new source.
     """
 
     @property
     def endpoint(self) -> str:
-        """The name, with the mark of its kind."""
+        """Name of the endpoint with the prefix of its kind, for example "queue/jobs"."""
 
     @property
     def kind(self) -> str:
@@ -28,78 +28,79 @@ class EndpointSource:
 
     @property
     def prefix(self) -> str:
-        """Of the endpoint; "": none."""
+        """Prefix of the endpoint; "": none."""
 
     @property
     def inode(self) -> int:
-        """Of the file that is mapped: ring, file, vector or board. Another one is another life of the endpoint."""
+        """Inode of the mapped file. Another inode means that the endpoint was created again."""
 
     @property
     def schema(self) -> Schema | None:
-        """What describes its messages now. Of a vector: index, count, time and value of a change."""
+        """Current schema of the messages. For a vector: index, count, time and value of a change."""
 
     @property
     def max_message_bytes(self) -> int:
-        """Bytes of the largest message that is to be expected, as far as is known."""
+        """Size of the largest expected message in bytes."""
 
     @property
     def options_json(self) -> str:
-        """What it needs to be made anew, as a JSON object; "": nothing is known."""
+        """Options to create the endpoint again, as a JSON object; "": unknown."""
 
     @property
     def lost(self) -> int | None:
-        """Messages that were published since, and overwritten before they were taken; None: unknown. State: 0."""
+        """Messages that were overwritten before they were taken; None: unknown. For records: 0."""
 
     def skip_pending_messages(self) -> None:
-        """Pass over the messages that are pending, which adds them to `lost`. State has none."""
+        """Skip the waiting messages, and add them to `lost`. Records have no waiting messages."""
 
     def is_finished(self, since_ns: int) -> bool:
-        """Return whether nothing comes any more, for one whose file has no name: nobody publishes, and all was taken.
+        """Return True if the file was removed, no publisher is left, and all messages were taken.
 
         Parameters
         ----------
-        since_ns : CLOCK_MONOTONIC. Of state all is taken that was there then.
+        since_ns : time in ns of CLOCK_MONOTONIC. For records, all changes before this time must have been taken.
         """
 
     def get_origin_names(self, origin_id: int) -> tuple[str, str]:
-        """Return publisher and key of messages, "" where there is none. number : `part` of mq_source_message."""
+        """Return publisher and key of the messages of an origin id (`part` of mq_source_message); "": none."""
 
     def close(self) -> None:
-        """Take no more."""
+        """Close the source."""
 
 @disjoint_base
 class TopicSource(EndpointSource):
-    """A topic, by a passive subscriber."""
+    """Source of a topic, with a passive subscriber."""
 
     @property
     def socket(self) -> SubSocket:
-        """The subscriber."""
+        """The passive subscriber."""
 
 @disjoint_base
 class ChannelSource(EndpointSource):
-    """A channel, or the events of a work queue."""
+    """Source of a channel, or of the events of a work queue."""
 
 @disjoint_base
 class RecordSource(EndpointSource):
-    """A vector or board, which is looked through for changes."""
+    """Source of a vector or board. It scans for changes."""
 
 @disjoint_base
 class PolledSource(EndpointSource):
-    """Messages that Python fetches: for kinds whose files C cannot read. A subclass has `poll`.
+    """Source of a kind whose files C code cannot read. A subclass defines `poll`.
 
     Parameters
     ----------
-    endpoint, kind, prefix : see `Source`.
-    inode : of the file.
+    endpoint, kind, prefix : see `EndpointSource`.
+    inode : inode of the file.
     """
 
     def __init__(self, endpoint: str, kind: str, prefix: str, inode: int) -> None: ...
     def is_finished(self, since_ns: int) -> bool:
-        """Return whether all fetched messages were taken. since_ns : CLOCK_MONOTONIC, not used."""
+        """Return True if all fetched messages were taken. since_ns : ignored."""
 
     def poll(self) -> list[tuple[bytes, int]]:
-        """Return the messages that came since the last call, each with its publish time by the host's clock (0: not
-        known). Called before each run of a recorder or reader, in its thread.
+        """Return the messages since the last call, each with its publishing time (ns of the host's clock, 0: unknown).
+
+        Called before each run of a recorder or reader, in the thread of the caller.
         """
 
 def open_topic_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> EndpointSource:
@@ -115,10 +116,10 @@ def open_record_source(name: str, prefix: str, whole: bool, files: Mapping[str, 
     """Return a source of a vector or board. See `msgq.kinds.source.KindSource.open`."""
 
 def make_change_schema(schema: Schema | None, item_bytes: int) -> Schema | None:
-    """Return what describes the changes of a vector; None: its header says no dtype of that size.
+    """Return the schema of the changes of a vector; None: the header has no dtype of this size.
 
     Parameters
     ----------
-    schema : of the vector's values, as its header has it.
-    item_bytes : of a value.
+    schema : schema of the values, from the header of the vector.
+    item_bytes : size of a value in bytes.
     """
