@@ -38,7 +38,7 @@ BAD_KEYS = ["", "x" * 112, "é" * 56, "a\0b", "\ud800"]
 
 
 class TestOpening:
-    def test_it_makes_or_opens(self, records: Records) -> None:
+    def test_board_default_creates_or_opens_the_file(self, records: Records) -> None:
         records.board().declare("key").write(b"value")
         there = records.board()
         assert there["key"] == b"value"
@@ -84,18 +84,18 @@ class TestOpening:
         ],
         ids=str,
     )
-    def test_what_is_refused_makes_nothing(self, records: Records, given: dict[str, Any], error: Any) -> None:
+    def test_board_refused_arguments_create_no_file(self, records: Records, given: dict[str, Any], error: Any) -> None:
         with pytest.raises(error):
             records.Board(records.name, **given)
         with pytest.raises(SegmentError):
             records.board(create=False)
 
     @pytest.mark.parametrize("name", ["", "a/b", "x" * 247])
-    def test_names_that_are_none(self, records: Records, name: str) -> None:
+    def test_board_invalid_name_is_refused(self, records: Records, name: str) -> None:
         with pytest.raises(EndpointNameError):
             records.Board(name)
 
-    def test_a_schema_stays_with_it(self, records: Records) -> None:
+    def test_board_schema_is_kept_in_its_file(self, records: Records) -> None:
         schema = Schema("status", "json", b"{}", identity=b"1", layout=b"2", version=3)
         records.board(schema=schema).close()
         assert records.board().schema == schema
@@ -116,7 +116,7 @@ class TestOpening:
         outside.unlink()
 
     @pytest.mark.needs("sharing")
-    def test_it_is_one_file(self, records: Records) -> None:
+    def test_board_is_one_file(self, records: Records) -> None:
         board = records.board(4, 100, mode=0o640)
         path = SHM / f"msgqrec_{records.name}"
         assert board.path == str(path)
@@ -124,7 +124,7 @@ class TestOpening:
         assert path.stat().st_size == 32768 + 4 * 128 + 4 * 256  # each 8 + 2 * (8 + 112), rounded up
         assert board.identity == (path.stat().st_dev, path.stat().st_ino)
 
-    def test_an_entry_and_what_is_observed_are_neither_pickled_nor_copied(self, records: Records) -> None:
+    def test_board_entry_and_observed_value_cannot_be_pickled_or_copied(self, records: Records) -> None:
         board = records.board()
         entry, observed = board.declare("key"), board.observe("key")
         for each in (entry, observed):
@@ -132,7 +132,7 @@ class TestOpening:
                 with pytest.raises(TypeError, match="cannot be pickled or copied"):
                     way(each)
 
-    def test_it_pickles_by_name(self, records: Records) -> None:
+    def test_board_unpickled_opens_the_same_name(self, records: Records) -> None:
         board = records.board(3, 16)
         board.declare("key").write(b"value")
         with pickle.loads(pickle.dumps(board)) as copy:
@@ -155,7 +155,7 @@ class TestKeys:
         assert board[key] == b"value"
 
     @pytest.mark.parametrize("key", BAD_KEYS, ids=repr)
-    def test_keys_that_are_none(self, records: Records, key: str) -> None:
+    def test_board_invalid_key_is_refused(self, records: Records, key: str) -> None:
         board = records.board()
         for call in (board.declare, board.observe, board.__getitem__):
             with pytest.raises(InvalidValueError, match="key"):
@@ -171,7 +171,7 @@ class TestKeys:
                 call(key)
         assert key not in board
 
-    def test_one_that_lives_has_it(self, records: Records) -> None:
+    def test_declare_key_of_living_owner_raises_key_taken(self, records: Records) -> None:
         board, other = records.board(), records.board()
         entry = board.declare("key")
         for each in (board, other):
@@ -182,7 +182,7 @@ class TestKeys:
         entry.write(b"still mine")
         assert board["key"] == b"still mine"
 
-    def test_who_gives_it_back_leaves_the_value(self, records: Records) -> None:
+    def test_entry_close_keeps_the_value(self, records: Records) -> None:
         board, other = records.board(), records.board()
         entry = board.declare("key")
         entry.write(b"first")
@@ -200,7 +200,7 @@ class TestKeys:
         value = board.observe("key").read()
         assert (value.data, value.count) == (b"third", 3)
 
-    def test_one_that_was_given_back_can_be_declared_by_the_same_handle(self, records: Records) -> None:
+    def test_declare_after_close_by_same_handle_succeeds(self, records: Records) -> None:
         board = records.board()
         former = board.declare("key")
         former.write(b"1")
@@ -211,7 +211,7 @@ class TestKeys:
         entry.write(b"3")
         assert board.observe("key").read().count == 3
 
-    def test_closing_the_board_gives_them_back(self, records: Records) -> None:
+    def test_board_close_releases_all_keys(self, records: Records) -> None:
         board, other = records.board(), records.board()
         entries = [board.declare(key) for key in "abc"]
         entries[0].write(b"value")
@@ -248,7 +248,7 @@ class TestKeys:
         assert "a" in board
         assert "c" not in board
 
-    def test_what_was_never_written_is_a_key_error(self, records: Records) -> None:
+    def test_board_read_of_unwritten_key_raises_key_error(self, records: Records) -> None:
         board = records.board()
         board.declare("declared")
         for key in ("declared", "unknown"):
@@ -329,7 +329,7 @@ class TestValues:
 
 
 class TestObserving:
-    def test_what_nobody_has_declared_so_far(self, records: Records) -> None:
+    def test_observed_undeclared_key_has_no_value(self, records: Records) -> None:
         board = records.board()
         observed = board.observe("key")
         assert (observed.key, observed.endpoint, observed.closed) == ("key", records.name, False)
@@ -344,7 +344,7 @@ class TestObserving:
         assert observed.changed is True
         assert observed.data() == b"value"
 
-    def test_all_that_is_known_of_a_value(self, records: Records) -> None:
+    def test_observed_value_has_count_time_and_owner(self, records: Records) -> None:
         board = records.board()
         observed, entry = board.observe("key"), board.declare("key")
         before = records.time_ns()
@@ -364,7 +364,7 @@ class TestObserving:
         assert (value.data, value.count, value.owner, value.alive) == (b"2", 2, None, None)
 
     @pytest.mark.parametrize("call", ["read", "data", "read_into", "receive"])
-    def test_reading_it_is_having_seen_it(self, records: Records, call: str) -> None:
+    def test_observed_read_clears_changed(self, records: Records, call: str) -> None:
         board = records.board()
         observed, other, entry = board.observe("key"), board.observe("key"), board.declare("key")
         every: dict[str, list[Any]] = {"read_into": [bytearray(8)], "receive": [0]}
@@ -398,7 +398,7 @@ class TestObserving:
         assert observed.read_into(numbers) == 5
         assert numbers.tobytes()[:5] == b"value"
 
-    def test_a_buffer_that_is_too_small(self, records: Records) -> None:
+    def test_observed_read_into_small_buffer_raises(self, records: Records) -> None:
         board = records.board()
         observed = board.observe("key")
         board.declare("key").write(b"value")
@@ -409,7 +409,7 @@ class TestObserving:
     @pytest.mark.parametrize(
         "buffer", [b"12345678", "text", None, memoryview(bytearray(16))[::2]], ids=["bytes", "str", "None", "view"]
     )
-    def test_what_cannot_be_written(self, records: Records, buffer: Any) -> None:
+    def test_observed_read_into_readonly_buffer_raises(self, records: Records, buffer: Any) -> None:
         board = records.board()
         observed = board.observe("key")
         board.declare("key").write(b"value")
@@ -417,7 +417,7 @@ class TestObserving:
             observed.read_into(buffer)
         assert observed.changed is True
 
-    def test_receive_is_the_value_if_it_is_new(self, records: Records) -> None:
+    def test_observed_receive_returns_only_new_values(self, records: Records) -> None:
         board = records.board()
         observed = board.observe("key")
         assert observed.receive(0) is None
@@ -434,14 +434,14 @@ class TestObserving:
             with pytest.raises(EndpointClosedError):
                 call()
 
-    def test_close_of_the_board_closes_it(self, records: Records) -> None:
+    def test_observed_value_is_closed_with_the_board(self, records: Records) -> None:
         board, other = records.board(), records.board()
         observed, others = board.observe("key"), other.observe("key")
         board.close()
         assert observed.closed
         assert not others.closed
 
-    def test_it_outlives_a_board_that_was_deleted(self, records: Records) -> None:
+    def test_observed_value_outlives_a_deleted_board(self, records: Records) -> None:
         records.board()  # so that the fake's exists
         observed = records.Board(records.name).observe("key")
         gc.collect()
@@ -449,7 +449,7 @@ class TestObserving:
         assert observed.data() == b"value"
 
     @pytest.mark.parametrize("timeout", [-1, math.nan, math.inf])
-    def test_times_that_are_not_possible(self, records: Records, timeout: float) -> None:
+    def test_observed_wait_invalid_timeout_is_refused(self, records: Records, timeout: float) -> None:
         board = records.board()
         for each in (board, board.observe("key")):
             with pytest.raises(InvalidValueError):
@@ -484,7 +484,7 @@ class TestChanges:
         assert late.wait() is True
         assert late.changes().keys() == {"a"}
 
-    def test_reading_and_observing_leave_them(self, records: Records) -> None:
+    def test_board_changes_are_kept_after_read_and_observe(self, records: Records) -> None:
         board = records.board()
         observed = board.observe("a")
         board.declare("a").write(b"1")
@@ -492,7 +492,7 @@ class TestChanges:
         assert board.receive(0).keys() == {"a"}
         assert board.receive(0) is None
 
-    def test_limit_bounds_a_batch_and_each_key_gets_its_turn(self, records: Records) -> None:
+    def test_board_changes_with_limit_serve_each_key_in_turn(self, records: Records) -> None:
         board = records.board()
         entries = [board.declare(key) for key in "abcde"]
         for entry in entries:
@@ -597,7 +597,7 @@ class TestChanges:
 @pytest.mark.needs("threads")
 class TestThreads:
     @pytest.mark.parametrize("declared", [False, True])
-    def test_a_write_wakes_who_observes(self, records: Records, declared: bool) -> None:
+    def test_board_write_wakes_an_observer(self, records: Records, declared: bool) -> None:
         board, other = records.board(), records.board()
         observed = board.observe("key")
         with other.declare("key") if declared else contextlib.nullcontext() as entry:
@@ -610,7 +610,7 @@ class TestThreads:
             assert task.result() is True
         assert observed.data() == b"value"
 
-    def test_and_who_waits_for_the_whole_board(self, records: Records) -> None:
+    def test_board_write_wakes_a_waiter_for_the_whole_board(self, records: Records) -> None:
         board, watcher = records.board(), records.board(passive=True)
         tasks = [Task(board.wait), Task(watcher.wait)]
         tasks[0].wait_asleep()
@@ -628,7 +628,7 @@ class TestThreads:
             with pytest.raises(EndpointClosedError):
                 task.result()
 
-    def test_keys_are_declared_once_whoever_comes_first(self, records: Records) -> None:
+    def test_declare_from_many_threads_succeeds_once_per_key(self, records: Records) -> None:
         handles = [records.board() for _ in range(4)]
         taken: list[int] = []
 

@@ -72,7 +72,7 @@ def test_a_received_message_is_a_private_copy(backend: Backend, endpoint: str) -
 
 
 class TestReserve:
-    def test_what_is_written_in_place_is_published_on_exit(self, backend: Backend, endpoint: str) -> None:
+    def test_reserve_publishes_at_the_end_of_the_block(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         with pub.reserve(5) as view:
             assert (view.nbytes, view.readonly, view.format) == (5, False, "B")
@@ -80,7 +80,7 @@ class TestReserve:
             assert sub.receive(non_blocking=True) is None
         assert sub.receive() == b"hello"
 
-    def test_an_array_can_be_made_on_it(self, backend: Backend, endpoint: str) -> None:
+    def test_reserve_view_can_back_a_numpy_array(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         with pub.reserve(LARGE) as view:
             np.frombuffer(view, np.uint32)[:] = np.arange(LARGE // 4)
@@ -109,7 +109,7 @@ class TestReserve:
         with pytest.raises(ValueError, match="released"):
             view[0] = 1
 
-    def test_one_at_a_time_and_no_send_beside_it(self, backend: Backend, endpoint: str) -> None:
+    def test_reserve_open_refuses_send_and_second_reserve(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         with pub.reserve(2) as view:
             view[:] = b"ok"
@@ -124,7 +124,7 @@ class TestReserve:
         assert collect(sub, 1) == [b"ok"]
         assert sub.receive(True) is None
 
-    def test_it_may_go_around_the_ring(self, backend: Backend, endpoint: str) -> None:
+    def test_reserve_may_wrap_around_the_ring(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint, 1024)
         for i in range(50):
             with pub.reserve(200) as view:
@@ -146,7 +146,7 @@ class TestReserve:
             view[:] = b"xxx"
         assert sub.receive() == b"xxx"
 
-    def test_it_serves_once_and_only_inside_its_block(self, backend: Backend, endpoint: str) -> None:
+    def test_reserve_is_usable_once_and_only_in_its_block(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         reservation = pub.reserve(5)
         for _ in range(2):
@@ -165,7 +165,7 @@ class TestReserve:
 
     @pytest.mark.needs("segment")
     @pytest.mark.parametrize("size", [2000, 2**32, 2**63, 2**64 - 1, 2**64, 2**70])
-    def test_a_size_that_cannot_fit_is_refused(self, backend: Backend, endpoint: str, size: int) -> None:
+    def test_reserve_too_large_size_is_refused(self, backend: Backend, endpoint: str, size: int) -> None:
         pub, sub = backend.pair(endpoint, 4096)
         with pytest.raises((MessageTooLargeError, OverflowError)), pub.reserve(size):
             pytest.fail("no room for it")
@@ -215,12 +215,14 @@ class TestSendMany:
             backend.pub(endpoint).send_many(one)
 
     @pytest.mark.parametrize("wrong", ["text", 5, None, np.zeros((4, 4))[:, ::2], np.array([[1], [2]], object)])
-    def test_what_holds_no_messages_is_refused(self, backend: Backend, endpoint: str, wrong: Any) -> None:
+    def test_send_many_without_messages_in_argument_is_refused(
+        self, backend: Backend, endpoint: str, wrong: Any
+    ) -> None:
         with pytest.raises((TypeError, ValueError, BufferError)):
             backend.pub(endpoint).send_many(wrong)
 
     @pytest.mark.parametrize("wrap", [list, tuple, iter])
-    def test_a_bad_element_stops_it_after_those_before(self, backend: Backend, endpoint: str, wrap: Any) -> None:
+    def test_send_many_stops_at_invalid_element(self, backend: Backend, endpoint: str, wrap: Any) -> None:
         pub, sub = backend.pair(endpoint)
         with pytest.raises(TypeError):
             pub.send_many(wrap([b"1", b"2", "three", b"4"]))
@@ -229,7 +231,7 @@ class TestSendMany:
         assert pub.stats().messages == 3
 
     @pytest.mark.needs("segment")
-    def test_a_message_that_is_too_large_stops_it_after_those_before(self, backend: Backend, endpoint: str) -> None:
+    def test_send_many_stops_at_too_large_message(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint, 4096)
         with pytest.raises(MessageTooLargeError):
             pub.send_many([b"1", bytes(2000), b"2"])
@@ -245,7 +247,7 @@ class TestSendMany:
 
 
 class TestReceiveInto:
-    def test_it_fills_the_start_of_the_buffer(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_into_fills_the_start_of_the_buffer(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         buffer = bytearray(b"----------")
         pub.send(b"hello")
@@ -253,7 +255,9 @@ class TestReceiveInto:
         assert buffer == b"hello-----"
 
     @pytest.mark.parametrize("make", [lambda: np.zeros(4, np.int32), lambda: array.array("i", [0] * 4)])
-    def test_it_takes_any_writable_buffer(self, backend: Backend, endpoint: str, make: Callable[[], Any]) -> None:
+    def test_receive_into_accepts_any_writable_buffer(
+        self, backend: Backend, endpoint: str, make: Callable[[], Any]
+    ) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(np.arange(4, dtype=np.int32))
         assert sub.receive_into(buffer := make()) == 16
@@ -270,7 +274,7 @@ class TestReceiveInto:
         pub.send(b"")
         assert sub.receive_into(bytearray(1)) == 0
 
-    def test_a_message_that_does_not_fit_stays(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_into_small_buffer_keeps_the_message(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(b"12345")
         for _ in range(2):
@@ -280,7 +284,7 @@ class TestReceiveInto:
         assert sub.receive() == b"12345"
 
     @pytest.mark.parametrize("wrong", [b"read-only", memoryview(bytearray(8))[::2], "text", None])
-    def test_a_buffer_that_cannot_be_filled_is_refused(self, backend: Backend, endpoint: str, wrong: Any) -> None:
+    def test_receive_into_invalid_buffer_is_refused(self, backend: Backend, endpoint: str, wrong: Any) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(b"x")
         with pytest.raises((TypeError, BufferError)):
@@ -325,7 +329,7 @@ class TestReceiveArray:
         assert taken == list(range(min(most, 20)))
         assert len(sub.receive_many()) == 20 - len(taken)
 
-    def test_it_goes_around_the_ring(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_array_wraps_around_the_ring(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint, 1024)
         for start in range(0, 1000, 20):
             pub.send_many(np.arange(start, start + 20))
@@ -350,7 +354,7 @@ class TestReceiveArray:
         backend.settle()
         assert (sub.receive_array(f"V{LARGE}").view(np.uint8).reshape(5, -1) == frames).all()
 
-    def test_it_stops_before_a_message_of_another_size(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_array_stops_before_a_message_of_another_size(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send_many([bytes(8), bytes(8), b"odd", bytes(8)])
         backend.settle()
@@ -382,7 +386,7 @@ class TestReceiveArray:
         assert sub.receive() == bytes(200)
 
     @pytest.mark.parametrize("dtype", [object, "S0", "V0", np.dtype([("a", object)])])
-    def test_a_dtype_without_bytes_of_its_own_is_refused(self, backend: Backend, endpoint: str, dtype: Any) -> None:
+    def test_receive_array_dtype_with_objects_is_refused(self, backend: Backend, endpoint: str, dtype: Any) -> None:
         with pytest.raises(InvalidValueError, match="dtype"):
             backend.sub(endpoint).receive_array(dtype)
 
@@ -391,7 +395,9 @@ class TestReceiveArray:
             backend.sub(endpoint).receive_array(np.int64, limit=-1)
 
     @pytest.mark.needs("segment", "lost", "threads")
-    def test_a_lapped_subscriber_waits_for_the_next_message_if_told_to(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_array_lapped_with_wait_for_one_waits_for_next_message(
+        self, backend: Backend, endpoint: str
+    ) -> None:
         pub, sub = backend.pair(endpoint, 1024)
         pub.send_many(np.arange(500))
         sub.setTimeout(-1)

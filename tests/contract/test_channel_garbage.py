@@ -28,7 +28,7 @@ def test_a_cycle_of_everything_is_collected(channels: Channels, order: int) -> N
         gc.collect()
 
 
-def test_what_garbage_held_is_free(channels: Channels) -> None:
+def test_channel_handles_in_garbage_release_their_slots(channels: Channels) -> None:
     channel = channels.open()
     subscriber, publisher = channel.subscriber(), channel.publisher(slots=2)
     for _ in range(3):

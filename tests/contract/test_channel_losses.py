@@ -27,7 +27,7 @@ def test_subscriber_lapped_once_receives_all_messages_of_the_order(channels: Cha
     assert sub.lost + sub.received == 200
 
 
-def test_subscriber_that_is_lapped_again_at_once_continues_further_each_time(channels: Channels) -> None:
+def test_subscriber_lapped_again_at_once_skips_further_each_time(channels: Channels) -> None:
     """So it gets ahead of publishers that overwrite a message while it is copied."""
     pub, sub = channels.pair(capacity=64)
     margins = []
@@ -50,7 +50,7 @@ def test_or_at_the_present(channels: Channels) -> None:
     assert sub.receive(0) == b"next"
 
 
-def test_nobody_is_lapped_by_what_the_channel_holds(channels: Channels) -> None:
+def test_subscriber_within_capacity_is_not_lapped(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32)
     lap(pub, 32)
     assert len(sub.receive_many()) == 32
@@ -83,7 +83,7 @@ def test_the_messages_of_others_stay(channels: Channels) -> None:
     assert sub.lost == 4
 
 
-def test_conflating_counts_what_it_passes_over(channels: Channels) -> None:
+def test_conflate_skipped_messages_add_to_lost(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32, conflate=True)
     lap(pub, 5)
     assert sub.receive(0) == (4).to_bytes(4, "little")
@@ -94,7 +94,7 @@ def test_conflating_counts_what_it_passes_over(channels: Channels) -> None:
     assert (sub.lost, sub.received, sub.resets) == (4 + 999, 2, 0)
 
 
-def test_conflating_keeps_the_newest_that_is_not_ones_own(channels: Channels) -> None:
+def test_conflate_without_own_messages_returns_newest_of_others(channels: Channels) -> None:
     channel, other = channels.open(), channels.open()
     sub, mine, theirs = channel.subscriber(conflate=True, own=False), channel.publisher(), other.publisher()
     for number in range(3):
@@ -116,7 +116,7 @@ def test_conflating_finds_the_oldest_message_of_the_order(channels: Channels) ->
 # ---- on_lost="raise" ----
 
 
-def test_a_loss_is_raised_once_and_says_how_much(channels: Channels) -> None:
+def test_on_lost_raise_raises_once_with_the_count(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32, on_lost="raise")
     lap(pub, 40)
     with pytest.raises(LostMessagesError, match="8 messages were lost") as caught:
@@ -132,7 +132,7 @@ def test_a_loss_is_raised_once_and_says_how_much(channels: Channels) -> None:
     assert sub.lost == 9
 
 
-def test_a_view_and_a_buffer_raise_it_too(channels: Channels) -> None:
+def test_on_lost_raise_applies_to_views_and_buffers(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=16, on_lost="raise")
     lap(pub, 20)
     with pytest.raises(LostMessagesError):
@@ -160,7 +160,7 @@ def lose_in_the_middle(channels: Channels) -> tuple[object, object]:
 
 
 @pytest.mark.parametrize("call", ["receive_many", "receive_array"])
-def test_a_bulk_ends_before_a_loss_and_the_next_call_tells_it(channels: Channels, call: str) -> None:
+def test_receive_many_ends_before_a_loss_and_next_call_raises(channels: Channels, call: str) -> None:
     _pub, sub = lose_in_the_middle(channels)
     bulk = getattr(sub, call)
     arguments = ("S4",) if call == "receive_array" else ()
@@ -171,7 +171,7 @@ def test_a_bulk_ends_before_a_loss_and_the_next_call_tells_it(channels: Channels
     assert list(bulk(*arguments)) == [b"dddd"]
 
 
-def test_a_poller_finds_it_ready_and_the_receive_raises(channels: Channels) -> None:
+def test_poller_reports_lost_subscriber_as_ready_and_receive_raises(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32, on_lost="raise", on_lapped="newest")
     poller = channels.Poller()
     poller.registerSocket(sub)

@@ -31,7 +31,7 @@ def test_any_number_may_advertise(channels: Channels) -> None:
     assert names == [channels.token + f"node{number}" for number in range(3)]
 
 
-def test_in_a_broadcast_everybody_hears_everybody_else(channels: Channels) -> None:
+def test_broadcast_delivers_to_all_other_nodes(channels: Channels) -> None:
     sides = [channels.node(f"node{number}").join_broadcast(channels.token) for number in range(3)]
     for number, side in enumerate(sides):
         side.publisher.send(b"%d" % number)
@@ -48,7 +48,7 @@ def test_one_may_want_to_hear_oneself(channels: Channels) -> None:
     assert side.subscriber.receive(0) == b"message"
 
 
-def test_a_broadcast_is_no_channel_of_its_name(channels: Channels) -> None:
+def test_broadcast_and_channel_of_same_name_are_separate(channels: Channels) -> None:
     sub = channels.node("one").subscribe(channels.token)
     channels.node("other").join_broadcast(channels.token).publisher.send(b"message")
     assert sub.receive(0) is None
@@ -66,7 +66,7 @@ def test_a_mailbox_has_one_owner(channels: Channels) -> None:
     owner.create_mailbox("orders")
 
 
-def test_a_mailbox_may_be_opened_before_its_owner_comes(channels: Channels) -> None:
+def test_mailbox_may_be_opened_before_its_owner(channels: Channels) -> None:
     owner, sender = channels.node("owner"), channels.node("sender")
     sender.open_mailbox(owner.name, "orders", capacity=16).send(b"early")
     box = owner.create_mailbox("orders", history=10)
@@ -82,7 +82,7 @@ def test_tags_are_apart(channels: Channels) -> None:
     assert [box.receive(0) for box in boxes] == [None, b"message"]
 
 
-def test_what_a_channel_is_is_told(channels: Channels) -> None:
+def test_channel_diagnose_names_pubsub_broadcast_and_mailbox(channels: Channels) -> None:
     from msgq.channel.channel import ReservedChannel
 
     node = channels.node("node")
@@ -94,7 +94,7 @@ def test_what_a_channel_is_is_told(channels: Channels) -> None:
     assert kinds == ["pubsub", "broadcast", "mailbox"]
 
 
-def test_a_node_closes_what_it_made(channels: Channels) -> None:
+def test_node_close_closes_its_channels(channels: Channels) -> None:
     with channels.node("node") as node:
         pub, sub = node.advertise(channels.token), node.subscribe(channels.token)
     assert pub.closed

@@ -22,7 +22,7 @@ from tests.contract.conftest import Channels
 
 
 class TestViews:
-    def test_a_view_shows_the_message_and_who_sent_it(self, channels: Channels) -> None:
+    def test_view_has_message_and_publisher(self, channels: Channels) -> None:
         sub = channels.open().subscriber()
         pub = channels.open(node="camera").publisher()
         position = pub.send(b"message", origin_time=5)
@@ -40,7 +40,7 @@ class TestViews:
         assert sub.receive_view(0) is None
         assert sub.receive_view(0.01) is None
 
-    def test_it_is_read_only(self, channels: Channels) -> None:
+    def test_view_is_read_only(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send(b"message")
         view = sub.receive_view(0)
@@ -56,7 +56,7 @@ class TestViews:
         with sub.receive_view(0) as view:
             assert bytes(view) == b""
 
-    def test_it_does_not_change_while_it_is_held(self, channels: Channels) -> None:
+    def test_view_held_keeps_its_content(self, channels: Channels) -> None:
         pub, sub = channels.pair(capacity=16)
         pub.send(b"first")
         view = sub.receive_view(0)
@@ -65,7 +65,7 @@ class TestViews:
         assert bytes(view) == b"first"
         view.release()
 
-    def test_it_outlives_both_sides(self, channels: Channels) -> None:
+    def test_view_outlives_publisher_and_subscriber(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send(b"message")
         view = sub.receive_view(0)
@@ -74,7 +74,7 @@ class TestViews:
         assert bytes(view) == b"message"
         view.release()
 
-    def test_it_cannot_be_read_after_its_release(self, channels: Channels) -> None:
+    def test_view_released_cannot_be_read(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send(b"message")
         view = sub.receive_view(0)
@@ -83,7 +83,7 @@ class TestViews:
         with pytest.raises(EndpointClosedError, match="released"):
             memoryview(view)
 
-    def test_nor_released_while_somebody_looks_through_it(self, channels: Channels) -> None:
+    def test_view_release_with_exported_buffer_raises(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send(b"message")
         view = sub.receive_view(0)
@@ -91,7 +91,7 @@ class TestViews:
             view.release()
         view.release()
 
-    def test_what_is_made_of_it_keeps_it(self, channels: Channels) -> None:
+    def test_view_is_kept_by_objects_made_from_it(self, channels: Channels) -> None:
         pub, sub = channels.pair(capacity=16, publisher={"slots": 2})
         pub.send(b"message")
         array = np.frombuffer(sub.receive_view(0), "u1")
@@ -119,7 +119,7 @@ class TestViews:
             sub.receive_view(0)
         assert sub.receive(0) == b"message"
 
-    def test_who_is_passive_cannot_hold_one(self, channels: Channels) -> None:
+    def test_passive_subscriber_cannot_hold_views(self, channels: Channels) -> None:
         pub = channels.open().publisher()
         sub = channels.open(passive=True).subscriber()
         pub.send(b"message")
@@ -154,7 +154,7 @@ class TestViews:
         view.release()
         channel.subscriber()
 
-    def test_others_see_what_a_closed_subscriber_still_holds(self, channels: Channels) -> None:
+    def test_views_of_closed_subscriber_are_counted_by_diagnose(self, channels: Channels) -> None:
         channel = channels.open()
         channel.publisher().send_many([b"1", b"2"])
         sub = channel.subscriber(history=2)
@@ -175,7 +175,7 @@ class TestPools:
             views.append(sub.receive_view(0))
         return pub, sub, views
 
-    def test_a_publisher_whose_slots_are_all_held_says_by_whom(self, channels: Channels) -> None:
+    def test_send_with_all_slots_held_names_the_holders(self, channels: Channels) -> None:
         pub, sub, views = self.hold(channels, 3)
         with pytest.raises(PoolExhaustedError, match=r"all 3 slots.* holds 3") as caught:
             pub.send(b"more")
@@ -186,7 +186,7 @@ class TestPools:
         pub.send(b"more")
         assert sub.receive(0) == b"more"
 
-    def test_it_waits_as_long_as_it_is_told(self, channels: Channels) -> None:
+    def test_send_with_all_slots_held_waits_for_its_timeout(self, channels: Channels) -> None:
         pub, _, views = self.hold(channels, 2)
         before = channels.monotonic_ns()
         with pytest.raises(PoolExhaustedError):
@@ -221,7 +221,7 @@ class TestPools:
         pub.send(bytes(300))
         assert [len(message) for message in sub.receive_many()] == [300]
 
-    def test_a_pool_that_is_too_large_is_not_made(self, channels: Channels) -> None:
+    def test_pool_above_size_limit_is_not_created(self, channels: Channels) -> None:
         with pytest.raises(MessageTooLargeError, match="max_bytes"):
             channels.open().publisher(slots=10, slot_bytes=100, max_bytes=1000)
 
@@ -234,7 +234,7 @@ class TestPools:
         with pytest.raises(MessageTooLargeError):
             channels.open(capacity=16).publisher(slot_bytes=100, max_bytes=100)
 
-    def test_views_of_a_pool_that_was_outgrown_stay(self, channels: Channels) -> None:
+    def test_views_of_replaced_pool_stay_readable(self, channels: Channels) -> None:
         pub, sub = channels.pair(publisher={"slot_bytes": 8})
         pub.send(b"small")
         view = sub.receive_view(0)
@@ -279,7 +279,7 @@ class TestLoans:
         loan.publish(0)
 
     @pytest.mark.parametrize("first", ["publish", "discard"])
-    def test_it_serves_once(self, channels: Channels, first: str) -> None:
+    def test_loan_is_usable_once(self, channels: Channels, first: str) -> None:
         pub, _ = channels.pair()
         loan = pub.loan(5)
         getattr(loan, first)()
@@ -301,7 +301,7 @@ class TestLoans:
             loans[number].publish()
         assert sub.receive_many() == [b"2", b"0", b"1"]
 
-    def test_a_buffer_of_it_must_be_gone(self, channels: Channels) -> None:
+    def test_loan_publish_with_exported_buffer_raises(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         loan = pub.loan(5)
         array = np.frombuffer(loan, "u1")
@@ -325,7 +325,7 @@ class TestLoans:
         gc.collect()
         pub.send(b"message")
 
-    def test_what_is_dropped_is_free(self, channels: Channels) -> None:
+    def test_loan_discarded_frees_its_slot(self, channels: Channels) -> None:
         pub, _ = channels.pair(publisher={"slots": 1})
         for _ in range(3):
             pub.loan(5)
@@ -341,7 +341,7 @@ class TestLoans:
         loan.discard()
         assert sub.receive(0) is None
 
-    def test_a_loan_of_a_pool_that_was_outgrown_is_published(self, channels: Channels) -> None:
+    def test_loan_of_replaced_pool_is_published(self, channels: Channels) -> None:
         pub, sub = channels.pair(publisher={"slot_bytes": 8})
         loan = pub.loan(8)
         memoryview(loan)[:] = b"8 bytes."

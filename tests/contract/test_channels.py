@@ -81,13 +81,13 @@ class TestOrder:
             pub.send(data)
         assert (pub.sent, sub.receive(0)) == (0, None)
 
-    def test_send_many_says_how_many(self, channels: Channels) -> None:
+    def test_send_many_returns_the_number_sent(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         assert pub.send_many(message for message in MESSAGES) == 4
         assert sub.receive_many() == MESSAGES
         assert (pub.sent, pub.bytes) == (4, sum(map(len, MESSAGES)))
 
-    def test_a_message_knows_when_and_from_whom_it_is(self, channels: Channels) -> None:
+    def test_message_has_its_time_and_publisher(self, channels: Channels) -> None:
         sub = channels.open().subscriber()
         pub = channels.open(node="camera").publisher()
         before = channels.time_ns()
@@ -98,7 +98,7 @@ class TestOrder:
         assert isinstance(sub.last.publisher, PublisherInfo)
         assert sub.last.publisher.name == "camera"
 
-    def test_without_stamps_it_does_not_know_when(self, channels: Channels) -> None:
+    def test_message_without_stamps_has_no_time(self, channels: Channels) -> None:
         pub, sub = channels.pair(stamps=False)
         pub.send(b"message")
         sub.receive(0)
@@ -113,7 +113,7 @@ class TestOrder:
         pub.close()
         assert sub.receive(0) == b"message"
 
-    def test_publishers_that_come_and_go_withdraw_only_the_oldest(self, channels: Channels) -> None:
+    def test_closed_publishers_evict_only_the_oldest_messages(self, channels: Channels) -> None:
         """The pools of eight that left stay; a newcomer removes the oldest of more."""
         channel = channels.open()
         sub = channel.subscriber()
@@ -143,7 +143,7 @@ class TestJoining:
         assert sub.receive_many() == [b"%d" % number for number in range(40 - got, 40)]
         assert sub.lost == 0
 
-    def test_what_is_gone_of_the_history_is_not_lost(self, channels: Channels) -> None:
+    def test_subscribe_with_evicted_history_counts_no_loss(self, channels: Channels) -> None:
         channel = channels.open(capacity=16)
         pub = channel.publisher(slots=2)
         pub.send_many(b"%d" % number for number in range(10))
@@ -219,7 +219,7 @@ class TestReceiving:
         assert channels.monotonic_ns() - before >= 50_000_000
 
     @pytest.mark.parametrize("timeout", [-1, -0.001, 1e10, float("nan")])
-    def test_a_time_out_that_is_none(self, channels: Channels, timeout: float) -> None:
+    def test_receive_invalid_timeout_is_refused(self, channels: Channels, timeout: float) -> None:
         _, sub = channels.pair()
         with pytest.raises(InvalidValueError, match="time-out"):
             sub.receive(timeout)
@@ -254,7 +254,7 @@ class TestReceiving:
             sub.receive_array("u4")
         assert sub.receive(0) == b"longer than 4"
 
-    def test_limits_and_dtypes_that_make_no_sense(self, channels: Channels) -> None:
+    def test_receive_many_invalid_limit_or_dtype_is_refused(self, channels: Channels) -> None:
         _, sub = channels.pair()
         with pytest.raises(InvalidValueError):
             sub.receive_many(-1)
@@ -319,7 +319,7 @@ class TestReceiving:
         assert waiting.result() == b"message"
 
     @pytest.mark.needs("threads")
-    def test_a_publisher_that_waits_for_a_slot_is_woken(self, channels: Channels) -> None:
+    def test_publisher_waiting_for_a_slot_is_woken(self, channels: Channels) -> None:
         pub, sub = channels.pair(publisher={"slots": 1})
         pub.send(b"first")
         view = sub.receive_view(0)
@@ -359,7 +359,7 @@ class TestOpening:
         ],
         ids=lambda said: next(iter(said)),
     )
-    def test_another_configuration_is_an_error_that_names_both(
+    def test_channel_other_configuration_raises_with_both_values(
         self, channels: Channels, one: dict[str, Any], other: dict[str, Any]
     ) -> None:
         channels.open(**one)
@@ -369,7 +369,7 @@ class TestOpening:
         channels.open(**one)
         channels.open()
 
-    def test_defaults_are_said_too(self, channels: Channels) -> None:
+    def test_channel_mismatch_also_names_default_values(self, channels: Channels) -> None:
         channels.open().publisher()
         with pytest.raises(ChannelMismatchError, match="has subscribers=any number, and subscribers=1"):
             channels.open(subscribers=1)
@@ -423,7 +423,7 @@ class TestOpening:
         with pytest.raises(InvalidValueError):
             channels.open().publisher(**options)
 
-    def test_who_made_it(self, channels: Channels) -> None:
+    def test_channel_creator_is_known(self, channels: Channels) -> None:
         before = channels.time_ns()
         assert channels.open(node="maker").creator[0] == "maker"
         assert before <= channels.open(node="other").created_ns <= channels.time_ns()
@@ -436,7 +436,7 @@ class TestOpening:
         assert (here.prefix, there.prefix) == (prefix, "")
 
     @pytest.mark.needs("sharing")
-    def test_the_mode_of_its_files(self, channels: Channels) -> None:
+    def test_channel_mode_applies_to_all_files(self, channels: Channels) -> None:
         channels.open(mode=0o640).publisher()
         files = [*SHM.glob(f"msgqchan_{channels.token}"), *SHM.glob(f"msgqpool_{channels.token}:*")]
         assert [path.stat().st_mode & 0o777 for path in files] == [0o640] * 2
@@ -450,7 +450,7 @@ class TestSchemas:
         assert [channel.schema for channel in (first, second, silent)] == [self.ONE] * 3
         assert [channel.schema_matches for channel in (first, second, silent)] == [True, False, True]
 
-    def test_who_is_strict_is_told(self, channels: Channels) -> None:
+    def test_strict_schema_mismatch_raises(self, channels: Channels) -> None:
         channels.open(schema=self.ONE)
         with pytest.raises(SchemaMismatchError, match="name"):
             channels.open(schema=self.OTHER, strict_schema=True)
@@ -487,7 +487,7 @@ class TestSchemas:
 
 
 class TestStats:
-    def test_each_handle_has_its_counters(self, channels: Channels) -> None:
+    def test_stats_are_separate_for_each_handle(self, channels: Channels) -> None:
         channel = channels.open(capacity=4, node="camera")
         pub, sub = channel.publisher(slots=6, slot_bytes=64), channel.subscriber()
         for number in range(6):
@@ -502,7 +502,7 @@ class TestStats:
         assert [each.sent for each in channel.stats().publishers] == [6]
         assert channel.diagnose().publishers == channel.stats().publishers, "Kickmsg's name"
 
-    def test_a_closed_one_keeps_its_counters(self, channels: Channels) -> None:
+    def test_stats_are_kept_after_close(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send(b"1")
         sub.receive(0)
@@ -510,7 +510,7 @@ class TestStats:
         pub.close()
         assert (pub.stats().sent, pub.stats().left, sub.stats().received) == (1, True, 1)
 
-    def test_those_of_a_publisher_that_grew(self, channels: Channels) -> None:
+    def test_stats_include_all_pools_of_a_grown_publisher(self, channels: Channels) -> None:
         pub = channels.open().publisher(slot_bytes=64)
         pub.send(b"1")
         pub.send(bytes(100))
@@ -593,7 +593,7 @@ class TestTheEnd:
         pub.send(b"message")
         assert sub.receive(DEADLINE) == b"message"
 
-    def test_who_has_it_open_goes_on_when_it_is_unlinked(self, channels: Channels) -> None:
+    def test_unlinked_channel_stays_usable_for_open_handles(self, channels: Channels) -> None:
         channel = channels.open()
         sub, late, pub = channel.subscriber(), channel.subscriber(), channel.publisher()
         pub.send(b"before")
@@ -607,7 +607,7 @@ class TestTheEnd:
             with pytest.raises(SegmentError, match="removed"):
                 call()
 
-    def test_who_opens_it_then_makes_another_one(self, channels: Channels) -> None:
+    def test_open_after_unlink_creates_another_channel(self, channels: Channels) -> None:
         old = channels.open(capacity=16)
         old_pub = old.publisher()
         old.unlink()

@@ -175,7 +175,7 @@ def test_each_waiting_method_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("method", ["def wait_more(self, timeout: float) -> None: ...", "async def anew(self): ..."])
-def test_new_method_that_waits_is_noticed(method: str) -> None:
+def test_new_waiting_method_is_noticed_by_the_closing_tests(method: str) -> None:
     (one,) = ast.parse(f"class Board:\n    {method}").body
     assert isinstance(one, ast.ClassDef)
     assert len(_waiting(one)) == 1

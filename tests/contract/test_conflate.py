@@ -22,7 +22,7 @@ def test_conflate_is_a_readable_fact(backend: Backend, endpoint: str) -> None:
     assert not backend.sub(endpoint).conflate
 
 
-def test_each_call_looks_for_the_newest_anew(backend: Backend, endpoint: str) -> None:
+def test_conflate_each_call_returns_the_newest_message(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint, conflate=True)
     for i in range(20):
         pub.send(b"old %d" % i)
@@ -32,7 +32,7 @@ def test_each_call_looks_for_the_newest_anew(backend: Backend, endpoint: str) ->
 
 
 @pytest.mark.needs("lost")
-def test_what_is_passed_over_adds_to_lost(backend: Backend, endpoint: str) -> None:
+def test_conflate_skipped_messages_add_to_lost(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint, conflate=True)
     pub.send_many([b"x"] * 7)
     assert sub.receive() == b"x"
@@ -51,7 +51,7 @@ def test_being_lapped_is_no_different(backend: Backend, endpoint: str) -> None:
     assert sub.lost == 999
 
 
-def test_an_ordinary_subscriber_beside_it_gets_everything(backend: Backend, endpoint: str) -> None:
+def test_conflate_leaves_ordinary_subscribers_complete(backend: Backend, endpoint: str) -> None:
     pub, newest = backend.pair(endpoint, conflate=True)
     everything = backend.sub(endpoint)
     pub.wait_for_readers(n=2)
@@ -81,7 +81,7 @@ def test_receive_into_and_receive_array_take_the_newest(backend: Backend, endpoi
 
 
 @pytest.mark.needs("threads")
-def test_a_blocked_receive_returns_the_message_that_comes(backend: Backend, endpoint: str) -> None:
+def test_conflate_blocked_receive_returns_the_next_message(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint, conflate=True)
     pub.send(b"seen")
     assert sub.receive() == b"seen"

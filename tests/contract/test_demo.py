@@ -81,7 +81,7 @@ def flowing(prefix: str) -> bool:
     } <= append_imported_messages
 
 
-def test_a_whole_run_holds_what_it_promises(prefix: str, start: Start, tmp_path: Path) -> None:
+def test_demo_run_fulfils_its_promises(prefix: str, start: Start, tmp_path: Path) -> None:
     summary = summary_of(start(4, "msgq", "--output", str(tmp_path / "recording")))
     assert summary["ok"]
     assert not summary["interrupted"]
@@ -231,7 +231,7 @@ def everybody_bound(prefix: str) -> bool:
 
 
 @pytest.mark.nightly
-def test_over_zmq_the_whole_cast_plays_and_says_what_it_cannot_know(prefix: str, start: Start) -> None:
+def test_demo_over_zmq_runs_all_processes_and_names_unknown_counts(prefix: str, start: Start) -> None:
     summary = summary_of(start(2, "zmq"))
     assert (summary["ok"], summary["backend"]) == (True, "zmq")
     carried = {name for name, topic in DEMO_TOPICS.items() if topic not in OTHER_KIND_TOPICS}

@@ -25,7 +25,7 @@ def run(main: Any) -> Any:
 
 
 class TestFileno:
-    def test_it_is_readable_exactly_while_a_message_is_there(self, backend: Backend, endpoint: str) -> None:
+    def test_fileno_is_readable_only_while_a_message_waits(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         assert not readable(sub)
         for round_ in range(200):
@@ -37,7 +37,7 @@ class TestFileno:
             assert sub.receive(True) is None
             assert not readable(sub)
 
-    def test_it_tells_of_what_was_there_before(self, backend: Backend, endpoint: str) -> None:
+    def test_fileno_is_readable_for_earlier_messages(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(b"early")
         assert collect(sub, 1) == [b"early"]
@@ -45,7 +45,7 @@ class TestFileno:
         assert readable(sub, DEADLINE)
 
     @pytest.mark.parametrize("how", ["many", "into", "array"])
-    def test_every_way_to_receive_empties_it(self, backend: Backend, endpoint: str, how: str) -> None:
+    def test_fileno_is_cleared_by_each_receive_method(self, backend: Backend, endpoint: str, how: str) -> None:
         pub, sub = backend.pair(endpoint)
         sub.fileno()
         pub.send(b"x")
@@ -59,7 +59,7 @@ class TestFileno:
         assert sub.receive(True) is None
         assert not readable(sub)
 
-    def test_it_stays_the_same_and_ends_with_the_socket(self, backend: Backend, endpoint: str) -> None:
+    def test_fileno_is_constant_and_closed_with_the_socket(self, backend: Backend, endpoint: str) -> None:
         sub = backend.sub(endpoint)
         assert sub.fileno() == sub.fileno()
         sub.close()
@@ -78,7 +78,7 @@ class TestFileno:
         loop.close()
 
     @pytest.mark.needs("threads")
-    def test_it_wakes_a_sleeping_loop(self, backend: Backend, endpoint: str) -> None:
+    def test_fileno_wakes_a_sleeping_event_loop(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         sub.fileno()
         for _ in range(20):
@@ -89,7 +89,7 @@ class TestFileno:
             assert sub.receive(True) == b"x"
 
     @pytest.mark.needs("fork")
-    def test_a_forked_child_has_its_own(self, backend: Backend, endpoint: str) -> None:
+    def test_fileno_of_forked_child_is_separate(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
         with Child(children.forked_fileno, backend.name, endpoint) as child:
             assert child.hear() == "forked"
@@ -118,7 +118,7 @@ class TestAsyncio:
 
         assert run(main()) == [b"%d" % i for i in range(100)]
 
-    def test_what_is_there_resolves_at_once(self, backend: Backend, endpoint: str) -> None:
+    def test_areceive_with_waiting_message_resolves_at_once(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send_many([b"1", b"2"])
         assert collect(sub, 1) == [b"1"]
@@ -189,7 +189,7 @@ class TestAsyncio:
 
         run(main())
 
-    def test_a_new_socket_after_one_that_was_closed_in_a_wait(self, backend: Backend, endpoint: str) -> None:
+    def test_areceive_on_new_socket_after_close_during_wait_succeeds(self, backend: Backend, endpoint: str) -> None:
         """The closed one's descriptor has the number of the new one's, while the loop still has a reader for it."""
         pub, sub = backend.pair(endpoint)
 
@@ -208,7 +208,7 @@ class TestAsyncio:
 
         run(main())
 
-    def test_a_loop_that_was_closed_over_a_wait(self, backend: Backend, endpoint: str) -> None:
+    def test_areceive_after_closed_event_loop_succeeds(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         loop = asyncio.new_event_loop()
         task = loop.create_task(sub.arecv())
@@ -222,7 +222,7 @@ class TestAsyncio:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     @pytest.mark.needs("processes")
-    def test_a_forked_child_may_start_anew(self, backend: Backend, endpoint: str) -> None:
+    def test_areceive_after_reconnect_in_forked_child_succeeds(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
         with Child(children.forked_reconnect, backend.name, endpoint) as child:
             assert child.hear() == "forked"

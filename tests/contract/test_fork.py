@@ -19,7 +19,7 @@ def test_parent_and_child_each_receive_everything(backend: Backend, endpoint: st
     assert both == {"child": ["pending", "later"], "parent": ["pending", "later"]}
 
 
-def test_the_child_takes_a_place_of_its_own_and_leaves_only_that(backend: Backend, endpoint: str) -> None:
+def test_forked_child_takes_and_releases_only_its_own_row(backend: Backend, endpoint: str) -> None:
     seen = run_child(children.forked_places, backend.name, endpoint)
     assert seen == {"in the child": 2, "afterwards": 1, "parent": "still there"}
 
@@ -30,7 +30,7 @@ def test_publisher_in_child_takes_over_at_its_first_send(backend: Backend, endpo
     assert answer == {"received": received, "lost": 0, "refused": True, "rest": None}
 
 
-def test_publisher_that_was_superseded_after_a_fork_stays_superseded(backend: Backend, endpoint: str) -> None:
+def test_publisher_superseded_after_fork_stays_superseded(backend: Backend, endpoint: str) -> None:
     answer = run_child(children.forked_publishers, backend.name, endpoint)
     assert answer == {"parent": [True] * 2, "child": [True] * 2, "received": ["child", "again", "still"], "lost": 0}
 
@@ -50,7 +50,7 @@ def test_process_pool_sends_with_the_publisher_of_a_module(backend: Backend, end
     assert answer == {"workers": 3, "received": list("abcde")}
 
 
-def test_daemon_publishes_with_the_publisher_that_its_parent_connected(backend: Backend, endpoint: str) -> None:
+def test_publisher_connected_before_daemonizing_publishes_in_the_daemon(backend: Backend, endpoint: str) -> None:
     sub = backend.sub(endpoint)
     with Child(children.forked_daemon, backend.name, endpoint) as child:
         assert child.hear() == "daemon"
@@ -66,12 +66,12 @@ def test_a_reservation_belongs_to_the_parent(backend: Backend, endpoint: str) ->
     assert answer == {"child": "refused", "parent": "ab", "rest": None}
 
 
-def test_sockets_that_the_child_does_not_use_stay_the_parents(backend: Backend, endpoint: str) -> None:
+def test_sockets_unused_by_child_stay_usable_in_parent(backend: Backend, endpoint: str) -> None:
     answer = run_child(children.forked_unused, backend.name, endpoint)
     assert answer == {"parent": "here", "subscribers": 1}
 
 
-def test_the_child_stays_in_the_prefix_that_the_socket_connected_in(backend: Backend, prefix: str) -> None:
+def test_socket_in_child_keeps_the_prefix_of_its_connection(backend: Backend, prefix: str) -> None:
     assert run_child(children.forked_prefix, backend.name, prefix) == ["x", []]
 
 

@@ -53,7 +53,7 @@ def calls(socket: Any) -> list[Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestSocket:
-    def test_a_new_socket_is_closed_until_it_connects(self, backend: Backend, endpoint: str, kind: str) -> None:
+    def test_new_socket_is_closed_until_connect(self, backend: Backend, endpoint: str, kind: str) -> None:
         socket = getattr(backend, kind)()
         assert socket.closed
         assert socket.endpoint == ""
@@ -63,14 +63,14 @@ class TestSocket:
         socket.close()
         assert socket.closed
 
-    def test_a_socket_that_never_connected_says_so(self, backend: Backend, kind: str) -> None:
+    def test_unconnected_socket_error_says_not_connected(self, backend: Backend, kind: str) -> None:
         socket = getattr(backend, kind)()
         for call in calls(socket):
             with pytest.raises(EndpointClosedError, match="connect"):
                 call()
         socket.close()
 
-    def test_a_closed_socket_says_so(self, backend: Backend, endpoint: str, kind: str) -> None:
+    def test_closed_socket_error_says_closed(self, backend: Backend, endpoint: str, kind: str) -> None:
         socket = make(backend, kind, endpoint)
         socket.close()
         for call in calls(socket):
@@ -161,7 +161,7 @@ def test_a_failed_connect_leaves_nothing_half_made(backend: Backend, endpoint: s
 class TestOnePublisherAtATime:
     pytestmark = pytest.mark.needs("takeover")
 
-    def test_the_newcomer_wins_and_the_other_is_told(self, backend: Backend, endpoint: str) -> None:
+    def test_second_publisher_takes_over_and_first_gets_an_error(self, backend: Backend, endpoint: str) -> None:
         first, sub = backend.pair(endpoint)
         first.send(b"1")
         second = backend.pub(endpoint)
@@ -202,7 +202,7 @@ class TestOnePublisherAtATime:
                 pub.send(b"x")
 
     @pytest.mark.needs("processes")
-    def test_one_that_sends_batches_back_to_back_is_taken_over(self, backend: Backend, endpoint: str) -> None:
+    def test_publisher_sending_batches_back_to_back_is_taken_over(self, backend: Backend, endpoint: str) -> None:
         """It notices in the middle of a batch, and must not look as if it were in the middle of a send for ever."""
         rounds = 20
         with Child(children.batches, backend.name, endpoint, rounds) as child:
@@ -217,7 +217,7 @@ class TestOnePublisherAtATime:
         assert len(errors) == rounds
         assert all("another publisher took over" in error for error in errors)
 
-    def test_a_reservation_that_is_open_makes_the_newcomer_wait(self, backend: Backend, endpoint: str) -> None:
+    def test_open_reservation_delays_the_takeover(self, backend: Backend, endpoint: str) -> None:
         first, sub = backend.pair(endpoint)
         with first.reserve(2) as view:
             view[:] = b"ok"
@@ -234,7 +234,7 @@ class TestOnePublisherAtATime:
         second.send(b"x")
         assert sub.receive() == b"x"
 
-    def test_the_loser_may_take_it_back(self, backend: Backend, endpoint: str) -> None:
+    def test_superseded_publisher_may_take_over_again(self, backend: Backend, endpoint: str) -> None:
         first, sub = backend.pair(endpoint)
         second = backend.pub(endpoint)
         first.close()
@@ -244,7 +244,7 @@ class TestOnePublisherAtATime:
         with pytest.raises(MultiplePublishersError):
             second.send(b"x")
 
-    def test_many_losers_that_stay_open_are_refused_in_the_end(self, backend: Backend, endpoint: str) -> None:
+    def test_publisher_after_16_superseded_open_ones_is_refused(self, backend: Backend, endpoint: str) -> None:
         losers = [backend.pub(endpoint) for _ in range(16)]
         with pytest.raises(MultiplePublishersError, match="16"):
             backend.pub(endpoint)
@@ -303,7 +303,7 @@ class TestEnd:
 
     @pytest.mark.needs("stats")
     @pytest.mark.parametrize("how", ["open", "deleted", "blocked daemon thread"])
-    def test_a_process_that_ends_leaves_its_places(self, backend: Backend, endpoint: str, how: str) -> None:
+    def test_ended_process_leaves_free_rows(self, backend: Backend, endpoint: str, how: str) -> None:
         with Child(children.exits_without_closing, backend.name, endpoint, how) as child:
             assert child.hear() == "connected"
             child.say()
@@ -322,7 +322,7 @@ class TestEnd:
         assert sub.receive() == b"x"
         wait_until(pub.all_readers_updated)
 
-    def test_a_process_that_only_imports_leaves_nothing(self, backend: Backend) -> None:
+    def test_process_with_import_only_leaves_no_files(self, backend: Backend) -> None:
         assert run_child(_imports) == []
 
 
@@ -337,7 +337,7 @@ def _imports() -> list[str]:
 
 
 @pytest.mark.needs("segment")
-def test_the_message_of_an_error_says_the_sizes(backend: Backend, endpoint: str) -> None:
+def test_size_error_text_has_the_sizes(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint, 4096)
     with pytest.raises(MessageSizeError, match=r"5000.*1352.*4096"):
         pub.send(bytes(5000))

@@ -54,7 +54,7 @@ def pair(opened: Callable[[Any], Any]) -> Callable[..., tuple[PubMaster, SubMast
     return make
 
 
-def test_what_is_sent_arrives_with_its_facts(pair: Any) -> None:
+def test_submaster_receives_message_with_its_metadata(pair: Any) -> None:
     pm, sm = pair(["a", "b"], {"a": lambda data: json.dumps(data).encode()}, decoders={"a": json.loads})
     before = time.monotonic()
     pm.send("a", {"x": 1})
@@ -91,7 +91,7 @@ def test_an_update_without_news_takes_the_whole_time_out(pair: Any) -> None:
     assert (sm.frame, sm.updated) == (1, {"a": False})
 
 
-def test_topics_that_are_not_polled_are_taken_without_waiting(pair: Any) -> None:
+def test_submaster_takes_unpolled_topics_without_waiting(pair: Any) -> None:
     pm, sm = pair(["a", "b"], poll="b")
     pm.send("a", b"1")
     started = time.monotonic()
@@ -125,7 +125,7 @@ def test_topics_conflate_but_for_those_to_keep(pair: Any) -> None:
     assert sm.lost == {"a": 4, "b": 0, "c": 0}
 
 
-def test_closing_ends_an_update_and_keeps_what_was_taken(pair: Any) -> None:
+def test_submaster_close_ends_update_and_keeps_received_data(pair: Any) -> None:
     pm, sm = pair(["a", "b"])
     pm.send("a", b"x")
     sm.update(DEADLINE_MS)
@@ -141,7 +141,7 @@ def test_closing_ends_an_update_and_keeps_what_was_taken(pair: Any) -> None:
 
 
 @pytest.mark.parametrize("poll", [None, []])
-def test_a_closed_master_says_so(opened: Any, poll: Any) -> None:
+def test_closed_master_error_says_closed(opened: Any, poll: Any) -> None:
     with opened(SubMaster(["a", "b"], poll=poll)) as sm:
         pass
     with pytest.raises(EndpointClosedError, match="'a'"):
@@ -190,7 +190,7 @@ def test_unknown_topics_are_named(opened: Any) -> None:
         PubMaster("carState")
 
 
-def test_what_an_encoder_raises_comes_out_and_nothing_is_sent(pair: Any) -> None:
+def test_pubmaster_encoder_error_is_raised_and_nothing_is_sent(pair: Any) -> None:
     pm, sm = pair(["a"], {"a": str.encode})
     with pytest.raises(TypeError):
         pm.send("a", 5)

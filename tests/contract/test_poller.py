@@ -11,7 +11,7 @@ from tests.contract.conftest import Backend
 from tests.support import DEADLINE, DEADLINE_MS, Task, wait_until
 
 
-def test_poll_returns_the_registered_objects_that_are_ready(backend: Backend, prefix: str) -> None:
+def test_poll_returns_the_ready_registered_objects(backend: Backend, prefix: str) -> None:
     (pub_a, sub_a), (_, sub_b), (pub_c, sub_c) = (backend.pair(name) for name in "abc")
     poller = backend.poller(sub_a, sub_b, sub_c)
     pub_a.send(b"x")
@@ -93,7 +93,7 @@ def test_registering_something_else_is_refused(backend: Backend, endpoint: str) 
             poller.registerSocket(wrong)
 
 
-def test_polling_a_socket_that_was_closed_names_it(backend: Backend, endpoint: str) -> None:
+def test_poll_with_closed_socket_names_the_socket(backend: Backend, endpoint: str) -> None:
     sub = backend.sub(endpoint)
     poller = backend.poller(sub)
     sub.close()
@@ -115,7 +115,7 @@ def test_closing_a_socket_wakes_the_poll(backend: Backend, prefix: str) -> None:
 
 
 @pytest.mark.needs("threads")
-def test_a_socket_registered_during_a_poll_stays_closed_when_it_is_closed(backend: Backend, prefix: str) -> None:
+def test_socket_registered_and_closed_during_poll_stays_closed(backend: Backend, prefix: str) -> None:
     pub, sub = backend.pair("a")
     other = backend.sub("b")
     poller = backend.poller(sub)
@@ -140,7 +140,7 @@ def test_a_poller_without_sockets_returns_nothing(backend: Backend) -> None:
     assert backend.Poller().poll(1) == []
 
 
-def test_the_poller_keeps_its_sockets_alive(backend: Backend, endpoint: str) -> None:
+def test_poller_keeps_its_sockets_alive(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint)
     poller = backend.Poller()
     sub = backend.SubSocket()

@@ -65,7 +65,9 @@ def test_thousands_of_random_programs_have_the_same_results(stage: Stage, part: 
     run_programs(stage, range(FAST + part * size, FAST + (part + 1) * size))
 
 
-def test_a_difference_is_shown_by_its_shortest_program(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_program_difference_is_reduced_to_shortest_program(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A test of the test."""
 
     def broken(message: Any) -> bytes:
@@ -88,7 +90,7 @@ def test_a_difference_is_shown_by_its_shortest_program(stage: Stage, monkeypatch
 # ---- names ----
 
 
-def test_all_names_of_its_message_queues_are_here_with_the_same_values() -> None:
+def test_posix_ipc_queue_names_exist_with_the_same_values() -> None:
     theirs = importlib.import_module("posix_ipc")
     for name in dir(theirs):
         if name.startswith(("_", "SEMAPHORE_")) or name in {"VERSION", *ELSEWHERE}:
@@ -104,21 +106,21 @@ def test_all_names_of_its_message_queues_are_here_with_the_same_values() -> None
     assert ours.VERSION == ours.__version__ == "1.3.2"
 
 
-def test_the_class_has_its_methods_and_attributes() -> None:
+def test_posix_ipc_queue_class_has_the_same_methods_and_attributes() -> None:
     theirs = importlib.import_module("posix_ipc").MessageQueue
     public = {name for name in dir(theirs) if not name.startswith("_")}
     assert {name for name in dir(ours.MessageQueue) if not name.startswith("_")} == public
 
 
 @pytest.mark.parametrize("name", sorted(ELSEWHERE | {"SEMAPHORE_VALUE_MAX"}))
-def test_semaphores_and_shared_memory_say_that_they_are_elsewhere(name: str) -> None:
+def test_posix_ipc_semaphore_names_raise_with_a_hint_to_the_library(name: str) -> None:
     with pytest.raises(AttributeError, match=f"message queues only; {name} is in the library posix_ipc"):
         getattr(ours, name)
     with pytest.raises(AttributeError, match="has no attribute 'Queue'"):
         _ = ours.Queue
 
 
-def test_it_has_the_defaults_of_linux(both: Queues) -> None:
+def test_posix_ipc_queue_has_the_defaults_of_linux(both: Queues) -> None:
     queue = both.open(both.posix.O_CREX, 0o600, 10, 8192)
     assert (queue.max_messages, queue.max_message_size) == (10, 8192)
     with contextlib.closing(both.posix.MessageQueue(both.name)) as again:
@@ -143,7 +145,7 @@ def test_a_name_is_chosen_for_none(both: Queues) -> None:
             queue.close()
 
 
-def test_an_object_can_be_subclassed_but_takes_no_attributes_of_its_own(both: Queues) -> None:
+def test_posix_ipc_queue_takes_new_attributes_only_in_subclasses(both: Queues) -> None:
     class Jobs(both.posix.MessageQueue):  # type: ignore[misc, name-defined]
         def note(self, text: str) -> None:
             self.noted = text
@@ -162,7 +164,7 @@ def test_an_object_can_be_subclassed_but_takes_no_attributes_of_its_own(both: Qu
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 @pytest.mark.parametrize(("mode", "may"), [(0o600, False), (0o666, True)])
-def test_who_may_open_a_queue_is_told_by_its_mode(both: Queues, mode: int, may: bool) -> None:
+def test_posix_ipc_mode_decides_which_users_may_open(both: Queues, mode: int, may: bool) -> None:
     umask = os.umask(0)
     try:
         both.open(both.posix.O_CREX, mode)
@@ -184,7 +186,7 @@ def test_who_may_open_a_queue_is_told_by_its_mode(both: Queues, mode: int, may: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
-def test_a_queue_of_a_user_who_is_not_trusted_is_not_permitted(own: Queues) -> None:
+def test_posix_ipc_queue_of_untrusted_user_raises_permissions_error(own: Queues) -> None:
     def make() -> None:
         os.setuid(65001)
         os.umask(0)
@@ -275,7 +277,7 @@ def test_no_room_and_too_many_handles_are_errors_of_the_system(own: Queues) -> N
     assert caught.value.errno
 
 
-def test_time_outs_that_the_kernel_cannot_express_are_told_as_there(both: Queues) -> None:
+def test_posix_ipc_timeout_beyond_the_kernel_raises_the_same_error(both: Queues) -> None:
     queue = both.open()
     queue.send("x", 2**62)
     assert queue.receive(1e18) == (b"x", 0)
@@ -284,7 +286,7 @@ def test_time_outs_that_the_kernel_cannot_express_are_told_as_there(both: Queues
             queue.receive(timeout)
 
 
-def test_errors_tell_what_the_work_queue_said(own: Queues) -> None:
+def test_posix_ipc_errors_keep_the_text_of_the_work_queue(own: Queues) -> None:
     queue = own.open()
     with pytest.raises(ours.BusyError, match=own.name) as caught:
         queue.receive(0)

@@ -61,7 +61,7 @@ def settle(both: Queues, ear: Ear) -> None:
         marker.end()
 
 
-def test_a_signal_tells_of_a_message_once(both: Queues, ear: Ear) -> None:
+def test_signal_notification_arrives_once(both: Queues, ear: Ear) -> None:
     queue = both.open()
     queue.request_notification(signal.SIGUSR1)
     queue.send("1")
@@ -90,7 +90,7 @@ def test_a_function_is_called_in_a_thread_and_may_ask_again(both: Queues, ear: E
     ear.wait((("first", (b"1", 0)), False), (("again", (b"2", 0)), False))
 
 
-def test_each_function_has_a_thread_of_its_own(both: Queues, ear: Ear) -> None:
+def test_callback_notification_runs_in_its_own_thread(both: Queues, ear: Ear) -> None:
     queue, second = both.open(), threading.Event()
 
     def slow(_: Any) -> None:
@@ -104,7 +104,7 @@ def test_each_function_has_a_thread_of_its_own(both: Queues, ear: Ear) -> None:
     ear.wait((True, False))
 
 
-def test_what_is_cancelled_on_its_way_does_not_arrive(own: Queues, ear: Ear) -> None:
+def test_cancelled_notification_does_not_arrive(own: Queues, ear: Ear) -> None:
     queue = own.open()
     queue.request_notification((ear.call, "never"))
     with notification._requests_lock:
@@ -115,7 +115,7 @@ def test_what_is_cancelled_on_its_way_does_not_arrive(own: Queues, ear: Ear) -> 
     ear.wait()
 
 
-def test_a_queue_with_messages_tells_nothing_until_it_was_empty(both: Queues, ear: Ear) -> None:
+def test_notification_of_nonempty_queue_waits_until_it_was_empty(both: Queues, ear: Ear) -> None:
     queue = both.open()
     queue.send("there")
     queue.request_notification((ear.call, 1))
@@ -128,7 +128,7 @@ def test_a_queue_with_messages_tells_nothing_until_it_was_empty(both: Queues, ea
     ear.wait((1, False))
 
 
-def test_who_closes_tells_nobody_of_messages_that_were_there(both: Queues, ear: Ear) -> None:
+def test_close_of_queue_with_messages_sends_no_notification(both: Queues, ear: Ear) -> None:
     queue, other = both.open(), both.open()
     queue.send("there")
     queue.request_notification((ear.call, 1))
@@ -138,7 +138,7 @@ def test_who_closes_tells_nobody_of_messages_that_were_there(both: Queues, ear: 
     ear.wait()
 
 
-def test_a_receiver_that_waits_goes_before_a_notification(both: Queues, ear: Ear) -> None:
+def test_waiting_receiver_gets_message_before_notification(both: Queues, ear: Ear) -> None:
     queue, other = both.open(), both.open()
     queue.request_notification((ear.call, 1))
     waiting = Task(other.receive)
@@ -194,7 +194,7 @@ def test_a_wrong_kind_of_request_changes_nothing(both: Queues, ear: Ear) -> None
     ear.wait(("kept", False))
 
 
-def test_a_request_stays_when_nobody_refers_to_the_object(both: Queues, ear: Ear) -> None:
+def test_notification_request_stays_after_its_object_is_deleted(both: Queues, ear: Ear) -> None:
     queue = both.open()
     forgotten = both.posix.MessageQueue(both.name)
     forgotten.request_notification((ear.call, "kept"))
@@ -233,7 +233,7 @@ def test_one_process_asks_at_a_time(both: Queues, ear: Ear) -> None:
     ear.wait((2, False))
 
 
-def test_when_it_was_told_another_process_may_ask(both: Queues, ear: Ear) -> None:
+def test_delivered_notification_lets_another_process_request(both: Queues, ear: Ear) -> None:
     queue = both.open()
     queue.request_notification((ear.call, 1))
     queue.send("x")
@@ -245,7 +245,7 @@ def test_when_it_was_told_another_process_may_ask(both: Queues, ear: Ear) -> Non
         child.result()
 
 
-def test_a_fork_while_another_thread_asks_hurts_nobody(own: Queues) -> None:
+def test_fork_during_a_request_in_another_thread_succeeds(own: Queues) -> None:
     queue, forked = own.open(), threading.Event()
 
     def ask() -> None:
@@ -310,7 +310,7 @@ def test_random_requests_of_two_processes(both: Queues, seed: int) -> None:
     posix_requests.run(both.module, both.name, steps)
 
 
-def test_what_a_callback_raises_is_shown(own: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callback_exception_is_printed(own: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: Any) -> None:
         raise LookupError
 

@@ -135,7 +135,7 @@ def test_a_forked_child_has_the_queue_for_both_directions(both: Queues) -> None:
         answers.close()
 
 
-def test_its_descriptor_is_readable_while_a_message_is_there(both: Queues) -> None:
+def test_descriptor_is_readable_while_a_message_waits(both: Queues) -> None:
     queue, other = both.open(), both.open()
     assert queue.mqd == queue.fileno() >= 0
     assert not os.get_inheritable(queue.mqd)
@@ -195,7 +195,7 @@ def raise_it(*_: Any) -> None:
 
 @pytest.mark.parametrize("timeout", [None, 20, 20.0])
 @pytest.mark.parametrize("sends", [False, True])
-def test_a_handler_that_returns_ends_the_wait(both: Queues, timeout: float | None, sends: bool) -> None:
+def test_signal_handler_that_returns_ends_the_wait(both: Queues, timeout: float | None, sends: bool) -> None:
     queue, rung = both.open(max_messages=1), []
     if sends:
         queue.send("full")
@@ -205,7 +205,7 @@ def test_a_handler_that_returns_ends_the_wait(both: Queues, timeout: float | Non
     assert queue.current_messages == sends
 
 
-def test_what_a_handler_raises_is_not_raised(both: Queues) -> None:
+def test_signal_handler_exception_is_not_raised(both: Queues) -> None:
     queue = both.open()
     with alarm(raise_it), pytest.raises(both.posix.SignalError) as caught:
         queue.receive()

@@ -53,7 +53,7 @@ def test_every_subscriber_gets_everything(backend: Backend, endpoint: str) -> No
     assert [collect(sub, 50) for sub in subs] == [sent] * 5
 
 
-def test_a_subscriber_gets_nothing_from_before_it_joined(backend: Backend, endpoint: str) -> None:
+def test_subscriber_receives_no_earlier_messages(backend: Backend, endpoint: str) -> None:
     pub, early = backend.pair(endpoint)
     pub.send(b"before")
     assert early.receive() == b"before"
@@ -92,7 +92,7 @@ def test_endpoint_and_address_may_be_bytes(backend: Backend, endpoint: str) -> N
         assert pub.endpoint == sub.endpoint == endpoint
 
 
-def test_an_address_that_is_no_text_is_refused(backend: Backend, endpoint: str) -> None:
+def test_connect_address_of_wrong_type_is_refused(backend: Backend, endpoint: str) -> None:
     with pytest.raises(TypeError, match="address"):
         backend.SubSocket().connect(backend.context, endpoint, 127)
 
@@ -162,7 +162,7 @@ class TestHelperFunctions:
             assert sub.receive() is None
 
     @pytest.mark.parametrize("wait_for_one", [False, True])
-    def test_drain_sock_raw_returns_all_that_is_pending(self, endpoint: str, wait_for_one: bool) -> None:
+    def test_drain_sock_raw_returns_all_waiting_messages(self, endpoint: str, wait_for_one: bool) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint, timeout=DEADLINE_MS) as sub:
             pub.wait_for_readers(DEADLINE, n=1)
             pub.send_many([b"1", b"2", b"3"])
@@ -183,7 +183,7 @@ def test_a_negative_count_is_refused(backend: Backend, endpoint: str, wrong: dic
         sub.receive_many(**wrong)
 
 
-def test_a_backend_by_its_name(backend: Backend, endpoint: str) -> None:
+def test_backend_argument_selects_by_name(backend: Backend, endpoint: str) -> None:
     """Whatever MSGQ_BACKEND says: for programs that mix them."""
     poller = backend.Poller()
     with (

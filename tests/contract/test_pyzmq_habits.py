@@ -75,7 +75,7 @@ class TestReceiving:
         pub.send(b"y")
         assert sub.recv() == b"y"
 
-    def test_again_is_caught_as_that_of_zmq(self, backend: Backend, endpoint: str) -> None:
+    def test_again_is_caught_as_zmq_again(self, backend: Backend, endpoint: str) -> None:
         zmq = pytest.importorskip("zmq")
         sub = backend.sub(endpoint)
         with pytest.raises(zmq.Again, match=endpoint) as caught:
@@ -188,7 +188,7 @@ class TestOptions:
             sub.connect(backend.context, endpoint)
             assert sub.conflate is False
 
-    def test_conflate_that_connect_was_asked_for_does_not_stay(self, backend: Backend, endpoint: str) -> None:
+    def test_conflate_argument_of_connect_does_not_persist_after_close(self, backend: Backend, endpoint: str) -> None:
         sub = backend.SubSocket()
         for conflate in (True, False):
             with sub:
@@ -223,14 +223,14 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("option", "value"), [("linger", -2), ("linger", 2**31), ("rcvhwm", -1), ("sndhwm", -1), ("sndtimeo", -2)]
     )
-    def test_values_that_cannot_be(self, backend: Backend, option: str, value: int) -> None:
+    def test_options_invalid_values_are_refused(self, backend: Backend, option: str, value: int) -> None:
         socket = backend.PubSocket() if option.startswith("snd") else backend.SubSocket()
         with pytest.raises(InvalidValueError, match=option):
             setattr(socket, option, value)
 
 
 class TestPoller:
-    def test_registered_so_it_gives_pairs(self, backend: Backend, prefix: str) -> None:
+    def test_poller_register_makes_poll_return_pairs(self, backend: Backend, prefix: str) -> None:
         (pub, left), (_, right) = backend.pair("left"), backend.pair("right")
         poller = backend.Poller()
         poller.register(left, POLLIN)
@@ -317,7 +317,7 @@ class TestPoller:
             poller.unregister(left)
             assert poller.poll(0) == []
 
-    def test_flags_that_cannot_be(self, backend: Backend, endpoint: str) -> None:
+    def test_poller_invalid_flags_are_refused(self, backend: Backend, endpoint: str) -> None:
         poller = backend.Poller()
         with pytest.raises(InvalidValueError, match="POLLIN"):
             poller.register(backend.sub(endpoint), POLLOUT)

@@ -52,7 +52,7 @@ class TestMessages:
         assert queue.current_messages == 0
 
     @pytest.mark.parametrize("data", [memoryview(b"12345678")[::2], np.zeros((4, 4))[:, 1]], ids=["view", "array"])
-    def test_what_is_not_contiguous_is_refused(self, queues: Queues, data: Any) -> None:
+    def test_send_noncontiguous_object_is_refused(self, queues: Queues, data: Any) -> None:
         queue = queues.open()
         with pytest.raises((BufferError, ValueError)):
             queue.send(data)
@@ -65,11 +65,11 @@ class TestMessages:
         assert queue.receive(0).data == b"before"
         data.append(0)  # nothing holds its buffer
 
-    def test_what_iterates_must(self, queues: Queues) -> None:
+    def test_send_many_noniterable_argument_is_refused(self, queues: Queues) -> None:
         with pytest.raises(TypeError):
             queues.open().send_many(5)
 
-    def test_messages_that_use_the_queue_while_they_are_sent(self, queues: Queues) -> None:
+    def test_send_many_iterator_may_use_the_queue(self, queues: Queues) -> None:
         queue = queues.open()
 
         def messages() -> Any:
@@ -84,7 +84,7 @@ class TestMessages:
 
 class TestPriorities:
     @pytest.mark.parametrize("priority", [0, 1, 32767, True, INDEX], ids=repr)
-    def test_those_that_are_possible(self, queues: Queues, priority: Any) -> None:
+    def test_priority_in_range_is_kept(self, queues: Queues, priority: Any) -> None:
         queue = queues.open()
         queue.send(b"", priority)
         queue.send(b"", priority=priority)
@@ -92,7 +92,7 @@ class TestPriorities:
         assert [message.priority for message in queue.receive_many()] == [int(priority)] * 3
 
     @pytest.mark.parametrize("priority", [-1, 32768, 2**16, 2**31, 2**64, -(2**63)])
-    def test_those_that_are_not(self, queues: Queues, priority: int) -> None:
+    def test_priority_out_of_range_is_refused(self, queues: Queues, priority: int) -> None:
         queue = queues.open()
         for call in (queue.send, lambda data, priority: queue.send_many([data], priority)):
             with pytest.raises(InvalidValueError, match="32767") as caught:
@@ -102,7 +102,7 @@ class TestPriorities:
         assert queue.current_messages == 0
 
     @pytest.mark.parametrize("priority", [1.0, 0.0, "1", "", None, [1], b"1"], ids=repr)
-    def test_those_that_are_no_numbers(self, queues: Queues, priority: Any) -> None:
+    def test_priority_of_wrong_type_is_refused(self, queues: Queues, priority: Any) -> None:
         queue = queues.open()
         with pytest.raises(TypeError):
             queue.send(b"", priority)
@@ -111,7 +111,7 @@ class TestPriorities:
         assert queue.current_messages == 0
 
     @pytest.mark.parametrize("origin_time", [-1, 2**64])
-    def test_origin_times_that_are_not_possible(self, queues: Queues, origin_time: int) -> None:
+    def test_origin_time_out_of_range_is_refused(self, queues: Queues, origin_time: int) -> None:
         queue = queues.open()
         with pytest.raises(InvalidValueError, match=str(origin_time)):
             queue.send(b"", origin_time=origin_time)
@@ -159,7 +159,7 @@ class TestBuffers:
         assert message == (b"message", 5)
         assert message.deliveries == 1
 
-    def test_its_place_is_kept(self, queues: Queues) -> None:
+    def test_receive_into_small_buffer_keeps_the_message_in_order(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send_many([b"large", b"s"])
         with pytest.raises(MessageTooLargeError):
@@ -177,7 +177,7 @@ class TestBuffers:
         [b"12345678", "text", None, 8, memoryview(b"12345678"), memoryview(bytearray(16))[::2]],
         ids=["bytes", "str", "None", "int", "read-only view", "not contiguous"],
     )
-    def test_what_cannot_be_written_takes_nothing(self, queues: Queues, buffer: Any) -> None:
+    def test_receive_into_readonly_buffer_takes_no_message(self, queues: Queues, buffer: Any) -> None:
         queue = queues.open()
         queue.send(b"message")
         with pytest.raises((TypeError, BufferError, ValueError)):
@@ -198,7 +198,7 @@ class TestLimits:
         assert len(getattr(queue, call)(2**64)) == 1
 
     @pytest.mark.parametrize("lease", [0, -1, float("nan"), float("inf"), 2**31])
-    def test_leases_that_are_not_possible(self, queues: Queues, lease: float) -> None:
+    def test_lease_invalid_value_is_refused(self, queues: Queues, lease: float) -> None:
         queue = queues.open()
         queue.send(b"message")
         with pytest.raises(InvalidValueError, match="lease"):
@@ -207,7 +207,7 @@ class TestLimits:
             queue.take(0, lease="1")
         assert (queue.current_messages, queue.in_flight) == (1, 0)
 
-    def test_what_takes_keywords_takes_no_more_positions(self, queues: Queues) -> None:
+    def test_queue_methods_refuse_extra_positional_arguments(self, queues: Queues) -> None:
         queue = queues.open()
         calls: list[Callable[[], Any]] = [
             lambda: queue.send(b"", 0, 1),
@@ -235,7 +235,7 @@ class TestOpening:
 
     @pytest.mark.parametrize("what", ["max_messages", "max_message_size"])
     @pytest.mark.parametrize("value", [0, -1, 2**64, 2**31])
-    def test_sizes_that_are_not_possible(self, queues: Queues, what: str, value: int) -> None:
+    def test_queue_size_out_of_range_is_refused(self, queues: Queues, what: str, value: int) -> None:
         for flags in (None, O_CREAT, O_CREX, 0):
             with pytest.raises(InvalidValueError, match=f"{what} is {value}") as caught:
                 queues.open(flags, **{what: value})
@@ -246,25 +246,25 @@ class TestOpening:
             queues.open(max_message_size=2**30 + 1)
 
     @pytest.mark.parametrize("what", ["flags", "max_messages", "max_message_size", "mode"])
-    def test_numbers_that_are_none(self, queues: Queues, what: str) -> None:
+    def test_queue_size_of_wrong_type_is_refused(self, queues: Queues, what: str) -> None:
         with pytest.raises((TypeError, InvalidValueError)):
             queues.open(**{what: "many"})
         with pytest.raises((TypeError, InvalidValueError)):
             queues.open(**{what: [1]})
 
     @pytest.mark.parametrize("flags", [1, 2, 3, O_CREX | 1, 1 << 40, -1])
-    def test_flags_that_are_not_known(self, queues: Queues, flags: int) -> None:
+    def test_queue_unknown_flags_are_refused(self, queues: Queues, flags: int) -> None:
         with pytest.raises(InvalidValueError, match="O_CREAT"):
             queues.open(flags)
 
     @pytest.mark.parametrize("mode", [0o620, 0o640, 0o602, 0o604, 0o642, 0o700, 0o060, 0o1600, -1])
-    def test_modes_that_are_not_possible(self, queues: Queues, mode: int) -> None:
+    def test_queue_mode_out_of_range_is_refused(self, queues: Queues, mode: int) -> None:
         with pytest.raises(InvalidValueError, match="mode") as caught:
             queues.open(mode=mode)
         assert caught.value.endpoint == queues.name
 
     @pytest.mark.parametrize("name", ["", "/", "a/b", "//a", ".", "..", "a\0", "x" * 247, b"", b"\xff"])
-    def test_names_that_are_not_possible(self, queues: Queues, name: Any) -> None:
+    def test_queue_invalid_name_is_refused(self, queues: Queues, name: Any) -> None:
         with pytest.raises(EndpointNameError) as caught:
             queues.MessageQueue(name)
         assert caught.value.errno == errno.EINVAL
@@ -272,14 +272,14 @@ class TestOpening:
             queues.MessageQueue.unlink_name(name)
 
     @pytest.mark.parametrize("name", [None, 5, ["a"]], ids=repr)
-    def test_names_that_are_none(self, queues: Queues, name: Any) -> None:
+    def test_queue_name_of_wrong_type_is_refused(self, queues: Queues, name: Any) -> None:
         with pytest.raises(TypeError):
             queues.MessageQueue(name)
         with pytest.raises(TypeError):
             queues.MessageQueue.unlink_name(name)
 
     @pytest.mark.parametrize("prefix", ["a/b", "..", "x" * 300])
-    def test_prefixes_that_are_not_possible(self, queues: Queues, prefix: str) -> None:
+    def test_queue_invalid_prefix_is_refused(self, queues: Queues, prefix: str) -> None:
         with pytest.raises(EndpointNameError):
             queues.open(prefix=prefix)
         with pytest.raises(EndpointNameError):
@@ -289,7 +289,7 @@ class TestOpening:
         with pytest.raises(InvalidValueError, match="read and write"):
             queues.open(read=False, write=False)
 
-    def test_other_things_that_make_no_sense(self, queues: Queues) -> None:
+    def test_queue_other_invalid_arguments_are_refused(self, queues: Queues) -> None:
         with pytest.raises(InvalidValueError):
             queues.open(spin_us=-1)
         with pytest.raises(InvalidValueError):

@@ -98,7 +98,7 @@ def channels(name: str) -> bool:
 
 
 class TestOpening:
-    def test_queues_have_none_unless_somebody_wants_them(self, queues: Queues) -> None:
+    def test_queue_default_has_no_events(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         assert queue.receive(0)
@@ -106,21 +106,21 @@ class TestOpening:
         assert not channels(queues.name)
 
     @pytest.mark.parametrize("events", [True, "payload"])
-    def test_who_makes_it_decides(self, queues: Queues, events: Any) -> None:
+    def test_queue_creator_decides_about_events(self, queues: Queues, events: Any) -> None:
         assert queues.open(events=events).events == events
         assert queues.open().events == events
         assert queues.open(events=events).events == events
         assert queues.open(0).events == events
 
     @pytest.mark.parametrize(("there", "asked"), [(None, True), (True, "payload"), ("payload", True)])
-    def test_another_wish_is_an_error_that_names_both(self, queues: Queues, there: Any, asked: Any) -> None:
+    def test_queue_other_events_value_raises_with_both_values(self, queues: Queues, there: Any, asked: Any) -> None:
         queues.open(events=there)
         with pytest.raises(QueueMismatchError, match=f"has events={there!r}, and events={asked!r} was asked for"):
             queues.open(events=asked)
         assert queues.open(O_CREAT, events=asked).events == there, "with flags it is taken as it is"
 
     @pytest.mark.parametrize("wrong", [False, 1, 0, "heads", "", b"payload"])
-    def test_what_cannot_be_wanted(self, queues: Queues, wrong: Any) -> None:
+    def test_queue_invalid_events_value_is_refused(self, queues: Queues, wrong: Any) -> None:
         with pytest.raises(InvalidValueError, match="give None, True or 'payload'"):
             queues.open(events=wrong)
 
@@ -128,7 +128,7 @@ class TestOpening:
         with pytest.raises(EndpointNameError, match="channel"):
             queues.open(name="x" * (230 - len(queues.name) - len(":events")), events=True)
 
-    def test_a_handle_that_does_nothing_takes_no_place(self, queues: Queues) -> None:
+    def test_queue_idle_handle_takes_no_publisher(self, queues: Queues) -> None:
         queue = queues.open(events=True)
         assert queue.receive(0) is None
         assert queue.take(0) is None
@@ -181,7 +181,7 @@ class TestOpening:
 
 
 class TestEvents:
-    def test_each_thing_that_happens(self, queues: Queues, ear: Ear) -> None:
+    def test_each_operation_publishes_its_event(self, queues: Queues, ear: Ear) -> None:
         sender, worker = queues.open(events=True), queues.open()
         sender.send(b"message", 5, origin_time=77)
         job = worker.take(0)
@@ -203,7 +203,7 @@ class TestEvents:
         assert again.taken_time == again.publish_time == done.taken_time
         assert not any(one.payload for one in heard)
 
-    def test_a_message_that_is_received(self, queues: Queues, ear: Ear) -> None:
+    def test_received_message_publishes_received(self, queues: Queues, ear: Ear) -> None:
         queue = queues.open(events="payload")
         queue.send_many([b"one", b"two", b"three"], 1)
         assert queue.receive(0)
@@ -243,7 +243,7 @@ class TestEvents:
         for one in heard[2:]:
             assert (one.number, one.deliveries, one.sent_time, one.taken_time) == (0, 0, 0, 0)
 
-    def test_what_is_not_sent_is_not_told(self, queues: Queues, ear: Ear) -> None:
+    def test_refused_message_publishes_no_sent_event(self, queues: Queues, ear: Ear) -> None:
         queue = queues.open(events=True, max_message_size=4)
         for wrong in (b"too long", 5):
             with pytest.raises((TypeError, MessageTooLargeError)):
@@ -268,7 +268,7 @@ class TestEvents:
         assert [one.origin for one in ear.heard()] == [500, 7, 0, 500, 7, 0]
 
     @pytest.mark.parametrize("end", ["forgotten", "raised", "closed", "lease"])
-    def test_what_comes_back_by_itself(self, queues: Queues, ear: Ear, end: str) -> None:
+    def test_returned_message_publishes_returned(self, queues: Queues, ear: Ear, end: str) -> None:
         queue = queues.open(events=True)
         queue.send(b"message")
         job = queue.take(0, lease=0.02 if end == "lease" else None)
@@ -294,7 +294,7 @@ class TestEvents:
             assert heard[3].deliveries == 2
 
     @pytest.mark.parametrize("end", ["nack", "forgotten", "closed"])
-    def test_who_comes_too_late_to_give_it_back_says_nothing(self, queues: Queues, ear: Ear, end: str) -> None:
+    def test_late_nack_publishes_no_event(self, queues: Queues, ear: Ear, end: str) -> None:
         """What: the lease is over, another brings the message back, and then its taker wants to.
 
         Failure would mean: a return is told that did not take place.
@@ -312,7 +312,7 @@ class TestEvents:
         gc.collect()
         assert ear.kinds() == [SENT, TAKEN, RETURNED, RECEIVED]
 
-    def test_a_closed_handle_says_no_more(self, queues: Queues, ear: Ear) -> None:
+    def test_closed_handle_publishes_no_event(self, queues: Queues, ear: Ear) -> None:
         queue, other = queues.open(events=True), queues.open()
         queue.send(b"message")
         queue.close()
@@ -396,7 +396,7 @@ class TestProcesses:
         assert (found.sent, found.received, found.acknowledged) == (told[SENT], told[RECEIVED], told[RECEIVED])
         assert found.events_lost == 0
 
-    def test_a_process_that_ends_with_a_job(self, queues: Queues, ear: Ear) -> None:
+    def test_process_ending_with_a_job_publishes_returned(self, queues: Queues, ear: Ear) -> None:
         queues.open(events=True).send(b"message")
         with Child(queue_children.taker, queues.backend, queues.name) as child:
             assert child.hear() == "message"
@@ -405,7 +405,7 @@ class TestProcesses:
             heard = ear.heard()
         assert [(one.event, one.pid == child.pid) for one in heard] == [(SENT, False), (TAKEN, True), (RETURNED, True)]
 
-    def test_a_forked_child_has_a_publisher_of_its_own(self, queues: Queues, ear: Ear) -> None:
+    def test_forked_child_has_its_own_event_publisher(self, queues: Queues, ear: Ear) -> None:
         queue = queues.open(events="payload")
         queue.send(b"parent")
 
@@ -444,7 +444,7 @@ class TestProcesses:
             assert len(one.payload) == (one.size if one.event == SENT else 0)
             assert len(set(one.payload)) < 2
 
-    def test_views_that_hold_all_slots_do_not_fail_a_send(self, queues: Queues, ear: Ear) -> None:
+    def test_views_on_all_event_slots_do_not_fail_a_send(self, queues: Queues, ear: Ear) -> None:
         size = 4 << 20
         queue = queues.open(events="payload", max_messages=4, max_message_size=size)
         held: list[Any] = []

@@ -99,7 +99,7 @@ class TestThreads:
         order = rounds(queue, call, waiters, 7 * WAITERS)
         assert min(Counter(order)[number] for number in range(WAITERS)) >= 2, order
 
-    def test_a_blocked_receiver_is_not_overtaken_for_ever_by_one_that_polls(self, queues: Queues) -> None:
+    def test_blocked_receiver_is_served_despite_a_polling_receiver(self, queues: Queues) -> None:
         """It is woken for each message, and another call takes that before it looks: twice, and then no more."""
         queue = queues.open()
         waiters = Waiters([queues.open()], "receive")
@@ -112,7 +112,7 @@ class TestThreads:
         assert len(waiters.served) >= 60 // 4
 
 
-def test_tasks_that_wait_are_served_in_turn(queues: Queues) -> None:
+def test_waiting_tasks_are_served_in_turn(queues: Queues) -> None:
     queue, order = queues.open(), list[int]()
 
     async def worker(number: int) -> None:

@@ -26,7 +26,7 @@ def counts(queue: Any) -> tuple[int, int]:
 
 
 class TestTaking:
-    def test_a_job_says_what_a_message_does(self, queues: Queues) -> None:
+    def test_job_has_the_attributes_of_its_message(self, queues: Queues) -> None:
         queue = queues.open()
         before = queues.time_ns()
         queue.send(b"message", 5, origin_time=123)
@@ -39,7 +39,7 @@ class TestTaking:
         job.ack()
         assert "over" in repr(job)
 
-    def test_what_is_taken_is_nobody_elses(self, queues: Queues) -> None:
+    def test_taken_message_is_hidden_from_all_handles(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"message")
         job = queue.take(0)
@@ -56,7 +56,7 @@ class TestTaking:
         assert [job.data for job in jobs] == [b"1", b"3", b"2", b"0"]
 
     @pytest.mark.parametrize("end", ["ack", "nack", "close"])
-    def test_what_was_in_it_stays_readable(self, queues: Queues, end: str) -> None:
+    def test_ended_job_keeps_its_data(self, queues: Queues, end: str) -> None:
         queue = queues.open(max_messages=1)
         queue.send(b"message", 5)
         job = queue.take(0)
@@ -78,14 +78,14 @@ class TestTaking:
 
 
 class TestEnding:
-    def test_ack_lets_it_go(self, queues: Queues) -> None:
+    def test_ack_removes_the_message(self, queues: Queues) -> None:
         queue = queues.open(max_messages=1)
         queue.send(b"message")
         queue.take(0).ack()
         assert counts(queue) == (0, 0)
         queue.send(b"the place is free", timeout=0)
 
-    def test_nack_gives_it_back_with_all_that_is_known_of_it(self, queues: Queues) -> None:
+    def test_nack_returns_the_message_with_its_attributes(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message", 5, origin_time=9)
         sent_time = queue.peek()[0].sent_time
@@ -95,7 +95,7 @@ class TestEnding:
         assert message == (b"message", 5)
         assert (message.deliveries, message.sent_time, message.origin_time) == (2, sent_time, 9)
 
-    def test_it_comes_back_to_its_place_in_the_order(self, queues: Queues) -> None:
+    def test_nack_returns_the_message_to_its_place_in_the_order(self, queues: Queues) -> None:
         queue = queues.open()
         for number, priority in enumerate([1, 2, 2, 2, 3]):
             queue.send(b"%d" % number, priority)
@@ -143,7 +143,7 @@ class TestEnding:
 
 
 class TestBlocks:
-    def test_it_is_acknowledged_when_the_block_ends(self, queues: Queues) -> None:
+    def test_job_block_end_acknowledges(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         with queue.take(0) as job:
@@ -152,7 +152,7 @@ class TestBlocks:
         assert counts(queue) == (0, 0)
 
     @pytest.mark.parametrize("kind", [Refused, KeyboardInterrupt, GeneratorExit])
-    def test_it_comes_back_when_the_block_raises(self, queues: Queues, kind: type[BaseException]) -> None:
+    def test_job_block_exception_returns_the_message(self, queues: Queues, kind: type[BaseException]) -> None:
         queue = queues.open()
         queue.send(b"message", 3)
         with pytest.raises(kind), queue.take(0):
@@ -160,7 +160,7 @@ class TestBlocks:
         assert counts(queue) == (1, 0)
         assert queue.receive(0) == (b"message", 3)
 
-    def test_a_block_may_end_it_itself(self, queues: Queues) -> None:
+    def test_job_block_may_ack_or_nack(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send_many([b"1", b"2", b"3"])
         with queue.take(0) as job:
@@ -172,7 +172,7 @@ class TestBlocks:
             raise Refused
         assert [data for data, _ in queue.receive_many()] == [b"3"]
 
-    def test_a_job_that_is_over_has_no_block(self, queues: Queues) -> None:
+    def test_ended_job_cannot_open_a_block(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         job = queue.take(0)
@@ -180,7 +180,7 @@ class TestBlocks:
         with pytest.raises(StateError), job:
             pass
 
-    def test_a_block_that_leaves_early(self, queues: Queues) -> None:
+    def test_job_block_left_early_acknowledges(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
 
@@ -193,7 +193,7 @@ class TestBlocks:
 
 
 class TestForgotten:
-    def test_a_job_that_is_garbage_comes_back(self, queues: Queues) -> None:
+    def test_deleted_job_returns_the_message(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         job = queue.take(0)
@@ -203,7 +203,7 @@ class TestForgotten:
         assert counts(queue) == (1, 0)
         assert queue.receive(0).deliveries == 2
 
-    def test_a_job_that_was_ended_does_not_come_back(self, queues: Queues) -> None:
+    def test_deleted_ended_job_returns_nothing(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         job = queue.take(0)
@@ -215,7 +215,7 @@ class TestForgotten:
         assert counts(queue) == (0, 1)
         taken.ack()
 
-    def test_a_job_keeps_its_handle(self, queues: Queues) -> None:
+    def test_job_keeps_its_handle_alive(self, queues: Queues) -> None:
         queues.open().send(b"message")
         job = queues.MessageQueue(queues.name).take(0)
         gc.collect()
@@ -255,7 +255,7 @@ class TestForgotten:
         with pytest.raises(Refused), queue.take(0), contextlib.closing(queue):
             raise Refused
 
-    def test_a_handle_that_was_closed_does_not_take_a_job_from_its_successor(self, queues: Queues) -> None:
+    def test_closed_handle_leaves_the_job_of_its_successor(self, queues: Queues) -> None:
         """The next handle may have the same row, and the message the same place."""
         queue = queues.open()
         queue.send(b"message")
@@ -273,7 +273,7 @@ class TestForgotten:
 
 
 class TestLeases:
-    def test_a_job_is_its_takers_while_the_lease_lasts(self, queues: Queues) -> None:
+    def test_leased_job_is_exclusive_until_the_lease_ends(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"message")
         job = queue.take(0, lease=1000)
@@ -282,7 +282,7 @@ class TestLeases:
         assert counts(queue) == (0, 0)
 
     @pytest.mark.parametrize("taker", ["another handle", "the same handle"])
-    def test_it_comes_back_when_the_lease_is_over(self, queues: Queues, taker: str) -> None:
+    def test_expired_lease_returns_the_message(self, queues: Queues, taker: str) -> None:
         queue = queues.open()
         waiting = queues.open() if taker == "another handle" else queue
         queue.send(b"message", 7, origin_time=3)
@@ -309,7 +309,7 @@ class TestLeases:
         job.nack()
         assert queue.receive(0).deliveries == 3
 
-    def test_a_late_nack_is_no_error_for_it_is_back(self, queues: Queues) -> None:
+    def test_late_nack_after_lease_is_no_error(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"message")
         late = queue.take(0, lease=LEASE)
@@ -318,7 +318,7 @@ class TestLeases:
         assert counts(queue) == (0, 1)
         job.ack()
 
-    def test_a_block_that_took_too_long(self, queues: Queues) -> None:
+    def test_job_block_beyond_lease_raises_lease_expired(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"message")
         with pytest.raises(LeaseExpiredError), queue.take(0, lease=LEASE):
@@ -330,7 +330,7 @@ class TestLeases:
         with pytest.raises(ZeroDivisionError), queue.take(0, lease=LEASE):
             1 / len(other.receive(timeout=DEADLINE).data)
 
-    def test_it_comes_back_to_its_place(self, queues: Queues) -> None:
+    def test_expired_lease_returns_the_message_to_its_place(self, queues: Queues) -> None:
         queue = queues.open()
         for number, priority in enumerate([2, 2, 9]):
             queue.send(b"%d" % number, priority)
@@ -354,7 +354,7 @@ class TestLeases:
         queue.take(0, lease=1.0).ack()
         assert queue.receive(timeout=1.2) is None
 
-    def test_each_job_has_a_lease_of_its_own(self, queues: Queues) -> None:
+    def test_each_job_has_its_own_lease(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send_many([b"long", b"none", b"short"])
         jobs = [queue.take(0, lease=lease) for lease in (1000, None, LEASE)]
@@ -363,7 +363,7 @@ class TestLeases:
         jobs[0].ack()
         jobs[1].ack()
 
-    def test_a_sender_gets_no_place_by_it(self, queues: Queues) -> None:
+    def test_expired_lease_frees_no_slot_for_senders(self, queues: Queues) -> None:
         """The message comes back to its place, which stays its own."""
         queue, other = queues.open(max_messages=1), queues.open()
         queue.send(b"message")
@@ -377,7 +377,7 @@ class TestLeases:
 class TestProcesses:
     @pytest.mark.needs("processes")
     @pytest.mark.parametrize("how", ["killed", "exits"])
-    def test_the_job_of_a_process_that_ends_comes_back(self, queues: Queues, how: str) -> None:
+    def test_ended_process_returns_its_job(self, queues: Queues, how: str) -> None:
         queue = queues.open()
         queue.send(b"message", 5)
         with Child(queue_children.taker, queues.backend, queues.name) as child:
@@ -393,7 +393,7 @@ class TestProcesses:
         assert message.deliveries == 2
 
     @pytest.mark.needs("fork")
-    def test_a_forked_child_leaves_the_job_to_its_parent(self, queues: Queues) -> None:
+    def test_forked_child_leaves_the_job_to_its_parent(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
 

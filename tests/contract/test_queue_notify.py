@@ -61,7 +61,7 @@ class TestNotifications:
         assert told == [queue]
         assert queue.receive(0) == (b"message", 0)
 
-    def test_each_time_but_only_when_it_was_empty(self, queues: Queues) -> None:
+    def test_notify_repeats_only_for_an_empty_queue(self, queues: Queues) -> None:
         queue = queues.open()
         told: list[Any] = []
         queue.notify(told.append)
@@ -137,7 +137,7 @@ class TestNotifications:
             assert readable(event.fileno(), DEADLINE)
             assert os.eventfd_read(event.fileno()) == 1
 
-    def test_a_socket_wakes_who_waits_there(self, queues: Queues) -> None:
+    def test_notify_socket_wakes_a_waiting_thread(self, queues: Queues) -> None:
         queue = queues.open()
         here, there = socket.socketpair()
         with here, there:
@@ -146,7 +146,7 @@ class TestNotifications:
             here.settimeout(DEADLINE)
             assert len(here.recv(100)) == 8
 
-    def test_a_descriptor_that_takes_no_more_is_no_error(self, queues: Queues) -> None:
+    def test_notify_full_descriptor_is_no_error(self, queues: Queues) -> None:
         queue, witness = queues.open(), queues.open()
         told: list[Any] = []
         reads, writes = os.pipe2(os.O_NONBLOCK)
@@ -161,7 +161,7 @@ class TestNotifications:
                 self.told(round, told)
                 queue.receive(0)
 
-    def test_what_a_function_raises_is_not_for_the_sender(
+    def test_notify_callback_exception_does_not_reach_the_sender(
         self, queues: Queues, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         raised: list[Any] = []
@@ -177,7 +177,7 @@ class TestNotifications:
             handles[0].receive(0)
         assert raised == [ZeroDivisionError] * 2
 
-    def test_what_comes_back_counts_as_what_comes(self, queues: Queues) -> None:
+    def test_notify_counts_returned_messages_as_arrivals(self, queues: Queues) -> None:
         queue = queues.open()
         told: list[Any] = []
         queue.send(b"message")
@@ -199,13 +199,13 @@ class TestNotifications:
         with pytest.raises(EndpointClosedError):
             queue.notify(told.append)
 
-    def test_a_handle_that_is_notified_can_be_forgotten(self, queues: Queues) -> None:
+    def test_notify_registered_handle_can_be_deleted(self, queues: Queues) -> None:
         for _ in range(200):
             queues.MessageQueue(queues.name).notify(print)
         queues.open()
 
     @pytest.mark.needs("threads")
-    def test_who_waits_gets_it_and_nobody_is_notified(self, queues: Queues) -> None:
+    def test_notify_is_skipped_if_a_receiver_waits(self, queues: Queues) -> None:
         queue, waiting = queues.open(), queues.open()
         told: list[Any] = []
         queue.notify(told.append)
@@ -219,7 +219,7 @@ class TestNotifications:
         assert len(told) == 1
 
     @pytest.mark.needs("threads")
-    def test_who_was_told_may_receive(self, queues: Queues) -> None:
+    def test_notify_callback_may_receive(self, queues: Queues) -> None:
         """An event loop by hand: told, receive all, be told again."""
         queue, sender = queues.open(), queues.open()
         got: list[bytes] = []
@@ -233,7 +233,7 @@ class TestNotifications:
         assert got == sent
 
     @pytest.mark.needs("processes")
-    def test_a_signal_comes_to_the_process_that_asked(self, queues: Queues) -> None:
+    def test_notify_signal_reaches_the_requesting_process(self, queues: Queues) -> None:
         queue = queues.open()
         with Child(queue_children.notified_by_signal, queues.backend, queues.name, signal.SIGUSR1) as child:
             assert child.hear() == "ready"
@@ -241,16 +241,16 @@ class TestNotifications:
             assert child.result() == 1
 
     @pytest.mark.parametrize("bad", ["text", 1.5, True, [], object()], ids=lambda bad: type(bad).__name__)
-    def test_what_cannot_be_notified(self, queues: Queues, bad: Any) -> None:
+    def test_notify_invalid_target_is_refused(self, queues: Queues, bad: Any) -> None:
         with pytest.raises(TypeError):
             queues.open().notify(bad)
 
     @pytest.mark.parametrize("bad", [0, -1, 10_000])
-    def test_what_is_no_signal(self, queues: Queues, bad: int) -> None:
+    def test_notify_invalid_signal_is_refused(self, queues: Queues, bad: int) -> None:
         with pytest.raises(InvalidValueError, match=str(bad)):
             queues.open().notify(bad)
 
-    def test_a_descriptor_that_is_closed(self, queues: Queues) -> None:
+    def test_notify_closed_descriptor_is_refused(self, queues: Queues) -> None:
         class Closed:
             def fileno(self) -> int:
                 return 1_000_000
@@ -258,6 +258,6 @@ class TestNotifications:
         with pytest.raises(InvalidValueError, match="1000000"):
             queues.open().notify(Closed())
 
-    def test_a_descriptor_that_is_for_reading(self, queues: Queues) -> None:
+    def test_notify_readonly_descriptor_is_refused(self, queues: Queues) -> None:
         with open(os.devnull, "rb") as null, pytest.raises(InvalidValueError, match="for reading only"):
             queues.open().notify(null)

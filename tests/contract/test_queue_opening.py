@@ -22,7 +22,7 @@ from tests.support import SHM
 
 
 class TestOpening:
-    def test_by_default_it_makes_or_opens(self, queues: Queues) -> None:
+    def test_queue_default_creates_or_opens_the_file(self, queues: Queues) -> None:
         queues.open().send(b"message")
         assert receive_all(queues.open()) == [b"message"]
 
@@ -59,7 +59,7 @@ class TestOpening:
         assert queue.wait_space() is False
         assert queue.send_many([b"2"], timeout=100) == 0
 
-    def test_it_is_the_handles_own_and_can_be_changed(self, queues: Queues) -> None:
+    def test_block_attribute_is_separate_for_each_handle(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open(O_NONBLOCK)
         assert (queue.block, other.block) == (True, False)
         queue.block = False
@@ -68,7 +68,7 @@ class TestOpening:
         assert other.block is True
 
     @pytest.mark.parametrize("what", ["max_messages", "max_message_size"])
-    def test_sizes_that_differ_from_what_is_there_are_named(self, queues: Queues, what: str) -> None:
+    def test_queue_other_size_raises_with_both_values(self, queues: Queues, what: str) -> None:
         queues.open(**{what: 10})
         assert getattr(queues.open(**{what: 10}), what) == 10
         assert getattr(queues.open(), what) == 10
@@ -77,7 +77,7 @@ class TestOpening:
         assert caught.value.endpoint == queues.name
 
     @pytest.mark.parametrize("flags", [0, O_CREAT])
-    def test_with_flags_they_count_for_a_new_queue_alone_as_in_POSIX(self, queues: Queues, flags: int) -> None:
+    def test_queue_size_with_flags_applies_to_new_queue_only(self, queues: Queues, flags: int) -> None:
         queues.open(max_messages=10)
         assert queues.open(flags, max_messages=11).max_messages == 10
 
@@ -119,7 +119,7 @@ class TestOpening:
         queues.MessageQueue.unlink_name(queues.name, "")
 
     @pytest.mark.needs("sharing")
-    def test_it_is_one_file_with_the_mode_that_was_asked_for(self, queues: Queues) -> None:
+    def test_queue_is_one_file_with_the_requested_mode(self, queues: Queues) -> None:
         queue = queues.open(mode=0o660)
         path = SHM / f"msgqjobs_{queues.name}"
         assert queue.path == str(path)
@@ -128,10 +128,10 @@ class TestOpening:
         queue.unlink()
         assert not path.exists()
 
-    def test_the_mode_of_a_new_one_is_for_its_owner(self, queues: Queues) -> None:
+    def test_queue_default_mode_is_owner_only(self, queues: Queues) -> None:
         assert queues.open().mode == 0o600
 
-    def test_a_queue_is_told_from_its_successors(self, queues: Queues) -> None:
+    def test_queue_identity_differs_from_its_successor(self, queues: Queues) -> None:
         first, same = queues.open(), queues.open()
         assert first.identity == same.identity
         first.unlink()
@@ -141,7 +141,7 @@ class TestOpening:
 class TestSchema:
     ONE, OTHER = Schema("one", "text"), Schema("other", "text")
 
-    def test_it_stays_with_the_queue(self, queues: Queues) -> None:
+    def test_queue_schema_is_kept_in_its_file(self, queues: Queues) -> None:
         queues.open(schema=self.ONE).close()
         assert queues.open().schema == self.ONE
 
@@ -152,7 +152,7 @@ class TestSchema:
         assert queues.open(schema=self.OTHER).schema == self.ONE
         assert first.schema == self.ONE
 
-    def test_it_is_a_schema(self, queues: Queues) -> None:
+    def test_queue_schema_is_a_schema_object(self, queues: Queues) -> None:
         with pytest.raises(TypeError, match="Schema"):
             queues.open(schema="text")
 
@@ -195,7 +195,7 @@ class TestCreate:
 
 
 class TestStats:
-    def test_they_count_messages_and_slots(self, queues: Queues) -> None:
+    def test_queue_stats_count_messages_and_slots(self, queues: Queues) -> None:
         queue = queues.open(max_messages=4, schema=None)
         for priority in (1, 1, 5):
             queue.send(b"message", priority)
@@ -221,14 +221,14 @@ class TestStats:
 
 
 class TestHandles:
-    def test_a_handle_says_what_it_is(self, queues: Queues) -> None:
+    def test_queue_repr_names_queue_and_sizes(self, queues: Queues) -> None:
         queue = queues.open(max_messages=3)
         queue.send(b"message")
         assert "MessageQueue" in repr(queue)
         assert f"{queues.name!r}, 1 of 3 messages" in repr(queue)
 
     @pytest.mark.parametrize("block", [True, False])
-    def test_it_pickles_by_name(self, queues: Queues, block: bool) -> None:
+    def test_queue_unpickled_opens_the_same_name(self, queues: Queues, block: bool) -> None:
         queue = queues.open(O_CREAT, max_messages=3, write=False)
         queue.block = block
         copy = pickle.loads(pickle.dumps(queue))
@@ -241,7 +241,9 @@ class TestHandles:
             copy.send(b"")
         copy.close()
 
-    def test_it_pickles_its_prefix(self, queues: Queues, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_queue_unpickled_keeps_its_prefix(
+        self, queues: Queues, prefix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         queue = queues.open()
         queue.send(b"message")
         data = pickle.dumps(queue)
@@ -250,7 +252,7 @@ class TestHandles:
             assert copy.prefix == prefix
             assert copy.receive(0) == (b"message", 0)
 
-    def test_what_is_unlinked_cannot_be_unpickled(self, queues: Queues) -> None:
+    def test_unlinked_queue_cannot_be_unpickled(self, queues: Queues) -> None:
         queue = queues.open()
         data = pickle.dumps(queue)
         queue.unlink()

@@ -92,7 +92,7 @@ class TestTime:
         assert queue.current_messages == 1
 
     @pytest.mark.parametrize("how", ["timeout", "deadline"])
-    def test_send_many_waits_so_long_for_all_of_them(self, queues: Queues, how: str) -> None:
+    def test_send_many_waits_until_its_timeout_for_all_messages(self, queues: Queues, how: str) -> None:
         queue = filled(queues)
         before = queues.monotonic()
         until = {"timeout": SHORT} if how == "timeout" else {"deadline": before + SHORT}
@@ -112,7 +112,7 @@ class TestTime:
         assert queue.current_messages == 0
 
     @pytest.mark.parametrize("past", [1.0, 1e6, 1e300, math.inf])
-    def test_what_is_there_is_taken_although_the_deadline_has_passed(self, queues: Queues, past: float) -> None:
+    def test_receive_past_deadline_takes_a_waiting_message(self, queues: Queues, past: float) -> None:
         queue = queues.open(max_messages=2)
         passed = queues.monotonic() - past
         queue.send(b"1", deadline=passed)
@@ -144,7 +144,9 @@ class TestTime:
     @pytest.mark.parametrize("bad", BAD_TIMES, ids=str)
     @pytest.mark.parametrize("call", ["send", "send_many", "receive", "receive_into", "take", "wait_space"])
     @pytest.mark.parametrize("block", [True, False])
-    def test_times_that_are_not_possible(self, queues: Queues, bad: dict[str, float], call: str, block: bool) -> None:
+    def test_timeout_out_of_range_is_refused(
+        self, queues: Queues, bad: dict[str, float], call: str, block: bool
+    ) -> None:
         queue = queues.open()
         queue.block = block
         with pytest.raises(InvalidValueError) as caught:
@@ -153,7 +155,7 @@ class TestTime:
         assert queue.current_messages == 0
 
     @pytest.mark.parametrize("bad", [{"timeout": "1"}, {"deadline": "1"}, {"timeout": [1]}], ids=str)
-    def test_times_that_are_none(self, queues: Queues, bad: Any) -> None:
+    def test_timeout_of_wrong_type_is_refused(self, queues: Queues, bad: Any) -> None:
         queue = queues.open()
         with pytest.raises(TypeError):
             queue.receive(**bad)
@@ -260,7 +262,7 @@ class TestThreads:
 
         assert all(wakes(begin, lambda: waiting.send(b"next") if wait == "send" else waiting.wait_space()))
 
-    def test_who_waits_for_room_does_not_swallow_the_wake_of_who_sends(self, queues: Queues) -> None:
+    def test_waiter_for_room_does_not_consume_the_wake_of_a_sender(self, queues: Queues) -> None:
         queue, total = queues.open(max_messages=1), 0.0
         for _ in range(5):
             queue.send(b"first")
@@ -276,7 +278,7 @@ class TestThreads:
                 assert task.result()
         assert total < 2  # each look of a sleeper by itself is a second away
 
-    def test_close_that_returns_jobs_wakes_a_receiver(self, queues: Queues) -> None:
+    def test_close_returning_jobs_wakes_a_receiver(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"message")
         job = queue.take()
@@ -304,7 +306,7 @@ class TestThreads:
         assert task.result() == 20
 
     @pytest.mark.parametrize("handles", ["one handle", "a handle each"])
-    def test_each_of_many_that_wait_gets_one(self, queues: Queues, handles: str) -> None:
+    def test_each_waiting_receiver_gets_one_message(self, queues: Queues, handles: str) -> None:
         queue = queues.open()
         receivers = [queue if handles == "one handle" else queues.open() for _ in range(8)]
         tasks = [Task(receiver.receive) for receiver in receivers]
@@ -384,7 +386,7 @@ class TestProcesses:
             got = [int(text) for child in children for text in child.result()]
         assert sorted(got) == list(range(300))
 
-    def test_messages_outlive_the_process_that_sent_them(self, queues: Queues) -> None:
+    def test_messages_outlive_their_sender_process(self, queues: Queues) -> None:
         queues.open().close()
         with Child(queue_children.sender, queues.backend, queues.name, ["1", "2"], 5) as child:
             child.result()
@@ -397,7 +399,7 @@ class TestProcesses:
             assert child.result() == "message"
 
     @pytest.mark.needs("fork")
-    def test_a_forked_child_goes_on_with_a_handle_of_its_own(self, queues: Queues) -> None:
+    def test_forked_child_uses_its_own_handle(self, queues: Queues) -> None:
         queue = queues.open(max_messages=3)
         queue.block = False
         queue.send_many([b"1", b"2"])
@@ -421,7 +423,7 @@ class TestProcesses:
         assert queue.receive().data == b"parent"
 
     @pytest.mark.needs("fork")
-    def test_a_handle_that_a_child_closes_is_still_its_parents(self, queues: Queues) -> None:
+    def test_handle_closed_in_child_stays_open_in_parent(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         job = queue.take(0)
@@ -445,7 +447,7 @@ class TestProcesses:
 
 class TestRights:
     @pytest.mark.parametrize("right", ["read", "write"])
-    def test_a_handle_does_what_it_was_opened_for(self, queues: Queues, right: str) -> None:
+    def test_handle_without_the_right_raises_on_the_call(self, queues: Queues, right: str) -> None:
         queue = queues.open(**{right: False})
         calls: dict[str, list[Callable[[], Any]]] = {
             "write": [lambda: queue.send(b""), lambda: queue.send_many([b""]), queue.wait_space],
@@ -467,7 +469,7 @@ class TestRights:
             assert caught.value.endpoint == queues.name
         assert queue.current_messages == 0
 
-    def test_they_are_the_handles_own(self, queues: Queues) -> None:
+    def test_rights_are_separate_for_each_handle(self, queues: Queues) -> None:
         sender, receiver = queues.open(read=False), queues.open(write=False)
         sender.send(b"message")
         assert receiver.receive(0) == (b"message", 0)

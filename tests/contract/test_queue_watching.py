@@ -22,7 +22,7 @@ from tests.support import DEADLINE, DEADLINE_MS, Task
 
 
 class TestDescriptors:
-    def test_it_is_readable_while_something_is_there(self, queues: Queues) -> None:
+    def test_fileno_is_readable_while_a_message_waits(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         fd = queue.fileno()
         assert fd == queue.fileno()
@@ -35,12 +35,12 @@ class TestDescriptors:
         other.send(b"3")
         assert readable(fd, DEADLINE)
 
-    def test_what_was_there_before_makes_it_readable(self, queues: Queues) -> None:
+    def test_fileno_is_readable_for_earlier_messages(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         assert readable(queue.fileno(), DEADLINE)
 
-    def test_what_comes_back_makes_it_readable(self, queues: Queues) -> None:
+    def test_fileno_is_readable_after_a_returned_message(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         fd = queue.fileno()
@@ -50,7 +50,7 @@ class TestDescriptors:
         assert readable(fd, DEADLINE)
 
     @pytest.mark.parametrize("call", ["receive", "receive_many", "receive_into", "take"])
-    def test_every_way_to_receive_settles_it(self, queues: Queues, call: str) -> None:
+    def test_fileno_is_cleared_by_each_receive_method(self, queues: Queues, call: str) -> None:
         queue = queues.open()
         fd = queue.fileno()
         queue.send(b"message")
@@ -60,7 +60,7 @@ class TestDescriptors:
         assert got
         assert not readable(fd)
 
-    def test_the_last_message_that_another_takes_leaves_no_hope_for_long(self, queues: Queues) -> None:
+    def test_fileno_is_cleared_after_another_handle_took_the_message(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         fd = queue.fileno()
         queue.send(b"message")
@@ -69,7 +69,7 @@ class TestDescriptors:
         assert queue.receive(0) is None
         assert not readable(fd)
 
-    def test_every_handle_has_one_of_its_own(self, queues: Queues) -> None:
+    def test_fileno_is_separate_for_each_handle(self, queues: Queues) -> None:
         handles = [queues.open() for _ in range(3)]
         fds = [handle.fileno() for handle in handles]
         assert len(set(fds)) == 3
@@ -79,7 +79,7 @@ class TestDescriptors:
 
 
 class TestPoller:
-    def test_it_returns_those_that_have_something(self, queues: Queues) -> None:
+    def test_poller_returns_queues_with_messages(self, queues: Queues) -> None:
         one, other = queues.open(name="1"), queues.open(name="2")
         poller = queues.poller(one, other)
         assert poller.poll(0) == []
@@ -115,7 +115,7 @@ class TestPoller:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(f"/dev/shm/{kind}{endpoint}topic")
 
-    def test_registered_as_pyzmq_does_it_and_beside_a_descriptor(self, queues: Queues) -> None:
+    def test_poller_accepts_queues_by_register_next_to_descriptors(self, queues: Queues) -> None:
         queue = queues.open()
         reads, writes = os.pipe()
         poller = queues.poller()
@@ -141,7 +141,7 @@ class TestPoller:
         assert task.result() == [queue]
 
     @pytest.mark.needs("threads")
-    def test_all_that_look_are_woken_and_need_not_look_by_themselves(self, queues: Queues) -> None:
+    def test_pollers_of_one_queue_are_all_woken_at_once(self, queues: Queues) -> None:
         queue, total = queues.open(), 0.0
         pollers = [queues.poller(queues.open()) for _ in range(3)]
         for _ in range(5):
@@ -157,7 +157,7 @@ class TestPoller:
         assert total < 2  # which is what they do a second later
 
     @pytest.mark.needs("threads")
-    def test_who_only_looks_does_not_swallow_the_wake_of_who_receives(self, queues: Queues) -> None:
+    def test_polling_handle_does_not_consume_the_wake_of_a_receiver(self, queues: Queues) -> None:
         queue = queues.open()
         watching = [Task(queues.poller(queues.open()).poll, DEADLINE_MS) for _ in range(2)]
         receiving = Task(queues.open().receive)
@@ -232,7 +232,7 @@ class TestAsyncio:
         other.send(b"message")
         assert queue.receive(0) == (b"message", 0)
 
-    def test_close_ends_it(self, queues: Queues) -> None:
+    def test_arecv_ends_when_the_handle_closes(self, queues: Queues) -> None:
         queue = queues.open()
 
         async def scenario() -> None:
@@ -265,7 +265,7 @@ class TestAsyncio:
 
         assert asyncio.run(scenario()) == [queue]
 
-    def test_a_handle_that_does_not_block_is_waited_for_no_less(self, queues: Queues) -> None:
+    def test_arecv_on_nonblocking_handle_waits(self, queues: Queues) -> None:
         queue = queues.open(O_CREAT | O_NONBLOCK)
 
         async def scenario() -> Any:

@@ -85,7 +85,7 @@ class TestConsumers:
         assert sorted(itertools.chain(*got), key=int) == [b"%d" % number for number in range(90)]
         assert [consumer.receive(0) for consumer in consumers] == [None] * 3
 
-    def test_a_handle_receives_what_it_sent_itself(self, queues: Queues) -> None:
+    def test_handle_receives_its_own_message(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         assert queue.receive(0) == (b"message", 0)
@@ -108,7 +108,7 @@ class TestConsumers:
             queue.send(b"", priority)
         assert [priority for _, priority in queue.peek(limit)] == [4, 3, 2, 1][:count]
 
-    def test_peek_does_not_show_what_is_taken(self, queues: Queues) -> None:
+    def test_peek_hides_taken_messages(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send_many([b"1", b"2"])
         with queue.take(0):
@@ -131,7 +131,7 @@ class TestMessages:
         assert message.origin_time == 123
         assert "b'message'" in repr(message)
 
-    def test_the_origin_is_unknown_unless_somebody_says_it(self, queues: Queues) -> None:
+    def test_message_origin_is_unknown_unless_given(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         assert queue.receive(0).origin_time == 0
@@ -183,13 +183,13 @@ class TestMessages:
 
 
 class TestMany:
-    def test_send_many_says_how_many(self, queues: Queues) -> None:
+    def test_send_many_returns_the_number_sent(self, queues: Queues) -> None:
         queue = queues.open()
         assert queue.send_many((b"%d" % number for number in range(5)), 3) == 5
         assert [tuple(message) for message in queue.receive_many()] == [(b"%d" % number, 3) for number in range(5)]
         assert queue.send_many([]) == 0
 
-    def test_what_finds_no_room_stays_out(self, queues: Queues) -> None:
+    def test_send_many_full_queue_leaves_out_the_rest(self, queues: Queues) -> None:
         queue = queues.open(max_messages=3)
         assert queue.send_many([b"1", b"2", b"3", b"4", b"5"], timeout=0) == 3
         assert queue.send_many([b"6"], timeout=0) == 0
@@ -201,7 +201,7 @@ class TestMany:
         assert queue.send_many(asked, timeout=0) == 2
         assert list(asked) == [b"4"]
 
-    def test_a_message_that_is_refused_is_an_error_and_those_before_it_are_sent(self, queues: Queues) -> None:
+    def test_send_many_refused_message_raises_after_earlier_ones_are_sent(self, queues: Queues) -> None:
         queue = queues.open(max_message_size=2)
         with pytest.raises(MessageTooLargeError):
             queue.send_many([b"1", b"22", b"333", b"4"])
@@ -219,7 +219,7 @@ class TestMany:
         assert receive_all(queue) == [b"1", b"2"]
 
     @pytest.mark.parametrize(("limit", "count"), [(None, 5), (0, 0), (1, 1), (4, 4), (5, 5), (1000, 5)])
-    def test_receive_many_takes_what_is_there_up_to_a_limit(
+    def test_receive_many_takes_waiting_messages_up_to_limit(
         self, queues: Queues, limit: int | None, count: int
     ) -> None:
         queue = queues.open()
@@ -232,7 +232,7 @@ class TestMany:
         assert queues.open().receive_many() == []
         assert queues.monotonic() - before < 10
 
-    def test_iteration_over_a_handle_that_does_not_wait_ends_with_the_messages(self, queues: Queues) -> None:
+    def test_iteration_of_nonblocking_handle_ends_with_the_messages(self, queues: Queues) -> None:
         queue = queues.open(O_CREAT | O_NONBLOCK)
         queue.send_many([b"1", b"2"])
         assert [data for data, _ in queue] == [b"1", b"2"]
@@ -261,13 +261,13 @@ class TestFull:
         assert receive_all(queue) == [b"unimportant"]
 
     @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 128, 1000])
-    def test_it_holds_as_many_as_it_says(self, queues: Queues, count: int) -> None:
+    def test_queue_holds_max_messages(self, queues: Queues, count: int) -> None:
         queue = queues.open(max_messages=count, max_message_size=8)
         assert queue.send_many([b"%d" % number for number in range(count + 1)], timeout=0) == count
         assert queue.current_messages == queue.max_messages == count
         assert receive_all(queue) == [b"%d" % number for number in range(count)]
 
-    def test_what_is_taken_keeps_its_place(self, queues: Queues) -> None:
+    def test_taken_message_keeps_its_slot(self, queues: Queues) -> None:
         queue = queues.open(max_messages=1)
         queue.send(b"1")
         job = queue.take(0)
@@ -278,7 +278,7 @@ class TestFull:
 
 
 class TestLifetime:
-    def test_messages_wait_with_nobody_there(self, queues: Queues) -> None:
+    def test_messages_wait_without_any_open_handle(self, queues: Queues) -> None:
         with queues.open() as sender:
             sender.send(b"1", 1)
             sender.send(b"2", 2)
@@ -302,7 +302,7 @@ class TestLifetime:
             queue.unlink()
         assert caught.value.errno == errno.ENOENT
 
-    def test_who_has_it_open_goes_on(self, queues: Queues) -> None:
+    def test_unlinked_queue_stays_usable_for_open_handles(self, queues: Queues) -> None:
         here, there = queues.open(), queues.open()
         here.send(b"before")
         here.unlink()
@@ -349,7 +349,7 @@ class TestLifetime:
         assert caught.value.errno == errno.EBADF
         assert caught.value.endpoint == queues.name
 
-    def test_a_closed_handle_still_says_what_it_was(self, queues: Queues) -> None:
+    def test_closed_handle_keeps_name_and_sizes(self, queues: Queues) -> None:
         queue = queues.open(max_messages=3)
         queue.close()
         assert (queue.name, queue.max_messages) == (queues.name, 3)
@@ -365,7 +365,7 @@ class TestLifetime:
         queues.open().send(b"message")
         assert receive_all(handles[0]) == [b"message"]
 
-    def test_a_handle_that_is_forgotten_is_closed(self, queues: Queues) -> None:
+    def test_deleted_handle_is_closed(self, queues: Queues) -> None:
         for _ in range(300):
             queues.MessageQueue(queues.name)
         queues.open()

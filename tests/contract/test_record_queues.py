@@ -111,7 +111,7 @@ def taken(queue: RecordQueue, count: int) -> list[int]:
 
 
 class TestArrays:
-    def test_an_array_comes_out_as_it_went_in(self, queues: Queues) -> None:
+    def test_consumed_array_equals_the_produced_array(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         assert producer.produce(quotes(0, 10)) == 0
         records = consumer.consume(10, DEADLINE)
@@ -139,12 +139,12 @@ class TestArrays:
         ],
         ids=["tuple", "0-d", "scalar", "list", "smaller", "slice", "backwards"],
     )
-    def test_what_becomes_a_record(self, queues: Queues, given: Any) -> None:
+    def test_produce_accepts_values_of_one_record(self, queues: Queues, given: Any) -> None:
         producer, consumer = queues.pair()
         producer.produce(given)
         assert consumer.consume(timeout=DEADLINE).tolist() == [(1, 0.5)]
 
-    def test_what_does_not(self, queues: Queues) -> None:
+    def test_produce_refuses_other_types_and_shapes(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         for given, error in [
             (np.zeros(2, "f8"), RecordTypeError),
@@ -188,7 +188,7 @@ class TestArrays:
         assert found == [0, 1, 2]
         assert consumer.receive(0) is None
 
-    def test_every_consumer_gets_all_from_when_it_came(self, queues: Queues) -> None:
+    def test_each_consumer_gets_all_records_since_its_connection(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         producer.produce(quotes(0, 2))
         assert taken(consumer, 2) == [0, 1]
@@ -201,11 +201,11 @@ class TestArrays:
 
 class TestOpening:
     @pytest.mark.needs("schema")
-    def test_the_queue_tells_its_dtype(self, queues: Queues) -> None:
+    def test_queue_without_dtype_argument_takes_the_stored_dtype(self, queues: Queues) -> None:
         queues.pair()
         assert queues.open(None).dtype == QUOTE
 
-    def test_nobody_has_told_it(self, queues: Queues) -> None:
+    def test_queue_without_any_dtype_raises(self, queues: Queues) -> None:
         with pytest.raises((InvalidValueError, msgq.errors.SegmentError), match=queues.token):
             queues.open(None)
 
@@ -217,7 +217,7 @@ class TestOpening:
         assert "float64" in str(caught.value)
 
     @pytest.mark.needs("schema")
-    def test_two_that_began_with_different_dtypes_find_out(self, queues: Queues) -> None:
+    def test_queue_opened_with_different_dtypes_raises_on_use(self, queues: Queues) -> None:
         if queues.producers == "multiple":
             pytest.skip("a channel is described by who opens it first")
         one, other = queues.open(QUOTE), queues.open([("a", "<i8"), ("b", "<i8")])
@@ -228,7 +228,7 @@ class TestOpening:
             other.produce((1, 2))
 
     @pytest.mark.parametrize("dtype", ["O", [("a", "O")], "V0", ("f8", (3,))])
-    def test_what_no_record_can_be(self, queues: Queues, dtype: Any) -> None:
+    def test_queue_invalid_dtype_is_refused(self, queues: Queues, dtype: Any) -> None:
         with pytest.raises(RecordTypeError):
             queues.open(dtype)
 
@@ -242,7 +242,7 @@ class TestOpening:
             queues.open(QUOTE).consume(limit=-1)
 
     @pytest.mark.needs("segment")
-    def test_capacity_is_a_power_of_two_and_all_of_it_is_there(self, queues: Queues) -> None:
+    def test_capacity_is_a_power_of_two_and_fully_usable(self, queues: Queues) -> None:
         for size in (1, 40):
             dtype = np.dtype([("number", "<i8"), ("rest", f"V{size}")])
             queues.name = f"{queues.token}{size}"
@@ -257,7 +257,7 @@ class TestOpening:
             assert consumer.lost == 0
 
     @pytest.mark.needs("segment")
-    def test_another_capacity_is_refused_and_none_takes_what_is_there(self, queues: Queues) -> None:
+    def test_capacity_mismatch_raises_and_none_takes_the_stored_one(self, queues: Queues) -> None:
         queues.pair(QUOTE, 64)
         with pytest.raises((SegmentSizeError, msgq.errors.ChannelMismatchError), match="capacity"):
             queues.open(QUOTE, 128)
@@ -298,7 +298,7 @@ class TestOpening:
 
 class TestNames:
     @pytest.mark.needs("segment")
-    def test_create_says_whether_it_may_be_there(self, queues: Queues) -> None:
+    def test_create_decides_whether_the_queue_may_exist(self, queues: Queues) -> None:
         with pytest.raises(SegmentError):
             queues.open(create=False)
         made = queues.open(create=True)
@@ -366,7 +366,7 @@ class TestLoss:
 
     @pytest.mark.needs("segment")
     @pytest.mark.parametrize("produced", [1000, 65, 129, 4096])
-    def test_lapped_consumer_keeps_the_records_that_are_left(self, queues: Queues, produced: int) -> None:
+    def test_lapped_consumer_keeps_the_remaining_records(self, queues: Queues, produced: int) -> None:
         producer, consumer = queues.pair(QUOTE, 64)
         for sent in range(0, produced, 50):
             producer.produce(quotes(sent, min(50, produced - sent)))
@@ -376,7 +376,7 @@ class TestLoss:
         assert consumer.lost == produced - len(found)
 
     @pytest.mark.needs("segment")
-    def test_lapped_consumer_of_single_records_keeps_those_that_are_left(self, queues: Queues) -> None:
+    def test_lapped_consumer_of_single_records_keeps_the_remaining_records(self, queues: Queues) -> None:
         producer, consumer = queues.pair(QUOTE, 64)
         producer.produce(quotes(0, 1000))
         found = [int(record["number"]) for record in iter(lambda: consumer.receive(0), None)]
@@ -385,7 +385,7 @@ class TestLoss:
         assert consumer.lost == 1000 - len(found)
 
     @pytest.mark.needs("segment")
-    def test_on_lost_raise_tells_once_and_goes_on_behind(self, queues: Queues) -> None:
+    def test_on_lost_raise_raises_once_per_loss_and_continues(self, queues: Queues) -> None:
         producer, consumer = queues.pair(QUOTE, 64, on_lost="raise")
         told = received = sent = 0
         for burst in (10, 500, 7, 300, 1):
@@ -517,7 +517,7 @@ class TestProducers:
         producer.produce(quotes(0, 10))
         assert taken(queues.open(history=3), 3) == [7, 8, 9]
 
-    def test_records_larger_than_what_is_there(self, queues: Queues) -> None:
+    def test_produce_large_records_raises_on_topics_and_works_on_channels(self, queues: Queues) -> None:
         if queues.backend == "zmq":
             pytest.skip("has no size")
         large = np.dtype([("number", "<i8"), ("rest", "V3000")])
@@ -569,7 +569,7 @@ class TestStamps:
             with pytest.raises(RecordTypeError, match="no NumPy dtype"):
                 tracked(wrong)
 
-    def test_producing_fills_them(self, queues: Queues) -> None:
+    def test_produce_fills_publish_and_origin_time(self, queues: Queues) -> None:
         producer, consumer = queues.pair(tracked(QUOTE))
         before = queues.time_ns()
         producer.produce(quotes(0, 3))
@@ -584,7 +584,7 @@ class TestStamps:
         assert (records["origin_time"] == records["publish_time"]).all()
         assert len(set(records["origin_time"].tolist())) == 5, "each is an origin"
 
-    def test_they_inherit_the_origin(self, queues: Queues) -> None:
+    def test_produce_inherits_the_origin_of_the_thread(self, queues: Queues) -> None:
         producer, consumer = queues.pair(tracked(QUOTE))
         origin.set_origin(7)
         producer.produce(quotes(0, 2))
@@ -593,13 +593,13 @@ class TestStamps:
         assert records["origin_time"].tolist() == [7, 7, 9]
         assert (records["publish_time"] != 7).all()
 
-    def test_origins_that_cannot_be(self, queues: Queues) -> None:
+    def test_produce_invalid_origin_time_is_refused(self, queues: Queues) -> None:
         producer, _ = queues.pair(tracked(QUOTE))
         for wrong in (-1, 1 << 63):
             with pytest.raises(InvalidValueError):
                 producer.produce(quotes(0, 1), origin_time=wrong)
 
-    def test_records_without_a_place_for_it(self, queues: Queues) -> None:
+    def test_produce_origin_time_on_untracked_records_needs_a_channel(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         if queues.producers == "single":
             with pytest.raises(InvalidValueError, match="tracked"):
@@ -622,7 +622,7 @@ class TestWaiting:
 
     @pytest.mark.needs("threads")
     @pytest.mark.parametrize("on_lost", ["count", "raise"])
-    def test_a_consumer_that_sleeps_is_woken(self, queues: Queues, on_lost: Any) -> None:
+    def test_sleeping_consumer_is_woken(self, queues: Queues, on_lost: Any) -> None:
         producer, consumer = queues.pair(on_lost=on_lost)
         task = Task(consumer.consume, None, DEADLINE)
         if queues.backend == "msgq":
@@ -641,7 +641,7 @@ class TestWaiting:
         with pytest.raises(EndpointClosedError):
             task.result()
 
-    def test_pollers_take_it(self, queues: Queues) -> None:
+    def test_poller_accepts_record_queues(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         poller = queues.poller()
         poller.registerSocket(consumer)
@@ -680,7 +680,7 @@ class TestWaiting:
         assert asyncio.run(both()) == [1, 2, 3]
 
     @pytest.mark.needs("fork")
-    def test_a_child_goes_on_by_itself(self, queues: Queues) -> None:
+    def test_forked_child_consumes_independently(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         producer.produce(quotes(0, 2))
         forked, further = Crossing(), Crossing()

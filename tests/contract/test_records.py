@@ -101,7 +101,7 @@ class TestElements:
         assert type(numbers[0]) is np.float64
         assert isinstance(records.vector(QUOTE, 3, name="q")[0], np.void)
 
-    def test_what_is_read_is_a_copy(self, records: Records) -> None:
+    def test_vector_read_returns_a_copy(self, records: Records) -> None:
         quotes = records.vector(QUOTE, 3)
         quotes[0] = (1, 2)
         row, many = quotes[0], quotes.read()
@@ -111,7 +111,7 @@ class TestElements:
         many["bid"] = 6
         assert quotes[0].tolist() == (3.0, 4.0)
 
-    def test_what_is_written_is_a_copy(self, records: Records) -> None:
+    def test_vector_write_stores_a_copy(self, records: Records) -> None:
         quotes = records.vector(QUOTE, 3)
         values = np.ones(3, QUOTE)
         quotes[:] = values
@@ -138,7 +138,7 @@ class TestElements:
             numbers[index] = 1
         assert not numbers.counts().any()
 
-    def test_it_can_be_iterated(self, records: Records) -> None:
+    def test_vector_can_be_iterated(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers[:] = [1, 2, 3]
         assert list(numbers) == [1, 2, 3]
@@ -189,7 +189,7 @@ class TestElements:
         ],
         ids=str,
     )
-    def test_values_that_are_refused_change_nothing(self, records: Records, dtype: Any, value: Any, error: Any) -> None:
+    def test_vector_refused_element_changes_nothing(self, records: Records, dtype: Any, value: Any, error: Any) -> None:
         rows = records.vector(dtype, 3)
         rows[1] = 1
         with pytest.raises(error):
@@ -301,7 +301,7 @@ class TestMany:
         ],
         ids=str,
     )
-    def test_values_that_are_refused_change_nothing(self, records: Records, values: Any, error: Any) -> None:
+    def test_vector_refused_batch_changes_nothing(self, records: Records, values: Any, error: Any) -> None:
         numbers = records.vector("f8", 3)
         with pytest.raises(error):
             numbers[:] = values
@@ -316,7 +316,7 @@ class TestMany:
             numbers[0] = None
         assert not numbers.counts().any()
 
-    def test_both_dtypes_are_told(self, records: Records) -> None:
+    def test_vector_write_of_other_dtype_names_both_dtypes(self, records: Records) -> None:
         with pytest.raises(RecordTypeError, match=r"float64.*int64"):
             records.vector("i8", 3).write([0], np.zeros(1))
 
@@ -370,12 +370,12 @@ class TestMany:
 
 
 class TestTimes:
-    def test_what_was_never_written_has_none(self, records: Records) -> None:
+    def test_unwritten_element_has_no_time(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         assert (numbers.times().dtype, numbers.counts().dtype) == (np.int64, np.uint64)
         assert numbers.times().tolist() == numbers.counts().tolist() == [0, 0, 0]
 
-    def test_they_are_of_the_hosts_clock(self, records: Records) -> None:
+    def test_times_are_of_the_hosts_clock(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         before = records.time_ns()
         numbers[1] = 5
@@ -386,7 +386,7 @@ class TestTimes:
         assert numbers.counts().tolist() == [0, 2, 1]
         assert numbers.counts([2, 1]).tolist() == [1, 2]
 
-    def test_they_do_not_go_back(self, records: Records) -> None:
+    def test_times_do_not_decrease(self, records: Records) -> None:
         numbers = records.vector("i8", 1)
         times = []
         for number in range(100):
@@ -397,7 +397,7 @@ class TestTimes:
 
 class TestSnapshots:
     @pytest.mark.parametrize("atomic", [False, True])
-    def test_all_of_them(self, records: Records, atomic: bool) -> None:
+    def test_snapshot_returns_all_elements(self, records: Records, atomic: bool) -> None:
         quotes = records.vector(QUOTE, 5)
         assert quotes.snapshot(atomic).tolist() == [(0.0, 0.0)] * 5
         quotes[2] = (1, 2)
@@ -406,7 +406,7 @@ class TestSnapshots:
         assert (rows.dtype, rows.shape) == (QUOTE, (5,))
 
     @pytest.mark.parametrize("timeout", [-1, math.nan, math.inf])
-    def test_times_that_are_not_possible(self, records: Records, timeout: float) -> None:
+    def test_snapshot_invalid_timeout_is_refused(self, records: Records, timeout: float) -> None:
         numbers = records.vector("i8", 3)
         with pytest.raises(InvalidValueError):
             numbers.snapshot(True, timeout=timeout)
@@ -445,7 +445,7 @@ class TestSeqlock:
         with pytest.raises(InvalidValueError):
             number.read(np.zeros(2))
 
-    def test_what_it_refuses(self, records: Records) -> None:
+    def test_seqlock_invalid_values_are_refused(self, records: Records) -> None:
         number = records.seqlock("i8")
         with pytest.raises(RecordTypeError):
             number.value = np.float64(1)
@@ -462,7 +462,7 @@ class TestSeqlock:
         assert number.wait(0) is False
 
     @pytest.mark.parametrize("call", ["read", "value", "read into", "changes"])
-    def test_what_was_read_is_told(self, records: Records, call: str) -> None:
+    def test_seqlock_read_clears_changed(self, records: Records, call: str) -> None:
         number, other = records.seqlock("i8"), records.seqlock("i8")
         calls: dict[str, Callable[[], Any]] = {
             "read": number.read,
@@ -490,7 +490,7 @@ class TestScalars:
             rows[place] = np.array([(place, 0.5)], [("x", "<i4"), ("y", "<f8")])[0]
         assert rows[:3].tolist() == [(0, 0.5), (1, 0.5), (2, 0.5)]
 
-    def test_one_that_lies_in_an_array(self, records: Records) -> None:
+    def test_write_of_an_array_element_stores_a_copy(self, records: Records) -> None:
         rows = records.vector([("x", "<i4"), ("y", "<f8")], 4)
         theirs = np.array([(1, 1.0), (2, 2.0)], rows.dtype)
         rows[0] = theirs[1]
@@ -557,7 +557,7 @@ class TestPrivate:
     @pytest.mark.parametrize(
         "given", [{"create": False}, {"passive": True}, {"dtype": None}, {"length": None}], ids=str
     )
-    def test_it_is_always_new(self, records: Records, given: dict[str, Any]) -> None:
+    def test_private_vector_is_always_new(self, records: Records, given: dict[str, Any]) -> None:
         with pytest.raises(InvalidValueError, match="private"):
             records.SeqlockVector(None, **{"dtype": "f8", "length": 3, **given})
 
@@ -581,7 +581,7 @@ class TestTracked:
         assert found[3].tolist() == (0, 0, 0.0)
         assert found["publish_time"][:3].tolist() == rows.times([0, 1, 2]).tolist()
 
-    def test_what_is_written_while_a_thread_has_an_origin_inherits_it(self, records: Records) -> None:
+    def test_write_under_an_origin_inherits_the_origin(self, records: Records) -> None:
         rows = records.vector(TRACKED, 4)
         set_origin(77)
         try:
@@ -595,20 +595,20 @@ class TestTracked:
         assert found["origin_time"][3] != 77
         assert found["publish_time"].tolist() == rows.times().tolist()
 
-    def test_an_origin_of_its_own_is_nothing_elses(self, records: Records) -> None:
+    def test_write_without_origin_gets_a_unique_origin(self, records: Records) -> None:
         rows = records.vector(TRACKED, 4)
         for i in range(4):
             rows[i] = np.zeros((), TRACKED)
         assert len(set(rows.read()["origin_time"].tolist())) == 4
 
-    def test_a_seqlock_of_them(self, records: Records) -> None:
+    def test_seqlock_of_tracked_records_has_both_times(self, records: Records) -> None:
         pose = records.seqlock(TRACKED)
         pose.value = (1, 2, 3.5)
         publish_time, origin_time, x = pose.value
         assert (publish_time, x) == (pose.time, 3.5)
         assert origin_time not in (1, 2)
 
-    def test_the_callers_array_stays_as_it_is(self, records: Records) -> None:
+    def test_write_leaves_the_callers_array_unchanged(self, records: Records) -> None:
         values = np.ones(2, TRACKED)
         records.vector(TRACKED, 4).write([1, 2], values)
         assert values["publish_time"].tolist() == [1, 1]
@@ -656,7 +656,7 @@ class TestClosed:
         with pytest.raises(ValueError, match="read-only"):
             seqlock.read()["bid"] = 7.0
 
-    def test_assignment_to_a_copy_and_to_arrays_that_were_read_is_possible(self, records: Records) -> None:
+    def test_assignment_to_copied_and_read_arrays_is_possible(self, records: Records) -> None:
         vector = records.vector([("bid", "<f8"), ("ask", "<f8")], 3)
         record = vector[1].copy()
         record["bid"] = 7.0
@@ -680,12 +680,12 @@ class TestClosed:
             assert caught.value.endpoint == records.name
         assert records.vector()[0] == 1
 
-    def test_a_block_closes_it(self, records: Records) -> None:
+    def test_vector_block_end_closes(self, records: Records) -> None:
         with records.vector("i8", 3) as numbers:
             numbers[0] = 1
         assert numbers.closed
 
-    def test_an_array_that_closes_it(self, records: Records) -> None:
+    def test_write_of_an_array_closing_the_vector_raises(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
 
         class Closing:
@@ -699,7 +699,7 @@ class TestClosed:
 
 
 class TestPassive:
-    def test_it_reads_and_does_not_write(self, records: Records) -> None:
+    def test_passive_vector_reads_and_refuses_writes(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         watcher = records.vector(passive=True)
         assert (watcher.passive, numbers.passive) == (True, False)
@@ -716,14 +716,14 @@ class TestPassive:
                 call()
         assert numbers.counts().tolist() == [0, 1, 0]
 
-    def test_it_waits(self, records: Records) -> None:
+    def test_passive_vector_waits_for_changes(self, records: Records) -> None:
         numbers, watcher = records.vector("i8", 3), records.vector(passive=True)
         assert watcher.wait(0.02) is False
         numbers[1] = 5
         assert watcher.wait(10) is True
 
     @pytest.mark.needs("sharing")
-    def test_it_needs_the_right_to_read_alone(self, records: Records) -> None:
+    def test_passive_vector_needs_only_read_permission(self, records: Records) -> None:
         numbers = records.vector("i8", 3, mode=0o600)
         numbers[0] = 5
         os.chmod(numbers.path, 0o400)

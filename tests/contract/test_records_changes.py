@@ -48,7 +48,7 @@ class TestChanges:
         other[3] = (3, 6)  # the same value is a change, too
         assert quotes.changes().counts.tolist() == [2]
 
-    def test_the_first_call_gives_all_that_were_ever_written(self, records: Records) -> None:
+    def test_changes_first_call_returns_all_written_elements(self, records: Records) -> None:
         quotes = records.vector(PAIR, 10)
         quotes[[2, 5]] = (1, 2)
         late = records.vector()
@@ -60,14 +60,14 @@ class TestChanges:
         quotes[2] = (1, 2)
         assert quotes.changes().indices.tolist() == [2]
 
-    def test_each_handle_has_its_own(self, records: Records) -> None:
+    def test_changes_are_separate_for_each_handle(self, records: Records) -> None:
         handles = [records.vector(PAIR, 10) for _ in range(3)]
         handles[0][4] = (1, 2)
         for handle in handles:
             assert handle.changes().indices.tolist() == [4]
             assert handle.changes().indices.tolist() == []
 
-    def test_reading_leaves_them(self, records: Records) -> None:
+    def test_changes_are_kept_after_read(self, records: Records) -> None:
         quotes = records.vector(PAIR, 10)
         quotes[4] = (1, 2)
         assert quotes[4]["double"] == 2
@@ -76,7 +76,7 @@ class TestChanges:
         quotes.times()
         assert quotes.changes().indices.tolist() == [4]
 
-    def test_a_write_between_is_told_by_the_count(self, records: Records) -> None:
+    def test_changes_count_shows_writes_between(self, records: Records) -> None:
         quotes = records.vector(PAIR, 10)
         quotes[4] = (1, 2)
         before = quotes.changes().counts[0]
@@ -93,7 +93,7 @@ class TestChanges:
         assert (changes.indices == np.arange(0, 10_000, 7)).all()
         assert (changes.rows == 5).all()
 
-    def test_they_are_the_callers(self, records: Records) -> None:
+    def test_changes_arrays_belong_to_the_caller(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers[:] = 5
         changes = numbers.changes()
@@ -114,7 +114,7 @@ class TestChanges:
         assert numbers.receive(timeout=SHORT) is None
         assert SHORT * 0.999 <= records.monotonic() - before < DEADLINE
 
-    def test_limit_bounds_a_batch_and_each_element_gets_its_turn(self, records: Records) -> None:
+    def test_changes_with_limit_serve_each_element_in_turn(self, records: Records) -> None:
         numbers = records.vector("i8", 5)
         numbers[:] = 1
         assert numbers.changes(limit=0).indices.tolist() == []
@@ -177,7 +177,7 @@ class TestTime:
         assert numbers.wait(timeout) is False
         assert records.monotonic() - before < DEADLINE / 10
 
-    def test_what_has_changed_ends_it_at_once(self, records: Records) -> None:
+    def test_wait_with_pending_change_returns_at_once(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers[1] = 5
         for timeout in (None, 0, 1e6):
@@ -186,7 +186,7 @@ class TestTime:
         assert numbers.wait(0) is False
 
     @pytest.mark.parametrize("timeout", [-1, -0.001, math.nan, math.inf, 2147484])
-    def test_times_that_are_not_possible(self, records: Records, timeout: float) -> None:
+    def test_wait_invalid_timeout_is_refused(self, records: Records, timeout: float) -> None:
         with pytest.raises(InvalidValueError):
             records.vector("i8", 3).wait(timeout)
 
@@ -200,14 +200,14 @@ class TestTime:
 class TestThreads:
     @pytest.mark.parametrize("exclusive", [False, True])
     @pytest.mark.parametrize("call", ["wait", "receive"])
-    def test_a_write_wakes_one_that_waits(self, records: Records, call: str, exclusive: bool) -> None:
+    def test_write_wakes_a_waiting_thread(self, records: Records, call: str, exclusive: bool) -> None:
         numbers, other = records.vector("i8", 3, exclusive=exclusive), records.vector()
         task = Task(getattr(numbers, call))
         task.wait_asleep()
         other[1] = 5
         assert task.result()
 
-    def test_all_of_them(self, records: Records) -> None:
+    def test_write_wakes_all_waiting_handles_and_threads(self, records: Records) -> None:
         handles = [records.vector("i8", 3) for _ in range(3)]
         tasks = [Task(handle.wait) for handle in handles for _ in range(2)]
         for task in tasks:
@@ -215,7 +215,7 @@ class TestThreads:
         handles[0].write([0, 1, 2], 5)
         assert [task.result() for task in tasks] == [True] * 6
 
-    def test_what_is_beyond_its_length_wakes_nobody(self, records: Records) -> None:
+    def test_write_beyond_the_length_of_a_handle_wakes_no_thread(self, records: Records) -> None:
         whole, some = records.vector("i8", 10), records.vector("i8", 3)
         task = Task(some.wait)
         task.wait_asleep()
@@ -310,7 +310,7 @@ class TestThreads:
 
 
 class TestDescriptors:
-    def test_it_is_readable_while_there_is_a_change(self, records: Records) -> None:
+    def test_fileno_is_readable_while_a_change_is_pending(self, records: Records) -> None:
         numbers, other = records.vector("i8", 3), records.vector()
         fd = numbers.fileno()
         assert fd == numbers.fileno()
@@ -321,12 +321,12 @@ class TestDescriptors:
             assert numbers.changes().indices.tolist() == [1]
             assert not readable(fd)
 
-    def test_what_was_there_before_makes_it_readable(self, records: Records) -> None:
+    def test_fileno_is_readable_for_earlier_changes(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers[0] = 1
         assert readable(numbers.fileno(), DEADLINE)
 
-    def test_reading_leaves_it(self, records: Records) -> None:
+    def test_fileno_is_kept_after_read(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         fd = numbers.fileno()
         numbers[0] = 1
@@ -334,7 +334,7 @@ class TestDescriptors:
         assert numbers[0] == 1
         assert readable(fd)
 
-    def test_every_handle_has_one_of_its_own(self, records: Records) -> None:
+    def test_fileno_is_separate_for_each_handle(self, records: Records) -> None:
         handles = [records.vector("i8", 3) for _ in range(3)]
         handles.append(records.vector(passive=True))
         fds = [handle.fileno() for handle in handles]
@@ -345,7 +345,7 @@ class TestDescriptors:
         handles[1].changes()
         assert [readable(fd) for fd in fds] == [True, False, True, True]
 
-    def test_it_is_closed_with_the_handle(self, records: Records) -> None:
+    def test_fileno_is_closed_with_the_handle(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         fd = numbers.fileno()
         numbers.close()
@@ -354,7 +354,7 @@ class TestDescriptors:
 
 
 class TestPoller:
-    def test_it_returns_those_that_have_changed(self, records: Records) -> None:
+    def test_poller_returns_changed_vectors(self, records: Records) -> None:
         one, other = records.vector("i8", 3, name="1"), records.seqlock("i8", name="2")
         poller = records.poller(one, other)
         assert poller.poll(0) == []
@@ -392,7 +392,7 @@ class TestPoller:
             queue.unlink()
 
     @pytest.mark.needs("threads")
-    def test_a_write_wakes_it(self, records: Records) -> None:
+    def test_poller_is_woken_by_a_write(self, records: Records) -> None:
         one, other = records.vector("i8", 3, name="1"), records.vector("i8", 3, name="2")
         task = Task(records.poller(one, other).poll, DEADLINE_MS)
         task.wait_asleep()
@@ -402,7 +402,7 @@ class TestPoller:
 
 class TestAsyncio:
     @pytest.mark.parametrize("call", ["areceive", "arecv"])
-    def test_it_waits_only_if_nothing_changed(self, records: Records, call: str) -> None:
+    def test_areceive_waits_only_without_pending_changes(self, records: Records, call: str) -> None:
         numbers, other = records.vector("i8", 3), records.vector()
 
         async def scenario() -> list[Any]:
@@ -431,7 +431,7 @@ class TestAsyncio:
 
         assert asyncio.run(scenario()) == [0, 1, 2, 3, 4]
 
-    def test_closing_ends_it(self, records: Records) -> None:
+    def test_areceive_ends_when_the_handle_closes(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
 
         async def scenario() -> None:

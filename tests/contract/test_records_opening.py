@@ -28,17 +28,17 @@ QUOTE = np.dtype([("bid", "f8"), ("ask", "f8")])
 
 
 class TestOpening:
-    def test_with_dtype_and_length_it_makes_or_opens(self, records: Records) -> None:
+    def test_vector_with_dtype_and_length_creates_or_opens_the_file(self, records: Records) -> None:
         records.vector(QUOTE, 10)[3] = (1, 2)
         assert records.vector(QUOTE, 10)[3].tolist() == (1.0, 2.0)
 
-    def test_without_more_it_takes_what_is_there(self, records: Records) -> None:
+    def test_vector_without_dtype_and_length_opens_the_existing_one(self, records: Records) -> None:
         records.vector(QUOTE, 10, exclusive=True, copies=4)
         there = records.vector()
         assert (there.dtype, len(there), there.exclusive, there.copies) == (QUOTE, 10, True, 4)
 
     @pytest.mark.parametrize("given", [(), ("f8",), (None, 3)], ids=str)
-    def test_without_one_of_them_nothing_is_made(self, records: Records, given: tuple[Any, ...]) -> None:
+    def test_vector_without_dtype_or_length_creates_no_file(self, records: Records, given: tuple[Any, ...]) -> None:
         with pytest.raises(SegmentError, match="give dtype and length") as caught:
             records.vector(*given)
         assert caught.value.errno == errno.ENOENT
@@ -96,7 +96,9 @@ class TestOpening:
         ],
         ids=str,
     )
-    def test_what_differs_from_what_is_there_is_named(self, records: Records, given: dict[str, Any], told: str) -> None:
+    def test_vector_mismatch_error_names_the_difference(
+        self, records: Records, given: dict[str, Any], told: str
+    ) -> None:
         records.vector("f8", 10)[3] = 5
         for options in (given, {"dtype": "f8", "length": 10, **given}):
             with pytest.raises(RecordMismatchError, match=told) as caught:
@@ -162,14 +164,14 @@ class TestOpening:
         ],
         ids=str,
     )
-    def test_what_is_refused_makes_nothing(self, records: Records, given: dict[str, Any], error: Any) -> None:
+    def test_vector_refused_arguments_create_no_file(self, records: Records, given: dict[str, Any], error: Any) -> None:
         with pytest.raises(error):
             records.vector(**{"dtype": "f8", "length": 3, **given})
         with pytest.raises(SegmentError):
             records.vector()
 
     @pytest.mark.parametrize("name", ["", "a/b", "..", "a\0b", "x" * 247, 5])
-    def test_names_that_are_none(self, records: Records, name: Any) -> None:
+    def test_vector_invalid_name_is_refused(self, records: Records, name: Any) -> None:
         calls: list[Callable[[], Any]] = [
             lambda: records.SeqlockVector(name, "f8", 3),
             lambda: records.Seqlock(name, "f8"),
@@ -183,7 +185,7 @@ class TestOpening:
         with records.SeqlockVector(records.name.encode()) as numbers:
             assert (numbers[0], numbers.name) == (5, records.name)
 
-    def test_what_takes_keywords_takes_no_more_positions(self, records: Records) -> None:
+    def test_vector_methods_refuse_extra_positional_arguments(self, records: Records) -> None:
         calls: list[Callable[[], Any]] = [
             lambda: records.SeqlockVector(records.name, "f8", 3, False),
             lambda: records.Seqlock(records.name, "f8", 3),
@@ -199,7 +201,7 @@ class TestOpening:
             with pytest.raises(AttributeError):
                 setattr(numbers, name, 1)
 
-    def test_it_says_what_it_is(self, records: Records) -> None:
+    def test_vector_repr_names_vector_and_dtype(self, records: Records) -> None:
         assert records.name in repr(records.vector("f8", 3))
         assert "SeqlockVector" in repr(records.vector())
         assert "float64" in repr(records.vector())
@@ -208,7 +210,7 @@ class TestOpening:
 
 
 class TestNames:
-    def test_unlink_removes_the_name_and_who_has_it_open_goes_on(self, records: Records) -> None:
+    def test_unlinked_vector_stays_usable_for_open_handles(self, records: Records) -> None:
         former = records.vector("i8", 3)
         former[0] = 1
         same = records.vector()
@@ -242,7 +244,7 @@ class TestNames:
         records.SeqlockVector.unlink_name(records.name, "")
 
     @pytest.mark.needs("sharing")
-    def test_it_is_one_file_with_the_mode_that_was_asked_for(self, records: Records) -> None:
+    def test_vector_is_one_file_with_the_requested_mode(self, records: Records) -> None:
         numbers = records.vector("i8", 3, mode=0o640)
         path = SHM / f"msgqrec_{records.name}"
         assert numbers.path == str(path)
@@ -276,7 +278,7 @@ class TestWriters:
         writer[1] = 2
         assert other[1] == 2
 
-    def test_the_next_one_may_when_it_is_closed(self, records: Records) -> None:
+    def test_exclusive_writer_closed_lets_the_next_one_write(self, records: Records) -> None:
         writer, other = records.vector("i8", 3, exclusive=True), records.vector()
         for number in range(5):
             writer[0] = number
@@ -341,7 +343,7 @@ class TestWriters:
 
 
 class TestPickling:
-    def test_it_pickles_by_name(self, records: Records) -> None:
+    def test_vector_unpickled_opens_the_same_name(self, records: Records) -> None:
         numbers = records.vector("i8", 5)
         numbers[0] = 7
         with pickle.loads(pickle.dumps(numbers)) as copy:
@@ -351,7 +353,7 @@ class TestPickling:
         assert numbers[1] == 8
         assert not numbers.closed
 
-    def test_with_its_length(self, records: Records) -> None:
+    def test_vector_unpickled_keeps_its_length(self, records: Records) -> None:
         records.vector("i8", 5)
         with pickle.loads(pickle.dumps(records.vector("i8", 3))) as copy:
             assert len(copy) == 3
@@ -365,7 +367,9 @@ class TestPickling:
             assert copy.passive
             assert copy.value == 5
 
-    def test_its_prefix(self, records: Records, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_vector_unpickled_keeps_its_prefix(
+        self, records: Records, prefix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         numbers = records.vector("i8", 5)
         numbers[0] = 7
         data = pickle.dumps(numbers)
@@ -377,7 +381,7 @@ class TestPickling:
         with records.SeqlockVector(None, "f8", 3) as numbers, pytest.raises(TypeError, match="private"):
             pickle.dumps(numbers)
 
-    def test_what_is_unlinked_cannot_be_unpickled(self, records: Records) -> None:
+    def test_unlinked_vector_cannot_be_unpickled(self, records: Records) -> None:
         numbers = records.vector("i8", 5)
         data = pickle.dumps(numbers)
         numbers.unlink()

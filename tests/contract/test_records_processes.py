@@ -19,7 +19,7 @@ from tests.support import DEADLINE, Child, run_child, wait_until
 pytestmark = pytest.mark.needs("processes")
 
 
-def test_a_change_reaches_another_process_and_its_answer_comes_back(records: Records) -> None:
+def test_change_reaches_another_process_and_its_reply_returns(records: Records) -> None:
     quotes = records.vector(PAIR, 4)
     with Child(record_children.answerer, records.backend, records.name) as child:
         assert child.hear() == "ready"
@@ -76,7 +76,7 @@ def test_an_atomic_snapshot_is_of_one_instant(records: Records) -> None:
         child.result()
 
 
-def test_an_instant_that_there_is_not_in_time(records: Records) -> None:
+def test_atomic_snapshot_of_busy_vector_times_out(records: Records) -> None:
     numbers = records.vector("i8", 30_000)
     with Child(record_children.marcher, records.backend, records.name) as child:
         assert child.hear() == "ready"
@@ -94,7 +94,7 @@ def test_an_instant_that_there_is_not_in_time(records: Records) -> None:
     assert numbers.snapshot(atomic=True, timeout=0).max() > 0
 
 
-def test_who_is_killed_leaves_its_value_and_its_place(records: Records) -> None:
+def test_killed_writer_leaves_its_value_and_frees_its_row(records: Records) -> None:
     quotes = records.vector(PAIR, 4, exclusive=True)
     with Child(record_children.holder, records.backend, records.name) as child:
         pid = child.hear()
@@ -107,7 +107,7 @@ def test_who_is_killed_leaves_its_value_and_its_place(records: Records) -> None:
     assert quotes.counts([0])[0] == 2
 
 
-def test_128_that_were_killed_leave_room(records: Records) -> None:
+def test_killed_writers_of_all_128_rows_leave_room(records: Records) -> None:
     quotes = records.vector(PAIR, 4)
     handles = [records.vector() for _ in range(127)]
     for handle in handles:
@@ -119,7 +119,7 @@ def test_128_that_were_killed_leave_room(records: Records) -> None:
         assert quotes.counts([0])[0] == number + 1
 
 
-def test_a_key_of_the_dead_can_be_declared_and_its_value_stays(records: Records) -> None:
+def test_key_of_killed_owner_can_be_declared_and_keeps_its_value(records: Records) -> None:
     board = records.board()
     observed = board.observe("key")
     with Child(record_children.key_holder, records.backend, records.name, "key") as child:

@@ -79,7 +79,7 @@ every_text = pytest.mark.parametrize("text", SELECTED)
 
 
 @every_text
-def test_by_itself_and_on_another_machine(text: str) -> None:
+def test_pattern_selects_the_same_names_after_pickling(text: str) -> None:
     selection = pickle.loads(pickle.dumps(SelectedEndpoints([parse_pattern(text)])))
     assert {name for name in NAMES if name in selection} == SELECTED[text]
     assert {name for name in NAMES if name not in SelectedEndpoints(None, [parse_pattern(text)])} == SELECTED[text]
@@ -144,7 +144,7 @@ def test_of_a_check(text: str, bus: Any, tmp_path: Path) -> None:
     assert {line["endpoint"] for line in lines if line["ok"]} == SELECTED[text]
 
 
-def test_a_verb_records_what_a_pattern_selects(bus: dict[str, msgq.PubSocket], tmp_path: Path) -> None:
+def test_verb_record_takes_the_endpoints_of_a_pattern(bus: dict[str, msgq.PubSocket], tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     run("record", "camera.*", "-o", path, "--seconds", 0.01, "--json")
     assert (
@@ -153,7 +153,7 @@ def test_a_verb_records_what_a_pattern_selects(bus: dict[str, msgq.PubSocket], t
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_is_no_pattern_is_an_error_in_one_line(text: str, log: Path, prefix: str, tmp_path: Path) -> None:
+def test_invalid_pattern_is_an_error_in_one_line(text: str, log: Path, prefix: str, tmp_path: Path) -> None:
     file = tmp_path / "expected.toml"
     file.write_text(f"[endpoints.'{text}']")
     choosing: list[Callable[[], object]] = [
@@ -174,7 +174,7 @@ def test_what_is_no_pattern_is_an_error_in_one_line(text: str, log: Path, prefix
         assert f"{text!r} is no regular expression" in line
 
 
-def test_a_name_in_a_program_selects_exactly_itself() -> None:
+def test_name_in_a_program_selects_exactly_itself() -> None:
     for name in ("a+b", "imu[0]", "(", "camera.*"):
         assert [one for one in (*NAMES, "(", "camera.*") if one in SelectedEndpoints([name])] == [name]
 
@@ -193,7 +193,7 @@ def test_everything_and_nothing() -> None:
 
 
 @every_text
-def test_of_what_is_cleaned(text: str, bus_without_publishers: None) -> None:
+def test_pattern_of_clean_selects_the_endpoints(text: str, bus_without_publishers: None) -> None:
     if SELECTED[text]:
         assert said("clean", "--dry-run", text) == SELECTED[text]
     else:

@@ -30,7 +30,7 @@ def test_ctrl_c_ends_the_wait_and_the_socket_goes_on(backend: Backend, endpoint:
 
 @both_ways
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM])
-def test_a_handler_runs_during_the_wait_which_goes_on(
+def test_signal_handler_runs_during_a_wait_and_the_wait_continues(
     backend: Backend, endpoint: str, how: str, number: signal.Signals
 ) -> None:
     pub = backend.pub(endpoint)
@@ -53,7 +53,7 @@ def test_signals_do_not_put_off_the_time_out(backend: Backend, endpoint: str, ho
 
 
 @both_ways
-def test_a_handler_may_close_the_socket_that_waits(backend: Backend, endpoint: str, how: str) -> None:
+def test_signal_handler_may_close_the_waiting_socket(backend: Backend, endpoint: str, how: str) -> None:
     pub = backend.pub(endpoint)
     with Child(children.closing_handler, backend.name, endpoint, how) as child:
         assert child.hear() == "blocking"

@@ -96,7 +96,7 @@ def test_passive_subscribers_are_many_and_leave_no_trace(endpoint: str, stack: A
     assert (after.num_readers, after.read_uids) == (0, (0,) * SLOTS)
 
 
-def test_poller_returns_the_socket_that_a_stock_publisher_sent_to(endpoint: str, stack: Any) -> None:
+def test_poller_returns_the_socket_of_a_stock_publisher(endpoint: str, stack: Any) -> None:
     names = [endpoint, endpoint + "-b", endpoint + "-c"]
     for name in names[1:]:
         stack.callback(remove, name)
@@ -151,7 +151,7 @@ def test_poller_asleep_before_a_stock_publisher_starts_is_woken(endpoint: str, s
     assert sequence_of(sub.receive()) == 7
 
 
-def test_application_keeps_its_own_signal_handler(endpoint: str, stack: Any) -> None:
+def test_application_signal_handler_is_kept(endpoint: str, stack: Any) -> None:
     """os.kill reaches the application's handler, and the signals of a stock publisher do not."""
     calls: list[int] = []
 
@@ -171,7 +171,7 @@ def test_application_keeps_its_own_signal_handler(endpoint: str, stack: Any) -> 
     assert calls == [signal.SIGUSR2] * 20
 
 
-def test_stock_publisher_signals_are_harmless_when_nobody_receives(endpoint: str, stack: Any) -> None:
+def test_stock_publisher_signals_without_receiver_are_harmless(endpoint: str, stack: Any) -> None:
     """The default action of SIGUSR2 is death: a subscriber that is connected and idle must not die of it."""
     assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
     sub = stack.enter_context(subscriber(endpoint, timeout_ms=1))
@@ -185,7 +185,7 @@ def test_stock_publisher_signals_are_harmless_when_nobody_receives(endpoint: str
 # ---- our publisher and stock subscribers ----
 
 
-def test_stock_reader_is_woken_from_its_sleep_by_each_send(endpoint: str, stack: Any) -> None:
+def test_stock_reader_asleep_is_woken_by_each_send(endpoint: str, stack: Any) -> None:
     """It reports what ended its sleep of ten seconds: the signal, not the time-out."""
     pub = stack.enter_context(OurPublisher(endpoint))
     sub = stack.enter_context(StockSubscriber(endpoint))
@@ -213,7 +213,7 @@ def signalled_by_a_send(pub: OurPublisher, peer: StockSubscriber, sequence: int)
     return signalled
 
 
-def test_only_a_stock_reader_that_may_sleep_is_signalled(endpoint: str, stack: Any) -> None:
+def test_stock_reader_is_signalled_only_if_it_may_sleep(endpoint: str, stack: Any) -> None:
     """It sleeps when it has found nothing more: not if it came on since the last message, and is still behind."""
     pub = stack.enter_context(OurPublisher(endpoint))
     sub = stack.enter_context(StockSubscriber(endpoint))
@@ -230,7 +230,7 @@ def test_only_a_stock_reader_that_may_sleep_is_signalled(endpoint: str, stack: A
     assert sub.drain().last == 8
 
 
-def test_stock_reader_that_sleeps_at_the_end_of_a_lap_is_signalled(endpoint: str, stack: Any) -> None:
+def test_stock_reader_asleep_at_the_end_of_a_lap_is_signalled(endpoint: str, stack: Any) -> None:
     """A reservation that was given up may have published a wrap mark; the reader passes it, and sleeps behind it."""
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
@@ -261,7 +261,7 @@ def test_every_way_of_sending_reaches_and_wakes_stock_readers(endpoint: str, sta
     assert sub.receive().sequence == 1
 
 
-def test_stock_publisher_sees_a_reader_that_only_polls_before_anything_is_sent(endpoint: str, stack: Any) -> None:
+def test_stock_publisher_sees_a_polling_reader_before_the_first_send(endpoint: str, stack: Any) -> None:
     """Stock programs wait for their readers before they send the first message."""
     sub = stack.enter_context(subscriber(endpoint))
     pub = stack.enter_context(StockPublisher(endpoint))
@@ -327,7 +327,7 @@ def test_empty_message_of_a_stock_publisher_reaches_ours_and_ends_the_stock_read
 
 
 @pytest.mark.parametrize("published_before", [False, True])
-def test_our_publisher_spares_a_stock_reader_that_became_another_program(
+def test_own_publisher_does_not_signal_a_stock_reader_after_exec(
     endpoint: str, stack: Any, published_before: Any
 ) -> None:
     """A thread that neither catches nor blocks SIGUSR2 would die of it, even one that caught it a moment ago."""
@@ -344,7 +344,7 @@ def test_our_publisher_spares_a_stock_reader_that_became_another_program(
     assert sub.process.poll() is None
 
 
-def test_stock_publisher_kills_a_stock_reader_that_became_another_program(endpoint: str, stack: Any) -> None:
+def test_stock_publisher_kills_a_stock_reader_after_exec(endpoint: str, stack: Any) -> None:
     """The proof that the test above can fail."""
     pub = stack.enter_context(StockPublisher(endpoint))
     sub = stack.enter_context(StockSubscriber(endpoint))
@@ -386,9 +386,7 @@ def test_another_explicit_size_is_refused_and_changes_nothing(endpoint: str, sta
 
 
 @pytest.mark.parametrize("call", ["receive", "receive_many"])
-def test_a_stock_publisher_that_enlarges_the_segment_is_not_met_with_silence(
-    endpoint: str, stack: Any, call: Any
-) -> None:
+def test_stock_publisher_enlarging_the_segment_gives_an_error_or_loss(endpoint: str, stack: Any, call: Any) -> None:
     """It writes beyond our map. That may be an error or lost messages; who connects again sees all."""
     sub = stack.enter_context(subscriber(endpoint, timeout_ms=0, segment_size=SMALL_RING))
     pub = stack.enter_context(StockPublisher(endpoint, 4 * SMALL_RING))

@@ -27,7 +27,7 @@ def test_lapped_stock_reader_finds_its_flag_cleared_and_resets(endpoint: str, st
 
 
 @pytest.mark.parametrize("point", ["size_trusted", "copied"])
-def test_stock_reader_that_is_overtaken_in_its_copy_throws_it_away(endpoint: str, stack: Any, point: Any) -> None:
+def test_stock_reader_overtaken_during_its_copy_discards_the_copy(endpoint: str, stack: Any, point: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
     pub.send(0, 5000)
@@ -94,9 +94,7 @@ def test_a_lag_of_exactly_one_lap_is_not_taken_for_an_empty_ring(endpoint: str, 
 
 
 @pytest.mark.parametrize("passive", [False, True])
-def test_a_message_that_a_stock_publisher_is_just_overwriting_is_not_delivered(
-    endpoint: str, stack: Any, passive: Any
-) -> None:
+def test_message_being_overwritten_by_stock_publisher_is_not_delivered(endpoint: str, stack: Any, passive: Any) -> None:
     """It announces nothing: what it may reach with the largest message counts as overwritten."""
     pub = stack.enter_context(StockPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(subscriber(endpoint, passive=passive))
@@ -111,7 +109,7 @@ def test_a_message_that_a_stock_publisher_is_just_overwriting_is_not_delivered(
     assert sequences(sub)[-1] == 9
 
 
-def test_a_message_that_we_are_just_overwriting_is_not_delivered(endpoint: str, stack: Any) -> None:
+def test_message_being_overwritten_by_own_publisher_is_not_delivered(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     subs = [stack.enter_context(subscriber(endpoint, passive=passive)) for passive in (False, True)]
     pub.flood(8, 7992, 7992)

@@ -103,7 +103,7 @@ def test_a_subscriber_of_a_smaller_ring_gets_an_error(endpoint: str, stack: Any,
         assert stock.drain().torn == 0
 
 
-def test_bytes_that_were_cut_off_and_grew_back_are_no_messages(endpoint: str) -> None:
+def test_truncated_and_regrown_ring_has_no_messages(endpoint: str) -> None:
     """No access faults here: the file has its old size again, but zeros where messages were."""
     with (
         msgq.pub_sock(endpoint, LARGE) as pub,
@@ -141,7 +141,7 @@ def test_a_message_cut_in_two_is_none(endpoint: str) -> None:
 
 @pytest.mark.parametrize("passive", [False, True])
 @pytest.mark.parametrize("call", ["receive", "receive_many", "conflate"])
-def test_a_subscriber_follows_a_stock_publisher_that_enlarges_the_ring(
+def test_subscriber_follows_a_stock_publisher_enlarging_the_ring(
     endpoint: str, stack: Any, call: Any, passive: Any
 ) -> None:
     with msgq.pub_sock(endpoint, SMALL_RING):
@@ -171,7 +171,7 @@ def test_a_larger_ring_of_a_trusted_user_is_followed(endpoint: str, stack: Any) 
         assert number_in(sub.receive()) == i
 
 
-def test_a_subscriber_far_behind_a_publisher_that_enlarged_the_ring_gets_no_garbage(endpoint: str, stack: Any) -> None:
+def test_subscriber_far_behind_enlarging_publisher_gets_no_invalid_data(endpoint: str, stack: Any) -> None:
     with subscriber(endpoint, timeout_ms=0, segment_size=SMALL_RING) as sub:
         pub = stack.enter_context(StockPublisher(endpoint, 8 * SMALL_RING))
         for first in range(0, 5000, 500):

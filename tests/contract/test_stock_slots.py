@@ -33,7 +33,7 @@ pytest_plugins = ("tests.stock.fixtures",)
 
 
 @KINDS
-def test_sixteenth_reader_is_passive_and_evicts_nobody(endpoint: str, stack: Any, kind: Any) -> None:
+def test_sixteenth_reader_is_passive_and_evicts_no_reader(endpoint: str, stack: Any, kind: Any) -> None:
     pub = stack.enter_context(publisher(kind, endpoint))
     stock = [stack.enter_context(StockSubscriber(endpoint)) for _ in range(SLOTS)]
     before = Header.read(endpoint)
@@ -82,7 +82,7 @@ def test_slot_of_a_dead_stock_reader_is_taken_over(endpoint: str, stack: Any, ki
     assert Header.read(endpoint).read_uids[slot] == 0
 
 
-def test_stock_readers_join_beside_ours_and_after_it(endpoint: str, stack: Any) -> None:
+def test_stock_readers_join_next_to_own_readers(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint))
     with subscriber(endpoint):
         beside = stack.enter_context(StockSubscriber(endpoint))
@@ -98,7 +98,7 @@ def test_stock_readers_join_beside_ours_and_after_it(endpoint: str, stack: Any) 
 
 
 @KINDS
-def test_we_leave_the_slots_to_stock_readers_that_evict(endpoint: str, stack: Any, kind: Any) -> None:
+def test_own_reader_leaves_slots_to_evicting_stock_readers(endpoint: str, stack: Any, kind: Any) -> None:
     """The sixteenth reader is a stock one and clears all slots, ours among them: we lose nothing and stay away."""
     pub = stack.enter_context(publisher(kind, endpoint))
     ours = stack.enter_context(subscriber(endpoint))
@@ -149,7 +149,7 @@ def test_our_start_makes_no_ghost_of_a_joining_stock_reader(endpoint: str, stack
 
 
 @pytest.mark.parametrize("point", ["slot_taken", "reset_loaded", "size_trusted", "copied"])
-def test_stock_reader_that_dies_anywhere_disturbs_nobody(endpoint: str, stack: Any, point: Any) -> None:
+def test_stock_reader_killed_at_any_step_disturbs_no_process(endpoint: str, stack: Any, point: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     ours = stack.enter_context(subscriber(endpoint))
     stock = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))

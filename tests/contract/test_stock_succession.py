@@ -73,7 +73,7 @@ def test_publishers_follow_each_other_under_live_readers(endpoint: str, stack: A
 
 
 @pytest.mark.parametrize("kinds", [("stock", "ours"), ("ours", "stock"), ("stock", "stock")])
-def test_what_was_not_read_yet_survives_the_change_of_publisher(endpoint: str, stack: Any, kinds: Any) -> None:
+def test_unread_messages_survive_a_change_of_publisher(endpoint: str, stack: Any, kinds: Any) -> None:
     subs = [stack.enter_context(subscriber(endpoint))]
     for first, kind in zip((0, 50), kinds, strict=True):
         pub = stack.enter_context(publisher(kind, endpoint))
@@ -126,7 +126,7 @@ def test_sleeping_readers_outlive_the_change_of_publisher(endpoint: str, stack: 
             pub.kill()
 
 
-def test_we_take_over_and_the_stock_publisher_is_told(endpoint: str, stack: Any) -> None:
+def test_own_publisher_takes_over_and_the_stock_publisher_gets_an_error(endpoint: str, stack: Any) -> None:
     stock = stack.enter_context(StockPublisher(endpoint))
     stock.send(0)
     ours = stack.enter_context(OurPublisher(endpoint))
@@ -177,7 +177,7 @@ def test_a_stock_publisher_takes_over_in_the_middle_of_our_send(endpoint: str, s
     assert sequences(sub) == [1, 2]
 
 
-def test_a_stock_publisher_that_goes_on_after_we_took_over_does_not_harm_readers(endpoint: str, stack: Any) -> None:
+def test_stock_publisher_sending_after_takeover_does_not_harm_readers(endpoint: str, stack: Any) -> None:
     """It checks its uid only when a send begins. Its stale bytes may cost messages, never a crash or a deaf reader."""
     sub = stack.enter_context(subscriber(endpoint))
     stale = stack.enter_context(StockPublisher(endpoint))
@@ -198,7 +198,9 @@ def test_a_stock_publisher_that_goes_on_after_we_took_over_does_not_harm_readers
 
 @pytest.mark.parametrize("point", ["uid_checked", "wrapped", "mid_send", "payload_written", "published"])
 @pytest.mark.parametrize("successor", ["stock", "ours"])
-def test_stock_publisher_that_dies_in_a_send(endpoint: str, stack: Any, point: Any, successor: Any) -> None:
+def test_stock_publisher_killed_during_a_send_leaves_a_usable_topic(
+    endpoint: str, stack: Any, point: Any, successor: Any
+) -> None:
     """Readers see the message whole or not at all, and the next publisher goes on from there."""
     ours = stack.enter_context(subscriber(endpoint, segment_size=SMALL_RING))
     pub = stack.enter_context(StockPublisher(endpoint, SMALL_RING))

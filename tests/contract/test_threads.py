@@ -12,7 +12,7 @@ from tests.support import DEADLINE, Task, wait_until
 
 
 @pytest.mark.needs("threads")
-def test_a_second_thread_is_told_that_the_socket_is_in_use(backend: Backend, endpoint: str) -> None:
+def test_second_thread_raises_concurrent_use(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     task = Task(sub.receive)
     task.wait_asleep()
@@ -45,7 +45,7 @@ def test_two_polls_of_one_socket_are_refused(backend: Backend, endpoint: str) ->
 
 
 @pytest.mark.needs("threads")
-def test_a_publisher_that_copies_in_another_thread_is_in_use(backend: Backend, endpoint: str) -> None:
+def test_publisher_copying_in_another_thread_raises_concurrent_use(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint, 64 << 20)
     frame = bytes(20 << 20)
 

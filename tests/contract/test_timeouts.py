@@ -21,7 +21,7 @@ WAYS: dict[str, tuple[Callable[[Any], Any], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_time_out_waits_its_time_and_returns_nothing(backend: Backend, endpoint: str, way: str) -> None:
+def test_receive_timeout_waits_and_returns_none(backend: Backend, endpoint: str, way: str) -> None:
     call, nothing = WAYS[way]
     sub = backend.sub(endpoint, timeout=50)
     started = backend.monotonic_ns()
@@ -56,7 +56,7 @@ def test_non_blocking_calls_do_not_wait(backend: Backend, endpoint: str) -> None
     assert len(sub.receive_array(np.uint8)) == 0
 
 
-def test_non_blocking_receive_takes_what_is_there(backend: Backend, endpoint: str) -> None:
+def test_receive_non_blocking_takes_a_waiting_message(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     backend.poller(sub)
     pub.send(b"x")
@@ -93,7 +93,7 @@ def test_a_short_time_out_after_a_burst_is_kept(backend: Backend, endpoint: str)
 
 class TestWaitForReaders:
     @pytest.mark.needs("threads")
-    def test_it_returns_when_so_many_are_attached(self, backend: Backend, endpoint: str) -> None:
+    def test_wait_for_readers_with_n_returns_when_n_are_attached(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
         task = Task(lambda: pub.wait_for_readers(DEADLINE, n=2))
         backend.sub(endpoint)
@@ -101,7 +101,7 @@ class TestWaitForReaders:
         assert task.result() is None
 
     @pytest.mark.needs("threads", "read")
-    def test_it_returns_when_all_have_read_all(self, backend: Backend, endpoint: str) -> None:
+    def test_wait_for_readers_returns_when_all_are_up_to_date(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send_many([b"1", b"2"])
         task = Task(lambda: pub.wait_for_readers(DEADLINE))
@@ -109,7 +109,7 @@ class TestWaitForReaders:
         assert sub.receive() == b"2"
         assert task.result() is None
 
-    def test_it_gives_up_in_time_and_says_what_it_saw(self, backend: Backend, endpoint: str) -> None:
+    def test_wait_for_readers_timeout_error_has_the_counts(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         started = backend.monotonic_ns()
         with pytest.raises(WaitTimeoutError, match=r"1 subscribers.*3 attached") as caught:
@@ -119,7 +119,7 @@ class TestWaitForReaders:
         assert caught.value.endpoint == endpoint
         assert not sub.closed
 
-    def test_without_subscribers_it_gives_up(self, backend: Backend, endpoint: str) -> None:
+    def test_wait_for_readers_without_subscribers_times_out(self, backend: Backend, endpoint: str) -> None:
         with pytest.raises(TimeoutError):
             backend.pub(endpoint).wait_for_readers(0.01, 0.001)
 
@@ -153,11 +153,11 @@ class TestWaitForReaders:
 
 
 class TestAllReadersUpdated:
-    def test_it_needs_a_subscriber(self, backend: Backend, endpoint: str) -> None:
+    def test_all_readers_updated_needs_a_subscriber(self, backend: Backend, endpoint: str) -> None:
         assert not backend.pub(endpoint).all_readers_updated()
 
     @pytest.mark.needs("read")
-    def test_it_says_whether_everything_was_read(self, backend: Backend, endpoint: str) -> None:
+    def test_all_readers_updated_is_true_after_all_messages_are_read(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(b"x")
         assert not pub.all_readers_updated()

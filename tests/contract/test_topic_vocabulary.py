@@ -37,7 +37,7 @@ def test_receive_with_timeout_none_waits_as_set(backend: Backend, endpoint: str)
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0}, {"timeout": 60, "non_blocking": True}])
-def test_receive_that_may_not_wait_returns_at_once(backend: Backend, endpoint: str, options: dict[str, Any]) -> None:
+def test_receive_non_blocking_returns_at_once(backend: Backend, endpoint: str, options: dict[str, Any]) -> None:
     _, sub = backend.pair(endpoint)
     started = backend.monotonic_ns()
     assert sub.receive(**options) is None
@@ -113,7 +113,9 @@ def test_prefixes_separate_topics(
     assert outside.receive(timeout=SHORT) is None
 
 
-def test_prefix_of_functions_and_masters_is_that_of_sockets(backend: Backend, endpoint: str, prefix: str) -> None:
+def test_prefix_argument_is_the_same_in_functions_masters_and_sockets(
+    backend: Backend, endpoint: str, prefix: str
+) -> None:
     options: Any = {"backend": backend.name, "prefix": prefix}
     with api.pub_sock(endpoint, **options) as pub, api.sub_sock(endpoint, timeout=10_000, **options) as sub:
         pub.wait_for_readers(n=1, timeout=30)

@@ -69,7 +69,7 @@ def test_receive_into_takes_the_payload_only(backend: Backend, endpoint: str) ->
     assert sub.receive() == b"x" * 9
 
 
-def test_arrays_are_sent_and_received_without_them(backend: Backend, endpoint: str) -> None:
+def test_arrays_are_sent_and_received_without_stamps(backend: Backend, endpoint: str) -> None:
     pub, sub = tracked_pair(backend, endpoint)
     values = np.arange(3000, dtype="f8")
     assert pub.send_many(values) == 3000
@@ -93,7 +93,7 @@ def test_any_size_arrives_whole(backend: Backend, endpoint: str, size: int) -> N
     assert pub.stats().bytes == 5 * size, "payload bytes only"
 
 
-def test_a_message_carries_when_it_was_published(backend: Backend, endpoint: str) -> None:
+def test_tracked_message_has_its_publish_time(backend: Backend, endpoint: str) -> None:
     pub, sub = tracked_pair(backend, endpoint)
     before = backend.time_ns()
     pub.send(b"1")
@@ -112,7 +112,7 @@ def test_a_message_carries_when_it_was_published(backend: Backend, endpoint: str
     assert times[3] >= begun, "published at the end of the block"
 
 
-def test_without_an_origin_each_is_one_itself(backend: Backend, endpoint: str) -> None:
+def test_tracked_message_without_origin_is_its_own_origin(backend: Backend, endpoint: str) -> None:
     pub, sub = tracked_pair(backend, endpoint)
     pub.send_many([b"x"] * 200)
     found = [sub.receive_tracked() for _ in range(200)]
@@ -138,7 +138,7 @@ def send(pub: Any, how: str, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("how", [*SENDS, "reserve"])
-def test_the_threads_origin_is_inherited_and_one_that_is_given_wins(backend: Backend, endpoint: str, how: str) -> None:
+def test_tracked_message_takes_given_origin_before_the_threads(backend: Backend, endpoint: str, how: str) -> None:
     pub, sub = tracked_pair(backend, endpoint, 8 << 20)
     send(pub, how, origin_time=123)
     origin.set_origin(77)
@@ -182,7 +182,7 @@ def test_an_untracked_message_has_no_times_and_stays(backend: Backend, endpoint:
     assert sub.receive() == b"abc"
 
 
-def test_a_topic_is_tracked_from_its_first_message_on_or_never(backend: Backend, endpoint: str) -> None:
+def test_topic_is_tracked_from_its_first_message_or_never(backend: Backend, endpoint: str) -> None:
     with backend.pub(endpoint) as pub:
         pub.send(b"x")
     with pytest.raises(StateError, match="cannot be tracked any more"):
@@ -193,7 +193,7 @@ def test_a_topic_is_tracked_from_its_first_message_on_or_never(backend: Backend,
         assert sub.receive() == b"y"
 
 
-def test_who_is_refused_takes_nothing_over(backend: Backend, endpoint: str) -> None:
+def test_refused_tracked_publisher_does_not_take_over(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     pub.send(b"1")
     with pytest.raises(StateError):
@@ -215,7 +215,7 @@ def test_a_tracked_topic_stays_tracked(backend: Backend, endpoint: str) -> None:
     assert sub.receive_tracked()[::2] == (b"x", 5)
 
 
-def test_an_untracked_publisher_that_has_sent_nothing_is_no_hindrance(backend: Backend, endpoint: str) -> None:
+def test_untracked_publisher_without_messages_allows_tracking(backend: Backend, endpoint: str) -> None:
     former, sub = backend.pub(endpoint), backend.sub(endpoint)
     pub = backend.pub(endpoint, tracked=True)
     pub.send(b"x", origin_time=5)
@@ -242,7 +242,7 @@ def test_a_successor_goes_on(backend: Backend, endpoint: str, closed: bool) -> N
     assert sub.lost > 0
 
 
-def test_a_message_may_take_a_third_with_its_stamps(backend: Backend, endpoint: str) -> None:
+def test_tracked_message_may_take_a_third_of_the_ring(backend: Backend, endpoint: str) -> None:
     pub, sub = tracked_pair(backend, endpoint, 1024)
     most = 336 - 8 - 16
     pub.send(b"x" * most)
@@ -253,7 +253,7 @@ def test_a_message_may_take_a_third_with_its_stamps(backend: Backend, endpoint: 
         pass
 
 
-def test_a_conflating_subscriber_gets_the_newest_with_its_times(backend: Backend, endpoint: str) -> None:
+def test_conflating_subscriber_gets_newest_message_with_times(backend: Backend, endpoint: str) -> None:
     pub, sub = tracked_pair(backend, endpoint, conflate=True)
     for number in range(1, 8):
         pub.send(b"%d" % number, origin_time=number)

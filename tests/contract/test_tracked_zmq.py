@@ -10,7 +10,7 @@ from tests.contract.conftest import Backend
 SAYS = "ZMQ messages carry no times"
 
 
-def test_zmq_says_that_it_cannot(endpoint: str) -> None:
+def test_zmq_tracked_topic_is_refused(endpoint: str) -> None:
     zmq = Backend("zmq")
     with pytest.raises(StateError, match=SAYS):
         zmq.pub(endpoint, tracked=True)

@@ -109,7 +109,7 @@ class TestEach:
                 assert told.sent <= told.received + 10 <= told.publish_time + 10 <= stage.time_ns() + 10
 
     @pytest.mark.needs("channels")
-    def test_a_channels_subscriber_and_what_is_published_meanwhile(self, stage: Stage) -> None:
+    def test_trace_messages_of_channel_sets_origin_for_published_messages(self, stage: Stage) -> None:
         stage.listen(f"channel/{stage.token}")
         with (
             Channel(stage.token) as channel,
@@ -153,7 +153,7 @@ class TestEach:
             assert [(int(record), origin.origin_time()) for record in stage.tracer.trace_messages(queue, 0)] == [(3, 5)]
             assert stage.told(f"channel/{stage.token}").origin_time == 5
 
-    def test_a_topic_tells_no_stamps(self, stage: Stage) -> None:
+    def test_trace_messages_of_untracked_topic_sets_no_origin(self, stage: Stage) -> None:
         stage.listen(stage.token)
         with msgq.pub_sock(stage.token) as pub, msgq.sub_sock(stage.token) as sub:
             pub.wait_for_readers(DEADLINE, n=1)
@@ -170,7 +170,7 @@ class TestEach:
             assert (told.sent, told.origin_time) == (0, 0)
             assert told.publish_time >= told.received > 0 or stage.backend == "fake"
 
-    def test_a_time_out_ends_it(self, stage: Stage) -> None:
+    def test_trace_messages_ends_at_the_timeout(self, stage: Stage) -> None:
         stage.listen(stage.token)
         with RecordQueue(stage.token, "i8") as queue:
             assert list(stage.tracer.trace_messages(queue, 0.01)) == []
@@ -221,7 +221,7 @@ class TestEach:
             assert origin.origin_time() == 0
             assert stage.told(stage.token).sent
 
-    def test_what_is_no_source(self, stage: Stage) -> None:
+    def test_trace_messages_invalid_source_is_refused(self, stage: Stage) -> None:
         for wrong in (7, b"bytes", object()):
             with pytest.raises(TypeError, match="source"):
                 stage.tracer.trace_messages(wrong)
@@ -268,7 +268,7 @@ class TestHandle:
         origin.set_origin(0)
         assert stage.told("@solve").origin_time == 5
 
-    def test_tasks_that_end_in_another_order_leave_no_origin(self, stage: Stage) -> None:
+    def test_tasks_ending_in_another_order_leave_no_origin(self, stage: Stage) -> None:
         """While they overlap, the newest that is open has its say: that is why tasks give origin_time."""
         messages = np.zeros(2, tracked("i8"))
         messages["origin_time"] = 5, 6
@@ -390,7 +390,7 @@ class TestMisuse:
         assert stage.untold("a")
 
     @pytest.mark.needs("threads")
-    def test_a_round_that_is_dropped_in_another_thread_leaves_that_ones_origin(self, stage: Stage) -> None:
+    def test_span_dropped_in_another_thread_keeps_that_threads_origin(self, stage: Stage) -> None:
         with RecordQueue(stage.token, tracked("i8")) as queue:
             queue.produce(np.empty(0, "i8"))
             queue._transport._publisher.wait_for_readers(DEADLINE, n=1)  # type: ignore[attr-defined]

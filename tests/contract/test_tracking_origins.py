@@ -20,7 +20,7 @@ def no_origin() -> Iterator[None]:
 
 
 class TestChannels:
-    def test_a_message_has_the_origin_of_the_thread_that_publishes_it(self, channels: Any) -> None:
+    def test_channel_message_has_the_origin_of_the_publishing_thread(self, channels: Any) -> None:
         publisher, subscriber = channels.pair()
         for told, given, found in ((0, 0, 0), (7, 0, 7), (7, 9, 9), (0, 9, 9)):
             origin.set_origin(told)
@@ -36,7 +36,7 @@ class TestChannels:
             with subscriber.receive_view() as view:
                 assert view.origin_time == 7
 
-    def test_so_has_a_loan_that_is_published_meanwhile(self, channels: Any) -> None:
+    def test_channel_loan_has_the_origin_of_the_publishing_thread(self, channels: Any) -> None:
         publisher, subscriber = channels.pair()
         for given, found in ((0, 7), (9, 9)):
             origin.set_origin(0)
@@ -47,7 +47,7 @@ class TestChannels:
             assert subscriber.last.origin_time == found
 
     @pytest.mark.needs("threads")
-    def test_other_threads_publish_without_it(self, channels: Any) -> None:
+    def test_other_threads_publish_without_the_origin(self, channels: Any) -> None:
         publisher, subscriber = channels.pair()
         origin.set_origin(7)
         Task(publisher.send, b"one").result()
@@ -56,7 +56,7 @@ class TestChannels:
 
 
 class TestQueues:
-    def test_a_message_has_the_origin_of_the_thread_that_sends_it(self, queues: Any) -> None:
+    def test_queue_message_has_the_origin_of_the_sending_thread(self, queues: Any) -> None:
         queue = queues.open()
         for told, given, found in ((0, 0, 0), (7, 0, 7), (7, 9, 9), (0, 9, 9)):
             origin.set_origin(told)

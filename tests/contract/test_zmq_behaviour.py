@@ -40,7 +40,7 @@ class TestHighWaterMark:
     def short_queues(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_HWM", "10")
 
-    def test_what_a_subscriber_does_not_take_is_counted_exactly(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_dropped_counts_messages_refused_by_full_queues_exactly(self, zmq_backend: Backend, endpoint: str) -> None:
         pub, sub = zmq_backend.pair(endpoint)
         received: list[bytes] = []
         for _ in range(5):  # it stalls, catches up, and stalls again
@@ -84,7 +84,7 @@ class TestHighWaterMark:
 
     @pytest.mark.parametrize("value", ["many", "-1", "1.5", str(2**31)])
     @pytest.mark.parametrize("kind", ["pub", "sub"])
-    def test_a_mark_that_makes_no_sense_is_named(
+    def test_high_water_mark_invalid_value_is_named(
         self, zmq_backend: Backend, endpoint: str, monkeypatch: pytest.MonkeyPatch, value: str, kind: str
     ) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_HWM", value)
@@ -98,7 +98,7 @@ class TestHighWaterMark:
 
 
 class TestCounting:
-    def test_a_conflating_subscriber_counts_what_it_passed_over(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_conflating_subscriber_counts_skipped_messages(self, zmq_backend: Backend, endpoint: str) -> None:
         pub, sub = zmq_backend.pair(endpoint, conflate=True)
         pub.send_many([b"x"] * 7)
         zmq_backend.settle()
@@ -122,7 +122,7 @@ class TestCounting:
 
         wait_until(alone)
 
-    def test_what_was_read_is_not_claimed_to_be_known(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_zmq_does_not_report_whether_messages_were_read(self, zmq_backend: Backend, endpoint: str) -> None:
         pub, sub = zmq_backend.pair(endpoint)
         assert pub.all_readers_updated()
         pub.send(b"x")
@@ -170,7 +170,7 @@ class TestFork:
         answer = run_child(zmq_children.forked, endpoint)
         assert answer == {"taken": ["True"] * 4, "received": "to both", "parent": "to both"}
 
-    def test_publisher_in_child_binds_the_address_that_the_parent_has_left(
+    def test_publisher_in_child_binds_the_address_after_the_parent_left(
         self, zmq_backend: Backend, endpoint: str
     ) -> None:
         answer = run_child(zmq_children.forked_publisher, endpoint)
@@ -185,16 +185,16 @@ class TestFork:
             ("SubSocket", "close", ["EndpointClosedError", "", True]),
         ],
     )
-    def test_threads_in_child_that_meet_while_the_socket_connects_are_kept_apart(
+    def test_threads_in_child_during_reconnect_are_separated(
         self, zmq_backend: Backend, endpoint: str, kind: str, how: str, expected: list[Any]
     ) -> None:
         assert run_child(zmq_children.forked_connecting, endpoint, kind, how) == expected
 
-    def test_option_and_poll_in_child_are_those_of_its_own_socket(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_options_and_poll_in_child_apply_to_its_own_socket(self, zmq_backend: Backend, endpoint: str) -> None:
         answer = run_child(zmq_children.forked_options, endpoint)
         assert answer == {"linger": 7, "child": ["later"], "parent": "held"}
 
-    def test_daemon_publishes_with_the_publisher_that_its_parent_connected(
+    def test_publisher_connected_before_daemonizing_publishes_in_the_daemon(
         self, zmq_backend: Backend, endpoint: str
     ) -> None:
         with Child(zmq_children.forked_daemon, endpoint) as child:
@@ -210,14 +210,14 @@ class TestFork:
         answer = run_child(zmq_children.forked_in_reservation, endpoint)
         assert answer == {"child": endpoint, "parent": "ab", "rest": None}
 
-    def test_a_child_that_uses_nothing_ends_quietly(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_forked_child_without_socket_use_exits_quietly(self, zmq_backend: Backend, endpoint: str) -> None:
         code = "import sys; from tests.contract.zmq_children import *; print(forked_without_use(sys.argv[1]))"
         command = [sys.executable, "-W", "error", "-c", code, endpoint]  # without a watchdog, which does not survive
         done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=DEADLINE)
         assert (done.stdout, done.stderr) == ("still here\n", "")
 
     @pytest.mark.parametrize("how", ["receive", "poll"])
-    def test_a_handler_that_forks_during_a_wait(self, zmq_backend: Backend, endpoint: str, how: str) -> None:
+    def test_signal_handler_forking_during_a_wait_succeeds(self, zmq_backend: Backend, endpoint: str, how: str) -> None:
         """The child's wait ends with an error, the parent's goes on."""
         pub = zmq_backend.pub(endpoint)
         with Child(zmq_children.forked_in_wait, endpoint, how) as child:
@@ -236,7 +236,7 @@ class TestFork:
         assert run_child(zmq_children.forked_beside_others, endpoint) == {"ours": [], "others": []}
 
     @pytest.mark.parametrize("transport", ["ipc", "tcp"])
-    def test_a_child_that_lives_on_does_not_keep_the_address(
+    def test_forked_child_alive_does_not_keep_the_address(
         self, zmq_backend: Backend, endpoint: str, transport: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """And the subscriber sees that the publisher is gone, so that it finds the next one."""
@@ -257,7 +257,7 @@ class TestFork:
 
 
 class TestEnd:
-    def test_what_was_sent_last_arrives(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_last_message_before_close_arrives(self, zmq_backend: Backend, endpoint: str) -> None:
         sub = zmq_backend.sub(endpoint)
         with Child(zmq_children.flood, endpoint, 300, 1000) as child:
             assert child.hear() == "attached"
@@ -265,7 +265,7 @@ class TestEnd:
             assert child.result() is None
         assert len(collect(sub, 300)) == 300
 
-    def test_a_subscriber_that_was_stopped_does_not_keep_the_process(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_stopped_subscriber_does_not_block_process_exit(self, zmq_backend: Backend, endpoint: str) -> None:
         with Child(zmq_children.idle_subscriber, endpoint) as stopped:
             assert stopped.hear() == "connected"
             with Child(zmq_children.flood, endpoint, 2000, 20_000) as child:
@@ -282,7 +282,7 @@ class TestEnd:
             assert child.result() is None
         zmq_backend.pub(endpoint)  # the address is free
 
-    def test_term_does_not_wait_for_anybody(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_context_term_does_not_wait_for_a_stopped_subscriber(self, zmq_backend: Backend, endpoint: str) -> None:
         with Child(zmq_children.idle_subscriber, endpoint) as stopped:
             assert stopped.hear() == "connected"
             pub = zmq_backend.pub(endpoint)
@@ -307,11 +307,11 @@ class TestCurve:
         pub.send(b"secret")
         assert sub.receive() == b"secret"
 
-    def test_who_does_not_speak_it_is_refused(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
+    def test_plain_peer_is_refused_by_curve(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
         zmq_backend.pub(endpoint)
         assert handshake_fails(publisher_address(endpoint).uri)
 
-    def test_who_has_a_wrong_key_is_refused(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
+    def test_peer_with_wrong_key_is_refused(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
         zmq_backend.pub(endpoint)
         wrong, _ = zmq.curve_keypair()
         assert handshake_fails(publisher_address(endpoint).uri, wrong)
@@ -340,7 +340,7 @@ class TestCurve:
         with pytest.raises(InvalidValueError, match=name):
             connect(endpoint)
 
-    def test_a_certificate_without_its_secret_is_refused(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
+    def test_certificate_without_secret_key_is_refused(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
         (keys / "server.key_secret").write_bytes((keys / "server.key").read_bytes())
         with pytest.raises(InvalidValueError, match="no secret key"):
             zmq_backend.pub(endpoint)
@@ -429,7 +429,7 @@ class TestChoice:
         )
         assert done.stdout.strip() == module
 
-    def test_without_pyzmq_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_zmq_without_pyzmq_names_the_package_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in [name for name in sys.modules if name.startswith("msgq.impl.zeromq")]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "zmq", None)

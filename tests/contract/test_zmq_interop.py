@@ -84,7 +84,7 @@ def remove_socket_file(topic: str) -> None:
         Path(path).unlink(missing_ok=True)
 
 
-def test_a_plain_subscriber_receives_our_bytes_as_they_are(zmq_backend: Backend, topic: str) -> None:
+def test_plain_zmq_subscriber_receives_the_bytes_unchanged(zmq_backend: Backend, topic: str) -> None:
     pub = zmq_backend.pub(topic)
     with Child(zmq_children.plain_subscriber, address(topic)) as plain:
         pub.wait_for_readers(DEADLINE, n=1)
@@ -101,7 +101,7 @@ def test_a_plain_subscriber_may_filter(zmq_backend: Backend, topic: str) -> None
         assert [plain.hear() for _ in range(2)] == ["a1", "b1"]
 
 
-def test_we_receive_the_bytes_of_a_plain_publisher_as_they_are(zmq_backend: Backend, topic: str) -> None:
+def test_own_subscriber_receives_bytes_of_plain_zmq_publisher(zmq_backend: Backend, topic: str) -> None:
     sub = zmq_backend.sub(topic)
     with Child(zmq_children.plain_publisher, address(topic)) as plain:
         assert [plain.hear(), plain.hear()] == ["bound", "subscribed"]

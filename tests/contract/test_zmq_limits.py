@@ -120,7 +120,7 @@ WAYS = {
     ("size", "way"),
     [(DEFAULT + 100, "receive"), (GIB, "poll"), (10 * GIB, "arecv"), (2**63 - 1, "receive_many")],
 )
-def test_a_publisher_that_announces_too_much_costs_nothing(
+def test_publisher_announcing_too_large_message_costs_no_memory(
     zmq_backend: Backend, endpoint: str, listener: socket.socket, size: int, way: str
 ) -> None:
     sub = zmq_backend.sub(endpoint)
@@ -139,7 +139,7 @@ def test_a_publisher_that_announces_too_much_costs_nothing(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_who_waits_finds_the_publisher_after_several_that_broke_the_protocol(
+def test_subscriber_finds_its_publisher_after_several_broken_peers(
     zmq_backend: Backend, endpoint: str, listener: socket.socket, way: str
 ) -> None:
     receiving = Task(WAYS[way], zmq_backend.sub(endpoint))
@@ -162,7 +162,7 @@ class TestNobodyLooks:
         monkeypatch.setattr(sub_connection, "RECONNECT_INTERVAL_MS", 1)
         monkeypatch.setattr(sub_connection, "RECONNECT_INTERVAL_MAX_MS", 1)
 
-    def test_nothing_is_queued_while_nobody_publishes(
+    def test_subscriber_without_publisher_queues_nothing(
         self, zmq_backend: Backend, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # A connection to a port of the kernel's range sometimes gets that port itself, and so reaches itself.
@@ -170,7 +170,7 @@ class TestNobodyLooks:
         sub = zmq_backend.sub(endpoint)
         assert sub._monitor_socket.poll(300) == 0  # hundreds of attempts
 
-    def test_a_publisher_that_flaps_does_not_stop_the_others(
+    def test_flapping_publisher_does_not_block_other_publishers(
         self, zmq_backend: Backend, endpoint: str, listener: socket.socket
     ) -> None:
         zmq_backend.sub(endpoint)
@@ -182,7 +182,7 @@ class TestNobodyLooks:
 
 
 @pytest.mark.parametrize("size", [100_000, DEFAULT, GIB, 10 * GIB])
-def test_a_subscriber_that_announces_too_much_costs_nothing(
+def test_subscriber_announcing_too_large_message_costs_no_memory(
     zmq_backend: Backend, endpoint: str, port: int, size: int
 ) -> None:
     pub = zmq_backend.pub(endpoint)
@@ -215,7 +215,7 @@ def curve(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_a_message_of_just_the_limit_arrives_and_a_larger_one_is_refused_where_it_is_sent(
+def test_message_at_the_size_limit_arrives_and_a_larger_one_is_refused(
     zmq_backend: Backend, endpoint: str, port: int, encrypted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if encrypted:
@@ -261,7 +261,7 @@ def test_a_subscriber_with_a_lower_limit_comes_back_without_the_message(
 
 @pytest.mark.parametrize("value", ["many", "-1", "1.5", "1e9", "9" * 30])
 @pytest.mark.parametrize("kind", ["pub", "sub"])
-def test_a_limit_that_makes_no_sense_is_named(
+def test_size_limit_invalid_value_is_named(
     zmq_backend: Backend, endpoint: str, monkeypatch: pytest.MonkeyPatch, value: str, kind: str
 ) -> None:
     monkeypatch.setenv("MSGQ_ZMQ_MAX_BYTES", value)

@@ -32,7 +32,7 @@ def import_with_backend(name: str) -> str:
 
 
 class TestBadName:
-    def test_it_does_not_break_the_import(self) -> None:
+    def test_backend_invalid_name_does_not_break_the_import(self) -> None:
         result = run_python(
             "-c", import_with_backend("pigeons") + "print(msgq.__version__, msgq.stats.topics('none-has-this'))"
         )
@@ -40,12 +40,12 @@ class TestBadName:
         assert result.stdout == f"{msgq.__version__} []\n"
 
     @pytest.mark.parametrize("use", USES)
-    def test_it_is_told_in_one_line_at_the_first_use(self, use: str) -> None:
+    def test_backend_invalid_name_raises_one_line_at_first_use(self, use: str) -> None:
         code = f"try:\n    {use}\nexcept msgq.MsgqError as error:\n    print(type(error).__name__, error)"
         text = "BackendNotAvailableError MSGQ_BACKEND='pigeons': not available; there is msgq, zmq, fake\n"
         assert run_python("-c", import_with_backend("pigeons") + code).stdout == text
 
-    def test_it_is_told_again_and_may_be_mended(self) -> None:
+    def test_backend_invalid_name_raises_again_and_may_be_corrected(self) -> None:
         code = """
 for name in ("pigeons", "pigeons", "fake"):
     os.environ["MSGQ_BACKEND"] = name
@@ -86,7 +86,7 @@ class TestModules:
         assert run_python("-c", code).stdout == "set()\n"
 
     @pytest.mark.parametrize("module", MODULES)
-    def test_dir_has_all_names_before_they_are_used(self, module: str) -> None:
+    def test_module_dir_lists_all_names_before_their_first_use(self, module: str) -> None:
         code = (
             import_with_backend("pigeons")
             + f"import sys; m = sys.modules[{module!r}]; print(set(m.__all__) - set(dir(m)))"
@@ -94,7 +94,7 @@ class TestModules:
         assert run_python("-c", code).stdout == "set()\n"
 
     @pytest.mark.parametrize("module", MODULES)
-    def test_a_name_that_is_none_is_an_attribute_error(self, module: str) -> None:
+    def test_module_unknown_name_raises_attribute_error(self, module: str) -> None:
         with pytest.raises(AttributeError, match=f"module '{module}' has no attribute 'PigeonSocket'"):
             _ = import_module(module).PigeonSocket
 
@@ -106,7 +106,7 @@ class TestModules:
         for kind in (msgq.Context, msgq.PubSocket, msgq.SubSocket, msgq.Poller):
             assert pickle.loads(pickle.dumps(kind)) is kind
 
-    def test_a_name_that_was_used_is_in_the_module(self) -> None:
+    def test_module_used_name_is_stored_in_the_module(self) -> None:
         """So that further uses are as fast as those of any other."""
         code = (
             "import msgq; before = 'PubSocket' in vars(msgq); msgq.PubSocket; print(before, 'PubSocket' in vars(msgq))"
@@ -124,7 +124,7 @@ class TestChoose:
             assert backend.set_backend(former) is fake
         assert (msgq.PubSocket, api.PubSocket) == before
 
-    def test_what_was_not_chosen_before_is_not_chosen_after(self) -> None:
+    def test_module_name_used_in_a_simulation_is_not_stored(self) -> None:
         code = """
 from msgq.simulation import Simulation
 with Simulation():
@@ -137,7 +137,9 @@ except ImportError:
 """
         assert run_python("-c", import_with_backend("pigeons") + code).stdout == "msgq.impl.fake.publisher\nnone\n"
 
-    def test_a_lookup_that_another_thread_overtakes_leaves_nothing_old(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_module_lookup_overtaken_by_another_thread_keeps_no_old_value(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         names = {"__name__": "program"}
         find, _ = backend.make_lazy_attributes(names)
         former = backend.current_backend()
@@ -156,7 +158,9 @@ except ImportError:
             backend.set_backend(former)
             backend._lazy_namespaces.remove(names)
 
-    def test_a_first_use_that_another_thread_overtakes_leaves_its_choice(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_backend_first_use_overtaken_by_another_thread_keeps_its_choice(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         former = backend.set_backend(None)
 
         def load_meanwhile() -> object:

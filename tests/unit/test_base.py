@@ -67,13 +67,13 @@ def dies_of(number: int, function: Callable[[], None]) -> None:
 
 
 class TestParts:
-    def test_the_head_can_be_written_and_others_see_it(self, parts: Any, path: Path) -> None:
+    def test_file_header_write_is_visible_to_other_processes(self, parts: Any, path: Path) -> None:
         parts.write(PAGE - 1, 77)
         assert path.read_bytes()[PAGE - 1] == 77
         assert [parts.read(page * PAGE) for page in range(3)] == [0, 1, 2]
 
     @pytest.mark.parametrize("offset", [PAGE, 3 * PAGE - 1])
-    def test_a_write_beyond_it_is_fatal(self, parts: Any, path: Path, offset: Any) -> None:
+    def test_file_write_beyond_the_header_is_fatal(self, parts: Any, path: Path, offset: Any) -> None:
         dies_of(signal.SIGSEGV, lambda: parts.write(offset, 77))
         assert 77 not in path.read_bytes()
 
@@ -89,7 +89,7 @@ class TestParts:
             user.Parts(str(path), size)
 
     @pytest.mark.parametrize("left", [0, PAGE])
-    def test_a_file_that_is_cut_does_not_kill(self, parts: Any, path: Path, left: Any) -> None:
+    def test_file_truncated_by_another_process_does_not_kill(self, parts: Any, path: Path, left: Any) -> None:
         assert not parts.lost
         os.truncate(path, left)
         assert parts.read(2 * PAGE) == 0
@@ -99,7 +99,7 @@ class TestParts:
 
 
 class TestHeldViews:
-    def test_it_lets_go_when_it_is_gone(self, user: Any, parts: Any) -> None:
+    def test_held_view_deleted_releases_its_pin(self, user: Any, parts: Any) -> None:
         pins = user.Pins()
         view = pins.view(parts, PAGE, 8)
         assert bytes(view) == b"\1" * 8
@@ -109,7 +109,7 @@ class TestHeldViews:
         del view
         assert pins.gone == [PAGE]
 
-    def test_what_looks_through_it_keeps_it(self, user: Any, parts: Any) -> None:
+    def test_held_view_is_kept_by_buffers_exported_from_it(self, user: Any, parts: Any) -> None:
         pins = user.Pins()
         look = memoryview(pins.view(parts, PAGE, 8))
         part = look[2:4]
@@ -174,7 +174,7 @@ class TestHeldViews:
 class TestSchema:
     ROOM = 2000
 
-    def test_it_is_what_was_written_last(self, user: Any, path: Path) -> None:
+    def test_schema_read_returns_the_last_written_value(self, user: Any, path: Path) -> None:
         path.write_bytes(bytes(3 * PAGE))
         parts = user.Parts(str(path), PAGE)
         assert parts.describe(None, self.ROOM) is None

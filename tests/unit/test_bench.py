@@ -76,7 +76,7 @@ def test_a_second_table_has_the_tails_and_how_far_apart_the_cores_were(finished:
     assert row[-1] == "-" or " ns (" in row[-1]
 
 
-def test_markdown_file_is_what_was_printed_and_names_the_machine(finished: Any) -> None:
+def test_bench_markdown_file_equals_the_printed_text_and_names_the_machine(finished: Any) -> None:
     printed, _, file = finished
     assert file.strip() == printed.strip()
     for fact in ("- CPU: ", "- kernel: ", "- Python: ", "- compiler: ", "- commit: "):
@@ -102,7 +102,7 @@ def test_json_has_the_percentiles_of_latencies(finished: Any) -> None:
         assert 0 < sample["p50"] <= sample["p90"] <= sample["p99"] <= sample["p99.9"] <= sample["max"]
 
 
-def test_json_has_ratios_of_what_was_measured(finished: Any) -> None:
+def test_bench_json_has_ratios_of_the_measured_values(finished: Any) -> None:
     data = finished[1]
     for row in data["rows"]:
         both = {"msgq", "floor"} <= set(row["medians"])
@@ -120,7 +120,7 @@ def test_unknown_case_is_refused_with_the_names_of_all(short_folder: Any) -> Non
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.nightly
-def test_nothing_stays_behind_when_it_is_interrupted(short_folder: Any, number: Any) -> None:
+def test_bench_interrupted_leaves_no_files(short_folder: Any, number: Any) -> None:
     """Interrupted while processes measure: their files are there before, and all is gone after."""
     run = subprocess.Popen(
         command("--only", "ping_asleep", "--repeats", "50"),
@@ -218,7 +218,7 @@ def test_ten_subscribers_take_a_burst(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["channels", "--only", "idle"], ["--peers", "channel"]])
-def test_what_another_suite_has_is_refused(words: list[str]) -> None:
+def test_bench_benchmark_of_another_suite_is_refused(words: list[str]) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "tools.bench", *words],
         cwd=PROJECT,

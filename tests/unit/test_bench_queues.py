@@ -57,7 +57,7 @@ def test_four_senders_and_four_workers_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_depth_that_the_kernel_does_not_allow_is_said(tmp_path: Path) -> None:
+def test_bench_queue_depth_beyond_the_kernel_limit_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("posix_ipc")
     printed, data = measure(tmp_path, "pair_10,pair_65528", "posix_ipc")
     assert "posix_ipc" not in data["rows"][1]["medians"]

@@ -135,7 +135,7 @@ class TestWrongArguments:
         with pytest.raises(InvalidValueError):
             Bridge((), {TOPIC: "no host"})
 
-    def test_the_hosts_that_are_in_force_count(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_bridge_resolves_only_the_hosts_in_force(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         """A map names other hosts, and socket files need none."""
         (tmp_path / "map.toml").write_text(f'{TOPIC} = "tcp://127.0.0.1:9001"')
         monkeypatch.delenv("OPENPILOT_PREFIX", raising=False)
@@ -157,7 +157,7 @@ class TestWrongArguments:
 
 
 class TestOut:
-    def test_it_takes_messages_from_the_ring_to_zmq_and_counts_them(self, here: Host) -> None:
+    def test_bridge_out_forwards_messages_to_zmq_and_counts_them(self, here: Host) -> None:
         pub, crossing = here.pub(), here.bridge(TOPIC)
         sub = attached_plain(here, crossing)
         pub.send_many([b"one", b"", b"three"])
@@ -166,7 +166,7 @@ class TestOut:
         assert [sub.receive() for _ in range(3)] == [b"one", b"", b"three"]
         assert crossing.flow() == FlowStats(TOPIC, "out", "", 3, 8, 0, 0, FORWARDING_STATE)
 
-    def test_a_pattern_takes_whole_names_and_topics_that_come_later(self, here: Host) -> None:
+    def test_bridge_out_pattern_matches_whole_names_and_later_topics(self, here: Host) -> None:
         here.pub("other")
         crossing = here.bridge("st.*", "othe")
         crossing.step()
@@ -175,23 +175,23 @@ class TestOut:
         crossing.step()
         assert crossing.topics() == [TOPIC]
 
-    def test_a_name_that_looks_like_a_pattern_is_a_name_too(self, here: Host) -> None:
+    def test_bridge_out_name_equal_to_a_pattern_is_a_name_too(self, here: Host) -> None:
         here.pub("a+b")
         crossing = here.bridge("a+b")
         crossing.step()
         assert crossing.topics() == ["a+b"]
 
-    def test_a_pattern_leaves_out_what_comes_in(self, here: Host) -> None:
+    def test_bridge_out_pattern_excludes_incoming_topics(self, here: Host) -> None:
         here.pub("other")
         crossing = here.bridge(".*", into={TOPIC: "127.0.0.1"})
         crossing.step()
         assert {flow.topic: flow.direction for flow in crossing.made.flows()} == {TOPIC: "in", "other": "out"}
 
-    def test_it_makes_no_topic(self, here: Host) -> None:
+    def test_bridge_out_creates_no_topic(self, here: Host) -> None:
         here.bridge(TOPIC).step()
         assert stats.topics(here.prefix) == []
 
-    def test_what_was_overwritten_in_the_ring_is_counted_exactly(self, here: Host) -> None:
+    def test_bridge_out_counts_overwritten_messages_exactly(self, here: Host) -> None:
         pub, crossing = here.pub(segment_size=10_000), here.bridge(TOPIC)
         crossing.step()
         pub.send_many([bytes(100)] * 1000)
@@ -209,7 +209,7 @@ class TestOut:
             assert sent < 100_000
         assert crossing.flow().messages <= sent
 
-    def test_what_is_too_large_for_zmq_is_counted_and_logged(
+    def test_bridge_out_too_large_message_for_zmq_is_counted_and_logged(
         self, here: Host, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_MAX_BYTES", "1000")
@@ -223,7 +223,7 @@ class TestOut:
         sub.setTimeout(DEADLINE * 1000)
         assert [sub.receive(), sub.receive()] == [b"a", b"b"]
 
-    def test_a_port_that_is_taken_is_tried_again(self, hosts: list[Host]) -> None:
+    def test_bridge_out_port_in_use_is_tried_again(self, hosts: list[Host]) -> None:
         first, second = hosts
         rival = first.socket("zmq", "PubSocket", TOPIC)
         second.pub()
@@ -235,7 +235,7 @@ class TestOut:
 
 
 class TestIn:
-    def test_it_puts_messages_on_the_ring_and_counts_them(self, here: Host) -> None:
+    def test_bridge_in_publishes_on_the_ring_and_counts(self, here: Host) -> None:
         plain, sub = here.socket("zmq", "PubSocket", TOPIC), here.sub()
         crossing = here.bridge(into={TOPIC: "127.0.0.1"})
         plain.wait_for_readers(DEADLINE, n=1)
@@ -244,7 +244,7 @@ class TestIn:
         assert sub.receive_many() == [b"one", b"two"]
         assert crossing.flow() == FlowStats(TOPIC, "in", "127.0.0.1", 2, 6, None, 0, FORWARDING_STATE)
 
-    def test_what_is_too_large_for_the_ring_is_counted_and_logged(
+    def test_bridge_in_too_large_message_for_the_ring_is_counted_and_logged(
         self, here: Host, caplog: pytest.LogCaptureFixture
     ) -> None:
         plain, sub = here.socket("zmq", "PubSocket", TOPIC), here.sub()
@@ -257,7 +257,7 @@ class TestIn:
         assert "does not fit" in caplog.text
         assert sub.receive_many() == [b"a", b"b"]
 
-    def test_what_there_is_no_memory_for_is_counted_and_logged(
+    def test_bridge_in_message_without_memory_is_counted_and_logged(
         self, here: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         def send(pub: Any, message: bytes) -> None:
@@ -282,7 +282,7 @@ class TestIn:
         assert "no space left" in caplog.text
         assert sub.receive_many() == [b"b"]
 
-    def test_the_segment_size_is_that_of_new_rings(self, here: Host) -> None:
+    def test_bridge_in_segment_size_applies_to_new_rings(self, here: Host) -> None:
         here.bridge(into={TOPIC: "127.0.0.1"}, segment_size=1 << 16).step()
         assert stats.topic(TOPIC, here.prefix).data_bytes == 1 << 16
 
@@ -297,7 +297,7 @@ class TestIn:
         mine.close()
         until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
 
-    def test_it_gives_way_to_a_publisher_of_this_host_and_comes_back(self, here: Host) -> None:
+    def test_bridge_in_yields_to_a_local_publisher_and_returns(self, here: Host) -> None:
         plain, crossing = here.socket("zmq", "PubSocket", TOPIC), here.bridge(into={TOPIC: "127.0.0.1"})
         plain.wait_for_readers(DEADLINE, n=1)
         until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
@@ -313,14 +313,14 @@ class TestIn:
 
 
 class TestNoLoops:
-    def test_what_came_in_is_not_taken_out_by_another_bridge(self, here: Host) -> None:
+    def test_incoming_message_is_not_forwarded_by_another_bridge(self, here: Host) -> None:
         coming, going = here.bridge(into={TOPIC: "127.0.0.1"}), here.bridge(".*")
         coming.step()
         going.step()
         assert f"msgq bridge {os.getpid()}" in going.flow().state
         assert stats.topic(TOPIC, here.prefix).subscribers == ()
 
-    def test_a_bridge_that_comes_later_to_an_idle_topic_is_noticed_before_a_message_leaves(self, here: Host) -> None:
+    def test_later_bridge_on_an_idle_topic_is_noticed_before_a_message_leaves(self, here: Host) -> None:
         here.pub().close()
         going = here.bridge(TOPIC)
         going.step()
@@ -334,7 +334,7 @@ class TestNoLoops:
         assert going.flow().messages == 0
         assert "another bridge" in going.flow().state
 
-    def test_a_publisher_of_this_host_that_takes_over_is_taken_out(self, here: Host) -> None:
+    def test_local_publisher_taking_over_is_forwarded(self, here: Host) -> None:
         coming, going = here.bridge(into={TOPIC: "127.0.0.1"}), here.bridge(TOPIC)
         coming.step()
         going.step()
@@ -377,7 +377,7 @@ class TestNoLoops:
             child.kill()
         assert not is_bridged(here)
 
-    def test_a_thread_that_connects_while_a_bridge_does_is_no_bridge(
+    def test_thread_connecting_next_to_a_bridge_is_not_a_bridge(
         self, here: Host, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its topic went nowhere: it was taken for the bridge's, for as long as the socket lived."""
@@ -398,7 +398,7 @@ class TestNoLoops:
         assert [is_bridged(here, topic) for topic in (TOPIC, "other")] == [True, False]
 
 
-def test_stop_ends_a_run_that_waits(here: Host) -> None:
+def test_bridge_stop_ends_a_waiting_run(here: Host) -> None:
     made = here.bridge(TOPIC).made
     task = Task(made.run)
     task.wait_asleep()
@@ -407,7 +407,7 @@ def test_stop_ends_a_run_that_waits(here: Host) -> None:
     assert made.run() is False
 
 
-def test_run_returns_after_its_time(here: Host) -> None:
+def test_bridge_run_returns_after_its_time(here: Host) -> None:
     assert here.bridge(TOPIC).made.run(0.001) is True
 
 
@@ -421,7 +421,7 @@ def test_counts_survive_the_end(here: Host) -> None:
     assert crossing.flow().messages == 1
 
 
-def test_bridge_closed_by_a_handler_on_top_of_its_close_closes_once() -> None:
+def test_bridge_closed_by_a_handler_during_close_closes_once() -> None:
     """The handler runs in the thread that closes, so it cannot wait for that."""
     bridge, closed = Bridge(), []
 
@@ -434,7 +434,7 @@ def test_bridge_closed_by_a_handler_on_top_of_its_close_closes_once() -> None:
     assert closed == [TOPIC]
 
 
-def test_the_process_keeps_its_name(here: Host) -> None:
+def test_bridge_keeps_the_name_of_the_process(here: Host) -> None:
     here.bridge(into={TOPIC: "127.0.0.1"}).step()
     here.pub("other")
     publisher = stats.topic("other", here.prefix).publisher

@@ -82,7 +82,7 @@ class TestOut:
             assert [sub.receive() for _ in range(4)] == [b"1", b"2", b"", b"4"]
             assert crossing.flow(CHANNEL) == FlowStats(CHANNEL, "out", "", 4, 3, 0, 0, FORWARDING_STATE)
 
-    def test_it_leaves_no_trace_in_the_channel(self, here: Host) -> None:
+    def test_bridge_out_leaves_no_trace_in_the_channel(self, here: Host) -> None:
         with channel(here) as made, made.publisher() as publisher:
             crossing = here.bridge(CHANNEL)
             crossing.step()
@@ -90,7 +90,7 @@ class TestOut:
             until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
             assert [role for role, _ in made.diagnose().participants] == ["publisher"]
 
-    def test_a_publisher_that_comes_later_is_noticed(self, here: Host) -> None:
+    def test_bridge_out_notices_a_later_publisher(self, here: Host) -> None:
         """A channel without a publisher has no capacity so far."""
         with channel(here) as made:
             crossing = here.bridge("channel/st.*")
@@ -103,7 +103,7 @@ class TestOut:
                 publisher.send(b"y")
                 until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
 
-    def test_what_left_the_channel_before_it_was_read_is_counted_exactly(self, here: Host) -> None:
+    def test_bridge_out_counts_evicted_messages_exactly(self, here: Host) -> None:
         with channel(here, capacity=16) as made, made.publisher() as publisher:
             crossing = here.bridge(CHANNEL)
             crossing.step()
@@ -111,7 +111,7 @@ class TestOut:
             until(lambda: crossing.flow(CHANNEL).messages + (crossing.flow(CHANNEL).lost or 0) == 1000, crossing)
             assert crossing.flow(CHANNEL).lost
 
-    def test_a_channel_that_is_made_anew_is_followed_and_the_counts_stay(self, here: Host) -> None:
+    def test_bridge_out_follows_a_recreated_channel_and_keeps_its_counts(self, here: Host) -> None:
         first = channel(here, capacity=16)
         with first, first.publisher() as publisher:
             crossing = here.bridge(CHANNEL)
@@ -148,7 +148,7 @@ class TestOut:
                 newest[pid] = number
             assert len(newest) == 2
 
-    def test_a_channel_that_cannot_be_read_for_now_is_opened_again(self, here: Host) -> None:
+    def test_bridge_out_opens_an_unreadable_channel_again(self, here: Host) -> None:
         class NoDescriptors:
             def __init__(self, real: Any) -> None:
                 self.lost, self.close = 0, real.close
@@ -169,7 +169,7 @@ class TestOut:
             publisher.send(b"x")
             until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
 
-    def test_what_is_too_large_for_zmq_is_counted(self, here: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_bridge_out_too_large_message_for_zmq_is_counted(self, here: Host, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_MAX_BYTES", "1000")
         with channel(here) as made, made.publisher() as publisher:
             crossing = here.bridge(CHANNEL)
@@ -178,7 +178,7 @@ class TestOut:
             until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
             assert crossing.flow(CHANNEL).dropped == 1
 
-    def test_a_pattern_that_selects_a_topic_and_a_channel_of_one_name_carries_the_topic(self, here: Host) -> None:
+    def test_bridge_out_pattern_of_topic_and_channel_of_one_name_takes_topic(self, here: Host) -> None:
         with channel(here) as made, made.publisher() as publisher:
             pub, crossing = here.pub(), here.bridge(f".*{TOPIC}")
             sub = attached_plain(here, crossing)
@@ -190,7 +190,7 @@ class TestOut:
             assert sub.receive() == b"of the topic"
             assert crossing.flow(CHANNEL).messages == 0
 
-    def test_a_topic_that_ends_leaves_its_zmq_name_to_the_channel(self, here: Host) -> None:
+    def test_bridge_out_ended_topic_leaves_its_zmq_name_to_the_channel(self, here: Host) -> None:
         with channel(here) as made, made.publisher() as publisher:
             here.pub()
             crossing = here.bridge(f".*{TOPIC}")
@@ -203,7 +203,7 @@ class TestOut:
             until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
 
     @pytest.mark.parametrize("backend_name", ["zmq", "msgq"])
-    def test_it_does_not_matter_which_backend_is_chosen(
+    def test_bridge_channels_work_with_each_selected_backend(
         self, here: Host, backend_name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with channel(here) as made, made.publisher() as publisher:
@@ -228,11 +228,11 @@ class TestIn:
             assert got == [(b"one", "msgq bridge"), (b"two", "msgq bridge"), (b"mine", "test")]
             assert crossing.flow(CHANNEL) == FlowStats(CHANNEL, "in", "127.0.0.1", 2, 6, None, 0, FORWARDING_STATE)
 
-    def test_it_makes_the_channel(self, here: Host) -> None:
+    def test_bridge_in_creates_the_channel(self, here: Host) -> None:
         here.bridge(into={CHANNEL: "127.0.0.1"}).step()
         assert [one.name for one in stats.channels(here.prefix)] == [TOPIC]
 
-    def test_a_channel_that_was_removed_is_joined_anew(self, here: Host) -> None:
+    def test_bridge_in_joins_a_removed_channel_again(self, here: Host) -> None:
         plain, crossing = here.socket("zmq", "PubSocket", TOPIC), here.bridge(into={CHANNEL: "127.0.0.1"})
         crossing.step()
         channel(here).unlink()
@@ -243,7 +243,7 @@ class TestIn:
             until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
             assert sub.receive(0) == b"x"
 
-    def test_what_no_pool_can_hold_is_counted_and_logged(
+    def test_bridge_in_message_larger_than_any_pool_is_counted_and_logged(
         self, here: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(channels, "POOL_BYTES_MAX", 1 << 20)
@@ -256,7 +256,7 @@ class TestIn:
         assert crossing.flow(CHANNEL).dropped == 1
         assert "dropped" in caplog.text
 
-    def test_a_channel_that_is_full_of_publishers_says_so_until_one_leaves(self, here: Host) -> None:
+    def test_bridge_in_full_channel_is_reported_until_a_publisher_leaves(self, here: Host) -> None:
         with channel(here, publishers=1) as made:
             publisher = made.publisher()
             crossing = here.bridge(into={CHANNEL: "127.0.0.1"})
@@ -266,7 +266,7 @@ class TestIn:
             until(lambda: crossing.flow(CHANNEL).state == FORWARDING_STATE, crossing)
 
 
-def test_what_came_in_is_not_taken_out_and_all_else_is(here: Host, tmp_path: Path) -> None:
+def test_incoming_channel_messages_are_not_forwarded_and_others_are(here: Host, tmp_path: Path) -> None:
     """Per message: a channel has publishers of the host beside the bridge's."""
     coming = here.bridge(into={CHANNEL: "127.0.0.1"})
     coming.step()
@@ -321,7 +321,7 @@ def ended(process: Process) -> Any:
     return last
 
 
-def test_the_prefix_in_force_is_that_of_the_channel(hosts: list[Host]) -> None:
+def test_bridge_channel_has_the_prefix_in_force(hosts: list[Host]) -> None:
     here, there = hosts
     with channel(there), settings.overrides(here.prefix):
         crossing = here.bridge("channel/.*")

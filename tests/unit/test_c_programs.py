@@ -26,7 +26,7 @@ QUOTE = [("price", "<f8"), ("size", "<i8")]
 # ---- topics ----
 
 
-def test_a_c_subscriber_gets_what_python_publishes(programs: Path, prefix: str) -> None:
+def test_c_subscriber_receives_messages_of_python(programs: Path, prefix: str) -> None:
     with Program(programs / "topic", "subscribe", "t", "1000") as program:
         assert program.hear() == "ready"
         [reader] = msgq.stats.topic("t").subscribers
@@ -42,7 +42,7 @@ def test_a_c_subscriber_gets_what_python_publishes(programs: Path, prefix: str) 
     assert msgq.stats.topic("t").subscribers == ()
 
 
-def test_python_gets_what_a_c_publisher_sends(programs: Path, prefix: str) -> None:
+def test_c_publisher_sends_messages_to_python(programs: Path, prefix: str) -> None:
     with msgq.sub_sock("t", timeout=DEADLINE_MS) as subscriber:
         with Program(programs / "topic", "publish", "t", "1000") as program:
             received = [READING.unpack(subscriber.receive() or b"") for _ in range(1000)]
@@ -81,7 +81,7 @@ def test_a_c_publisher_sends_stamps_on_a_tracked_topic(programs: Path, prefix: s
         assert before <= times[0] <= times[-1] <= clock.time_ns()
 
 
-def test_a_c_publisher_is_superseded_and_one_that_was_killed_is_replaced(programs: Path, prefix: str) -> None:
+def test_c_publisher_is_superseded_and_killed_one_is_replaced(programs: Path, prefix: str) -> None:
     with Program(programs / "topic-cpp", "t", "2") as program:
         assert program.hear() == "ready"
         program.kill()
@@ -147,7 +147,7 @@ def test_a_cpp_program_answers_on_channels(programs: Path, prefix: str) -> None:
         sums.close()
 
 
-def test_what_a_killed_c_publisher_of_a_channel_leaves_is_cleared(programs: Path, prefix: str) -> None:
+def test_c_publisher_of_channel_killed_leaves_slots_that_are_reclaimed(programs: Path, prefix: str) -> None:
     channel = msgq.Channel("n.sums", capacity=4)
     for _ in range(3):
         with Program(programs / "channel-cpp", "n", "1") as program:
@@ -164,7 +164,7 @@ def test_what_a_killed_c_publisher_of_a_channel_leaves_is_cleared(programs: Path
 # ---- work queues ----
 
 
-def test_a_c_worker_takes_what_python_sends(programs: Path, prefix: str) -> None:
+def test_c_worker_takes_messages_of_python(programs: Path, prefix: str) -> None:
     with msgq.MessageQueue("jobs") as queue:
         for i in range(50):
             queue.send(f"{i}".encode(), i % 3)
@@ -174,7 +174,7 @@ def test_a_c_worker_takes_what_python_sends(programs: Path, prefix: str) -> None
         assert queue.current_messages == queue.in_flight == 0
 
 
-def test_python_receives_what_a_c_program_sends(programs: Path, prefix: str) -> None:
+def test_c_sender_sends_queue_messages_to_python(programs: Path, prefix: str) -> None:
     with msgq.MessageQueue("jobs", max_messages=16) as queue:  # the sender waits for room
         with Program(programs / "queue", "send", "jobs", "100") as program:
             wait_until(lambda: queue.current_messages == 16)
@@ -218,7 +218,7 @@ def test_a_job_of_a_killed_c_worker_comes_back(programs: Path, prefix: str) -> N
 # ---- records ----
 
 
-def test_a_c_program_sees_what_python_writes_to_a_vector(programs: Path, prefix: str) -> None:
+def test_c_program_reads_vector_written_by_python(programs: Path, prefix: str) -> None:
     with Program(programs / "records", "watch", "quotes", "8") as program:
         assert program.hear() == "ready"
         with msgq.SeqlockVector("quotes") as quotes:
@@ -229,7 +229,7 @@ def test_a_c_program_sees_what_python_writes_to_a_vector(programs: Path, prefix:
         program.end()
 
 
-def test_python_sees_what_a_c_program_writes_to_a_vector(programs: Path, prefix: str) -> None:
+def test_c_program_writes_vector_read_by_python(programs: Path, prefix: str) -> None:
     with msgq.SeqlockVector("quotes", QUOTE, 8) as quotes:
         before = clock.time_ns()
         with Program(programs / "records", "write", "quotes", "20") as program:
@@ -247,7 +247,7 @@ def test_another_dtype_is_refused_by_a_c_program(programs: Path, prefix: str) ->
         assert "another dtype" in program.process.communicate()[1]
 
 
-def test_a_killed_c_writer_of_a_vector_leaves_its_values_and_its_row(programs: Path, prefix: str) -> None:
+def test_c_writer_killed_leaves_its_values_and_frees_its_row(programs: Path, prefix: str) -> None:
     with msgq.SeqlockVector("quotes", QUOTE, 8, exclusive=True) as quotes:
         with Program(programs / "records", "hold", "quotes", "1") as program:
             assert program.hear() == "written"
@@ -280,7 +280,7 @@ def test_a_cpp_program_takes_part_in_a_board(programs: Path, prefix: str) -> Non
         assert state.data() == b"ours"
 
 
-def test_calls_do_what_the_guide_promises(programs: Path, prefix: str) -> None:
+def test_c_calls_behave_as_the_guide_says(programs: Path, prefix: str) -> None:
     done = subprocess.run([programs / "c-contracts", "name"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -313,7 +313,7 @@ def test_hostile_files_are_an_error_with_a_text(
 
 
 @pytest.mark.parametrize(("program", "role", "start"), [ROLES[0], ROLES[3], ROLES[5], ROLES[6]])
-def test_what_a_c_program_makes_has_the_mode_that_is_asked_for(
+def test_c_program_creates_files_with_the_requested_mode(
     programs: Path, prefix: str, program: str, role: str, start: str
 ) -> None:
     folder = SHM / f"{start}{prefix}"
@@ -324,7 +324,7 @@ def test_what_a_c_program_makes_has_the_mode_that_is_asked_for(
 
 
 @pytest.mark.parametrize("variable", ["MSGQ_MODE", "MSGQ_TRUST", "MSGQ_SPIN_US", "MSGQ_SIGBUS", "MSGQ_GROUP"])
-def test_nonsense_in_the_environment_is_an_error(programs: Path, prefix: str, variable: str) -> None:
+def test_c_program_with_invalid_environment_gets_an_error(programs: Path, prefix: str, variable: str) -> None:
     with Program(programs / "queue", "send", "e", "1", env={variable: "nonsense"}) as program:
         assert program.process.wait(DEADLINE) == 1
         assert variable in program.process.communicate()[1]
@@ -348,7 +348,7 @@ def test_links_and_strangers_are_refused(programs: Path, endpoint: str, tmp_path
 # ---- what is installed ----
 
 
-def test_pkg_config_says_where_headers_and_sources_are() -> None:
+def test_pkg_config_has_paths_of_headers_and_sources() -> None:
     text = (INCLUDE / "msgq.pc").read_text()
     assert f"Version: {msgq.__version__}\n" in text
     named = [

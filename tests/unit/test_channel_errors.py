@@ -44,7 +44,7 @@ def pools(endpoint: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", ["", "a" * 230, "a/b", "a\0b", ".", "..", "a:b", b"\xff"])
-def test_a_name_that_cannot_be_a_channel_is_refused(name: Any) -> None:
+def test_channel_invalid_name_is_refused(name: Any) -> None:
     with pytest.raises(EndpointNameError, match="channel"):
         Channel(name)
 
@@ -73,7 +73,7 @@ def test_a_nodes_name_is_checked(endpoint: str, bad: Any) -> None:
         *(("subscribers", value) for value in (0, 65, -1)),
     ],
 )
-def test_a_geometry_that_cannot_be_is_refused(endpoint: str, what: str, value: Any) -> None:
+def test_channel_invalid_configuration_is_refused(endpoint: str, what: str, value: Any) -> None:
     with pytest.raises(InvalidValueError, match=f"{endpoint}.*{what} is {value!r}"):
         Channel(endpoint, **{what: value})
     assert not channel_path(endpoint).exists()
@@ -82,7 +82,7 @@ def test_a_geometry_that_cannot_be_is_refused(endpoint: str, what: str, value: A
 @pytest.mark.parametrize(
     ("what", "value"), [("slots", 0), ("slots", 16385), ("slot_bytes", 0), ("slot_bytes", 2**41), ("max_bytes", 0)]
 )
-def test_a_pool_that_cannot_be_is_refused(endpoint: str, what: str, value: int) -> None:
+def test_publisher_invalid_pool_is_refused(endpoint: str, what: str, value: int) -> None:
     with pytest.raises(InvalidValueError, match=f"{what} is {value}"):
         Channel(endpoint).publisher(**{what: value})
     assert not pools(endpoint)
@@ -91,7 +91,7 @@ def test_a_pool_that_cannot_be_is_refused(endpoint: str, what: str, value: int) 
 @pytest.mark.parametrize(
     ("what", "value"), [("history", -1), ("max_views", -1), ("on_lapped", "here"), ("on_lost", "cry"), ("spin_us", -1)]
 )
-def test_a_subscriber_that_cannot_be_is_refused(endpoint: str, what: str, value: Any) -> None:
+def test_subscriber_invalid_arguments_are_refused(endpoint: str, what: str, value: Any) -> None:
     with pytest.raises(InvalidValueError, match=what):
         Channel(endpoint).subscriber(**{what: value})
 
@@ -108,7 +108,7 @@ def test_another_geometry_names_both(endpoint: str, said: dict[str, Any], asked:
     assert caught.value.path == str(channel_path(endpoint))
 
 
-def test_a_publisher_settles_what_nobody_said(endpoint: str) -> None:
+def test_publisher_sets_the_open_values_of_the_configuration(endpoint: str) -> None:
     early = Channel(endpoint).subscriber()
     assert Channel(endpoint).capacity is None
     publisher = Channel(endpoint, capacity=4).publisher()
@@ -118,7 +118,7 @@ def test_a_publisher_settles_what_nobody_said(endpoint: str) -> None:
     assert early.receive(0) == b"first"
 
 
-def test_create_says_what_shall_be_there(endpoint: str) -> None:
+def test_create_decides_whether_the_channel_may_exist(endpoint: str) -> None:
     with pytest.raises(SegmentError, match="there is no such channel"):
         Channel(endpoint, create=False)
     with pytest.raises(SegmentError, match="there is no such channel"):
@@ -143,7 +143,7 @@ def zmq_child(endpoint: str) -> str:
 # ---- files ----
 
 
-def test_a_file_that_is_no_channel_is_refused(endpoint: str) -> None:
+def test_file_of_another_format_is_refused(endpoint: str) -> None:
     channel_path(endpoint).write_bytes(b"short")
     with pytest.raises(CorruptSegmentError, match="too few"):
         Channel(endpoint)
@@ -156,7 +156,7 @@ def test_a_file_that_is_no_channel_is_refused(endpoint: str) -> None:
         Channel(endpoint)
 
 
-def test_another_layout_is_told(endpoint: str) -> None:
+def test_file_of_another_layout_version_is_reported(endpoint: str) -> None:
     Channel(endpoint)
     data = bytearray(channel_path(endpoint).read_bytes())
     data[12:16] = struct.pack("<I", 2)
@@ -166,7 +166,7 @@ def test_another_layout_is_told(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("geometry", [0xFFFF, 3, 1, 16384])
-def test_a_geometry_that_others_wrote_is_refused(endpoint: str, geometry: int) -> None:
+def test_file_with_invalid_configuration_is_refused(endpoint: str, geometry: int) -> None:
     channel = Channel(endpoint)
     with channel_path(endpoint).open("r+b") as file:
         file.seek(128)
@@ -178,7 +178,7 @@ def test_a_geometry_that_others_wrote_is_refused(endpoint: str, geometry: int) -
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
 @pytest.mark.parametrize("which", ["channel", "pool"])
-def test_files_of_a_stranger_are_refused(endpoint: str, which: str) -> None:
+def test_files_of_another_user_are_refused(endpoint: str, which: str) -> None:
     channel = Channel(endpoint)
     channel.publisher().send(b"1")
     subscriber = channel.subscriber(history=1)
@@ -195,7 +195,7 @@ def test_files_of_a_stranger_are_refused(endpoint: str, which: str) -> None:
         os.seteuid(0)
 
 
-def test_a_pool_that_was_removed_costs_its_messages(endpoint: str) -> None:
+def test_pool_removed_loses_its_messages(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher = channel.publisher()
     subscriber = channel.subscriber()
@@ -206,7 +206,7 @@ def test_a_pool_that_was_removed_costs_its_messages(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["cut", "foreign", "geometry"])
-def test_a_pool_that_is_none_costs_its_messages_and_is_told(endpoint: str, how: str) -> None:
+def test_pool_of_another_format_loses_its_messages_and_is_reported(endpoint: str, how: str) -> None:
     channel = Channel(endpoint)
     publisher = channel.publisher()
     subscriber = channel.subscriber()
@@ -233,7 +233,7 @@ def receive_twice(publisher: Any, subscriber: Any) -> None:
         subscriber.receive(0)
 
 
-def test_a_pool_that_is_cut_while_it_is_mapped_is_told(endpoint: str) -> None:
+def test_pool_truncated_while_mapped_is_reported(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher = channel.publisher()
     subscriber = channel.subscriber()
@@ -245,7 +245,7 @@ def test_a_pool_that_is_cut_while_it_is_mapped_is_told(endpoint: str) -> None:
         receive_twice(publisher, subscriber)
 
 
-def test_a_channel_file_that_is_cut_is_told(endpoint: str) -> None:
+def test_channel_file_truncated_is_reported(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher = channel.publisher()
     subscriber = channel.subscriber()
@@ -270,7 +270,7 @@ def test_no_space_for_a_pool_is_an_error_and_nothing_is_left(endpoint: str) -> N
     assert len(pools(endpoint)) == 1
 
 
-def test_a_removed_channel_takes_nobody_more(endpoint: str) -> None:
+def test_channel_removed_accepts_no_new_participants(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     channel.unlink()
@@ -297,7 +297,7 @@ def test_a_message_beyond_the_limit_is_refused_with_the_sizes(endpoint: str) -> 
     assert publisher.slot_bytes >= 500
 
 
-def test_what_is_no_buffer_is_refused(endpoint: str) -> None:
+def test_send_of_object_without_buffer_is_refused(endpoint: str) -> None:
     publisher = Channel(endpoint).publisher()
     for data in ("text", 3, None, np.array([object()])):
         with pytest.raises(TypeError):
@@ -307,7 +307,7 @@ def test_what_is_no_buffer_is_refused(endpoint: str) -> None:
     assert publisher.sent == 0
 
 
-def test_a_time_out_that_cannot_be_is_refused(endpoint: str) -> None:
+def test_timeout_invalid_value_is_refused(endpoint: str) -> None:
     subscriber = Channel(endpoint).subscriber()
     for timeout in (-1, float("nan"), 1e10):
         with pytest.raises(InvalidValueError, match="time-out"):
@@ -319,7 +319,7 @@ def test_a_time_out_that_cannot_be_is_refused(endpoint: str) -> None:
 JSON = Schema("pose", "json", b"{}")
 
 
-def test_a_schema_that_differs_is_told_and_only_raised_if_strict(endpoint: str) -> None:
+def test_schema_mismatch_is_reported_and_raised_only_if_strict(endpoint: str) -> None:
     first = Channel(endpoint, schema=JSON)
     other = Schema("pose", "json", b"{}", layout=b"another build", version=2)
     second = Channel(endpoint, schema=other)
@@ -333,7 +333,7 @@ def test_a_schema_that_differs_is_told_and_only_raised_if_strict(endpoint: str) 
     assert (first.schema, first.schema_matches) == (other, False)
 
 
-def test_a_late_claim_wins_if_nobody_was_faster(endpoint: str) -> None:
+def test_schema_late_claim_wins_without_an_earlier_one(endpoint: str) -> None:
     channel = Channel(endpoint)
     assert channel.schema is None
     with pytest.raises(SchemaMismatchError, match="has none"):
@@ -350,6 +350,6 @@ def test_the_largest_schema_fits(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [{"identity": bytes(65)}, {"layout": bytes(65)}, {"version": -1}, {"version": 2**32}])
-def test_a_schema_that_cannot_be_is_refused(bad: dict[str, Any]) -> None:
+def test_schema_invalid_value_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
         Schema("name", "json", **bad)

@@ -125,7 +125,7 @@ def poke(endpoint: str, offset: int, value: int) -> None:
         channel_file.write(value.to_bytes(8, "little"))
 
 
-def test_a_capacity_that_none_has_is_an_error_and_begins_no_order(endpoint: str) -> None:
+def test_capacity_of_no_channel_raises_and_initializes_no_order(endpoint: str) -> None:
     with Channel(endpoint, create=True) as channel:
         try:
             for capacity in (1, 48, 16384, 65535):

@@ -67,7 +67,7 @@ def test_a_loan_with_a_buffer_left_is_not_published(endpoint: str) -> None:
     assert subscriber.receive(0) == bytes(8)
 
 
-def test_a_slot_stays_lent_while_a_buffer_of_it_lives(endpoint: str) -> None:
+def test_loan_slot_stays_reserved_while_a_buffer_exists(endpoint: str) -> None:
     publisher = Channel(endpoint).publisher(slots=1)
     loan = publisher.loan(8)
     array = np.frombuffer(memoryview(loan), "u1")
@@ -80,7 +80,7 @@ def test_a_slot_stays_lent_while_a_buffer_of_it_lives(endpoint: str) -> None:
     publisher.send(b"1")
 
 
-def test_a_loan_has_its_size(endpoint: str) -> None:
+def test_loan_has_the_requested_size(endpoint: str) -> None:
     publisher = Channel(endpoint).publisher()
     with pytest.raises(InvalidValueError, match="-1"):
         publisher.loan(-1)
@@ -102,7 +102,7 @@ def test_several_loans_are_published_in_the_order_of_publishing(endpoint: str) -
     assert subscriber.receive_many() == [b"\2", b"\0", b"\1"]
 
 
-def test_a_loan_outlives_growth_and_not_its_publisher(endpoint: str) -> None:
+def test_loan_outlives_growth_but_not_its_publisher(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(slot_bytes=8), channel.subscriber()
     early, late = publisher.loan(8), publisher.loan(8)
@@ -148,7 +148,7 @@ def test_publisher_in_forked_child_joins_again_and_loans_stay_the_parents(endpoi
     assert subscriber.receive_many() == messages[1:-1]
 
 
-def test_a_forked_child_goes_on_at_its_cursor_and_leaves_the_parents_views_alone(endpoint: str) -> None:
+def test_forked_child_continues_at_its_cursor_without_the_parents_views(endpoint: str) -> None:
     channel = Channel(endpoint, capacity=4)
     publisher, subscriber = channel.publisher(slots=6), channel.subscriber()
     publisher.send_many([b"1", b"2", b"3"])
@@ -174,7 +174,7 @@ def test_a_forked_child_goes_on_at_its_cursor_and_leaves_the_parents_views_alone
 # ---- views ----
 
 
-def test_a_view_cannot_be_read_after_its_release(endpoint: str) -> None:
+def test_view_released_cannot_be_read(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     publisher.send(b"abc")
@@ -191,7 +191,7 @@ def test_a_view_cannot_be_read_after_its_release(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["subscriber", "publisher", "channel", "unlink", "all"])
-def test_a_view_outlives_all_that_it_came_from(endpoint: str, end: str) -> None:
+def test_view_outlives_its_subscriber_and_publisher(endpoint: str, end: str) -> None:
     channel = Channel(endpoint, capacity=2)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     publisher.send(b"abc" * 100)
@@ -239,7 +239,7 @@ def test_a_view_of_a_dead_publisher_stays(endpoint: str) -> None:
     view.release()
 
 
-def test_who_keeps_too_many_views_is_told_and_nobody_else(endpoint: str) -> None:
+def test_too_many_views_raise_for_their_subscriber_only(endpoint: str) -> None:
     channel = Channel(endpoint, capacity=4)
     publisher, subscriber = channel.publisher(), channel.subscriber(max_views=2)
     other = channel.subscriber()
@@ -255,7 +255,7 @@ def test_who_keeps_too_many_views_is_told_and_nobody_else(endpoint: str) -> None
     assert bytes(third) == b"3"
 
 
-def test_a_publisher_without_slots_says_who_holds_them_and_waits_if_told(endpoint: str) -> None:
+def test_publisher_without_free_slots_names_the_holders_and_waits_on_request(endpoint: str) -> None:
     channel = Channel(endpoint, capacity=2)
     publisher, subscriber = channel.publisher(slots=2), channel.subscriber()
     publisher.send_many([b"1", b"2"])
@@ -329,7 +329,7 @@ def test_the_64th_publisher_is_refused(endpoint: str) -> None:
     assert len(list(SHM.glob(f"msgqpool_{endpoint}:*"))) <= 9
 
 
-def test_subscribers_are_limited_if_somebody_says_so(endpoint: str) -> None:
+def test_subscribers_are_limited_if_the_channel_has_a_limit(endpoint: str) -> None:
     channel = Channel(endpoint, subscribers=1)
     subscriber = channel.subscriber()
     with pytest.raises(TooManySubscribersError, match=f"{endpoint}.*\\(1\\).*{os.getpid()}"):
@@ -361,7 +361,7 @@ def test_64_subscribers_take_views_and_any_number_copies(endpoint: str) -> None:
 # ---- receiving ----
 
 
-def test_a_buffer_that_is_too_small_leaves_the_message(endpoint: str) -> None:
+def test_receive_into_small_buffer_keeps_the_message(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     publisher.send(b"12345")
@@ -418,7 +418,7 @@ def test_closed_ones_say_so(endpoint: str) -> None:
             make()
 
 
-def test_sizes_that_overflow_are_too_large(endpoint: str) -> None:
+def test_loan_overflowing_size_is_too_large(endpoint: str) -> None:
     channel = Channel(endpoint)
     for publisher in (channel.publisher(), channel.publisher(slots=3)):
         for size in (2**64 - 1, 2**63, 2**64 // 3, 2**50, 2**30 + 1):
@@ -427,7 +427,7 @@ def test_sizes_that_overflow_are_too_large(endpoint: str) -> None:
         publisher.send(b"")
 
 
-def test_who_is_trusted_when_a_channel_is_opened_is_trusted_by_all_that_it_makes(endpoint: str) -> None:
+def test_trust_of_a_channel_applies_to_its_publishers_and_subscribers(endpoint: str) -> None:
     first = Channel(endpoint).publisher()
     try:
         os.chown(SHM / f"msgqchan_{endpoint}", 65001, -1)
@@ -443,7 +443,7 @@ def test_who_is_trusted_when_a_channel_is_opened_is_trusted_by_all_that_it_makes
     channel.unlink()
 
 
-def test_messages_that_were_taken_are_not_lost_over_an_error_behind_them(endpoint: str) -> None:
+def test_messages_received_before_an_error_are_returned(endpoint: str) -> None:
     def child() -> None:
         channel = Channel(endpoint)
         known, new = channel.publisher(), channel.publisher()
@@ -466,7 +466,7 @@ def test_messages_that_were_taken_are_not_lost_over_an_error_behind_them(endpoin
     assert in_fork(child) == 0
 
 
-def test_a_forked_child_is_listed_where_it_goes_on(endpoint: str) -> None:
+def test_forked_child_is_registered_at_its_position(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     publisher.send_many([b"1", b"2"])
@@ -483,7 +483,7 @@ def test_a_forked_child_is_listed_where_it_goes_on(endpoint: str) -> None:
     assert in_fork(child) == 0
 
 
-def test_a_limit_counts_subscribers_that_came_before_it(endpoint: str) -> None:
+def test_subscriber_limit_counts_earlier_subscribers(endpoint: str) -> None:
     channel = Channel(endpoint)
     first, second = channel.subscriber(), channel.subscriber()
     first.close()

@@ -35,7 +35,7 @@ def test_subscriber_lapped_naps_unannounced(endpoint: str) -> None:
         channel.unlink()
 
 
-def test_subscriber_that_keeps_up_announces_its_sleep(endpoint: str) -> None:
+def test_subscriber_up_to_date_announces_its_sleep(endpoint: str) -> None:
     with Channel(endpoint, capacity=16) as channel, channel.subscriber() as sub, channel.publisher() as pub:
         pub.send_many([b""] * 16)
         waits(sub)
@@ -44,7 +44,7 @@ def test_subscriber_that_keeps_up_announces_its_sleep(endpoint: str) -> None:
         channel.unlink()
 
 
-def test_subscriber_of_few_messages_announces_its_sleep(endpoint: str) -> None:
+def test_subscriber_with_few_messages_announces_its_sleep(endpoint: str) -> None:
     """They would not gather: a nap brings less than wakes do."""
     with Channel(endpoint, capacity=8) as channel, channel.subscriber() as sub, channel.publisher() as pub:
         pub.send_many([b""] * 9)

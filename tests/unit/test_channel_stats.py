@@ -49,7 +49,7 @@ def one(channel: Channel, node: str) -> ChannelSubscriber:
     return found
 
 
-def test_a_channel_that_nobody_has_used(channel: Channel) -> None:
+def test_stats_of_unused_channel_have_no_participants(channel: Channel) -> None:
     found = channel.diagnose()
     assert (found.name, found.prefix, found.path) == (channel.name, "", str(SHM / f"msgqchan_{channel.name}"))
     assert (found.kind, found.capacity, found.stamps, found.max_publishers) == ("pubsub", 16, None, None)
@@ -58,7 +58,7 @@ def test_a_channel_that_nobody_has_used(channel: Channel) -> None:
     assert (found.hub_bytes, found.pool_bytes, found.orphans) == (os.stat(found.path).st_size, 0, ())
 
 
-def test_who_takes_part_and_what_they_did(channel: Channel) -> None:
+def test_stats_name_participants_and_their_counts(channel: Channel) -> None:
     channel.replace_schema(Schema("words", "text"))
     with channel.publisher(slots=4, slot_bytes=100) as publisher, channel.subscriber() as subscriber:
         publisher.send_many([b"x" * 10] * 3)
@@ -81,7 +81,7 @@ def test_who_takes_part_and_what_they_did(channel: Channel) -> None:
     assert channel.diagnose().subscribers == ()
 
 
-def test_losses_are_told_before_they_are_noticed(channel: Channel) -> None:
+def test_stats_show_losses_before_the_subscriber_notices(channel: Channel) -> None:
     """And as the subscriber itself tells them when it looks."""
     node = Node("late")
     early = node.subscribe(channel.name)  # before the first publisher: its cursor is not known
@@ -101,7 +101,7 @@ def test_losses_are_told_before_they_are_noticed(channel: Channel) -> None:
     assert [told[name].lost for name in ("late", "history", "plain")] == [38 - 8, 28 - 8, 23 - 8]
 
 
-def test_what_is_passed_over_shows_at_once(channel: Channel) -> None:
+def test_stats_show_skipped_messages_at_once(channel: Channel) -> None:
     """Also when nothing was received behind it: one's own messages, and what was evicted."""
     with channel.publisher() as publisher, channel.subscriber(own=False) as subscriber:
         publisher.send_many([b"x"] * 5)
@@ -110,7 +110,7 @@ def test_what_is_passed_over_shows_at_once(channel: Channel) -> None:
         assert (listed.cursor, listed.lag, listed.lost) == (subscriber.position, 0, 0)
 
 
-def test_the_subscriber_of_a_forked_child_is_seen_where_it_is(channel: Channel) -> None:
+def test_stats_show_subscriber_of_a_forked_child(channel: Channel) -> None:
     with channel.publisher() as publisher, channel.subscriber() as subscriber:
         publisher.send_many([b"x"] * 5)
         assert len(subscriber.receive_many(3)) == 3
@@ -124,7 +124,7 @@ def test_the_subscriber_of_a_forked_child_is_seen_where_it_is(channel: Channel) 
         assert (one(channel, "tester").cursor, one(channel, "tester").lag) == (19, 2)
 
 
-def test_who_holds_which_views(channel: Channel) -> None:
+def test_stats_show_holders_of_views(channel: Channel) -> None:
     with channel.publisher(slots=8) as publisher, channel.subscriber() as subscriber:
         publisher.send_many([b"x"] * 3)
         views = [subscriber.receive_view(0) for _ in range(3)]
@@ -144,7 +144,7 @@ def test_who_holds_which_views(channel: Channel) -> None:
     assert channel.diagnose().viewers == ()
 
 
-def test_the_dead_are_told_from_those_who_left(channel: Channel) -> None:
+def test_stats_separate_dead_from_closed_participants(channel: Channel) -> None:
     with Child(publish, channel.name) as child:
         assert child.hear() == "up"
         with Child(watch, channel.name) as watcher:
@@ -161,7 +161,7 @@ def test_the_dead_are_told_from_those_who_left(channel: Channel) -> None:
     assert {role for role, who in found.participants if who.alive is False} == {"publisher", "subscriber", "viewer"}
 
 
-def test_a_publisher_that_grew_has_several_rows(channel: Channel) -> None:
+def test_stats_show_several_rows_of_a_grown_publisher(channel: Channel) -> None:
     with channel.publisher(slots=4, slot_bytes=64) as publisher, publisher.loan(10):
         publisher.send(b"x" * 1000)
         small, large = sorted(channel.diagnose().publishers, key=lambda one: one.slot_bytes)
@@ -169,7 +169,7 @@ def test_a_publisher_that_grew_has_several_rows(channel: Channel) -> None:
         assert (large.superseded, large.left, large.sent) == (False, False, 1)
 
 
-def test_pools_of_nobody_are_orphans(channel: Channel) -> None:
+def test_stats_pools_without_owner_are_orphans(channel: Channel) -> None:
     path = Path(shm_paths.pool_path(channel.name, "", 0x1234))
     with channel.publisher():
         assert channel.diagnose().orphans == ()
@@ -180,7 +180,7 @@ def test_pools_of_nobody_are_orphans(channel: Channel) -> None:
     path.unlink()
 
 
-def test_a_pool_that_is_gone(channel: Channel) -> None:
+def test_stats_of_channel_with_missing_pool_succeed(channel: Channel) -> None:
     with channel.publisher() as publisher:
         publisher.send(b"x")
         os.unlink(channel.diagnose().publishers[0].path)
@@ -200,7 +200,7 @@ def test_a_look_leaves_no_trace(channel: Channel) -> None:
         view.release()
 
 
-def test_opened_tells_of_those_who_are_not_entered(endpoint: str) -> None:
+def test_stats_opened_counts_unregistered_handles(endpoint: str) -> None:
     channel = Channel(endpoint)
     assert msgq.stats.channel(endpoint).opened
     subscribers = [channel.subscriber() for _ in range(65)]
@@ -238,7 +238,7 @@ def test_the_kinds_of_channels(prefix: str) -> None:
         assert {one.prefix for one in found.values()} == {prefix}
 
 
-def test_files_that_are_no_channels_are_left_out(prefix: str) -> None:
+def test_stats_skip_files_of_other_formats(prefix: str) -> None:
     Channel("good").close()
     (SHM / f"msgqchan_{prefix}" / "bad").write_bytes(bytes(100))
     assert [one.name for one in msgq.stats.channels()] == ["good"]

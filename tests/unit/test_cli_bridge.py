@@ -91,7 +91,7 @@ def test_rates_are_those_since_the_last_report(monkeypatch: pytest.MonkeyPatch) 
     assert report.compute_overall_rates([flow("a", 20)]) == [(flow("a", 20), 5.0, 50.0)]
 
 
-def test_the_table_shows_names_as_they_are() -> None:
+def test_bridge_table_shows_names_unchanged() -> None:
     screen = get_console()
     with screen.capture() as capture:
         screen.print(bridge._make_table([(flow("a[b]", 1234, "taken [red]"), 5.0, 50.0)]))
@@ -118,7 +118,7 @@ def running(prefix: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_well_with_the_totals(running: Process, number: int) -> None:
+def test_bridge_ends_with_the_totals(running: Process, number: int) -> None:
     said, complaints = running.end(number)
     assert complaints == ""
     assert said[-1]["final"] is True

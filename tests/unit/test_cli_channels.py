@@ -82,7 +82,7 @@ def test_channels_are_listed_beside_topics(prefix: str) -> None:
         assert command.run("list", "scans", "--interval", "0", code=1).stdout == ""
 
 
-def test_info_tells_how_long_a_subscriber_may_pause(prefix: str) -> None:
+def test_info_shows_the_allowed_pause_of_a_subscriber(prefix: str) -> None:
     over = Path(f"/dev/shm/msgqchan_{prefix}/scans")
     with Channel("scans", capacity=64, node="driver") as channel, channel.publisher() as publisher:
 
@@ -104,7 +104,7 @@ def test_info_tells_how_long_a_subscriber_may_pause(prefix: str) -> None:
     assert f"driver python {os.getpid()}" in text or f"driver pytest {os.getpid()}" in text
 
 
-def test_info_of_all_that_can_be_in_a_channel(prefix: str) -> None:
+def test_info_shows_all_parts_of_a_channel(prefix: str) -> None:
     with Node("a") as node:
         publisher = node.advertise("scans", slots=4, slot_bytes=64)
         subscriber = node.subscribe("scans")
@@ -120,13 +120,13 @@ def test_info_of_all_that_can_be_in_a_channel(prefix: str) -> None:
         assert word in text, text
 
 
-def test_a_channel_that_is_not_there(prefix: str) -> None:
+def test_verbs_on_missing_channel_fail(prefix: str) -> None:
     assert "no endpoint matches channel/scans; run `msgq list`" in command.run("info", "channel/scans", code=1).output
     assert "no endpoint matches channel/scans; run `msgq list`" in command.run("clean", "channel/scans", code=1).output
     assert "no endpoint matches channel/scans; run `msgq list`" in command.run("list", "channel/scans", code=1).output
 
 
-def test_info_of_a_channel_that_nobody_has_published_in(prefix: str) -> None:
+def test_info_of_channel_without_messages_succeeds(prefix: str) -> None:
     with Channel("scans", subscribers=1) as channel, channel.subscriber():
         text = command.run("info", "channel/scans", "--interval", "0.01").output
     assert "pubsub, publishers: any number, subscribers: at most 1\n" in text
@@ -134,7 +134,7 @@ def test_info_of_a_channel_that_nobody_has_published_in(prefix: str) -> None:
     assert "subscribers  1\n" in text
 
 
-def test_who_takes_a_channel_for_a_topic_is_told(prefix: str) -> None:
+def test_topic_name_of_a_channel_gets_a_hint(prefix: str) -> None:
     Channel("scans").close()
     assert "no endpoint matches scans; did you mean channel/scans?" in command.run("info", "scans", code=1).output
 
@@ -149,7 +149,7 @@ def test_the_shell_completes_names_of_channels(prefix: str) -> None:
 # ---- removing ----
 
 
-def test_what_nobody_uses_is_removed_with_its_pools(prefix: str) -> None:
+def test_clean_removes_an_unused_channel_with_its_pools(prefix: str) -> None:
     killed("dead", "publisher")
     killed("dead", "subscriber")
     Channel("unused").close()
@@ -166,7 +166,7 @@ def test_what_nobody_uses_is_removed_with_its_pools(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("role", ["publisher", "subscriber", "viewer", "opener", "unlisted"])
-def test_what_somebody_has_open_stays(prefix: str, role: str) -> None:
+def test_clean_keeps_an_open_channel(prefix: str, role: str) -> None:
     channel = Channel("used")
     side: Any = None
     if role == "publisher":
@@ -194,7 +194,7 @@ def test_what_somebody_has_open_stays(prefix: str, role: str) -> None:
     assert files(prefix) == []
 
 
-def test_only_what_is_named_is_removed(prefix: str) -> None:
+def test_clean_removes_only_the_named_channel(prefix: str) -> None:
     for name in ("one", "other"):
         Channel(name).close()
     assert outcomes("channel/o*r") == {"channel/other": "removed"}
@@ -210,7 +210,7 @@ def uses(path: Path) -> int:
     return count
 
 
-def test_channel_that_is_opened_while_it_is_cleared_is_a_new_one(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channel_opened_during_clean_is_a_new_one(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Task] = []
     Channel("scans").close()
     path = SHM / f"msgqchan_{prefix}" / "scans"
@@ -268,7 +268,7 @@ def test_two_cleans_at_once(prefix: str) -> None:
     assert files(prefix) == []
 
 
-def test_a_damaged_channel_is_kept_and_told(prefix: str) -> None:
+def test_clean_keeps_and_reports_a_damaged_channel(prefix: str) -> None:
     Channel("good").close()
     (SHM / f"msgqchan_{prefix}" / "bad").write_bytes(bytes(100))
     assert outcomes() == {"channel/good": "removed"}
@@ -298,7 +298,7 @@ def test_the_doctor_sees_full_rows(prefix: str) -> None:
         assert "mbx" not in checked()[1], "a mailbox has one owner"
 
 
-def test_the_doctor_sees_views_that_are_kept_long(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_views_held_for_long(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Channel("scans", capacity=2) as channel, channel.publisher() as publisher:
         subscriber = channel.subscriber()
         publisher.send(b"x")

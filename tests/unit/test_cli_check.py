@@ -79,7 +79,7 @@ def test_all_as_expected(traffic: Child, check: Any) -> None:
         ("only = true\n[endpoints.camera]", "wheel.left", "only"),
     ],
 )
-def test_what_is_not_so_fails(traffic: Child, check: Any, expected: str, endpoint: str, what: str) -> None:
+def test_check_unmet_expectation_fails(traffic: Child, check: Any, expected: str, endpoint: str, what: str) -> None:
     code, found = check(f"seconds = 0.2\n{expected}")
     assert code == 1
     assert (endpoint, what) in {(line["endpoint"], line["condition"]) for line in found if not line["ok"]}
@@ -103,7 +103,7 @@ def test_judge_of_sizes_compares_the_least_and_the_most(
     assert [(one.condition, one.ok) for one in found] == [("size", ok)]
 
 
-def test_losses_of_a_subscriber_that_hangs_are_seen(prefix: str, check: Any) -> None:
+def test_check_reports_losses_of_a_stopped_subscriber(prefix: str, check: Any) -> None:
     """It has not noticed them itself."""
     over = threading.Event()
 
@@ -122,7 +122,7 @@ def test_losses_of_a_subscriber_that_hangs_are_seen(prefix: str, check: Any) -> 
     assert [line["condition"] for line in found if not line["ok"]] == ["lost"]
 
 
-def test_a_publisher_that_died_is_missed(prefix: str, check: Any) -> None:
+def test_check_reports_a_dead_publisher(prefix: str, check: Any) -> None:
     with Child(publisher_children.die_publishing, "camera") as child:
         child.process.wait()
     code, found = check("seconds = 0.01\n[endpoints.camera]")
@@ -141,7 +141,7 @@ def test_losses_of_subscribers_are_found(prefix: str, check: Any) -> None:
         assert code == 0  # what was lost before the measurement is not counted
 
 
-def test_it_waits_for_endpoints_that_come_late(prefix: str, check: Any) -> None:
+def test_check_waits_for_late_endpoints(prefix: str, check: Any) -> None:
     with Child(publisher_children.publish_steadily, ["camera"]):
         code, _ = check("seconds = 0.1\n[endpoints.camera]\nrate = 1", "--timeout", "20")
     assert code == 0
@@ -164,11 +164,11 @@ def test_it_waits_for_endpoints_that_come_late(prefix: str, check: Any) -> None:
         "[endpoint.a]",
     ],
 )
-def test_a_file_that_makes_no_sense_is_wrong_usage(prefix: str, check: Any, text: str) -> None:
+def test_check_invalid_file_is_wrong_usage(prefix: str, check: Any, text: str) -> None:
     assert check(text)[0] == 2
 
 
-def test_a_file_that_is_missing_is_wrong_usage(prefix: str, tmp_path: Path) -> None:
+def test_check_missing_file_is_wrong_usage(prefix: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["check", str(tmp_path / "none")], catch_exceptions=False)
     assert result.exit_code == 2
     assert "Traceback" not in result.output
@@ -236,7 +236,7 @@ def test_endpoints_of_every_kind_are_compared(kinds: None, check: Any) -> None:
     }
 
 
-def test_the_events_of_a_queue_are_expected_with_it(prefix: str, check: Any) -> None:
+def test_check_expected_queue_includes_its_events_channel(prefix: str, check: Any) -> None:
     with msgq.MessageQueue("jobs", events=True) as queue, msgq.MessageQueue("others", events=True) as others:
         queue.send(b"x")
         others.send(b"x")
@@ -261,7 +261,9 @@ def test_the_events_of_a_queue_are_expected_with_it(prefix: str, check: Any) -> 
         ('only = true\n[endpoints."records/poses"]', "queue/jobs", "only"),
     ],
 )
-def test_what_is_not_so_of_another_kind_fails(kinds: None, check: Any, expected: str, endpoint: str, what: str) -> None:
+def test_check_unmet_expectation_of_other_kinds_fails(
+    kinds: None, check: Any, expected: str, endpoint: str, what: str
+) -> None:
     code, found = check(f"seconds = 0.1\n{expected}")
     assert code == 1
     assert (endpoint, what) in {(line["endpoint"], line["condition"]) for line in found if not line["ok"]}
@@ -276,7 +278,7 @@ def test_what_is_not_so_of_another_kind_fails(kinds: None, check: Any, expected:
         ("records/poses", "lost = 1", "nobody counts what readers miss"),
     ],
 )
-def test_what_nobody_can_tell_of_a_kind_is_wrong_usage(
+def test_check_unmeasurable_expectation_is_wrong_usage(
     prefix: str, tmp_path: Path, name: str, key: str, why: str
 ) -> None:
     file = tmp_path / "expected.toml"

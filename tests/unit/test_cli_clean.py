@@ -85,7 +85,7 @@ def clean_many() -> dict[str, Any]:
     }
 
 
-def test_prefixes_that_ended_go_and_those_that_live_stay() -> None:
+def test_clean_removes_ended_prefixes_and_keeps_living_ones() -> None:
     said = in_own_shared_memory(clean_many)
     assert "40 side segments without a ring" in said["noted"]
     assert "`msgq clean` removes them" in said["noted"]
@@ -103,7 +103,7 @@ def test_all_prefixes_means_no_other_choice() -> None:
     command.run("clean", "--all-prefixes", "endpoint", code=2)
 
 
-def test_under_a_prefix_that_ended_one_can_go_on(prefix: str) -> None:
+def test_ended_prefix_in_use_again_is_kept_by_clean(prefix: str) -> None:
     """Its side segment is of another ring."""
     prefix_that_ended(prefix, "topic")
     with msgq.sub_sock("topic", timeout=0) as sub, msgq.pub_sock("topic") as pub:
@@ -112,7 +112,7 @@ def test_under_a_prefix_that_ended_one_can_go_on(prefix: str) -> None:
         assert outcomes("--dry-run")[0]["action"] == "kept"
 
 
-def test_who_still_uses_a_ring_that_was_removed_goes_on(prefix: str) -> None:
+def test_clean_of_ring_keeps_its_open_users_working(prefix: str) -> None:
     with msgq.sub_sock("topic", timeout=0) as sub, msgq.pub_sock("topic") as pub:
         shutil.rmtree(shm_paths.topic_directories(prefix)[0])
         assert [one["endpoint"] for one in outcomes()] == ["topic"]
@@ -121,7 +121,7 @@ def test_who_still_uses_a_ring_that_was_removed_goes_on(prefix: str) -> None:
         assert sub.receive() == b"x"
 
 
-def test_a_ring_that_comes_meanwhile_keeps_its_side_segment(prefix: str) -> None:
+def test_clean_keeps_the_side_segment_of_a_ring_created_meanwhile(prefix: str) -> None:
     prefix_that_ended(prefix, "topic")
     assert cleanup.find_orphaned_sides(prefix) == ["topic"]
     with msgq.pub_sock("topic") as pub, msgq.sub_sock("topic", timeout=0) as sub:
@@ -132,7 +132,7 @@ def test_a_ring_that_comes_meanwhile_keeps_its_side_segment(prefix: str) -> None
         assert sub.receive() == b"x"
 
 
-def test_a_directory_that_another_makes_and_a_third_removes(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_survives_a_directory_created_and_removed_by_others(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both between our look and our mkdir: that is no reason to fail."""
     beaten: list[str] = []
     mkdir = os.mkdir
@@ -150,7 +150,7 @@ def test_a_directory_that_another_makes_and_a_third_removes(prefix: str, monkeyp
     assert beaten == [shm_paths.topic_directories(prefix)[0]]
 
 
-def test_a_directory_that_another_user_makes_meanwhile(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_survives_a_directory_created_by_another_user(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a sticky directory the kernel does not let us rename over it: EPERM, whatever is in it."""
     mkdir = os.mkdir
 
@@ -178,7 +178,7 @@ def connect_again_and_again(endpoint: str) -> int:
     return failures
 
 
-def test_orphans_are_cleared_beside_processes_that_connect(prefix: str) -> None:
+def test_clean_removes_orphans_during_connections_of_other_processes(prefix: str) -> None:
     """What: a process connects both roles, and removes the directory of the rings, again and again; this one clears.
 
     Why: the side segment of a new ring must not be taken for that of the one before, nor a directory be missing.
@@ -219,7 +219,7 @@ def test_two_cleans_at_once(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["TopicLock", "read", "unlink_topic"])
-def test_a_topic_that_vanishes_at_any_step(prefix: str, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_clean_survives_a_topic_removed_at_any_step(prefix: str, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Right before each of the steps that a clean takes for one topic."""
     for endpoint in ("here", "stays"):
         msgq.pub_sock(endpoint, 4096).close()
@@ -236,7 +236,7 @@ def test_a_topic_that_vanishes_at_any_step(prefix: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.ci
-def test_a_topic_that_is_locked_does_not_keep_the_others(prefix: str) -> None:
+def test_clean_of_a_locked_topic_does_not_block_other_topics(prefix: str) -> None:
     """By somebody who is stopped, for instance; the lock is waited for, 5 s."""
     for endpoint in ("locked", "free"):
         msgq.pub_sock(endpoint, 4096).close()

@@ -36,7 +36,7 @@ def test_percentiles_are_within_three_percent(seed: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, 63, 64, 65, 1 << 32, (1 << 64) - 1])
-def test_every_duration_has_a_bucket_near_it(value: int) -> None:
+def test_meter_each_duration_has_a_close_bucket(value: int) -> None:
     histogram = Histogram()
     histogram.add(value)
     (found,) = histogram.percentiles_us(0.5)
@@ -54,7 +54,7 @@ def test_one_value_is_every_percentile() -> None:
     assert median == high > 0
 
 
-def test_meter_counts_the_messages_that_are_missing() -> None:
+def test_meter_counts_missing_messages() -> None:
     meter = DemoMeter("busy")
     for sequence in (2, 3, 7):
         meter.count_message((sequence * 1_000, sequence, 1), size=64, now_ns=sequence * 1_000 + 500)
@@ -70,14 +70,14 @@ def test_meter_sees_a_duplicate() -> None:
     assert meter.make_reading(lost=0, now_ns=10).missing_messages == -1
 
 
-def test_meter_tells_what_a_restart_lost() -> None:
+def test_meter_reports_a_restart_with_its_losses() -> None:
     meter = DemoMeter("pulse")
     meter.count_message((1_000_000, 0, 11), size=64, now_ns=1_000_000)
     meter.count_message((5_000_000, 3, 12), size=64, now_ns=5_000_000)
     assert meter.make_reading(lost=2, now_ns=6_000_000).restarts == (PublisherRestart(11, 12, lost=2, outage_ms=4.0),)
 
 
-def test_a_report_survives_its_journey() -> None:
+def test_report_survives_json() -> None:
     reading = TopicReading("pulse", 3, 192, None, 0, 1.5, FLOW, FLOW, (PublisherRestart(1, 2, 0, 3.5),))
     report = SubscriberReport("survivor", 7, False, (reading,))
     assert SubscriberReport.from_json(report.to_json()) == report
@@ -125,17 +125,17 @@ def test_a_perfect_run_is_ok() -> None:
         ("observer", {"restarts": ()}, "saw 0 restarts"),
     ],
 )
-def test_what_must_hold_is_checked(name: str, changes: dict[str, object], complaint: str) -> None:
+def test_demo_checks_its_required_properties(name: str, changes: dict[str, object], complaint: str) -> None:
     summary = summary_of(spoil(perfect_reports(), name, **changes))
     assert not summary.ok
     assert any(complaint in failure for failure in summary.failures), summary.failures
 
 
-def test_a_subscriber_may_lose_what_it_was_too_slow_for() -> None:
+def test_demo_allows_losses_of_the_slow_subscriber() -> None:
     assert summary_of(spoil(perfect_reports(), "slow", received=60, lost=40, missing_messages=40)).ok
 
 
-def test_what_is_lost_after_the_last_message_leaves_no_gap() -> None:
+def test_demo_losses_after_the_last_message_leave_no_gap() -> None:
     assert summary_of(spoil(perfect_reports(), "slow", received=60, lost=40, missing_messages=25)).ok
 
 
@@ -155,7 +155,7 @@ def test_an_interrupted_run_need_not_have_received_anything() -> None:
     assert not summary_of(reports, interrupted=False, messages=0).ok
 
 
-def test_a_second_run_that_sent_something_else_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_second_run_with_other_messages_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     digests = iter(("one", "other"))
 
     class Run:

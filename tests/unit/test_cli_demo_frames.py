@@ -31,7 +31,7 @@ def test_a_bar_is_as_high_as_the_load() -> None:
     assert (newest[HEIGHT // 2 + 1 :] > 90).all()
 
 
-def test_each_core_has_a_band_of_its_own() -> None:
+def test_demo_each_core_has_its_own_band_in_the_picture() -> None:
     luma, _ = random_faults(steady(0.0, 100.0))
     assert (luma[: HEIGHT // 2, -1] == 16).sum() >= HEIGHT // 2 - 1
     assert (luma[HEIGHT // 2 :, -1] > 100).all()

@@ -27,13 +27,13 @@ def diagnose() -> tuple[int, dict[str, dict[str, Any]]]:
     return result.exit_code, {check["check"]: check for check in checks}
 
 
-def test_a_machine_that_runs_these_tests_can_run_msgq(prefix: str) -> None:
+def test_doctor_on_the_test_machine_finds_no_error(prefix: str) -> None:
     _, checks = diagnose()
     for name in ("kernel", "permissions", "clock", "round trip", "segments", "topics"):
         assert checks[name]["status"] == "ok", checks[name]
 
 
-def test_exit_code_tells_whether_something_is_wrong(prefix: str) -> None:
+def test_doctor_exit_code_shows_errors(prefix: str) -> None:
     code, checks = diagnose()
     assert code == any(check["status"] == "error" for check in checks.values())
 
@@ -88,7 +88,7 @@ def test_little_space_is_noted_and_no_space_is_wrong(
     assert f"{free_mib} MiB of {total_mib} MiB" in check.text
 
 
-def test_a_directory_that_is_missing_is_wrong(tmp_path: Path) -> None:
+def test_doctor_missing_directory_is_an_error(tmp_path: Path) -> None:
     assert machine.check_shm_space(tmp_path / "nowhere").status == "error"
     assert machine.check_shm_permissions(tmp_path / "nowhere").status == "error"
 
@@ -101,7 +101,7 @@ def test_the_permission_check_leaves_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "check", [machine.check_futex_waitv, machine.check_membarrier], ids=["futex_waitv", "membarrier"]
 )
-def test_a_system_call_that_the_kernel_lacks_is_a_note(monkeypatch: pytest.MonkeyPatch, check: Any) -> None:
+def test_doctor_missing_system_call_is_a_note(monkeypatch: pytest.MonkeyPatch, check: Any) -> None:
     monkeypatch.setattr(machine, "_FUTEX_WAITV_NUMBER", 100_000)
     monkeypatch.setattr(machine, "_MEMBARRIER_NUMBERS", dict.fromkeys(machine._MEMBARRIER_NUMBERS, 100_000))
     found = check()
@@ -109,7 +109,7 @@ def test_a_system_call_that_the_kernel_lacks_is_a_note(monkeypatch: pytest.Monke
     assert "not implemented" in found.text
 
 
-def test_a_round_trip_that_fails_is_wrong(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+def test_doctor_failed_round_trip_is_an_error(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
     monkeypatch.setenv("MSGQ_MODE", "nonsense")
     found = doctor.check_round_trip()
     assert found.status == "error"
@@ -185,14 +185,14 @@ def test_many_dead_in_a_channel_are_a_short_note(prefix: str) -> None:
         assert len(checks["channels"]["text"]) < 2000
 
 
-def test_dead_publisher_that_was_replaced_is_a_note(prefix: str) -> None:
+def test_doctor_replaced_dead_publisher_is_a_note(prefix: str) -> None:
     assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
     assert diagnose()[1]["topics"]["status"] == "error"
     with msgq.pub_sock("weather"):
         assert diagnose()[1]["topics"]["status"] != "error"
 
 
-def test_line_with_an_error_has_its_notes_last_and_marked(prefix: str) -> None:
+def test_doctor_line_with_an_error_ends_with_its_marked_notes(prefix: str) -> None:
     with msgq.pub_sock("abc"):
         killed(subscribers, "abc")
         assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
@@ -220,7 +220,7 @@ def fix(prefix: str) -> tuple[int, dict[str, dict[str, Any]]]:
     return result.exit_code, {check["check"]: check for check in checks}
 
 
-def test_fix_removes_a_topic_that_only_the_dead_used(prefix: str) -> None:
+def test_doctor_fix_removes_a_topic_used_only_by_the_dead(prefix: str) -> None:
     assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
     _, checks = fix(prefix)
     assert "removed weather" in checks["repair"]["text"]
@@ -239,7 +239,7 @@ def test_fix_keeps_a_topic_with_a_dead_publisher_and_a_living_subscriber(prefix:
             assert subscriber.receive() == b"on the same ring"
 
 
-def test_a_side_segment_without_a_ring_is_wrong_and_fix_removes_it(prefix: str) -> None:
+def test_doctor_fix_removes_a_side_segment_without_a_ring(prefix: str) -> None:
     with msgq.pub_sock("weather"):
         pass
     (SHM / f"msgq_{prefix}" / "weather").unlink()
@@ -252,7 +252,7 @@ def test_a_side_segment_without_a_ring_is_wrong_and_fix_removes_it(prefix: str) 
     assert list(SHM.glob(f"msgq*_{prefix}/*")) == []
 
 
-def test_a_segment_that_others_may_write_is_noted(prefix: str) -> None:
+def test_doctor_notes_a_segment_writable_by_others(prefix: str) -> None:
     with msgq.pub_sock("weather"):
         (SHM / f"msgq_{prefix}" / "weather").chmod(0o666)
         _, checks = diagnose()

@@ -67,7 +67,7 @@ def test_a_channel_with_two_publishers(prefix: str, listen: Callable[..., Proces
         right.say(0)
 
 
-def test_a_channel_is_decoded_by_its_schema(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_decodes_a_channel_by_its_schema(prefix: str, listen: Callable[..., Process]) -> None:
     with Channel("cam", schema=Schema("Image", "json")) as channel, channel.publisher() as publisher:
         echo = listen("channel/cam", "-n", "1", opened=("msgqchan_",))
         publisher.send(b'{"a": 1}', origin_time=7)
@@ -75,7 +75,7 @@ def test_a_channel_is_decoded_by_its_schema(prefix: str, listen: Callable[..., P
         assert (found["schema"], found["value"], found["origin_time"]) == ("Image", {"a": 1}, 7)
 
 
-def test_a_channel_says_what_it_lost(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_reports_losses_of_a_channel(prefix: str, listen: Callable[..., Process]) -> None:
     with Channel("cam", capacity=4) as channel, channel.publisher() as publisher:
         echo = listen("channel/cam", "-n", "300", opened=("msgqchan_",))
         while echo.poll() is None:
@@ -99,7 +99,7 @@ def test_broadcasts_are_channels(prefix: str, listen: Callable[..., Process]) ->
 # ---- records ----
 
 
-def test_a_vector_shows_what_is_there_and_then_each_change(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_of_vector_shows_existing_values_then_changes(prefix: str, listen: Callable[..., Process]) -> None:
     with Child(traffic_children.write_vector, "poses", 4) as child:
         assert child.hear() == "up"
         for index in (2, 2, 3):
@@ -120,7 +120,7 @@ def test_a_vector_shows_what_is_there_and_then_each_change(prefix: str, listen: 
         child.say(-1)
 
 
-def test_a_board_shows_what_is_there_and_then_each_change(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_of_board_shows_existing_values_then_changes(prefix: str, listen: Callable[..., Process]) -> None:
     with msgq.Board("state", 8, 100, schema=Schema("State", "json")) as board:
         mode, speed = board.declare("mode"), board.declare("speed")
         speed.write(b"1.5")
@@ -146,7 +146,7 @@ def test_a_single_number(prefix: str) -> None:
 # ---- queues ----
 
 
-def test_a_queue_shows_what_waits_once_and_takes_nothing(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_of_queue_shows_waiting_messages_once_and_takes_none(prefix: str, listen: Callable[..., Process]) -> None:
     with MessageQueue("jobs", schema=Schema("Job", "json")) as queue:
         queue.send(b"1", 1)
         queue.send(b"2", 5)
@@ -166,7 +166,7 @@ def test_a_queue_shows_what_waits_once_and_takes_nothing(prefix: str, listen: Ca
         assert (there.depth, there.in_flight, there.received, len(there.handles)) == (4, 0, 1, 1)
 
 
-def test_a_queue_says_how_many_were_taken_unseen(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_of_queue_counts_messages_taken_between_polls(prefix: str, listen: Callable[..., Process]) -> None:
     with Child(traffic_children.work_in_queue, "jobs") as child, MessageQueue("other") as other:
         assert child.hear() == "up"
         echo = listen("queue/.*", "-n", "1", opened=("/jobs", "/other"))
@@ -209,7 +209,7 @@ def test_endpoints_of_several_kinds_at_once(prefix: str, listen: Callable[..., P
         assert echo.end() == ([], "")
 
 
-def test_lines_say_of_which_endpoint_they_are(prefix: str) -> None:
+def test_echo_of_several_endpoints_names_the_endpoint_of_each_line(prefix: str) -> None:
     with MessageQueue("a") as one, MessageQueue("b") as other:
         one.send(b"\x01")
         other.send(b"\x02", 3)
@@ -217,7 +217,7 @@ def test_lines_say_of_which_endpoint_they_are(prefix: str) -> None:
         assert text == "queue/a: waiting 1, priority 0: 01\nqueue/b: waiting 1, priority 3: 02\n"
 
 
-def test_what_comes_later_is_joined(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_joins_later_endpoints(prefix: str, listen: Callable[..., Process]) -> None:
     echo = listen("records/later", "queue/later", "-n", "2", opened=())
     assert echo.stderr is not None
     assert "no endpoint matches records/later, queue/later yet; waiting" in echo.stderr.readline()
@@ -230,7 +230,7 @@ def test_what_comes_later_is_joined(prefix: str, listen: Callable[..., Process])
 
 
 @pytest.mark.parametrize("kind", ["channel/", "records/", "queue/"])
-def test_a_timeout_has_a_code_of_its_own(prefix: str, kind: str) -> None:
+def test_echo_timeout_has_its_own_exit_code(prefix: str, kind: str) -> None:
     Channel("silent").close()
     MessageQueue("silent").close()
     msgq.Seqlock("silent", POSE).close()
@@ -246,7 +246,7 @@ def passed(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
     return [(one["event"], one["number"]) for one in found]
 
 
-def test_a_queue_with_events_shows_all_that_happens(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_of_queue_with_events_shows_all_events(prefix: str, listen: Callable[..., Process]) -> None:
     with MessageQueue("jobs", events="payload", schema=Schema("Job", "json")) as queue:
         queue.send(b"0")
         echo = listen("queue/jobs", "-n", "7", opened=(f"msgqjobs_{prefix}/jobs", f"msgqchan_{prefix}/jobs:events"))
@@ -318,7 +318,7 @@ def test_a_pattern_shows_each_event_once(prefix: str, listen: Callable[..., Proc
         ]
 
 
-def test_what_is_no_event(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_of_queue_skips_invalid_events(prefix: str, listen: Callable[..., Process]) -> None:
     """Anybody may publish on the channel of events."""
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"0")

@@ -209,7 +209,7 @@ def test_stat_counts_every_kind(bus: Bus) -> None:
     assert figures.split()[8] == "-"
 
 
-def test_rates_are_of_what_moved_between_two_looks(bus: Bus) -> None:
+def test_list_rates_are_changes_between_two_reads(bus: Bus) -> None:
     board = live_endpoints.LiveEndpoints(EndpointSelection([], None))
     assert {row.rate for row in board.poll()} == {None}
     for times in (1, 3):

@@ -21,7 +21,7 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=DEADLINE_S)
 
 
-def test_version_names_the_distribution_that_is_installed() -> None:
+def test_version_names_the_installed_distribution() -> None:
     result = CliRunner().invoke(app, ["version"])
     assert result.exit_code == 0
     assert f"msgq {version('msgq-bus')}\n" in result.output
@@ -55,7 +55,7 @@ def test_installed_script_ends_quietly_by_ctrl_c(prefix: str) -> None:
         assert process.returncode == 0
 
 
-def test_python_dash_m_ends_quietly_when_its_pipe_is_closed(prefix: str) -> None:
+def test_python_dash_m_with_closed_pipe_ends_quietly(prefix: str) -> None:
     with started(sys.executable, "-m", "msgq") as process:
         assert process.stdout is not None
         process.stdout.close()
@@ -83,7 +83,7 @@ def test_errors_of_the_library_are_one_line_without_traceback() -> None:
     assert "a/b" in result.stderr
 
 
-def test_a_backend_that_is_none_is_one_line_without_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_backend_is_one_line_without_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGQ_BACKEND", "foo")
     result = run_python("-m", "msgq", "pub", "e", "x")
     assert result.returncode == 1
@@ -92,7 +92,7 @@ def test_a_backend_that_is_none_is_one_line_without_traceback(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("missing", ["click", "rich", "psutil"])
-def test_without_the_extra_the_command_says_how_to_get_it(missing: str) -> None:
+def test_command_without_its_extra_names_the_extra(missing: str) -> None:
     result = run_python("-c", f"import sys; sys.modules[{missing!r}] = None; {RUN_DEMO}")
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
@@ -150,7 +150,7 @@ for package, missing in (
 """
 
 
-def test_a_package_says_which_extra_brings_what_it_needs() -> None:
+def test_package_without_its_extra_names_the_extra() -> None:
     done = run_python("-c", WITHOUT)
     needed = (
         ("msgq.spark", "pyspark", "spark"),
@@ -163,13 +163,13 @@ def test_a_package_says_which_extra_brings_what_it_needs() -> None:
     assert done.stdout.splitlines() == expected, done.stderr
 
 
-def test_recording_says_which_extra_brings_what_it_needs() -> None:
+def test_recording_without_its_extra_names_the_extra() -> None:
     called = run_python("-c", "import sys; sys.modules['mcap'] = None; from msgq.recording import LogReader")
     text = "msgq.recording.LogReader needs mcap, which is not installed: pip install 'msgq-bus[record]'"
     assert called.stderr.splitlines()[-1].endswith(f"MissingLibraryError: {text}")
 
 
-def test_a_lake_says_which_extra_brings_what_it_needs(tmp_path: Path) -> None:
+def test_lake_without_its_extra_names_the_extra(tmp_path: Path) -> None:
     hide = "import sys; sys.modules['pyspark'] = None; from msgq.cli import main; "
     called = run_python("-c", f"{hide}main(['lake', 'ingest', {str(tmp_path)!r}, 'x'])")
     assert called.returncode == 1, called.stdout

@@ -77,7 +77,7 @@ def test_echo_of_several_names_each(traffic: Child) -> None:
 
 
 @pytest.mark.parametrize("verb", ["echo", "hz", "bw"])
-def test_a_timeout_has_a_code_of_its_own(prefix: str, verb: str) -> None:
+def test_measurement_timeout_has_its_own_exit_code(prefix: str, verb: str) -> None:
     assert run(verb, "nothing", "--timeout", "0.1", code=3).stdout == ""
     with msgq.pub_sock("silent"):
         assert "no message within 0.1 s" in run(verb, "silent", "--timeout", "0.1", code=3).stderr
@@ -120,7 +120,7 @@ def test_delay_needs_to_know_where_the_time_is(traffic: Child) -> None:
     assert complaint.count("\n") == 1
 
 
-def test_delay_of_frames_says_where_their_time_is(prefix: str) -> None:
+def test_delay_of_frames_names_the_offset_of_their_time(prefix: str) -> None:
     with VisionIpcServer("cam") as server:
         server.create_buffers(0, 2, 64, 64)
         server.start_listener()
@@ -206,7 +206,7 @@ def test_pub_wrong_usage(prefix: str, arguments: tuple[str, ...]) -> None:
     ids=lambda arguments: arguments[0],
 )
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_it_quietly(traffic: Child, arguments: tuple[str, ...], number: int) -> None:
+def test_measurement_ended_by_a_signal_is_quiet(traffic: Child, arguments: tuple[str, ...], number: int) -> None:
     pace = ["--rate", "50"] if arguments[0] == "pub" else [] if arguments[0] == "echo" else ["--interval", "0.1"]
     with start(*arguments, *pace) as running:
         assert running.stdout is not None
@@ -220,7 +220,7 @@ def test_signals_end_it_quietly(traffic: Child, arguments: tuple[str, ...], numb
 
 
 @pytest.mark.parametrize("arguments", ["echo plain", "hz plain", "stat", "top", "echo plain --json"])
-def test_a_closed_pipe_ends_it_quietly(traffic: Child, arguments: str) -> None:
+def test_measurement_ended_by_a_closed_pipe_is_quiet(traffic: Child, arguments: str) -> None:
     pace = [] if arguments.startswith("echo") else ["--interval", "0.05"]
     with start(*arguments.split(), *pace) as running:
         assert running.stdout is not None
@@ -231,7 +231,7 @@ def test_a_closed_pipe_ends_it_quietly(traffic: Child, arguments: str) -> None:
         assert running.stderr.read() == ""
 
 
-def test_an_endpoint_that_is_made_anew_is_followed(prefix: str) -> None:
+def test_measurement_follows_a_recreated_endpoint(prefix: str) -> None:
     with msgq.pub_sock("x"):
         pass
     with start("echo", "x", "-n", "1") as running:

@@ -52,7 +52,7 @@ def test_a_channel_is_published_on_beside_others(prefix: str) -> None:
         assert stats.channel("cam").messages == 5
 
 
-def test_a_channel_that_is_not_there_is_made(prefix: str) -> None:
+def test_pub_to_missing_channel_creates_it(prefix: str) -> None:
     assert pub("channel/cam", '{"a": [1]}', "--format", "json")["messages"] == 1
     with Channel("cam", create=False) as channel, channel.subscriber(history=9) as subscriber:
         assert subscriber.receive_many() == [b'{"a":[1]}']
@@ -66,7 +66,7 @@ def test_lines_go_to_a_channel_one_by_one(prefix: str) -> None:
         assert subscriber.receive_many() == [b"\x00\xff", b"\x01"]
 
 
-def test_it_waits_for_subscribers_of_a_channel(prefix: str) -> None:
+def test_pub_waits_for_subscribers_of_a_channel(prefix: str) -> None:
     assert "had no 1 subscribers within 0.1 s" in refused(
         "channel/cam", "x", "--wait-for-subscribers", "1", "--timeout", "0.1", code=3
     )
@@ -104,7 +104,7 @@ def test_a_full_queue_is_waited_for(prefix: str) -> None:
         assert queue.receive(0) == (b"second", 0)
 
 
-def test_a_signal_ends_it_while_a_queue_is_full(prefix: str) -> None:
+def test_pub_to_full_queue_ends_by_a_signal(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=1) as queue:
         queue.send(b"first")
         with command.start("pub", "queue/jobs", "x") as running:
@@ -125,7 +125,7 @@ def test_an_element_of_a_vector_is_written(prefix: str) -> None:
         assert vector[0] == vector[2]
 
 
-def test_fields_that_json_leaves_out_keep_their_values(prefix: str) -> None:
+def test_pub_json_with_missing_fields_keeps_their_values(prefix: str) -> None:
     with msgq.SeqlockVector("poses", POSE, 4) as vector:
         vector[1] = (2.5, 7)
         pub("records/poses", '{"x": 9}', "--index", 1)
@@ -268,7 +268,7 @@ def test_a_value_of_a_board_is_written(prefix: str) -> None:
         ("queue/a/b x", 1, "a/b"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(prefix: str, words: str, code: int, text: str) -> None:
+def test_pub_invalid_arguments_are_refused_in_one_line(prefix: str, words: str, code: int, text: str) -> None:
     with msgq.SeqlockVector("poses", POSE, 4), msgq.Board("state", 8, 100):
         before = set(stats.endpoint_inodes())
         said = refused(*words.split(), code=code)
@@ -277,7 +277,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(prefix: str, words: str, cod
         assert set(stats.endpoint_inodes()) - before <= {"queue/jobs"}
 
 
-def test_what_two_publish_at_once_all_arrives(prefix: str) -> None:
+def test_pub_of_two_processes_at_once_delivers_all_messages(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=4) as queue:
         with ExitStack() as stack:
             words = "pub", "queue/jobs", "-n", "200", "--json"

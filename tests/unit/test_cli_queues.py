@@ -92,7 +92,7 @@ def test_queues_are_listed_beside_topics_and_channels(prefix: str) -> None:
         assert command.run("list", "jobs", "queue/other", "--interval", "0", code=1).stdout == ""
 
 
-def test_who_sends_and_who_receives_are_told_apart(prefix: str) -> None:
+def test_info_separates_senders_from_receivers(prefix: str) -> None:
     with MessageQueue("jobs") as queue:
         queue.send_many([b"x"] * 2)
     with MessageQueue("jobs") as queue, Child(take_part, "jobs", "take") as child:
@@ -126,7 +126,7 @@ def test_rates_are_measured(prefix: str) -> None:
     assert (found["owner"], found["mode"]) == (os.geteuid(), "600")
 
 
-def test_info_of_all_that_can_be_in_a_queue(prefix: str) -> None:
+def test_info_shows_all_parts_of_a_queue(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=20, max_message_size=1000) as queue:
         write_nonsense("jobs")
         for priority in range(10):
@@ -159,12 +159,12 @@ def test_info_of_an_empty_queue(prefix: str) -> None:
     assert "nonsense" not in text
 
 
-def test_a_queue_that_is_not_there(prefix: str) -> None:
+def test_verbs_on_missing_queue_fail(prefix: str) -> None:
     for verb in ("info", "clean", "list"):
         assert "no endpoint matches queue/jobs; run `msgq list`" in command.run(verb, "queue/jobs", code=1).output
 
 
-def test_who_takes_a_queue_for_a_topic_is_told(prefix: str) -> None:
+def test_topic_name_of_a_queue_gets_a_hint(prefix: str) -> None:
     MessageQueue("jobs").close()
     for verb in ("info", "clean"):
         assert "no endpoint matches jobs; did you mean queue/jobs?" in command.run(verb, "jobs", code=1).output
@@ -188,7 +188,7 @@ def test_the_shell_completes_names_of_queues(prefix: str) -> None:
 # ---- removing ----
 
 
-def test_queues_stay_unless_they_are_named(prefix: str) -> None:
+def test_clean_keeps_unnamed_queues(prefix: str) -> None:
     MessageQueue("empty").close()
     killed("dead")
     with MessageQueue("full") as queue:
@@ -205,7 +205,7 @@ def test_queues_stay_unless_they_are_named(prefix: str) -> None:
     assert every["queue/full", prefix] == "kept"
 
 
-def test_those_that_are_named_go_with_their_messages(prefix: str) -> None:
+def test_clean_removes_named_queues_with_their_messages(prefix: str) -> None:
     with MessageQueue("full") as queue:
         queue.send_many([b"x"] * 3)
     killed("dead", "open")
@@ -255,7 +255,7 @@ def test_events_without_their_queue_go(prefix: str) -> None:
     assert not (SHM / f"msgqchan_{prefix}/jobs:events").exists()
 
 
-def test_what_somebody_has_open_stays(prefix: str) -> None:
+def test_clean_keeps_an_open_queue(prefix: str) -> None:
     with MessageQueue("jobs"), Child(take_part, "jobs", "open") as child:
         child.hear()
         (found,) = lines("clean", "queue/jobs", "--force", code=1)
@@ -265,7 +265,7 @@ def test_what_somebody_has_open_stays(prefix: str) -> None:
     assert outcomes("queue/jobs") == {"queue/jobs": "removed"}
 
 
-def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_force_removes_a_queue_of_unknown_use(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MessageQueue("jobs").close()
     users = EndpointUsers((), ("python 17",))
     monkeypatch.setattr(PersistentKind, "list_users", lambda kind, one: users)
@@ -296,7 +296,7 @@ def test_two_cleans_at_once(prefix: str) -> None:
     assert files(prefix) == []
 
 
-def test_a_damaged_queue_is_kept_and_told(prefix: str) -> None:
+def test_clean_keeps_and_reports_a_damaged_queue(prefix: str) -> None:
     MessageQueue("good").close()
     (SHM / f"msgqjobs_{prefix}" / "bad").write_bytes(bytes(100))
     assert outcomes() == {"queue/good": "kept"}
@@ -309,14 +309,14 @@ def test_a_damaged_queue_is_kept_and_told(prefix: str) -> None:
 # ---- the doctor ----
 
 
-def test_the_doctor_tells_how_much_memory_queues_use(prefix: str) -> None:
+def test_doctor_shows_the_memory_of_queues(prefix: str) -> None:
     assert checked() == ("ok", "0 queues, 0 B of /dev/shm; no leftovers of dead processes")
     with MessageQueue("a"), MessageQueue("b"):
         used = 2 * stats.queue("a").bytes / 1e6
         assert checked() == ("ok", f"2 queues, {used:.1f} MB of /dev/shm; no leftovers of dead processes")
 
 
-def test_the_doctor_sees_what_the_dead_left_and_repairs(prefix: str) -> None:
+def test_doctor_fix_repairs_leftovers_of_dead_processes(prefix: str) -> None:
     with MessageQueue("jobs") as queue:
         queue.send_many([b"x"] * 3)
     taker, watcher = killed("jobs", "take"), killed("other", "watch")
@@ -333,7 +333,7 @@ def test_the_doctor_sees_what_the_dead_left_and_repairs(prefix: str) -> None:
     assert "nothing to repair" in command.run("doctor", "--fix", "--json", code=None).output
 
 
-def test_the_doctor_sees_leases_that_are_over(prefix: str) -> None:
+def test_doctor_reports_expired_leases(prefix: str) -> None:
     with MessageQueue("jobs") as queue:
         queue.send(b"x")
         with Child(take_part, "jobs", "open") as child:
@@ -346,7 +346,7 @@ def test_the_doctor_sees_leases_that_are_over(prefix: str) -> None:
             del job
 
 
-def test_the_doctor_calls_nonsense_wrong(prefix: str) -> None:
+def test_doctor_reports_invalid_slot_states_as_errors(prefix: str) -> None:
     MessageQueue("jobs").close()
     write_nonsense("jobs")
     status, text = checked("--fix")
@@ -365,7 +365,7 @@ def test_the_doctor_sees_full_rows(prefix: str) -> None:
             one.close()
 
 
-def test_what_cannot_be_repaired_is_told(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_unrepairable_queues(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with MessageQueue("jobs") as queue:
         queue.send(b"x")
     killed("jobs", "take")

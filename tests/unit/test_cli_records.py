@@ -139,7 +139,7 @@ def test_info_of_a_board(prefix: str) -> None:
         assert "    and 4 more\n" in command.run("info", "records/b", "--interval", "0.01").output
 
 
-def test_info_of_what_nobody_wrote(prefix: str) -> None:
+def test_info_shows_unwritten_records(prefix: str) -> None:
     SeqlockVector("v", "<f8", 3).close()
     text = command.run("info", "records/v", "--interval", "0.01").output
     assert "written      nothing so far\n" in text
@@ -148,7 +148,7 @@ def test_info_of_what_nobody_wrote(prefix: str) -> None:
         assert word not in text
 
 
-def test_records_that_are_not_there(prefix: str) -> None:
+def test_verbs_on_missing_records_fail(prefix: str) -> None:
     for verb in ("info", "clean"):
         assert "no endpoint matches records/v; run `msgq list`" in command.run(verb, "records/v", code=1).output
     make("v")
@@ -172,7 +172,7 @@ def test_the_shell_completes_names_of_records(prefix: str) -> None:
 # ---- removing ----
 
 
-def test_records_stay_unless_they_are_named(prefix: str) -> None:
+def test_clean_keeps_unnamed_records(prefix: str) -> None:
     make("full")
     Board("empty", 3, 8).close()
     everything = {"records/empty": "kept", "records/full": "kept"}
@@ -187,7 +187,7 @@ def test_records_stay_unless_they_are_named(prefix: str) -> None:
     assert every["records/full", prefix] == "kept"
 
 
-def test_those_that_are_named_go(prefix: str) -> None:
+def test_clean_removes_named_records(prefix: str) -> None:
     for name in ("full", "dead", "stays"):
         make(name)
     killed(write_one, "dead")
@@ -203,7 +203,7 @@ def test_those_that_are_named_go(prefix: str) -> None:
     assert files(prefix) == ["stays"]
 
 
-def test_what_somebody_writes_stays(prefix: str) -> None:
+def test_clean_keeps_records_with_a_living_writer(prefix: str) -> None:
     make("v")
     with SeqlockVector("v") as vector, Child(write_one, "v") as child:
         child.hear()
@@ -218,7 +218,7 @@ def test_what_somebody_writes_stays(prefix: str) -> None:
     assert outcomes("records/v") == {"records/v": "removed"}
 
 
-def test_force_removes_what_nobody_can_tell_of(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_force_removes_records_of_unknown_use(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make("v")
     users = EndpointUsers((), ("python 17",))
     monkeypatch.setattr(PersistentKind, "list_users", lambda kind, one: users)
@@ -247,7 +247,7 @@ def test_two_cleans_at_once(prefix: str) -> None:
     assert files(prefix) == []
 
 
-def test_damaged_records_are_kept_and_told(prefix: str) -> None:
+def test_clean_keeps_and_reports_damaged_records(prefix: str) -> None:
     make("good")
     (SHM / f"msgqrec_{prefix}" / "bad").write_bytes(bytes(100))
     assert outcomes() == {"records/good": "kept"}
@@ -259,7 +259,7 @@ def test_damaged_records_are_kept_and_told(prefix: str) -> None:
 # ---- the doctor ----
 
 
-def test_the_doctor_tells_how_much_memory_records_use(prefix: str) -> None:
+def test_doctor_shows_the_memory_of_records(prefix: str) -> None:
     assert checked() == ("ok", "0 vectors and boards, 0 B of /dev/shm; no leftovers of dead processes")
     with SeqlockVector("v", "<f8", 3) as vector, Board("b", 3, 8):
         vector[0] = 1
@@ -267,7 +267,7 @@ def test_the_doctor_tells_how_much_memory_records_use(prefix: str) -> None:
         assert checked() == ("ok", f"2 vectors and boards, {used:.1f} kB of /dev/shm; no leftovers of dead processes")
 
 
-def test_the_doctor_sees_the_dead_and_leaves_them_to_the_next(prefix: str) -> None:
+def test_doctor_reports_dead_writers_and_repairs_nothing(prefix: str) -> None:
     make("idle")
     idle = killed(write_one, "idle")
     with SeqlockVector("v", "<f8", 3) as vector, Board("b", 5, 100) as board:

@@ -59,7 +59,7 @@ def test_nothing_has_no_percentiles() -> None:
     assert compute_spread(np.empty(0, np.int64)) == DurationSpread(0, None, None, None)
 
 
-def test_a_window_forgets_what_is_old_and_says_how_long_it_is() -> None:
+def test_window_drops_old_samples_and_reports_its_duration() -> None:
     window = SlidingWindow(10.0, began_s=100.0, most=5)
     window.add_sample(101.0, [np.arange(2)], lost=3, left_out=1)
     assert window.compute_duration_s(104.0) == 4.0
@@ -102,7 +102,7 @@ def by_hand(messages: list[tuple[str, int, int]]) -> dict[tuple[str | None, str]
     return found
 
 
-def test_hops_are_those_that_a_person_counts() -> None:
+def test_hops_equal_those_of_a_simple_count() -> None:
     random = np.random.default_rng(3)
     names = ["plan", "camera", "model", "ä", "z"]
     messages = [
@@ -116,7 +116,7 @@ def test_hops_are_those_that_a_person_counts() -> None:
     } == by_hand(messages)
 
 
-def test_the_tree_shows_each_edge_once_below_its_parent() -> None:
+def test_tree_shows_each_edge_once_below_its_parent() -> None:
     edges = [(None, "a"), ("a", "b"), ("b", "c"), ("a", "c"), ("c", "a"), (None, "x"), ("lost", "y")]
     shown = [(depth, hop.parent, hop.endpoint) for depth, hop in walk_branches([HopEdge(*edge, 1) for edge in edges])]
     assert shown == [
@@ -163,7 +163,7 @@ def test_a_row_for_each_stage_and_endpoint(prefix: str) -> None:
     assert second.rate == pytest.approx(1 / second.seconds)
 
 
-def test_records_that_make_no_sense_are_counted_and_left_out(prefix: str) -> None:
+def test_invalid_records_are_counted_and_left_out(prefix: str) -> None:
     view = StageCollector(everything, 10.0)
     bad = [
         record(5, 6, 7, 4)[:-1],
@@ -190,7 +190,7 @@ def test_records_that_make_no_sense_are_counted_and_left_out(prefix: str) -> Non
     )
 
 
-def test_what_laps_us_is_counted(prefix: str) -> None:
+def test_overwritten_records_are_counted(prefix: str) -> None:
     view = StageCollector(everything, 10.0)
     with timings("a", "b", size=4096) as socket:
         view.poll()
@@ -205,7 +205,7 @@ def test_what_laps_us_is_counted(prefix: str) -> None:
     assert row.rate == pytest.approx(1003 / row.seconds)
 
 
-def test_a_topic_that_appears_and_is_made_anew_is_joined(prefix: str) -> None:
+def test_topic_created_later_or_again_is_joined(prefix: str) -> None:
     from msgq.impl.ring.core import unlink_topic
 
     view = StageCollector(everything, 10.0)
@@ -222,7 +222,7 @@ def test_a_topic_that_appears_and_is_made_anew_is_joined(prefix: str) -> None:
     assert (row.messages, row.lost) == (7, 2)
 
 
-def test_a_stage_is_shown_until_its_last_record_has_left_the_window(prefix: str) -> None:
+def test_stage_is_shown_until_its_last_record_leaves_the_window(prefix: str) -> None:
     from msgq.impl.ring.core import unlink_topic
 
     view = StageCollector(everything, 0.2)
@@ -281,7 +281,7 @@ def test_the_command_shows_stages(prefix: str) -> None:
             assert topic("timing:planner:channel%2Fscans").subscribers == ()
 
 
-def test_a_prefix_is_where_it_looks(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_read_the_prefix_of_the_option(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with timings("a", "b"), steps("camera"):
         monkeypatch.delenv("OPENPILOT_PREFIX")
         assert [row["endpoint"] for row in objects("--prefix", prefix)] == ["b"]
@@ -289,7 +289,7 @@ def test_a_prefix_is_where_it_looks(prefix: str, monkeypatch: pytest.MonkeyPatch
         assert not objects("--prefix", f"{prefix}-other")
 
 
-def test_where_there_is_nothing_it_says_so(prefix: str) -> None:
+def test_stages_without_topics_print_the_reason(prefix: str) -> None:
     said = {(): "no topic of a stage with a `msgq.StageTracer` found", ("--tree",): "no topic with timestamps found"}
     for arguments, text in said.items():
         result = run("stages", "--window", "0.1", "--json", *arguments)
@@ -297,7 +297,7 @@ def test_where_there_is_nothing_it_says_so(prefix: str) -> None:
         assert text in result.stderr
 
 
-def test_a_topic_that_cannot_be_listened_to_is_named(prefix: str) -> None:
+def test_stages_name_an_unreadable_topic(prefix: str) -> None:
     from tests.support import SHM
 
     with timings("a", "b"), timings("a", "c"):
@@ -324,7 +324,7 @@ def test_names_of_others_are_escaped(prefix: str) -> None:
     assert "no regular expression" in run("stages", "(", code=2).stderr
 
 
-def test_a_terminal_shows_it_live_until_q(prefix: str) -> None:
+def test_stages_on_a_terminal_run_until_q(prefix: str) -> None:
     ours, theirs = pty.openpty()
     terminal: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
     environment = {"TERM": "xterm", "COLUMNS": "200", "LINES": "30"}
@@ -352,7 +352,7 @@ def edges(view: HopTreeCollector) -> list[tuple[Any, ...]]:
     return [(hop.parent, hop.endpoint, hop.messages) for hop in view.build_tree().hops]
 
 
-def test_the_tree_is_what_was_sent(prefix: str) -> None:
+def test_tree_equals_the_sent_chain(prefix: str) -> None:
     names = ["camera", "model", "plan"]
     view = HopTreeCollector(everything, 60.0)
     with Child(stage_children.chain, names, 500) as child, timings("planner", "model") as beside:
@@ -372,7 +372,7 @@ def test_the_tree_is_what_was_sent(prefix: str) -> None:
     assert tree.lost == tree.left_out == dict.fromkeys(names, 0)
 
 
-def test_a_look_in_the_middle_of_a_chain_makes_no_edge_that_is_not_there(prefix: str) -> None:
+def test_poll_in_the_middle_of_a_chain_adds_no_wrong_edge(prefix: str) -> None:
     """What is published after a look began waits for the next one, which sees what led to it as well."""
     view = HopTreeCollector(everything, 60.0)
     with steps("parent") as parent, steps("child") as child:
@@ -388,7 +388,7 @@ def test_a_look_in_the_middle_of_a_chain_makes_no_edge_that_is_not_there(prefix:
         assert edges(view) == [(None, "parent", 2), ("parent", "child", 1)]
 
 
-def test_chains_that_began_before_we_came_are_left_out_and_counted(prefix: str) -> None:
+def test_chains_begun_before_the_window_are_counted_and_left_out(prefix: str) -> None:
     view = HopTreeCollector(everything, 60.0)
     with steps("camera") as camera, steps("plan") as plan:
         before = clock.time_ns()
@@ -436,7 +436,7 @@ def test_messages_without_an_origin_or_too_short_are_counted(prefix: str) -> Non
     assert (tree.left_out, tree.topic_count, tree.stamped_topic_count) == ({"a": 2, "short": 1}, 3, 2)
 
 
-def test_a_schema_that_comes_with_the_publisher_is_noticed(prefix: str) -> None:
+def test_schema_set_by_a_later_publisher_is_noticed(prefix: str) -> None:
     import msgq
 
     view = HopTreeCollector(everything, 60.0)
@@ -520,7 +520,7 @@ def test_the_command_shows_the_tree(prefix: str) -> None:
 # ---- other verbs ----
 
 
-def test_list_hides_timing_topics_unless_they_are_asked_for(prefix: str) -> None:
+def test_list_hides_timing_topics_unless_requested(prefix: str) -> None:
     def listed(*arguments: str) -> list[str]:
         done = run("list", "--interval", "0", "--json", *arguments)
         return [json.loads(line)["endpoint"] for line in done.stdout.splitlines()]
@@ -550,5 +550,5 @@ def test_stages_and_topics_are_completed(prefix: str) -> None:
         assert completed("t", tree=True) == []
 
 
-def test_timing_topics_have_a_name_that_no_stage_spoils() -> None:
+def test_timing_topic_name_is_parsed_for_any_stage_name() -> None:
     assert timing.parse_timing_topic(timing.make_timing_topic("timing:", "timing:a:b")) == ("timing:", "timing:a:b")

@@ -43,7 +43,7 @@ def run(*arguments: object, code: int | None = 0) -> Result:
     return result
 
 
-def test_what_is_not_printable_is_escaped_and_all_else_stays() -> None:
+def test_unprintable_characters_are_escaped_and_others_kept() -> None:
     assert escape_terminal("a\x1b[2J\x9b\u202e\n\ud800") == r"a\x1b[2J\x9b\u202e\n\ud800"
     plain = "Grüße, 日本\u3000語, 100\u00a0€ ▀ 🙂 [red] \\x1b"
     assert escape_terminal(plain) == plain
@@ -60,7 +60,7 @@ def test_echo_prints_one_line_whatever_is_in_it(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("value", ["\ud800", "\x1b\x7f\x9b", {"\udfff": float("nan")}, [float("inf"), -1e999], b"\xff"])
-def test_json_is_ascii_that_every_parser_takes(value: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_ascii_for_every_parser(value: object, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(constant: str) -> object:
         raise AssertionError(constant)
 
@@ -72,7 +72,7 @@ def test_json_is_ascii_that_every_parser_takes(value: object, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("colours", [False, True])
-def test_the_console_prints_no_control_characters_but_its_own(
+def test_console_prints_no_foreign_control_characters(
     colours: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rich.table import Table
@@ -144,7 +144,7 @@ def test_names_schemas_and_processes_of_others_are_escaped(hostile: str, verb: s
         json.loads(line)
 
 
-def test_doctor_and_clean_say_the_names_of_what_is_damaged_or_dead_in_a_line(hostile: str, prefix: str) -> None:
+def test_doctor_and_clean_print_damaged_names_in_one_line(hostile: str, prefix: str) -> None:
     Path(f"/dev/shm/msgq_{prefix}", f"damaged{EVIL}").write_bytes(b"x" * 100)
     Path(f"/dev/shm/msgqside_{prefix}", f"orphan{EVIL}").write_bytes(b"x" * 100)
     said = run("doctor", code=1).output
@@ -221,7 +221,7 @@ def test_names_that_a_shell_would_obey_are_not_offered_to_it(hostile: str, prefi
             assert process.communicate()[0] == "plain,harmless\n"
 
 
-def test_logs_of_anybody_are_escaped(tmp_path: Path, prefix: str) -> None:
+def test_log_contents_are_escaped(tmp_path: Path, prefix: str) -> None:
     schema = msgq.Schema(f"s{EVIL}", "json", b"")
     logs = []
     for number in (1, 2):

@@ -61,7 +61,7 @@ def leave(path: Path, data: bytes, owner: int = -1, mode: int = 0o444) -> None:
 
 
 class TestAgreement:
-    def test_the_first_process_takes_the_offset_from_the_wall_clock_and_leaves_it(self, shm: Path) -> None:
+    def test_first_process_stores_the_offset_of_the_wall_clock(self, shm: Path) -> None:
         found = ask(shm)
         assert found["off_by"] < HOUR / 60
         assert (found["trouble"], found["warned"]) == ("", [])
@@ -69,7 +69,7 @@ class TestAgreement:
         assert (shm / "msgqclock").stat().st_mode & 0o777 == 0o444
         assert os.listdir(shm) == ["msgqclock"]
 
-    def test_all_later_ones_go_by_it_whatever_became_of_the_wall_clock(self, shm: Path) -> None:
+    def test_later_processes_use_the_stored_offset(self, shm: Path) -> None:
         offset = an_hour_ago()
         leave(shm / "msgqclock", packed(offset))
         found = ask(shm)
@@ -77,7 +77,7 @@ class TestAgreement:
         assert HOUR - 10**9 < found["off_by"] < HOUR + 60 * 10**9
         assert found["trouble"] == ""
 
-    def test_processes_that_start_together_agree(self, shm: Path) -> None:
+    def test_processes_started_together_agree(self, shm: Path) -> None:
         children = [Child(clock_children.ask_together, str(shm)) for _ in range(4)]
         try:
             for child in children:
@@ -123,16 +123,16 @@ class TestHostileFiles:
         return first
 
     @pytest.mark.parametrize("what", BAD)
-    def test_bytes_that_are_no_clock_are_not_believed(self, shm: Path, what: Any) -> None:
+    def test_clock_file_with_invalid_bytes_is_refused(self, shm: Path, what: Any) -> None:
         leave(shm / "msgqclock", BAD[what])
         assert "remove it" in self.refused(shm)["trouble"]
 
-    def test_a_file_that_others_may_write_is_not_believed(self, shm: Path) -> None:
+    def test_clock_file_writable_by_others_is_refused(self, shm: Path) -> None:
         leave(shm / "msgqclock", packed(an_hour_ago()), mode=0o664)
         self.refused(shm)
 
     @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
-    def test_what_is_no_file_is_not_believed(self, shm: Path, make: Callable[[Path], None]) -> None:
+    def test_clock_path_of_another_file_type_is_refused(self, shm: Path, make: Callable[[Path], None]) -> None:
         make(shm / "msgqclock")
         self.refused(shm)
 
@@ -141,7 +141,7 @@ class TestHostileFiles:
         os.link(shm / "msgqclock", shm / "another")
         self.refused(shm)
 
-    def test_with_both_files_bad_a_process_goes_by_its_own_and_says_so(self, shm: Path) -> None:
+    def test_clock_with_both_files_invalid_is_local_and_warns(self, shm: Path) -> None:
         for path in (shm / "msgqclock", shm / f"msgqclock_{os.geteuid()}"):
             leave(path, b"nonsense")
         found = ask(shm)
@@ -149,7 +149,7 @@ class TestHostileFiles:
         assert "of its own" in found["trouble"]
         assert len(found["warned"]) == 1
 
-    def test_who_makes_the_hosts_clock_takes_over_its_own(self, shm: Path) -> None:
+    def test_creator_of_the_host_clock_keeps_its_users_offset(self, shm: Path) -> None:
         """The stranger's file is gone, and what this user's processes stamp goes on as before."""
         offset = an_hour_ago()
         leave(shm / f"msgqclock_{os.geteuid()}", packed(offset))
@@ -164,7 +164,7 @@ class TestUsers:
         leave(shm / "msgqclock", packed(offset))
         assert [ask(shm, user)["offset"] for user in (None, ALICE, BOB)] == [offset] * 3
 
-    def test_a_strangers_is_not_believed_and_locks_nobody_out(self, shm: Path) -> None:
+    def test_clock_file_of_another_user_is_refused_and_blocks_no_process(self, shm: Path) -> None:
         leave(shm / "msgqclock", packed(an_hour_ago()), ALICE)
         for user in (BOB, None):
             found = ask(shm, user)
@@ -180,7 +180,7 @@ class TestUsers:
         assert found["off_by"] < HOUR / 60
         assert len(found["warned"]) == 1
 
-    def test_it_is_believed_by_who_trusts_its_owner(self, shm: Path) -> None:
+    def test_clock_file_of_a_trusted_user_is_used(self, shm: Path) -> None:
         offset = an_hour_ago()
         leave(shm / "msgqclock", packed(offset), ALICE)
         assert ask(shm, BOB, MSGQ_TRUST=str(ALICE))["offset"] == offset
@@ -197,7 +197,7 @@ class TestUsers:
         assert found["offset"] == offset
         assert found["trouble"] == ""
 
-    def test_where_nothing_can_be_made_a_process_goes_by_its_own(self, shm: Path) -> None:
+    def test_clock_without_write_permission_is_local(self, shm: Path) -> None:
         shm.chmod(0o555)
         found = ask(shm, BOB)
         assert found["off_by"] < HOUR / 60
@@ -205,13 +205,13 @@ class TestUsers:
         assert len(found["warned"]) == 1
         assert not os.listdir(shm)
 
-    def test_what_is_there_is_used_where_nothing_can_be_made(self, shm: Path) -> None:
+    def test_existing_clock_file_is_used_without_write_permission(self, shm: Path) -> None:
         offset = an_hour_ago()
         leave(shm / "msgqclock", packed(offset))
         shm.chmod(0o555)
         assert ask(shm, BOB)["offset"] == offset
 
-    def test_a_process_of_another_time_namespace_says_the_same_time(self, shm: Path) -> None:
+    def test_clock_in_another_time_namespace_has_the_same_time(self, shm: Path) -> None:
         """Its CLOCK_MONOTONIC is ahead; whoever of the two makes the file, both have the same time."""
         command = ["unshare", "--time", "--monotonic", "5000", "--fork", sys.executable, "-c"]
         code = "from tests.unit import clock_children; clock_children.main()"
@@ -244,12 +244,12 @@ class TestUse:
         assert made is not None
         assert before <= made <= clock.time_ns()
 
-    def test_it_is_the_monotonic_clock_plus_the_offset(self) -> None:
+    def test_clock_is_the_monotonic_clock_plus_the_offset(self) -> None:
         before = time.monotonic_ns()
         now = clock.time_ns() - clock.offset_ns()
         assert before <= now <= time.monotonic_ns()
 
-    def test_the_wall_clocks_offset_is_told_beside_it(self) -> None:
+    def test_wall_offset_is_the_wall_clock_minus_the_monotonic_clock(self) -> None:
         assert abs(clock.wall_offset_ns() - (time.time_ns() - time.monotonic_ns())) < 10**9
 
     def test_stamps_are_virtual_in_virtual_time(self) -> None:
@@ -258,7 +258,7 @@ class TestUse:
             assert clock.time_ns() == 0
         assert clock.time_ns() > HOUR
 
-    def test_no_verb_takes_it_for_rubbish(self, prefix: str) -> None:
+    def test_verbs_ignore_the_clock_file(self, prefix: str) -> None:
         clock.time_ns()
         before = (SHM / "msgqclock").stat().st_ino
         for words in (["clean"], ["clean", "--all-prefixes", "--dry-run"], ["doctor", "--fix"], ["list"]):

@@ -19,7 +19,7 @@ from tests.support import DEADLINE, ROOT
 ALL = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, MsgqError)]
 
 
-def test_the_two_that_stock_has_are_at_the_top() -> None:
+def test_errors_of_stock_are_at_the_top_level() -> None:
     assert msgq.IpcError is IpcError
     assert msgq.MultiplePublishersError is MultiplePublishersError
 

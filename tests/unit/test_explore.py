@@ -88,7 +88,7 @@ def test_two_topics_are_interleaved_in_every_way_once(a: int, b: int) -> None:
     assert explore(scenario).orders == math.comb(a + b, a)
 
 
-def test_leaving_out_what_commutes_loses_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explore_without_commuting_orders_finds_all_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two programs that talk to each other, and a function: every history is found without it, and with it."""
 
     def histories() -> tuple[int, set[str]]:

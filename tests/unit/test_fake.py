@@ -46,28 +46,28 @@ def test_the_public_names_are_those_of_the_ring(name: str) -> None:
 
 
 class TestVirtualTime:
-    def test_a_time_out_moves_the_clock_by_exactly_its_time(self, endpoint: str) -> None:
+    def test_receive_timeout_advances_the_clock_exactly(self, endpoint: str) -> None:
         clock, socket = current_bus().clock, sub(endpoint)
         before = clock.now_ns
         socket.setTimeout(86_400_000)
         assert socket.receive() is None
         assert clock.now_ns - before == 86_400 * 10**9
 
-    def test_a_poll_moves_it_too(self, endpoint: str) -> None:
+    def test_poll_timeout_advances_the_clock(self, endpoint: str) -> None:
         clock, poller = current_bus().clock, fake.Poller()
         poller.registerSocket(sub(endpoint))
         before = clock.now_ns
         assert poller.poll(3) == []
         assert clock.now_ns - before == 3_000_000
 
-    def test_waiting_for_readers_moves_it_too(self, endpoint: str) -> None:
+    def test_wait_for_readers_timeout_advances_the_clock(self, endpoint: str) -> None:
         clock, socket = current_bus().clock, pub(endpoint)
         before = clock.now_ns
         with pytest.raises(WaitTimeoutError):
             socket.wait_for_readers(1.5)
         assert clock.now_ns - before == 1_500_000_000
 
-    def test_what_is_there_takes_no_time(self, endpoint: str) -> None:
+    def test_receive_of_a_waiting_message_takes_no_time(self, endpoint: str) -> None:
         clock, source, socket = current_bus().clock, pub(endpoint), sub(endpoint)
         before = clock.now_ns
         source.send(b"x")
@@ -89,14 +89,14 @@ class TestVirtualTime:
         with pytest.raises(DeadlockError, match=endpoint):
             pub(endpoint).wait_for_readers(timeout)
 
-    def test_the_socket_goes_on_after_it(self, endpoint: str) -> None:
+    def test_socket_is_usable_after_a_deadlock_error(self, endpoint: str) -> None:
         source, socket = pub(endpoint), sub(endpoint)
         with pytest.raises(DeadlockError):
             socket.receive()
         source.send(b"x")
         assert socket.receive() == b"x"
 
-    def test_threads_that_are_there_already_sleep_in_real_time(self) -> None:
+    def test_virtual_clock_lets_earlier_threads_sleep_in_real_time(self) -> None:
         slept: list[int] = []
         clock, begin, ended = VirtualClock(slept.append), threading.Event(), threading.Event()
 
@@ -169,11 +169,11 @@ class TestSizes:
 
 
 class TestPassive:
-    def test_it_needs_a_topic(self, endpoint: str) -> None:
+    def test_passive_subscriber_needs_a_topic(self, endpoint: str) -> None:
         with pytest.raises(SegmentError, match="no such topic"):
             sub(endpoint, passive=True)
 
-    def test_it_receives_and_is_not_counted(self, endpoint: str) -> None:
+    def test_passive_subscriber_receives_and_is_not_counted(self, endpoint: str) -> None:
         source, watcher = pub(endpoint), sub(endpoint, passive=True)
         source.send(b"x")
         assert watcher.receive() == b"x"

@@ -83,7 +83,7 @@ class TestEvent:
         event.wait()
         assert event.clear()
 
-    def test_it_outlives_its_handle_and_holds_it(self, endpoint: str, token: str) -> None:
+    def test_event_outlives_its_handle(self, endpoint: str, token: str) -> None:
         event = msgq.fake_event_handle(endpoint).recv_called_event
         gc.collect()
         event.set()
@@ -117,7 +117,7 @@ class TestEvent:
         with pytest.raises(TypeError):
             msgq.fake_event_handle(endpoint).recv_called_event.wait(timeout)
 
-    def test_another_thread_can_set_it_meanwhile(self, endpoint: str) -> None:
+    def test_event_can_be_set_by_another_thread(self, endpoint: str) -> None:
         event = msgq.fake_event_handle(endpoint).recv_called_event
         for _ in range(3):
             task = Task(event.wait)
@@ -126,7 +126,7 @@ class TestEvent:
             task.result()
             assert event.clear()
 
-    def test_all_who_wait_are_woken(self, endpoint: str) -> None:
+    def test_event_set_wakes_all_waiting_threads(self, endpoint: str) -> None:
         event = msgq.fake_event_handle(endpoint).recv_called_event
         tasks = [Task(event.wait) for _ in range(5)]
         for task in tasks:
@@ -159,7 +159,7 @@ class TestEvent:
             child.kill(signal.SIGINT)
             assert child.result() == "interrupted"
 
-    def test_a_forked_child_goes_on_with_it_and_leaves_the_files(self, endpoint: str, token: str) -> None:
+    def test_event_is_usable_in_a_forked_child_without_ownership_of_files(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         event = handle.recv_called_event
         pid = os.fork()
@@ -174,7 +174,7 @@ class TestEvent:
 
 
 class TestWaitForOneEvent:
-    def test_it_returns_the_first_that_is_set(self, prefix: str) -> None:
+    def test_wait_for_one_event_returns_the_first_set_event(self, prefix: str) -> None:
         handles = [msgq.fake_event_handle(name) for name in "abc"]
         events = [handle.recv_called_event for handle in handles]
         events[2].set()
@@ -233,13 +233,13 @@ class TestHandle:
             with pytest.raises(EventError, match="not managed"):
                 getattr(handle.recv_called_event, use)()
 
-    def test_a_socket_changes_nothing_about_it(self, endpoint: str) -> None:
+    def test_handle_is_unchanged_by_sockets_of_its_endpoint(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         before = handle.enabled, handle.recv_called_event.fd, handle.recv_ready_event.fd
         with msgq.pub_sock(endpoint), msgq.sub_sock(endpoint):
             assert (handle.enabled, handle.recv_called_event.fd, handle.recv_ready_event.fd) == before
 
-    def test_closing_it_ends_everything_and_removes_its_files(self, endpoint: str, token: str) -> None:
+    def test_handle_close_ends_all_waits_and_removes_its_files(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         event = handle.recv_called_event
         assert event.fd >= 0
@@ -271,7 +271,7 @@ class TestHandle:
             attached = msgq.fake_event_handle(endpoint, override=False)
             assert attached.recv_called_event.clear()
 
-    def test_one_that_is_left_open_is_removed_when_its_process_ends(self, endpoint: str, token: str) -> None:
+    def test_handle_left_open_is_removed_at_process_exit(self, endpoint: str, token: str) -> None:
         with Child(children.controller, endpoint, "recv_called_event") as child:
             assert child.hear() == "made"
             assert gate_files(token)
@@ -310,7 +310,7 @@ class TestHandle:
         with pytest.raises(EndpointNameError):
             msgq.fake_event_handle(endpoint, bad)
 
-    def test_it_is_made_once(self, endpoint: str) -> None:
+    def test_handle_cannot_be_initialized_twice(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         with pytest.raises(StateError, match="already"):
             handle.__init__(endpoint, "", True)  # type: ignore[misc]
@@ -380,7 +380,7 @@ class TestSubscriber:
                 assert not handle.recv_called_event.clear(), f"call {i} went twice"
                 assert not handle.recv_ready_event.peek()
 
-    def test_disabled_it_does_not_stop(self, endpoint: str) -> None:
+    def test_subscriber_does_not_stop_at_a_disabled_gate(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             handle.enabled = True
@@ -401,7 +401,7 @@ class TestSubscriber:
             assert sub.receive(True) is None
         assert not handle.recv_called_event.peek()
 
-    def test_a_handle_that_comes_later_is_found(self, endpoint: str) -> None:
+    def test_subscriber_notices_a_later_handle(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send(b"1")
             assert sub.receive() == b"1"
@@ -413,7 +413,7 @@ class TestSubscriber:
             pub.send(b"3")
             assert sub.receive() == b"3"
 
-    def test_who_waits_at_a_gate_that_is_replaced_goes_to_the_new_one(self, endpoint: str) -> None:
+    def test_subscriber_at_a_replaced_gate_moves_to_the_new_one(self, endpoint: str) -> None:
         first = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             task = Task(sub.receive)
@@ -425,7 +425,7 @@ class TestSubscriber:
             step(first)
             assert task.result() == b"x"
 
-    def test_who_waits_at_a_gate_that_is_closed_goes_on(self, endpoint: str) -> None:
+    def test_subscriber_at_a_closed_gate_continues(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             task = Task(sub.receive)
@@ -434,7 +434,7 @@ class TestSubscriber:
             handle.close()
             assert task.result() == b"x"
 
-    def test_who_waits_at_a_gate_that_is_disabled_goes_on(self, endpoint: str) -> None:
+    def test_subscriber_at_a_disabled_gate_continues(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             for round in range(20):
@@ -448,7 +448,7 @@ class TestSubscriber:
                 assert handle.recv_called_event.clear()
                 handle.enabled = True
 
-    def test_a_handler_that_forks_at_the_gate_makes_two_receives(self, endpoint: str) -> None:
+    def test_signal_handler_forking_at_the_gate_leaves_two_receives(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, Child(children.forking, endpoint) as child:
             assert child.hear() == "connected"
@@ -546,7 +546,7 @@ class TestSeveralAtOnce:
 
     @pytest.mark.parametrize("wait", [False, True])
     @pytest.mark.parametrize("count", [1, 2, 5])
-    def test_it_stops_before_each_message_and_before_the_end(
+    def test_receive_many_stops_before_each_message_and_the_end(
         self, endpoint: str, way: str, count: int, wait: bool
     ) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
@@ -561,7 +561,7 @@ class TestSeveralAtOnce:
             assert task.result() == sent
             assert idle(handle)
 
-    def test_nothing_is_one_stop_and_a_wait_for_the_first_follows_it(self, endpoint: str, way: str) -> None:
+    def test_receive_many_without_messages_stops_once_then_waits(self, endpoint: str, way: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.sub_sock(endpoint, timeout=10) as sub:
             for wait in (False, True):
@@ -584,7 +584,7 @@ class TestSeveralAtOnce:
             assert task.result() == [b"1", b"2"]
             assert idle(handle)
 
-    def test_a_gate_that_is_disabled_meanwhile_lets_it_take_the_rest(self, endpoint: str, way: str) -> None:
+    def test_receive_many_at_a_disabled_gate_takes_the_rest(self, endpoint: str, way: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             task = Task(SEVERAL[way], sub)
@@ -603,7 +603,7 @@ class TestSeveralAtOnce:
             assert SEVERAL[way](sub, True) == [b"3", b"4"]
             assert idle(handle)
 
-    def test_what_was_taken_before_the_controller_died_is_not_lost(self, endpoint: str, way: str) -> None:
+    def test_messages_taken_before_the_controller_died_are_kept(self, endpoint: str, way: str) -> None:
         with Child(children.controller, endpoint, "recv_ready_event") as owner, msgq.pub_sock(endpoint) as pub:
             assert owner.hear() == "made"
             attached = msgq.fake_event_handle(endpoint, override=False)
@@ -621,7 +621,7 @@ class TestSeveralAtOnce:
 
 
 class TestLoops:
-    def test_a_limit_that_is_reached_ends_without_a_stop(self, endpoint: str) -> None:
+    def test_receive_many_ends_at_its_limit_without_a_stop(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send_many([b"1", b"2", b"3"])
@@ -646,7 +646,7 @@ class TestLoops:
                 task.result()
             assert idle(handle)
 
-    def test_what_a_handler_threw_away_is_counted(self, endpoint: str) -> None:
+    def test_messages_discarded_by_a_handler_are_counted(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, Child(children.thrown_away, endpoint) as child:
             assert child.hear() == "connected"
@@ -674,7 +674,7 @@ class TestProcessReplay:
             called[i].clear()
             handles[i].recv_ready_event.set()
 
-    def test_a_process_that_drains_gets_each_step_in_one_cycle(self, prefix: str) -> None:
+    def test_draining_process_gets_each_step_in_one_cycle(self, prefix: str) -> None:
         """The second time it is let through is for the empty receive that ends the loop."""
         handle = msgq.fake_event_handle("can", enable=True)
         called, ready = handle.recv_called_event, handle.recv_ready_event
@@ -713,7 +713,7 @@ class TestProcessReplay:
 
 
 class TestController:
-    def test_one_that_is_killed_is_an_error_for_who_waits_at_its_gate(self, endpoint: str, token: str) -> None:
+    def test_killed_controller_raises_in_subscribers_at_its_gate(self, endpoint: str, token: str) -> None:
         with Child(children.controller, endpoint, "recv_ready_event") as owner:
             assert owner.hear() == "made"
             with Child(children.abandoned, endpoint) as child:
@@ -729,7 +729,7 @@ class TestController:
                     assert child.result() == "None"
         assert not gate_files(token)
 
-    def test_waits_for_events_of_one_that_is_killed_end(self, endpoint: str) -> None:
+    def test_killed_controller_ends_waits_for_its_events(self, endpoint: str) -> None:
         with Child(children.controller, endpoint, "recv_ready_event") as owner:
             assert owner.hear() == "made"
             handle = msgq.fake_event_handle(endpoint, override=False)
@@ -742,7 +742,7 @@ class TestController:
             msgq.fake_event_handle(endpoint).close()
 
     @pytest.mark.parametrize("delay", range(12))
-    def test_one_killed_while_it_makes_its_handle_leaves_nothing_to_trip_over(self, endpoint: str, delay: int) -> None:
+    def test_controller_killed_during_creation_leaves_no_obstacle(self, endpoint: str, delay: int) -> None:
         with Child(children.remaker, endpoint) as child:
             assert child.hear() == "making"
             time.sleep(delay / 4000)  # not to let things settle: to hit another place each time
@@ -799,7 +799,7 @@ class TestPoller:
 
 
 class TestDescriptor:
-    def test_it_is_readable_while_the_event_is_set(self, endpoint: str) -> None:
+    def test_descriptor_is_readable_while_the_event_is_set(self, endpoint: str) -> None:
         event = msgq.fake_event_handle(endpoint).recv_called_event
 
         def readable() -> bool:
@@ -815,7 +815,7 @@ class TestDescriptor:
         event.set()
         assert readable()
 
-    def test_it_is_the_same_each_time_and_open_as_long_as_an_event_lives(self, endpoint: str) -> None:
+    def test_descriptor_is_constant_and_open_while_an_event_exists(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         event = handle.recv_called_event
         fd = event.fd
@@ -827,7 +827,7 @@ class TestDescriptor:
         with pytest.raises(OSError, match="Bad file"):
             os.fstat(fd)
 
-    def test_a_process_that_was_not_forked_waits_with_epoll(self, endpoint: str) -> None:
+    def test_descriptor_wakes_an_unrelated_process_in_epoll(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         with Child(children.watcher, endpoint) as child:
             assert child.hear() == "watching"
@@ -839,7 +839,7 @@ class TestDescriptor:
             child.say()
             assert child.result() == [1, 3, 1, 2]
 
-    def test_it_tells_the_truth_after_many_processes_set_and_cleared(self, endpoint: str) -> None:
+    def test_descriptor_is_right_after_concurrent_sets_and_clears(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         event = handle.recv_called_event
         fd = event.fd
@@ -853,7 +853,7 @@ class TestDescriptor:
         assert not event.peek()
         assert not select.select([fd], [], [], 0)[0]
 
-    def test_a_fifo_that_was_taken_away_is_an_error(self, endpoint: str, token: str) -> None:
+    def test_missing_fifo_raises(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         assert handle.recv_called_event.fd >= 0
         fifo = Path(f"{gate_path(token)}:called")
@@ -867,7 +867,7 @@ class TestDescriptor:
 
 
 class TestHostileBytes:
-    def test_a_file_that_is_no_gate_is_an_error_and_override_replaces_it(self, endpoint: str, token: str) -> None:
+    def test_invalid_gate_file_raises_and_override_replaces_it(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         path = gate_path(token)
         good = path.read_bytes()
@@ -890,7 +890,7 @@ class TestHostileBytes:
                 assert not fresh.enabled
                 assert path.stat().st_size == 192
 
-    def test_an_owner_that_cannot_be_is_dead(self, endpoint: str, token: str) -> None:
+    def test_invalid_owner_counts_as_dead(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         path = gate_path(token)
         for pid in (0, 2**31, 2**64 - 1):
@@ -915,7 +915,7 @@ class TestHostileBytes:
         assert event.peek()
         assert event.clear()
 
-    def test_random_bytes_never_crash_or_hang_anybody(self, endpoint: str, token: str, seed: int) -> None:
+    def test_random_bytes_in_gate_file_never_crash_or_hang(self, endpoint: str, token: str, seed: int) -> None:
         dice = random.Random(seed)
         with msgq.fake_event_handle(endpoint, enable=True) as handle:
             good, path = gate_path(token).read_bytes(), gate_path(token)
@@ -944,7 +944,7 @@ class TestHostileBytes:
             handle.close()
 
     @pytest.mark.parametrize("kind", ["link", "directory", "fifo"])
-    def test_what_is_no_file_is_refused(self, endpoint: str, token: str, kind: str) -> None:
+    def test_gate_path_of_another_file_type_is_refused(self, endpoint: str, token: str, kind: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         path = gate_path(token)
         handle.close()
@@ -976,7 +976,7 @@ def test_a_process_without_fake_events_is_not_held_up(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize(("variable", "value"), [("MSGQ_BACKEND", "zmq"), ("ZMQ", "1"), ("MSGQ_BACKEND", "fake")])
-def test_other_backends_have_no_gates_and_turning_them_on_is_no_error(
+def test_backends_without_gates_ignore_the_switch(
     variable: str, value: str, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     msgq.toggle_fake_events(False)

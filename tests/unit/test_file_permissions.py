@@ -84,7 +84,9 @@ def trusting(*users: int) -> str:
 
 @pytest.mark.parametrize("first", ["publisher", "subscriber"])
 @pytest.mark.parametrize("publisher_user", [ALICE, BOB])
-def test_two_users_that_both_want_it_talk(place: str, token: str, join: Join, publisher_user: int, first: str) -> None:
+def test_two_users_sharing_an_endpoint_exchange_messages(
+    place: str, token: str, join: Join, publisher_user: int, first: str
+) -> None:
     """Whoever comes first, and makes the files. Both have umask 077."""
     other = BOB if publisher_user == ALICE else ALICE
     publisher = join(publisher_user, MSGQ_TRUST=trusting(other), OPENPILOT_PREFIX=place)
@@ -104,7 +106,7 @@ def test_two_users_that_both_want_it_talk(place: str, token: str, join: Join, pu
     assert subscriber.do("listed") == [token] or not place
 
 
-def test_who_does_not_trust_is_told_whose_it_is_and_how_to(place: str, token: str, join: Join) -> None:
+def test_user_without_trust_gets_an_error_with_owner_and_remedy(place: str, token: str, join: Join) -> None:
     alice, bob = join(ALICE, OPENPILOT_PREFIX=place), join(BOB, OPENPILOT_PREFIX=place)
     alice.do("publish", token, "hello")
     for action in (["subscribe", token], ["subscribe", token, None, True], ["publish", token, "mine"]):
@@ -114,7 +116,7 @@ def test_who_does_not_trust_is_told_whose_it_is_and_how_to(place: str, token: st
     assert token not in bob.do("listed")
 
 
-def test_who_does_not_share_is_left_alone_and_the_other_told_why(place: str, token: str, join: Join) -> None:
+def test_user_without_access_gets_an_error_with_the_reason(place: str, token: str, join: Join) -> None:
     alice = join(ALICE, share=False, OPENPILOT_PREFIX=place)
     bob = join(BOB, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(ALICE))
     alice.do("publish", token, "hello")
@@ -127,7 +129,7 @@ def test_who_does_not_share_is_left_alone_and_the_other_told_why(place: str, tok
         assert "symbolic" not in text
 
 
-def test_who_is_not_in_the_group_is_left_out(token: str, place: str, join: Join) -> None:
+def test_user_outside_the_group_is_refused(token: str, place: str, join: Join) -> None:
     alice = join(ALICE, OPENPILOT_PREFIX=place)
     stranger = join(BOB, groups=(), share=False, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(ALICE))
     alice.do("publish", token, "hello")
@@ -148,7 +150,7 @@ def test_trust_can_be_given_to_one_socket(place: str, token: str, join: Join) ->
     assert "int" in bob.refused("publish", token, "x", ALICE, error="TypeError")
 
 
-def test_who_may_only_read_looks_on(token: str, place: str, join: Join) -> None:
+def test_user_with_read_access_can_only_observe(token: str, place: str, join: Join) -> None:
     alice = join(ALICE, OPENPILOT_PREFIX=place, MSGQ_MODE="640")
     bob = join(BOB, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(ALICE))
     alice.do("publish", token, "hello")
@@ -158,7 +160,7 @@ def test_who_may_only_read_looks_on(token: str, place: str, join: Join) -> None:
     assert bob.do("receive", token) == "to all"
 
 
-def test_the_command_shows_what_is_trusted(token: str, place: str, join: Join) -> None:
+def test_command_shows_trusted_endpoints(token: str, place: str, join: Join) -> None:
     alice = join(ALICE, OPENPILOT_PREFIX=place)
     bob = join(BOB, OPENPILOT_PREFIX=place)
     alice.do("publish", token, "hello")
@@ -171,7 +173,7 @@ def test_the_command_shows_what_is_trusted(token: str, place: str, join: Join) -
     assert (code, '"kept"' in output, "in use by" in output) == (1, True, True)
 
 
-def test_clean_keeps_what_only_its_owner_may_remove(token: str, place: str, join: Join) -> None:
+def test_clean_keeps_files_of_other_owners(token: str, place: str, join: Join) -> None:
     alice = join(ALICE, OPENPILOT_PREFIX=place)
     bob = join(BOB, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(ALICE))
     alice.do("die_publishing", token)
@@ -188,13 +190,13 @@ class TestPrefixDirectories:
         for path in shm_paths.topic_directories(f"p{token}"):
             shutil.rmtree(path, ignore_errors=True)
 
-    def test_nobody_removes_anothers_files(self, shared: str, join: Join) -> None:
+    def test_prefix_directory_prevents_removal_of_other_users_files(self, shared: str, join: Join) -> None:
         alice, bob = join(ALICE, OPENPILOT_PREFIX=shared), join(BOB, OPENPILOT_PREFIX=shared)
         alice.do("publish", "topic", "hello")
         for path in (shm_paths.ring_path("topic", shared), shm_paths.side_segment_path("topic", shared)):
             assert "not permitted" in bob.refused("unlink", path, error="PermissionError")
 
-    def test_one_that_a_user_who_is_not_trusted_made_is_refused(self, shared: str, join: Join) -> None:
+    def test_prefix_directory_of_untrusted_user_is_refused(self, shared: str, join: Join) -> None:
         alice, bob = join(ALICE, OPENPILOT_PREFIX=shared), join(BOB, OPENPILOT_PREFIX=shared)
         alice.do("publish", "topic", "hello")
         for action in (["publish", "another", "x"], ["subscribe", "another"], ["subscribe", "topic", None, True]):
@@ -203,7 +205,7 @@ class TestPrefixDirectories:
             assert f"MSGQ_TRUST={ALICE}" in text
 
     @pytest.mark.parametrize("mode", [0o770, 0o707])
-    def test_one_in_which_others_may_replace_files_is_refused(self, shared: str, join: Join, mode: int) -> None:
+    def test_prefix_directory_with_unsafe_mode_is_refused(self, shared: str, join: Join, mode: int) -> None:
         alice = join(ALICE, OPENPILOT_PREFIX=shared)
         bob = join(BOB, OPENPILOT_PREFIX=shared, MSGQ_TRUST=str(ALICE))
         alice.do("publish", "topic", "hello")
@@ -253,7 +255,7 @@ def test_a_file_of_a_trusted_user_is_hostile_bytes(token: str, join: Join, place
     alice.refused("publish", token, "hello", error="CorruptSegmentError")
 
 
-def test_a_group_that_one_is_not_in_is_an_error(token: str, join: Join) -> None:
+def test_group_without_membership_raises(token: str, join: Join) -> None:
     alice = join(ALICE, groups=())
     assert f"group {GROUP} (MSGQ_GROUP)" in alice.refused("publish", token, "hello")
     alice.do("environ", {"MSGQ_GROUP": "nobody-has-this-name"})
@@ -272,7 +274,7 @@ def test_an_event_gate_between_two_users(token: str, join: Join, place: str) -> 
     assert bob.end() == "let through"
 
 
-def test_an_event_gate_of_a_user_who_is_not_trusted_is_refused(token: str, join: Join, place: str) -> None:
+def test_event_gate_of_untrusted_user_is_refused(token: str, join: Join, place: str) -> None:
     alice = join(ALICE, OPENPILOT_PREFIX=place)
     bob = join(BOB, OPENPILOT_PREFIX=place, CEREAL_FAKE="1")
     alice.do("make_gate", token)
@@ -298,7 +300,7 @@ class TestFrames:
             with contextlib.suppress(OSError):  # there is none, or another test is at it
                 (SHM / f"msgqframes_{user}").rmdir()
 
-    def test_they_go_from_one_user_to_another(self, name: str, join: Join) -> None:
+    def test_frames_are_shared_between_two_users(self, name: str, join: Join) -> None:
         alice, bob = join(ALICE, MSGQ_TRUST=str(BOB)), join(BOB, MSGQ_TRUST=str(ALICE))
         assert alice.do("serve_frames", name) == [0o660, GROUP]
         assert bob.do("connect_frames", name)
@@ -306,7 +308,7 @@ class TestFrames:
         assert bob.do("see_frame", name) == 77
         assert bob.do("reopen_for_writing", name) == ["refused"] * with_spare(2)
 
-    def test_a_server_that_is_not_trusted_is_refused(self, name: str, join: Join) -> None:
+    def test_frame_server_of_untrusted_user_is_refused(self, name: str, join: Join) -> None:
         alice, bob = join(ALICE, MSGQ_TRUST=str(BOB)), join(BOB)
         bob.do("publish", f"visionipc_{name}_0", "made the topic, so that the socket is all that is alice's")
         bob.do("leave")
@@ -315,7 +317,7 @@ class TestFrames:
         assert f"belongs to user {ALICE}" in text
         assert f"MSGQ_TRUST={ALICE}" in text
 
-    def test_a_server_that_does_not_share_is_not_reached(self, name: str, join: Join) -> None:
+    def test_frame_server_without_sharing_is_unreachable(self, name: str, join: Join) -> None:
         alice, bob = join(ALICE, share=False, MSGQ_TRUST=str(BOB)), join(BOB, MSGQ_TRUST=str(ALICE))
         bob.do("publish", f"visionipc_{name}_0", "x")
         bob.do("leave")
@@ -331,7 +333,7 @@ class TestNames:
         assert file_permissions.trusted_users() == frozenset()
 
     @pytest.mark.parametrize("value", ["nobody-has-this-name", "1,,2", "-1", "4294967295", "1 2", "\xb2"])
-    def test_nonsense_is_refused_at_every_connect(
+    def test_trust_invalid_names_are_refused_at_every_connect(
         self, endpoint: str, monkeypatch: pytest.MonkeyPatch, value: str
     ) -> None:
         monkeypatch.setenv("MSGQ_TRUST", value)

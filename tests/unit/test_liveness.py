@@ -19,7 +19,7 @@ def state(pid: int) -> str:
     return stat[stat.rindex(")") + 2]
 
 
-def test_identity_is_what_the_kernel_says() -> None:
+def test_process_identity_equals_that_of_the_kernel() -> None:
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     assert identity() == (os.getpid(), int(fields[19]), os.stat("/proc/self/ns/pid").st_ino)
 
@@ -35,7 +35,7 @@ def test_a_recycled_pid_is_another_process() -> None:
     assert is_process_alive(pid, 0, namespace) is False
 
 
-def test_nobody_can_tell_in_another_pid_namespace() -> None:
+def test_liveness_in_another_pid_namespace_is_unknown() -> None:
     pid, start_time, namespace = identity()
     assert is_process_alive(pid, start_time, namespace + 1) is None
     assert is_process_alive(2**22 - 1, 5, 1) is None
@@ -46,7 +46,7 @@ def test_an_impossible_pid_is_dead(pid: int) -> None:
     assert is_process_alive(pid, *identity()[1:]) is False
 
 
-def test_another_process_lives_until_it_dies_and_a_zombie_is_dead() -> None:
+def test_process_is_alive_until_its_death_and_a_zombie_is_dead() -> None:
     with Child(children.be_somebody) as child:
         who = child.hear()
         assert is_process_alive(*who) is True
@@ -66,14 +66,14 @@ def test_a_stopped_process_lives() -> None:
 
 
 @pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="needs the number of a system call")
-def test_a_process_lives_as_long_as_one_of_its_threads() -> None:
+def test_process_is_alive_while_one_of_its_threads_lives() -> None:
     with Child(children.leader_ends) as child:
         who = child.hear()
         wait_until(lambda: state(child.pid) == "Z")
         assert is_process_alive(*who) is True
 
 
-def test_a_process_name_cannot_confuse_it() -> None:
+def test_liveness_is_independent_of_the_process_name() -> None:
     comm = Path("/proc/self/comm")
     name = comm.read_text()
     try:
@@ -103,7 +103,7 @@ def test_threads() -> None:
     assert is_thread_alive(0) is False
 
 
-def test_a_forked_child_is_somebody_else() -> None:
+def test_forked_child_has_another_identity() -> None:
     parent, child, parent_again = run_child(children.identities_around_a_fork)
     assert parent == parent_again
     assert parent[0] != child[0]

@@ -44,7 +44,7 @@ def entered(child: Child) -> int:
 
 
 class TestExec:
-    def test_a_subscriber_that_calls_exec_is_gone(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_subscriber_after_exec_is_dead(self, endpoint: str, pub: msgq.PubSocket) -> None:
         """It keeps its pid and its start time, and nothing else."""
         with Child(liveness_children.become_another_program, "sub", endpoint, 1) as child:
             assert child.hear() == "connected"
@@ -58,7 +58,7 @@ class TestExec:
                 assert sub.receive() == b"to the living"
                 assert pub.all_readers_updated()
 
-    def test_publishers_that_call_exec_leave_their_places(self, endpoint: str) -> None:
+    def test_publishers_after_exec_release_their_rows(self, endpoint: str) -> None:
         with Child(liveness_children.become_another_program, "pub", endpoint, 16) as child:
             assert child.hear() == "connected"
             with pytest.raises(MultiplePublishersError, match="16 publishers"):
@@ -68,7 +68,7 @@ class TestExec:
             for _ in range(17):
                 msgq.pub_sock(endpoint).close()
 
-    def test_a_slot_of_one_that_called_exec_is_free_again(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_reader_slot_of_a_process_after_exec_is_free(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with Child(liveness_children.become_another_program, "sub", endpoint, 15) as child:
             assert child.hear() == "connected"
             child.say()
@@ -96,7 +96,7 @@ class TestProcess:
                 for child in children:
                     os.kill(child, signal.SIGKILL)
 
-    def test_a_child_that_ends_does_not_make_its_parent_dead(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_parent_is_alive_after_the_death_of_its_children(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with Child(liveness_children.fork_children, endpoint) as parent:
             for child in parent.hear():
                 os.kill(child, signal.SIGKILL)
@@ -119,7 +119,7 @@ class TestProcess:
             wait_until(lambda: alive(endpoint) == [False])
             assert state(child.pid) == "Z"  # nobody has waited for it
 
-    def test_the_end_of_the_thread_that_connected_is_no_death(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_process_is_alive_after_the_end_of_the_connecting_thread(self, endpoint: str, pub: msgq.PubSocket) -> None:
         kept: list[msgq.SubSocket] = []
         thread = threading.Thread(target=lambda: kept.append(msgq.sub_sock(endpoint)))
         thread.start()
@@ -176,7 +176,7 @@ class TestNamespaces:
                 assert sub.receive() == b"to the living"
                 assert pub.all_readers_updated()
 
-    def test_a_table_full_of_its_dead_has_room(self, endpoint: str, pub: msgq.PubSocket, kind: int) -> None:
+    def test_full_table_of_dead_subscribers_has_room(self, endpoint: str, pub: msgq.PubSocket, kind: int) -> None:
         with Child(liveness_children.in_namespace, kind, "sub", endpoint, 128) as child:
             pid = entered(child)
             assert alive(endpoint) == [True] * 128
@@ -200,7 +200,7 @@ class TestNamespaces:
                 assert sub.receive() == b"next"
                 assert sub.lost == 0
 
-    def test_a_reservation_of_its_dead_is_not_waited_for(self, endpoint: str, kind: int) -> None:
+    def test_reservation_of_a_dead_publisher_is_not_awaited(self, endpoint: str, kind: int) -> None:
         with msgq.sub_sock(endpoint) as sub, Child(liveness_children.in_namespace, kind, "reserve", endpoint) as child:
             pid = entered(child)
             os.kill(pid, signal.SIGKILL)
@@ -258,7 +258,7 @@ class TestUnlisted:
             sub.close()
 
 
-def test_what_was_removed_is_not_believed_dead(endpoint: str, pub: msgq.PubSocket) -> None:
+def test_removed_topic_keeps_its_subscribers_alive(endpoint: str, pub: msgq.PubSocket) -> None:
     """Nobody can be asked when the file has lost its name, nor by a file that has taken it."""
     with msgq.sub_sock(endpoint):
         pub.wait_for_readers(0, n=1)
@@ -281,7 +281,7 @@ class TestGates:
         handle = msgq.fake_event_handle(endpoint, f"i-{endpoint}", override=False)
         handle.recv_called_event.wait(seconds)
 
-    def test_a_controller_that_calls_exec_is_dead(self, endpoint: str) -> None:
+    def test_controller_after_exec_is_dead(self, endpoint: str) -> None:
         with Child(liveness_children.control, endpoint) as child:
             assert child.hear() == "connected"
             with pytest.raises(EventTimeoutError):
@@ -310,7 +310,7 @@ class TestGates:
 class TestLockFile:
     """What ZMQ's claims and servers of frames hold."""
 
-    def test_it_is_one_process_image_s_at_a_time(self, tmp_path: Path) -> None:
+    def test_lock_file_belongs_to_one_process_image_at_a_time(self, tmp_path: Path) -> None:
         path = str(tmp_path / "lock")
         with Child(liveness_children.lock_and_exec, path) as child:
             assert child.hear() == "locked"
@@ -325,7 +325,7 @@ class TestLockFile:
             lock.release()
             assert not Path(path).exists()
 
-    def test_children_do_not_keep_it(self, tmp_path: Path) -> None:
+    def test_lock_file_is_not_inherited_by_children(self, tmp_path: Path) -> None:
         path = str(tmp_path / "lock")
         with Child(liveness_children.lock_and_fork, path) as parent:
             children = parent.hear()
@@ -338,7 +338,7 @@ class TestLockFile:
                 for child in children:
                     os.kill(child, signal.SIGKILL)
 
-    def test_a_name_that_is_another_s_by_now_stays(self, tmp_path: Path) -> None:
+    def test_lock_file_release_keeps_a_replaced_file(self, tmp_path: Path) -> None:
         path = tmp_path / "lock"
         lock = LockFile(str(path))
         path.unlink()

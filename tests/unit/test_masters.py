@@ -46,7 +46,7 @@ def test_before_the_first_update() -> None:
     assert sm.messages == {"a": [], "b": []}
 
 
-def test_an_update_sets_what_concerns_its_topics() -> None:
+def test_update_sets_the_state_of_its_topics() -> None:
     sm = master({"a": 10.0, "b": 10.0})
     sm.update_msgs(5.0, [("a", b"1")])
     assert sm["a"] == sm.data["a"] == b"1"
@@ -67,7 +67,7 @@ def test_updated_is_true_for_this_update_only() -> None:
     assert (sm.frame, sm.recv_frame) == (3, {"a": 1, "b": 2})
 
 
-def test_a_list_of_messages_that_was_kept_does_not_change() -> None:
+def test_update_leaves_an_earlier_list_of_messages_unchanged() -> None:
     sm = master({"a": 10.0})
     sm.update_msgs(5.0, [("a", b"1")])
     kept = sm.messages["a"]
@@ -75,7 +75,7 @@ def test_a_list_of_messages_that_was_kept_does_not_change() -> None:
     assert kept == [b"1"]
 
 
-def test_of_a_topic_that_conflates_the_last_message_of_an_update_is_taken() -> None:
+def test_update_of_conflating_topic_decodes_the_last_message_only() -> None:
     decoded: list[bytes] = []
     sm = master({"a": 10.0}, decoders={"a": decoded.append})
     sm.update_msgs(5.0, [("a", b"1"), ("a", b"2"), ("a", b"3")])
@@ -128,14 +128,14 @@ def test_alive_ends_after_ten_periods_of_the_topic_at_any_frequency_of_updates(f
         assert sm.alive["a"] is alive
 
 
-def test_a_message_brings_it_back_to_life() -> None:
+def test_topic_is_alive_again_after_a_message() -> None:
     sm = feed(master({"a": 10.0}), [0.0])
     sm.update_msgs(60.0, [])
     assert not sm.alive["a"]
     assert feed(sm, [61.0]).alive["a"]
 
 
-def test_what_was_never_seen_is_not_alive_even_when_the_clock_starts_at_zero() -> None:
+def test_unseen_topic_is_not_alive_at_clock_zero() -> None:
     sm = master({"a": 10.0})
     sm.update_msgs(0.0, [])
     assert not sm.alive["a"]
@@ -143,7 +143,7 @@ def test_what_was_never_seen_is_not_alive_even_when_the_clock_starts_at_zero() -
 
 
 @pytest.mark.parametrize("rate", [None, 0, 0.0])
-def test_without_an_expectation_it_is_alive_once_seen_and_its_frequency_is_right(rate: float | None) -> None:
+def test_topic_without_rate_is_alive_once_seen_and_has_freq_ok(rate: float | None) -> None:
     sm = master({"a": rate})
     sm.update_msgs(0.0, [])
     assert (sm.alive["a"], sm.freq_ok["a"]) == (False, True)
@@ -191,7 +191,7 @@ def test_the_average_over_ten_seconds_bears_a_disturbed_second() -> None:
     assert feed(sm, [10.5, 10.75, 11.0, 11.25, 11.5]).freq_ok["a"]  # 160 intervals in 11.2 s
 
 
-def test_the_newest_tenth_forgives_what_was_before() -> None:
+def test_freq_ok_is_true_if_the_newest_tenth_is_right() -> None:
     sm = feed(master({"a": 16.0}), steady(4, 0, 40))
     assert not sm.freq_ok["a"]
     feed(sm, steady(16, 40 + 1 / 16, 40.75))
@@ -275,7 +275,7 @@ def accepted(options: dict[str, Any]) -> tuple[int, int]:
         ({"topics": {"a": 20}, "frequency": 0}, (16, 23)),
     ],
 )
-def test_what_is_expected_given_both_rates(options: dict[str, Any], limits: tuple[int, int]) -> None:
+def test_expected_rate_depends_on_topic_rate_and_loop_rate(options: dict[str, Any], limits: tuple[int, int]) -> None:
     assert accepted(options) == limits
 
 
@@ -288,7 +288,7 @@ def test_decoders_are_any_callables() -> None:
     assert (sm["a"], sm["b"][0], sm["c"]) == ({"x": 1}, ord("y"), b"z")
 
 
-def test_a_message_that_cannot_be_decoded_is_as_if_it_had_not_come_but_not_valid() -> None:
+def test_undecodable_message_is_skipped_and_makes_topic_invalid() -> None:
     sm = master({"a": 10.0, "b": 10.0}, decoders={"a": int})
     sm.update_msgs(1.0, [("a", b"7")])
     sm.update_msgs(1.5, [("a", b"seven"), ("b", b"x")])
@@ -330,13 +330,13 @@ def test_a_validator_judges_the_decoded_data() -> None:
     assert sm.decode_errors["a"] == 0
 
 
-def test_a_validator_that_raises_counts_as_a_failure_to_decode() -> None:
+def test_validator_exception_counts_as_decode_error() -> None:
     sm = master(["a"], validators={"a": lambda data: data["missing"]})
     feed(sm, [1.0])
     assert (sm.updated["a"], sm.valid["a"], sm.decode_errors["a"]) == (False, False, 1)
 
 
-def test_what_is_no_exception_of_the_decoder_goes_through() -> None:
+def test_decoder_base_exception_is_raised() -> None:
     def interrupted(_: bytes) -> None:
         raise KeyboardInterrupt
 
@@ -366,7 +366,7 @@ def test_all_asks_every_topic_or_those_named() -> None:
         assert ask([])
 
 
-def test_what_is_ignored_is_left_out_even_when_named() -> None:
+def test_ignored_topic_is_left_out_of_checks_even_if_named() -> None:
     sm = feed(master({"a": 10.0, "b": 10.0}, ignore_alive=["b"]), [0.0, 0.1])
     assert sm.all_alive()
     assert sm.all_alive(["b"])
@@ -386,7 +386,7 @@ def test_all_checks_needs_the_three() -> None:
 # Misuse.
 
 
-def test_an_unknown_topic_is_named_wherever_it_is_used() -> None:
+def test_unknown_topic_raises_with_its_name() -> None:
     sm = master(["a", "b"])
     for ask in (
         lambda: sm["typo"],
@@ -419,7 +419,7 @@ def test_an_unknown_topic_is_named_wherever_it_is_used() -> None:
         {"segment_sizes": {"typo": 1024}},
     ],
 )
-def test_arguments_name_topics_that_are_there(options: dict[str, Any]) -> None:
+def test_arguments_with_unknown_topics_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UnknownTopicError, match="'typo'"):
         master(["a"], **options)
 
@@ -496,13 +496,13 @@ def test_when_one_topic_has_foreign_bytes_the_others_news_is_in_place(prefix: st
         lambda: PubMaster(["good", "odd"], encoders={"odd": "json"}),  # type: ignore[dict-item]  # it is the test
     ],
 )
-def test_a_value_of_a_wrong_type_is_told_with_its_topic(make: Callable[[], Any], prefix: str) -> None:
+def test_argument_of_wrong_type_raises_with_its_topic(make: Callable[[], Any], prefix: str) -> None:
     with pytest.raises(TypeError, match=r"^'odd': "):
         make()
 
 
 @pytest.mark.parametrize("encoder", [None, len, lambda data: bytes(data, 5)])  # type: ignore[call-overload]  # it fails
-def test_data_that_cannot_be_sent_is_told_with_its_topic(encoder: Any, prefix: str) -> None:
+def test_send_of_unsendable_data_raises_with_its_topic(encoder: Any, prefix: str) -> None:
     with PubMaster(["good", "odd"], encoders={"odd": encoder}) as pm:
         with pytest.raises(TypeError, match=r"^'odd': ") as caught:
             pm.send("odd", "text")

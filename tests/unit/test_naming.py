@@ -16,7 +16,7 @@ from tests.support import SHM
 
 
 @pytest.mark.parametrize("name", ["a", "carState", "with.dots", "..twodots", "spaces too", "ünïcödé", "-", "x" * 246])
-def test_a_good_name_is_taken_as_it_is(name: str) -> None:
+def test_endpoint_name_valid_is_returned_unchanged(name: str) -> None:
     assert naming.validate_endpoint_name(name) == name
     assert naming.validate_endpoint_name(name.encode()) == name
 
@@ -40,7 +40,7 @@ def test_a_bad_name_is_refused_and_nothing_is_made(name: str | bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 247, "x" * 100_000])
-def test_the_error_of_a_long_name_says_its_size_and_the_limit_but_not_all_of_it(name: str) -> None:
+def test_endpoint_name_error_of_long_name_has_size_and_limit(name: str) -> None:
     with pytest.raises(EndpointNameError, match=f"{len(name)} bytes.*246") as caught:
         naming.validate_endpoint_name(name)
     assert len(str(caught.value)) < 200
@@ -81,7 +81,7 @@ def test_a_slash_before_a_queues_name_is_taken_off(name: str | bytes) -> None:
     assert naming.validate_queue_name(name) == "jobs"
 
 
-def test_the_longest_name_of_a_queue_is_that_of_a_file() -> None:
+def test_queue_name_longest_fits_a_file_name() -> None:
     name = naming.validate_queue_name("/" + "x" * 246)
     assert len(os.path.basename(shm_paths.queue_path(name, ""))) == 255
     with pytest.raises(EndpointNameError, match=r"queue.*247 bytes"):
@@ -103,7 +103,7 @@ def test_records_have_one_file() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "/quotes", "a/b", "..", "a\0b", "x" * 247])
-def test_names_that_records_cannot_have(name: str) -> None:
+def test_records_name_invalid_is_refused(name: str) -> None:
     with pytest.raises(EndpointNameError, match="records"):
         naming.validate_records_name(name)
     assert naming.validate_records_name(b"quotes") == "quotes"
@@ -111,7 +111,7 @@ def test_names_that_records_cannot_have(name: str) -> None:
 
 
 class TestPrefix:
-    def test_the_environment_gives_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_prefix_is_read_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENPILOT_PREFIX", "p")
         assert settings.get_prefix() == "p"
         monkeypatch.setenv("OPENPILOT_PREFIX", "")
@@ -125,7 +125,7 @@ class TestPrefix:
         with pytest.raises(EndpointNameError, match="OPENPILOT_PREFIX"):
             msgq.pub_sock("topic")
 
-    def test_its_directories_are_made_for_the_owner_only(self, prefix: str) -> None:
+    def test_prefix_directories_have_the_owners_mode_only(self, prefix: str) -> None:
         old = os.umask(0)
         try:
             msgq.pub_sock("topic", 4096).close()
@@ -146,11 +146,11 @@ class TestPrefix:
                 (SHM / f"{kind}{prefix}2" / "topic").unlink()
                 (SHM / f"{kind}{prefix}2").rmdir()
 
-    def test_one_that_only_queues_have_is_found(self, prefix: str) -> None:
+    def test_prefix_with_queues_only_is_listed(self, prefix: str) -> None:
         msgq.MessageQueue("jobs")
         assert prefix in shm_paths.list_prefixes()
 
-    def test_one_that_only_records_have_is_found(self, prefix: str) -> None:
+    def test_prefix_with_records_only_is_listed(self, prefix: str) -> None:
         directory = SHM / f"msgqrec_{prefix}"
         directory.mkdir()
         try:
@@ -159,7 +159,7 @@ class TestPrefix:
             directory.rmdir()
 
     @pytest.mark.parametrize("kind", ["msgq_", "msgqside_"])
-    def test_an_endpoint_in_its_way_is_named(self, prefix: str, kind: str) -> None:
+    def test_prefix_directory_blocked_by_a_file_raises_with_its_path(self, prefix: str, kind: str) -> None:
         path = SHM / f"{kind}{prefix}"
         path.write_bytes(b"")
         try:
@@ -189,7 +189,7 @@ class TestPrefix:
 
 
 class TestMode:
-    def test_it_is_0600_by_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_mode_default_is_0600(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("MSGQ_MODE", raising=False)
         assert settings.resolve_file_mode(None, "e") == 0o600
 
@@ -203,7 +203,7 @@ class TestMode:
         assert settings.resolve_file_mode(0o640, "e") == 0o640
 
     @pytest.mark.parametrize("value", ["rw", "9", "777", "400", "-660", "1660", "66 0"])
-    def test_nonsense_is_refused(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    def test_mode_invalid_value_is_refused(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
         monkeypatch.setenv("MSGQ_MODE", value)
         with pytest.raises(InvalidValueError) as caught:
             settings.resolve_file_mode(None, "e")
@@ -221,7 +221,7 @@ class TestSpin:
         monkeypatch.delenv("MSGQ_SPIN_US", raising=False)
         assert settings.resolve_spin_us(asked, "e") == result
 
-    def test_the_environment_gives_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_spin_is_read_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_SPIN_US", "20")
         assert settings.resolve_spin_us(None, "e") == 20
         assert settings.resolve_spin_us(3, "e") == 3
@@ -234,7 +234,7 @@ class TestSpin:
         assert settings.resolve_spin_us(None, "e", 10) == 0
 
     @pytest.mark.parametrize("value", ["-1", "1000001", "fast", "1.5"])
-    def test_nonsense_is_refused(self, monkeypatch: pytest.MonkeyPatch, endpoint: str, value: str) -> None:
+    def test_spin_invalid_value_is_refused(self, monkeypatch: pytest.MonkeyPatch, endpoint: str, value: str) -> None:
         monkeypatch.setenv("MSGQ_SPIN_US", value)
         with pytest.raises(InvalidValueError, match="MSGQ_SPIN_US"):
             msgq.sub_sock(endpoint)

@@ -11,12 +11,12 @@ from msgq.errors import EndpointClosedError, EndpointNameError, InvalidTypeError
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a:b", "x" * 48, "\u00e4" * 24])
-def test_a_name_that_does_not_fit_is_refused_at_once(name: str) -> None:
+def test_node_name_too_long_is_refused_at_once(name: str) -> None:
     with pytest.raises(EndpointNameError):
         msgq.Node(name)
 
 
-def test_a_name_that_does_not_fit_is_called_that_of_a_node(prefix: str) -> None:
+def test_node_name_error_names_the_node(prefix: str) -> None:
     with pytest.raises(TypeError, match="node None is NoneType; give str or bytes"):
         msgq.Node(None)  # type: ignore[arg-type]
     with pytest.raises(EndpointNameError, match="node '' has 0 bytes"):
@@ -25,7 +25,7 @@ def test_a_name_that_does_not_fit_is_called_that_of_a_node(prefix: str) -> None:
         msgq.Node("a").create_mailbox("a:b")
 
 
-def test_a_setting_that_there_is_not_is_refused_with_those_that_are(prefix: str) -> None:
+def test_node_unknown_setting_raises_with_the_known_ones(prefix: str) -> None:
     with msgq.Node("a") as node:
         for again in (False, True):
             with pytest.raises(TypeError, match=r"called 'history'; there are .*slots"):
@@ -39,7 +39,7 @@ def test_a_setting_that_there_is_not_is_refused_with_those_that_are(prefix: str)
             node.advertise("x", prefix="other")
 
 
-def test_a_node_tells_its_channels_by_their_full_names(prefix: str) -> None:
+def test_node_channels_have_their_full_names(prefix: str) -> None:
     with msgq.Node("a" * 47) as node:
         node.advertise("lidar")
         node.join_broadcast("chat")
@@ -52,7 +52,7 @@ def test_a_node_tells_its_channels_by_their_full_names(prefix: str) -> None:
             msgq.Channel("lidar", create=False)
 
 
-def test_a_node_closes_what_it_made(prefix: str) -> None:
+def test_node_close_closes_its_publishers_and_subscribers(prefix: str) -> None:
     node = msgq.Node("a")
     publisher, subscriber = node.advertise("x"), node.subscribe("x")
     channel = node.channels["x"]

@@ -41,10 +41,10 @@ def check_seven() -> None:
 
 
 class TestThreads:
-    def test_a_thread_has_none_until_it_is_set(self) -> None:
+    def test_origin_of_a_new_thread_is_zero(self) -> None:
         assert Task(origin.origin_time).result() == 0
 
-    def test_each_has_its_own(self) -> None:
+    def test_origin_is_separate_for_each_thread(self) -> None:
         origin.set_origin(7)
         try:
             assert Task(origin.origin_time).result() == 0
@@ -54,7 +54,7 @@ class TestThreads:
             origin.set_origin(0)
         assert origin.origin_time() == 0
 
-    def test_one_that_cannot_be_is_refused(self) -> None:
+    def test_origin_out_of_range_is_refused(self) -> None:
         with pytest.raises(InvalidValueError, match="-1"):
             origin.set_origin(-1)
         with pytest.raises(OverflowError):
@@ -63,7 +63,7 @@ class TestThreads:
 
 
 class TestUnique:
-    def test_they_are_times_and_grow(self) -> None:
+    def test_new_origins_are_increasing_times(self) -> None:
         before = clock.time_ns()
         made = [origin.new_origin_time() for _ in range(1000)]
         assert made == sorted(set(made))
@@ -101,7 +101,7 @@ class TestUnique:
         made = [one for task in [Task(some) for _ in range(3)] for one in task.result()]
         assert len(set(made)) == 30_000
 
-    def test_one_that_is_taken_is_followed_by_the_next(self, shm: Path) -> None:
+    def test_new_origin_in_use_takes_the_next_value(self, shm: Path) -> None:
         """A busy machine may take longer to start the child than the word may be ahead; then it shows nothing."""
         for _ in range(10):
             with Child(origin_children.make, 3, str(shm)) as child:
@@ -115,14 +115,14 @@ class TestUnique:
                 return
         pytest.skip("too busy")
 
-    def test_a_clock_that_is_not_ours_leads_nobody_astray(self, shm: Path) -> None:
+    def test_new_origin_is_right_despite_an_invalid_stored_time(self, shm: Path) -> None:
         for last in (clock.time_ns() + HOUR, (1 << 63) - 1, (1 << 64) - 1):
             leave(shm / FILE, packed(last), mode=0o600)
             found = make(shm)
             assert found["before"] <= found["made"][0]
             assert found["made"][-1] <= found["after"] + HOUR / 3600
 
-    def test_in_virtual_time_they_are_virtual(self) -> None:
+    def test_new_origin_in_virtual_time_is_virtual(self) -> None:
         virtual = VirtualClock(lambda ns: None)
         with virtual.patch_time():
             assert [origin.new_origin_time() for _ in range(3)] == [0, 1, 2]
@@ -149,7 +149,7 @@ class TestFile:
         assert "this process alone" in found["trouble"]
         return str(found["trouble"])
 
-    def test_it_is_made_complete_and_for_this_user(self, shm: Path) -> None:
+    def test_origin_file_is_created_whole_with_the_users_id(self, shm: Path) -> None:
         found = make(shm)
         assert (found["trouble"], found["warned"]) == ("", [])
         assert set(os.listdir(shm)) == {FILE, "msgqclock"}
@@ -157,13 +157,13 @@ class TestFile:
         assert (shm / FILE).stat().st_mode & 0o777 == 0o600
 
     @pytest.mark.parametrize("what", BAD)
-    def test_bytes_that_are_none_are_not_used(self, shm: Path, what: Any) -> None:
+    def test_origin_file_with_invalid_bytes_is_refused(self, shm: Path, what: Any) -> None:
         leave(shm / FILE, BAD[what], mode=0o600)
         assert "remove it" in self.refused(shm)
         assert (shm / FILE).read_bytes() == BAD[what]
 
     @pytest.mark.parametrize("make_it", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
-    def test_what_is_no_file_is_not_used(self, shm: Path, make_it: Callable[[Path], None]) -> None:
+    def test_origin_path_of_another_file_type_is_refused(self, shm: Path, make_it: Callable[[Path], None]) -> None:
         make_it(shm / FILE)
         self.refused(shm)
 
@@ -173,12 +173,12 @@ class TestFile:
         assert "65001" in self.refused(shm)
 
     @needs_root
-    def test_nor_is_that_of_somebody_who_is_trusted(self, shm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_origin_file_of_a_trusted_user_is_refused(self, shm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         leave(shm / FILE, packed(), 65001, mode=0o666)
         monkeypatch.setenv("MSGQ_TRUST", "65001")
         assert "65001" in self.refused(shm)
 
-    def test_one_that_is_cut_later_ends_no_process(self, shm: Path) -> None:
+    def test_origin_file_truncated_later_ends_no_process(self, shm: Path) -> None:
         found = run_child(origin_children.cut_and_make, str(shm / FILE))
         assert found[0] < found[1] < found[2]
 

@@ -49,7 +49,7 @@ _SIGNALS = "QEMU catches every signal itself, so /proc says that a thread surviv
 LEFT_OUT = {
     "tests/unit/test_ring_slots.py::TestSlots::test_whose_slot_was_taken_joins_another": _SIGNALS,
     "tests/unit/test_ring_slots.py::TestForStockSubscribers": _SIGNALS,
-    "tests/unit/test_liveness.py::test_identity_is_what_the_kernel_says": (
+    "tests/unit/test_liveness.py::test_process_identity_equals_that_of_the_kernel": (
         "QEMU writes /proc/self/stat itself, with another start time than the kernel tells other processes"
     ),
     "tests/unit/test_wake.py::test_an_idle_sleeper_does_not_wake_up_again_and_again": (
