@@ -78,7 +78,7 @@ def test_words_of_every_kind(queue: MessageQueue, endpoint: str) -> None:
         empty(file)
 
 
-def test_words_of_every_kind_before_it_is_opened(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_opened_with_any_slot_states_delivers(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     for word in words_of_all_kinds(1, file.read(file.row(1, 8)) + 1):
         for place in PLACES:
@@ -89,7 +89,7 @@ def test_words_of_every_kind_before_it_is_opened(queue: MessageQueue, endpoint: 
         empty(file)
 
 
-def test_a_queue_of_nothing_but_nonsense_is_full_and_empty(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_of_invalid_slot_states_is_full_and_empty(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     for place in range(MESSAGES):
         file.write(file.word(place), 3 << 61 | place)
@@ -103,7 +103,7 @@ def test_a_queue_of_nothing_but_nonsense_is_full_and_empty(queue: MessageQueue, 
     check_delivers(queue)
 
 
-def test_heads_of_messages_that_wait(queue: MessageQueue, endpoint: str) -> None:
+def test_heads_of_waiting_messages_with_any_value_are_harmless(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     for field in range(8):
         for value in (*EDGES, SIZE, SIZE + 1, READY_BIT | 5, 5 << 48):
@@ -115,7 +115,7 @@ def test_heads_of_messages_that_wait(queue: MessageQueue, endpoint: str) -> None
             queue.receive_many()
 
 
-def test_heads_of_messages_that_were_taken(queue: MessageQueue, endpoint: str) -> None:
+def test_heads_of_taken_messages_with_any_value_are_harmless(queue: MessageQueue, endpoint: str) -> None:
     """With a foreign key they come back nevertheless; a foreign lease takes nobody's job."""
     file = QueueFile(endpoint)
     for field in range(8):
@@ -132,7 +132,7 @@ def test_heads_of_messages_that_were_taken(queue: MessageQueue, endpoint: str) -
             queue.receive_many()
 
 
-def test_a_message_that_is_longer_than_its_place_is_an_error_once(queue: MessageQueue, endpoint: str) -> None:
+def test_message_longer_than_its_slot_raises_once(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     for length in (SIZE + 1, 2**32, 2**64 - 1):
         for call in ("receive", "take"):
@@ -147,7 +147,7 @@ def test_a_message_that_is_longer_than_its_place_is_an_error_once(queue: Message
             assert queue.receive(0) is None
 
 
-def test_counts_of_what_was_entered(queue: MessageQueue, endpoint: str) -> None:
+def test_fill_counts_with_any_value_are_harmless(queue: MessageQueue, endpoint: str) -> None:
     """A receiver remembers a block by this count. One that goes back may come to what is remembered."""
     file = QueueFile(endpoint)
     for value in EDGES:
@@ -164,7 +164,7 @@ def test_counts_of_what_was_entered(queue: MessageQueue, endpoint: str) -> None:
             check_delivers(sender, queue)
 
 
-def test_a_message_that_nobody_entered_does_not_keep_a_receiver_busy(queue: MessageQueue, endpoint: str) -> None:
+def test_message_without_fill_count_does_not_keep_a_receiver_busy(queue: MessageQueue, endpoint: str) -> None:
     """It is remembered as free, and a look shows that it is there: to wait for it would never end."""
     file = QueueFile(endpoint)
     assert queue.receive(0) is None
@@ -174,7 +174,7 @@ def test_a_message_that_nobody_entered_does_not_keep_a_receiver_busy(queue: Mess
 
 
 @pytest.mark.parametrize("at", [READY_COUNT, ARRIVED, ATTENTION, ATTENTION + 8, *range(BITS, BITS + 64, 8)])
-def test_words_that_sleepers_share(queue: MessageQueue, endpoint: str, at: int) -> None:
+def test_sleeper_words_with_any_value_are_harmless(queue: MessageQueue, endpoint: str, at: int) -> None:
     file = QueueFile(endpoint)
     for value in EDGES:
         file.write(at, value)
@@ -183,7 +183,7 @@ def test_words_that_sleepers_share(queue: MessageQueue, endpoint: str, at: int) 
 
 
 @pytest.mark.parametrize("at", [TICKETS, TURNS, TURNS + 8, TURNS + 16])
-def test_words_that_give_the_order_of_waiting_calls(queue: MessageQueue, endpoint: str, at: int) -> None:
+def test_turn_words_with_any_value_are_harmless(queue: MessageQueue, endpoint: str, at: int) -> None:
     file = QueueFile(endpoint)
     for value in EDGES:
         file.write(at, value)
@@ -210,7 +210,7 @@ def test_a_sleeper_whose_bit_was_taken_away_wakes_by_the_clock(queue: MessageQue
         assert time.monotonic() - begun < CALL_SECONDS
 
 
-def test_rows_of_those_who_live(queue: MessageQueue, endpoint: str) -> None:
+def test_rows_of_living_handles_with_any_value_are_harmless(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     with MessageQueue(endpoint) as other:
         for field in range(32):
@@ -226,7 +226,7 @@ def test_rows_of_those_who_live(queue: MessageQueue, endpoint: str) -> None:
         all_calls(other)
 
 
-def test_rows_that_all_seem_to_live_are_too_many(queue: MessageQueue, endpoint: str) -> None:
+def test_rows_that_all_seem_alive_refuse_another_handle(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     ours = [file.read(file.row(0, field)) for field in range(8)]
     for row in range(1, 128):
@@ -241,7 +241,7 @@ def test_rows_that_all_seem_to_live_are_too_many(queue: MessageQueue, endpoint: 
         opened.close()
 
 
-def test_schemas_of_nonsense(queue: MessageQueue, endpoint: str) -> None:
+def test_schemas_with_any_bytes_are_harmless(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     rng = random.Random(1)
     for value in EDGES:
@@ -327,7 +327,7 @@ def test_anything_at_random(endpoint: str, seed: int, count: int) -> None:
             path.unlink()
 
 
-def test_nonsense_that_comes_all_the_time(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_under_constant_random_writes_stays_usable(queue: MessageQueue, endpoint: str) -> None:
     """Another thread writes without a pause, where receivers look twice."""
     file, over = QueueFile(endpoint), threading.Event()
 

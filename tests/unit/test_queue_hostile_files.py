@@ -70,7 +70,7 @@ def test_header_fields(queue: MessageQueue, endpoint: str) -> None:
         (56, 2**64 - 1, CorruptSegmentError),
     ],
 )
-def test_a_header_that_makes_no_sense_is_refused(
+def test_file_with_invalid_header_is_refused(
     queue: MessageQueue, endpoint: str, at: int, value: int, error: type[Exception]
 ) -> None:
     file = QueueFile(endpoint)
@@ -83,7 +83,7 @@ def test_a_header_that_makes_no_sense_is_refused(
 
 
 @pytest.mark.parametrize("size", [0, 8, HEADER - 1, HEADER, HEADER + 8 * MESSAGES, -1])
-def test_a_file_that_is_too_short_is_refused(queue: MessageQueue, size: int) -> None:
+def test_file_too_short_is_refused(queue: MessageQueue, size: int) -> None:
     path = Path(queue.path)
     whole = path.stat().st_size
     os.truncate(path, size if size >= 0 else whole - 1)
@@ -118,7 +118,7 @@ def empty_file(path: Path) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("make", [directory, symlink, fifo, bound_socket, empty_file])
-def test_what_is_no_file_of_ours_is_refused(endpoint: str, make: Callable[[Path], Callable[[], None]]) -> None:
+def test_file_of_another_format_is_refused(endpoint: str, make: Callable[[Path], Callable[[], None]]) -> None:
     path = SHM / f"msgqjobs_{endpoint}"
     remove = make(path)
     try:
@@ -154,7 +154,7 @@ def test_a_file_of_another_user_is_refused(queue: MessageQueue, endpoint: str) -
 
 
 @pytest.mark.parametrize("size", [0, HEADER, HEADER + 4096])
-def test_a_file_that_is_cut_is_an_error_of_every_call(queue: MessageQueue, endpoint: str, size: int) -> None:
+def test_truncated_file_raises_in_every_call(queue: MessageQueue, endpoint: str, size: int) -> None:
     """Above all of a send: a message in memory that nobody else has would be lost without a word."""
     for _ in range(3):
         queue.send(SANE)
@@ -179,7 +179,7 @@ def test_a_file_that_is_cut_is_an_error_of_every_call(queue: MessageQueue, endpo
     other.nack()
 
 
-def test_a_file_that_is_cut_wakes_who_waits(queue: MessageQueue) -> None:
+def test_truncated_file_wakes_a_waiting_receiver(queue: MessageQueue) -> None:
     waiting = Task(queue.receive, 30.0)
     waiting.wait_asleep()
     os.truncate(queue.path, 0)
@@ -187,7 +187,7 @@ def test_a_file_that_is_cut_wakes_who_waits(queue: MessageQueue) -> None:
         waiting.result()
 
 
-def test_a_file_that_grows_is_used_as_before(queue: MessageQueue, endpoint: str) -> None:
+def test_file_grown_by_others_is_used_unchanged(queue: MessageQueue, endpoint: str) -> None:
     queue.send(SANE)
     os.truncate(queue.path, Path(queue.path).stat().st_size * 2)
     assert queue.receive(0) == (SANE, 0)

@@ -36,7 +36,7 @@ def data(messages: list[QueueMessage]) -> list[bytes]:
 # ---- what is seen ----
 
 
-def test_messages_are_seen_in_the_order_in_which_they_will_be_received(queue: MessageQueue) -> None:
+def test_browser_shows_messages_in_receive_order(queue: MessageQueue) -> None:
     began_ns = clock.time_ns()
     queue.send(b"first", 1)
     queue.send(b"urgent", 9, origin_time=77)
@@ -62,7 +62,7 @@ def test_so_many_are_seen_as_are_asked_for(queue: MessageQueue) -> None:
         stats.queue_messages(queue.name, limit=-1)
 
 
-def test_what_is_taken_is_not_seen_and_what_came_back_is(queue: MessageQueue) -> None:
+def test_browser_hides_taken_messages_and_shows_returned_ones(queue: MessageQueue) -> None:
     queue.send_many([b"0", b"1"])
     (number, _) = [one.number for one in stats.queue_messages(queue.name)]
     job = queue.take()
@@ -87,7 +87,7 @@ def test_each_message_is_new_once(queue: MessageQueue) -> None:
     assert data(browser.unseen()) == [b"0"], "another one in the same place"
 
 
-def test_an_equal_word_is_another_message_if_it_was_sent_at_another_time(queue: MessageQueue, endpoint: str) -> None:
+def test_browser_separates_equal_words_by_send_time(queue: MessageQueue, endpoint: str) -> None:
     """As when a sender is stopped between READY and the count, and the next one gets the same number."""
     browser, file = QueueBrowser(queue.name, ""), QueueFile(endpoint)
     queue.send(b"0")
@@ -99,7 +99,7 @@ def test_an_equal_word_is_another_message_if_it_was_sent_at_another_time(queue: 
 # ---- without a trace ----
 
 
-def test_nobody_notices(queue: MessageQueue) -> None:
+def test_browser_leaves_no_trace(queue: MessageQueue) -> None:
     queue.send_many([b"0", b"1"], 3)
     before = Path(queue.path).read_bytes()
     browser = QueueBrowser(queue.name, "")
@@ -112,14 +112,14 @@ def test_nobody_notices(queue: MessageQueue) -> None:
     assert maps == "r--s"
 
 
-def test_a_queue_that_is_not_there(endpoint: str) -> None:
+def test_browser_of_missing_queue_raises(endpoint: str) -> None:
     with pytest.raises(SegmentError) as raised:
         stats.queue_messages(endpoint)
     assert raised.value.errno == errno.ENOENT
     assert not os.path.exists(f"/dev/shm/msgqjobs_{endpoint}")
 
 
-def test_a_queue_that_was_removed_is_still_seen_by_who_looked_before(endpoint: str) -> None:
+def test_browser_opened_before_removal_still_shows_messages(endpoint: str) -> None:
     with MessageQueue(endpoint) as queue:
         browser = QueueBrowser(endpoint, "")
         queue.unlink()
@@ -140,7 +140,7 @@ def test_words_of_every_kind(queue: MessageQueue, endpoint: str) -> None:
         soon(browser.unseen)
 
 
-def test_heads_that_make_no_sense(queue: MessageQueue, endpoint: str) -> None:
+def test_browser_with_invalid_heads_reads_no_payload(queue: MessageQueue, endpoint: str) -> None:
     """A length that no message can have is never read so far; the other words are only shown."""
     file, browser = QueueFile(endpoint), QueueBrowser(endpoint, "")
     queue.send_many([b"hostile", b"sound"])
@@ -154,7 +154,7 @@ def test_heads_that_make_no_sense(queue: MessageQueue, endpoint: str) -> None:
         file.write(file.head(0, field), before)
 
 
-def test_a_file_that_others_cut(endpoint: str) -> None:
+def test_browser_of_truncated_file_raises(endpoint: str) -> None:
     queue = MessageQueue(endpoint, max_messages=1000, max_message_size=1000)
     browser = QueueBrowser(endpoint, "")
     queue.send(b"x")

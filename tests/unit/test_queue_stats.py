@@ -79,7 +79,7 @@ def sleep_in(name: str, how: str) -> None:
 # ---- figures ----
 
 
-def test_a_queue_that_nobody_has_used(queue: MessageQueue) -> None:
+def test_stats_of_unused_queue_are_zero(queue: MessageQueue) -> None:
     found = stats.queue(queue.name)
     assert (found.name, found.prefix, found.path) == (queue.name, "", str(SHM / f"msgqjobs_{queue.name}"))
     assert (found.max_messages, found.max_message_size, found.mode) == (10, 100, 0o600)
@@ -100,7 +100,7 @@ def test_a_queue_that_nobody_has_used(queue: MessageQueue) -> None:
     assert not handle.leaves
 
 
-def test_what_is_in_its_places(queue: MessageQueue) -> None:
+def test_stats_count_slots_by_state(queue: MessageQueue) -> None:
     for priority in (3, 5, 3, 0):
         queue.send(b"x", priority)
     with take(queue), take(queue, lease=30):
@@ -126,7 +126,7 @@ def test_the_highest_priorities_are_listed(queue: MessageQueue) -> None:
     assert stats.queue(queue.name).priorities == ((32767, 2), (7, 1), (6, 1), (5, 1), (4, 1), (3, 1), (2, 1), (1, 1))
 
 
-def test_the_message_that_waits_longest(queue: MessageQueue) -> None:
+def test_stats_show_the_oldest_message(queue: MessageQueue) -> None:
     queue.send(b"first", 1)
     queue.send(b"second", 7)
     first = queue.peek()[-1]
@@ -142,7 +142,7 @@ def test_the_message_that_waits_longest(queue: MessageQueue) -> None:
         assert stats.queue(queue.name).oldest_ns is None, "it waits no more"
 
 
-def test_messages_that_come_back_are_counted(queue: MessageQueue) -> None:
+def test_stats_count_returned_messages(queue: MessageQueue) -> None:
     queue.send(b"poison")
     for _ in range(3):
         take(queue).nack()
@@ -164,7 +164,7 @@ def test_refused_messages_are_counted(queue: MessageQueue) -> None:
     assert (found.free_slots, found.refused, found.handles[0].refused, found.sent) == (0, 3, 3, 10)
 
 
-def test_counts_of_an_owner_begin_anew_and_those_of_the_queue_go_on(queue: MessageQueue) -> None:
+def test_stats_of_a_new_owner_start_at_zero_and_totals_continue(queue: MessageQueue) -> None:
     with MessageQueue(queue.name) as other:
         other.send(b"x")
         assert [one.sent for one in stats.queue(queue.name).handles] == [0, 1]
@@ -176,7 +176,7 @@ def test_counts_of_an_owner_begin_anew_and_those_of_the_queue_go_on(queue: Messa
         assert found.sent == 2
 
 
-def test_a_lease_that_is_over_shows_until_somebody_returns_it(queue: MessageQueue) -> None:
+def test_stats_count_an_expired_lease_until_its_return(queue: MessageQueue) -> None:
     queue.send(b"x")
     job = take(queue, lease=0.01)
     wait_until(lambda: stats.queue(queue.name).expired_leases == 1)
@@ -187,7 +187,7 @@ def test_a_lease_that_is_over_shows_until_somebody_returns_it(queue: MessageQueu
     del job
 
 
-def test_the_schema_is_told(queue: MessageQueue) -> None:
+def test_stats_have_the_schema(queue: MessageQueue) -> None:
     with MessageQueue(queue.name, schema=Schema("words", "text")):
         assert stats.queue(queue.name).schema == Schema("words", "text")
 
@@ -195,7 +195,7 @@ def test_the_schema_is_told(queue: MessageQueue) -> None:
 # ---- who sleeps ----
 
 
-def test_who_sleeps_and_what_for(queue: MessageQueue) -> None:
+def test_stats_show_sleeping_receivers_and_senders(queue: MessageQueue) -> None:
     receiver = Task(lambda: queue.receive(30))
     wait_until(lambda: own(queue.name).waits == ("receiving",))
     queue.send(b"x")
@@ -209,7 +209,7 @@ def test_who_sleeps_and_what_for(queue: MessageQueue) -> None:
     assert own(queue.name).waits == ()
 
 
-def test_who_watches(queue: MessageQueue) -> None:
+def test_stats_show_watching_handles(queue: MessageQueue) -> None:
     queue.fileno()
     wait_until(lambda: own(queue.name).waits == ("watching",))
 
@@ -223,7 +223,7 @@ def test_who_watches(queue: MessageQueue) -> None:
     asyncio.run(wait())
 
 
-def test_who_wants_to_be_told(queue: MessageQueue) -> None:
+def test_stats_show_handles_with_notification(queue: MessageQueue) -> None:
     queue.notify(lambda queue: None)
     wait_until(lambda: "notified" in own(queue.name).waits)
     queue.notify(None)
@@ -233,7 +233,7 @@ def test_who_wants_to_be_told(queue: MessageQueue) -> None:
 # ---- the dead ----
 
 
-def test_the_dead_and_what_they_have(queue: MessageQueue) -> None:
+def test_stats_show_dead_handles_with_their_messages(queue: MessageQueue) -> None:
     for _ in range(3):
         queue.send(b"x")
     with Child(take_two, queue.name) as child:
@@ -250,7 +250,7 @@ def test_the_dead_and_what_they_have(queue: MessageQueue) -> None:
 
 
 @pytest.mark.parametrize("how", ["receiving", "sending"])
-def test_the_dead_that_slept(queue: MessageQueue, how: str) -> None:
+def test_stats_show_dead_sleepers(queue: MessageQueue, how: str) -> None:
     for _ in range(10 if how == "sending" else 0):
         queue.send(b"")
     with Child(sleep_in, queue.name, how) as child:
@@ -261,7 +261,7 @@ def test_the_dead_that_slept(queue: MessageQueue, how: str) -> None:
     assert (dead.participant.alive, dead.waits, dead.leaves) == (False, (how,), True)
 
 
-def test_places_of_former_owners_are_astray(queue: MessageQueue) -> None:
+def test_stats_count_slots_of_previous_owners_as_lost(queue: MessageQueue) -> None:
     """Whoever takes a row sweeps; between the two somebody may look."""
     queue.send(b"x")
     job = take(queue)
@@ -301,7 +301,7 @@ def test_queues_of_a_prefix(prefix: str) -> None:
         assert stats.queue("b", prefix).depth == 1
 
 
-def test_what_is_no_queue(prefix: str) -> None:
+def test_stats_skip_files_of_other_formats(prefix: str) -> None:
     MessageQueue("good").close()
     folder = SHM / f"msgqjobs_{prefix}"
     (folder / "short").write_bytes(bytes(100))
@@ -351,7 +351,7 @@ def test_bytes_of_others_are_not_believed(queue: MessageQueue, seed: int, start:
     path.unlink()
 
 
-def test_nonsense_is_counted(queue: MessageQueue) -> None:
+def test_stats_count_invalid_slot_states(queue: MessageQueue) -> None:
     with open(queue.path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
         for number, word in enumerate((1, 3 << 61, 2 << 61 | 200 << 48, 1 << 61 | 5)):
             place = words(queue.path) + 8 * number
@@ -360,7 +360,7 @@ def test_nonsense_is_counted(queue: MessageQueue) -> None:
     assert (found.corrupt_slots, found.free_slots, found.handles[0].taken) == (4, 6, 0)
 
 
-def test_a_queue_that_others_cut(queue: MessageQueue, endpoint: str) -> None:
+def test_stats_of_truncated_file_raise(queue: MessageQueue, endpoint: str) -> None:
     path = SHM / f"msgqjobs_{endpoint}cut"
     path.write_bytes(Path(queue.path).read_bytes())
     os.truncate(path, HEADER + 64)
@@ -406,7 +406,7 @@ def test_looks_beside_live_traffic(queue: MessageQueue) -> None:
 # ---- removing ----
 
 
-def test_who_opens_a_queue_that_is_removed_meanwhile_makes_another(endpoint: str) -> None:
+def test_open_during_removal_creates_another_queue(endpoint: str) -> None:
     MessageQueue(endpoint).close()
     opened: list[Task] = []
 
@@ -422,7 +422,7 @@ def test_who_opens_a_queue_that_is_removed_meanwhile_makes_another(endpoint: str
         assert len(stats.queue(endpoint).handles) == 1
 
 
-def test_a_queue_that_somebody_made_anew_is_not_removed(endpoint: str) -> None:
+def test_removal_keeps_a_recreated_queue(endpoint: str) -> None:
     path = SHM / f"msgqjobs_{endpoint}"
     MessageQueue(endpoint).close()
     with open(path) as locked:

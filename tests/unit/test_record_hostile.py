@@ -86,7 +86,7 @@ def test_versions_of_every_kind(vector: SeqlockVector, endpoint: str) -> None:
             file.reset()
 
 
-def test_versions_of_every_kind_before_it_is_opened(vector: SeqlockVector, endpoint: str) -> None:
+def test_vector_opened_with_any_versions_is_usable(vector: SeqlockVector, endpoint: str) -> None:
     file = RecordFile(endpoint)
     vector.close()
     for version in versions(0, file.read(file.row(0, 8))):
@@ -113,7 +113,7 @@ def test_times_of_every_kind(vector: SeqlockVector, endpoint: str) -> None:
         assert now < vector.times([3])[0] < now + 10**12
 
 
-def test_an_element_that_changes_all_the_time_is_an_error(vector: SeqlockVector, endpoint: str) -> None:
+def test_element_changing_all_the_time_raises(vector: SeqlockVector, endpoint: str) -> None:
     """Its versions jump, so no read of it is whole; what is beside it is read."""
     file, over = RecordFile(endpoint), threading.Event()
 
@@ -134,7 +134,7 @@ def test_an_element_that_changes_all_the_time_is_an_error(vector: SeqlockVector,
 
 
 @pytest.mark.parametrize("value", EDGES)
-def test_words_that_sleepers_share(vector: SeqlockVector, endpoint: str, value: int) -> None:
+def test_sleeper_words_with_any_value_are_harmless(vector: SeqlockVector, endpoint: str, value: int) -> None:
     """Who sleeps looks by itself, when its flag was taken away."""
     file = RecordFile(endpoint)
     file.write(ATTENTION, value)
@@ -150,7 +150,7 @@ def test_words_that_sleepers_share(vector: SeqlockVector, endpoint: str, value: 
         assert time.monotonic() - begun < CALL_SECONDS
 
 
-def test_rows_of_those_who_live(vector: SeqlockVector, endpoint: str) -> None:
+def test_rows_of_living_handles_with_any_value_are_harmless(vector: SeqlockVector, endpoint: str) -> None:
     file = RecordFile(endpoint)
     with SeqlockVector(endpoint) as other:
         other.claim()
@@ -165,7 +165,7 @@ def test_rows_of_those_who_live(vector: SeqlockVector, endpoint: str) -> None:
         all_calls(other)
 
 
-def test_rows_that_all_seem_to_live_are_too_many(vector: SeqlockVector, endpoint: str) -> None:
+def test_rows_that_all_seem_alive_refuse_another_writer(vector: SeqlockVector, endpoint: str) -> None:
     file = RecordFile(endpoint)
     ours = [file.read(file.row(0, field)) for field in range(8)]
     for row in range(1, 128):
@@ -199,7 +199,7 @@ def test_owners_of_an_exclusive_vector(endpoint: str) -> None:
             file.reset()
 
 
-def test_schemas_of_nonsense(vector: SeqlockVector, endpoint: str) -> None:
+def test_schemas_with_any_bytes_are_harmless(vector: SeqlockVector, endpoint: str) -> None:
     file = RecordFile(endpoint)
     rng = random.Random(1)
     for value in EDGES:
@@ -233,7 +233,7 @@ def test_values_and_versions_of_a_board(board: Board, endpoint: str) -> None:
             assert board["k0"] == b"1234"
 
 
-def test_keys_of_nonsense(board: Board, endpoint: str) -> None:
+def test_keys_with_any_bytes_are_harmless(board: Board, endpoint: str) -> None:
     file = RecordFile(endpoint)
     sound = bytes(file.map[HEADER : file.version(0)])
     for field in range(16):
@@ -251,7 +251,7 @@ def test_keys_of_nonsense(board: Board, endpoint: str) -> None:
             assert board["k2"] == b"1234"
 
 
-def test_a_board_of_which_all_keys_are_named_is_full(board: Board, endpoint: str) -> None:
+def test_board_with_all_keys_named_is_full(board: Board, endpoint: str) -> None:
     file = RecordFile(endpoint)
     for element in range(LENGTH):
         file.write(file.key(element, 1), 2**64 - 1)

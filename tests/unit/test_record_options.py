@@ -66,7 +66,7 @@ def dtype_of(case: str) -> np.dtype[Any]:
 
 class TestDtypes:
     @pytest.mark.parametrize("case", DTYPES)
-    def test_a_schema_says_each_of_them(self, case: str) -> None:
+    def test_schema_of_a_dtype_gives_the_same_dtype(self, case: str) -> None:
         dtype = dtype_of(case)
         said = record_dtype(dtype)
         assert said == dtype
@@ -76,7 +76,7 @@ class TestDtypes:
         assert struct_dtype(schema) == dtype
 
     @pytest.mark.parametrize("case", DTYPES)
-    def test_the_recordings_decoder_reads_it(self, case: str) -> None:
+    def test_dtype_is_readable_by_the_decoder_of_recordings(self, case: str) -> None:
         dtype = dtype_of(case)
         readable = case not in ("text", "nested", "long double")
         data = bytes(range(1, dtype.itemsize + 1)) if readable else bytes(dtype.itemsize)
@@ -111,17 +111,17 @@ class TestDtypes:
         ],
         ids=str,
     )
-    def test_those_that_records_cannot_have(self, asked: Any, why: str) -> None:
+    def test_dtype_unsupported_is_refused(self, asked: Any, why: str) -> None:
         with pytest.raises(RecordTypeError, match=why) as caught:
             record_dtype(asked, "quotes")
         assert caught.value.endpoint == "quotes"
 
-    def test_a_dtype_that_is_too_long_to_say(self) -> None:
+    def test_dtype_too_long_for_the_header_is_refused(self) -> None:
         many = [(f"{number:050}", "i1") for number in range(200)]
         with pytest.raises(RecordTypeError, match=f"at most {options.SCHEMA_DATA_BYTES_MAX}"):
             vector_options("quotes", many, 1)
 
-    def test_a_header_says_a_dtype_of_its_size(self) -> None:
+    def test_dtype_of_a_header_must_have_the_header_size(self) -> None:
         assert options.read_schema_dtype(struct_schema(QUOTE), 16, "quotes") == QUOTE
         for schema, size in [
             (struct_schema(QUOTE), 8),
@@ -141,7 +141,7 @@ def vector_options(
 
 
 class TestOpening:
-    def test_with_dtype_and_length_it_makes_or_opens(self) -> None:
+    def test_vector_options_with_dtype_and_length_create_or_open(self) -> None:
         assert vector_options(dtype="f8", length=3).create is None
         assert vector_options(dtype="f8", length=3, create=True).create is True
         assert vector_options(dtype="f8", length=3, create=False).create is False
@@ -154,7 +154,7 @@ class TestOpening:
         )
 
     @pytest.mark.parametrize("given", [{}, {"dtype": "f8"}, {"length": 3}])
-    def test_without_one_of_them_it_opens(self, given: dict[str, Any]) -> None:
+    def test_vector_options_without_dtype_or_length_only_open(self, given: dict[str, Any]) -> None:
         wanted = vector_options(**given)
         assert wanted.create is False
         assert "give dtype and length" in str(wanted.missing_error())
@@ -270,7 +270,7 @@ class TestBoards:
             board(**given)
 
     @pytest.mark.parametrize("key", ["", "x" * 112, "é" * 56, "a\0b", "\ud800"])
-    def test_keys_that_are_none(self, key: str) -> None:
+    def test_board_key_invalid_is_refused(self, key: str) -> None:
         with pytest.raises(InvalidValueError, match="key"):
             options.validate_key(key, "status")
         with pytest.raises(TypeError):
@@ -310,13 +310,13 @@ class TestIndices:
         ],
         ids=str,
     )
-    def test_what_is_meant(self, selection: Any, expected: list[int]) -> None:
+    def test_indices_are_resolved_to_elements(self, selection: Any, expected: list[int]) -> None:
         found = arrays.resolve_element_indices(selection, 10, "quotes")
         assert found.tolist() == expected
         assert found.dtype == np.int64
         assert found.flags.c_contiguous
 
-    def test_they_are_nobody_elses(self) -> None:
+    def test_indices_are_copied_from_the_callers_array(self) -> None:
         """Who changes the array meanwhile must not reach what lies beside the vector."""
         given = np.arange(3)
         found = arrays.resolve_element_indices(given, 10, "quotes")
@@ -348,7 +348,7 @@ class TestIndices:
         ],
         ids=str,
     )
-    def test_what_is_no_selection(self, selection: Any, told: str) -> None:
+    def test_indices_invalid_are_refused(self, selection: Any, told: str) -> None:
         assert re.search(told, refuses(selection))
 
     @pytest.mark.parametrize("index", [0, 9, np.int8(9), np.uint64(3), np.array(4)], ids=repr)
@@ -388,19 +388,19 @@ class TestValues:
         ],
         ids=str,
     )
-    def test_what_is_written(self, given: Any, dtype: Any, count: int, expected: list[Any]) -> None:
+    def test_values_are_converted_to_elements(self, given: Any, dtype: Any, count: int, expected: list[Any]) -> None:
         found = arrays.convert_element_values(given, np.dtype(dtype), count, "quotes")
         assert found.tolist() == expected
         assert (found.dtype, found.shape) == (np.dtype(dtype), (count,))
         assert found.flags.c_contiguous
 
-    def test_a_list_for_a_record_is_told_from_a_tuple(self) -> None:
+    def test_value_list_for_a_record_raises_with_a_hint_to_tuples(self) -> None:
         with pytest.raises(InvalidValueError, match=r"shape \(2,\) were given for 1 element;.*a record is a tuple"):
             arrays.convert_element_values([1, 2], QUOTE, 1, "quotes")
         with pytest.raises(InvalidValueError, match=r"given for 3 elements; give one, or 3$"):
             arrays.convert_element_values([1, 2], np.dtype("f8"), 3, "quotes")
 
-    def test_what_is_so_already_is_not_copied(self) -> None:
+    def test_values_of_the_right_dtype_are_not_copied(self) -> None:
         given = np.zeros(3, QUOTE)
         assert arrays.convert_element_values(given, QUOTE, 3, "quotes") is given
 
@@ -425,7 +425,7 @@ class TestValues:
         ],
         ids=str,
     )
-    def test_values_of_another_kind_are_refused_and_both_are_told(self, given: Any, dtype: Any, told: str) -> None:
+    def test_values_of_another_type_raise_with_both_types(self, given: Any, dtype: Any, told: str) -> None:
         with pytest.raises(RecordTypeError, match=told) as caught:
             arrays.convert_element_values(given, np.dtype(dtype), 3, "quotes")
         assert isinstance(caught.value, TypeError)
@@ -442,11 +442,11 @@ class TestValues:
         ],
         ids=str,
     )
-    def test_values_that_are_not_possible(self, given: Any, dtype: Any) -> None:
+    def test_values_of_invalid_shape_are_refused(self, given: Any, dtype: Any) -> None:
         with pytest.raises(InvalidValueError):
             arrays.convert_element_values(given, np.dtype(dtype), 3, "quotes")
 
-    def test_a_number_that_is_too_large(self) -> None:
+    def test_value_out_of_range_is_refused(self) -> None:
         with pytest.raises(InvalidValueError):
             arrays.convert_element_values(2**70, np.dtype("i8"), 1, "quotes")
 
@@ -470,12 +470,12 @@ class TestValues:
         ],
         ids=str,
     )
-    def test_records_that_are_not_tracked(self, dtype: Any) -> None:
+    def test_dtype_without_both_times_is_not_tracked(self, dtype: Any) -> None:
         assert not arrays.is_tracked_dtype(np.dtype(dtype))
 
 
 class TestOut:
-    def test_it_is_filled_as_it_is(self) -> None:
+    def test_output_array_is_returned_unchanged(self) -> None:
         out = np.zeros(3, QUOTE)
         assert arrays.check_output_array(out, QUOTE, (3,), "quotes") is out
 
@@ -492,7 +492,7 @@ class TestOut:
                 arrays.check_output_array(out, np.dtype("f8"), (3,), "quotes")
 
 
-def test_what_is_handed_out_can_be_pickled() -> None:
+def test_returned_objects_can_be_pickled() -> None:
     changes = Changes(np.arange(1), np.zeros(1, QUOTE), np.arange(1), np.arange(1, dtype="u8"))
     assert pickle.loads(pickle.dumps(changes)).rows.dtype == QUOTE
     value = Value(b"x", 1, 2, 3, lambda: Participant(7, 8, 9, "plan", True))

@@ -114,11 +114,11 @@ def close_on_top(endpoint: str) -> int:
 
 
 @pytest.mark.ci
-def test_who_is_closed_on_top_of_a_wait_while_others_copy_has_left_when_it_is_dropped(endpoint: str) -> None:
+def test_handle_closed_during_a_wait_frees_its_row_when_dropped(endpoint: str) -> None:
     assert run_child(close_on_top, endpoint) == 0
 
 
-def test_a_close_that_is_interrupted_is_gone_on_with(endpoint: str) -> None:
+def test_interrupted_close_is_completed(endpoint: str) -> None:
     """Another thread copies, so the close waits for it."""
 
     def child() -> None:
@@ -204,7 +204,7 @@ def stage(endpoint: str) -> Iterator[str]:
 
 
 class TestRounds:
-    def test_one_that_is_open_is_not_entered_again(self, stage: str) -> None:
+    def test_span_open_cannot_be_entered_again(self, stage: str) -> None:
         with msgq.StageTracer(stage) as tracer:
             this = tracer.timer("x")
             with this, pytest.raises(ConcurrentUseError), this:
@@ -221,7 +221,7 @@ class TestRounds:
                 with timer:
                     assert origin.origin_time() == 0
 
-    def test_no_message_is_taken_that_cannot_be_handled(self, stage: str) -> None:
+    def test_trace_messages_takes_no_message_while_a_span_is_open(self, stage: str) -> None:
         with msgq.StageTracer(stage) as tracer, msgq.RecordQueue(stage, msgq.tracked("i8")) as queue:
             queue.produce(np.arange(3))
             iterator = tracer.trace_messages(queue)
@@ -230,7 +230,7 @@ class TestRounds:
             assert [next(iterator)["value"] for _ in range(3)] == [0, 1, 2]
             iterator.end_span()  # type: ignore[attr-defined]
 
-    def test_the_origin_of_one_that_another_thread_dropped_goes_with_the_next(self, stage: str) -> None:
+    def test_origin_of_a_span_dropped_in_another_thread_ends_with_the_next(self, stage: str) -> None:
         with msgq.StageTracer(stage) as tracer, msgq.RecordQueue(stage, msgq.tracked("i8")) as queue:
             queue.produce(1)
             kept = [tracer.trace_messages(queue)]
@@ -241,7 +241,7 @@ class TestRounds:
             assert origin.origin_time() == 0
 
 
-def test_a_key_with_a_nul_is_none_that_ends_there(endpoint: str) -> None:
+def test_key_with_a_nul_is_not_cut_there(endpoint: str) -> None:
     with msgq.Board(endpoint) as board:
         board.declare("a")
         assert "a" in board

@@ -71,7 +71,7 @@ def dead(found: RecordStats) -> RecordWriterInfo:
 # ---- figures ----
 
 
-def test_a_vector_that_nobody_has_written(endpoint: str) -> None:
+def test_stats_of_unwritten_vector_are_zero(endpoint: str) -> None:
     with SeqlockVector(endpoint, [("a", "<f8"), ("b", "<i4")], 10, copies=4, exclusive=True):
         found = stats.record(endpoint)
     assert (found.name, found.prefix, found.path) == (endpoint, "", str(SHM / f"msgqrec_{endpoint}"))
@@ -85,7 +85,7 @@ def test_a_vector_that_nobody_has_written(endpoint: str) -> None:
     assert json.loads(found.dtype or "") == [["a", "<f8"], ["b", "<i4"]]
 
 
-def test_what_was_written(endpoint: str) -> None:
+def test_stats_count_writes(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 10) as vector:
         vector[[2, 3]] = 1.0
         vector[7] = 2.0
@@ -112,7 +112,7 @@ def test_each_writer_is_listed_and_no_reader(endpoint: str) -> None:
         assert found.written == 3
 
 
-def test_a_board_and_its_keys(endpoint: str) -> None:
+def test_stats_of_board_have_its_keys(endpoint: str) -> None:
     schema = Schema("words", "text")
     with Board(endpoint, 5, 100, schema=schema) as board, Board(endpoint) as other:
         first, second = board.declare("pose"), board.declare("späť")
@@ -143,7 +143,7 @@ def test_the_list_of_keys_has_an_end(endpoint: str) -> None:
         assert found.writers[0].keys == len(entries)
 
 
-def test_who_sleeps_shows(endpoint: str) -> None:
+def test_stats_show_sleepers(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 3) as vector, SeqlockVector(endpoint) as other:
         waiting = Task(vector.wait, 30)
         wait_until(lambda: stats.record(endpoint).has_waiters)
@@ -155,14 +155,14 @@ def test_who_sleeps_shows(endpoint: str) -> None:
 # ---- the dead ----
 
 
-def test_the_dead_stay_until_somebody_needs_their_row(endpoint: str) -> None:
+def test_stats_show_dead_writers_until_their_row_is_reused(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 3):
         pid = killed(write_one, endpoint)
         one = dead(stats.record(endpoint))
         assert (one.participant.pid, one.row, one.written, one.locked) == (pid, 0, 1, 0)
 
 
-def test_what_the_dead_were_writing(endpoint: str) -> None:
+def test_stats_show_elements_locked_by_dead_writers(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 3) as vector:
         vector[0] = 1
         killed(write_one, endpoint)
@@ -178,7 +178,7 @@ def test_what_the_dead_were_writing(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize(("row", "generation"), [(0, 2), (0, 0xFFFF), (127, 1), (200, 1)])
-def test_elements_of_writers_that_are_gone(endpoint: str, row: int, generation: int) -> None:
+def test_stats_count_elements_of_previous_writers_as_locked(endpoint: str, row: int, generation: int) -> None:
     """Whoever takes a row gives them back; between the two somebody may look."""
     with SeqlockVector(endpoint, "<f8", 3) as vector:
         vector[0] = 1
@@ -225,7 +225,7 @@ def test_records_of_a_prefix(prefix: str) -> None:
         assert stats.record("b", prefix).elements_written == 1
 
 
-def test_what_is_neither_vector_nor_board(prefix: str) -> None:
+def test_stats_skip_files_of_other_formats(prefix: str) -> None:
     SeqlockVector("good", "<f8", 1).close()
     folder = SHM / f"msgqrec_{prefix}"
     (folder / "short").write_bytes(bytes(100))
@@ -310,7 +310,7 @@ def test_looks_beside_live_writers(endpoint: str) -> None:
 # ---- removing ----
 
 
-def test_it_is_removed_if_that_is_wanted(endpoint: str) -> None:
+def test_removal_takes_place_if_the_callback_agrees(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 3) as vector:
         vector[0] = 5
         seen: list[RecordStats] = []
@@ -329,7 +329,7 @@ def test_it_is_removed_if_that_is_wanted(endpoint: str) -> None:
             remove_record(endpoint, "", lambda _found: True)
 
 
-def test_who_begins_to_write_waits_for_who_removes(endpoint: str) -> None:
+def test_writer_waits_for_a_running_removal(endpoint: str) -> None:
     """The judgement that nobody writes holds until the name is gone."""
     with SeqlockVector(endpoint, "<f8", 3) as vector:
         tasks: list[Task] = []

@@ -41,7 +41,7 @@ class Handler:
 
 
 @pytest.mark.parametrize("backend", ["msgq", pytest.param("zmq", marks=pytest.mark.ci)])
-def test_sockets_that_are_pickled_or_copied_are_refused_with_advice(
+def test_sockets_cannot_be_pickled_and_the_error_has_advice(
     endpoint: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
@@ -52,7 +52,7 @@ def test_sockets_that_are_pickled_or_copied_are_refused_with_advice(
                     call(socket)
 
 
-def test_channel_members_that_are_pickled_or_copied_are_refused_with_advice(endpoint: str) -> None:
+def test_channel_handles_cannot_be_pickled_and_the_error_has_advice(endpoint: str) -> None:
     with msgq.Channel(endpoint) as channel, channel.publisher() as publisher, channel.subscriber() as subscriber:
         for member in (publisher, subscriber):
             with pytest.raises(TypeError, match=r"a (Publisher|Subscriber) cannot be pickled or copied; open another"):
@@ -69,7 +69,7 @@ def lock(endpoint: str) -> Iterator[int]:
     os.close(fd)
 
 
-def test_a_handler_may_close_the_socket_that_connects(endpoint: str, lock: int) -> None:
+def test_signal_handler_may_close_the_connecting_socket(endpoint: str, lock: int) -> None:
     sub = msgq.SubSocket()
 
     def close() -> None:
@@ -83,7 +83,7 @@ def test_a_handler_may_close_the_socket_that_connects(endpoint: str, lock: int) 
 
 
 @pytest.mark.parametrize("kind", [msgq.PubSocket, msgq.SubSocket])
-def test_a_socket_that_connects_cannot_be_connected_elsewhere(endpoint: str, lock: int, kind: Any) -> None:
+def test_connecting_socket_cannot_connect_to_another_endpoint(endpoint: str, lock: int, kind: Any) -> None:
     socket = kind()
     task = Task(socket.connect, msgq.context, endpoint)
     wait_until(lambda: not socket.closed)
@@ -95,7 +95,7 @@ def test_a_socket_that_connects_cannot_be_connected_elsewhere(endpoint: str, loc
     socket.close()
 
 
-def test_a_connect_that_fails_leaves_the_socket_closed(endpoint: str) -> None:
+def test_failed_connect_leaves_the_socket_closed(endpoint: str) -> None:
     for kind in (msgq.PubSocket, msgq.SubSocket):
         socket = kind()
         with pytest.raises(InvalidValueError):
@@ -105,7 +105,7 @@ def test_a_connect_that_fails_leaves_the_socket_closed(endpoint: str) -> None:
         socket.close()
 
 
-def test_a_handler_may_close_all_that_are_polled(endpoint: str) -> None:
+def test_signal_handler_may_close_all_polled_sockets(endpoint: str) -> None:
     subs = [msgq.sub_sock(endpoint) for _ in range(3)]
     poller = msgq.Poller()
     for sub in subs:
@@ -154,7 +154,7 @@ class Chatty(list[bytes]):
             self.pub.send(bytes(300_000))
 
 
-def test_sending_from_within_a_sequence_that_is_sent(endpoint: str) -> None:
+def test_send_during_the_iteration_of_send_many_succeeds(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         pub.send_many([bytes(1000)] * 900)
         assert len(sub.receive_many()) == 900
@@ -183,7 +183,7 @@ def test_a_time_out_below_a_millisecond_waits(endpoint: str) -> None:
             sub.setTimeout(float("nan"))
 
 
-def test_what_was_taken_before_nonsense_is_not_lost(endpoint: str) -> None:
+def test_messages_received_before_invalid_data_are_returned(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         pub.send_many([b"12345678", b"87654321", b"x"])
         with ring_path(endpoint).open("r+b") as file:
@@ -194,7 +194,7 @@ def test_what_was_taken_before_nonsense_is_not_lost(endpoint: str) -> None:
             sub.receive_many()
 
 
-def test_a_lock_is_of_the_file_that_has_the_name(endpoint: str) -> None:
+def test_lock_belongs_to_the_file_with_the_name(endpoint: str) -> None:
     """Who waited for the lock of a file that was removed meanwhile holds that of its successor."""
     msgq.sub_sock(endpoint).close()
     with TopicLock(endpoint):
@@ -211,7 +211,7 @@ def test_a_lock_is_of_the_file_that_has_the_name(endpoint: str) -> None:
     waiting.__exit__(None, None, None)
 
 
-def test_a_daemon_thread_that_waits_ends_in_silence(endpoint: str) -> None:
+def test_daemon_thread_waiting_at_exit_ends_quietly(endpoint: str) -> None:
     program = """
 import msgq, sys, threading
 sub = msgq.sub_sock(sys.argv[1])

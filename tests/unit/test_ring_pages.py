@@ -47,12 +47,12 @@ def fill(pub: msgq.PubSocket, offset: int, until: int) -> int:
     return offset
 
 
-def test_opening_a_topic_does_not_wait_for_its_pages(endpoint: str) -> None:
+def test_open_does_not_wait_for_the_pages_of_the_topic(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, MIB):
         assert sum(Pages(endpoint).mapped()) <= 3  # the header's, the tail's
 
 
-def test_each_message_but_the_first_finds_its_pages_mapped(endpoint: str) -> None:
+def test_each_message_after_the_first_finds_mapped_pages(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, MIB) as pub:
         pages, offset = Pages(endpoint), 0
         while offset + need(SIZE) <= lap_end(MIB):
@@ -61,7 +61,7 @@ def test_each_message_but_the_first_finds_its_pages_mapped(endpoint: str) -> Non
         assert all(pages.mapped())
 
 
-def test_a_publisher_that_begins_in_the_middle_has_all_mapped_a_lap_later(endpoint: str) -> None:
+def test_publisher_starting_mid_ring_has_all_pages_mapped_a_lap_later(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, MIB) as former:
         middle = fill(former, 0, MIB // 2)
     del former  # it keeps its mapping
@@ -83,7 +83,7 @@ def test_small_rings_are_mapped_at_once(endpoint: str, size: int) -> None:
         assert all(Pages(endpoint).mapped())
 
 
-def test_a_large_ring_is_mapped_as_far_as_it_will_soon_be_needed(endpoint: str) -> None:
+def test_large_ring_is_mapped_slightly_ahead_of_its_use(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, 10 * MIB) as pub:
         pages, offset = Pages(endpoint), 0
         while offset < 2 * MIB:

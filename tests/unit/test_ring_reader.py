@@ -78,7 +78,7 @@ class TestFullLap:
                 assert drain(sub) == sent
                 assert sub.lost == 0
 
-    def test_the_poller_reports_it(self, endpoint: str) -> None:
+    def test_full_lap_is_reported_by_the_poller(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub:
             pub.send_many(numbered(0, 32))
             poller = msgq.Poller()
@@ -119,7 +119,9 @@ class TestLapped:
     @every_drain
     @every_kind
     @pytest.mark.parametrize("count", [63, 64, 65, 100, 126, 127, 1000, 12345])
-    def test_what_was_overwritten_is_lost_and_counted(self, endpoint: str, kind: str, count: int, drain: Any) -> None:
+    def test_lapped_subscriber_counts_overwritten_messages(
+        self, endpoint: str, kind: str, count: int, drain: Any
+    ) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, subscriber(kind, endpoint) as sub:
             sent = numbered(0, count)
             pub.send_many(sent)
@@ -133,7 +135,7 @@ class TestLapped:
 
     @every_drain
     @every_kind
-    def test_a_message_that_is_being_overwritten_is_not_delivered(self, endpoint: str, kind: str, drain: Any) -> None:
+    def test_message_being_overwritten_is_not_delivered(self, endpoint: str, kind: str, drain: Any) -> None:
         """The publisher is in the middle of a write, and write_pointer does not show it yet: only the limit does."""
         with msgq.pub_sock(endpoint, SIZE) as pub, subscriber(kind, endpoint) as sub:
             sent = numbered(0, lap_end(SIZE) // need(8))  # the whole lap, from offset 0
@@ -173,7 +175,7 @@ class TestLapped:
                     assert drain(sub) == (numbered(0, count) if fits else [])
                     assert sub.lost == (0 if fits else None)
 
-    def test_who_was_lapped_by_a_stranger_knows_that_it_does_not_know(self, endpoint: str) -> None:
+    def test_subscriber_lapped_by_unannounced_publisher_has_unknown_loss(self, endpoint: str) -> None:
         with RingFile.make(endpoint, SIZE) as ring, msgq.sub_sock(endpoint) as sub:
             ring.start_stranger()
             for message in numbered(0, 500):
@@ -193,7 +195,7 @@ class TestFlags:
     """Validity flags and pointers of the header are for stock programs; a subscriber of ours believes neither."""
 
     @pytest.mark.parametrize(("valid", "pointer"), [(0, 0), (1, 0), (1, position(7, 8)), (2**64 - 1, 2**64 - 1)])
-    def test_scribbling_over_them_changes_nothing(self, endpoint: str, valid: int, pointer: int) -> None:
+    def test_flags_with_any_value_change_nothing(self, endpoint: str, valid: int, pointer: int) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             for i in range(10):
                 pub.send(b"%d" % i)
@@ -202,7 +204,7 @@ class TestFlags:
                 assert sub.receive(True) == b"%d" % i
             assert sub.lost == 0
 
-    def test_for_an_unannounced_publisher_they_are_kept_true(self, endpoint: str) -> None:
+    def test_flags_are_maintained_for_an_unannounced_publisher(self, endpoint: str) -> None:
         with RingFile.make(endpoint, SIZE) as ring, msgq.sub_sock(endpoint) as sub:
             ring.start_stranger()
             for i in range(200):
@@ -235,7 +237,7 @@ class TestCycleCounterWraps:
             assert received == sent
             assert sub.lost == 0
 
-    def test_a_conflating_subscriber_crosses_it(self, endpoint: str, late_ring: RingFile) -> None:
+    def test_cycle_wrap_is_crossed_by_a_conflating_subscriber(self, endpoint: str, late_ring: RingFile) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint, conflate=True) as sub:
             for batch in _batched(numbered(0, 250), 7):
                 pub.send_many(batch)
@@ -244,13 +246,13 @@ class TestCycleCounterWraps:
             assert sub.lost + sub.stats().received == 250
 
     @pytest.mark.parametrize("count", [100, 130, 190, 500])
-    def test_losses_across_it_are_counted(self, endpoint: str, late_ring: RingFile, count: int) -> None:
+    def test_cycle_wrap_keeps_losses_exact(self, endpoint: str, late_ring: RingFile, count: int) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send_many(numbered(0, count))
             received = sub.receive_many()
             assert sub.lost == count - len(received)
 
-    def test_a_restart_across_it_loses_nothing(self, endpoint: str, late_ring: RingFile) -> None:
+    def test_cycle_wrap_during_restarts_loses_nothing(self, endpoint: str, late_ring: RingFile) -> None:
         with msgq.sub_sock(endpoint) as sub:
             for i in range(150):
                 with msgq.pub_sock(endpoint) as pub:
@@ -258,7 +260,7 @@ class TestCycleCounterWraps:
                 assert sub.receive(True) == b"%07d" % i
             assert sub.lost == 0
 
-    def test_an_unannounced_publisher_crosses_it(self, endpoint: str, late_ring: RingFile) -> None:
+    def test_cycle_wrap_is_crossed_under_an_unannounced_publisher(self, endpoint: str, late_ring: RingFile) -> None:
         with msgq.sub_sock(endpoint) as sub:
             late_ring.start_stranger()
             for message in numbered(0, 250):
@@ -267,7 +269,7 @@ class TestCycleCounterWraps:
             assert sub.lost == 0
             assert late_ring.write_pointer >> 32 < 10
 
-    def test_lag_is_right_across_it(self, endpoint: str, late_ring: RingFile) -> None:
+    def test_cycle_wrap_keeps_lag_right(self, endpoint: str, late_ring: RingFile) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             for batch in _batched(numbered(0, 249), 3):
                 pub.send_many(batch)
@@ -311,7 +313,7 @@ class TestWrapMark:
                 assert sub.receive(True) == other.receive(True) == b"x" * 100
                 assert sub.lost == other.lost == 0
 
-    def test_a_poll_that_finds_only_a_mark_goes_on_waiting(self, endpoint: str) -> None:
+    def test_poll_that_finds_only_a_wrap_mark_keeps_waiting(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint, conflate=True) as sub:
             poller = msgq.Poller()
             poller.registerSocket(sub)
@@ -338,7 +340,7 @@ class TestHostileBytes:
 
     @every_drain
     @pytest.mark.parametrize("size", [SIZE, SIZE - 8, 2**20, 2**31, 2**32, 2**63, 2**64 - 2, 17, 1000])
-    def test_an_impossible_size_is_an_error_that_can_be_left(self, endpoint: str, size: int, drain: Any) -> None:
+    def test_impossible_size_raises_and_can_be_skipped(self, endpoint: str, size: int, drain: Any) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             pub.send(b"12345678")
             ring[HEADER] = size
@@ -382,7 +384,7 @@ class TestHostileBytes:
             pub.send_many(numbered(3, 2))
             assert sub.receive_many(100) == numbered(3, 2)
 
-    def test_a_write_pointer_that_goes_back_is_an_error(self, endpoint: str) -> None:
+    def test_write_pointer_going_back_raises(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             pub.send_many(numbered(0, 3))
             sub.receive_many()
@@ -405,7 +407,7 @@ class TestHostileBytes:
 class TestPassive:
     """A passive subscriber reads, and leaves no trace."""
 
-    def test_its_whole_life_changes_no_byte(self, endpoint: str) -> None:
+    def test_passive_subscriber_changes_no_byte(self, endpoint: str) -> None:
         files = ring_path(endpoint), side_path(endpoint)
         with msgq.pub_sock(endpoint, 4096) as pub:
             pub.send(b"first")
@@ -432,14 +434,14 @@ class TestPassive:
             sub.close()
             assert [path.read_bytes() for path in files] == before
 
-    def test_its_mapping_is_read_only(self, endpoint: str) -> None:
+    def test_passive_subscriber_maps_read_only(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 4096) as pub:
             pub.close()
             with passive(endpoint), open("/proc/self/maps") as maps:
                 mine = [line.split()[1] for line in maps if endpoint in line]
         assert "r--s" in mine
 
-    def test_nobody_counts_it(self, endpoint: str) -> None:
+    def test_passive_subscriber_is_not_counted(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub, passive(endpoint):
             assert not pub.all_readers_updated()
             with pytest.raises(TimeoutError, match="0 subscribers"):
@@ -455,13 +457,13 @@ class TestPassive:
             for sub in subs:
                 sub.close()
 
-    def test_it_creates_nothing(self, endpoint: str) -> None:
+    def test_passive_subscriber_creates_nothing(self, endpoint: str) -> None:
         with pytest.raises(msgq.errors.SegmentError, match="no such topic"):
             passive(endpoint)
         assert not ring_path(endpoint).exists()
         assert not side_path(endpoint).exists()
 
-    def test_it_works_without_a_side_segment(self, endpoint: str) -> None:
+    def test_passive_subscriber_works_without_a_side_segment(self, endpoint: str) -> None:
         ring = RingFile.make(endpoint, SIZE)
         with ring, passive(endpoint) as sub, passive(endpoint, conflate=True) as newest:
             ring.start_stranger()
@@ -472,7 +474,7 @@ class TestPassive:
                     assert newest.receive(True) == message
             assert not side_path(endpoint).exists()
 
-    def test_it_follows_publishers_that_come_and_go(self, endpoint: str) -> None:
+    def test_passive_subscriber_follows_changing_publishers(self, endpoint: str) -> None:
         msgq.pub_sock(endpoint, SIZE).close()
         with passive(endpoint) as sub:
             for i in range(100):
@@ -482,7 +484,7 @@ class TestPassive:
             assert sub.lost == 0
 
     @every_drain
-    def test_a_stranger_that_takes_over_is_not_trusted(self, endpoint: str, drain: Any) -> None:
+    def test_passive_subscriber_distrusts_an_unannounced_takeover(self, endpoint: str, drain: Any) -> None:
         """While ours published, the limit told how far; from the stranger's start on it says nothing any more."""
         with (
             msgq.pub_sock(endpoint, SIZE) as pub,

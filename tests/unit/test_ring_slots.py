@@ -56,7 +56,7 @@ class TestSlots:
             for sub in subs:
                 sub.close()
 
-    def test_a_slot_is_free_again_when_its_owner_closes(self, endpoint: str, ring: RingFile) -> None:
+    def test_slot_is_free_after_its_owner_closes(self, endpoint: str, ring: RingFile) -> None:
         subs = [msgq.sub_sock(endpoint) for _ in range(5)]
         for sub in subs[:3]:
             sub.close()
@@ -89,7 +89,7 @@ class TestSlots:
         for sub in subs:
             sub.close()
 
-    def test_a_process_that_exits_frees_its_slots(self, endpoint: str, ring: RingFile) -> None:
+    def test_slots_are_free_after_process_exit(self, endpoint: str, ring: RingFile) -> None:
         assert run_child(children.subscribe_and_exit, endpoint, 4) == 4
         assert ring.read_uids() == [0] * SLOTS
 
@@ -111,7 +111,7 @@ class TestSlots:
                 assert not successor.closed
             assert not sub.closed
 
-    def test_who_was_wiped_joins_again(self, endpoint: str, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_subscriber_with_erased_slot_joins_again(self, endpoint: str, pub: msgq.PubSocket, ring: RingFile) -> None:
         """A stock publisher zeroes the slots at its start; messages after it must arrive, and the slot come back."""
         with msgq.sub_sock(endpoint) as sub:
             uid = ring.read_uids()[0]
@@ -273,7 +273,7 @@ class TestForStockSubscribers:
 class TestTakeoverByStock:
     """A stock publisher waits for nobody: it may start in the middle of a send of ours."""
 
-    def test_a_reservation_it_interrupts_is_not_published(self, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_reservation_interrupted_by_takeover_is_not_published(self, pub: msgq.PubSocket, ring: RingFile) -> None:
         before = ring.write_pointer
         reservation = pub.reserve(8)
         reservation.__enter__()[:] = b"12345678"
@@ -285,7 +285,7 @@ class TestTakeoverByStock:
             pub.send(b"x")
         assert ring.write_pointer == before
 
-    def test_a_batch_it_interrupts_stops(self, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_batch_interrupted_by_takeover_stops(self, pub: msgq.PubSocket, ring: RingFile) -> None:
         def messages() -> Iterator[bytes]:
             yield b"1"
             ring.start_stranger()
@@ -322,7 +322,7 @@ class TestCrashedPublisher:
             assert sub.receive(True) == b"next"
             assert sub.lost == 0
 
-    def test_what_it_was_overwriting_stays_lost(self, endpoint: str) -> None:
+    def test_bytes_overwritten_by_a_killed_publisher_stay_lost(self, endpoint: str) -> None:
         """Its limit outlives it: the next publisher did not write there, but the bytes are gone all the same."""
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send_many([b"%08d" % i for i in range(lap_end(SIZE) // need(8))])

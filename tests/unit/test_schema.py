@@ -36,7 +36,7 @@ def published(endpoint: str, schema: Schema | None) -> Schema | None:
         Schema("exactly", "full", b"\1" * SCHEMA_DATA_BYTES_MAX),
     ],
 )
-def test_others_see_it_as_it_is(endpoint: str, schema: Schema) -> None:
+def test_schema_is_read_unchanged_by_others(endpoint: str, schema: Schema) -> None:
     assert published(endpoint, schema) == schema
 
 
@@ -44,7 +44,7 @@ def test_without_one_there_is_none(endpoint: str) -> None:
     assert published(endpoint, None) is None
 
 
-def test_it_outlives_the_publisher_and_is_replaced_by_the_next(endpoint: str) -> None:
+def test_schema_outlives_its_publisher_and_is_replaced_by_the_next(endpoint: str) -> None:
     long, short = Schema("long name", "encoding", b"x" * 1000), Schema("s", "e", b"")
     published(endpoint, long)
     assert stats.topic(endpoint).schema == long
@@ -65,7 +65,7 @@ def test_it_outlives_the_publisher_and_is_replaced_by_the_next(endpoint: str) ->
         (("n", "e\0"), "encoding"),
     ],
 )
-def test_what_does_not_fit_is_refused(wrong: tuple[Any, ...], what: str) -> None:
+def test_schema_too_long_is_refused(wrong: tuple[Any, ...], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         Schema(*(*wrong, "json")[: max(2, len(wrong))])
 
@@ -83,7 +83,7 @@ def test_data_may_be_any_bytes(data: Any) -> None:
     assert Schema("a", "b", data).data == b"data"
 
 
-def test_it_is_a_frozen_value() -> None:
+def test_schema_is_a_frozen_value() -> None:
     schema = Schema("a", "b", b"c")
     assert schema == Schema("a", "b", b"c")
     assert hash(schema) == hash(Schema("a", "b", b"c"))

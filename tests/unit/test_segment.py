@@ -66,7 +66,9 @@ class TestSize:
 
     @both
     @pytest.mark.parametrize("size", [128, 129, 1000, 4096, 2**20 + 1])
-    def test_it_is_as_asked_for(self, endpoint: str, connect: Callable[..., Any], size: int) -> None:
+    def test_segment_size_argument_is_the_size_of_the_file(
+        self, endpoint: str, connect: Callable[..., Any], size: int
+    ) -> None:
         with sized(connect, endpoint, size):
             assert ring_path(endpoint).stat().st_size == HEADER + size
         assert works(endpoint)
@@ -80,13 +82,13 @@ class TestSize:
         assert not ring_path(endpoint).exists()
 
     @pytest.mark.parametrize("size", ["4096", None, [1]])
-    def test_it_is_a_number(self, endpoint: str, size: Any) -> None:
+    def test_segment_size_of_wrong_type_is_refused(self, endpoint: str, size: Any) -> None:
         with pytest.raises(TypeError):
             msgq.pub_sock(endpoint, size)
         assert not ring_path(endpoint).exists()
 
     @both
-    def test_an_existing_segment_keeps_its_size(self, endpoint: str, connect: Callable[..., Any]) -> None:
+    def test_segment_size_of_an_existing_segment_is_kept(self, endpoint: str, connect: Callable[..., Any]) -> None:
         with msgq.pub_sock(endpoint, 8192), connect(endpoint):
             assert ring_path(endpoint).stat().st_size == HEADER + 8192
         with sized(connect, endpoint, 8192):
@@ -115,7 +117,7 @@ class TestSize:
             assert sub.receive(True) is None
             assert pub.stats().messages == 10
 
-    def test_it_has_its_memory_once_it_was_written(self, endpoint: str) -> None:
+    def test_segment_memory_is_allocated_after_a_full_lap(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             assert ring_path(endpoint).stat().st_blocks * 512 < 65536
             for _ in range(1100):
@@ -124,7 +126,7 @@ class TestSize:
             found = ring_path(endpoint).stat()
             assert found.st_blocks * 512 >= found.st_size
 
-    def test_it_has_all_from_the_start_when_that_is_wanted(
+    def test_segment_memory_is_allocated_at_once_with_prealloc(
         self, endpoint: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("MSGQ_PREALLOC", "1")
@@ -157,7 +159,7 @@ class TestStrangeFiles:
     @both
     @pytest.mark.parametrize("path_of", [ring_path, side_path], ids=["ring", "side"])
     @pytest.mark.parametrize("make", STRANGE.values(), ids=STRANGE)
-    def test_what_is_no_plain_file_is_refused(
+    def test_path_of_another_file_type_is_refused(
         self, endpoint: str, connect: Callable[..., Any], path_of: Callable[[str], Path], make: Callable[[Path], None]
     ) -> None:
         path = path_of(endpoint)
@@ -214,7 +216,7 @@ class TestStrangeFiles:
             assert sub.receive(True) == b"sane again"
 
     @pytest.mark.parametrize("wait", [False, True])
-    def test_records_of_a_ring_that_was_cut_are_an_error(self, endpoint: str, wait: bool) -> None:
+    def test_records_in_a_truncated_ring_raise(self, endpoint: str, wait: bool) -> None:
         """What is pending is smaller than one record, so nothing is taken that could be found torn."""
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint, timeout=DEADLINE_MS) as sub:
             pub.send(b"x")
@@ -224,7 +226,7 @@ class TestStrangeFiles:
                 sub.receive_array("S100", wait_for_one=wait)
 
     @pytest.mark.parametrize("size", [1_000_000, 1_000_001])  # the latter has no tail, by which others see it
-    def test_a_ring_that_was_cut_is_no_want_of_memory(self, endpoint: str, size: int) -> None:
+    def test_truncated_ring_is_not_reported_as_lack_of_memory(self, endpoint: str, size: int) -> None:
         with msgq.pub_sock(endpoint, size) as pub:
             pub.send(b"x")
             os.truncate(ring_path(endpoint), 200_000)
@@ -264,7 +266,7 @@ class TestStrangeFiles:
             assert found.st_size == HEADER + 2**20
         assert works(endpoint)
 
-    def test_a_ring_with_holes_gets_its_ends(self, endpoint: str) -> None:
+    def test_ring_with_holes_gets_its_first_and_last_page(self, endpoint: str) -> None:
         """Of the rest each publisher of ours sees to what it writes."""
         with ring_path(endpoint).open("wb") as file:
             file.truncate(HEADER + 2**20)
@@ -311,7 +313,7 @@ class TestSideSegment:
             connect(endpoint)
 
     @both
-    def test_one_of_a_ring_that_was_removed_is_replaced(self, endpoint: str, connect: Callable[..., Any]) -> None:
+    def test_side_segment_of_a_removed_ring_is_replaced(self, endpoint: str, connect: Callable[..., Any]) -> None:
         with msgq.pub_sock(endpoint, 4096) as pub:
             pub.send_many([b"x"] * 10)
         ring_path(endpoint).unlink()
@@ -320,7 +322,7 @@ class TestSideSegment:
             assert msgq.stats.topic(endpoint).messages == 0
         assert works(endpoint)
 
-    def test_the_counts_of_hostile_bytes_harm_nobody(self, endpoint: str) -> None:
+    def test_side_segment_with_any_counts_harms_no_process(self, endpoint: str) -> None:
         """All of it but the constant head is overwritten while in use."""
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub, Words(side_path(endpoint)) as side:
             for value in (0, 2**64 - 1, 0x5A5A5A5A5A5A5A5A):
@@ -353,7 +355,7 @@ class TestRemovedWhileInUse:
                     assert newcomer.receive(True) == b"%d" % i
                 assert sub.lost == 0
 
-    def test_after_it_a_newcomer_is_still_woken(self, endpoint: str) -> None:
+    def test_newcomer_after_removal_of_side_segment_is_woken(self, endpoint: str) -> None:
         """The publisher knows only the old side segment; whoever has the new one must not sleep for ever."""
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             side_path(endpoint).unlink()
@@ -365,7 +367,7 @@ class TestRemovedWhileInUse:
                 assert task.result() == b"x"
                 assert sub.receive(True) == b"x"
 
-    def test_after_it_a_newcomer_in_a_place_that_became_free_is_still_woken(self, endpoint: str) -> None:
+    def test_newcomer_in_a_freed_slot_after_removal_is_woken(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as first, msgq.sub_sock(endpoint) as second:
             side_path(endpoint).unlink()
             first.close()
@@ -378,7 +380,7 @@ class TestRemovedWhileInUse:
                 assert task.result() == b"x"
                 assert second.receive_many() == [b"seen by the second", b"x"]
 
-    def test_after_it_the_next_publisher_is_heard(self, endpoint: str) -> None:
+    def test_publisher_after_removal_of_side_segment_is_heard(self, endpoint: str) -> None:
         pub = msgq.pub_sock(endpoint)
         with msgq.sub_sock(endpoint, timeout=DEADLINE_MS) as sub:
             side_path(endpoint).unlink()
@@ -411,7 +413,7 @@ class TestMode:
             assert oct(stat.S_IMODE(path.stat().st_mode)) == oct(0o600)
 
     @pytest.mark.parametrize("role", ["PubSocket", "SubSocket"])
-    def test_the_argument_whatever_the_umask(self, endpoint: str, role: str) -> None:
+    def test_mode_argument_is_independent_of_the_umask(self, endpoint: str, role: str) -> None:
         old = os.umask(0o077)
         try:
             with getattr(msgq, role)() as socket:
@@ -426,14 +428,14 @@ class TestMode:
         msgq.pub_sock(endpoint).close()
         assert oct(stat.S_IMODE(ring_path(endpoint).stat().st_mode)) == oct(0o640)
 
-    def test_an_existing_segment_keeps_its_mode(self, endpoint: str) -> None:
+    def test_mode_of_an_existing_segment_is_kept(self, endpoint: str) -> None:
         msgq.pub_sock(endpoint).close()
         with msgq.PubSocket() as pub:
             pub.connect(msgq.context, endpoint, mode=0o666)
         assert oct(stat.S_IMODE(ring_path(endpoint).stat().st_mode)) == oct(0o600)
 
     @pytest.mark.parametrize("mode", [0o777, 0o066, -1])
-    def test_nonsense_is_refused_and_nothing_made(self, endpoint: str, mode: int) -> None:
+    def test_mode_invalid_value_is_refused_and_no_file_created(self, endpoint: str, mode: int) -> None:
         with pytest.raises(InvalidValueError, match="mode"):
             msgq.PubSocket().connect(msgq.context, endpoint, mode=mode)
         assert not ring_path(endpoint).exists()
@@ -441,7 +443,7 @@ class TestMode:
 
 class TestNoSpace:
     @pytest.mark.parametrize("limit", [HEADER + 4000, HEADER + 8192])
-    def test_a_file_that_may_not_grow_so_far(self, endpoint: str, limit: int) -> None:
+    def test_file_size_limit_leaves_no_unfinished_file(self, endpoint: str, limit: int) -> None:
         """The ring's own file, or only the side segment, hits the limit; neither is left behind unfinished."""
         name, number, text, closed = run_child(children.file_size_limit, endpoint, limit, 8192)
         assert (name, number, closed) == ("SegmentError", errno.EFBIG, True)
@@ -461,7 +463,7 @@ class TestNoSpace:
         assert "--shm-size" in text
         assert [entry for entry in left if entry.startswith("msgqside")] == []
 
-    def test_a_file_system_that_is_full_later(self, endpoint: str) -> None:
+    def test_file_system_full_later_raises_in_send(self, endpoint: str) -> None:
         """The ring's memory comes chunk by chunk. Without a handler of SIGBUS, a write into a hole ends the process."""
         answer = run_child(children.full_file_system_later, endpoint, env={"MSGQ_SIGBUS": "0"})
         if answer == ["not permitted"]:
@@ -474,7 +476,7 @@ class TestNoSpace:
             assert "cannot send a message of N bytes" in text
             assert "bytes free" in text
 
-    def test_a_message_that_does_not_fit_leaves_to_others_what_is_free(self, endpoint: str) -> None:
+    def test_message_without_room_leaves_the_free_memory_to_others(self, endpoint: str) -> None:
         answer = run_child(children.too_large_for_what_is_free, endpoint)
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
@@ -512,7 +514,7 @@ class TestNoSpace:
             assert endpoint in error[2]
         assert worked
 
-    def test_a_ring_that_cannot_be_mapped_is_not_left_behind(self, endpoint: str) -> None:
+    def test_ring_that_cannot_be_mapped_is_removed(self, endpoint: str) -> None:
         size = 64 << 20
         errors = run_child(children.little_address_space, endpoint, size, size // 2)
         assert [error[:2] for error in errors] == [["SegmentError", errno.ENOMEM]] * 2
@@ -521,7 +523,9 @@ class TestNoSpace:
         assert not side_path(endpoint).exists()
 
     @both
-    def test_a_ring_that_was_made_in_vain_is_not_left_behind(self, endpoint: str, connect: Callable[..., Any]) -> None:
+    def test_ring_without_side_segment_after_an_error_is_removed(
+        self, endpoint: str, connect: Callable[..., Any]
+    ) -> None:
         """What is in the place of its side segment cannot be one."""
         side_path(endpoint).write_bytes(b"foreign")
         with pytest.raises(CorruptSegmentError):
@@ -535,7 +539,7 @@ class TestNoSpace:
         assert ring_path(endpoint).exists()
 
     @both
-    def test_errors_say_what_is_so(self, endpoint: str, connect: Callable[..., Any], tmp_path: Path) -> None:
+    def test_segment_errors_name_the_cause(self, endpoint: str, connect: Callable[..., Any], tmp_path: Path) -> None:
         ring_path(endpoint).symlink_to(tmp_path)
         with pytest.raises(SegmentError, match="a symbolic link is never followed"):
             connect(endpoint)
@@ -594,7 +598,7 @@ class TestCreation:
             for sub in subs:
                 sub.close()
 
-    def test_a_child_that_execs_inherits_nothing(self, endpoint: str) -> None:
+    def test_child_after_exec_inherits_no_file(self, endpoint: str) -> None:
         """Files are open for an instant only; then one is caught open, its flag is checked."""
         flags: list[int] = []
 
@@ -645,19 +649,19 @@ class TestCreation:
 
 
 class TestUnlink:
-    def test_it_removes_both_files(self, endpoint: str) -> None:
+    def test_unlink_removes_both_files(self, endpoint: str) -> None:
         msgq.pub_sock(endpoint, 4096).close()
         assert unlink_topic(endpoint)
         assert not [path for path in SHM.iterdir() if endpoint in path.name]
 
-    def test_what_it_cannot_remove_is_named(self, endpoint: str) -> None:
+    def test_unlink_error_names_the_file(self, endpoint: str) -> None:
         ring_path(endpoint).mkdir()
         with pytest.raises(SegmentError, match="cannot remove") as caught:
             unlink_topic(endpoint)
         assert caught.value.path == str(ring_path(endpoint))
         ring_path(endpoint).rmdir()
 
-    def test_it_takes_a_prefix(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unlink_accepts_a_prefix(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
         msgq.pub_sock("topic", 4096).close()
         monkeypatch.delenv("OPENPILOT_PREFIX")
         assert unlink_topic("topic", prefix)

@@ -79,7 +79,7 @@ class TestNodes:
             assert sim.sent_on("c") == [b"0!!", b"1!!", b"2!!", b"3!!"]
             assert sim.clock.now_ns == S * 3 // 4
 
-    def test_every_send_is_kept_with_its_time_and_node(self) -> None:
+    def test_sent_messages_have_their_time_and_node(self) -> None:
         with Simulation() as sim:
             add_echo(sim, "blocking", "a", "b")
             sim.play([(0.5, "a", b"x")])
@@ -91,7 +91,7 @@ class TestNodes:
                 SentMessage(2 * S, "main", "c", b"y"),
             ]
 
-    def test_nodes_of_one_name_are_told_apart(self) -> None:
+    def test_nodes_of_one_name_get_separate_names(self) -> None:
         with Simulation() as sim:
             for i in range(3):
                 sim.add(lambda endpoint: msgq.pub_sock(endpoint).send(b"x"), f"e{i}", name="same")
@@ -110,7 +110,7 @@ class TestNodes:
             sim.run()
         assert seen == [(None, S * 3 // 2), (None, S * 7 // 4), (None, S * 7 // 4)]
 
-    def test_a_generator_handles_the_closing_of_its_socket(self) -> None:
+    def test_generator_node_can_handle_the_close_of_its_socket(self) -> None:
         seen = []
 
         def node() -> Generator[Any, Any, None]:
@@ -129,14 +129,14 @@ class TestNodes:
         assert seen == ["a"]
 
     @pytest.mark.parametrize("wrong", [None, "a", -1, b"x"])
-    def test_a_generator_that_yields_something_else_is_told(self, wrong: Any) -> None:
+    def test_generator_node_yielding_another_object_raises(self, wrong: Any) -> None:
         def node() -> Generator[Any, Any, None]:
             yield wrong
 
         with Simulation() as sim, pytest.raises(TypeError, match="'node' yielded"):
             sim.add(node)
 
-    def test_blocking_code_gets_its_arguments_and_virtual_time(self) -> None:
+    def test_blocking_node_gets_its_arguments_and_virtual_time(self) -> None:
         seen: list[float] = []
 
         def node(*waits: float) -> None:
@@ -149,7 +149,7 @@ class TestNodes:
             sim.run()
         assert seen == [1.0, 1.5, 1.5]
 
-    def test_code_that_uses_the_time_module_can_be_given_virtual_time(self) -> None:
+    def test_patch_time_gives_virtual_time_to_the_time_module(self) -> None:
         def node() -> None:
             started = time.monotonic()
             time.sleep(5)
@@ -188,7 +188,7 @@ class TestNodes:
             sim.run()
             assert sim.sent_on("b") == [b"x!"]
 
-    def test_a_socket_that_a_node_waits_on_is_in_use(self) -> None:
+    def test_socket_awaited_by_a_node_is_in_use(self) -> None:
         subs: list[Any] = []
 
         def node() -> None:
@@ -202,7 +202,7 @@ class TestNodes:
                     call()
 
     @pytest.mark.parametrize("again", [False, True])
-    def test_closing_a_socket_ends_its_wait(self, again: bool) -> None:
+    def test_socket_close_ends_the_wait_of_its_node(self, again: bool) -> None:
         subs: list[Any] = []
         seen = []
 
@@ -225,7 +225,7 @@ class TestNodes:
                 assert subs[0].receive() == b"x"
         assert seen == ["closed"]
 
-    def test_publishers_wait_for_readers_that_come(self) -> None:
+    def test_publisher_node_waits_for_later_readers(self) -> None:
         def late() -> None:
             sim.clock.sleep(0.5)
             subs.append(msgq.sub_sock("a"))
@@ -248,7 +248,7 @@ class TestNodes:
 
 
 class TestMain:
-    def test_its_waits_let_the_others_go_on(self) -> None:
+    def test_main_node_wait_lets_other_nodes_run(self) -> None:
         with Simulation() as sim:
             add_echo(sim, "blocking", "a", "b")
             pub, sub = msgq.pub_sock("a"), msgq.sub_sock("b")
@@ -256,7 +256,7 @@ class TestMain:
                 pub.send(text)
                 assert sub.receive() == text + b"!"
 
-    def test_nothing_is_delivered_before_somebody_waits(self) -> None:
+    def test_main_node_receives_nothing_before_a_wait(self) -> None:
         with Simulation():
             pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a")
             pub.send(b"x")
@@ -265,7 +265,7 @@ class TestMain:
             assert sub.receive() == b"x"
             assert pub.all_readers_updated()
 
-    def test_its_time_outs_end_on_time(self) -> None:
+    def test_main_node_timeouts_end_on_time(self) -> None:
         with Simulation() as sim:
             sim.play([(0.1, "other", b""), (7.0, "a", b"late")])
             sub = msgq.sub_sock("a", timeout=2000)
@@ -275,7 +275,7 @@ class TestMain:
             assert sub.receive() == b"late"
             assert sim.clock.time() == 7.0
 
-    def test_a_wait_for_ever_that_never_ends_says_who_waits_for_what(self) -> None:
+    def test_endless_wait_of_main_names_all_waiting_nodes(self) -> None:
         with Simulation() as sim:
             sim.add(echo_blocking, "a", "b")
             sim.add(echo_generator, "b", "a")
@@ -289,7 +289,7 @@ class TestMain:
 
 
 class TestRun:
-    def test_until_a_time_does_all_up_to_it(self) -> None:
+    def test_run_until_a_time_executes_all_earlier_events(self) -> None:
         with Simulation() as sim:
             sim.play([(float(i), "a", b"%d" % i) for i in range(10)])
             sim.run(until=3)
@@ -305,7 +305,7 @@ class TestRun:
             sim.run(until=lambda: len(sim.sent_messages) == 4)
             assert sim.clock.time() == 3.0
 
-    def test_a_condition_that_cannot_come_true_is_an_error(self) -> None:
+    def test_run_until_impossible_condition_raises(self) -> None:
         with Simulation() as sim:
             sim.add(echo_blocking, "a", "b")
             with pytest.raises(DeadlockError, match="echo_blocking waits for a message on 'a'"):
@@ -325,7 +325,7 @@ class TestRun:
             sim.run()
             assert [sent.data for sent in sim.sent_messages] == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
-    def test_times_that_go_back_are_refused(self) -> None:
+    def test_play_of_decreasing_times_is_refused(self) -> None:
         with Simulation() as sim:
             sim.play([(2.0, "a", b""), (1.0, "a", b"")])
             with pytest.raises(InvalidValueError, match="must not go back"):
@@ -346,7 +346,7 @@ class TestRun:
 
 class TestErrors:
     @pytest.mark.parametrize("kind", ["function", "blocking", "generator"])
-    def test_what_a_node_raises_comes_out_with_its_name_and_the_seed(self, kind: str) -> None:
+    def test_node_exception_has_the_name_of_the_node_and_the_seed(self, kind: str) -> None:
         def fails(message: bytes) -> None:
             raise KeyError(message)
 
@@ -369,7 +369,7 @@ class TestErrors:
         assert caught.value.__notes__ == ["in node 'culprit' at 1.5 s", "the same run again: Simulation(seed=41)"]
 
     @pytest.mark.parametrize("kind", ["function", "generator"])
-    def test_who_cannot_block_is_told(self, kind: str) -> None:
+    def test_blocking_call_in_function_or_generator_raises(self, kind: str) -> None:
         def node(_: bytes) -> None:
             msgq.sub_sock("b").receive()
 
@@ -385,11 +385,11 @@ class TestErrors:
             with pytest.raises(DeadlockError, match="node 'node' cannot wait"):
                 sim.run()
 
-    def test_a_node_cannot_run_its_simulation(self) -> None:
+    def test_node_cannot_run_its_simulation(self) -> None:
         with Simulation() as sim, pytest.raises(DeadlockError, match="'node' cannot run"):
             sim.add(lambda: sim.run(), name="node")
 
-    def test_a_thread_that_is_no_node_cannot_wait(self) -> None:
+    def test_thread_outside_of_nodes_cannot_wait(self) -> None:
         def node() -> None:
             task = Task(lambda: msgq.sub_sock("a").receive())
             with pytest.raises(ConcurrentUseError, match="no node of the simulation"):
@@ -399,18 +399,18 @@ class TestErrors:
             sim.add(node)
             node()
 
-    def test_it_must_be_active(self) -> None:
+    def test_inactive_simulation_refuses_nodes(self) -> None:
         sim = Simulation()
         with pytest.raises(StateError, match="with Simulation"):
             sim.add(echo_blocking, "a", "b")
 
-    def test_it_cannot_be_active_twice(self) -> None:
+    def test_active_simulation_cannot_be_entered_again(self) -> None:
         with Simulation() as sim, pytest.raises(StateError, match="active already"), sim:
             pass
 
 
 class TestEnd:
-    def test_threads_and_sockets_end_with_it(self) -> None:
+    def test_simulation_end_ends_threads_and_sockets(self) -> None:
         before = threading.active_count()
         ended = []
 
@@ -435,7 +435,7 @@ class TestEnd:
         assert ended == ["blocking", "generator"]
         assert sub.closed
 
-    def test_what_a_node_raises_at_its_end_stops_no_other_end(self) -> None:
+    def test_node_exception_at_the_end_ends_all_other_nodes_too(self) -> None:
         before = threading.active_count()
 
         def bad() -> None:
@@ -455,7 +455,7 @@ class TestEnd:
         assert subs[0].closed
         assert threading.active_count() == before
 
-    def test_a_node_that_waits_at_its_end_is_ended_all_the_same(self) -> None:
+    def test_node_waiting_at_the_end_is_ended(self) -> None:
         def stubborn() -> None:
             try:
                 msgq.sub_sock("a").receive()
@@ -477,7 +477,7 @@ class TestEnd:
         assert (msgq.PubSocket, msgq.SubSocket, msgq.Poller) == before
         assert (api.PubSocket, api.SubSocket, api.Poller) == before
 
-    def test_each_has_its_own_topics(self) -> None:
+    def test_simulation_has_its_own_topics(self) -> None:
         with Simulation() as outer:
             sub = msgq.sub_sock("a", timeout=0)
             with Simulation() as inner:
@@ -507,7 +507,7 @@ def test_masters_live_in_virtual_time() -> None:
 class TestRealTime:
     """What would wait in real time while all others stand still says so at once."""
 
-    def test_a_node_that_waits_by_asyncio_is_told(self) -> None:
+    def test_node_waiting_by_asyncio_raises(self) -> None:
         async def arecv() -> None:
             await msgq.sub_sock("a").arecv()
 
@@ -520,11 +520,11 @@ class TestRealTime:
             with Simulation() as sim, pytest.raises(DeadlockError, match=r"^'a': node 'listener' waits .* receive"):
                 sim.add(lambda wait=wait: asyncio.run(wait()), name="listener")
 
-    def test_the_code_of_the_block_is_told(self) -> None:
+    def test_main_node_fileno_raises(self) -> None:
         with Simulation(), pytest.raises(DeadlockError, match="node 'main'"):
             msgq.sub_sock("a").fileno()
 
-    def test_a_message_that_is_there_is_taken_by_asyncio_as_ever(self) -> None:
+    def test_asyncio_takes_a_waiting_message(self) -> None:
         with Simulation() as sim:
             sub, pub = msgq.sub_sock("a"), msgq.pub_sock("a")
             pub.send(b"x")
@@ -533,7 +533,7 @@ class TestRealTime:
 
     @pytest.mark.parametrize("backend_name", ["msgq", "zmq"])
     @pytest.mark.parametrize("kind", ["PubSocket", "SubSocket"])
-    def test_a_node_that_connects_a_real_socket_is_told(self, backend_name: str, kind: str, prefix: str) -> None:
+    def test_node_connecting_a_real_socket_raises(self, backend_name: str, kind: str, prefix: str) -> None:
         socket = getattr(backend.load_backend(backend_name), kind)()  # as a class that was imported by its name before
         with Simulation() as sim:
             with pytest.raises(StateError, match=r"^'a': node 'old' connects .* msgq.SubSocket"):

@@ -65,7 +65,7 @@ class TestOrders:
         assert explore(scenario).complete
         assert len(seen) == math.comb(4, 2)
 
-    def test_a_bug_that_only_one_order_has_is_found_and_repeated(self) -> None:
+    def test_explore_finds_and_repeats_a_bug_of_one_order(self) -> None:
         def scenario(sim: Simulation) -> None:
             order: list[str] = []
             sim.on("channel/a", lambda _: order.append("a"))
@@ -102,7 +102,7 @@ class TestOrders:
         assert run(3) == run(3)
         assert run(3) != run(4)
 
-    def test_what_was_sent_is_kept_under_the_channels_name(self) -> None:
+    def test_sent_messages_of_channels_have_the_channel_name(self) -> None:
         with Simulation() as sim:
             publish_messages(b"1", b"2")
             assert sim.sent_on("channel/scans") == [b"1", b"2"]
@@ -146,7 +146,7 @@ class TestFaults:
         _, got = self.run(Fault("delay", "channel/scans", message=1, delay=2.5))
         assert got == [b"1", b"2", b"3", b"4"]
 
-    def test_a_delay_that_is_longer_than_the_channel_holds_laps(self) -> None:
+    def test_delay_longer_than_the_capacity_laps_subscribers(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", "channel/scans", message=1, delay=5.0)]) as sim:
             channel = open_scans_channel(capacity=4)
             sub = channel.subscriber()
@@ -186,7 +186,7 @@ class TestFaults:
         assert starts == ["a", "b", "b"]
         assert sim.sent_on("channel/scans") == [b"a", b"b", b"b"]
 
-    def test_who_cannot_be_restarted(self) -> None:
+    def test_restart_of_main_node_is_refused(self) -> None:
         fault_schedule = [Fault("restart", "channel/scans", message=1)]
         with Simulation(fault_schedule=fault_schedule), pytest.raises(InvalidValueError, match="'main'"):
             publish_messages(b"message")
@@ -262,7 +262,7 @@ class TestWaits:
         with Simulation(), pytest.raises(DeadlockError, match="real time"):
             open_scans_channel().subscriber().fileno()
 
-    def test_a_simulation_ends_with_its_channels(self) -> None:
+    def test_simulation_end_removes_its_channels(self) -> None:
         for _ in range(2):
             with Simulation():
                 channel = open_scans_channel(create=True)

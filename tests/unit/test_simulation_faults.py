@@ -35,7 +35,7 @@ class TestScript:
             assert texts(play_to_function(sim)) == "012456789"
             assert len(sim.sent_messages) == 10
 
-    def test_what_is_dropped_counts_as_lost(self) -> None:
+    def test_drop_counts_as_lost(self) -> None:
         with Simulation(fault_schedule=[Fault("drop", "a", message=2)]) as sim:
             pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a", timeout=0)
             pub.send_many([b"1", b"2", b"3"])
@@ -44,7 +44,7 @@ class TestScript:
             assert sub.lost == 1
             assert pub.all_readers_updated()
 
-    def test_delay_holds_up_what_follows_on_the_topic(self) -> None:
+    def test_delay_also_delays_later_messages_of_the_topic(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", "a", message=4, delay=0.25)]) as sim:
             got = play_to_function(sim)
         assert texts(got) == "0123456789"
@@ -71,7 +71,7 @@ class TestScript:
             sim.run()
         assert order[2] == b"a"
 
-    def test_lap_loses_the_message_and_all_that_is_unread(self) -> None:
+    def test_lap_loses_the_message_and_all_unread_ones(self) -> None:
         with Simulation(fault_schedule=[Fault("lap", "a", message=3)]) as sim:
             pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a", timeout=0)
             for text in (b"1", b"2", b"3"):
@@ -84,12 +84,12 @@ class TestScript:
             assert sub.receive() == b"4"
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_a_function_that_was_lapped_goes_on_with_the_next_message(self, seed: int) -> None:
+    def test_lapped_function_continues_with_the_next_message(self, seed: int) -> None:
         with Simulation(seed, fault_schedule=[Fault("lap", "a", message=3)]) as sim:
             assert texts(play_to_function(sim)) == "013456789"
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_so_does_a_program_that_waits(self, seed: int) -> None:
+    def test_lapped_program_continues_with_the_next_message(self, seed: int) -> None:
         got: list[bytes] = []
 
         def program() -> Generator[Any, Any, None]:
@@ -114,7 +114,7 @@ class TestScript:
 
 class TestRestart:
     @pytest.mark.parametrize("kind", ["blocking", "generator"])
-    def test_the_program_that_sends_starts_from_the_beginning(self, kind: str) -> None:
+    def test_restart_runs_the_sending_program_from_the_beginning(self, kind: str) -> None:
         ends: list[float] = []
 
         def blocking() -> None:
@@ -144,7 +144,7 @@ class TestRestart:
         assert b"".join(got) == b"01201234"
         assert ends == [2.0, 7.0]
 
-    def test_its_sockets_are_closed(self) -> None:
+    def test_restart_closes_the_sockets_of_the_program(self) -> None:
         subs: list[Any] = []
 
         def program() -> None:
@@ -158,19 +158,19 @@ class TestRestart:
             sim.run()
             assert [sub.closed for sub in subs] == [True, False]
 
-    def test_what_cannot_be_restarted_is_refused(self) -> None:
+    def test_restart_of_played_messages_is_refused(self) -> None:
         with Simulation(fault_schedule=[Fault("restart", "a", message=1)]) as sim:
             sim.play(TEN)
             with pytest.raises(InvalidValueError, match="'play' publishes it"):
                 sim.run()
 
-    def test_by_chance_it_is_left_alone(self) -> None:
+    def test_restart_by_chance_spares_played_messages(self) -> None:
         with Simulation(faults=Faults(restart=1)) as sim:
             assert texts(play_to_function(sim)) == "0123456789"
 
 
 class TestChance:
-    def test_what_is_certain_happens_always(self) -> None:
+    def test_chance_of_one_applies_to_all_messages(self) -> None:
         with Simulation(faults=Faults(drop=1)) as sim:
             assert play_to_function(sim) == []
         with Simulation(faults=Faults(duplicate=1)) as sim:
@@ -185,7 +185,7 @@ class TestChance:
         assert all(0 < delay <= 0.05 + 1e-6 for delay in late)
         assert len(set(late)) == 10
 
-    def test_it_depends_on_the_seed_alone(self) -> None:
+    def test_chance_depends_on_the_seed_only(self) -> None:
         def run(seed: int) -> str:
             with Simulation(seed, faults=Faults(drop=0.5)) as sim:
                 return texts(play_to_function(sim))
@@ -193,7 +193,7 @@ class TestChance:
         assert run(5) == run(5)
         assert len({run(seed) for seed in range(20)}) > 10
 
-    def test_about_as_many_as_was_said(self) -> None:
+    def test_chance_matches_the_requested_rate(self) -> None:
         with Simulation(faults=Faults(drop=0.25)) as sim:
             got: list[bytes] = []
             sim.on("a", got.append)
@@ -213,7 +213,7 @@ class TestChance:
         {"kind": "drop", "message": 1, "delay": 1.0},
     ],
 )
-def test_a_fault_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+def test_fault_invalid_arguments_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError):
         Fault(endpoint="a", **wrong)
 

@@ -42,7 +42,7 @@ def connect_client(conflate: bool = False) -> VisionIpcClient:
 
 
 class TestOneAfterTheOther:
-    def test_a_frame_is_what_was_sent(self) -> None:
+    def test_frame_received_equals_the_sent_one(self) -> None:
         with Simulation() as sim, open_server() as server, connect_client() as client:
             sim.clock.sleep(2)
             assert server.send(1, PIXELS, 7, 5, 6)
@@ -91,7 +91,7 @@ class TestOneAfterTheOther:
                 with client.frame(1) as frame:
                     assert [plane.tolist() for plane in frame.planes] == [[[0, 1], [4, 5]], [[[20, 21]]]]
 
-    def test_a_stream_that_is_made_anew(self) -> None:
+    def test_frame_stream_created_again_is_followed(self) -> None:
         with Simulation(), open_server() as server, connect_client() as client:
             server.create_buffers(1, 4, 2, 4, FrameFormat.GRAY8)
             server.send(1, bytes(8))
@@ -99,7 +99,7 @@ class TestOneAfterTheOther:
                 assert frame.image.shape == (4, 2)
             assert (client.height, client.connections) == (4, 2)
 
-    def test_what_is_refused(self) -> None:
+    def test_frame_invalid_arguments_are_refused(self) -> None:
         with Simulation(), open_server() as server:
             with pytest.raises(MessageSizeError, match="12"):
                 server.send(1, bytes(11))
@@ -169,7 +169,7 @@ class TestNodes:
             sim.run()
         return sim, seen
 
-    def test_they_wait_for_each_other(self) -> None:
+    def test_frame_nodes_wait_for_each_other(self) -> None:
         sim, seen = self.run()
         assert seen == [(0, 1), (1, 2), (2, 3), (3, 4)]
         sent = [message for message in sim.sent_messages if message.endpoint == "visionipc_cam_1/image"]
@@ -186,7 +186,7 @@ class TestNodes:
             (3, 5),
         ]
 
-    def test_what_was_sent_can_be_played(self) -> None:
+    def test_sent_frames_can_be_played(self) -> None:
         sim, seen = self.run()
         again: list[tuple[int, bytes]] = []
 

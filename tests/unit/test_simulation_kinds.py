@@ -25,7 +25,7 @@ def change(index: int, value: int, count: int = 1, time_ns: int = 0) -> bytes:
 
 
 class TestPlaying:
-    def test_three_things_are_enough_for_what_is_there(self) -> None:
+    def test_play_of_time_endpoint_and_data_writes_existing_endpoints(self) -> None:
         with Simulation() as sim:
             numbers = msgq.SeqlockVector("numbers", "i8", 4)
             board = msgq.Board("board", 4, 16)
@@ -46,7 +46,7 @@ class TestPlaying:
             assert scans.receive(0) == b"scan"
             assert {message.node for message in sim.sent_messages} == {"play"}
 
-    def test_what_is_not_there_is_made_if_somebody_says_how(self) -> None:
+    def test_play_with_source_creates_missing_endpoints(self) -> None:
         with Simulation() as sim:
             sim.play(
                 [
@@ -68,21 +68,21 @@ class TestPlaying:
             assert msgq.MessageQueue("jobs", 0).receive(0) == (b"job", 5)
             assert msgq.Channel("scans", create=False).capacity == 8
 
-    def test_a_vector_that_nobody_can_make(self) -> None:
+    def test_play_to_vector_without_source_is_refused(self) -> None:
         with Simulation() as sim:
             sim.play([(0.0, "records/numbers", change(2, 7))])
             with pytest.raises(InvalidValueError, match="how to make it"):
                 sim.run()
 
     @pytest.mark.parametrize("data", [b"", change(4, 1), change(1, 1) + b"x"])
-    def test_changes_that_make_no_sense(self, data: bytes) -> None:
+    def test_play_of_invalid_changes_is_refused(self, data: bytes) -> None:
         with Simulation() as sim:
             msgq.SeqlockVector("numbers", "i8", 4)
             sim.play([(0.0, "records/numbers", data)])
             with pytest.raises(InvalidValueError, match="cannot be played"):
                 sim.run()
 
-    def test_what_a_program_owns_is_not_played(self) -> None:
+    def test_play_to_exclusively_owned_records_raises(self) -> None:
         with Simulation() as sim:
             numbers = msgq.SeqlockVector("numbers", "i8", 4, exclusive=True)
             numbers.claim()
@@ -95,7 +95,7 @@ class TestPlaying:
                 sim.run()
             entry.close()
 
-    def test_a_script_has_faults_for_what_is_played(self) -> None:
+    def test_fault_schedule_applies_to_played_records(self) -> None:
         with Simulation(fault_schedule=[Fault("drop", "records/numbers", message=1)]) as sim:
             numbers = msgq.SeqlockVector("numbers", "i8", 4)
             sim.play([(float(i), "records/numbers", change(i, 7)) for i in range(2)])
@@ -104,7 +104,7 @@ class TestPlaying:
 
 
 class TestFunctions:
-    def test_they_get_what_changes(self) -> None:
+    def test_function_node_gets_the_changes_of_records(self) -> None:
         got: list[Any] = []
         with Simulation() as sim:
             msgq.SeqlockVector("numbers", "i8", 4)
@@ -115,7 +115,7 @@ class TestFunctions:
             sim.run()
         assert got == [([2], [7]), {"mode": b"on"}]
 
-    def test_what_is_not_there_cannot_be_listened_to(self) -> None:
+    def test_function_node_on_missing_records_raises(self) -> None:
         with Simulation() as sim, pytest.raises(SegmentError):
             sim.on("records/numbers", print)
 
@@ -143,7 +143,7 @@ class TestSent:
             assert [sent.kind for sent in sim.sent_messages] == ["records", "records"]
             assert numbers.read().tolist() == [0, 0, 5, 0]
 
-    def test_publishers_keys_and_priorities_are_said(self) -> None:
+    def test_sent_messages_have_publisher_key_and_priority(self) -> None:
         schema = msgq.Schema("text", "json")
 
         def program() -> None:

@@ -78,7 +78,7 @@ def list_arrivals(sim: Simulation, topics: str = "abc", each: int = 2) -> bytes:
     return b" ".join(seen)
 
 
-def test_topics_race_and_each_keeps_its_own_order() -> None:
+def test_topics_race_and_each_keeps_its_order() -> None:
     seen = set()
     for seed in range(300):
         with Simulation(seed) as sim:
@@ -89,7 +89,7 @@ def test_topics_race_and_each_keeps_its_own_order() -> None:
     assert len(seen) > 60  # of 90
 
 
-def test_without_choices_the_first_that_was_sent_is_delivered_first() -> None:
+def test_order_without_choices_is_the_order_of_sending() -> None:
     with Simulation(choices=[]) as sim:
         assert list_arrivals(sim) == b"a0 a1 b0 b1 c0 c1"
 

@@ -69,7 +69,7 @@ class TestOrders:
         assert explore(scenario).complete
         assert len(seen) == 2**3
 
-    def test_every_order_of_several_senders_and_each_of_them_in_its_own(self) -> None:
+    def test_senders_race_and_each_keeps_its_order(self) -> None:
         seen = set()
 
         def sender(name: str) -> Generator[float, Any, None]:
@@ -89,7 +89,7 @@ class TestOrders:
         assert explore(scenario).complete
         assert len(seen) == math.comb(4, 2)
 
-    def test_a_bug_that_only_one_order_has_is_found_and_repeated(self) -> None:
+    def test_explore_finds_and_repeats_a_bug_of_one_order(self) -> None:
         def scenario(sim: Simulation) -> None:
             takes: list[str] = []
             sim.on("queue/jobs", lambda _: takes.append("a"))
@@ -104,12 +104,12 @@ class TestOrders:
         with pytest.raises(AssertionError), Simulation(choices=found.choices) as sim:
             scenario(sim)
 
-    def test_a_receive_sees_at_once_what_was_sent(self) -> None:
+    def test_receive_sees_a_sent_message_at_once(self) -> None:
         with Simulation():
             send(b"message")
             assert open_jobs_queue().receive(0) == (b"message", 0)
 
-    def test_what_was_sent_is_kept_under_the_queues_name(self) -> None:
+    def test_sent_messages_of_queues_have_the_queue_name(self) -> None:
         with Simulation() as sim:
             send(b"1", b"2", priority=3)
             assert sim.sent_on("queue/jobs") == [b"1", b"2"]
@@ -177,7 +177,7 @@ class TestFaults:
                 sim.run()
                 assert [int(data) for data, _ in open_jobs_queue().receive_many()] == list(range(30))
 
-    def test_restart_of_the_taker_brings_its_message_back(self) -> None:
+    def test_restart_of_the_taker_returns_its_message(self) -> None:
         done: list[bytes] = []
         starts: list[float] = []
         with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=2)]) as sim:
@@ -187,7 +187,7 @@ class TestFaults:
         assert done == [b"1", b"2", b"3"]
         assert starts == [0.0, 1.0]
 
-    def test_the_next_taker_sees_that_it_was_delivered_before(self) -> None:
+    def test_redelivered_message_has_its_delivery_count(self) -> None:
         with Simulation(fault_schedule=[Fault("restart", "queue/jobs", at=0.5)]) as sim:
             deliveries: list[tuple[bytes, int]] = []
 
@@ -202,7 +202,7 @@ class TestFaults:
             sim.run()
         assert deliveries == [(b"1", 1), (b"2", 2)]
 
-    def test_what_was_received_without_acknowledgement_is_gone_with_its_receiver(self) -> None:
+    def test_received_message_is_lost_with_its_restarted_receiver(self) -> None:
         got: list[bytes] = []
 
         def receiver() -> None:
@@ -216,7 +216,7 @@ class TestFaults:
             sim.run()
         assert got == [b"1", b"3"]
 
-    def test_a_generator_ends_where_it_waits_next(self) -> None:
+    def test_restarted_generator_ends_at_its_next_wait(self) -> None:
         done: list[tuple[bytes, int]] = []
 
         def taker() -> Generator[float, Any, None]:
@@ -232,13 +232,13 @@ class TestFaults:
             sim.run()
         assert done == [(b"1", 2), (b"2", 1)]
 
-    def test_who_cannot_be_restarted(self) -> None:
+    def test_restart_of_main_node_is_refused(self) -> None:
         with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=1)]):
             send(b"message")
             with pytest.raises(InvalidValueError, match="'main'"):
                 open_jobs_queue().take(0)
 
-    def test_workers_that_are_restarted_at_random_do_each_job(self) -> None:
+    def test_workers_restarted_at_random_do_each_job(self) -> None:
         """Once, as a restart hits a worker that has only taken its job."""
         restarts = 0
         for seed in range(30):
@@ -264,7 +264,7 @@ def collect_events(sim: Simulation) -> list[tuple[Any, ...]]:
 
 
 class TestEvents:
-    def test_a_delayed_message_is_told_once_and_when_it_was_sent(self) -> None:
+    def test_delayed_message_publishes_sent_once_with_its_time(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", "queue/jobs", message=1, delay=5.0)]) as sim:
             events = collect_events(sim)
             sim.on("queue/jobs", lambda _: None)
@@ -275,7 +275,7 @@ class TestEvents:
         assert sent == sent_time
         assert received - sent == 5 * 10**9
 
-    def test_a_taker_that_is_restarted(self) -> None:
+    def test_restarted_taker_publishes_returned(self) -> None:
         done: list[bytes] = []
         starts: list[float] = []
         with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=1)]) as sim:
@@ -289,7 +289,7 @@ class TestEvents:
         assert len({event[4] for event in events}) == 1
 
     @pytest.mark.ci
-    def test_faults_at_random_befall_the_queue_and_not_its_events(self) -> None:
+    def test_random_faults_apply_to_the_queue_and_not_its_events(self) -> None:
         restarts = 0
         for seed in range(15):
             done: list[bytes] = []
@@ -310,7 +310,7 @@ class TestEvents:
 
 
 class TestLeases:
-    def test_a_worker_that_hangs_loses_its_job_to_another(self) -> None:
+    def test_expired_lease_gives_the_job_to_another_worker(self) -> None:
         done: list[tuple[str, float]] = []
 
         def hangs() -> None:
@@ -331,7 +331,7 @@ class TestLeases:
             sim.run(until=50)
         assert done == [("job", 2.0)]
 
-    def test_time_does_not_move_to_a_lease_that_is_over(self) -> None:
+    def test_ended_lease_does_not_advance_time(self) -> None:
         with Simulation() as sim:
             send(b"job")
             open_jobs_queue().take(0, lease=1000.0).ack()
@@ -356,7 +356,7 @@ class TestWaits:
             assert sim.clock.time() == 2.0
             assert queue.receive() == (b"2", 0)
 
-    def test_nodes_that_wait_for_ever_are_named(self) -> None:
+    def test_endless_waits_name_their_nodes(self) -> None:
         with Simulation() as sim:
             sim.add(lambda: open_jobs_queue().receive(), name="idle")
             with pytest.raises(DeadlockError, match="idle waits for a message of the queue 'jobs'"):
@@ -414,7 +414,7 @@ class TestWaits:
             send(b"message")
             assert open_jobs_queue().receive().sent_time == 1_500_000_000
 
-    def test_who_waits_is_not_notified_beside(self) -> None:
+    def test_notify_is_skipped_while_a_node_waits(self) -> None:
         told: list[float] = []
         with Simulation() as sim:
             queue = open_jobs_queue()
@@ -424,7 +424,7 @@ class TestWaits:
             sim.run()
         assert told == [2.0]
 
-    def test_what_the_function_raises_comes_out_of_run_in_the_name_of_its_node(self) -> None:
+    def test_notify_callback_exception_has_the_name_of_its_node(self) -> None:
         def watcher() -> None:
             queue = open_jobs_queue()
             queue.notify(lambda _: 1 / 0)
@@ -437,7 +437,7 @@ class TestWaits:
                 sim.run()
             assert "in node 'watcher' at 1 s" in caught.value.__notes__
 
-    def test_nobody_is_notified_of_what_comes_back_at_the_end(self) -> None:
+    def test_notify_is_skipped_for_messages_returned_at_the_end(self) -> None:
         told: list[Any] = []
         with Simulation():
             working, watching = open_jobs_queue(), open_jobs_queue()
@@ -470,7 +470,7 @@ class TestWaits:
             with pytest.raises(QueueFullError):
                 sim.run()
 
-    def test_a_simulation_ends_with_its_queues(self) -> None:
+    def test_simulation_end_removes_its_queues(self) -> None:
         for _ in range(2):
             with Simulation():
                 queue = open_jobs_queue(flags=O_CREX)

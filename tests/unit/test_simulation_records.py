@@ -59,7 +59,7 @@ class TestWrites:
             set_origin(0)
             assert rows.read().tolist() == [(0, 0, 0), (0, 1, 1), (0, 2, 2), (0, 77, 3)]
 
-    def test_each_simulation_has_its_own(self) -> None:
+    def test_simulation_has_its_own_records(self) -> None:
         for _ in range(2):
             with Simulation():
                 assert open_vector().counts().tolist() == [0] * 4
@@ -114,7 +114,7 @@ class TestWaits:
             sim.run()
         assert seen == [[2], {"key": 0}.keys(), b"value"]
 
-    def test_a_wait_without_end_names_it(self) -> None:
+    def test_endless_wait_names_the_records(self) -> None:
         with Simulation() as sim:
             sim.add(lambda: open_vector().wait(), name="node")
             with pytest.raises(DeadlockError, match=r"node waits for a change of 'numbers'"):
@@ -134,7 +134,7 @@ class TestFaults:
             assert numbers.read().tolist() == [0, 1, 0, 3]
             assert numbers.changes().indices.tolist() == [1, 3]
 
-    def test_a_late_one_comes_later_and_what_follows_it_after_it(self) -> None:
+    def test_delayed_write_also_delays_later_writes(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", RECORDS, message=1, delay=0.5)]) as sim:
             numbers = open_vector()
             numbers[0] = 1
@@ -146,7 +146,7 @@ class TestFaults:
             assert numbers.read().tolist() == [1, 2, 0, 0]
             assert numbers.times().tolist() == [0] * 4
 
-    def test_a_late_one_is_what_was_given(self) -> None:
+    def test_delayed_write_has_the_values_of_its_call(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", RECORDS, message=1, delay=0.5)]) as sim:
             numbers, values = open_vector(), np.arange(4)
             numbers[:] = values
@@ -190,7 +190,7 @@ class TestFaults:
             assert sim.sent_on("records/board") == [b"lost", b"value"]
 
     @pytest.mark.parametrize("kind", ["duplicate", "lap"])
-    def test_those_that_no_write_can_meet(self, kind: Any) -> None:
+    def test_fault_unsupported_for_records_is_refused(self, kind: Any) -> None:
         with pytest.raises(InvalidValueError, match="drop, delay, reorder, restart"):
             Fault(kind, RECORDS, message=1)
 

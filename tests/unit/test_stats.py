@@ -26,7 +26,7 @@ from tests.unit import children
 from tests.unit.ringfile import READERS, STRANGER_UID, RingFile, Words, chunk, lap_end, need, ring_path, side_path
 
 
-def test_a_topic_says_who_publishes_and_how_much(endpoint: str) -> None:
+def test_topic_stats_have_publisher_and_counts(endpoint: str) -> None:
     before = clock.time_ns()
     with msgq.pub_sock(endpoint, 4096) as pub:
         pub.send_many([b"123", b"45"])
@@ -47,7 +47,7 @@ def test_a_topic_says_who_publishes_and_how_much(endpoint: str) -> None:
     assert who.name == Path("/proc/self/comm").read_text().strip()
 
 
-def test_each_subscriber_is_there_with_its_figures(endpoint: str) -> None:
+def test_topic_stats_list_each_subscriber_with_its_counts(endpoint: str) -> None:
     newest = msgq.sub_sock(endpoint, conflate=True)
     with newest, msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as first:
         pub.send_many([b"1", b"2", b"3"])
@@ -59,7 +59,7 @@ def test_each_subscriber_is_there_with_its_figures(endpoint: str) -> None:
     assert {info.participant.pid for info in infos} == {os.getpid()}
 
 
-def test_a_participant_names_the_thread_that_connected(endpoint: str) -> None:
+def test_topic_stats_name_the_connecting_thread(endpoint: str) -> None:
     def connect() -> tuple[msgq.SubSocket, msgq.PubSocket, int]:
         return msgq.sub_sock(endpoint), msgq.pub_sock(endpoint), threading.get_native_id()
 
@@ -101,7 +101,7 @@ def test_counts_go_on_over_publishers(endpoint: str) -> None:
     assert (stats.topic(endpoint).messages, stats.topic(endpoint).bytes) == (3, 6)
 
 
-def test_the_dead_are_shown_as_dead_until_somebody_takes_their_place(endpoint: str) -> None:
+def test_topic_stats_show_dead_participants_until_replaced(endpoint: str) -> None:
     with Child(children.participate, endpoint, ["pub", "sub"]) as child:
         pid, _ = child.hear()
         topic = stats.topic(endpoint)
@@ -157,7 +157,7 @@ class TestLostBeforeItLooks:
             assert child.hear() == [1, 160_500]
             assert stats.topic("e").subscribers[0].lost == counted("e") == 160_500
 
-    def test_what_is_shown_is_what_it_finds(self, endpoint: str) -> None:
+    def test_lost_shown_to_others_equals_the_later_result(self, endpoint: str) -> None:
         """Whatever the publishers do in between; and the figure never goes back."""
         draw, shown, laps = Random(7), 0, 0
         msgq.pub_sock(endpoint, 1024).close()
@@ -179,14 +179,14 @@ class TestLostBeforeItLooks:
                 assert counted(endpoint) == shown >= sub.lost
         assert laps > 20
 
-    def test_one_that_conflates_still_gets_the_newest(self, endpoint: str) -> None:
+    def test_lost_of_conflating_subscriber_allows_for_the_newest(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint, conflate=True) as sub:
             pub.send_many([bytes(100)] * 50)
             assert counted(endpoint) == 50
             sub.receive()
             assert counted(endpoint) == sub.lost == 49
 
-    def test_one_that_dies_has_lost_what_it_noticed(self, endpoint: str) -> None:
+    def test_lost_of_dead_subscriber_is_its_noticed_loss(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 1024) as pub, Child(children.receive_on_a_word, endpoint) as child:
             assert child.hear() == "subscribed"
             pub.send_many([bytes(100)] * 50)
@@ -212,7 +212,7 @@ class TestLostBeforeItLooks:
             sub.receive_many()
             assert sub.lost is None
 
-    def test_it_is_unknown_of_one_that_does_not_say_where_it_began(self, endpoint: str) -> None:
+    def test_lost_is_unknown_for_a_subscriber_without_start_position(self, endpoint: str) -> None:
         """As those of a library that did not know of these words, which left them 0, or another one's."""
         with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint) as sub, Words(side_path(endpoint)) as side:
             for counted_word in (0, 1 << 63 | 1 << 32):
@@ -249,11 +249,11 @@ class TestTopics:
         assert stats.topics(endpoint) == []
 
     @pytest.mark.parametrize("prefix_name", ["..", "a/b", "../tmp"])
-    def test_a_prefix_does_not_leave_its_directory(self, prefix_name: str) -> None:
+    def test_topics_refuse_a_prefix_outside_of_its_directory(self, prefix_name: str) -> None:
         with pytest.raises(ValueError, match="prefix"):
             stats.topics(prefix_name)
 
-    def test_files_that_are_no_topics_are_left_out(self, prefix: str) -> None:
+    def test_topics_skip_files_of_other_formats(self, prefix: str) -> None:
         msgq.pub_sock("good", 4096).close()
         rings = SHM / f"msgq_{prefix}"
         (rings / "tiny").write_bytes(b"x")
@@ -267,7 +267,7 @@ class TestTopics:
 class TestStock:
     """Who is not in the side segment is a stock program."""
 
-    def test_a_publisher_that_the_side_does_not_know(self, endpoint: str) -> None:
+    def test_topic_stats_publisher_missing_in_side_segment_is_unknown(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub, RingFile(endpoint) as ring:
             ring.write_uid = STRANGER_UID
             topic = stats.topic(endpoint)
@@ -302,7 +302,7 @@ def test_snapshots_are_frozen(endpoint: str) -> None:
 class TestEndpoints:
     """Of every kind, in one pass."""
 
-    def test_each_says_what_its_kind_says(self, prefix: str) -> None:
+    def test_endpoints_have_the_statistics_of_their_kind(self, prefix: str) -> None:
         with (
             msgq.pub_sock("visionipc_cam_1", 4096) as pub,
             msgq.sub_sock("visionipc_cam_1"),
@@ -339,7 +339,7 @@ class TestEndpoints:
             assert one.created_ns == one.stats.created_ns
             assert one.bytes > 0
 
-    def test_bytes_are_those_of_the_memory_that_it_takes(self, prefix: str) -> None:
+    def test_endpoints_memory_equals_the_allocated_bytes(self, prefix: str) -> None:
         with msgq.pub_sock("car", 4096), msgq.Channel("scans") as channel, channel.publisher():
             sizes = {one.endpoint: one.bytes for one in stats.endpoints()}
             files = [path for kind in ("msgqchan_", "msgqpool_") for path in (SHM / f"{kind}{prefix}").glob("*")]

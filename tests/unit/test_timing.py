@@ -27,14 +27,14 @@ NAMES = [
 
 @pytest.mark.parametrize("stage", NAMES)
 @pytest.mark.parametrize("endpoint", NAMES)
-def test_a_timing_topic_says_stage_and_endpoint_whatever_they_are_called(stage: str, endpoint: str) -> None:
+def test_timing_topic_keeps_any_stage_and_endpoint_name(stage: str, endpoint: str) -> None:
     topic = timing.make_timing_topic(stage, endpoint)
     assert timing.parse_timing_topic(topic) == (stage, endpoint)
     assert "/" not in topic
     assert topic.count(":") == 2
 
 
-def test_names_without_signs_stay_as_they_are() -> None:
+def test_timing_topic_keeps_plain_names_unchanged() -> None:
     assert timing.make_timing_topic("planner", "@solve") == "timing:planner:@solve"
     assert timing.make_timing_topic("planner", "channel/scans") == "timing:planner:channel%2Fscans"
 

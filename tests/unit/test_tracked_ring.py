@@ -50,7 +50,7 @@ def test_a_message_without_room_for_stamps_is_foreign(endpoint: str, call: str, 
         assert sub.receive() == b"z", "it goes on at the present"
 
 
-def test_a_word_that_says_something_else_says_no(endpoint: str) -> None:
+def test_tracked_word_with_another_value_means_untracked(endpoint: str) -> None:
     msgq.sub_sock(endpoint).close()
     Words(side_path(endpoint))[TRACKED] = 2
     with msgq.pub_sock(endpoint) as pub, passive(endpoint) as sub:
@@ -60,7 +60,7 @@ def test_a_word_that_says_something_else_says_no(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("tracked", [True, False])
-def test_a_ring_that_was_cut_stays_what_it_was(endpoint: str, tracked: bool) -> None:
+def test_tracked_ring_truncated_by_others_stays_tracked(endpoint: str, tracked: bool) -> None:
     """A stock process sets the file to a size of its own; the next participant makes a new side segment."""
     with msgq.pub_sock(endpoint, 4096, tracked=tracked) as pub:
         pub.send(b"x" * 1000)
@@ -74,7 +74,7 @@ def test_a_ring_that_was_cut_stays_what_it_was(endpoint: str, tracked: bool) -> 
         assert sub.receive() == b"y"
 
 
-def test_a_passive_subscriber_that_was_there_before_the_side_segment(endpoint: str) -> None:
+def test_passive_subscriber_without_side_segment_reads_tracked_topic(endpoint: str) -> None:
     ring_path(endpoint).write_bytes(bytes(HEADER + 4096))  # as a stock subscriber makes it
     with passive(endpoint) as sub:
         assert sub.receive() is None
@@ -112,7 +112,7 @@ def test_statistics_say_so(endpoint: str) -> None:
     assert "tracked      each message has its publish and origin time" in shown.stdout
 
 
-def test_a_meter_counts_payloads_and_dates_them_by_their_stamps(endpoint: str) -> None:
+def test_tracked_messages_are_metered_without_stamps(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, tracked=True) as pub:
         meter = Meter(msgq.context, endpoint)
         before = clock.time_ns()

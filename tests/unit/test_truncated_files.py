@@ -57,7 +57,7 @@ def outcomes(file: str, program: str, prefix: str, token: str, env: dict[str, st
 
 
 @pytest.mark.parametrize(("file", "program"), CASES)
-def test_use_of_a_file_that_was_cut_is_an_error(file: str, program: str, prefix: str, token: str) -> None:
+def test_truncated_file_raises_on_use(file: str, program: str, prefix: str, token: str) -> None:
     for outcome in outcomes(file, program, prefix, token, {}):
         assert isinstance(outcome, list), (outcome, -signal.SIGBUS)
         error, text = outcome
@@ -67,7 +67,9 @@ def test_use_of_a_file_that_was_cut_is_an_error(file: str, program: str, prefix:
 
 @pytest.mark.ci
 @pytest.mark.parametrize(("file", "program"), CASES)
-def test_without_the_handler_it_is_an_error_or_sigbus(file: str, program: str, prefix: str, token: str) -> None:
+def test_truncated_file_without_handler_raises_or_sends_sigbus(
+    file: str, program: str, prefix: str, token: str
+) -> None:
     for outcome in outcomes(file, program, prefix, token, {"MSGQ_SIGBUS": "0"}):
         assert outcome == -signal.SIGBUS or (isinstance(outcome, list) and outcome[0] != "MultiplePublishersError")
 

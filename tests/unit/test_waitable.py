@@ -99,7 +99,7 @@ def test_bells_of_one_word_sleep_together(bells: ModuleType) -> None:
     assert task.result() == [both[1]]
 
 
-def test_its_descriptor_is_readable_while_it_was_not_heard(bell: Any) -> None:
+def test_descriptor_is_readable_until_received(bell: Any) -> None:
     assert not select.select([bell], [], [], 0)[0]
     for _ in range(20):
         bell.ring()
@@ -108,7 +108,7 @@ def test_its_descriptor_is_readable_while_it_was_not_heard(bell: Any) -> None:
         assert not select.select([bell], [], [], 0)[0]
 
 
-def test_a_task_waits_for_it(bell: Any, endpoint: str) -> None:
+def test_asyncio_task_waits_for_a_waitable(bell: Any, endpoint: str) -> None:
     async def main() -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             both = asyncio.gather(bell.arecv(), sub.arecv())
@@ -124,7 +124,7 @@ def test_a_task_waits_for_it(bell: Any, endpoint: str) -> None:
     asyncio.run(asyncio.wait_for(main(), DEADLINE))
 
 
-def test_it_is_closed_while_a_thread_sleeps_with_it(bell: Any) -> None:
+def test_waitable_can_be_closed_during_a_wait(bell: Any) -> None:
     task = Task(bell.receive)
     task.wait_asleep()
     with pytest.raises(ConcurrentUseError):

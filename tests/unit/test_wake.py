@@ -76,7 +76,7 @@ def test_every_sleeper_is_woken_by_one_message(endpoint: str) -> None:
             sub.close()
 
 
-def test_a_sleeper_is_woken_by_the_publisher_that_comes_later(endpoint: str) -> None:
+def test_sleeper_is_woken_by_a_later_publisher(endpoint: str) -> None:
     with msgq.sub_sock(endpoint) as sub:
         task = sleeping_for_good(endpoint, sub.receive)
         with msgq.pub_sock(endpoint) as pub:
@@ -101,7 +101,7 @@ def test_an_idle_sleeper_does_not_wake_up_again_and_again(endpoint: str) -> None
         assert task.result() == b"x"
 
 
-def test_an_idle_process_sleeps_with_all_of_its_threads(endpoint: str) -> None:
+def test_idle_process_sleeps_with_all_threads(endpoint: str) -> None:
     """Its first receive starts the helper thread, which has nothing to look at: nobody opens the ring meanwhile."""
     assert run_child(children.sleeps_of_a_receive, endpoint) <= 4  # two, and two more for the start of a thread
 
@@ -135,7 +135,7 @@ def tkill(thread_id: int, number: int) -> None:
     assert ctypes.CDLL(None).syscall(tgkill, os.getpid(), thread_id, number) == 0
 
 
-def test_a_publisher_that_died_before_it_woke_leaves_that_to_the_next(endpoint: str) -> None:
+def test_sleeper_of_a_killed_publisher_is_woken_by_the_next(endpoint: str) -> None:
     """Published, but nobody woken: that is what a kill between the two leaves. The successor wakes everybody."""
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         task = sleeping_for_good(endpoint, sub.receive)
@@ -159,7 +159,7 @@ def test_spinning_finds_a_message_without_sleeping(endpoint: str) -> None:
                 assert sub.receive() == b"%d" % i
 
 
-def test_spinning_ends_and_then_it_sleeps_as_long_as_told(endpoint: str) -> None:
+def test_spin_ends_and_then_the_receive_sleeps(endpoint: str) -> None:
     with msgq.SubSocket() as sub:
         sub.connect(msgq.context, endpoint, spin_us=100)
         sub.setTimeout(30)
@@ -168,7 +168,7 @@ def test_spinning_ends_and_then_it_sleeps_as_long_as_told(endpoint: str) -> None
         assert time.monotonic() - started >= 0.03
 
 
-def test_a_passive_sleeper_finds_what_comes(endpoint: str) -> None:
+def test_passive_sleeper_finds_new_messages(endpoint: str) -> None:
     """Nobody wakes it; it looks by itself."""
     with msgq.pub_sock(endpoint) as pub, msgq.SubSocket() as sub:
         sub.connect(msgq.context, endpoint, passive=True)
@@ -178,7 +178,7 @@ def test_a_passive_sleeper_finds_what_comes(endpoint: str) -> None:
             assert task.result() == b"x"
 
 
-def test_a_descriptor_wakes_after_a_wake_for_what_was_read_before(endpoint: str) -> None:
+def test_descriptor_is_readable_after_a_delayed_wake(endpoint: str) -> None:
     """A publisher that pauses between its message and the wake for it takes a flag that was set for the next one."""
     libc = ctypes.CDLL(None)
     sys_futex, futex_wake, waiters, one_wake = 202 if os.uname().machine == "x86_64" else 98, 1, 1, 4

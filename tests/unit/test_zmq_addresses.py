@@ -130,7 +130,7 @@ class TestPorts:
             pub.send(b"x")
             assert sub.receive() == b"x"
 
-    def test_the_publisher_binds_what_it_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_publisher_binds_the_configured_interface(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "*")
         assert publisher_address("can").uri == f"tcp://*:{compute_port('can')}"
 
@@ -144,23 +144,23 @@ class TestAsStock:
         monkeypatch.setenv("OPENPILOT_PREFIX", "sim")
 
     @pytest.mark.parametrize(("name", "port"), GOLDEN)
-    def test_the_port_is_that_of_the_endpoint_alone(self, name: str, port: int) -> None:
+    def test_port_of_stock_depends_on_the_endpoint_only(self, name: str, port: int) -> None:
         assert publisher_address(name).uri == f"tcp://*:{port}"
         assert subscriber_address(name, "10.0.0.7").uri == f"tcp://10.0.0.7:{port}"
         assert msgq.zeromq_address(name) == f"tcp://127.0.0.1:{port}"
 
-    def test_a_host_to_bind_that_was_given_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_bind_variable_applies_to_stock_ports(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "127.0.0.2")
         assert publisher_address("can") == ZmqAddress("127.0.0.2", 62300)
         with settings.overrides(bind_host="127.0.0.3"):
             assert publisher_address("can") == ZmqAddress("127.0.0.3", 62300)
 
     @pytest.mark.parametrize("value", ["", "0"])
-    def test_it_can_be_off(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_stock_ports_can_be_switched_off(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_STOCK", value)
         assert publisher_address("can") == ZmqAddress("127.0.0.1", compute_port("sim/can"))
 
-    def test_a_map_goes_first_and_its_names_keep_the_prefix(self, write_map: Callable[[str], None]) -> None:
+    def test_map_has_priority_over_stock_ports_and_keeps_the_prefix(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://a:1"\n"sim/can" = "tcp://b:2"')
         assert publisher_address("can") == ZmqAddress("b", 2)
 
@@ -174,13 +174,13 @@ class TestAsStock:
 
 
 class TestMap:
-    def test_it_says_where_an_endpoint_lives(self, write_map: Callable[[str], None]) -> None:
+    def test_map_gives_the_address_of_an_endpoint(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://10.0.0.7:4000"\n"odd name" = "ipc:///run/odd"\nv6 = "tcp://[::1]:4001"')
         assert publisher_address("can") == subscriber_address("can", "ignored") == ZmqAddress("10.0.0.7", 4000)
         assert publisher_address("odd name").uri == "ipc:///run/odd"
         assert publisher_address("v6") == ZmqAddress("::1", 4001)
 
-    def test_what_it_does_not_name_is_as_without(self, write_map: Callable[[str], None]) -> None:
+    def test_map_without_the_endpoint_changes_nothing(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://10.0.0.7:4000"')
         assert publisher_address("other").port == compute_port("other")
 
@@ -189,7 +189,9 @@ class TestMap:
         assert publisher_address("can").uri == "tcp://*:4000"
         assert subscriber_address("can", "far.example").uri == "tcp://far.example:4000"
 
-    def test_its_keys_carry_the_prefix(self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_map_keys_include_the_prefix(
+        self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         write_map('can = "tcp://a:1"\n"sim/can" = "tcp://b:2"')
         monkeypatch.setenv("OPENPILOT_PREFIX", "sim")
         assert publisher_address("can") == ZmqAddress("b", 2)
@@ -210,13 +212,17 @@ class TestMap:
             '"tcp://h:x"',
         ],
     )
-    def test_what_is_no_address_is_named(self, write_map: Callable[[str], None], value: str) -> None:
+    def test_map_with_invalid_address_raises_with_file_and_name(
+        self, write_map: Callable[[str], None], value: str
+    ) -> None:
         write_map(f"can = {value}")
         with pytest.raises(InvalidValueError, match=r"map\.toml.*no address") as caught:
             publisher_address("can")
         assert caught.value.endpoint == "can"
 
-    def test_nonsense_is_named(self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_map_that_is_not_toml_raises_with_the_variable(
+        self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         write_map("this is not TOML")
         with pytest.raises(InvalidValueError, match="MSGQ_ZMQ_MAP"):
             publisher_address("can")
@@ -243,7 +249,7 @@ class TestIpc:
         assert len(paths) == 4
         assert len({os.path.dirname(path) for path in paths}) == 1
 
-    def test_a_name_that_is_too_long_for_a_path_is_refused(self) -> None:
+    def test_ipc_name_too_long_for_a_path_is_refused(self) -> None:
         publisher_address("x" * 60)
         with pytest.raises(EndpointNameError, match="107"):
             publisher_address("x" * 100)
@@ -253,7 +259,7 @@ class TestIpc:
         with pytest.raises(InvalidValueError, match="pigeons"):
             publisher_address("can")
 
-    def test_a_directory_that_others_can_enter_is_refused(
+    def test_ipc_directory_accessible_to_others_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(shm_paths, "SHARED_MEMORY", str(tmp_path))
@@ -262,14 +268,18 @@ class TestIpc:
         with pytest.raises(SegmentError, match="700"):
             publisher_address("can")
 
-    def test_a_link_in_its_place_is_not_followed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_ipc_directory_that_is_a_link_is_not_followed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(shm_paths, "SHARED_MEMORY", str(tmp_path))
         (tmp_path / "elsewhere").mkdir(0o700)
         (tmp_path / f"msgqzmq_{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
         with pytest.raises(SegmentError, match="must be a directory"):
             publisher_address("can")
 
-    def test_what_a_killed_publisher_left_is_replaced(self, endpoint: str, publish: Callable[[str], PubSocket]) -> None:
+    def test_ipc_socket_of_a_killed_publisher_is_replaced(
+        self, endpoint: str, publish: Callable[[str], PubSocket]
+    ) -> None:
         with Child(holds, endpoint) as child:
             assert child.hear() == "connected"
             child.kill()
@@ -278,7 +288,7 @@ class TestIpc:
         publish(endpoint).close()
         assert not path.exists()
 
-    def test_a_file_that_is_no_socket_is_not_touched(
+    def test_ipc_path_of_another_file_type_is_kept(
         self, endpoint: str, tmp_path: Path, write_map: Callable[[str], None], publish: Callable[[str], PubSocket]
     ) -> None:
         (tmp_path / "precious").write_text("data")
@@ -287,9 +297,7 @@ class TestIpc:
             publish(endpoint)
         assert (tmp_path / "precious").read_text() == "data"
 
-    def test_a_foreign_socket_that_answers_is_left_alone(
-        self, endpoint: str, publish: Callable[[str], PubSocket]
-    ) -> None:
+    def test_ipc_socket_of_a_living_program_is_kept(self, endpoint: str, publish: Callable[[str], PubSocket]) -> None:
         path = publisher_address(endpoint).path
         with socket.socket(socket.AF_UNIX) as foreign:
             foreign.bind(path)
@@ -299,9 +307,7 @@ class TestIpc:
             assert os.path.exists(path)
         os.unlink(path)
 
-    def test_it_is_there_again_when_the_former_one_has_closed(
-        self, endpoint: str, publish: Callable[[str], PubSocket]
-    ) -> None:
+    def test_ipc_socket_exists_again_after_a_close(self, endpoint: str, publish: Callable[[str], PubSocket]) -> None:
         for _ in range(50):
             publish(endpoint).close()
         publish(endpoint)
@@ -318,7 +324,7 @@ def holds(endpoint: str) -> None:
 
 
 class TestCollisions:
-    def test_a_second_publisher_is_told_who_is_the_first(
+    def test_second_publisher_gets_an_error_with_the_first_process(
         self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
     ) -> None:
         write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"')
@@ -370,7 +376,7 @@ class TestCollisions:
                 publish(endpoint)
         publish(endpoint)
 
-    def test_a_host_that_is_not_ours_is_named(
+    def test_host_of_another_machine_is_named_in_the_error(
         self, endpoint: str, monkeypatch: pytest.MonkeyPatch, publish: Callable[[str], PubSocket]
     ) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "192.0.2.1")
@@ -390,14 +396,14 @@ class TestCollisions:
 
 
 class TestForOtherPrograms:
-    def test_it_is_where_subscribers_connect(self, write_map: Callable[[str], None]) -> None:
+    def test_zeromq_address_is_that_of_subscribers(self, write_map: Callable[[str], None]) -> None:
         assert msgq.zeromq_address("carState") == "tcp://127.0.0.1:9041"
         assert msgq.zeromq_address(b"carState", "10.0.0.7") == "tcp://10.0.0.7:9041"
         assert msgq.zeromq_address("carState", "::1") == "tcp://[::1]:9041"
         write_map('carState = "tcp://*:9001"')
         assert msgq.zeromq_address("carState", "10.0.0.7") == "tcp://10.0.0.7:9001"
 
-    def test_a_name_that_cannot_be_an_endpoint(self) -> None:
+    def test_zeromq_address_of_invalid_name_is_refused(self) -> None:
         with pytest.raises(EndpointNameError):
             msgq.zeromq_address("a/b")
 

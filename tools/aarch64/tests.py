@@ -55,10 +55,10 @@ LEFT_OUT = {
     "tests/unit/test_wake.py::test_an_idle_sleeper_does_not_wake_up_again_and_again": (
         "it counts context switches, and QEMU's own are among them"
     ),
-    "tests/unit/test_reentrant_use.py::test_a_lock_is_of_the_file_that_has_the_name": (
+    "tests/unit/test_reentrant_use.py::test_lock_belongs_to_the_file_with_the_name": (
         "it looks for a thread by /proc/PID/task, which it may find ended under an emulator that is slow"
     ),
-    "tests/unit/test_segment.py::TestNoSpace::test_a_ring_that_cannot_be_mapped_is_not_left_behind": (
+    "tests/unit/test_segment.py::TestNoSpace::test_ring_that_cannot_be_mapped_is_removed": (
         "QEMU does not bind the emulated program to a limit of its address space"
     ),
 }
