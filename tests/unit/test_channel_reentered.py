@@ -79,7 +79,7 @@ def wait_for_a_view(endpoint: str) -> list[int]:
     return [*seen, os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])]
 
 
-def test_a_child_that_a_handler_forks_in_a_wait_for_a_view_takes_views_of_its_own(endpoint: str) -> None:
+def test_child_forked_by_a_handler_in_a_view_wait_takes_its_own_views(endpoint: str) -> None:
     publisher = Channel(endpoint).publisher()
     publisher.send(b"before")
     with Child(wait_for_a_view, endpoint) as child:
@@ -90,7 +90,7 @@ def test_a_child_that_a_handler_forks_in_a_wait_for_a_view_takes_views_of_its_ow
         assert child.result() == [1, 2, 0]
 
 
-def test_a_close_that_is_interrupted_has_closed_the_publisher(endpoint: str, interruption: Interruption) -> None:
+def test_interrupted_close_has_closed_the_publisher(endpoint: str, interruption: Interruption) -> None:
     """Else it would publish from a row that is another publisher's by then."""
 
     def interrupt() -> None:
@@ -105,7 +105,7 @@ def test_a_close_that_is_interrupted_has_closed_the_publisher(endpoint: str, int
         publisher.send(b"")
 
 
-def test_a_publisher_that_is_closed_before_it_waits_for_a_slot_stays_closed(endpoint: str) -> None:
+def test_publisher_closed_before_its_wait_for_a_slot_stays_closed(endpoint: str) -> None:
     class ClosesIt(float):
         """Is compared by Python code, as all time-outs: there signal handlers run, and other threads."""
 
@@ -121,7 +121,7 @@ def test_a_publisher_that_is_closed_before_it_waits_for_a_slot_stays_closed(endp
     assert publisher.closed
 
 
-def test_a_handler_closes_the_publisher_that_waits_for_a_slot(endpoint: str) -> None:
+def test_signal_handler_may_close_the_publisher_waiting_for_a_slot(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher = channel.publisher(slots=1)
     loan = publisher.loan(1)
@@ -137,9 +137,7 @@ def test_a_handler_closes_the_publisher_that_waits_for_a_slot(endpoint: str) -> 
     assert channel.diagnose().publishers == ()
 
 
-def test_nobody_sends_between_the_end_of_growing_and_the_message_that_made_it_grow(
-    endpoint: str, interruption: Interruption
-) -> None:
+def test_growing_publisher_cannot_be_closed_before_its_message(endpoint: str, interruption: Interruption) -> None:
     """What runs while the former pool is removed cannot close the publisher under the message."""
     refused: list[BaseException] = []
 

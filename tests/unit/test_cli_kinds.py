@@ -114,7 +114,7 @@ def cells(text: str) -> dict[str, list[str]]:
     return {one[0]: one[1:] for one in every}
 
 
-def test_each_kind_has_its_parts() -> None:
+def test_each_kind_has_all_its_parts() -> None:
     assert [kind.name for kind in list_stored_kinds()] == ["topic", "channel", "records", "queue"]
     assert all(
         isinstance(kind.stats, KindStats) and isinstance(kind.source, KindSource) for kind in list_stored_kinds()
@@ -140,7 +140,7 @@ def test_list_shows_every_kind_in_one_table(bus: Bus) -> None:
     assert (found["records/poses"][2], found["queue/jobs"][2].endswith(me)) == ("-", True)
 
 
-def test_json_has_the_same_keys_for_every_kind_and_null_for_what_nobody_knows(bus: Bus) -> None:
+def test_json_has_the_same_keys_for_each_kind_and_null_for_unknown(bus: Bus) -> None:
     for verb in (("list", "--interval", "0.01"), ("info", *SHOWN, "--interval", "0.01"), ("top", "--once")):
         found = {one["endpoint"]: one for one in lines(*verb, *(["--interval", "0.01"] if verb[0] == "top" else []))}
         assert {name: found[name]["kind"] for name in SHOWN} == KIND
@@ -155,7 +155,7 @@ def test_json_has_the_same_keys_for_every_kind_and_null_for_what_nobody_knows(bu
 
 
 @pytest.mark.parametrize("verb", ["list", "top"])
-def test_what_only_tells_of_others_is_shown_when_it_is_asked_for(bus: Bus, verb: str) -> None:
+def test_list_hides_auxiliary_endpoints_unless_requested(bus: Bus, verb: str) -> None:
     def names(*words: str) -> set[str]:
         return {one["endpoint"] for one in lines(verb, "--interval", "0.01", *words, *(["--once"] * (verb == "top")))}
 
@@ -183,7 +183,7 @@ def test_patterns_choose_among_all_kinds(bus: Bus, texts: list[str], names: list
         assert sorted(json.loads(line)["endpoint"] for line in shown) == sorted(names)
 
 
-def test_info_says_all_of_each_and_what_is_meant_by_a_name_that_is_not_there(bus: Bus) -> None:
+def test_info_shows_each_endpoint_and_suggests_similar_names(bus: Bus) -> None:
     text = command.run("info", *SHOWN, "--interval", "0.01").output
     assert [line for line in text.splitlines() if not line.startswith(" ")] == SHOWN
     for name, what in (("scans", "channel/scans"), ("queue/poses", "records/poses")):
@@ -238,7 +238,7 @@ def _moved(row: AnyEndpointRow, rate: Callable[[AnyEndpointRow], float | None]) 
     return None if found is None else round(found * row.interval_s)
 
 
-def test_a_look_reads_counts_and_asks_seldom_who_takes_part(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_endpoints_read_participants_rarely(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     class Slow(RecordStatsReader):
@@ -317,7 +317,7 @@ def traces(prefix: str) -> dict[str, tuple[bytes, int, int]]:
 
 
 @pytest.mark.parametrize("words", VERBS, ids=" ".join)
-def test_nobody_who_looks_leaves_a_trace(bus: Bus, prefix: str, words: tuple[str, ...]) -> None:
+def test_observing_verbs_leave_no_trace(bus: Bus, prefix: str, words: tuple[str, ...]) -> None:
     before = traces(prefix)
     assert len(before) >= 2 * 3 + 2 + 1 + 2 + 1  # topics have two files, the channel a pool
     known = [(one.endpoint, one.participants, one.messages, one.lost) for one in stats.endpoints()]
@@ -326,7 +326,7 @@ def test_nobody_who_looks_leaves_a_trace(bus: Bus, prefix: str, words: tuple[str
     assert [(one.endpoint, one.participants, one.messages, one.lost) for one in stats.endpoints()] == known
 
 
-def test_who_looks_is_not_taken_for_one_who_uses_it(prefix: str) -> None:
+def test_observing_verbs_do_not_count_as_use(prefix: str) -> None:
     for made in (msgq.pub_sock("car", 4096), Channel("scans"), SeqlockVector("poses", "<f8", 3), MessageQueue("jobs")):
         made.close()
     board = live_endpoints.LiveEndpoints(EndpointSelection([], None))
@@ -351,7 +351,7 @@ def test_the_doctor_looks_at_every_kind(bus: Bus) -> None:
         assert found[kind.cleanup.check].endswith("no leftovers of dead processes")
 
 
-def test_clean_names_every_kind_by_its_mark(bus: Bus) -> None:
+def test_clean_needs_the_full_name_of_queues_and_records(bus: Bus) -> None:
     kept = {one["endpoint"]: one for one in lines("clean", ".*", code=1)}
     assert kept.keys() == {"car", FRAMES, TIMED, "channel/scans"}
     assert {one["action"] for one in lines("clean", "queue/*", "records/.*", code=1)} == {"kept"}

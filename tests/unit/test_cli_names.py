@@ -122,7 +122,7 @@ def words(prefix: str, tmp_path: Path) -> Iterator[Callable[[str, str], list[str
 
 @pytest.mark.parametrize("name", ["nosuch", "nosuch.*"])
 @pytest.mark.parametrize("case", MISSING.values(), ids=MISSING)
-def test_name_that_selects_nothing_is_named_and_has_an_exit_code(
+def test_name_without_a_match_is_reported_with_an_exit_code(
     words: Callable[[str, str], list[str]], case: Case, name: str
 ) -> None:
     done = run(*words(case.words, name), code=case.code)
@@ -145,9 +145,7 @@ def test_existing_names_are_shown_before_a_missing_one_fails(words: Callable[[st
 
 
 @pytest.mark.parametrize("verb", ["hz", "bw"])
-def test_measurement_that_ends_names_endpoints_that_never_appeared(
-    words: Callable[[str, str], list[str]], verb: str
-) -> None:
+def test_measurement_reports_endpoints_that_never_appeared(words: Callable[[str, str], list[str]], verb: str) -> None:
     done = run(*words(f"{verb} there nosuch.* {LOOKS}", ""), code=1)
     assert "there" in done.stdout
     assert done.stderr.splitlines() == [
@@ -173,13 +171,13 @@ def test_delay_of_a_pattern_omits_endpoints_without_times(prefix: str) -> None:
         assert "plain has no timestamps" in run("delay", "plain", "tracked", "--once", code=1).stderr
 
 
-def test_check_reports_a_name_that_selects_nothing(prefix: str, tmp_path: Path) -> None:
+def test_check_reports_a_pattern_without_a_match(prefix: str, tmp_path: Path) -> None:
     (tmp_path / "expected.toml").write_text('seconds = 0.01\n[endpoints."nosuch.*"]\n')
     assert "nosuch.*: no endpoint matches" in run("check", tmp_path / "expected.toml", code=1).stdout
 
 
 @pytest.mark.ci
-def test_bridge_names_the_endpoints_that_it_waits_for(prefix: str) -> None:
+def test_bridge_reports_patterns_without_a_match(prefix: str) -> None:
     with start("bridge", "--out", "nosuch.*", "--json", env={"MSGQ_ZMQ_TRANSPORT": "ipc"}) as bridge:
         assert bridge.stderr is not None
         assert bridge.stderr.readline() == "msgq: no endpoint matches nosuch.* yet; waiting\n"

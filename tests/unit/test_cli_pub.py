@@ -210,7 +210,7 @@ def test_pub_with_a_wrong_field_names_the_field(prefix: str, message: str, text:
         ('{"count": [1]}', "count: [1] has the shape (1,), but the field has ()"),
     ],
 )
-def test_pub_refuses_values_that_numpy_would_repeat_or_cut(prefix: str, message: str, text: str) -> None:
+def test_pub_refuses_values_of_the_wrong_shape_or_range(prefix: str, message: str, text: str) -> None:
     with msgq.Seqlock("e", np.dtype([("three", "<i4", (3,)), ("count", "<u8")])) as record:
         pub("records/e", '{"three": [1, 2, 3], "count": 18446744073709551615}')
         assert text in refused("records/e", message)

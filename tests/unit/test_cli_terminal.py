@@ -50,7 +50,7 @@ def test_unprintable_characters_are_escaped_and_others_kept() -> None:
     assert escape_terminal(escape_terminal(EVIL)) == escape_terminal(EVIL)
 
 
-def test_echo_prints_one_line_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_echo_prints_one_line_for_any_content(capsys: pytest.CaptureFixture[str]) -> None:
     echo(f"a{EVIL}b")
     echo("ä\ud800", err=True)
     said = capsys.readouterr()
@@ -214,7 +214,7 @@ def test_errors_are_escaped(arguments: list[str]) -> None:
     assert result.output.splitlines()[-1].startswith("Error: ")
 
 
-def test_names_that_a_shell_would_obey_are_not_offered_to_it(hostile: str, prefix: str) -> None:
+def test_completion_hides_names_with_shell_syntax(hostile: str, prefix: str) -> None:
     with msgq.pub_sock("harmless"):
         environment = {"_MSGQ_COMPLETE": "bash_complete", "COMP_WORDS": "msgq info ", "COMP_CWORD": "2"}
         with start(env=environment) as process:

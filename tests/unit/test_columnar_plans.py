@@ -95,7 +95,7 @@ FORMS = st.sampled_from([(True, "<"), (True, ">"), (False, "<")])
 
 @pytest.mark.ci
 @given(st.data(), STRUCTS, FORMS)
-def test_columns_say_what_was_written(data: st.DataObject, of: CdrStruct, form: tuple[bool, str]) -> None:
+def test_columns_equal_the_written_values(data: st.DataObject, of: CdrStruct, form: tuple[bool, str]) -> None:
     is_cdr, order = form
     written = data.draw(st.lists(values_of(of), min_size=1, max_size=4))
     messages = [Encoder(is_cdr, order).message(of, value) for value in written]
@@ -119,7 +119,9 @@ def octets(of: CdrType, value: Any) -> Any:
 @pytest.mark.ci
 @given(st.data(), STRUCTS, FORMS)
 @settings(max_examples=300)
-def test_bytes_of_anybody_are_judged_as_one_by_one(data: st.DataObject, of: CdrStruct, form: tuple[bool, str]) -> None:
+def test_columns_of_random_bytes_equal_single_decoding(
+    data: st.DataObject, of: CdrStruct, form: tuple[bool, str]
+) -> None:
     is_cdr, order = form
     messages = []
     for value in data.draw(st.lists(values_of(of), min_size=2, max_size=4)):
@@ -133,7 +135,7 @@ def test_bytes_of_anybody_are_judged_as_one_by_one(data: st.DataObject, of: CdrS
 
 
 @pytest.mark.parametrize("behind", [0, 3, 4])
-def test_what_is_behind_a_message(behind: int) -> None:
+def test_columns_with_trailing_bytes_are_judged_as_single_messages(behind: int) -> None:
     of = CdrStruct("S", (("a", ScalarType("u1")),))
     assert by_column(of, True, [b"\0\1\0\0\7" + bytes(behind)]) == [{"a": 7} if behind < 4 else None]
     assert by_column(of, False, [b"\7" + bytes(behind)]) == [None if behind else {"a": 7}]
@@ -163,7 +165,7 @@ def test_structs_without_fields_are_no_columns() -> None:
         ColumnarDecodePlan(EMPTY, False)
 
 
-def test_lists_have_the_length_that_the_definition_says() -> None:
+def test_columns_of_lists_have_the_length_of_the_definition() -> None:
     of = CdrStruct(
         "S",
         (
@@ -182,7 +184,7 @@ def test_lists_have_the_length_that_the_definition_says() -> None:
     [TextType(is_wide=True), ScalarType("i4", {0: "zero"}), struct_of([ScalarType("u1")])],
     ids=["wide text", "enum", "many fields"],
 )
-def test_what_has_no_plan(kind: CdrType) -> None:
+def test_columns_without_a_plan_raise_not_columnar(kind: CdrType) -> None:
     fields = [(f"f{i}", kind) for i in range(5000 if isinstance(kind, CdrStruct) else 1)]
     with pytest.raises(NotColumnarError):
         ColumnarDecodePlan(CdrStruct("S", tuple(fields)), True)

@@ -113,7 +113,7 @@ def test_the_table_of_builtin_classes_has_all_errors() -> None:
 
 
 @pytest.mark.parametrize("cls", ALL)
-def test_error_has_its_number_and_is_caught_as_pythons_own(cls: type[MsgqError]) -> None:
+def test_error_has_its_number_and_its_builtin_class(cls: type[MsgqError]) -> None:
     number, builtin = BUILTIN[cls]
     assert cls("x").errno == number
     assert pickle.loads(pickle.dumps(cls("x"))).errno == number
@@ -132,7 +132,7 @@ def test_error_has_its_number_and_is_caught_as_pythons_own(cls: type[MsgqError])
         (errno.ENOSPC, SegmentError),
     ],
 )
-def test_a_segment_errors_class_follows_from_its_number(number: int, cls: type[SegmentError]) -> None:
+def test_segment_error_class_follows_from_its_number(number: int, cls: type[SegmentError]) -> None:
     for error in (SegmentError("no", "topic", "/x", number), SegmentError("no", "topic", "/x", errno=number)):
         assert type(error) is cls
         assert (str(error), error.errno, error.path) == ("'topic': /x: no", number, "/x")
@@ -144,7 +144,7 @@ def test_a_full_queue_is_caught_as_the_standard_librarys() -> None:
     assert issubclass(errors.QueueMismatchError, SegmentError)
 
 
-def test_an_exhausted_pool_is_caught_as_the_built_in_error_that_kickmsg_raises() -> None:
+def test_pool_exhausted_error_is_a_blocking_io_error() -> None:
     with pytest.raises(BlockingIOError) as caught:
         raise errors.PoolExhaustedError("all slots are held", "scan")
     assert (caught.value.errno, str(caught.value)) == (errno.EAGAIN, "'scan': all slots are held")
@@ -168,7 +168,7 @@ def test_stocks_arguments_are_nothing_or_the_endpoint_as_bytes(cls: type[IpcErro
         assert (str(error), error.endpoint) == ("'topic': messaging failure", "topic")
 
 
-def test_a_segment_error_names_its_file() -> None:
+def test_segment_error_names_its_file() -> None:
     error = SegmentError("cannot open", "topic", "/dev/shm/x")
     assert error.path == "/dev/shm/x"
     assert str(error) == "'topic': /dev/shm/x: cannot open"

@@ -163,7 +163,7 @@ def last_is_b(sim: Simulation) -> None:
     assert order[2] != b"b", "b came last"
 
 
-def test_the_first_order_that_fails_is_reported_and_replays() -> None:
+def test_explore_reports_and_replays_the_first_failing_order() -> None:
     found = explore(last_is_b)
     assert not found.complete
     assert isinstance(found.error, AssertionError)
@@ -175,7 +175,7 @@ def test_the_first_order_that_fails_is_reported_and_replays() -> None:
         last_is_b(sim)
 
 
-def test_the_limit_is_kept_and_said() -> None:
+def test_explore_stops_at_its_limit_and_reports_it() -> None:
     def scenario(sim: Simulation) -> None:
         for name in make_names(4):
             sim.on(name, lambda _: None)
@@ -200,7 +200,7 @@ def test_faults_by_script_are_part_of_every_order() -> None:
     assert found.orders == 2
 
 
-def test_a_scenario_that_is_not_deterministic_is_found_out() -> None:
+def test_explore_of_a_nondeterministic_scenario_raises() -> None:
     runs: list[int] = []
 
     def scenario(sim: Simulation) -> None:

@@ -74,7 +74,7 @@ class TestVirtualTime:
         assert socket.receive() == b"x"
         assert clock.now_ns == before
 
-    def test_a_receive_that_would_last_for_ever_is_an_error(self, endpoint: str) -> None:
+    def test_receive_without_end_raises_deadlock_error(self, endpoint: str) -> None:
         with pytest.raises(DeadlockError, match=endpoint):
             sub(endpoint).receive()
 
@@ -188,7 +188,7 @@ def test_prefixes_keep_topics_apart(prefix: str, monkeypatch: pytest.MonkeyPatch
     assert (here.receive(True), there.receive(True)) == (None, b"x")
 
 
-def test_a_publisher_that_was_taken_over_keeps_its_counts(endpoint: str) -> None:
+def test_superseded_publisher_keeps_its_counts(endpoint: str) -> None:
     first = pub(endpoint)
     first.send(b"123")
     second = pub(endpoint)

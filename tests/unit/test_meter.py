@@ -38,7 +38,7 @@ def test_nothing_has_no_rate(endpoint: str) -> None:
     assert (reading.messages, reading.rate, reading.byte_rate, reading.periods_us) == (0, None, None, None)
 
 
-def test_clear_begins_anew_and_goes_on_from_the_last_message(endpoint: str) -> None:
+def test_meter_reset_continues_from_the_last_message(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
         meter = Meter(msgq.context, endpoint)
         publisher.send(b"a")
@@ -69,7 +69,7 @@ def test_percentiles_are_within_a_percent(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("spin", [False, True])
-def test_the_mean_period_is_exact_however_it_looks(endpoint: str, spin: bool) -> None:
+def test_meter_mean_period_is_exact_for_any_polling(endpoint: str, spin: bool) -> None:
     def publish() -> None:
         for _ in range(49):
             time.sleep(0.001)
@@ -90,7 +90,7 @@ def test_the_mean_period_is_exact_however_it_looks(endpoint: str, spin: bool) ->
     assert reading.periods_us.mean >= 950  # 1 ms of sleep, and a look that may be late by a nap
 
 
-def test_what_was_overwritten_is_lost_and_counts_for_the_rate(endpoint: str) -> None:
+def test_meter_counts_overwritten_messages_as_lost_and_in_the_rate(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
         meter = Meter(msgq.context, endpoint)
         publisher.send(b"first")
@@ -143,7 +143,7 @@ def test_many_meters_at_once(prefix: str) -> None:
     assert [meter.take_reading().messages for meter in meters] == [1] * 150
 
 
-def test_it_leaves_no_trace(endpoint: str) -> None:
+def test_meter_leaves_no_trace(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
         publisher.send(b"x")
         files = [(SHM / f"{kind}{endpoint}") for kind in ("msgq_", "msgqside_")]
@@ -166,7 +166,7 @@ def test_errors_name_the_endpoint(endpoint: str) -> None:
             run_meters([meter], 0.001)
 
 
-def test_a_watch_counts_what_its_participants_do(endpoint: str) -> None:
+def test_topic_observer_counts_the_messages_of_participants(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
         look = TopicObserver(endpoint, "")
         before = look.counts()
@@ -180,7 +180,7 @@ def test_a_watch_counts_what_its_participants_do(endpoint: str) -> None:
     assert now.position_bytes - before.position_bytes == 3 * 112
 
 
-def test_inodes_tell_a_ring_that_was_made_anew(prefix: str) -> None:
+def test_topic_inodes_change_for_a_recreated_ring(prefix: str) -> None:
     with msgq.pub_sock("x"):
         before = topic_inodes(prefix)
     for kind in ("msgq_", "msgqside_"):

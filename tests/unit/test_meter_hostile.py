@@ -21,7 +21,7 @@ def flood(name: str) -> None:
         publisher.send(b"x")
 
 
-def test_a_publisher_without_a_pool_does_not_keep_a_watch_from_its_end(prefix: str) -> None:
+def test_flooding_publisher_without_pool_does_not_block_the_observer(prefix: str) -> None:
     """Failure would mean: somebody who publishes without a pause has `msgq hz` run for ever."""
     with Child(flood, "c") as child:
         assert child.hear() == "ready"

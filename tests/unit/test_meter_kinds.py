@@ -74,7 +74,7 @@ def test_a_channel_of_two_publishers_is_counted_exactly(prefix: str) -> None:
         right.say(0)
 
 
-def test_a_channel_that_lapped_us_is_counted_exactly(prefix: str) -> None:
+def test_channel_meter_counts_evicted_messages_exactly(prefix: str) -> None:
     with Channel("cam", capacity=8) as channel, channel.publisher() as publisher:
         meter = ChannelMeter("cam", prefix)
         publisher.send_many([b"x"] * 1000)
@@ -89,7 +89,7 @@ def test_a_channel_that_lapped_us_is_counted_exactly(prefix: str) -> None:
         assert (meter.take_reading().messages, meter.take_reading().lost) == (1, 0)
 
 
-def test_it_looks_at_least_once(prefix: str) -> None:
+def test_channel_meter_polls_at_least_once(prefix: str) -> None:
     with Channel("cam") as channel, channel.publisher() as publisher:
         meter = ChannelMeter("cam", prefix)
         publisher.send_many([b"1", b"2"])
@@ -139,7 +139,7 @@ def test_writes_of_a_vector_are_counted_exactly(prefix: str) -> None:
         child.say(-1)
 
 
-def test_what_was_overwritten_in_a_vector_is_lost(prefix: str) -> None:
+def test_records_meter_counts_overwritten_values_as_lost(prefix: str) -> None:
     with msgq.Seqlock("speed", np.float64) as record:
         meter = RecordsMeter("speed", prefix)
         for value in range(100):
@@ -161,7 +161,7 @@ def test_values_of_a_board_are_counted_with_their_sizes(prefix: str) -> None:
 # ---- queues ----
 
 
-def test_a_queue_with_events_tells_sizes_and_how_long_messages_waited(prefix: str) -> None:
+def test_queue_meter_with_events_measures_sizes_and_waiting_times(prefix: str) -> None:
     with MessageQueue("jobs", events=True) as queue, Child(traffic_children.work_in_queue, "jobs") as child:
         assert child.hear() == "up"
         meter = QueueEventsMeter("jobs", prefix)  # their channel is still to come
@@ -184,7 +184,7 @@ def test_a_queue_with_events_tells_sizes_and_how_long_messages_waited(prefix: st
         child.say(0)
 
 
-def test_a_message_that_comes_back_waited_once(prefix: str) -> None:
+def test_queue_meter_measures_one_wait_for_a_returned_message(prefix: str) -> None:
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"x")
         meter = QueueEventsMeter("jobs", prefix)
@@ -195,7 +195,7 @@ def test_a_message_that_comes_back_waited_once(prefix: str) -> None:
         assert (reading.messages, reading.delays_us and reading.delays_us.count) == (0, 1)
 
 
-def test_a_queue_without_events_tells_how_many_and_how_long_those_wait_that_are_there(prefix: str) -> None:
+def test_queue_meter_without_events_measures_counts_and_present_waits(prefix: str) -> None:
     with MessageQueue("jobs") as queue, Child(traffic_children.work_in_queue, "jobs") as child:
         assert child.hear() == "up"
         queue.send(b"before")
@@ -255,7 +255,7 @@ def test_meters_of_all_kinds_in_one_watch(prefix: str) -> None:
                 run_meters([meter], 0.001)
 
 
-def test_they_leave_no_trace(prefix: str) -> None:
+def test_meters_leave_no_trace(prefix: str) -> None:
     with (
         Channel("car") as channel,
         channel.publisher() as publisher,
@@ -285,12 +285,12 @@ def test_they_leave_no_trace(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [ChannelMeter, RecordsMeter, QueueMeter])
-def test_what_is_not_there_is_said(prefix: str, kind: Any) -> None:
+def test_meter_of_missing_endpoint_raises(prefix: str, kind: Any) -> None:
     with pytest.raises(SegmentError, match="none"):
         kind("none", prefix)
 
 
-def test_a_file_that_others_cut(endpoint: str) -> None:
+def test_meter_of_truncated_file_raises(endpoint: str) -> None:
     with MessageQueue(endpoint, max_messages=1000) as queue, msgq.SeqlockVector(endpoint, POSE, 10_000) as vector:
         jobs, poses = QueueMeter(endpoint, ""), RecordsMeter(endpoint, "")
         os.truncate(queue.path, 57344)
@@ -378,7 +378,7 @@ def test_an_offset_is_for_payloads(prefix: str) -> None:
 
 @pytest.mark.parametrize("verb", ["hz", "bw", "delay"])
 @pytest.mark.parametrize("kind", ["channel/", "records/", "queue/"])
-def test_a_timeout_has_a_code_of_its_own(prefix: str, verb: str, kind: str) -> None:
+def test_verb_timeout_has_its_own_exit_code(prefix: str, verb: str, kind: str) -> None:
     Channel("silent").close()
     MessageQueue("silent").close()
     msgq.Seqlock("silent", POSE).close()

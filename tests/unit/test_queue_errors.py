@@ -68,7 +68,7 @@ def test_zmq_has_no_queues(endpoint: str) -> None:
 # ---- files ----
 
 
-def test_a_file_that_is_no_queue_is_refused(endpoint: str) -> None:
+def test_file_of_another_format_is_refused(endpoint: str) -> None:
     file_of(endpoint).write_bytes(b"short")
     with pytest.raises(CorruptSegmentError, match="too few"):
         MessageQueue(endpoint)
@@ -81,7 +81,7 @@ def test_a_file_that_is_no_queue_is_refused(endpoint: str) -> None:
         MessageQueue(endpoint)
 
 
-def test_another_layout_is_told(endpoint: str) -> None:
+def test_file_of_another_layout_version_is_reported(endpoint: str) -> None:
     MessageQueue(endpoint).close()
     data = bytearray(file_of(endpoint).read_bytes())
     data[12:16] = struct.pack("<I", 3)
@@ -91,7 +91,7 @@ def test_another_layout_is_told(endpoint: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
-def test_a_file_of_a_stranger_is_refused(endpoint: str) -> None:
+def test_file_of_another_user_is_refused(endpoint: str) -> None:
     MessageQueue(endpoint).close()
     os.chown(file_of(endpoint), 65001, 65001)
     os.seteuid(65002)
@@ -111,7 +111,7 @@ def test_no_space_is_an_error_and_nothing_is_left(endpoint: str) -> None:
     assert not file_of(endpoint).exists()
 
 
-def test_a_queue_that_is_cut_is_told(endpoint: str) -> None:
+def test_truncated_queue_raises(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     queue.send(b"1")
     os.truncate(file_of(endpoint), 4096)
@@ -120,7 +120,7 @@ def test_a_queue_that_is_cut_is_told(endpoint: str) -> None:
             use()
 
 
-def test_a_wait_notices_that_the_queue_is_cut(endpoint: str) -> None:
+def test_truncated_queue_ends_a_wait(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     waiting = Task(queue.receive)
     waiting.wait_asleep()
@@ -142,7 +142,7 @@ def test_the_129th_handle_is_refused_and_the_next_one_not(endpoint: str) -> None
     assert handles[-1].receive(0) == (b"1", 0)
 
 
-def test_an_unlinked_queue_brings_back_what_a_dead_consumer_had(endpoint: str) -> None:
+def test_unlinked_queue_returns_messages_of_a_dead_consumer(endpoint: str) -> None:
     queue, other = MessageQueue(endpoint), MessageQueue(endpoint)
     queue.send(b"1")
     with Child(holder, endpoint) as child:
@@ -164,7 +164,7 @@ def holder(endpoint: str) -> None:
         del job
 
 
-def test_a_consumer_that_calls_exec_is_dead(endpoint: str) -> None:
+def test_consumer_after_exec_is_dead(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     queue.send(b"1")
 
@@ -182,7 +182,7 @@ def test_a_consumer_that_calls_exec_is_dead(endpoint: str) -> None:
 # ---- forks ----
 
 
-def test_a_forked_child_goes_on_with_a_row_of_its_own(endpoint: str) -> None:
+def test_forked_child_has_its_own_row(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     queue.send(b"to the child")
 
@@ -214,7 +214,7 @@ def test_a_job_is_not_the_childs(endpoint: str) -> None:
     assert queue.current_messages == queue.in_flight == 0
 
 
-def test_a_child_that_leaves_its_parents_block_leaves_the_job_alone(endpoint: str) -> None:
+def test_child_leaving_the_parents_job_block_keeps_the_job(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     queue.send(b"1")
     job = queue.take(0)
@@ -235,7 +235,7 @@ def test_a_child_that_leaves_its_parents_block_leaves_the_job_alone(endpoint: st
 # ---- jobs ----
 
 
-def test_a_late_acknowledgement_is_told(endpoint: str) -> None:
+def test_late_acknowledgement_raises(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     queue.send(b"1")
     late = queue.take(0, lease=0.02)
@@ -250,7 +250,7 @@ def test_a_late_acknowledgement_is_told(endpoint: str) -> None:
         again.ack()
 
 
-def test_a_closed_handle_brings_its_jobs_back(endpoint: str) -> None:
+def test_closed_handle_returns_its_jobs(endpoint: str) -> None:
     queue, other = MessageQueue(endpoint), MessageQueue(endpoint)
     queue.send_many([b"1", b"2"])
     jobs = [queue.take(0), queue.take(0)]
@@ -262,7 +262,7 @@ def test_a_closed_handle_brings_its_jobs_back(endpoint: str) -> None:
             job.ack()
 
 
-def test_a_job_that_nobody_keeps_comes_back(endpoint: str) -> None:
+def test_job_without_reference_returns_its_message(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     queue.send(b"1")
     queue.take(0)
@@ -361,7 +361,7 @@ def fork_in_wait(endpoint: str) -> list[Any]:
     return [message and message.data.decode(), os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])]
 
 
-def test_a_child_that_a_handler_forks_in_a_wait_waits_on_its_own(endpoint: str) -> None:
+def test_child_forked_by_a_handler_in_a_wait_has_its_own_wait(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     with Child(fork_in_wait, endpoint) as child:
         wait_asleep(child.hear())

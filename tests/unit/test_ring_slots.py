@@ -187,7 +187,7 @@ class TestForStockSubscribers:
 
     @pytest.mark.parametrize("slot", [0, 7, 14])
     @pytest.mark.parametrize("num_readers", [0, 15])
-    def test_a_lapped_one_is_told_in_any_slot(
+    def test_stock_reader_lapped_in_any_slot_gets_its_flag_cleared(
         self, pub: msgq.PubSocket, ring: RingFile, slot: int, num_readers: int
     ) -> None:
         """Also beyond num_readers: one that joins while a stock publisher starts may sit there."""
@@ -214,7 +214,7 @@ class TestForStockSubscribers:
             kept += 1
         assert kept >= (lap_end(SIZE) - SIZE // 16) // need(8) - 2  # and not long before it must
 
-    def test_one_that_keeps_up_stays_valid(self, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_stock_reader_up_to_date_stays_valid(self, pub: msgq.PubSocket, ring: RingFile) -> None:
         stock_reader(ring, 0, where=0)
         for _ in range(300):
             pub.send(b"12345678")
@@ -238,7 +238,7 @@ class TestForStockSubscribers:
         ring[264] = 0
         pub.send(b"")
 
-    def test_a_program_that_would_die_of_the_signal_is_not_signalled(self, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_stock_reader_without_signal_handler_is_not_signalled(self, pub: msgq.PubSocket, ring: RingFile) -> None:
         """One that called exec after subscribing; or a thread id that is somebody else's by now."""
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as cat:
             stock_reader(ring, 0, where=0, thread_id=cat.pid)
@@ -248,7 +248,7 @@ class TestForStockSubscribers:
         assert answer == b"alive"
         assert cat.returncode == 0
 
-    def test_one_that_catches_the_signal_gets_it(self, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_stock_reader_with_signal_handler_is_signalled(self, pub: msgq.PubSocket, ring: RingFile) -> None:
         with Child(children.count_signals) as child:
             pid = child.hear()
             stock_reader(ring, 0, where=0, thread_id=pid)
@@ -256,7 +256,7 @@ class TestForStockSubscribers:
                 pub.send(b"x")
                 assert child.hear() == signal.SIGUSR2
 
-    def test_it_counts_as_a_reader(self, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_stock_reader_counts_as_a_reader(self, pub: msgq.PubSocket, ring: RingFile) -> None:
         stock_reader(ring, 0, where=0, thread_id=threading.get_native_id())
         pub.send(b"x")
         pub.wait_for_readers(0, n=1)

@@ -257,9 +257,7 @@ class TestStrangeFiles:
         assert path_of(endpoint).read_bytes() == before
 
     @both
-    def test_a_file_that_a_stock_process_has_not_sized_yet_is_sized(
-        self, endpoint: str, connect: Callable[..., Any]
-    ) -> None:
+    def test_empty_file_of_a_stock_process_gets_its_size(self, endpoint: str, connect: Callable[..., Any]) -> None:
         ring_path(endpoint).write_bytes(b"")
         with connect(endpoint):
             found = ring_path(endpoint).stat()

@@ -197,7 +197,7 @@ class TestLostBeforeItLooks:
             child.kill()
             assert counted(endpoint) == stats.topic(endpoint).subscribers[0].lost == 50
 
-    def test_it_is_unknown_once_a_stock_publisher_lapped_it(self, endpoint: str) -> None:
+    def test_lost_is_unknown_after_a_stock_publisher_lapped_the_subscriber(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             pub.send(b"x")
             ring.start_stranger()

@@ -106,7 +106,7 @@ def test_idle_process_sleeps_with_all_threads(endpoint: str) -> None:
     assert run_child(children.sleeps_of_a_receive, endpoint) <= 4  # two, and two more for the start of a thread
 
 
-def test_a_stock_publisher_is_noticed_and_its_signal_wakes(endpoint: str) -> None:
+def test_stock_publisher_signal_wakes_the_sleeper(endpoint: str) -> None:
     """It knows only a thread to signal. That is the helper's; the signal neither kills nor runs a handler."""
     handler = signal.getsignal(signal.SIGUSR2)
     with msgq.sub_sock(endpoint) as sub:
