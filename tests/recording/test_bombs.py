@@ -140,7 +140,7 @@ def in_little_memory(verb: str, *arguments: object) -> Done:
 
 @pytest.mark.watchdog(300)
 @pytest.mark.parametrize("bomb", [pytest.param(name, marks=pytest.mark.ci if name in BIG else ()) for name in BOMBS])
-def test_a_bomb_costs_little_memory_and_the_good_is_read(tmp_path: Path, bomb: str) -> None:
+def test_decompression_bomb_uses_little_memory_and_valid_chunks_are_read(tmp_path: Path, bomb: str) -> None:
     path = BOMBS[bomb](tmp_path / "a.mcap")
     info = in_little_memory("info", path)
     assert info.code == 0, info.stderr
@@ -168,7 +168,7 @@ print(count, re.search(r"VmHWM:\\s*(\\d+)", pathlib.Path("/proc/self/status").re
 
 @pytest.mark.ci
 @pytest.mark.watchdog(300)
-def test_many_small_messages_are_not_made_at_once(tmp_path: Path) -> None:
+def test_chunk_of_many_small_messages_uses_little_memory(tmp_path: Path) -> None:
     """Of 31 bytes each, which compress to nothing: as objects of Python they would take fifteen times as much."""
     path = write_unclosed_file(tmp_path / "a.mcap", raw_chunk(many_messages(2 * MIB)))
     said = subprocess.run([sys.executable, "-c", COUNT, path], capture_output=True, text=True, check=True).stdout
@@ -177,7 +177,7 @@ def test_many_small_messages_are_not_made_at_once(tmp_path: Path) -> None:
     assert kib < 500 * 1024
 
 
-def test_chunks_that_overlap_in_time_wait_in_bounded_memory(tmp_path: Path) -> None:
+def test_overlapping_chunks_use_bounded_memory(tmp_path: Path) -> None:
     parts = [raw_chunk(many_messages(8000, first), start=0, end=10**6) for first in range(40)]
     log = LogReader(write_unclosed_file(tmp_path / "a.mcap", *parts), max_chunk_bytes=MIB)
     times = [message.log_time for message in log]
@@ -189,7 +189,7 @@ def test_chunks_that_overlap_in_time_wait_in_bounded_memory(tmp_path: Path) -> N
     assert not log.problems
 
 
-def test_a_larger_chunk_is_read_if_the_user_wants_it(tmp_path: Path) -> None:
+def test_larger_chunk_limit_allows_larger_chunk(tmp_path: Path) -> None:
     large = build_chunk_record(channel(1, "a"), message(1, 1, 6, b"x" * 2 * MIB))
     path = write_unclosed_file(tmp_path / "a.mcap", GOOD, large, encode_parts(message(1, 2, 7, bytes(3 * MIB))), GOOD)
     assert [len(m.data) for m in LogReader(path)] == [4, 4, 2 * MIB, 3 * MIB]
@@ -206,7 +206,7 @@ def test_a_larger_chunk_is_read_if_the_user_wants_it(tmp_path: Path) -> None:
     assert recover(path, in_place=True).messages == 4
 
 
-def test_zeros_within_a_chunk_are_damage(tmp_path: Path) -> None:
+def test_zeros_in_chunk_count_as_damage(tmp_path: Path) -> None:
     bad = build_chunk_record(channel(1, "a"), message(1, 1, 6, b"before"), bytes(1000))
     path = write_unclosed_file(tmp_path / "a.mcap", GOOD, bad, GOOD)
     log = LogReader(path)
@@ -215,7 +215,7 @@ def test_zeros_within_a_chunk_are_damage(tmp_path: Path) -> None:
     assert recover(path, in_place=True).messages == 3
 
 
-def test_what_is_no_message_is_passed_over_within_a_chunk_only(tmp_path: Path) -> None:
+def test_other_records_are_skipped_only_in_chunks(tmp_path: Path) -> None:
     private = struct.pack("<BQ3s", 0x90, 3, b"abc")
     loose = [encode_parts(message(1, 0, 5)), private, encode_parts(message(1, 1, 6))]
     path = write_unclosed_file(
@@ -227,7 +227,7 @@ def test_what_is_no_message_is_passed_over_within_a_chunk_only(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", ["zstd", "zstd without size", "zstd in frames", "lz4", "lz4 in frames", "none"])
-def test_no_more_is_decompressed_than_the_header_says(kind: str) -> None:
+def test_decompression_stops_at_size_in_header(kind: str) -> None:
     content = bytes(64 * MIB)
     ways: dict[str, Callable[[], bytes]] = {
         "zstd": lambda: zstandard.ZstdCompressor().compress(content),
@@ -248,14 +248,14 @@ def test_no_more_is_decompressed_than_the_header_says(kind: str) -> None:
         decompress_data(name, memoryview(packed), whole + 1)
 
 
-def test_a_long_text_is_said_in_part(tmp_path: Path) -> None:
+def test_long_text_in_problem_is_shortened(tmp_path: Path) -> None:
     bad = build_chunk_record(channel(1, "b" * MIB), message(1, 0, 1))
     log = LogReader(write_unclosed_file(tmp_path / "a.mcap", GOOD, bad))
     assert len(list(log)) == 2
     assert all(len(str(problem)) < 10_000 for problem in log.problems)
 
 
-def test_attachments_are_indexed_without_reading_them(tmp_path: Path) -> None:
+def test_attachment_index_does_not_read_attachments(tmp_path: Path) -> None:
     attachment = records.Attachment(create_time=1, log_time=2, name="n", media_type="text/plain", data=b"x" * MIB)
     path = write_unclosed_file(tmp_path / "a.mcap", GOOD, attachment, GOOD)
     recover(path, in_place=True)
@@ -275,7 +275,7 @@ def test_attachments_are_indexed_without_reading_them(tmp_path: Path) -> None:
         assert [one.data for one in make_reader(file).iter_attachments()] == [attachment.data]
 
 
-def test_a_comparison_keeps_what_has_no_partner_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comparison_keeps_bounded_number_of_unmatched_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing_module, "_UNMATCHED_BYTES_MAX", MIB)
     logs = []
     for name in ("a", "b"):

@@ -27,14 +27,14 @@ def capture_until_interrupted(capture: Capture) -> tuple[bool, int]:
     return full, len(chunk)
 
 
-def test_another_thread_ends_a_run(capture: Capture) -> None:
+def test_capture_ends_when_other_thread_stops_it(capture: Capture) -> None:
     running = Task(capture_until_interrupted, capture)
     running.wait_asleep()
     capture.interrupt_capture()
     assert running.result() == (False, 0)
 
 
-def test_what_was_published_before_is_taken(capture: Capture) -> None:
+def test_capture_takes_messages_published_before_interrupt(capture: Capture) -> None:
     pub = msgq.pub_sock("e")
     capture.add_source(open_source("e"))
     for _ in range(20):
@@ -44,7 +44,7 @@ def test_what_was_published_before_is_taken(capture: Capture) -> None:
         assert running.result() == (False, 1)
 
 
-def test_an_interrupt_before_a_run_ends_it(capture: Capture) -> None:
+def test_interrupt_before_capture_ends_capture(capture: Capture) -> None:
     capture.interrupt_capture()
     capture.interrupt_capture()
     assert capture_until_interrupted(capture) == (False, 0)
@@ -54,7 +54,7 @@ def test_an_interrupt_before_a_run_ends_it(capture: Capture) -> None:
     assert time.monotonic() - begin >= 0.01  # both were for the one before
 
 
-def test_a_run_among_many_messages_is_interrupted(capture: Capture) -> None:
+def test_capture_of_many_messages_is_interrupted(capture: Capture) -> None:
     pub = msgq.pub_sock("busy", segment_size=4096)
     capture.add_source(open_source("busy"))
     chunk = ChunkBuffer(64 << 20, 1 << 10)

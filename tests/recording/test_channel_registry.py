@@ -23,7 +23,7 @@ def write_described_file(path: Path, message_encoding: str, schema_encoding: str
         writer.finish()
 
 
-def test_both_encodings_and_the_channel_as_it_is(tmp_path: Path) -> None:
+def test_channel_registry_keeps_encodings_and_channel_record(tmp_path: Path) -> None:
     write_described_file(tmp_path / "a.mcap", "cdr", "ros2idl")
     log = LogReader(tmp_path / "a.mcap")
     (message,) = log
@@ -35,7 +35,7 @@ def test_both_encodings_and_the_channel_as_it_is(tmp_path: Path) -> None:
     assert (log.files[0].header.profile, log.files[0].header.library) == ("ros2", "somebody")
 
 
-def test_the_messages_encoding_follows_where_the_channel_has_none(tmp_path: Path) -> None:
+def test_channel_without_message_encoding_uses_schema_encoding(tmp_path: Path) -> None:
     write_described_file(tmp_path / "a.mcap", "", "ros1msg")
     (message,) = log = LogReader(tmp_path / "a.mcap")
     assert message.schema is not None
@@ -43,7 +43,7 @@ def test_the_messages_encoding_follows_where_the_channel_has_none(tmp_path: Path
     assert log.channels[0].channel_record.message_encoding == ""
 
 
-def test_a_topic_says_what_its_definitions_are_written_in(endpoint: str) -> None:
+def test_topic_metadata_gives_definition_encodings(endpoint: str) -> None:
     schema = msgq.Schema("pkg/msg/Number", "cdr", b"struct Number", schema_encoding="ros2idl")
     with msgq.PubSocket() as pub:
         pub.connect(msgq.context, endpoint, schema=schema)

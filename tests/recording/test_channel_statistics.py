@@ -34,7 +34,7 @@ def read_bag_info(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run("bag", "info", "--json", *arguments).stdout.splitlines()]
 
 
-def test_they_are_what_a_read_finds(tmp_path: Path) -> None:
+def test_channel_statistics_equal_scan(tmp_path: Path) -> None:
     log = LogReader(write_numbered_file(tmp_path / "a.mcap", step=3))
     assert log.has_statistics
     assert log.endpoints == log.summarize(scan=True)
@@ -43,13 +43,13 @@ def test_they_are_what_a_read_finds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("begins", [(0, 3000), (0, 3100), (3000, 0)], ids=["going on", "a gap", "out of order"])
-def test_of_several_files(tmp_path: Path, begins: tuple[int, int]) -> None:
+def test_channel_statistics_of_several_files_equal_scan(tmp_path: Path, begins: tuple[int, int]) -> None:
     log = LogReader(*(write_numbered_file(tmp_path / f"{begin}.mcap", begin) for begin in begins))
     assert log.has_statistics
     assert log.endpoints == log.summarize(scan=True)
 
 
-def test_a_file_without_them_among_others(tmp_path: Path) -> None:
+def test_file_without_channel_statistics_among_others_is_scanned(tmp_path: Path) -> None:
     first, second = write_numbered_file(tmp_path / "1.mcap"), write_numbered_file(tmp_path / "2.mcap", 3005)
     second.write_bytes(second.read_bytes()[:-100])
     log = LogReader(first, second, write_numbered_file(tmp_path / "3.mcap", 7000))
@@ -57,7 +57,7 @@ def test_a_file_without_them_among_others(tmp_path: Path) -> None:
     assert log.endpoints == log.summarize(scan=True)
 
 
-def test_nothing_is_read_for_them(tmp_path: Path) -> None:
+def test_channel_statistics_need_no_message_read(tmp_path: Path) -> None:
     path = write_numbered_file(tmp_path / "a.mcap")
     data = bytearray(path.read_bytes())
     data[600:700] = bytes(100)  # within the first chunk
@@ -68,7 +68,7 @@ def test_nothing_is_read_for_them(tmp_path: Path) -> None:
     assert (found["messages"] < 4500, found["problems"], found["source"]) == (True, 1, "full scan")
 
 
-def test_a_part_is_read(tmp_path: Path) -> None:
+def test_channel_statistics_of_time_range_are_read_from_messages(tmp_path: Path) -> None:
     log = LogReader(write_numbered_file(tmp_path / "a.mcap")).between(20, 30)
     assert not log.has_statistics
     assert log.counts is None
@@ -76,7 +76,7 @@ def test_a_part_is_read(tmp_path: Path) -> None:
     assert sum(piece.messages for piece in LogReader(tmp_path / "a.mcap").split(1)) == 4500
 
 
-def test_a_copy_in_another_file_is_not_believed(tmp_path: Path) -> None:
+def test_channel_statistics_copied_by_other_program_are_ignored(tmp_path: Path) -> None:
     """Other programs carry metadata along, whatever they do to the messages: here each payload is another one."""
     with write_numbered_file(tmp_path / "a.mcap").open("rb") as old, (tmp_path / "b.mcap").open("wb") as new:
         writer, reader = ForeignWriter(new), make_reader(old)
@@ -111,14 +111,14 @@ HUGE = {"sequences": [0, 2**63 - 1]}, {"bytes": 2**63 - 1}, {"lost": 2**60}, {"l
         *(json.dumps(WHOLE | one) for one in HUGE),
     ],
 )
-def test_what_makes_no_sense_is_not_believed(tmp_path: Path, text: str) -> None:
+def test_invalid_channel_statistics_are_ignored(tmp_path: Path, text: str) -> None:
     log = LogReader(write_numbered_file(tmp_path / "a.mcap"))
     log.files[0].metadata[STATISTICS_METADATA]["1"] = text
     assert not log.has_statistics
     assert log.endpoints["a"].messages == 3000
 
 
-def test_of_files_of_others_only_what_they_say_is_shown(tmp_path: Path) -> None:
+def test_info_of_foreign_file_shows_only_its_statistics(tmp_path: Path) -> None:
     with (tmp_path / "b.mcap").open("wb") as file:
         writer = ForeignWriter(file)
         writer.start()

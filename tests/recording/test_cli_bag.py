@@ -33,7 +33,7 @@ from tests.recording.logs import (
 bag = partial(run, "bag")
 
 
-def test_info(tmp_path: Path) -> None:
+def test_bag_info_shows_endpoints(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     text = bag("info", path).stdout
     assert "300" in text
@@ -43,7 +43,7 @@ def test_info(tmp_path: Path) -> None:
     assert [info["endpoint"] for info in endpoints] == ["topic0", "topic1", "topic2"]
 
 
-def test_info_of_a_truncated_file_says_what_was_skipped(tmp_path: Path) -> None:
+def test_bag_info_of_truncated_file_shows_skipped_parts(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     os.truncate(path, path.stat().st_size // 2)
     result = bag("info", path)
@@ -51,7 +51,7 @@ def test_info_of_a_truncated_file_says_what_was_skipped(tmp_path: Path) -> None:
     assert "skipped:" in result.stderr
 
 
-def test_recover(tmp_path: Path) -> None:
+def test_bag_recover_of_damaged_file_keeps_valid_messages(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     os.truncate(path, path.stat().st_size // 2)
     assert json.loads(bag("recover", "--json", "--in-place", path).stdout)["changed"] is True
@@ -67,7 +67,7 @@ def write_damaged_file(path: Path) -> Path:
     return path
 
 
-def test_recover_writes_a_file_beside_and_says_what_it_did(tmp_path: Path) -> None:
+def test_bag_recover_writes_new_file_and_prints_result(tmp_path: Path) -> None:
     path = write_damaged_file(tmp_path / "a.mcap")
     before = len(list(LogReader(path)))
     said = bag("recover", path).stdout
@@ -78,7 +78,7 @@ def test_recover_writes_a_file_beside_and_says_what_it_did(tmp_path: Path) -> No
     assert "exclude each other" in bag("recover", path, "--in-place", "-o", tmp_path / "b.mcap", code=2).stderr
 
 
-def test_recover_of_a_directory_makes_a_directory(tmp_path: Path) -> None:
+def test_bag_recover_of_directory_writes_directory(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     folder.mkdir()
     write_foreign(folder / "0.mcap")
@@ -94,7 +94,7 @@ def test_recover_of_a_directory_makes_a_directory(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_reindex(tmp_path: Path) -> None:
+def test_bag_reindex_writes_indexes(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN["no summary"])
     assert json.loads(bag("reindex", "--json", path).stdout)["output"] == str(tmp_path / "a.reindexed.mcap")
     assert by_library(tmp_path / "a.reindexed.mcap") == by_library(path)
@@ -102,7 +102,7 @@ def test_reindex(tmp_path: Path) -> None:
     assert path.read_bytes() == (tmp_path / "a.reindexed.mcap").read_bytes()
 
 
-def test_doctor(tmp_path: Path) -> None:
+def test_bag_doctor_prints_errors_and_warnings(tmp_path: Path) -> None:
     good, bad = write_foreign(tmp_path / "good.mcap"), write_damaged_file(tmp_path / "bad.mcap")
     assert bag("doctor", good).stdout == f"{good}: 300 messages, 24 chunks, 0 errors, 0 warnings\n"
     said = bag("doctor", good, bad, code=1).stdout
@@ -115,7 +115,7 @@ def test_doctor(tmp_path: Path) -> None:
     assert "warning" in bag("doctor", warned).stdout
 
 
-def test_merge_keeps_losses_apart(tmp_path: Path) -> None:
+def test_bag_merge_keeps_losses_per_run(tmp_path: Path) -> None:
     one = write_unclosed_file(
         tmp_path / "1.mcap", build_chunk_record(channel(1, "a"), message(1, 5, 10), message(1, 7, 30))
     )
@@ -129,7 +129,7 @@ def test_merge_keeps_losses_apart(tmp_path: Path) -> None:
     assert (info.lost, info.epochs) == (1, 2)
 
 
-def test_filter_by_name_and_time(tmp_path: Path) -> None:
+def test_bag_filter_selects_by_name_and_time(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     output = tmp_path / "b.mcap"
     options = ["--start", "0.0000005", "--end", "1970-01-01T00:00:00.000003"]
@@ -141,7 +141,7 @@ def test_filter_by_name_and_time(tmp_path: Path) -> None:
     assert "exists" in bag("filter", path, "-o", output, code=1).stderr
 
 
-def test_cut_gives_pieces_that_are_one_log(tmp_path: Path) -> None:
+def test_bag_split_writes_pieces_of_one_log(tmp_path: Path) -> None:
     second = 1_000_000_000
     seconds = (100, 101, 102, 10**9, 10**9 + 1)
     messages = [message(1, i, time * second) for i, time in enumerate(seconds)]
@@ -153,7 +153,7 @@ def test_cut_gives_pieces_that_are_one_log(tmp_path: Path) -> None:
     assert pieces.endpoints["a"].lost == 0
 
 
-def test_convert(tmp_path: Path) -> None:
+def test_bag_convert_writes_all_formats(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     for name in ("b.jsonl", "b.csv"):
         bag("convert", path, "-o", tmp_path / name)
@@ -172,7 +172,7 @@ def test_convert(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.mcap", "b", "b.csv", "b.jsonl", "b.parquet"]
 
 
-def test_a_table_says_who_published_and_which_key(tmp_path: Path) -> None:
+def test_bag_convert_writes_publisher_and_key_columns(tmp_path: Path) -> None:
     def fill(log: all_kinds.Log) -> None:
         for i, (name, source) in enumerate(
             [
@@ -200,7 +200,7 @@ def test_a_table_says_who_published_and_which_key(tmp_path: Path) -> None:
         assert all(not row["origin_time"] for row in table)
 
 
-def test_values_of_other_encodings_are_written(tmp_path: Path) -> None:
+def test_bag_convert_writes_values_of_all_encodings(tmp_path: Path) -> None:
     from mcap import records
 
     schema = records.Schema(id=1, name="p", encoding="struct", data=b'[["x", "<f8"], ["n", "<i4", [2]]]')
@@ -222,7 +222,7 @@ def test_values_of_other_encodings_are_written(tmp_path: Path) -> None:
     assert lines[2]["data"] == "cmF3"
 
 
-def test_wrong_use_is_said_in_a_line(tmp_path: Path) -> None:
+def test_bag_usage_error_is_one_line(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     assert "No such file" in bag("info", tmp_path / "missing", code=1).stderr
     assert "has no extension of a known format" in bag("convert", path, "-o", tmp_path / "b", code=2).stderr
@@ -231,14 +231,14 @@ def test_wrong_use_is_said_in_a_line(tmp_path: Path) -> None:
     assert "needs a single LOG" in bag("recover", path, path, "-o", tmp_path / "b", code=2).stderr
 
 
-def test_recover_into_another_file_makes_none_of_what_is_no_log(tmp_path: Path) -> None:
+def test_bag_recover_of_other_file_type_writes_no_output(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("no log")
     assert f"{text} is no MCAP file" in bag("recover", text, "-o", tmp_path / "b", code=1).stderr
     assert not (tmp_path / "b").exists()
 
 
-def test_chunks_of_a_copy_can_be_read_by_themselves(tmp_path: Path) -> None:
+def test_bag_copy_has_self_contained_chunks(tmp_path: Path) -> None:
     """As those of a recorder: failure would mean that readers of a part look through the whole file for channels."""
     log = write_log(tmp_path / "a.mcap", *((f"e{i % 3}", 10**18 + i, bytes(100_000)) for i in range(60)))
     bag("filter", log, "-o", tmp_path / "b.mcap", "--compression", "lz4")  # so that no chunk is taken as it is
@@ -254,7 +254,7 @@ def test_chunks_of_a_copy_can_be_read_by_themselves(tmp_path: Path) -> None:
         assert described == part.channel_ids
 
 
-def test_a_message_larger_than_a_chunk_is_copied(tmp_path: Path) -> None:
+def test_bag_copy_keeps_message_larger_than_chunk(tmp_path: Path) -> None:
     sizes = [10, 3_000_000, 20, 5_000_000, 30]
     log = write_log(tmp_path / "a.mcap", *(("e", 10**18 + i, bytes(size)) for i, size in enumerate(sizes)))
     bag("filter", log, "-o", tmp_path / "b.mcap")
@@ -270,7 +270,7 @@ WRITING = {
 
 
 @pytest.mark.parametrize("verb", WRITING)
-def test_bag_verb_that_writes_prints_path_and_count_as_json(
+def test_writing_bag_verb_prints_path_and_count_as_json(
     tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -280,7 +280,7 @@ def test_bag_verb_that_writes_prints_path_and_count_as_json(
 
 @pytest.mark.parametrize("verb", ["merge", "filter", "split"])
 @pytest.mark.parametrize("compression", ["lz4", "none"])
-def test_bag_compression_applies_to_all_written_chunks(
+def test_bag_compression_applies_to_all_chunks(
     tmp_path: Path, verb: str, compression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -306,7 +306,7 @@ LARGE = "are more than the 1000 of max_chunk_bytes (--max-chunk-bytes)"
         ("split", ["-o", "new", "--every", 1, "--compression", "lz4"]),
     ],
 )
-def test_bag_verb_that_reads_skips_chunks_above_max_chunk_bytes(
+def test_reading_bag_verb_skips_chunks_above_max_chunk_bytes(
     tmp_path: Path, verb: str, more: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -318,13 +318,13 @@ def test_bag_verb_that_reads_skips_chunks_above_max_chunk_bytes(
 
 
 @pytest.mark.parametrize("verb", ["doctor", "recover", "reindex"])
-def test_bag_verb_that_checks_fails_at_a_chunk_above_max_chunk(tmp_path: Path, verb: str) -> None:
+def test_checking_bag_verb_fails_at_chunk_above_max_chunk_bytes(tmp_path: Path, verb: str) -> None:
     path = write_foreign(tmp_path / "a.mcap", chunk_size=1 << 20)
     assert LARGE in bag(verb, path, "--max-chunk-bytes", "1kB", code=1).output
     bag(verb, path, "--max-chunk-bytes", "13kB")
 
 
-def test_bag_list_walks_a_file_with_a_summary_above_max_chunk(tmp_path: Path) -> None:
+def test_bag_list_reads_file_with_summary_above_max_chunk(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     assert "walking the file instead" in bag("list", "channels", path, "--max-chunk-bytes", "1kB").stderr
     assert bag("list", "channels", path).stderr == ""
@@ -354,7 +354,7 @@ def test_bag_options_select_messages_by_time_and_name(
         assert count(bag(verb, "a.mcap", *more, *options).stdout) == expected, options
 
 
-def test_bag_reindex_with_output_writes_that_file(tmp_path: Path) -> None:
+def test_bag_reindex_with_output_writes_output_file(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN["no summary"])
     bag("reindex", path, "-o", tmp_path / "new.mcap")
     assert by_library(tmp_path / "new.mcap") == by_library(path)

@@ -26,21 +26,21 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "a.mcap"
 
 
-def test_cat_shows_what_messages_say(log: Path) -> None:
+def test_bag_cat_prints_message_values(log: Path) -> None:
     first, second, third = run("bag", "cat", log).stdout.splitlines()
     assert first == '1970-01-01T00:00:01.000000000 json: {"a": [1, 2]}'
     assert second == "1970-01-01T00:00:02.000000005 plain\\x1b[2J: 01020304 05"
     assert third.startswith("1970-01-01T00:00:03.000000000 json: 7b  (json: ")
 
 
-def test_cat_of_some(log: Path) -> None:
+def test_bag_cat_with_filters_prints_selected_messages(log: Path) -> None:
     assert len(run("bag", "cat", "-n", 2, log).stdout.splitlines()) == 2
     assert run("bag", "cat", "--endpoint", "json", "--hex", log).stdout.splitlines()[1].endswith("json: 7b")
     assert run("bag", "cat", "-e", "plain", "--raw", log).stdout_bytes == b"\1\2\3\4\5"
     assert "exclude each other; give one" in run("bag", "cat", "--raw", "--json", log, code=2).output
 
 
-def test_cat_says_which_key_and_which_publisher(tmp_path: Path) -> None:
+def test_bag_cat_prints_key_and_publisher(tmp_path: Path) -> None:
     with Writer(tmp_path / "b.mcap") as writer:
         for number, beside in enumerate(
             ({"kind": "records", "key": "camera"}, {"kind": "channel", "publisher": "left"})
@@ -51,14 +51,14 @@ def test_cat_says_which_key_and_which_publisher(tmp_path: Path) -> None:
     assert second.endswith(" channel/b (left): 01")
 
 
-def test_a_name_that_is_not_there_is_said(log: Path, tmp_path: Path) -> None:
+def test_bag_verb_reports_unknown_endpoint(log: Path, tmp_path: Path) -> None:
     verbs = [("cat",), ("info",), ("filter", "-o", tmp_path / "c.mcap"), ("convert", "-o", tmp_path / "c.csv")]
     for verb, *more in verbs:
         done = run("bag", verb, log, "--endpoint", "jsn", "--endpoint", "json", *more, code=1)
         assert done.stderr == "Error: no endpoint of the recording matches jsn; to list all, run `msgq bag info`\n"
 
 
-def test_what_is_not_known_is_not_zero(log: Path) -> None:
+def test_bag_cat_prints_unknown_values_as_null(log: Path) -> None:
     shown = [json.loads(line) for line in run("bag", "cat", "--json", log).stdout.splitlines()]
     assert [row["origin_time"] for row in shown] == [None] * 3
     rows = list(csv.DictReader(run("bag", "convert", "--to", "csv", "-o", "-", log).stdout.splitlines()))
@@ -66,13 +66,13 @@ def test_what_is_not_known_is_not_zero(log: Path) -> None:
     assert ["json: " in row["reason"] for row in rows] == [False, False, True]
 
 
-def test_json_lines_are_the_same_everywhere(log: Path) -> None:
+def test_bag_cat_and_convert_print_same_json_lines(log: Path) -> None:
     shown = run("bag", "cat", "--json", log).stdout
     assert shown == run("bag", "convert", "--to", "jsonl", "-o", "-", log).stdout
     assert [json.loads(line).get("value") for line in shown.splitlines()] == [{"a": [1, 2]}, None, None]
 
 
-def test_convert_to_the_standard_output(log: Path) -> None:
+def test_bag_convert_writes_to_standard_output(log: Path) -> None:
     rows = list(csv.reader(run("bag", "convert", "--to", "csv", "-o", "-", log).stdout.splitlines()))
     assert [row[0] for row in rows] == ["endpoint", "json", "plain\x1b[2J", "json"]
     assert (
@@ -81,7 +81,7 @@ def test_convert_to_the_standard_output(log: Path) -> None:
     )
 
 
-def test_lists(log: Path) -> None:
+def test_bag_list_prints_each_kind_of_record(log: Path) -> None:
     (chunk,) = [json.loads(line) for line in run("bag", "list", "chunks", "--json", log).stdout.splitlines()]
     assert (chunk["start"], chunk["end"], chunk["channels"], chunk["chunked"]) == (SECOND, 3 * SECOND, 2, True)
     first, second = [json.loads(line) for line in run("bag", "list", "channels", "--json", log).stdout.splitlines()]
@@ -100,7 +100,7 @@ def attached(tmp_path: Path) -> Path:
     return tmp_path / "b.mcap"
 
 
-def test_lists_of_what_is_beside_messages(attached: Path) -> None:
+def test_bag_list_prints_attachments_and_metadata(attached: Path) -> None:
     lines = run("bag", "list", "attachments", "--json", attached).stdout.splitlines()
     first, second = map(json.loads, lines)
     assert (first["name"], first["media_type"], first["bytes"], first["create_time"]) == (
@@ -114,7 +114,7 @@ def test_lists_of_what_is_beside_messages(attached: Path) -> None:
     assert {"name": "place", "values": {"city": "Oslo"}} in said
 
 
-def test_extract_stays_in_its_directory(attached: Path, tmp_path: Path) -> None:
+def test_bag_attachments_writes_only_in_output_directory(attached: Path, tmp_path: Path) -> None:
     said = run("bag", "attachments", attached, "-o", tmp_path / "out", "--json").stdout
     assert [Path(json.loads(line)["path"]).name for line in said.splitlines()] == ["map.txt", "notes"]
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {

@@ -75,7 +75,7 @@ def write_numbers(path: Path, count: int = 10, period_ns: int = NS // 100, endpo
     return write_log(path, *((endpoint, BEGIN + i * period_ns, b"%d" % i) for i in range(count)))
 
 
-def test_plays(prefix: str, tmp_path: Path) -> None:
+def test_play_publishes_recorded_messages(prefix: str, tmp_path: Path) -> None:
     sub = msgq.sub_sock("new")
     path = write_numbers(tmp_path / "a.mcap")
     result = run("play", path, "--remap", "number:=new", "--clock", "clock", "--wait-for", "new", "--rate", 2)
@@ -84,7 +84,7 @@ def test_plays(prefix: str, tmp_path: Path) -> None:
     assert [topic.endpoint for topic in stats.topics()] == ["clock", "new"]
 
 
-def test_patterns_rename(prefix: str, tmp_path: Path) -> None:
+def test_play_remap_pattern_renames_endpoints(prefix: str, tmp_path: Path) -> None:
     names = ("/camera/front", "/camera/rear", "speed")
     path = write_log(tmp_path / "a.mcap", *((name, BEGIN + i, b"%d" % i) for i, name in enumerate(names)))
     run("play", path, "--remap", r"/camera/(.*):=cam_\1", "--remap", "speed:=velocity")
@@ -95,7 +95,7 @@ def test_patterns_rename(prefix: str, tmp_path: Path) -> None:
     assert "camera.front" in [topic.endpoint for topic in stats.topics()]
 
 
-def test_selection(prefix: str, tmp_path: Path) -> None:
+def test_play_options_select_endpoints_and_times(prefix: str, tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", *((name, BEGIN + i * NS, b"%d" % i) for i, name in enumerate("abcabc")))
     sub = msgq.sub_sock("b")
     options = ["-e", "^[ab]$", "-x", "a", "--start", 1, "--end", 6, "--rate", "inf", "--loops", 2, "--json"]
@@ -123,7 +123,7 @@ def test_selection(prefix: str, tmp_path: Path) -> None:
         ("--deterministic", "json:loads", "-t", "a=b%"),
     ],
 )
-def test_wrong_usage(tmp_path: Path, options: Any) -> None:
+def test_play_with_wrong_options_is_usage_error(tmp_path: Path, options: Any) -> None:
     run("play", write_numbers(tmp_path / "a.mcap"), *options, code=2)
 
 
@@ -136,19 +136,19 @@ def test_wrong_usage(tmp_path: Path, options: Any) -> None:
         (("--remap", "number:=a/b"), "a/b"),
     ],
 )
-def test_errors_are_one_line(prefix: str, tmp_path: Path, options: Any, word: Any) -> None:
+def test_play_error_is_one_line(prefix: str, tmp_path: Path, options: Any, word: Any) -> None:
     result = run("play", write_numbers(tmp_path / "a.mcap"), *options, code=1)
     assert word in result.output
     assert result.output.count("\n") == 1
 
 
-def test_no_log(tmp_path: Path) -> None:
+def test_play_without_log_is_usage_error(tmp_path: Path) -> None:
     run("play", tmp_path / "none.mcap", code=1)
     run("play", code=2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ends_properly_when_told_to(prefix: str, tmp_path: Path, number: Any) -> None:
+def test_play_after_signal_closes_publishers(prefix: str, tmp_path: Path, number: Any) -> None:
     path = write_numbers(tmp_path / "a.mcap", 1000, NS)
     sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
     with start("play", path, "--json") as process:
@@ -189,7 +189,7 @@ def wait_for_exit_code(process: Process, terminal: int) -> int:
     return process.wait(DEADLINE)
 
 
-def test_keys(prefix: str, tmp_path: Path) -> None:
+def test_play_keys_pause_and_step(prefix: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "a.mcap", 1000, NS)
     sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
     with at_terminal(path, "--start-paused") as (process, terminal):
@@ -206,7 +206,7 @@ def test_keys(prefix: str, tmp_path: Path) -> None:
         assert wait_for_exit_code(process, terminal) == 0
 
 
-def test_keys_for_seeking_and_the_rate(prefix: str, tmp_path: Path) -> None:
+def test_play_keys_seek_and_change_rate(prefix: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "a.mcap", 1000, NS)
     sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
     with at_terminal(path, "--start-paused") as (process, terminal):
@@ -226,7 +226,7 @@ def test_keys_for_seeking_and_the_rate(prefix: str, tmp_path: Path) -> None:
         assert wait_for_exit_code(process, terminal) == 0
 
 
-def test_an_unlimited_player_can_be_slowed_down(prefix: str, tmp_path: Path) -> None:
+def test_play_with_infinite_rate_can_be_slowed_down(prefix: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "a.mcap", 1000, NS)
     with at_terminal(path, "--start-paused", "--rate", "inf") as (process, terminal):
         shown_until(terminal, "rate inf,")
@@ -239,7 +239,7 @@ def test_an_unlimited_player_can_be_slowed_down(prefix: str, tmp_path: Path) -> 
 # ---- comparing ----
 
 
-def test_diff(tmp_path: Path) -> None:
+def test_bag_diff_compares_logs(tmp_path: Path) -> None:
     a = json_log(tmp_path / "a.mcap", {"x": 1.0}, {"x": 2.0})
     b = json_log(tmp_path / "b.mcap", {"x": 1.0}, {"x": 2.001})
     assert "the same: 2 messages" in run("bag", "diff", a, a).stdout
@@ -262,7 +262,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.modules.pop(name, None)
 
 
-def test_deterministic(tmp_path: Path, program: str) -> None:
+def test_replay_command_compares_two_runs(tmp_path: Path, program: str) -> None:
     log = write_numbers(tmp_path / "a.mcap")
     assert (
         "the same: 10 messages compared, of 1 endpoints"
@@ -272,7 +272,7 @@ def test_deterministic(tmp_path: Path, program: str) -> None:
     assert "'half' message 0" in result.stdout
 
 
-def test_deterministic_ends_for_programs_that_wake_up_again_and_again(tmp_path: Path, program: str) -> None:
+def test_replay_command_ends_for_periodic_programs(tmp_path: Path, program: str) -> None:
     log = write_numbers(tmp_path / "a.mcap")
     assert "the same: 10 messages" in run("play", log, "--deterministic", f"{program}:patient").stdout
     result = run("play", log, "--deterministic", f"{program}:restless", "--max-runtime", 5, "--idle-timeout", 2)
@@ -281,7 +281,7 @@ def test_deterministic_ends_for_programs_that_wake_up_again_and_again(tmp_path: 
     assert "the same: 10 messages" in result.stdout
 
 
-def test_what_patterns_rename_is_no_output(tmp_path: Path, program: str) -> None:
+def test_replay_command_ignores_renamed_inputs_in_comparison(tmp_path: Path, program: str) -> None:
     log = write_numbers(tmp_path / "a.mcap", endpoint="/old/number")
     kept = tmp_path / "kept.mcap"
     arguments = ("play", log, "--remap", r"/old/(.*):=\1", "--deterministic", f"{program}:halves")
@@ -289,7 +289,7 @@ def test_what_patterns_rename_is_no_output(tmp_path: Path, program: str) -> None
     assert "the same: 10 messages compared, of 1 endpoints" in run(*arguments, "--reference", kept).stdout
 
 
-def test_deterministic_against_a_reference(tmp_path: Path, program: str) -> None:
+def test_replay_command_compares_with_reference(tmp_path: Path, program: str) -> None:
     log = write_numbers(tmp_path / "a.mcap")
     kept = tmp_path / "kept.mcap"
     arguments = ("play", log, "--deterministic", f"{program}:halves")
@@ -304,7 +304,7 @@ def test_deterministic_against_a_reference(tmp_path: Path, program: str) -> None
     run(*arguments, "--reference", log, "--compare-endpoints", "nothing", code=1)  # which would compare nothing
 
 
-def test_play_is_over_when_all_was_sent(prefix: str, tmp_path: Path) -> None:
+def test_play_ends_after_last_message(prefix: str, tmp_path: Path) -> None:
     said = run("play", write_numbers(tmp_path / "a.mcap"), "--json").stdout
     assert json.loads(said.splitlines()[-1])["messages"] == 10
 
@@ -313,13 +313,13 @@ def test_play_is_over_when_all_was_sent(prefix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("by", "ticks"), [("publish_time", 11), ("log_time", 91)])
-def test_play_by_a_time_spreads_the_messages_over_that_time(prefix: str, tmp_path: Path, by: str, ticks: int) -> None:
+def test_play_time_source_selects_publish_or_log_time(prefix: str, tmp_path: Path, by: str, ticks: int) -> None:
     path = write_log(tmp_path / "a.mcap", ("a", BEGIN, b"1"), ("b", BEGIN + 9 * NS // 10, b"2", BEGIN + NS // 10))
     run("play", path, "--rate", "inf", "--clock", "clock", "--time-source", by)
     assert stats.topic("clock").messages == ticks
 
 
-def test_play_waits_for_readers_before_the_first_message(prefix: str, tmp_path: Path) -> None:
+def test_play_waits_for_readers_before_first_message(prefix: str, tmp_path: Path) -> None:
     def subscribe() -> list[bytes]:
         wait_until(lambda: "number" in stats.topic_inodes() and stats.topic("number").publisher)
         with msgq.sub_sock("number", timeout=DEADLINE_MS) as sub:
@@ -330,7 +330,7 @@ def test_play_waits_for_readers_before_the_first_message(prefix: str, tmp_path: 
     assert reader.result() == [b"%d" % i for i in range(10)]
 
 
-def test_play_clock_hz_sets_the_ticks_in_a_second_of_the_log(prefix: str, tmp_path: Path) -> None:
+def test_play_clock_hz_sets_clock_ticks_per_log_second(prefix: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "a.mcap", 11, NS // 10)
     run("play", path, "--rate", "inf", "--clock", "slow", "--clock-hz", 5)
     run("play", path, "--rate", "inf", "--clock", "fast", "--clock-hz", 50)
@@ -347,12 +347,12 @@ def test_play_backend_publishes_on_that_backend(prefix: str, endpoint: str, tmp_
     assert stats.topics() == []
 
 
-def test_play_segment_size_sets_the_size_of_new_topics(prefix: str, tmp_path: Path) -> None:
+def test_play_segment_size_sets_size_of_new_topics(prefix: str, tmp_path: Path) -> None:
     run("play", write_numbers(tmp_path / "a.mcap"), "--rate", "inf", "--segment-size", "2MiB")
     assert stats.topic("number").data_bytes == 2 << 20
 
 
-def test_play_take_over_replaces_a_living_publisher(prefix: str, tmp_path: Path) -> None:
+def test_play_take_over_replaces_live_publisher(prefix: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "a.mcap")
     with msgq.pub_sock("number") as pub:
         assert "or take it over" in run("play", path, "--rate", "inf", code=1).stderr
@@ -368,12 +368,12 @@ def test_play_prefix_publishes_under_that_prefix(prefix: str, tmp_path: Path, mo
     assert stats.topic("number", prefix).messages == 10
 
 
-def test_play_skips_a_chunk_above_max_chunk(prefix: str, tmp_path: Path) -> None:
+def test_play_skips_chunk_above_max_chunk(prefix: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "a.mcap", 1000)
     assert "nothing to play" in run("play", path, "--rate", "inf", "--max-chunk-bytes", "1kB", code=1).stderr
 
 
-def test_play_seed_decides_the_order_of_simultaneous_events(tmp_path: Path, program: str) -> None:
+def test_play_seed_sets_order_of_simultaneous_events(tmp_path: Path, program: str) -> None:
     log = write_log(tmp_path / "a.mcap", *((name, BEGIN + i, b"1") for i in range(5) for name in ("one", "two")))
 
     def order(seed: int, name: str) -> list[str]:

@@ -27,7 +27,7 @@ from tests.support import repeating, wait_until
 from visionipc import VisionIpcServer
 
 
-def test_the_command(prefix: str, tmp_path: Path) -> None:
+def test_record_command_writes_log_and_prints_statistics(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     with start("record", "-o", tmp_path / "log", "e", "--json", "-n", "10") as process:
 
@@ -43,7 +43,7 @@ def test_the_command(prefix: str, tmp_path: Path) -> None:
     assert (lines[-1]["at_risk_bytes"], lines[-1]["uncompressed_chunks"]) == (0, 0)
 
 
-def test_the_command_ends_properly_when_told_to(prefix: str, tmp_path: Path) -> None:
+def test_record_command_after_signal_writes_complete_log(prefix: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "msgq", "record", "-o", str(tmp_path / "log"), "--all"]
     pub = msgq.pub_sock("e")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -61,7 +61,7 @@ def test_the_command_ends_properly_when_told_to(prefix: str, tmp_path: Path) -> 
     assert read_recorded_messages(tmp_path / "log")
 
 
-def test_the_command_is_triggered(prefix: str, tmp_path: Path) -> None:
+def test_record_command_after_trigger_writes_snapshot(prefix: str, tmp_path: Path) -> None:
     words = "record", "-o", tmp_path / "log", "e", "--snapshot-bytes", "1MB", "--trigger", "go"
     pub = msgq.pub_sock("e")
     trigger = msgq.pub_sock("go")
@@ -92,20 +92,18 @@ def test_the_command_is_triggered(prefix: str, tmp_path: Path) -> None:
         (["e", "-o", "/proc/nowhere/x"], 1, "directory"),
     ],
 )
-def test_wrong_commands(prefix: str, arguments: Any, code: Any, word: Any) -> None:
+def test_record_with_wrong_options_is_usage_error(prefix: str, arguments: Any, code: Any, word: Any) -> None:
     assert word in run("record", *arguments, code=code).stderr
 
 
-def test_command_says_which_names_are_not_there_yet(tmp_path: Path) -> None:
+def test_record_command_reports_missing_endpoints(tmp_path: Path) -> None:
     wrong = f"typo{os.getpid()}"
     said = run("record", "-o", tmp_path / "log", wrong, "--seconds", "0", code=1).stderr
     assert f"no endpoint matches {wrong} yet; waiting" in said
     assert said.splitlines()[-1] == f"Error: no endpoint matches {wrong}; run `msgq list`"
 
 
-def test_a_recording_without_a_name_has_the_time_as_its_name(
-    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_record_without_name_uses_time_as_name(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before = datetime.now().replace(microsecond=0)
     done = run("record", "--all", "--seconds", "0")
@@ -117,7 +115,7 @@ def test_a_recording_without_a_name_has_the_time_as_its_name(
     assert read_recorded_messages(directory) == []
 
 
-def test_two_of_the_same_second_have_directories_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recordings_of_same_second_have_separate_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Clock(datetime):
         @classmethod
         def now(cls, tz: Any = None) -> Clock:
@@ -174,7 +172,7 @@ def test_record_compression_applies_to_each_chunk(prefix: str, tmp_path: Path) -
             assert {one.compression for one in read_chunk_indexes(tmp_path / f"{compression}.mcap")} == {said}
 
 
-def test_record_with_a_higher_level_writes_smaller_chunks(prefix: str, tmp_path: Path) -> None:
+def test_record_with_higher_level_writes_smaller_chunks(prefix: str, tmp_path: Path) -> None:
     words = random.Random(1).choices([b"road", b"lane", b"car", b"sign", b"light", b"speed"], k=3000)
     sizes = []
     with publish_on_topics("e", data=b" ".join(words)):
@@ -208,7 +206,7 @@ def test_record_split_options_end_segments_at_their_limit(
     assert len(read_recorded_messages(tmp_path / "log")) == said["messages"]
 
 
-def test_record_max_total_bytes_removes_the_oldest_segments(prefix: str, tmp_path: Path) -> None:
+def test_record_max_total_bytes_removes_oldest_segments(prefix: str, tmp_path: Path) -> None:
     limits = ("--max-total-bytes", "30kB", "--split-bytes", "10kB", "--chunk-bytes", 1024, "--compression", "none")
     with publish_on_topics("e"):
         said = run_record(tmp_path / "log", "e", *limits, "-n", 100)
@@ -216,7 +214,7 @@ def test_record_max_total_bytes_removes_the_oldest_segments(prefix: str, tmp_pat
     assert sum(path.stat().st_size for path in (tmp_path / "log").iterdir()) < 60_000
 
 
-def test_record_without_min_free_space_ends_with_an_error(prefix: str, tmp_path: Path) -> None:
+def test_record_below_min_free_space_ends_with_error(prefix: str, tmp_path: Path) -> None:
     with publish_on_topics("e"):
         done = run("record", "-o", tmp_path / "log", "e", "--min-free-bytes", "1000000GB", "-n", 10, "--json", code=1)
     assert "free" in done.stderr
@@ -224,7 +222,7 @@ def test_record_without_min_free_space_ends_with_an_error(prefix: str, tmp_path:
     assert (last["final"], last["messages"], last["lost"] > 0) == (True, 0, True)
 
 
-def test_record_to_a_file_at_its_limit_prints_its_losses(prefix: str, tmp_path: Path) -> None:
+def test_record_to_file_at_size_limit_prints_losses(prefix: str, tmp_path: Path) -> None:
     with publish_on_topics("e"):
         done = run("record", "-o", tmp_path / "log.mcap", "e", "--max-total-bytes", "10kB", code=1)
     assert "limit" in done.stderr
@@ -234,7 +232,7 @@ def test_record_to_a_file_at_its_limit_prints_its_losses(prefix: str, tmp_path: 
 @pytest.mark.parametrize(
     ("options", "seen"), [(("--start-paused", "--seconds", 0.1), 0), (("--snapshot-seconds", 60, "-n", 9), 9)]
 )
-def test_record_writes_nothing_before_its_trigger(
+def test_record_before_trigger_writes_nothing(
     prefix: str, tmp_path: Path, options: tuple[object, ...], seen: int
 ) -> None:
     with publish_on_topics("e"):
@@ -245,9 +243,7 @@ def test_record_writes_nothing_before_its_trigger(
 
 
 @pytest.mark.parametrize(("form", "end"), [("raw", "image"), ("jpeg", "compressed")])
-def test_record_frames_as_sets_the_form_of_pictures(
-    prefix: str, token: str, tmp_path: Path, form: str, end: str
-) -> None:
+def test_record_frames_as_sets_picture_encoding(prefix: str, token: str, tmp_path: Path, form: str, end: str) -> None:
     with VisionIpcServer(token) as server:
         server.create_buffers(0, 4, 64, 48)
         server.start_listener()

@@ -64,7 +64,7 @@ def in_published_order(log: LogReader) -> list[tuple[int, str, bytes]]:
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_they_are_what_iteration_gives(tmp_path: Path, kind: str) -> None:
+def test_batches_equal_iterated_messages(tmp_path: Path, kind: str) -> None:
     log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]))
     assert read_batch_rows(log, log.iter_batches()) == read_message_rows(log)
     part = log.between(1500, 2500)
@@ -87,20 +87,20 @@ def write_disordered_files(path: Path, seed: int, spread_ns: int, files: int = 3
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_chunks_that_overlap_are_put_in_one_order(tmp_path: Path, seed: int) -> None:
+def test_batches_of_overlapping_chunks_are_ordered(tmp_path: Path, seed: int) -> None:
     log = write_disordered_files(tmp_path / "log", seed, NS)
     assert read_batch_rows(log, log.iter_batches()) == read_message_rows(log)
 
 
 @pytest.mark.parametrize(("seed", "spread_ns"), [(0, NS // 3), (1, NS), (2, 3 * NS), (3, 1)])
-def test_the_order_of_publishing_is_that_of_messages_one_by_one(tmp_path: Path, seed: int, spread_ns: int) -> None:
+def test_batches_in_publish_order_equal_iterated_messages(tmp_path: Path, seed: int, spread_ns: int) -> None:
     log = write_disordered_files(tmp_path / "log", seed, spread_ns)
     assert [row[:3] for row in read_batch_rows(log, iter_batches_by_time(log, "publish_time"))] == in_published_order(
         log
     )
 
 
-def test_a_log_in_order_is_given_chunk_by_chunk(tmp_path: Path) -> None:
+def test_batches_of_ordered_log_follow_chunks(tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i * NS // 10, bytes(100)) for i in range(1000)))
     log = LogReader(path)
     given = list(iter_batches_by_time(log, "publish_time"))
@@ -109,7 +109,7 @@ def test_a_log_in_order_is_given_chunk_by_chunk(tmp_path: Path) -> None:
     assert all(len(batch.contents) <= 2 for batch in given)
 
 
-def test_what_would_take_too_much_memory_waits_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_order_buffer_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failure would mean: a file whose messages all have one time, or a fast one, is held in memory as a whole."""
     monkeypatch.setattr(schedule, "_UNORDERED_BYTES_MAX", 20_000)
     held = []
@@ -132,9 +132,7 @@ def test_what_would_take_too_much_memory_waits_less(tmp_path: Path, monkeypatch:
         assert max(held) < 60_000
 
 
-def test_timed_message_published_before_an_earlier_burst_gets_the_time_of_that_burst(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_timed_message_gets_time_of_burst_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second message leaves because of its size, the third one at the end of the log."""
     monkeypatch.setattr(schedule, "_UNORDERED_BYTES_MAX", 8000)
     sent = [("a", 5, 10_000, 5), ("b", 6, 10_000, 3), ("c", 7, 100, 4)]  # endpoint, log_time, bytes, publish_time
@@ -147,7 +145,7 @@ def test_timed_message_published_before_an_earlier_burst_gets_the_time_of_that_b
     assert found == [(5, "a", 5), (5, "b", 3), (5, "c", 4)]
 
 
-def test_what_overlaps_too_much_is_skipped_and_said(tmp_path: Path) -> None:
+def test_excessive_overlap_is_skipped_and_reported(tmp_path: Path) -> None:
     parts = (message(1, i, t, bytes(400)) for i, t in enumerate((1, 9, 2, 8, 3, 7, 4, 6)))
     chunks = [build_chunk_record(channel(1, "e"), one, two) for one, two in zip(*[parts] * 2, strict=True)] * 8
     log = LogReader(write_unclosed_file(tmp_path / "a.mcap", *chunks), max_chunk_bytes=1500)
@@ -160,7 +158,7 @@ def test_what_overlaps_too_much_is_skipped_and_said(tmp_path: Path) -> None:
 # ---- below Python ----
 
 
-def test_published_checks_what_it_is_given() -> None:
+def test_publish_order_with_invalid_arguments_is_refused() -> None:
     times, codes = np.array([5, 6]), np.zeros(2, np.int32)
     latest = np.zeros(1, np.int64)
     assert order_publish_times(times, np.array([4, 3]), codes, codes[:1], latest, 10).tolist() == [4, 4]
@@ -175,7 +173,7 @@ def test_published_checks_what_it_is_given() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("content_index", 1), ("offset", 3), ("offset", -1), ("length", 5), ("channel_code", 1)]
 )
-def test_direct_sends_nothing_from_beyond_the_bytes(prefix: str, name: str, value: int) -> None:
+def test_direct_send_rejects_ranges_beyond_data(prefix: str, name: str, value: int) -> None:
     import msgq
 
     columns = {

@@ -29,14 +29,14 @@ def json_log(path: Path, *values: Any, endpoint: str = "state") -> Path:
     return write_log(path, *messages, schemas={endpoint: JSON})
 
 
-def test_the_same(tmp_path: Path) -> None:
+def test_comparison_of_equal_logs_reports_no_difference(tmp_path: Path) -> None:
     path = json_log(tmp_path / "a.mcap", {"x": 1}, {"x": 2})
     found = compare(path, LogReader(path))
     assert found
     assert str(found) == "the same: 2 messages compared, of 1 endpoints"
 
 
-def test_the_first_difference(tmp_path: Path) -> None:
+def test_comparison_reports_first_difference(tmp_path: Path) -> None:
     a = json_log(tmp_path / "a.mcap", {"x": 1.0}, {"x": [1, {"y": 2.0}]}, {"x": 3})
     b = json_log(tmp_path / "b.mcap", {"x": 1.0}, {"x": [1, {"y": 2.5}]}, {"x": 4})
     found = compare(a, b)
@@ -66,18 +66,18 @@ def test_the_first_difference(tmp_path: Path) -> None:
         ({"*": 0.1, "state": 0}, False),
     ],
 )
-def test_tolerances(tmp_path: Path, tolerances: Any, same: Any) -> None:
+def test_comparison_applies_tolerances(tmp_path: Path, tolerances: Any, same: Any) -> None:
     a = json_log(tmp_path / "a.mcap", {"pose": {"x": 10.0, "y": 1}})
     b = json_log(tmp_path / "b.mcap", {"pose": {"y": 1.0, "x": 10.05}})
     assert bool(compare(a, b, tolerances)) is same
 
 
-def test_a_tolerance_below_zero() -> None:
+def test_negative_tolerance_is_refused() -> None:
     with pytest.raises(errors.InvalidValueError):
         Tolerance(-1)
 
 
-def test_bytes_decide_without_a_schema(tmp_path: Path) -> None:
+def test_comparison_without_schema_compares_bytes(tmp_path: Path) -> None:
     a = write_log(tmp_path / "a.mcap", ("e", 1, b'{"x": 1}'), ("f", 2, b"same"))
     b = write_log(tmp_path / "b.mcap", ("e", 5, b'{"x":1}'), ("f", 6, b"same"))
     found = compare(a, b, {"e": 1.0})
@@ -98,7 +98,7 @@ def test_bytes_decide_without_a_schema(tmp_path: Path) -> None:
         ({("e", "x"): math.inf}, False),
     ],
 )
-def test_compare_without_a_schema_ignores_bytes_only_with_an_infinite_tolerance(
+def test_comparison_without_schema_needs_infinite_tolerance_to_ignore_bytes(
     tmp_path: Path, tolerances: Any, same: bool
 ) -> None:
     a = write_log(tmp_path / "a.mcap", ("e", 1, b"1"))
@@ -106,7 +106,7 @@ def test_compare_without_a_schema_ignores_bytes_only_with_an_infinite_tolerance(
     assert bool(compare(a, b, tolerances)) is same
 
 
-def test_what_one_side_has_not(tmp_path: Path) -> None:
+def test_comparison_reports_message_missing_on_one_side(tmp_path: Path) -> None:
     a = json_log(tmp_path / "a.mcap", 1, 2, 3)
     b = json_log(tmp_path / "b.mcap", 1, 2)
     for one, other, side in ((a, b, "first"), (b, a, "second")):
@@ -117,7 +117,7 @@ def test_what_one_side_has_not(tmp_path: Path) -> None:
         assert found.endpoints["state"].different == 0
 
 
-def test_times_if_asked(tmp_path: Path) -> None:
+def test_comparison_with_time_tolerance_compares_times(tmp_path: Path) -> None:
     a = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i * NS, b"x") for i in range(3)))
     b = write_log(tmp_path / "b.mcap", *(("e", i * NS + i**2 * 1000, b"x") for i in range(1, 4)))
     assert compare(a, b)
@@ -127,7 +127,7 @@ def test_times_if_asked(tmp_path: Path) -> None:
     assert (found.first.index, found.first.field, found.first.a, found.first.b) == (2, ".time", 2 * NS, 2 * NS + 8000)
 
 
-def test_the_earliest_of_several_endpoints_is_the_first(tmp_path: Path) -> None:
+def test_comparison_reports_earliest_difference_of_all_endpoints(tmp_path: Path) -> None:
     a = write_log(tmp_path / "a.mcap", ("a", 1, b"0"), ("b", 2, b"0"), ("a", 3, b"0"))
     b = write_log(tmp_path / "b.mcap", ("a", 1, b"0"), ("b", 2, b"1"), ("a", 3, b"1"))
     first = compare(a, b).first
@@ -158,19 +158,19 @@ def get_exact_tolerance(_path: str) -> Tolerance:
         (np.zeros(2, [("x", "f4")]), np.array([(0,), (1,)], [("x", "f4")]), "[1].x"),
     ],
 )
-def test_values(a: Any, b: Any, path: str | None) -> None:
+def test_comparison_reports_path_of_different_value(a: Any, b: Any, path: str | None) -> None:
     found = find_value_difference(a, b, get_exact_tolerance)
     assert (found and found[0]) == path
 
 
-def test_protobuf_defaults_are_numbers_too() -> None:
+def test_comparison_applies_tolerance_to_protobuf_defaults() -> None:
     wrappers = pytest.importorskip("google.protobuf.wrappers_pb2")
     one, other = wrappers.DoubleValue(), wrappers.DoubleValue(value=1e-9)
     assert find_value_difference(one, other, get_exact_tolerance) == ("value", 0.0, 1e-9)
     assert find_value_difference(one, other, lambda _: Tolerance(1e-6)) is None
 
 
-def test_struct_with_tolerance(tmp_path: Path) -> None:
+def test_comparison_of_structs_applies_tolerance(tmp_path: Path) -> None:
     dtype = np.dtype([("x", "<f8"), ("publish_time", "<i8")])
     schema = msgq.Schema("sample", "struct", json.dumps(np.lib.format.dtype_to_descr(dtype)).encode())
     for name, value, when in (("a", 1.0, 5), ("b", 1.0 + 1e-9, 6)):
@@ -197,7 +197,7 @@ def speed_log(path: Path) -> Path:
     return json_log(path, *(i * 0.1 for i in range(50)), endpoint="speed")
 
 
-def test_replay_gives_the_same_each_time(tmp_path: Path) -> None:
+def test_replay_twice_gives_same_output(tmp_path: Path) -> None:
     log = LogReader(speed_log(tmp_path / "a.mcap"))
     first, second = replay(log, publish_mean_speeds), replay(log, publish_mean_speeds)
     assert first == second
@@ -208,7 +208,7 @@ def test_replay_gives_the_same_each_time(tmp_path: Path) -> None:
     assert compare(first, second, time_tolerance=0)
 
 
-def test_replay_against_a_reference(tmp_path: Path) -> None:
+def test_replay_matches_reference(tmp_path: Path) -> None:
     log = LogReader(speed_log(tmp_path / "a.mcap"))
     outputs = replay(log, publish_mean_speeds)
     values = [json.loads(message.data) for message in outputs]
@@ -217,7 +217,7 @@ def test_replay_against_a_reference(tmp_path: Path) -> None:
     assert compare(outputs, tmp_path / "b.mcap", {("mean", "mean"): 1e-9}, time_tolerance=0)
 
 
-def test_a_simulation_is_compared_without_what_was_played(tmp_path: Path) -> None:
+def test_simulation_comparison_ignores_played_messages(tmp_path: Path) -> None:
     path = speed_log(tmp_path / "a.mcap")
     from msgq.recording import playback_messages
 
@@ -230,7 +230,7 @@ def test_a_simulation_is_compared_without_what_was_played(tmp_path: Path) -> Non
     assert list(found.endpoints) == ["mean"]
 
 
-def test_replay_of_large_messages(tmp_path: Path) -> None:
+def test_replay_delivers_large_messages(tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", ("frame", BEGIN, bytes(3_000_000)))
 
     def sizes() -> None:
@@ -241,7 +241,7 @@ def test_replay_of_large_messages(tmp_path: Path) -> None:
     assert [message.data for message in replay(LogReader(path), sizes)] == [b"3000000"]
 
 
-def test_replay_of_nothing(tmp_path: Path) -> None:
+def test_replay_of_empty_log_is_refused(tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", ("frame", BEGIN, b"x"))
     with pytest.raises(errors.RecordingError, match="nothing to play"):
         replay(LogReader(path, endpoints=["other"]), publish_mean_speeds)

@@ -78,20 +78,20 @@ WAYS: dict[str, Callable[[Path], Found]] = {
 }
 
 
-def test_there_are_as_many_as_in_the_suite() -> None:
+def test_conformance_suite_has_416_variants() -> None:
     assert len({variant.name for variant in variants()}) == 416
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("data", DATA)
-def test_has_the_messages_that_were_written(folder: Path, data: str, way: str) -> None:
+def test_conformance_files_have_written_messages(folder: Path, data: str, way: str) -> None:
     chosen = [variant for variant in variants() if variant.data == data]
     wrong = [variant.name for variant in chosen if WAYS[way](path(folder, variant)) != build_written_messages(variant)]
     assert chosen
     assert not wrong, (len(wrong), wrong[0], WAYS[way](folder / f"{wrong[0]}.mcap"))
 
 
-def test_nothing_is_wrong_with_them(folder: Path) -> None:
+def test_conformance_files_have_no_problems(folder: Path) -> None:
     for variant in variants():
         log = LogReader(path(folder, variant))
         assert log.messages == len(variant.of("Message"))
@@ -125,7 +125,7 @@ COPIES: dict[str, Callable[[Path, Path], object]] = {
 
 
 @pytest.mark.parametrize("way", COPIES)
-def test_copies_have_the_written_values(folder: Path, way: str, tmp_path: Path) -> None:
+def test_copies_of_conformance_files_have_written_values(folder: Path, way: str, tmp_path: Path) -> None:
     for variant in variants():
         output = tmp_path / f"{variant.name}.mcap"
         COPIES[way](path(folder, variant), output)

@@ -223,7 +223,7 @@ def swap_group_records(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_each_broken_rule_is_said(tmp_path: Path, good: bytes, name: str) -> None:
+def test_doctor_reports_each_broken_rule(tmp_path: Path, good: bytes, name: str) -> None:
     rule, change = CHANGES[name]
     broken = change(good)
     assert broken != good
@@ -236,7 +236,7 @@ def test_each_broken_rule_is_said(tmp_path: Path, good: bytes, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["another number of messages", "a length of a chunk", "an entry of an index"])
-def test_the_place_is_that_of_what_is_wrong(tmp_path: Path, good: bytes, name: str) -> None:
+def test_doctor_reports_offset_of_broken_record(tmp_path: Path, good: bytes, name: str) -> None:
     opcode, number = {
         "another number of messages": (Opcode.STATISTICS, 0),
         "a length of a chunk": (Opcode.CHUNK_INDEX, 1),
@@ -276,13 +276,13 @@ DATA: dict[str, tuple[str, list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_each_broken_rule_of_the_data_is_said(tmp_path: Path, name: str) -> None:
+def test_doctor_reports_each_broken_data_rule(tmp_path: Path, name: str) -> None:
     rule, parts = DATA[name]
     findings = list(examine(write_unclosed_file(tmp_path / "a.mcap", *parts)))
     assert rule in {one.rule for one in findings}, findings
 
 
-def test_a_chunk_that_is_too_large_is_an_error(tmp_path: Path) -> None:
+def test_doctor_reports_chunk_above_limit(tmp_path: Path) -> None:
     path = write_unclosed_file(
         tmp_path / "a.mcap", build_chunk_record(channel(1, "a"), message(1, 0, 5, bytes(2 * MIB)))
     )
@@ -290,7 +290,7 @@ def test_a_chunk_that_is_too_large_is_an_error(tmp_path: Path) -> None:
     assert "--max-chunk-bytes" in str([one for one in examine(path, MIB) if one.rule == "size"])
 
 
-def test_what_is_no_file_of_mcap(tmp_path: Path) -> None:
+def test_doctor_of_other_file_type_raises_recording_error(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     assert [one.rule for one in examine(tmp_path / "text")] == ["magic"]
     with pytest.raises(RecordingError):
@@ -301,14 +301,14 @@ _WARNED = ("no index", "no summary", "backwards", "schemas in chunks only")
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_files_of_the_library_have_no_errors(tmp_path: Path, kind: str) -> None:
+def test_doctor_finds_no_error_in_files_of_mcap_library(tmp_path: Path, kind: str) -> None:
     findings = list(examine(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind])))
     assert not [one for one in findings if one.severity == "error"]
     assert bool(findings) == (kind in _WARNED)
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
-def test_our_files_have_no_fault(tmp_path: Path, compression: str, prefix: str) -> None:
+def test_doctor_finds_no_fault_in_msgq_files(tmp_path: Path, compression: str, prefix: str) -> None:
     pub = msgq.PubSocket()
     pub.connect(msgq.context, "number", schema=msgq.Schema("Number", "json", b"{}"))
     with Recorder(tmp_path / "a.mcap", ["number"], compression=compression, chunk_bytes=2000) as recorder:
@@ -326,7 +326,7 @@ def test_our_files_have_no_fault(tmp_path: Path, compression: str, prefix: str) 
     assert not list(examine(tmp_path / "b.mcap"))
 
 
-def test_it_counts_what_it_sees(tmp_path: Path) -> None:
+def test_doctor_counts_records(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     examination = FileExamination(path)
     assert not list(examination)

@@ -41,7 +41,7 @@ def poll_arrived_names(arrivals: FileWatcher) -> list[str]:
     return [f"{arrival.directory}/{arrival.name}" for arrival in poll_arrived_files(arrivals)]
 
 
-def test_a_file_that_is_made_or_moved_there_is_told_once(arrivals: FileWatcher, folder: Path) -> None:
+def test_created_or_moved_file_is_reported_once(arrivals: FileWatcher, folder: Path) -> None:
     (folder / "a_1").touch()
     (folder.parent / "elsewhere").touch()
     (folder.parent / "elsewhere").rename(folder / "a_2")
@@ -51,14 +51,14 @@ def test_a_file_that_is_made_or_moved_there_is_told_once(arrivals: FileWatcher, 
     assert poll_arrived_names(arrivals) == []
 
 
-def test_other_names_and_directories_are_not_told(arrivals: FileWatcher, folder: Path) -> None:
+def test_other_names_and_directories_are_not_reported(arrivals: FileWatcher, folder: Path) -> None:
     for name in ("b_1", "a", "xa_1"):
         (folder / name).touch()
     (folder / "a_folder").mkdir()
     assert poll_arrived_names(arrivals) == []
 
 
-def test_a_file_is_open_when_it_is_told(arrivals: FileWatcher, folder: Path) -> None:
+def test_reported_file_is_open(arrivals: FileWatcher, folder: Path) -> None:
     (folder / "a_1").write_text("text")
     (arrival,) = poll_arrived_files(arrivals)
     (folder / "a_1").unlink()
@@ -71,20 +71,20 @@ def test_a_file_is_open_when_it_is_told(arrivals: FileWatcher, folder: Path) -> 
         os.fstat(fd)
 
 
-def test_one_that_is_gone_is_told_as_gone(arrivals: FileWatcher, folder: Path) -> None:
+def test_removed_file_is_reported_as_gone(arrivals: FileWatcher, folder: Path) -> None:
     (folder / "a_1").touch()
     (folder / "a_1").unlink()
     (arrival,) = poll_arrived_files(arrivals)
     assert (arrival.name, arrival.fd, arrival.inode, arrival.is_gone) == ("a_1", -1, None, True)
 
 
-def test_a_symbolic_link_is_not_followed(arrivals: FileWatcher, folder: Path) -> None:
+def test_symbolic_link_is_not_followed(arrivals: FileWatcher, folder: Path) -> None:
     (folder / "a_1").symlink_to("/etc/passwd")
     (arrival,) = poll_arrived_files(arrivals)
     assert (arrival.fd, arrival.is_gone) == (-1, False)
 
 
-def test_a_run_that_begins_with_untaken_arrivals_ends_at_once(arrivals: FileWatcher, folder: Path) -> None:
+def test_capture_with_pending_arrivals_ends_at_once(arrivals: FileWatcher, folder: Path) -> None:
     """As the second part of a run does that maps a pool just after a file came."""
     capture = Capture()
     capture.set_file_watcher(arrivals)
@@ -94,7 +94,7 @@ def test_a_run_that_begins_with_untaken_arrivals_ends_at_once(arrivals: FileWatc
     assert poll_arrived_names(arrivals) == [f"{folder}/a_1"]
 
 
-def test_a_run_opens_what_comes_and_ends(arrivals: FileWatcher, folder: Path) -> None:
+def test_capture_opens_new_file_and_ends(arrivals: FileWatcher, folder: Path) -> None:
     capture = Capture()
     capture.set_file_watcher(arrivals)
     running = Task(capture.capture_messages, ChunkBuffer(1024, 1024), 2 * DEADLINE)
@@ -113,7 +113,7 @@ def test_a_run_opens_what_comes_and_ends(arrivals: FileWatcher, folder: Path) ->
     assert not capture.capture_messages(ChunkBuffer(1024, 1024), 0.01)
 
 
-def test_a_directory_that_comes_later_is_to_be_looked_at_as_a_whole(folder: Path) -> None:
+def test_new_directory_needs_full_scan(folder: Path) -> None:
     later = folder.parent / "later"
     arrivals = FileWatcher([(str(folder), "a_"), (str(later), "")], str(folder.parent))
     (folder / "a_1").touch()
@@ -125,7 +125,7 @@ def test_a_directory_that_comes_later_is_to_be_looked_at_as_a_whole(folder: Path
     assert poll_arrived_names(arrivals) == [f"{later}/2"]
 
 
-def test_a_directory_that_is_made_anew_or_moved_away_is_noticed(folder: Path) -> None:
+def test_recreated_or_moved_directory_is_detected(folder: Path) -> None:
     later = folder / "later"
     arrivals = FileWatcher([(str(later), "")], str(folder))
     for _ in range(3):
@@ -145,7 +145,7 @@ def test_a_directory_that_is_made_anew_or_moved_away_is_noticed(folder: Path) ->
     assert to_be_looked(arrivals)
 
 
-def test_a_directory_that_is_made_anew_while_a_file_of_the_former_is_open(folder: Path) -> None:
+def test_recreated_directory_with_open_old_file_is_detected(folder: Path) -> None:
     """Such a file keeps its directory alive, so that nothing tells of its end."""
     later = folder / "later"
     later.mkdir()
@@ -159,7 +159,7 @@ def test_a_directory_that_is_made_anew_while_a_file_of_the_former_is_open(folder
         assert poll_arrived_names(arrivals) == [f"{later}/2"]
 
 
-def test_a_file_in_the_place_of_a_directory_is_none(folder: Path) -> None:
+def test_file_in_place_of_directory_is_not_watched(folder: Path) -> None:
     later = folder / "later"
     arrivals = FileWatcher([(str(later), "")], str(folder))
     later.touch()
@@ -169,7 +169,7 @@ def test_a_file_in_the_place_of_a_directory_is_none(folder: Path) -> None:
     assert to_be_looked(arrivals)
 
 
-def test_of_very_many_the_kernel_keeps_what_does_not_fit(arrivals: FileWatcher, folder: Path) -> None:
+def test_files_above_buffer_size_stay_in_kernel_queue(arrivals: FileWatcher, folder: Path) -> None:
     for number in range(1000):
         (folder / f"a_{number}").touch()
     found: list[str] = []
@@ -180,7 +180,7 @@ def test_of_very_many_the_kernel_keeps_what_does_not_fit(arrivals: FileWatcher, 
     assert not arrivals.has_overflowed
 
 
-def test_what_has_come_is_told_with_the_directory_that_has(folder: Path) -> None:
+def test_arrival_is_reported_with_its_directory(folder: Path) -> None:
     later = folder.parent / "later"
     arrivals = FileWatcher([(str(folder), "a_"), (str(later), "")], str(folder.parent))
     (folder / "a_1").write_text("text")
@@ -190,7 +190,7 @@ def test_what_has_come_is_told_with_the_directory_that_has(folder: Path) -> None
     assert os.pread(arrival.fd, 9, 0) == b"text"
 
 
-def test_of_many_some_are_open_and_none_is_taken_for_gone(arrivals: FileWatcher, folder: Path) -> None:
+def test_many_arrivals_have_limited_open_files_and_none_is_gone(arrivals: FileWatcher, folder: Path) -> None:
     for number in range(200):
         (folder / f"a_{number}").touch()
     before = len(os.listdir("/proc/self/fd"))
@@ -202,7 +202,7 @@ def test_of_many_some_are_open_and_none_is_taken_for_gone(arrivals: FileWatcher,
 
 
 @pytest.mark.ci
-def test_more_than_the_kernel_keeps_is_to_be_looked_for(arrivals: FileWatcher, folder: Path) -> None:
+def test_kernel_queue_overflow_needs_full_scan(arrivals: FileWatcher, folder: Path) -> None:
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     if most > 100_000:
         pytest.skip(f"this kernel keeps {most} events")
@@ -217,7 +217,7 @@ def test_more_than_the_kernel_keeps_is_to_be_looked_for(arrivals: FileWatcher, f
     assert poll_arrived_names(arrivals) == [f"{folder}/a_1"]
 
 
-def test_without_descriptors_there_is_an_error(folder: Path) -> None:
+def test_watcher_without_descriptors_raises_error(folder: Path) -> None:
     def starved() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
         with pytest.raises(OSError, match="Too many open files"):
@@ -226,7 +226,7 @@ def test_without_descriptors_there_is_an_error(folder: Path) -> None:
     assert in_fork(starved) == 0
 
 
-def test_a_file_for_which_no_descriptor_is_left_is_not_taken_for_gone(arrivals: FileWatcher, folder: Path) -> None:
+def test_file_without_free_descriptor_is_not_gone(arrivals: FileWatcher, folder: Path) -> None:
     def starved() -> None:
         (folder / "a_1").touch()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -237,7 +237,7 @@ def test_a_file_for_which_no_descriptor_is_left_is_not_taken_for_gone(arrivals: 
     assert in_fork(starved) == 0
 
 
-def test_nothing_is_left_open(folder: Path) -> None:
+def test_closed_watcher_leaves_no_descriptor(folder: Path) -> None:
     before = os.listdir("/proc/self/fd")
     arrivals = FileWatcher([(str(folder), "a_"), (str(folder), "b_"), (str(folder / "none"), "")], str(folder.parent))
     (folder / "a_1").touch()
@@ -250,6 +250,6 @@ def test_nothing_is_left_open(folder: Path) -> None:
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_more_places_than_there_is_room_for(folder: Path) -> None:
+def test_watcher_with_too_many_directories_is_refused(folder: Path) -> None:
     with pytest.raises(ValueError, match="9 places"):
         FileWatcher([(str(folder), "")] * 9, str(folder))

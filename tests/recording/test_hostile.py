@@ -58,7 +58,7 @@ BAD: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_the_good_is_read_and_the_bad_is_listed(tmp_path: Path, kind: str) -> None:
+def test_hostile_file_gives_valid_messages_and_problems(tmp_path: Path, kind: str) -> None:
     bad, reason = BAD[kind]
     log = LogReader(write_unclosed_file(tmp_path / "a.mcap", GOOD, bad, GOOD))
     found = list(log)
@@ -67,7 +67,7 @@ def test_the_good_is_read_and_the_bad_is_listed(tmp_path: Path, kind: str) -> No
     assert any(reason in str(problem) for problem in log.problems), log.problems
 
 
-def test_a_wrong_summary_is_not_believed(tmp_path: Path) -> None:
+def test_wrong_summary_is_ignored(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     data = path.read_bytes()
     for change, reason in ((-40, "CRC is wrong"), (-24, "")):
@@ -79,7 +79,7 @@ def test_a_wrong_summary_is_not_believed(tmp_path: Path) -> None:
         assert reason in str(log.problems)
 
 
-def test_an_index_that_contradicts_its_chunk_is_listed(tmp_path: Path) -> None:
+def test_index_that_contradicts_chunk_is_a_problem(tmp_path: Path) -> None:
     """Whoever selects a time by it may miss messages."""
     path = tmp_path / "a.mcap"
     part = build_chunk_record(channel(1, "a"), message(1, 0, 5), message(1, 1, 10))
@@ -96,7 +96,7 @@ def test_an_index_that_contradicts_its_chunk_is_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["unchunked", "uncompressed", "zstd"])
-def test_no_flipped_bit_goes_unsaid(tmp_path: Path, kind: str) -> None:
+def test_each_flipped_bit_is_reported(tmp_path: Path, kind: str) -> None:
     """Chunks have CRCs of their own; messages outside of them are covered by that of the data section."""
     path = write_foreign(tmp_path / "a.mcap", count=10, **FOREIGN[kind], enable_data_crcs=True)
     good, data = list(LogReader(path)), path.read_bytes()
@@ -120,7 +120,7 @@ def read_all(path: Path) -> None:
 @pytest.mark.parametrize("kind", ["zstd", "unchunked", "uncompressed", "no summary"])
 @settings(max_examples=150)
 @given(changes=st.lists(st.tuples(st.integers(0), st.integers(1, 255)), min_size=1, max_size=6))
-def test_flipped_bytes_crash_nothing(tmp_path: Path, kind: str, changes: list[tuple[int, int]]) -> None:
+def test_flipped_bytes_do_not_crash_reader(tmp_path: Path, kind: str, changes: list[tuple[int, int]]) -> None:
     original = tmp_path / "original.mcap"
     if not original.exists():
         write_foreign(original, count=40, **FOREIGN[kind])
@@ -134,7 +134,7 @@ def test_flipped_bytes_crash_nothing(tmp_path: Path, kind: str, changes: list[tu
 
 @settings(max_examples=200)
 @given(data=st.binary(max_size=300))
-def test_any_bytes_crash_nothing(tmp_path: Path, data: bytes) -> None:
+def test_random_bytes_do_not_crash_reader(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.mcap"
     path.write_bytes(MCAP_MAGIC + data)
     read_all(path)

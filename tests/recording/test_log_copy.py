@@ -182,7 +182,7 @@ def chunk_bytes(path: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4", "none"])
-def test_a_copy_has_all(source: Path, tmp_path: Path, compression: str | None) -> None:
+def test_copy_has_all_records(source: Path, tmp_path: Path, compression: str | None) -> None:
     log = LogReader(source)
     assert write_merged_log([log], tmp_path / "copy.mcap", compression) == COUNT
     assert read_with_library(tmp_path / "copy.mcap") == read_with_library(source)
@@ -194,7 +194,7 @@ def test_a_copy_has_all(source: Path, tmp_path: Path, compression: str | None) -
         assert {one.compression for one in chunks(tmp_path / "copy.mcap")} == {"" if compression == "none" else "lz4"}
 
 
-def test_some_endpoints(source: Path, tmp_path: Path) -> None:
+def test_copy_of_selected_endpoints_has_their_messages(source: Path, tmp_path: Path) -> None:
     wanted = ["/a/0", "/a/3"]
     assert write_merged_log([LogReader(source, endpoints=wanted)], tmp_path / "copy.mcap") == 180
     before, after = read_with_library(source), read_with_library(tmp_path / "copy.mcap")
@@ -205,7 +205,7 @@ def test_some_endpoints(source: Path, tmp_path: Path) -> None:
     assert (after.attachments, after.metadata) == (before.attachments, before.metadata)
 
 
-def test_some_endpoints_of_a_recording(tmp_path: Path) -> None:
+def test_copy_of_selected_endpoints_keeps_untouched_chunks(tmp_path: Path) -> None:
     with OurWriter(tmp_path / "a.mcap", chunk_bytes=1024) as writer:
         numbers = [writer.channel(name, metadata={"n": name}) for name in "ab"]
         for n in range(200):
@@ -218,7 +218,7 @@ def test_some_endpoints_of_a_recording(tmp_path: Path) -> None:
     assert len(untouched) > 6
 
 
-def test_some_time(source: Path, tmp_path: Path) -> None:
+def test_copy_of_time_range_keeps_untouched_chunks(source: Path, tmp_path: Path) -> None:
     start, end = BEGIN + 101_000_000, BEGIN + 333_000_000
     assert write_merged_log([LogReader(source, start=start, end=end)], tmp_path / "copy.mcap") == 232
     before, after = read_with_library(source), read_with_library(tmp_path / "copy.mcap")
@@ -229,7 +229,7 @@ def test_some_time(source: Path, tmp_path: Path) -> None:
     assert 0 < len(untouched) < len(chunks(source))
 
 
-def test_pieces_together_have_all(source: Path, tmp_path: Path) -> None:
+def test_copies_of_all_pieces_have_all_messages(source: Path, tmp_path: Path) -> None:
     pieces = [
         read_with_library(path) for path, _ in write_time_slices(LogReader(source), tmp_path / "pieces", 150_000_000)
     ]
@@ -242,7 +242,7 @@ def test_pieces_together_have_all(source: Path, tmp_path: Path) -> None:
         assert one.metadata == whole.metadata
 
 
-def test_merged(source: Path, style: Style, tmp_path: Path) -> None:
+def test_merged_copy_has_messages_in_time_order(source: Path, style: Style, tmp_path: Path) -> None:
     """In time, one begins in the middle of the other; half of its topics have the names of the other's."""
     other = write_style(
         tmp_path / "other.mcap", style, BEGIN + 200_000_500, "/a/{0}" if not style.metadata else "/b/{0}"
@@ -264,7 +264,7 @@ def test_merged(source: Path, style: Style, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"use_chunking": False}, {"index_types": 0}, {"repeat_channels": False}])
-def test_files_without_chunks_or_indexes(style: Style, options: dict[str, Any], tmp_path: Path) -> None:
+def test_files_without_chunks_or_indexes_are_copied(style: Style, options: dict[str, Any], tmp_path: Path) -> None:
     from mcap.writer import IndexType
 
     if "index_types" in options:
@@ -277,7 +277,7 @@ def test_files_without_chunks_or_indexes(style: Style, options: dict[str, Any], 
     assert read_with_library(tmp_path / "some.mcap").messages == [one for one in before.messages if one[4] == "/a/1"]
 
 
-def test_profiles_that_differ_are_none(tmp_path: Path) -> None:
+def test_copy_of_different_profiles_has_no_profile(tmp_path: Path) -> None:
     logs = [LogReader(write_style(tmp_path / f"{name}.mcap", STYLES[name])) for name in ("ros1", "ros2")]
     write_merged_log(logs, tmp_path / "copy.mcap")
     assert read_with_library(tmp_path / "copy.mcap").profile == ""
@@ -286,7 +286,7 @@ def test_profiles_that_differ_are_none(tmp_path: Path) -> None:
 # What ids mean
 
 
-def test_ids_that_mean_something_else_in_another_file_get_others(tmp_path: Path) -> None:
+def test_conflicting_channel_ids_are_renumbered_in_copy(tmp_path: Path) -> None:
     """Chunks of the second file say what its ids mean, which would be wrong in the new file."""
     schema = [records.Schema(id=1, name=name, encoding="jsonschema", data=b"{}") for name in ("one", "two")]
     paths = [
@@ -305,7 +305,7 @@ def test_ids_that_mean_something_else_in_another_file_get_others(tmp_path: Path)
     assert [one[7][0] if one[7] else None for one in both.messages] == ["one", None, "two", None]
 
 
-def test_segments_with_the_same_ids_are_copied_as_they_are(tmp_path: Path) -> None:
+def test_segments_with_same_ids_are_copied_unchanged(tmp_path: Path) -> None:
     paths = []
     for i in range(2):
         paths.append(tmp_path / f"{i}.mcap")
@@ -324,7 +324,7 @@ def index(number: int, time: int) -> bytes:
     return encode_parts(records.MessageIndex(channel_id=number, records=[(time, offset)]))
 
 
-def test_channels_that_differ_by_their_ids_alone_stay_two(tmp_path: Path) -> None:
+def test_channels_with_only_different_ids_stay_separate_in_copy(tmp_path: Path) -> None:
     source = write_unclosed_file(
         tmp_path / "a.mcap",
         build_chunk_record(
@@ -337,7 +337,7 @@ def test_channels_that_differ_by_their_ids_alone_stay_two(tmp_path: Path) -> Non
     assert found == [(1, 5), (2, 9)]
 
 
-def test_epochs_of_several_runs_in_one_log_stay_apart(tmp_path: Path) -> None:
+def test_copy_keeps_epochs_of_runs_separate(tmp_path: Path) -> None:
     paths = []
     for i, run in enumerate(("aa", "bb")):
         path = tmp_path / f"{i}.mcap"
@@ -353,7 +353,7 @@ def test_epochs_of_several_runs_in_one_log_stay_apart(tmp_path: Path) -> None:
     assert found.metadata == [("msgq.merged", {"run": "aa"}), ("msgq.merged", {"run": "bb"})]
 
 
-def test_a_copy_knows_what_its_sources_say_of_their_channels(tmp_path: Path) -> None:
+def test_copy_keeps_channel_statistics_of_sources(tmp_path: Path) -> None:
     """Though nothing of it was read. Failure would mean that `bag info` reads all of a copy."""
     paths = []
     for i, first in enumerate((0, 510)):  # ten are missing between them
@@ -375,7 +375,7 @@ def test_a_copy_knows_what_its_sources_say_of_their_channels(tmp_path: Path) -> 
         assert copy.endpoints["a"].lost == 20
 
 
-def test_a_copy_of_a_time_says_what_it_knows(tmp_path: Path) -> None:
+def test_copy_of_time_range_has_known_statistics(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     with OurWriter(path, chunk_bytes=1024) as writer:
         number = writer.channel("a", metadata=COUNTED)
@@ -387,14 +387,14 @@ def test_a_copy_of_a_time_says_what_it_knows(tmp_path: Path) -> None:
     assert LogReader(tmp_path / "copy.mcap").endpoints["a"].lost == 0
 
 
-def test_what_a_recording_says_of_itself_is_said_of_its_copy(tmp_path: Path) -> None:
+def test_copy_keeps_recording_metadata(tmp_path: Path) -> None:
     path = write_unclosed_file(tmp_path / "a.mcap", build_chunk_record(channel(1, "a"), message(1, 0, 5)))
     write_merged_log([LogReader(path)], tmp_path / "copy.mcap")
     assert LogReader(tmp_path / "copy.mcap").files[0].metadata["msgq.recording"] == {"run": "ab" * 16}
     assert LogReader(tmp_path / "copy.mcap").channels[0].run_id == "ab" * 16
 
 
-def test_copies_are_read_by_the_wall_clock_as_their_sources_are(tmp_path: Path) -> None:
+def test_copy_has_same_wall_clock_times_as_source(tmp_path: Path) -> None:
     """Failure would mean that times were turned twice, or not at all."""
     path = tmp_path / "a.mcap"
     with OurWriter(path, chunk_bytes=1024) as writer:
@@ -415,7 +415,7 @@ def test_copies_are_read_by_the_wall_clock_as_their_sources_are(tmp_path: Path) 
 # What is wrong in a file
 
 
-def test_nothing_that_is_selected_makes_a_file_without_messages(tmp_path: Path) -> None:
+def test_copy_with_empty_selection_has_no_messages(tmp_path: Path) -> None:
     path = write_unclosed_file(tmp_path / "a.mcap", build_chunk_record(channel(1, "a"), message(1, 0, 10)))
     with OurWriter(tmp_path / "none.mcap"):
         pass
@@ -427,7 +427,7 @@ def test_nothing_that_is_selected_makes_a_file_without_messages(tmp_path: Path) 
     assert chosen[0].missing_endpoints == ["b"]
 
 
-def test_origins_of_several_logs_stay_apart(tmp_path: Path) -> None:
+def test_copy_of_several_logs_keeps_origins_separate(tmp_path: Path) -> None:
     for number, name in enumerate("ab"):
         with OurWriter(tmp_path / f"{name}.mcap") as writer:
             one = writer.channel("t", metadata={"tracked": "1"})
@@ -437,7 +437,7 @@ def test_origins_of_several_logs_stay_apart(tmp_path: Path) -> None:
     assert [found.origin_time for found in LogReader(tmp_path / "copy.mcap")] == [500, 1500] * 4
 
 
-def test_a_damaged_chunk_is_skipped_and_said(tmp_path: Path) -> None:
+def test_copy_skips_and_reports_damaged_chunk(tmp_path: Path) -> None:
     wrong = build_chunk_record(channel(1, "a"), message(1, 1, 20), crc=1)
     path = write_unclosed_file(
         tmp_path / "a.mcap",
@@ -456,7 +456,7 @@ def test_a_damaged_chunk_is_skipped_and_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["time", "count", "channel", "offset", "none"])
-def test_a_chunk_whose_index_contradicts_it_is_read(tmp_path: Path, wrong: str) -> None:
+def test_copy_reads_chunk_with_contradicting_index(tmp_path: Path, wrong: str) -> None:
     offset = len(encode_parts(channel(1, "a")))
     entries = {
         "time": [(11, offset)],
@@ -481,7 +481,7 @@ def test_a_chunk_whose_index_contradicts_it_is_read(tmp_path: Path, wrong: str) 
     assert found.statistics.channel_message_counts == {1: 2}
 
 
-def test_an_attachment_whose_lengths_contradict_each_other_is_skipped_and_said(tmp_path: Path) -> None:
+def test_copy_skips_and_reports_attachment_with_contradicting_lengths(tmp_path: Path) -> None:
     good = encode_parts(records.Attachment(create_time=0, log_time=1, name="n", media_type="m", data=b"abc"))
     bad = (
         RECORD_HEAD_STRUCT.pack(Opcode.ATTACHMENT, len(good) - RECORD_HEAD_STRUCT.size - 1)
@@ -494,9 +494,7 @@ def test_an_attachment_whose_lengths_contradict_each_other_is_skipped_and_said(t
     assert ["contradict" in problem.reason for problem in log.problems] == [True]
 
 
-def test_what_overlaps_beyond_the_memory_is_copied_out_of_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_excessive_overlap_is_copied_out_of_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read skips it, as it must give an order; a copy must not lose it."""
     monkeypatch.setattr(merge, "_PENDING_BLOCKS_MAX", 3)
     parts = [build_chunk_record(channel(1, "a"), message(1, i, i), message(1, 100 + i, 1000 + i)) for i in range(20)]
@@ -506,7 +504,7 @@ def test_what_overlaps_beyond_the_memory_is_copied_out_of_order(
     assert log.problems == []
 
 
-def test_what_is_written_nothing_is_left_of_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_copy_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_style(tmp_path / "a.mcap", STYLES["ros2"])
 
     def fails(_self: Any) -> Iterator[Any]:
@@ -535,7 +533,7 @@ for path, factory in zip(sys.argv[1:], (Ros1(), Ros2())):
 
 
 @pytest.mark.ci
-def test_ros_readers_read_copies(tmp_path: Path) -> None:
+def test_copies_are_read_by_ros_readers(tmp_path: Path) -> None:
     """In a process of their own, as they leave files behind until it ends."""
     copies = []
     for name in ("ros1", "ros2"):

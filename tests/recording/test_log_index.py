@@ -48,7 +48,7 @@ def large_chunks(path: Path, **options: Any) -> Path:
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_it_is_what_reading_all_tells(tmp_path: Path, kind: str) -> None:
+def test_log_index_equals_full_read(tmp_path: Path, kind: str) -> None:
     log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]))
     for part in (log, log.between(1500, 2500), log.between(1000, 1011), log.between(9000)):
         found = LogIndex(part).endpoints
@@ -62,7 +62,7 @@ def test_it_is_what_reading_all_tells(tmp_path: Path, kind: str) -> None:
             assert found[name].largest_payload_bytes >= info.largest
 
 
-def test_a_player_begins_at_once(prefix: str, tmp_path: Path, read: list[int]) -> None:
+def test_player_of_long_log_starts_without_full_read(prefix: str, tmp_path: Path, read: list[int]) -> None:
     """Failure would mean: a player of a long recording keeps everybody waiting."""
     messages = ((f"e{i % 3}", BEGIN + i * NS // 10, bytes(500)) for i in range(5000))
     path = write_log(tmp_path / "a.mcap", *messages)
@@ -71,14 +71,14 @@ def test_a_player_begins_at_once(prefix: str, tmp_path: Path, read: list[int]) -
         assert len(read) < 15
 
 
-def test_large_chunks_tell_by_their_indexes_how_large_messages_are(tmp_path: Path, read: list[int]) -> None:
+def test_chunk_indexes_give_message_sizes(tmp_path: Path, read: list[int]) -> None:
     found = LogIndex(LogReader(large_chunks(tmp_path / "a.mcap"))).endpoints
     assert 119 <= found["small"].largest_payload_bytes < 150  # a record of a channel may be between two messages
     assert 400_019 <= found["large"].largest_payload_bytes < 400_050
     assert not read
 
 
-def test_of_too_many_large_chunks_the_smaller_ones_are_not_looked_into(
+def test_log_index_with_many_large_chunks_skips_smaller_chunks(
     tmp_path: Path, read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_index, "_INDEX_BYTES_MAX", 1)
@@ -88,7 +88,7 @@ def test_of_too_many_large_chunks_the_smaller_ones_are_not_looked_into(
     assert not read
 
 
-def test_figures_of_a_file_tell_it(tmp_path: Path, read: list[int]) -> None:
+def test_file_statistics_give_message_sizes(tmp_path: Path, read: list[int]) -> None:
     with Writer(tmp_path / "a.mcap") as writer:
         small, large, _ = (writer.channel(name) for name in ("small", "large", "silent"))
         for i in range(100):
@@ -100,7 +100,7 @@ def test_figures_of_a_file_tell_it(tmp_path: Path, read: list[int]) -> None:
 
 
 @pytest.mark.parametrize("said", [10, 1 << 62, -5, "x", None])
-def test_figures_that_lie_do_no_harm(prefix: str, tmp_path: Path, monkeypatch: Any, said: Any) -> None:
+def test_false_file_statistics_do_no_harm(prefix: str, tmp_path: Path, monkeypatch: Any, said: Any) -> None:
     path = tmp_path / "a.mcap"
     with Writer(path) as writer:
         number = writer.channel("e")
@@ -119,7 +119,7 @@ def test_figures_that_lie_do_no_harm(prefix: str, tmp_path: Path, monkeypatch: A
     assert all("does not fit" in why for why in done.unplayed)
 
 
-def test_messages_that_are_compressed_one_by_one(tmp_path: Path) -> None:
+def test_log_index_reads_sizes_of_compressed_messages(tmp_path: Path) -> None:
     """Their chunks and indexes do not tell how large they are."""
     path = tmp_path / "a.mcap"
     with path.open("wb") as file:
@@ -132,7 +132,7 @@ def test_messages_that_are_compressed_one_by_one(tmp_path: Path) -> None:
     assert LogIndex(LogReader(path)).endpoints["/points"].largest_payload_bytes == 1_000_002
 
 
-def test_a_ring_that_is_there_counts_against_what_really_comes(prefix: str, tmp_path: Path) -> None:
+def test_existing_ring_is_checked_against_real_message_size(prefix: str, tmp_path: Path) -> None:
     """The chunk could have a message that is too large for this ring, and has none."""
     path = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i, bytes(100)) for i in range(3000)))
     msgq.pub_sock("e", 8192).close()
@@ -140,7 +140,7 @@ def test_a_ring_that_is_there_counts_against_what_really_comes(prefix: str, tmp_
         assert player.run().messages == 3000
 
 
-def test_what_an_index_does_not_tell_of_is_said(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endpoint_missing_in_index_is_reported(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogIndex, "_find_block_channels", lambda *_: {1})
     path = write_log(tmp_path / "a.mcap", ("a", BEGIN, b"1"), ("b", BEGIN + 1, b"2"))
     with Player(path) as player:
@@ -149,7 +149,7 @@ def test_what_an_index_does_not_tell_of_is_said(prefix: str, tmp_path: Path, mon
     assert "reindex" in player.skipped["b"]
 
 
-def test_large_messages_without_any_index(prefix: str, tmp_path: Path) -> None:
+def test_large_messages_without_index_are_played(prefix: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "index_types": IndexType.NONE,
         "compression": CompressionType.NONE,

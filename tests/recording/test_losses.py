@@ -39,7 +39,7 @@ def read_shown_losses(path: Path, *options: str) -> Losses:
     return {line["endpoint"]: line["lost"] for line in lines if "endpoint" in line}
 
 
-def test_losses_before_the_first_message_are_the_same_for_all_readers(
+def test_losses_before_first_message_are_equal_in_all_readers(
     bus: Bus, holding: threading.Lock, tmp_path: Path
 ) -> None:
     path = tmp_path / "log"
@@ -60,7 +60,7 @@ def test_losses_before_the_first_message_are_the_same_for_all_readers(
     )
 
 
-def test_losses_before_the_first_message_count_once_in_segments_and_pieces(
+def test_losses_before_first_message_count_once_in_segments_and_pieces(
     bus: Bus, holding: threading.Lock, tmp_path: Path
 ) -> None:
     path = tmp_path / "log"
@@ -76,7 +76,7 @@ def test_losses_before_the_first_message_count_once_in_segments_and_pieces(
     assert count_losses(tmp_path / "pieces") == losses
 
 
-def test_losses_before_the_first_message_are_kept_by_copies(bus: Bus, holding: threading.Lock, tmp_path: Path) -> None:
+def test_losses_before_first_message_are_kept_by_copies(bus: Bus, holding: threading.Lock, tmp_path: Path) -> None:
     path = tmp_path / "log"
     record(bus, path, holding)
     losses = count_losses(path)
@@ -93,7 +93,7 @@ def test_losses_before_the_first_message_are_kept_by_copies(bus: Bus, holding: t
     assert all(FEWEST < (lost or 0) < (losses[name] or 0) - FEWEST for name, lost in later.items())
 
 
-def test_losses_before_the_first_message_are_there_without_the_end_of_the_file(
+def test_losses_before_first_message_are_known_in_truncated_file(
     bus: Bus, holding: threading.Lock, tmp_path: Path
 ) -> None:
     path = tmp_path / "log.mcap"
@@ -109,7 +109,7 @@ def accounts_for(recorder: Recorder, published: int) -> bool:
     return recorder.stats().messages + (recorder.stats().lost or 0) == published
 
 
-def test_losses_between_two_epochs_are_stated(holding: threading.Lock, tmp_path: Path) -> None:
+def test_losses_between_two_epochs_are_counted(holding: threading.Lock, tmp_path: Path) -> None:
     """A topic whose schema changes begins an epoch, in which losses before its first message are no gap."""
     published = 0
     with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder, ExitStack() as stack:
@@ -132,7 +132,7 @@ def test_losses_between_two_epochs_are_stated(holding: threading.Lock, tmp_path:
 # ---- endpoints without any recorded message ----
 
 
-def test_losses_of_an_endpoint_without_a_recorded_message_are_shown_by_all_readers(bus: Bus, tmp_path: Path) -> None:
+def test_losses_of_endpoint_without_messages_are_shown_by_all_readers(bus: Bus, tmp_path: Path) -> None:
     path = tmp_path / "log.mcap"
     limits = RecordingLimits(max_total_bytes=10, min_free_bytes=0)
     recorder = Recorder(path, bus.published, limits=limits, chunk_seconds=0.01)
@@ -162,7 +162,7 @@ def write_file_with_lost_endpoint(path: Path, lost: object, endpoint: str = "los
     return logs.write_unclosed_file(path, *chunks, other)
 
 
-def test_losses_of_an_endpoint_without_a_recorded_message_belong_to_the_beginning(tmp_path: Path) -> None:
+def test_losses_of_endpoint_without_messages_belong_to_start(tmp_path: Path) -> None:
     path = write_file_with_lost_endpoint(tmp_path / "a.mcap", 5000)
     whole, rest = {"e": 0, "lost": 5000}, {"e": 0}
     assert count_losses(path) == count_losses(path, end=2500) == read_shown_losses(path, "--scan") == whole
@@ -177,7 +177,7 @@ def test_losses_of_an_endpoint_without_a_recorded_message_belong_to_the_beginnin
     assert count_losses(tmp_path / "later.mcap") == rest
 
 
-def test_losses_of_an_endpoint_without_a_recorded_message_add_up_in_copies(tmp_path: Path) -> None:
+def test_losses_of_endpoint_without_messages_add_up_in_copies(tmp_path: Path) -> None:
     one, other = (
         write_file_with_lost_endpoint(tmp_path / "a.mcap", 5000),
         write_file_with_lost_endpoint(tmp_path / "b.mcap", 70, "e"),
@@ -192,7 +192,7 @@ def test_losses_of_an_endpoint_without_a_recorded_message_add_up_in_copies(tmp_p
     assert count_losses(tmp_path / "both.mcap") == {"e": 0, "lost": 5000, "other": 70}
 
 
-def test_losses_without_a_recorded_message_leave_arrays_of_the_endpoint_alone(tmp_path: Path) -> None:
+def test_losses_without_messages_do_not_change_arrays(tmp_path: Path) -> None:
     schema = records.Schema(id=1, name="n", encoding="struct", data=b'[["x", "<u1"]]')
     made = records.Channel(1, "e", "struct", {"epoch": "2", "sequence": "published"}, 1)
     lost = records.Channel(2, "e", "", {"epoch": "1", "sequence": "published", "unrecorded": "7"}, 0)
@@ -205,7 +205,7 @@ def test_losses_without_a_recorded_message_leave_arrays_of_the_endpoint_alone(tm
 
 
 @pytest.mark.parametrize("lost", ["", "-1", "unknown", "9" * 400, 1 << 63, "0", "1\0"])
-def test_impossible_losses_of_an_endpoint_without_messages_count_as_none(tmp_path: Path, lost: object) -> None:
+def test_impossible_losses_of_endpoint_without_messages_count_as_none(tmp_path: Path, lost: object) -> None:
     assert count_losses(write_file_with_lost_endpoint(tmp_path / "a.mcap", lost)) == {"e": 0}
 
 
@@ -225,7 +225,7 @@ def of_file(tmp_path: Path, first: records.Channel, *others: records.Channel, st
     return LogReader(path, start=start).endpoints["e"].lost
 
 
-def test_stated_losses_count_next_to_their_messages_only(tmp_path: Path) -> None:
+def test_stated_losses_count_only_next_to_their_messages(tmp_path: Path) -> None:
     plain = build_channel_with_losses(1)
     before, after = (
         build_channel_with_losses(1, first_sequence=5, lost_before=40),
@@ -241,7 +241,7 @@ def test_stated_losses_count_next_to_their_messages_only(tmp_path: Path) -> None
     assert of_file(tmp_path, before, build_channel_with_losses(2, last_sequence=9, lost_after=40)) == 82
 
 
-def test_unknown_losses_at_an_end_make_the_losses_unknown(tmp_path: Path) -> None:
+def test_unknown_losses_at_one_end_make_total_unknown(tmp_path: Path) -> None:
     assert of_file(tmp_path, build_channel_with_losses(1, first_sequence=5, lost_before="unknown")) is None
     assert (
         of_file(
@@ -253,7 +253,7 @@ def test_unknown_losses_at_an_end_make_the_losses_unknown(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("lost", ["", "-1", "1e3", "\u0665", "9" * 400, 1 << 63, "lots"])
-def test_impossible_losses_at_an_end_count_as_none(tmp_path: Path, lost: object) -> None:
+def test_impossible_losses_at_one_end_count_as_none(tmp_path: Path, lost: object) -> None:
     assert of_file(tmp_path, build_channel_with_losses(1, first_sequence=5, lost_before=lost)) == 2
     assert of_file(tmp_path, build_channel_with_losses(1, first_sequence=lost, lost_before=7)) == 2
     assert of_file(tmp_path, build_channel_with_losses(1, lost_before=7, last_sequence=9)) == 2
@@ -341,7 +341,7 @@ def in_files(path: Path) -> Counter[str]:
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_messages_that_a_failed_recorder_did_not_write_are_lost(
+def test_unwritten_messages_of_failed_recorder_count_as_lost(
     bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: str
 ) -> None:
     inject, name, limits = FAILURES[failure]

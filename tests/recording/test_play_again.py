@@ -41,7 +41,7 @@ def read_endpoint_payloads(path: Path) -> dict[str, list[bytes]]:
     return found
 
 
-def test_record_play_record_again(prefix: str, tmp_path: Path) -> None:
+def test_recording_of_played_log_equals_log(prefix: str, tmp_path: Path) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
     record_something(first)
     with Player(first) as player, Recorder(again, chunk_seconds=0.02) as recorder:
@@ -63,7 +63,7 @@ def test_record_play_record_again(prefix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["msgq", "zmq", "fake"])
-def test_any_backend_gets_what_was_recorded(
+def test_all_backends_receive_recorded_messages(
     prefix: str, tmp_path: Path, token: str, monkeypatch: pytest.MonkeyPatch, backend: Any
 ) -> None:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")

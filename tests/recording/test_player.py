@@ -81,7 +81,7 @@ def write_numbered_log(path: Path, count: int, period_ns: int, *endpoints: str) 
 # ---- time ----
 
 
-def test_an_hour_does_not_drift(sent: Any, tmp_path: Path, token: str) -> None:
+def test_player_over_one_hour_does_not_drift(sent: Any, tmp_path: Path, token: str) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 36_000, NS // 10, token)
     with make_virtual_player(path) as player:
         begin = CLOCKS[-1].now
@@ -93,7 +93,7 @@ def test_an_hour_does_not_drift(sent: Any, tmp_path: Path, token: str) -> None:
     assert done.late_max_ns < NS // 1000
 
 
-def test_loops_do_not_drift(sent: Any, tmp_path: Path, token: str) -> None:
+def test_looping_player_does_not_drift(sent: Any, tmp_path: Path, token: str) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 11, NS // 10, token)
     begin = make_virtual_player(path, loops=1000, rate=3.0)
     start = CLOCKS[-1].now
@@ -111,7 +111,7 @@ class RealClock:
         return time.monotonic_ns()
 
 
-def test_real_time_does_not_drift(sent: Any, tmp_path: Path, token: str) -> None:
+def test_real_time_player_does_not_drift(sent: Any, tmp_path: Path, token: str) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 300, NS // 100, token)
     with Player(path, backend="fake") as player:
         CLOCKS.append(RealClock())
@@ -123,7 +123,7 @@ def test_real_time_does_not_drift(sent: Any, tmp_path: Path, token: str) -> None
     assert done.position == pytest.approx(2.99)
 
 
-def test_the_first_message_is_not_late_for_having_been_recorded_late(sent: Any, tmp_path: Path, token: str) -> None:
+def test_first_message_with_late_log_time_is_played_on_time(sent: Any, tmp_path: Path, token: str) -> None:
     messages = ((token, BEGIN + i * NS + NS // 20, b"%d" % i, BEGIN + i * NS) for i in range(3))
     done = make_virtual_player(write_log(tmp_path / "a.mcap", *messages)).run()
     assert [round((now - sent[0][0]) / 1e6) for now, *_ in sent] == [0, 1000, 2000]
@@ -135,7 +135,7 @@ def test_the_first_message_is_not_late_for_having_been_recorded_late(sent: Any, 
     assert [(round((now - start) / 1e6), data) for now, _, data in sent] == [(500, b"2")]
 
 
-def test_rate(sent: Any, tmp_path: Path, token: str) -> None:
+def test_player_rate_scales_time(sent: Any, tmp_path: Path, token: str) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 5, NS, token)
     for rate, wanted in ((2.0, 2 * NS), (0.5, 8 * NS), (math.inf, 0)):
         sent.clear()
@@ -144,7 +144,7 @@ def test_rate(sent: Any, tmp_path: Path, token: str) -> None:
         assert abs(took - wanted) < NS // 1000
 
 
-def test_publish_time_decides_and_log_time_if_asked(sent: Any, tmp_path: Path, unique: Any) -> None:
+def test_player_uses_publish_time_or_log_time(sent: Any, tmp_path: Path, unique: Any) -> None:
     a, b = unique("a"), unique("b")
     path = write_log(
         tmp_path / "a.mcap",
@@ -165,7 +165,7 @@ def test_publish_time_decides_and_log_time_if_asked(sent: Any, tmp_path: Path, u
     ]
 
 
-def test_publish_times_never_go_back_over_the_whole(tmp_path: Path, unique: Any) -> None:
+def test_publish_times_are_monotonic_over_all_endpoints(tmp_path: Path, unique: Any) -> None:
     random = np.random.default_rng(3)
     late = random.integers(-2 * NS, 2 * NS, 2000).tolist()
     names = [unique(f"e{i}") for i in range(3)]
@@ -178,7 +178,7 @@ def test_publish_times_never_go_back_over_the_whole(tmp_path: Path, unique: Any)
         assert [int(message.data) for message in found if message.endpoint == name] == list(range(i, 2000, 3))
 
 
-def test_start_and_duration(sent: Any, tmp_path: Path, token: str) -> None:
+def test_player_start_and_duration_select_time_range(sent: Any, tmp_path: Path, token: str) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 100, NS // 10, token)
     player = make_virtual_player(path, start=2.05, duration=1.0)
     start = CLOCKS[-1].now
@@ -189,7 +189,7 @@ def test_start_and_duration(sent: Any, tmp_path: Path, token: str) -> None:
         make_virtual_player(path, start=20)
 
 
-def test_split_files_are_one_log(sent: Any, tmp_path: Path, token: str) -> None:
+def test_player_plays_split_files_as_one_log(sent: Any, tmp_path: Path, token: str) -> None:
     (tmp_path / "log").mkdir()
     for part in range(5):
         messages = ((token, BEGIN + i * NS // 10, b"%d" % i) for i in range(10 * part, 10 * part + 10))
@@ -204,7 +204,7 @@ def test_split_files_are_one_log(sent: Any, tmp_path: Path, token: str) -> None:
 # ---- where ----
 
 
-def test_selection_and_remap(sent: Any, tmp_path: Path, unique: Any) -> None:
+def test_player_selects_and_renames_endpoints(sent: Any, tmp_path: Path, unique: Any) -> None:
     front, rear, other = map(unique, ("front", "rear", "other"))
     path = write_numbered_log(tmp_path / "a.mcap", 9, NS, front, rear, other)
     log = LogReader(path, endpoints=[re.compile("r")], exclude=[other])
@@ -223,7 +223,7 @@ def test_selection_and_remap(sent: Any, tmp_path: Path, unique: Any) -> None:
         make_virtual_player(log, remap={front: rear})
 
 
-def test_topics_of_ros_are_played_with_dots(sent: Any, tmp_path: Path, unique: Any) -> None:
+def test_player_replaces_slashes_of_ros_topics_by_dots(sent: Any, tmp_path: Path, unique: Any) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 4, NS, unique("a"), f"/{unique('camera')}/image")
     player = make_virtual_player(path)
     assert player.endpoints == (f"{unique('camera')}.image", unique("a"))
@@ -235,7 +235,7 @@ def test_topics_of_ros_are_played_with_dots(sent: Any, tmp_path: Path, unique: A
     assert [(name, int(data)) for _, name, data in sent][1] == (unique("image"), 1)
 
 
-def test_names_that_cannot_be_endpoints_are_skipped_unless_remapped(sent: Any, tmp_path: Path, unique: Any) -> None:
+def test_player_skips_invalid_endpoint_names_without_remap(sent: Any, tmp_path: Path, unique: Any) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 4, NS, unique("a"), "/..")
     player = make_virtual_player(path)
     assert list(player.skipped) == ["/.."]
@@ -248,7 +248,7 @@ def test_names_that_cannot_be_endpoints_are_skipped_unless_remapped(sent: Any, t
         make_virtual_player(LogReader(path, exclude=[unique("a")]))
 
 
-def test_patterns_rename_many(sent: Any, tmp_path: Path, unique: Any) -> None:
+def test_player_remap_pattern_renames_many_endpoints(sent: Any, tmp_path: Path, unique: Any) -> None:
     names = [f"/{unique('ros')}/{name}" for name in ("camera/front", "camera/rear", "lidar")]
     path = write_numbered_log(tmp_path / "a.mcap", 3, NS, *names)
     pattern = re.compile(rf"^/{unique('ros')}/camera/")
@@ -268,7 +268,7 @@ def test_patterns_rename_many(sent: Any, tmp_path: Path, unique: Any) -> None:
         make_virtual_player(path, remap={re.compile(".*camera.*"): "both"})
 
 
-def test_names_that_would_be_the_same_are_refused(tmp_path: Path, unique: Any) -> None:
+def test_player_remap_to_equal_names_is_refused(tmp_path: Path, unique: Any) -> None:
     names = f"/{unique('a')}/b", f"{unique('a')}.b"
     path = write_numbered_log(tmp_path / "a.mcap", 2, NS, *names)
     with pytest.raises(errors.InvalidValueError, match=re.escape(f"both {names[0]!r} and {names[1]!r}")):
@@ -276,7 +276,7 @@ def test_names_that_would_be_the_same_are_refused(tmp_path: Path, unique: Any) -
     assert make_virtual_player(path, remap={names[0]: unique("c")}).endpoints == (unique("c"), names[1])
 
 
-def test_clock_endpoint(sent: Any, tmp_path: Path, unique: Any) -> None:
+def test_player_publishes_clock_endpoint(sent: Any, tmp_path: Path, unique: Any) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 3, NS, unique("a"))
     done = make_virtual_player(path, clock_endpoint=unique("clock"), clock_hz=4).run()
     ticks = [(now, int.from_bytes(data, "little")) for now, endpoint, data in sent if endpoint == unique("clock")]
@@ -291,7 +291,7 @@ def test_clock_endpoint(sent: Any, tmp_path: Path, unique: Any) -> None:
         make_virtual_player(path, clock_endpoint=unique("a"))
 
 
-def test_schema_and_ring(prefix: str, tmp_path: Path) -> None:
+def test_player_sets_schema_and_ring_size(prefix: str, tmp_path: Path) -> None:
     schema = msgq.Schema("sample", "struct", json.dumps([["x", "<f8"]]).encode())
     path = write_log(
         tmp_path / "a.mcap", ("small", BEGIN, bytes(8)), ("large", BEGIN, bytes(2_000_000)), schemas={"small": schema}
@@ -303,7 +303,7 @@ def test_schema_and_ring(prefix: str, tmp_path: Path) -> None:
     assert 6_000_000 < large.data_bytes < 6_010_000
 
 
-def test_a_ring_that_is_too_small(prefix: str, tmp_path: Path) -> None:
+def test_player_with_too_small_ring_is_refused(prefix: str, tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", ("large", BEGIN, bytes(2_000_000)))
     msgq.pub_sock("large", 1 << 20).close()
     with pytest.raises(errors.SegmentSizeError, match=r"1048576 bytes.* 2000000 bytes needs"):
@@ -311,7 +311,7 @@ def test_a_ring_that_is_too_small(prefix: str, tmp_path: Path) -> None:
     assert stats.topic("large").publisher is None
 
 
-def test_a_ring_that_is_large_enough_is_taken_as_it_is(prefix: str, tmp_path: Path) -> None:
+def test_player_keeps_large_enough_ring(prefix: str, tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", ("e", BEGIN, b"x"))
     msgq.pub_sock("e", 1 << 16).close()
     sub = msgq.sub_sock("e", timeout=DEADLINE_MS)
@@ -320,7 +320,7 @@ def test_a_ring_that_is_large_enough_is_taken_as_it_is(prefix: str, tmp_path: Pa
     assert stats.topic("e").data_bytes == 1 << 16
 
 
-def test_a_living_publisher_is_not_taken_over_unasked(prefix: str, tmp_path: Path) -> None:
+def test_player_does_not_replace_live_publisher_by_default(prefix: str, tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", ("e", BEGIN, b"x"), ("other", BEGIN, b"y"))
     live = msgq.pub_sock("e")
     with pytest.raises(errors.MultiplePublishersError, match="remap"):
@@ -332,7 +332,7 @@ def test_a_living_publisher_is_not_taken_over_unasked(prefix: str, tmp_path: Pat
         live.send(b"gone")
 
 
-def test_prefix(prefix: str, tmp_path: Path) -> None:
+def test_player_publishes_under_prefix(prefix: str, tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", ("e", BEGIN, b"x"))
     with pytest.raises(errors.EndpointNameError):
         Player(path, prefix="a/b")
@@ -347,7 +347,7 @@ def run_in_thread(player: Player) -> Task:
     return Task(player.run)
 
 
-def test_waits_for_readers(prefix: str, tmp_path: Path) -> None:
+def test_player_waits_for_readers(prefix: str, tmp_path: Path) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 2, 1000, "a", "b")
     player = Player(path, wait_for_readers=["a"])
     task = run_in_thread(player)
@@ -359,7 +359,7 @@ def test_waits_for_readers(prefix: str, tmp_path: Path) -> None:
     assert task.result().messages == 2
 
 
-def test_a_player_that_waits_for_readers_can_be_stopped(prefix: str, tmp_path: Path) -> None:
+def test_player_waiting_for_readers_can_be_stopped(prefix: str, tmp_path: Path) -> None:
     player = Player(write_numbered_log(tmp_path / "a.mcap", 2, 1000, "a"), wait_for_readers=True)
     task = run_in_thread(player)
     player.close()
@@ -367,7 +367,7 @@ def test_a_player_that_waits_for_readers_can_be_stopped(prefix: str, tmp_path: P
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_a_step_is_of_one_message_or_more(prefix: str, tmp_path: Path, count: Any) -> None:
+def test_player_step_below_one_message_is_refused(prefix: str, tmp_path: Path, count: Any) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 4, NS // 100, "e")
     with (
         Player(path, start_paused=True) as player,
@@ -376,7 +376,7 @@ def test_a_step_is_of_one_message_or_more(prefix: str, tmp_path: Path, count: An
         player.step(count)
 
 
-def test_a_forked_child_leaves_the_player_alone(prefix: str, tmp_path: Path) -> None:
+def test_forked_child_does_not_change_player(prefix: str, tmp_path: Path) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 4, NS // 100, "e")
     with Player(path, start_paused=True) as player:
         task = Task(player.run)
@@ -386,7 +386,7 @@ def test_a_forked_child_leaves_the_player_alone(prefix: str, tmp_path: Path) -> 
         assert task.result().messages == 4
 
 
-def test_players_of_one_process_have_their_own_prefixes(prefix: str, tmp_path: Path) -> None:
+def test_players_in_one_process_have_separate_prefixes(prefix: str, tmp_path: Path) -> None:
     """Failure would mean: what one thread chooses is in force in another one, and rings are made in the wrong place."""
     names = [f"e{number}" for number in range(40)]
     path = write_numbered_log(tmp_path / "a.mcap", 80, NS // 1000, *names)
@@ -409,7 +409,7 @@ def test_players_of_one_process_have_their_own_prefixes(prefix: str, tmp_path: P
                 shutil.rmtree(SHM / f"{kind}{place}", ignore_errors=True)
 
 
-def test_pause_step_resume(prefix: str, tmp_path: Path) -> None:
+def test_player_pauses_steps_and_resumes(prefix: str, tmp_path: Path) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 50, NS // 100, "a")
     sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
     with Player(path, start_paused=True, clock_endpoint="clock") as player:
@@ -429,7 +429,7 @@ def test_pause_step_resume(prefix: str, tmp_path: Path) -> None:
     assert [int(data) for data in msgq.drain_sock_raw(sub)] == list(range(5, 50))
 
 
-def test_pause_stops_the_time(sent: Any, tmp_path: Path, token: str) -> None:
+def test_player_pause_stops_time(sent: Any, tmp_path: Path, token: str) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 3, NS, token)
     player = make_virtual_player(path)
     clock = CLOCKS[-1]
@@ -452,7 +452,7 @@ def test_pause_stops_the_time(sent: Any, tmp_path: Path, token: str) -> None:
     assert [round((now - begin) / NS, 2) for now, *_ in sent] == [0, 101, 102]
 
 
-def test_seek(prefix: str, tmp_path: Path) -> None:
+def test_player_seeks_to_time(prefix: str, tmp_path: Path) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 100, NS, "a")
     sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
     with Player(path) as player:
@@ -480,7 +480,7 @@ def has_sent(player: Player, count: int) -> bool:
     return player.stats().messages >= count
 
 
-def test_after_a_pause_nothing_more_is_sent(prefix: str, tmp_path: Path) -> None:
+def test_player_sends_nothing_after_pause(prefix: str, tmp_path: Path) -> None:
     """Also when it plays as fast as it can, and comes to its turn again and again before the one who asks."""
     path = write_numbered_log(tmp_path / "a.mcap", 20_000, 1000, "a", "b")
     with Player(path, rate=math.inf, loops=None) as player:
@@ -501,7 +501,7 @@ def test_after_a_pause_nothing_more_is_sent(prefix: str, tmp_path: Path) -> None
         assert task.result().unplayed == {}
 
 
-def test_who_asks_for_a_pause_comes_to_its_turn(tmp_path: Path, monkeypatch: Any, token: str) -> None:
+def test_player_at_infinite_rate_handles_pause_request(tmp_path: Path, monkeypatch: Any, token: str) -> None:
     """Failure would mean: a player that plays as fast as it can is paused when it has nothing to do, and not before."""
     asked: list[Task] = []
     count = 0
@@ -525,7 +525,7 @@ def test_who_asks_for_a_pause_comes_to_its_turn(tmp_path: Path, monkeypatch: Any
         assert task.result().messages == count
 
 
-def test_all_arrives_in_order_whatever_is_sent_at_once(prefix: str, tmp_path: Path) -> None:
+def test_player_bursts_arrive_in_order(prefix: str, tmp_path: Path) -> None:
     """Small and large ones, more than a part of a burst, beside messages that go one by one."""
     random = np.random.default_rng(1)
     sizes = np.where(random.random(3000) < 0.01, 300_000, random.integers(0, 50, 3000)).tolist()
@@ -541,7 +541,7 @@ def test_all_arrives_in_order_whatever_is_sent_at_once(prefix: str, tmp_path: Pa
         assert msgq.drain_sock_raw(sub) == [data for there, _, data in messages if there == name]
 
 
-def test_what_does_not_fit_is_counted_and_the_rest_is_played(prefix: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_player_counts_too_large_messages_and_plays_rest(prefix: str, tmp_path: Path, monkeypatch: Any) -> None:
     sizes = [10, 500_000, 20, 500_000, 30]
     path = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i, bytes(size)) for i, size in enumerate(sizes)))
     monkeypatch.setattr(
@@ -555,7 +555,7 @@ def test_what_does_not_fit_is_counted_and_the_rest_is_played(prefix: str, tmp_pa
     assert [(count, "500000 bytes does not fit" in what) for what, count in done.unplayed.items()] == [(2, True)]
 
 
-def test_the_rate_can_be_changed(sent: Any, tmp_path: Path, token: str) -> None:
+def test_player_rate_can_be_changed(sent: Any, tmp_path: Path, token: str) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 6, NS, token)
     player = make_virtual_player(path)
     clock = CLOCKS[-1]
@@ -578,7 +578,7 @@ def test_the_rate_can_be_changed(sent: Any, tmp_path: Path, token: str) -> None:
             player.set_rate(rate)
 
 
-def test_the_rate_of_a_player_that_is_paused(prefix: str, tmp_path: Path) -> None:
+def test_paused_player_rate_can_be_changed(prefix: str, tmp_path: Path) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 100, NS, "a")
     with Player(path, start_paused=True) as player:
         task = run_in_thread(player)
@@ -590,7 +590,7 @@ def test_the_rate_of_a_player_that_is_paused(prefix: str, tmp_path: Path) -> Non
         assert task.result().messages == 100
 
 
-def test_skip(prefix: str, tmp_path: Path) -> None:
+def test_player_skips_time(prefix: str, tmp_path: Path) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 100, NS, "a")
     sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
     with Player(path, start_paused=True) as player:
@@ -611,7 +611,7 @@ def test_skip(prefix: str, tmp_path: Path) -> None:
         assert task.result().passes == 1
 
 
-def test_stop_from_another_thread_and_twice(prefix: str, tmp_path: Path) -> None:
+def test_player_stop_from_other_thread_can_be_repeated(prefix: str, tmp_path: Path) -> None:
     player = Player(write_numbered_log(tmp_path / "a.mcap", 100, 100 * NS, "a"), loops=None)
     task = run_in_thread(player)
     wait_until(lambda: player.stats().messages == 1)
@@ -634,7 +634,7 @@ def play_until_interrupted(path: str) -> list[object]:
     return []
 
 
-def test_control_c_closes_the_publishers(prefix: str, tmp_path: Path) -> None:
+def test_player_after_ctrl_c_closes_publishers(prefix: str, tmp_path: Path) -> None:
     sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
     with Child(play_until_interrupted, str(write_numbered_log(tmp_path / "a.mcap", 10, 100 * NS, "a"))) as child:
         assert child.hear() == "connected"
@@ -656,12 +656,12 @@ def test_control_c_closes_the_publishers(prefix: str, tmp_path: Path) -> None:
         {"clock_hz": 0},
     ],
 )
-def test_wrong_options(tmp_path: Path, token: str, options: Any) -> None:
+def test_player_with_wrong_options_is_refused(tmp_path: Path, token: str, options: Any) -> None:
     with pytest.raises(errors.InvalidValueError):
         make_virtual_player(write_numbered_log(tmp_path / "a.mcap", 3, NS, token), **options)
 
 
-def test_nothing_to_play(tmp_path: Path, token: str) -> None:
+def test_player_without_messages_is_refused(tmp_path: Path, token: str) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 3, NS, token)
     with pytest.raises(errors.RecordingError, match="nothing to play"):
         make_virtual_player(LogReader(path, endpoints=["nobody"]))

@@ -42,7 +42,7 @@ def play_with_player(path: Path, **options: Any) -> Any:
 # ---- each kind ----
 
 
-def test_all_kinds_go_back_where_they_came_from(log: Any) -> None:
+def test_player_restores_all_kinds_to_their_endpoints(log: Any) -> None:
     path = log(fill_all)
     with Player(path, rate=float("inf")) as player:
         assert player.endpoints == ("channel/lidar", "queue/jobs", "records/quotes", "records/state", "topic")
@@ -68,7 +68,7 @@ def test_all_kinds_go_back_where_they_came_from(log: Any) -> None:
         assert (jobs.max_messages, jobs.max_message_size) == (32, 128)
 
 
-def test_a_channel_has_its_publishers_and_its_geometry(log: Any) -> None:
+def test_played_channel_has_recorded_publishers_and_configuration(log: Any) -> None:
     def fill(log: Log) -> None:
         for i in range(4):
             log.channel(i, b"x" * 100 * i, ("front", "rear")[i % 2], age_ns=20 * MS)
@@ -90,7 +90,7 @@ def test_a_channel_has_its_publishers_and_its_geometry(log: Any) -> None:
         view.release()
 
 
-def test_a_broadcast_goes_back_too(log: Any) -> None:
+def test_player_restores_broadcast_channel(log: Any) -> None:
     def fill(log: Log) -> None:
         log.add(0, "channel/all:broadcast", b"x", MessageSource("channel", "a"), None)
 
@@ -99,7 +99,7 @@ def test_a_broadcast_goes_back_too(log: Any) -> None:
     assert player.endpoints == ("channel/all:broadcast",)
 
 
-def test_a_queue_without_payloads_is_skipped_and_says_why(log: Any) -> None:
+def test_player_skips_queue_without_payloads_with_reason(log: Any) -> None:
     def fill(log: Log) -> None:
         log.topic(0, b"1")
         log.queue(1, b"job", payload=False)
@@ -111,7 +111,7 @@ def test_a_queue_without_payloads_is_skipped_and_says_why(log: Any) -> None:
     assert done.messages == 1
 
 
-def test_an_event_without_its_payload_is_counted(log: Any) -> None:
+def test_player_counts_queue_event_without_payload(log: Any) -> None:
     def fill(log: Log) -> None:
         log.queue(0, b"first")
         log.queue(1, b"second", payload=False)
@@ -125,12 +125,12 @@ def test_an_event_without_its_payload_is_counted(log: Any) -> None:
         assert [message.data for message in jobs.receive_many()] == [b"first", b""]
 
 
-def test_messages_may_be_empty_in_a_queue(log: Any) -> None:
+def test_player_restores_empty_queue_messages(log: Any) -> None:
     done, player = play_with_player(log(lambda log: log.queue(0, b"", priority=9)))
     assert (done.messages, player.skipped) == (1, {})
 
 
-def test_a_full_queue_refuses_and_the_player_goes_on(log: Any) -> None:
+def test_player_continues_after_full_queue(log: Any) -> None:
     def fill(log: Log) -> None:
         for i in range(QUEUE["max_messages"] + 5):
             log.queue(i, b"%d" % i)
@@ -141,7 +141,7 @@ def test_a_full_queue_refuses_and_the_player_goes_on(log: Any) -> None:
     assert done.messages == QUEUE["max_messages"] + 1
 
 
-def test_an_exclusive_vector_is_exclusive_again(log: Any) -> None:
+def test_played_exclusive_vector_is_exclusive(log: Any) -> None:
     path = log(lambda log: log.vector(0, 1, (1, 2), exclusive=True, copies=4))
     with Player(path, rate=float("inf")) as player:
         with msgq.SeqlockVector("quotes") as quotes:
@@ -153,7 +153,7 @@ def test_an_exclusive_vector_is_exclusive_again(log: Any) -> None:
         quotes[0] = (1, 1)
 
 
-def test_tracked_records_are_as_old_as_they_were(log: Any) -> None:
+def test_played_tracked_records_keep_their_age(log: Any) -> None:
     item = np.dtype([("publish_time", "<i8"), ("origin_time", "<i8"), ("x", "<f8")])
 
     play_with_player(log(lambda log: log.vector(0, 1, (BEGIN, BEGIN - 30 * MS, 4.5), item)))
@@ -181,7 +181,7 @@ def state() -> tuple[Any, dict[str, bytes]]:
         return [quotes[0].tolist()[0], quotes[5].tolist()[0]], dict(board.items())
 
 
-def test_records_have_what_they_had_where_playing_begins(log: Any) -> None:
+def test_played_records_start_with_values_at_start_time(log: Any) -> None:
     with Player(log(write_state_changes), start=2.5, start_paused=True) as player:
         task = Task(player.run)
         wait_until(lambda: state() == ([2.0, 0.0], {"mode": b"2"}))
@@ -190,7 +190,7 @@ def test_records_have_what_they_had_where_playing_begins(log: Any) -> None:
         assert task.result().messages == 0
 
 
-def test_what_was_written_only_before_is_there_too(log: Any) -> None:
+def test_played_records_include_values_written_before_start(log: Any) -> None:
     reader = LogReader(log(write_state_changes), start=BEGIN + 3600 * MS, exclude=["records/state"])
     with Player(reader, rate=float("inf")) as player:
         assert player.endpoints == ("records/quotes", "topic")
@@ -201,7 +201,7 @@ def test_what_was_written_only_before_is_there_too(log: Any) -> None:
         msgq.Board("state", create=False)
 
 
-def test_latched_returns_the_last_changes_oldest_first(log: Any) -> None:
+def test_latched_returns_last_changes_in_time_order(log: Any) -> None:
     def fill(log: Log) -> None:
         for at, key in enumerate(("mode", "pose", "mode")):
             log.board(10 * at, key, b"%d" % at)
@@ -213,7 +213,7 @@ def test_latched_returns_the_last_changes_oldest_first(log: Any) -> None:
     assert [message.source.key for message in found] == ["pose", "", "mode", ""]
 
 
-def test_a_seek_takes_the_state_along(log: Any) -> None:
+def test_player_seek_restores_record_state(log: Any) -> None:
     topic = msgq.sub_sock("topic", timeout=DEADLINE_MS)
     with Player(log(write_state_changes), start_paused=True) as player:
         task = Task(player.run)
@@ -230,7 +230,7 @@ def test_a_seek_takes_the_state_along(log: Any) -> None:
         task.result()
 
 
-def test_each_pass_begins_with_the_state_of_its_beginning(log: Any) -> None:
+def test_player_loop_starts_with_initial_record_state(log: Any) -> None:
     with Player(log(write_state_changes), start=1.5, loops=2, rate=float("inf"), start_paused=True) as player:
         task = Task(player.run)
         player.step(8)  # all but the first of the second pass
@@ -244,7 +244,7 @@ def test_each_pass_begins_with_the_state_of_its_beginning(log: Any) -> None:
 # ---- what is there already ----
 
 
-def test_other_geometries_are_errors_that_say_both(log: Any) -> None:
+def test_player_with_different_configuration_raises_error_with_both(log: Any) -> None:
     path = log(fill_all)
     cases: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "channel/lidar": (lambda: msgq.Channel("lidar", capacity=64), errors.ChannelMismatchError, "64.*16"),
@@ -262,7 +262,7 @@ def test_other_geometries_are_errors_that_say_both(log: Any) -> None:
             assert "another prefix" in str(told.value)
 
 
-def test_a_vector_of_another_dtype_or_a_board_in_its_place(log: Any) -> None:
+def test_player_with_different_record_raises_record_mismatch_error(log: Any) -> None:
     path = log(fill_all)
     with msgq.SeqlockVector("quotes", "f8", 8), pytest.raises(errors.RecordMismatchError, match="float64"):
         Player(LogReader(path, endpoints=["records/quotes"]))
@@ -272,7 +272,7 @@ def test_a_vector_of_another_dtype_or_a_board_in_its_place(log: Any) -> None:
         Player(LogReader(path, endpoints=["records/quotes"]), remap={"records/quotes": "records/state"})
 
 
-def test_who_writes_there_already(log: Any) -> None:
+def test_player_with_existing_writer_is_refused(log: Any) -> None:
     path = log(lambda log: (log.vector(0, 1, (1, 2), exclusive=True), log.board(1, "mode", b"1")))
     with msgq.SeqlockVector("quotes", QUOTE, 8, exclusive=True) as quotes:
         quotes[0] = (1, 1)
@@ -285,7 +285,7 @@ def test_who_writes_there_already(log: Any) -> None:
     assert play_with_player(path)[0].messages == 2
 
 
-def test_an_error_leaves_nobody_behind(log: Any) -> None:
+def test_failed_player_releases_publishers(log: Any) -> None:
     """Failure would mean: what was opened before the error keeps its publisher, and the next player is refused."""
     path = log(fill_all)
     with msgq.MessageQueue("jobs", max_messages=3) as jobs:
@@ -295,7 +295,7 @@ def test_an_error_leaves_nobody_behind(log: Any) -> None:
     assert play_with_player(path)[0].messages == 50
 
 
-def test_a_channel_has_room_for_others(log: Any) -> None:
+def test_played_channel_has_rows_for_other_publishers(log: Any) -> None:
     path = log(fill_all)
     with msgq.Channel("lidar", capacity=16) as channel, channel.publisher() as own:
         own.send(b"mine")
@@ -306,7 +306,7 @@ def test_a_channel_has_room_for_others(log: Any) -> None:
 # ---- names ----
 
 
-def test_remaps_are_within_a_kind(log: Any) -> None:
+def test_player_remap_to_other_kind_is_refused(log: Any) -> None:
     path = log(fill_all)
     new = {"channel/lidar": "channel/old", "queue/jobs": "queue/old", "records/quotes": "records/old"}
     _, player = play_with_player(path, remap=new)
@@ -320,7 +320,7 @@ def test_remaps_are_within_a_kind(log: Any) -> None:
         Player(path, remap={"queue/jobs": "queue/a/b"})
 
 
-def test_topics_of_others_with_names_like_ours_stay_topics(log: Any) -> None:
+def test_foreign_topics_with_kind_like_names_stay_topics(log: Any) -> None:
     def fill(log: Log) -> None:
         log.topic(0, b"1", "channel/ros")
         log.topic(1, b"2")
@@ -330,7 +330,7 @@ def test_topics_of_others_with_names_like_ours_stay_topics(log: Any) -> None:
     assert not player.skipped
 
 
-def test_messages_larger_than_the_slots_that_are_said_are_played(tmp_path: Path) -> None:
+def test_player_plays_messages_larger_than_recorded_slot_size(tmp_path: Path) -> None:
     """Whoever described the channel last had small ones."""
     with Writer(tmp_path / "a.mcap") as writer:
         for name, size in (("front", 4096), ("rear", 64)):
@@ -344,14 +344,14 @@ def test_messages_larger_than_the_slots_that_are_said_are_played(tmp_path: Path)
     assert [len(subscriber.receive(timeout=0) or b"") for _ in range(2)] == [4096, 64]
 
 
-def test_zmq_has_topics_only(log: Any) -> None:
+def test_player_on_zmq_plays_topics_only(log: Any) -> None:
     with Player(log(fill_all), backend="zmq") as player:
         assert player.endpoints == ("topic",)
         assert set(player.skipped) == {"channel/lidar", "queue/jobs", "records/quotes", "records/state"}
         assert "ZMQ" in player.skipped["queue/jobs"]
 
 
-def test_the_fake_backend_has_them_all(log: Any) -> None:
+def test_player_on_fake_backend_plays_all_kinds(log: Any) -> None:
     done, player = play_with_player(log(fill_all), backend="fake")
     assert (done.messages, player.skipped) == (50, {})
     from msgq.common.settings import get_prefix
@@ -362,7 +362,7 @@ def test_the_fake_backend_has_them_all(log: Any) -> None:
     assert current_bus().channels[get_prefix(), "lidar"].published_count == 10
 
 
-def test_readers_are_waited_for_where_they_must_be_in_time(log: Any) -> None:
+def test_player_waits_for_readers_of_kinds_without_history(log: Any) -> None:
     path = log(fill_all)
     with Player(path, rate=float("inf"), wait_for_readers=True) as player:
         task = Task(player.run)
@@ -377,7 +377,7 @@ def test_readers_are_waited_for_where_they_must_be_in_time(log: Any) -> None:
 
 
 @pytest.mark.parametrize("options", ["", "[1]", '{"length": "8"}', '{"length": -3}', '{"form": 7}'])
-def test_options_that_make_no_sense(log: Any, options: str) -> None:
+def test_player_skips_endpoints_with_invalid_options(log: Any, options: str) -> None:
     def fill(log: Log) -> None:
         log.topic(0, b"1")
         log.add(
@@ -393,7 +393,7 @@ def test_options_that_make_no_sense(log: Any, options: str) -> None:
     assert "how to make it" in player.skipped["records/v"]
 
 
-def test_changes_that_make_no_sense(log: Any) -> None:
+def test_player_counts_invalid_record_changes(log: Any) -> None:
     def fill(log: Log) -> None:
         log.vector(0, 1, (1, 2))
         log.vector(1, 99, (1, 2))
@@ -412,7 +412,7 @@ def test_changes_that_make_no_sense(log: Any) -> None:
     assert (done.messages, sum(done.unplayed.values())) == (2, 3)
 
 
-def test_kinds_of_the_future(log: Any) -> None:
+def test_player_skips_unknown_kinds(log: Any) -> None:
     def fill(log: Log) -> None:
         log.topic(0, b"1")
         log.add(1, "thing/x", b"1", MessageSource("thing"), None)
@@ -429,7 +429,7 @@ def frames(log: Log) -> None:
         log.picture(i, bytes(range(i, i + 12)), frame_id=40 + i)
 
 
-def test_pictures_go_back_into_frames(log: Any) -> None:
+def test_player_restores_pictures_to_frames(log: Any) -> None:
     with Player(log(frames), start_paused=True) as player, VisionIpcClient("cam", 3, False) as client:
         assert player.endpoints == ("visionipc_cam_3/image",)
         assert client.connect(True)
@@ -447,7 +447,7 @@ def test_pictures_go_back_into_frames(log: Any) -> None:
     ("encoding", "size", "format"),
     [("nv12", 6, FrameFormat.NV12), ("mono8", 4, FrameFormat.GRAY8), ("32FC2", 32, FrameFormat.FLOAT32)],
 )
-def test_formats_of_pictures(log: Any, encoding: str, size: int, format: FrameFormat) -> None:
+def test_player_restores_all_picture_formats(log: Any, encoding: str, size: int, format: FrameFormat) -> None:
     data = bytes(range(size))
     step = {"32FC2": 16}.get(encoding, 2)
     with (
@@ -462,7 +462,7 @@ def test_formats_of_pictures(log: Any, encoding: str, size: int, format: FrameFo
         task.result()
 
 
-def test_pictures_that_change_their_size(log: Any) -> None:
+def test_player_restores_pictures_with_changing_size(log: Any) -> None:
     def fill(log: Log) -> None:
         log.picture(0, bytes(12))
         log.picture(1, bytes(24), height=4)
@@ -479,7 +479,7 @@ def test_pictures_that_change_their_size(log: Any) -> None:
         task.result()
 
 
-def test_pictures_that_cannot_go_back(log: Any) -> None:
+def test_player_skips_unsupported_pictures_with_reason(log: Any) -> None:
     def fill(log: Log) -> None:
         log.topic(0, b"1")
         log.add(1, "visionipc_cam_1/compressed", b"jpeg", MessageSource("frames"), None)
@@ -490,7 +490,7 @@ def test_pictures_that_cannot_go_back(log: Any) -> None:
     assert "yuv422" in player.skipped["visionipc_cam_3/image"]
 
 
-def test_frames_are_refused_where_somebody_serves_them(log: Any) -> None:
+def test_player_with_existing_frame_server_is_refused(log: Any) -> None:
     from visionipc import VisionIpcServer
 
     with VisionIpcServer("cam") as server:
@@ -499,7 +499,7 @@ def test_frames_are_refused_where_somebody_serves_them(log: Any) -> None:
             Player(log(frames))
 
 
-def test_frames_have_other_names_when_remapped(log: Any) -> None:
+def test_player_remap_renames_frames(log: Any) -> None:
     with Player(log(frames), remap={"visionipc_cam_3/image": "visionipc_old_0/image"}) as player:
         assert VisionIpcClient.available_streams("old", False) == {0}
         assert player.endpoints == ("visionipc_old_0/image",)

@@ -26,7 +26,7 @@ from tests.recording.logs import (
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_reads_foreign_files_as_the_library_does(tmp_path: Path, kind: str) -> None:
+def test_reader_agrees_with_mcap_library_on_foreign_files(tmp_path: Path, kind: str) -> None:
     log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]))
     found = list(log)
     assert [m.data for m in found] == [b'{"n": %d}' % i for i in range(300)]
@@ -41,7 +41,7 @@ def test_reads_foreign_files_as_the_library_does(tmp_path: Path, kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_batches_have_the_same_messages(tmp_path: Path, kind: str) -> None:
+def test_reader_batches_have_same_messages(tmp_path: Path, kind: str) -> None:
     log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]))
     batches = list(log.batches(rows=70))
     assert [batch.num_rows for batch in batches] == [70, 70, 70, 70, 20]
@@ -54,14 +54,14 @@ def test_batches_have_the_same_messages(tmp_path: Path, kind: str) -> None:
     ]
 
 
-def test_columns_of_batches_can_be_chosen(tmp_path: Path) -> None:
+def test_reader_batches_have_selected_columns(tmp_path: Path) -> None:
     log = LogReader(write_foreign(tmp_path / "a.mcap"))
     assert [batch.schema.names for batch in log.batches(["log_time", "endpoint"])] == [["log_time", "endpoint"]]
     with pytest.raises(IpcError, match="no column 'topic'"):
         list(log.batches(["topic"]))
 
 
-def test_selects_endpoints_and_times(tmp_path: Path) -> None:
+def test_reader_selects_endpoints_and_times(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     assert {m.endpoint for m in LogReader(path, endpoints=["topic1"])} == {"topic1"}
     assert {m.endpoint for m in LogReader(path, endpoints=[re.compile("[12]$")], exclude=["topic2"])} == {"topic1"}
@@ -72,7 +72,7 @@ def test_selects_endpoints_and_times(tmp_path: Path) -> None:
     assert (nothing.start_time, nothing.end_time, nothing.endpoints) == (None, None, {})
 
 
-def test_chunks_that_are_not_wanted_are_not_read(tmp_path: Path) -> None:
+def test_reader_skips_chunks_outside_selection(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     data = bytearray(path.read_bytes())
     damaged = LogReader(path).files[0].blocks[3]
@@ -87,7 +87,7 @@ def test_chunks_that_are_not_wanted_are_not_read(tmp_path: Path) -> None:
     assert [problem.offset for problem in log.problems] == [damaged.offset]
 
 
-def test_files_are_one_log_in_the_order_of_time(tmp_path: Path) -> None:
+def test_reader_orders_messages_of_files_by_time(tmp_path: Path) -> None:
     write_unclosed_file(
         tmp_path / "000000.mcap", build_chunk_record(channel(1, "a"), *(message(1, i, 10 * i) for i in range(5)))
     )
@@ -100,7 +100,7 @@ def test_files_are_one_log_in_the_order_of_time(tmp_path: Path) -> None:
     assert list(log.endpoints) == ["a", "b"]
 
 
-def test_a_gap_is_a_loss_within_an_epoch_only(tmp_path: Path) -> None:
+def test_sequence_gap_is_loss_only_within_epoch(tmp_path: Path) -> None:
     first = write_unclosed_file(
         tmp_path / "000000.mcap",
         build_chunk_record(channel(1, "a"), message(1, 2**32 - 2, 1), message(1, 2**32 - 1, 2), message(1, 3, 3)),
@@ -115,7 +115,7 @@ def test_a_gap_is_a_loss_within_an_epoch_only(tmp_path: Path) -> None:
     assert LogReader(write_foreign(tmp_path / "f.mcap")).endpoints["topic0"].lost is None
 
 
-def test_array_has_all_messages_of_a_struct_endpoint(tmp_path: Path) -> None:
+def test_array_has_all_messages_of_struct_endpoint(tmp_path: Path) -> None:
     from mcap import records
 
     schema = records.Schema(id=1, name="p", encoding="struct", data=b'[["x", "<f8"], ["n", "<i4", [2]]]')
@@ -141,7 +141,7 @@ def test_array_has_all_messages_of_a_struct_endpoint(tmp_path: Path) -> None:
         log.to_numpy("c")
 
 
-def test_decodes_by_schema(tmp_path: Path) -> None:
+def test_reader_decodes_by_schema(tmp_path: Path) -> None:
     path = write_unclosed_file(
         tmp_path / "a.mcap",
         build_chunk_record(
@@ -162,7 +162,7 @@ def test_decodes_by_schema(tmp_path: Path) -> None:
     assert "nothing here decodes 'odd'" in values[3].reason
 
 
-def test_truncated_at_every_byte_of_the_last_two_chunks(tmp_path: Path) -> None:
+def test_reader_of_file_truncated_at_each_byte_gives_whole_chunks(tmp_path: Path) -> None:
     channels = channel(1, "a")
     chunks = [build_chunk_record(channels, *(message(1, 10 * i + j, 10 * i + j) for j in range(5))) for i in range(4)]
     whole = write_unclosed_file(tmp_path / "a.mcap", *chunks).read_bytes()
@@ -176,7 +176,7 @@ def test_truncated_at_every_byte_of_the_last_two_chunks(tmp_path: Path) -> None:
         assert bool(log.problems) == (size not in ends)
 
 
-def test_what_is_no_log_says_so(tmp_path: Path) -> None:
+def test_reader_of_other_file_type_raises_error(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     (tmp_path / "empty").touch()
     (tmp_path / "nothing").mkdir()
@@ -193,7 +193,7 @@ def test_what_is_no_log_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_pieces_are_the_whole_in_other_processes(tmp_path: Path, kind: str) -> None:
+def test_log_pieces_in_other_processes_give_whole_log(tmp_path: Path, kind: str) -> None:
     log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]), exclude=["topic2"])
     pieces = pickle.loads(pickle.dumps(log.split(2000)))
     assert len(pieces) > 2 or kind in ("one chunk", "unchunked")
@@ -203,7 +203,7 @@ def test_pieces_are_the_whole_in_other_processes(tmp_path: Path, kind: str) -> N
     assert not any(piece.problems for piece in pieces)
 
 
-def test_a_schema_is_found_wherever_it_is(tmp_path: Path) -> None:
+def test_schema_is_found_in_any_chunk(tmp_path: Path) -> None:
     """The summary has channels; the chunk of the first messages has the schema, or a later one, or none."""
     path = write_foreign(tmp_path / "a.mcap", repeat_schemas=False)
     for log in (
@@ -231,7 +231,7 @@ def test_a_schema_is_found_wherever_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_a_span_and_the_rest_are_the_whole(tmp_path: Path, kind: str) -> None:
+def test_log_span_and_rest_give_whole_log(tmp_path: Path, kind: str) -> None:
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN[kind])
     batches = LogReader(path).batches(["log_time", "byte_offset", "channel"])
     offsets = [row["byte_offset"] for batch in batches for row in batch.to_pylist()]
@@ -240,7 +240,7 @@ def test_a_span_and_the_rest_are_the_whole(tmp_path: Path, kind: str) -> None:
     assert sorted(m.log_time for part in spans for m in part) == [m.log_time for m in LogReader(path)]
 
 
-def test_a_cut_index_hides_no_messages(tmp_path: Path) -> None:
+def test_truncated_chunk_index_hides_no_messages(tmp_path: Path) -> None:
     """What a reader sees of a chunk that is just being written: the chunk, and a part of its index."""
     both = build_chunk_record(channel(1, "a"), channel(2, "b"), message(1, 0, 10), message(2, 0, 20))
     index = encode_parts(records.MessageIndex(1, [(10, 0)]), records.MessageIndex(2, [(20, 9)]))

@@ -13,7 +13,7 @@ from tests.recording.record_cases import CASES
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_good_messages_are_found_and_what_is_wrong_is_listed(tmp_path: Path, name: str) -> None:
+def test_record_cases_give_valid_messages_and_problems(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     log = LogReader(case.write(tmp_path / "a.mcap"))
     assert sorted((m.endpoint, m.data) for m in log) == sorted(case.messages)
@@ -25,7 +25,7 @@ def test_good_messages_are_found_and_what_is_wrong_is_listed(tmp_path: Path, nam
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_batches_and_pieces_and_a_choice_have_the_same_messages(tmp_path: Path, name: str) -> None:
+def test_record_cases_have_same_messages_in_batches_and_pieces(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     log = LogReader(case.write(tmp_path / "a.mcap"))
     for readers in ([log], log.split(1)):
@@ -37,7 +37,7 @@ def test_batches_and_pieces_and_a_choice_have_the_same_messages(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_recovered_it_is_a_file_for_other_readers(tmp_path: Path, name: str) -> None:
+def test_recovered_record_cases_are_readable_by_mcap_library(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     path = case.write(tmp_path / "a.mcap")
     done = recover(path, in_place=True)

@@ -72,7 +72,7 @@ def wait_until_recorded(recorder: Recorder, count: int) -> None:
     wait_until(lambda: recorder.stats().messages >= count or not recorder.running)
 
 
-def test_messages_of_several_endpoints(start: Any, tmp_path: Path) -> None:
+def test_recorder_records_several_endpoints(start: Any, tmp_path: Path) -> None:
     pubs = [msgq.pub_sock(f"e{i}") for i in range(3)]
     recorder = start()
     before = time.time_ns()
@@ -94,7 +94,7 @@ def test_messages_of_several_endpoints(start: Any, tmp_path: Path) -> None:
     assert {channel.metadata["sequence"] for *_, channel in found} == {"published"}
 
 
-def test_leaves_no_trace_in_the_ring(start: Any) -> None:
+def test_recorder_is_not_counted_as_subscriber(start: Any) -> None:
     pub = msgq.pub_sock("quiet")
     recorder = start()
     pub.send(b"x")
@@ -104,7 +104,7 @@ def test_leaves_no_trace_in_the_ring(start: Any) -> None:
         pub.wait_for_readers(timeout=0)
 
 
-def test_schema_and_publish_time(start: Any, tmp_path: Path) -> None:
+def test_recorder_writes_schema_and_publish_time(start: Any, tmp_path: Path) -> None:
     dtype = np.dtype([("value", "<f8"), ("publish_time", "<i8")])
     schema = msgq.Schema("sample", "struct", json.dumps(np.lib.format.dtype_to_descr(dtype)).encode())
     pub = msgq.PubSocket()
@@ -125,7 +125,7 @@ def test_schema_and_publish_time(start: Any, tmp_path: Path) -> None:
     assert (found.name, found.encoding, found.data) == (schema.name, "struct", schema.data)
 
 
-def test_json_has_mcaps_names(start: Any, tmp_path: Path) -> None:
+def test_recorder_writes_mcap_names_for_json(start: Any, tmp_path: Path) -> None:
     pub = msgq.PubSocket()
     pub.connect(msgq.context, "j", schema=msgq.Schema("thing", "json", b'{"type": "object"}'))
     recorder = start()
@@ -137,7 +137,7 @@ def test_json_has_mcaps_names(start: Any, tmp_path: Path) -> None:
     assert (schema.encoding, channel.message_encoding) == ("jsonschema", "json")
 
 
-def test_a_gap_is_a_loss(start: Any, tmp_path: Path) -> None:
+def test_recorder_counts_sequence_gap_as_loss(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("busy", segment_size=4096)
     recorder = start(chunk_bytes=1024)
     pub.send_many(np.zeros((20_000, 64), np.uint8))
@@ -153,7 +153,7 @@ def test_a_gap_is_a_loss(start: Any, tmp_path: Path) -> None:
     assert metadata["msgq.losses"] == {"busy": str(stopped.lost)}
 
 
-def test_a_publisher_that_restarts_goes_on_counting(start: Any, tmp_path: Path) -> None:
+def test_recorder_continues_sequence_after_publisher_restart(start: Any, tmp_path: Path) -> None:
     recorder = start()
     for life in range(3):
         with msgq.pub_sock("e") as pub:
@@ -167,7 +167,7 @@ def test_a_publisher_that_restarts_goes_on_counting(start: Any, tmp_path: Path) 
     assert {channel.metadata["epoch"] for *_, channel in found} == {"1"}
 
 
-def test_a_ring_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None:
+def test_recreated_ring_begins_epoch(start: Any, tmp_path: Path) -> None:
     recorder = start()
     for life in (1, 2):
         with msgq.pub_sock("e") as pub:
@@ -185,7 +185,7 @@ def test_a_ring_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None:
     assert found == [(b"1", "1", 0), (b"2", "2", 0)]
 
 
-def test_selection(start: Any, tmp_path: Path) -> None:
+def test_recorder_selects_endpoints(start: Any, tmp_path: Path) -> None:
     pubs = [msgq.pub_sock(name) for name in ("front", "back", "rear.left", "rear.right")]
     recorder = start("front", re.compile("^rear"), exclude=[re.compile("right$")])
     for pub in pubs:
@@ -194,7 +194,7 @@ def test_selection(start: Any, tmp_path: Path) -> None:
     assert sorted(data for _, data, _, _ in read_recorded_messages(tmp_path / "log")) == [b"front", b"rear.left"]
 
 
-def test_a_wall_clock_that_is_set_makes_no_latency_negative(
+def test_wall_clock_change_gives_no_negative_latency(
     start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The recorder stamps by the clock that publishers stamp by; each segment notes what the wall clock was then."""
@@ -222,7 +222,7 @@ def test_a_wall_clock_that_is_set_makes_no_latency_negative(
         assert abs(int(noted["started_ns"]) - clock.time_ns()) < 60 * 10**9
 
 
-def test_split_by_messages_and_self_contained_chunks(start: Any, tmp_path: Path) -> None:
+def test_recorder_splits_by_message_count_into_self_contained_chunks(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = start(limits=RecordingLimits(split_messages=5), chunk_bytes=1024)
     for number in range(100):
@@ -239,7 +239,7 @@ def test_split_by_messages_and_self_contained_chunks(start: Any, tmp_path: Path)
     assert kinds.index("Channel") < kinds.index("Message")
 
 
-def test_one_file(start: Any, tmp_path: Path) -> None:
+def test_recorder_writes_one_file(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = start(path=tmp_path / "one.mcap", limits=RecordingLimits(split_messages=1))
     for number in range(20):
@@ -250,7 +250,7 @@ def test_one_file(start: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
-def test_compressions(start: Any, tmp_path: Path, compression: Any) -> None:
+def test_recorder_writes_all_compressions(start: Any, tmp_path: Path, compression: Any) -> None:
     pub = msgq.pub_sock("e")
     recorder = start(compression=compression)
     pub.send_many([b"x" * 1000] * 50)
@@ -258,7 +258,7 @@ def test_compressions(start: Any, tmp_path: Path, compression: Any) -> None:
     assert [data for _, data, _, _ in read_recorded_messages(tmp_path / "log")] == [b"x" * 1000] * 50
 
 
-def test_large_messages(start: Any, tmp_path: Path) -> None:
+def test_recorder_records_large_messages(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("large", segment_size=32 << 20)
     recorder = start(chunk_bytes=1 << 16)
     payloads = [os.urandom(10 << 20), b"", os.urandom(5 << 20)]
@@ -269,7 +269,7 @@ def test_large_messages(start: Any, tmp_path: Path) -> None:
     assert [data for _, data, _, _ in read_recorded_messages(tmp_path / "log")] == payloads
 
 
-def test_pause_is_no_loss(start: Any, tmp_path: Path) -> None:
+def test_recorder_pause_is_not_counted_as_loss(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e", segment_size=4096)
     recorder = start(start_paused=True)
     pub.send_many([b"unwanted" * 8] * 1000)
@@ -286,7 +286,7 @@ def test_pause_is_no_loss(start: Any, tmp_path: Path) -> None:
     assert stopped.lost == 0
 
 
-def test_snapshot(start: Any, tmp_path: Path) -> None:
+def test_recorder_writes_snapshot(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e", segment_size=8 << 20)
     recorder = start(snapshot_bytes=100_000, chunk_bytes=10_000)
     for number in range(1000):
@@ -304,7 +304,7 @@ def test_snapshot(start: Any, tmp_path: Path) -> None:
         start(path=tmp_path / "other").snapshot()
 
 
-def test_max_total_bytes_removes_the_oldest(start: Any, tmp_path: Path) -> None:
+def test_max_total_bytes_removes_oldest_segments(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e", segment_size=8 << 20)
     limits = RecordingLimits(split_bytes=50_000, max_total_bytes=200_000)
     recorder = start(compression="none", chunk_bytes=10_000, limits=limits)
@@ -325,7 +325,7 @@ def write_payload(output: RollingWriter, number: int) -> None:
     output.write_chunk(chunk, {1: encode_channel(1, "e", None, 1, metadata_keys.PUBLISHER_SEQUENCE)}, dict)
 
 
-def test_output_over_max_total_bytes_removes_no_more_than_the_oldest_segments(tmp_path: Path) -> None:
+def test_max_total_bytes_removes_only_as_many_segments_as_needed(tmp_path: Path) -> None:
     limits = RecordingLimits(split_messages=1, max_total_bytes=450_000)
     output = RollingWriter(tmp_path / "log", limits, ChunkCompressor("none", None), 0, WallClock(), "")
     left = []
@@ -338,7 +338,7 @@ def test_output_over_max_total_bytes_removes_no_more_than_the_oldest_segments(tm
     assert [int(data) for _, data, _, _ in read_recorded_messages(tmp_path / "log")] == [3, 4, 5, 6]
 
 
-def test_output_to_one_file_over_max_total_bytes_raises_and_keeps_the_messages(tmp_path: Path) -> None:
+def test_single_file_over_max_total_bytes_raises_and_keeps_messages(tmp_path: Path) -> None:
     path = tmp_path / "log.mcap"
     output = RollingWriter(
         path, RecordingLimits(max_total_bytes=250_000), ChunkCompressor("none", None), 0, WallClock(), ""
@@ -351,7 +351,7 @@ def test_output_to_one_file_over_max_total_bytes_raises_and_keeps_the_messages(t
     assert [int(data) for _, data, _, _ in read_recorded_messages(path)] == [0, 1]
 
 
-def test_too_little_space(start: Any, tmp_path: Path) -> None:
+def test_recorder_without_free_space_raises_recording_error(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = start(limits=replace(RecordingLimits(), min_free_bytes=1 << 60))
     pub.send(b"x")
@@ -375,7 +375,7 @@ def fill_the_disk(path: str) -> list[str]:
     return []
 
 
-def test_a_full_disk_keeps_what_was_written(prefix: str, tmp_path: Path) -> None:
+def test_full_disk_keeps_written_messages(prefix: str, tmp_path: Path) -> None:
     text, number = run_child(fill_the_disk, str(tmp_path / "log"))
     assert "000000.mcap" in text
     assert int(number) == 27  # EFBIG
@@ -391,7 +391,7 @@ def test_a_full_disk_keeps_what_was_written(prefix: str, tmp_path: Path) -> None
     assert len(found) > 100
 
 
-def test_refuses_to_overwrite(start: Any, tmp_path: Path) -> None:
+def test_recorder_refuses_existing_output(start: Any, tmp_path: Path) -> None:
     start().stop()
     with pytest.raises(errors.RecordingError, match="already"):
         start()
@@ -400,13 +400,13 @@ def test_refuses_to_overwrite(start: Any, tmp_path: Path) -> None:
         start(path=tmp_path / "file.mcap")
 
 
-def test_nothing_to_record_is_a_whole_file(start: Any, tmp_path: Path) -> None:
+def test_recorder_without_messages_writes_complete_file(start: Any, tmp_path: Path) -> None:
     start().stop()
     assert read_recorded_messages(tmp_path / "log") == []
 
 
 @pytest.mark.parametrize("options", [{"chunk_bytes": 10}, {"chunk_seconds": 0}, {"compression": "zip"}])
-def test_wrong_options(start: Any, options: Any) -> None:
+def test_recorder_with_wrong_options_is_refused(start: Any, options: Any) -> None:
     with pytest.raises(errors.InvalidValueError):
         start(**options)
 
@@ -432,7 +432,7 @@ def whole_records(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("round_", range(5))
-def test_kill_9_loses_the_open_chunk_only(prefix: str, tmp_path: Path, round_: Any) -> None:
+def test_killed_recorder_loses_only_open_chunk(prefix: str, tmp_path: Path, round_: Any) -> None:
     pub = msgq.pub_sock("e", segment_size=8 << 20)
     with Child(record, str(tmp_path / "log")) as child:
         assert child.hear() == "recording"
@@ -460,7 +460,7 @@ def camera(prefix: str, token: str) -> Iterator[VisionIpcServer]:
         yield server
 
 
-def test_frames_as_they_are(camera: Any, start: Any, tmp_path: Path) -> None:
+def test_recorder_writes_raw_frames(camera: Any, start: Any, tmp_path: Path) -> None:
     recorder = start("nothing else", frames=[FrameStream(camera.name, 1)])
     wait_until(lambda: camera.stats(1).clients)
     with camera.frame(1) as frame:
@@ -481,7 +481,7 @@ def test_frames_as_they_are(camera: Any, start: Any, tmp_path: Path) -> None:
     assert data[48:] == np.arange(24 * 32 * 3, dtype=np.uint8).tobytes()
 
 
-def test_frames_compressed_at_a_rate(camera: Any, start: Any, tmp_path: Path) -> None:
+def test_recorder_writes_compressed_frames_at_rate(camera: Any, start: Any, tmp_path: Path) -> None:
     recorder = start("nothing else", frames=[FrameStream(camera.name, 0, rate=20.0, format="jpeg")])
     wait_until(lambda: camera.stats(0).clients)
 
@@ -502,14 +502,14 @@ def test_frames_compressed_at_a_rate(camera: Any, start: Any, tmp_path: Path) ->
     assert picture.shape == (48, 64, 3)
 
 
-def test_frames_by_the_command(camera: Any, tmp_path: Path) -> None:
+def test_record_command_writes_frames(camera: Any, tmp_path: Path) -> None:
     with command.start("record", "-o", tmp_path / "log", "--frames", f"{camera.name}:1@50", "-n", "3") as process:
         wait_until(lambda: camera.send(1, bytes(24 * 32 * 3)) and process.poll() is not None)
         assert process.returncode == 0
     assert len(read_recorded_messages(tmp_path / "log")) >= 3
 
 
-def test_a_frame_that_does_not_fit_follows_in_a_chunk_of_its_own(camera: Any, start: Any, tmp_path: Path) -> None:
+def test_too_large_frame_gets_separate_chunk(camera: Any, start: Any, tmp_path: Path) -> None:
     """The chunk before it goes out early; its channels must be known by then."""
     recorder = start(frames=[FrameStream(camera.name, 0)], chunk_bytes=1024, chunk_seconds=0.5)
     wait_until(lambda: camera.stats(0).clients)
@@ -525,7 +525,7 @@ def test_a_frame_that_does_not_fit_follows_in_a_chunk_of_its_own(camera: Any, st
     assert len(read_recorded_messages(tmp_path / "log")) == stopped.messages
 
 
-def test_a_directory_that_vanishes_is_an_error_of_ours(start: Any, tmp_path: Path) -> None:
+def test_removed_output_directory_raises_recording_error(start: Any, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = start(path=tmp_path / "gone" / "log")
     (tmp_path / "gone" / "log").rmdir()

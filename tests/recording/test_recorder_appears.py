@@ -54,7 +54,9 @@ def wait_until_accounted(recorder: Recorder, count: int) -> None:
     wait_until(lambda: recorder.stats().messages + (recorder.stats().lost or 0) >= count, f"{count} messages are known")
 
 
-def test_a_channel_that_came_and_went_between_two_looks(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
+def test_channel_created_and_removed_between_scans_is_recorded(
+    recorder: Recorder, looking: Any, tmp_path: Path
+) -> None:
     with looking:
         publish_numbers(0, 10)
     wait_until_accounted(recorder, 10)
@@ -63,7 +65,7 @@ def test_a_channel_that_came_and_went_between_two_looks(recorder: Recorder, look
     assert LogReader(tmp_path / "log").endpoints["channel/c"].lost == 0
 
 
-def test_a_channel_made_anew_between_two_looks(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
+def test_channel_recreated_between_scans_is_recorded_twice(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
     """Each life is whole: of the former one what was not taken when it was removed, of the new one its beginning."""
     publish_numbers(0, 5)
     wait_until_accounted(recorder, 5)
@@ -76,7 +78,7 @@ def test_a_channel_made_anew_between_two_looks(recorder: Recorder, looking: Any,
     assert {message.epoch for message in LogReader(tmp_path / "log")} == {1, 2}
 
 
-def test_what_a_new_channel_has_no_room_for_is_lost(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
+def test_overwritten_messages_of_new_channel_are_lost(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
     with looking:
         publish_numbers(0, 100, capacity=16)
     wait_until_accounted(recorder, 100)
@@ -88,7 +90,7 @@ def test_what_a_new_channel_has_no_room_for_is_lost(recorder: Recorder, looking:
     assert 0 < len(found) <= 16
 
 
-def test_a_channel_made_since_the_last_look_is_noticed_at_the_end(
+def test_channel_created_after_last_scan_is_recorded_at_stop(
     prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "_RESCAN_INTERVAL_S", float("inf"))
@@ -99,7 +101,7 @@ def test_a_channel_made_since_the_last_look_is_noticed_at_the_end(
     assert read_numbers(tmp_path / "log") == list(range(10))
 
 
-def test_what_a_channel_that_was_there_before_has_is_not_recorded(looking: Any, tmp_path: Path) -> None:
+def test_earlier_messages_of_existing_channel_are_not_recorded(looking: Any, tmp_path: Path) -> None:
     publish_numbers(0, 5)
     with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder:
         publish_numbers(5, 5)
@@ -108,7 +110,7 @@ def test_what_a_channel_that_was_there_before_has_is_not_recorded(looking: Any, 
     assert read_numbers(tmp_path / "log") == list(range(5, 10))
 
 
-def test_what_a_new_channel_has_from_a_pause_is_not_recorded(looking: Any, tmp_path: Path) -> None:
+def test_messages_of_new_channel_during_pause_are_not_recorded(looking: Any, tmp_path: Path) -> None:
     with Recorder(tmp_path / "log", chunk_seconds=0.01, start_paused=True) as recorder:
         publish_numbers(0, 5)
         recorder.resume()
@@ -119,9 +121,7 @@ def test_what_a_new_channel_has_from_a_pause_is_not_recorded(looking: Any, tmp_p
     assert read_numbers(tmp_path / "log") == list(range(5, 10))
 
 
-def test_events_of_a_queue_that_came_and_went_between_two_looks(
-    recorder: Recorder, looking: Any, tmp_path: Path
-) -> None:
+def test_events_of_queue_removed_between_scans_are_recorded(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
     with looking, msgq.MessageQueue("jobs", max_messages=8, max_message_size=64, events="payload") as jobs:
         for number in range(5):
             jobs.send(b"%d" % number, priority=number)

@@ -39,11 +39,11 @@ QUICK: dict[str, Any] = {"chunk_seconds": 0.02}
 
 
 @pytest.mark.parametrize("data", [b'"(1,"', b"[" * 40_000, b'[["a",' * 4000])
-def test_a_schema_that_numpy_refuses_says_nothing_of_times(data: Any) -> None:
+def test_schema_with_invalid_dtype_has_no_publish_offset(data: Any) -> None:
     assert find_publish_offset(msgq.Schema("nonsense", "struct", data)) == -1
 
 
-def test_a_schema_with_nested_fields_says_where_its_time_is() -> None:
+def test_schema_with_nested_fields_has_publish_offset() -> None:
     dtype = [["pose", [["x", "<f4"], ["y", "<f4"]]], ["publish_time", "<u8"]]
     assert find_publish_offset(msgq.Schema("nested", "struct", json.dumps(dtype).encode())) == 8
 
@@ -59,7 +59,7 @@ def waiting(recorder: Recorder) -> bool:
     return bool(changed._waiters)
 
 
-def test_stop_right_after_resume_records_nothing_of_the_pause(prefix: str, tmp_path: Path) -> None:
+def test_stop_after_resume_records_nothing_of_pause(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = Recorder(tmp_path / "log", start_paused=True, chunk_seconds=60)
     wait_until(lambda: waiting(recorder))  # it has seen that it is paused
@@ -70,7 +70,7 @@ def test_stop_right_after_resume_records_nothing_of_the_pause(prefix: str, tmp_p
     assert recorder.stop().messages == 0
 
 
-def test_resume_does_not_wait_for_the_end_of_a_chunk(prefix: str, tmp_path: Path) -> None:
+def test_resume_does_not_wait_for_end_of_chunk(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = Recorder(tmp_path / "log", start_paused=True, chunk_bytes=1024, chunk_seconds=60)
     wait_until(lambda: waiting(recorder))
@@ -83,7 +83,7 @@ def test_resume_does_not_wait_for_the_end_of_a_chunk(prefix: str, tmp_path: Path
     wait_until(recorded)
 
 
-def test_memory_takes_chunks_that_are_larger_than_the_queue(prefix: str, tmp_path: Path) -> None:
+def test_chunk_larger_than_queue_limit_is_accepted(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = Recorder(tmp_path / "log", snapshot_bytes=1 << 30, cache_bytes=0, **QUICK)
     for count in range(1, 50):
@@ -92,7 +92,7 @@ def test_memory_takes_chunks_that_are_larger_than_the_queue(prefix: str, tmp_pat
     recorder.stop()
 
 
-def test_a_forked_child_does_not_keep_a_file_locked(prefix: str, tmp_path: Path) -> None:
+def test_forked_child_does_not_keep_file_lock(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = Recorder(tmp_path / "log", **QUICK)
     pub.send(b"x")
@@ -109,7 +109,7 @@ def test_a_forked_child_does_not_keep_a_file_locked(prefix: str, tmp_path: Path)
         os.waitpid(pid, 0)
 
 
-def test_a_forked_child_leaves_the_recording_alone(prefix: str, tmp_path: Path) -> None:
+def test_forked_child_does_not_change_recording(prefix: str, tmp_path: Path) -> None:
     """Failure would mean: it hangs, for locks that the parent's threads held at the fork, or ends what it must not."""
     pub = msgq.pub_sock("e")
     held, free = threading.Event(), threading.Event()
@@ -137,7 +137,7 @@ def test_a_forked_child_leaves_the_recording_alone(prefix: str, tmp_path: Path) 
     assert [message.data for message in LogReader(tmp_path / "log")] == [b"1", b"2"]
 
 
-def test_after_an_error_nothing_more_is_taken(prefix: str, tmp_path: Path) -> None:
+def test_recorder_after_error_takes_no_messages(prefix: str, tmp_path: Path) -> None:
     """Nobody would write it: failure would mean that memory fills as fast as publishers go on."""
 
     def fail() -> None:
@@ -154,7 +154,7 @@ def test_after_an_error_nothing_more_is_taken(prefix: str, tmp_path: Path) -> No
     assert recorder.stats().messages < 10
 
 
-def test_a_clock_that_is_set_ends_no_segment(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wall_clock_change_does_not_end_segment(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pub = msgq.pub_sock("e")
     with Recorder(tmp_path / "log", limits=RecordingLimits(split_seconds=600.0), **QUICK) as recorder:
         for count in range(1, 4):
@@ -175,14 +175,14 @@ def begin_on_a_full_disk(path: str) -> list[str]:
     return os.listdir(Path(path).parent)
 
 
-def test_a_file_that_cannot_be_begun_is_not_left(prefix: str, tmp_path: Path) -> None:
+def test_file_without_space_for_header_is_removed(prefix: str, tmp_path: Path) -> None:
     assert run_child(begin_on_a_full_disk, str(tmp_path / "file.mcap")) == []
 
 
 # ---- rings that are made anew ----
 
 
-def test_what_was_unread_of_a_ring_that_is_gone_is_taken(prefix: str) -> None:
+def test_unread_messages_of_removed_ring_are_recorded(prefix: str) -> None:
     capture, chunk = Capture(), ChunkBuffer(4096, 1024)
     sources = RecordedEndpoints(capture, SelectedEndpoints(), None)
     with msgq.pub_sock("e") as pub:
@@ -201,7 +201,7 @@ def test_what_was_unread_of_a_ring_that_is_gone_is_taken(prefix: str) -> None:
     assert (len(chunk), sources.count_losses(), len(sources.endpoints_by_source)) == (12, {"e": 0}, 1)
 
 
-def test_a_ring_that_was_made_anew_in_a_pause_is_joined_once(prefix: str) -> None:
+def test_ring_recreated_during_pause_is_joined_once(prefix: str) -> None:
     capture, chunk = Capture(), ChunkBuffer(1024, 1024)
     sources = RecordedEndpoints(capture, SelectedEndpoints(), None)
     with msgq.pub_sock("e") as pub:
@@ -216,7 +216,7 @@ def test_a_ring_that_was_made_anew_in_a_pause_is_joined_once(prefix: str) -> Non
         assert (len(chunk), sources.count_losses()) == (1, {"e": 0})
 
 
-def test_a_message_that_is_too_large_for_any_chunk_does_not_stop_its_endpoint(prefix: str, tmp_path: Path) -> None:
+def test_message_larger_than_all_chunks_does_not_stop_endpoint(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e", segment_size=1 << 20)
     recorder = Recorder(tmp_path / "log", chunk_bytes=1024, **QUICK)
     pub.send(b"a" * 64)
@@ -232,7 +232,7 @@ def test_a_message_that_is_too_large_for_any_chunk_does_not_stop_its_endpoint(pr
 # ---- prefixes ----
 
 
-def test_a_prefix_of_one_thread(prefix: str) -> None:
+def test_prefix_of_thread_is_not_changed_by_recorder(prefix: str) -> None:
     inside, done = threading.Event(), threading.Event()
 
     def other() -> None:
@@ -253,7 +253,7 @@ def test_a_prefix_of_one_thread(prefix: str) -> None:
     assert settings.get_prefix() == os.environ["OPENPILOT_PREFIX"] == prefix
 
 
-def test_a_recorder_that_waits_for_frames_leaves_the_prefix_of_others(
+def test_recorder_waiting_for_frames_does_not_change_prefix(
     prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting = threading.Event()
@@ -280,7 +280,7 @@ def camera(prefix: str, token: str) -> Iterator[Any]:
         yield server
 
 
-def test_a_camera_with_impossible_times_does_not_end_the_recording(camera: Any, tmp_path: Path) -> None:
+def test_camera_with_impossible_times_does_not_end_recording(camera: Any, tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "log", ["none"], frames=[FrameStream(camera.name)], **QUICK)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32), timestamp_eof=2**64 - 1)
@@ -290,7 +290,7 @@ def test_a_camera_with_impossible_times_does_not_end_the_recording(camera: Any, 
     assert abs(found.publish_time - found.log_time) < 60e9
 
 
-def test_log_time_of_a_frame_is_the_time_of_its_receipt(camera: Any, tmp_path: Path) -> None:
+def test_log_time_of_frame_is_receive_time(camera: Any, tmp_path: Path) -> None:
     recorder = Recorder(tmp_path / "log", ["none"], frames=[FrameStream(camera.name)], chunk_seconds=60)
     wait_until(lambda: camera.stats(0).clients)
     camera.send(0, bytes(32))
@@ -301,7 +301,7 @@ def test_log_time_of_a_frame_is_the_time_of_its_receipt(camera: Any, tmp_path: P
     assert recorded.publish_time <= recorded.log_time < before_fetch
 
 
-def test_frames_that_came_too_fast_are_lost(camera: Any, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_fast_frames_are_counted_as_lost(camera: Any, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     busy, go_on = threading.Event(), threading.Event()
 
     def slow(*_: object) -> bytes:
@@ -328,9 +328,7 @@ def test_frames_that_came_too_fast_are_lost(camera: Any, prefix: str, monkeypatc
     assert feed.lost_frames
 
 
-def test_a_frame_that_cannot_be_compressed_is_reported(
-    camera: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_incompressible_frame_is_reported(camera: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> bytes:
         raise TypeError("no such picture")
 

@@ -61,7 +61,7 @@ def fill_board(name: str, prefix: str) -> None:
 
 
 @pytest.mark.ci
-def test_more_keys_than_mcap_can_number(start: Any, prefix: str, tmp_path: Path) -> None:
+def test_recorder_with_more_keys_than_mcap_channels_continues(start: Any, prefix: str, tmp_path: Path) -> None:
     """Failure would mean: whoever declares keys enough, or publishes under names enough, ends a recording of all."""
     with msgq.pub_sock("first") as pub:
         recorder = start()
@@ -90,7 +90,7 @@ def huge_slots(prefix: str) -> Any:
     return publisher
 
 
-def test_a_pool_of_a_size_that_nobody_has_memory_for(start: Any, prefix: str) -> None:
+def test_recorder_with_too_large_pool_continues(start: Any, prefix: str) -> None:
     """Failure would mean: a header of a few bytes ends a recording of all endpoints."""
     publisher = huge_slots(prefix)
     recorder = start()
@@ -99,7 +99,7 @@ def test_a_pool_of_a_size_that_nobody_has_memory_for(start: Any, prefix: str) ->
     hears_a_topic(recorder)
 
 
-def test_a_message_larger_than_any_room_is_passed_over(prefix: str) -> None:
+def test_recorder_skips_message_of_impossible_length(prefix: str) -> None:
     """Failure would mean: one length in shared memory has the recorder ask for room that nobody has."""
     publisher = huge_slots(prefix)
     publisher.send(b"large")
@@ -116,7 +116,7 @@ def test_a_message_larger_than_any_room_is_passed_over(prefix: str) -> None:
     assert (capture.count_skipped_messages(0), len(chunk)) == (1, 1)
 
 
-def test_a_directory_that_cannot_be_listed(start: Any, prefix: str) -> None:
+def test_recorder_with_unlistable_directory_continues(start: Any, prefix: str) -> None:
     """Failure would mean: whoever makes a kind's directory first ends, or prevents, every recording of its prefix."""
     directory, _ = shm_paths.locate_records_files(prefix)
     os.symlink(directory, directory)
@@ -131,7 +131,7 @@ def test_a_directory_that_cannot_be_listed(start: Any, prefix: str) -> None:
     assert recorder.stats().refused == {}
 
 
-def test_an_endpoint_that_needs_more_memory_than_there_is(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorder_with_too_large_endpoint_continues(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = open_source
 
     def without_memory(endpoint: str, *arguments: Any, **options: Any) -> Any:

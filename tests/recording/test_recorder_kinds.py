@@ -69,7 +69,7 @@ def send(name: str, node: str, count: int) -> int:
 
 
 @pytest.mark.ci
-def test_each_publisher_of_a_channel_has_an_mcap_channel_of_one_numbering(start: Any, tmp_path: Path) -> None:
+def test_each_channel_publisher_has_one_mcap_channel(start: Any, tmp_path: Path) -> None:
     msgq.Channel("scans", capacity=4096)
     recorder = start()
     for node in ("front", "rear", "front"):
@@ -93,7 +93,7 @@ def test_each_publisher_of_a_channel_has_an_mcap_channel_of_one_numbering(start:
 
 
 @pytest.mark.ci
-def test_publishers_that_come_and_go_use_rows_again(start: Any, tmp_path: Path) -> None:
+def test_recorder_reuses_rows_of_closed_publishers(start: Any, tmp_path: Path) -> None:
     channel = msgq.Channel("c", capacity=2048)
     recorder = start()
     for number in range(150):  # there are 63 rows
@@ -107,7 +107,7 @@ def test_publishers_that_come_and_go_use_rows_again(start: Any, tmp_path: Path) 
     assert len(read_channels(tmp_path / "log")) == 3
 
 
-def test_times_and_origins_are_those_of_the_slots(start: Any, tmp_path: Path) -> None:
+def test_recorded_times_and_origins_equal_slot_values(start: Any, tmp_path: Path) -> None:
     publisher = msgq.Channel("c").publisher()
     plain = msgq.Channel("plain", stamps=False).publisher()
     recorder = start()
@@ -122,7 +122,7 @@ def test_times_and_origins_are_those_of_the_slots(start: Any, tmp_path: Path) ->
     assert found["channel/plain"].source.parse_options()["stamps"] is False
 
 
-def test_what_laps_the_recorder_is_lost_to_it_exactly(start: Any, tmp_path: Path) -> None:
+def test_recorder_counts_lapped_messages_exactly(start: Any, tmp_path: Path) -> None:
     publisher = msgq.Channel("c", capacity=8).publisher()
     recorder = start()
     for number in range(20_000):
@@ -136,7 +136,7 @@ def test_what_laps_the_recorder_is_lost_to_it_exactly(start: Any, tmp_path: Path
     assert all(int(message.data) == message.sequence - 8 for message in log)
 
 
-def test_a_channel_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None:
+def test_recreated_channel_begins_epoch(start: Any, tmp_path: Path) -> None:
     recorder = start()
     for life in (1, 2):
         channel = msgq.Channel("c")
@@ -155,7 +155,7 @@ def test_a_channel_made_anew_begins_an_epoch(start: Any, tmp_path: Path) -> None
     ]
 
 
-def test_a_channel_that_nobody_has_settled_and_a_large_message(start: Any) -> None:
+def test_recorder_waits_for_channel_configuration_and_takes_large_message(start: Any) -> None:
     channel = msgq.Channel("c")
     recorder = start(chunk_bytes=1024)
     wait_until(lambda: len(recorder._recorded_endpoints.endpoints_by_source) == 1)
@@ -166,7 +166,7 @@ def test_a_channel_that_nobody_has_settled_and_a_large_message(start: Any) -> No
     assert recorder.stop().lost == 0
 
 
-def test_a_pause_is_no_loss(start: Any, tmp_path: Path) -> None:
+def test_recorder_pause_on_channel_is_not_counted_as_loss(start: Any, tmp_path: Path) -> None:
     publisher = msgq.Channel("c", capacity=16).publisher()
     recorder = start()
     publisher.send(b"before")
@@ -189,7 +189,7 @@ def test_a_pause_is_no_loss(start: Any, tmp_path: Path) -> None:
 # ---- vectors and boards ----
 
 
-def test_each_change_of_a_vector_is_a_message(start: Any, tmp_path: Path) -> None:
+def test_each_vector_change_is_recorded_as_message(start: Any, tmp_path: Path) -> None:
     vector = msgq.SeqlockVector("pose", ITEM, 1000)
     vector[7] = (0.5, 1)  # before the recorder: the state that it begins with
     recorder = start()
@@ -211,7 +211,7 @@ def test_each_change_of_a_vector_is_a_message(start: Any, tmp_path: Path) -> Non
     assert info.options == {"form": "vector", "length": 1000, "copies": 2, "exclusive": False}
 
 
-def test_counts_tell_of_values_that_were_overwritten(start: Any, tmp_path: Path) -> None:
+def test_recorded_counts_show_overwritten_values(start: Any, tmp_path: Path) -> None:
     vector = msgq.SeqlockVector("v", "<i8", 3)
     recorder = start()
     for number in range(1, 50_001):
@@ -225,7 +225,7 @@ def test_counts_tell_of_values_that_were_overwritten(start: Any, tmp_path: Path)
     assert all(value["count"] == value["value"] for value in values)
 
 
-def test_a_large_vector_does_not_hold_up_topics(start: Any, tmp_path: Path) -> None:
+def test_large_vector_does_not_delay_topics(start: Any, tmp_path: Path) -> None:
     vector = msgq.SeqlockVector("large", "<i8", 300_000)
     pub = msgq.pub_sock("topic")
     recorder = start()
@@ -238,7 +238,7 @@ def test_a_large_vector_does_not_hold_up_topics(start: Any, tmp_path: Path) -> N
     assert [(int(one["index"]), int(one["value"])) for one in changes] == [(299_999, 5)]
 
 
-def test_each_key_of_a_board_has_a_numbering(start: Any, tmp_path: Path) -> None:
+def test_each_board_key_has_separate_sequence(start: Any, tmp_path: Path) -> None:
     schema = msgq.Schema("Setting", "json")
     board = msgq.Board("settings", 16, 4096, schema=schema)
     first = board.declare("gain")
@@ -264,7 +264,7 @@ def test_each_key_of_a_board_has_a_numbering(start: Any, tmp_path: Path) -> None
 # ---- queues ----
 
 
-def test_events_of_a_queue_are_recorded_as_the_queue(start: Any, tmp_path: Path) -> None:
+def test_queue_events_are_recorded_under_queue_name(start: Any, tmp_path: Path) -> None:
     queue = msgq.MessageQueue("jobs", max_messages=4, max_message_size=64)
     channel = EventsChannel("jobs:events", schema=queue_events.QUEUE_EVENT_SCHEMA)
     recorder = start()
@@ -304,7 +304,7 @@ def open_all_kinds() -> Callable[[int], None]:
 EVERYTHING = ["channel/c", "queue/q", "records/b", "records/v", "topic"]
 
 
-def test_segments_and_copies_have_all_that_messages_came_from(start: Any, tmp_path: Path) -> None:
+def test_segments_and_copies_keep_message_sources(start: Any, tmp_path: Path) -> None:
     publish = open_all_kinds()
     recorder = start(limits=RecordingLimits(split_messages=20))
     for number in range(1, 31):
@@ -340,7 +340,7 @@ def record_all(path: str) -> None:
     hear()
 
 
-def test_what_a_killed_recorder_wrote_has_all_kinds_before_and_after_recovery(prefix: str, tmp_path: Path) -> None:
+def test_log_of_killed_recorder_has_all_kinds_before_and_after_recovery(prefix: str, tmp_path: Path) -> None:
     with Child(record_all, str(tmp_path / "log")) as child:
         child.hear()
         child.kill()
@@ -351,7 +351,7 @@ def test_what_a_killed_recorder_wrote_has_all_kinds_before_and_after_recovery(pr
     assert [(m.endpoint, m.data, m.source) for m in LogReader(segment)] == before
 
 
-def test_selection_by_names_with_marks(start: Any, tmp_path: Path) -> None:
+def test_recorder_selects_names_with_kind_prefix(start: Any, tmp_path: Path) -> None:
     publish = open_all_kinds()
     recorder = start("channel/c", "records/b")
     publish(1)
@@ -369,14 +369,14 @@ def scribble(path: str, offset: int, data: bytes) -> None:
         file.write(data)
 
 
-def test_files_that_are_none_are_refused(start: Any, prefix: str) -> None:
+def test_recorder_refuses_invalid_endpoint_files(start: Any, prefix: str) -> None:
     msgq.Channel("c"), msgq.SeqlockVector("v", "<i8", 4)
     scribble(shm_paths.channel_path("c", prefix), 0, bytes(8))
     scribble(shm_paths.records_path("v", prefix), 48, b"\xff" * 8)  # its length
     assert set(start().stats().refused) == {"channel/c", "records/v"}
 
 
-def test_a_file_that_is_cut_ends_its_endpoint_and_no_other(start: Any, prefix: str, tmp_path: Path) -> None:
+def test_truncated_file_ends_only_its_endpoint(start: Any, prefix: str, tmp_path: Path) -> None:
     publish = open_all_kinds()
     recorder = start()
     publish(1)
@@ -392,7 +392,7 @@ def test_a_file_that_is_cut_ends_its_endpoint_and_no_other(start: Any, prefix: s
     assert recorder.stop().messages >= 6
 
 
-def test_entries_that_lead_nowhere_cost_messages_only(start: Any, prefix: str, tmp_path: Path) -> None:
+def test_invalid_channel_entries_lose_only_their_messages(start: Any, prefix: str, tmp_path: Path) -> None:
     publisher = msgq.Channel("c", capacity=8, node="one").publisher()
     recorder = start()
     publisher.send(b"0")
@@ -404,7 +404,7 @@ def test_entries_that_lead_nowhere_cost_messages_only(start: Any, prefix: str, t
     assert (stats.messages, stats.lost) == (1, 1)
 
 
-def test_a_pool_that_was_removed_costs_its_messages(start: Any, prefix: str) -> None:
+def test_removed_pool_loses_only_its_messages(start: Any, prefix: str) -> None:
     channel = msgq.Channel("c")
     publisher = channel.publisher()
     recorder = start()
@@ -415,7 +415,7 @@ def test_a_pool_that_was_removed_costs_its_messages(start: Any, prefix: str) -> 
     assert recorder.stop().messages == 0
 
 
-def test_a_length_that_no_value_can_have(start: Any, prefix: str) -> None:
+def test_impossible_value_length_is_skipped(start: Any, prefix: str) -> None:
     board = msgq.Board("b", 4, 64)
     entry = board.declare("k")
     recorder = start()
@@ -431,7 +431,7 @@ def test_a_length_that_no_value_can_have(start: Any, prefix: str) -> None:
     assert recorder.stop().messages == 1
 
 
-def test_a_source_goes_by_names(prefix: str) -> None:
+def test_message_source_has_readable_names(prefix: str) -> None:
     from msgq.kinds.opening import open_source
 
     with pytest.raises(errors.SegmentError):

@@ -134,7 +134,7 @@ def publish_at(endpoint: str, hertz: float, count: int) -> None:
 # ---- topics ----
 
 
-def test_a_program_that_publishes_three_messages_and_ends(start: Any, tmp_path: Path) -> None:
+def test_messages_of_short_program_are_recorded(start: Any, tmp_path: Path) -> None:
     recorder = start()
     with Child(publish_and_exit, 3) as child:
         child.result()
@@ -145,7 +145,9 @@ def test_a_program_that_publishes_three_messages_and_ends(start: Any, tmp_path: 
     assert [message.sequence for message in LogReader(tmp_path / "log")] == [0, 1, 2]
 
 
-def test_one_that_removes_its_topic_too(start: Any, noticing: Any, tmp_path: Path, prefix: str) -> None:
+def test_messages_of_short_program_with_removed_topic_are_recorded(
+    start: Any, noticing: Any, tmp_path: Path, prefix: str
+) -> None:
     """Tracked, with a schema: what belongs to the ring is had as well."""
     make_directories()
     recorder = start()
@@ -172,7 +174,7 @@ def test_one_that_removes_its_topic_too(start: Any, noticing: Any, tmp_path: Pat
     assert {message.epoch for message in first} != {other.epoch}
 
 
-def test_one_that_has_removed_it_before_anybody_could_open_it(prefix: str) -> None:
+def test_topic_removed_before_open_has_unknown_loss(prefix: str) -> None:
     """Nobody knows whether anything was published: that is said."""
     make_directories()
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
@@ -186,7 +188,7 @@ def test_one_that_has_removed_it_before_anybody_could_open_it(prefix: str) -> No
     assert not sources.handle_changes()
 
 
-def test_two_hundred_of_them_are_all_said(prefix: str) -> None:
+def test_two_hundred_removed_topics_are_all_reported(prefix: str) -> None:
     make_directories()
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
     sources.rescan_endpoints()
@@ -200,9 +202,7 @@ def test_two_hundred_of_them_are_all_said(prefix: str) -> None:
     assert sources.count_losses() == dict.fromkeys(names)
 
 
-def test_a_topic_that_was_found_by_a_look_and_is_gone_is_not_missed(
-    prefix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_topic_found_by_scan_and_removed_is_not_reported_lost(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was joined, although it is told only when it has gone."""
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
     sources.rescan_endpoints()
@@ -218,7 +218,7 @@ def test_a_topic_that_was_found_by_a_look_and_is_gone_is_not_missed(
     assert (sources.count_losses(), sources.refusal_reasons, len(sources.endpoints_by_source)) == ({"e": 0}, {}, 1)
 
 
-def test_a_ring_that_wrapped_before_it_could_be_opened(start: Any, noticing: Any, tmp_path: Path) -> None:
+def test_ring_wrapped_before_open_counts_losses(start: Any, noticing: Any, tmp_path: Path) -> None:
     recorder = start()
     with noticing, msgq.pub_sock("e", segment_size=4096) as pub:
         for data in build_numbers(10_000):
@@ -232,7 +232,7 @@ def test_a_ring_that_wrapped_before_it_could_be_opened(start: Any, noticing: Any
     assert first.sequence == stats.lost > 0
 
 
-def test_a_ring_made_anew_and_larger_loses_nothing_of_either(start: Any, noticing: Any, tmp_path: Path) -> None:
+def test_ring_recreated_with_larger_size_loses_no_message(start: Any, noticing: Any, tmp_path: Path) -> None:
     """The former publisher goes on for a while in the file that has lost its name."""
     recorder = start()
     former = msgq.pub_sock("e", segment_size=1 << 16)
@@ -257,7 +257,7 @@ def test_a_ring_made_anew_and_larger_loses_nothing_of_either(start: Any, noticin
     assert [data for data in found if data.startswith(b"old")] == [b"old %d" % number for number in range(201)]
 
 
-def test_a_topic_that_is_gone_is_let_go(prefix: str) -> None:
+def test_removed_topic_is_unmapped(prefix: str) -> None:
     """Its memory is not kept for the rest of a recording."""
     sources = RecordedEndpoints(Capture(), SelectedEndpoints(), None)
     sources.rescan_endpoints()
@@ -272,7 +272,7 @@ def test_a_topic_that_is_gone_is_let_go(prefix: str) -> None:
         assert f"msgq_{prefix}/e" not in Path("/proc/self/maps").read_text()
 
 
-def test_a_file_that_is_not_complete_is_tried_again(start: Any, tmp_path: Path, prefix: str) -> None:
+def test_incomplete_file_is_opened_later(start: Any, tmp_path: Path, prefix: str) -> None:
     """As a stock process makes it: a name first, then the size."""
     recorder = start()
     os.mkdir(f"/dev/shm/msgq_{prefix}", 0o700)
@@ -286,7 +286,7 @@ def test_a_file_that_is_not_complete_is_tried_again(start: Any, tmp_path: Path, 
     assert (stats.messages, stats.lost, stats.refused) == (3, 0, {})
 
 
-def test_the_directories_of_a_prefix_may_come_and_go(start: Any, tmp_path: Path, prefix: str) -> None:
+def test_prefix_directories_created_and_removed_are_followed(start: Any, tmp_path: Path, prefix: str) -> None:
     recorder = start()
     for number in range(3):
         with msgq.pub_sock(f"e{number}") as pub:
@@ -299,7 +299,7 @@ def test_the_directories_of_a_prefix_may_come_and_go(start: Any, tmp_path: Path,
     assert (stats.messages, stats.lost, stats.refused) == (3, 0, {})
 
 
-def test_without_inotify_a_look_finds_all(
+def test_scan_without_inotify_finds_all_endpoints(
     prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def exhausted(*_: object) -> None:
@@ -316,7 +316,7 @@ def test_without_inotify_a_look_finds_all(
     assert "detected late: Too many open files" in caplog.text
 
 
-def test_a_directory_whose_watch_cannot_be_had_is_looked_at(
+def test_directory_without_watch_is_scanned(
     prefix: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     class NoMore:
@@ -339,7 +339,7 @@ def test_a_directory_whose_watch_cannot_be_had_is_looked_at(
 # ---- what describes messages ----
 
 
-def test_a_topic_that_is_described_after_a_subscriber_made_it(start: Any, tmp_path: Path) -> None:
+def test_schema_set_after_subscriber_creation_is_recorded_from_first_message(start: Any, tmp_path: Path) -> None:
     """The first message has the schema, and the time that is in it."""
     dtype = np.dtype([("publish_time", "<i8"), ("value", "<f8")])
     schema = msgq.Schema("sample", "struct", json.dumps(dtype.descr).encode())
@@ -354,7 +354,7 @@ def test_a_topic_that_is_described_after_a_subscriber_made_it(start: Any, tmp_pa
     assert (message.schema, message.publish_time, message.epoch) == (schema, 5, 1)
 
 
-def test_a_channel_that_is_described_after_it_was_made(start: Any, tmp_path: Path) -> None:
+def test_schema_set_after_channel_creation_is_recorded(start: Any, tmp_path: Path) -> None:
     schema = msgq.Schema("thing", "json", b"{}")
     recorder = start()
     with msgq.Channel("c") as channel:
@@ -367,7 +367,7 @@ def test_a_channel_that_is_described_after_it_was_made(start: Any, tmp_path: Pat
     assert message.schema == schema
 
 
-def test_another_schema_begins_with_the_message_that_has_it(start: Any, tmp_path: Path) -> None:
+def test_new_schema_begins_with_its_first_message(start: Any, tmp_path: Path) -> None:
     recorder = start()
     schemas = [msgq.Schema(f"s{number}", "json", b"{}") for number in range(5)]
     for number, schema in enumerate(schemas):
@@ -381,7 +381,7 @@ def test_another_schema_begins_with_the_message_that_has_it(start: Any, tmp_path
     assert found == [(b"%d" % number, schema) for number, schema in enumerate(schemas) for _ in range(3)]
 
 
-def test_the_first_timings_of_a_tracked_program(start: Any, tmp_path: Path) -> None:
+def test_first_timings_of_tracked_program_are_recorded(start: Any, tmp_path: Path) -> None:
     """Its stages appear with their first messages, which have their times and origins."""
     recorder = start()
     source = msgq.PubSocket()
@@ -410,7 +410,7 @@ def test_the_first_timings_of_a_tracked_program(start: Any, tmp_path: Path) -> N
 # ---- other kinds ----
 
 
-def test_endpoints_of_all_kinds_that_come_and_end_at_once(start: Any, tmp_path: Path) -> None:
+def test_short_endpoints_of_all_kinds_are_recorded(start: Any, tmp_path: Path) -> None:
     recorder = start()
     with msgq.Channel("c") as channel, channel.publisher() as publisher:
         for data in build_numbers(3):
@@ -437,7 +437,7 @@ def test_endpoints_of_all_kinds_that_come_and_end_at_once(start: Any, tmp_path: 
 
 
 @pytest.mark.ci
-def test_a_thousand_a_second_from_the_first_message_on(start: Any, tmp_path: Path) -> None:
+def test_topic_at_1000_hz_is_recorded_from_first_message(start: Any, tmp_path: Path) -> None:
     recorder = start(chunk_seconds=0.25)
     with Child(publish_at, "e", 1000, 1000) as child:
         child.result()
@@ -447,7 +447,7 @@ def test_a_thousand_a_second_from_the_first_message_on(start: Any, tmp_path: Pat
 
 
 @pytest.mark.ci
-def test_ten_publishers_that_begin_at_once(start: Any, tmp_path: Path) -> None:
+def test_ten_simultaneous_publishers_are_recorded(start: Any, tmp_path: Path) -> None:
     recorder = start(chunk_seconds=0.25)
     children = [Child(publish_at, f"e{number}", 5000, 2000) for number in range(10)]
     try:
@@ -478,7 +478,7 @@ def remake_topics(rounds: int) -> dict[str, int]:
 
 
 @pytest.mark.ci
-def test_topics_that_are_made_and_removed_all_the_time(start: Any, tmp_path: Path) -> None:
+def test_repeatedly_recreated_topics_report_unknown_losses(start: Any, tmp_path: Path) -> None:
     """What is missing of a topic is said: a life of it was missed, and then its loss is unknown."""
     recorder = start(chunk_seconds=0.25)
     with Child(remake_topics, 400) as child:

@@ -84,7 +84,7 @@ def kill_under_load(directory: Path, seconds: float) -> int:
 @pytest.mark.parametrize(
     "round_", [0, *(pytest.param(number, marks=pytest.mark.ci) for number in range(1, 1 + int(10 * LONGER)))]
 )
-def test_kill_9_costs_what_was_at_risk_and_no_more(prefix: str, tmp_path: Path, round_: int) -> None:
+def test_killed_recorder_loses_at_most_bytes_at_risk(prefix: str, tmp_path: Path, round_: int) -> None:
     """What: kill -9 at a random moment, of a recorder whose compressor cannot keep up.
 
     Why: what waits for the compressor is lost, too. Failure would mean: the file has less than the recorder's figures
@@ -102,7 +102,7 @@ def chunk_of(size: int) -> ChunkBuffer:
     return chunk
 
 
-def test_who_fills_waits_when_too_much_waits() -> None:
+def test_full_chunk_queue_blocks_producer() -> None:
     queue = ChunkQueue(10_000, 1024, None)
     for _ in range(3):
         queue.put_chunk(chunk_of(3000))
@@ -117,7 +117,7 @@ def test_who_fills_waits_when_too_much_waits() -> None:
     assert queue.waiting_bytes == 9000
 
 
-def test_two_chunks_may_wait_whatever_their_size() -> None:
+def test_chunk_queue_accepts_two_chunks_of_any_size() -> None:
     queue = ChunkQueue(0, 1024, None)
     queue.put_chunk(chunk_of(5000))
     queue.put_chunk(chunk_of(5000))
@@ -127,7 +127,7 @@ def test_two_chunks_may_wait_whatever_their_size() -> None:
     putting.result()
 
 
-def test_a_chunk_that_is_filled_is_at_risk() -> None:
+def test_open_chunk_counts_as_at_risk() -> None:
     queue = ChunkQueue(10_000, 1024, None)
     chunk = queue.open_next_chunk(5000)
     assert queue.at_risk_bytes == 0
@@ -137,7 +137,7 @@ def test_a_chunk_that_is_filled_is_at_risk() -> None:
     assert (queue.waiting_bytes, queue.at_risk_bytes) == (4000 + MESSAGE_RECORD_HEADER_BYTES,) * 2
 
 
-def test_what_is_in_memory_is_at_risk_and_waits_for_nobody() -> None:
+def test_snapshot_memory_counts_as_at_risk_and_does_not_block() -> None:
     queue = ChunkQueue(0, 1024, SnapshotBuffer(None, 4000))
     for _ in range(10):
         queue.put_chunk(chunk_of(2000))
@@ -178,9 +178,7 @@ def read_compressions(path: Path) -> list[str]:
     return found
 
 
-def test_chunks_are_written_uncompressed_while_the_compressor_is_behind(
-    prefix: str, tmp_path: Path, compressing: Any
-) -> None:
+def test_delayed_compressor_writes_uncompressed_chunks(prefix: str, tmp_path: Path, compressing: Any) -> None:
     pub = msgq.pub_sock("e")
     with Recorder(tmp_path / "log", chunk_bytes=1024, chunk_seconds=0.001, cache_bytes=10_000) as recorder:
         for number in range(7):  # one with the compressor, the others behind it
@@ -195,7 +193,7 @@ def test_chunks_are_written_uncompressed_while_the_compressor_is_behind(
     assert [int(message.data) for message in LogReader(tmp_path / "log")] == list(range(7))
 
 
-def test_what_is_not_to_be_compressed_is_not_counted(prefix: str, tmp_path: Path) -> None:
+def test_recorder_without_compression_counts_no_uncompressed_chunks(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     with Recorder(tmp_path / "log", chunk_bytes=1024, cache_bytes=0, compression="none") as recorder:
         pub.send_many([bytes(1000)] * 50)
@@ -203,7 +201,7 @@ def test_what_is_not_to_be_compressed_is_not_counted(prefix: str, tmp_path: Path
     assert recorder.stats().uncompressed_chunks == 0
 
 
-def test_a_queue_that_is_not_possible(tmp_path: Path) -> None:
+def test_impossible_chunk_queue_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidValueError, match="cache of -1 bytes"):
         Recorder(tmp_path / "log", cache_bytes=-1)
 
@@ -216,7 +214,7 @@ def read_payloads(path: Path) -> list[bytes]:
     return [message.data for message in LogReader(path)] if sizes and all(sizes) else []
 
 
-def test_a_snapshot_has_the_last_message_before_it(prefix: str, tmp_path: Path) -> None:
+def test_snapshot_has_last_message_before_trigger(prefix: str, tmp_path: Path) -> None:
     """The open chunk is the moment before the trigger. It ends long after this test, if nobody ends it."""
     pub = msgq.pub_sock("e")
     with Recorder(tmp_path / "log", snapshot_bytes=1 << 20, chunk_seconds=60) as recorder:
@@ -227,7 +225,7 @@ def test_a_snapshot_has_the_last_message_before_it(prefix: str, tmp_path: Path) 
         assert read_payloads(tmp_path / "log") == [b"%d" % number for number in range(50)]
 
 
-def test_a_snapshot_has_all_of_a_burst_before_it(prefix: str, tmp_path: Path) -> None:
+def test_snapshot_has_whole_burst_before_trigger(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e", segment_size=64 << 20)
     with Recorder(tmp_path / "log", snapshot_bytes=1 << 30, chunk_seconds=60) as recorder:
         pub.send_many(np.zeros((100_000, 64), np.uint8))  # of many chunks, and many turns
@@ -235,7 +233,7 @@ def test_a_snapshot_has_all_of_a_burst_before_it(prefix: str, tmp_path: Path) ->
         wait_until(lambda: LogReader(tmp_path / "log").messages == 100_000 if recorder.stats().segments else False)
 
 
-def test_a_snapshot_has_the_last_change_of_a_vector(prefix: str, tmp_path: Path) -> None:
+def test_snapshot_has_last_vector_change(prefix: str, tmp_path: Path) -> None:
     with (
         msgq.SeqlockVector("v", "<i8", 4) as vector,
         Recorder(tmp_path / "log", snapshot_bytes=1 << 20, chunk_seconds=60) as recorder,
@@ -247,7 +245,7 @@ def test_a_snapshot_has_the_last_change_of_a_vector(prefix: str, tmp_path: Path)
             wait_until(lambda value=value: any(data.endswith(value) for data in read_payloads(tmp_path / "log")))  # type: ignore[misc]
 
 
-def test_a_stop_right_after_a_snapshot_writes_it(prefix: str, tmp_path: Path) -> None:
+def test_stop_after_snapshot_writes_snapshot(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = Recorder(tmp_path / "log", snapshot_bytes=1 << 20)
     pub.send(b"last")
@@ -256,7 +254,7 @@ def test_a_stop_right_after_a_snapshot_writes_it(prefix: str, tmp_path: Path) ->
     assert read_payloads(tmp_path / "log") == [b"last"]
 
 
-def test_a_snapshot_of_a_paused_recorder(prefix: str, tmp_path: Path) -> None:
+def test_snapshot_of_paused_recorder_is_written(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     with Recorder(tmp_path / "log", snapshot_bytes=1 << 20, chunk_seconds=0.01) as recorder:
         pub.send(b"wanted")
@@ -269,7 +267,7 @@ def test_a_snapshot_of_a_paused_recorder(prefix: str, tmp_path: Path) -> None:
     assert read_payloads(tmp_path / "log") == [b"wanted"]
 
 
-def test_what_comes_while_a_snapshot_is_written_is_kept_for_the_next(
+def test_messages_during_snapshot_write_are_kept_for_next_snapshot(
     prefix: str, tmp_path: Path, compressing: Any
 ) -> None:
     """Nothing waits for the disk then: the ring would not have room for all of it."""

@@ -71,7 +71,7 @@ def flip_bits(path: Path, place: int, bits: int = 1) -> None:
 
 @pytest.mark.parametrize("kind", ["zstd", "lz4", "uncompressed", "unchunked", "one chunk", "no summary"])
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.99])
-def test_truncated_files_become_whole(tmp_path: Path, kind: str, share: float) -> None:
+def test_recover_of_truncated_file_writes_complete_file(tmp_path: Path, kind: str, share: float) -> None:
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN[kind])
     os.truncate(path, int(path.stat().st_size * share))
     before = found(path)
@@ -80,7 +80,7 @@ def test_truncated_files_become_whole(tmp_path: Path, kind: str, share: float) -
     check_truncation(path, before)
 
 
-def test_truncated_within_the_index_or_the_end(tmp_path: Path) -> None:
+def test_recover_of_file_truncated_in_index_or_end_keeps_all_messages(tmp_path: Path) -> None:
     whole = write_foreign(tmp_path / "whole.mcap", count=60)
     data, path = whole.read_bytes(), tmp_path / "a.mcap"
     last = LogReader(whole).files[0].blocks[-1]
@@ -92,7 +92,7 @@ def test_truncated_within_the_index_or_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_flipped_bit_in_the_chunk_that_describes_all_costs_that_chunk_only(tmp_path: Path, in_place: bool) -> None:
+def test_recover_with_flipped_bit_in_first_chunk_loses_only_that_chunk(tmp_path: Path, in_place: bool) -> None:
     """Its schemas and channels are in the summary as well, which has to outlive the recovery."""
     path = write_foreign(tmp_path / "a.mcap")
     first = LogReader(path).files[0].blocks[0]
@@ -106,7 +106,7 @@ def test_a_flipped_bit_in_the_chunk_that_describes_all_costs_that_chunk_only(tmp
     assert {m.schema.name for m in LogReader(done.output) if m.schema} == {"Number"}
 
 
-def test_a_new_file_is_written_beside_and_never_over_another(tmp_path: Path) -> None:
+def test_recover_writes_new_file_and_overwrites_none(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     os.truncate(path, path.stat().st_size // 2)
     content, before = path.read_bytes(), found(path)
@@ -122,7 +122,7 @@ def test_a_new_file_is_written_beside_and_never_over_another(tmp_path: Path) -> 
     assert sorted(os.listdir(tmp_path)) == ["a.mcap", "a.recovered.mcap"]
 
 
-def test_a_whole_file_stays_as_it_is(tmp_path: Path) -> None:
+def test_recover_of_intact_file_changes_nothing(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     before = path.read_bytes()
     for in_place in (True, False):
@@ -135,7 +135,7 @@ def test_a_whole_file_stays_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["payload", "length", "opcode"])
-def test_damage_in_the_middle_is_passed_over(tmp_path: Path, place: str) -> None:
+def test_recover_skips_damage_in_middle(tmp_path: Path, place: str) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     damaged = LogReader(path).files[0].blocks[4]
     flip_bits(path, damaged.offset + {"payload": 80, "length": 7, "opcode": 0}[place], 0x40 if place != "opcode" else 6)
@@ -149,7 +149,7 @@ def test_damage_in_the_middle_is_passed_over(tmp_path: Path, place: str) -> None
 # What was "whole" and was not
 
 
-def test_a_damaged_last_chunk(tmp_path: Path) -> None:
+def test_recover_with_damaged_last_chunk_keeps_other_chunks(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     last = LogReader(path).files[0].blocks[-1]
     flip_bits(path, last.offset + last.stored_bytes - 5)
@@ -159,7 +159,7 @@ def test_a_damaged_last_chunk(tmp_path: Path) -> None:
     check_truncation(path, before)
 
 
-def test_a_damaged_message_index(tmp_path: Path) -> None:
+def test_recover_rewrites_damaged_message_index(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     chunk_end = (lambda block: block.offset + block.stored_bytes)(LogReader(path).files[0].blocks[3])
     flip_bits(path, chunk_end + 30)
@@ -173,7 +173,7 @@ def test_a_damaged_message_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["no index", "no summary"])
-def test_a_missing_index_and_a_missing_summary(tmp_path: Path, kind: str) -> None:
+def test_recover_writes_missing_index_and_summary(tmp_path: Path, kind: str) -> None:
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN[kind])
     before = found(path)
     done = recover(path, in_place=True)
@@ -187,7 +187,7 @@ def test_a_missing_index_and_a_missing_summary(tmp_path: Path, kind: str) -> Non
     assert (found_summary.statistics.message_count, len(found_summary.chunk_indexes)) == (300, 24)
 
 
-def test_a_wrong_crc_of_the_data(tmp_path: Path) -> None:
+def test_recover_corrects_data_crc(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap", use_chunking=False, enable_data_crcs=True)
     flip_bits(path, path.read_bytes().index(b'{"n": 77}') + 6)
     before = found(path)
@@ -197,7 +197,7 @@ def test_a_wrong_crc_of_the_data(tmp_path: Path) -> None:
     check_truncation(path, before)
 
 
-def test_wrong_statistics(tmp_path: Path) -> None:
+def test_recover_corrects_statistics(tmp_path: Path) -> None:
     parts = (build_chunk_record(channel(1, "a"), message(1, 0, 5)),)
     data = build_recording_head() + b"".join(parts) + encode_parts(records.DataEnd(0))
     wrong = records.Statistics(0, 1, {1: 7}, 1, 7, 5, 0, 5, 0)
@@ -211,7 +211,7 @@ def test_wrong_statistics(tmp_path: Path) -> None:
 # ChannelRegistry
 
 
-def test_what_nothing_describes_is_there_at_least_as_bytes(tmp_path: Path) -> None:
+def test_recover_keeps_undescribed_messages_as_bytes(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN["no summary"])
     flip_bits(path, LogReader(path).files[0].blocks[0].offset + 70)
     assert not found(path)
@@ -223,7 +223,7 @@ def test_what_nothing_describes_is_there_at_least_as_bytes(tmp_path: Path) -> No
     assert not list_errors(Path(done.output))
 
 
-def test_a_channel_of_the_data_that_the_summary_contradicts_was_damaged(tmp_path: Path) -> None:
+def test_recover_prefers_channel_of_summary(tmp_path: Path) -> None:
     """Nothing else covers records outside of chunks; a summary has a CRC."""
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN["unchunked"])
     before = found(path)
@@ -233,7 +233,7 @@ def test_a_channel_of_the_data_that_the_summary_contradicts_was_damaged(tmp_path
     check_truncation(Path(done.output), before)
 
 
-def test_a_field_that_is_said_to_go_beyond_its_record_is_damage(tmp_path: Path) -> None:
+def test_field_beyond_end_of_record_is_damage(tmp_path: Path) -> None:
     """The library takes as many bytes as there are, in a record by itself, and reads on in a file."""
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN["unchunked"])
     before = found(path)
@@ -243,7 +243,7 @@ def test_a_field_that_is_said_to_go_beyond_its_record_is_damage(tmp_path: Path) 
     check_truncation(Path(done.output), before)
 
 
-def test_channels_that_change_on_purpose_stay(tmp_path: Path) -> None:
+def test_recover_keeps_changed_channels_of_concatenated_files(tmp_path: Path) -> None:
     """As in files that were put one behind the other: what a summary says is of the last one only."""
     one = write_foreign(tmp_path / "1.mcap", 30)
     with (tmp_path / "a.mcap").open("wb") as file:
@@ -271,7 +271,7 @@ def write_log_of_another(path: Path) -> Path:
 # Chunks of which a part can be read
 
 
-def test_what_can_be_read_of_a_chunk_is_kept(tmp_path: Path) -> None:
+def test_recover_keeps_readable_part_of_chunk(tmp_path: Path) -> None:
     bad = build_chunk_record(channel(1, "a"), message(1, 1, 6, b"before"), bytes(1000))
     path = write_unclosed_file(
         tmp_path / "a.mcap",
@@ -286,7 +286,7 @@ def test_what_can_be_read_of_a_chunk_is_kept(tmp_path: Path) -> None:
     check_truncation(Path(done.output), before)
 
 
-def test_records_that_make_no_sense_are_taken_out_of_a_chunk(tmp_path: Path) -> None:
+def test_recover_removes_invalid_records_from_chunk(tmp_path: Path) -> None:
     short = struct.pack("<BQ", 5, 10) + bytes(10)
     no_schema = encode_parts(records.Schema(0, b"", "", "none"))
     bad = build_chunk_record(channel(1, "a"), message(1, 0, 5), short, no_schema, message(1, 1, 6))
@@ -295,7 +295,7 @@ def test_records_that_make_no_sense_are_taken_out_of_a_chunk(tmp_path: Path) -> 
     check_truncation(Path(done.output), [("a", b"data", 5), ("a", b"data", 6)])
 
 
-def test_times_of_a_chunk_that_are_not_its_own_are_written_anew(tmp_path: Path) -> None:
+def test_recover_corrects_chunk_times(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     before = found(path)
     flip_bits(path, LogReader(path).files[0].blocks[2].offset + 9 + 1)
@@ -304,7 +304,7 @@ def test_times_of_a_chunk_that_are_not_its_own_are_written_anew(tmp_path: Path) 
     check_truncation(Path(done.output), before)
 
 
-def test_a_chunk_that_only_lenient_decompressors_take_is_written_anew(tmp_path: Path) -> None:
+def test_recover_rewrites_chunk_with_sloppy_compression(tmp_path: Path) -> None:
     content = encode_parts(channel(1, "a"), message(1, 0, 5))
     packed = lz4.frame.compress(content)[:-4]  # without its end mark
     bad = encode_parts(records.Chunk("lz4", packed, 5, 5, zlib.crc32(content), len(content)))
@@ -314,7 +314,7 @@ def test_a_chunk_that_only_lenient_decompressors_take_is_written_anew(tmp_path: 
     check_truncation(Path(done.output), found(path))
 
 
-def test_what_hides_a_chunk_that_the_summary_knows_is_damage(tmp_path: Path) -> None:
+def test_record_that_hides_known_chunk_is_damage(tmp_path: Path) -> None:
     """A record's length may lead over a chunk to where another one begins; nothing but the summary tells then."""
     private = RECORD_HEAD_STRUCT.pack(0x90, 4) + b"abcd"
     hidden = build_chunk_record(message(1, 1, 6))
@@ -338,7 +338,7 @@ def test_what_hides_a_chunk_that_the_summary_knows_is_damage(tmp_path: Path) -> 
     check_truncation(Path(recover(path).output), before)
 
 
-def test_messages_outside_of_chunks_come_into_some(tmp_path: Path) -> None:
+def test_recover_moves_messages_into_chunks(tmp_path: Path) -> None:
     loose = [message(1, i, 10 + i) for i in range(5)]
     path = write_unclosed_file(tmp_path / "a.mcap", build_chunk_record(channel(1, "a"), message(1, 0, 5)), *loose)
     done = recover(path)
@@ -364,7 +364,7 @@ def _kind_of_file(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("_kind_of_file")
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("way", ["new", "output", "in place"])
-def test_a_failure_leaves_nothing(
+def test_failed_recover_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, way: str
 ) -> None:
     path = truncate_file(tmp_path / "a.mcap")
@@ -391,7 +391,7 @@ def test_a_failure_leaves_nothing(
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-def test_a_file_with_fewer_messages_gets_no_name(
+def test_recover_with_fewer_messages_than_expected_keeps_original(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_place: bool
 ) -> None:
     path = truncate_file(tmp_path / "a.mcap")
@@ -438,7 +438,7 @@ def killed_at(step: int, work: Callable[[], object]) -> int:
 @pytest.mark.ci
 @pytest.mark.usefixtures("_kind_of_file")
 @pytest.mark.parametrize("in_place", [True, False])
-def test_killed_at_every_step(tmp_path: Path, in_place: bool) -> None:
+def test_recover_killed_at_each_step_loses_no_message(tmp_path: Path, in_place: bool) -> None:
     """What: a recovery is killed before each call that could change a file, of one whose first chunk is damaged.
 
     Why: its schemas and channels are in the summary only, which a recovery replaces.
@@ -477,7 +477,7 @@ def test_killed_at_every_step(tmp_path: Path, in_place: bool) -> None:
     pytest.fail("it never ended")
 
 
-def test_in_place_it_is_the_same_file_to_others(tmp_path: Path) -> None:
+def test_recover_in_place_keeps_inode(tmp_path: Path) -> None:
     path = truncate_file(tmp_path / "a.mcap")
     path.chmod(0o640)
     (tmp_path / "link.mcap").symlink_to(path)
@@ -487,7 +487,7 @@ def test_in_place_it_is_the_same_file_to_others(tmp_path: Path) -> None:
     check_truncation(path, found(path))
 
 
-def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
+def test_recover_refuses_file_in_use(tmp_path: Path) -> None:
     path = write_unclosed_file(tmp_path / "a.mcap", build_chunk_record(channel(1, "a"), message(1, 0, 0)))
     with path.open("r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -496,13 +496,13 @@ def test_a_file_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
         check_truncation(Path(recover(path).output), found(path))  # what there is so far
 
 
-def test_a_file_with_nothing_in_it_becomes_whole(tmp_path: Path) -> None:
+def test_recover_of_empty_log_writes_complete_file(tmp_path: Path) -> None:
     path = write_unclosed_file(tmp_path / "a.mcap")
     assert recover(path, in_place=True).messages == 0
     check_truncation(path, [])
 
 
-def test_what_is_no_log_is_not_touched(tmp_path: Path) -> None:
+def test_recover_of_other_file_type_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("hello")
     for in_place in (True, False):
@@ -516,7 +516,7 @@ def test_what_is_no_log_is_not_touched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_reindexed_a_file_is_the_same_with_all_indexes(tmp_path: Path, kind: str) -> None:
+def test_reindex_adds_all_indexes_and_keeps_content(tmp_path: Path, kind: str) -> None:
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN[kind])
     before = found(path)
     done = reindex(path)

@@ -87,14 +87,14 @@ def damage_bytes(good: bytes, rng: random.Random) -> tuple[bytes, str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_few_flips_and_cuts(tmp_path: Path, seed: int, kind: str) -> None:
+def test_recover_after_few_flips_and_cuts_keeps_valid_messages(tmp_path: Path, seed: int, kind: str) -> None:
     recover_flipped_files(tmp_path, kind, seed, 6)
 
 
 @pytest.mark.ci
 @pytest.mark.watchdog(900)
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_flips_and_cuts(tmp_path: Path, seed: int, kind: str) -> None:
+def test_recover_after_many_flips_and_cuts_keeps_valid_messages(tmp_path: Path, seed: int, kind: str) -> None:
     recover_flipped_files(tmp_path, kind, seed, int(20 * LONGER))
 
 
@@ -109,7 +109,7 @@ def recover_flipped_files(folder: Path, kind: str, seed: int, count: int) -> Non
 @pytest.mark.ci
 @pytest.mark.watchdog(900)
 @pytest.mark.parametrize("kind", ["the library's, zstd", "the library's, unchunked", "ours, zstd"])
-def test_cut_at_many_places(tmp_path: Path, kind: str) -> None:
+def test_recover_of_file_cut_at_many_offsets_keeps_valid_messages(tmp_path: Path, kind: str) -> None:
     good = KINDS[kind](tmp_path / "good").read_bytes()
     for size in range(8, len(good), max(1, int(127 / LONGER))):
         (tmp_path / "a.mcap").write_bytes(good[:size])
@@ -135,7 +135,7 @@ def moments() -> Iterator[float]:
 
 @pytest.mark.nightly  # kills at moments of chance; tests of single kills kill at each step
 @pytest.mark.watchdog(900)
-def test_many_kills(tmp_path: Path) -> None:
+def test_recover_killed_many_times_loses_no_message(tmp_path: Path) -> None:
     """What: a process that recovers a file in place is killed at any moment, again and again.
 
     Failure would mean: a power cut, or the kernel short of memory, costs a recording that could be read before.

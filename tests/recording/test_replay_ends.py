@@ -58,12 +58,12 @@ def replay_outputs(log: LogReader, *programs: object, **options: float) -> list[
     return [((m.time_ns - BEGIN) / NS, m.data) for m in replay(log, *programs, **options)]  # type: ignore[arg-type]
 
 
-def test_a_program_that_receives_with_a_time_out_ends(log: LogReader) -> None:
+def test_replay_ends_for_program_with_receive_timeout(log: LogReader) -> None:
     assert replay_outputs(log, echo_until_timeout) == [(0, b"0"), (1, b"1"), (61, b"61")]
     assert replay_outputs(log, echo_until_timeout) == replay_outputs(log, echo_until_timeout, idle_timeout=0)
 
 
-def test_what_comes_late_is_waited_for_as_long_as_is_said(log: LogReader) -> None:
+def test_replay_waits_idle_timeout_for_late_messages(log: LogReader) -> None:
     found = replay_outputs(log, answer_late)
     assert [data for _, data in found] == [b"0", b"1", b"61"]
     assert found[-1][0] == pytest.approx(68, abs=0.2)
@@ -71,7 +71,7 @@ def test_what_comes_late_is_waited_for_as_long_as_is_said(log: LogReader) -> Non
     assert len(replay_outputs(log, answer_late, idle_timeout=100, max_runtime=6)) == 2
 
 
-def test_a_program_that_never_stops_sending_ends(log: LogReader, caplog: pytest.LogCaptureFixture) -> None:
+def test_replay_ends_for_endless_sender(log: LogReader, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert len(replay_outputs(log, echo_until_timeout)) == 3
     assert not caplog.text
@@ -81,12 +81,12 @@ def test_a_program_that_never_stops_sending_ends(log: LogReader, caplog: pytest.
 
 
 @pytest.mark.parametrize("times", [{"idle_timeout": -1.0}, {"max_runtime": -1.0}, {"idle_timeout": float("nan")}])
-def test_times_that_are_not_possible(log: LogReader, times: dict[str, float]) -> None:
+def test_replay_with_impossible_times_is_refused(log: LogReader, times: dict[str, float]) -> None:
     with pytest.raises(errors.InvalidValueError, match="not possible"):
         replay_outputs(log, echo_until_timeout, **times)
 
 
-def test_for_ever_is_possible_for_what_ends_by_itself() -> None:
+def test_replay_without_time_limit_ends_with_programs() -> None:
     def twice() -> None:
         out = msgq.pub_sock("out")
         for _ in range(2):

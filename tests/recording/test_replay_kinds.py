@@ -41,7 +41,7 @@ def in_a_process(path: Path, output: Path, seed: int, faults: float, hash_seed: 
     return output
 
 
-def test_a_program_takes_from_all_kinds_and_sends_to_all(path: Path) -> None:
+def test_replay_program_uses_all_kinds(path: Path) -> None:
     sent = replay(LogReader(path), all_kinds, frames)
     counts = Counter(message.endpoint for message in sent)
     assert counts == {name: 20 if name == "records/best" else 10 for name in OUTPUTS}
@@ -62,28 +62,28 @@ def test_a_program_takes_from_all_kinds_and_sends_to_all(path: Path) -> None:
 
 @pytest.mark.parametrize("faults", [None, Faults(drop=0.2, delay=0.3, reorder=0.3, restart=0.1)])
 @pytest.mark.parametrize("seed", [0, 5])
-def test_twice_is_the_same(path: Path, faults: Any, seed: int) -> None:
+def test_replay_of_all_kinds_twice_gives_same_log(path: Path, faults: Any, seed: int) -> None:
     first, second = (replay(LogReader(path), all_kinds, frames, seed=seed, faults=faults) for _ in range(2))
     assert first == second
     assert set(OUTPUTS) == {message.endpoint for message in first}
     assert compare(first, second)
 
 
-def test_seeds_decide_the_faults(path: Path) -> None:
+def test_replay_faults_depend_on_seed(path: Path) -> None:
     runs = [replay(LogReader(path), all_kinds, frames, seed=seed, faults=Faults(drop=0.3)) for seed in range(2)]
     assert runs[0] != runs[1]
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("faults", [0.0, 0.2])
-def test_processes_write_the_same_log(path: Path, tmp_path: Path, faults: float) -> None:
+def test_replay_in_two_processes_writes_same_log(path: Path, tmp_path: Path, faults: float) -> None:
     logs = [in_a_process(path, tmp_path / f"{number}.mcap", 3, faults, number + 1) for number in range(2)]
     assert compare(logs[0], logs[1], time_tolerance=0)
     assert list(LogReader(logs[0])) == list(LogReader(logs[1]))
     assert "the same" in run("bag", "diff", *logs).stdout
 
 
-def test_what_was_sent_is_a_log_that_can_be_played(path: Path, tmp_path: Path, prefix: str) -> None:
+def test_replay_output_can_be_played(path: Path, tmp_path: Path, prefix: str) -> None:
     sent = replay(LogReader(path), all_kinds, frames)
     write_sent_messages(sent, tmp_path / "sent.mcap")
     log = LogReader(tmp_path / "sent.mcap")
@@ -104,12 +104,12 @@ def test_what_was_sent_is_a_log_that_can_be_played(path: Path, tmp_path: Path, p
         assert sorted(message.data for message in done.receive_many()) == [b"JOB %d" % i for i in range(10)]
 
 
-def test_the_command_runs_it_twice(path: Path) -> None:
+def test_replay_command_runs_program_twice(path: Path) -> None:
     result = run("play", path, *PROGRAMS, "--json")
     assert json.loads(result.stdout)["messages"] == 70
 
 
-def test_the_command_compares_with_a_reference(path: Path, tmp_path: Path) -> None:
+def test_replay_command_compares_all_kinds_with_reference(path: Path, tmp_path: Path) -> None:
     run("play", path, *PROGRAMS, "-o", tmp_path / "out.mcap")
     run("play", path, *PROGRAMS, "--reference", tmp_path / "out.mcap")
     exclude = ["-x", "queue/jobs"]
@@ -117,7 +117,7 @@ def test_the_command_compares_with_a_reference(path: Path, tmp_path: Path) -> No
     assert "queue/done" in other.stdout
 
 
-def test_programs_find_what_was_recorded_made(path: Path) -> None:
+def test_replay_creates_recorded_endpoints_for_programs(path: Path) -> None:
     found: dict[str, Any] = {}
 
     def program() -> None:
@@ -135,7 +135,7 @@ def test_programs_find_what_was_recorded_made(path: Path) -> None:
     assert found == expected
 
 
-def test_records_have_what_they_had_before_the_log_begins(path: Path) -> None:
+def test_replay_sets_initial_record_values(path: Path) -> None:
     seen: list[Any] = []
 
     def program() -> None:
@@ -150,7 +150,7 @@ def test_records_have_what_they_had_before_the_log_begins(path: Path) -> None:
     assert len(seen) == 5
 
 
-def test_publishers_and_origins_are_played(tmp_path: Path) -> None:
+def test_replay_keeps_publishers_and_origins(tmp_path: Path) -> None:
     def fill(log: Log) -> None:
         log.channel(0, b"a", "front", age_ns=30 * MS)
         log.channel(10, b"b", "rear")
@@ -172,7 +172,7 @@ def test_publishers_and_origins_are_played(tmp_path: Path) -> None:
     assert seen[2] == (b"c", 40 * MS)
 
 
-def test_what_cannot_be_played_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_replay_reports_unplayable_messages(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fill(log: Log) -> None:
         log.topic(0, b"1")
         log.queue(1, b"job", payload=False)
@@ -189,7 +189,7 @@ def test_what_cannot_be_played_is_told(tmp_path: Path, caplog: pytest.LogCapture
     assert "/.." in caplog.text
 
 
-def test_played_is_what_a_simulation_plays(path: Path) -> None:
+def test_played_log_equals_simulated_log(path: Path) -> None:
     """With what the log says of publishers and keys, a part of it can be left out."""
     with Simulation() as sim:
         sim.play(message for message in playback_messages(LogReader(path)) if message.source.publisher != "rear")
@@ -202,7 +202,7 @@ def test_played_is_what_a_simulation_plays(path: Path) -> None:
         assert [m.schema for m in sim.sent_messages if m.endpoint == "records/quotes"] == [m.schema for m in recorded]
 
 
-def test_comparisons_of_keys_and_priorities(tmp_path: Path) -> None:
+def test_comparison_reports_different_keys_and_priorities(tmp_path: Path) -> None:
     def fill(key: str, priority: int) -> Any:
         return lambda log: (log.board(0, key, b"1"), log.queue(1, b"job", priority))
 

@@ -69,20 +69,20 @@ def check(log: LogReader, numbers: range = range(COUNT)) -> None:
     assert log.problems == []
 
 
-def test_files_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_bag_files_are_ordered_by_number(tmp_path: Path) -> None:
     for number in (10, 9, 2, 1):
         write_bag(tmp_path / f"bag_{number}.mcap", range(number, number + 1))
     assert [file.path.name for file in LogReader(tmp_path).files] == [f"bag_{n}.mcap" for n in (1, 2, 9, 10)]
 
 
-def test_a_bag_is_the_files_that_its_metadata_names_in_that_order(tmp_path: Path) -> None:
+def test_bag_files_follow_metadata_order(tmp_path: Path) -> None:
     for name in ("late.mcap", "early.mcap", "stray.mcap"):
         write_bag(tmp_path / name, range(3))
     metadata(tmp_path, "late.mcap", f"{tmp_path.name}/early.mcap")  # so old ones have it
     assert [file.path.name for file in LogReader(tmp_path).files] == ["late.mcap", "early.mcap"]
 
 
-def test_metadata_of_something_else_is_none(tmp_path: Path) -> None:
+def test_foreign_metadata_file_is_ignored(tmp_path: Path) -> None:
     write_bag(tmp_path / "a.mcap")
     (tmp_path / "metadata.yaml").write_text("artist: [")
     check(LogReader(tmp_path))
@@ -100,7 +100,7 @@ def test_metadata_of_something_else_is_none(tmp_path: Path) -> None:
         (["a.mcap"], {"more": "# " + " " * (5 << 20)}, "is larger than"),
     ],
 )
-def test_metadata_that_cannot_be_followed_is_an_error(
+def test_invalid_bag_metadata_raises_recording_error(
     tmp_path: Path, names: list[str], options: dict[str, str], reason: str
 ) -> None:
     write_bag(tmp_path / "a.mcap")
@@ -109,7 +109,7 @@ def test_metadata_that_cannot_be_followed_is_an_error(
         LogReader(tmp_path)
 
 
-def test_without_a_yaml_library_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bag_metadata_without_yaml_library_names_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_bag(tmp_path / "a.mcap")
     monkeypatch.setitem(sys.modules, "yaml", None)
     check(LogReader(tmp_path))
@@ -117,7 +117,7 @@ def test_without_a_yaml_library_the_error_says_what_to_install(tmp_path: Path, m
         LogReader(metadata(tmp_path, "a.mcap"))
 
 
-def test_bags_that_are_no_mcap_name_what_converts_them(tmp_path: Path) -> None:
+def test_sqlite_bag_error_names_converter(tmp_path: Path) -> None:
     for name, begin in (("a.db3", b"SQLite format 3\0"), ("a.bag", b"#ROSBAG V2.0\n")):
         (tmp_path / name).write_bytes(begin + bytes(100))
         with pytest.raises(RecordingError, match=r"rosbags-convert --src .* --dst-storage mcap"):
@@ -127,7 +127,7 @@ def test_bags_that_are_no_mcap_name_what_converts_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-def test_payloads_that_were_compressed_one_by_one_are_as_before(tmp_path: Path, chunked: bool) -> None:
+def test_message_compressed_payloads_are_decompressed(tmp_path: Path, chunked: bool) -> None:
     path = write_bag(tmp_path / "a.mcap", packed=True, use_chunking=chunked)
     check(LogReader(path))
     check(LogReader(metadata(tmp_path, "a.mcap", mode="MESSAGE")))
@@ -136,7 +136,7 @@ def test_payloads_that_were_compressed_one_by_one_are_as_before(tmp_path: Path, 
     assert [m.data for m in LogReader(path, start=300, end=320)] == [payload(30), payload(31)]
 
 
-def test_payloads_are_bounded_and_damaged_ones_are_listed(tmp_path: Path) -> None:
+def test_compressed_payloads_are_bounded_and_damage_is_a_problem(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     frames = [
         compress(payload(1)),
@@ -162,14 +162,14 @@ def test_payloads_are_bounded_and_damaged_ones_are_listed(tmp_path: Path) -> Non
     assert len(list(LogReader(path))) == 4
 
 
-def test_copies_have_payloads_as_they_were_before(tmp_path: Path) -> None:
+def test_copies_have_decompressed_payloads(tmp_path: Path) -> None:
     """Others would need a metadata.yaml that says how to read them."""
     write_merged_log([LogReader(write_bag(tmp_path / "a.mcap", packed=True))], tmp_path / "b.mcap")
     data = [data for topic, data, _ in by_library(tmp_path / "b.mcap") if topic != "/blob"]
     assert data == [payload(n) for n in range(COUNT) if n % 3 < 2]
 
 
-def test_a_player_knows_how_large_payloads_were_before(tmp_path: Path) -> None:
+def test_log_index_gives_decompressed_payload_size(tmp_path: Path) -> None:
     large = CDR + bytes(1 << 20)
     path = tmp_path / "a.mcap"
     with path.open("wb") as file:
@@ -180,7 +180,7 @@ def test_a_player_knows_how_large_payloads_were_before(tmp_path: Path) -> None:
     assert LogIndex(LogReader(path)).endpoints["/a"].largest_payload_bytes >= len(large)
 
 
-def test_attachments_of_a_compressed_file_can_be_read(tmp_path: Path) -> None:
+def test_attachments_of_compressed_file_are_readable(tmp_path: Path) -> None:
     plain, path = tmp_path / "plain", tmp_path / "a.mcap.zstd"
     with plain.open("wb") as file:
         writer = Writer(file)
@@ -193,7 +193,7 @@ def test_attachments_of_a_compressed_file_can_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".zstd", ".zst"])
-def test_a_compressed_file_is_read_as_it_was_before(tmp_path: Path, suffix: str) -> None:
+def test_compressed_file_has_same_messages(tmp_path: Path, suffix: str) -> None:
     plain = write_foreign(tmp_path / "plain")
     path = tmp_path / f"a.mcap{suffix}"
     path.write_bytes(compress(plain.read_bytes()))
@@ -204,13 +204,13 @@ def test_a_compressed_file_is_read_as_it_was_before(tmp_path: Path, suffix: str)
     assert LogReader(path).files[0].is_complete
 
 
-def test_a_compressed_file_beside_what_it_was_made_of_is_no_second_one(tmp_path: Path) -> None:
+def test_compressed_file_next_to_its_source_is_ignored(tmp_path: Path) -> None:
     data = write_bag(tmp_path / "a_0.mcap").read_bytes()
     (tmp_path / "a_0.mcap.zstd").write_bytes(compress(data)[:-100])  # rosbag2 was killed meanwhile
     check(LogReader(tmp_path))
 
 
-def test_bags_of_compressed_files(tmp_path: Path) -> None:
+def test_bag_of_compressed_files_is_read(tmp_path: Path) -> None:
     for number in range(2):
         path = write_bag(tmp_path / f"bag_{number}.mcap", range(30 * number, 30 * number + 30), packed=True)
         (tmp_path / f"bag_{number}.mcap.zstd").write_bytes(compress(path.read_bytes()))
@@ -223,7 +223,9 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_a_copy_has_no_name_and_goes_with_its_last_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompressed_copy_is_unnamed_and_freed_with_last_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "copies").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "copies"))
     path = tmp_path / "a.mcap.zstd"
@@ -241,7 +243,7 @@ def test_a_copy_has_no_name_and_goes_with_its_last_reader(tmp_path: Path, monkey
     assert descriptors() == before
 
 
-def test_a_damaged_compressed_file_is_read_up_to_there(tmp_path: Path) -> None:
+def test_damaged_compressed_file_is_read_up_to_damage(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     with plain.open("wb") as file:
         writer = Writer(file, chunk_size=10_000)
@@ -263,7 +265,9 @@ def test_a_damaged_compressed_file_is_read_up_to_there(tmp_path: Path) -> None:
         assert any("the compressed file is damaged" in str(problem) for problem in log.problems), kind
 
 
-def test_a_copy_that_has_no_room_is_an_error_that_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decompression_without_disk_space_error_names_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.mcap.zstd"
     path.write_bytes(compress(write_bag(tmp_path / "plain").read_bytes()))
     monkeypatch.setattr("msgq.recording.mcap_io.file_source._DISK_RESERVE_BYTES", 1 << 62)
@@ -275,7 +279,7 @@ def test_a_copy_that_has_no_room_is_an_error_that_says_where(tmp_path: Path, mon
     assert descriptors() == before
 
 
-def test_a_compressed_file_is_not_recovered(tmp_path: Path) -> None:
+def test_recover_refuses_compressed_file(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap.zstd"
     path.write_bytes(compress(write_bag(tmp_path / "plain").read_bytes()))
     with pytest.raises(RecordingError, match="zstd -d"):
@@ -287,7 +291,7 @@ def test_a_compressed_file_is_not_recovered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.mcap", "a.mcap.zstd", "metadata.yaml"])
 @settings(max_examples=60)
 @given(changes=st.lists(st.tuples(st.integers(0), st.integers(1, 255)), min_size=1, max_size=4))
-def test_flipped_bytes_crash_nothing(tmp_path: Path, name: str, changes: list[tuple[int, int]]) -> None:
+def test_flipped_bytes_of_bag_do_not_crash_reader(tmp_path: Path, name: str, changes: list[tuple[int, int]]) -> None:
     plain = write_bag(tmp_path / "a.mcap", range(30), packed=True)
     (tmp_path / "a.mcap.zstd").write_bytes(compress(plain.read_bytes()))
     path = metadata(tmp_path, "a.mcap") / name
@@ -304,7 +308,7 @@ def test_flipped_bytes_crash_nothing(tmp_path: Path, name: str, changes: list[tu
 
 @pytest.mark.ci
 @pytest.mark.parametrize("mode", ["NONE", "FILE", "MESSAGE", "STORAGE"])
-def test_bags_of_rosbags(tmp_path: Path, mode: str) -> None:
+def test_bags_of_rosbags_library_are_read(tmp_path: Path, mode: str) -> None:
     rosbag2 = pytest.importorskip("rosbags.rosbag2", reason="rosbags is not installed")
     bag = rosbag2.Writer(tmp_path / "bag", version=9, storage_plugin=rosbag2.StoragePlugin.MCAP)
     bag.set_compression(rosbag2.CompressionMode[mode], rosbag2.CompressionFormat.ZSTD)

@@ -172,7 +172,7 @@ def compute_ages(log: LogReader) -> dict[str, list[int | None]]:
 
 
 @pytest.mark.usefixtures("prefix")
-def test_played_and_recorded_again_is_the_same(tmp_path: Path, token: str) -> None:
+def test_recording_of_played_recording_has_same_messages(tmp_path: Path, token: str) -> None:
     first = record(tmp_path / "first", token)
     assert Counter(message.endpoint for message in first) == {
         "plain": ROUNDS,

@@ -15,7 +15,7 @@ from tests.recording.logs import encode_parts, message
 CODES = np.zeros(4, np.int32)
 
 
-def test_crc_is_zlibs() -> None:
+def test_crc_equals_zlib_crc() -> None:
     data = random.Random(1).randbytes(5000)
     for size in [*range(300), 1000, 4096, 5000]:
         for start in (0, 1, 7):
@@ -31,7 +31,7 @@ def fill_columns() -> tuple[ScanColumns, bytes]:
     return columns, data
 
 
-def test_gathers_within_bounds_only() -> None:
+def test_payload_copy_checks_bounds() -> None:
     columns, data = fill_columns()
     into, ends = np.zeros(6, np.uint8), np.zeros(4, np.int32)
     assert columns.copy_payloads(data, 0, into, 0, ends) == 6

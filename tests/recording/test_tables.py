@@ -44,7 +44,7 @@ def said(table: pa.Table) -> list[dict[str, Any]]:
     return [{name: row[name] for name in row if name not in ABOUT} for row in table.to_pylist()]
 
 
-def test_a_table_says_what_messages_say(tmp_path: Path) -> None:
+def test_table_has_message_values(tmp_path: Path) -> None:
     log = write_messages(tmp_path / "a.mcap", ((f"/p{i % 2}", POINT, point_bytes(i)) for i in range(20)))
     table = log.to_arrow("/p1")
     assert table.column_names == [*ABOUT, "x", "y", "flags", "more"]
@@ -57,7 +57,7 @@ def test_a_table_says_what_messages_say(tmp_path: Path) -> None:
     assert log.problems == []
 
 
-def test_of_a_part_of_the_log(tmp_path: Path) -> None:
+def test_table_of_time_range_has_its_messages(tmp_path: Path) -> None:
     log = write_messages(tmp_path / "a.mcap", (("/p", POINT, point_bytes(i)) for i in range(20)))
     assert log.between(1050, 1070).to_arrow("/p")["sequence"].to_pylist() == [5, 6]
     batches = [batch.rows["sequence"].to_pylist() for batch in log.decoded_batches("/p", rows=8)]
@@ -69,7 +69,7 @@ def test_of_a_part_of_the_log(tmp_path: Path) -> None:
         log.to_arrow("/q")
 
 
-def test_pieces_of_a_log_have_their_own_messages(tmp_path: Path) -> None:
+def test_tables_of_log_pieces_have_separate_messages(tmp_path: Path) -> None:
     with Writer(tmp_path / "a.mcap", chunk_bytes=1024) as writer:
         number = writer.channel("/p", POINT)
         for i in range(100):
@@ -80,7 +80,7 @@ def test_pieces_of_a_log_have_their_own_messages(tmp_path: Path) -> None:
     assert times == list(range(100))
 
 
-def test_what_cannot_be_decoded_is_kept_aside_and_counted(tmp_path: Path) -> None:
+def test_table_keeps_undecodable_messages_separate(tmp_path: Path) -> None:
     messages = [point_bytes(0), b"\0\1\0\0cut", point_bytes(2), b""]
     log = write_messages(tmp_path / "a.mcap", (("/p", POINT, data) for data in messages))
     assert said(log.to_arrow("/p")) == [point(0), point(2)]
@@ -97,7 +97,7 @@ def test_what_cannot_be_decoded_is_kept_aside_and_counted(tmp_path: Path) -> Non
     assert all(row["reason"] for row in aside)
 
 
-def test_other_versions_of_cdr_are_decoded_one_by_one(tmp_path: Path) -> None:
+def test_table_decodes_mixed_cdr_versions(tmp_path: Path) -> None:
     second = b"\0\7\0\0" + point_bytes(4)[4:]
     log = write_messages(
         tmp_path / "a.mcap", [("/p", POINT, data) for data in (point_bytes(3), second, point_bytes(5))]
@@ -105,7 +105,7 @@ def test_other_versions_of_cdr_are_decoded_one_by_one(tmp_path: Path) -> None:
     assert said(log.to_arrow("/p")) == [point(3), point(4), point(5)]
 
 
-def test_a_schema_that_changes(tmp_path: Path) -> None:
+def test_table_with_changed_schema_has_columns_of_both(tmp_path: Path) -> None:
     old, new = np.dtype([("n", "<i4"), ("x", "<u8")]), np.dtype([("n", "<f8"), ("y", "<i2", (2,))])
     messages = [
         ("a", struct_schema(old), np.array((1, 2**64 - 1), old).tobytes()),
@@ -123,7 +123,7 @@ def test_a_schema_that_changes(tmp_path: Path) -> None:
     ]
 
 
-def test_messages_of_several_elements(tmp_path: Path) -> None:
+def test_table_has_row_for_each_element(tmp_path: Path) -> None:
     schema = struct_schema(np.dtype("<i4"))
     log = write_messages(tmp_path / "a.mcap", [("a", schema, np.arange(i, dtype="<i4").tobytes()) for i in (2, 0, 1)])
     table = log.to_arrow("a")
@@ -135,7 +135,7 @@ def test_messages_of_several_elements(tmp_path: Path) -> None:
     assert table["sequence"].to_pylist() == [0, 0, 2]
 
 
-def test_arrays_of_numpy_among_values() -> None:
+def test_table_converts_numpy_arrays() -> None:
     values = [
         {"a": np.array([1, 2], "u2"), "b": np.array([2**63], "u8")},
         {"a": np.array([], "u2"), "b": np.array([-1])},
@@ -146,20 +146,20 @@ def test_arrays_of_numpy_among_values() -> None:
     assert [[int(one) for one in row] for row in found.field("b").to_pylist()] == [[2**63], [-1]]  # as no float has it
 
 
-def test_payloads_that_nobody_describes(tmp_path: Path) -> None:
+def test_table_without_schema_reports_problem(tmp_path: Path) -> None:
     log = write_messages(tmp_path / "a.mcap", [("a", None, b"one"), ("b", Schema("B", "strange"), b"two")])
     assert said(log.to_arrow("a")) == [{"data": b"one"}]
     assert log.to_arrow("b").column_names == ABOUT
     assert "'strange'" in str(log.problems)
 
 
-def test_fields_with_names_of_other_columns(tmp_path: Path) -> None:
+def test_table_renames_fields_with_reserved_names(tmp_path: Path) -> None:
     payload = b'{"sequence": 5, "Log_Time": 6, "value": 7, "VALUE": 8}'
     table = write_messages(tmp_path / "a.mcap", [("a", NUMBER, payload)]).to_arrow("a")
     assert said(table) == [{"sequence_": 5, "Log_Time_": 6, "value": 7, "VALUE_": 8}]
 
 
-def test_who_published_and_which_key(tmp_path: Path) -> None:
+def test_table_has_publisher_and_key_columns(tmp_path: Path) -> None:
     write_messages(tmp_path / "a.mcap", [("channel/a", NUMBER, b"1")], kind="channel", publisher="left")
     write_messages(tmp_path / "b.mcap", [("records/a", NUMBER, b"1")], kind="records", key="camera")
     log = LogReader(tmp_path)
@@ -167,7 +167,7 @@ def test_who_published_and_which_key(tmp_path: Path) -> None:
     assert said(log.to_arrow("records/a")) == [{"publisher": "", "key": "camera", "value": 1}]
 
 
-def test_pandas_has_a_column_for_each_field(tmp_path: Path) -> None:
+def test_pandas_frame_has_column_for_each_field(tmp_path: Path) -> None:
     texts = ['{"pose": {"x": 1.5, "at": {"t": 9007199254740993}}}', '{"pose": {"x": 2.5}}']
     frame = write_messages(tmp_path / "a.mcap", [("a", NUMBER, text.encode()) for text in texts]).to_pandas("a")
     assert list(frame.columns) == [*ABOUT, "pose.x", "pose.at.t"]
@@ -177,7 +177,7 @@ def test_pandas_has_a_column_for_each_field(tmp_path: Path) -> None:
     assert frame["log_time"].tolist() == [1000, 1010]
 
 
-def test_polars_has_the_same(tmp_path: Path) -> None:
+def test_polars_frame_has_same_columns(tmp_path: Path) -> None:
     log = write_messages(tmp_path / "a.mcap", [("/p", POINT, point_bytes(i)) for i in range(5)])
     frame = log.to_polars("/p")
     assert isinstance(frame, polars.DataFrame)
@@ -185,7 +185,9 @@ def test_polars_has_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pandas", "polars", "pyarrow"])
-def test_a_library_that_is_missing(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_without_library_raises_missing_library_error(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = write_messages(tmp_path / "a.mcap", [("/p", POINT, point_bytes(0))])
     for module in [module for module in sys.modules if module.startswith("msgq.recording.export.")]:
         if module.endswith((".to_pandas", ".decoded_tables")):
@@ -210,7 +212,7 @@ def some_messages() -> list[tuple[str, Schema | None, bytes]]:
     ]
 
 
-def test_parquet_is_a_file_for_each_endpoint(tmp_path: Path) -> None:
+def test_parquet_export_writes_file_for_each_endpoint(tmp_path: Path) -> None:
     log = write_messages(tmp_path / "a.mcap", some_messages())
     assert log.to_parquet(tmp_path / "tables") == 6
     found = {path.name: pq.read_table(path) for path in (tmp_path / "tables").iterdir()}
@@ -224,7 +226,7 @@ def test_parquet_is_a_file_for_each_endpoint(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mcap", "tables"]
 
 
-def test_parquet_of_one_endpoint_is_one_file(tmp_path: Path) -> None:
+def test_parquet_export_of_one_endpoint_writes_one_file(tmp_path: Path) -> None:
     write_messages(tmp_path / "a.mcap", some_messages())
     log = LogReader(tmp_path / "a.mcap", endpoints=["/p"])
     assert log.to_parquet(tmp_path / "p.parquet") == 3
@@ -238,13 +240,13 @@ def test_parquet_of_one_endpoint_is_one_file(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mcap", "p.parquet", "p.undecoded.parquet"]
 
 
-def test_parquet_of_messages_that_cannot_be_decoded(tmp_path: Path) -> None:
+def test_parquet_export_writes_undecoded_messages_to_separate_file(tmp_path: Path) -> None:
     write_messages(tmp_path / "a.mcap", [("/p", POINT, b"")]).to_parquet(tmp_path / "p.parquet")
     assert pq.read_table(tmp_path / "p.parquet").num_rows == 0
     assert pq.read_table(tmp_path / "p.undecoded.parquet").num_rows == 1
 
 
-def test_columns_of_parquet_that_come_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_file_has_columns_of_all_its_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file has the columns of all its messages, however many files at a time may be open."""
     monkeypatch.setattr(parquet, "_ROW_GROUP_ROWS", 2)
     monkeypatch.setattr(parquet, "_OPEN_FILES_MAX", 2)
@@ -265,14 +267,14 @@ def test_columns_of_parquet_that_come_later(tmp_path: Path, monkeypatch: pytest.
     assert len(list((tmp_path / "tables").iterdir())) == 5
 
 
-def test_lists_of_a_fixed_size_that_only_some_messages_have(tmp_path: Path) -> None:
+def test_parquet_file_has_optional_fixed_size_lists(tmp_path: Path) -> None:
     old, new = struct_schema(np.dtype([("n", "<i4")])), struct_schema(np.dtype([("n", "<i4"), ("y", "<i2", (2,))]))
     log = write_messages(tmp_path / "a.mcap", [("a", old, bytes(4)), ("a", new, bytes(8))] * 2)
     log.to_parquet(tmp_path / "a.parquet")
     assert [row["y"] for row in pq.read_table(tmp_path / "a.parquet").to_pylist()] == [None, [0, 0], None, [0, 0]]
 
 
-def test_parquet_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_parquet_export_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = write_messages(tmp_path / "a.mcap", some_messages())
 
     def fail(*_: Any) -> None:
@@ -284,7 +286,7 @@ def test_parquet_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     assert [path.name for path in tmp_path.iterdir()] == ["a.mcap"]
 
 
-def test_other_programs_read_it(tmp_path: Path) -> None:
+def test_parquet_file_is_readable_by_other_programs(tmp_path: Path) -> None:
     write_messages(tmp_path / "a.mcap", ((f"/p{i % 2}", POINT, point_bytes(i)) for i in range(20)))
     LogReader(tmp_path / "a.mcap").to_parquet(tmp_path / "tables")
     ask = f"SELECT sum(x), max(len(more)), min(log_time) FROM '{tmp_path}/tables/*.parquet'"

@@ -55,7 +55,9 @@ def found_in(log: LogReader) -> list[tuple[bytes, int, int]]:
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
-def test_a_recording_has_payloads_publish_times_and_origins(prefix: str, tmp_path: Path, compression: str) -> None:
+def test_tracked_recording_has_payloads_publish_times_and_origins(
+    prefix: str, tmp_path: Path, compression: str
+) -> None:
     sent = record(tmp_path / "log", compression=compression)
     log = LogReader(tmp_path / "log")
     assert len(sent) == COUNT
@@ -65,7 +67,7 @@ def test_a_recording_has_payloads_publish_times_and_origins(prefix: str, tmp_pat
     assert {name: info.tracked for name, info in log.endpoints.items()} == {"tracked": True, "plain": False}
 
 
-def test_every_mcap_reader_reads_it(log: Any) -> None:
+def test_tracked_recording_is_readable_by_mcap_readers(log: Any) -> None:
     path, sent = log
     for reader in (make_reader, NonSeekingReader):
         with path.open("rb") as file:
@@ -77,7 +79,7 @@ def test_every_mcap_reader_reads_it(log: Any) -> None:
         assert found == [(data, published) for data, published, _ in sent]
 
 
-def test_origins_are_outside_of_chunks(log: Any) -> None:
+def test_tracked_recording_has_origins_outside_chunks(log: Any) -> None:
     path, _ = log
     data, here, seen = path.read_bytes(), len(MCAP_MAGIC), []
     while here < len(data) - len(MCAP_MAGIC):
@@ -89,7 +91,7 @@ def test_origins_are_outside_of_chunks(log: Any) -> None:
     assert followers == {Opcode.CHUNK}
 
 
-def test_batches_and_pieces_have_them(log: Any) -> None:
+def test_batches_and_pieces_have_origins(log: Any) -> None:
     path, sent = log
     reader = LogReader(path, endpoints=["tracked"])
     wanted = [origin for *_, origin in sent]
@@ -135,14 +137,14 @@ def _unfinished(path: Path, out: Path) -> LogReader:
 
 
 @pytest.mark.parametrize("change", [_merged, _filtered, _pieces, _recovered, _unfinished])
-def test_they_survive(log: Any, tmp_path: Path, change: Callable[[Path, Path], LogReader]) -> None:
+def test_origins_are_kept_by_copies(log: Any, tmp_path: Path, change: Callable[[Path, Path], LogReader]) -> None:
     path, sent = log
     after = change(path, tmp_path / ("pieces" if change is _pieces else "changed.mcap"))
     assert found_in(after) == sent
     assert after.endpoints["tracked"].tracked
 
 
-def test_an_invalid_record_costs_the_origins_only(tmp_path: Path) -> None:
+def test_invalid_origin_record_loses_only_origins(tmp_path: Path) -> None:
     invalid = RECORD_HEAD_STRUCT.pack(origins.ORIGINS_OPCODE, 8 + 5) + b"msgqorat" + bytes(5)  # a row has 16 bytes
     log = LogReader(
         write_unclosed_file(tmp_path / "a.mcap", invalid, build_chunk_record(channel(1, "a"), message(1, 0, 10)))
@@ -151,7 +153,7 @@ def test_an_invalid_record_costs_the_origins_only(tmp_path: Path) -> None:
     assert "origins" in log.problems[0].reason
 
 
-def test_hostile_records(tmp_path: Path) -> None:
+def test_hostile_origin_records_do_not_crash_reader(tmp_path: Path) -> None:
     """Places where there is nothing, channels that are not there, sizes that are cut: only what it says is lost."""
     columns = ScanColumns(4)
     columns.channel_code[:], columns.sequence[:], columns.offset[:] = [0, 0, 1, 0], [7, 8, 7, 9], [131, 231, 331, 431]
@@ -166,13 +168,13 @@ def test_hostile_records(tmp_path: Path) -> None:
             origins.MessageOrigins(bad)
 
 
-def test_an_untracked_recording_has_no_such_record(prefix: str, tmp_path: Path) -> None:
+def test_untracked_recording_has_no_origin_record(prefix: str, tmp_path: Path) -> None:
     with msgq.pub_sock("plain") as pub, Recorder(tmp_path / "log.mcap"):
         pub.send(b"x")
     assert b"msgqorat" not in (tmp_path / "log.mcap").read_bytes()
 
 
-def test_played_again_as_tracked_with_the_same_ages(prefix: str, tmp_path: Path) -> None:
+def test_played_tracked_messages_have_same_ages(prefix: str, tmp_path: Path) -> None:
     start = clock.time_ns()
     ages = [0, 1_000, 5_000_000, 3_000_000_000]
     with Writer(tmp_path / "log.mcap") as writer:
@@ -197,7 +199,7 @@ def test_played_again_as_tracked_with_the_same_ages(prefix: str, tmp_path: Path)
         assert age <= one.publish_time - one.origin_time < age + 500_000_000, "within what a send may take"
 
 
-def test_where_untracked_messages_are_it_says_so(log: Any) -> None:
+def test_player_on_untracked_topic_raises_state_error(log: Any) -> None:
     path, _ = log
     with msgq.pub_sock("other", tracked=False) as pub:
         pub.send(b"untracked")
@@ -206,7 +208,7 @@ def test_where_untracked_messages_are_it_says_so(log: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", ["fake", "zmq"])
-def test_other_backends_play_what_they_can(log: Any, backend: str, token: str) -> None:
+def test_other_backends_play_tracked_messages(log: Any, backend: str, token: str) -> None:
     path, _ = log
     module = {"fake": "tracked", "zmq": "untracked"}[backend]
     reader = LogReader(path, endpoints=["tracked"])

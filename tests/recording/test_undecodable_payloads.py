@@ -90,7 +90,7 @@ FINE: dict[str, tuple[Schema, bytes]] = {
 
 
 @pytest.mark.parametrize("kind", STRANGE)
-def test_what_cannot_be_shown_is_its_bytes_and_the_reason(kind: str) -> None:
+def test_undecodable_payload_gives_bytes_and_reason(kind: str) -> None:
     schema, data = STRANGE[kind]
     found = decode_payload(schema, data)
     assert isinstance(found, Undecoded)
@@ -99,7 +99,7 @@ def test_what_cannot_be_shown_is_its_bytes_and_the_reason(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", FINE)
-def test_what_can_be_shown_is(kind: str) -> None:
+def test_decodable_payload_is_decoded(kind: str) -> None:
     assert not isinstance(decode_payload(*FINE[kind]), Undecoded)
 
 
@@ -115,7 +115,7 @@ def logs(tmp_path: Path) -> tuple[Path, Path]:
     return paths[0], paths[1]
 
 
-def test_logs_are_compared_to_the_end(logs: tuple[Path, Path]) -> None:
+def test_comparison_continues_after_undecodable_payload(logs: tuple[Path, Path]) -> None:
     found = compare(*logs)
     assert found.endpoints["last"].same
     assert found.first is not None
@@ -128,7 +128,7 @@ def test_logs_are_compared_to_the_end(logs: tuple[Path, Path]) -> None:
         assert only.endpoints[endpoint].a == 1, number
 
 
-def test_the_command_goes_on(logs: tuple[Path, Path]) -> None:
+def test_bag_command_continues_after_undecodable_payload(logs: tuple[Path, Path]) -> None:
     messages = len(STRANGE) + len(FINE) + 1
     assert re.search(rf"messages +{messages}", run("bag", "info", logs[0]).output)
     assert "different: " in run("bag", "diff", *logs, code=1).output
@@ -147,7 +147,7 @@ def test_the_command_goes_on(logs: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_echo_goes_on(prefix: str, as_json: bool) -> None:
+def test_echo_continues_after_undecodable_payload(prefix: str, as_json: bool) -> None:
     payloads = [data for schema, data in [*STRANGE.values(), *FINE.values()] if schema is JSON and len(data) < 10_000]
     arguments = ["echo", "texts", "-n", str(len(payloads)), *(["--json"] if as_json else [])]
     with msgq.PubSocket() as pub:

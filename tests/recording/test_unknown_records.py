@@ -144,7 +144,7 @@ def first_chunk(found: list[Found]) -> list[Found]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_unknown_fields_survive_a_copy_except_in_records_about_the_copy(verb: Verb, kind: str, tmp_path: Path) -> None:
+def test_copy_keeps_unknown_fields_except_in_its_own_records(verb: Verb, kind: str, tmp_path: Path) -> None:
     for number, path in enumerate(copies(verb, tmp_path, tails={KINDS[kind]: TAIL})):
         there = records(path)
         if kind in ("chunk", "message index"):
@@ -161,7 +161,7 @@ def test_unknown_fields_survive_a_copy_except_in_records_about_the_copy(verb: Ve
 
 
 @pytest.mark.parametrize("kind", ["schema", "channel"])
-def test_unknown_fields_that_only_the_summary_has_survive_a_copy(verb: Verb, kind: str, tmp_path: Path) -> None:
+def test_copy_keeps_unknown_fields_of_summary(verb: Verb, kind: str, tmp_path: Path) -> None:
     for path in copies(verb, tmp_path, tails={KINDS[kind]: TAIL}, is_bare=True):
         found = [one.body for one in records(path) if (one.section, one.opcode) == ("summary", KINDS[kind])]
         assert found
@@ -169,7 +169,7 @@ def test_unknown_fields_that_only_the_summary_has_survive_a_copy(verb: Verb, kin
 
 
 @pytest.mark.parametrize("section", ["beside", "inside", "behind"])
-def test_unknown_records_survive_a_copy(verb: Verb, section: str, tmp_path: Path) -> None:
+def test_copy_keeps_unknown_records(verb: Verb, section: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {section: UNKNOWN}
     made = copies(verb, tmp_path, **options)
     where = {"beside": "data", "behind": "summary", "inside": "chunk" if "chunk" in verb.keeps else "data"}[section]
@@ -183,9 +183,7 @@ def test_unknown_records_survive_a_copy(verb: Verb, section: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("schema_id", [0, 1])
-def test_unknown_fields_do_not_pass_to_another_channel_or_schema_of_the_same_number(
-    tmp_path: Path, schema_id: int
-) -> None:
+def test_unknown_fields_stay_with_their_channel_or_schema(tmp_path: Path, schema_id: int) -> None:
     chunks = []
     for number, (name, tail) in enumerate([("a", TAIL), ("b", b"")], 1):
         schema = ExtensibleSchema(id=1, name=name, encoding="jsonschema", data=b"{}", unknown_fields=tail)
@@ -220,7 +218,7 @@ def test_copy_bounds_unknown_records_within_chunks(tmp_path: Path) -> None:
         assert LogReader(copy).messages == 2 * len(chunks)
 
 
-def test_unknown_records_are_no_problem_of_a_file(tmp_path: Path) -> None:
+def test_unknown_records_are_not_a_problem(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     path.write_bytes(RawFile(beside=UNKNOWN, inside=UNKNOWN, behind=UNKNOWN).bytes())
     log = LogReader(path)
@@ -228,7 +226,7 @@ def test_unknown_records_are_no_problem_of_a_file(tmp_path: Path) -> None:
     assert log.problems == []
 
 
-def test_unknown_records_survive_where_chunks_begin_alike(tmp_path: Path) -> None:
+def test_copy_keeps_unknown_records_of_chunks_with_equal_start(tmp_path: Path) -> None:
     """Channels that a chunk repeats are not read again. Failure would mean that unknown records are passed over too."""
     begin = [channel(1, "a"), record(RESERVED, b"one"), channel(2, "b"), record(FIRST_PRIVATE_OPCODE, b"two")]
     parts = [build_chunk_record(*begin, sent(1, i, 2 * i), sent(2, i, 2 * i + 1)) for i in range(3)]
@@ -238,7 +236,7 @@ def test_unknown_records_survive_where_chunks_begin_alike(tmp_path: Path) -> Non
     assert found == [b"one", b"two"] * 3
 
 
-def test_damage_that_a_recovery_passed_over_is_left_out_of_copies(tmp_path: Path) -> None:
+def test_copy_omits_damage_skipped_by_recovery(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     path.write_bytes(RawFile().bytes().replace(b'"n": 1', b'"n": 7', 1))
     whole = recover(path).output

@@ -91,7 +91,7 @@ SHOWN = [(35, 30), (45, 40), (HOUR + 5, 0), (HOUR + 15, 10), (HOUR + 25, 20)]
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_messages_have_the_times_that_the_wall_clock_showed(tmp_path: Path, ends: bool) -> None:
+def test_wall_clock_reader_gives_wall_times(tmp_path: Path, ends: bool) -> None:
     log = LogReader(step_back(tmp_path, ends=ends), clock="wall")
     found = list(log)
     assert list_times(found) == SHOWN  # in the order of log_time, which it went back in
@@ -101,20 +101,20 @@ def test_messages_have_the_times_that_the_wall_clock_showed(tmp_path: Path, ends
     assert not log.problems
 
 
-def test_the_hosts_clock_is_the_default(tmp_path: Path) -> None:
+def test_reader_uses_host_clock_by_default(tmp_path: Path) -> None:
     path = step_back(tmp_path)
     expected = [(time, time) for time in (0, 10, 20, 30, 40)]
     assert list_times(LogReader(path)) == list_times(LogReader(path, clock="host")) == expected
 
 
-def test_a_span_of_time_is_by_the_same_clock(tmp_path: Path) -> None:
+def test_time_range_uses_selected_clock(tmp_path: Path) -> None:
     log = LogReader(step_back(tmp_path), clock="wall", start=BEGIN + 40, end=BEGIN + HOUR + 15)
     assert list_times(log) == [(45, 40), (HOUR + 5, 0)]
     assert list_times(log.between(start=BEGIN + HOUR)) == [(HOUR + 5, 0)]
     assert list_times(log.between(end=BEGIN + HOUR)) == [(45, 40)]
 
 
-def test_all_ways_to_read_have_these_times(tmp_path: Path) -> None:
+def test_all_read_methods_give_wall_times(tmp_path: Path) -> None:
     path = step_back(tmp_path)
     log = LogReader(path, clock="wall")
     in_file = [SHOWN[2], SHOWN[3], SHOWN[4], SHOWN[0], SHOWN[1]]
@@ -133,7 +133,7 @@ def test_all_ways_to_read_have_these_times(tmp_path: Path) -> None:
     assert [message.log_time - BEGIN for message, _ in log.decoded()] == [shown for shown, _ in SHOWN]
 
 
-def test_a_part_of_a_file_knows_what_was_noted_before_it(tmp_path: Path) -> None:
+def test_part_of_file_uses_earlier_clock_readings(tmp_path: Path) -> None:
     path = write_segment(tmp_path / "a.mcap", HOUR, [BEGIN], (BEGIN + 5, 0), [BEGIN + 10], [BEGIN + 20], ends=False)
     (*_, (_, last)) = LogReader(path).log_view.iter_wanted_blocks()
     assert list_times(LogReader(path, clock="wall", span=(last.offset, path.stat().st_size))) == [(20, 20)]
@@ -141,7 +141,7 @@ def test_a_part_of_a_file_knows_what_was_noted_before_it(tmp_path: Path) -> None
     assert list_times(whole) == [(10, 10), (20, 20), (HOUR, 0)]
 
 
-def test_figures_at_the_end_are_turned_where_the_clock_was_not_set(tmp_path: Path) -> None:
+def test_statistics_are_converted_to_wall_time_without_clock_step(tmp_path: Path) -> None:
     path = write_segment(tmp_path / "a.mcap", HOUR, [BEGIN, BEGIN + 10])
     log = LogReader(path, clock="wall")
     assert log.has_statistics
@@ -150,13 +150,13 @@ def test_figures_at_the_end_are_turned_where_the_clock_was_not_set(tmp_path: Pat
     assert not LogReader(step_back(tmp_path, "b"), clock="wall").has_statistics  # only the messages tell
 
 
-def test_each_file_has_its_own_offset(tmp_path: Path) -> None:
+def test_each_file_has_separate_wall_clock_offset(tmp_path: Path) -> None:
     write_segment(tmp_path / "000000.mcap", 2 * HOUR, [BEGIN])
     write_segment(tmp_path / "000001.mcap", 0, [BEGIN + 10])
     assert list_times(LogReader(tmp_path, clock="wall")) == [(10, 10), (2 * HOUR, 0)]
 
 
-def test_messages_outside_of_chunks(tmp_path: Path) -> None:
+def test_wall_times_apply_to_messages_outside_chunks(tmp_path: Path) -> None:
     parts: list[Any] = [records.Metadata(*noted(100)), message(1, 0, 1000), message(1, 1, 2000)]
     parts += [records.Metadata(*noted(0, 2000)), message(1, 2, 3000)]
     path = write_loose_messages(tmp_path / "a.mcap", *parts)
@@ -166,7 +166,7 @@ def test_messages_outside_of_chunks(tmp_path: Path) -> None:
 
 
 @pytest.mark.seeds(2, 20, 100)
-def test_any_steps_agree_with_a_model(tmp_path: Path, seed: int) -> None:
+def test_random_clock_steps_agree_with_model(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     now, ahead, shown = 0, rng.randint(-300, 300), []
     parts: list[Any] = []
@@ -194,7 +194,7 @@ def test_any_steps_agree_with_a_model(tmp_path: Path, seed: int) -> None:
     assert (log.start_time, log.end_time) == (min(shown), max(shown))
 
 
-def test_what_a_file_does_not_say_stays_as_it_is(tmp_path: Path) -> None:
+def test_file_without_clock_readings_keeps_host_times(tmp_path: Path) -> None:
     path = write_loose_messages(tmp_path / "a.mcap", message(1, 0, 1000))
     log = LogReader(path, clock="wall")
     assert [found.log_time for found in log] == [1000]
@@ -213,7 +213,7 @@ def test_what_a_file_does_not_say_stays_as_it_is(tmp_path: Path) -> None:
         {"since_ns": "-1"},
     ],
 )
-def test_notes_that_make_no_sense_are_a_problem(tmp_path: Path, wrong: dict[str, str]) -> None:
+def test_invalid_clock_readings_are_a_problem(tmp_path: Path, wrong: dict[str, str]) -> None:
     name, note = noted(HOUR)
     path = write_loose_messages(tmp_path / "a.mcap", records.Metadata(name, note | wrong), message(1, 0, 1000))
     log = LogReader(path, clock="wall")
@@ -224,7 +224,9 @@ def test_notes_that_make_no_sense_are_a_problem(tmp_path: Path, wrong: dict[str,
 
 
 @pytest.mark.parametrize(("ahead", "expected"), [(HOUR, [1000 + HOUR]), (0, [1000])])
-def test_a_file_of_several_runs(tmp_path: Path, ahead: int, expected: list[int]) -> None:
+def test_file_of_several_runs_with_different_clocks_is_a_problem(
+    tmp_path: Path, ahead: int, expected: list[int]
+) -> None:
     """Where their clocks differ, nobody can know which messages are of which."""
     others = records.Metadata(metadata_keys.RECORDING_METADATA, noted(HOUR, 500)[1] | {"run": "another"})
     path = write_loose_messages(tmp_path / "a.mcap", records.Metadata(*noted(ahead)), others, message(1, 0, 1000))
@@ -233,7 +235,7 @@ def test_a_file_of_several_runs(tmp_path: Path, ahead: int, expected: list[int])
     assert len(log.problems) == (ahead == 0)
 
 
-def test_times_do_not_overflow(tmp_path: Path) -> None:
+def test_wall_times_do_not_overflow(tmp_path: Path) -> None:
     most, least = (1 << 62) - 1, -(1 << 62) + 1
     for ahead, expected in ((most - least, 2**63 - 2), (least - most, 0)):
         wall, host = (most, least) if ahead > 0 else (least, most)
@@ -245,7 +247,7 @@ def test_times_do_not_overflow(tmp_path: Path) -> None:
         assert all(0 <= time < 2**63 for time in found)
 
 
-def test_a_flood_of_notes_is_bounded(tmp_path: Path) -> None:
+def test_clock_reading_count_is_bounded(tmp_path: Path) -> None:
     notes = [records.Metadata(*noted(number % 2, number)) for number in range(6000)]
     path = write_loose_messages(tmp_path / "a.mcap", *notes, message(1, 0, 10))
     log = LogReader(path, clock="wall")
@@ -253,12 +255,12 @@ def test_a_flood_of_notes_is_bounded(tmp_path: Path) -> None:
     assert any("is not kept" in problem.reason for problem in log.problems)
 
 
-def test_another_clock_is_refused(tmp_path: Path) -> None:
+def test_unknown_clock_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidValueError, match="sun"):
         LogReader(step_back(tmp_path), clock="sun")
 
 
-def test_a_step_in_what_waited_is_noted_in_the_segment_that_has_it(tmp_path: Path) -> None:
+def test_clock_step_in_queued_chunk_is_noted_in_its_segment(tmp_path: Path) -> None:
     """The segment before ends when that chunk has come already."""
     now = clock.time_ns()
     wall = WallClock()
@@ -277,7 +279,7 @@ def test_a_step_in_what_waited_is_noted_in_the_segment_that_has_it(tmp_path: Pat
     assert [m.log_time - now for m in found] == [-2 * HOUR, -2 * HOUR + 1, -HOUR - 1, 1]
 
 
-def test_bounds() -> None:
+def test_wall_time_range_covers_all_clock_steps() -> None:
     times_by = WallTimeConverter([noted(100)[1], noted(0, 50)[1], noted(200, 60)[1]])
     assert times_by.recorded_offsets_ns == (100, 0, 200)
     assert times_by.find_wall_time_range(10, 20) == (110, 120)
@@ -289,7 +291,7 @@ def test_bounds() -> None:
 # ---- copies ----
 
 
-def test_a_copy_keeps_what_was_noted(tmp_path: Path) -> None:
+def test_copy_keeps_clock_readings(tmp_path: Path) -> None:
     """In the second segment the recorder noted once more what it was."""
     (tmp_path / "log").mkdir()
     write_segment(tmp_path / "log/000000.mcap", HOUR, [BEGIN], (BEGIN + 5, 0), [BEGIN + 10])
@@ -302,7 +304,7 @@ def test_a_copy_keeps_what_was_noted(tmp_path: Path) -> None:
     assert list_times(LogReader(tmp_path / "part.mcap", clock="wall")) == [(37, 30)]
 
 
-def test_a_copy_of_several_runs_keeps_the_hosts_clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_of_several_runs_keeps_host_clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = step_back(tmp_path, "one")
     monkeypatch.setitem(RUN, "run", "b" * 32)
     other = write_segment(tmp_path / "other.mcap", 7, [BEGIN + 100])
@@ -312,7 +314,7 @@ def test_a_copy_of_several_runs_keeps_the_hosts_clocks(tmp_path: Path, monkeypat
     assert not log.problems
 
 
-def test_files_are_not_written_by_the_wall_clock(tmp_path: Path) -> None:
+def test_copy_with_wall_clock_is_refused(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidValueError, match="host"):
         write_merged_log([LogReader(step_back(tmp_path), clock="wall")], tmp_path / "copy.mcap")
 
@@ -320,7 +322,7 @@ def test_files_are_not_written_by_the_wall_clock(tmp_path: Path) -> None:
 # ---- the command ----
 
 
-def test_the_command_shows_either_clock(tmp_path: Path) -> None:
+def test_bag_info_shows_both_clocks(tmp_path: Path) -> None:
     path = step_back(tmp_path)
     by_host = json.loads(run("bag", "info", "--json", path).stdout.splitlines()[0])
     by_wall = json.loads(run("bag", "info", "--json", "--clock", "wall", path).stdout.splitlines()[0])
@@ -330,7 +332,7 @@ def test_the_command_shows_either_clock(tmp_path: Path) -> None:
     assert "3600.000 s, then 0.000 s ahead of the host's clock" in run("bag", "info", path).stdout
 
 
-def test_the_command_converts_by_either_clock(tmp_path: Path) -> None:
+def test_bag_convert_uses_selected_clock(tmp_path: Path) -> None:
     path = step_back(tmp_path)
     chosen = "--start", datetime.fromtimestamp(BEGIN // 10**9 + 3600, UTC).isoformat()  # a second is long here
     run("bag", "convert", path, "-o", tmp_path / "wall.csv", "--clock", "wall", *chosen)
@@ -360,7 +362,7 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda ns: by.__setitem__(0, ns)
 
 
-def test_the_wall_clock_is_looked_at(ahead: Any) -> None:
+def test_clock_watcher_detects_wall_clock_steps(ahead: Any) -> None:
     looked = WallClock()
     first = looked.find_reading(0).offset_ns
     looked.sample_offset()
@@ -377,7 +379,7 @@ def test_the_wall_clock_is_looked_at(ahead: Any) -> None:
     assert looked.list_readings(step.since_ns, 2**63) == []
 
 
-def test_a_recording_by_the_wall_clock(prefix: str, tmp_path: Path, ahead: Any) -> None:
+def test_recording_with_wall_clock_steps_has_wall_times(prefix: str, tmp_path: Path, ahead: Any) -> None:
     """The wall clock is set a day ahead in the middle of a segment, and back before another one begins."""
     pub = msgq.pub_sock("e")
     day = 24 * HOUR
@@ -400,7 +402,7 @@ def test_a_recording_by_the_wall_clock(prefix: str, tmp_path: Path, ahead: Any) 
     assert [round((int(note["wall_offset_ns"]) - clock.wall_offset_ns()) / HOUR, 3) for note in noted] == [24, 0]
 
 
-def test_a_segment_begins_with_what_was_when_its_messages_came(prefix: str, tmp_path: Path, ahead: Any) -> None:
+def test_segment_starts_with_clock_reading_of_its_first_message(prefix: str, tmp_path: Path, ahead: Any) -> None:
     """A snapshot is of a while ago."""
     pub = msgq.pub_sock("e")
     with Recorder(tmp_path / "log", snapshot_seconds=60, chunk_seconds=0.01) as recorder:
@@ -415,7 +417,7 @@ def test_a_segment_begins_with_what_was_when_its_messages_came(prefix: str, tmp_
     assert found[1].log_time - found[0].log_time >= HOUR
 
 
-def test_what_was_noted_is_there_before_the_segment_ends(prefix: str, tmp_path: Path, ahead: Any) -> None:
+def test_clock_readings_are_written_before_end_of_segment(prefix: str, tmp_path: Path, ahead: Any) -> None:
     """A kill leaves a file without an end."""
     pub = msgq.pub_sock("e")
     with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder:

@@ -42,7 +42,7 @@ def per_lap() -> int:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 50])
-def test_a_ring_that_has_not_wrapped_is_whole(prefix: str, count: int) -> None:
+def test_unwrapped_ring_gives_all_messages(prefix: str, count: int) -> None:
     send_numbers(count)
     assert take_all(open_source("e", whole=True)) == (count, 0)
     assert take_all(open_source("e")) == (0, 0)
@@ -50,15 +50,13 @@ def test_a_ring_that_has_not_wrapped_is_whole(prefix: str, count: int) -> None:
 
 @pytest.mark.parametrize("more", [0, 1, 7, 40])
 @pytest.mark.parametrize("laps", [1, 2, 9])
-def test_of_one_that_has_wrapped_the_present_lap_is_there_and_the_rest_counted(
-    prefix: str, laps: int, more: int
-) -> None:
+def test_wrapped_ring_gives_current_lap_and_counts_rest(prefix: str, laps: int, more: int) -> None:
     send_numbers(laps * per_lap() + more)
     found, lost = take_all(open_source("e", whole=True))
     assert (found, lost) == ((more, laps * per_lap()) if more else (per_lap(), (laps - 1) * per_lap()))
 
 
-def test_several_publishers_are_counted_together(prefix: str) -> None:
+def test_wrapped_ring_of_several_publishers_counts_all_losses(prefix: str) -> None:
     for _ in range(5):
         send_numbers(per_lap() // 2 + 3)
     found, lost = take_all(open_source("e", whole=True))
@@ -66,7 +64,7 @@ def test_several_publishers_are_counted_together(prefix: str) -> None:
     assert 0 < found < per_lap() < found + lost == 5 * (per_lap() // 2 + 3)
 
 
-def test_what_is_written_while_it_is_joined_is_counted_too(prefix: str) -> None:
+def test_messages_written_during_join_are_counted(prefix: str) -> None:
     with msgq.pub_sock("e", segment_size=SIZE) as pub:
         sources = []
         for number in range(4 * per_lap()):
@@ -78,7 +76,7 @@ def test_what_is_written_while_it_is_joined_is_counted_too(prefix: str) -> None:
             assert found + lost == 4 * per_lap()
 
 
-def test_a_ring_of_a_stock_publisher_that_has_not_wrapped_is_whole(prefix: str) -> None:
+def test_unwrapped_stock_ring_gives_all_messages(prefix: str) -> None:
     """It counts nothing, but everything is there."""
     send_numbers(20)
     ring = RingFile(f"{prefix}/e")
@@ -86,14 +84,14 @@ def test_a_ring_of_a_stock_publisher_that_has_not_wrapped_is_whole(prefix: str) 
     assert take_all(open_source("e", whole=True)) == (20, 0)
 
 
-def test_nobody_can_tell_what_a_stock_publisher_has_overwritten(prefix: str) -> None:
+def test_wrapped_stock_ring_has_unknown_losses(prefix: str) -> None:
     send_numbers(2 * per_lap() + 5)
     ring = RingFile(f"{prefix}/e")
     ring.write_uid = STRANGER_UID
     assert take_all(open_source("e", whole=True)) == (5, None)
 
 
-def test_nobody_can_tell_what_was_before_the_count_began_anew(prefix: str) -> None:
+def test_ring_with_new_side_segment_has_unknown_losses(prefix: str) -> None:
     """The side segment was removed, and its successor counts from the present on."""
     send_numbers(per_lap() + 5)
     os.unlink(shm_paths.side_segment_path("e", prefix))
@@ -101,7 +99,7 @@ def test_nobody_can_tell_what_was_before_the_count_began_anew(prefix: str) -> No
     assert take_all(open_source("e", whole=True)) == (7, None)
 
 
-def test_a_ring_without_its_side_segment_is_refused(prefix: str) -> None:
+def test_ring_without_side_segment_is_refused(prefix: str) -> None:
     """It says whether messages begin with stamps. Stock publishers, which have none, are no such case."""
     send_numbers(3)
     os.unlink(shm_paths.side_segment_path("e", prefix))
@@ -109,7 +107,7 @@ def test_a_ring_without_its_side_segment_is_refused(prefix: str) -> None:
         open_source("e", whole=True)
 
 
-def test_a_file_that_has_lost_its_name_is_opened_all_the_same(prefix: str) -> None:
+def test_unlinked_ring_is_opened(prefix: str) -> None:
     paths = shm_paths.ring_path("e", prefix), shm_paths.side_segment_path("e", prefix)
     send_numbers(per_lap() + 5)
     files = {path: os.open(path, os.O_RDONLY) for path in paths}
@@ -122,7 +120,7 @@ def test_a_file_that_has_lost_its_name_is_opened_all_the_same(prefix: str) -> No
     assert take_all(open_source("e", whole=True)) == (1, 0)
 
 
-def test_one_that_has_no_side_segment_any_more_is_refused_without_a_name(prefix: str) -> None:
+def test_unlinked_ring_without_side_segment_is_refused(prefix: str) -> None:
     path = Path(shm_paths.ring_path("e", prefix))
     with msgq.pub_sock("e") as pub:
         pub.send(b"x")

@@ -41,7 +41,7 @@ def all_records(path: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
-def test_messages(tmp_path: Path, compression: str) -> None:
+def test_writer_writes_messages(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "a.mcap"
     with Writer(path, compression=compression, chunk_bytes=1024) as writer:
         schema = msgq.Schema("Number", "json", b'{"type": "object"}')
@@ -68,7 +68,7 @@ def test_messages(tmp_path: Path, compression: str) -> None:
     assert log.problems == []
 
 
-def test_numbers_go_on_from_the_last_one_and_wrap(tmp_path: Path) -> None:
+def test_writer_sequence_continues_and_wraps(tmp_path: Path) -> None:
     with Writer(tmp_path / "a.mcap") as writer:
         one, two = writer.channel("one"), writer.channel("two")
         for channel, sequence in ((one, None), (one, 2**32 - 1), (one, None), (two, None), (one, 2**40 + 5)):
@@ -81,14 +81,14 @@ def test_numbers_go_on_from_the_last_one_and_wrap(tmp_path: Path) -> None:
     assert found[5:] == [("two", 1), ("one", 6), ("two", 2), ("two", 9), ("two", 0), ("two", 1)]
 
 
-def test_origins(tmp_path: Path) -> None:
+def test_writer_writes_origins(tmp_path: Path) -> None:
     with Writer(tmp_path / "a.mcap") as writer:
         channel = writer.channel("a", metadata={"tracked": "1"})
         writer.write(channel, b"x", BEGIN, origin_time=BEGIN - 5)
     assert [m.origin_time for m in LogReader(tmp_path / "a.mcap")] == [BEGIN - 5]
 
 
-def test_origins_of_messages_with_one_number(tmp_path: Path) -> None:
+def test_writer_writes_origins_of_messages_with_equal_sequence(tmp_path: Path) -> None:
     with Writer(tmp_path / "a.mcap", chunk_bytes=1024) as writer:
         twins = [writer.channel("a"), writer.channel("a")]  # which readers take for one
         for i in range(100):
@@ -96,7 +96,7 @@ def test_origins_of_messages_with_one_number(tmp_path: Path) -> None:
     assert [m.origin_time for m in LogReader(tmp_path / "a.mcap")] == [i % 3 for i in range(100)]
 
 
-def test_any_order_of_times(tmp_path: Path) -> None:
+def test_writer_accepts_any_time_order(tmp_path: Path) -> None:
     with Writer(tmp_path / "a.mcap") as writer:
         channel = writer.channel("a")
         for time in (30, 10, 20):
@@ -105,7 +105,7 @@ def test_any_order_of_times(tmp_path: Path) -> None:
     assert [row[2] for row in by_library(tmp_path / "a.mcap")] == [10, 20, 30]
 
 
-def test_a_message_larger_than_a_chunk(tmp_path: Path) -> None:
+def test_writer_writes_message_larger_than_chunk(tmp_path: Path) -> None:
     sizes = [10, 5000, 20, 90_000, 30]
     with Writer(tmp_path / "a.mcap", chunk_bytes=1024) as writer:
         channel = writer.channel("a")
@@ -142,7 +142,7 @@ COLUMNS: dict[str, Callable[[list[bytes]], Any]] = {
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_columns_write_the_same_file(tmp_path: Path, column: str) -> None:
+def test_writer_columns_give_same_file_as_messages(tmp_path: Path, column: str) -> None:
     payloads = [b"%04d" % i for i in range(3000)]
     times = BEGIN + np.arange(3000)
     for name in ("one", "many"):
@@ -158,7 +158,7 @@ def test_columns_write_the_same_file(tmp_path: Path, column: str) -> None:
     assert (tmp_path / "many.mcap").read_bytes() == (tmp_path / "one.mcap").read_bytes()
 
 
-def test_columns_of_polars_and_of_times(tmp_path: Path) -> None:
+def test_writer_accepts_polars_and_time_columns(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     times = np.array(["2026-01-01T00:00:00.000000005", "2026-01-01T00:00:01"], "M8[ns]")
     with Writer(tmp_path / "a.mcap") as writer:
@@ -192,7 +192,7 @@ def test_columns_of_polars_and_of_times(tmp_path: Path) -> None:
         ({"data": 5}, "give an Arrow column"),
     ],
 )
-def test_columns_that_are_refused_write_nothing(tmp_path: Path, columns: dict[str, Any], text: str) -> None:
+def test_writer_with_refused_columns_writes_nothing(tmp_path: Path, columns: dict[str, Any], text: str) -> None:
     with Writer(tmp_path / "a.mcap") as writer:
         good: dict[str, Any] = {"channel": writer.channel("a"), "data": [b"1", b"2", b"3"], "log_time": [1, 2, 3]}
         with pytest.raises(InvalidValueError) as raised:
@@ -206,7 +206,7 @@ def test_columns_that_are_refused_write_nothing(tmp_path: Path, columns: dict[st
 # Beside the messages
 
 
-def test_attachments_and_metadata(tmp_path: Path) -> None:
+def test_writer_writes_attachments_and_metadata(tmp_path: Path) -> None:
     with Writer(tmp_path / "a.mcap", profile="ros2") as writer:
         channel = writer.channel("a")
         writer.attach("early.txt", b"early", "text/plain")
@@ -239,7 +239,7 @@ def test_attachments_and_metadata(tmp_path: Path) -> None:
         ]
 
 
-def test_a_damaged_attachment_is_said_when_it_is_read(tmp_path: Path) -> None:
+def test_damaged_attachment_raises_error_at_read(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     with Writer(path) as writer:
         writer.attach("a", b"what is in it")
@@ -249,7 +249,7 @@ def test_a_damaged_attachment_is_said_when_it_is_read(tmp_path: Path) -> None:
         LogReader(path).attachments[0].read()
 
 
-def test_the_data_have_a_crc(tmp_path: Path) -> None:
+def test_writer_data_crc_covers_metadata(tmp_path: Path) -> None:
     """What nothing else covers, as the text of metadata, it does."""
     path = tmp_path / "a.mcap"
     with Writer(path) as writer:
@@ -261,7 +261,7 @@ def test_the_data_have_a_crc(tmp_path: Path) -> None:
         all_records(path)
 
 
-def test_equal_schemas_are_written_once(tmp_path: Path) -> None:
+def test_writer_writes_equal_schemas_once(tmp_path: Path) -> None:
     with Writer(tmp_path / "a.mcap") as writer:
         for name, encoding in (("a", "ros2msg"), ("b", "ros2msg"), ("c", "ros2idl")):
             schema = msgq.Schema("pkg/msg/Type", "cdr", b"int32 x", schema_encoding=encoding)
@@ -278,7 +278,7 @@ def read_statistics(path: Path) -> dict[str, dict[str, Any]]:
     return {number: json.loads(text) for number, text in found.items() if number != "at"}
 
 
-def test_figures(tmp_path: Path) -> None:
+def test_writer_writes_statistics(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     with Writer(path, chunk_bytes=1024) as writer:
         counted = writer.channel("a", metadata=COUNTED)
@@ -306,7 +306,7 @@ def test_figures(tmp_path: Path) -> None:
     assert (info.messages, info.bytes, info.largest, info.lost) == (7, 2100, 600, one["lost"])
 
 
-def test_figures_of_a_recording(prefix: str, tmp_path: Path) -> None:
+def test_recorder_writes_statistics(prefix: str, tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     with msgq.pub_sock("figured") as pub, Recorder(path, ["figured"], chunk_bytes=2000) as recorder:
         for i in range(100):
@@ -335,7 +335,7 @@ def test_figures_of_a_recording(prefix: str, tmp_path: Path) -> None:
         ((1, b"", 1, -7), "-7"),
     ],
 )
-def test_messages_that_are_refused(tmp_path: Path, message: tuple[Any, ...], text: str) -> None:
+def test_writer_refuses_invalid_messages(tmp_path: Path, message: tuple[Any, ...], text: str) -> None:
     with Writer(tmp_path / "a.mcap") as writer:
         writer.channel("a")
         with pytest.raises(InvalidValueError) as raised:
@@ -348,7 +348,7 @@ def test_messages_that_are_refused(tmp_path: Path, message: tuple[Any, ...], tex
     assert LogReader(tmp_path / "a.mcap").messages == 1
 
 
-def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:
+def test_failed_writer_leaves_no_file(tmp_path: Path) -> None:
     def written() -> None:
         with Writer(tmp_path / "a.mcap") as writer:
             writer.write(writer.channel("a"), b"", 1)
@@ -359,7 +359,7 @@ def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_left_of_a_writer_that_is_forgotten(tmp_path: Path) -> None:
+def test_unreferenced_writer_leaves_no_file(tmp_path: Path) -> None:
     def is_open() -> bool:
         links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
         return any(str(tmp_path) in os.readlink(link) for link in links if link.is_symlink())
@@ -373,7 +373,7 @@ def test_nothing_is_left_of_a_writer_that_is_forgotten(tmp_path: Path) -> None:
     assert not is_open()
 
 
-def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
+def test_writer_does_not_overwrite_file(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     writer = Writer(path)
     path.write_bytes(b"other")
@@ -387,7 +387,7 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
         Writer(tmp_path / "missing" / "a.mcap")
 
 
-def test_the_first_of_two_writers_of_one_path_wins(tmp_path: Path) -> None:
+def test_second_writer_of_same_path_fails(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     writers = [Writer(path), Writer(path)]
     for number, writer in enumerate(writers):
@@ -399,7 +399,7 @@ def test_the_first_of_two_writers_of_one_path_wins(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_on_full_disk_raises_error_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_fd: int, _parts: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -416,7 +416,7 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_closed(tmp_path: Path) -> None:
+def test_closed_writer_refuses_calls(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "a.mcap")
     channel = writer.channel("a")
     writer.close()
@@ -434,7 +434,7 @@ def test_closed(tmp_path: Path) -> None:
     assert [one.channel_record for one in LogReader(tmp_path / "a.mcap").files[0].registry.channels.values()]
 
 
-def test_values_that_are_not_possible(tmp_path: Path) -> None:
+def test_writer_refuses_impossible_values(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="zstd, lz4, none"):
         Writer(tmp_path / "a.mcap", compression="gzip")
     with pytest.raises(InvalidValueError, match="1024 or more"):
@@ -442,7 +442,7 @@ def test_values_that_are_not_possible(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_more_channels_than_one_call_of_the_system_writes(tmp_path: Path) -> None:
+def test_writer_writes_more_channels_than_one_system_call(tmp_path: Path) -> None:
     with Writer(tmp_path / "a.mcap") as writer:
         for number in range(1500):
             writer.channel(f"e{number}")
@@ -452,7 +452,7 @@ def test_more_channels_than_one_call_of_the_system_writes(tmp_path: Path) -> Non
         assert {one.topic for one in found} == {f"e{number}" for number in range(1500)}
 
 
-def test_no_more_channels_than_mcap_can_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_refuses_more_channels_than_mcap_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_writer, "CHANNEL_ID_COUNT", 10)  # of 65536
     with Writer(tmp_path / "a.mcap") as writer:
         assert [writer.channel("a") for _ in range(9)] == list(range(1, 10))
@@ -460,7 +460,7 @@ def test_no_more_channels_than_mcap_can_number(tmp_path: Path, monkeypatch: pyte
             writer.channel("a")
 
 
-def test_a_forked_child_leaves_the_file_alone(tmp_path: Path) -> None:
+def test_forked_child_does_not_change_file_of_writer(tmp_path: Path) -> None:
     with Writer(tmp_path / "a.mcap") as writer:
         channel = writer.channel("a")
         writer.write(channel, b"before", 1)

@@ -112,7 +112,7 @@ WRITERS: dict[str, tuple[Callable[..., Sent], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_has_what_was_written(tmp_path: Path, writer: str) -> None:
+def test_file_of_each_writer_has_written_messages(tmp_path: Path, writer: str) -> None:
     path = tmp_path / "a.mcap"
     write, options = WRITERS[writer]
     expected = sorted(write(path, **options), key=lambda message: message[1])

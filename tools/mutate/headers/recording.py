@@ -145,13 +145,13 @@ MUTANTS = [
         "the CRC of the previous bytes is ignored",
         "_mm_cvtsi32_si128((int)~start)",
         "_mm_cvtsi32_si128((int)(~start | start))",
-        "tests/recording/test_scan.py::test_crc_is_zlibs",
+        "tests/recording/test_scan.py::test_crc_equals_zlib_crc",
     ),
     crc(
         "bytes are folded over a wrong distance",
         "_mm_set_epi64x(0x0ccaa009e, 0x1751997d0);",
         "_mm_set_epi64x(0x0ccaa009e, 0x1751997d1);",
-        "tests/recording/test_scan.py::test_crc_is_zlibs",
+        "tests/recording/test_scan.py::test_crc_equals_zlib_crc",
     ),
     unpack(
         "surrogates are characters",
