@@ -1,4 +1,4 @@
-"""A channel, on any backend: arguments are checked here; the rest is the backend's own."""
+"""Channel objects of any backend. This module checks the arguments."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ NODE_NAME_BYTES_MAX = 47
 
 
 class Channel:
-    """Messages of many publishers for many subscribers, in one order, without copies if wanted (channels.md).
+    """A stream of messages from many publishers to many subscribers, in one order (docs/guides/channels.md).
 
-    Whoever opens a channel first makes it, and it stays until it is unlinked. The first publisher
-    sets what is still open of the configuration, so programs may start in any order. Publishers and subscribers that
-    were made here stay open after `close`.
+    The first process that opens a channel creates it. The channel stays until `unlink`. The first publisher sets the
+    missing parts of the configuration, so programs may start in any order. Publishers and subscribers stay open after
+    `close`.
 
-    Any thread may use the object; a publisher or a subscriber serves one thread at a time.
+    Any thread may use the object. One thread at a time may use a publisher or a subscriber.
 
     Attributes
     ----------
-    name, prefix, node : of the channel; the prefix that it lives in, "" for none; whose publishers and subscribers are
-        made here.
-    closed : whether none are made any more.
+    name, prefix : name and prefix of the channel; "" is no prefix.
+    node : name of the node that the publishers and subscribers of this object belong to.
+    closed : True after `close`.
     """
 
     _backend_module: ModuleType | None = None  # whose it is; None: the chosen one's
@@ -63,31 +63,32 @@ class Channel:
         prefix: str | None = None,
         trust: str | None = None,
     ) -> None:
-        """Open the channel, or make it.
+        """Open the channel, or create it.
 
         Parameters
         ----------
-        name : at most 229 bytes, without "/" and ":"; but the events of a work queue are ``"NAME:events"`` (queues.md).
-        capacity : messages that stay for slower subscribers, a power of two, 2 to 8192; 64 by default.
-        publishers : so many at most at a time, 1 to 63; 63 by default.
-        subscribers : so many at most at a time, 1 to 64, passive ones aside; any number by default.
-        stamps : whether messages have the time when they were published (22 ns each); True by default.
-        schema : describes the messages; it is set if there is none.
-        strict_schema : raise when current is another schema; else `schema_matches` is False.
-        create : True: only make it; False: only open it; None: either.
-        passive : only look on: the channel must be current, its files are opened for reading, and get no trace of us.
-            There are no publishers then, and no views.
-        node : whose publishers and subscribers they are, for people, at most 47 bytes; the process's name by default.
-        mode : permissions of a new channel's files; None: MSGQ_MODE, or 600.
-        prefix : instead of OPENPILOT_PREFIX, "" for none.
-        trust : whose files are used as one's own are; None: MSGQ_TRUST.
+        name : name of the channel, at most 229 bytes, without "/" and ":". Events of a work queue have the name
+            ``"NAME:events"`` (docs/guides/queues.md).
+        capacity : number of messages that stay readable, a power of two, 2 to 8192; default: 64.
+        publishers : maximum number of publishers, 1 to 63; default: 63.
+        subscribers : maximum number of subscribers, 1 to 64, without passive ones; default: unlimited.
+        stamps : True: each message carries its publishing time (22 ns per message). Default: True.
+        schema : description of the messages, set if the channel has none.
+        strict_schema : True: raise an error if the channel has another schema. False: set `schema_matches` to False.
+        create : True: create a new channel only. False: open an existing channel only. None: either.
+        passive : True: observe an existing channel read-only, without a trace. No publishers and no views are possible.
+        node : name of the node for statistics, at most 47 bytes; None: the name of the process.
+        mode : permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
+        prefix : prefix of the channel, "" for none; None: OPENPILOT_PREFIX.
+        trust : users whose files are accepted besides own files and root's; None: MSGQ_TRUST.
 
         Raises
         ------
-        EndpointNameError, InvalidValueError : an argument makes no sense.
-        ChannelMismatchError : another configuration was requested before.
-        SchemaMismatchError : current is another schema, and it was to be strict.
-        SegmentError : the files cannot be opened or made. CorruptSegmentError: they are no channel.
+        EndpointNameError, InvalidValueError : an argument is invalid.
+        ChannelMismatchError : the channel has another configuration.
+        SchemaMismatchError : the channel has another schema, and `strict_schema` is True.
+        SegmentError : the files cannot be opened or created.
+        CorruptSegmentError : the files are not a channel.
         BackendNotAvailableError : the chosen backend has no channels.
         """
         self.name = self._validate_name(name)
@@ -118,56 +119,56 @@ class Channel:
 
     @property
     def capacity(self) -> int | None:
-        """Messages that stay for slower subscribers; None: not set yet."""
+        """Number of messages that stay readable; None: not set yet."""
         return self._channel_file.config[0]
 
     @property
     def stamps(self) -> bool | None:
-        """Whether messages have the time when they were published; None as with `capacity`."""
+        """True if messages carry their publishing time; None: not set yet."""
         return self._channel_file.config[3]
 
     @property
     def messages(self) -> int:
-        """How many were published so far."""
+        """Number of messages published since creation."""
         return self._channel_file.messages
 
     @property
     def creator(self) -> tuple[str, int]:
-        """Name and pid of who made the channel."""
+        """Name and pid of the process that created the channel."""
         return self._channel_file.creator
 
     @property
     def created_ns(self) -> int:
-        """When it was made, nanoseconds of the host's clock (clock.md)."""
+        """Creation time in nanoseconds of the host's clock (docs/internals/clock.md)."""
         return self._channel_file.created_ns
 
     def stats(self) -> ChannelStats:
-        """Return the participants, what dead processes left, and the holders of views. Changes nothing."""
+        """Return the participants, leftovers of dead processes, and holders of views. Changes nothing."""
         return self._channel_file.stats()
 
     def diagnose(self) -> ChannelStats:
-        """Do what `stats` does; this is Kickmsg's name."""
+        """Do the same as `stats` (Kickmsg's name)."""
         return self.stats()
 
     # ---- the schema ----
 
     @property
     def schema(self) -> Schema | None:
-        """What describes the messages."""
+        """Description of the messages; None: not set."""
         return self._channel_file.schema
 
     @property
     def schema_matches(self) -> bool:
-        """Whether the schema is the one that was given here; True when none was."""
+        """True if the channel has the schema that you gave, or if you gave none."""
         return self._claimed_schema is None or self.schema == self._claimed_schema
 
     def claim_schema(self, schema: Schema) -> bool:
-        """Describe the messages, unless they are described. Returns whether the schema is this one now."""
+        """Set the schema unless the channel has one. Return True if the channel now has this schema."""
         self._remember_schema(schema)
         return bool(self._channel_file.set_schema(schema, False) == schema)
 
     def replace_schema(self, schema: Schema) -> None:
-        """Set the schema, and replace an existing one."""
+        """Set the schema. Replaces an existing schema."""
         self._remember_schema(schema)
         self._channel_file.set_schema(schema, True)
 
@@ -184,7 +185,7 @@ class Channel:
         schema: Schema | None = None,
         strict_schema: bool = False,
     ) -> None:
-        """Set the configuration, or compare it with the existing one. The parameters are those of `__init__`."""
+        """Set the configuration, or compare the existing one. The parameters are those of `__init__`."""
         _check_config(capacity, publishers, subscribers, self.name)
         requested = (capacity, publishers, subscribers, stamps)
         if any(value is not None for value in requested):
@@ -209,21 +210,22 @@ class Channel:
     def publisher(
         self, *, slots: int | None = None, slot_bytes: int | None = None, max_bytes: int = POOL_BYTES_MAX
     ) -> Publisher:
-        """Return a new publisher, with a pool of its own.
+        """Create a publisher with its own pool.
 
         Parameters
         ----------
-        slots : messages that the pool holds, 1 to 16384; by default the capacity and two, in at most 64 MiB, and at
-            least 4. With fewer than the capacity its older messages leave the channel earlier.
-        slot_bytes : of each; 4096 by default. A larger message makes the pool grow.
-        max_bytes : of the pool, however large its messages are; 1 GiB by default.
+        slots : number of messages that the pool holds, 1 to 16384. Default: the capacity plus 2, within 64 MiB, at
+            least 4. With fewer slots than the capacity, the publisher's oldest messages leave the channel earlier.
+        slot_bytes : bytes of each slot; default: 4096. A larger message makes the pool grow.
+        max_bytes : maximum bytes of the pool, for any message size; default: 1 GiB.
 
         Raises
         ------
-        TooManyPublishersError : the channel has as many as it may.
-        MessageTooLargeError : the pool would be larger than `max_bytes`.
-        SegmentError : no space for the pool, or the channel was removed.
-        StateError : the channel is closed or passive.
+        TooManyPublishersError : the channel has its maximum number of publishers.
+        MessageTooLargeError : the pool would exceed `max_bytes`.
+        SegmentError : no memory for the pool, or the channel was removed.
+        StateError : the channel object is closed or passive.
+        InvalidValueError : an argument is out of range.
         """
         self._check_not_closed()
         if not self._channel_file.writable:
@@ -245,23 +247,26 @@ class Channel:
         own: bool = True,
         spin_us: int | None = None,
     ) -> Subscriber:
-        """Return a new subscriber, which receives messages published from now on.
+        """Create a subscriber. It receives the messages that are published from now on.
 
         Parameters
         ----------
-        history : messages before that, as many as are still current.
-        max_views : so many it may hold at once.
-        conflate : receive the newest message only; skipped messages add to `lost`.
-        on_lapped : where it goes on when publishers overtook it by more than the capacity: at the oldest message that
-            will still be current a moment later, or at the present.
-        on_lost : "count": only `lost` tells; "raise": the next call raises LostMessagesError, once for each loss.
-        own : whether it gets messages of publishers that were made by this object.
-        spin_us : microseconds that a receive spins before it sleeps; None: MSGQ_SPIN_US.
+        history : number of earlier messages to receive, as far as the channel still has them.
+        max_views : maximum number of views that the subscriber may hold.
+        conflate : receive the newest message only. Skipped messages add to `lost`.
+        on_lapped : position after publishers overtook the subscriber by more than the capacity. "oldest": the oldest
+            message that will stay readable for a moment. "newest": the newest position.
+        on_lost : "count": losses add to `lost` only. "raise": the next call raises LostMessagesError, once for each
+            loss.
+        own : True: also receive messages of publishers that this object created.
+        spin_us : microseconds that a receive polls before it sleeps; None: MSGQ_SPIN_US.
 
         Raises
         ------
-        TooManySubscribersError : the channel has as many as it may.
-        InvalidValueError, StateError, SegmentError : an argument makes no sense; closed; removed.
+        TooManySubscribersError : the channel has its maximum number of subscribers.
+        InvalidValueError : an argument is out of range.
+        StateError : the channel object is closed.
+        SegmentError : the channel was removed.
         """
         self._check_not_closed()
         _check_setting_range("history", history, 0, 2**62, self.name)
@@ -284,17 +289,17 @@ class Channel:
     # ---- the end ----
 
     def unlink(self) -> None:
-        """Remove the channel. Those that have it open go on among themselves; who opens it then makes another one."""
+        """Remove the channel. Open handles continue to exchange messages. A later open creates another channel."""
         self._channel_file.unlink()
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
-        """Remove a channel by its name. The errors are those of `unlink`."""
+        """Remove a channel by its name. Raises the errors of `unlink`."""
         with Channel(name, create=False, prefix=prefix) as channel:
             channel.unlink()
 
     def close(self) -> None:
-        """Make no more publishers and subscribers here. Those that were made stay open."""
+        """Close the channel object. Its publishers and subscribers stay open."""
         self.closed = True
         self._channel_file.close()
 
@@ -312,14 +317,14 @@ class Channel:
 
 
 class ReservedChannel(Channel):
-    """A channel with a ":" in its name: a broadcast or a mailbox, which a Node names."""
+    """A broadcast or mailbox: a channel with a ":" in its name, opened by a `Node`."""
 
     def _validate_name(self, name: str | bytes) -> str:
         return naming.validate_channel_name(name)
 
 
 def _validate_node(node: str | None, channel: str) -> str:
-    """Return the name of a node, cut to nothing: it is refused when it does not fit."""
+    """Return the name of a node. Raises an error if the name is too long."""
     name = process_name() if node is None else node
     if not isinstance(name, str):
         raise TypeError(f"a node's name is str, not {type(name).__name__}")

@@ -1,4 +1,4 @@
-"""A node: one part of a program, with a name, that takes part in channels. The words are those of Kickmsg."""
+"""A node: a named part of a program that takes part in channels. The names are those of Kickmsg."""
 
 from __future__ import annotations
 
@@ -21,34 +21,33 @@ SUBSCRIBER_OPTIONS = ("history", "max_views", "conflate", "on_lapped", "on_lost"
 
 
 class Broadcast(NamedTuple):
-    """Both sides of a node in a broadcast.
+    """Publisher and subscriber of a node in a broadcast.
 
     Attributes
     ----------
-    publisher, subscriber : the node's own; the subscriber gets the node's own messages only with ``own=True``.
+    publisher, subscriber : handles of the node. The subscriber receives the node's own messages only with ``own=True``.
     """
 
     publisher: Publisher
     subscriber: Subscriber
 
     def close(self) -> None:
-        """Close both."""
+        """Close the publisher and the subscriber."""
         self.publisher.close()
         self.subscriber.close()
 
 
 class Node:
-    """Advertises and subscribes under one name, which others see.
+    """Opens publishers and subscribers under one name, which statistics show.
 
-    Each call takes the settings of `Channel`, and those of `Channel.publisher` or `Channel.subscriber`, as keywords: a
-    `config` by position, as Kickmsg and ROS have it, is an `InvalidTypeError` that says so. What a call makes is closed
-    with the node.
+    Each method accepts the settings of `Channel`, and of `Channel.publisher` or `Channel.subscriber`, as keywords. A
+    positional `config`, as in Kickmsg and ROS, raises `InvalidTypeError`. `close` closes all handles of the node.
 
     Attributes
     ----------
-    name : of the node.
-    channels : the node's channels, by full name: for schemas, `diagnose` and `unlink`, of broadcasts
-        (`<name>:broadcast`) and mailboxes (`<owner>:mbx:<tag>`), too. Empty after `close`.
+    name : name of the node.
+    channels : open channels by full name, for schemas, `diagnose` and `unlink`. Includes broadcasts
+        (`<name>:broadcast`) and mailboxes (`<owner>:mbx:<tag>`). Empty after `close`.
     """
 
     def __init__(self, name: str, *, prefix: str | None = None, trust: str | None = None) -> None:
@@ -65,26 +64,26 @@ class Node:
         self._open_handles: list[Publisher | Subscriber] = []
 
     def advertise(self, channel: str | bytes, config: None = None, **settings: Any) -> Publisher:
-        """Return a publisher of a channel, of which there may be others."""
+        """Return a publisher of a channel. A channel may have several publishers."""
         _check_no_config("advertise", config)
         return self._open_publisher(Channel, channel, settings)
 
     def subscribe(self, channel: str | bytes, config: None = None, **settings: Any) -> Subscriber:
-        """Return a subscriber of a channel, which need not have a publisher yet."""
+        """Return a subscriber of a channel. The channel may have no publisher yet."""
         _check_no_config("subscribe", config)
         return self._open_subscriber(Channel, channel, settings)
 
     def join_broadcast(self, name: str, config: None = None, *, own: bool = False, **settings: Any) -> Broadcast:
-        """Return both sides of a channel in which each node receives the messages of all others.
+        """Return publisher and subscriber of a broadcast. Each node receives the messages of all other nodes.
 
         Broadcasts and channels have separate names.
 
         Parameters
         ----------
-        name : of the broadcast.
-        config : not used; see `advertise`.
-        own : whether the subscriber gets the node's own messages.
-        settings : of `Channel`, `Channel.publisher` and `Channel.subscriber`.
+        name : name of the broadcast.
+        config : unused; see `Node`.
+        own : True: the subscriber also receives the node's own messages.
+        settings : settings of `Channel`, `Channel.publisher` and `Channel.subscriber`.
         """
         _check_no_config("join_broadcast", config)
         common, publishing, subscribing = _split_settings(settings, PUBLISHER_OPTIONS, SUBSCRIBER_OPTIONS)
@@ -94,14 +93,14 @@ class Node:
         return Broadcast(publisher, subscriber)
 
     def create_mailbox(self, tag: str, config: None = None, **settings: Any) -> Subscriber:
-        """Return the subscriber of this node's mailbox, of which there is one at a time."""
+        """Return the subscriber of a mailbox of this node. A mailbox has one subscriber at a time."""
         _check_no_config("create_mailbox", config)
         return self._open_subscriber(
             ReservedChannel, _make_mailbox_name(self.name, tag), {"subscribers": 1, **settings}
         )
 
     def open_mailbox(self, owner: str, tag: str, config: None = None, **settings: Any) -> Publisher:
-        """Return a publisher for the mailbox of another node, which may create it later."""
+        """Return a publisher for the mailbox of another node. The other node may create the mailbox later."""
         _check_no_config("open_mailbox", config)
         return self._open_publisher(ReservedChannel, _make_mailbox_name(owner, tag), {"subscribers": 1, **settings})
 
@@ -133,7 +132,7 @@ class Node:
         return side
 
     def close(self) -> None:
-        """Close all that the node made."""
+        """Close all handles of the node."""
         for side in self._open_handles:
             side.close()
         for channel in self.channels.values():

@@ -1,4 +1,4 @@
-"""What the messages of an endpoint mean, kept beside the ring for tools that decode them."""
+"""Schemas: descriptions of an endpoint's messages. Tools use them to decode messages."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ _ENCODING_SEPARATOR = ";"  # between the two encodings where they are written as
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema descriptor.
+    """Description of the messages of an endpoint.
+
+    Channels keep `identity`, `layout` and `version`. Topics have no room for these, so a schema read from a topic has
+    the defaults.
 
     Attributes
     ----------
-    name : what the message is called, at most 192 bytes of UTF-8.
-    encoding : how it is written ("json", "protobuf", "struct", "cdr", ...), at most 48 bytes, with the next one.
-    data : the schema itself, in the form that the encoding uses; at most 46608 bytes.
-    identity : a fingerprint of the type, any bytes, at most 64: two programs that agree on it mean the same thing. By
-        default it comes from the name.
-    layout : a fingerprint of how it lies in memory, as `identity`: two builds of one type may differ in it. By default
-        it comes from encoding and data.
-    version : any number that the user wants, 0 to 2**32 - 1.
-    schema_encoding : what `data` is written in, where an encoding of messages has several ("ros2msg" or "ros2idl" for
-        "cdr"). By default it follows from `encoding`, and is mostly the same word.
-
-    Channels keep identity, layout and version; topics have no room for them, and what is read from one has the
-    defaults.
+    name : name of the message type, at most 192 bytes of UTF-8.
+    encoding : encoding of the messages ("json", "protobuf", "struct", "cdr", ...). `encoding` and `schema_encoding`
+        together have at most 48 bytes.
+    data : definition of the type, in the format of `schema_encoding`; at most 46608 bytes.
+    identity : fingerprint of the type, at most 64 bytes. Equal fingerprints mean the same type. Default: a hash of the
+        name.
+    layout : fingerprint of the memory layout, at most 64 bytes. Two builds of one type may differ. Default: a hash of
+        encoding and data.
+    version : version number of your choice, 0 to 2**32 - 1.
+    schema_encoding : format of `data`, if the encoding has several ("ros2msg" or "ros2idl" for "cdr"). Default: the
+        format that belongs to `encoding`, mostly the same word.
     """
 
     name: str
@@ -67,13 +68,13 @@ class Schema:
 
     @property
     def encodings(self) -> str:
-        """Return both encodings as shared memory has them: "cdr;ros2idl", or "cdr" where the second one follows."""
+        """Both encodings as stored in shared memory: "cdr;ros2idl", or "cdr" if `schema_encoding` has its default."""
         follows = self.schema_encoding == schema_encoding(self.encoding)
         return self.encoding if follows else f"{self.encoding}{_ENCODING_SEPARATOR}{self.schema_encoding}"
 
 
 class _ForeignSchema(Schema):
-    """A schema that is larger than what an endpoint can have, or has no name."""
+    """A schema that exceeds the limits of endpoints, or has no name."""
 
     __slots__ = ()
 
@@ -82,18 +83,18 @@ class _ForeignSchema(Schema):
 
 
 def require_schema(schema: object) -> None:
-    """Refuse what is no schema.
+    """Check the type of a schema.
 
     Raises
     ------
-    TypeError : it is something else.
+    TypeError : the value is not a `Schema`.
     """
     if not isinstance(schema, Schema):
         raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
 
 
 def schema_of(name: str, encoding: str, data: bytes, definition: str = "") -> Schema:
-    """Return a schema as files have it, of any size. definition : its `schema_encoding`."""
+    """Return a schema of a file, of any size. `definition` is its `schema_encoding`."""
     try:
         return Schema(name, encoding, data, schema_encoding=definition)
     except ValueError:
@@ -101,18 +102,18 @@ def schema_of(name: str, encoding: str, data: bytes, definition: str = "") -> Sc
 
 
 def schema_encoding(encoding: str) -> str:
-    """Return what definitions of such messages are written in, unless a schema says something else."""
+    """Return the default format of definitions for this encoding of messages."""
     return _SCHEMA_ENCODINGS.get(encoding, encoding)
 
 
 def message_encoding(schema_encoding: str) -> str:
-    """Return the encoding of messages that are defined so."""
+    """Return the encoding of messages for this format of definitions."""
     messages = {"ros2idl": "cdr"} | {schema: message for message, schema in _SCHEMA_ENCODINGS.items()}
     return messages.get(schema_encoding, schema_encoding)
 
 
 def split_encoding(encodings: str) -> tuple[str, str]:
-    """Return the encodings of messages and of their definition as `Schema.encodings` has them together."""
+    """Split a text of `Schema.encodings` into the encodings of messages and of definitions."""
     messages, _, definition = encodings.partition(_ENCODING_SEPARATOR)
     return messages, definition
 
@@ -130,7 +131,8 @@ def _count_text_bytes(field: str, text: str) -> int:
 
 
 def schema_diff(first: Schema, other: Schema) -> tuple[str, ...]:
-    """Return in what two schemas differ, by the names of attributes: ("identity",) is another type, and with "layout"
-    alone it is the same type of another build. Empty: they are equal.
+    """Return the names of the attributes in which two schemas differ. Empty: the schemas are equal.
+
+    ("identity",) means another type. ("layout",) alone means another build of the same type.
     """
     return tuple(each.name for each in fields(first) if getattr(first, each.name) != getattr(other, each.name))

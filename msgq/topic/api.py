@@ -1,7 +1,7 @@
-"""The chosen backend's own classes, and the helper functions that stock msgq has.
+"""Classes of the chosen backend, and the helper functions of stock msgq.
 
-There is no wrapper: `PubSocket` *is* the backend's class, so a send is one call into it. The backend is chosen when one
-of the classes, `context` or a function that makes a socket is used first.
+No wrapper exists: `PubSocket` is the backend's own class. msgq chooses the backend at the first use of a class, of
+`context`, or of a function that creates a socket.
 """
 
 from __future__ import annotations
@@ -43,20 +43,23 @@ def pub_sock(
     tracked: bool | None = None,
     prefix: str | None = None,
 ) -> PubSocket:
-    """Return a connected publisher.
+    """Create and connect a publisher.
 
     Parameters
     ----------
-    endpoint : the topic's name.
-    segment_size : bytes of the ring; 0 takes it as it is, or 1 MiB for a new one.
-    backend : "msgq", "zmq" or "fake", for programs that mix them; None: the one that MSGQ_BACKEND names.
-    trust : users, by name or id, with commas, whose files are used as one's own and root's are; None: MSGQ_TRUST.
-    tracked : True: each message carries when it was published and what it comes from; None: as the topic is.
-    prefix : instead of OPENPILOT_PREFIX, "" for none.
+    endpoint : name of the topic.
+    segment_size : bytes of the ring; 0 keeps the size of an existing ring, and creates a new one with 1 MiB.
+    backend : "msgq", "zmq" or "fake", for programs with several backends; None: MSGQ_BACKEND.
+    trust : users, by name or id and separated by commas, whose files are accepted besides own files and root's; None:
+        MSGQ_TRUST.
+    tracked : True: each message carries its publishing time and its origin. False: the topic must not be tracked. None:
+        keep the topic's setting.
+    prefix : prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
 
     Raises
     ------
-    IpcError : as `PubSocket.connect`; BackendNotAvailableError: it cannot be loaded.
+    IpcError : see `PubSocket.connect`.
+    BackendNotAvailableError : the backend cannot be loaded.
     """
     module = backends.current_backend() if backend is None else backends.load_backend(backend)
     socket: PubSocket = module.PubSocket()
@@ -76,20 +79,21 @@ def sub_sock(
     trust: str | None = None,
     prefix: str | None = None,
 ) -> SubSocket:
-    """Return a connected subscriber.
+    """Create and connect a subscriber.
 
     Parameters
     ----------
-    endpoint : the topic's name.
-    poller : register it there; it must be of the same backend.
-    addr : the publisher's host; only the ZMQ backend uses it.
-    conflate : receive the newest message only; what is passed over adds to `lost`.
-    timeout : milliseconds that `receive` waits (compatibility: stock's unit); None or -1: for ever.
+    endpoint : name of the topic.
+    poller : poller of the same backend that registers the socket; None: no poller.
+    addr : host of the publisher; used by the ZMQ backend only.
+    conflate : receive the newest message only. Skipped messages add to `lost`.
+    timeout : milliseconds that `receive` waits (compatibility: stock's unit); None or -1: no limit.
     segment_size, backend, trust, prefix : as in `pub_sock`.
 
     Raises
     ------
-    IpcError : as `SubSocket.connect`; BackendNotAvailableError: the backend cannot be loaded.
+    IpcError : see `SubSocket.connect`.
+    BackendNotAvailableError : the backend cannot be loaded.
     """
     module = backends.current_backend() if backend is None else backends.load_backend(backend)
     socket: SubSocket = module.SubSocket()
@@ -107,28 +111,28 @@ def drain_sock_raw(sock: SubSocket, wait_for_one: bool = False) -> list[bytes]:
     Parameters
     ----------
     sock : a connected subscriber.
-    wait_for_one : with nothing pending, wait for the first message, as long as the socket's time-out says.
+    wait_for_one : True: if no message is pending, wait for the first one, at most the socket's time-out.
     """
     return sock.receive_many(wait_for_one=wait_for_one)
 
 
 def zeromq_address(endpoint: str | bytes, host: str = "127.0.0.1") -> str:
-    """Return where ZeroMQ programs find an endpoint, as their `connect` takes it: "tcp://127.0.0.1:8023".
+    """Return the ZMQ address of an endpoint, for example "tcp://127.0.0.1:8023".
 
-    It is where the zmq backend's subscribers connect, whichever backend is in force; no socket is made. A program that
-    publishes binds the same port.
+    Subscribers of the ZMQ backend connect to this address. Other ZMQ programs can connect to the address, or bind its
+    port to publish. The call creates no socket and works with any backend.
 
     Parameters
     ----------
-    endpoint : the topic's name.
-    host : the publisher's, unless MSGQ_ZMQ_MAP names one; socket files have none.
+    endpoint : name of the topic.
+    host : host of the publisher, unless MSGQ_ZMQ_MAP names one. Socket files have no host.
 
     Raises
     ------
-    EndpointNameError : the name cannot be an endpoint, or its socket file would have too long a path.
-    InvalidValueError : an environment variable or the map makes no sense.
-    SegmentError : the directory for socket files is not fit.
-    BackendNotAvailableError : there is no pyzmq.
+    EndpointNameError : the name is invalid, or the path of the socket file is too long.
+    InvalidValueError : an environment variable or the map is invalid.
+    SegmentError : the directory of socket files is unusable.
+    BackendNotAvailableError : pyzmq is missing.
     """
     address: str = backends.load_backend("zmq").subscriber_address(naming.validate_endpoint_name(endpoint), host).uri
     return address

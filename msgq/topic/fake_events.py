@@ -1,4 +1,4 @@
-"""Event-gated receiving, as stock msgq has it for deterministic replay: docs/guides/fake-events.md."""
+"""Event-gated receiving for deterministic replay, compatible with stock msgq (docs/guides/fake-events.md)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = [
 
 
 def get_fake_prefix() -> bytes:
-    """Return the identifier of the gates of this process and its child processes to come; b"" for none.
+    """Return the identifier of the gates of this process and its future child processes; b"" for none.
 
-    Bytes, as stock does; `set_fake_prefix` and `fake_event_handle` take them.
+    The result is bytes, as in stock msgq. `set_fake_prefix` and `fake_event_handle` accept bytes, too.
 
     Raises
     ------
-    EndpointNameError : the environment variable CEREAL_FAKE_PREFIX holds what cannot be part of a file's name.
+    EndpointNameError : CEREAL_FAKE_PREFIX contains characters that a file name cannot have.
     """
     return read_fake_prefix().encode()
 
@@ -32,17 +32,17 @@ def get_fake_prefix() -> bytes:
 def fake_event_handle(
     endpoint: str | bytes, identifier: str | bytes | None = None, override: bool = True, enable: bool = False
 ) -> SocketEventHandle:
-    """Return a handle of an endpoint's gate.
+    """Return a handle for the gate of an endpoint.
 
     Parameters
     ----------
-    endpoint : the topic's name.
-    identifier : of the gate; None: the fake prefix in force, "": none.
-    override : make the gate, in place of any other, and own it. Otherwise take the one that is there, if any.
-    enable : whether receiving stops at the new gate; without `override` it stays as it is.
+    endpoint : name of the topic.
+    identifier : identifier of the gate; None: the current fake prefix, "": no identifier.
+    override : True: create the gate and own it. This gate replaces any other. False: open an existing gate, if any.
+    enable : True: receiving stops at the new gate. Ignored without `override`.
 
     Raises
     ------
-    IpcError : as `SocketEventHandle`.
+    IpcError : see `SocketEventHandle`.
     """
     return SocketEventHandle(endpoint, read_fake_prefix() if identifier is None else identifier, override, enable)

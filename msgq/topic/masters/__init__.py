@@ -1,4 +1,4 @@
-"""Many topics at once: a subscriber that knows how often each should come, and a publisher."""
+"""Masters: a subscriber and a publisher of many topics. The subscriber checks the rates."""
 
 from msgq.topic.masters.pubmaster import PubMaster
 from msgq.topic.masters.submaster import SubMaster

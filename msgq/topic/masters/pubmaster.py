@@ -1,4 +1,4 @@
-"""One publisher of many topics."""
+"""Publisher of many topics."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _EMPTY_MAPPING: Mapping[str, Any] = MappingProxyType({})
 class PubMaster:
     """Publishes on many topics.
 
-    One thread at a time may use a topic; different topics may be sent by different threads. After a fork a
-    topic belongs to the process that sends on it last, and the other one gets `MultiplePublishersError`.
+    One thread at a time may use a topic. Different threads may send on different topics. After a fork, a topic belongs
+    to the process that sent last. The other process gets `MultiplePublishersError`.
 
     Parameters
     ----------
-    topics : the endpoints' names. The dictionary that a `SubMaster` takes will do.
-    encoders : by topic, what makes data into bytes: any callable of one argument. None or missing: data is bytes.
+    topics : names of the topics. The dictionary of a `SubMaster` is accepted, too.
+    encoders : by topic, a callable that converts data to bytes. None or missing: data is bytes.
     segment_sizes : by topic, bytes of the ring, as in `pub_sock`.
-    prefix : instead of OPENPILOT_PREFIX, "" for none.
+    prefix : prefix of the topics, "" for none; None: OPENPILOT_PREFIX.
 
     Raises
     ------
-    UnknownTopicError : `encoders` or `segment_sizes` name a topic that is not in `topics`.
-    TypeError : a value of the wrong type; names the topic.
-    IpcError : as `PubSocket.connect`; nothing stays open.
+    UnknownTopicError : `encoders` or `segment_sizes` contain a topic that is not in `topics`.
+    TypeError : a value has a wrong type; the text names the topic.
+    IpcError : see `PubSocket.connect`. All sockets are closed again.
     """
 
     def __init__(
@@ -58,11 +58,20 @@ class PubMaster:
     def send(self, topic: str, data: Any) -> None:
         """Encode and publish one message.
 
+        Parameters
+        ----------
+        topic : name of the topic.
+        data : argument of the encoder, or bytes.
+
         Raises
         ------
-        UnknownTopicError : not a topic of this one.
-        IpcError and others : as `PubSocket.send`; and what the encoder raises. Nothing was sent then. A TypeError of
-            either names the topic.
+        UnknownTopicError : the name is not a topic of this master.
+        TypeError : the encoder or the socket refused the data; the text names the topic.
+        IpcError : see `PubSocket.send`.
+
+        Notes
+        -----
+        Other exceptions of the encoder pass through. After an exception, the message was not sent.
         """
         socket = self._sockets[topic]
         encoder = self._encoders.get(topic)
@@ -74,19 +83,20 @@ class PubMaster:
     def wait_for_readers(
         self, topics: str | Iterable[str] | None = None, timeout: float | None = 1.0, n: int | None = None
     ) -> None:
-        """Wait until each topic has subscribers, or these are up to date.
+        """Wait until each topic has subscribers, or its subscribers have read all messages.
 
         Parameters
         ----------
-        topics : one name or several; None: all.
-        timeout : seconds for all of them together; None waits for ever.
-        n : at least so many subscribers are attached to each, whatever they have read; None: as `all_readers_updated`.
+        topics : one name or several; None: all topics.
+        timeout : seconds for all topics together; None waits without limit.
+        n : number of subscribers per topic to wait for, regardless of unread messages; None: wait for
+            `all_readers_updated`.
 
         Raises
         ------
-        UnknownTopicError : not a topic of this one.
-        WaitTimeoutError : it did not come about in time; names the topic. Also a TimeoutError.
-        InvalidValueError : a negative time-out or `n`.
+        UnknownTopicError : a name is not a topic of this master.
+        WaitTimeoutError : the time-out passed; the text names the topic. Also a TimeoutError.
+        InvalidValueError : `timeout` or `n` is negative.
         """
         for name in self._sockets.select_topics(self._sockets if topics is None else topics):
             started = time.monotonic()
@@ -95,20 +105,20 @@ class PubMaster:
                 timeout = max(0.0, timeout - (time.monotonic() - started))
 
     def all_readers_updated(self, topic: str) -> bool:
-        """Tell whether every living subscriber of a topic has read all that was published. False when there is none.
+        """Return True if every living subscriber of a topic has read all messages; False if no subscriber exists.
 
         Raises
         ------
-        UnknownTopicError : not a topic of this one.
+        UnknownTopicError : the name is not a topic of this master.
         """
         return self._sockets[topic].all_readers_updated()
 
     def close(self) -> None:
-        """Close the sockets; what was published stays readable. Closing twice does nothing.
+        """Close the sockets. Published messages stay readable. A second close has no effect.
 
         Raises
         ------
-        ConcurrentUseError : another thread is in the middle of a send. Close again after it.
+        ConcurrentUseError : another thread is sending. Close again afterwards.
         """
         for socket in self._sockets.values():
             socket.close()

@@ -1,4 +1,4 @@
-"""Checks of the rate of a topic: the arithmetic behind `SubMaster.alive` and `SubMaster.freq_ok`."""
+"""Check of a topic's rate, used by `SubMaster.alive` and `SubMaster.freq_ok`."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ LOWEST_RATE_FACTOR, HIGHEST_RATE_FACTOR = 0.8, 1.2
 
 
 class RateCheck:
-    """Times of receipt of one topic, and what they say about its rate.
+    """Receipt times of one topic, and the check of its rate.
 
-    Alive: the newest message is younger than 10 periods, ``now - newest < 10 / rate``; at exactly 10 it is not, nor
-    before the first message.
+    Alive: the newest message is younger than 10 periods, ``now - newest < 10 / rate``. A topic is not alive at exactly
+    10 periods, and not before its first message.
 
-    The rate is right if the average over a window lies within ``low`` to ``high``, borders included. There are two
-    windows, and one of them suffices: the latest 10 seconds' worth of messages, and the newest tenth of those. They are
-    counted in intervals between messages, as many as the expected rate brings: ``n = round(10 * expected)`` and ``n //
-    10``, the latter at least 1. The average over k intervals from the oldest time to the newest is ``k / (newest -
-    oldest)``. A window that is not full averages over what it has, so two messages are the first that can have a rate.
+    Rate: the average rate over a window must be ``low`` to ``high``, limits included. Of two windows, one is enough.
+    The windows have ``n = round(10 * expected)`` and ``max(1, n // 10)`` intervals between messages. The average over k
+    intervals is ``k / (newest - oldest)``. A window that is not full uses its messages, so two messages are the first
+    that have a rate.
 
-    Silence counts, too: a window fails as soon as even a message now would make too low an average, that is when
-    ``now > oldest + (k + 1) / low``.
+    Silence: a window fails when a message that arrives now would give a too low average, ``now > oldest + (k + 1) /
+    low``.
 
-    Each message costs the same, whatever the rate.
+    Each message costs the same time at any rate.
 
     Parameters
     ----------
-    rate : Hz at which the topic is published, above 0.
-    expected : Hz at which its messages arrive here, when all is well.
-    low, high : Hz that are still right.
+    rate : publishing rate of the topic in Hz, above 0.
+    expected : expected rate of arrival in Hz.
+    low, high : lowest and highest correct rate in Hz.
 
     Attributes
     ----------
-    alive_until_s : it is alive while ``now < alive_before``.
-    rate_ok_until_s : the rate is right while ``now <= rate_ok_until``.
+    alive_until_s : end of the alive state, in seconds of the clock: alive while ``now < alive_until_s``.
+    rate_ok_until_s : end of the correct rate, in seconds of the clock: right while ``now <= rate_ok_until_s``.
     """
 
     __slots__ = ("_alive_seconds", "_high", "_low", "_receipt_windows", "alive_until_s", "rate_ok_until_s")
@@ -52,7 +51,7 @@ class RateCheck:
         self.alive_until_s = self.rate_ok_until_s = -math.inf
 
     def add_receipt(self, now: float) -> None:
-        """A message came at `now`, in seconds, which is not before the former one."""
+        """Add a message that arrived at `now` seconds. Times must not go back."""
         self.alive_until_s = now + self._alive_seconds
         self.rate_ok_until_s = -math.inf
         for times in self._receipt_windows:
@@ -68,17 +67,17 @@ def make_rate_check(
 ) -> RateCheck:
     """Return the check of the rate that a conflating subscriber sees.
 
-    It gets at most one message an update, so of two rates the lower one is expected. Who samples, that is does not wait
-    for the topic, and has nearly its rate (neither is twice the other or more) finds sometimes two messages, sometimes
-    none, as the clocks drift; down to half of what is expected is then right.
+    The subscriber gets at most one message per update, so the lower of two rates is expected. A sampling subscriber
+    does not wait for the topic. If its rate and the topic's differ by less than a factor of 2, an update sometimes
+    finds two messages and sometimes none, because the clocks drift. Half of the expected rate is then correct.
 
     Parameters
     ----------
-    rate : Hz at which the topic is published, above 0.
-    update_rate : Hz at which the subscriber looks; None: unknown, so all is expected.
-    is_update_rate_declared : the update rate was given. Otherwise it is what the awaited topics make it at least, and
-        looking more often is no fault of this topic: its own rate sets the upper limit.
-    is_waited_for : the subscriber waits for this topic.
+    rate : publishing rate of the topic in Hz, above 0.
+    update_rate : rate of the subscriber's updates in Hz; None: unknown, so the full rate is expected.
+    is_update_rate_declared : True if the user gave the update rate. Otherwise the awaited topics determine the lowest
+        update rate, and the upper limit follows from the topic's own rate.
+    is_waited_for : True if the subscriber waits for this topic.
     """
     expected = rate if update_rate is None else min(rate, update_rate)
     highest_rate = expected if is_update_rate_declared else rate

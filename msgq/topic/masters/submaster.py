@@ -1,4 +1,4 @@
-"""One subscriber of many topics, which knows how often each should come."""
+"""Subscriber of many topics with checks of their rates."""
 
 from __future__ import annotations
 
@@ -37,66 +37,72 @@ class _TopicOptions:
 
 
 class SubMaster:
-    """Subscribes to many topics, and tells which of them have news, come at their rate, and are valid.
+    """Subscribes to many topics, and reports new messages, rates and validity by topic.
 
-    Each `update` takes what has arrived, and by it sets these, all of them dictionaries by topic:
+    Each `update` takes the arrived messages and sets these dictionaries by topic:
 
     ==============  ===================================================================================================
-    `updated`       a message was taken in the latest update
-    `seen`          a message was taken, ever
-    `data`          the newest message, decoded; None before the first. ``sm[topic]`` is short for ``sm.data[topic]``
-    `messages`      all messages of the latest update, decoded, oldest first: at most one where the topic conflates
-    `recv_time`     the clock's seconds when `data` was taken; 0.0 before
-    `recv_frame`    the number of that update; 0 before
-    `alive`         `data` is younger than 10 periods of the topic's own rate; exactly 10 is too old
-    `freq_ok`       the messages come at 0.8 to 1.2 times the rate that is expected, by their average over 10 s' worth
-                    of messages or over the newest tenth of those. False until the second message
-    `valid`         the newest message could be decoded, and its validator agreed; False before the first
-    `lost`          messages that were passed over, by conflating or by being too slow, as `SubSocket.lost`
-    `decode_errors` messages that could not be decoded
+    `updated`       True if the latest update took a message
+    `seen`          True if any update took a message
+    `data`          newest message, decoded; None before the first. ``sm[topic]`` is short for ``sm.data[topic]``
+    `messages`      all messages of the latest update, decoded, oldest first. At most one if the topic conflates
+    `recv_time`     seconds of the clock when `data` was taken; 0.0 before the first
+    `recv_frame`    number of that update; 0 before the first
+    `alive`         True if `data` is younger than 10 periods of the topic's own rate; exactly 10 is too old
+    `freq_ok`       True if the average rate is 0.8 to 1.2 times the expected rate, over 10 s' worth of messages or over
+                    the newest tenth of them. False until the second message
+    `valid`         True if the newest message was decoded, and its validator accepted it; False before the first
+    `lost`          number of skipped messages, by conflation or a slow subscriber, as in `SubSocket.lost`
+    `decode_errors` number of messages that could not be decoded
     ==============  ===================================================================================================
 
-    `frame` counts the updates; the first one is 1. What is expected of a topic with a rate of None or 0 is nothing: it
-    is alive as soon as it was seen, and its frequency is always right.
+    `frame` is the number of the latest update, from 1. A topic with a rate of None or 0 is alive after its first
+    message, and its rate is always right.
 
-    Which rate is expected follows from two: of a topic that conflates, an update takes one message, so it is the lower
-    one of its own and that at which `update` is called. The latter is `frequency`; without it, the highest rate among
-    the topics that `update` waits for, and the topic's own rate sets the upper limit, since waiting for several topics
-    means to update more often. A topic that is sampled (not waited for, or by a loop with a `frequency` of its own
-    while `poll` is None) at nearly its rate, less than a factor of 2 apart, may come at half the lower limit, because
-    two clocks that drift make an update find two messages, the next one none. Of a topic in `keep_all`, its own rate
-    is expected. The windows, their borders, and what silence does: see
-    `msgq.topic.masters.rate_check.RateCheck`.
+    The expected rate of a topic depends on the loop:
 
-    A message that cannot be decoded (the decoder or the validator raises an `Exception`) is as if it had not come, but
-    that `valid` is False until the next good one, and that `decode_errors` counts it. The first one of each topic is
-    logged, with its traceback. Nothing is raised, so that one bad publisher does not stop a loop of many topics.
+    - Topics in `keep_all`: the topic's own rate.
+    - Conflating topics: the lower of the topic's own rate and the rate of the updates, because an update takes one
+      message. The rate of the updates is `frequency`. Without `frequency`, the rate of the updates is the highest rate
+      in
+      `poll`, and the upper limit follows from the topic's own rate.
+    - Sampled topics: the loop does not wait for the topic, or has a `frequency` and no `poll`. If the two rates differ
+      by less than a factor of 2, half of the lower limit is allowed. The two clocks drift, so an update sometimes finds
+      two messages and sometimes none.
 
-    One thread at a time may use it; `close` may come from another one, and ends an `update` that waits. After a fork
-    the child's goes on by itself.
+    `msgq.topic.masters.rate_check.RateCheck` describes the windows and the effect of silence.
+
+    If the decoder or the validator raises an `Exception`, the message is skipped: `valid` is False until the next good
+    message, and `decode_errors` counts the message. The first such exception of each topic is logged with its
+    traceback. `update` raises no error, so one bad publisher does not stop the loop.
+
+    One thread at a time may use the object. `close` may come from another thread and ends an `update` that waits. After
+    a fork, the child's object continues independently.
 
     Parameters
     ----------
-    topics : the endpoints' names and the rate in Hz at which each is published, 0 to 1e6; or names only.
-    poll : topics that `update` waits for, one name or several; the others are looked at without waiting. None: all.
-    ignore_alive, ignore_avg_freq, ignore_valid : topics that `all_alive`, `all_freq_ok` and `all_valid` leave out. One
-        that need not be alive need not have a rate either.
-    addr : the publishers' host; only the ZMQ backend uses it.
-    frequency : Hz at which `update` is called, if the loop has a pace of its own.
-    decoders : by topic, what makes a message's bytes into data: any callable of one argument. None or missing: bytes.
-    validators : by topic, what tells by the decoded data whether it is valid. None or missing: all is.
-    keep_all : topics that do not conflate: every message is taken and decoded.
+    topics : names of the topics with their publishing rates in Hz, 0 to 1e6, or names only.
+    poll : topics that `update` waits for, one name or several. `update` checks the other topics without waiting. None:
+        all.
+    ignore_alive, ignore_avg_freq, ignore_valid : topics that `all_alive`, `all_freq_ok` and `all_valid` skip.
+        `all_freq_ok` also skips the topics in `ignore_alive`.
+    addr : host of the publishers; used by the ZMQ backend only.
+    frequency : rate of the calls of `update` in Hz, if the loop has its own rate.
+    decoders : by topic, a callable that converts the bytes of a message to data. None or missing: data is bytes.
+    validators : by topic, a callable that returns True for valid data. None or missing: all data is valid.
+    keep_all : topics without conflation: `update` takes and decodes every message.
     segment_sizes : by topic, bytes of the ring, as in `sub_sock`.
-    clock : seconds that never go back; None: `time.monotonic`, also when a simulation has patched it.
-    connect : False makes no sockets, for replay and tests: only `update_msgs` works then.
-    prefix : instead of OPENPILOT_PREFIX, "" for none.
+    clock : callable that returns seconds and never goes back; None: `time.monotonic`, also if a simulation has patched
+        `time`.
+    connect : False creates no sockets, for replay and tests. In this case, use `update_msgs`.
+    prefix : prefix of the topics, "" for none; None: OPENPILOT_PREFIX.
 
     Raises
     ------
-    UnknownTopicError : an argument names a topic that is not in `topics`.
-    InvalidValueError : a rate or `frequency` that is not possible.
-    TypeError : a value of the wrong type; names the topic.
-    IpcError : as `SubSocket.connect`; nothing stays open.
+    UnknownTopicError : an argument contains a topic that is not in `topics`.
+    InvalidValueError : a rate or `frequency` is out of range.
+    TypeError : a value has a wrong type; the text names the topic.
+    IpcError : see `SubSocket.connect`. All sockets are closed again.
     """
 
     def __init__(
@@ -186,22 +192,22 @@ class SubMaster:
 
     @property
     def lost(self) -> dict[str, int | None]:
-        """Messages that were published since this was made and passed over, by topic; None where unknown."""
+        """Number of messages, by topic, that were published since construction and skipped; None: unknown."""
         return TopicDict((name, self._sockets[name].lost if self._sockets else 0) for name in self._topics)
 
     def update(self, timeout: float = 100) -> None:
-        """Wait for news of the topics in `poll`, then take all that has arrived on any topic.
+        """Wait for messages of the topics in `poll`, then take the arrived messages of all topics.
 
         Parameters
         ----------
-        timeout : milliseconds to wait (compatibility: stock's unit), 0 to 2**31 - 1; -1 waits for ever. When the time
-            is up, this is an update without news. With no topic to wait for it does not wait.
+        timeout : milliseconds (compatibility: stock's unit), 0 to 2**31 - 1; -1 waits without limit. After the
+            time-out, `update` continues without an awaited message. With an empty `poll`, the call does not wait.
 
         Raises
         ------
-        InvalidValueError : any other time-out, or the clock went back.
-        EndpointClosedError : this is closed, or was made without sockets.
-        IpcError : as `SubSocket.receive`, with the topic's name. What was taken of other topics is in place.
+        InvalidValueError : the time-out is out of range, or the clock went back.
+        EndpointClosedError : the object is closed, or has no sockets.
+        IpcError : see `SubSocket.receive`; the text names the topic. Messages of other topics are in place.
         """
         if not self._sockets:
             raise EndpointClosedError("this SubMaster has no sockets: use update_msgs, or make one that connects")
@@ -216,18 +222,18 @@ class SubMaster:
             self.update_msgs(self._clock(), messages)
 
     def update_msgs(self, now: float, messages: Iterable[tuple[str, Any]]) -> None:
-        """Update by messages of the caller's, as `update` does by those of the sockets, which this does not touch.
+        """Update from given messages instead of sockets. The sockets stay untouched.
 
         Parameters
         ----------
-        now : the clock's seconds; not before those of the former update.
-        messages : topics and messages, to be decoded, in the order of their arrival. Of a topic that conflates, the
-            last one is taken, as from a socket.
+        now : seconds of the clock, not before the previous update.
+        messages : pairs of topic and encoded message, in the order of arrival. For a conflating topic, the last one is
+            taken.
 
         Raises
         ------
-        UnknownTopicError : a message is of a topic that is not here. Nothing was updated.
-        InvalidValueError : `now` went back. Nothing was updated.
+        UnknownTopicError : a topic is not a topic of this master. Nothing was updated.
+        InvalidValueError : `now` is before the previous update. Nothing was updated.
         """
         if not now >= self._last_update_s:
             raise InvalidValueError(f"now={now!r} is before the former update, at {self._last_update_s!r}")
@@ -273,23 +279,40 @@ class SubMaster:
             self.alive[name] = True
 
     def all_alive(self, topics: Iterable[str] | None = None) -> bool:
-        """Tell whether all topics are alive, or all of those named, without the ones in `ignore_alive`."""
-        return self._all_hold(self.alive, self._topics_needing_alive, topics)
-
-    def all_freq_ok(self, topics: Iterable[str] | None = None) -> bool:
-        """Tell the same of `freq_ok`, without the topics in `ignore_avg_freq` and in `ignore_alive`."""
-        return self._all_hold(self.freq_ok, self._topics_needing_freq, topics)
-
-    def all_valid(self, topics: Iterable[str] | None = None) -> bool:
-        """Tell the same of `valid`, without the topics in `ignore_valid`."""
-        return self._all_hold(self.valid, self._topics_needing_valid, topics)
-
-    def all_checks(self, topics: Iterable[str] | None = None) -> bool:
-        """Tell whether all three hold.
+        """Return True if all topics, or all named topics, are alive. Skips the topics in `ignore_alive`.
 
         Raises
         ------
-        UnknownTopicError : this one and the three raise it when a topic is named that is not here.
+        UnknownTopicError : a name is not a topic of this master.
+        """
+        return self._all_hold(self.alive, self._topics_needing_alive, topics)
+
+    def all_freq_ok(self, topics: Iterable[str] | None = None) -> bool:
+        """Return True if all topics, or all named topics, have their expected rate.
+
+        Skips the topics in `ignore_avg_freq` and in `ignore_alive`.
+
+        Raises
+        ------
+        UnknownTopicError : a name is not a topic of this master.
+        """
+        return self._all_hold(self.freq_ok, self._topics_needing_freq, topics)
+
+    def all_valid(self, topics: Iterable[str] | None = None) -> bool:
+        """Return True if all topics, or all named topics, are valid. Skips the topics in `ignore_valid`.
+
+        Raises
+        ------
+        UnknownTopicError : a name is not a topic of this master.
+        """
+        return self._all_hold(self.valid, self._topics_needing_valid, topics)
+
+    def all_checks(self, topics: Iterable[str] | None = None) -> bool:
+        """Return True if `all_alive`, `all_freq_ok` and `all_valid` return True.
+
+        Raises
+        ------
+        UnknownTopicError : a name is not a topic of this master.
         """
         names = None if topics is None else self._topics.select_topics(topics)
         return self.all_alive(names) and self.all_freq_ok(names) and self.all_valid(names)
@@ -300,7 +323,7 @@ class SubMaster:
         return all(values[name] for name in self._topics.select_topics(topics) if name in needed)
 
     def close(self) -> None:
-        """Close the sockets; what was taken stays. Closing twice does nothing."""
+        """Close the sockets. The received data stays. A second close has no effect."""
         for socket in self._sockets.values():
             socket.close()
 

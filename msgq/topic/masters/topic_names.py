@@ -1,4 +1,4 @@
-"""What is known by topic: dictionaries that say which topics there are, and the rates."""
+"""Dictionaries by topic, and the rates of topics."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ValueT = TypeVar("_ValueT")
 
 
 class TopicDict(dict[str, _ValueT]):
-    """Values by topic. Asking for a topic that is not there raises an error that names it and those that are."""
+    """Values by topic. An unknown topic raises `UnknownTopicError` with the names of all topics."""
 
     def __missing__(self, topic: str) -> _ValueT:
         raise UnknownTopicError(f"not a topic of this master; there is {', '.join(map(repr, self))}", topic)
 
     def select_topics(self, topics: str | Iterable[str]) -> list[str]:
-        """Return the names as a list, when there are such topics; one name may stand alone."""
+        """Return one name or several as a list. Raises `UnknownTopicError` for an unknown topic."""
         names = [topics] if isinstance(topics, str) else list(topics)
         for name in names:
             self[name]
@@ -27,12 +27,12 @@ class TopicDict(dict[str, _ValueT]):
 
 
 def parse_topic_rates(topics: Mapping[str, float | None] | Iterable[str]) -> TopicDict[float | None]:
-    """Return the topics with their rates in Hz, None where none is expected. A list of names has no rates.
+    """Return the topics with their rates in Hz, None for no expected rate. A list of names has no rates.
 
     Raises
     ------
-    InvalidValueError : a rate below 0, above 1e6, or not a number.
-    TypeError : one name, whose letters would be taken for topics; a rate that is no number.
+    InvalidValueError : a rate is below 0, above 1e6, or not a number.
+    TypeError : `topics` is a single name, or a rate has a wrong type.
     """
     if isinstance(topics, str | bytes):
         raise TypeError(f"topics are a dictionary or a list of names, not {topics!r}")
@@ -44,7 +44,7 @@ def parse_topic_rates(topics: Mapping[str, float | None] | Iterable[str]) -> Top
 
 @contextmanager
 def name_topic_in_errors(name: str) -> Iterator[None]:
-    """Let a TypeError name the topic whose value has the wrong type."""
+    """Add the name of the topic to a TypeError."""
     try:
         yield
     except TypeError as error:
@@ -52,14 +52,14 @@ def name_topic_in_errors(name: str) -> Iterator[None]:
 
 
 def check_callables(functions: Mapping[str, object], description: str) -> None:
-    """Raise TypeError when one of them can be no function (None is none that is needed)."""
+    """Raise TypeError if a value is neither callable nor None."""
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise TypeError(f"{name!r}: {description} is a function, or None, not {function!r}")
 
 
 def check_rate(rate: float | None, name: str = "") -> None:
-    """Raise InvalidValueError when this cannot be a rate."""
+    """Raise InvalidValueError if the value is not a rate."""
     with name_topic_in_errors(name or "frequency"):
         possible = rate is None or 0 <= rate <= RATE_MAX_HZ
     if not possible:
