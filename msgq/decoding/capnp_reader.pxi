@@ -1,24 +1,26 @@
-"""Messages of Cap'n Proto as Python values, below Python: see core.pyi.
+"""Messages of Cap'n Proto as Python values, in compiled code. See core.pyi.
 
-A schema becomes readers, one for each type. The values lie at positions that the message itself says, so that each
-place is checked, and the values are counted. Format: https://capnproto.org/encoding.html
+A schema becomes readers, one for each type. A message itself contains the positions of its values. Therefore each
+position is checked, and the number of values is limited. Format: https://capnproto.org/encoding.html
 """
 
 
 cdef enum:
-    MESSAGE_VALUES_MAX = 1 << 22  # of a message: a value in Python is a hundred times as large as its bytes may be
+    # values of a message: a Python value may take a hundred times as much memory as its bytes
+    MESSAGE_VALUES_MAX = 1 << 22
     CAPNP_NESTING_MAX = 64
-    AMPLIFICATION_MAX = 16  # as often as a message's bytes may be in texts and bytes, and something for small ones
+    # limit of text and data, as a multiple of the message's bytes, plus an allowance for small messages
+    AMPLIFICATION_MAX = 16
     FREE_OUTPUT_BYTES = 65536
     CAPNP_SEGMENTS_MAX = 512
     WORD_BYTES = 8
 
-cdef enum:  # what a pointer is
+cdef enum:  # types of pointers
     POINTER_TO_STRUCT
     POINTER_TO_LIST
     POINTER_FAR
 
-cdef enum:  # sizes of elements, in the words of the format
+cdef enum:  # sizes of elements, as named by the format
     ELEMENT_VOID
     ELEMENT_BIT
     ELEMENT_1_BYTE
@@ -29,7 +31,7 @@ cdef enum:  # sizes of elements, in the words of the format
     ELEMENT_STRUCT
 
 cdef bint _is_big_endian = sys.byteorder == "big"
-cdef Py_ssize_t[7] _capnp_element_bits = [0, 1, 8, 16, 32, 64, 64]  # of an element, by its size
+cdef Py_ssize_t[7] _capnp_element_bits = [0, 1, 8, 16, 32, 64, 64]  # bits of an element, by its size
 
 cdef struct CapnpPayload:
     const uint8_t *bytes
@@ -40,24 +42,24 @@ cdef struct CapnpPayload:
     int64_t bytes_left
     int levels_left
 
-cdef struct CapnpStructLocation:  # of a struct: what it has of data, and of pointers
+cdef struct CapnpStructLocation:  # location of a struct: its data and its pointers
     int64_t segment
-    int64_t data  # in bits, from the message's first one on
+    int64_t data  # in bits, from the beginning of the message
     int64_t data_size_bits
     int64_t pointers  # in words
     int64_t pointer_count
 
-cdef struct CapnpPointerTarget:  # what a pointer leads to
-    uint64_t pointer  # what says its sizes; 0: it leads nowhere
+cdef struct CapnpPointerTarget:  # target of a pointer
+    uint64_t pointer  # the pointer with its sizes; 0: a null pointer
     int64_t segment
     int64_t at  # in words
 
-cdef struct CapnpListLocation:  # of a list
+cdef struct CapnpListLocation:  # location of a list
     int64_t segment
     int64_t at  # in words
     int64_t count
     int64_t kind
-    int64_t data_words  # of each, if they are structs
+    int64_t data_words  # data words of each element, if elements are structs
     int64_t pointer_count
 
 
@@ -83,7 +85,7 @@ cdef inline int _capnp_charge_budget(CapnpPayload *p, int64_t values, int64_t si
 
 
 cdef CapnpPointerTarget _capnp_follow_pointer(CapnpPayload *p, int64_t segment, int64_t at) except *:
-    """Return what the pointer at this word leads to."""
+    """Return the target of the pointer at this word."""
     cdef CapnpPointerTarget target
     cdef uint64_t pointer, pad
     cdef bint is_double
@@ -112,7 +114,7 @@ cdef CapnpPointerTarget _capnp_follow_pointer(CapnpPayload *p, int64_t segment, 
 
 
 cdef bint _capnp_locate_struct(CapnpPayload *p, int64_t segment, int64_t at, CapnpStructLocation *place) except *:
-    """Find the struct that a pointer leads to; False: it leads nowhere."""
+    """Find the struct of a pointer. Return False for a null pointer."""
     cdef CapnpPointerTarget target = _capnp_follow_pointer(p, segment, at)
     if not target.pointer:
         return False
@@ -126,7 +128,7 @@ cdef bint _capnp_locate_struct(CapnpPayload *p, int64_t segment, int64_t at, Cap
 
 
 cdef bint _capnp_locate_list(CapnpPayload *p, int64_t segment, int64_t at, CapnpListLocation *elements) except *:
-    """Find the list that a pointer leads to; False: it leads nowhere."""
+    """Find the list of a pointer. Return False for a null pointer."""
     cdef CapnpPointerTarget target = _capnp_follow_pointer(p, segment, at)
     cdef int64_t words
     if not target.pointer:
@@ -152,7 +154,7 @@ cdef bint _capnp_locate_list(CapnpPayload *p, int64_t segment, int64_t at, Capnp
 
 
 cdef void _capnp_locate_element(const CapnpListLocation *elements, int64_t number, CapnpStructLocation *place):
-    """Say where an element of a list of structs is; of a list of anything else, as if each had one field."""
+    """Return the location of a list's element. Other elements than structs are treated as structs with one field."""
     place.segment, place.pointer_count = elements.segment, elements.pointer_count
     if elements.kind == ELEMENT_STRUCT:
         place.pointers = elements.at + number * (elements.data_words + elements.pointer_count) + elements.data_words
@@ -166,11 +168,11 @@ cdef void _capnp_locate_element(const CapnpListLocation *elements, int64_t numbe
 
 cdef class _CapnpValueReader:
     cdef object read_value(self, CapnpPayload *p, const CapnpStructLocation *place, int64_t number, bytes message):
-        """Return the value of a field at a place within a struct; `_capnp_unset` if it is not set."""
+        """Return the value of a field within a struct, or `_capnp_unset` if it is not set."""
         return None
 
     cdef object make_default_value(self, CapnpPayload *p, bytes message):
-        """Return the value of what is not set."""
+        """Return the default value of an unset field."""
         return None
 
 
@@ -232,7 +234,7 @@ cdef class _CapnpBytesReader(_CapnpValueReader):
 
 cdef class _CapnpStructReader(_CapnpValueReader):
     cdef bint is_group
-    cdef int64_t discriminant_bit  # where the union is; -1: there is none
+    cdef int64_t discriminant_bit  # position of the union's discriminant; -1: no union
     cdef list names, readers, positions, discriminants
 
     cdef set_fields(self, schema_type, _CapnpReaderCache cache):
@@ -260,7 +262,7 @@ cdef class _CapnpStructReader(_CapnpValueReader):
         return self.read_struct_at(p, &place, message)
 
     cdef object read_struct_at(self, CapnpPayload *p, const CapnpStructLocation *place, bytes message):
-        """Return the struct that is here."""
+        """Return the struct at this location."""
         cdef Py_ssize_t i = 0
         cdef int64_t has = 0, member, number
         cdef dict fields = {}
@@ -277,7 +279,7 @@ cdef class _CapnpStructReader(_CapnpValueReader):
                     value = (<_CapnpValueReader> self.readers[i]).read_value(p, place, number, message)
                     if value is not _capnp_unset:
                         fields[self.names[i]] = value
-                    elif member >= 0:  # that it is this one, is what the message says
+                    elif member >= 0:  # the discriminant itself is information of the message
                         fields[self.names[i]] = (<_CapnpValueReader> self.readers[i]).make_default_value(p, message)
         except MalformedPayloadError as fault:
             fault.path.append(f".{self.names[i]}")
@@ -289,7 +291,7 @@ cdef class _CapnpStructReader(_CapnpValueReader):
 cdef class _CapnpListReader(_CapnpValueReader):
     cdef _CapnpValueReader element
     cdef object dtype  # of numbers that become an array
-    cdef int64_t kind  # that its elements have, unless they became structs when the schema grew
+    cdef int64_t kind  # kind of its elements, unless they became structs in a later schema
     cdef bint are_bytes
 
     def __init__(self, schema_type, _CapnpReaderCache cache):
@@ -351,7 +353,7 @@ cdef class _CapnpListReader(_CapnpValueReader):
 
 
 cdef class _CapnpReaderCache:
-    """The readers of a schema: one for each struct, and those that have no fields yet."""
+    """The readers of a schema, one for each struct, and readers that have no fields yet."""
 
     cdef dict structs
     cdef list empty

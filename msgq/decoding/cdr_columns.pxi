@@ -1,4 +1,4 @@
-"""Messages taken apart into columns, below Python: see cdr_columns.h."""
+"""Messages as columns, in compiled code. See cdr_columns.h."""
 
 
 CDR_REPEAT_DEPTH_MAX = MQ_CDR_REPEAT_DEPTH_MAX
@@ -23,7 +23,7 @@ def unpack_columns(const int64_t[:, ::1] steps, are_offsets, bint is_cdr, const 
             raise InvalidValueError(f"message {row} is not within the {data.shape[0]} bytes")
     plan.steps, plan.step_count = <const mq_cdr_step *> &steps[0, 0], steps.shape[0]
     plan.column_count, plan.is_cdr = len(are_offsets), is_cdr
-    # One buffer more than there are columns, as the code takes the address of the first one.
+    # One more buffer than columns, because the code takes the address of the first one.
     cdef int64_t[:, ::1] buffers = np.zeros((plan.column_count + 1, _COLUMN_BUFFER_FIELDS), np.int64)
     cdef int64_t[:, ::1] saved_buffers = np.zeros((plan.column_count + 1, _COLUMN_BUFFER_FIELDS), np.int64)
     cdef mq_column_buffer *columns = <mq_column_buffer *> &buffers[0, 0]

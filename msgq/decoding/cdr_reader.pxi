@@ -1,20 +1,20 @@
-"""Messages of CDR and of ROS 1 as Python values, below Python: see core.pyi.
+"""Messages of CDR and of ROS 1 as Python values, in compiled code. See core.pyi.
 
-A definition becomes a tree of readers, one for each type in it. Each reads its values from where a payload is, checks
-first that they are there, and moves on behind them.
+A definition becomes a tree of readers, one for each type in it. Each reader checks that the bytes of its values exist,
+reads them at the current position of a payload, and advances the position.
 """
 
 
 cdef enum:
     ENCAPSULATION_BYTES = 4  # bytes before a message in CDR
-    PADDING_BYTES_MAX = 3  # and behind it
+    PADDING_BYTES_MAX = 3  # padding bytes after a message
 
 cdef enum:
-    WIDE_TEXT_BYTES = 1  # a wide text's length is in bytes, as the specification has it
-    WIDE_TEXT_UTF16_UNITS = 2  # in units of two bytes, with one for an end; old versions of Cyclone
-    WIDE_TEXT_UTF32_UNITS = 4  # in such units, each in four bytes; Fast-CDR before version 2
+    WIDE_TEXT_BYTES = 1  # a wide text's length is in bytes, as in the specification
+    WIDE_TEXT_UTF16_UNITS = 2  # in units of two bytes, including one for the end; old versions of Cyclone DDS
+    WIDE_TEXT_UTF32_UNITS = 4  # in such units, but four bytes each; Fast-CDR before version 2
 
-#: What comes first in CDR: whether it is XCDR2, and whether a struct that leaves it open has its length before it.
+#: First bytes of CDR: whether it is XCDR2, and whether structs of unspecified form are preceded by their length.
 _CDR_FORMS = {
     0x00: (False, False),
     **{first: (True, False) for first in (0x06, 0x10)},
@@ -24,12 +24,12 @@ _CDR_FORMS = {
 cdef bint _is_little = sys.byteorder == "little"
 
 cdef struct CdrPayload:
-    const uint8_t *bytes  # alignment counts from here
+    const uint8_t *bytes  # origin of the alignment
     Py_ssize_t at
     Py_ssize_t size
-    Py_ssize_t align  # at most
-    Py_ssize_t left  # values that may still be made
-    Py_ssize_t offset  # of `bytes` within the message
+    Py_ssize_t align  # maximum alignment
+    Py_ssize_t left  # number of values that may still be created
+    Py_ssize_t offset  # offset of `bytes` within the message
     bint swap
     bint is_cdr
     bint is_second  # XCDR2
@@ -43,7 +43,7 @@ cdef inline int _cdr_align_position(CdrPayload *p, Py_ssize_t size) except -1:
 
 
 cdef inline int _cdr_check_range(CdrPayload *p, Py_ssize_t count, Py_ssize_t size) except -1:
-    """Check that so many elements are still there; neither the sum nor the product can overflow."""
+    """Check that `count` elements of `size` bytes exist. Neither the sum nor the product can overflow."""
     if p.at > p.size or count > (p.size - p.at) // size:
         if count == 1:
             raise MalformedPayloadError(f"it ends after {p.size + p.offset} bytes")
@@ -60,7 +60,7 @@ cdef inline uint32_t _cdr_read_u32(CdrPayload *p) except? 0xFFFFFFFF:
 
 
 cdef inline Py_ssize_t _cdr_enter_delimited(CdrPayload *p) except -1:
-    """Take the length of what follows; what is read then ends there. Return where all ends."""
+    """Read the length of the following data, and limit reads to it. Return the previous limit."""
     cdef Py_ssize_t length = _cdr_read_u32(p), size = p.size
     _cdr_check_range(p, length, 1)
     p.size = p.at + length
@@ -68,7 +68,10 @@ cdef inline Py_ssize_t _cdr_enter_delimited(CdrPayload *p) except -1:
 
 
 cdef inline int _cdr_leave_delimited(CdrPayload *p, Py_ssize_t size) except -1:
-    """Go to the end of what `_cdr_enter_delimited` began: behind it may be what this definition does not know."""
+    """Move to the end of the data of `_cdr_enter_delimited`.
+
+    It may contain fields that this definition does not know.
+    """
     p.at, p.size = p.size, size
     return 0
 
@@ -81,8 +84,8 @@ cdef inline int _cdr_charge_values(CdrPayload *p, Py_ssize_t values) except -1:
 
 
 cdef class _CdrValueReader:
-    cdef Py_ssize_t min_bytes  # bytes of a value, without padding
-    cdef Py_ssize_t fields  # values within it
+    cdef Py_ssize_t min_bytes  # minimum bytes of a value, without padding
+    cdef Py_ssize_t fields  # number of values within it
 
     cdef object read_value(self, CdrPayload *p, bytes message):
         raise NotImplementedError
@@ -120,7 +123,7 @@ cdef class _CdrTextReader(_CdrValueReader):
         cdef const char *place = <const char *> p.bytes + p.at
         p.at += length
         if p.is_cdr and length:
-            length -= 1  # the NUL at its end
+            length -= 1  # the NUL byte at its end
         try:
             return PyUnicode_DecodeUTF8(place, length, NULL)
         except UnicodeDecodeError as error:
@@ -149,7 +152,7 @@ cdef class _CdrElementsReader(_CdrValueReader):
 
     Attributes
     ----------
-    count : of elements; -1: the message says it.
+    count : number of elements; -1: the message contains it.
     """
 
     cdef Py_ssize_t count
@@ -216,7 +219,7 @@ cdef class _CdrListReader(_CdrElementsReader):
         try:
             for i in range(count):
                 value = self.element.read_value(p, message)
-                Py_INCREF(value)  # the list takes it over
+                Py_INCREF(value)  # the list steals the reference
                 PyList_SET_ITEM(values, i, value)
         except MalformedPayloadError as fault:
             del values[i:]
@@ -290,7 +293,7 @@ def _cdr_has_wide_text(schema_type):
 cdef class CdrReader:
     cdef _CdrValueReader _root
     cdef bint _is_cdr
-    cdef list _widths  # what wide texts may be; what was right last comes first
+    cdef list _widths  # possible units of wide texts; the last correct one comes first
 
     def __init__(self, struct not None, bint is_cdr):
         self._root, self._is_cdr = _cdr_make_reader(struct), is_cdr

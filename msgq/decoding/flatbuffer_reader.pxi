@@ -1,15 +1,15 @@
-"""Messages of FlatBuffers as Python values, below Python: see core.pyi.
+"""Messages of FlatBuffers as Python values, in compiled code. See core.pyi.
 
-A schema becomes readers, one for each type. The values lie at offsets that the message itself says, so that each
-place is checked, and the values are counted. Format: https://flatbuffers.dev/internals/
+A schema becomes readers, one for each type. A message itself contains the offsets of its values. Therefore each offset
+is checked, and the number of values is limited. Format: https://flatbuffers.dev/internals/
 """
 
 
 cdef enum:
     FLATBUFFER_NESTING_MAX = 100
-    VTABLE_HEADER_BYTES = 4  # before the offsets of fields
+    VTABLE_HEADER_BYTES = 4  # bytes before the offsets of fields
 
-_FLATBUFFER_ELEMENT_TYPES = (ScalarType, FlatbufferStruct, FlatbufferTable, TextType)  # of vectors
+_FLATBUFFER_ELEMENT_TYPES = (ScalarType, FlatbufferStruct, FlatbufferTable, TextType)  # element types of vectors
 
 cdef struct FlatbufferPayload:
     const uint8_t *bytes
@@ -22,7 +22,7 @@ cdef struct FlatbufferPayload:
 cdef inline int _flatbuffer_check_range(
     FlatbufferPayload *p, Py_ssize_t at, Py_ssize_t count, Py_ssize_t size
 ) except -1:
-    """Check that so many elements are at a place."""
+    """Check that `count` elements of `size` bytes exist at an offset."""
     if at < 0 or at > p.size or count > (p.size - at) // size:
         raise MalformedPayloadError(f"{count} elements of {size} bytes are not at byte {at} of {p.size}")
     return 0
@@ -49,15 +49,15 @@ cdef inline int _flatbuffer_charge_budget(FlatbufferPayload *p, Py_ssize_t value
 
 
 cdef class _FlatbufferValueReader:
-    cdef Py_ssize_t size  # bytes in the place itself
+    cdef Py_ssize_t size  # bytes of the value in place
 
     cdef object read_value(self, FlatbufferPayload *p, Py_ssize_t at, bytes message):
-        """Return the value at a place, of which `size` bytes are there."""
+        """Return the value at an offset, where `size` bytes exist."""
         raise NotImplementedError
 
 
 cdef class _FlatbufferReaderCache:
-    """What was made of a schema so far: a reader of each table, and those that have no fields yet."""
+    """The readers of a schema, one for each table, and readers that have no fields yet."""
 
     cdef dict tables
     cdef list empty
@@ -92,11 +92,11 @@ cdef class _FlatbufferTextReader(_FlatbufferValueReader):
 
 
 cdef class _FlatbufferVectorReader(_FlatbufferValueReader):
-    """Vectors, and arrays, whose elements are in the place itself.
+    """Vectors, and arrays, whose elements are stored in place.
 
     Attributes
     ----------
-    count : of elements of an array; -1: of a vector, which says it.
+    count : elements of an array; -1: of a vector, which contains it.
     """
 
     cdef _FlatbufferValueReader element
@@ -158,7 +158,7 @@ cdef class _FlatbufferStructReader(_FlatbufferValueReader):
 
 
 cdef class _FlatbufferUnionReader(_FlatbufferValueReader):
-    """What a union may have; the table that has it looks which it is."""
+    """The possible members of a union. The table of the union selects one."""
 
     cdef dict member_readers
 
@@ -191,7 +191,7 @@ cdef class _FlatbufferTableReader(_FlatbufferValueReader):
         return self.read_table_at(p, at + _flatbuffer_load_u32(p, at), message)
 
     cdef object read_table_at(self, FlatbufferPayload *p, Py_ssize_t at, bytes message):
-        """Return the table whose first byte is here."""
+        """Return the table at this offset."""
         cdef Py_ssize_t i = 0, vtable = at - <int32_t> _flatbuffer_load_u32(p, at), place
         cdef Py_ssize_t size = _flatbuffer_load_u16(p, vtable)
         cdef dict fields = {}
@@ -231,7 +231,7 @@ cdef class _FlatbufferTableReader(_FlatbufferValueReader):
 cdef inline Py_ssize_t _flatbuffer_locate_field(
     FlatbufferPayload *p, Py_ssize_t vtable, Py_ssize_t size, Py_ssize_t place
 ) except -1:
-    """Return where a field is, from its table on; 0: it is missing."""
+    """Return the offset of a field from its table; 0: the field is missing."""
     return _flatbuffer_load_u16(p, vtable + place) if VTABLE_HEADER_BYTES <= place <= size - 2 else 0
 
 

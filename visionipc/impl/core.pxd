@@ -1,4 +1,4 @@
-"""The headers of frames as Cython sees them."""
+"""Cython declarations of frames."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 

@@ -1,6 +1,6 @@
-"""The headers of base/ as Cython sees them.
+"""Cython declarations of base/.
 
-Shared words are opaque: Cython cannot touch one but by a function whose name has its order.
+Shared words are opaque: Cython can access a word only through a function whose name states its memory order.
 """
 
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
@@ -149,31 +149,32 @@ cdef extern from "base/poll_ops.h" nogil:
 # ---- segment.pxi ----
 
 cdef class Segment:
-    """A mapped file; unmapped when the last reference (a socket, a view) goes."""
+    """A mapped file. Unmapped with the last reference of a socket or view."""
     cdef readonly str path
     cdef readonly size_t size
     cdef readonly uint64_t inode
     cdef readonly bytes file    # the path, for system calls
     cdef uint8_t *address
-    cdef mq_liveness_file liveness_file           # where the locks of those who live in it are (liveness_lock.h)
+    cdef mq_liveness_file liveness_file  # locks of the participants (liveness_lock.h)
     cdef void *guard            # see guard_mapping
-    cdef Segment partner        # see pair
+    cdef Segment partner  # see pair_guards
 
 
-# A mapping whose file may be made smaller by others.
+# Guard of a mapping whose file other programs may truncate.
 cdef void *guard_mapping(void *address, size_t size, int protection) except? NULL
 cdef void unguard_mapping(void *guard) noexcept
 cdef bint was_truncated(const void *guard) noexcept
 cdef const mq_u64 *not_truncated_word(const void *guard) noexcept
 
-# Have both segments read as zeros once the first was made smaller; False: it was. The partner stays mapped as long.
+# If the first segment is truncated, both read as zeros. Returns False if it was truncated before. The partner stays
+# mapped as long as the segment.
 cdef bint pair_guards(Segment segment, Segment partner) noexcept
 
-# Return the exception for a file that others made smaller while it was mapped.
+# Return the exception for a file that another program truncated.
 cdef object truncated_error(str endpoint, Segment segment)
 
-# Let this thread find these open files, descriptors by path, where it opens files for reading, whatever is there now;
-# None: none. Returns what was given before.
+# Replace files that this thread opens for reading by these open descriptors, by path. None: no replacement. Returns the
+# previous value.
 cdef object override_open_files(object files)
 
 cdef object segment_error(str what, str endpoint, str path, int error, str advice=*)
@@ -194,7 +195,7 @@ cdef void unlock_file(int fd) noexcept
 cdef int write_schema(const mq_schema_parts *at, object schema) except -1
 cdef object read_schema(const mq_schema_parts *at)
 
-# The whole of a schema, with what topics have no room for: version, identity, layout.
+# A full schema, with fields for which topics have no room: version, identity, layout.
 cdef int write_full_schema(const mq_schema_parts *at, object schema) except -1
 cdef object read_full_schema(const mq_schema_parts *at)
 
@@ -202,26 +203,26 @@ cdef object read_full_schema(const mq_schema_parts *at)
 # ---- endpointfile.pxi ----
 
 cdef class EndpointFile:
-    """The file of an endpoint, mapped and open; its lock. Several handles of one process do not share it."""
+    """The file of an endpoint, mapped and open, with its lock. Each handle of a process has its own."""
     cdef readonly str name
     cdef readonly str prefix
     cdef readonly object trust
-    cdef readonly int mode      # of the file
+    cdef readonly int mode  # permissions of the file
     cdef readonly str path
     cdef Segment segment        # None until it is open
     cdef const mq_u64 *not_truncated    # see mq_mapping_was_truncated
-    cdef int fd                 # by which it is opened anew when it has no name any more
+    cdef int fd  # descriptor to open the file again if it has no name
 
-    # Each kind says:
-    cdef str _kind_name(self)           # in errors
-    cdef size_t _min_file_bytes(self) noexcept   # bytes that a file of its kind has at least
-    cdef int _check_header(self) except -1  # raise if the bytes are not such a file; find its parts
-    cdef tuple _prefix_directories(self)       # of its prefix
+    # Methods of subclasses:
+    cdef str _kind_name(self)  # name of the type in errors
+    cdef size_t _min_file_bytes(self) noexcept  # minimum bytes of a file of this type
+    cdef int _check_header(self) except -1  # raise if the bytes are invalid; compute the addresses of the parts
+    cdef tuple _prefix_directories(self)  # directories of the prefix
     cdef size_t _new_file_bytes(self) except 0
-    cdef int _init_header(self) except -1   # the bytes of a new one
-    cdef Segment _map_file(self, int fd, const struct_stat *found, bint writable)   # an existing one
-    cdef int _check_requested_options(self) except -1   # raise if it is another than was asked for
-    cdef int _mark_open(self) except -1         # what follows when it is open
+    cdef int _init_header(self) except -1  # write the header of a new file
+    cdef Segment _map_file(self, int fd, const struct_stat *found, bint writable)  # map an existing file
+    cdef int _check_requested_options(self) except -1  # raise if the file differs from the requested options
+    cdef int _mark_open(self) except -1  # called after the file was opened
 
     cdef int open_or_create(self, object create, object mode, bint writable=*) except -1
     cdef bint _try_open_or_create(self, object create, object mode, bint writable, int *tries) except -1
@@ -245,15 +246,15 @@ cdef object read_participant(const mq_participant *participant, mq_liveness life
 # ---- views.pxi ----
 
 cdef class DescriptorMapping:
-    """Mapped memory; unmapped when the last reference goes."""
+    """Mapped memory. Unmapped with the last reference."""
     cdef uint8_t *address
     cdef readonly size_t size
-    cdef void *guard            # for memory that its server makes smaller
+    cdef void *guard  # for memory that its server truncates
     cdef int _check_range(self, size_t offset, size_t size) except -1
 
 
 cdef class MappedView:
-    """A part of a region, or of other memory, as a buffer."""
+    """A part of a mapping, or of other memory, as a buffer."""
     cdef object _owner          # keeps it mapped
     cdef uint8_t *_start
     cdef Py_ssize_t _size
@@ -261,21 +262,21 @@ cdef class MappedView:
 
 
 cdef class PinOwner:
-    """What has parts that views hold."""
+    """Base of objects with parts that views pin."""
     cdef void _unpin_part(self, uint64_t part) noexcept
 
 
 cdef class PinnedView(MappedView):
-    """A view that holds a part of its holder."""
-    cdef PinOwner _pin_owner         # None: let go
+    """A view that pins a part of its owner."""
+    cdef PinOwner _pin_owner  # None: released
     cdef uint64_t _pinned_part
-    cdef int _fork_generation        # of the process that holds it
-    cdef Py_ssize_t _buffer_exports    # buffers that look through it
+    cdef int _fork_generation  # of the process that pinned the part
+    cdef Py_ssize_t _buffer_exports  # number of exported buffers
     cdef void _release_pin(self) noexcept
 
 
-# Inline: views are made for each frame, mostly after a sleep. Code in the caller's own module touches no further cold
-# page.
+# Inline: views are created for each frame, usually after a sleep. Code in the caller's module touches no additional
+# cold page.
 
 cdef inline void expose_buffer(MappedView view, object owner, uint8_t *start, Py_ssize_t size, bint writable) noexcept:
     view._owner, view._start, view._size, view._readonly = owner, start, size, not writable
@@ -298,16 +299,16 @@ cdef class Context:
 
 
 cdef enum UseState:
-    # A socket's ticket is the fork generation while it may be used, else one of these.
+    # A handle's use state is the fork generation while it may be used, else one of these.
     CLOSED = -1
-    BUSY = -2       # another thread is using it (or a signal handler interrupted a call on it)
+    BUSY = -2  # another thread uses the handle, or a signal handler interrupted a call
     RESERVED = -3   # a reservation is open
 
 cdef enum:
-    # From this size on a copy takes long enough (some 30 us) that other threads should run meanwhile.
+    # A copy of this size takes long enough (about 30 us) to let other threads run.
     LARGE_BYTES = 262144
 
-# Refuse what is not of a simulation to the simulation's nodes.
+# Raise in nodes of a simulation, for endpoints that the simulation does not have.
 cdef int refuse_in_simulation(str endpoint) except -1
 cdef int check_context_open(Context context, str endpoint) except -1
 cdef void close_at_exit(socket)
@@ -317,7 +318,10 @@ cdef object usage_error(int ticket, str endpoint)
 # ---- handle.pxi ----
 
 cdef class ForkAwareHandle:
-    """What a program opens. In a forked child the first call reopens it; `close` leaves the parent's rows alone."""
+    """A handle of an endpoint.
+
+    In a forked child the first call reopens it, and `close` leaves the parent's rows unchanged.
+    """
     cdef int _use_state         # see UseState
     cdef int _fork_generation        # fork generation of the process that opened it
     cdef str _endpoint
@@ -325,7 +329,7 @@ cdef class ForkAwareHandle:
     cdef object __weakref__
     cdef int _check_usable(self) except -1
     cdef int _reopen_or_raise(self) except -1
-    cdef int _reopen_in_child(self) except -1   # each kind says: take rows of its own
+    cdef int _reopen_in_child(self) except -1  # subclasses take their own rows
 
 
 # ---- waiting.pxi ----
@@ -335,20 +339,20 @@ cdef enum:
 
 
 cdef class Waitable(ForkAwareHandle):
-    cdef bint _is_closing          # close() was called while it is in use
+    cdef bint _is_closing  # close() was called during a use
     cdef int _spin_us
-    cdef bint _signals_end_wait      # a signal's handler that ran ends its wait, as system calls have it
-    cdef int _fd                # for event loops; -1: nobody has asked for it
+    cdef bint _signals_end_wait  # a signal handler that ran ends its wait, like a system call
+    cdef int _fd  # for event loops; -1: not requested yet
     cdef public object _asyncio_wait  # see event_loop.py
 
-    # Each kind says:
+    # Methods of subclasses:
     cdef bint _is_readable(self) noexcept
     cdef uint32_t _prepare_wait(self) noexcept
     cdef mq_u32 *_futex_word(self) noexcept
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2
     cdef mq_poll_ops _poll_ops(self) noexcept
     cdef int _release_rows(self) except -1
-    # Some kinds say more than this class does:
+    # Methods that subclasses may extend:
     cdef bint _can_receive_now(self) except -1
     cdef bint _begin_poll(self) except -1
     cdef void _interrupt_wait(self) noexcept
@@ -359,7 +363,7 @@ cdef class Waitable(ForkAwareHandle):
     cdef int _close_handle(self) except -1
     cdef bint _read_last_stamps(self, int64_t *published, int64_t *origin) noexcept
 
-    # Its own:
+    # Methods of this class:
     cdef void _forget_inherited_wait(self) noexcept
     cdef int _finish_requested_close(self) except -1
     cdef int _rearm_fd(self) except -1
@@ -367,13 +371,13 @@ cdef class Waitable(ForkAwareHandle):
 
 
 cdef inline int64_t deadline_after(int64_t timeout_ms) noexcept:
-    """Return when a time-out is over, in CLOCK_MONOTONIC ns; WAIT_FOREVER when it has no end."""
+    """Return the deadline of a timeout in CLOCK_MONOTONIC ns, or WAIT_FOREVER."""
     return WAIT_FOREVER if timeout_ms < 0 else mq_monotonic_ns() + timeout_ms * MQ_NS_PER_MS
 cdef int check_time(timeout, str endpoint) except -1
 
 
 cdef inline int require_time(timeout, str endpoint) except -1:
-    """Refuse a time-out in seconds that is not possible, also when the call will not wait."""
+    """Raise if a timeout in seconds is invalid, even if the call does not wait."""
     if timeout is None or PyFloat_CheckExact(timeout) and PyFloat_AS_DOUBLE(timeout) >= 0:
         return 0
     if PyLong_CheckExact(timeout) and timeout >= 0:
@@ -383,7 +387,7 @@ cdef inline int require_time(timeout, str endpoint) except -1:
 
 cdef bint wait_until_ready(list waitables, int64_t deadline) except -1
 
-# Between these two the watcher thread looks at nothing.
+# Between these two calls the watcher thread polls no reader.
 cdef void watcher_lock() noexcept
 cdef void watcher_unlock() noexcept
 
@@ -391,8 +395,8 @@ cdef void watcher_unlock() noexcept
 # ---- shared_handle.pxi ----
 
 cdef class ThreadSharedHandle(Waitable):
-    """A handle that any thread may use, also several at the same time."""
-    cdef list _user_threads     # that wait in it, or are in it without the GIL
+    """A handle that several threads may use at the same time."""
+    cdef list _user_threads  # threads that wait in the handle, or use it without the GIL
     cdef void _add_user_thread(self) noexcept
     cdef void _remove_user_thread(self) noexcept
 
@@ -400,6 +404,6 @@ cdef class ThreadSharedHandle(Waitable):
 # ---- poller.pxi ----
 
 cdef class Poller:
-    cdef list _sockets           # Waitable, of any kind
-    cdef readonly bint _last_poll_was_step  # of an event-gated run: one look, no wait
+    cdef list _sockets  # Waitable objects of any type
+    cdef readonly bint _last_poll_was_step  # of an event-gated run: one check without a wait
     cdef bint _pass_event_gates(self) except -1

@@ -1,4 +1,4 @@
-"""The channel's headers as Cython sees them."""
+"""Cython declarations of channels."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
@@ -226,13 +226,14 @@ cdef extern from "sys/file.h" nogil:
 
 
 cdef class ChannelFile(EndpointFile):
-    """A channel's file, mapped; and where its pools are."""
+    """A channel's mapped file, and the location of its pools."""
     cdef readonly bint writable
-    cdef str creator_name       # of a new one
+    cdef str creator_name  # of a new file
     cdef mq_channel_header *header
-    cdef void *liveness_token   # that it is open here (MQ_CHANNEL_OPEN_BYTE); NULL: no trace, or closed
-    cdef int generation         # of the process that holds the token
-    cdef uint64_t own_pools[63]     # the pools that were made through this object, by row
+    # shows that the channel is open here (MQ_CHANNEL_OPEN_BYTE); NULL: an observer, or closed
+    cdef void *liveness_token
+    cdef int generation  # of the process that holds the token
+    cdef uint64_t own_pools[63]  # uids of pools created through this object, by row
     cdef int lock(self, bint patient=*) except -2
     cdef void _unlock_open_byte(self) noexcept
     cdef int _apply_config_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1
@@ -241,10 +242,10 @@ cdef class ChannelFile(EndpointFile):
     cdef uint64_t _merge_config_value(self, str setting, uint64_t current, asked, uint64_t default) except? 0
 
 cdef class PoolFile(EndpointFile):
-    """A publisher's pool, mapped."""
+    """A publisher's mapped pool."""
     cdef uint64_t channel_inode, uid
-    cdef uint64_t slot_count, slot_bytes    # of a new one
-    cdef uint64_t writable_bytes    # the head, if only that is mapped writable
+    cdef uint64_t slot_count, slot_bytes  # of a new pool
+    cdef uint64_t writable_bytes  # bytes of the header, if only the header is mapped writable
     cdef mq_pool_map slots
     cdef readonly str node      # name of the publisher's node
     cdef readonly uint64_t pid
@@ -253,12 +254,12 @@ cdef PoolFile open_pool(ChannelFile file, uint64_t uid, bint writable)
 
 
 cdef class SubscriberRows:
-    """The rows of a subscriber; they stay until its last view is let go."""
+    """The rows of a subscriber, which stay until its last view is released."""
     cdef ChannelFile file
-    cdef mq_channel_subscriber_row *row   # NULL: it is not listed
-    cdef int viewer             # its bit in pins; -1: it takes no views so far
-    cdef uint64_t views_held          # views
-    cdef void *row_token           # locks: of the row, or with others of MQ_CHANNEL_OPEN_BYTE
+    cdef mq_channel_subscriber_row *row  # NULL: the subscriber has no row
+    cdef int viewer  # row in viewers; -1: no views taken yet
+    cdef uint64_t views_held  # number of views
+    cdef void *row_token  # lock of the row, or a shared lock of MQ_CHANNEL_OPEN_BYTE
     cdef void *viewer_token
     cdef uint64_t row_uid, viewer_uid
     cdef int generation
@@ -270,25 +271,25 @@ cdef class SubscriberRows:
 
 
 cdef class MappedPool(PinOwner):
-    """A pool as a subscriber has it mapped, which its views hold parts of."""
+    """A pool mapped by a subscriber, whose views pin its slots."""
     cdef SubscriberRows rows
     cdef PoolFile pool_file
-    cdef object publisher       # who it is, a PublisherInfo
+    cdef object publisher  # a PublisherInfo
 
 
 cdef class Subscriber(Waitable):
     cdef readonly str name      # of the node
     cdef readonly int max_views
     cdef ChannelFile _file
-    cdef SubscriberRows _rows     # None: passive, it leaves no trace
+    cdef SubscriberRows _rows  # None: passive, without a trace
     cdef mq_channel_subscriber c
-    cdef list _pools            # of MappedPool, by row; None: not mapped
+    cdef list _pools  # MappedPool objects by row; None: not mapped
     cdef mq_channel_poll_state _poll_state
     cdef mq_channel_message _last
     cdef MappedPool _last_pool
-    cdef bint _raise_on_lost           # on loss
-    cdef uint64_t _lost_reported         # losses that were raised
-    cdef int64_t _nap_ns           # how long to sleep unannounced next, ns; 0: have ourselves woken
+    cdef bint _raise_on_lost  # raise LostMessagesError for each loss
+    cdef uint64_t _lost_reported  # losses that were raised
+    cdef int64_t _nap_ns  # nanoseconds of the next nap without an announcement; 0: announce the sleep
     cdef int _register_rows(self) except -1
     cdef bint _next_message(self, mq_channel_message *message) except -1
     cdef bint _wait_for_message(self, mq_channel_message *message, object timeout) except -1

@@ -1,4 +1,4 @@
-"""Channels in shared memory: the channel file, publishers with their loans, subscribers with their samples."""
+"""Channels in shared memory: channel files, publishers with loans, subscribers with samples."""
 
 import sys
 from collections.abc import Callable, Coroutine, Iterable
@@ -17,26 +17,29 @@ from msgq.impl.base.core import EndpointFile, ForkAwareHandle, PinnedView, Waita
 
 @disjoint_base
 class ChannelFile(EndpointFile):
-    """A channel's file, mapped for as long as somebody has this. Made by `open_channel_file`.
+    """The mapped file of a channel, created by `open_channel_file`.
 
-    Until it is closed others see that the channel is in use, unless it looks on only. Any thread may use it, in a
-    forked child too. What changes the file waits at most 5 s for its lock, with the GIL
-    released, and raises `SegmentError` then, or when the channel was removed.
+    Until `close`, other processes see that the channel is in use, unless the file was opened as an observer.
+
+    Threads: any thread may use the file, also in a forked child.
+
+    Methods that change the file wait up to 5 s for its lock, with the GIL released. After 5 s, or if the channel was
+    removed, they raise `SegmentError`.
     """
 
     @property
     def writable(self) -> bool:
-        """False: it was opened to look on, and nothing here may change it."""
+        """False if the file was opened as an observer, which must not change it."""
 
     @property
     def inode(self) -> int:
-        """The file's; a channel that is made anew under the same name has another."""
+        """Inode of the file. A new channel with the same name has another inode."""
 
     @property
     def config(self) -> tuple[int | None, int | None, int | None, bool | None]:
-        """Capacity in messages, limits of publishers and subscribers, stamps. None: not set yet.
+        """Capacity in messages, limits of publishers and subscribers, and whether messages have a publish time.
 
-        Of the subscribers None is also that there may be any number.
+        None: not set yet. A subscriber limit of None also means that the number is unlimited.
         """
 
     def apply_config(
@@ -47,83 +50,86 @@ class ChannelFile(EndpointFile):
         stamps: bool | None = None,
         publishes: bool = False,
     ) -> None:
-        """Agree on a configuration. The caller has checked the values.
+        """Complete the configuration. The caller has checked the values.
 
         Parameters
         ----------
-        capacity : messages that stay for those who are slower, a power of two, 2 to 8192; None: as others say.
-        publishers : limit, 1 to 63; None as above.
-        subscribers : limit, 1 to 64; None as above.
-        stamps : whether messages have the time of their publishing; None as above.
-        publishes : a publisher comes, so what nobody has said gets its default now.
+        capacity : messages kept for slow subscribers, a power of two from 2 to 8192; None: keep the existing value.
+        publishers : maximum number, 1 to 63; None: keep the existing value.
+        subscribers : maximum number, 1 to 64; None: keep the existing value.
+        stamps : True if messages have a publish time; None: keep the existing value.
+        publishes : True for a publisher, which sets missing values to their defaults.
 
         Raises
         ------
-        ChannelMismatchError : somebody said something else before.
+        ChannelMismatchError : a value differs from the existing one.
         """
 
     @property
     def messages(self) -> int:
-        """How many were published so far, by all publishers."""
+        """Number of messages published by all publishers."""
 
     @property
     def creator(self) -> tuple[str, int]:
-        """Name and pid of who made the channel."""
+        """Name and process id of the creator."""
 
     @property
     def created_ns(self) -> int:
-        """When it was made, nanoseconds of the host's clock."""
+        """Creation time, nanoseconds of the host's clock."""
 
     @property
     def schema(self) -> Schema | None:
-        """What describes the messages."""
+        """Schema of the messages, or None."""
 
     def set_schema(self, schema: Schema, replace: bool) -> Schema:
-        """Describe the messages.
+        """Set the schema of the messages.
 
         Parameters
         ----------
-        schema : to be set.
-        replace : also when there is one. Else that stays.
+        schema : the new schema.
+        replace : True: replace an existing schema. False: keep it.
 
         Returns
         -------
-        The one that is there then.
+        The schema after the call.
         """
 
     def describe_viewer(self, row: int) -> str:
-        """Return name and pid of who has a bit in pins, or had it last; for texts."""
+        """Return name and process id of a viewer row's current or last owner, for texts."""
 
     def describe_subscribers(self) -> list[str]:
-        """Return names and pids of the subscribers that are listed and live; for texts."""
+        """Return names and process ids of living subscribers with rows, for texts."""
 
     def close(self) -> None:
-        """Say no more that the channel is open here. Nothing is to be made of it afterwards."""
+        """Close the file. Do not open publishers or subscribers of this file afterwards."""
 
     def stats(self) -> ChannelStats:
-        """Return who takes part, what the dead left, and who holds which views; it changes nothing."""
+        """Return the participants, leftovers of dead processes, and held views. Changes nothing."""
 
     def counts(self) -> EndpointCounts:
-        """Return what moves; takes some microseconds for each subscriber that is listed, and changes nothing."""
+        """Return the counters. Takes some microseconds for each subscriber with a row, and changes nothing."""
 
     def remove_unreachable_pools(self) -> ChannelStats:
-        """Remove the pools of the dead that nobody can reach, and those of no row. Returns what was there before.
+        """Remove unreachable pools of dead publishers, and pools without a row.
+
+        Returns the statistics before the removal.
 
         Raises
         ------
-        SegmentError : one cannot be removed.
+        SegmentError : a pool cannot be removed.
         """
 
     def unlink(self, wanted: Callable[[ChannelStats], bool] | None = None) -> bool:
-        """Remove the channel's files. Who has them mapped goes on, apart from newcomers.
+        """Remove the files of the channel. Processes that have mapped them continue among themselves.
 
         Parameters
         ----------
-        wanted : is asked first, while nobody can join; None: remove them in any case.
+        wanted : called under the lock with the statistics; remove the files only if it returns True. None: always
+            remove.
 
         Returns
         -------
-        Whether they were removed.
+        True if the files were removed.
 
         Raises
         ------
@@ -139,83 +145,92 @@ def open_channel_file(
     writable: bool = False,
     creator: str = "",
 ) -> ChannelFile:
-    """Open a channel, by default to look on, or make it.
+    """Open a channel, by default as an observer, or create it.
 
     Parameters
     ----------
-    name : the channel's, checked.
-    in_prefix : the prefix it lives in, checked; "": none.
-    create : True: only make it; False: only open it; None: either.
+    name : name of the channel, already checked.
+    in_prefix : prefix of the channel, already checked; "": no prefix.
+    create : True: only create; False: only open; None: either.
     mode : permissions of a new channel's files; None: MSGQ_MODE, or 0o600.
-    trust : whose files are used as one's own are; None: MSGQ_TRUST.
-    writable : False: only look on.
-    creator : who makes it, for people.
+    trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
+    writable : False: open as an observer.
+    creator : name of the creator, for people.
 
     Raises
     ------
-    InvalidValueError : `mode` or `trust` makes no sense.
-    LayoutVersionError : it was made by another version of this library.
-    CorruptSegmentError : the file is no channel.
-    SegmentError : it is not there, or is there already, or cannot be opened or made; or its owner is not trusted.
+    InvalidValueError : `mode` or `trust` is invalid.
+    LayoutVersionError : another version of msgq created the channel.
+    CorruptSegmentError : the file is not a channel.
+    SegmentError : the channel is missing or exists already, cannot be opened or created, or its owner is not trusted.
     """
 
 def remove_pool_without_channel(name: str, in_prefix: str, uid: int) -> bool:
-    """Remove a pool of a channel that has no file.
+    """Remove a pool of a channel without a file.
 
     Returns
     -------
-    False: it has one, or the pool is gone.
+    False if the channel has a file, or the pool was removed before.
     """
 
 @disjoint_base
 class Publisher(ForkAwareHandle):
-    """Publishes messages on a channel, beside others. Made by `msgq.Channel.publisher` and `msgq.Node.advertise`.
+    """Publishes messages on a channel, together with other publishers.
 
-    It has a pool of slots in a file of its own, and each message lies in one of them: while it is in the channel, and
-    as long as a subscriber keeps a view of it. Messages of one publisher are received in the order in which they were
-    published; all subscribers see those of all publishers in one order. It never waits for subscribers, nor for another
-    publisher, be that stopped or killed at whatever instruction.
+    `msgq.Channel.publisher` and `msgq.Node.advertise` create publishers.
 
-    One thread at a time may use a publisher and its loans; a second one gets `ConcurrentUseError` while a large message
-    is copied, or a slot is waited for. In a forked child it becomes another publisher of the channel at its first send
-    or loan, with a pool of its own, and the parent's continues. A closed one raises `EndpointClosedError`. One that is
-    deleted, or open when the process ends, is closed.
+    A publisher has a pool of slots in its own file. Each message occupies one slot while it is in the channel, and
+    while a subscriber holds a view of it. Subscribers receive the messages of one publisher in publishing order, and
+    all subscribers see all messages in the same order. A publisher never waits for subscribers or for other publishers,
+    even if they are stopped or killed at any instruction.
+
+    Threads: one thread at a time may use a publisher and its loans. A second thread gets `ConcurrentUseError` while a
+    large message is copied, or while the first one waits for a slot.
+
+    Fork: at its first send or loan in a forked child, the publisher joins the channel as another publisher with its own
+    pool. The parent's publisher continues.
+
+    Lifetime: a closed publisher raises `EndpointClosedError`. Deleted publishers close, and open publishers close when
+    the process ends.
     """
 
     @property
     def name(self) -> str:
-        """The node's name, which subscribers see."""
+        """Name of the node, shown to subscribers."""
 
     @property
     def sent(self) -> int:
-        """Messages that it published."""
+        """Number of published messages."""
 
     @property
     def bytes(self) -> int:
-        """Bytes of these messages."""
+        """Total bytes of the published messages."""
 
     @property
     def refused(self) -> int:
-        """Messages that were not published, because every slot was in use (`PoolExhaustedError`)."""
+        """Number of messages not published because all slots were in use (`PoolExhaustedError`)."""
 
     @property
     def evicted(self) -> int:
-        """Messages that left the channel before their turn, because their slots were needed for newer ones.
+        """Number of messages evicted early because their slots were needed for newer messages.
 
-        They are `lost` to those who had not received them. It stays 0 with two slots more than the channel's capacity,
-        unless views keep slots, or loans do.
+        Subscribers that had not received them count them as `lost`. The number stays 0 if the pool has two slots more
+        than the channel's capacity, unless views or loans hold slots.
         """
 
     def stats(self) -> ChannelPublisher:
-        """Return its counters, from all its pools; of the pool, the current one. Also of a closed publisher."""
+        """Return the counters of all pools of this publisher, and the size of the current pool.
+
+        Works after `close`, too.
+        """
 
     @property
     def slots(self) -> int:
-        """Slots of its pool: so many messages it can have in the channel, in views and on loan together."""
+        """Number of slots of the pool, shared by messages in the channel, views and loans."""
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of the largest message that fits into a slot; a larger one makes the pool grow."""
+        """Bytes of the largest message that fits into a slot. A larger message grows the pool."""
 
     def send(
         self, data: ReadableBuffer | npt.NDArray[Any], /, *, timeout: float | None = 0.0, origin_time: int = 0
@@ -224,33 +239,33 @@ class Publisher(ForkAwareHandle):
 
         Parameters
         ----------
-        data : anything with contiguous bytes, also none at all. It is copied, so it may change as soon as this returns.
-        timeout : seconds to wait for a slot when views or loans have all of them; None waits for ever.
-        origin_time : when the contents came about, nanoseconds of the host's clock (clock.md). 0: the thread's
-            origin (tracking.md), or not told.
+        data : any object with contiguous bytes, also empty. `send` copies the bytes, so you may change `data`
+            afterwards.
+        timeout : seconds to wait for a slot if views or loans hold all of them; None waits forever.
+        origin_time : time of the event that caused the message, in nanoseconds of the host's clock (clock.md). 0: the
+            origin of this thread (tracking.md), or none.
 
         Returns
         -------
-        The message's position among all messages of the channel. It grows by one for each.
+        Position of the message among all messages of the channel. Each message increments the position by one.
 
         Raises
         ------
-        PoolExhaustedError : every slot is held by views, or lent, and none came free in time. The text says by whom.
-        MessageTooLargeError : the pool would have to be larger than its `max_bytes`.
-        TooManyPublishersError : the pool has to grow, and the channel has no row left for the larger one.
-        SegmentError : the pool has to grow, and cannot: no space, or the channel was removed.
-        SegmentSizeError : another program made a file of the channel smaller.
-        CorruptSegmentError : another program wrote into the channel's order of messages.
-        InvalidValueError : a time-out that is not possible, when it comes to waiting.
-        TypeError, BufferError, ValueError : `data` has no contiguous bytes (what its exporter raises), or is an array
-            of Python objects.
-        With each of them nothing was sent.
+        PoolExhaustedError : views or loans held all slots until the timeout. The text names their owners.
+        MessageTooLargeError : the pool would exceed its `max_bytes`.
+        TooManyPublishersError : the pool must grow, and the channel has no row for the larger pool.
+        SegmentError : the pool must grow and cannot: no space, or the channel was removed.
+        SegmentSizeError : another program truncated a file of the channel.
+        CorruptSegmentError : another program wrote to the channel's order of messages.
+        InvalidValueError : the timeout is invalid. Checked only before a wait.
+        TypeError, BufferError, ValueError : `data` has no contiguous bytes, or is an array of Python objects.
 
         Notes
         -----
-        The cost does not depend on the number of subscribers, and there is no system call unless one of them sleeps.
-        The GIL is released while a message of 256 KiB or more is copied, and while a slot is waited for; signal
-        handlers run then. Growing takes as long as it takes to make a file of the new size: say `slot_bytes` before.
+        If `send` raises, the message was not sent. The cost does not depend on the number of subscribers. `send` makes
+        a system call only to wake a sleeping subscriber. The GIL is released while 256 KiB or more are copied, and
+        during the wait for a slot; signal handlers run in the wait. Growing creates a new file. To avoid it, set
+        `slot_bytes`.
         """
 
     def send_many(
@@ -258,99 +273,102 @@ class Publisher(ForkAwareHandle):
     ) -> int:
         """Publish several messages.
 
-        Each is published before the next is asked for; up to 256 rows of an array at a time are stamped alike, and wake
-        those who sleep once.
+        Each message is published before the next one is requested. Rows of an array are published in groups of up to
+        256, with one publish time and one wake for each group.
 
         Parameters
         ----------
-        messages : what `send` takes, one after another. The rows of an array are messages, too.
-        origin_time : that of all of them, as in `send`.
+        messages : an iterable of objects that `send` accepts, or an array whose rows are the messages.
+        origin_time : origin of all messages, as in `send`.
 
         Returns
         -------
-        How many it published.
+        Number of published messages.
 
         Raises
         ------
-        As `send` without a time-out. What came before the error is published.
+        As `send` without a timeout. Messages before the error are published.
         """
 
     def loan(self, size: int, /, *, timeout: float | None = 0.0) -> Loan:
-        """Lend a slot, to write a message where subscribers will read it.
+        """Lend a slot, so that you can write a message in place.
 
-        ``with publisher.loan(size) as loan:`` publishes at the end of the block, and nothing when that raised. Several
-        loans may be open at once; messages are ordered by when they are published.
+        ``with publisher.loan(size) as loan:`` publishes at the end of the block, or publishes nothing if the block
+        raises. Several loans may be open. Their messages are ordered by publishing.
 
         Parameters
         ----------
-        size : bytes of the message; fewer may be published.
+        size : bytes of the message. You may publish fewer.
         timeout : as in `send`.
 
         Returns
         -------
-        The loan, whose contents are undefined: what an earlier message left there.
+        The loan. Its content is undefined: bytes of an earlier message.
 
         Raises
         ------
-        InvalidValueError : a negative size.
-        As `send`, but for `data`.
+        InvalidValueError : the size is negative.
+        All errors of `send`, except those about `data`.
         """
 
     def close(self) -> None:
-        """Leave. What was published can still be received, as long as it is in the channel. Closing twice does nothing.
+        """Leave the channel.
 
-        Loans that are open cannot be published any more; the last of them frees the publisher's place.
+        Published messages stay readable while they are in the channel. A second close has no effect.
+
+        Open loans cannot be published afterwards. The last open loan releases the publisher's row.
 
         Raises
         ------
-        ConcurrentUseError : another thread is in the middle of a send.
+        ConcurrentUseError : another thread sends.
         """
 
 @disjoint_base
 class Loan(Buffer):
-    """A slot of a publisher, as a writable buffer of `len()` bytes: for `memoryview`, and for ``np.frombuffer``.
+    """A slot of a publisher as a writable buffer of `len()` bytes, for `memoryview` and ``np.frombuffer``.
 
-    `origin_time` may be set until it is published; see `Publisher.send`.
+    You may set `origin_time` before publishing; see `Publisher.send`.
 
-    It serves once: after it was published or discarded, its methods and its buffer raise `StateError`. A loan that is
-    deleted is discarded. Memoryviews and arrays keep it, and must be released or deleted before it is published: they
-    could change what subscribers read.
+    A loan is published or discarded once. Afterwards its methods and its buffer raise `StateError`. A deleted loan is
+    discarded. Release or delete memoryviews and arrays of the loan before you publish, because they could change the
+    published message.
 
-    It belongs to its publisher: one thread at a time uses the two, though any thread may write through its buffers.
-    After a fork the child's copy raises `ForkedSocketError`, and must not be written.
+    Threads: one thread at a time uses a loan and its publisher. Any thread may write through the buffers.
+
+    Fork: the child's copy raises `ForkedSocketError`. Do not write to it.
     """
 
     def __init__(self) -> None:
-        """Raise TypeError: a loan comes from `Publisher.loan`."""
+        """Raise TypeError. Use `Publisher.loan`."""
 
     def __len__(self) -> int: ...
     @property
     def position(self) -> int | None:
-        """The message's position among all messages of the channel; None before it is published."""
+        """Position of the message among all messages of the channel; None before it is published."""
 
     origin_time: int
 
     def publish(self, size: int | None = None) -> int:
-        """Publish what was written, and return its position.
+        """Publish the message, and return its position.
 
         Parameters
         ----------
-        size : the first so many bytes; None: all.
+        size : number of bytes to publish, from the start of the loan; None: all.
 
         Raises
         ------
-        BufferError : a memoryview or an array still looks into the loan. It stays open.
-        InvalidValueError : `size` is more than was lent. It stays open.
-        StateError : it was published or discarded.
-        EndpointClosedError : the publisher was closed.
-        ForkedSocketError : it came through a fork.
-        SegmentSizeError, CorruptSegmentError : as in `Publisher.send`; the loan is over.
+        BufferError : a memoryview or an array still uses the loan. The loan stays open.
+        InvalidValueError : `size` exceeds the loan. The loan stays open.
+        StateError : the loan was published or discarded before.
+        EndpointClosedError : the publisher is closed.
+        ForkedSocketError : the loan came through a fork.
+        SegmentSizeError, CorruptSegmentError : as in `Publisher.send`. The loan has ended.
         """
 
     def discard(self) -> None:
-        """Give the slot back without a message; what was published stays so. Raises nothing."""
+        """Return the slot without publishing. No effect after `publish`. Raises nothing."""
 
-    # For Python 3.11, NumPy's stubs take no buffers but some built-in ones: `np.frombuffer(loan)` needs Any there.
+    # On Python 3.11, NumPy's stubs accept only some built-in buffers, so `np.frombuffer(loan)` needs Any there.
     if sys.version_info >= (3, 12):
         def __enter__(self) -> Self: ...
     else:
@@ -362,67 +380,75 @@ class Loan(Buffer):
 
 @disjoint_base
 class Subscriber(Waitable):
-    """Receives the messages of a channel. Made by `msgq.Channel.subscriber` and `msgq.Node.subscribe`.
+    """Receives the messages of a channel.
 
-    It gets the messages of all publishers in one order, none twice and none torn. Who is slower than the channel's
-    capacity allows loses the oldest ones, and `lost` says exactly how many. Any number may subscribe; the first 64 are
-    listed with their names, and 64 at most take views. A passive one leaves no trace at all: it copies, and waits by
-    looking every 0.05 to 1 ms.
+    `msgq.Channel.subscriber` and `msgq.Node.subscribe` create subscribers.
 
-    Time-outs are seconds: 0 looks once, None waits for ever. All methods that receive raise `EndpointClosedError` when
-    it is closed, also by another thread while they wait, and ::
+    A subscriber receives the messages of all publishers in one order. No message is received twice, and none is torn. A
+    subscriber that is slower than the channel's capacity allows loses the oldest messages, and `lost` is their exact
+    number. Any number of subscribers may join. The first 64 are listed with their names, and at most 64 take views. A
+    passive subscriber leaves no trace: it can only copy, and its waits poll every 0.05 to 1 ms.
 
-        LostMessagesError     messages were lost, with ``on_lost="raise"``; the next call goes on behind them
-        CorruptSegmentError   another program wrote into the channel; the next call goes on behind that
-        SegmentSizeError      another program made a file of the channel smaller: close it, and open it again
-        SegmentError          the pool of a message cannot be opened. It is lost, unless memory or descriptors ran out
+    Timeouts are in seconds: 0 checks once, None waits forever. Methods that receive raise `EndpointClosedError` if the
+    subscriber is closed, also by another thread during a wait. They also raise ::
 
-    One thread at a time may use it; a second one gets `ConcurrentUseError`, except in `close`. After a fork the child's
-    goes on from the same message, with places of its own; views that came along are the parent's. One that is deleted,
-    or open when the process ends, is closed.
+        LostMessagesError     messages were lost, with ``on_lost="raise"``. The next call continues after them
+        CorruptSegmentError   another program wrote to the channel. The next call continues after that
+        SegmentSizeError      another program truncated a file of the channel: close the channel and open it again
+        SegmentError          the pool of a message cannot be opened. The message is lost, unless memory or
+                              descriptors ran out
+
+    Threads: one thread at a time may use a subscriber, and a second thread gets `ConcurrentUseError`. Any thread may
+    call `close`.
+
+    Fork: in a forked child, the subscriber continues at the same message with its own rows. Inherited views belong to
+    the parent.
+
+    Lifetime: deleted subscribers close, and open subscribers close when the process ends.
     """
 
     def stats(self) -> ChannelSubscriber:
-        """Return its counters. `lost` includes what the next receive will report. Also of a closed subscriber."""
+        """Return the counters. `lost` includes losses that the next receive will report. Works after `close`, too."""
 
     @property
     def name(self) -> str:
-        """The node's name."""
+        """Name of the node."""
 
     @property
     def max_views(self) -> int:
-        """How many views it may hold at once."""
+        """Maximum number of views held at once."""
 
     @property
     def passive(self) -> bool:
-        """Whether it only looks on."""
+        """True if the subscriber is passive: it observes without a trace."""
 
     @property
     def received(self) -> int:
-        """Messages that it has received."""
+        """Number of received messages."""
 
     @property
     def lost(self) -> int:
-        """Messages since it joined that it will never receive: overwritten, retracted, or passed over by conflating.
+        """Number of messages since the join that it will never receive: overwritten, retracted, or skipped by
+        conflating.
 
-        One's own messages that are left out count neither here nor as received.
+        Own messages that are excluded count neither as lost nor as received.
         """
 
     @property
     def resets(self) -> int:
-        """How often publishers overtook it by more than the capacity."""
+        """Number of times that publishers lapped the subscriber."""
 
     @property
     def position(self) -> int:
-        """Position of the message that it looks for next; 0 before the channel has a capacity."""
+        """Position of the next message; 0 before the channel has a capacity."""
 
     @property
     def views_held(self) -> int:
-        """Views that it keeps."""
+        """Number of held views."""
 
     @property
     def last(self) -> ChannelMessage | None:
-        """What is known of the message received last; None before the first one."""
+        """Information about the message received last; None before the first one."""
 
     @overload
     def receive(self, timeout: None = None) -> bytes: ...
@@ -432,27 +458,27 @@ class Subscriber(Waitable):
 
         Parameters
         ----------
-        timeout : seconds to wait for one; 0 looks once, None waits for ever.
+        timeout : seconds to wait; 0 checks once, None waits forever.
 
         Returns
         -------
-        A copy of the message. None when there was none in time.
+        A copy of the message, or None at the timeout.
 
         Raises
         ------
-        InvalidValueError : a time-out that is not possible.
+        InvalidValueError : the timeout is invalid.
 
         Notes
         -----
-        Sleeps with the GIL released; signal handlers run, and what they raise ends the wait. The GIL is also released
-        while a message of 256 KiB or more is copied.
+        Sleeps with the GIL released. Signal handlers run, and an exception of a handler ends the wait. The GIL is also
+        released while 256 KiB or more are copied.
         """
 
     @overload
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], timeout: None = None) -> int: ...
     @overload
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], timeout: float | None = None) -> int | None:
-        """Take the next message into memory of the caller's.
+        """Take the next message into your own memory.
 
         Parameters
         ----------
@@ -461,29 +487,30 @@ class Subscriber(Waitable):
 
         Returns
         -------
-        The size of the message, in bytes; what lies behind it in `buffer` keeps its content, unless a copy was
-        overtaken and made anew. None when there was no message in time.
+        Bytes of the message, or None at the timeout. The bytes of `buffer` after the message keep their content, unless
+        a torn copy was repeated.
 
         Raises
         ------
-        MessageTooLargeError : the message is larger than the buffer. It stays for the next call.
-        TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous (what its exporter raises).
+        MessageTooLargeError : the message is larger than the buffer. The next call finds it again.
+        TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous.
         """
 
     def receive_many(self, limit: int | None = None) -> list[bytes]:
-        """Take the messages that are there, oldest first, and wait for none.
+        """Take the waiting messages, oldest first, without a wait.
 
         Parameters
         ----------
-        limit : at most so many; None takes all that were published before the call.
+        limit : maximum number; None: all messages published before the call.
 
         Returns
         -------
-        Copies of the messages; with ``on_lost="raise"`` those before a loss, which the next call raises.
+        Copies of the messages. With ``on_lost="raise"``, the list ends before a loss, and the next call raises the
+        loss.
 
         Raises
         ------
-        InvalidValueError : a negative `limit`.
+        InvalidValueError : `limit` is negative.
         """
 
     def receive_array(
@@ -494,34 +521,34 @@ class Subscriber(Waitable):
         timeout: float | None = 0.0,
         publishers: list[PublisherInfo] | None = None,
     ) -> np.ndarray[tuple[int], np.dtype[Any]]:
-        """Take the messages that are there, each of which is one element, as an array.
+        """Take the waiting messages as an array of one element each.
 
         Parameters
         ----------
-        dtype : of one message, of a fixed size and without Python objects. The bytes are taken as they are.
-        limit : at most so many; None takes all that were published before the call.
-        timeout : seconds to wait for the first one; 0 looks once, None waits for ever.
-        publishers : a list to which who published each of them is added.
+        dtype : dtype of one message, of a fixed size and without Python objects. The bytes are not converted.
+        limit : maximum number; None: all messages published before the call.
+        timeout : seconds to wait for the first message; 0 checks once, None waits forever.
+        publishers : a list, to which the publisher of each message is appended.
 
         Returns
         -------
-        A new array of shape (messages,). It ends before a message of another size, and before a loss, so that its
-        elements are consecutive; empty when nothing was there.
+        A new array of shape (messages,), empty if no message waits. The array ends before a message of another size and
+        before a loss, so its elements are consecutive.
 
         Raises
         ------
-        MessageSizeError : the first message does not have the size of a `dtype`. It stays for the next call.
-        InvalidValueError : a negative `limit`, or a dtype without bytes of its own.
+        MessageSizeError : the first message does not have the size of `dtype`. The next call finds it again.
+        InvalidValueError : `limit` is negative, or a `dtype` element has no bytes.
         """
 
     @overload
     def receive_view(self, timeout: None = None) -> Sample: ...
     @overload
-    # Any instead of None: `with subscriber.receive_view(timeout=1.0) as sample` is the usual call.
+    # Any instead of None, because `with subscriber.receive_view(timeout=1.0) as sample` is the usual call.
     def receive_view(self, timeout: float | None = None) -> Sample | Any:
         """Take the next message without a copy.
 
-        The first call takes one of the channel's 64 places for subscribers with views.
+        The first call takes one of the channel's 64 rows for subscribers with views.
 
         Parameters
         ----------
@@ -529,24 +556,24 @@ class Subscriber(Waitable):
 
         Returns
         -------
-        A view of the message, which does not change while the view is held. None when there was none in time.
+        A view of the message, or None at the timeout. The message does not change while you hold the view.
 
         Raises
         ------
-        TooManyViewsError : it holds `max_views` of them; release one.
-        TooManySubscribersError : 64 others take views. `receive` works still.
-        StateError : it is passive, and cannot hold anything.
+        TooManyViewsError : the subscriber holds `max_views` views. Release one.
+        TooManySubscribersError : 64 other subscribers take views. `receive` still works.
+        StateError : the subscriber is passive, and cannot hold views.
         """
 
     def arecv(self) -> Coroutine[Any, Any, bytes]:
-        """Return a copy of the next message, in a task of an asyncio loop. It waits only if there is none.
+        """Return a copy of the next message, in a task of an asyncio loop. Waits only if no message is there.
 
-        A cancelled call takes nothing. One task at a time may wait.
+        A cancelled call takes no message. One task at a time may wait.
 
         Raises
         ------
-        EndpointClosedError : it is closed, also while this waits.
-        ConcurrentUseError : another task waits for it.
+        EndpointClosedError : the subscriber is closed, also during the wait.
+        ConcurrentUseError : another task waits.
         """
 
     def __iter__(self) -> Self: ...
@@ -558,32 +585,35 @@ class Subscriber(Waitable):
 class Sample(PinnedView):
     """A message in the memory of its publisher, as a read-only buffer of `len()` bytes. From `Subscriber.receive_view`.
 
-    Its bytes stay what they are until it is released: by `release`, at the end of a ``with`` block, or when it and all
-    memoryviews and arrays that were made from it are gone. It may outlive the subscriber, the publisher and the
-    channel. Afterwards its buffer raises `EndpointClosedError`.
+    The bytes do not change until the sample is released: by `release`, at the end of a ``with`` block, or with the last
+    reference to it and to its memoryviews and arrays. A sample may outlive the subscriber, the publisher and the
+    channel. After the release its buffer raises `EndpointClosedError`.
 
-    While it is held, its publisher has one slot less. Any thread may use and release it. In a forked child it can be
-    read for as long as the parent holds it, and releasing it does nothing.
+    While you hold a sample, its publisher has one slot less.
+
+    Threads: any thread may use and release it.
+
+    Fork: a forked child can read the sample while the parent holds it. A release in the child has no effect.
     """
 
     @property
     def position(self) -> int:
-        """The message's position among all messages of the channel."""
+        """Position of the message among all messages of the channel."""
 
     @property
     def publish_time(self) -> int:
-        """When it was published, nanoseconds of the host's clock (clock.md); 0: the channel has no stamps."""
+        """Publish time, nanoseconds of the host's clock (clock.md); 0: the channel stores no publish times."""
 
     @property
     def origin_time(self) -> int:
-        """When its contents came about, as its publisher said, nanoseconds of the host's clock; 0: it did not."""
+        """Origin time set by the publisher, nanoseconds of the host's clock; 0: none."""
 
     @property
     def publisher(self) -> PublisherInfo:
-        """Who published it."""
+        """The publisher of the message."""
 
     def __bool__(self) -> Literal[True]: ...
-    # For Python 3.11, NumPy's stubs take no buffers but some built-in ones: `np.frombuffer(sample)` needs Any there.
+    # On Python 3.11, NumPy's stubs accept only some built-in buffers, so `np.frombuffer(sample)` needs Any there.
     if sys.version_info >= (3, 12):
         def __enter__(self) -> Self: ...
     else:

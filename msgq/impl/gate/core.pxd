@@ -1,4 +1,4 @@
-"""The headers of the gate as Cython sees them."""
+"""Cython declarations of gates."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
@@ -49,11 +49,11 @@ cdef class SocketEventHandle:
     cdef readonly str endpoint
     cdef readonly str identifier
     cdef str _gate_path
-    cdef Segment _gate_segment       # None: nobody manages the endpoint
+    cdef Segment _gate_segment  # None: the endpoint has no gate
     cdef mq_event_gate *_event_gate
     cdef int _fifo_fds[2]          # open descriptors, or -1
     cdef bint _owns_gate
-    cdef void *_liveness_token  # the owner's life
+    cdef void *_liveness_token  # the owner's lock
     cdef int _fork_generation
     cdef object __weakref__
     cdef int _attach_gate_file(self, Segment segment) except -1
@@ -72,11 +72,11 @@ cdef class FakeEventGate:
     cdef str _endpoint
     cdef str _identifier
     cdef str _gate_path
-    cdef SocketEventHandle _event_handle  # None: nobody manages the endpoint, as of the last look
+    cdef SocketEventHandle _event_handle  # None: no gate at the last check
     cdef list _ready_events                # its recv_ready_event
-    cdef bint _has_announced_receive               # recv_called was set for the receive that is on its way
-    cdef int _fork_generation            # of the process that set it
-    cdef const bint *_cancel_flag     # of the receive that is on its way
+    cdef bint _has_announced_receive  # recv_called was set for the current receive
+    cdef int _fork_generation  # of the process that set it
+    cdef const bint *_cancel_flag  # of the current receive
     cdef bint wait_until_released(self, const bint *cancelled) except -1
     cdef bint _is_gate_enabled(self) except -1
     cdef bint _blocks_receive(self) noexcept

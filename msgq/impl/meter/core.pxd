@@ -1,4 +1,4 @@
-"""The headers of meters as Cython sees them."""
+"""Cython declarations of meters."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -74,17 +74,17 @@ cdef extern from "meter/topic.h" nogil:
 
 
 cdef class EndpointMeter:
-    """Counts the messages of one endpoint. Each kind says how it is read."""
-    cdef readonly str endpoint  # with its mark
+    """Counts the messages of one endpoint. Subclasses read the endpoint."""
+    cdef readonly str endpoint  # with its type prefix
     cdef mq_metered_endpoint c
     cdef uint64_t _lost_before
     cdef int64_t _started_ns
 
     cdef int _set_timestamp_source(self, stamp_offset, str clock) except -1
-    # Each kind says, and sets c.reader and c.sample:
-    cdef int _begin_sampling(self) except -1         # before looks without the GIL: raise if there can be none
-    cdef int _end_sampling(self) except -1           # after them
+    # Methods of subclasses, which also set c.reader and c.sample:
+    cdef int _begin_sampling(self) except -1  # before samples without the GIL: raise if none is possible
+    cdef int _end_sampling(self) except -1  # after the samples
     cdef bint _handle_sample_failure(self) except -1  # a sample needs Python: raise, or return whether to continue
-    cdef object _count_lost(self)                 # so far; None: nobody knows
+    cdef object _count_lost(self)  # None: unknown
     cdef int _measure_waiting_messages(self) except -1  # before a reading
     cdef str _get_delay_end(self)                   # see MeterReading

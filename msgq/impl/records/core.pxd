@@ -1,4 +1,4 @@
-"""The headers of records as Cython sees them."""
+"""Cython declarations of records."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
@@ -145,8 +145,8 @@ cdef extern from "sched.h" nogil:
 
 
 cdef class RecordFile(EndpointFile):
-    """The file of a vector or board; its lock. Without a name: private memory, which has neither."""
-    cdef object open_options # options.VectorOpenOptions or BoardOpenOptions: what it shall be; None for who looks on
+    """The file of a vector or board, with its lock. Without a name: private memory, which has neither."""
+    cdef object open_options  # options.VectorOpenOptions or BoardOpenOptions; None for observers
     cdef mq_record_file_parts parts
     cdef mq_record_config _make_new_config(self) except *
     cdef bint is_board(self) noexcept

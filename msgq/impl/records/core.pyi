@@ -17,102 +17,108 @@ from msgq.impl.records.values import ChangeIterator, Changes, Value
 
 @disjoint_base
 class RecordFile(EndpointFile):
-    """A mapped vector or board, for as long as somebody has this. Made between the compiled modules only."""
+    """A mapped vector or board. Created by compiled modules only."""
 
     @property
     def creator(self) -> tuple[str, int]:
-        """Name and pid of the process that made it."""
+        """Name and process id of the creator."""
 
     @property
     def created_ns(self) -> int:
-        """When it was made, nanoseconds of the host's clock."""
+        """Creation time, nanoseconds of the host's clock."""
 
     @property
     def schema(self) -> Schema | None:
-        """What describes the values."""
+        """Schema of the values, or None."""
 
 def unlink_records(name: str, in_prefix: str) -> None:
-    """Remove the name of a vector or board. Those that have it open go on among themselves.
+    """Remove the name of a vector or board. Open handles continue among themselves.
 
     Raises
     ------
-    SegmentError : it is not there, or may not be removed.
+    SegmentError : the name does not exist, or the process has no permission to remove it.
     """
 
 @disjoint_base
 class RecordHandle(ThreadSharedHandle):
-    """An open vector or board, and the row in it of whoever writes with it. Not to be used by itself."""
+    """Base of `VectorBase` and `Board`: an open handle with its writer's row. Do not use it directly."""
 
     @property
     def name(self) -> str | None:
-        """Its name; None: private memory of this process."""
+        """Name of the vector or board; None: private memory of this process."""
 
     @property
     def prefix(self) -> str:
-        """The prefix that it lives in; "": none."""
+        """Prefix of the vector or board; "": no prefix."""
 
     @property
     def path(self) -> str:
-        """Its file; "" of private memory."""
+        """Path of the file; "" for private memory."""
 
     @property
     def mode(self) -> int:
-        """Permissions of the file, as they were when this was opened."""
+        """Permissions of the file when the handle was opened."""
 
     @property
     def schema(self) -> Schema | None:
-        """What describes the values: of a vector its dtype, of a board what its maker gave, or None."""
+        """Schema of the values. For a vector its dtype, for a board the creator's schema, or None."""
 
     @property
     def creator(self) -> tuple[str, int]:
-        """Name and pid of the process that made it."""
+        """Name and process id of the creator."""
 
     @property
     def created_ns(self) -> int:
-        """When it was made, nanoseconds of the host's clock (clock.md)."""
+        """Creation time, nanoseconds of the host's clock (clock.md)."""
 
     @property
     def passive(self) -> bool:
-        """Whether it only looks on: mapped read-only, without a trace in the file, and cannot write."""
+        """True if the handle is passive: mapped read-only, without a trace in the file, and unable to write."""
 
     @property
     def identity(self) -> tuple[int, int] | None:
-        """Device and inode of the file: what is made anew under the same name has another one. None: private memory."""
+        """Device and inode of the file; None: private memory. A new file with the same name has another identity."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until something was written that ``changes()`` of this handle, or `Seqlock.read`, has not returned.
+        """Wait until ``changes()`` of this handle, or `Seqlock.read`, has a new value to return.
 
         Parameters
         ----------
-        timeout : seconds; 0 looks once, None waits for ever.
+        timeout : seconds; 0 checks once, None waits forever.
 
         Returns
         -------
-        True as soon as ``changes()`` has something to return; False: the time is over.
+        True if ``changes()`` has something to return, False at the timeout.
 
         Raises
         ------
-        InvalidValueError : a time that is not possible.
-        EndpointClosedError : it is closed, also while this waits.
-        SegmentSizeError : another program made the file smaller.
+        InvalidValueError : the timeout is invalid.
+        EndpointClosedError : the handle is closed, also during the wait.
+        SegmentSizeError : another program truncated the file.
 
         Notes
         -----
-        The GIL is released while it sleeps, and signal handlers run; what they raise ends the wait. Several threads
-        may wait with one handle. Each look compares the versions of all elements, a cache line each. A passive handle
-        looks once in 1 to 10 ms.
+        The GIL is released during the sleep, and signal handlers run. An exception of a handler ends the wait. Several
+        threads may wait with one handle. Each check compares the versions of all elements, one cache line each. A
+        passive handle polls every 1 to 10 ms.
         """
 
     def stats(self) -> RecordStats:
-        """Return writers, counters and keys; see `msgq.stats.record`. EndpointClosedError: it is closed."""
-
-    def unlink(self) -> None:
-        """Remove the name, and what is in it once nobody has it open. Who has it open goes on.
+        """Return writers, counters and keys; see `msgq.stats.record`.
 
         Raises
         ------
-        SegmentError : there is no such name any more (ENOENT), or it may not be removed (EACCES, EPERM).
-        EndpointClosedError : it is closed.
+        EndpointClosedError : the handle is closed.
+        """
+
+    def unlink(self) -> None:
+        """Remove the name, and the content after the last handle closed. Open handles continue.
+
+        Raises
+        ------
+        SegmentError : the name was removed before (ENOENT), or the process has no permission to remove it (EACCES,
+            EPERM).
+        EndpointClosedError : the handle is closed.
         """
 
 _Selection = slice | range | Sequence[int] | Sequence[bool] | npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_]
@@ -120,128 +126,148 @@ _Array = npt.NDArray[Any]
 
 @disjoint_base
 class VectorBase(RecordHandle):
-    """What vectors and single records have in common. Not to be used by itself."""
+    """Base of `SeqlockVector` and `Seqlock`. Do not use it directly."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of an element."""
+        """Dtype of an element."""
 
     @property
     def exclusive(self) -> bool:
-        """Whether one handle writes, as long as it is open."""
+        """True if only one open handle may write."""
 
     @property
     def copies(self) -> int:
-        """Of each element: 2 or 4."""
+        """Number of copies of each element: 2 or 4."""
 
     def claim(self) -> None:
-        """Become a writer now: of an exclusive one the only one, until this is closed. The first write does it, too.
+        """Become a writer now; for an exclusive vector the only one, until this handle closes.
+
+        The first write does the same.
 
         Raises
         ------
-        MultipleWritersError : it is exclusive, and a handle that lives has claimed it. The text names its process.
+        MultipleWritersError : the vector is exclusive, and another living handle has claimed it. The text names its
+            process.
         TooManyWritersError : 128 handles write already.
         StateError : the handle is passive.
-        EndpointClosedError : it is closed.
+        EndpointClosedError : the handle is closed.
         """
 
     def snapshot(self, atomic: bool = False, out: _Array | None = None, timeout: float | None = 1.0) -> _Array:
-        """Return all elements, each of them whole.
+        """Return all elements. Each element is consistent.
 
         Parameters
         ----------
-        atomic : True: all as they were at one instant; what was written while it was taken is read again, until
-            nothing was. False: each as it was when it was its turn.
-        out : where to put them: as long as this, of its dtype, C-contiguous and writable. None: a new array.
-        timeout : seconds to try, while others write; None: for ever.
+        atomic : True: all elements of one instant. Elements that are written during the call are read again, until none
+            was. False: elements are read one after another.
+        timeout : seconds to try while others write; None: no limit.
+        out : array for the result, of this length and dtype, C-contiguous and writable. None: a new array.
 
         Returns
         -------
-        Shape (len,), a copy; `out` if it was given.
+        A copy of shape (len,); `out` if it was given.
 
         Raises
         ------
-        WaitTimeoutError : something was written all the time, so that there was no instant; or one element was written
+        WaitTimeoutError : elements were written all the time, so that no instant was found, or one element was written
             faster than it could be read. Part of `out` may be filled.
-        InvalidValueError, RecordTypeError : `out` has another shape or dtype, or is not contiguous or writable; the
-            time is not possible.
+        InvalidValueError, RecordTypeError : `out` has another shape or dtype, or is not contiguous or writable; or the
+            timeout is invalid.
         EndpointClosedError, SegmentSizeError : as `changes`.
 
         Notes
         -----
-        It stores nothing and waits for no writer. The GIL is released for 256 KiB or more, and while it looks whether
-        all is of one instant. That takes 8 bytes for each element, and one more look at each version.
+        Reading stores nothing and waits for no writer. The GIL is released for 256 KiB or more, and during the
+        comparison of an atomic snapshot. An atomic snapshot takes 8 bytes for each element, and one more load of each
+        version.
         """
 
     @property
     def changed(self) -> bool:
-        """Whether ``changes()`` would return something: `wait` without waiting. EndpointClosedError: it is closed."""
+        """True if ``changes()`` would return something: `wait` without a wait.
+
+        Raises
+        ------
+        EndpointClosedError : the handle is closed.
+        """
 
     def changes(self, limit: int | None = None) -> Changes:
-        """Return the elements written since the last call of this handle; the first call returns all that were written.
+        """Return the elements written since the last call of this handle; the first call returns all written elements.
 
         `limit` bounds their number; later calls return the others first.
 
-        An element that was written several times comes once, as it is now. Also what this handle wrote itself comes.
-        What `read` and the like of a vector returned comes again: they leave no mark, but those of a `Seqlock` do.
+        An element with several writes is returned once, with its newest value. Elements written by this handle are
+        returned, too. `read` of a vector does not mark elements as seen, but `read` of a `Seqlock` does.
 
         Returns
         -------
         Arrays of one length: ``indices`` ascending, ``rows`` of the dtype, ``times`` in nanoseconds of the host's clock
-        (clock.md), ``counts`` of writes ever. They are copies.
+        (clock.md), and ``counts`` of writes. They are copies.
 
         Raises
         ------
-        ConcurrentUseError : another thread is in it; one at a time may.
-        WaitTimeoutError : an element was written faster than it could be read, for a second.
+        ConcurrentUseError : another thread is in this method.
+        WaitTimeoutError : an element was written faster than it could be read, for 1 s.
         EndpointClosedError : the handle is closed.
-        SegmentSizeError : another program made the file smaller: close the handle.
+        SegmentSizeError : another program truncated the file. Close the handle.
 
         Notes
         -----
-        It compares the versions of all elements, a cache line each, and copies only those that differ.
+        The call compares the versions of all elements, one cache line each, and copies only changed elements.
         """
 
     def receive(self, timeout: float | None = None) -> Changes | None:
-        """Wait `timeout` seconds for a change, by default without end; return `changes`, or None if there was none.
+        """Wait up to `timeout` seconds for a change. Return `changes`, or None at the timeout.
+
+        The default timeout is None, which waits forever.
 
         Raises
         ------
-        What `wait` and `changes` raise.
+        Errors of `wait` and `changes`.
         """
 
     def watch(self, timeout: float | None = None) -> ChangeIterator[Changes]:
-        """Iterate over changes: ``for`` ends when nothing changes for `timeout` seconds, ``async for`` never.
+        """Iterate over changes. ``for`` ends when nothing changes for `timeout` seconds, ``async for`` never ends.
 
-        Each item is what `receive` returns. InvalidValueError: a time-out that is not possible.
-        """
-
-    def areceive(self) -> Coroutine[Any, Any, Changes]:
-        """Return `changes`, in a task of an asyncio loop; waiting only if nothing was written; so does ``async for``.
-
-        For a time-out use asyncio's. A cancelled call takes nothing. One task at a time may wait with a handle.
+        Each item is a result of `receive`.
 
         Raises
         ------
-        EndpointClosedError : it is closed, also while this waits.
+        InvalidValueError : the timeout is invalid.
+        """
+
+    def areceive(self) -> Coroutine[Any, Any, Changes]:
+        """Return `changes`, in a task of an asyncio loop. Waits only if nothing was written.
+
+        ``async for`` does the same. For a timeout use asyncio's. A cancelled call takes no change. One task at a time
+        may wait with a handle.
+
+        Raises
+        ------
+        EndpointClosedError : the handle is closed, also during the wait.
         ConcurrentUseError : another task waits with this handle.
         """
 
     def __anext__(self) -> Coroutine[Any, Any, Changes]: ...
 
 class SeqlockVector(VectorBase):
-    """Elements of one dtype in shared memory, which many read while others write, and nobody ever sees half of one.
+    """Elements of one dtype in shared memory. Readers never see a partial write of an element.
 
-    Reading an element stores nothing, and waits for nobody: a writer that is stopped, or killed in the middle of a
-    write, leaves the value before. Its next writer takes the element over.
+    Reading an element stores nothing and waits for no process. If a writer is stopped, or killed during a write,
+    readers see the previous value. The next writer takes the element over.
 
-    ``v[i]`` is one element, 0 to ``len(v) - 1``: a NumPy scalar, and a copy. ``v[selection]`` is an array of several,
-    by a slice, a list or array of indexes, or a mask of ``len(v)`` bools. Indexes are not negative; the ends of slices
-    may be. ``v[i] = value`` and ``v[selection] = values`` write, as NumPy's assignments do, within a second (`write`).
+    ``v[i]`` is a copy of one element (0 to ``len(v) - 1``) as a NumPy scalar. ``v[selection]`` is an array of several
+    elements, selected by a slice, a list or array of indexes, or a mask of ``len(v)`` bools. Indexes must not be
+    negative, but the ends of slices may be. ``v[i] = value`` and ``v[selection] = values`` write like NumPy's
+    assignments, within 1 s (`write`).
 
-    Any thread may use a handle, several of them at the same time. In a forked child it goes on as a handle of the
-    child's. It can be pickled if it has a name, and opens that elsewhere. One that is deleted, or open when the process
-    ends, is closed. A closed one raises `EndpointClosedError`.
+    Threads: several threads may use a handle at the same time.
+
+    Fork: in a forked child, the handle continues as a separate handle.
+
+    Lifetime: deleted handles close, and open handles close when the process ends. A closed handle raises
+    `EndpointClosedError`. A pickled handle opens the vector by its name.
     """
 
     def __init__(
@@ -259,43 +285,44 @@ class SeqlockVector(VectorBase):
         passive: bool = False,
         spin_us: int | None = None,
     ) -> None:
-        """Open a vector, or make it of zeros.
+        """Open a vector, or create it with zeros.
 
         Parameters
         ----------
-        name : of the vector, as topics are named. None: private memory of this process, for its threads.
-        dtype : of an element: 1 byte to 1 GiB, without Python objects. None: as it is there.
-        length : elements, 1 to 2^31 - 1. None: as many as there are. Fewer than there are: the first so many.
-        exclusive : True: one handle writes, as long as it is open. None: as it is there; False for a new one.
-        copies : of each element, 2 or 4. 4 are for large elements with fast writers: a reader begins anew only if three
-            writes were completed meanwhile, instead of one. None: as it is there; 2 for a new one.
-        create : True only makes, False only opens. None: makes it if it is not there, and dtype and length are given.
-        mode : permissions of a new one; None: MSGQ_MODE, or 0o600. Who writes also reads.
-        prefix : instead of OPENPILOT_PREFIX, "" for none.
-        trust : whose files are used as one's own are; None: MSGQ_TRUST.
-        passive : only look on: the file is mapped read-only, a right to read is enough, and nobody notices. It
-            cannot write, and its waits look by the clock.
-        spin_us : microseconds that a wait spins before it sleeps; None: MSGQ_SPIN_US, else 10.
+        name : name of the vector, with the rules of topic names. None: private memory of this process, for its threads.
+        dtype : dtype of an element, 1 byte to 1 GiB, without Python objects. None: the existing dtype.
+        length : number of elements, 1 to 2^31 - 1. None: the existing length. If the vector is longer: its first
+            elements.
+        exclusive : True: only one open handle may write. None: the existing setting; False for a new vector.
+        copies : copies of each element, 2 or 4. Use 4 for large elements with fast writers: a reader then starts over
+            only after three completed writes instead of one. None: the existing value; 2 for a new vector.
+        create : True: only create; False: only open; None: open, or create if dtype and length are given.
+        mode : permissions of a new file; None: MSGQ_MODE, or 0o600. Writers also need read permission.
+        prefix : prefix of the vector, "" for none; None: OPENPILOT_PREFIX.
+        trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
+        passive : observe only. The file is mapped read-only, without a trace, so read permission is enough. Writes
+            raise, and waits poll.
+        spin_us : microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 10.
 
         Raises
         ------
-        RecordMismatchError : what is there differs from what was asked for, or is a board. The text names both.
-        RecordTypeError : a dtype that is not possible.
-        SegmentError : its errno says why: ENOENT there is no such vector and too little is given to make it, EEXIST it
-            is there already, EACCES the file is another user's, ENOSPC there is no space for a new one.
-        EndpointNameError : the name cannot name a vector.
-        InvalidValueError : another argument that makes no sense; more than 2^40 bytes.
-        LayoutVersionError, CorruptSegmentError : the file is of another version of this library, or is no vector.
+        RecordMismatchError : the existing file differs from the request, or is a board. The text names both.
+        RecordTypeError : the dtype is invalid.
+        SegmentError : with an errno: ENOENT the vector does not exist and dtype or length is missing, EEXIST it exists,
+            EACCES the file belongs to another user, ENOSPC no space for a new vector.
+        EndpointNameError : the name is invalid.
+        InvalidValueError : another argument is invalid, or the file would exceed 2^40 bytes.
+        LayoutVersionError, CorruptSegmentError : the file has another version, or is not a vector.
         """
 
     def __len__(self) -> int: ...
     @overload
     def __getitem__(self, selection: SupportsIndex, /) -> Any:
-        """Return one element or several: a read-only copy.
+        """Return a read-only copy of one element or several.
 
-        So ``vector[3]["bid"] = 7.0``, which could not change the vector, raises ValueError. To change a field, copy the
-        element, change the copy, and write it: ``quote = vector[3].copy()``, ``vector[3] = quote``. `read` returns
-        arrays that can be changed.
+        ``vector[3]["bid"] = 7.0`` therefore raises ValueError, because it could not change the vector. To change a
+        field, copy the element, change the copy, and write it: ``quote = vector[3].copy()``, ``vector[3] = quote``.
+        `read` returns writable arrays.
         """
 
     @overload
@@ -303,64 +330,63 @@ class SeqlockVector(VectorBase):
     def __getitem__(self, selection: _Selection, /) -> _Array: ...
     def __setitem__(self, selection: SupportsIndex | _Selection, value: Any, /) -> None: ...
     def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over a snapshot, which is read-only."""
+        """Return an iterator over a read-only snapshot."""
 
     def read(self, indices: _Selection | None = None, out: _Array | None = None) -> _Array:
-        """Return several elements, each of them whole.
+        """Return several elements. Each element is consistent.
 
         Parameters
         ----------
-        indices : a slice or range, whole numbers, or a mask, as a list or array of one dimension; None: all.
-        out : where to put them: shape (n,), of this dtype, C-contiguous and writable. None: a new array.
+        indices : a slice or range, or integers or a mask as a one-dimensional list or array; None: all.
+        out : array for the result: shape (n,), of this dtype, C-contiguous and writable. None: a new array.
 
         Returns
         -------
-        Shape (n,), a copy; `out` if it was given.
+        A copy of shape (n,); `out` if it was given.
 
         Raises
         ------
-        RecordIndexError : an index is negative or too large, a mask has another length, or it is no selection.
+        RecordIndexError : an index is negative or too large, a mask has another length, or the type is not a selection.
         InvalidValueError, RecordTypeError : `out` has another shape or dtype, or is not contiguous or writable.
-        WaitTimeoutError : an element was written faster than it could be read, for a second.
+        WaitTimeoutError : an element was written faster than it could be read, for 1 s.
         EndpointClosedError, SegmentSizeError : as `changes`.
 
         Notes
         -----
-        It stores nothing and waits for no writer. The GIL is released for 256 KiB or more. Elements are not of one
-        instant; see `snapshot`.
+        Reading stores nothing and waits for no writer. The GIL is released for 256 KiB or more. Elements may be of
+        different times; see `snapshot`.
         """
 
     def write(self, indices: _Selection | None, values: Any, *, timeout: float | None = 1.0) -> None:
-        """Write several elements, one after the other, and tell those who wait.
+        """Write several elements, one after the other, and wake waiting readers.
 
         Parameters
         ----------
-        indices : as in `read`. One that comes twice is written twice.
-        values : an array of ``same_kind``, with the same fields, or what NumPy converts to the dtype; one for each
-            index, or one for all. It is copied. In a tracked dtype the two times are filled in.
-        timeout : seconds to wait for an element that another handle, which lives, is writing; None: for ever.
+        indices : as in `read`. An index that occurs twice is written twice.
+        values : an array with the same fields and a ``same_kind`` dtype, or values that NumPy converts; one for each
+            index, or one for all. They are copied. In a tracked dtype the library sets both timestamps.
+        timeout : seconds to wait for an element that another living handle is writing; None: no limit.
 
         Raises
         ------
-        WaitTimeoutError : an element was held so long, by a process that is stopped. The text names both. Those before
-            it in the order of `indices` were written, the others were not.
+        WaitTimeoutError : another process, probably stopped, held an element. The text names both. Elements before it
+            in the order of `indices` were written, the others were not.
         MultipleWritersError, TooManyWritersError, StateError : as `claim`, at the first write of a handle.
         RecordIndexError : as `read`. Nothing was written.
-        RecordTypeError, InvalidValueError : values of another kind or number, or that cannot be converted. Nothing was
-            written.
-        ConcurrentUseError : it is exclusive, and another thread is in the middle of a write of 256 KiB or more.
-        CorruptSegmentError : another program writes into the elements.
+        RecordTypeError, InvalidValueError : values of another kind or number, or not convertible. Nothing was written.
+        ConcurrentUseError : the vector is exclusive, and another thread writes 256 KiB or more.
+        CorruptSegmentError : another program writes to the elements.
         EndpointClosedError, SegmentSizeError : as `changes`.
 
         Notes
         -----
-        A reader sees each element before or after, and may see the first ones written and the last ones not. No system
-        call unless somebody sleeps who waits for changes: one wake for the whole call. The GIL is released for 256 KiB
-        or more, and while it waits.
+        A reader sees each element before or after the write, and may see only the first elements written. The call
+        makes a system call only to wake sleeping readers, once for all elements. The GIL is released for 256 KiB or
+        more, and during a wait.
         """
 
     def times(self, indices: _Selection | None = None) -> npt.NDArray[np.int64]:
-        """Return when elements were written last, nanoseconds of the host's clock (clock.md); 0: never.
+        """Return the times of the last writes, nanoseconds of the host's clock (clock.md); 0: never.
 
         Parameters
         ----------
@@ -368,15 +394,15 @@ class SeqlockVector(VectorBase):
 
         Raises
         ------
-        What `read` raises.
+        Errors of `read`.
 
         Notes
         -----
-        Times of one element do not go back, whoever writes it.
+        Times of one element never decrease, with any writers.
         """
 
     def counts(self, indices: _Selection | None = None) -> npt.NDArray[np.uint64]:
-        """Return how often elements were written since they were made, modulo 2^40.
+        """Return the number of writes of elements, modulo 2^40.
 
         Parameters
         ----------
@@ -384,28 +410,28 @@ class SeqlockVector(VectorBase):
 
         Raises
         ------
-        What `read` raises.
+        Errors of `read`.
         """
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
-        """Remove a name without opening what has it: a vector, a record or a board.
+        """Remove the name of a vector, record or board without opening it.
 
         Parameters
         ----------
-        name : of what is to be removed.
-        prefix : instead of OPENPILOT_PREFIX, "" for none.
+        name : name to remove.
+        prefix : prefix of the name, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
         ------
-        EndpointNameError : the name is not possible.
+        EndpointNameError : the name is invalid.
         SegmentError : as `unlink`.
         """
 
 class Seqlock(VectorBase):
-    """One record in shared memory, which many read while others write, and nobody ever sees half of it.
+    """One record in shared memory. Readers never see a partial write.
 
-    It is a vector of one, and lies in a file like that of a `SeqlockVector`, which says more about both.
+    A record is a vector of one element, in the same file format. `SeqlockVector` describes both.
     """
 
     def __init__(
@@ -422,88 +448,91 @@ class Seqlock(VectorBase):
         passive: bool = False,
         spin_us: int | None = None,
     ) -> None:
-        """Open a record, or make it of zeros: as `SeqlockVector`, of length 1.
+        """Open a record, or create it with zeros: as `SeqlockVector` of length 1.
 
         Parameters
         ----------
-        name : of the record. None: private memory of this process, for its threads.
-        dtype : of the record; None: as it is there.
-        exclusive, copies, create, mode, prefix, trust, passive, spin_us : as of `SeqlockVector`.
+        name : name of the record. None: private memory of this process, for its threads.
+        dtype : dtype of the record; None: the existing dtype.
+        exclusive, copies, create, mode, prefix, trust, passive, spin_us : as in `SeqlockVector`.
 
         Raises
         ------
-        RecordMismatchError : what is there differs from what was asked for, has more than one element, or is a board.
-        What `SeqlockVector` raises.
+        RecordMismatchError : the existing file differs from the request, has more than one element, or is a board.
+        Other errors : as `SeqlockVector`.
         """
 
     @property
     def value(self) -> Any:
-        """The record: a NumPy scalar, a copy. Setting it writes it, within a second."""
+        """The record: a copy, as a NumPy scalar. Setting it writes the record, within 1 s."""
 
     @value.setter
     def value(self, value: Any) -> None: ...
     @property
     def time(self) -> int:
-        """When it was written last, nanoseconds of the host's clock (clock.md); 0: never."""
+        """Time of the last write, nanoseconds of the host's clock (clock.md); 0: never."""
 
     @property
     def count(self) -> int:
-        """How often it was written since it was made, modulo 2^40."""
+        """Number of writes, modulo 2^40."""
 
     def read(self, out: _Array | None = None) -> Any:
-        """Return the record, whole: a NumPy scalar, a read-only copy; or `out`, an array of shape (1,), filled with it.
+        """Return a read-only copy of the record as a NumPy scalar, or fill `out`, an array of shape (1,), and return
+        it.
 
-        It counts as told to this handle from then on, also by `value`: `changed` is false, and `wait` waits, until it
-        is written again.
+        The value then counts as seen by this handle, as after `value`: `changed` is False, and `wait` waits for the
+        next write.
 
         Raises
         ------
-        WaitTimeoutError : it was written faster than it could be read, for a second.
+        WaitTimeoutError : the record was written faster than it could be read, for 1 s.
         InvalidValueError, RecordTypeError : `out` has another shape or dtype, or is not contiguous or writable.
         EndpointClosedError, SegmentSizeError : as `changes`.
         """
 
     def write(self, value: Any, timeout: float | None = 1.0) -> None:
-        """Write the record, and tell those who wait.
+        """Write the record, and wake waiting readers.
 
         Parameters
         ----------
-        value : what NumPy converts to the dtype. In a tracked dtype the two times are filled in.
-        timeout : seconds to wait for another handle, which lives, to finish its write; None: for ever.
+        value : a value that NumPy converts to the dtype. In a tracked dtype the library sets both timestamps.
+        timeout : seconds to wait for the write of another living handle; None: no limit.
 
         Raises
         ------
-        What `SeqlockVector.write` raises; nothing was written.
+        Errors of `SeqlockVector.write`. Nothing was written.
         """
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
-        """Remove a name without opening what has it, as `SeqlockVector.unlink_name`.
+        """Remove the name of a record without opening it, as `SeqlockVector.unlink_name`.
 
         Parameters
         ----------
-        name : of what is to be removed.
-        prefix : instead of OPENPILOT_PREFIX, "" for none.
+        name : name to remove.
+        prefix : prefix of the name, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
         ------
-        EndpointNameError, SegmentError : as there.
+        EndpointNameError, SegmentError : as `SeqlockVector.unlink_name`.
         """
 
 @disjoint_base
 class Board(RecordHandle):
-    """Named values in shared memory: bytes of any length up to a limit, each written by the one who declared its key.
+    """Named values in shared memory: bytes of any length up to a limit. Only the owner of a key writes its value.
 
-    A key stays where it is, and its value too, when its owner closes or dies: `declare` gives it to the next one.
-    Reading stores nothing, and waits for nobody: an owner that is stopped, or killed in the middle of a write, leaves
-    the value before.
+    Keys and values stay when their owner closes or dies. `declare` then gives the key to the next owner. Reading stores
+    nothing and waits for no process. If an owner is stopped, or killed during a write, readers see the previous value.
 
-    ``board[key]`` is the value as bytes, `BoardKeyError` if there is none; ``key in board``, ``len(board)`` and
-    iteration are of the keys that were ever declared.
+    ``board[key]`` is the value as bytes, or raises `BoardKeyError` if the key has no value. ``key in board``,
+    ``len(board)`` and iteration use all keys that were ever declared.
 
-    Any thread may use a handle, several of them at the same time. In a forked child it goes on as a handle of the
-    child's, without the keys that were declared. It can be pickled, and opens the board by its name elsewhere. One that
-    is deleted, or open when the process ends, is closed. A closed one raises `EndpointClosedError`.
+    Threads: several threads may use a handle at the same time.
+
+    Fork: in a forked child, the handle continues as a separate handle, without the declared keys.
+
+    Lifetime: deleted handles close, and open handles close when the process ends. A closed handle raises
+    `EndpointClosedError`. A pickled handle opens the board by its name.
     """
 
     def __init__(
@@ -520,43 +549,43 @@ class Board(RecordHandle):
         passive: bool = False,
         spin_us: int | None = None,
     ) -> None:
-        """Open a board, or make it.
+        """Open or create a board.
 
         Parameters
         ----------
-        name : of the board, as topics are named.
-        keys : that it may have, 1 to 65536. None: as it is there; 256 for a new one.
-        value_bytes : that a value may have, 1 to 2^30 - 8. None: as it is there; 1008 for a new one.
-        schema : describes the values, in at most 11840 bytes of data. It is of a new one only.
-        create : True only makes, False only opens, None does either.
-        mode : permissions of a new one; None: MSGQ_MODE, or 0o600. Who writes also reads.
-        prefix : instead of OPENPILOT_PREFIX, "" for none.
-        trust : whose files are used as one's own are; None: MSGQ_TRUST.
-        passive : only look on: the file is mapped read-only, a right to read is enough, and nobody notices. It
-            cannot declare, and its waits look by the clock.
-        spin_us : microseconds that a wait spins before it sleeps; None: MSGQ_SPIN_US, else 10.
+        name : name of the board, with the rules of topic names.
+        keys : maximum number of keys, 1 to 65536. None: the existing value; 256 for a new board.
+        value_bytes : maximum bytes of a value, 1 to 2^30 - 8. None: the existing value; 1008 for a new board.
+        schema : schema of the values of a new board, with at most 11840 bytes of data.
+        create : True: only create; False: only open; None: either.
+        mode : permissions of a new file; None: MSGQ_MODE, or 0o600. Writers also need read permission.
+        prefix : prefix of the board, "" for none; None: OPENPILOT_PREFIX.
+        trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
+        passive : observe only. The file is mapped read-only, without a trace, so read permission is enough. `declare`
+            raises, and waits poll.
+        spin_us : microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 10.
 
         Raises
         ------
-        RecordMismatchError : what is there has other sizes, or is a vector. The text names both.
-        SegmentError : its errno says why: ENOENT there is no such board, EEXIST it is there already, EACCES the file is
-            another user's, ENOSPC there is no space for a new one.
-        EndpointNameError : the name cannot name a board.
-        InvalidValueError : another argument that makes no sense; more than 2^40 bytes.
-        TypeError : a number or the schema is none.
-        LayoutVersionError, CorruptSegmentError : the file is of another version of this library, or is no board.
+        RecordMismatchError : the existing file has other sizes, or is a vector. The text names both.
+        SegmentError : with an errno: ENOENT the board does not exist, EEXIST it exists, EACCES the file belongs to
+            another user, ENOSPC no space for a new board.
+        EndpointNameError : the name is invalid.
+        InvalidValueError : another argument is invalid, or the file would exceed 2^40 bytes.
+        TypeError : a number or the schema has another type.
+        LayoutVersionError, CorruptSegmentError : the file has another version, or is not a board.
         """
 
     @property
     def capacity(self) -> int:
-        """Keys that it may have."""
+        """Maximum number of keys."""
 
     @property
     def value_bytes(self) -> int:
-        """Bytes that a value may have."""
+        """Maximum bytes of a value."""
 
     def declare(self, key: str) -> Entry:
-        """Make a key this handle's, and return what writes it. What was written under it before stays.
+        """Become the owner of a key, and return the entry that writes it. An existing value stays.
 
         Parameters
         ----------
@@ -564,84 +593,92 @@ class Board(RecordHandle):
 
         Raises
         ------
-        KeyTakenError : somebody who lives has it: another process, or this handle. The text names the process.
-        BoardFullError : there is no room for another key. Keys stay for ever, whoever wrote them.
+        KeyTakenError : a living owner has the key: another process, or this handle. The text names the process.
+        BoardFullError : the board has no free key. Keys stay forever.
         TooManyWritersError : 128 handles have declared keys.
         StateError : the handle is passive.
-        InvalidValueError, TypeError : it cannot be a key.
+        InvalidValueError, TypeError : the key is invalid.
         EndpointClosedError : the board is closed.
-        SegmentError : others have the lock for 5 s.
+        SegmentError : another process held the lock for 5 s.
 
         Notes
         -----
-        It takes the file's lock, and looks through the names: declare once, and keep the entry.
+        The call takes the file's lock, and searches the keys. Declare once, and keep the entry.
         """
 
     def observe(self, key: str) -> KeyObserver:
-        """Return what reads a key, and waits for it. Nobody need have declared it so far.
+        """Return an observer that reads a key and waits for it. The key need not be declared yet.
 
-        `Board.close` closes it, and so does its own `close`. If the board's handle is deleted without a `close`, it
-        stays open.
+        `Board.close` closes the observer, and so does its own `close`. If the board's handle is deleted without a
+        `close`, the observer stays open.
 
         Raises
         ------
-        InvalidValueError, TypeError : it cannot be a key.
+        InvalidValueError, TypeError : the key is invalid.
         EndpointClosedError : the board is closed.
         """
 
     def keys(self) -> list[str]:
-        """Return the keys that were ever declared, in that order."""
+        """Return all keys that were ever declared, in the order of their declaration."""
 
     def items(self) -> list[tuple[str, bytes]]:
-        """Return the keys that were ever written, each with its value, a copy. They are not of one instant.
+        """Return all written keys, each with a copy of its value. The values may be of different times.
 
         Raises
         ------
-        As `changes`, but for `ConcurrentUseError`.
+        Errors of `changes`, except `ConcurrentUseError`.
         """
 
     def changes(self, limit: int | None = None) -> dict[str, Value]:
-        """Return the keys written since the last call of this handle; the first call returns all that were written.
+        """Return the keys written since the last call of this handle; the first call returns all written keys.
 
         `limit` bounds their number; later calls return the others first.
 
-        A key that was written several times comes once, as it is now. Also what this handle wrote itself comes.
+        A key with several writes is returned once, with its newest value. Keys written by this handle are returned,
+        too.
 
         Raises
         ------
-        ConcurrentUseError : another thread is in it; one at a time may.
-        WaitTimeoutError : a value was written faster than it could be read, for a second.
-        CorruptSegmentError : a value has a length that none can have: another program writes there.
+        ConcurrentUseError : another thread is in this method.
+        WaitTimeoutError : a value was written faster than it could be read, for 1 s.
+        CorruptSegmentError : a value has an invalid length, because another program writes there.
         EndpointClosedError : the handle is closed.
-        SegmentSizeError : another program made the file smaller: close the handle.
+        SegmentSizeError : another program truncated the file. Close the handle.
 
         Notes
         -----
-        It compares the versions of all places, also of those without a key, a cache line each.
+        The call compares the versions of all elements, also of those without a key, one cache line each.
         """
 
     def receive(self, timeout: float | None = None) -> dict[str, Value] | None:
-        """Wait `timeout` seconds for a change, by default without end; return `changes`, or None if there was none.
+        """Wait up to `timeout` seconds for a change. Return `changes`, or None at the timeout.
+
+        The default timeout is None, which waits forever.
 
         Raises
         ------
-        What `wait` and `changes` raise.
+        Errors of `wait` and `changes`.
         """
 
     def watch(self, timeout: float | None = None) -> ChangeIterator[dict[str, Value]]:
-        """Iterate over changes: ``for`` ends when nothing changes for `timeout` seconds, ``async for`` never.
+        """Iterate over changes. ``for`` ends when nothing changes for `timeout` seconds, ``async for`` never ends.
 
-        Each item is what `receive` returns. InvalidValueError: a time-out that is not possible.
-        """
-
-    def areceive(self) -> Coroutine[Any, Any, dict[str, Value]]:
-        """Return `changes`, in a task of an asyncio loop; waiting only if nothing was written; so does ``async for``.
-
-        For a time-out use asyncio's. A cancelled call takes nothing. One task at a time may wait with a handle.
+        Each item is a result of `receive`.
 
         Raises
         ------
-        EndpointClosedError : it is closed, also while this waits.
+        InvalidValueError : the timeout is invalid.
+        """
+
+    def areceive(self) -> Coroutine[Any, Any, dict[str, Value]]:
+        """Return `changes`, in a task of an asyncio loop. Waits only if nothing was written.
+
+        ``async for`` does the same. For a timeout use asyncio's. A cancelled call takes no change. One task at a time
+        may wait with a handle.
+
+        Raises
+        ------
+        EndpointClosedError : the handle is closed, also during the wait.
         ConcurrentUseError : another task waits with this handle.
         """
 
@@ -652,65 +689,68 @@ class Board(RecordHandle):
     def __getitem__(self, key: str, /) -> bytes: ...
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
-        """Remove a name without opening what has it: a vector, a record or a board.
+        """Remove the name of a vector, record or board without opening it.
 
         Parameters
         ----------
-        name : of what is to be removed.
-        prefix : instead of OPENPILOT_PREFIX, "" for none.
+        name : name to remove.
+        prefix : prefix of the name, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
         ------
-        EndpointNameError : the name is not possible.
+        EndpointNameError : the name is invalid.
         SegmentError : as `unlink`.
         """
 
 @disjoint_base
 class Entry:
-    """A key that is a handle's own, from `Board.declare`, until one of the two is closed or the process ends.
+    """A key owned by a handle, from `Board.declare`, until the entry or the board is closed, or the process ends.
 
-    One thread at a time writes. After a fork it is the parent's: the child gets `StateError`, and may declare the key
-    when the parent has given it back.
+    Threads: one thread at a time writes.
+
+    Fork: the key belongs to the parent. The child gets `StateError`, and may declare the key after the parent has
+    released it.
     """
 
     @property
     def key(self) -> str:
-        """Its key."""
+        """Name of the key."""
 
     def write(self, data: ReadableBuffer | npt.NDArray[Any]) -> None:
-        """Write the value, and tell those who wait.
+        """Write the value, and wake waiting readers.
 
         Parameters
         ----------
-        data : anything with contiguous bytes, also none at all: at most ``board.value_bytes``. It is copied.
+        data : any object with contiguous bytes, also empty, of at most ``board.value_bytes`` bytes. The bytes are
+            copied.
 
         Raises
         ------
-        MessageTooLargeError : it has more bytes than a value may have.
-        StateError : the key was given back. ForkedSocketError : it is the parent's, of which this is a fork.
-        ConcurrentUseError : another thread is in the middle of a write of 256 KiB or more.
+        MessageTooLargeError : the value exceeds the maximum.
+        StateError : the key was released.
+        ForkedSocketError : the key belongs to the parent.
+        ConcurrentUseError : another thread writes 256 KiB or more.
         TypeError, BufferError : `data` has no contiguous bytes.
         EndpointClosedError : the board is closed.
-        SegmentSizeError : another program made the file smaller.
-        With each of them but the last the value before stays.
+        SegmentSizeError : another program truncated the file. With all other errors, the previous value stays.
 
         Notes
         -----
-        No lock, and no system call unless somebody sleeps who waits for a change of the board. The GIL is released for
-        256 KiB or more.
+        The call takes no lock, and makes a system call only to wake readers that wait for the board. The GIL is
+        released for 256 KiB or more.
         """
 
     def close(self) -> None:
-        """Give the key back; its value stays. Closing twice does no harm.
+        """Release the key. Its value stays. A second close has no effect.
 
         Raises
         ------
-        ConcurrentUseError : another thread is in the middle of a write.
+        ConcurrentUseError : another thread writes.
         """
 
     @property
     def closed(self) -> bool:
-        """Whether the key was given back by `close`."""
+        """True if `close` released the key."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -719,38 +759,43 @@ class Entry:
 
 @disjoint_base
 class KeyObserver(Waitable):
-    """One key of a board, for those who read it and wait for it; from `Board.observe`.
+    """Reads one key of a board, and waits for it. From `Board.observe`.
 
-    Any thread may read. What was read counts as seen for `changed`, `wait`, pollers and asyncio, whoever read it with
-    this object. It can be closed before its board, and is closed with it. In a forked child it goes on as the child's.
+    A value that was read with this object counts as seen for `changed`, `wait`, pollers and asyncio.
+
+    Threads: any thread may read.
+
+    Fork: in a forked child, the observer continues as a separate one.
+
+    Lifetime: the observer closes with its board, or before.
     """
 
     def __new__(cls, board: Board, key: str) -> Self: ...
     @property
     def key(self) -> str:
-        """Its key."""
+        """Name of the key."""
 
     @property
     def changed(self) -> bool:
-        """Whether the key was written since this read it last. It asks no system call."""
+        """True if the key was written since this object read it last. Makes no system call."""
 
     def read(self) -> Value | None:
-        """Return the value with its time, count, age and owner; None: it was never written.
+        """Return the value with its time, count, age and owner, or None if the key was never written.
 
         Raises
         ------
-        WaitTimeoutError : it was written faster than it could be read, for a second.
-        CorruptSegmentError : it has a length that none can have: another program writes there.
-        EndpointClosedError : this is closed.
-        SegmentSizeError : another program made the file smaller.
+        WaitTimeoutError : the value was written faster than it could be read, for 1 s.
+        CorruptSegmentError : the value has an invalid length, because another program writes there.
+        EndpointClosedError : the observer is closed.
+        SegmentSizeError : another program truncated the file.
 
         Notes
         -----
-        Who owns the key, and whether that lives, is found out when the value is first asked for it: a system call.
+        The owner and its liveness are determined at the first access to them, with one system call.
         """
 
     def data(self) -> bytes | None:
-        """Return the value, a copy, and nothing else; None: it was never written.
+        """Return only a copy of the value, or None if the key was never written.
 
         Raises
         ------
@@ -758,94 +803,101 @@ class KeyObserver(Waitable):
         """
 
     def read_into(self, buffer: WriteableBuffer | npt.NDArray[Any]) -> int | None:
-        """Copy the value into memory of the caller's, and return its length in bytes; None: it was never written.
+        """Copy the value into your own memory. Return its length in bytes, or None if the key was never written.
 
-        What lies behind it in `buffer` may change.
+        The bytes of `buffer` after the value may change.
 
         Raises
         ------
-        MessageTooLargeError : it is larger than the buffer; it counts as not seen.
-        TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous (what its exporter raises).
-        As `read`; part of `buffer` may be filled.
+        MessageTooLargeError : the value is larger than the buffer. It does not count as seen.
+        TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous.
+        Other errors : as `read`. Part of `buffer` may be filled.
         """
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the key was written after this read it last.
+        """Wait until the key is written after the last read of this object.
 
         Parameters
         ----------
-        timeout : seconds; 0 looks once, None waits for ever.
+        timeout : seconds; 0 checks once, None waits forever.
 
         Returns
         -------
-        True: there is something to read; False: the time is over.
+        True if a new value exists, False at the timeout.
 
         Raises
         ------
-        InvalidValueError : a time that is not possible.
-        EndpointClosedError : it or its board is closed, also while this waits.
-        SegmentSizeError : another program made the file smaller.
+        InvalidValueError : the timeout is invalid.
+        EndpointClosedError : the observer or its board is closed, also during the wait.
+        SegmentSizeError : another program truncated the file.
 
         Notes
         -----
-        A write of any key of the board wakes it for a look. The GIL is released while it sleeps, and signal handlers
-        run; what they raise ends the wait.
+        A write of any key of the board wakes the wait for a check. The GIL is released during the sleep, and signal
+        handlers run. An exception of a handler ends the wait.
         """
 
     def receive(self, timeout: float | None = None) -> Value | None:
-        """Wait `timeout` seconds for a new value, by default without end; None: the value did not change.
+        """Wait up to `timeout` seconds for a new value. Return the value, or None at the timeout.
+
+        The default timeout is None, which waits forever.
 
         Raises
         ------
-        What `wait` and `read` raise.
+        Errors of `wait` and `read`.
         """
 
     def watch(self, timeout: float | None = None) -> ChangeIterator[Value]:
-        """Iterate over new values: ``for`` ends when none comes for `timeout` seconds, ``async for`` never.
-
-        InvalidValueError: a time-out that is not possible.
-        """
-
-    def areceive(self) -> Coroutine[Any, Any, Value]:
-        """Return the value, in a task of an asyncio loop; waiting only if it was seen; so does ``async for``.
-
-        For a time-out use asyncio's. A cancelled call takes nothing. One task at a time may wait.
+        """Iterate over new values. ``for`` ends when none arrives for `timeout` seconds, ``async for`` never ends.
 
         Raises
         ------
-        EndpointClosedError : it is closed, also while this waits.
-        ConcurrentUseError : another task waits with this.
+        InvalidValueError : the timeout is invalid.
+        """
+
+    def areceive(self) -> Coroutine[Any, Any, Value]:
+        """Return the value, in a task of an asyncio loop. Waits only if the value was seen.
+
+        ``async for`` does the same. For a timeout use asyncio's. A cancelled call takes no value. One task at a time
+        may wait.
+
+        Raises
+        ------
+        EndpointClosedError : the observer is closed, also during the wait.
+        ConcurrentUseError : another task waits with this object.
         """
 
     def __anext__(self) -> Coroutine[Any, Any, Value]: ...
 
 @disjoint_base
 class RecordStatsReader:
-    """One vector or board, kept mapped, read-only and without a trace; unmapped with the last reference.
+    """A mapped vector or board for repeated reads: read-only, without a trace, unmapped with the last reference.
 
-    One thread at a time. When it is made anew this goes on with the old one (see `msgq.stats.record_inodes`).
+    One thread at a time. If a new file with the same name is created, this object continues with the old one (see
+    `msgq.stats.record_inodes`).
 
     Raises
     ------
-    SegmentError : it is not there (ENOENT), or its file cannot be read; by the methods, when it was cut.
+    SegmentError : the name does not exist (ENOENT), or the file is unreadable. Methods raise it if the file was
+        truncated.
     """
 
     def __init__(self, name: str, in_prefix: str) -> None: ...
     def counts(self) -> EndpointCounts:
-        """Return what moves, of a vector in bytes as well; takes a microsecond, however many elements it has."""
+        """Return the counters, for a vector also in bytes. Takes a microsecond for any number of elements."""
 
     def stats(self) -> RecordStats:
-        """Return all of it, with each element looked at, and who lives; see `msgq.stats.record`."""
+        """Return all statistics, with a scan of all elements and the liveness of writers; see `msgq.stats.record`."""
 
 def remove_record(name: str, in_prefix: str, wanted: Callable[[RecordStats], bool]) -> bool:
-    """Remove the name of a vector or board if `wanted` says so; returns whether it did.
+    """Remove the name of a vector or board if `wanted` returns True. Returns True if it was removed.
 
-    It is asked under the lock that all take who begin to write: who has it open goes on with the removed one, and who
-    comes meanwhile makes another one.
+    `wanted` is called under the writers' lock. Handles already open keep the unlinked file; a later open creates a new
+    one.
 
     Raises
     ------
-    SegmentError : it is not there (ENOENT), or it cannot be opened or removed.
+    SegmentError : the name does not exist (ENOENT), or cannot be opened or removed.
     """
 
 @disjoint_base
@@ -853,31 +905,33 @@ class SpanStack:
     """The open spans of a tracer. When a span ends, the origin of the span below it is restored."""
 
     def __new__(cls, name: str, now: Callable[[], int] | None) -> Self:
-        """Start empty. `name` is for errors; `now` returns the time in ns; None: the host's clock."""
+        """Start empty. `name` is for errors. `now` returns the time in ns; None: the host's clock."""
 
 @disjoint_base
 class Span:
-    """The handling of one message, from a ``with`` to its end, which publishes the times, also when the block raised.
+    """The handling of one message in a ``with`` block.
 
-    Then it may be entered again; within its block that is a `ConcurrentUseError`.
+    The end of the block publishes the times, even after an exception.
+
+    A span may be entered again after its block. Entering within the block raises `ConcurrentUseError`.
 
     Attributes
     ----------
-    untold : whether the times are published no more: another process publishes the timing topic, or it is closed.
+    superseded : True if times are no longer published: another process publishes the timing topic, or it is closed.
     """
 
     superseded: bool
 
     def __new__(cls, stack: SpanStack, send: Callable[[bytes], object], reader: object = None) -> Self:
-        """Start without a message. `send` publishes a record; `reader` is a subscriber that has the timestamps."""
+        """Start without a message. `send` publishes a record. `reader` is a subscriber that has the timestamps."""
 
     def set_stamps(self, published: int, origin_time: int) -> Self:
-        """Let the next message have these stamps, nanoseconds of the host's clock.
+        """Set the stamps of the next message, nanoseconds of the host's clock.
 
         Parameters
         ----------
-        published : when it was published; 0: nobody said. -1: it begins when it is taken.
-        origin_time : its origin; 0 and -1 as for `published`.
+        published : publish time; 0: unknown; -1: the time when the message is taken.
+        origin_time : origin time; 0 and -1 as for `published`.
         """
 
     def __enter__(self) -> Self: ...
@@ -897,12 +951,13 @@ class TracedMessageIterator:
         span: Span,
         later: Callable[[], tuple[Callable[[Any], Any], Callable[[Any], tuple[int, int]] | None] | None] | None = None,
     ) -> Self:
-        """Take messages by calling with `timeout`; None ends it.
+        """Take messages by calling `take` with `timeout`. A result of None ends the iteration.
 
         Parameters
         ----------
-        stamps : tells those of a message; None: the reader does, if there is one.
-        later : instead of `take`: waits for the first message, and returns `take` and `stamps`; None: there was none.
+        stamps : returns the stamps of a message; None: use those of the reader, if there is one.
+        later : alternative to `take`: waits for the first message, and returns `take` and `stamps`; None: there was
+            none.
         """
 
     def __iter__(self) -> Self: ...

@@ -1,7 +1,7 @@
-"""The headers of the ring as Cython sees them.
+"""Cython declarations of the ring.
 
-Shared structures are opaque here: touching one of their fields from Cython does not compile. Only the private state of
-a socket has fields.
+Shared structures are opaque: code that accesses their fields does not compile. Only the private state of a socket has
+fields.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
@@ -256,12 +256,12 @@ cdef extern from "ring/signal_thread.h" nogil:
 
 
 cdef class TopicFiles:
-    """An endpoint's two files. Locked from open_topic until unlock, so that comers and goers are one at a time."""
+    """A topic's two files. Locked from open_topic until unlock, so that processes join and leave one at a time."""
     cdef readonly str endpoint
     cdef readonly Segment ring
-    cdef readonly Segment side      # None: passive, and there is none
+    cdef readonly Segment side  # None: passive, and no side segment exists
     cdef uint32_t data_bytes
-    cdef mq_canary canary             # tells whether the ring is still all there
+    cdef mq_canary canary  # detects truncation of the ring
     cdef int lock_fd
     cdef void unlock(self)
 
@@ -272,7 +272,7 @@ cdef class PubConnection(ForkAwareHandle):
     cdef Segment _ring
     cdef Segment _side
     cdef mq_ring_publisher _publisher
-    cdef int64_t _clock_offset_ns  # of the host's clock
+    cdef int64_t _clock_offset_ns  # host's clock minus CLOCK_MONOTONIC
     cdef public bint _for_bridge  # see bridge.py
     cdef int _become_publisher(self) except -1
     cdef int _start_publishing(self, TopicFiles topic, tracked) except -1
@@ -301,19 +301,19 @@ cdef class PubSocket(PubConnection):
 
 cdef class SubConnection(Waitable):
     cdef str _prefix
-    cdef object _trust          # whose files beside its own and root's; None: as MSGQ_TRUST says
+    cdef object _trust  # users whose files are accepted, in addition to own files and root's; None: MSGQ_TRUST
     cdef Segment _ring
     cdef Segment _side
     cdef mq_ring_subscriber _subscriber
-    cdef mq_ring_poll_state _poll_state    # the watcher's view of it
+    cdef mq_ring_poll_state _poll_state  # state for the watcher thread
     cdef bint _conflate
     cdef bint _conflate_default  # set before connect
     cdef bint _passive
     cdef object _create             # see _set_create
-    cdef bint _from_oldest      # set before connect: not from the newest position
-    cdef bint _watches_for_stock          # the helper thread looks out for stock publishers
+    cdef bint _from_oldest  # set before connect: start at the oldest message
+    cdef bint _watches_for_stock  # the helper thread watches for stock publishers
     cdef bint _stock_watch_failed
-    cdef int _timeout_ms        # -1: for ever
+    cdef int _timeout_ms  # -1: forever
     cdef FakeEventGate _gate             # None: fake events were off when it connected
     cdef bint _gate_passed      # a poll has passed the gate for the next receive
     cdef public bint _for_bridge  # see bridge.py
@@ -326,7 +326,7 @@ cdef class SubConnection(Waitable):
 
 
 cdef inline int check_usable(SubConnection socket) except -1:
-    """What each call does first."""
+    """Check that the socket may be used, at the beginning of each call."""
     if socket._use_state != fork_generation:
         socket._reopen_or_raise()
     if socket._subscriber.side == NULL:

@@ -40,7 +40,7 @@ cdef inline bint parse_non_blocking(SubSocket self, non_blocking) except -1:
 
 
 cdef inline int64_t default_wait_ns(SubSocket self, bint non_blocking) noexcept:
-    """Return how long a receive without a timeout argument waits: -1 for ever."""
+    """Return how long a receive without a timeout argument waits: -1 forever."""
     return 0 if non_blocking else WAIT_FOREVER if self._timeout_ms < 0 else <int64_t> self._timeout_ms * MQ_NS_PER_MS
 
 

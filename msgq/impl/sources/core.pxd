@@ -1,4 +1,4 @@
-"""The headers of sources as Cython sees them."""
+"""Cython declarations of sources."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 

@@ -5,13 +5,13 @@ from msgq.impl.sources.core cimport mq_channel_source, mq_polled_source, mq_reco
 
 
 cdef class EndpointSource:
-    """See source.pyi. What C takes from is `c`, as long as this object is there."""
+    """See source.pyi. C code takes messages from `c` during the lifetime of this object."""
     cdef mq_source c
     cdef readonly str endpoint, kind, prefix
     cdef readonly object inode
-    cdef int prepare_to_take(self) except -1        # before C takes from it, with the GIL
+    cdef int prepare_to_take(self) except -1  # called with the GIL before C takes messages
     cdef int map_missing_pool(self) except -1    # after MQ_SOURCE_UNMAPPED
-    # After MQ_SOURCE_CORRUPT: raise, so that C can continue. 0: nothing was wrong.
+    # After MQ_SOURCE_CORRUPT: raise, after preparing C to continue. Returns 0 if the data was valid after all.
     cdef int handle_corruption(self) except -1
 
 
@@ -22,9 +22,9 @@ cdef class TopicSource(EndpointSource):
 cdef class ChannelSource(EndpointSource):
     cdef ChannelFile _channel_file
     cdef mq_channel_source _channel_source
-    cdef list _pools            # of PoolFile, by row; None: not mapped
-    cdef list _publishers       # names, by part
-    cdef dict _origin_ids            # and back
+    cdef list _pools  # PoolFile objects by row; None: not mapped
+    cdef list _publishers  # names by id
+    cdef dict _origin_ids  # ids by name
     cdef int _skip_message(self) except -1
 
 
@@ -35,4 +35,4 @@ cdef class RecordSource(EndpointSource):
 
 cdef class PolledSource(EndpointSource):
     cdef mq_polled_source _polled_source
-    cdef object _polled_batch          # what `_polled_source` points into
+    cdef object _polled_batch  # memory of `_polled_source`

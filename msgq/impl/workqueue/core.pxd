@@ -1,4 +1,4 @@
-"""The headers of work queues as Cython sees them."""
+"""Cython declarations of work queues."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uint8_t
 
@@ -232,30 +232,30 @@ cdef extern from "time.h" nogil:
 
 
 cdef class QueueFile(EndpointFile):
-    """A queue's file, mapped and open; its lock. Several handles of one process do not share it."""
-    cdef object wanted          # options.OpenRequest: the sizes of a new one
+    """A queue's file, mapped and open, with its lock. Each handle of a process has its own."""
+    cdef object wanted  # options.OpenRequest: the options of a new file
     cdef mq_queue_file_parts parts
 
 cdef QueueFile queue_file(str name, str in_prefix, object trust, object wanted)
 
 
 cdef class EventBuffer:
-    """Room for what is noted by one thread at a time, until it is published."""
+    """A buffer for the unpublished events of one thread."""
     cdef mq_queue_event_buffer c
 
 
 cdef class EventPublisher:
-    """Where a handle publishes its events. One thread at a time does; what others tell meanwhile it publishes, too."""
+    """A handle's event publisher. One thread at a time publishes, and also publishes events that other threads add."""
     cdef QueueFile _file
     cdef EventBuffer buffer                # of the handle
-    cdef EventBuffer watcher_buffer            # of the watcher's thread, guarded by its mutex
-    cdef object _publisher      # of the channel; None: there is none so far, or it could not be had
-    cdef uint64_t _slot_bytes         # bytes that its slots take
-    cdef bint _with_payload          # events of sending have it
-    cdef bint _has_payload_slots            # the slots are for that
-    cdef bint _is_publishing             # somebody is publishing, or opening it
-    cdef int64_t _next_open_attempt_ns      # when to try again to open it; CLOCK_MONOTONIC
-    cdef object _deferred_events        # told while it was busy: messages, each with its origin
+    cdef EventBuffer watcher_buffer  # of the watcher thread, guarded by its mutex
+    cdef object _publisher  # of the channel; None: not opened, or opening failed
+    cdef uint64_t _slot_bytes  # payload bytes of its slots
+    cdef bint _with_payload  # events of sends have the payload
+    cdef bint _has_payload_slots  # the slots have room for payloads
+    cdef bint _is_publishing  # a thread publishes, or opens the channel
+    cdef int64_t _next_open_attempt_ns  # time of the next attempt to open it; CLOCK_MONOTONIC
+    cdef object _deferred_events  # events added during publishing: messages with their origins
     cdef int restart_for_handle(self, const mq_queue_handle *h) except -1
     cdef bint can_publish_now(self, bint sends) noexcept
     cdef int open_channel(self, bint sends) except -1
@@ -273,30 +273,30 @@ cdef EventPublisher new_event_publisher(QueueFile file)
 
 
 cdef enum:
-    NO_WAIT = 0     # as a time to give up
+    NO_WAIT = 0  # as a time at which a call gives up
 
 
 cdef class QueueWait(Waitable)
 
 
 cdef class QueueHandle(ThreadSharedHandle):
-    """An open queue, and the row of who opened it."""
+    """An open queue with its row."""
     cdef QueueFile _file
     cdef mq_queue_handle _h
-    cdef mq_queue_poll_state _poll_state  # the watcher's
+    cdef mq_queue_poll_state _poll_state  # for the watcher
     cdef uint64_t _uid              # of the row
-    cdef void *_liveness_token                # its lock
-    cdef bint _joined               # has a row
+    cdef void *_liveness_token  # lock of the row
+    cdef bint _joined  # the handle has a row
     cdef bint _can_read
     cdef bint _can_write
     cdef public bint block
     cdef public bint signals_end_waits
-    cdef int64_t _next_lease_end_ns     # the next lease that we know of; CLOCK_MONOTONIC
-    cdef int _sleeping_threads[3]             # threads, by what they sleep for
+    cdef int64_t _next_lease_end_ns  # end of the next known lease; CLOCK_MONOTONIC
+    cdef int _sleeping_threads[3]  # number of threads by role
     cdef object _registration               # notifies of messages that come to the empty queue (notifier.py)
-    cdef int _unwoken_messages               # messages sent, for which no receiver was woken so far
-    cdef EventPublisher _event_publisher             # of its events; None: the queue has none
-    cdef list _waits                # of threads in this handle
+    cdef int _unwoken_messages  # sent messages whose receivers are not woken yet
+    cdef EventPublisher _event_publisher  # None: the queue has no events
+    cdef list _waits  # waits of threads in this handle
     cdef int _attach_file(self, QueueFile file, schema) except -1
     cdef int _occupy_row(self) except -1
     cdef int _check_can_read(self) except -1
@@ -324,7 +324,7 @@ cdef class QueueHandle(ThreadSharedHandle):
 
 
 cdef class QueueWait(Waitable):
-    """One call's wait in a handle, for a message or for room: one sleep or several."""
+    """The wait of one call in a handle, for a message or a slot: one sleep or several."""
     cdef QueueHandle _queue
     cdef mq_queue_waiting_call _c
     cdef void _finish_waiting(self) noexcept

@@ -16,49 +16,49 @@ from msgq.impl.workqueue.message import Message
 
 @disjoint_base
 class QueueFile(EndpointFile):
-    """A queue's file, mapped and open for as long as somebody has this. Made between the compiled modules only."""
+    """The mapped, open file of a queue. Created by compiled modules only."""
 
     @property
     def creator(self) -> tuple[str, int]:
-        """Name and pid of the process that made it."""
+        """Name and process id of the creator."""
 
     @property
     def created_ns(self) -> int:
-        """When it was made, nanoseconds of the host's clock."""
+        """Creation time, nanoseconds of the host's clock."""
 
     @property
     def schema(self) -> Schema | None:
-        """What describes the messages."""
+        """Schema of the messages, or None."""
 
     def describe(self, schema: Schema) -> None:
         """Set the schema, unless there is one.
 
         Raises
         ------
-        SegmentError : others have the lock for 5 s.
+        SegmentError : another process held the lock for 5 s.
         """
 
 def unlink_queue(name: str, in_prefix: str) -> None:
-    """Remove a queue's name, and its channel of events. Those that have it open go on among themselves.
+    """Remove the name of a queue, and its channel of events. Open handles continue among themselves.
 
     Raises
     ------
-    SegmentError : it is not there, or may not be removed.
+    SegmentError : the queue does not exist, or the process has no permission to remove it.
     """
 
 @disjoint_base
 class EventBuffer:
-    """Room for so many events, until they are published. Those that it has no room for are counted as lost."""
+    """A buffer for `room` unpublished events. Further events count as lost."""
 
     def __new__(cls, room: int) -> EventBuffer: ...
 
 @disjoint_base
 class EventPublisher:
-    """The publisher of one handle, opened when there is something to publish first."""
+    """The event publisher of one handle, opened at the first event."""
 
 @disjoint_base
 class QueueHandle(ThreadSharedHandle):
-    """An open queue, and the row in it of whoever opened it. Not to be used by itself."""
+    """Base of `MessageQueue`: an open queue with its row. Do not use it directly."""
 
     def __new__(
         cls,
@@ -77,19 +77,19 @@ class QueueHandle(ThreadSharedHandle):
         events: Literal[True, "payload"] | None = None,
         create: bool | None = None,
     ) -> Self:
-        """Open a queue, or make it; `MessageQueue` says how."""
+        """Open or create a queue; see `MessageQueue`."""
 
     @property
     def block(self) -> bool:
-        """Whether calls may wait. False: each returns at once, whatever time-out it is given. It may be set."""
+        """True if calls may wait. False: each call returns at once, whatever its timeout. You may set it."""
 
     @block.setter
     def block(self, value: bool) -> None: ...
     @property
     def signals_end_waits(self) -> bool:
-        """Whether a wait ends with `InterruptedWaitError` after a signal's handler ran; it may be set.
+        """True if a wait ends with `InterruptedWaitError` after a signal handler ran. You may set it.
 
-        False unless somebody sets it: a wait goes on after a handler that raises nothing.
+        The default is False: a wait continues after a handler that raises nothing.
         """
 
     @signals_end_waits.setter
@@ -97,69 +97,75 @@ class QueueHandle(ThreadSharedHandle):
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message waits, for select, epoll and event loops.
 
-        It is the same one until this closes, and must not be read or closed. A receive that follows should not wait
-        (``receive(0)``): another consumer may have been faster. In a forked child ask again.
+        The handle returns the same descriptor until it closes. Do not read from it or close it. Receive without a wait
+        afterwards (``receive(0)``), because another consumer may have been faster. After a fork, call `fileno` again in
+        the child.
 
         Raises
         ------
-        EndpointClosedError : it is closed.
-        QueueAccessError : it was opened with ``read=False``.
+        EndpointClosedError : the handle is closed.
+        QueueAccessError : the handle was opened with ``read=False``.
         IpcError : no descriptor, memory or thread is left.
 
         Notes
         -----
-        The first call in a process starts a thread, one for all, which sleeps until something comes. Senders wake all
-        sleepers of the queue then, not only one.
+        The first call in a process starts one thread for all handles, which sleeps until a message arrives. While a
+        handle has a descriptor, senders wake all sleepers of the queue instead of one.
         """
 
 @disjoint_base
 class Job:
-    """A message that was taken from a queue, by `MessageQueue.take`, and is its taker's until it ends once.
+    """A taken message, from `MessageQueue.take`, which belongs to its consumer until the job ends.
 
-    `ack` removes the message, `nack` gives it back. ``with queue.take() as job:`` does the first at the end of the
-    block, the second if that raised. A job that is deleted, whose handle is closed or whose process dies goes back,
-    too: to its old place in the order, so that it is the next one of its priority.
+    `ack` removes the message, and `nack` returns it to the queue. ``with queue.take() as job:`` calls `ack` at the end
+    of the block, or `nack` if the block raises. The message also returns if the job is deleted, its handle is closed,
+    or its process dies. A returned message has its old position in the order: it is the next one of its priority.
 
-    Any thread may end it; one at a time. It keeps its handle, and works with it. After a fork it is the parent's: the
-    child may read `data`, and gets `ForkedSocketError` from `ack` and `nack`.
+    Threads: any thread may end the job, one at a time.
+
+    Lifetime: a job keeps its handle.
+
+    Fork: the job belongs to the parent. In the child, `data` is readable, and `ack` and `nack` raise
+    `ForkedSocketError`.
     """
 
     def __init__(self) -> None:
-        """Raise TypeError: a job comes from `MessageQueue.take`."""
+        """Raise TypeError. Use `MessageQueue.take`."""
 
     @property
     def data(self) -> bytes:
-        """What was sent: a copy, which stays."""
+        """A copy of the message."""
 
     @property
     def priority(self) -> int:
-        """Its priority, 0 to 32767."""
+        """Priority of the message, 0 to 32767."""
 
     @property
     def deliveries(self) -> int:
-        """How often the message was received or taken, this time included. Above 1: somebody else did not end it."""
+        """Number of deliveries of the message, including this one. Above 1: a previous consumer did not finish."""
 
     @property
     def sent_time(self) -> int:
-        """When it was sent, nanoseconds of the host's clock (clock.md)."""
+        """Send time, nanoseconds of the host's clock (clock.md)."""
 
     @property
     def origin_time(self) -> int:
-        """What its sender gave with it, nanoseconds; 0: nothing."""
+        """Origin time set by the sender, nanoseconds; 0: none."""
 
     def ack(self) -> None:
-        """Remove the message from the queue: the work is done.
+        """Acknowledge the message: the work is done, and the message leaves the queue.
 
         Raises
         ------
-        LeaseExpiredError : its lease was over, and the message went back; somebody else may do the work again.
+        LeaseExpiredError : the lease ended, and the message returned to the queue. Another consumer may repeat the
+            work.
         StateError : the job has ended before.
-        EndpointClosedError : the handle was closed, and the message went back.
-        ForkedSocketError : the job is the parent's.
+        EndpointClosedError : the handle was closed, and the message returned to the queue.
+        ForkedSocketError : the job belongs to the parent.
         """
 
     def nack(self) -> None:
-        """Give the message back to its place in the order. If its lease was over, it is there already.
+        """Return the message to its position in the order. No effect if its lease ended before.
 
         Raises
         ------
@@ -173,35 +179,39 @@ class Job:
 
 @disjoint_base
 class QueueNotification(Waitable):
-    """A request to be notified when a message comes to an empty queue. One thread at a time.
+    """A request for notifications of messages that arrive in an empty queue. One thread at a time.
 
-    While it is open, senders check whether the queue is empty. Its descriptor is readable when a message came.
+    While it is open, senders check whether the queue is empty. Its descriptor is readable after such a message.
     """
 
     def __new__(cls, queue: QueueHandle) -> Self: ...
     def consume(self) -> bool:
-        """Return whether a message came to the empty queue since the last call."""
+        """Return True if a message arrived in the empty queue since the last call."""
 
 def new_exclusive_notification(queue: QueueHandle) -> QueueNotification | None:
-    """Return a notification, unless another living process has one of the same queue."""
+    """Return a notification request, or None if another living process has one of the same queue."""
 
 class MessageQueue(QueueHandle):
-    """A queue of messages in shared memory: any number of processes send and receive, each message goes to one of them.
+    """A queue of messages in shared memory. Many processes send and receive, and each message goes to one consumer.
 
-    The message with the highest priority is received first, among equals the one that was sent first. It is copied in
-    and out. A message waits in the queue with nobody there, until the queue is unlinked or the machine restarts. Who
-    is killed at whatever instruction holds nobody up: what it was sending is lost, what it had taken goes back.
+    Consumers receive the message with the highest priority first, and the oldest one among equals. Messages are copied
+    in and out. A message waits in the queue even if no process uses the queue, until the queue is unlinked or the
+    machine restarts. A process that is killed at any instruction blocks no other process: the message that it was
+    sending is lost, and messages that it had taken return.
 
-    A message that `receive` returned is gone from the queue, also if its consumer dies a moment later. With `take` it
-    is gone when the job is acknowledged, so it may be worked on twice.
+    A message returned by `receive` has left the queue, even if its consumer dies right afterwards. A message from
+    `take` leaves the queue when its job is acknowledged, so two consumers may work on it.
 
-    Any thread may use a handle, several of them at the same time. In a forked child it opens itself anew when it is
-    used. It can be pickled, and opens the queue by its name elsewhere. One that is deleted, or open when the process
-    ends, is closed. A closed one raises `EndpointClosedError`.
+    Threads: several threads may use a handle at the same time.
 
-    Time-outs are seconds: 0 looks once, None waits for ever; a `deadline` is of ``time.monotonic()`` instead. Neither
-    may be more than 24 days away. While a call waits the GIL is released and signal handlers run; what they raise ends
-    the wait.
+    Fork: in a forked child, the handle opens the queue again at its first use.
+
+    Lifetime: deleted handles close, and open handles close when the process ends. A closed handle raises
+    `EndpointClosedError`. A pickled handle opens the queue by its name.
+
+    Timeouts are in seconds: 0 checks once, None waits forever. A `deadline` is a time of ``time.monotonic()`` instead.
+    Both are limited to 24 days. During a wait the GIL is released and signal handlers run. An exception of a handler
+    ends the wait.
     """
 
     def __new__(
@@ -221,88 +231,87 @@ class MessageQueue(QueueHandle):
         events: Literal[True, "payload"] | None = None,
         create: bool | None = None,
     ) -> Self:
-        """Open a queue, or make it.
+        """Open or create a queue.
 
         Parameters
         ----------
-        name : of the queue, as topics are named; a slash in front is left out.
-        flags : None: open it, or make it if it is not there. Else as POSIX has them: 0 only opens, `O_CREAT` does
-            either, `O_CREX` only makes; `O_NONBLOCK` with any of them sets `block` to False.
-        mode : permissions of a new queue; None: MSGQ_MODE, or 0o600. Who sends or receives both reads and writes the
-            file, so group and others have both rights or none.
-        max_messages : messages that a new queue holds, 1 to 65536; None: 128. A message that was taken counts until it
-            is acknowledged.
-        max_message_size : bytes that each of them may have, 1 to 2^30; None: 8192. A new file takes the
-            memory of all of them at once.
-        read, write : False: this handle cannot receive, or cannot send.
-        schema : describes the messages, in at most 20032 bytes of data; it is set if there is none.
-        prefix : instead of OPENPILOT_PREFIX, "" for none.
-        trust : whose files are used as one's own are; None: MSGQ_TRUST.
-        spin_us : microseconds that a wait spins before it sleeps; None: MSGQ_SPIN_US, else 10.
-        events : what a new queue publishes, through all its handles, of what happens to its messages, on the channel
-            ``"NAME:events"`` (queues.md). True: heads only; "payload": with the payload of what is sent; None: nothing.
-            The name has at most 222 bytes then.
-        create : without flags. True: only make the queue; False: only open it; None: open it, or make it if it does not
-            exist.
+        name : name of the queue, with the rules of topic names. A leading slash is ignored.
+        flags : None: open the queue, or create it if it does not exist. Otherwise POSIX flags: 0 only opens, `O_CREAT`
+            opens or creates, `O_CREX` only creates. `O_NONBLOCK` with any of them sets `block` to False.
+        mode : permissions of a new queue; None: MSGQ_MODE, or 0o600. Sending and receiving both read and write the
+            file, so group and others need both permissions or none.
+        max_messages : maximum number of messages of a new queue, 1 to 65536; None: 128. A taken message counts until
+            its acknowledgement.
+        max_message_size : maximum bytes of a message, 1 to 2^30; None: 8192. A new file allocates the memory of all
+            messages at once.
+        read, write : False: this handle must not receive, or must not send.
+        schema : schema of the messages, with at most 20032 bytes of data. Used if the queue has none.
+        prefix : prefix of the queue, "" for none; None: OPENPILOT_PREFIX.
+        trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
+        spin_us : microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 10.
+        events : events that all handles of a new queue publish on the channel ``"NAME:events"`` (queues.md). True:
+            headers only; "payload": with the payloads of sent messages; None: no events. With events, the name has at
+            most 222 bytes.
+        create : not with `flags`. True: only create; False: only open; None: open, or create if it does not exist.
 
         Raises
         ------
-        QueueMismatchError : the queue exists with other sizes or events than those given, and `flags` is None; with
-            flags an existing queue is opened unchanged.
-        SegmentError : its errno says why: ENOENT there is no such queue, EEXIST it is there already, EACCES the file is
-            another user's, ENOSPC there is no space for a new one.
-        TooManyHandlesError : the queue is open 128 times.
-        EndpointNameError : the name cannot name a queue.
-        InvalidValueError : another argument that makes no sense.
-        LayoutVersionError, CorruptSegmentError : the file is of another version of this library, or is no queue.
+        QueueMismatchError : the queue exists with other sizes or events, and `flags` is None. With flags, an existing
+            queue is opened unchanged.
+        SegmentError : with an errno: ENOENT the queue does not exist, EEXIST it exists, EACCES the file belongs to
+            another user, ENOSPC no space for a new queue.
+        TooManyHandlesError : the queue has 128 open handles.
+        EndpointNameError : the name is invalid.
+        InvalidValueError : another argument is invalid.
+        LayoutVersionError, CorruptSegmentError : the file has another version, or is not a queue.
         """
 
     @property
     def name(self) -> str:
-        """The queue's name."""
+        """Name of the queue."""
 
     @property
     def prefix(self) -> str:
-        """The prefix that it lives in; "": none."""
+        """Prefix of the queue; "": no prefix."""
 
     @property
     def path(self) -> str:
-        """The queue's file."""
+        """Path of the queue's file."""
 
     @property
     def mode(self) -> int:
-        """Permissions of the file, as they were when this was opened."""
+        """Permissions of the file when the handle was opened."""
 
     @property
     def max_messages(self) -> int:
-        """Messages that it holds; those that are taken and not acknowledged are among them."""
+        """Maximum number of messages, including taken messages that are not acknowledged."""
 
     @property
     def max_message_size(self) -> int:
-        """Bytes that a message may have."""
+        """Maximum bytes of a message."""
 
     @property
     def events(self) -> bool | str | None:
-        """What it publishes of its messages: None, True or "payload", as who made it said."""
+        """Events that the queue publishes: None, True or "payload", selected by its creator."""
 
     @property
     def schema(self) -> Schema | None:
-        """What describes the messages; None: nothing does."""
+        """Schema of the messages, or None."""
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Device and inode of the file: a queue that is made anew under the same name has another one."""
+        """Device and inode of the file. A new queue with the same name has another identity."""
 
     def stats(self) -> QueueStats:
         """Return the statistics of the queue; see `msgq.stats.queue`."""
 
     @property
     def current_messages(self) -> int:
-        """Messages that wait. A look at all places, which others change meanwhile."""
+        """Number of waiting messages. Scans all slots, which may change during the scan."""
 
     @property
     def in_flight(self) -> int:
-        """Messages that are taken and not acknowledged, by anybody. A look at all places, as above."""
+        """Number of taken, unacknowledged messages of all consumers. Scans all slots, as above."""
 
     def send(
         self,
@@ -313,32 +322,32 @@ class MessageQueue(QueueHandle):
         deadline: float | None = None,
         origin_time: int = 0,
     ) -> None:
-        """Put one message into the queue, waiting for room if it is full.
+        """Send one message, and wait for a free slot if the queue is full.
 
         Parameters
         ----------
-        message : anything with contiguous bytes, also none at all. It is copied.
-        priority : 0 to 32767; larger ones are received first.
-        timeout : seconds to wait for room; 0 not at all, None for ever. It is 0 if `block` is False.
-        deadline : when to give up instead, seconds of ``time.monotonic()``.
-        origin_time : when the contents came about, nanoseconds of the host's clock (clock.md). 0: the thread's
-            origin (tracking.md), or not told.
+        message : any object with contiguous bytes, also empty. The bytes are copied.
+        priority : 0 to 32767. Larger priorities are received first.
+        timeout : seconds to wait for a slot; 0 does not wait, None waits forever. It is 0 if `block` is False.
+        deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
+        origin_time : time of the event that caused the message, in nanoseconds of the host's clock (clock.md). 0: the
+            origin of this thread (tracking.md), or none.
 
         Raises
         ------
-        QueueFullError : there was no room in time; its errno is EAGAIN if the call did not wait, else ETIMEDOUT.
-        MessageTooLargeError : it has more bytes than `max_message_size`.
+        QueueFullError : no slot was free. Its errno is EAGAIN if the call did not wait, else ETIMEDOUT.
+        MessageTooLargeError : the message exceeds `max_message_size`.
         QueueAccessError : the handle was opened with ``write=False``.
-        InvalidValueError : a priority or time that is not possible, or both `timeout` and `deadline`.
+        InvalidValueError : an invalid priority or time, or both `timeout` and `deadline`.
         TypeError, BufferError : `message` has no contiguous bytes, or is an array of Python objects.
-        EndpointClosedError : the handle is closed, also while this waits.
-        SegmentSizeError : another program made the file smaller.
-        With each of them nothing was sent.
+        EndpointClosedError : the handle is closed, also during the wait.
+        SegmentSizeError : another program truncated the file.
 
         Notes
         -----
-        No system call unless somebody sleeps who waits for messages. The GIL is also released while a message of
-        256 KiB or more is copied. What one thread sent first is received first, at equal priority.
+        If `send` raises, the message was not sent. `send` makes a system call only to wake a sleeping consumer. The GIL
+        is also released while 256 KiB or more are copied. Messages of one thread with equal priority are received in
+        sending order.
         """
 
     def send_many(
@@ -349,87 +358,87 @@ class MessageQueue(QueueHandle):
         timeout: float | None = None,
         deadline: float | None = None,
     ) -> int:
-        """Put several messages into the queue, each as soon as it is there; consumers are woken once for all.
+        """Send several messages one after another. Consumers are woken once for all.
 
         Parameters
         ----------
-        messages : as `send` takes them. The next one is asked for when there was room for the one before.
-        priority : of each.
-        timeout : seconds to wait for room, for all of them together; 0 not at all, None for ever.
-        deadline : when to give up instead, seconds of ``time.monotonic()``.
+        messages : objects that `send` accepts. The next one is requested after the previous one was sent.
+        priority : priority of each message.
+        timeout : seconds to wait for slots, for all messages together; 0 does not wait, None waits forever.
+        deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
 
         Returns
         -------
-        How many went in: fewer than there were if there was no room in time, without an error.
+        Number of sent messages. It is smaller if the queue was full until the timeout, without an error.
 
         Raises
         ------
-        What `send` raises, but for `QueueFullError`; the messages before the error were sent.
+        Errors of `send`, except `QueueFullError`. Messages before the error were sent.
         """
 
     def wait_space(self, timeout: float | None = None, *, deadline: float | None = None) -> bool:
-        """Wait until there is room for a message.
+        """Wait until the queue has a free slot.
 
         Parameters
         ----------
-        timeout : seconds; 0 looks once, None waits for ever. It is 0 if `block` is False.
-        deadline : when to give up instead, seconds of ``time.monotonic()``.
+        timeout : seconds; 0 checks once, None waits forever. It is 0 if `block` is False.
+        deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
 
         Returns
         -------
-        Whether there is room. Another sender may take it at once, so a `send` may wait or raise nevertheless.
+        True if a slot is free. Another sender may take it at once, so a `send` may still wait or raise.
 
         Raises
         ------
         QueueAccessError : the handle was opened with ``write=False``.
-        EndpointClosedError : the handle is closed, also while this waits.
+        EndpointClosedError : the handle is closed, also during the wait.
         """
 
-    # Without a time: it is a message, unless `block` is False, which no type says.
+    # Without a time the result is a message, unless `block` is False, which the type cannot express.
     @overload
     def receive(self, timeout: None = None, *, deadline: None = None) -> Message | Any: ...
     @overload
     def receive(self, timeout: float | None = None, *, deadline: float | None = None) -> Message | None:
-        """Take the next message out of the queue, waiting for one.
+        """Take the next message out of the queue, and wait for one if needed.
 
         Parameters
         ----------
-        timeout : seconds to wait; 0 looks once, None waits for ever. It is 0 if `block` is False.
-        deadline : when to give up instead, seconds of ``time.monotonic()``.
+        timeout : seconds to wait; 0 checks once, None waits forever. It is 0 if `block` is False.
+        deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
 
         Returns
         -------
-        A copy of the message: the pair ``(data, priority)``, with more attributes. None when there was none in time.
+        A copy of the message: the pair ``(data, priority)``, with more attributes. None at the timeout.
 
         Raises
         ------
         QueueAccessError : the handle was opened with ``read=False``.
-        InvalidValueError : a time that is not possible, or both `timeout` and `deadline`.
-        EndpointClosedError : the handle is closed, also while this waits.
-        CorruptSegmentError : another program wrote into the file; the next call goes on behind that message.
-        SegmentSizeError : another program made the file smaller: close the handle.
+        InvalidValueError : an invalid time, or both `timeout` and `deadline`.
+        EndpointClosedError : the handle is closed, also during the wait.
+        CorruptSegmentError : another program wrote to the file. The next call continues after that message.
+        SegmentSizeError : another program truncated the file. Close the handle.
 
         Notes
         -----
-        Without a message to take it looks at all places of the queue, else only where something changed. The GIL is
-        also released while a message of 256 KiB or more is copied.
+        A call that finds no message scans all slots. Other calls scan only blocks that changed. The GIL is also
+        released while 256 KiB or more are copied.
         """
 
     def receive_many(self, limit: int | None = None) -> list[Message]:
-        """Take the messages that are there, in their order, and wait for none.
+        """Take the waiting messages in their order, without a wait.
 
         Parameters
         ----------
-        limit : at most so many; None: as many as wait when this begins.
+        limit : maximum number; None: the number of messages that wait at the beginning of the call.
 
         Returns
         -------
-        Copies of them; an empty list when nothing was there.
+        Copies of the messages; an empty list if none waits.
 
         Raises
         ------
-        InvalidValueError : a negative `limit`.
-        As `receive`, if that is so with the first message; else the next call raises it.
+        InvalidValueError : `limit` is negative.
+        Errors of `receive` at the first message. After later errors, the call returns, and the next call raises them.
         """
 
     def receive_into(
@@ -439,7 +448,7 @@ class MessageQueue(QueueHandle):
         *,
         deadline: float | None = None,
     ) -> tuple[int, int] | None:
-        """Take the next message into memory of the caller's, waiting for one.
+        """Take the next message into your own memory, and wait for one if needed.
 
         Parameters
         ----------
@@ -449,14 +458,14 @@ class MessageQueue(QueueHandle):
 
         Returns
         -------
-        The message's length in bytes and its priority; what lies behind it in `buffer` keeps its content. None when
-        there was no message in time.
+        Bytes of the message, and its priority. The bytes of `buffer` after the message keep their content. None at the
+        timeout.
 
         Raises
         ------
-        MessageTooLargeError : the message is larger than the buffer. It stays in the queue, in its place.
-        TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous (what its exporter raises).
-        As `receive`.
+        MessageTooLargeError : the message is larger than the buffer. It keeps its position in the queue.
+        TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous.
+        Other errors : as `receive`.
         """
 
     @overload
@@ -465,64 +474,67 @@ class MessageQueue(QueueHandle):
     def take(
         self, timeout: float | None = None, *, deadline: float | None = None, lease: float | None = None
     ) -> Job | None:
-        """Take the next message as a job, which stays in the queue until it is acknowledged.
+        """Take the next message as a job. The message stays in the queue until its acknowledgement.
 
-        ``with queue.take() as job:`` acknowledges at the end of the block, and gives the job back if that raised.
+        ``with queue.take() as job:`` acknowledges at the end of the block, or returns the message if the block raises.
 
         Parameters
         ----------
         timeout : as in `receive`.
         deadline : as in `receive`.
-        lease : seconds after which the message goes back to the queue by itself, though its consumer lives; None: it
-            goes back when the consumer gives it back, closes the handle, or dies. Above 0, up to 24 days.
+        lease : seconds after which the message returns to the queue, even if its consumer lives. None: it returns when
+            the consumer returns it, closes the handle, or dies. Above 0, up to 24 days.
 
         Returns
         -------
-        The job, with a copy of the message. None when there was no message in time.
+        The job, with a copy of the message. None at the timeout.
 
         Raises
         ------
-        InvalidValueError : a lease that is not possible.
-        As `receive`.
+        InvalidValueError : the lease is invalid.
+        Other errors : as `receive`.
         """
 
     def peek(self, limit: int | None = None) -> list[Message]:
-        """Return copies of messages that wait, those first that would be received first. They stay.
+        """Return copies of waiting messages in the order of `receive`. The messages stay in the queue.
 
         Parameters
         ----------
-        limit : at most so many; None: all.
+        limit : maximum number; None: all.
 
         Returns
         -------
-        The messages, without those that others took meanwhile. `deliveries` is how often each was taken before.
+        The messages, except those taken during the call. `deliveries` is the number of previous deliveries.
 
         Raises
         ------
-        InvalidValueError : a negative `limit`.
+        InvalidValueError : `limit` is negative.
         QueueAccessError : the handle was opened with ``read=False``.
         EndpointClosedError : the handle is closed.
         """
 
     def __iter__(self) -> Self:
-        """Return the handle: ``for message in queue`` receives for ever, or until it is empty if `block` is False."""
+        """Return the handle.
+
+        ``for message in queue`` receives forever, or until the queue is empty if `block` is False.
+        """
 
     def __next__(self) -> Message: ...
     def arecv(self) -> Coroutine[Any, Any, Message]:
-        """Return the next message, in a task of an asyncio loop. It waits only if none is there.
+        """Return the next message, in a task of an asyncio loop. Waits only if no message is there.
 
-        Does not look at `block`; for a time-out use asyncio's. A cancelled call takes nothing. ``async for`` does the
+        `block` has no effect. For a timeout use asyncio's. A cancelled call takes no message. ``async for`` does the
         same. One task at a time may wait with a handle.
 
         Raises
         ------
-        EndpointClosedError : it is closed, also while this waits.
+        EndpointClosedError : the handle is closed, also during the wait.
         ConcurrentUseError : another task waits with this handle.
         QueueAccessError : the handle was opened with ``read=False``.
         """
 
     def areceive(self) -> Coroutine[Any, Any, Message]:
-        """Do what `arecv` does, by the name that goes with `receive`."""
+        """Do the same as `arecv`. The name matches `receive`."""
 
     def __anext__(self) -> Coroutine[Any, Any, Message]: ...
     def notify(
@@ -532,64 +544,64 @@ class MessageQueue(QueueHandle):
         *,
         exclusive: bool = False,
     ) -> None:
-        """Be told when a message comes to the empty queue while nobody waits to receive it.
+        """Request notifications of messages that arrive in the empty queue while no consumer waits.
 
-        It is the way of `mq_notify`, and serves who has something else to wait for; `receive` needs no notification. It
-        may be told once too often, so look without waiting (``receive(0)``), until there is nothing left: the next
-        message that comes to a queue that is not empty is told to nobody.
+        This corresponds to `mq_notify`. Use it if your program waits for other things, too; `receive` needs no
+        notification. A notification may be spurious. After each one, receive without a wait (``receive(0)``) until the
+        queue is empty, because messages that arrive in a non-empty queue give no notification.
 
         Parameters
         ----------
-        target : a function, which is called with this handle in a thread of its own; a signal's number, which this
-            process gets; an object with ``fileno()``, an eventfd, pipe or socket, to which eight bytes are written;
-            None: be told no more. It replaces what was asked for before with this handle.
-        once : be told only the first time.
-        exclusive : refuse if another process is told of this queue already.
+        target : a function, called with this handle in its own thread; or the number of a signal to this process; or an
+            object with ``fileno()``, such as an eventfd, pipe or socket, to which eight bytes are written; or None to
+            cancel. It replaces this handle's previous target.
+        once : notify only once.
+        exclusive : fail if another process has requested notifications of this queue.
 
         Raises
         ------
-        QueueBusyError : another process is told, and `exclusive` was given.
-        InvalidValueError : there is no such signal, or the descriptor is closed or cannot be written to.
-        TypeError : `target` is something else.
+        QueueBusyError : another process has requested notifications, and `exclusive` is True.
+        InvalidValueError : an invalid signal, or a descriptor that is closed or not writable.
+        TypeError : `target` has another type.
         EndpointClosedError : the handle is closed.
 
         Notes
         -----
-        What the function raises goes to ``threading.excepthook``. The handle must be kept: one that is deleted or
-        closed is told no more. In a forked child nobody is told until somebody asks there.
+        Exceptions of the function go to ``threading.excepthook``. Keep the handle: a deleted or closed handle gets no
+        notifications. A forked child gets none until it calls `notify`.
         """
 
     def unlink(self) -> None:
-        """Remove the queue's name, and what is in it once nobody has it open. Who has it open goes on.
+        """Remove the name of the queue, and its messages after the last handle closed. Open handles continue.
 
         Raises
         ------
-        SegmentError : there is no such queue (ENOENT), or it may not be removed (EACCES, EPERM).
+        SegmentError : the queue does not exist (ENOENT), or the process has no permission to remove it (EACCES, EPERM).
         """
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
-        """Remove a queue's name without opening the queue.
+        """Remove the name of a queue without opening the queue.
 
         Parameters
         ----------
-        name : of the queue.
-        prefix : instead of OPENPILOT_PREFIX, "" for none.
+        name : name of the queue.
+        prefix : prefix of the queue, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
         ------
-        EndpointNameError : the name cannot name a queue.
+        EndpointNameError : the name is invalid.
         SegmentError : as `unlink`.
         """
 
 @disjoint_base
 class QueueBrowser:
-    """Looks at the messages of a queue. Its file is mapped read-only: a right to read is enough, and nobody notices.
+    """Copies waiting messages of a queue without a trace. The file is mapped read-only, so read permission is enough.
 
-    Each look is at all places of the queue. What others take meanwhile is left out, and nothing is seen half. It stays
-    with the file that it opened, also when the queue is removed. One thread at a time.
+    Each call scans all slots. It omits messages that are taken during the call, and returns no torn message. The
+    browser stays with the file that it opened, even if the queue is removed. One thread at a time.
 
-    Its calls raise `SegmentSizeError` when another program made the file smaller.
+    Its methods raise `SegmentSizeError` if another program truncated the file.
     """
 
     def __new__(cls, name: str, in_prefix: str) -> Self:
@@ -597,58 +609,62 @@ class QueueBrowser:
 
         Raises
         ------
-        SegmentError : it is not there (ENOENT), or cannot be read. CorruptSegmentError: it is no queue.
+        SegmentError : the queue does not exist (ENOENT), or is unreadable.
+        CorruptSegmentError : the file is not a queue.
         """
 
     @property
     def schema(self) -> Schema | None:
-        """What describes the messages; None: nothing does."""
+        """Schema of the messages, or None."""
 
     @property
     def events(self) -> bool:
-        """Whether the queue publishes what happens to its messages (`msgq.common.queue_events`)."""
+        """True if the queue publishes events (`msgq.common.queue_events`)."""
 
     @property
     def sent(self) -> int:
-        """How many messages were sent so far, by all handles."""
+        """Number of messages sent by all handles."""
 
     def messages(self, limit: int | None = None) -> list[QueueMessage]:
-        """Return copies of what waits, those first that would be received first; see `msgq.stats.queue_messages`."""
+        """Return copies of the waiting messages in the order of `receive`; see `msgq.stats.queue_messages`."""
 
     def unseen(self, limit: int | None = None) -> list[QueueMessage]:
-        """Return those of `messages` that this has not returned before. The first call returns all that wait.
+        """Return the messages of `messages` that this browser has not returned before.
 
-        One that was taken and came back is not new. Which messages were returned is remembered by place, so it takes 16
-        bytes for each message that the queue holds, whatever passes.
+        The first call returns all waiting messages. A message that was taken and returned is not new. The browser
+        stores the last message of each slot, 16 bytes for each message that the queue can hold.
         """
 
 def queue_messages(name: str, in_prefix: str, limit: int | None = None) -> list[QueueMessage]:
-    """Return what waits, see `msgq.stats.queue_messages`."""
+    """Return the waiting messages; see `msgq.stats.queue_messages`."""
 
 @disjoint_base
 class QueueWatch:
-    """One work queue, kept mapped, read-only and without a trace; unmapped with the last reference.
+    """A mapped work queue for repeated reads: read-only, without a trace, unmapped with the last reference.
 
-    One thread at a time. When the queue is made anew this goes on with the old one (see `msgq.stats.queue_inodes`).
+    One thread at a time. If a new queue with the same name is created, this object continues with the old one (see
+    `msgq.stats.queue_inodes`).
 
     Raises
     ------
-    SegmentError : there is no such queue (ENOENT), or its file cannot be read; by the methods, when it was cut.
+    SegmentError : the queue does not exist (ENOENT), or its file is unreadable. Methods raise it if the file was
+        truncated.
     """
 
     def __init__(self, name: str, in_prefix: str) -> None: ...
     def counts(self) -> EndpointCounts:
-        """Return what moves; takes a microsecond."""
+        """Return the counters. Takes a microsecond."""
 
     def stats(self) -> QueueStats:
-        """Return all of it, with what waits and who lives; see `msgq.stats.queue`."""
+        """Return all statistics, including waiting messages and living handles; see `msgq.stats.queue`."""
 
 def remove_queue(name: str, in_prefix: str, wanted: Callable[[QueueStats], bool]) -> bool:
-    """Remove a queue's name if `wanted` says so; returns whether it did.
+    """Remove the name of a queue if `wanted` returns True. Returns True if it was removed.
 
-    It is asked under the lock that all take who open the queue: who comes meanwhile makes another one.
+    `wanted` is called under the lock that opening processes need. Handles already open keep the unlinked file; a later
+    open creates a new queue.
 
     Raises
     ------
-    SegmentError : it is not there (ENOENT), or it cannot be opened or removed.
+    SegmentError : the queue does not exist (ENOENT), or cannot be opened or removed.
     """

@@ -1,4 +1,4 @@
-"""What a work queue hands out."""
+"""Messages of work queues."""
 
 from typing import Final, final
 
@@ -12,23 +12,23 @@ class Message(structseq[bytes | int], tuple[bytes, int]):
 
     @property
     def data(self) -> bytes:
-        """What was sent."""
+        """Bytes of the message."""
 
     @property
     def priority(self) -> int:
-        """From 0 to 32767; larger ones are received first."""
+        """Priority, 0 to 32767. Larger priorities are received first."""
 
     @property
     def deliveries(self) -> int:
-        """How often it was received or taken, this time included."""
+        """Number of deliveries, including this one."""
 
     @property
     def sent_time(self) -> int:
-        """When it was sent, nanoseconds of the host's clock (clock.md)."""
+        """Send time, nanoseconds of the host's clock (clock.md)."""
 
     @property
     def origin_time(self) -> int:
-        """What its sender gave with it, nanoseconds; 0: nothing."""
+        """Origin time set by the sender, nanoseconds; 0: none."""
 
 def message(data: bytes, priority: int, deliveries: int, sent_time: int, origin_time: int) -> Message:
     """Return a message, for the backend inside one process."""

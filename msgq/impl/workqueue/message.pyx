@@ -20,11 +20,11 @@ cdef extern from *:  # Python.h, which is included anyway
 
 # Same texts as in message.pyi: the type is created at run time, so the compiler cannot copy them.
 cdef PyStructSequence_Field[6] _fields
-_fields[0] = PyStructSequence_Field("data", "What was sent.")
-_fields[1] = PyStructSequence_Field("priority", "From 0 to 32767; larger ones are received first.")
-_fields[2] = PyStructSequence_Field("deliveries", "How often it was received or taken, this time included.")
-_fields[3] = PyStructSequence_Field("sent_time", "When it was sent, nanoseconds of the host's clock (clock.md).")
-_fields[4] = PyStructSequence_Field("origin_time", "What its sender gave with it, nanoseconds; 0: nothing.")
+_fields[0] = PyStructSequence_Field("data", "Bytes of the message.")
+_fields[1] = PyStructSequence_Field("priority", "Priority, 0 to 32767. Larger priorities are received first.")
+_fields[2] = PyStructSequence_Field("deliveries", "Number of deliveries, including this one.")
+_fields[3] = PyStructSequence_Field("sent_time", "Send time, nanoseconds of the host's clock (clock.md).")
+_fields[4] = PyStructSequence_Field("origin_time", "Origin time set by the sender, nanoseconds; 0: none.")
 _fields[5] = PyStructSequence_Field(NULL, NULL)
 
 cdef PyStructSequence_Desc _description

@@ -1,4 +1,4 @@
-"""Chunks that are being filled: the Python side of chunk_buffer.h."""
+"""Chunks during their filling: the Python side of chunk_buffer.h."""
 
 
 MESSAGE_RECORD_HEADER_BYTES = MQ_LOG_MESSAGE_HEADER_BYTES
@@ -10,11 +10,11 @@ MESSAGE_ROW_DTYPE = np.dtype([("log_time", "<i8"), ("publish_time", "<i8"), ("or
 CHANNEL_ID_COUNT = MQ_LOG_CHANNEL_ID_COUNT
 
 cdef enum:
-    SMALLEST_RECORD_BYTES = 48  # entries for so many bytes of room each: a chunk of tiny messages may close early
+    SMALLEST_RECORD_BYTES = 48  # one entry for each such number of bytes: a chunk of tiny messages may close early
 
 
 cdef class _ChunkBytesView:
-    """Some bytes of a chunk, as a buffer that keeps the chunk."""
+    """Bytes of a chunk, as a buffer that keeps the chunk."""
 
     cdef ChunkBuffer _chunk
     cdef void *_start
@@ -31,7 +31,7 @@ cdef object _make_bytes_view(ChunkBuffer chunk, void *start, Py_ssize_t size):
 
 
 cdef void *_allocate_per_channel(size_t size) except NULL:
-    """Return memory for something of each id that a channel can have; what is not written costs nothing."""
+    """Return zeroed memory for all possible ids of channels. Unwritten pages take no memory."""
     cdef void *zeros = calloc(MQ_LOG_CHANNEL_ID_COUNT, size)
     if zeros == NULL:
         raise MemoryError(f"no memory for {MQ_LOG_CHANNEL_ID_COUNT} channels")

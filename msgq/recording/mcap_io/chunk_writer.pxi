@@ -1,4 +1,4 @@
-"""Messages on their way into chunks, below Python: see core.pyi."""
+"""Writes messages into chunks, in compiled code. See core.pyi."""
 
 
 cdef enum:

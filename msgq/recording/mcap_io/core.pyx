@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Chunks of MCAP files, read and written: one module. The parts are included in dependency order."""
+"""Reading and writing chunks of MCAP files: one module. The parts are included in dependency order."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE

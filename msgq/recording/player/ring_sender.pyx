@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""What is done with each message that is played, below Python. See the type stub (ring_sender.pyi)."""
+"""Sends played messages, in compiled code. See the type stub (ring_sender.pyi)."""
 
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport INT64_MIN, int32_t, int64_t
@@ -86,7 +86,7 @@ cdef class RingSender:
                 socket._reopen_or_raise()
             try:
                 socket._send_bytes(PyBytes_AS_STRING(payloads) + offset[row], size, _origin(socket, age[row]))
-            except MessageTooLargeError:  # an writer says of it what is to be said
+            except MessageTooLargeError:  # a writer reports the error
                 break
             self.sent_messages += 1
             self.sent_bytes += size
@@ -95,7 +95,7 @@ cdef class RingSender:
 
 
 cdef inline int64_t _origin(PubSocket socket, int64_t age):
-    """When that came about which is so old now; 0: nobody knows, or there is no place for it."""
+    """Return the origin time for this age; 0: unknown, or the topic is not tracked."""
     if age == INT64_MIN or not socket._publisher.stamps:
         return 0
     return max(1, mq_monotonic_ns() + socket._clock_offset_ns - age)

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Rows of a scan as messages: see message_builder.pyi."""
+"""Rows of a scan as messages. See message_builder.pyi."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.list cimport PyList_New, PyList_SET_ITEM
@@ -16,11 +16,11 @@ cdef extern from *:
         object (*tp_alloc)(TypeObject *kind, Py_ssize_t items)
 
 cdef enum:
-    FIELDS = 9  # of a Message
+    FIELDS = 9  # fields of a Message
 
 
 cdef inline int _put(object message, Py_ssize_t field, object value) except -1:
-    Py_INCREF(value)  # the tuple takes it over
+    Py_INCREF(value)  # the tuple steals the reference
     PyTuple_SET_ITEM(message, field, value)
     return 0
 
@@ -57,7 +57,7 @@ def build_messages(object found not None, Py_ssize_t begin, Py_ssize_t end, list
         _put(message, 6, channel[2])
         _put(message, 7, origin_time[row])
         _put(message, 8, channel[3])
-        PyObject_GC_UnTrack(<void *> message)  # it holds nothing that could lead back to it
+        PyObject_GC_UnTrack(<void *> message)  # none of its values refers to it
         Py_INCREF(message)
         PyList_SET_ITEM(made, row - begin, message)
     return made

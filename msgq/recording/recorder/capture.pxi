@@ -1,8 +1,8 @@
-"""Sources into chunks: the Python side of capture.h."""
+"""Records sources into chunks: the Python side of capture.h."""
 
 
 cdef enum:
-    MAPPED_POOLS_MAX = 256  # pools in one run, beyond its time: bytes of others could lead from one to the next
+    MAPPED_POOLS_MAX = 256  # pools in one run, beyond its time limit: corrupt data could lead from one to the next
 
 
 CAPTURE_BATCH_MAX = MQ_CAPTURE_BATCH_MAX
@@ -67,7 +67,7 @@ cdef class Capture:
         if grown == NULL:
             raise MemoryError()
         memset(&grown[count], 0, sizeof(mq_capture_source))
-        grown[count].is_ended = True  # there is nothing in it so far
+        grown[count].is_ended = True  # it has no source yet
         self._capture.sources = grown
         self._sources.append(None)
         self._capture.source_count = count + 1

@@ -1,4 +1,4 @@
-"""Files that get a name: the Python side of file_watcher.h."""
+"""New files in directories: the Python side of file_watcher.h."""
 
 
 cdef class FileArrival:
@@ -28,7 +28,7 @@ cdef class FileWatcher:
     cdef mq_file_watcher _watcher
     cdef readonly bint has_overflowed
     cdef list _directories    # by index ...
-    cdef list _encoded_paths  # ... and as C has them
+    cdef list _encoded_paths  # ... and encoded for C
 
     def __cinit__(self):
         memset(&self._watcher, 0, sizeof(self._watcher))
@@ -60,14 +60,14 @@ cdef class FileWatcher:
             close(self._watcher.inotify_fd)
 
     cdef int _watch_directory(self, str directory, const char *path) except -2:
-        """Watch a directory; -1: there is none, or none for us. One that is watched has the same number again."""
+        """Watch a directory, and return its number. Return -1 if it does not exist, or is not accessible."""
         cdef int watch = inotify_add_watch(self._watcher.inotify_fd, path, MQ_FILE_ARRIVALS_MASK)
         if watch < 0 and errno not in (ENOENT, ENOTDIR, EACCES):
             raise OSError(errno, os.strerror(errno), directory)
         return watch
 
     cdef bint _update_watches(self) except -1:
-        """Watch the directories that are there; True: one has come. One that is gone lives as long as its files."""
+        """Watch the existing directories. Return True if a new one appeared."""
         cdef mq_watched_directory *watched
         cdef int watch
         cdef bint has_new_directory = False
@@ -75,7 +75,7 @@ cdef class FileWatcher:
             watched = &self._watcher.directories[i]
             watch = self._watch_directory(self._directories[i], watched.path)
             if watch != watched.watch_descriptor:
-                # This does nothing for -1, and for a directory that is gone.
+                # No effect for -1, and for a removed directory.
                 inotify_rm_watch(self._watcher.inotify_fd, watched.watch_descriptor)
                 has_new_directory |= watch >= 0
             watched.watch_descriptor = watch
