@@ -29,14 +29,12 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
     return Sources(tmp_path)
 
 
-def test_program_with_changed_header_is_compiled_again(sources: Sources) -> None:
+def test_program_with_changed_header_is_recompiled(sources: Sources) -> None:
     programs = [sources.cached_program(number) for number in (1, 2)]
     assert [subprocess.run([program], check=False).returncode for program in programs] == [1, 2]
 
 
-def test_program_with_same_text_and_flags_is_not_compiled_again(
-    sources: Sources, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_program_with_same_text_and_flags_is_not_recompiled(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
     first = sources.cached_program(1)
     monkeypatch.delattr(build, "compile_program")
     assert sources.cached_program(1) == first
@@ -44,24 +42,24 @@ def test_program_with_same_text_and_flags_is_not_compiled_again(
         sources.cached_program(1, "-O1")
 
 
-def test_program_that_does_not_compile_is_not_kept(sources: Sources) -> None:
+def test_program_with_compile_error_is_not_kept(sources: Sources) -> None:
     for _ in range(2):
         with pytest.raises(RuntimeError, match="sanitize=nonsense"):
             sources.cached_program(1, "-fsanitize=nonsense")
 
 
-def test_program_that_no_run_has_used_for_a_day_is_removed(sources: Sources) -> None:
+def test_program_unused_for_one_day_is_removed(sources: Sources) -> None:
     old = sources.cached_program(1)
     os.utime(old, (0, 0))
     assert sources.cached_program(2).exists()
     assert not old.exists()
 
 
-def test_has_sanitizer_of_an_unknown_name_is_false(sources: Sources) -> None:
+def test_has_sanitizer_of_unknown_name_is_false(sources: Sources) -> None:
     assert not build.has_sanitizer("nonsense")
 
 
-def test_has_sanitizer_with_a_broken_compiler_raises(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_has_sanitizer_with_broken_compiler_raises(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "false")
     with pytest.raises(RuntimeError, match="empty"):
         build.has_sanitizer("unknown")

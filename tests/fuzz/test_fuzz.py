@@ -50,13 +50,13 @@ def levels() -> list[Any]:
 
 
 @pytest.mark.parametrize("level", levels())
-def test_level_survives_hostile_bytes(level: Any, seed: int, prefix: str) -> None:
+def test_fuzzed_level_survives_hostile_bytes(level: Any, seed: int, prefix: str) -> None:
     check(fuzz(level, seed, ENOUGH_SECONDS, count=CASES[level]))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("level", levels())
-def test_level_survives_hostile_bytes_for_long(level: Any, seed: int, prefix: str) -> None:
+def test_fuzzed_level_survives_hostile_bytes_in_long_run(level: Any, seed: int, prefix: str) -> None:
     check(fuzz(level, seed, NIGHT_SECONDS))
 
 
@@ -208,7 +208,7 @@ CHUNK_ROOM = " && size <= chunk->room &&\n           chunk->used + MQ_LOG_MESSAG
         "step",
     ],
 )
-def test_fuzzer_finds_a_bound_that_is_missing(
+def test_fuzzer_finds_missing_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Any, folder: Any, header: Any, safe: Any, unsafe: Any
 ) -> None:
     """A fuzzer that finds nothing may be blind: take a bound away and let it look."""

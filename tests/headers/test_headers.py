@@ -25,7 +25,7 @@ def program(stem: str) -> Path:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_header(name: str) -> None:
+def test_header_programs_succeed(name: str) -> None:
     stem, _, test = name.partition("-")
     done = subprocess.run([program(stem), test], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr

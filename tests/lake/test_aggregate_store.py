@@ -52,7 +52,7 @@ def read_counts(lake: LakeDirectory, there: list[str]) -> Any:
     )
 
 
-def test_what_a_worker_left_is_found_and_counts_once(tmp_path: Path) -> None:
+def test_aggregates_of_killed_worker_count_once(tmp_path: Path) -> None:
     """However far the one who was killed had come."""
     lake = LakeDirectory(tmp_path)
     one, other = write_counts(lake, 1), write_counts(lake, 2, 3)
@@ -69,7 +69,7 @@ def test_what_a_worker_left_is_found_and_counts_once(tmp_path: Path) -> None:
         assert read_counts(lake, there) == (sorted([(there[0], 1), (there[1], 2)]), sorted(there))
 
 
-def test_what_a_power_failure_left_torn_is_derived_anew(tmp_path: Path) -> None:
+def test_aggregates_torn_by_power_failure_are_recomputed(tmp_path: Path) -> None:
     lake = LakeDirectory(tmp_path)
     made = [write_counts(lake, number) for number in range(3)]
     there = [name for one in made for name in names(one)]
@@ -81,7 +81,7 @@ def test_what_a_power_failure_left_torn_is_derived_anew(tmp_path: Path) -> None:
     assert [file.path for file in files["counts"]] == [made[2].aggregate_files["counts"][0].path]
 
 
-def test_what_two_derive_anew_counts_once(tmp_path: Path) -> None:
+def test_aggregates_recomputed_by_two_processes_count_once(tmp_path: Path) -> None:
     lake = LakeDirectory(tmp_path)
     there = names(write_counts(lake, 1, 2))
     both = [rebuild_aggregates(lake, there[0]) for _ in range(2)]
@@ -91,7 +91,7 @@ def test_what_two_derive_anew_counts_once(tmp_path: Path) -> None:
     assert read_counts(lake, there) == ([(there[0], 2)], there)
 
 
-def test_small_files_are_put_together_without_what_is_gone(tmp_path: Path) -> None:
+def test_compaction_merges_small_files_and_drops_removed_rows(tmp_path: Path) -> None:
     lake = LakeDirectory(tmp_path)
     tables = AggregateStore(lake)
     every = [write_counts(lake, number) for number in range(5)]
@@ -115,7 +115,7 @@ def test_small_files_are_put_together_without_what_is_gone(tmp_path: Path) -> No
         assert sorted(snapshot.read_rows(["bronze_file"]).column("bronze_file").to_pylist()) == sorted(there[1:])
 
 
-def test_what_is_not_whole_yet_is_not_put_together(tmp_path: Path) -> None:
+def test_compaction_skips_incomplete_aggregates(tmp_path: Path) -> None:
     """Who makes it whole looks for files by the names of parts."""
     lake = LakeDirectory(tmp_path)
     tables = AggregateStore(lake)
@@ -130,7 +130,7 @@ def test_what_is_not_whole_yet_is_not_put_together(tmp_path: Path) -> None:
     assert read_counts(lake, there) == (sorted((part, 1) for part in there), sorted(there))
 
 
-def test_many_commits_of_ranges_leave_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_range_commits_leave_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("msgq.lake.delta_table._SMALL_FILES_MAX", 4)
     lake = LakeDirectory(tmp_path)
     tables = AggregateStore(lake)

@@ -22,7 +22,7 @@ from tests.lake.rows import batch, message
 DAY = 86_400 * 10**9
 
 
-def test_parts_are_by_date_and_size_and_their_ranges_say_what_is_in_them(tmp_path: Path) -> None:
+def test_bronze_parts_are_split_by_date_and_size_and_have_exact_ranges(tmp_path: Path) -> None:
     sent = [message("b", 1, DAY + 5), message("a", 2, 7), message("a", 1, 3), message("a", 1, 3)]
     sent.append(message("a", 3, 9, data=bytes(64 << 10)))
     written = write_bronze([batch(sent)], LakeDirectory(tmp_path))
@@ -41,7 +41,7 @@ def test_parts_are_by_date_and_size_and_their_ranges_say_what_is_in_them(tmp_pat
     assert pq.ParquetFile(tmp_path / "messages" / file.path).read()["log_time"].to_pylist() == [3, 3, 7]
 
 
-def test_what_is_derived_of_a_part_again_is_the_same(tmp_path: Path) -> None:
+def test_aggregates_recomputed_from_bronze_part_are_equal(tmp_path: Path) -> None:
     lake = LakeDirectory(tmp_path)
     sent = [message(name, i, 10 * i, data=bytes(i)) for name in "ba" for i in range(20)]
     written = write_bronze([batch(sent)], lake)
@@ -55,7 +55,7 @@ def test_what_is_derived_of_a_part_again_is_the_same(tmp_path: Path) -> None:
         assert pq.read_table(table.resolve_file_path(one.path)) == pq.read_table(table.resolve_file_path(other.path))
 
 
-def test_parts_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bronze_writer_limits_open_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A day that comes again has another part then; those that come in turns have one each."""
     lake, days = LakeDirectory(f"file://{tmp_path}"), 9
     monkeypatch.setattr("msgq.lake.bronze.bronze_writer._OPEN_BRONZE_FILES_MAX", 3)
@@ -81,7 +81,7 @@ def test_parts_of_many_days_are_not_all_open_at_once(tmp_path: Path, monkeypatch
     assert len(written.aggregate_files["ranges"]) == len(written.aggregate_files["traffic_windows"]) == days + 2
 
 
-def test_parts_that_are_put_together_have_the_same_messages(tmp_path: Path) -> None:
+def test_compacted_bronze_parts_have_same_messages(tmp_path: Path) -> None:
     lake = LakeDirectory(tmp_path)
     parts = [write_bronze([batch([message("ab"[i % 2], i, i)])], lake).bronze_files[0].path for i in range(6)]
     joined = merge_bronze_files(lake, parts)
@@ -93,7 +93,7 @@ def test_parts_that_are_put_together_have_the_same_messages(tmp_path: Path) -> N
     ]
 
 
-def test_texts_of_schemas_are_there_once_by_their_number(tmp_path: Path) -> None:
+def test_schema_texts_are_stored_once_by_number(tmp_path: Path) -> None:
     lake = LakeDirectory(tmp_path)
     schemas = [Schema("Gps", "struct", b'"<i4"'), Schema("Imu", "jsonschema", b"{}")]
     for _ in range(2):

@@ -39,7 +39,7 @@ def lake(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_table_is_told_as_its_last_commit_left_it(lake: Path) -> None:
+def test_catalog_lists_tables_at_last_commit(lake: Path) -> None:
     found = {info.path: info for info in list_tables(LakeDirectory(lake))}
     assert list(found)[:3] == ["messages", "silver/Imu-1a2b", "gold/endpoints"]
     assert set(list(found)[3:]) == {"ingested_files", "silver_manifest", "gold/_groups", "aggregates/3/ranges"}
@@ -52,7 +52,7 @@ def test_each_table_is_told_as_its_last_commit_left_it(lake: Path) -> None:
     assert (silver.name, silver.description) == ("silver_a", "a value of a message of a, b, c and 1 more")
 
 
-def test_the_command_shows_them_without_spark(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lake_tables_command_needs_no_spark(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("msgq.spark")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark", None)
@@ -65,7 +65,7 @@ def test_the_command_shows_them_without_spark(lake: Path, monkeypatch: pytest.Mo
     assert "gold/endpoints" in shown
 
 
-def test_what_is_no_lake_is_said(tmp_path: Path) -> None:
+def test_lake_command_without_lake_raises_error(tmp_path: Path) -> None:
     assert not is_lake_directory(LakeDirectory(tmp_path))
     for verb in ("tables", "optimize"):
         assert "not found; to create it" in run("lake", verb, tmp_path / "no", code=1).output

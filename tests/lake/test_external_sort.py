@@ -21,7 +21,7 @@ ORDER = ("log_time", "endpoint", "sequence")
 COLUMNS = pa.schema({"log_time": pa.int64(), "endpoint": pa.string(), "sequence": pa.int64(), "data": pa.binary()})
 
 
-def test_random_rows_come_in_order_and_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_external_sort_gives_ordered_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external_sort, "_SORTED_RUN_ROWS", 40)
     monkeypatch.setattr(external_sort, "_RUN_BATCH_BYTES", 200)
     dice, lake = random.Random(3), LakeDirectory(tmp_path)
@@ -63,5 +63,5 @@ def test_random_rows_come_in_order_and_few_at_a_time(tmp_path: Path, monkeypatch
     assert Counter(row["data"] for row in found) == Counter(row["data"] for row in rows)
 
 
-def test_no_runs_have_no_rows(tmp_path: Path) -> None:
+def test_external_sort_without_runs_gives_no_rows(tmp_path: Path) -> None:
     assert list(merge_sorted_runs(SORTED_RUN_SCHEMA.empty_table(), ORDER, LakeDirectory(tmp_path), "runs")) == []

@@ -40,7 +40,7 @@ def at_once(path: Path, rows: list[dict[str, object]]) -> golds.Rows:
 
 
 @pytest.mark.seeds(1, 1, 7)
-def test_gold_of_pieces_is_that_of_all_at_once(tmp_path: Path, seed: int) -> None:
+def test_gold_of_pieces_equals_gold_of_whole(tmp_path: Path, seed: int) -> None:
     """Pieces come in any order and overlap; gold is made after some of them."""
     rng = random.Random(seed)
     rows = some_rows(rng)
@@ -57,7 +57,7 @@ def topic(name: str, times: list[int], first: int = 0) -> list[dict[str, object]
     return [row(RecordedMessage(name, first + number, time, b"")) for number, time in enumerate(times)]
 
 
-def test_a_piece_that_comes_late_takes_gaps_and_silences_away(tmp_path: Path) -> None:
+def test_late_piece_removes_gaps_and_dropouts(tmp_path: Path) -> None:
     times = [MIDNIGHT - 60 * SECOND + i * SECOND for i in range(200)]
     rows = topic("a", times)
     add(directory(tmp_path), rows[:50] + rows[130:])
@@ -70,7 +70,7 @@ def test_a_piece_that_comes_late_takes_gaps_and_silences_away(tmp_path: Path) ->
     assert golds.table(tmp_path, "endpoints").column("messages").to_pylist() == [200]
 
 
-def test_losses_at_the_ends_of_an_epoch_are_gaps(tmp_path: Path) -> None:
+def test_losses_at_epoch_ends_are_gaps(tmp_path: Path) -> None:
     rows = topic("a", [MIDNIGHT - 50 * SECOND + i * SECOND for i in range(100)], first=3)
     rows[0]["lost_before"], rows[-1]["lost_after"] = 5, 70
     for piece in (rows[60:], rows[20:60]):
@@ -88,7 +88,7 @@ def test_losses_at_the_ends_of_an_epoch_are_gaps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", [2**30 - 2, 2**31 + 5, 3 * 10**9, 2**32 + 5, 2**61])
-def test_losses_at_the_ends_of_an_epoch_count_as_their_maximum_if_there_are_more(tmp_path: Path, lost: int) -> None:
+def test_losses_at_epoch_ends_count_as_maximum_of_statements(tmp_path: Path, lost: int) -> None:
     (row,) = rows = topic("a", [MIDNIGHT], first=3)
     row["lost_before"] = row["lost_after"] = lost
     add(directory(tmp_path), rows)
@@ -98,7 +98,7 @@ def test_losses_at_the_ends_of_an_epoch_count_as_their_maximum_if_there_are_more
     ]
 
 
-def test_what_messages_no_longer_have_is_no_longer_in_gold(tmp_path: Path) -> None:
+def test_gold_drops_endpoints_of_removed_messages(tmp_path: Path) -> None:
     add(directory(tmp_path), topic("a", [MIDNIGHT + i for i in range(5)]))
     add(directory(tmp_path), topic("b", [MIDNIGHT - 5 * HOUR]))
     golds.build_gold(tmp_path)
@@ -112,7 +112,7 @@ def test_what_messages_no_longer_have_is_no_longer_in_gold(tmp_path: Path) -> No
     assert golds.table(tmp_path, "endpoints").column("endpoint").to_pylist() == ["b"]
 
 
-def test_a_new_piece_costs_what_it_is_and_not_what_there_is(tmp_path: Path) -> None:
+def test_gold_update_reads_only_new_piece(tmp_path: Path) -> None:
     """RowGroups that are made, and rows that are read for them."""
     costs = []
     for pieces_before in (1, 6):
@@ -131,7 +131,7 @@ def test_a_new_piece_costs_what_it_is_and_not_what_there_is(tmp_path: Path) -> N
     ("rate", "endpoints", "seconds"),
     [(70, 16, 100), pytest.param(7, 16, 1000, marks=pytest.mark.nightly), (1, 9, 3600), (0.02, 9, 3600)],
 )
-def test_gold_is_small(tmp_path: Path, rate: float, endpoints: int, seconds: int) -> None:
+def test_gold_size_is_bounded(tmp_path: Path, rate: float, endpoints: int, seconds: int) -> None:
     """At most 5 % of bronze, or 10 kB for each endpoint and hour; rates at which windows have as little as can be."""
     random = np.random.default_rng(1)
     rows = []
@@ -156,7 +156,7 @@ def size(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*.parquet"))
 
 
-def test_a_window_cannot_be_longer_than_a_group(tmp_path: Path) -> None:
+def test_gold_window_above_one_hour_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="an hour"):
         golds.gold_of(tmp_path).build_gold(2 * HOUR, None, False)
 
@@ -178,7 +178,7 @@ def run_killed(lake: Path, place: int, full_refresh: bool) -> bool:
         pytest.param(True, MANY, id="True-many", marks=pytest.mark.nightly),
     ],
 )
-def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(
+def test_gold_build_killed_at_commit_leaves_consistent_tables(
     tmp_path: Path, full_refresh: bool, moments: Iterable[int]
 ) -> None:
     """At some commits, with MSGQ_STRESS=2 at each. The next one makes the rest."""
@@ -219,7 +219,7 @@ def test_who_is_killed_leaves_old_rows_or_new_ones_of_each_table(
     assert len(seen) > (len(changed) // 2 if moments == MANY else 0)  # tables are committed in any order
 
 
-def test_readers_have_rows_while_gold_is_made_anew(tmp_path: Path) -> None:
+def test_gold_readers_see_rows_during_rebuild(tmp_path: Path) -> None:
     rows = some_rows(random.Random(4))
     there = {name for name, found in at_once(tmp_path, rows).items() if found}
     assert {
@@ -254,7 +254,7 @@ def test_readers_have_rows_while_gold_is_made_anew(tmp_path: Path) -> None:
     assert min(count for _, count in counts) > 0
 
 
-def test_two_who_make_gold_at_once_make_it_once(tmp_path: Path) -> None:
+def test_two_concurrent_gold_builds_give_one_result(tmp_path: Path) -> None:
     rows = some_rows(random.Random(6))
     add(directory(tmp_path / "lake"), rows)
     failed: list[BaseException] = []

@@ -23,7 +23,7 @@ def of(values: list[int]) -> pa.Array:
 
 
 @given(st.lists(DURATIONS, min_size=1, max_size=60), st.sampled_from((0.0, 0.5, 0.9, 0.99, 0.999, 1.0)))
-def test_percentiles_are_those_of_the_durations(values: list[int], rank: float) -> None:
+def test_histogram_percentiles_equal_duration_percentiles(values: list[int], rank: float) -> None:
     least, most = np.array([min(values)]), np.array([max(values)])
     found = histograms.compute_histogram_percentile(of(values), rank, least, most).to_pylist()[0]
     known = sorted(values)[max(1, math.ceil(rank * len(values) - 1e-9)) - 1]
@@ -32,7 +32,7 @@ def test_percentiles_are_those_of_the_durations(values: list[int], rank: float) 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_percentiles_of_many(seed: int) -> None:
+def test_histogram_percentiles_of_many_durations_are_close(seed: int) -> None:
     values = np.random.default_rng(seed).lognormal(14, 2, 100_000).astype(np.int64)
     for rank in (0.01, 0.5, 0.9, 0.99, 0.999):
         known = np.percentile(values, 100 * rank, method="inverted_cdf")
@@ -55,7 +55,7 @@ def test_histograms_of_parts_add_up(parts: list[tuple[int, list[int]]]) -> None:
         assert [bucket["bucket"] for bucket in histogram] == sorted({bucket["bucket"] for bucket in histogram})
 
 
-def test_the_formula_is_what_the_documentation_says() -> None:
+def test_histogram_formula_equals_documentation() -> None:
     for value in (1, -1, 2, 3, 1000, -123456789, 1 << 40):
         bucket = (1 if value > 0 else -1) * (1 + math.floor(16 * math.log2(abs(value))))
         assert of([value]).to_pylist() == [[{"bucket": bucket, "count": 1}]]
@@ -63,7 +63,7 @@ def test_the_formula_is_what_the_documentation_says() -> None:
     assert of([]).to_pylist() == [[]]
 
 
-def test_what_has_no_durations_has_no_percentiles() -> None:
+def test_empty_histogram_has_no_percentiles() -> None:
     both = pa.concat_arrays([of([]), of([7])])
     assert histograms.compute_histogram_percentile(both, 0.5, np.array([0, 7]), np.array([0, 7])).to_pylist() == [
         None,
@@ -72,7 +72,7 @@ def test_what_has_no_durations_has_no_percentiles() -> None:
     assert histograms.compute_histogram_percentile(of([]), 0.5, np.array([0]), np.array([0])).to_pylist() == [None]
 
 
-def test_the_period_is_that_of_most_of_the_time_in_each_histogram_for_itself() -> None:
+def test_typical_interval_covers_most_time_of_each_histogram() -> None:
     rows = [[], [0, 0, 0], [10**9], [10**6] * 50 + [10**9] * 50, [], [10**6] * 50 + [10**12] * 7, [0, 5]]
     ids = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
     found = histograms.estimate_typical_intervals(

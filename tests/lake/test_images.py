@@ -21,13 +21,13 @@ def decode_picture(picture: bytes, width: int = 160) -> Any:
     return None if small is None else cv2.imdecode(np.frombuffer(small, np.uint8), cv2.IMREAD_COLOR)
 
 
-def test_a_picture_becomes_as_wide_as_said_and_never_wider_than_it_was() -> None:
+def test_picture_is_scaled_down_to_given_width() -> None:
     picture = cv2.imencode(".png", np.zeros((240, 320, 3), np.uint8))[1].tobytes()
     assert decode_picture(picture, 80).shape == (60, 80, 3)
     assert decode_picture(b"a head" + picture, 1000).shape == (240, 320, 3)
 
 
-def test_what_nobody_can_read_is_none() -> None:
+def test_unreadable_picture_is_none() -> None:
     picture = cv2.imencode(".png", np.zeros((240, 320, 3), np.uint8))[1].tobytes()
     assert decode_picture(picture[:40]) is None
     assert decode_picture(b"text") is None
@@ -37,7 +37,7 @@ def test_what_nobody_can_read_is_none() -> None:
     ("kind", "shape", "color"),
     [("RGB24", (60, 300), (255, 0, 0)), ("NV12", (90, 128), None), ("GRAY8", (60, 80), (200, 200, 200))],
 )
-def test_raw_frames_as_a_recorder_writes_them_are_pictures(kind: str, shape: Any, color: Any) -> None:
+def test_recorded_raw_frames_are_decoded(kind: str, shape: Any, color: Any) -> None:
     pixels = np.full(shape, 200, np.uint8)
     if kind == "RGB24":
         pixels[:, :240] = np.tile([255, 0, 0], 80)  # behind it the line is padded

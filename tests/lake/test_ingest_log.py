@@ -24,7 +24,7 @@ def reasons(inputs: IngestLog) -> list[str]:
 @pytest.mark.parametrize(
     "second", [IngestedFile("/a", 11, 1000), IngestedFile("/a", 11, 2000), IngestedFile("/a", 10, 3000)]
 )
-def test_a_file_that_was_replaced_has_the_problems_that_it_has_now(inputs: IngestLog, second: IngestedFile) -> None:
+def test_replaced_file_has_current_read_errors(inputs: IngestLog, second: IngestedFile) -> None:
     """By one with another time, or of another size."""
     first = IngestedFile("/a", 10, 2000)
     inputs.record_inputs([first], [Problem("/a", 0, "bad"), Problem("/a", 1, "bad too")])
@@ -37,7 +37,7 @@ def test_a_file_that_was_replaced_has_the_problems_that_it_has_now(inputs: Inges
     assert inputs.list_ingested_files() == {first, second, IngestedFile("/a", 12, 1), IngestedFile("/b", 1, 1)}
 
 
-def test_a_file_that_nobody_can_read_has_that_problem_until_somebody_can(inputs: IngestLog, tmp_path: Path) -> None:
+def test_unreadable_file_has_read_error_until_readable(inputs: IngestLog, tmp_path: Path) -> None:
     inputs.record_inputs([IngestedFile("/a", 1, 5)], [Problem("/a", 0, "bad")])
     gone = [Problem("/a", 0, "cannot read", 13), Problem("/c", 0, "cannot read", 2)]
     inputs.record_inputs([], gone)
@@ -49,6 +49,6 @@ def test_a_file_that_nobody_can_read_has_that_problem_until_somebody_can(inputs:
     assert inputs.list_read_errors() == gone[1:]
 
 
-def test_of_several_states_of_a_path_the_last_one_counts(inputs: IngestLog) -> None:
+def test_last_state_of_path_counts(inputs: IngestLog) -> None:
     inputs.record_inputs([IngestedFile("/a", 1, 9), IngestedFile("/a", 1, 3)], [Problem("/a", 0, "of the last one")])
     assert reasons(inputs) == ["of the last one"]

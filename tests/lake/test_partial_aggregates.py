@@ -68,7 +68,7 @@ def build_tables(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.T
     return {name: rows for name, rows in (whole | totals).items() if not name.startswith("_")}
 
 
-def test_changes_of_each_kind_that_keeps_values_are_numbered_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_changes_are_numbered_by_header_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kinds, "_registered_kinds", list(kinds.list_kinds()))
     header = (("count", "<u8"), ("index", "<u2"))
     kinds.register_kind(
@@ -87,7 +87,7 @@ def test_changes_of_each_kind_that_keeps_values_are_numbered_by_its_header(monke
 
 @settings(max_examples=8)
 @given(SEEDS)
-def test_tables_are_what_a_person_would_find(seed: int) -> None:
+def test_partial_aggregates_give_expected_tables(seed: int) -> None:
     rows = some_rows(random.Random(seed))
     found = build_tables([rows])
     counted = [name for name in TRAFFIC_WINDOWS_SCHEMA.names if name != "histogram"]
@@ -124,7 +124,7 @@ def test_tables_are_what_a_person_would_find(seed: int) -> None:
 
 @settings(max_examples=8)
 @given(SEEDS, st.sampled_from((2, 3, 9)), st.booleans())
-def test_gold_of_pieces_is_that_of_the_whole(seed: int, count: int, ordered: bool) -> None:
+def test_partial_aggregates_of_pieces_equal_whole(seed: int, count: int, ordered: bool) -> None:
     """Pieces that overlap, in any order; rows that come in order or do not."""
     rng = random.Random(seed)
     rows = some_rows(rng)
@@ -134,7 +134,7 @@ def test_gold_of_pieces_is_that_of_the_whole(seed: int, count: int, ordered: boo
 
 @settings(max_examples=5)
 @given(SEEDS)
-def test_silences_are_those_of_each_interval(seed: int) -> None:
+def test_dropouts_are_found_in_each_interval(seed: int) -> None:
     rng, rows = random.Random(seed), []
     for name, period in (("a", SECOND), ("b", 70 * SECOND), ("c", SECOND // 2)):
         time = MIDNIGHT - rng.randrange(300) * SECOND
@@ -164,7 +164,7 @@ def quiet(rows: list[Row]) -> list[tuple[int, int]]:
     ]
 
 
-def test_an_endpoint_that_jitters_about_its_period_is_never_silent() -> None:
+def test_endpoint_with_jitter_has_no_dropout() -> None:
     rng = random.Random(1)
     for rate in (0.01, 0.2, 1, 3):
         times = [int((i / rate + rng.uniform(-0.4, 0.4) / rate) * SECOND) + MIDNIGHT for i in range(300)]
@@ -183,7 +183,7 @@ def bursts(size: int, seconds: int, apart: int = SECOND // 1000) -> list[int]:
 
 
 @pytest.mark.parametrize(("size", "apart"), [(2, 10**6), (3, 10**6), (3, 0), (30, 10**6), (2, 3 * 10**8)])
-def test_bursts_are_no_period(size: int, apart: int) -> None:
+def test_burst_interval_is_not_typical_interval(size: int, apart: int) -> None:
     times = bursts(size, 60 if size < 30 else 600, apart)
     assert not quiet(endpoint("a", times))
     middle = len(times) // 2
@@ -192,7 +192,7 @@ def test_bursts_are_no_period(size: int, apart: int) -> None:
 
 
 @pytest.mark.parametrize("stops", [[2], [60], [2, 20, 3], [1] * 9])
-def test_silences_are_no_period_even_if_they_take_most_of_the_time(stops: list[int]) -> None:
+def test_long_dropouts_are_not_typical_interval(stops: list[int]) -> None:
     """An endpoint at 100 Hz for 3 s; seconds for which it stops."""
     times = [MIDNIGHT + i * SECOND // 100 for i in range(300)]
     places = [300 * (number + 1) // (len(stops) + 1) for number in range(len(stops))]
@@ -201,12 +201,12 @@ def test_silences_are_no_period_even_if_they_take_most_of_the_time(stops: list[i
     assert quiet(endpoint("a", times)) == [(times[place - 1], times[place]) for place in places]
 
 
-def test_one_of_two_intervals_may_be_a_silence() -> None:
+def test_dropout_in_two_intervals_is_found() -> None:
     assert quiet(endpoint("a", [MIDNIGHT, MIDNIGHT + SECOND, MIDNIGHT + 60 * SECOND]))
     assert not quiet(endpoint("a", [MIDNIGHT, MIDNIGHT + 60 * SECOND]))
 
 
-def test_an_endpoint_that_is_slower_for_an_hour_is_not_silent_then() -> None:
+def test_endpoint_slower_for_one_hour_has_no_dropout() -> None:
     """Its period in that hour counts, too; what is longer than that explains is a silence there as well."""
     fast = [MIDNIGHT - HOUR // 2 + i * SECOND // 10 for i in range(9000)]
     slow = [MIDNIGHT + i * 2 * SECOND for i in range(1, 100)]
@@ -216,11 +216,11 @@ def test_an_endpoint_that_is_slower_for_an_hour_is_not_silent_then() -> None:
     assert len(quiet(rows)) <= 2, "the other one is where the hours meet"
 
 
-def test_a_silence_may_lie_about_the_border_of_hours() -> None:
+def test_dropout_across_hour_boundary_is_found() -> None:
     times = [MIDNIGHT - (50 - i) * SECOND for i in range(30)] + [MIDNIGHT + i * SECOND for i in range(30)]
     assert quiet(endpoint("a", times)) == [(times[29], MIDNIGHT)]
 
 
-def test_nothing_of_nothing() -> None:
+def test_partial_aggregates_of_no_messages_are_empty() -> None:
     found = build_tables([[]])
     assert {name: rows.num_rows for name, rows in found.items()} == dict.fromkeys(found, 0)

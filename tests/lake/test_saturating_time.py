@@ -55,7 +55,7 @@ def some() -> list[Row]:
     return rows
 
 
-def test_all_times_that_64_bits_have_are_times(tmp_path: Path) -> None:
+def test_all_64_bit_times_are_accepted(tmp_path: Path) -> None:
     rows = some()
     for first in range(2):
         add(directory(tmp_path), rows[first::2])
@@ -82,14 +82,14 @@ def test_all_times_that_64_bits_have_are_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "time"), [("log_time", MIN_TIME), ("log_time", MAX_TIME), ("origin_time", MAX_TIME)])
-def test_one_message_of_such_a_time_is_found(tmp_path: Path, name: str, time: int) -> None:
+def test_message_with_extreme_time_is_found(tmp_path: Path, name: str, time: int) -> None:
     add(directory(tmp_path), [at(0, MIDNIGHT, None, 1), at(1, MIDNIGHT, MIDNIGHT, 1) | {name: time}])
     assert golds.build_gold(tmp_path) == 1
     assert golds.table(tmp_path, "endpoints").column("messages").to_pylist() == [2]
     report(tmp_path)
 
 
-def test_windows_begin_where_64_bits_do_and_durations_end_there() -> None:
+def test_window_starts_and_durations_saturate_at_64_bits() -> None:
     times = np.array([MIN_TIME, MIN_TIME + 1, -1, 0, 1, MAX_TIME])
     for width in (1, NS_PER_S, HOUR):
         assert compute_window_start(times, width).tolist() == [

@@ -30,7 +30,7 @@ def pose(x: float, n: int) -> bytes:
     return np.array((x, n), POSE).tobytes()
 
 
-def test_endpoints_of_one_schema_share_a_table_and_a_file(tmp_path: Path) -> None:
+def test_silver_endpoints_with_same_schema_share_table_and_file(tmp_path: Path) -> None:
     lake = Lake(tmp_path, {5: struct_schema(POSE)})
     robots = [f"robot{i:03}" for i in range(50)]
     lake.add("a", [message(name, i, "struct", pose(0.5, 7), schema_id=5) for name in robots for i in range(4)])
@@ -46,7 +46,7 @@ def test_endpoints_of_one_schema_share_a_table_and_a_file(tmp_path: Path) -> Non
     assert lake.rows("robot007").schema.names == [*SILVER_FIXED_COLUMNS.names, "x", "n"]
 
 
-def test_incremental_decoding_touches_new_parts_only(tmp_path: Path) -> None:
+def test_silver_update_decodes_only_new_parts(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     first = lake.add("a", [json_message("e", 0, {"x": 1})])
     assert lake.decode() == 1
@@ -59,7 +59,7 @@ def test_incremental_decoding_touches_new_parts_only(tmp_path: Path) -> None:
     assert lake.values("e", "sequence", "x", "new") == [(0, 1.0, None), (1, 2.5, True)]
 
 
-def test_a_type_that_grows_wider_rewrites_no_file(tmp_path: Path) -> None:
+def test_silver_type_widening_rewrites_no_file(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     expected = [1, 2**60, 2.5, "x", [1]]
     kinds = ["int64", "int64", "double", "string", "string"]
@@ -73,7 +73,7 @@ def test_a_type_that_grows_wider_rewrites_no_file(tmp_path: Path) -> None:
     assert len(lake.tables()) == 4  # small numbers, a large one, text, lists
 
 
-def test_an_endpoint_whose_schema_changes_has_the_columns_of_both(tmp_path: Path) -> None:
+def test_silver_endpoint_with_changed_schema_has_columns_of_both(tmp_path: Path) -> None:
     lake = Lake(tmp_path, {5: struct_schema(POSE), 6: struct_schema(WIDE)})
     wide = np.array((1.5, 2**40, (3, 4)), WIDE).tobytes()
     both = [message("both", i, "struct", data, schema_id=5 + i) for i, data in enumerate((pose(0.5, 1), wide))]
@@ -91,7 +91,7 @@ def test_an_endpoint_whose_schema_changes_has_the_columns_of_both(tmp_path: Path
     assert len(lake.tables()) == 1  # whose numbers have the same type
 
 
-def test_numbers_of_json_make_one_table_whole_or_not(tmp_path: Path) -> None:
+def test_silver_json_integers_and_floats_share_one_table(tmp_path: Path) -> None:
     """Else eight fields that are whole now and then would make 256."""
     lake, rng = Lake(tmp_path), random.Random(7)
     names = [f"n{i}" for i in range(8)]
@@ -116,7 +116,7 @@ def value(rng: random.Random, depth: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_endpoints_without_a_schema_have_the_types_of_their_own_messages(tmp_path: Path, seed: int) -> None:
+def test_silver_endpoint_without_schema_has_types_of_its_messages(tmp_path: Path, seed: int) -> None:
     """What others say that share their tables makes no difference; nor does when it was decoded."""
     lake, rng = Lake(tmp_path), random.Random(seed)
     said: dict[str, list[list[Any]]] = {}
@@ -158,7 +158,7 @@ def same(found: Any, said: Any) -> bool:
     return found == said or (not found and not said and found in (None, {}, []) and said in (None, {}, []))
 
 
-def test_optional_fields_do_not_multiply_tables(tmp_path: Path) -> None:
+def test_silver_optional_fields_do_not_multiply_tables(tmp_path: Path) -> None:
     lake, rng = Lake(tmp_path), random.Random(3)
     for part in range(6):
         rows = []
@@ -173,7 +173,7 @@ def test_optional_fields_do_not_multiply_tables(tmp_path: Path) -> None:
     assert sum(len(rows) for rows in lake.tables().values()) == 600
 
 
-def test_endpoints_that_share_no_field_do_not_make_a_file_each(tmp_path: Path) -> None:
+def test_silver_endpoints_without_common_fields_share_files(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.add("a", [json_message(f"e{i}", i, {f"f{i}_{k}": i for k in range(3)}) for i in range(600)])
     lake.decode()
@@ -183,7 +183,7 @@ def test_endpoints_that_share_no_field_do_not_make_a_file_each(tmp_path: Path) -
     assert lake.rows("e599").schema.names == [*SILVER_FIXED_COLUMNS.names, "f599_0", "f599_1", "f599_2"]
 
 
-def test_names_that_differ_in_case_are_told_apart(tmp_path: Path) -> None:
+def test_silver_tables_with_names_of_different_case_are_separate(tmp_path: Path) -> None:
     lake = Lake(tmp_path, {1: Schema("Pose", "struct", b'"<f8"'), 2: Schema("pose", "struct", b'"<f8"')})
     number = np.array(0.5).tobytes()
     rows = [json_message("imu", 0, {"Speed": 1}), json_message("IMU", 1, {"speed": 2})]
@@ -213,7 +213,7 @@ HOSTILE = [
 ]
 
 
-def test_hostile_names_of_schemas_and_fields(tmp_path: Path) -> None:
+def test_silver_accepts_hostile_schema_and_field_names(tmp_path: Path) -> None:
     fields = [name or "empty" for name in HOSTILE]
     lake = Lake(tmp_path / "lake", {i: Schema(name, "struct", b'"<f8"') for i, name in enumerate(HOSTILE, 1)})
     rows = [message(name, i, "struct", np.array(i / 2).tobytes(), schema_id=i) for i, name in enumerate(HOSTILE, 1)]
@@ -227,7 +227,7 @@ def test_hostile_names_of_schemas_and_fields(tmp_path: Path) -> None:
     assert lake.values("fields", *fields) == [tuple(range(len(fields)))]
 
 
-def test_what_is_no_topic_says_publisher_and_key(tmp_path: Path) -> None:
+def test_silver_rows_have_publisher_and_key(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     rows = [json_message("topic", 0, {"publisher": "mine", "key": 5, "endpoint": "there"})]
     rows += [json_message("board", 1, {"key": 6}, kind="records", publisher="p", key="k")]
@@ -238,7 +238,7 @@ def test_what_is_no_topic_says_publisher_and_key(tmp_path: Path) -> None:
     assert lake.rows("board").schema.names == [*SILVER_FIXED_COLUMNS.names, "publisher", "key", "key_"]
 
 
-def test_what_cannot_be_decoded_is_aside(tmp_path: Path) -> None:
+def test_silver_decode_errors_are_in_separate_table(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.add("a", [json_message("e", 0, b"{broken"), json_message("e", 1, {"x": 1}), message("raw", 2, "", b"?")])
     lake.add("b", [message("raw", 3, "", b"?")])
@@ -254,7 +254,7 @@ def test_what_cannot_be_decoded_is_aside(tmp_path: Path) -> None:
     assert sorted((row["sequence"], row["data"]) for row in aside) == [(0, b"{broken"), (4, None)]
 
 
-def test_row_groups_tell_endpoints_apart(tmp_path: Path) -> None:
+def test_silver_row_groups_separate_endpoints(tmp_path: Path) -> None:
     """A part has its endpoints in each of its row groups; a file of silver has them once, in order."""
     lake = Lake(tmp_path, {5: struct_schema(POSE)})
     rows = [message(f"e{i:03}", 0, "struct", pose(0.5, i), schema_id=5) for i in range(1000)]
@@ -271,7 +271,7 @@ def test_row_groups_tell_endpoints_apart(tmp_path: Path) -> None:
     assert all(group.has_column_index for group in groups)
 
 
-def test_a_part_that_is_broken_is_told_by_its_name(tmp_path: Path) -> None:
+def test_silver_error_names_broken_part(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.add("a", [json_message("e", 0, {"x": 1})])
     (tmp_path / "messages" / lake.add("b", [])).write_bytes(b"PAR1 no more")
@@ -279,7 +279,7 @@ def test_a_part_that_is_broken_is_told_by_its_name(tmp_path: Path) -> None:
         lake.decode()
 
 
-def test_others_find_the_table_of_an_endpoint_and_read_it(tmp_path: Path) -> None:
+def test_silver_tables_are_readable_by_duckdb_and_polars(tmp_path: Path) -> None:
     """DuckDB and Polars, with names and types that not everybody has."""
     cbor2, duckdb, polars = (pytest.importorskip(name) for name in ("cbor2", "duckdb", "polars"))
     lake = Lake(tmp_path)

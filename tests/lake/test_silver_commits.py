@@ -57,7 +57,7 @@ def check(lake: Lake, parts: int = 3) -> None:
 
 @pytest.mark.parametrize("full_refresh", [False, True])
 @pytest.mark.parametrize("moment", range(14))
-def test_whoever_dies_between_two_commits_leaves_every_row_once(
+def test_silver_decoder_killed_between_commits_keeps_each_row_once(
     tmp_path: Path, moment: int, full_refresh: bool
 ) -> None:
     lake = fill_lake(tmp_path)
@@ -84,7 +84,7 @@ def test_whoever_dies_between_two_commits_leaves_every_row_once(
         pytest.param(True, 1, marks=pytest.mark.nightly),
     ],
 )
-def test_kills_between_any_two_commits_leave_every_row_once(tmp_path: Path, full_refresh: bool, step: int) -> None:
+def test_silver_kills_between_any_commits_keep_each_row_once(tmp_path: Path, full_refresh: bool, step: int) -> None:
     """With a step, at some moments before and after commits."""
     for moment in range(0, 1000, step):
         lake = fill_lake(tmp_path / str(moment))
@@ -101,7 +101,7 @@ def test_kills_between_any_two_commits_leave_every_row_once(tmp_path: Path, full
     assert moment >= 12
 
 
-def test_a_reader_never_sees_fewer_rows_while_all_is_decoded_anew(tmp_path: Path) -> None:
+def test_silver_reader_during_full_decode_sees_no_fewer_rows(tmp_path: Path) -> None:
     lake, other = fill_lake(tmp_path), Lake(tmp_path)
     lake.decode()
     ends = threading.Event()
@@ -141,7 +141,7 @@ class Busy(Lake):
 
 
 @pytest.mark.parametrize("full_refresh", [False, True])
-def test_two_who_decode_at_once_leave_every_row_once(tmp_path: Path, full_refresh: bool) -> None:
+def test_two_concurrent_silver_decoders_keep_each_row_once(tmp_path: Path, full_refresh: bool) -> None:
     lake = fill_lake(tmp_path)
     if full_refresh:
         lake.decode()
@@ -155,7 +155,7 @@ def test_two_who_decode_at_once_leave_every_row_once(tmp_path: Path, full_refres
     check(lake, 4)
 
 
-def test_tables_are_those_of_the_newest_manifest_whoever_is_late(
+def test_silver_tables_follow_newest_manifest_despite_late_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody who has looked at the manifest, and then sleeps while others go on, does not take their rows away."""
@@ -173,7 +173,7 @@ def test_tables_are_those_of_the_newest_manifest_whoever_is_late(
     check(lake, 4)
 
 
-def test_parts_that_give_a_column_two_types_at_once_go_to_two_tables(tmp_path: Path) -> None:
+def test_silver_parts_with_conflicting_types_use_two_tables(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     first = lake.add("a", [json_message("e", 0, {"a": "x", "b": "y"})])
     lake.decode()
@@ -185,7 +185,7 @@ def test_parts_that_give_a_column_two_types_at_once_go_to_two_tables(tmp_path: P
     assert sorted(len(rows) for rows in lake.tables().values()) == [1, 2]
 
 
-def test_parts_that_are_gone_are_replaced_by_their_successors(tmp_path: Path) -> None:
+def test_silver_rows_follow_compacted_parts(tmp_path: Path) -> None:
     lake = fill_lake(tmp_path, 2)
     lake.decode()
     merged = pa.concat_tables([pq.ParquetFile(tmp_path / "messages" / part).read() for part in sorted(lake.parts())])
@@ -196,7 +196,7 @@ def test_parts_that_are_gone_are_replaced_by_their_successors(tmp_path: Path) ->
     check(lake, 2)
 
 
-def test_a_manifest_of_many_decodings_stays_a_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silver_manifest_stays_small_after_many_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "_MANIFEST_FILES_MAX", 4)
     lake = Lake(tmp_path)
     for i in range(6):
@@ -208,7 +208,7 @@ def test_a_manifest_of_many_decodings_stays_a_few_files(tmp_path: Path, monkeypa
     check(lake, 6)
 
 
-def test_the_manifest_says_which_tables_an_endpoint_is_in(tmp_path: Path) -> None:
+def test_silver_manifest_lists_tables_of_endpoint(tmp_path: Path) -> None:
     lake = fill_lake(tmp_path, 1)
     lake.decode()
     snapshot = LakeTable(lake.directory, "silver_manifest").read_snapshot()
@@ -224,9 +224,7 @@ def test_the_manifest_says_which_tables_an_endpoint_is_in(tmp_path: Path) -> Non
     }
 
 
-def test_a_table_that_cannot_be_written_is_an_error_and_no_endless_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silver_table_write_failure_raises_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from msgq.lake.delta_table import CommitConflictError
 
     def refuse(*_: Any) -> None:
@@ -239,7 +237,7 @@ def test_a_table_that_cannot_be_written_is_an_error_and_no_endless_loop(
     assert SilverManifest(lake.directory).list_endpoints() == []
 
 
-def test_files_are_on_the_disk_before_the_manifest_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silver_files_are_synced_before_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: set[str] = set()
     monkeypatch.setattr("os.fsync", lambda number: synced.add(os.readlink(f"/proc/self/fd/{number}")))
     plain = LakeTable._write_commit

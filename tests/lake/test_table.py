@@ -38,7 +38,7 @@ def read_numbers(of: LakeTable, version: int | None = None) -> Iterable[int]:
     return sorted(snapshot.read_rows().column("number").to_pylist())
 
 
-def test_a_commit_is_there_at_once_and_a_snapshot_stays_as_it_was(tmp_path: Path) -> None:
+def test_table_commit_is_visible_and_snapshot_is_unchanged(tmp_path: Path) -> None:
     numbers = table(tmp_path)
     assert numbers.read_snapshot() is None
     assert not list(tmp_path.iterdir()), "who looks leaves nothing"
@@ -53,7 +53,7 @@ def test_a_commit_is_there_at_once_and_a_snapshot_stays_as_it_was(tmp_path: Path
         numbers.read_snapshot(7)
 
 
-def test_who_is_late_is_told(tmp_path: Path) -> None:
+def test_table_commit_on_old_version_raises_conflict(tmp_path: Path) -> None:
     numbers = table(tmp_path)
     numbers.commit_files(None, NUMBERS)
     base = numbers.read_snapshot()
@@ -67,7 +67,7 @@ def test_who_is_late_is_told(tmp_path: Path) -> None:
     assert read_numbers(numbers) == [1]
 
 
-def test_what_fails_for_another_reason_is_no_conflict(tmp_path: Path) -> None:
+def test_table_commit_failure_is_not_a_conflict(tmp_path: Path) -> None:
     """Who takes it for one would try again for ever."""
     (tmp_path / "some" / "numbers").mkdir(parents=True)
     (tmp_path / "some" / "numbers" / "_delta_log").write_text("no directory")
@@ -78,7 +78,7 @@ def test_what_fails_for_another_reason_is_no_conflict(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("writers", [2, pytest.param(3, marks=pytest.mark.nightly)])
-def test_rows_that_many_append_at_once_are_all_there_and_in_few_files(
+def test_concurrent_table_appends_keep_all_rows_in_few_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writers: int
 ) -> None:
     monkeypatch.setattr(LakeTable, "sync_files", lambda *_: None)  # which is the most of it
@@ -101,7 +101,7 @@ def test_rows_that_many_append_at_once_are_all_there_and_in_few_files(
 
 
 @pytest.mark.parametrize("name", ["a b", "[x] {y} *?'\"", "ü#&;+~`$:,=@<>|^", "50%"])
-def test_a_path_may_have_any_characters(tmp_path: Path, name: str) -> None:
+def test_table_path_may_have_any_characters(tmp_path: Path, name: str) -> None:
     numbers = table(tmp_path / name)
     numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
     numbers.commit_files(numbers.read_snapshot(), pa.schema([*NUMBERS, ("text", pa.string())]), [put(numbers, 2)])
@@ -113,12 +113,12 @@ def test_a_path_may_have_any_characters(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\\b", "a%20b", "%5Bx"])
-def test_a_path_that_would_be_taken_for_another_is_refused(tmp_path: Path, name: str) -> None:
+def test_ambiguous_table_path_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidValueError, match="is in its path; rename that"):
         table(tmp_path / name)
 
 
-def test_what_is_cleaned_is_neither_named_nor_young(tmp_path: Path) -> None:
+def test_table_cleanup_removes_only_old_unreferenced_files(tmp_path: Path) -> None:
     numbers = table(tmp_path)
     numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
     numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, 2)], ["1.parquet"])
@@ -138,7 +138,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_files_are_on_the_disk_before_they_count_and_their_commit_before_it_is_told(
+def test_table_files_and_commit_are_synced_in_order(
     tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = LakeTable(LakeDirectory(tmp_path / "lake"), "numbers")
@@ -156,13 +156,13 @@ def test_files_are_on_the_disk_before_they_count_and_their_commit_before_it_is_t
     assert {*synced} - at_commit[0] == {str(place / "_delta_log"), str(place / "_delta_log" / f"{0:020}.json")}
 
 
-def test_a_table_may_be_the_first_thing_of_a_lake(tmp_path: Path) -> None:
+def test_table_commit_creates_lake_directory(tmp_path: Path) -> None:
     numbers = LakeTable(LakeDirectory(tmp_path / "new" / "lake"), "numbers")
     numbers.commit_files(None, NUMBERS)
     assert read_numbers(numbers) == []
 
 
-def test_entries_of_others_on_which_ours_rests_are_on_the_disk_too(tmp_path: Path, synced: list[str]) -> None:
+def test_table_commit_syncs_earlier_log_entries(tmp_path: Path, synced: list[str]) -> None:
     numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
     for number in range(3):
         numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, number)])
@@ -171,7 +171,7 @@ def test_entries_of_others_on_which_ours_rests_are_on_the_disk_too(tmp_path: Pat
     assert {Path(place).name for place in synced} >= {f"{number:020}.json" for number in range(4)}
 
 
-def test_a_checkpoint_is_on_the_disk_before_entries_go(
+def test_table_checkpoint_is_synced_before_entry_removal(
     tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
@@ -190,9 +190,7 @@ def test_a_checkpoint_is_on_the_disk_before_entries_go(
     assert before[0] >= {*made}
 
 
-def test_checkpoints_are_made_now_and_then_and_one_that_cannot_be_is_no_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_table_checkpoint_does_not_fail_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
     monkeypatch.setattr(table_module, "_VERSIONS_PER_CHECKPOINT", 2)
     log = tmp_path / "numbers" / "_delta_log"
@@ -203,7 +201,7 @@ def test_checkpoints_are_made_now_and_then_and_one_that_cannot_be_is_no_failure(
     assert read_numbers(numbers) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_commit_whose_answer_is_lost_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_commit_with_lost_answer_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
     numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
     plain = DeltaTable.create_write_transaction
@@ -217,7 +215,7 @@ def test_a_commit_whose_answer_is_lost_counts(tmp_path: Path, monkeypatch: pytes
     assert read_numbers(numbers) == [2]
 
 
-def test_the_first_entry_of_a_log_that_a_power_failure_left_empty_is_made_again(tmp_path: Path) -> None:
+def test_empty_first_log_entry_after_power_failure_is_rewritten(tmp_path: Path) -> None:
     numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
     numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
     (tmp_path / "numbers" / "_delta_log" / f"{0:020}.json").write_bytes(b"")
@@ -226,13 +224,13 @@ def test_the_first_entry_of_a_log_that_a_power_failure_left_empty_is_made_again(
     assert read_numbers(numbers) == [1]
 
 
-def test_a_table_begins_without_files_where_nothing_is(tmp_path: Path) -> None:
+def test_new_table_has_no_files(tmp_path: Path) -> None:
     numbers = table(tmp_path / "lake" / "deep")
     numbers.commit_files(None, NUMBERS)
     assert read_numbers(numbers) == []
 
 
-def test_no_file_that_is_read_is_pythons(tmp_path: Path) -> None:
+def test_table_reader_opens_no_python_file(tmp_path: Path) -> None:
     """A thread of Arrow gives back a file after the last row; if Python ends meanwhile, the process aborts."""
     numbers = table(tmp_path)
     numbers.commit_files(None, NUMBERS, [put(numbers, 1)])

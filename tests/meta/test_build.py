@@ -44,7 +44,7 @@ def modules() -> Modules:
     return described(ROOT)
 
 
-def test_everything_that_is_compiled_is_a_dependency_of_some_module(modules: Modules) -> None:
+def test_each_compiled_file_is_dependency_of_a_module(modules: Modules) -> None:
     wanted = {path for package in PACKAGES for ending in ("h", "pxd", "pyi") for path in package.rglob(f"*.{ending}")}
     wanted = {path for path in wanted if path.read_text()}  # the others mark folders
     wanted = {path for path in wanted if not {"include", "c"} & set(path.parts)}  # for programs in C
@@ -52,7 +52,7 @@ def test_everything_that_is_compiled_is_a_dependency_of_some_module(modules: Mod
     assert wanted - known == set()
 
 
-def test_a_module_depends_on_the_headers_that_the_compiler_reads(modules: Modules) -> None:
+def test_module_dependencies_equal_headers_read_by_compiler(modules: Modules) -> None:
     for source, (folders, depends) in modules.items():
         texts = [(ROOT / path).read_text() for path in [source, *depends] if path.endswith((".pyx", ".pxi", ".pxd"))]
         names = sorted(
@@ -64,7 +64,7 @@ def test_a_module_depends_on_the_headers_that_the_compiler_reads(modules: Module
         assert set(re.findall(r"[\w/]+\.h", done.stdout)) <= set(depends), source
 
 
-def test_headers_in_a_new_folder_are_noticed(tmp_path: Path) -> None:
+def test_headers_in_new_folder_are_dependencies(tmp_path: Path) -> None:
     folder = tmp_path / "msgq" / "impl" / "piece"
     folder.mkdir(parents=True)
     for package in (folder, folder.parent, folder.parents[1]):
@@ -81,7 +81,7 @@ def test_headers_in_a_new_folder_are_noticed(tmp_path: Path) -> None:
     assert "msgq/impl/piece/unrelated.h" not in depends
 
 
-def test_build_with_a_broken_module_fails_and_names_the_line(tmp_path: Path) -> None:
+def test_build_with_broken_module_fails_and_names_line(tmp_path: Path) -> None:
     (tmp_path / "msgq").mkdir()
     for name in ("__init__.py", "__init__.pxd"):
         (tmp_path / "msgq" / name).touch()
@@ -94,7 +94,7 @@ def test_build_with_a_broken_module_fails_and_names_the_line(tmp_path: Path) -> 
     assert "msgq/broken.pyx:2:" in done.stdout + done.stderr
 
 
-def test_requirements_of_an_extra_include_those_of_the_extras_it_names() -> None:
+def test_requirements_of_extra_include_nested_extras() -> None:
     project = {
         "name": "bus",
         "dependencies": ["base>=1"],
@@ -105,7 +105,7 @@ def test_requirements_of_an_extra_include_those_of_the_extras_it_names() -> None
     assert requirements(pyproject, []) == ["builder"]
 
 
-def test_a_cython_with_another_step_for_docstrings_only_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_cython_docstring_step_only_warns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "Step", object)
     with pytest.warns(UserWarning, match="may lack docstrings.*no visit_ClassDefNode, visit_DefNode"):
         building.use_stubs()

@@ -142,21 +142,21 @@ SECTIONS = {
 }
 
 
-def test_compiler_lays_the_bytes_out_as_pinned(tmp_path: Path) -> None:
+def test_channel_layout_of_compiler_equals_pinned_offsets(tmp_path: Path) -> None:
     check_compiled(tmp_path, HEADERS, GOLDEN, CONSTANTS)
 
 
-def test_every_field_is_pinned() -> None:
+def test_channel_layout_pins_each_field() -> None:
     """A field that is new in a header must be added above."""
     check_complete(HEADERS, GOLDEN, OWN)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_documentation_tells_the_same_offsets(section: Any) -> None:
+def test_channel_documentation_has_same_offsets(section: Any) -> None:
     assert documented("channel-protocol.md", section) == {k: v for k, v in GOLDEN[SECTIONS[section]].items() if k}
 
 
-def test_documentation_tells_the_same_constants() -> None:
+def test_channel_documentation_has_same_constants() -> None:
     assert documented_constants("channel-protocol.md") == CONSTANTS
 
 
@@ -173,7 +173,7 @@ def process_words() -> tuple[int, ...]:
     return os.getpid(), threading.get_native_id(), int(start), os.stat("/proc/self/ns/pid").st_ino
 
 
-def test_golden_bytes_of_a_channel_file(prefix: str) -> None:
+def test_channel_file_has_golden_bytes(prefix: str) -> None:
     before = clock.offset_ns() + time.monotonic_ns()
     channel = msgq.Channel("golden", capacity=4, publishers=3, subscribers=2, node="tester")
     path = Path(f"/dev/shm/msgqchan_{prefix}/golden")
@@ -212,7 +212,7 @@ def test_golden_bytes_of_a_channel_file(prefix: str) -> None:
     assert words(header, 24576 + 128, 5) == (8, 2, 2, 1, 1), "cursor, received, lost, resets, views_held"
 
 
-def test_golden_bytes_of_a_pool(prefix: str) -> None:
+def test_pool_has_golden_bytes(prefix: str) -> None:
     channel = msgq.Channel("golden", capacity=4, node="tester")
     inode = os.stat(f"/dev/shm/msgqchan_{prefix}/golden").st_ino
     with channel.subscriber() as sub, channel.publisher(slots=3, slot_bytes=70) as pub:

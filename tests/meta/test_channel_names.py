@@ -70,7 +70,7 @@ NAMES: dict[Any, dict[str, str]] = {
 }
 
 
-def test_names_of_channels() -> None:
+def test_channel_package_has_pinned_names() -> None:
     assert set(msgq.channel.__all__) == {"Broadcast", "Channel", "Node"}
     assert msgq.channel.Broadcast._fields == ("publisher", "subscriber")
     assert msgq.Channel is msgq.channel.Channel
@@ -78,7 +78,7 @@ def test_names_of_channels() -> None:
 
 
 @pytest.mark.parametrize("kind", NAMES, ids=lambda kind: kind.__name__)
-def test_channels_and_their_signatures(kind: Any) -> None:
+def test_channel_classes_have_pinned_signatures(kind: Any) -> None:
     members = {name: inspect.getattr_static(kind, name) for name in public(kind)}
     found = {name: plain_signature(member) if callable(member) else "" for name, member in members.items()}
     if "" in NAMES[kind]:
@@ -87,7 +87,7 @@ def test_channels_and_their_signatures(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", NAMES, ids=lambda kind: kind.__name__)
-def test_each_member_is_explained(kind: Any) -> None:
+def test_channel_members_have_docstrings(kind: Any) -> None:
     assert inspect.getdoc(kind)
     for name in public(kind) - {"origin_time" if kind is Loan else ""}:  # a plain attribute; the class explains it
         assert inspect.getdoc(inspect.getattr_static(kind, name)), name

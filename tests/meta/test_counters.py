@@ -76,7 +76,7 @@ def expression(fields: list[str], cell: str) -> str:
     return " && ".join(["1", *(f"{first} == {other}" for other in others)]) + f" ? {first} : 0"
 
 
-def test_bits_of_each_counter_are_those_of_the_headers(tmp_path: Path) -> None:
+def test_documented_counter_bits_equal_header_bits(tmp_path: Path) -> None:
     told = rows()
     assert len(told) > 30
     program = tmp_path / "bits.c"
@@ -94,7 +94,7 @@ def test_bits_of_each_counter_are_those_of_the_headers(tmp_path: Path) -> None:
     }
 
 
-def test_each_field_that_counts_has_a_row() -> None:
+def test_each_counter_field_has_table_row() -> None:
     told = {field for fields, _, _ in rows() for field in fields}
     untold = set()
     for path in LAYOUTS:

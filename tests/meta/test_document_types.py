@@ -65,11 +65,11 @@ def test_readme_passes_mypy_strict(tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_guides_pass_mypy_strict_but_for_brevity(tmp_path: Path, version: str) -> None:
+def test_guides_pass_mypy_strict_without_annotation_rules(tmp_path: Path, version: str) -> None:
     assert complaints(tmp_path, sorted((ROOT / "docs").rglob("*.md")), version, *BRIEF) == []
 
 
-def test_wrong_block_is_reported_with_its_line(tmp_path: Path) -> None:
+def test_wrong_code_block_is_reported_with_line(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A page\n\n```python\nimport msgq\n\nmsgq.pub_sock(1)\n```\n\n```text\nnot Python\n```\n")
     (line,) = complaints(tmp_path, [page], VERSIONS[0])

@@ -43,7 +43,7 @@ def pytest_in(folder: Path, *arguments: str, **environment: str) -> subprocess.C
 
 @pytest.mark.ci
 @pytest.mark.parametrize("processes", ["0", "1"])
-def test_a_hostile_environment_changes_nothing(token: str, processes: str) -> None:
+def test_hostile_environment_does_not_change_test_results(token: str, processes: str) -> None:
     tests = ["tests/contract/test_pubsub.py", "tests/unit/test_schema.py"]
     hostile = {**HOSTILE, "OPENPILOT_PREFIX": f"hostile{token}"}
     done = pytest_in(ROOT, "-n", processes, *tests, **hostile)
@@ -74,7 +74,7 @@ def test_named(token):
 
 
 @pytest.mark.ci
-def test_run_that_leaves_files_and_processes_fails_and_names_them(tmp_path: Path) -> None:
+def test_pytest_run_with_leftovers_fails_and_names_them(tmp_path: Path) -> None:
     done = run_of(UNTIDY, tmp_path)
     left = [line.strip() for line in done.stderr.partition("left behind by the run:\n")[2].splitlines()]
     for path in left:
@@ -117,7 +117,7 @@ def churn(rounds: str, names: list[str]) -> None:
 
 
 @pytest.mark.ci
-def test_run_passes_while_another_program_makes_and_removes_files(tmp_path: Path, token: str) -> None:
+def test_pytest_run_ignores_files_of_other_programs(tmp_path: Path, token: str) -> None:
     rounds = tmp_path / "rounds"
     names = [f"{SHM}/msgq_{token}", f"{SHM}/msgqframes_{token}", f"{TMP}/{token}_visionipc"]
     try:
@@ -141,7 +141,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Leftovers]:
     found.folder.rmdir()
 
 
-def test_leftover_files_are_those_with_a_token_of_the_run(token: str, run: Leftovers) -> None:
+def test_leftover_files_have_token_of_test_run(token: str, run: Leftovers) -> None:
     own = [
         SHM / f".msgq_p{new_token()}.draft",
         SHM / f"of_another_program_{new_token()}",
@@ -156,7 +156,7 @@ def test_leftover_files_are_those_with_a_token_of_the_run(token: str, run: Lefto
     assert found == sorted(map(str, own))
 
 
-def test_leftover_locks_and_claims_are_found_in_their_folders(token: str, run: Leftovers) -> None:
+def test_leftover_locks_and_claims_are_found(token: str, run: Leftovers) -> None:
     frames, zmq = SHM / f"msgqframes_{token}", SHM / f"msgqzmq_{token}"
     own = [frames / f"p{new_token()}_visionipc", zmq / "claims" / "a hash", zmq / "ipc" / new_token()]
     others = [frames / f"visionipc_{token}", zmq / "claims" / "another hash", zmq / "ipc" / token]
@@ -169,7 +169,7 @@ def test_leftover_locks_and_claims_are_found_in_their_folders(token: str, run: L
     assert found == sorted(map(str, own))
 
 
-def test_leftover_processes_are_those_with_the_folder_of_the_run(run: Leftovers) -> None:
+def test_leftover_processes_have_folder_of_test_run(run: Leftovers) -> None:
     before = {**os.environ, "TMPDIR": str(run.folder.parent)}
     with subprocess.Popen(["sleep", "600"], env=before) as other, subprocess.Popen(["sleep", "601"]) as own:
         found = run.left()
@@ -181,7 +181,7 @@ def test_leftover_processes_are_those_with_the_folder_of_the_run(run: Leftovers)
     assert rest == []
 
 
-def test_runs_have_different_words(run: Leftovers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytest_runs_have_different_tokens(run: Leftovers, monkeypatch: pytest.MonkeyPatch) -> None:
     taken, free = run.folder.name[-4:], new_token()
     words = [taken, taken, free]
     monkeypatch.setattr("secrets.token_hex", lambda _: words.pop(0))

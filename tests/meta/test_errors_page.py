@@ -33,16 +33,16 @@ def test_each_error_class_has_one_row() -> None:
     assert sorted(row[0] for row in ROWS) == sorted(CLASSES)
 
 
-def test_row_states_python_base_and_errno() -> None:
+def test_error_row_states_python_base_and_errno() -> None:
     stated = {name: (base, getattr(errno, number) if number else None) for name, base, number, *_ in ROWS}
     assert stated == {name: (python_base(name), CLASSES[name].errno) for name in CLASSES}
 
 
-def test_row_states_a_cause_and_a_cure() -> None:
+def test_error_row_states_cause_and_remedy() -> None:
     assert [name for name, _, _, cause, cure in ROWS if not (cause and cure)] == []
 
 
-def test_tree_shows_each_class_below_its_base() -> None:
+def test_error_tree_shows_each_class_below_its_base() -> None:
     tree = re.search(r"^## Tree\n\n```text\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE)
     assert tree
     parents: dict[str, str] = {}

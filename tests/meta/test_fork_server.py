@@ -30,7 +30,7 @@ def leave(code: Any) -> None:
 
 
 @pytest.mark.parametrize(("code", "status", "said"), [(None, 0, ""), (3, 3, ""), ("why", 1, "why\n")])
-def test_forked_process_exits_as_a_new_one_does(code: object, status: int, said: str) -> None:
+def test_forked_process_exits_like_new_process(code: object, status: int, said: str) -> None:
     with forked("leave", code) as process:
         assert process.communicate() == ("out\n", f"grüß\\udcff\n{said}")
         assert process.returncode == status
@@ -40,7 +40,7 @@ def fail() -> None:
     raise ValueError("wrong")
 
 
-def test_forked_process_that_raises_prints_a_traceback() -> None:
+def test_forked_process_with_exception_prints_traceback() -> None:
     with forked("fail") as process:
         assert process.communicate()[1].endswith("ValueError: wrong\n")
         assert process.returncode == 1
@@ -66,7 +66,7 @@ def print_later() -> None:
     sys.exit(0)
 
 
-def test_forked_process_whose_pipe_is_closed_has_the_exit_code_of_python() -> None:
+def test_forked_process_with_closed_pipe_has_exit_code_of_python() -> None:
     with forked("print_later") as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -79,7 +79,7 @@ def surroundings() -> list[Any]:
     return [os.getcwd(), os.environ.get("FORKED"), os.getppid(), sys.stdin.read()]
 
 
-def test_forked_process_has_the_directory_environment_and_parent_of_a_new_one(tmp_path: Path) -> None:
+def test_forked_process_has_directory_environment_and_parent_of_new_process(tmp_path: Path) -> None:
     with forked("surroundings", cwd=tmp_path, env={**os.environ, "FORKED": "yes"}) as process:
         output, _ = process.communicate("input")
     assert output == f'["{tmp_path}", "yes", {os.getpid()}, "input"]\n'
@@ -91,7 +91,7 @@ def wait_for_signal() -> None:
         time.sleep(0.001)
 
 
-def test_ctrl_c_in_the_terminal_of_a_new_session_reaches_it() -> None:
+def test_ctrl_c_in_terminal_of_new_session_reaches_forked_process() -> None:
     leader, terminal = os.openpty()
     try:
         with forked("wait_for_signal", stdin=terminal, start_new_session=True) as process:
@@ -104,7 +104,7 @@ def test_ctrl_c_in_the_terminal_of_a_new_session_reaches_it() -> None:
         os.close(terminal)
 
 
-def test_server_ends_while_a_forked_process_holds_its_socket() -> None:
+def test_fork_server_stops_while_child_holds_its_socket() -> None:
     server = _Server()
     if (pid := os.fork()) == 0:
         signal.pause()

@@ -33,27 +33,27 @@ COMMANDS = dict(commands(app))
 
 
 @pytest.mark.parametrize("path", COMMANDS)
-def test_help_text_begins_with_a_noun_or_a_verb(path: str) -> None:
+def test_help_text_begins_with_noun_or_verb(path: str) -> None:
     command, _ = COMMANDS[path]
     texts = [command.help or "", *(one.help or "" for one in command.params if isinstance(one, click.Option))]
     assert [text for text in texts if re.match(r"(Of|What|But|Who|Whether|That)\b|\.\.\.", text)] == []
 
 
 @pytest.mark.parametrize("path", COMMANDS)
-def test_summary_fits_on_its_line(path: str) -> None:
+def test_verb_summary_fits_on_line(path: str) -> None:
     command, columns = COMMANDS[path]
     assert not command.get_short_help_str(limit=columns).endswith("...")
 
 
 @pytest.mark.parametrize("path", COMMANDS)
-def test_option_ends_with_a_full_stop_or_its_default(path: str) -> None:
+def test_option_help_ends_with_full_stop_or_default(path: str) -> None:
     command, _ = COMMANDS[path]
     texts = [one.help or "" for one in command.params if isinstance(one, click.Option)]
     assert [text for text in texts if not text.endswith((".", "]"))] == []
 
 
 @pytest.mark.parametrize("path", COMMANDS)
-def test_value_of_an_option_is_named_by_a_noun(path: str) -> None:
+def test_option_value_is_named_by_noun(path: str) -> None:
     """Not by click's name of a type, as FLOAT RANGE."""
     command, _ = COMMANDS[path]
     context = click.Context(command)

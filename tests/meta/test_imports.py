@@ -102,18 +102,18 @@ def upward(layers: list[set[str]], edges: Iterable[tuple[str, str]]) -> list[tup
     return sorted((a, b) for a, b in set(edges) if a != b and level(layers, b) >= level(layers, a))
 
 
-def test_boxes_import_from_below_only() -> None:
+def test_boxes_import_only_from_lower_boxes() -> None:
     assert not upward(LAYERS, ((box(module), box(imported)) for module, imported in our_imports()))
 
 
-def test_the_picture_has_at_most_20_boxes() -> None:
+def test_layer_picture_has_few_boxes() -> None:
     boxes = {box(module) for module in modules()}
     assert len(boxes - FACES) + 1 <= 20
     assert set().union(*LAYERS) == boxes
     assert len(LAYERS) <= 12
 
 
-def test_backends_do_not_know_each_other() -> None:
+def test_backends_do_not_import_each_other() -> None:
     inner = [
         (module.split(".")[2], imported.split(".")[2])
         for module, imported in our_imports()
@@ -122,7 +122,7 @@ def test_backends_do_not_know_each_other() -> None:
     assert not upward(IMPL_LAYERS, [edge for edge in inner if "utilities" not in edge])
 
 
-def test_there_are_no_circles_of_files() -> None:
+def test_imports_between_files_have_no_cycles() -> None:
     """Imports within functions and for type checkers count as well; one file of a circle needs them all."""
     graph = {module: {found.module for path in paths for found in imports(path)} for module, paths in modules().items()}
     try:
@@ -131,7 +131,7 @@ def test_there_are_no_circles_of_files() -> None:
         pytest.fail(" <- ".join(circle.args[1]))
 
 
-def test_headers_include_from_below_only() -> None:
+def test_headers_include_only_lower_headers() -> None:
     includes = {
         header_name(header): set(re.findall(r'^#include "(\S+)"', header.read_text(), re.MULTILINE))
         for header in headers()
@@ -149,7 +149,7 @@ def header_folder(name: str) -> str:
 
 
 @pytest.mark.parametrize("package", OUTSIDE)
-def test_what_comes_from_outside_is_imported_in_its_place_only(package: str) -> None:
+def test_external_packages_are_imported_only_in_listed_modules(package: str) -> None:
     users = {
         next((name for name in OUTSIDE[package] if within(module, name)), module)
         for module, paths in modules().items()
@@ -165,7 +165,7 @@ def loaded_by(code: str) -> set[str]:
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
-def test_one_place_writes_mcap() -> None:
+def test_mcap_records_are_written_by_one_module() -> None:
     """Its records are laid out in the format's writer; the library's own writer would be a second one."""
     users = {
         module
@@ -177,26 +177,26 @@ def test_one_place_writes_mcap() -> None:
     assert not users
 
 
-def test_library_imports_nothing_heavy() -> None:
+def test_library_imports_no_heavy_package() -> None:
     loaded = loaded_by("import msgq.cli, visionipc; msgq.PubSocket")
     assert "msgq.impl.ring.core" in loaded
     assert not set(OUTSIDE) & loaded
 
 
-def test_importing_msgq_loads_no_backend() -> None:
+def test_msgq_import_loads_no_backend() -> None:
     loaded = loaded_by("import msgq, msgq.topic.api, msgq.ipc_pyx, msgq.stats, msgq.cli")
     late = ("msgq.channel", "msgq.impl.ring", "msgq.impl.channel", "msgq.impl.fake")
     assert not {name for name in loaded if any(within(name, one) for one in late)}
 
 
-def test_importing_msgq_and_its_sockets_loads_nothing_slow() -> None:
+def test_msgq_import_with_sockets_loads_no_slow_module() -> None:
     """Each of these takes as long as the sockets with all that they need, and no socket needs it."""
     loaded = loaded_by("import msgq; msgq.PubSocket; msgq.SubSocket; msgq.Poller") - loaded_by("pass")
     assert not loaded & {"dataclasses", "inspect", "logging", "pathlib", "re", "socket", "tempfile", "typing"}
     assert not {name for name in loaded if within(name, "msgq.common.stats") or within(name, "msgq.topic.masters")}
 
 
-def test_nobody_imports_the_zmq_backend_by_name() -> None:
+def test_zmq_backend_is_not_imported_by_name() -> None:
     """It is loaded when it is chosen: most programs do not have pyzmq."""
     there = "msgq.impl.zeromq"
     outsiders = {module: paths for module, paths in modules().items() if not within(module, there)}
@@ -210,7 +210,7 @@ def test_nobody_imports_the_zmq_backend_by_name() -> None:
     assert not users
 
 
-def test_numpy_is_imported_where_it_is_used() -> None:
+def test_numpy_is_imported_only_in_functions() -> None:
     """It takes longer to import than all of msgq, and most programs do not need it."""
     users = ("msgq/impl/ring/subscriber.pxi", "msgq/impl/fake/subscriber.py", "msgq/impl/zeromq/subscriber.py")
     for path in (*users, "msgq/impl/channel/subscriber.pxi", "visionipc/picture.py"):
@@ -231,7 +231,7 @@ def library() -> list[Path]:
 
 
 @pytest.mark.parametrize("path", library(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_library_does_not_print_assert_or_read_the_environment(path: Path) -> None:
+def test_library_does_not_print_assert_or_read_environment(path: Path) -> None:
     text = code(path)
     assert not re.search(r"(?<![\w.])print\(", text), "logging is for that"
     assert not re.search(r"^\s*assert\b", text, re.MULTILINE), "python -O takes it away; raise an IpcError"
@@ -240,7 +240,7 @@ def test_library_does_not_print_assert_or_read_the_environment(path: Path) -> No
         assert not re.search(r"\benviron\b|\bgetenv\b|\benvironment\(", text), "msgq.common.settings is the only reader"
 
 
-def test_commands_assert_only_what_type_checkers_cannot_see() -> None:
+def test_commands_assert_only_for_type_checkers() -> None:
     for path in [path for module, paths in modules().items() if is_command(module) for path in paths]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Assert):

@@ -18,14 +18,14 @@ FOLDERS = {"topic": "msgq.topic", "channel": "msgq.channel", "records": "msgq.re
 FOLDERS |= {"frames": "visionipc"}
 
 
-def test_each_kind_is_a_folder_with_its_parts() -> None:
+def test_each_kind_folder_has_its_parts() -> None:
     assert {kind.name: kind.package for kind in kinds.list_kinds()} == FOLDERS
     for kind in kinds.list_stored_kinds():
         assert all((kind.stats, kind.source, kind.playback, kind.cleanup, kind.simulation, kind.publish))
     assert all(kind.playback for kind in kinds.list_kinds())
 
 
-def test_no_module_outside_of_its_folder_names_a_kind() -> None:
+def test_kind_is_named_only_in_its_folder() -> None:
     names = {f"{package}.names" for package in FOLDERS.values()}
     users = {
         module
@@ -37,7 +37,7 @@ def test_no_module_outside_of_its_folder_names_a_kind() -> None:
     assert users == NAME_A_KIND
 
 
-def test_no_generic_module_compares_the_name_of_a_kind() -> None:
+def test_generic_modules_do_not_compare_kind_names() -> None:
     compared = re.compile(r"\bkind(\.name)? (==|!=|in|is) \(?\"(topic|channel|records|queue|frames)\"")
     paths = [path for module, paths in modules().items() if not module.startswith("msgq.cli.demo") for path in paths]
     assert not [str(path.relative_to(ROOT)) for path in paths if compared.search(path.read_text())]

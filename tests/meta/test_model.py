@@ -49,14 +49,14 @@ QUICK = {"commit-release", "many-clear-first", "channel-pin-seq-cst", "queue-not
 
 @pytest.mark.parametrize("schedules", CLEAN_SCHEDULES)
 @pytest.mark.parametrize("scenario", BY_SCENARIO)
-def test_protocol_violates_no_property(scenario: str, schedules: int) -> None:
+def test_model_of_protocol_violates_no_property(scenario: str, schedules: int) -> None:
     """A failure proves docs/internals/topic-protocol.md wrong. `python -m tools.model --scenario` prints the trace."""
     finding = search(scenario, schedules)
     assert finding is None, f"seed {finding.seed}: {finding.text}"
 
 
 @pytest.mark.parametrize("scenario", SLEEPING)
-def test_nobody_sleeps_on_where_loads_overtake_stores(scenario: str) -> None:
+def test_model_with_load_reordering_loses_no_wake(scenario: str) -> None:
     """Failure would mean: a sequentially consistent load is taken for a fence, which on x86 it is not."""
     rules = BY_SCENARIO[scenario].rules
     if BY_SCENARIO[scenario] is RING:
@@ -67,27 +67,27 @@ def test_nobody_sleeps_on_where_loads_overtake_stores(scenario: str) -> None:
     assert finding is None, f"seed {finding.seed}: {finding.text}"
 
 
-def test_only_a_load_of_x86_shows_that_a_release_store_is_too_weak() -> None:
+def test_model_finds_weak_release_store_only_with_x86_loads() -> None:
     release = MUTATIONS["many-release"]
     assert search("eventcount_x86", MUTATION_SCHEDULES, rules=release.rules) is not None
     assert search("eventcount", 5 * QUICK_SCHEDULES, rules=release.rules) is None, "ldar stays behind stlr"
 
 
-def test_release_store_of_a_version_is_too_weak_on_x86_only() -> None:
+def test_model_finds_weak_release_store_of_version_on_x86_only() -> None:
     release = MUTATIONS["cell-sleep-release"].rules
     assert search("cell_sleep", MUTATION_SCHEDULES, rules=release) is not None
     assert search("cell_sleep", 2 * QUICK_SCHEDULES, rules=replace(release, cpu=AARCH64)) is None
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-def test_versions_of_a_call_may_be_released_if_a_fence_follows(cpu: tuple[str, str, str]) -> None:
+def test_model_accepts_release_stores_before_fence(cpu: tuple[str, str, str]) -> None:
     """An exchange for each element, or one fence for all: either is an edge to those who sleep."""
     rules = replace(RECORDS.rules, publish="release", publish_fence=SEQ_CST, cpu=cpu)
     assert search("cell_sleep", QUICK_SCHEDULES, rules=rules) is None
     assert search("cell", QUICK_SCHEDULES, rules=rules) is None
 
 
-def test_names_belong_to_one_protocol() -> None:
+def test_mutation_names_belong_to_one_protocol() -> None:
     assert len(BY_SCENARIO) == sum(len(each.scenarios) for each in PROTOCOLS)
     assert len(MUTATIONS) == sum(len(each.mutations) for each in PROTOCOLS)
 
@@ -95,7 +95,7 @@ def test_names_belong_to_one_protocol() -> None:
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.nightly) for name in MUTATIONS]
 )
-def test_mutation_is_found(name: str) -> None:
+def test_model_detects_mutation(name: str) -> None:
     """Failure would mean: the model no longer notices that this piece of the protocol is missing."""
     mutation = MUTATIONS[name]
     assert mutation.rules != BY_SCENARIO[mutation.scenario].rules
@@ -104,7 +104,7 @@ def test_mutation_is_found(name: str) -> None:
     assert finding.broken in PROPERTIES
 
 
-def test_seed_replays_with_its_trace() -> None:
+def test_model_seed_replays_with_trace() -> None:
     mutation = MUTATIONS["grant-release"]
     finding = search(mutation.scenario, MUTATION_SCHEDULES, rules=mutation.rules)
     assert finding is not None
@@ -164,7 +164,7 @@ MESSAGE_PASSING = {
 
 
 @pytest.mark.parametrize("name", MESSAGE_PASSING)
-def test_message_passing_needs_both_sides_of_an_edge(name: str) -> None:
+def test_message_passing_needs_release_and_acquire(name: str) -> None:
     ordered, writer, reader = MESSAGE_PASSING[name]
     seen = outcomes(["x", "y"], runs(*writer), runs(*reader))
     assert ((1, 0) in seen) is not ordered
@@ -197,19 +197,19 @@ SEQ_CST_LOADS = {
 
 
 @pytest.mark.parametrize("name", SEQ_CST_LOADS)
-def test_seq_cst_load_after_a_release_store_is_an_edge_on_aarch64_only(name: str) -> None:
+def test_seq_cst_load_after_release_store_is_edge_on_aarch64_only(name: str) -> None:
     ordered, publish, look = SEQ_CST_LOADS[name]
     one = runs(publish, ("a", look))
     two = runs(store("y", 1), fence(SEQ_CST), ("b", load("x")))
     assert ((0, 0) in outcomes(["x", "y"], one, two)) is not ordered
 
 
-def test_one_location_is_read_in_its_order() -> None:
+def test_loads_of_one_location_follow_its_order() -> None:
     seen = outcomes(["x"], runs(store("x", 1), store("x", 2)), runs(("a", load("x")), ("b", load("x"))))
     assert seen == {(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)}
 
 
-def test_store_may_land_before_one_that_is_still_on_its_way() -> None:
+def test_store_may_overtake_pending_store() -> None:
     def last(result: Result) -> Steps[None]:
         yield store("x", 2)
         result["a"] = yield load("x")
@@ -217,14 +217,14 @@ def test_store_may_land_before_one_that_is_still_on_its_way() -> None:
     assert (1,) in outcomes(["x"], runs(store("x", 1)), last)
 
 
-def test_read_modify_writes_lose_nothing() -> None:
+def test_read_modify_writes_lose_no_update() -> None:
     def twice(key: str) -> Thread:
         return runs((key, rmw("x", lambda value: value + 1)), (key, rmw("x", lambda value: value + 1)))
 
     assert all(max(seen) == 3 for seen in outcomes(["x"], twice("a"), twice("b")))
 
 
-def test_futex_wait_sees_the_new_word_or_is_woken() -> None:
+def test_futex_wait_sees_new_word_or_is_woken() -> None:
     """Nobody is left asleep, or a result would be short; a fence is not promised to those that are woken."""
     sleeper = runs(("slept", futex_wait("x", lambda value: value == 0)), fence(SEQ_CST), ("woken", load("x")))
     seen = outcomes(["x"], sleeper, runs(store("x", 1), futex_wake()))

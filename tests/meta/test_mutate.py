@@ -59,7 +59,7 @@ def changes_in_function(body: str) -> list[str]:
         ("b[a if b else 'c']", ["b -> not b"]),
     ],
 )
-def test_mutants_of_a_statement_change_one_part_each(body: str, expected: list[str]) -> None:
+def test_mutants_of_statement_change_one_part_each(body: str, expected: list[str]) -> None:
     assert changes_in_function(body) == expected
 
 
@@ -79,11 +79,11 @@ def test_mutants_of_a_statement_change_one_part_each(body: str, expected: list[s
         "match a:\n    case -1:\n        pass",
     ],
 )
-def test_mutants_leave_out_texts_and_types_and_names(source: str) -> None:
+def test_mutants_skip_texts_types_and_names(source: str) -> None:
     assert changes(source) == []
 
 
-def test_mutant_replaces_bytes_at_its_place_only() -> None:
+def test_mutant_replaces_bytes_only_at_its_offset() -> None:
     source = "def ä(b):\n    return 'ä', (b +\n        1) * 2  # ä\n".encode()
     changed = {mutant.new: mutant.apply(source).decode() for mutant in mutants("a.py", source)}
     assert changed == {
@@ -95,7 +95,7 @@ def test_mutant_replaces_bytes_at_its_place_only() -> None:
     }
 
 
-def test_report_has_counts_and_each_mutant_that_was_not_killed() -> None:
+def test_mutation_report_has_counts_and_surviving_mutants() -> None:
     first, second, third = mutants("a.py", b"def function(a):\n    return a\n\nb = 1 < 2\n")[:3]
     assert report({first: KILLED, third: SURVIVED, second: NOT_REACHED}).splitlines() == [
         "3 mutants: 1 killed, 1 survived, 1 not reached, 0 timed out, 0 no time, 0 not run",
@@ -114,7 +114,7 @@ def test_report_has_counts_and_each_mutant_that_was_not_killed() -> None:
         ([SURVIVED, NOT_RUN], False),
     ],
 )
-def test_is_complete_needs_tests_that_ran(verdicts: list[str], complete: bool) -> None:
+def test_is_complete_needs_executed_tests(verdicts: list[str], complete: bool) -> None:
     both = mutants("a.py", b"1 < 2")[:2]
     assert is_complete(dict(zip(both, verdicts, strict=True))) is complete
 
@@ -163,7 +163,7 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def test_copy_makes_python_read_each_version_of_a_module(
+def test_mutate_copy_makes_python_read_each_module_version(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
@@ -181,7 +181,7 @@ def verdicts(root: Path, seconds: float = 1000) -> dict[str, str]:
 
 
 @pytest.mark.ci
-def test_mutate_gives_each_mutant_its_verdict_and_leaves_no_trace(
+def test_mutate_gives_each_mutant_verdict_and_removes_files(
     tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -201,7 +201,7 @@ def test_mutate_gives_each_mutant_its_verdict_and_leaves_no_trace(
 
 
 @pytest.mark.ci
-def test_mutate_of_a_loop_that_does_not_end_times_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutate_of_endless_loop_times_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "_SLACK_SECONDS", 2.0)
     (tree / "product" / "clip.py").write_text("def clip(value):\n    while value:\n        break\n")
     (tree / "test_clip.py").write_text("from product.clip import clip\n\n\ndef test_clip():\n    clip(1)\n")
@@ -209,7 +209,7 @@ def test_mutate_of_a_loop_that_does_not_end_times_out(tree: Path, monkeypatch: p
 
 
 @pytest.mark.ci
-def test_mutate_with_tests_that_cannot_run_has_the_verdict_not_run(tree: Path, tmp_path: Path) -> None:
+def test_mutate_with_failing_test_start_gives_verdict_not_run(tree: Path, tmp_path: Path) -> None:
     """The conftest simulates a machine without memory: it fails in each run of pytest after the first."""
     (tree / "product" / "clip.py").write_text("def clip(value):\n    return max(value, len('ten bytes!'))\n")
     lines = f"import pathlib\nfile = pathlib.Path({str(tmp_path / 'second')!r})\nassert not file.exists()\n"
@@ -219,7 +219,7 @@ def test_mutate_with_tests_that_cannot_run_has_the_verdict_not_run(tree: Path, t
 
 @pytest.mark.ci
 @pytest.mark.parametrize("broken", ["import nothing_such", "def test_a(): assert False"])
-def test_mutate_raises_when_no_test_passes_without_a_mutant(tree: Path, broken: str) -> None:
+def test_mutate_without_passing_test_raises(tree: Path, broken: str) -> None:
     (tree / "test_clip.py").write_text(broken)
     with pytest.raises(NotRunError, match="without a mutant"):
         verdicts(tree)
@@ -230,6 +230,6 @@ def test_mutate_without_time_raises(tree: Path) -> None:
         verdicts(tree, seconds=0)
 
 
-def test_mutate_without_a_module_raises(tree: Path) -> None:
+def test_mutate_without_module_raises(tree: Path) -> None:
     with pytest.raises(NotRunError, match=r"no mutants in nothing/\*\.py"):
         mutate(tree, ["nothing/*.py"], [], None, 0, 1)

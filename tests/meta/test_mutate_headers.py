@@ -19,32 +19,32 @@ HEADER = "int two(void) { /* a\n comment */ return 2; }\nint three(void) { retur
 
 
 @pytest.mark.parametrize("path", sorted({mutant.path for mutant in MUTANTS}))
-def test_mutants_change_code_that_their_header_has_once(path: str) -> None:
+def test_header_mutants_change_unique_code(path: str) -> None:
     source = (ROOT / path).read_bytes()
     for mutant in MUTANTS:
         assert mutant.path != path or mutant.apply(source) != source, mutant
 
 
-def test_mutants_differ_and_have_tests_that_exist() -> None:
+def test_header_mutants_differ_and_name_existing_tests() -> None:
     assert len({(mutant.path, mutant.meaning) for mutant in MUTANTS}) == len(MUTANTS)
     for mutant in MUTANTS:
         assert mutant.tests, mutant
         for test in mutant.tests:
             file, _, name = test.partition("::")
-            if found := re.fullmatch(r"test_header\[(.*)\]", name):
+            if found := re.fullmatch(r"test_header_programs_succeed\[(.*)\]", name):
                 assert found[1] in NAMES, mutant
             else:
                 assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text(), mutant
 
 
-def test_mutant_is_applied_across_comments_and_line_breaks() -> None:
+def test_header_mutant_applies_across_comments_and_line_breaks() -> None:
     mutant = mutants_of("a.h", "a")("three", "{ return 2; }", "{ return 3; }", "b")
     assert mutant.apply(HEADER.encode()) == b"int two(void) { return 3; }\nint three(void) { return 3; }\n"
-    assert mutant.tests == ("tests/headers/test_headers.py::test_header[a-b]",)
+    assert mutant.tests == ("tests/headers/test_headers.py::test_header_programs_succeed[a-b]",)
 
 
 @pytest.mark.parametrize("code", ["return 4;", "int", "{ return 2; } int three(void) { return 4; }"])
-def test_mutant_whose_code_does_not_occur_once_is_an_error(code: str) -> None:
+def test_header_mutant_with_ambiguous_code_raises_error(code: str) -> None:
     with pytest.raises(ValueError, match=r"a\.h: wrong: its code occurs [0-9]+ times"):
         mutants_of("a.h", "a")("wrong", code, "", "b").apply(HEADER.encode())
 
@@ -68,7 +68,7 @@ def changed(old: str, new: str, *numbers: int) -> Mutant:
 
 
 @pytest.mark.ci
-def test_mutate_kills_mutants_of_which_each_test_fails(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mutate_kills_header_mutant_with_all_tests_failing(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mutants = [changed("return 2;", "return 4;", 2), changed("return 2;", "return 4;", 2, 3)]
     verdicts = mutate(tree, mutants, 600)
     assert [*verdicts.values()] == [KILLED, SURVIVED]
@@ -81,7 +81,7 @@ def test_mutate_kills_mutants_of_which_each_test_fails(tree: Path, capsys: pytes
 
 
 @pytest.mark.ci
-def test_mutate_raises_when_a_listed_test_fails_without_a_mutant(tree: Path) -> None:
+def test_mutate_with_failing_test_before_mutation_raises(tree: Path) -> None:
     (tree / "a.h").write_text("return 2;")
     with pytest.raises(NotRunError, match="without a mutant"):
         mutate(tree, [changed("return 2;", "return 4;", 2, 3)], 600)

@@ -402,7 +402,7 @@ def plain_signature(function: Callable[..., Any]) -> str:
     return str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
 
 
-def test_names_of_the_package() -> None:
+def test_package_has_pinned_names() -> None:
     assert all(hasattr(msgq, name) for name in TOP)  # from now on the lazy ones are there, and their modules
     assert set(msgq.__all__) == TOP
     assert sorted(msgq.__all__) == sorted(set(msgq.__all__))
@@ -411,19 +411,19 @@ def test_names_of_the_package() -> None:
     assert set(api.__all__) | set(fake_events.__all__) <= TOP
 
 
-def test_errors_are_one_tree() -> None:
+def test_errors_have_pinned_base_classes() -> None:
     assert defined_in(errors) == set(ERRORS)
     bases = {name: " ".join(base.__name__ for base in getattr(errors, name).__bases__) for name in ERRORS}
     assert bases == ERRORS
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
-def test_records_are_frozen_and_have_these_fields(record: Any) -> None:
+def test_dataclasses_are_frozen_and_have_pinned_fields(record: Any) -> None:
     assert [field.name for field in dataclasses.fields(record)] == RECORDS[record].split()
     assert record.__dataclass_params__.frozen
 
 
-def test_names_of_the_simulation() -> None:
+def test_simulation_has_pinned_names() -> None:
     assert set(simulation.__all__) == {
         "Exploration",
         "Fault",
@@ -442,7 +442,7 @@ def test_names_of_the_simulation() -> None:
     assert public(simulation.Simulation) == members  # seed is set by __init__
 
 
-def test_names_of_recordings() -> None:
+def test_recording_has_pinned_names() -> None:
     reading = {"Attachment", "EndpointInfo", "Header", "LogReader", "Message", "Metadata", "Problem"}
     reading |= {"DecodedBatch", "Schemas", "Undecoded"}
     playing = {"Player", "PlayerStats", "playback_messages", "replay"}
@@ -470,7 +470,7 @@ def test_names_of_recordings() -> None:
     assert public(recording.Player) == members  # begin, end, endpoints and skipped are set by __init__
 
 
-def test_names_of_stats() -> None:
+def test_stats_has_pinned_names() -> None:
     named = set()
     for module in (stat_values, topic, channel, records, workqueue, endpoint, meter):
         there = {record.__name__ for record in RECORDS if record.__module__ == module.__name__}
@@ -486,19 +486,19 @@ def test_names_of_stats() -> None:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
-def test_signatures_of_functions(function: Any) -> None:
+def test_functions_have_pinned_signatures(function: Any) -> None:
     assert plain_signature(function) == FUNCTIONS[function]
 
 
 @pytest.mark.parametrize("kind", METHODS, ids=lambda kind: kind.__name__)
-def test_methods_and_their_signatures(kind: Any) -> None:
+def test_methods_have_pinned_signatures(kind: Any) -> None:
     members = {name: inspect.getattr_static(kind, name) for name in public(kind)}
     found = {name: plain_signature(member) if callable(member) else "" for name, member in members.items()}
     assert found == METHODS[kind]
 
 
 @pytest.mark.parametrize("kind", MASTERS, ids=lambda kind: kind.__name__)
-def test_masters_and_their_signatures(kind: Any) -> None:
+def test_master_classes_have_pinned_signatures(kind: Any) -> None:
     made = kind([], connect=False) if kind is msgq.SubMaster else kind([])
     found = {plain_signature(kind)}
     for name in public(made):
@@ -512,7 +512,7 @@ def test_masters_and_their_signatures(kind: Any) -> None:
         assert inspect.getdoc(inspect.getattr_static(kind, name))
 
 
-def test_names_of_visionipc() -> None:
+def test_visionipc_has_pinned_names() -> None:
     named = {
         "ClientStats",
         "FrameFormat",
@@ -547,7 +547,7 @@ IPC_PYX = {
 }
 
 
-def test_names_of_stocks_extension_modules() -> None:
+def test_stock_extension_modules_have_pinned_names() -> None:
     """Programs of 2024 to 2026 import from there; what they get is what `msgq` has."""
     ipc_pyx = importlib.import_module("msgq.ipc_pyx")
     assert set(ipc_pyx.__all__) == IPC_PYX
@@ -558,7 +558,7 @@ def test_names_of_stocks_extension_modules() -> None:
 
 
 @pytest.mark.parametrize("kind", VISIONIPC, ids=lambda kind: kind.__name__)
-def test_visionipc_and_its_signatures(kind: Any) -> None:
+def test_visionipc_classes_have_pinned_signatures(kind: Any) -> None:
     expected = dict(VISIONIPC[kind])
     if signature := expected.pop("", ""):
         assert plain_signature(kind) == signature
@@ -585,7 +585,7 @@ def arguments(text: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", ["zmq", "fake"])
 @pytest.mark.parametrize("kind", [msgq.Context, msgq.PubSocket, msgq.SubSocket, core.Poller])
-def test_the_other_backends_have_the_same_methods(kind: Any, name: Any) -> None:
+def test_other_backends_have_same_methods(kind: Any, name: Any) -> None:
     same = getattr(backend.load_backend(name), kind.__name__)
     assert public(same) == public(getattr(backend.load_backend("msgq"), kind.__name__))
     for method_name, text in METHODS[kind].items():

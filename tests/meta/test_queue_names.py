@@ -56,27 +56,27 @@ def found_in(kind: Any) -> dict[str, str]:
     }
 
 
-def test_names_of_work_queues() -> None:
+def test_workqueue_package_has_pinned_names() -> None:
     flags = {"O_CREAT", "O_CREX", "O_EXCL", "O_NONBLOCK"}
     assert set(msgq.workqueue.__all__) == {"Job", "Message", "MessageQueue"} | flags
     assert msgq.MessageQueue is msgq.workqueue.MessageQueue
 
 
-def test_a_queue_and_its_signatures() -> None:
+def test_message_queue_has_pinned_signatures() -> None:
     assert plain_signature(MessageQueue) == OPENING
     assert found_in(MessageQueue) == QUEUE
 
 
-def test_a_job_and_its_signatures() -> None:
+def test_job_has_pinned_signatures() -> None:
     assert found_in(Job) == JOB
 
 
-def test_the_fake_has_the_same_names_and_signatures() -> None:
+def test_fake_queue_has_same_names_and_signatures() -> None:
     assert plain_signature(fake.MessageQueue) == OPENING
     assert found_in(fake.MessageQueue) | {"signals_end_waits": ""} == QUEUE  # there it is a plain attribute
 
 
-def test_a_message_is_a_pair() -> None:
+def test_queue_message_is_pair() -> None:
     assert msgq.workqueue.Message is fake.Message
     assert public(msgq.workqueue.Message) == {
         *("data", "priority", "deliveries", "sent_time", "origin_time"),
@@ -85,7 +85,7 @@ def test_a_message_is_a_pair() -> None:
 
 
 @pytest.mark.parametrize("kind", [MessageQueue, Job, msgq.workqueue.Message], ids=lambda kind: kind.__name__)
-def test_each_member_is_explained(kind: Any) -> None:
+def test_queue_members_have_docstrings(kind: Any) -> None:
     assert inspect.getdoc(kind)
     for name in public(kind) - {"n_fields", "n_sequence_fields", "n_unnamed_fields"}:
         assert inspect.getdoc(inspect.getattr_static(kind, name)), name

@@ -79,19 +79,19 @@ PYTHON = [name for name in DOCUMENTS if any(map(is_run, blocks(name)))]
 
 
 @pytest.mark.parametrize("document", [pytest.param(name, marks=SLOW.get(name, ())) for name in PYTHON])
-def test_python_blocks_print_what_the_document_says(environment: dict[str, str], document: Any) -> None:
+def test_python_blocks_print_documented_output(environment: dict[str, str], document: Any) -> None:
     check_python_blocks(environment, document)
 
 
-def test_the_guide_to_channels_holds_on_the_fake_backend(environment: dict[str, str]) -> None:
+def test_channel_guide_runs_on_fake_backend(environment: dict[str, str]) -> None:
     check_python_blocks({**environment, "MSGQ_BACKEND": "fake"}, "docs/guides/channels.md", without="hub_bytes")
 
 
-def test_the_guide_to_queues_holds_on_the_fake_backend(environment: dict[str, str]) -> None:
+def test_queue_guide_runs_on_fake_backend(environment: dict[str, str]) -> None:
     check_python_blocks({**environment, "MSGQ_BACKEND": "fake"}, "docs/guides/queues.md", without="posix_ipc")
 
 
-def test_the_guide_to_records_holds_on_the_fake_backend(environment: dict[str, str]) -> None:
+def test_record_guide_runs_on_fake_backend(environment: dict[str, str]) -> None:
     check_python_blocks({**environment, "MSGQ_BACKEND": "fake"}, "docs/guides/records.md")
 
 
@@ -112,7 +112,7 @@ def check_python_blocks(environment: dict[str, str], document: str, without: str
 
 
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: block.id)
-def test_shell_blocks_run(block: Any, environment: dict[str, str], folder: Path) -> None:
+def test_shell_blocks_print_documented_output(block: Any, environment: dict[str, str], folder: Path) -> None:
     page = blocks(block.document)
     files = [each for each in page if each.title]
     for file in files:
@@ -139,12 +139,12 @@ def test_shell_blocks_run(block: Any, environment: dict[str, str], folder: Path)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_links_lead_somewhere(document: Any) -> None:
+def test_document_links_have_targets(document: Any) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", DOCUMENTS[document]):
         assert ((ROOT / document).parent / target).exists(), target
 
 
-def test_what_contributing_names_is_there() -> None:
+def test_contributing_page_names_existing_code() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     targets = re.findall(r"make (\S+?)`|\$ make (\S+)", text)
     assert targets

@@ -81,7 +81,7 @@ MEMBERS = {
 BACKENDS = [pytest.param(records, id="msgq"), pytest.param(fake, id="fake")]
 
 
-def test_names_of_records() -> None:
+def test_records_package_has_pinned_names() -> None:
     kinds = {"Blackboard", "Board", "RecordQueue", "Seqlock", "SeqlockVector", "StageTracer", "tracked"}
     assert set(msgq.records.__all__) == kinds | {"Changes", "Value"}
     for name in kinds:
@@ -90,25 +90,25 @@ def test_names_of_records() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", OPENING)
-def test_what_makes_one(name: Any, backend: Any) -> None:
+def test_record_constructors_have_pinned_signatures(name: Any, backend: Any) -> None:
     assert plain_signature(getattr(backend, name)) == OPENING[name]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", MEMBERS)
-def test_its_members_and_their_signatures(name: Any, backend: Any) -> None:
+def test_record_members_have_pinned_signatures(name: Any, backend: Any) -> None:
     assert found_in(getattr(backend, name)) == MEMBERS[name]
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_each_member_is_explained(name: Any) -> None:
+def test_record_members_have_docstrings(name: Any) -> None:
     kind = getattr(records, name)
     assert inspect.getdoc(kind)
     for member in public(kind):
         assert inspect.getdoc(inspect.getattr_static(kind, member)), member
 
 
-def test_what_they_hand_out() -> None:
+def test_record_values_have_pinned_fields() -> None:
     assert msgq.records.Changes._fields == ("indices", "rows", "times", "counts")
     value = {"data", "time", "count", "age_ns", "owner", "alive"}
     fields = {field.name for field in dataclasses.fields(msgq.records.Value) if field.repr}

@@ -103,7 +103,7 @@ UNSEEDED = {"test_own_seed[own]", "test_without_a_seed"}
 
 
 @pytest.mark.ci
-def test_seeds_by_default_are_the_same_in_each_run_and_not_listed(tmp_path: Path) -> None:
+def test_default_seeds_are_constant_and_not_listed(tmp_path: Path) -> None:
     first, numbers = run(tmp_path, "", "-n", "0", "-m", FAST), drawn(tmp_path)
     assert first.keys() == {*FIXED, *UNSEEDED, "test_many[seed=1]", "test_many[seed=2]"}
     assert failures(first) == {"test_fixture[bad-seed=1]", "test_property[seed=1]"}
@@ -114,7 +114,7 @@ def test_seeds_by_default_are_the_same_in_each_run_and_not_listed(tmp_path: Path
 
 
 @pytest.mark.ci
-def test_drawn_seeds_that_fail_are_listed_and_run_again(tmp_path: Path) -> None:
+def test_failing_random_seeds_are_listed_and_repeated(tmp_path: Path) -> None:
     nightly, numbers = run(tmp_path, "random", "-n", "2", "--dist", "loadgroup"), drawn(tmp_path)
     failed = failures(nightly)
     names = sorted(re.sub(r"\d+", "N", name) for name in failed)
@@ -132,12 +132,12 @@ def test_drawn_seeds_that_fail_are_listed_and_run_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.ci
-def test_a_drawn_seed_that_ends_the_process_is_listed(tmp_path: Path) -> None:
+def test_random_seed_with_process_exit_is_listed(tmp_path: Path) -> None:
     (failed,) = failures(run(tmp_path, "random", "-n", "1", "-k", "crash", crash="1"))
     assert listed(tmp_path) == [failed]
 
 
-def test_mark_expressions_are_those_of_the_makefile() -> None:
+def test_mark_expressions_equal_makefile_expressions() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert f'-m "{FAST}"' in makefile
     assert f'-m "{CI}"' in makefile

@@ -241,15 +241,15 @@ def found(prefix: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
         yield [*dataclasses_in([objects, stats.endpoints()])]
 
 
-def test_each_class_of_statistics_has_a_live_object(found: list[Any]) -> None:
+def test_each_statistics_class_has_live_object(found: list[Any]) -> None:
     assert {one.__name__ for one in statistics() - {type(one) for one in found}} == set()
 
 
-def test_fields_that_are_none_are_those_of_the_list(found: list[Any]) -> None:
+def test_statistics_fields_with_none_equal_list(found: list[Any]) -> None:
     assert nones(found) == set(MAY_BE_NONE)
 
 
-def test_fields_that_are_empty_are_those_with_tests_elsewhere(found: list[Any]) -> None:
+def test_statistics_fields_without_values_have_other_tests(found: list[Any]) -> None:
     assert idle(found) == set(ELSEWHERE)
 
 
@@ -269,7 +269,7 @@ class Outer:
     age: int | None = None
 
 
-def test_field_that_is_never_filled_is_reported() -> None:
+def test_unfilled_statistics_field_is_reported() -> None:
     objects = [*dataclasses_in([Outer("a", (Inner(),)), (Outer("b", (Inner(1), Inner())),)])]
     assert nones(objects) == idle(objects) == {("Outer", "age")}
     assert idle(objects[:2]) == {("Outer", "age"), ("Inner", "count")}

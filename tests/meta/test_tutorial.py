@@ -22,7 +22,7 @@ RUN_UNTIL = {"python thermometer.py": ("temperature", "msgq play"), "python heat
 NEEDS_SPARK = "msgq lake report"
 
 
-def test_commands_of_the_tutorial_succeed(tmp_path: Path, prefix: str) -> None:
+def test_tutorial_commands_succeed(tmp_path: Path, prefix: str) -> None:
     for title, text in re.findall(r'^```python title="([\w.]+)"\n(.*?)^```$', PAGE, re.DOTALL | re.MULTILINE):
         (tmp_path / title).write_text(text)
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])

@@ -124,7 +124,7 @@ def test_file_names_have_no_banned_word() -> None:
     assert not wrong
 
 
-def test_functions_are_not_named_by_a_participle_alone() -> None:
+def test_functions_are_not_named_by_single_participle() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
         for path, tree in python_trees()
@@ -157,7 +157,7 @@ def test_private_names_have_two_words() -> None:
     assert one_word == ONE_WORD_PRIVATE
 
 
-def test_local_names_say_what_they_hold() -> None:
+def test_local_names_state_content() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
         for path, tree in python_trees()
@@ -168,7 +168,7 @@ def test_local_names_say_what_they_hold() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_words_are_found_in_each_form_of_a_name() -> None:
+def test_banned_words_are_found_in_each_name_form() -> None:
     assert split_words("mq_queue_hubFileSQL_MAX") == ["mq", "queue", "hub", "file", "sql", "max"]
     assert banned_in("_MAX_SHELF") == ["shelf"]
     assert banned_in("hub_bytes") == []

@@ -65,7 +65,9 @@ def test_channel_created_and_removed_between_scans_is_recorded(
     assert LogReader(tmp_path / "log").endpoints["channel/c"].lost == 0
 
 
-def test_channel_recreated_between_scans_is_recorded_twice(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
+def test_channel_recreated_between_scans_is_recorded_in_two_epochs(
+    recorder: Recorder, looking: Any, tmp_path: Path
+) -> None:
     """Each life is whole: of the former one what was not taken when it was removed, of the new one its beginning."""
     publish_numbers(0, 5)
     wait_until_accounted(recorder, 5)

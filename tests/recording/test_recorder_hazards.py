@@ -232,7 +232,7 @@ def test_message_larger_than_all_chunks_does_not_stop_endpoint(prefix: str, tmp_
 # ---- prefixes ----
 
 
-def test_prefix_of_thread_is_not_changed_by_recorder(prefix: str) -> None:
+def test_prefix_override_applies_to_its_thread_only(prefix: str) -> None:
     inside, done = threading.Event(), threading.Event()
 
     def other() -> None:

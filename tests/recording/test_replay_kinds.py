@@ -189,7 +189,7 @@ def test_replay_reports_unplayable_messages(tmp_path: Path, caplog: pytest.LogCa
     assert "/.." in caplog.text
 
 
-def test_played_log_equals_simulated_log(path: Path) -> None:
+def test_simulation_plays_selected_messages_of_log(path: Path) -> None:
     """With what the log says of publishers and keys, a part of it can be left out."""
     with Simulation() as sim:
         sim.play(message for message in playback_messages(LogReader(path)) if message.source.publisher != "rear")

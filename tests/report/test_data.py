@@ -40,7 +40,7 @@ def rates_of(random: random.Random, endpoints: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("step_s", [1, 5, 30, 120, 3600])
-def test_a_window_is_spread_over_the_steps_of_the_page_that_it_covers(step_s: int) -> None:
+def test_report_window_is_spread_over_covered_page_steps(step_s: int) -> None:
     rows = rates_of(random.Random(step_s), 30)
     names = [f"e{number}" for number in range(20)]
     step, expected = step_s * SECOND, Counter[tuple[str, int]]()
@@ -57,7 +57,7 @@ def test_a_window_is_spread_over_the_steps_of_the_page_that_it_covers(step_s: in
     assert [(row["endpoint"], row["window_start"]) for row in found] == sorted(expected)
 
 
-def test_a_window_is_longer_than_a_recording() -> None:
+def test_report_window_longer_than_recording_is_cut_to_recording() -> None:
     """An endpoint that speaks seldom has windows of an hour: its messages came within the recording all the same."""
     row = {"run": "r", "endpoint": "a", "window_start": BEGIN, "window_ns": 3600 * SECOND, "messages": 30}
     begin = BEGIN + 1000 * SECOND
@@ -65,7 +65,7 @@ def test_a_window_is_longer_than_a_recording() -> None:
     assert [((one["window_start"] - begin) // SECOND, one["rate"]) for one in found] == [(i, 3.0) for i in range(10)]
 
 
-def test_the_steps_of_the_page_are_few_and_fit_the_windows_of_gold() -> None:
+def test_report_page_steps_are_few_and_multiples_of_gold_windows() -> None:
     for seconds in (0, 1, 239, 240, 241, 86_400, 7 * 86_400, 400 * 86_400):
         step = data.choose_page_window_ns(BEGIN, BEGIN + seconds * SECOND) // SECOND
         assert seconds <= 240 * step
@@ -74,7 +74,7 @@ def test_the_steps_of_the_page_are_few_and_fit_the_windows_of_gold() -> None:
     assert data.choose_page_window_ns(None, None) == SECOND
 
 
-def test_only_the_runs_that_are_asked_for_count() -> None:
+def test_report_counts_only_selected_runs() -> None:
     rows = rates_of(random.Random(1), 10)
     tables = Tables(throughput=rows, endpoints=[endpoint("a", messages=3), endpoint("b", run="s", messages=5, lost=2)])
     found = data.read_throughput(GoldReader(tables, ["s"]), [], 3600 * SECOND, BEGIN, BEGIN)
@@ -84,7 +84,7 @@ def test_only_the_runs_that_are_asked_for_count() -> None:
     assert data.read_report_summary(GoldReader(tables, ["r", "s"]))["runs"] == 2
 
 
-def test_percentiles_of_many_windows_are_those_of_their_histograms_together() -> None:
+def test_report_percentiles_equal_merged_histogram_percentiles() -> None:
     chance = random.Random(2)
     rows: list[dict[str, Any]] = []
     expected: dict[int, Counter[int]] = {}
@@ -107,7 +107,7 @@ def test_percentiles_of_many_windows_are_those_of_their_histograms_together() ->
         )
 
 
-def test_no_percentile_is_longer_than_the_longest_duration() -> None:
+def test_report_percentile_is_at_most_longest_duration() -> None:
     row = {"run": "r", "endpoint": "a", "window_start": BEGIN, "max": 700, "min": 700, "histogram": histogram({152: 1})}
     gold = GoldReader(Tables(latency=[row], latency_summary=[row]))
     assert middle(152) > 700
@@ -118,21 +118,21 @@ def middle(bucket: int) -> float:
     return float(2.0 ** ((bucket - 0.5) / 16))
 
 
-def test_the_endpoints_with_a_line_are_those_that_lost_most_then_those_with_most_messages() -> None:
+def test_report_lines_prefer_endpoints_with_most_losses_then_messages() -> None:
     rows = [endpoint(f"e{number:03}", messages=number, lost=int(number == 5)) for number in range(100)]
     rows += [endpoint("e000", run="s", messages=1000)]
     names = data.choose_endpoints(GoldReader(Tables(endpoints=rows)))
     assert names == ["e005", "e000", *(f"e{number:03}" for number in range(99, 61, -1))]
 
 
-def test_losses_are_where_the_first_message_came_after_a_gap() -> None:
+def test_report_losses_are_at_first_message_after_gap() -> None:
     rows = [{"run": "r", "endpoint": "ab"[i % 2], "to_time": BEGIN + i * SECOND, "lost": i} for i in range(20)]
     found = data.read_losses(GoldReader(Tables(sequence_gaps=rows)), ["a"], 10 * SECOND)
     expected = {("a", 0): 20, ("a", 10): 70, ("(others)", 0): 25, ("(others)", 10): 75}
     assert {(row["endpoint"], (row["window_start"] - BEGIN) // SECOND): row["lost"] for row in found} == expected
 
 
-def test_a_queue_is_the_sum_of_its_windows_and_waits_as_the_last_one_says() -> None:
+def test_report_queue_sums_windows_and_uses_last_backlog() -> None:
     chance = random.Random(3)
     rows = []
     for number in chance.sample(range(40), 40):
@@ -159,7 +159,7 @@ def test_a_queue_is_the_sum_of_its_windows_and_waits_as_the_last_one_says() -> N
     ]
 
 
-def test_stages_are_those_of_all_runs_together_the_busiest_first() -> None:
+def test_report_stages_of_all_runs_are_sorted_by_processing_time() -> None:
     rows = []
     for run, stage, bucket in (("r", "x", 10), ("s", "x", 10), ("r", "y", 200)):
         row = {"run": run, "stage": stage, "endpoint": "e", "messages": 2, "malformed": 1}
@@ -173,7 +173,7 @@ def test_stages_are_those_of_all_runs_together_the_busiest_first() -> None:
     ]
 
 
-def test_hops_of_several_runs_are_one_edge_and_a_root_stays() -> None:
+def test_report_hops_of_several_runs_are_merged() -> None:
     edge = {"run": "r", "parent": "a", "endpoint": "b", "messages": 1, "p50": 5, "p99": 9}
     rows = [edge, edge | {"run": "s", "messages": 4, "p50": 7, "p99": 8}, edge | {"parent": None, "endpoint": "a"}]
     found = data.read_hops(GoldReader(Tables(hops=rows)))
@@ -181,7 +181,7 @@ def test_hops_of_several_runs_are_one_edge_and_a_root_stays() -> None:
     assert (found[1]["parent"], found[1]["endpoint"]) == (None, "a")
 
 
-def test_the_worst_checks_that_failed_are_listed() -> None:
+def test_report_lists_worst_failed_checks() -> None:
     rows = [
         {"run": "r", "endpoint": f"e{i}", "check_name": "lost", "passed": i < 5, "value": i, "threshold": 4}
         for i in range(9)
@@ -191,7 +191,7 @@ def test_the_worst_checks_that_failed_are_listed() -> None:
     assert [row["endpoint"] for row in failed] == ["e8", "e7"]
 
 
-def test_where_there_are_no_tables_there_is_nothing() -> None:
+def test_report_without_tables_is_empty() -> None:
     gold = GoldReader(Tables())
     assert data.read_report_summary(gold)["messages"] == 0
     assert data.read_report_summary(gold)["begin"] is None

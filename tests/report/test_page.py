@@ -53,7 +53,7 @@ def day(time: Any) -> str:
     return datetime.fromtimestamp(time // SECOND, UTC).date().isoformat()
 
 
-def test_the_page_says_what_the_tables_have(tmp_path: Path) -> None:
+def test_report_page_shows_table_values(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     summary = write_report(full(), page)
     assert (summary["endpoints"], summary["messages"], summary["lost"], summary["failed"]) == (2, 31, 2, 1)
@@ -67,7 +67,7 @@ def test_the_page_says_what_the_tables_have(tmp_path: Path) -> None:
     assert not re.search(r'(src|href)="(?!data:)', ours), "it needs no network"
 
 
-def test_pictures_are_few_of_each_endpoint_evenly_spread(tmp_path: Path) -> None:
+def test_report_pictures_are_few_and_evenly_spread(tmp_path: Path) -> None:
     cv2, numpy = pytest.importorskip("cv2"), pytest.importorskip("numpy")
     picture = cv2.imencode(".png", numpy.full((300, 400, 3), 128, numpy.uint8))[1].tobytes()
     tables = full()
@@ -78,7 +78,7 @@ def test_pictures_are_few_of_each_endpoint_evenly_spread(tmp_path: Path) -> None
     assert all(len(data) < 4000 for data, _ in shown)
 
 
-def test_without_opencv_the_page_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_page_without_opencv_names_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "cv2", None)
     tables = full()
     frames(tables, [BEGIN], b"")
@@ -86,7 +86,7 @@ def test_without_opencv_the_page_says_what_is_missing(tmp_path: Path, monkeypatc
     assert "msgq-bus[frames]" in sections(page.read_text())["Pictures"]
 
 
-def test_a_lake_is_read_as_its_last_commits_left_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_page_ignores_uncommitted_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that no commit names do not count."""
     for name, rows in full().items():
         made = pa.Table.from_pylist(rows)

@@ -156,11 +156,11 @@ def run_sanitized(package: Path, prefix: str, arguments: list[str]) -> None:
     assert done.returncode == 0, done.stderr[-6000:]
 
 
-def test_sanitized_extensions_in_use(package: Path, prefix: str) -> None:
+def test_sanitized_extensions_pass_smoke_test(package: Path, prefix: str) -> None:
     run_sanitized(package, prefix, ["-c", SMOKE, str(package)])
 
 
 @pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(30 * ROUNDS, marks=pytest.mark.nightly)])
-def test_sanitized_extensions_on_hostile_bytes(package: Path, prefix: str, seed: int, rounds: int) -> None:
+def test_sanitized_extensions_survive_hostile_bytes(package: Path, prefix: str, seed: int, rounds: int) -> None:
     options = ["--seed", str(seed), "--seconds", str(WATCHDOG / 2), "--first", "0", "--rounds", str(rounds)]
     run_sanitized(package, prefix, ["-m", "tools.fuzz.sockets", *options])

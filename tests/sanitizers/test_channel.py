@@ -17,7 +17,7 @@ pytestmark = LIMITS
 
 
 @pytest.mark.parametrize(("flags", "seconds"), RUNS)
-def test_no_message_is_torn_or_miscounted(seed: int, flags: Any, seconds: Any) -> None:
+def test_channel_stress_has_no_torn_or_miscounted_message(seed: int, flags: Any, seconds: Any) -> None:
     # all slots are seldom held at once
     Stress("channel").check(seed, flags, seconds, seldom=["refused"])
 
@@ -47,7 +47,7 @@ RELAXED = {
 @needs_tsan
 @pytest.mark.parametrize("edge", RELAXED)
 @pytest.mark.nightly
-def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
+def test_sanitizer_detects_relaxed_channel_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
     """A test of the test. A relaxed look at the entry is not seen: the second look, behind the pin, acquires."""
     mutate_header(tmp_path, monkeypatch, "HEADERS", *RELAXED[edge])
     assert "data race" in Stress("channel").complaint(tmp_path, "thread", 5)
@@ -80,7 +80,7 @@ MISSING = {
 
 @pytest.mark.parametrize("piece", MISSING)
 @pytest.mark.nightly
-def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
+def test_channel_stress_detects_missing_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
     mutate_header(tmp_path, monkeypatch, "HEADERS", *MISSING[piece])
     assert "channel:" in Stress("channel").complaint(tmp_path, "native", 10)

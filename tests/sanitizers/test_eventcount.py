@@ -25,13 +25,13 @@ PIECES = {
 
 
 @pytest.mark.parametrize(("flags", "seconds"), RUNS)
-def test_nobody_sleeps_through_a_message_of_several_publishers(seed: int, flags: Any, seconds: Any) -> None:
+def test_eventcount_stress_loses_no_wake(seed: int, flags: Any, seconds: Any) -> None:
     Stress("eventcount").check(seed, flags, seconds)
 
 
 @pytest.mark.parametrize("piece", PIECES)
 @pytest.mark.nightly
-def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
+def test_eventcount_stress_detects_missing_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
     mutate_header(tmp_path, monkeypatch, "HEADERS", "base/eventcount.h", *PIECES[piece])
     complaint = Stress("eventcount").complaint(tmp_path, "impatient", 10)

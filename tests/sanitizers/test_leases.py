@@ -17,7 +17,7 @@ pytestmark = LIMITS
 
 
 @pytest.mark.parametrize(("flags", "seconds"), RUNS)
-def test_no_frame_changes_while_it_is_held(seed: int, flags: Any, seconds: Any) -> None:
+def test_lease_stress_has_no_change_of_held_frame(seed: int, flags: Any, seconds: Any) -> None:
     # all buffers are seldom held at once
     Stress("leases").check(seed, flags, seconds, seldom=["dropped"])
 
@@ -35,7 +35,7 @@ RELAXED = {
 @needs_tsan
 @pytest.mark.parametrize("edge", RELAXED)
 @pytest.mark.nightly
-def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
+def test_sanitizer_detects_relaxed_lease_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
     """A test of the test: leases that are returned, or generations that are stored, without release."""
     old, what = RELAXED[edge]
     mutate_header(tmp_path, monkeypatch, *LEASES, old, f"atomic_store_explicit(&{what}, memory_order_relaxed);")
@@ -43,7 +43,7 @@ def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.nightly
-def test_stress_sees_a_missing_look_at_the_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lease_stress_detects_missing_lease_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: a server that takes buffers whoever holds them must be found out by the frames' words."""
     look = "if (mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generation)"
     mutate_header(tmp_path, monkeypatch, *LEASES, look, "if (!table && buffer)")

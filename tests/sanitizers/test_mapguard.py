@@ -17,12 +17,12 @@ pytestmark = LIMITS
 
 
 @pytest.mark.parametrize(("flags", "seconds"), RUNS[:3])
-def test_each_fault_is_found_and_nothing_else_is_touched(seed: int, flags: Any, seconds: Any) -> None:
+def test_mapguard_stress_finds_each_fault_and_touches_no_other_page(seed: int, flags: Any, seconds: Any) -> None:
     Stress("mapguard").check(seed, flags, seconds)
 
 
 @pytest.mark.nightly
-def test_the_stress_sees_a_fault_that_is_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mapguard_stress_detects_unnoted_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the test: zeros without a word that says so."""
     clear = "mq_store_release_u64(&guard->whole, 0);"
     mutate_header(tmp_path, monkeypatch, "HEADERS", "base/mapguard.h", clear, "(void)guard;")

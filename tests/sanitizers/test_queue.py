@@ -18,7 +18,9 @@ pytestmark = LIMITS
 
 @pytest.mark.parametrize("processes", [0, 2])
 @pytest.mark.parametrize(("flags", "seconds"), RUNS)
-def test_no_message_is_torn_lost_or_done_twice(seed: int, flags: Any, seconds: Any, processes: int) -> None:
+def test_queue_stress_has_no_torn_lost_or_duplicate_message(
+    seed: int, flags: Any, seconds: Any, processes: int
+) -> None:
     Stress("queue").check(seed, flags, seconds, processes, seldom=[] if processes else ["killed"])
 
 
@@ -57,7 +59,7 @@ RELAXED = {
 @needs_tsan
 @pytest.mark.parametrize("edge", RELAXED)
 @pytest.mark.nightly
-def test_sanitizer_sees_a_relaxed_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
+def test_sanitizer_detects_relaxed_queue_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
     """A test of the test."""
     header, old, new = RELAXED[edge]
     mutate_header(tmp_path, monkeypatch, "HEADERS", f"workqueue/{header}", old, new)
@@ -107,7 +109,7 @@ MISSING = {
 
 @pytest.mark.parametrize("piece", MISSING)
 @pytest.mark.nightly
-def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
+def test_queue_stress_detects_missing_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
     header, old, new = MISSING[piece]
     mutate_header(tmp_path, monkeypatch, "HEADERS", f"workqueue/{header}", old, new)

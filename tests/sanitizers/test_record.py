@@ -19,7 +19,7 @@ pytestmark = LIMITS
 
 @pytest.mark.parametrize("processes", [0, 2])
 @pytest.mark.parametrize(("flags", "seconds"), RUNS)
-def test_no_value_is_torn_old_or_lost(seed: int, flags: Any, seconds: Any, processes: int) -> None:
+def test_record_stress_has_no_torn_old_or_lost_value(seed: int, flags: Any, seconds: Any, processes: int) -> None:
     Stress("record").check(seed, flags, seconds, processes, seldom=[] if processes else ["killed"])
 
 
@@ -33,7 +33,7 @@ PLAIN = {
 @needs_tsan
 @pytest.mark.parametrize("copy", PLAIN)
 @pytest.mark.nightly
-def test_sanitizer_sees_a_plain_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy: Any) -> None:
+def test_sanitizer_detects_plain_record_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy: Any) -> None:
     """A test of the test."""
     header, old, new = PLAIN[copy]
     mutate_header(tmp_path, monkeypatch, "HEADERS", f"records/{header}", old, new)
@@ -79,7 +79,7 @@ MISSING = {
 
 @pytest.mark.parametrize("piece", MISSING)
 @pytest.mark.nightly
-def test_the_stress_sees_a_missing_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
+def test_record_stress_detects_missing_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
     """A test of the test."""
     header, old, new = MISSING[piece]
     mutate_header(tmp_path, monkeypatch, "HEADERS", f"records/{header}", old, new)

@@ -54,7 +54,11 @@ def mutants_of(path: str, program: str) -> Callable[..., Mutant]:
     """
 
     def test_id(test: str) -> str:
-        return test if "::" in test else f"{TESTS}::test_header[{test if '-' in test else f'{program}-{test}'}]"
+        return (
+            test
+            if "::" in test
+            else f"{TESTS}::test_header_programs_succeed[{test if '-' in test else f'{program}-{test}'}]"
+        )
 
     def mutant(meaning: str, old: str, new: str, *tests: str) -> Mutant:
         return Mutant(path, meaning, old, new, tuple(map(test_id, tests)))

@@ -2,7 +2,7 @@
 
 from tools.mutate.headers.mutant import Mutant, mutants_of
 
-_TEST = "tests/meta/test_memory_order_edges.py::test_access_of_a_side_has_the_order_that_its_comment_states"
+_TEST = "tests/meta/test_memory_order_edges.py::test_access_has_memory_order_of_its_comment"
 
 
 def relaxed(path: str, edge: str, old: str, new: str) -> Mutant:
