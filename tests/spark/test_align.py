@@ -45,7 +45,7 @@ def join_by_hand(left: Any, right: Any, tolerance: Any) -> Any:
     ],
 )
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_each_row_meets_the_last_one_before_it(spark: Any, strategy: Any, tolerance: Any) -> None:
+def test_align_joins_each_row_with_last_earlier_row(spark: Any, strategy: Any, tolerance: Any) -> None:
     """Times over several spans of the window strategy, so that right rows are needed beyond the border of theirs."""
     random = np.random.default_rng(7)
     left = [(key, time, i) for key in "ab" for i, time in enumerate(random.integers(0, 300 * SECOND, 60).tolist())]
@@ -64,27 +64,27 @@ def test_each_row_meets_the_last_one_before_it(spark: Any, strategy: Any, tolera
     assert sorted_rows(joined, *columns) == join_by_hand(left, right, tolerance)
 
 
-def test_without_keys_all_is_one_series(spark: Any) -> None:
+def test_align_without_keys_uses_one_series(spark: Any) -> None:
     left, right = series(spark, ["x", "y"], [10, 20], [1, 2]), series(spark, ["z"], [15], [3])
     joined = align.asof_join(left, right.drop("key"))
     assert sorted_rows(joined, "key", "value_right") == [("x", None), ("y", 3)]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_null_is_no_key(spark: Any, strategy: Any) -> None:
+def test_align_does_not_match_null_keys(spark: Any, strategy: Any) -> None:
     left, right = series(spark, [None, "a"], [10, 10], [1, 2]), series(spark, [None, "a"], [5, 5], [3, 4])
     joined = align.asof_join(left, right, by=["key"], strategy=strategy)
     assert sorted_rows(joined, "value", "value_right") == [(1, None), (2, 4)]
 
 
-def test_the_plan_compares_no_row_with_every_other_one(spark: Any) -> None:
+def test_align_plan_has_no_join(spark: Any) -> None:
     one = series(spark, ["a"], [1], [1])
     plan = align.asof_join(one, one, by=["key"], strategy="window", tolerance=5)
     text = plan._jdf.queryExecution().executedPlan().toString()
     assert "Join" not in text
 
 
-def test_impossible_arguments_are_named(spark: Any) -> None:
+def test_align_error_names_impossible_argument(spark: Any) -> None:
     one = series(spark, ["a"], [1], [1])
     with pytest.raises(InvalidValueError, match="'quick'"):
         align.asof_join(one, one, strategy="quick")
@@ -94,7 +94,7 @@ def test_impossible_arguments_are_named(spark: Any) -> None:
         align.resample(one, 0)
 
 
-def test_forward_fill(spark: Any) -> None:
+def test_forward_fill_repeats_last_value(spark: Any) -> None:
     rows = series(spark, list("aaabb"), [1, 2, 3, 1, 2], [None, 5, None, 7, None])
     found = align.forward_fill(rows, ["value"], by=["key"])
     assert sorted_rows(found, "key", "publish_time", "value") == [
@@ -107,7 +107,7 @@ def test_forward_fill(spark: Any) -> None:
 
 
 @pytest.mark.parametrize("tolerance", [None, 12])
-def test_resample_gives_each_tick_the_last_row_before_it(spark: Any, tolerance: Any) -> None:
+def test_resample_gives_last_earlier_row_at_each_tick(spark: Any, tolerance: Any) -> None:
     times = [3, 8, 10, 11, 45, 46]
     found = align.resample(series(spark, ["a"] * 6, times, times), 10, by=["key"], tolerance=tolerance)
     ticks = {10: 10, 20: 11, 30: 11, 40: 11, 50: 46}
@@ -118,7 +118,7 @@ def test_resample_gives_each_tick_the_last_row_before_it(spark: Any, tolerance: 
     assert sorted_rows(found, *found.columns) == wanted
 
 
-def test_two_resampled_series_have_the_same_ticks(spark: Any) -> None:
+def test_resampled_series_have_same_ticks(spark: Any) -> None:
     random = np.random.default_rng(3)
     times = np.sort(random.integers(10**9, 2 * 10**9, 200)).tolist()
     found = align.resample(series(spark, ["a", "b"] * 100, times, times), 10**7, by=["key"])
@@ -130,7 +130,7 @@ def test_two_resampled_series_have_the_same_ticks(spark: Any) -> None:
 
 
 @pytest.mark.parametrize("jump", [YEAR, -YEAR])
-def test_resample_over_a_clock_jump_is_bounded(spark: Any, jump: Any) -> None:
+def test_resample_over_clock_jump_is_bounded(spark: Any, jump: Any) -> None:
     """A year at 100 Hz is 3 billion ticks, which nobody wants; before and after the jump all is as always."""
     period = SECOND // 100
     times = [2 * YEAR, 2 * YEAR + 3 * period, 2 * YEAR + jump, 2 * YEAR + jump + 5 * period]
@@ -153,7 +153,7 @@ def choose_strategy(left: Any, right: Any) -> str:
     return "arrow" if "CoGroupsInArrow" in plan else "window"
 
 
-def test_auto_counts_the_bytes_of_a_key_and_of_what_comes_of_it(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_align_auto_strategy_counts_input_and_output_bytes_of_key(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few rows with pictures do not fit in a worker, thousands of numbers do: of one that takes 1 MiB."""
     from pyspark.sql import functions as F
 

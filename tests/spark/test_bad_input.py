@@ -174,7 +174,7 @@ def count_messages(lake: Lake, *endpoints: str) -> list[tuple[Any, ...]]:
     return sorted_rows(table.where(table.endpoint.isin(list(endpoints))), "endpoint", "messages", "lost")
 
 
-def test_what_was_skipped_is_in_a_table(everything: Everything) -> None:
+def test_read_errors_table_has_skipped_input(everything: Everything) -> None:
     rows = everything.lake.read_errors().collect()
     assert {Path(row.file).name for row in rows} == STRANGE | {"clocks.mcap", "mixed.mcap"}
     assert everything.said.count("skipped: ") == len(rows)
@@ -184,7 +184,7 @@ def test_what_was_skipped_is_in_a_table(everything: Everything) -> None:
     assert sum("no MCAP file" in reason for reason in reasons) == 4
 
 
-def test_strangers_hold_up_neither_batch_nor_stream(spark: Any, everything: Everything) -> None:
+def test_foreign_files_do_not_stop_batch_or_stream(spark: Any, everything: Everything) -> None:
     skipped = read(spark, str(everything.recordings), readErrors=True)
     assert {Path(row.file).name for row in skipped.collect()} == STRANGE | {"clocks.mcap", "mixed.mcap"}
     stream = RecordingStreamReader(
@@ -195,7 +195,7 @@ def test_strangers_hold_up_neither_batch_nor_stream(spark: Any, everything: Ever
     assert sum(batch.num_rows for batch in batches) == 6
 
 
-def test_names_of_endpoints(spark: Any, everything: Everything, tmp_path: Path) -> None:
+def test_hostile_endpoint_names_are_kept(spark: Any, everything: Everything, tmp_path: Path) -> None:
     assert len(count_messages(everything.lake, *NAMES)) == len(NAMES)
     path = everything.recordings / "names.mcap"
     for name in ("quote'\"`$", "with space", "x" * 5000):
@@ -207,7 +207,7 @@ def test_names_of_endpoints(spark: Any, everything: Everything, tmp_path: Path) 
     assert {m.endpoint for m in LogReader(tmp_path / "some.mcap")} == {n for n in NAMES if "/" in n or not n}
 
 
-def test_clocks_that_jump_and_sequences_that_restart_and_wrap(everything: Everything) -> None:
+def test_clock_jumps_and_sequence_restarts_are_counted(everything: Everything) -> None:
     lake = everything.lake
     assert count_messages(lake, "clock", "early", "restart", "same", "wrap", "wrong") == [
         ("clock", 5, 0),
@@ -226,7 +226,7 @@ def test_clocks_that_jump_and_sequences_that_restart_and_wrap(everything: Everyt
     assert run("bag", "info", everything.recordings / "clocks.mcap").output
 
 
-def test_duplicates_and_mixed_schemas_under_one_endpoint(spark: Any, everything: Everything) -> None:
+def test_duplicates_and_mixed_schemas_of_endpoint_are_read(spark: Any, everything: Everything) -> None:
     assert count_messages(everything.lake, "twice") == [("twice", 3, 0)]
     found = sorted_rows(everything.lake.messages().where("endpoint = 'mixed'"), "schema", "encoding")
     assert found == [("One", "json"), ("Two", "struct")]
@@ -234,21 +234,21 @@ def test_duplicates_and_mixed_schemas_under_one_endpoint(spark: Any, everything:
     assert [(row.value is None) == (row.reason is not None) == (row.data is not None) for row in rows] == [True, True]
 
 
-def test_payloads_of_no_bytes_and_of_many(spark: Any, everything: Everything) -> None:
+def test_empty_and_large_payloads_are_read(spark: Any, everything: Everything) -> None:
     wanted = [(0,), (0,), (LARGE,)]
     assert sorted_rows(everything.lake.messages().where("endpoint = 'payload'"), "size_bytes") == wanted
     lengths = read(spark, str(everything.recordings / "payloads.mcap")).selectExpr("octet_length(data) AS size_bytes")
     assert sorted_rows(lengths, "size_bytes") == wanted
 
 
-def test_one_endpoint_with_nearly_all_and_many_others(everything: Everything) -> None:
+def test_skewed_endpoint_and_many_others_are_read(everything: Everything) -> None:
     assert count_messages(everything.lake, "most") == [("most", 9 * OTHERS, 0)]
     assert everything.lake.table("endpoints").where("endpoint LIKE 'other%'").count() == OTHERS
     assert len(list((everything.recordings.parent / "lake").rglob("*.parquet"))) < 200, "no file for each endpoint"
     assert (everything.recordings.parent / "report.html").stat().st_size < 20 << 20
 
 
-def test_pictures_that_are_none(everything: Everything) -> None:
+def test_invalid_pictures_are_skipped(everything: Everything) -> None:
     assert everything.lake.table("frames").where("endpoint = 'camera'").count() == 4
 
 
@@ -260,7 +260,7 @@ def directory(tmp_path: Path) -> Path:
     return made
 
 
-def test_each_kind_of_record_as_it_should_not_be(spark: Any, tmp_path: Path) -> None:
+def test_invalid_records_of_each_kind_are_read_errors(spark: Any, tmp_path: Path) -> None:
     expected, problems = [], set()
     for number, (name, case) in enumerate(CASES.items()):
         path = case.write(tmp_path / f"{number:03}.mcap")
@@ -280,7 +280,7 @@ def test_each_kind_of_record_as_it_should_not_be(spark: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.nightly
-def test_nothing_but_strangers(spark: Any, tmp_path: Path) -> None:
+def test_directory_with_only_foreign_files_gives_no_messages(spark: Any, tmp_path: Path) -> None:
     directory = tmp_path / "recordings"
     directory.mkdir()
     stranger(directory)
@@ -293,7 +293,7 @@ def test_nothing_but_strangers(spark: Any, tmp_path: Path) -> None:
     assert json.loads(asked) == {"messages": 0}
 
 
-def test_what_may_not_be_read_is_read_when_it_may(spark: Any, directory: Path, tmp_path: Path) -> None:
+def test_unreadable_file_is_ingested_when_readable(spark: Any, directory: Path, tmp_path: Path) -> None:
     """A link to nothing stands for a file without permission, which the superuser of a container never meets."""
     late = directory / "late.mcap"
     late.symlink_to(tmp_path / "elsewhere.mcap")
@@ -306,7 +306,7 @@ def test_what_may_not_be_read_is_read_when_it_may(spark: Any, directory: Path, t
 
 
 @pytest.mark.nightly
-def test_a_file_that_goes_or_shrinks_while_it_is_read(spark: Any, directory: Path) -> None:
+def test_file_removed_or_truncated_during_read_is_read_error(spark: Any, directory: Path) -> None:
     write_unclosed_file(directory / "gone.mcap", good("gone"))
     whole = write_unclosed_file(directory / "short.mcap", good("short"), good("short", first=NOW + 10))
     source = spark.read.format("msgq")
@@ -325,7 +325,7 @@ def test_a_file_that_goes_or_shrinks_while_it_is_read(spark: Any, directory: Pat
     assert "were to be read" in reasons["short.mcap"]
 
 
-def test_a_growing_file_is_complete_in_the_end(spark: Any, tmp_path: Path) -> None:
+def test_growing_file_is_ingested_completely(spark: Any, tmp_path: Path) -> None:
     parts = [good(first=NOW + 10 * i) for i in range(3)]
     path = write_unclosed_file(tmp_path / "a.mcap", *parts[:2])
     os.truncate(path, path.stat().st_size - 9)
@@ -338,7 +338,7 @@ def test_a_growing_file_is_complete_in_the_end(spark: Any, tmp_path: Path) -> No
     assert lake.read_errors().collect() == [], "nothing is missing any more"
 
 
-def test_a_chunk_that_claims_more_than_it_has_costs_no_memory(spark: Any, tmp_path: Path) -> None:
+def test_chunk_with_false_size_uses_little_memory(spark: Any, tmp_path: Path) -> None:
     claims = [2**60, 2**31 - 1, 2**20]
     bombs = [
         build_chunk_record(channel(1, "a"), message(1, 0, NOW), compression=name, size=size)
@@ -354,12 +354,12 @@ def test_a_chunk_that_claims_more_than_it_has_costs_no_memory(spark: Any, tmp_pa
     ("option", "value"),
     [("endpoints", "[1, 2]"), ("endpoints", '[{"a": 1}]'), ("start", "9" * 5000)],
 )
-def test_options_that_make_no_sense(option: str, value: str) -> None:
+def test_invalid_source_option_is_refused(option: str, value: str) -> None:
     with pytest.raises(InvalidValueError, match=f"{option}"):
         SourceOptions.parse_options({"path": "p", option: value})
 
 
-def test_options_that_look_odd_and_are_good(spark: Any, tmp_path: Path) -> None:
+def test_unusual_source_options_are_accepted(spark: Any, tmp_path: Path) -> None:
     path = write_unclosed_file(tmp_path / "a.mcap", good("b1"), good("[x]", 2))
     assert read(spark, str(path), endpoints="[ab]1").count() == 3
     assert read(spark, str(path), endpoints='["[[]x]"]').count() == 3
@@ -367,7 +367,7 @@ def test_options_that_look_odd_and_are_good(spark: Any, tmp_path: Path) -> None:
     assert read(spark, str(path), start=-(10**30), end="2999-01-01").count() == 6
 
 
-def test_a_lake_and_a_report_that_cannot_be(everything: Everything, tmp_path: Path) -> None:
+def test_impossible_lake_and_report_paths_are_errors(everything: Everything, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     recording = everything.recordings / "twice.mcap"
     assert run("lake", "ingest", tmp_path / "file", recording, code=1).output.startswith("Error: ")

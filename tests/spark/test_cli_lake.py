@@ -56,7 +56,7 @@ def ingested(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Ingested:
     return Ingested(place / "lake", recording, said)
 
 
-def test_from_a_recording_to_answers_and_files(ingested: Ingested, tmp_path: Path) -> None:
+def test_lake_commands_ingest_query_and_export_recording(ingested: Ingested, tmp_path: Path) -> None:
     lake, recording, said = ingested
     assert said["messages"] == 19
     assert "0 new files, 1 known file skipped" in run("lake", "ingest", lake, recording).stdout
@@ -74,7 +74,7 @@ def test_from_a_recording_to_answers_and_files(ingested: Ingested, tmp_path: Pat
 
 
 @pytest.mark.nightly
-def test_queues_and_publishers_are_tables_as_others(spark: Any, tmp_path: Path) -> None:
+def test_lake_commands_handle_queues_and_publishers(spark: Any, tmp_path: Path) -> None:
     told = [
         QueueEvent(Event.SENT, 1, BEGIN, 0, BEGIN, publisher="boss"),
         QueueEvent(Event.RECEIVED, 1, BEGIN + 9, 1, BEGIN),
@@ -100,14 +100,14 @@ def test_queues_and_publishers_are_tables_as_others(spark: Any, tmp_path: Path) 
     assert list(LogReader(out)) == list(LogReader(recording))
 
 
-def test_the_questions_have_answers(spark: Any, ingested: Ingested) -> None:
+def test_lake_queries_of_documentation_have_answers(spark: Any, ingested: Ingested) -> None:
     Lake(spark, ingested.lake).register()
     answers = {question: spark.sql(sql).collect() for question, sql in questions.QUESTIONS.items()}
     assert len(answers) == 5
     assert [tuple(row) for row in next(iter(answers.values()))] == [("imu", 1, 5.0)]
 
 
-def test_a_stream_adds_each_message_once(spark: Any, tmp_path: Path, recording: Path) -> None:
+def test_lake_stream_adds_each_message_once(spark: Any, tmp_path: Path, recording: Path) -> None:
     lake = tmp_path / "lake"
     for _ in range(2):
         run("lake", "stream", lake, tmp_path, "--once")
@@ -115,7 +115,7 @@ def test_a_stream_adds_each_message_once(spark: Any, tmp_path: Path, recording: 
     assert json.loads(run("lake", "ingest", lake, recording, "--json").stdout)["messages"] == 0
 
 
-def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path: Path, recording: Path) -> None:
+def test_lake_ctrl_c_ends_spark_without_traceback(tmp_path: Path, recording: Path) -> None:
     """Also without a Java: one whose driver left it half-way would stay for ever, and hold its driver's output."""
     lake = tmp_path / "lake"
     program = [sys.executable, "-m", "msgq", "lake", "ingest", str(lake), str(recording)]
@@ -132,7 +132,7 @@ def test_ctrl_c_while_spark_starts_and_works_ends_it_without_a_trace(tmp_path: P
     assert process.returncode == 130
 
 
-def test_a_wrong_table_is_told_with_those_that_are_there(ingested: Ingested) -> None:
+def test_lake_unknown_table_error_lists_tables(ingested: Ingested) -> None:
     for query, name in (
         ("SELECT * FROM endpoint", "endpoint"),
         ("SELECT * FROM silver_gps, sequence_gaps", "silver_gps"),
@@ -162,15 +162,13 @@ def test_a_wrong_table_is_told_with_those_that_are_there(ingested: Ingested) -> 
         (("export", "{}", "SELECT 1", "-o", "/tmp"), 2, "exists"),
     ],
 )
-def test_what_a_user_can_mend_is_said_in_one_line(
-    spark: Any, tmp_path: Path, arguments: Any, code: Any, text: Any
-) -> None:
+def test_lake_user_error_is_one_line(spark: Any, tmp_path: Path, arguments: Any, code: Any, text: Any) -> None:
     (tmp_path / "lake" / "messages" / "_delta_log").mkdir(parents=True)  # a lake with nothing in it
     done = run("lake", *(argument.format(tmp_path / "lake") for argument in arguments), code=code)
     assert text in done.output
 
 
-def test_a_page_of_a_recording_leaves_no_lake(
+def test_report_of_recording_leaves_no_lake(
     spark: Any, tmp_path: Path, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
@@ -188,7 +186,7 @@ def has_parts(place: Path) -> bool:
 
 
 @pytest.mark.nightly
-def test_ctrl_c_while_a_page_is_made_leaves_no_lake(tmp_path: Path) -> None:
+def test_report_ctrl_c_leaves_no_lake(tmp_path: Path) -> None:
     """Of a recording that takes long, when its lake has grown."""
     sent = (logs.message(1, i, 10**18 + i * 10**6, b'{"n": %d}' % i) for i in range(50_000))
     made = logs.write_unclosed_file(
@@ -233,9 +231,7 @@ def lake_of(tmp_path: Path, *options: object) -> tuple[Path, dict[str, Any]]:
         ("stream", ["{}/a.mcap"]),
     ],
 )
-def test_lake_master_sets_the_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, more: list[str]
-) -> None:
+def test_lake_master_sets_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, more: list[str]) -> None:
     monkeypatch.setattr(sessions, "_get_active_session", lambda: None)  # a test before may have left one
     (tmp_path / "lake" / "messages" / "_delta_log").mkdir(parents=True)
     logs.write_unclosed_file(tmp_path / "a.mcap")
@@ -244,7 +240,7 @@ def test_lake_master_sets_the_cluster(
     assert done.stderr.startswith("Error: there is no master 'moon'; give local[4], ")
 
 
-def test_lake_version_reads_an_earlier_ingest(
+def test_lake_version_reads_earlier_ingest(
     spark: Any, tmp_path: Path, prefix: str, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, first = lake_of(tmp_path / "first", "--no-silver", "--no-gold")
@@ -260,7 +256,7 @@ def test_lake_version_reads_an_earlier_ingest(
     assert [topic.endpoint for topic in topics(prefix)] == ["moved"]
 
 
-def test_ingest_makes_only_the_selected_tables(spark: Any, tmp_path: Path) -> None:
+def test_ingest_builds_only_selected_tables(spark: Any, tmp_path: Path) -> None:
     lake, said = lake_of(tmp_path, "--no-silver", "--no-gold")
     assert (said["messages"], said["runs"]) == (20, 0)
     assert not any(has_parts(lake / name) for name in ("silver", "gold"))
@@ -292,7 +288,7 @@ def parts(lake: Path) -> int:
     return sum("_delta_log" not in path.parts for path in (lake / "messages").rglob("*.parquet"))
 
 
-def test_export_to_sets_the_format(spark: Any, tmp_path: Path) -> None:
+def test_export_to_sets_format(spark: Any, tmp_path: Path) -> None:
     lake, _ = lake_of(tmp_path, "--no-silver", "--no-gold")
     run("lake", "export", lake, "SELECT sequence FROM messages WHERE sequence = 3", "-o", tmp_path / "x", "--to", "csv")
     (file,) = (path for path in (tmp_path / "x").glob("*.csv") if path.stat().st_size)
@@ -309,9 +305,7 @@ def test_report_run_selects_one_run(spark: Any, tmp_path: Path) -> None:
         assert json.loads(run("lake", "report", lake, "-o", page, *options, "--json").stdout)["messages"] == expected
 
 
-def test_stream_every_and_checkpoint_set_the_interval_and_the_folder(
-    spark: Any, tmp_path: Path, recording: Path
-) -> None:
+def test_stream_every_and_checkpoint_set_interval_and_folder(spark: Any, tmp_path: Path, recording: Path) -> None:
     lake, place = tmp_path / "lake", tmp_path / "place"
 
     def interrupt() -> None:
@@ -334,7 +328,7 @@ def restless():
 """
 
 
-def test_replay_after_and_silence_end_the_programs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_after_and_silence_end_programs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "program_of_lake.py").write_text(RESTLESS)
     monkeypatch.syspath_prepend(str(tmp_path))
     lake, _ = lake_of(tmp_path, "--no-silver", "--no-gold")

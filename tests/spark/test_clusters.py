@@ -62,7 +62,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return cluster.environment(SPARK_HOME=str(home))
 
 
-def test_executor_in_another_process_reads_and_ingests_all_messages(
+def test_executor_in_other_process_reads_and_ingests_all_messages(
     tmp_path: Path, recordings: Path, environment: dict[str, str]
 ) -> None:
     found = run_child(something, "local-cluster[1,1,1024]", str(recordings), str(tmp_path), env=environment)
@@ -71,19 +71,21 @@ def test_executor_in_another_process_reads_and_ingests_all_messages(
 
 
 @pytest.mark.nightly
-def test_local_cluster(tmp_path: Path, recordings: Path, environment: dict[str, str]) -> None:
+def test_local_cluster_reads_and_ingests_all_messages(
+    tmp_path: Path, recordings: Path, environment: dict[str, str]
+) -> None:
     found = run_child(everything, "local-cluster[2,1,1024]", str(recordings), str(tmp_path), env=environment)
     check(found, recordings, 2)
 
 
 @pytest.mark.nightly
-def test_standalone_cluster(tmp_path: Path, recordings: Path, standalone: str) -> None:
+def test_standalone_cluster_reads_and_ingests_all_messages(tmp_path: Path, recordings: Path, standalone: str) -> None:
     found = run_child(everything, standalone, str(recordings), str(tmp_path), env=cluster.environment())
     check(found, recordings, 2)
 
 
 @pytest.mark.nightly
-def test_spark_connect(tmp_path: Path, recordings: Path) -> None:
+def test_spark_connect_reads_and_ingests_all_messages(tmp_path: Path, recordings: Path) -> None:
     """The client has no Java of its own; the server finds the source where its Python has what is installed."""
     pytest.importorskip("grpc")
     (tmp_path / "installed").mkdir()

@@ -47,7 +47,7 @@ def rows(path: Path, endpoint: str = "a") -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def test_struct_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_struct_payloads_are_decoded_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     points = np.array([(i / 2, 2**32 - 1 - i, (i, -i, 0), b"ab", (i % 2,)) for i in range(100)], POINT)
     part = build_chunk_record(
         dtype_schema(1, POINT),
@@ -74,7 +74,7 @@ def test_struct_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert two.load(str(tmp_path)).where("log_time = 7").collect()[0][:] == ((2**32 - 8, None), 7)
 
 
-def test_messages_of_several_elements_and_of_none(tmp_path: Path) -> None:
+def test_decode_of_several_or_no_elements_gives_rows(tmp_path: Path) -> None:
     numbers = np.arange(6, dtype="<i4")
     part = build_chunk_record(
         dtype_schema(1, np.dtype("<i4")),
@@ -98,7 +98,7 @@ def test_messages_of_several_elements_and_of_none(tmp_path: Path) -> None:
     assert "4 bytes" in next(r["reason"] for r in got if r["reason"])
 
 
-def test_json_of_one_shape(tmp_path: Path) -> None:
+def test_decode_of_uniform_json_gives_struct(tmp_path: Path) -> None:
     texts = [b'{"a": 1, "b": [1.5]}', b"{broken", b'{"a": null, "c": "x"}', b'{"a": "no number"}', b"[1]"]
     part = build_chunk_record(
         channel(1, "a", encoding="json"), *(message(1, i, i, text) for i, text in enumerate(texts[:3]))
@@ -115,7 +115,7 @@ def test_json_of_one_shape(tmp_path: Path) -> None:
         assert (row["value"] is None) == (row["reason"] is not None) == (row["data"] is not None)
 
 
-def test_json_of_no_one_type_is_text(tmp_path: Path) -> None:
+def test_decode_of_mixed_json_gives_text(tmp_path: Path) -> None:
     texts = [b'{"a": 1}', b'{"a": "one"}', b"[2]"]
     part = build_chunk_record(
         channel(1, "a", encoding="json"), *(message(1, i, i, text) for i, text in enumerate(texts))
@@ -127,7 +127,7 @@ def test_json_of_no_one_type_is_text(tmp_path: Path) -> None:
     ]
 
 
-def test_schemas_that_change(tmp_path: Path) -> None:
+def test_decode_of_changed_schema_gives_columns_of_both(tmp_path: Path) -> None:
     old, new = np.dtype([("x", "<i4")]), np.dtype([("x", "<f8"), ("y", "<i2")])
     part = build_chunk_record(
         dtype_schema(1, old),
@@ -153,7 +153,7 @@ def test_schemas_that_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["", "unheard of"])
-def test_without_a_decoder(tmp_path: Path, encoding: str) -> None:
+def test_decode_without_decoder_gives_reason(tmp_path: Path, encoding: str) -> None:
     part = build_chunk_record(channel(1, "a", encoding=encoding), message(1, 0, 10, b"\xff"))
     (row,) = rows(write_unclosed_file(tmp_path / "a.mcap", part))
     assert row["value"] == (b"\xff" if not encoding else None)
@@ -171,7 +171,7 @@ def decode_sent(tmp_path: Path, encoding: str, *payloads: bytes, schema: Schema 
     return rows(write_unclosed_file(tmp_path / "a.mcap", part))
 
 
-def test_protobuf_has_columns_of_its_own_types(tmp_path: Path) -> None:
+def test_decode_of_protobuf_gives_schema_types(tmp_path: Path) -> None:
     full = point(count=2**62, axes=[0.5], color=1, next={"count": 7}, tags={"x": 1})
     first, second, bad = decode_sent(tmp_path, "protobuf", full, b"", b"\xff", schema=point_schema())
     assert {name: first["value"][name] for name in ("count", "axes", "color")} == {
@@ -186,7 +186,7 @@ def test_protobuf_has_columns_of_its_own_types(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("encoding", "packed"), [("msgpack", msgpack.packb), ("cbor", cbor2.dumps)])
-def test_msgpack_and_cbor(tmp_path: Path, encoding: str, packed: Callable[[Any], bytes]) -> None:
+def test_decode_of_msgpack_and_cbor_gives_values(tmp_path: Path, encoding: str, packed: Callable[[Any], bytes]) -> None:
     first, second, bad = decode_sent(tmp_path, encoding, packed({"a": 1, "b": b"\xff"}), packed({"c": [0.5]}), b"\x81")
     assert first["value"] == {"a": 1, "b": b"\xff", "c": None}
     assert second["value"] == {"a": None, "b": None, "c": [0.5]}
@@ -208,13 +208,13 @@ def test_msgpack_and_cbor(tmp_path: Path, encoding: str, packed: Callable[[Any],
         ("json", b'{"": 1, "a.b": 2, "A.B": 3}', {"_": 1, "a.b": 2, "A.B_": 3}),
     ],
 )
-def test_what_spark_has_no_type_for_is_text(tmp_path: Path, encoding: str, payload: bytes, value: Any) -> None:
+def test_decode_of_type_unknown_to_spark_gives_text(tmp_path: Path, encoding: str, payload: bytes, value: Any) -> None:
     (row,) = decode_sent(tmp_path, encoding, payload)
     assert row["value"] == value or str(row["value"]) == str(value)  # NaN is no number's equal
     assert row["reason"] is None
 
 
-def test_what_is_always_empty_costs_no_value(tmp_path: Path) -> None:
+def test_decode_of_always_empty_field_omits_column(tmp_path: Path) -> None:
     got = decode_sent(
         tmp_path, "json", b'{"a": 1, "none": {}, "list": [], "deep": {"er": [{}]}}', b'{"a": 2, "none": {}}'
     )
@@ -222,7 +222,7 @@ def test_what_is_always_empty_costs_no_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("encoding", "payload"), [("json", b"[" * 90 + b"]" * 90), ("msgpack", b"\x91" * 90 + b"\1")])
-def test_what_is_nested_deep_is_text_within(tmp_path: Path, encoding: str, payload: bytes) -> None:
+def test_decode_of_deep_nesting_gives_text_inside(tmp_path: Path, encoding: str, payload: bytes) -> None:
     (row,) = decode_sent(tmp_path, encoding, payload)
     depth, value = 0, row["value"]
     while isinstance(value, list):
@@ -231,21 +231,21 @@ def test_what_is_nested_deep_is_text_within(tmp_path: Path, encoding: str, paylo
     assert isinstance(value, str)
 
 
-def test_what_is_nested_deeper_is_kept_aside(tmp_path: Path) -> None:
+def test_decode_of_excessive_nesting_is_decode_error(tmp_path: Path) -> None:
     payload = b"[" * 900 + b"]" * 900
     (row,) = decode_sent(tmp_path, "json", payload)
     assert (row["value"], row["data"]) == (None, payload)
     assert "nested deeper than 100" in row["reason"]
 
 
-def test_what_refers_to_itself_is_kept_aside(tmp_path: Path) -> None:
+def test_decode_of_self_reference_is_decode_error(tmp_path: Path) -> None:
     payload = bytes.fromhex("d81c81d81d00")  # CBOR: a list that has itself in it
     (row,) = decode_sent(tmp_path, "cbor", payload)
     assert (row["value"], row["data"]) == (None, payload)
     assert "tag 29" in row["reason"]
 
 
-def test_endpoint_without_messages(tmp_path: Path) -> None:
+def test_decode_of_endpoint_without_messages_raises_recording_error(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="no messages"):
         RecordingSource({"path": str(write_foreign(tmp_path / "a.mcap")), "decode": "nobody"}).schema()
 
@@ -266,7 +266,7 @@ def test_endpoint_without_messages(tmp_path: Path) -> None:
         (np.array([1 + 2j]), COMPLEX, COMPLEX),
     ],
 )
-def test_types_of_numpy(values: np.ndarray[Any, Any], arrow: pa.DataType, spark: pa.DataType) -> None:
+def test_numpy_types_map_to_spark_types(values: np.ndarray[Any, Any], arrow: pa.DataType, spark: pa.DataType) -> None:
     made = build_arrow_array(values)
     assert made.type == arrow
     assert convert_to_delta_type(arrow) == spark
@@ -279,7 +279,7 @@ def test_types_of_numpy(values: np.ndarray[Any, Any], arrow: pa.DataType, spark:
     assert len(made) == len(values)
 
 
-def test_names_of_options_in_any_case() -> None:
+def test_source_option_names_ignore_case() -> None:
     parsed = SourceOptions.parse_options(
         {"path": "p", "ENDPOINTS": '["a,b", "c*"]', "partitionbytes": "2k", "start": "1970-01-01"}
     )

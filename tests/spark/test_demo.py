@@ -80,7 +80,7 @@ def row(demo: Demo, of: str, condition: str) -> Any:
     return found
 
 
-def test_each_endpoint_has_its_messages_its_losses_and_its_kind(demo: Demo) -> None:
+def test_demo_endpoints_have_messages_losses_and_kind(demo: Demo) -> None:
     recorded = LogReader(demo.recording).endpoints
     found = {one.endpoint: one for one in demo.lake.table("endpoints").collect()}
     assert {name: (one.kind, one.messages, one.lost, one.bytes) for name, one in found.items()} == {
@@ -92,14 +92,14 @@ def test_each_endpoint_has_its_messages_its_losses_and_its_kind(demo: Demo) -> N
         assert found[endpoint(demo, topic)].messages == count_published(demo, topic)
 
 
-def test_each_publisher_of_the_channel_has_its_messages(demo: Demo) -> None:
+def test_demo_channel_publishers_have_messages(demo: Demo) -> None:
     found = {one.publisher: one for one in demo.lake.table("publishers").where("endpoint LIKE 'channel/%'").collect()}
     for name in ("heat", "fill"):
         assert found.pop(name).messages == count_published(demo, name) > 0
     assert found == {}
 
 
-def test_values_of_the_vector_were_recorded_or_overwritten(demo: Demo) -> None:
+def test_demo_vector_values_are_recorded_or_overwritten(demo: Demo) -> None:
     gauges = endpoint(demo, "gauges")
     one = row(demo, "endpoints", f"endpoint = '{gauges}'")
     first = demo.lake.silver(gauges).groupBy("index").agg({"count": "min"}).collect()
@@ -108,7 +108,7 @@ def test_values_of_the_vector_were_recorded_or_overwritten(demo: Demo) -> None:
     assert one.lost == 0
 
 
-def test_jobs_went_through_the_queue_as_its_counters_say(demo: Demo) -> None:
+def test_demo_queue_jobs_equal_counters(demo: Demo) -> None:
     """A worker was killed at work: what it had taken came back, and was taken again."""
     work = demo.summary["work"]
     total = row(demo, "queue_summary", "queue LIKE 'demo-%-jobs'")
@@ -129,7 +129,7 @@ def test_jobs_went_through_the_queue_as_its_counters_say(demo: Demo) -> None:
     assert {one.deliveries for one in returned} == {1}
 
 
-def test_stages_have_what_the_loop_told(demo: Demo) -> None:
+def test_demo_stages_equal_loop_values(demo: Demo) -> None:
     told = {one["topic"]: one["messages"] for one in demo.summary["recording"]}
     stages = {one.stage: one for one in demo.lake.table("stage_summary").collect()}
     for name, cause in (("estimate", "sensor"), ("command", "estimate")):
@@ -140,7 +140,7 @@ def test_stages_have_what_the_loop_told(demo: Demo) -> None:
     assert stages == {}
 
 
-def test_the_page_shows_these_figures(demo: Demo) -> None:
+def test_demo_report_shows_values(demo: Demo) -> None:
     found = sections(demo.page.read_text())
     work = demo.summary["work"]
     (jobs,) = table(found["Queues"])

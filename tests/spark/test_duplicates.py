@@ -31,7 +31,7 @@ def write_rows(lake: LakeDirectory, *rows: dict[str, Any]) -> list[str]:
     return [file.path for file in write_bronze([pa.RecordBatch.from_pylist(known, INGEST_COLUMNS)], lake).bronze_files]
 
 
-def test_pictures_are_in_small_row_groups(tmp_path: Path) -> None:
+def test_pictures_are_stored_in_small_row_groups(tmp_path: Path) -> None:
     lake = LakeDirectory(tmp_path)
     sizes = [1 << 20] * 40 + [12 << 20, 20 << 20] + [1 << 20] * 3
     (part,) = write_rows(lake, *(message("camera", i, i, data=bytes(size)) for i, size in enumerate(sizes)))
@@ -44,7 +44,7 @@ def test_pictures_are_in_small_row_groups(tmp_path: Path) -> None:
     assert pq.ParquetFile(tmp_path / "messages" / part).num_row_groups == 1
 
 
-def test_the_keys_of_a_part_and_the_part_without_rows(tmp_path: Path) -> None:
+def test_message_keys_of_part_have_identity_only_without_epochs(tmp_path: Path) -> None:
     lake = LakeDirectory(tmp_path)
     pictures = [message("camera", i, i, data=bytes([i]) * (5 << 20)) for i in range(5)]
     (part,) = write_rows(lake, *pictures)
@@ -61,7 +61,7 @@ def test_the_keys_of_a_part_and_the_part_without_rows(tmp_path: Path) -> None:
     assert first == third != second
 
 
-def test_which_rows_are_left_out(spark: SparkSession) -> None:
+def test_duplicate_rows_are_selected(spark: SparkSession) -> None:
     def row(
         sequence: int, part: int, number: int, known: bool = False, identity: bytes | None = None
     ) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_which_rows_are_left_out(spark: SparkSession) -> None:
 
 
 @pytest.mark.nightly
-def test_random_recordings_that_share_messages(spark: SparkSession, tmp_path: Path) -> None:
+def test_random_overlapping_recordings_count_messages_once(spark: SparkSession, tmp_path: Path) -> None:
     """Those of one run with epochs, and of a program that numbers nothing; in the order of any ingest."""
     dice = random.Random(5)
     sent = [
@@ -114,7 +114,7 @@ def test_random_recordings_that_share_messages(spark: SparkSession, tmp_path: Pa
     assert [(*row[:3], bytes(row[3])) for row in found] == sorted(there)
 
 
-def test_a_part_whose_times_meet_those_of_others_stays_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_part_with_overlapping_times_without_duplicates_is_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     """Only what has find_duplicates is written anew."""
     lake = Lake(spark, tmp_path / "lake")
     for number, sequences in enumerate(([0, 4, 8], [1, 5, 9], [5, 6])):

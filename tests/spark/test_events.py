@@ -24,7 +24,7 @@ PAIR = np.dtype([("a", "<u2"), ("b", "|u1")])
 
 @pytest.mark.parametrize("sizes", [[], [0], [2], [3], [3, 3], [3, 0, 9, 2, 3, None, 5], [None]])
 @pytest.mark.parametrize("cut", [0, 1])
-def test_heads_of_what_is_long_enough(sizes: list[int | None], cut: int) -> None:
+def test_event_heads_are_read_from_long_enough_payloads(sizes: list[int | None], cut: int) -> None:
     rng = random.Random(1)
     payloads = [None if size is None else rng.randbytes(size) for size in sizes]
     whole, found = read_fixed_headers(pa.array(payloads, pa.binary()).slice(cut), PAIR)
@@ -47,7 +47,7 @@ def decode_events(value: pa.DataType | None, schema: Schema, *payloads: bytes) -
     return sorted(found, key=lambda row: row[0])
 
 
-def test_each_event_has_its_fields_its_name_and_its_payload() -> None:
+def test_queue_event_has_fields_name_and_payload() -> None:
     history = random_history(random.Random(2), 300).events
     payloads = [one.data(b"x" * (number % 4)) for number, one in enumerate(history)]
     rows = decode_events(None, QUEUE_EVENT_SCHEMA, *payloads)
@@ -69,7 +69,7 @@ def test_each_event_has_its_fields_its_name_and_its_payload() -> None:
         }
 
 
-def test_what_is_no_event_has_a_reason() -> None:
+def test_invalid_queue_event_has_reason() -> None:
     good = QueueEvent(Event.SENT, 3, BEGIN).data(b"do")
     bad = [b"", good[: EVENT_HEAD_BYTES - 1], bytes([0]) + good[1:], bytes([7]) + good[1:]]
     rows = decode_events(None, QUEUE_EVENT_SCHEMA, *bad[:2], good, *bad[2:])
@@ -89,14 +89,14 @@ def test_what_is_no_event_has_a_reason() -> None:
     )
 
 
-def test_events_as_what_somebody_wants_of_them() -> None:
+def test_queue_events_are_decoded_to_requested_type() -> None:
     data = QueueEvent(Event.RETURNED, 3, BEGIN).data()
     wanted = pa.struct([("number", pa.int64()), ("event", pa.string()), ("missing", pa.int32())])
     assert decode_events(wanted, QUEUE_EVENT_SCHEMA, data)[0][1] == {"number": 3, "event": "returned", "missing": None}
     assert '"event": "returned"' in decode_events(pa.string(), QUEUE_EVENT_SCHEMA, data)[0][1]
 
 
-def test_a_source_knows_the_columns_of_events(tmp_path: Path) -> None:
+def test_spark_source_has_queue_event_columns(tmp_path: Path) -> None:
     path = write_kinds(tmp_path / "a.mcap", of_queue("jobs", [QueueEvent(Event.SENT, 1, BEGIN, publisher="boss")]))
     source = RecordingSource({"path": str(path), "decode": "queue/jobs"})
     reader = source.reader(source.schema())
@@ -104,7 +104,7 @@ def test_a_source_knows_the_columns_of_events(tmp_path: Path) -> None:
     assert (row["value"]["event"], row["publisher"], row["kind"], row["key"]) == ("sent", "boss", "queue", None)
 
 
-def test_plots_of_queues_have_a_line_for_each() -> None:
+def test_queue_plots_have_line_for_each_queue() -> None:
     figures = dict.fromkeys(("queue_time_p50", "queue_time_p99", "processing_time_p50", "processing_time_p99"), 2000)
     rows = [
         {"queue": queue, "step": BEGIN, "backlog": 3, **figures, "processing_time_p99": None} for queue in ("a", "b")

@@ -78,7 +78,9 @@ def wait_for_batches(out: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_stream_outlives_everybody(spark: SparkSession, standalone: str, prefix: str, tmp_path: Path) -> None:
+def test_stream_survives_kills_of_all_processes(
+    spark: SparkSession, standalone: str, prefix: str, tmp_path: Path
+) -> None:
     """What: a Python worker, an executor, the recorder, and the driver with its JVM are killed while messages flow.
 
     Configuration: one driver with two streams, into a table and into a lake, on two workers; two recorders, one after
@@ -119,7 +121,7 @@ def test_a_stream_outlives_everybody(spark: SparkSession, standalone: str, prefi
 
 
 @pytest.mark.nightly
-def test_a_killed_ingest_is_done_again(spark: SparkSession, standalone: str, tmp_path: Path) -> None:
+def test_killed_ingest_is_repeated_without_loss(spark: SparkSession, standalone: str, tmp_path: Path) -> None:
     """`msgq lake ingest` by spark-submit on a cluster: killed when workers have begun to write, and once more."""
     for index in range(2):
         sent = (logs.message(1, 100 * index + i, 1000 * index + i, b"x" * 100_000) for i in range(100))
@@ -145,7 +147,7 @@ def test_a_killed_ingest_is_done_again(spark: SparkSession, standalone: str, tmp
     assert rows(lake.messages()) == rows(read(spark, str(tmp_path / "*.mcap")))
 
 
-def test_tables_of_gold_that_were_half_made_are_made_again(
+def test_incomplete_gold_tables_are_rebuilt(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(spark, tmp_path / "lake")

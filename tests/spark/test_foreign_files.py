@@ -40,16 +40,14 @@ def write_variant(variant: Variant) -> list[tuple[Any, ...]]:
     return sorted((*fields, schema[0] if schema else fields[0]) for *fields, schema in variant.messages())
 
 
-def test_each_conformance_file_has_what_was_written(spark: SparkSession, folder: Path) -> None:
+def test_conformance_files_have_written_messages_in_batch(spark: SparkSession, folder: Path) -> None:
     expected = {variant.name: write_variant(variant) for variant in variants() if variant.of("Message")}
     assert by_file(read(spark, str(folder), columns=_COLUMNS)) == expected
     assert read(spark, str(folder), readErrors=True).count() == 0
 
 
 @pytest.mark.nightly
-def test_each_conformance_file_has_what_was_written_as_a_stream(
-    spark: SparkSession, folder: Path, tmp_path: Path
-) -> None:
+def test_conformance_files_have_written_messages_in_stream(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     stream = spark.readStream.format("msgq").schema(read(spark, str(folder), columns=_COLUMNS).schema)
     query = stream.option("maxBytesPerTrigger", "4k").load(str(folder)).writeStream.trigger(availableNow=True)
     where = {"checkpointLocation": str(tmp_path / "checkpoint"), "path": str(tmp_path / "found")}
@@ -58,7 +56,7 @@ def test_each_conformance_file_has_what_was_written_as_a_stream(
     assert by_file(spark.read.parquet(where["path"])) == expected
 
 
-def test_compressed_files_are_read_by_workers_and_are_no_streams(spark: SparkSession, tmp_path: Path) -> None:
+def test_compressed_files_are_read_in_batch_and_refused_in_stream(spark: SparkSession, tmp_path: Path) -> None:
     plain = write_foreign(tmp_path / "plain")
     path = tmp_path / "a.mcap.zstd"
     path.write_bytes(zstandard.ZstdCompressor().compress(plain.read_bytes()))
@@ -71,14 +69,14 @@ def test_compressed_files_are_read_by_workers_and_are_no_streams(spark: SparkSes
         query.awaitTermination(DEADLINE)
 
 
-def test_files_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_spark_source_orders_files_by_number(tmp_path: Path) -> None:
     for number in (10, 9, 1):
         write_foreign(tmp_path / f"bag_{number}.mcap", count=1)
     for paths in (str(tmp_path), f"{tmp_path}/*.mcap"):
         assert [path.stem for path in SourceOptions((paths,)).list_files([])] == ["bag_1", "bag_9", "bag_10"]
 
 
-def test_a_bag_in_sqlite_is_a_problem_that_names_what_converts_it(tmp_path: Path) -> None:
+def test_sqlite_bag_read_error_names_converter(tmp_path: Path) -> None:
     (tmp_path / "a.db3").write_bytes(b"SQLite format 3\0" + bytes(100))
     problems: list[Any] = []
     assert SourceOptions((str(tmp_path),)).list_files(problems) == []

@@ -80,7 +80,7 @@ def expected_gaps(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted(found, key=lambda row: [(value is not None, value) for value in row])
 
 
-def test_a_stretch_of_messages_is_one_island() -> None:
+def test_consecutive_messages_form_one_island() -> None:
     """However they come; it is islands that Spark sorts, not messages."""
     sent = [("r", "ab"[i % 2], 1, (TURN - 500 + i // 2) % TURN, i) for i in range(2000)]
     random.Random(1).shuffle(sent)
@@ -93,7 +93,7 @@ def test_a_stretch_of_messages_is_one_island() -> None:
 
 
 @pytest.mark.parametrize(("batch", "partitions"), [(50, 3), (10_000, 1)])
-def test_gaps_of_messages_in_any_order_and_batches(spark: Any, batch: Any, partitions: Any) -> None:
+def test_gaps_do_not_depend_on_message_order_and_batches(spark: Any, batch: Any, partitions: Any) -> None:
     """Islands of batches touch each other, lie in one another, and are of many endpoints in one batch."""
     rows = some_messages()
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", batch)
@@ -105,7 +105,7 @@ def test_gaps_of_messages_in_any_order_and_batches(spark: Any, batch: Any, parti
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
-def test_endpoints_of_messages_in_any_order(spark: Any) -> None:
+def test_endpoints_do_not_depend_on_message_order(spark: Any) -> None:
     rng, rows = random.Random(2), some_messages()
     for row in rows:
         row |= {"host": rng.choice("hi"), "schema": rng.choice((None, "S")), "data": bytes(rng.randrange(9))}

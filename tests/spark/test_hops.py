@@ -36,7 +36,7 @@ def payloads(*values: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["<i8", "<u8"])
-def test_origin_times_are_read_by_the_column(kind: Any) -> None:
+def test_origin_times_are_read_as_column(kind: Any) -> None:
     dtype = np.dtype([("flag", "u1"), ("origin_time", kind)])
     schema = struct_schema(dtype)
     found = [np.array((1, time), dtype).tobytes() for time in (5, 0, 7)]
@@ -54,7 +54,7 @@ def test_origin_times_are_read_by_the_column(kind: Any) -> None:
         msgq.Schema("a", "struct", b'[["origin_time", "<f8"]]'),
     ],
 )
-def test_without_such_a_field_there_is_no_origin_time(schema: Any) -> None:
+def test_schema_without_origin_field_has_no_origin_time(schema: Any) -> None:
     assert read_origin_times(schema, payloads(b"12345678")).tolist() == [0]
 
 
@@ -95,7 +95,7 @@ def drive_tracked(path: Path) -> None:
 
 
 @pytest.mark.parametrize("drive", [pytest.param(drive, marks=pytest.mark.nightly), drive_tracked])
-def test_a_recorded_chain_becomes_a_tree_of_hops(spark: Any, prefix: str, tmp_path: Path, drive: Any) -> None:
+def test_recorded_chain_gives_hop_tree(spark: Any, prefix: str, tmp_path: Path, drive: Any) -> None:
     drive(tmp_path / "log")
     log = LogReader(tmp_path / "log")
     columns = pa.schema([MESSAGE_COLUMNS.field(name) for name in ("endpoint", "publish_time", "origin_time")])

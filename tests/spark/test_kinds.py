@@ -76,7 +76,7 @@ WHOSE = [
 COLUMNS = ("endpoint", "sequence", "kind", "publisher", "key")
 
 
-def test_the_source_says_whose_a_message_is(spark: Any, tmp_path: Path) -> None:
+def test_spark_source_gives_publisher_and_key(spark: Any, tmp_path: Path) -> None:
     write_kinds(tmp_path / "000000.mcap", one_of_each())
     assert sorted_rows(read(spark, str(tmp_path)), *COLUMNS) == WHOSE
     asked = read(spark, str(tmp_path), endpoints=["records/*"], columns=["key", "options", "sequence"])
@@ -93,7 +93,7 @@ def test_the_source_says_whose_a_message_is(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_the_source_says_whose_a_message_of_a_stream_is(spark: Any, tmp_path: Path) -> None:
+def test_spark_stream_gives_publisher_and_key(spark: Any, tmp_path: Path) -> None:
     write_kinds(tmp_path / "000000.mcap", one_of_each())
     rows = spark.readStream.format("msgq").load(str(tmp_path))
     query = rows.writeStream.format("memory").queryName("kinds").trigger(availableNow=True).start()
@@ -101,7 +101,7 @@ def test_the_source_says_whose_a_message_of_a_stream_is(spark: Any, tmp_path: Pa
     assert sorted_rows(spark.table("kinds"), *COLUMNS) == WHOSE
 
 
-def test_the_live_bus_says_whose_a_message_is(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_source_gives_publisher_and_key(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A feed's channels say it, as those of a recording do."""
 
     class Feed:
@@ -166,7 +166,7 @@ def some_channels(rng: random.Random) -> tuple[list[RecordedMessage], dict[str, 
 
 
 @pytest.mark.nightly
-def test_several_publishers_of_a_channel_lose_what_is_missing_and_nothing_else(spark: Any, tmp_path: Path) -> None:
+def test_channel_losses_are_counted_per_publisher(spark: Any, tmp_path: Path) -> None:
     rng = random.Random(5)
     known: list[Any] = []
     each: dict[Any, list[RecordedMessage]] = defaultdict(list)
@@ -204,7 +204,7 @@ def test_several_publishers_of_a_channel_lose_what_is_missing_and_nothing_else(s
         assert (row["kind"], row["publishers"]) == ("channel", len(names))
 
 
-def test_state_is_overwritten_and_not_lost(spark: Any, tmp_path: Path) -> None:
+def test_record_changes_count_as_overwritten_and_not_lost(spark: Any, tmp_path: Path) -> None:
     """Of each index and key the values between the counts that came, however they come."""
     rng = random.Random(6)
     known: list[Any] = []
@@ -242,7 +242,7 @@ def test_state_is_overwritten_and_not_lost(spark: Any, tmp_path: Path) -> None:
     ]
 
 
-def test_state_has_no_latency(spark: Any, tmp_path: Path) -> None:
+def test_record_changes_have_no_latency(spark: Any, tmp_path: Path) -> None:
     """A recorder finds values that were written long before it looked."""
     old: dict[str, Any] = {"publish_time": BEGIN - 3600 * SECOND}
     said = [of_vector("v", 0, BEGIN, 0, 1)._replace(**old), of_board("b", "k", 1, BEGIN, 2)._replace(**old)]
@@ -260,7 +260,7 @@ OF_KINDS = {"overwrites", "publishers", "stages", "stage_summary", "queue_delive
 
 
 @pytest.mark.nightly
-def test_tables_of_what_a_lake_does_not_have_are_empty(spark: Any, tmp_path: Path) -> None:
+def test_tables_of_absent_kinds_are_empty(spark: Any, tmp_path: Path) -> None:
     """They are there, with all their columns, and no file; new messages fill them, and only theirs."""
     lake = Lake(spark, tmp_path / "lake")
 
@@ -289,7 +289,7 @@ def test_tables_of_what_a_lake_does_not_have_are_empty(spark: Any, tmp_path: Pat
 
 
 @pytest.mark.nightly
-def test_a_lake_holds_each_message_of_each_kind_once_and_gives_it_back(spark: Any, tmp_path: Path) -> None:
+def test_lake_stores_and_exports_each_message_of_each_kind_once(spark: Any, tmp_path: Path) -> None:
     """Two recordings that overlap, by the file and by a stream; what is exported is what was recorded."""
     said = one_of_each()
     (tmp_path / "log").mkdir()
@@ -311,7 +311,7 @@ def test_a_lake_holds_each_message_of_each_kind_once_and_gives_it_back(spark: An
     assert kinds == {(endpoint, kind) for endpoint, _, kind, *_ in WHOSE}, "the names tell"
 
 
-def test_what_kinds_say_decoded(spark: Any, tmp_path: Path) -> None:
+def test_decoded_rows_have_kind_columns(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     bad = of_queue("jobs", TOLD)[0]._replace(sequence=7, data=b"no event")
     lake.ingest([write_kinds(tmp_path / "000000.mcap", [*one_of_each(), bad])])
@@ -334,7 +334,7 @@ def test_what_kinds_say_decoded(spark: Any, tmp_path: Path) -> None:
         lake.silver("channel/scans")
 
 
-def test_rows_that_are_appended_may_say_it_or_not(spark: Any, tmp_path: Path) -> None:
+def test_appended_rows_may_omit_kind_columns(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     plain = messages(spark, [message("a", 0, 1), message("queue/b", 0, 2)])
     lake.append(plain)

@@ -41,7 +41,7 @@ def numbers(first: Any, end: Any, topics: str = "ab") -> Any:
     return [(topic, number, b"%d" % number) for topic in topics for number in range(first, end)]
 
 
-def test_ingested_twice_it_is_the_same_lake(spark: Any, tmp_path: Path) -> None:
+def test_second_ingest_does_not_change_lake(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     recording(tmp_path / "000000.mcap")
     first = lake.ingest([tmp_path / "000000.mcap"])
@@ -53,7 +53,7 @@ def test_ingested_twice_it_is_the_same_lake(spark: Any, tmp_path: Path) -> None:
     assert message_numbers(lake) == sorted(numbers(0, 10))
 
 
-def test_segments_that_follow_each_other_are_added_without_comparing_messages(
+def test_consecutive_segments_are_ingested_without_message_comparison(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(spark, tmp_path / "lake")
@@ -66,7 +66,7 @@ def test_segments_that_follow_each_other_are_added_without_comparing_messages(
     assert message_numbers(lake) == sorted(numbers(0, 20))
 
 
-def test_each_piece_has_a_task_of_its_own_and_they_do_not_seem_to_overlap(
+def test_ingest_pieces_have_separate_tasks_without_overlap(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that has two pieces which do not follow each other makes ranges that span what others have."""
@@ -80,7 +80,7 @@ def test_each_piece_has_a_task_of_its_own_and_they_do_not_seem_to_overlap(
     assert len(list((tmp_path / "lake" / "messages").rglob("*.parquet"))) == 4
 
 
-def test_copies_and_cuts_of_what_is_there_add_only_what_is_new(spark: Any, tmp_path: Path) -> None:
+def test_ingest_of_copies_and_cuts_adds_only_new_messages(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([recording(tmp_path / "one.mcap")])
     shutil.copy(tmp_path / "one.mcap", tmp_path / "copy.mcap")
@@ -91,7 +91,7 @@ def test_copies_and_cuts_of_what_is_there_add_only_what_is_new(spark: Any, tmp_p
     assert message_numbers(lake) == sorted(numbers(0, 17))
 
 
-def test_a_file_that_grew_is_read_again_and_nothing_counts_twice(spark: Any, tmp_path: Path) -> None:
+def test_grown_file_is_ingested_without_duplicates(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     path = recording(tmp_path / "000000.mcap")
     lake.ingest([path])
@@ -103,7 +103,7 @@ def test_a_file_that_grew_is_read_again_and_nothing_counts_twice(spark: Any, tmp
     assert message_numbers(lake) == sorted(numbers(0, 10) + numbers(10, 15, "a"))
 
 
-def test_messages_that_are_twice_in_one_file_count_once(spark: Any, tmp_path: Path) -> None:
+def test_duplicate_messages_in_file_count_once(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     twice = [logs.channel(1, "a"), *(logs.message(1, i // 2, 1000 + i // 2, b"x") for i in range(20))]
     assert (
@@ -111,7 +111,7 @@ def test_messages_that_are_twice_in_one_file_count_once(spark: Any, tmp_path: Pa
     )
 
 
-def test_messages_lie_by_date_and_size(spark: Any, tmp_path: Path) -> None:
+def test_lake_partitions_messages_by_date_and_size(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     sent = [logs.message(1, 0, 5), logs.message(1, 1, DAY + 5), logs.message(1, 2, DAY + 6, b"x" * 70_000)]
     lake.ingest(
@@ -124,7 +124,7 @@ def test_messages_lie_by_date_and_size(spark: Any, tmp_path: Path) -> None:
     assert found == [("1970-01-01", "small", 0, 4), ("1970-01-02", "large", 2, 70_000), ("1970-01-02", "small", 1, 4)]
 
 
-def test_what_cannot_be_read_is_in_a_table_and_the_rest_in_the_lake(spark: Any, tmp_path: Path) -> None:
+def test_ingest_keeps_readable_messages_and_lists_read_errors(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     good = recording(tmp_path / "good.mcap")
     cut = tmp_path / "cut.mcap"
@@ -136,7 +136,7 @@ def test_what_cannot_be_read_is_in_a_table_and_the_rest_in_the_lake(spark: Any, 
     assert len(done.read_errors) == lake.read_errors().count()
 
 
-def test_what_is_not_there_is_said(spark: Any, tmp_path: Path) -> None:
+def test_ingest_of_missing_path_raises_error(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="nothing is at"):
         Lake(spark, tmp_path / "lake").ingest([tmp_path / "no"])
     with pytest.raises(InvalidValueError, match="ingest recordings first"):
@@ -144,14 +144,14 @@ def test_what_is_not_there_is_said(spark: Any, tmp_path: Path) -> None:
     assert Lake(spark, tmp_path / "lake").messages().count() == 0
 
 
-def test_a_batch_of_a_stream_counts_once(spark: Any, tmp_path: Path) -> None:
+def test_repeated_stream_batch_counts_once(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     rows = messages(spark, [message("a", i, i) for i in range(5)])
     assert [lake.append(rows), lake.append(rows)] == [5, 0]
     assert lake.messages().count() == 5
 
 
-def test_rows_without_run_or_epoch_are_as_of_files_that_have_none(spark: Any, tmp_path: Path) -> None:
+def test_appended_rows_without_run_or_epoch_equal_foreign_files(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     rows = messages(spark, [message("a", 0, 1, run=None, epoch=None, host=None, publish_time=None), message("a", 0, 1)])
     assert [lake.append(rows), lake.append(rows)] == [2, 0]
@@ -160,14 +160,14 @@ def test_rows_without_run_or_epoch_are_as_of_files_that_have_none(spark: Any, tm
 
 
 @pytest.mark.parametrize("name", ["endpoint", "sequence", "log_time", "data"])
-def test_rows_that_cannot_be_messages_are_refused_by_name(spark: Any, tmp_path: Path, name: Any) -> None:
+def test_appended_rows_with_wrong_columns_are_refused_by_name(spark: Any, tmp_path: Path, name: Any) -> None:
     lake = Lake(spark, tmp_path / "lake")
     with pytest.raises(InvalidValueError, match=f"a row's {name} is NULL"):
         lake.append(messages(spark, [message("a", 0, 1), message("a", 1, 2) | {name: None}]))
     assert lake.messages().count() == 0
 
 
-def test_gold_follows_what_is_ingested(spark: Any, tmp_path: Path) -> None:
+def test_gold_follows_ingested_messages(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([recording(tmp_path / "one.mcap"), recording(tmp_path / "three.mcap", first=15)])
     assert lake.build_gold() == 1
@@ -185,7 +185,7 @@ def test_gold_follows_what_is_ingested(spark: Any, tmp_path: Path) -> None:
     assert spark.sql("SELECT sum(messages) FROM endpoints").first()[0] == 50
 
 
-def test_a_path_may_have_any_characters(spark: Any, tmp_path: Path) -> None:
+def test_lake_path_may_have_any_characters(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "my lake [1] {a} ü%2*?")
     lake.ingest([recording(tmp_path / "one.mcap")])
     assert lake.ingest([recording(tmp_path / "two.mcap", first=5)]).messages == 10
@@ -196,7 +196,7 @@ def test_a_path_may_have_any_characters(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_stream_that_begins_anew_leaves_nothing_out(spark: Any, tmp_path: Path) -> None:
+def test_restarted_stream_without_checkpoint_omits_no_message(spark: Any, tmp_path: Path) -> None:
     """Without its checkpoint a stream gives all again, in batches of the same numbers."""
     lake = Lake(spark, tmp_path / "lake")
     (tmp_path / "log").mkdir()
@@ -208,7 +208,7 @@ def test_a_stream_that_begins_anew_leaves_nothing_out(spark: Any, tmp_path: Path
     assert message_numbers(lake) == sorted(numbers(0, 20))
 
 
-def test_two_writers_of_one_recording_add_each_message_once(spark: Any, tmp_path: Path) -> None:
+def test_two_ingests_of_same_recording_add_each_message_once(spark: Any, tmp_path: Path) -> None:
     """Both have written all parts when they begin to commit."""
     path = recording(tmp_path / "one.mcap")
     both = threading.Barrier(2)
@@ -222,7 +222,7 @@ def test_two_writers_of_one_recording_add_each_message_once(spark: Any, tmp_path
     assert sorted(map(tuple, map(dict.values, ranges))) == [("a", 10), ("b", 10)]
 
 
-def test_two_writers_of_different_recordings_add_all_of_both(spark: Any, tmp_path: Path) -> None:
+def test_two_ingests_of_different_recordings_add_all_messages(spark: Any, tmp_path: Path) -> None:
     """They overlap by half, and begin a lake."""
     paths = [recording(tmp_path / "one.mcap"), recording(tmp_path / "two.mcap", first=5)]
     both = threading.Barrier(2)
@@ -247,7 +247,7 @@ def meet(lake: Lake, others: threading.Barrier) -> None:
     lake._bronze._commit_bronze_files = wait  # type: ignore[method-assign]
 
 
-def test_a_reader_never_sees_fewer(spark: Any, tmp_path: Path) -> None:
+def test_lake_reader_during_ingest_and_optimize_sees_no_fewer_messages(spark: Any, tmp_path: Path) -> None:
     """While recordings come, and while parts are put together and removed; nor does it see half of an ingest."""
     root = tmp_path / "lake"
     Lake(spark, root).ingest([recording(tmp_path / "0.mcap")])
@@ -278,7 +278,7 @@ def test_a_reader_never_sees_fewer(spark: Any, tmp_path: Path) -> None:
     assert message_numbers(Lake(spark, root)) == sorted(numbers(0, 50))
 
 
-def test_what_is_optimized_is_the_same_lake(spark: Any, tmp_path: Path) -> None:
+def test_optimized_lake_has_same_messages(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     for index in range(3):
         lake.ingest([recording(tmp_path / f"{index}.mcap", first=12 * index)])
@@ -301,7 +301,7 @@ def test_what_is_optimized_is_the_same_lake(spark: Any, tmp_path: Path) -> None:
     assert lake.messages().count() == 72
 
 
-def test_messages_are_as_they_were_in_a_version(spark: Any, tmp_path: Path) -> None:
+def test_messages_of_version_equal_earlier_state(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "lake"
     versions = []
     for index in range(3):
@@ -319,7 +319,7 @@ def test_messages_are_as_they_were_in_a_version(spark: Any, tmp_path: Path) -> N
         Lake(spark, tmp_path / "none", version=0).messages()
 
 
-def test_others_count_the_same(spark: Any, tmp_path: Path) -> None:
+def test_duckdb_and_polars_count_same_messages(spark: Any, tmp_path: Path) -> None:
     """DuckDB and Polars, on a lake of which some files are of older versions, or of kills."""
     deltalake = pytest.importorskip("deltalake")
     duckdb, polars = pytest.importorskip("duckdb"), pytest.importorskip("polars")
@@ -340,7 +340,7 @@ def test_others_count_the_same(spark: Any, tmp_path: Path) -> None:
     assert by_duckdb == [("a", 20, 190), ("b", 20, 190)]
 
 
-def test_readers_need_not_be_able_to_write(spark: Any, tmp_path: Path) -> None:
+def test_lake_reader_needs_no_write_permission(spark: Any, tmp_path: Path) -> None:
     """A lake that nobody may change: reading it changes nothing, not even what is hidden."""
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([recording(tmp_path / "one.mcap")])

@@ -65,7 +65,7 @@ def send(pub: msgq.PubSocket, *values: int) -> None:
     pub.send_many([b"%d" % value for value in values])
 
 
-def test_what_announces_frames_is_a_topic_as_it_is_in_recordings(reader: Make) -> None:
+def test_live_frame_announcements_are_topics_as_in_recordings(reader: Make) -> None:
     with msgq.pub_sock("visionipc_front_0") as frames, msgq.pub_sock("a") as pub:
         stream = reader()
         start = stream.initialOffset()
@@ -77,7 +77,7 @@ def test_what_announces_frames_is_a_topic_as_it_is_in_recordings(reader: Make) -
         assert said == [("visionipc_front_0", "topic", None, None), ("a", "topic", None, None)]
 
 
-def test_messages_of_all_kinds_say_whose_they_are(reader: Make) -> None:
+def test_live_messages_of_all_kinds_have_publisher_and_key(reader: Make) -> None:
     """A channel with two publishers, a vector, a board, and a queue that tells what becomes of its jobs, made later."""
     with ExitStack() as stack:
         channels = [stack.enter_context(msgq.Channel("scans", node=node)) for node in ("front", "rear")]
@@ -129,7 +129,7 @@ def test_messages_of_all_kinds_say_whose_they_are(reader: Make) -> None:
     assert (at["messages"], at["lost"]) == (9, 0)
 
 
-def test_a_batch_again_is_the_same_one_until_it_is_committed(reader: Make) -> None:
+def test_live_batch_is_repeatable_until_commit(reader: Make) -> None:
     with msgq.pub_sock("a") as pub:
         send(pub, 1)
         stream = reader()
@@ -150,7 +150,7 @@ def test_a_batch_again_is_the_same_one_until_it_is_committed(reader: Make) -> No
         assert second == {**start, "messages": 3, "lost": 0}
 
 
-def test_rows_are_those_of_a_recording(reader: Make) -> None:
+def test_live_rows_equal_recorded_rows(reader: Make) -> None:
     schema = Schema("Point", "struct", b'[["publish_time", "<i8"], ["x", "<f8"]]')
     before: list[int] = []
     stream = reader(endpoints="po*", exclude="poor")
@@ -177,7 +177,7 @@ def test_rows_are_those_of_a_recording(reader: Make) -> None:
     assert times == sorted(times)
 
 
-def test_payloads_become_values(reader: Make, prefix: str) -> None:
+def test_live_payloads_are_decoded(reader: Make, prefix: str) -> None:
     """By the columns that the user gives: nobody knows what will come."""
     options = {"live": "true", "prefix": prefix, "decode": "point"}
     with pytest.raises(InvalidValueError, match=r"say it: \.schema"):
@@ -201,7 +201,7 @@ def test_payloads_become_values(reader: Make, prefix: str) -> None:
     assert [bool(row["reason"]) for row in found] == [False, True, True, False]
 
 
-def test_what_is_not_taken_is_counted(reader: Make) -> None:
+def test_live_overwritten_messages_are_counted(reader: Make) -> None:
     """While the buffer is full the ring is not read, and counts what it overwrites."""
     with msgq.pub_sock("a", 1 << 16) as pub:
         stream = reader(bufferBytes="1")
@@ -220,7 +220,7 @@ def test_what_is_not_taken_is_counted(reader: Make) -> None:
     assert got[-1] == sent
 
 
-def test_the_buffer_is_bounded(reader: Make) -> None:
+def test_live_buffer_is_bounded(reader: Make) -> None:
     """A file of 4 MiB is more than it may hold; the rest stays in the ring until that is planned."""
     with msgq.pub_sock("a", 64 << 20) as pub:
         stream = reader(bufferBytes="1m")
@@ -236,7 +236,7 @@ def test_the_buffer_is_bounded(reader: Make) -> None:
         assert at["lost"] == 0
 
 
-def test_no_more_than_was_asked_for(reader: Make) -> None:
+def test_live_batch_has_at_most_requested_messages(reader: Make) -> None:
     with msgq.pub_sock("a", 16 << 20) as pub:
         stream = reader(maxBytesPerTrigger="1")
         assert stream.getDefaultReadLimit() == ReadMaxBytes(1)
@@ -252,7 +252,7 @@ def test_no_more_than_was_asked_for(reader: Make) -> None:
     assert len(rows(stream, start, at)) == 12
 
 
-def test_what_a_former_life_planned_is_lost_and_counted(reader: Make) -> None:
+def test_live_batch_planned_before_restart_counts_as_lost(reader: Make) -> None:
     with msgq.pub_sock("a") as pub:
         former = reader()
         start = former.initialOffset()
@@ -276,7 +276,7 @@ def test_what_a_former_life_planned_is_lost_and_counted(reader: Make) -> None:
         assert numbers(stream, second, last) == [6, 7, 8]
 
 
-def test_files_of_killed_processes_are_removed(reader: Make) -> None:
+def test_live_files_of_killed_processes_are_removed(reader: Make) -> None:
     with msgq.pub_sock("a") as pub:
         first, second = reader(), reader()
         offset = first.initialOffset()
@@ -293,12 +293,12 @@ def test_files_of_killed_processes_are_removed(reader: Make) -> None:
         assert not directory.exists()
 
 
-def test_workers_elsewhere_are_told(reader: Make, tmp_path: Path) -> None:
+def test_live_source_on_other_machine_raises_recording_error(reader: Make, tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="is not on this machine"):
         list(reader().read(RecordingPartition([], [tmp_path / "no.mcap"], [])))
 
 
-def test_zmq(reader: Make, endpoint: str) -> None:
+def test_live_source_reads_zmq_without_loss_count(reader: Make, endpoint: str) -> None:
     stream = reader(backend="zmq", endpoints=endpoint)
     start = stream.initialOffset()
     with Child(publish, endpoint, env={"MSGQ_BACKEND": "zmq"}) as child:
@@ -331,7 +331,7 @@ def test_zmq(reader: Make, endpoint: str) -> None:
         ({"backend": "fake"}, "one process"),
     ],
 )
-def test_options_that_make_no_sense(reader: Make, options: dict[str, str], text: str) -> None:
+def test_live_source_with_invalid_options_is_refused(reader: Make, options: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidValueError, match=text):
         reader(**options).initialOffset()
 
@@ -362,7 +362,7 @@ def settled(query: StreamingQuery) -> dict[str, Any]:
 
 
 @pytest.mark.nightly
-def test_from_publishers_to_a_table(spark: SparkSession, prefix: str, tmp_path: Path) -> None:
+def test_live_query_with_restarts_writes_all_messages(spark: SparkSession, prefix: str, tmp_path: Path) -> None:
     """What: two publishers, of which one dies and comes back, and a query that is stopped between, into Parquet."""
 
     def start() -> StreamingQuery:
@@ -410,7 +410,7 @@ def test_from_publishers_to_a_table(spark: SparkSession, prefix: str, tmp_path: 
     ]
 
 
-def test_a_batch_that_failed_is_lost_and_counted(spark: SparkSession, prefix: str, tmp_path: Path) -> None:
+def test_live_failed_batch_counts_as_lost(spark: SparkSession, prefix: str, tmp_path: Path) -> None:
     got: list[int] = []
 
     def take(frame: DataFrame, batch: int) -> None:
@@ -437,6 +437,6 @@ def test_a_batch_that_failed_is_lost_and_counted(spark: SparkSession, prefix: st
     assert (end["messages"], end["lost"]) == (4, 1)
 
 
-def test_the_bus_is_no_table_at_rest(spark: SparkSession) -> None:
+def test_live_source_in_batch_read_is_refused(spark: SparkSession) -> None:
     with pytest.raises(AnalysisException, match=r"spark\.readStream"):
         spark.read.format("msgq").option("live", "true").load().collect()

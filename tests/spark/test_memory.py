@@ -24,7 +24,7 @@ GIB = 1 << 30
         (999 * GIB, "31744m"),
     ],
 )
-def test_the_heap_is_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch, machine: int, heap: str) -> None:
+def test_driver_heap_is_quarter_of_memory(monkeypatch: pytest.MonkeyPatch, machine: int, heap: str) -> None:
     monkeypatch.setattr(memory, "measure_machine_memory", lambda: machine)
     assert choose_driver_memory() == heap
 
@@ -39,7 +39,7 @@ def memory_limit(root: Path, told: str, limits: dict[str, str]) -> int:
     return measure_machine_memory(root)
 
 
-def test_control_groups_bound_it(tmp_path: Path) -> None:
+def test_driver_heap_respects_control_groups(tmp_path: Path) -> None:
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert measure_machine_memory(tmp_path) == whole, "there are none"
     assert memory_limit(tmp_path / "a", "0::/x/y\n", {"x/memory.max": "5000\n", "x/y/memory.max": "max\n"}) == 5000

@@ -15,7 +15,7 @@ from tests.lake.in_place import InPlaceExecutor
 from tests.lake.rows import batch, message
 
 
-def test_parts_that_come_while_others_are_put_together_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_added_during_optimize_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, executor = LakeDirectory(tmp_path), InPlaceExecutor()
 
     def add(number: int) -> None:

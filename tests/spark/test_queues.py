@@ -114,7 +114,7 @@ def histories(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return made, read(spark, str(where)).repartition(3)
 
 
-def test_each_delivery_of_random_histories(histories: Any) -> None:
+def test_queue_deliveries_of_random_histories_are_exact(histories: Any) -> None:
     made, table = histories
     found = tables.queue_deliveries(table).collect()
     for run, history in made.items():
@@ -126,7 +126,7 @@ def test_each_delivery_of_random_histories(histories: Any) -> None:
     )
 
 
-def test_windows_of_random_histories(histories: Any) -> None:
+def test_queue_windows_of_random_histories_are_exact(histories: Any) -> None:
     """Counts and the longest times are exact; percentiles are of the right rank; the backlog is what really waited."""
     made, table = histories
     window = 3 * SECOND
@@ -200,13 +200,13 @@ def spread(rows: list[dict[str, Any]], mine: Any, name: str, at: str, window: in
             assert (row[f"{name}_p50"], row[f"{name}_max"]) == (None, None)
 
 
-def test_events_are_moved_once(histories: Any) -> None:
+def test_queue_tables_shuffle_events_once(histories: Any) -> None:
     """All that is said of a message is put together by one shuffle, however its deliveries are looked at."""
     plan = tables.queue_deliveries(histories[1].coalesce(3))._jdf.queryExecution().executedPlan().toString()
     assert plan.count("Exchange hashpartitioning") == 1
 
 
-def test_a_message_whose_sending_nobody_told_is_known_by_its_delivery(spark: Any, tmp_path: Path) -> None:
+def test_queue_message_without_send_event_is_known_by_delivery(spark: Any, tmp_path: Path) -> None:
     """Its sender was killed between the two; and the end of another one tells when that was taken."""
     told = [
         QueueEvent(Event.TAKEN, 7, BEGIN + 50, 1, BEGIN + 10, row=3, pid=33),
@@ -236,7 +236,7 @@ def test_a_message_whose_sending_nobody_told_is_known_by_its_delivery(spark: Any
     assert sorted_rows(tables.queue_windows(work), *COUNTS, "backlog") == [(4, 4, 2, 1, 0, 1, 1)]
 
 
-def test_a_message_that_comes_back_from_a_taker_who_died_waits_again(spark: Any, tmp_path: Path) -> None:
+def test_queue_message_of_dead_consumer_is_pending(spark: Any, tmp_path: Path) -> None:
     told = [
         QueueEvent(Event.SENT, 1, BEGIN, 0, BEGIN),
         QueueEvent(Event.TAKEN, 1, BEGIN + 10, 1, BEGIN),
@@ -250,7 +250,7 @@ def test_a_message_that_comes_back_from_a_taker_who_died_waits_again(spark: Any,
     assert rows == [(BEGIN, 1, 0, 0), (BEGIN + 4 * SECOND, 1, 1, 0), (BEGIN + 5 * SECOND, 0, 0, 0)]
 
 
-def test_queues_and_lives_of_queues_do_not_mix(spark: Any, tmp_path: Path) -> None:
+def test_queues_and_recreated_queues_are_separate(spark: Any, tmp_path: Path) -> None:
     """Two queues with the same numbers, one of which was made anew; what is no event, and no queue, is left out."""
     sent = [QueueEvent(Event.SENT, n, BEGIN + n, 0, BEGIN + n, epoch=epoch) for n in range(3) for epoch in (1, 2)]
     said = of_queue("jobs", sent) + of_queue("a/b", [QueueEvent(Event.RECEIVED, 0, BEGIN + 9, 1, BEGIN)])
@@ -266,7 +266,7 @@ def test_queues_and_lives_of_queues_do_not_mix(spark: Any, tmp_path: Path) -> No
     assert sorted_rows(tables.queue_summary(windows), "queue", "sent", "backlog") == [("a/b", 1, 0), ("jobs", 6, 3)]
 
 
-def test_a_number_that_comes_again_is_another_message(spark: Any, tmp_path: Path) -> None:
+def test_repeated_queue_number_is_new_message(spark: Any, tmp_path: Path) -> None:
     """A sender died between taking its number and sending."""
     told = [
         one
@@ -284,7 +284,7 @@ def test_a_number_that_comes_again_is_another_message(spark: Any, tmp_path: Path
     assert sorted_rows(tables.queue_windows(work), "sent", "delivered", "backlog") == [(1, 1, 0), (1, 1, 0)]
 
 
-def test_messages_without_kinds_have_no_work(spark: Any) -> None:
+def test_messages_without_kind_have_no_deliveries(spark: Any) -> None:
     work = tables.queue_deliveries(
         messages(spark, [message("queue/jobs", 1, 5, data=QueueEvent(Event.SENT, 1, 5, 0, 5).data())])
     )

@@ -68,7 +68,7 @@ def chain_messages(spark: SparkSession, rows: list[Row]) -> Any:
         ("ABAABB", {(None, "A"): 1, ("A", "B"): 3, ("B", "A"): 2}),
     ],
 )
-def test_who_speaks_twice_in_a_row_has_one_parent_for_both(spark: SparkSession, chain: str, edges: Any) -> None:
+def test_consecutive_messages_of_endpoint_have_same_parent(spark: SparkSession, chain: str, edges: Any) -> None:
     rows = [("r", endpoint, 10 + at, 5) for at, endpoint in enumerate(chain)]
     found = tables.hops(chain_messages(spark, rows)).collect()
     assert {(row.parent, row.endpoint): row.messages for row in found} == edges
@@ -81,7 +81,7 @@ def test_who_speaks_twice_in_a_row_has_one_parent_for_both(spark: SparkSession, 
         st.tuples(st.sampled_from("rs"), names, st.integers(0, 30), st.sampled_from([None, 0, 1, 2, 3])), max_size=60
     )
 )
-def test_hops_are_what_a_loop_finds(spark: SparkSession, rows: list[Row]) -> None:
+def test_hops_equal_reference_loop(spark: SparkSession, rows: list[Row]) -> None:
     found = tables.hops(chain_messages(spark, rows))
     assert sorted_rows(found, *found.columns) == hops(rows)
 
@@ -125,7 +125,7 @@ def checks(gold: dict[str, list[Row]], thresholds: tables.CheckThresholds) -> li
     ),
     st.builds(tables.CheckThresholds, thresholds, thresholds, thresholds, thresholds, thresholds),
 )
-def test_checks_are_what_a_loop_finds(
+def test_checks_equal_reference_loop(
     spark: SparkSession, made: dict[str, Any], thresholds: tables.CheckThresholds
 ) -> None:
     rows = {

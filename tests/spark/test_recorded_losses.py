@@ -39,7 +39,7 @@ def of_lake(lake: Lake) -> Losses:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_lake_counts_losses_at_the_ends_of_a_recording(
+def test_lake_counts_losses_at_recording_ends(
     spark: Any, bus: Bus, holding: threading.Lock, tmp_path: Path, fails: bool
 ) -> None:
     path = tmp_path / "log.mcap"

@@ -70,7 +70,7 @@ def replay_recording(
         return child.result(), done
 
 
-def test_a_subscriber_gets_exactly_these_rows_in_the_order_of_time(lake: Path, prefix: str) -> None:
+def test_played_rows_reach_subscriber_in_time_order(lake: Path, prefix: str) -> None:
     query = "SELECT endpoint, log_time, data FROM messages WHERE sequence % 2 = 0 ORDER BY data"
     got, done = replay_recording(lake, query, ["b"], 10, "--rate", "inf")
     assert got == [["b", number] for number in range(1, 60, 6)]
@@ -78,7 +78,7 @@ def test_a_subscriber_gets_exactly_these_rows_in_the_order_of_time(lake: Path, p
     assert "20 messages of 2 endpoints played" in done.stdout
 
 
-def test_the_distances_of_times_are_kept(lake: Path, prefix: str) -> None:
+def test_played_rows_keep_time_distances(lake: Path, prefix: str) -> None:
     query = "SELECT * FROM messages WHERE endpoint IN ('a', 'b')"
     begin = time.monotonic()
     got, done = replay_recording(lake, query, ["a", "b"], 40, "--rate", 2, "--json")
@@ -89,14 +89,14 @@ def test_the_distances_of_times_are_kept(lake: Path, prefix: str) -> None:
         assert [number for endpoint, number in got if endpoint == name] == list(range(first, 60, 3))
 
 
-def test_into_zmq(lake: Path, prefix: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_played_into_zmq(lake: Path, prefix: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGQ_BACKEND", "zmq")
     query = f"SELECT '{endpoint}' AS endpoint, log_time, data FROM messages WHERE endpoint = 'a'"
     got, _ = replay_recording(lake, query, [endpoint], 20, "--rate", "inf", "--wait-for-readers", "--backend", "zmq")
     assert got == [[endpoint, number] for number in range(0, 60, 3)]
 
 
-def test_all_kinds_go_back_where_they_came_from(kinds: Path, prefix: str) -> None:
+def test_played_rows_of_all_kinds_reach_their_endpoints(kinds: Path, prefix: str) -> None:
     with msgq.Channel("lidar", capacity=16) as channel, msgq.sub_sock("topic") as topic:
         lidar = channel.subscriber()
         done = run("lake", "replay", kinds, "SELECT * FROM messages", "--rate", "inf", "--json")
@@ -114,7 +114,7 @@ def test_all_kinds_go_back_where_they_came_from(kinds: Path, prefix: str) -> Non
         assert (jobs.max_messages, jobs.max_message_size) == (32, 128)
 
 
-def test_some_of_a_channel_and_a_queue_go_back_as_a_query_chooses(kinds: Path, prefix: str) -> None:
+def test_query_selects_played_channel_and_queue_rows(kinds: Path, prefix: str) -> None:
     """By the publisher of a channel and by what an event is; the names tell which kind it is."""
     chosen = "publisher = 'rear' OR (endpoint = 'queue/jobs' AND hex(substring(data, 1, 1)) = '01')"
     done = run("lake", "replay", kinds, f"SELECT * FROM messages WHERE {chosen}", "--rate", "inf")
@@ -125,7 +125,7 @@ def test_some_of_a_channel_and_a_queue_go_back_as_a_query_chooses(kinds: Path, p
         assert {message.data for message in jobs.receive_many()} == {b"job %d" % i for i in range(10)}
 
 
-def test_a_program_of_all_kinds_says_the_same_of_a_lake_as_of_its_recording(kinds: Path, prefix: str) -> None:
+def test_replay_of_lake_equals_replay_of_recording(kinds: Path, prefix: str) -> None:
     program = "tests.recording.all_kinds_program:all_kinds"
     done = run("lake", "replay", kinds, "SELECT * FROM messages", "--deterministic", program, "--json")
     sent = replay(LogReader(kinds.parent / "000000.mcap"), all_kinds_program.all_kinds)
@@ -134,7 +134,9 @@ def test_a_program_of_all_kinds_says_the_same_of_a_lake_as_of_its_recording(kind
     assert compare(replay(LogReader(kinds.parent / "out.mcap"), all_kinds_program.all_kinds), sent)
 
 
-def test_into_programs_in_virtual_time(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_replayed_to_programs_in_virtual_time(
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "doubling.py").write_text(PROGRAM)
     monkeypatch.syspath_prepend(str(tmp_path))
     query = "SELECT * FROM messages WHERE endpoint = 'a'"
@@ -155,20 +157,20 @@ def test_into_programs_in_virtual_time(lake: Path, tmp_path: Path, monkeypatch: 
         ("SELECT endpoint, raise_error('oh') AS log_time, data FROM messages", "log_time"),
     ],
 )
-def test_what_a_user_can_mend_is_said_in_one_line(lake: Path, prefix: str, query: str, text: str) -> None:
+def test_replay_table_user_error_is_one_line(lake: Path, prefix: str, query: str, text: str) -> None:
     done = run("lake", "replay", lake, query, code=1)
     assert text in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_export_keeps_what_messages_have(lake: Path, tmp_path: Path) -> None:
+def test_export_keeps_message_fields(lake: Path, tmp_path: Path) -> None:
     done = run("lake", "export", lake, "SELECT * FROM messages", "-o", tmp_path / "all.mcap", "--json")
     assert json.loads(done.stdout)["rows"] == 60
     found = [(m.endpoint, m.sequence, m.epoch, m.log_time, m.data) for m in LogReader(tmp_path / "all.mcap")]
     assert found == [(("a", "b", "/")[i % 3], i // 3, 1, BEGIN + i * PERIOD, b"%d" % i) for i in range(60)]
 
 
-def test_export_writes_the_schemas_that_the_lake_has(spark: SparkSession, tmp_path: Path) -> None:
+def test_export_writes_schemas_of_lake(spark: SparkSession, tmp_path: Path) -> None:
     """The text is not in the rows; a channel has the schema that its messages were recorded with."""
     first = records.Schema(id=1, name="P", encoding="struct", data=b'[["x", "<i4"]]')
     second = records.Schema(id=2, name="P", encoding="struct", data=b'[["x", "<f4"]]')
@@ -196,13 +198,13 @@ def test_export_writes_the_schemas_that_the_lake_has(spark: SparkSession, tmp_pa
     assert texts == {(schema.name, schema.encoding, schema.data) for schema in (first, second, words)}
 
 
-def test_export_refuses_what_a_format_cannot_hold(lake: Path, tmp_path: Path) -> None:
+def test_export_refuses_unsupported_values_of_format(lake: Path, tmp_path: Path) -> None:
     done = run("lake", "export", lake, "SELECT map(1, 2) AS m", "-o", tmp_path / "all.csv", code=1)
     assert "UNSUPPORTED_DATA_TYPE" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_large_results_come_piece_by_piece(spark: SparkSession, tmp_path: Path) -> None:
+def test_large_results_are_streamed_in_order(spark: SparkSession, tmp_path: Path) -> None:
     """They are in order across what workers wrote, and where times are equal; of that nothing is left."""
     made = [message("ba"[i % 2], i, 1000 + i // 10, data=b"%d" % i) for i in range(3000)]
     rows = messages(spark, made[::-1]).repartition(7)
@@ -212,7 +214,7 @@ def test_large_results_come_piece_by_piece(spark: SparkSession, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["a.mcap"]
 
 
-def test_rows_that_are_no_messages(spark: SparkSession, tmp_path: Path) -> None:
+def test_export_of_other_rows_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     made = [message("a", 0, 1000), message("a", 1, 1001, data=None), message("a", 2, None), message(None, 3, 1003)]
     large = [message("a", 2**32 + 4, 1004, publish_time=None), message("a", 5, 1005, publish_time=0, run=None)]
     none = message("a", None, 1006, epoch=None, encoding=None)

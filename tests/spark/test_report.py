@@ -85,7 +85,7 @@ def backgrounds(text: Any) -> Any:
 
 
 @needs_browser
-def test_every_plot_is_drawn_without_a_network_and_nothing_complains(spark: Any, tmp_path: Path) -> None:
+def test_report_plots_are_drawn_without_network_and_errors(spark: Any, tmp_path: Path) -> None:
     lake = full(spark, tmp_path)
     page = tmp_path / "report.html"
     summary = write_report(open_lake_tables(lake.uri), page)
@@ -105,7 +105,7 @@ def test_every_plot_is_drawn_without_a_network_and_nothing_complains(spark: Any,
 
 
 @needs_browser
-def test_each_kind_has_its_section(spark: Any, tmp_path: Path) -> None:
+def test_report_has_section_for_each_kind(spark: Any, tmp_path: Path) -> None:
     """Two queues, of which one has hostile letters and the other one window only; publishers, state, a stage."""
     history = random_history(random.Random(3), 150)
     said = of_queue("jobs<b>", history.events) + of_queue("tiny", [QueueEvent(Event.SENT, 0, BEGIN, 0, BEGIN)])
@@ -135,7 +135,7 @@ def test_each_kind_has_its_section(spark: Any, tmp_path: Path) -> None:
     assert "<td>channel/scans</td><td>channel</td><td>8</td><td>1</td><td>0</td>" in found["Endpoints"]
 
 
-def test_kinds_that_are_not_there_have_no_section(spark: Any, tmp_path: Path) -> None:
+def test_report_has_no_section_for_absent_kinds(spark: Any, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     write_report(open_lake_tables(full(spark, tmp_path, endpoints=1).uri), page)
     found = sections(page.read_text())
@@ -143,7 +143,7 @@ def test_kinds_that_are_not_there_have_no_section(spark: Any, tmp_path: Path) ->
     assert not {"Stages", "Queues", "Publishers"} & set(found)
 
 
-def test_the_page_refers_to_nothing_outside(spark: Any, tmp_path: Path) -> None:
+def test_report_has_no_external_reference(spark: Any, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     write_report(open_lake_tables(full(spark, tmp_path, endpoints=1).uri), page)
     text = page.read_text()
@@ -151,7 +151,7 @@ def test_the_page_refers_to_nothing_outside(spark: Any, tmp_path: Path) -> None:
     assert not re.search(r'(src|href)="(?!data:)', ours)
 
 
-def test_a_thousand_endpoints_are_a_page_as_well(spark: Any, tmp_path: Path) -> None:
+def test_report_of_1000_endpoints_has_bounded_size(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     lake.append(messages(spark, [message(f"e{i}", n, BEGIN + n) for i in range(1000) for n in (0, 1)]))
     lake.build_gold()
@@ -161,7 +161,7 @@ def test_a_thousand_endpoints_are_a_page_as_well(spark: Any, tmp_path: Path) -> 
     assert page.stat().st_size < 6_000_000
 
 
-def test_a_recording_without_messages_gives_a_page(spark: Any, tmp_path: Path) -> None:
+def test_report_of_empty_recording_is_page(spark: Any, tmp_path: Path) -> None:
     from tests.recording import logs
 
     recording = logs.write_unclosed_file(tmp_path / "empty.mcap")

@@ -31,7 +31,7 @@ def text(tmp_path: Path) -> str:
     return f"/sc*=cdr:{tmp_path}/Scan.msg:pkg/msg/Scan"
 
 
-def test_the_option_is_read_once(log: Path, text: str, tmp_path: Path) -> None:
+def test_schema_option_is_read_once(log: Path, text: str, tmp_path: Path) -> None:
     options = pickle.loads(pickle.dumps(SourceOptions.parse_options({"path": str(log), "schemas": text})))
     (tmp_path / "Scan.msg").unlink()
     assert [value["name"] for _, value in options.open_log(log).decoded()] == ["A", "B", "C"]
@@ -40,7 +40,7 @@ def test_the_option_is_read_once(log: Path, text: str, tmp_path: Path) -> None:
         SourceOptions.parse_options({"path": str(log), "schemas": "nonsense"})
 
 
-def test_import_paths_are_folders_with_the_imports_of_a_schema(log: Path, tmp_path: Path) -> None:
+def test_schema_import_paths_are_folders(log: Path, tmp_path: Path) -> None:
     (tmp_path / "Scan.msg").write_text("more_msgs/Name name\nfloat32[] ranges\n")
     (tmp_path / "more" / "more_msgs").mkdir(parents=True)
     (tmp_path / "more" / "more_msgs" / "Name.msg").write_text("string name\n")
@@ -53,13 +53,13 @@ def test_import_paths_are_folders_with_the_imports_of_a_schema(log: Path, tmp_pa
         SourceOptions.parse_options({"path": str(log), "schemas": text, "importPaths": "nosuch"})
 
 
-def test_the_source_decodes_by_it(spark: Any, log: Path, text: str) -> None:
+def test_spark_source_decodes_with_schema_option(spark: Any, log: Path, text: str) -> None:
     reader = spark.read.format("msgq").option("decode", "/scan").option("schemas", text)
     rows = reader.load(str(log)).orderBy("log_time").collect()
     assert [(row.value.name, list(row.value.ranges)) for row in rows] == [("A", [0.5]), ("B", [0.5]), ("C", [0.5])]
 
 
-def test_a_lake_keeps_it(spark: Any, log: Path, text: str, tmp_path: Path) -> None:
+def test_lake_keeps_schema_option(spark: Any, log: Path, text: str, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     assert lake.ingest([log], Schemas.of_texts([text])).messages == 3
     lake.build_silver()

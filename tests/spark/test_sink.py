@@ -25,7 +25,7 @@ def got(sub: msgq.SubSocket) -> list[Any]:
 
 
 @pytest.mark.nightly
-def test_results_are_published(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
+def test_sink_publishes_results(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
     (tmp_path / "000000.mcap").write_bytes(build_recording_head() + part(0) + part(5) + CLOSED)
     sub = msgq.sub_sock(endpoint)
     table = spark.readStream.format("msgq").option("maxBytesPerTrigger", "1").load(str(tmp_path))
@@ -38,7 +38,7 @@ def test_results_are_published(spark: SparkSession, endpoint: str, tmp_path: Pat
     assert first["batch"] < second["batch"]
 
 
-def test_payloads_are_published_as_they_were(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
+def test_sink_publishes_payload_column_unchanged(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
     (tmp_path / "a.mcap").write_bytes(build_recording_head() + part(0))
     sub = msgq.sub_sock(endpoint)
     with BusSink(endpoint, column="data") as publisher:
@@ -48,7 +48,7 @@ def test_payloads_are_published_as_they_were(spark: SparkSession, endpoint: str,
             publisher(read(spark, str(tmp_path), columns=["log_time"]), 1)
 
 
-def test_a_batch_that_failed_comes_again_under_its_number(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
+def test_sink_repeats_failed_batch_with_same_number(spark: SparkSession, endpoint: str, tmp_path: Path) -> None:
     """What: the second batch fails behind the publisher. Why: a subscriber can drop what it has seen."""
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "000000.mcap").write_bytes(build_recording_head() + part(0) + part(5) + CLOSED)
@@ -74,7 +74,7 @@ def test_a_batch_that_failed_comes_again_under_its_number(spark: SparkSession, e
     assert came == [(0, number) for number in range(5)] + 2 * second
 
 
-def test_a_table_that_is_no_stream(spark: SparkSession, endpoint: str) -> None:
+def test_sink_publishes_batch_table(spark: SparkSession, endpoint: str) -> None:
     sub = msgq.sub_sock(endpoint, segment_size=16 << 20)
     with BusSink(endpoint, segment_size=16 << 20) as publisher:
         assert publisher.publish(spark.range(100_000, numPartitions=4)) == 100_000
@@ -82,7 +82,7 @@ def test_a_table_that_is_no_stream(spark: SparkSession, endpoint: str) -> None:
         assert publisher.publish(spark.range(0)) == 0
 
 
-def test_values_that_json_does_not_have(spark: SparkSession, endpoint: str) -> None:
+def test_sink_converts_values_without_json_type(spark: SparkSession, endpoint: str) -> None:
     query = """SELECT binary('ab') AS b, null AS n, double('nan') AS x, timestamp'2026-01-01 01:02:03' AS t,
     array(1, null) AS a, named_struct('y', null) AS s, 1.50 AS d, map(1, 2) AS m, 9007199254740993 AS l"""
     sub = msgq.sub_sock(endpoint)
@@ -103,7 +103,7 @@ def test_values_that_json_does_not_have(spark: SparkSession, endpoint: str) -> N
     ]
 
 
-def test_what_cannot_be_published(spark: SparkSession, endpoint: str) -> None:
+def test_sink_refuses_unpublishable_values(spark: SparkSession, endpoint: str) -> None:
     numbers = spark.range(1)
     with BusSink(endpoint, "id") as publisher, pytest.raises(InvalidValueError, match="'id' is bigint; messages are"):
         publisher.publish(numbers)
@@ -116,7 +116,7 @@ def test_what_cannot_be_published(spark: SparkSession, endpoint: str) -> None:
         assert publisher.publish(spark.sql("SELECT 1 AS x")) == 1, "the next one is sent"
 
 
-def test_texts_and_nulls_of_a_column(spark: SparkSession, endpoint: str) -> None:
+def test_sink_publishes_texts_and_skips_nulls(spark: SparkSession, endpoint: str) -> None:
     sub = msgq.sub_sock(endpoint)
     with BusSink(endpoint, "x") as publisher:
         rows = spark.sql("SELECT * FROM VALUES ('one'), (NULL), ('\u00e9') AS t(x)")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_messages_of_another_kind_are_read_and_stored(spark: SparkSession, tmp_path: Path) -> None:
+def test_messages_of_additional_kind_are_read_and_stored(spark: SparkSession, tmp_path: Path) -> None:
     path = write_log(tmp_path / "log.mcap")
     rows = read(spark, str(path), columns=["kind", "endpoint", "data"]).orderBy("data").collect()
     assert [(row.kind, row.endpoint, bytes(row.data)) for row in rows] == [

@@ -54,7 +54,7 @@ def wall_steps(number: int) -> tuple[Any, bytes]:
     return records.Metadata("msgq.clock", said), build_chunk_record(channel(1, "a"), *(message(1, t, t) for t in times))
 
 
-def test_every_kind_of_file_in_one_directory(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_source_reads_directory_with_all_file_types(spark: SparkSession, tmp_path: Path) -> None:
     good = [write_foreign(tmp_path / f"{kind.replace(' ', '-')}.mcap", **options) for kind, options in FOREIGN.items()]
     ours = build_chunk_record(channel(1, "a"), *(message(1, i, 100 + i) for i in range(10)))
     good.append(write_unclosed_file(tmp_path / "truncated.mcap", ours, ours[: len(ours) // 2]))
@@ -77,7 +77,7 @@ def test_every_kind_of_file_in_one_directory(spark: SparkSession, tmp_path: Path
     assert "CRC" in reasons["damaged.mcap"] or "decompress" in reasons["damaged.mcap"]
 
 
-def test_columns_are_those_of_bronze(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_source_has_bronze_columns(spark: SparkSession, tmp_path: Path) -> None:
     metadata = records.Metadata("msgq.recording", {"run": "ab" * 16, "host": "there"})
     part = build_chunk_record(channel(1, "a", epoch=3, encoding="json"), message(1, 7, 20, b"{}"))
     path = write_unclosed_file(tmp_path / "a.mcap", metadata, part)
@@ -105,7 +105,7 @@ def test_columns_are_those_of_bronze(spark: SparkSession, tmp_path: Path) -> Non
     assert path.read_bytes()[placed.byte_offset] == 6, "a chunk"
 
 
-def test_read_options_and_columns_prune(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_source_options_and_columns_prune_reads(spark: SparkSession, tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     end = "1970-01-01T00:00:00.000002"
     table = read(spark, str(path), endpoints=["topic[12]"], exclude=["topic2"], start=1500, end=end)
@@ -114,7 +114,7 @@ def test_read_options_and_columns_prune(spark: SparkSession, tmp_path: Path) -> 
     assert read(spark, str(path), columns=["log_time"]).agg({"log_time": "max"}).collect()[0][0] == 3990
 
 
-def test_times_by_the_wall_clock(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_source_gives_wall_times(spark: SparkSession, tmp_path: Path) -> None:
     """Also where a file is read in pieces: each knows what was noted before it."""
     path = write_unclosed_file(tmp_path / "a.mcap", *(message_at for i in range(3) for message_at in wall_steps(i)))
     table = read(spark, str(path), clock="wall", partitionBytes=1)
@@ -122,14 +122,14 @@ def test_times_by_the_wall_clock(spark: SparkSession, tmp_path: Path) -> None:
     assert [row[1] for row in found(table)] == [time + 10 * i for i in range(3) for time in (100 * i, 100 * i + 1)]
 
 
-def test_sql_finds_the_source_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+def test_sql_finds_spark_source(spark: SparkSession, tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     spark.sql(f"CREATE TEMPORARY VIEW prunes USING msgq OPTIONS (path '{path}', endpoints 'topic1')")
     assert spark.sql("SELECT count(*), count(DISTINCT endpoint) FROM prunes").collect()[0][:] == (100, 1)
     spark.catalog.dropTempView("prunes")
 
 
-def test_one_load_answers_several_queries(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_source_load_answers_several_queries(spark: SparkSession, tmp_path: Path) -> None:
     """With `pushFilters` the filter of the first one would act in the others: see docs/guides/spark.md."""
     table = spark.read.format("msgq").load(str(write_foreign(tmp_path / "a.mcap")))
     one = table.where("endpoint = 'topic1'")
@@ -137,7 +137,7 @@ def test_one_load_answers_several_queries(spark: SparkSession, tmp_path: Path) -
 
 
 @pytest.mark.nightly
-def test_pushed_filters_would_leak(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_pushes_filters_to_other_queries(spark: SparkSession, tmp_path: Path) -> None:
     """Why there are none. When this fails, Spark has become right, and the source may prune by filters."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
@@ -175,7 +175,7 @@ def test_pushed_filters_would_leak(spark: SparkSession, tmp_path: Path) -> None:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_pieces_of_any_size_are_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_source_partition_size_does_not_change_rows(spark: SparkSession, tmp_path: Path) -> None:
     paths = [write_foreign(tmp_path / f"{i}.mcap", count=100 * i) for i in range(1, 4)]
     table = read(spark, str(tmp_path), partitionBytes=3000)
     assert table.rdd.getNumPartitions() > 5
@@ -184,7 +184,7 @@ def test_pieces_of_any_size_are_the_same_rows(spark: SparkSession, tmp_path: Pat
 
 
 @pytest.mark.parametrize("size", [100, 511, 513, 700, 1500, 5000])
-def test_no_core_is_idle_in_a_last_round_of_tasks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_spark_source_plan_leaves_no_core_idle_in_last_round(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     chunks = [(number, 1 << 20) for number in range(size)]
     room = SourceOptions(("x",)).choose_partition_bytes(size << 20)
@@ -193,7 +193,7 @@ def test_no_core_is_idle_in_a_last_round_of_tasks(monkeypatch: pytest.MonkeyPatc
     assert room <= 257 << 20
 
 
-def test_there_are_tasks_for_the_cores_of_the_session_wherever_it_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_source_plan_has_tasks_for_all_session_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     rooms = [SourceOptions(("x",), core_count=cores).choose_partition_bytes(1 << 30) for cores in (None, 8)]
     assert [-(-(1 << 30) // room) for room in rooms] == [4, 8]
@@ -202,7 +202,7 @@ def test_there_are_tasks_for_the_cores_of_the_session_wherever_it_was_planned(mo
         SourceOptions.parse_options({"path": "x", "cores": "all"})
 
 
-def test_of_very_many_files_tasks_are_as_large_before_compression(
+def test_spark_source_tasks_of_many_files_have_uncompressed_size(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """All of them are opened where there are few: then nobody has to guess."""
@@ -219,7 +219,7 @@ def test_of_very_many_files_tasks_are_as_large_before_compression(
     assert [len(partition.paths) for partition in many] == [10] * 4
 
 
-def test_directory_without_messages(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_source_of_directory_without_messages_gives_read_error(spark: SparkSession, tmp_path: Path) -> None:
     assert read(spark, str(tmp_path)).collect() == []
     (row,) = read(spark, str(tmp_path), readErrors=True).collect()
     assert (row.file, row.reason) == (str(tmp_path), "there is no .mcap file in it")
@@ -236,17 +236,17 @@ def test_directory_without_messages(spark: SparkSession, tmp_path: Path) -> None
         ({"clock": "sun"}, "clock is 'sun'; give host or wall"),
     ],
 )
-def test_what_a_user_can_mend_is_said_without_java(tmp_path: Path, options: dict[str, Any], text: str) -> None:
+def test_spark_source_user_error_needs_no_java(tmp_path: Path, options: dict[str, Any], text: str) -> None:
     with pytest.raises(IpcError, match=text):
         read(None, str(write_foreign(tmp_path / "a.mcap")), **options)  # type: ignore[arg-type]
 
 
-def test_nothing_is_there(tmp_path: Path) -> None:
+def test_spark_source_of_missing_path_raises_recording_error(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="nothing is at"):
         read(None, str(tmp_path / "b*"))  # type: ignore[arg-type]
 
 
-def test_flipped_bits_anywhere(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_source_with_flipped_bits_gives_readable_messages(spark: SparkSession, tmp_path: Path) -> None:
     """What of each file is readable is in the table, as in LogReader; nothing fails."""
     dice = random.Random(6)
     whole = write_foreign(tmp_path / "whole.mcap").read_bytes()
@@ -258,7 +258,7 @@ def test_flipped_bits_anywhere(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_of_very_many_files_the_workers_open_each(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_source_of_many_files_opens_files_in_workers(spark: SparkSession, tmp_path: Path) -> None:
     first = write_unclosed_file(
         tmp_path / "first.mcap", build_chunk_record(channel(1, "a"), *(message(1, i, 100 + i) for i in range(10)))
     )
@@ -276,7 +276,7 @@ def test_of_very_many_files_the_workers_open_each(spark: SparkSession, tmp_path:
     assert [problem.path for problem in done.read_errors] == [str(foreign)]
 
 
-def test_what_workers_do_not_find_stops_the_query(tmp_path: Path) -> None:
+def test_spark_source_file_missing_in_worker_stops_query(tmp_path: Path) -> None:
     """Also of so many files that the workers open them; where problems are wanted, it is one."""
     first = write_unclosed_file(tmp_path / "first.mcap", build_chunk_record(channel(1, "a"), message(1, 0, 100)))
     for number in range(256):
@@ -299,7 +299,7 @@ def test_what_workers_do_not_find_stops_the_query(tmp_path: Path) -> None:
     assert {Path(row["file"]) for row in skipped()} == {tmp_path / "foreign.mcap", gone}
 
 
-def test_a_file_that_is_shorter_than_when_it_was_planned_stops_the_query(tmp_path: Path) -> None:
+def test_spark_source_file_truncated_after_planning_stops_query(tmp_path: Path) -> None:
     """A worker may see an old state of a shared disk; its rows were missing without a word."""
     path = write_unclosed_file(
         tmp_path / "a.mcap", *(build_chunk_record(channel(1, "a"), message(1, i, i)) for i in range(3))

@@ -28,23 +28,23 @@ from tests.spark.deadline import DEADLINE
 from tests.support import ROOT, wait_until
 
 
-def test_an_error_of_spark_is_its_first_line() -> None:
+def test_spark_error_is_first_line() -> None:
     with pytest.raises(SparkError) as caught, translate_spark_errors():
         raise AnalysisException(message="\n  [TABLE_OR_VIEW_NOT_FOUND] nowhere \n== SQL ==\nand a page more")
     assert str(caught.value) == "[TABLE_OR_VIEW_NOT_FOUND] nowhere"
     assert not isinstance(caught.value, (IpcError, ValueError)), "no value, and nothing between processes"
 
 
-def test_other_errors_stay_what_they_are() -> None:
+def test_other_errors_are_unchanged() -> None:
     with pytest.raises(KeyError), translate_spark_errors():
         raise KeyError("x")
 
 
-def test_a_text_of_blanks_is_no_reason() -> None:
+def test_blank_spark_error_has_default_reason() -> None:
     assert extract_first_line(" \n ") == "Spark gives no reason"
 
 
-def test_a_spark_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_start_failure_names_master(monkeypatch: pytest.MonkeyPatch) -> None:
     def ended(_: object) -> SparkSession:
         raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
@@ -60,7 +60,7 @@ def test_a_spark_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -
         ("OSError: [Errno 28] No space left on device", "OSError: [Errno 28] No space left on device"),
     ],
 )
-def test_what_a_worker_raised_is_told(raised: str, said: str) -> None:
+def test_spark_error_shows_worker_exception(raised: str, said: str) -> None:
     calls = '  File "worker.py", line 1, in main\n    process()\n    ~~~~~~~^^\n'
     traceback = f"Traceback (most recent call last):\n{calls}"
     before = f"{traceback}KeyError: 1\n\nDuring handling of it, another occurred:\n\n"
@@ -86,7 +86,7 @@ def ended(code: int) -> subprocess.Popen[bytes]:
     ],
 )
 @pytest.mark.parametrize("noticed", [ConnectionRefusedError(111, "refused"), Py4JNetworkError("empty"), EOFError()])
-def test_a_java_that_ended_is_told_by_how_it_did(
+def test_java_exit_error_states_exit_status(
     monkeypatch: pytest.MonkeyPatch, noticed: Exception, code: int, text: str
 ) -> None:
     monkeypatch.setattr(error_module, "_get_java_process", lambda: ended(code))
@@ -97,9 +97,7 @@ def test_a_java_that_ended_is_told_by_how_it_did(
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError(2, "x"), ConnectionRefusedError(111, "x"), KeyError("x")])
-def test_errors_of_others_stay_what_they_are_while_java_lives(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+def test_other_errors_with_live_java_are_unchanged(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr(error_module, "_JAVA_EXIT_TIMEOUT_S", 0.01)
     with subprocess.Popen(["/bin/sh", "-c", "read x"], stdin=subprocess.PIPE) as living:
         monkeypatch.setattr(error_module, "_get_java_process", lambda: living)
@@ -107,7 +105,7 @@ def test_errors_of_others_stay_what_they_are_while_java_lives(
             raise error
 
 
-def test_a_java_without_memory_is_told_though_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_java_without_memory_raises_spark_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(error_module, "_get_java_process", lambda: None)
     error = UnknownException("java.lang.OutOfMemoryError: Java heap space\n\tat a.page.of.Java")
     with pytest.raises(SparkError, match="has no memory left: give it more, SPARK_DRIVER_MEMORY"), report_java_exit():
@@ -115,7 +113,7 @@ def test_a_java_without_memory_is_told_though_it_lives(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("verb", sorted({*_LAKE_COMMANDS} - {"tables"}))  # which starts none
-def test_every_verb_tells_of_a_java_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+def test_each_verb_reports_java_exit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     def refused(*_: Any, **__: Any) -> Any:
         raise ConnectionRefusedError(111, "Connection refused")
 
@@ -129,7 +127,7 @@ def test_every_verb_tells_of_a_java_that_ended(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.nightly
-def test_kill_9_of_java_in_a_query_is_one_line(tmp_path: Path) -> None:
+def test_killed_java_in_query_gives_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "lake" / "messages" / "_delta_log").mkdir(parents=True)
     query = "SELECT max(sqrt(id)) FROM range(0, 1000000000000, 1, 2)"
     command = [sys.executable, "-m", "msgq", "lake", "sql", str(tmp_path / "lake"), query, "--master", "local[2]"]

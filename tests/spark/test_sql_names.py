@@ -18,11 +18,11 @@ ENFORCE = "spark.sql.ansi.enforceReservedKeywords"
 OF_SPARK = {*map(_make_timestamp_name, _TIME_COLUMNS), *MESSAGE_COLUMNS.names, *READ_ERRORS_SCHEMA.names, "age"}
 
 
-def test_names_are_no_attributes_of_data_frames() -> None:
+def test_column_names_are_not_data_frame_attributes() -> None:
     assert (NAMES | OF_SPARK) & set(dir(DataFrame)) <= METHODS
 
 
-def test_names_work_without_quotes(spark: Any) -> None:
+def test_column_names_need_no_quotes(spark: Any) -> None:
     names = sorted(NAMES | OF_SPARK)
     spark.conf.set(ENFORCE, "true")
     try:

@@ -32,7 +32,7 @@ def said(sequence: int, log_time: int, data: bytes, stage: str = "planner", endp
     return message(timing.make_timing_topic(stage, endpoint), sequence, log_time, data=data)
 
 
-def test_stages_by_window_and_endpoint(spark: Any) -> None:
+def test_stages_are_grouped_by_window_and_endpoint(spark: Any) -> None:
     rows = [said(i, i, record(1000, 1000 + i, 5000 + 2 * i, 500 + 2 * i)) for i in range(1, 101)]
     rows += [said(200, SECOND + 1, record(10, 20, 40, 5)), said(0, 3, record(10, 11, 13, 7), endpoint="channel/scans")]
     rows += [message("orders", 0, 3, data=record(1, 2, 3, 4)), message("timing:a", 0, 3), message("timing:a:b:c", 0, 3)]
@@ -75,7 +75,7 @@ def test_stages_by_window_and_endpoint(spark: Any) -> None:
     assert [name for name in found.columns if name not in ("window_start", "window_ns")] == totals.columns
 
 
-def test_records_that_make_no_sense_are_counted_apart(spark: Any) -> None:
+def test_malformed_stage_records_are_counted_separately(spark: Any) -> None:
     bad = [
         b"",
         record(5, 6, 7, 4)[:-1],
@@ -112,7 +112,7 @@ def test_records_that_make_no_sense_are_counted_apart(spark: Any) -> None:
     ]
 
 
-def test_times_of_all_sizes_are_read(spark: Any) -> None:
+def test_stage_times_of_all_sizes_are_read(spark: Any) -> None:
     times = [1, 255, 256, 1 << 31, (1 << 56) + 0x0102030405, (1 << 62) + 7]
     rows = [said(i, i * SECOND, record(0, time, (1 << 63) - 1, 0)) for i, time in enumerate(times)]
     found = tables.stages(messages(spark, rows))
@@ -121,13 +121,13 @@ def test_times_of_all_sizes_are_read(spark: Any) -> None:
     ]
 
 
-def test_names_are_those_that_were_given(spark: Any) -> None:
+def test_stages_have_given_names(spark: Any) -> None:
     pairs = [(stage, endpoint) for stage in NAMES for endpoint in NAMES]
     rows = [said(0, 1, record(1, 2, 3, 1), *pair) for pair in pairs]
     assert set(sorted_rows(tables.stages(messages(spark, rows)), "stage", "endpoint")) == set(pairs)
 
 
-def test_hops_leave_timing_topics_out(spark: Any) -> None:
+def test_hops_exclude_timing_topics(spark: Any) -> None:
     rows = [("camera", 1, 1), ("timing:model:camera", 2, 1), ("model", 3, 1), ("timing", 5, 1)]
     table = spark.createDataFrame(
         [("r", *row) for row in rows], "run string, endpoint string, publish_time long, origin_time long"
@@ -149,7 +149,7 @@ def close(rows: list[tuple[Any, ...]], others: list[tuple[Any, ...]]) -> bool:
 
 
 @pytest.mark.parametrize("count", [1, 2, 100, 4000])
-def test_what_is_shown_live_is_the_table(spark: Any, count: int) -> None:
+def test_live_stage_tree_equals_table(spark: Any, count: int) -> None:
     """Chains that turn back, stand still and come at the same time; percentiles of few and of many."""
     random = np.random.default_rng(count)
     names = ["plan", "camera", "model", "ä", "Z", "camera/front"]
@@ -166,7 +166,7 @@ def test_what_is_shown_live_is_the_table(spark: Any, count: int) -> None:
     assert close(in_order, sorted_rows(tables.hops(table), *columns))
 
 
-def test_a_lake_and_its_report_have_stages(spark: Any, tmp_path: Path) -> None:
+def test_lake_and_report_have_stages(spark: Any, tmp_path: Path) -> None:
     begin = 1_700_000_000 * SECOND
     rows = [said(i, begin + i, record(begin, begin + i, begin + 3 * i, begin), "slow<1>") for i in range(1, 50)]
     lake = Lake(spark, tmp_path / "lake")
@@ -185,7 +185,7 @@ def test_a_lake_and_its_report_have_stages(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_the_live_tree_of_the_demos_loop_is_that_of_its_recording(spark: Any, prefix: str, tmp_path: Path) -> None:
+def test_live_tree_of_demo_equals_recorded_tree(spark: Any, prefix: str, tmp_path: Path) -> None:
     """Every figure, of the same messages: seen while they were sent, and recorded, ingested, aggregated."""
     tree, said = HopTreeCollector(lambda _: True, 600.0), StageCollector(lambda _: True, 600.0)
     command = [sys.executable, "-m", "msgq", "demo", "--json", "--duration", "2", "--output", str(tmp_path / "log")]
@@ -209,7 +209,7 @@ def test_the_live_tree_of_the_demos_loop_is_that_of_its_recording(spark: Any, pr
     assert rows == sorted_rows(lake.table("stage_summary").where("messages > 0 AND malformed = 0"), "stage", "endpoint")
 
 
-def test_the_plot_of_stages_has_a_bar_for_each() -> None:
+def test_stage_plot_has_bar_for_each_stage() -> None:
     row: dict[str, Any] = {
         f"{name}_{title}": 2000 for name in ("queue_time", "processing_time", "e2e_latency") for title in ("p50", "p99")
     }

@@ -48,7 +48,7 @@ def append(path: Path, *data: bytes) -> None:
         file.write(b"".join(data))
 
 
-def test_what_is_whole_is_read_once(tmp_path: Path) -> None:
+def test_stream_reads_complete_chunks_once(tmp_path: Path) -> None:
     """Byte by byte, as it may be seen of a file that is being written."""
     stream = reader(tmp_path)
     path = tmp_path / "000000.mcap"
@@ -69,7 +69,7 @@ def test_what_is_whole_is_read_once(tmp_path: Path) -> None:
     assert stream.latestOffset(end, ReadAllAvailable()) == end
 
 
-def test_a_batch_again_is_the_same_one(tmp_path: Path) -> None:
+def test_stream_batch_is_repeatable(tmp_path: Path) -> None:
     """After a crash of the driver Spark asks for the offsets that it had written down."""
     path = tmp_path / "000000.mcap"
     path.write_bytes(build_recording_head() + part(0))
@@ -84,7 +84,7 @@ def test_a_batch_again_is_the_same_one(tmp_path: Path) -> None:
     assert times(reader(tmp_path), second, last) == list(range(10, 20))
 
 
-def test_times_by_the_wall_clock(tmp_path: Path) -> None:
+def test_stream_gives_wall_times(tmp_path: Path) -> None:
     """A batch knows what was noted in its segment before it."""
     said = {"run": "ab" * 16, "clock_offset_ns": "0", "wall_offset_ns": "70", "since_ns": "1"}
     path = tmp_path / "000000.mcap"
@@ -97,7 +97,7 @@ def test_times_by_the_wall_clock(tmp_path: Path) -> None:
     assert times(stream, first, second) == list(range(75, 80))
 
 
-def test_a_killed_recorder_and_the_next_one(tmp_path: Path) -> None:
+def test_stream_continues_with_recorder_after_killed_recorder(tmp_path: Path) -> None:
     """The end that was cut off is passed over as soon as there is a later segment; other directories do not wait."""
     cut = part(5)[:-9]
     (tmp_path / "1").mkdir()
@@ -116,7 +116,7 @@ def test_a_killed_recorder_and_the_next_one(tmp_path: Path) -> None:
     assert times(stream, second, last) == [*range(20, 25), *range(30, 35)]
 
 
-def test_no_more_than_was_asked_for(tmp_path: Path) -> None:
+def test_stream_batch_has_at_most_requested_messages(tmp_path: Path) -> None:
     for index in range(3):
         (tmp_path / f"{index:06}.mcap").write_bytes(
             build_recording_head() + part(10 * index) + part(10 * index + 5) + CLOSED
@@ -133,7 +133,7 @@ def test_no_more_than_was_asked_for(tmp_path: Path) -> None:
     assert set(sizes) <= {0, 5}
 
 
-def test_available_now_ends(tmp_path: Path) -> None:
+def test_stream_with_available_now_ends(tmp_path: Path) -> None:
     path = tmp_path / "000000.mcap"
     path.write_bytes(build_recording_head() + part(0))
     stream = reader(tmp_path)
@@ -146,7 +146,7 @@ def test_available_now_ends(tmp_path: Path) -> None:
     assert stream.latestOffset(end, ReadAllAvailable()) == end
 
 
-def test_a_segment_that_is_gone(tmp_path: Path) -> None:
+def test_stream_with_removed_segment_raises_or_skips(tmp_path: Path) -> None:
     for index in range(3):
         (tmp_path / f"{index:06}.mcap").write_bytes(build_recording_head() + part(10 * index) + CLOSED)
     stream = reader(tmp_path)
@@ -168,7 +168,7 @@ def test_a_segment_that_is_gone(tmp_path: Path) -> None:
     assert careless.latestOffset(end, ReadAllAvailable())[str(tmp_path)]["gone"] == 2, "it stays counted"
 
 
-def test_foreign_files_as_they_arrive(tmp_path: Path) -> None:
+def test_stream_reads_foreign_files_on_arrival(tmp_path: Path) -> None:
     """Channels that are described once, at the beginning, are known later."""
     options = {"repeat_channels": False, "repeat_schemas": False}
     whole = write_foreign(tmp_path / "a.mcap", **options).read_bytes()
@@ -204,7 +204,7 @@ def recorded(child: Child, messages: int) -> None:
 
 
 @pytest.mark.nightly
-def test_a_query_stops_where_a_segment_is_gone_and_goes_on_if_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_query_stops_at_removed_segment_or_skips_it(spark: SparkSession, tmp_path: Path) -> None:
     log, out = tmp_path / "log", tmp_path / "out"
     log.mkdir()
 
@@ -228,7 +228,7 @@ def test_a_query_stops_where_a_segment_is_gone_and_goes_on_if_told(spark: SparkS
     assert sorted(time - 1000 for time in found) == [*range(10), *range(20, 25)]
 
 
-def test_recorders_and_the_stream_end_and_begin_again(spark: SparkSession, prefix: str, tmp_path: Path) -> None:
+def test_stream_with_restarts_reads_each_message_once(spark: SparkSession, prefix: str, tmp_path: Path) -> None:
     """What: a recorder is killed, another takes over, the stream is stopped between and goes on behind.
 
     Why: the two promise together that each message that is recorded is in the table once.
@@ -271,7 +271,7 @@ def test_recorders_and_the_stream_end_and_begin_again(spark: SparkSession, prefi
     assert table == batch
 
 
-def test_names_that_are_times_are_no_numbers_of_segments(tmp_path: Path) -> None:
+def test_stream_does_not_treat_times_in_names_as_segment_numbers(tmp_path: Path) -> None:
     """Between those of a recording all numbers are there; between times there is nothing to miss."""
     for i, name in enumerate(("20260501", "20260503", "1700000000000000000")):
         (tmp_path / f"{name}.mcap").write_bytes(build_recording_head() + part(5 * i) + CLOSED)

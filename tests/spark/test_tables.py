@@ -28,12 +28,12 @@ TURN = 1 << 32
         ([0, 0, 0], []),
     ],
 )
-def test_gaps(spark: Any, sequences: Any, expected: Any) -> None:
+def test_sequence_gaps_are_found(spark: Any, sequences: Any, expected: Any) -> None:
     found = tables.sequence_gaps(messages(spark, [message("a", number, 10 * i) for i, number in enumerate(sequences)]))
     assert sorted_rows(found, "previous_sequence", "next_sequence", "lost", "from_time", "to_time") == expected
 
 
-def test_gaps_do_not_depend_on_the_minutes_that_share_the_work(spark: Any) -> None:
+def test_gaps_do_not_depend_on_minute_partitions(spark: Any) -> None:
     """What is lost, late, or there twice lies about the borders of minutes, and the sequence turns over."""
     random = np.random.default_rng(1)
     rows, expected = [], []
@@ -53,12 +53,12 @@ def test_gaps_do_not_depend_on_the_minutes_that_share_the_work(spark: Any) -> No
     assert sorted_rows(found, "endpoint", "previous_sequence", "next_sequence", "lost") == sorted(expected)
 
 
-def test_a_new_epoch_is_no_gap(spark: Any) -> None:
+def test_new_epoch_is_not_a_gap(spark: Any) -> None:
     rows = [message("a", i, i) for i in range(3)] + [message("a", 10 + i, 100 + i, epoch=2) for i in range(3)]
     assert tables.sequence_gaps(messages(spark, rows)).count() == 0
 
 
-def test_endpoints(spark: Any) -> None:
+def test_endpoints_table_has_totals(spark: Any) -> None:
     rows = [message("a", i, i * SECOND, data=b"x" * (i + 1)) for i in (0, 1, 3)]
     rows += [message("b", 0, 5, encoding="json", schema="B")]
     found = messages(spark, rows)
@@ -82,7 +82,7 @@ def test_endpoints(spark: Any) -> None:
     ]
 
 
-def test_windows_tell_apart_what_concerns_one_endpoint(spark: Any) -> None:
+def test_traffic_windows_separate_endpoints(spark: Any) -> None:
     rows = [message("a", i, time, data=b"x" * i) for i, time in enumerate((7, SECOND - 1, SECOND))]
     rows += [message("a", 0, 8, publish_time=3, epoch=2), message("a", 1, 9, publish_time=10, epoch=2)]
     rows += [message("a", 2, 10, epoch=2, encoding="json", schema="A")]
@@ -108,7 +108,7 @@ def test_windows_tell_apart_what_concerns_one_endpoint(spark: Any) -> None:
 
 
 @pytest.mark.nightly
-def test_windows_are_as_wide_as_an_endpoint_needs(spark: Any) -> None:
+def test_traffic_window_width_depends_on_message_rate(spark: Any) -> None:
     """In each hour: 100 messages a second, 8, one in a minute; and one alone. What has no windows does not change."""
     hour = 3600 * SECOND
     rows = [message("fast", i, i * SECOND // 100 + 5, publish_time=i * SECOND // 100) for i in range(400)]
@@ -141,7 +141,7 @@ def test_windows_are_as_wide_as_an_endpoint_needs(spark: Any) -> None:
     ]
 
 
-def test_rates(spark: Any) -> None:
+def test_throughput_table_has_rates(spark: Any) -> None:
     rows = [message("a", i, time) for i, time in enumerate((0, 1, SECOND - 1, SECOND, 5 * SECOND))]
     found = tables.throughput(
         tables.traffic_windows(messages(spark, [*rows, message("a", 9, 2, epoch=2)]), SECOND // 2)
@@ -154,7 +154,7 @@ def test_rates(spark: Any) -> None:
     ]
 
 
-def test_silences(spark: Any) -> None:
+def test_dropouts_are_found(spark: Any) -> None:
     base = 1_700_000_000 * SECOND + 123
     rows = [message("a", i, base + at) for i, at in enumerate((0, 10, SECOND + 10, SECOND + 20, 9 * SECOND))]
     rows += [message("b", 0, base)]
@@ -165,7 +165,7 @@ def test_silences(spark: Any) -> None:
     ]
 
 
-def test_latency_summary_adds_the_known_latencies_of_all_windows(spark: Any) -> None:
+def test_latency_summary_adds_known_latencies_of_all_windows(spark: Any) -> None:
     late = np.random.default_rng(1).integers(1, 10**6, 5000).tolist()
     rows = [message("a", i, i * 10**6 + 10**9, publish_time=i * 10**6 + 10**9 - ns) for i, ns in enumerate(late)]
     rows += [message("a", 9999, 10**9)]
@@ -177,7 +177,7 @@ def test_latency_summary_adds_the_known_latencies_of_all_windows(spark: Any) -> 
         assert total[name] == pytest.approx(np.percentile(late, 100 * rank, method="inverted_cdf"), rel=0.022)
 
 
-def test_hops_follow_the_time_of_origin(spark: Any) -> None:
+def test_hops_follow_origin_time(spark: Any) -> None:
     from pyspark.sql import functions as F
 
     rows = []
@@ -194,13 +194,13 @@ def test_hops_follow_the_time_of_origin(spark: Any) -> None:
     ]
 
 
-def test_there_are_no_hops_without_a_time_of_origin(spark: Any) -> None:
+def test_messages_without_origin_time_have_no_hops(spark: Any) -> None:
     found = tables.hops(messages(spark, [message("a", 0, 1)]))
     assert found.count() == 0
     assert found.columns == ["run", "parent", "endpoint", "messages", "p50", "p99", "max", "e2e_p50"]
 
 
-def test_checks_say_what_passed(spark: Any) -> None:
+def test_checks_state_result(spark: Any) -> None:
     rows = [message("a", i, i * SECOND, publish_time=i * SECOND - 10) for i in (0, 1, 3)]
     rows += [message("b", 0, 5, publish_time=7), message("b", 0, 6, epoch=2, publish_time=5)]
     thresholds = tables.CheckThresholds(lost=0, latency_p99_ns=5, dropout_ns=3 * SECOND, epochs=1)
@@ -219,7 +219,7 @@ def test_checks_say_what_passed(spark: Any) -> None:
     ]
 
 
-def test_frames_are_found(spark: Any) -> None:
+def test_frames_table_has_frame_endpoints(spark: Any) -> None:
     rows = [message("camera", i, i, data=IMAGE_MAGICS["png"]) for i in range(20)]
     rows += [
         message("raw", 0, 20, schema=RAW_IMAGE_SCHEMA),
@@ -234,6 +234,6 @@ def test_frames_are_found(spark: Any) -> None:
     ]
 
 
-def test_all_of_gold_is_made_of_no_messages(spark: Any) -> None:
+def test_gold_of_no_messages_is_empty(spark: Any) -> None:
     made = tables.gold(messages(spark, []))
     assert {name: table.count() for name, table in made.items()} == dict.fromkeys(made, 0)

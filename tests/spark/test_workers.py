@@ -23,7 +23,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def test_the_program_is_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_program_is_current_python(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "import sys; print(sys.executable, sys.argv[1:])"
     done = subprocess.run([make_worker_python(), "-c", text, "a b", "'"], capture_output=True, text=True, check=True)
     assert done.stdout == f"{sys.executable} {['a b', chr(39)]}\n"
@@ -41,7 +41,7 @@ def packages(folder: Path, *names: str) -> str:
     return str(folder)
 
 
-def test_only_the_daemon_is_another_one_where_workers_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_program_replaces_only_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a b").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     (tmp_path / "a b").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "a b"))
@@ -57,7 +57,7 @@ def test_only_the_daemon_is_another_one_where_workers_have_it(tmp_path: Path, mo
         assert done.stdout == f"{expected}\n"
 
 
-def test_the_program_of_a_python_whose_path_is_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_program_supports_non_utf8_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/x/\udcff y/python")
     assert make_worker_python().read_bytes().endswith(b"exec '/x/\xff y/python' \"$@\"\n")
 
@@ -80,7 +80,7 @@ def draft_of(options: str) -> Path:
     return Path(path)
 
 
-def test_one_session_writes_the_archive_for_all_later_ones(java: JavaRuntime) -> None:
+def test_first_session_writes_archive_for_later_sessions(java: JavaRuntime) -> None:
     pytest.importorskip("pyspark")
     draft = draft_of(choose_archive_options(java))
     assert choose_archive_options(java) == ""  # while the first one is there, and while its Java writes
@@ -99,7 +99,7 @@ def test_one_session_writes_the_archive_for_all_later_ones(java: JavaRuntime) ->
 
 
 @pytest.mark.parametrize("kind", ["open", "another user's", "link"])
-def test_an_archive_of_others_is_not_believed(
+def test_archive_of_other_user_is_ignored(
     java: JavaRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Who has no home has the cache among the temporary files, where anybody may have made it before."""
@@ -125,7 +125,7 @@ def test_an_archive_of_others_is_not_believed(
     assert len(list(ours.iterdir())) == 1, "what is not ours is let alone"
 
 
-def test_a_draft_whose_java_was_killed_does_not_stay(java: JavaRuntime) -> None:
+def test_archive_draft_of_killed_java_is_removed(java: JavaRuntime) -> None:
     pytest.importorskip("pyspark")
     draft = draft_of(choose_archive_options(java))
     os.utime(draft, (0, time.time() - 3600))
@@ -133,7 +133,7 @@ def test_a_draft_whose_java_was_killed_does_not_stay(java: JavaRuntime) -> None:
     assert not draft.exists()
 
 
-def test_no_archive_is_written_by_a_java_that_has_options_of_others(java: JavaRuntime, tmp_path: Path) -> None:
+def test_java_with_foreign_options_writes_no_archive(java: JavaRuntime, tmp_path: Path) -> None:
     """With some of them it would not start: "Must enable AllowArchivingWithJavaAgent", and the like."""
     pytest.importorskip("pyspark")
     assert choose_archive_options(java, "-javaagent:x.jar") == ""
@@ -148,9 +148,7 @@ def test_no_archive_is_written_by_a_java_that_has_options_of_others(java: JavaRu
     assert choose_archive_options(java) == ""
 
 
-def test_an_archive_wants_a_path_that_java_can_take_and_room(
-    java: JavaRuntime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_archive_needs_valid_path_and_disk_space(java: JavaRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     with monkeypatch.context() as patch:
         patch.setattr(cds_archive, "_FREE_DISK_BYTES_MIN", 1 << 80)
@@ -163,7 +161,7 @@ def test_an_archive_wants_a_path_that_java_can_take_and_room(
         assert not possible or draft_of(options).parent == cache_dir.get_cache_folder()
 
 
-def test_no_archive_where_java_has_none_to_add_to_or_the_cache_is_not_there(java: JavaRuntime) -> None:
+def test_java_without_base_archive_or_cache_writes_no_archive(java: JavaRuntime) -> None:
     pytest.importorskip("pyspark")
     (java.home_path / "lib" / "server" / "classes_nocoops.jsa").unlink()  # which a large heap needs
     assert choose_archive_options(java) == ""
