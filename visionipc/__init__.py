@@ -1,4 +1,4 @@
-"""Frames between processes of one machine without copies; compatible with stock's visionipc in both directions."""
+"""Frames between processes of one machine, without copies. Compatible with stock's visionipc in both directions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ __all__ = [
 
 
 class VisionStreamType(enum.IntEnum):
-    """Stock's names for types of streams, those of former versions included. Any number will do."""
+    """Stock's names for types of streams, including those of earlier versions. Any other number is allowed, too."""
 
     VISION_STREAM_ROAD = 0
     VISION_STREAM_DRIVER = 1

@@ -1,6 +1,7 @@
-"""The backend of frames: shared memory, or the fake backend's bus.
+"""Backend of frames: shared memory, or the bus of the fake backend.
 
-Clients and servers know only this module. The package registers the fake backend here, because that stands above them.
+Clients and servers use this module only. The package registers the fake backend here, because the fake backend imports
+clients and servers.
 """
 
 from __future__ import annotations
@@ -21,5 +22,5 @@ def register_fake(load: Callable[[], ModuleType]) -> None:
 
 
 def on_fake(name: str) -> Any:
-    """Return what the fake backend has of this name; None: another backend is chosen."""
+    """Return an object of the fake backend by its name; None: another backend is chosen."""
     return getattr(_load_fake(), name) if _load_fake is not None and backend.is_fake_backend() else None

@@ -1,4 +1,4 @@
-"""A frame as a client gets it."""
+"""Frames as clients receive them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class VisionBuf(Picture, Frame):
-    """One frame. Read-only, and from a server of this library unchanged for as long as any view of it lives.
+    """One frame, read-only. A frame of a server of this library stays unchanged while any view of it exists.
 
-    The frame's buffer goes back to the server when the frame and all arrays made of it are gone; with a ``with`` block
-    (or `release`) the frame's own hold ends there. Arrays may be used in any thread, and outlive the client and the
-    server. After a fork they are the parent's: in the child they may change.
+    The buffer returns to the server when the frame and all its arrays are deleted. The end of a ``with`` block, or
+    `release`, ends the frame's own hold. Any thread may use the arrays, also after the end of client and server. After
+    a fork, the arrays belong to the parent: in the child, their content may change.
 
     Attributes
     ----------
-    width, height, stride, uv_offset, format : of the picture, see `FrameFormat`; pixels and bytes.
-    data, image, planes : its bytes as arrays.
+    width, height, stride, uv_offset, format : layout of the picture in pixels and bytes, see `FrameFormat`.
+    data, image, planes : bytes of the picture as arrays.
     idx : number of the buffer.
-    fd : descriptor of its memory, open as long as the client is connected; not to be closed.
-    frame_id, timestamp_sof, timestamp_eof, valid_frame : as sent. Timestamps are nanoseconds, by convention of
-        CLOCK_BOOTTIME; see `VisionIpcServer`.
+    fd : descriptor of the buffer's memory, open while the client is connected. Do not close it.
+    frame_id, timestamp_sof, timestamp_eof, valid_frame : values of the sender. Timestamps are nanoseconds, by
+        convention of CLOCK_BOOTTIME; see `VisionIpcServer`.
     """
 
     __slots__ = ()
@@ -45,12 +45,12 @@ class VisionBuf(Picture, Frame):
 
     @property
     def width(self) -> int:
-        """Pixels."""
+        """Width of the picture in pixels."""
         return self._record.geometry.width
 
     @property
     def height(self) -> int:
-        """Pixels."""
+        """Height of the picture in pixels."""
         return self._record.geometry.height
 
     @property
@@ -60,12 +60,12 @@ class VisionBuf(Picture, Frame):
 
     @property
     def uv_offset(self) -> int:
-        """Bytes from the start to the second plane."""
+        """Bytes from the start of the picture to the second plane."""
         return self._record.geometry.uv_offset
 
     @property
     def format(self) -> FrameFormat:
-        """Of the pixels; NV12 from a stock server."""
+        """Pixel format; NV12 for a stock server."""
         return self._record.geometry.format
 
     @property
@@ -75,7 +75,7 @@ class VisionBuf(Picture, Frame):
 
     @property
     def view(self) -> MappedView:
-        """The picture's bytes, as a read-only buffer.
+        """Bytes of the picture as a read-only buffer.
 
         Raises
         ------
@@ -86,7 +86,7 @@ class VisionBuf(Picture, Frame):
         return self._view
 
     def as_array(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-        """Return `data`, under stock's name."""
+        """Return `data` (stock's name)."""
         return self.data
 
     def to_rgb(self) -> npt.NDArray[np.uint8]:
@@ -95,22 +95,23 @@ class VisionBuf(Picture, Frame):
         Raises
         ------
         MissingLibraryError : the format needs OpenCV or PyAV, and neither is installed.
-        InvalidValueError : FLOAT32 and RAW have no colours.
+        InvalidValueError : the format (FLOAT32, RAW) has no colours.
         """
         from visionipc.convert import to_rgb
 
         return to_rgb(self.view, self._record.geometry)
 
     def valid(self) -> bool:
-        """Return whether the buffer still holds this frame. Always, while it is held, from a server of this library.
+        """Return True if the buffer still contains this frame. Always True for held frames of servers of this library.
 
-        A stock server writes into buffers that are in use: copy what you need, then ask, then trust the copy.
+        A stock server overwrites buffers in use. Copy the data first, then call `valid`. If the result is True, the
+        copy is good.
         """
         # In this order: reading what the server has cut off is what tells of it.
         return self.leased or (self._region.read_u64(len(self.view)) == self.frame_id and not self._region.lost)
 
     def release(self) -> None:
-        """Let go of the buffer, apart from the arrays that still look at it. Twice does nothing."""
+        """Release the buffer, except for arrays that still use it. A second release has no effect."""
         self._view = None
 
     def __enter__(self) -> Self:

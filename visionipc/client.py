@@ -1,4 +1,4 @@
-"""The client: gets frames."""
+"""Clients of frame servers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _SKIP_TIMEOUT_S = 0.02  # after the end of a wait, for packets that are no frame
 
 @dataclass(frozen=True, slots=True)
 class ClientStats:
-    """What became of the frames of a client's stream.
+    """Counters of a client's stream.
 
     Attributes
     ----------
-    lost : frames that were published and not received; None: unknown, the server is stock.
-    dropped : frames that the server did not publish, because clients held all buffers.
-    connections : how often the client connected.
-    buffers : of the stream; 0: the client is not connected.
+    lost : number of published frames that the client did not receive; None: unknown, because the server is stock.
+    dropped : number of frames that the server did not publish, because clients held all buffers.
+    connections : number of connections of the client.
+    buffers : number of buffers of the stream; 0: not connected.
     """
 
     lost: int | None
@@ -54,18 +54,18 @@ def _stream_has_buffer(stream: Stream, server_id: int, index: int) -> bool:
 class VisionIpcClient(StreamReceiver):
     """Receives the frames of one stream, in order, each at most once.
 
-    When the server restarts, or makes the stream anew, the client connects again by itself at the next frame;
-    `connections` counts that, and the properties that tell of the picture may change with it.
+    If the server restarts or creates the stream again, the client reconnects at the next frame. `connections`
+    increases, and the properties of the picture may change.
 
-    One thread at a time may use a client. After a fork the child's connects anew at its next `recv`.
+    One thread at a time may use a client. After a fork, the child's client reconnects at its next `recv`.
 
     Attributes
     ----------
-    frame_id, timestamp_sof, timestamp_eof : of the frame that `recv` returned last; see `VisionIpcServer` for clocks.
-    valid : as its sender said.
-    width, height, stride, uv_offset, format : of the stream's pictures, see `FrameFormat`; pixels and bytes. None
-        without a stream, as `buffer_len` then.
-    connections : how often the client connected; grows when the stream was made anew.
+    frame_id, timestamp_sof, timestamp_eof : values of the last received frame; see `VisionIpcServer` for clocks.
+    valid : flag that the sender set for the last received frame.
+    width, height, stride, uv_offset, format : layout of the stream's pictures in pixels and bytes, see `FrameFormat`.
+        None without a stream, like `buffer_len`.
+    connections : number of connections. Increases when the server creates the stream again.
     """
 
     _stream: Stream | None
@@ -95,20 +95,20 @@ class VisionIpcClient(StreamReceiver):
         *,
         prefix: str | None = None,
     ) -> None:
-        """Nothing happens before `connect`.
+        """Create a client. `connect` opens the connection.
 
         Parameters
         ----------
-        name : the server's.
-        type : of its stream.
-        conflate : `recv` passes over all but the newest frame.
-        context : None, which is stock's default; stock takes an OpenCL context as well.
-        prefix : of the server, instead of OPENPILOT_PREFIX; "" for none.
+        name : name of the server.
+        type : type of the stream.
+        conflate : True: `recv` skips all frames except the newest.
+        context : None (stock's default). Stock also accepts an OpenCL context.
+        prefix : prefix of the server, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
         ------
-        InvalidValueError : another context.
-        EndpointNameError : the name or the prefix cannot be a server's.
+        InvalidValueError : `context` is not None.
+        EndpointNameError : the name or the prefix is invalid.
         """
         super().__init__(VisionBuf)
         self._prefix = None if prefix is None else settings.resolve_prefix(prefix)
@@ -130,22 +130,22 @@ class VisionIpcClient(StreamReceiver):
     # ---- coming and going ----
 
     def connect(self, blocking: bool) -> bool:
-        """Connect to the server; frames that are published from now on will be received.
+        """Connect to the server. The client receives frames that are published from now on.
 
         Parameters
         ----------
-        blocking : wait for the server. Signal handlers run meanwhile.
+        blocking : True: wait for the server. Signal handlers run during the wait.
 
         Returns
         -------
-        False: there is no server; or, unless blocking, it has no such stream (so far).
+        False if no server exists. Without `blocking`, also False if the server has no such stream yet.
 
         Raises
         ------
-        StreamNotFoundError : blocking, and the server has no such stream.
-        WaitTimeoutError : it is there and does not answer.
-        EndpointClosedError : blocking, and another thread closed the client.
-        CorruptSegmentError, SegmentError, IpcError : what it sent is wrong, or cannot be mapped.
+        StreamNotFoundError : `blocking`, and the server has no such stream.
+        WaitTimeoutError : the server does not answer.
+        EndpointClosedError : `blocking`, and another thread closed the client.
+        CorruptSegmentError, SegmentError, IpcError : the answer of the server is invalid, or cannot be mapped.
         """
         prepare()
         if self._subscriber is None:
@@ -173,7 +173,7 @@ class VisionIpcClient(StreamReceiver):
         return True
 
     def is_connected(self) -> bool:
-        """Return whether the client has a stream, and has not seen frames of another life of it."""
+        """Return True if the client has a stream, and the server has not created the stream again."""
         return self._stream is not None
 
     @staticmethod
@@ -182,9 +182,9 @@ class VisionIpcClient(StreamReceiver):
 
         Parameters
         ----------
-        name : the server's.
-        block : wait for a server that has streams; else there may be none.
-        prefix : of the server, instead of OPENPILOT_PREFIX; "" for none.
+        name : name of the server.
+        block : True: wait for a server that has streams. False: the result may be empty.
+        prefix : prefix of the server, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
         ------
@@ -199,7 +199,7 @@ class VisionIpcClient(StreamReceiver):
         return available or set()
 
     def close(self) -> None:
-        """Leave. Frames that are held stay valid. Ends a wait of another thread by EndpointClosedError."""
+        """Close the client. Held frames stay valid. A wait of another thread ends with EndpointClosedError."""
         self._closed.set()
         if self._subscriber is not None:
             self._subscriber.close()
@@ -241,11 +241,15 @@ class VisionIpcClient(StreamReceiver):
             raise EndpointClosedError("the client is closed", self._endpoint)
 
     def frame(self, timeout_ms: float = -1) -> VisionBuf:
-        """Return the next frame, to be used as ``with client.frame() as frame:``.
+        """Return the next frame for a block: ``with client.frame() as frame: ...``.
+
+        Parameters
+        ----------
+        timeout_ms : milliseconds; -1 waits without limit.
 
         Raises
         ------
-        WaitTimeoutError : there was none in time.
+        WaitTimeoutError : no frame arrived in time.
         """
         frame = self.recv(timeout_ms)
         if frame is None:
@@ -313,11 +317,11 @@ class VisionIpcClient(StreamReceiver):
     # ---- the event loop ----
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while a frame may be there; as `SubSocket.fileno`."""
+        """Return a descriptor that is readable while a frame may be available; see `SubSocket.fileno`."""
         return self._get_subscriber().fileno()
 
     async def arecv(self) -> VisionBuf:
-        """Return the next frame, in a task of an asyncio loop; as `SubSocket.arecv`."""
+        """Return the next frame in an asyncio task; see `SubSocket.arecv`."""
         from msgq.impl.base import event_loop
 
         socket: Any = self._get_subscriber()
@@ -340,12 +344,12 @@ class VisionIpcClient(StreamReceiver):
 
     @property
     def width(self) -> int | None:
-        """Pixels."""
+        """Width of the picture in pixels."""
         return layout.width if (layout := self._get_layout()) else None
 
     @property
     def height(self) -> int | None:
-        """Pixels."""
+        """Height of the picture in pixels."""
         return layout.height if (layout := self._get_layout()) else None
 
     @property
@@ -355,12 +359,12 @@ class VisionIpcClient(StreamReceiver):
 
     @property
     def uv_offset(self) -> int | None:
-        """Bytes from the start to the second plane."""
+        """Bytes from the start of the picture to the second plane."""
         return layout.uv_offset if (layout := self._get_layout()) else None
 
     @property
     def format(self) -> FrameFormat | None:
-        """Of the pixels; NV12 from a stock server."""
+        """Pixel format; NV12 for a stock server."""
         return layout.format if (layout := self._get_layout()) else None
 
     @property
@@ -370,28 +374,28 @@ class VisionIpcClient(StreamReceiver):
 
     @property
     def num_buffers(self) -> int:
-        """Number of buffers of the stream, with the server's four spare ones; 0 without a stream."""
+        """Number of buffers of the stream, including spare buffers; 0 without a stream."""
         return 0 if self._stream is None else len(self._stream.records)
 
     @property
     def lost(self) -> int | None:
-        """Frames that were published since `connect` and not received; None: unknown, the server is stock.
+        """Number of frames published since `connect` and not received; None: unknown, because the server is stock.
 
-        The count includes frames skipped by `conflate=True`, and frames whose buffer was written again before `recv`
-        came to them. It does not include frames that the server did not publish: see `dropped`.
+        The count includes frames skipped by `conflate=True`, and frames whose buffer was overwritten before `recv` took
+        them. The count excludes frames that the server did not publish; see `dropped`.
         """
         lost = self._get_subscriber().lost
         return None if lost is None else lost + self._stale_frames
 
     def stats(self) -> ClientStats:
-        """Return what became of the stream's frames since `connect`, and how often the client connected."""
+        """Return the counters since `connect`, and the number of connections."""
         return ClientStats(self.lost, self.dropped, self.connections, self.num_buffers)
 
     @property
     def dropped(self) -> int:
-        """Frames that the server rendered since `connect` and did not publish, because clients held all buffers.
+        """Number of frames since `connect` that the server did not publish, because clients held all buffers.
 
-        A stock server drops none: it writes into buffers that clients read.
+        A stock server never drops frames: the server overwrites buffers that clients read.
         """
         stream = self._stream
         return self._dropped + (0 if stream is None or stream.leases is None else stream.leases.dropped)

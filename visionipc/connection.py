@@ -1,4 +1,4 @@
-"""A client's request to a server: what comes back, checked and mapped."""
+"""Requests of a client to a server. Answers are checked and mapped."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _close_descriptors(fds: list[int]) -> None:
 
 
 def request_stream_types(name: str, within: float = ANSWER_TIMEOUT_S, prefix: str | None = None) -> set[int] | None:
-    """Return the types of a server's streams; None: there is no server. Raises the errors of `request_server_info`."""
+    """Return the types of a server's streams; None: no server. Raises the errors of `request_server_info`."""
     server = request_server_info(name, within, prefix)
     return None if server is None else server[1]
 
@@ -102,11 +102,11 @@ def request_stream_types(name: str, within: float = ANSWER_TIMEOUT_S, prefix: st
 def request_server_info(
     name: str, within: float = ANSWER_TIMEOUT_S, prefix: str | None = None
 ) -> tuple[int, set[int]] | None:
-    """Return a server's process (0: of a PID namespace not seen from here) and its streams; None: there is no server.
+    """Return the process id of a server and its streams; None: no server. Process id 0: in an invisible PID namespace.
 
     Raises
     ------
-    WaitTimeoutError, CorruptSegmentError, IpcError : the server misbehaves.
+    WaitTimeoutError, CorruptSegmentError, IpcError : the server answers late or incorrectly.
     """
     answer = _send_request(name, wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST), within, prefix)
     if answer is None:
@@ -119,10 +119,10 @@ def request_server_info(
 
 
 class Stream(IncomingStream):
-    """One life of a stream, as its server told it. Its descriptors are closed with it; its row is given back."""
+    """One incarnation of a stream. `close` closes its descriptors and returns its row."""
 
     def was_published_before_admission(self, generation: int) -> bool:
-        """Return whether a frame was published before the server knew of us."""
+        """Return True if the frame was published before the server registered this client."""
         return self.leases is not None and (self.leases.since - generation) % (1 << 32) < 1 << 31
 
     def __del__(self) -> None:
@@ -180,13 +180,13 @@ def _return_row(name: str, request: bytes, data: bytes, prefix: str | None) -> N
 
 
 def open_stream(name: str, kind: int, within: float = ANSWER_TIMEOUT_S, prefix: str | None = None) -> Stream | None:
-    """Return a server's stream; None: there is no server. It has `within` seconds for an answer.
+    """Return a server's stream; None: no server. The server has `within` seconds for its answer.
 
     Raises
     ------
     StreamNotFoundError : the server has no such stream.
-    IpcError : the server has as many clients as it can have.
-    WaitTimeoutError, CorruptSegmentError, SegmentError, IpcError : the server misbehaves, or the system refuses.
+    IpcError : the server has its maximum number of clients.
+    WaitTimeoutError, CorruptSegmentError, SegmentError : the server answers late or incorrectly, or the system refuses.
     """
     request = wire.REQUEST_STRUCT.pack(kind)
     for _ in range(2):  # a stream that is listed may have been made just now

@@ -1,4 +1,4 @@
-"""Pixel formats: how the bytes of a buffer are a picture."""
+"""Pixel formats: the layout of a picture in a buffer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUFFER_BYTES_MAX = 1 << 32  # bytes of a buffer
 
 
 class FrameFormat(enum.IntEnum):
-    """What a buffer holds. Rows are `stride` bytes apart, from the top; H and W are the frame's height and width.
+    """Pixel format of a buffer. Rows are `stride` bytes apart, from the top. H and W are height and width of the frame.
 
     ============  =======================================================  ====================  =======
     format        bytes                                                    shape                 dtype
@@ -28,10 +28,10 @@ class FrameFormat(enum.IntEnum):
     ``BGR24``     blue, green, red                                         (H, W, 3)             uint8
     ``RGBA``      red, green, blue, alpha                                  (H, W, 4)             uint8
     ``GRAY8``     brightness                                               (H, W)                uint8
-    ``GRAY16``    brightness, in this machine's order of bytes             (H, W)                uint16
-    ``BAYER8``    one colour a pixel: red, green / green, blue             (H, W)                uint8
+    ``GRAY16``    brightness, in this machine's byte order                 (H, W)                uint16
+    ``BAYER8``    one colour per pixel: red, green / green, blue           (H, W)                uint8
     ``FLOAT32``   any number of channels                                   (H, W, channels)      float32
-    ``RAW``       bytes, no picture; width is their number                 (W,)                  uint8
+    ``RAW``       bytes without a picture; W is their number               (W,)                  uint8
     ============  =======================================================  ====================  =======
     """
 
@@ -54,16 +54,16 @@ _PIXEL_BYTES = {FrameFormat.GRAY16: 2, FrameFormat.FLOAT32: 4}
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The layout of a stream's buffers.
+    """Layout of a stream's buffers.
 
     Attributes
     ----------
-    format : of the pixels.
-    width, height : in pixels.
+    format : pixel format.
+    width, height : size of the picture in pixels.
     stride : bytes from one row to the next.
-    uv_offset : bytes from the start to the second plane; 0 where there is one plane.
+    uv_offset : bytes from the start of the picture to the second plane; 0 for one plane.
     size : bytes of the picture.
-    channels : of FLOAT32; else what the format says.
+    channels : number of channels of FLOAT32; otherwise given by the format.
     """
 
     format: FrameFormat
@@ -75,11 +75,11 @@ class Geometry:
     channels: int = 1
 
     def check(self, endpoint: str) -> None:
-        """Refuse a layout whose picture would not lie in its `size` bytes.
+        """Check that the picture fits its `size` bytes.
 
         Raises
         ------
-        InvalidValueError : and the values.
+        InvalidValueError : the layout does not fit. The text shows the values.
         """
         bound = BUFFER_BYTES_MAX if self.format is FrameFormat.RAW else SIDE_PIXELS_MAX
         sides = 0 < self.width <= bound and 0 < self.height <= SIDE_PIXELS_MAX and 0 < self.channels <= SIDE_PIXELS_MAX
@@ -105,11 +105,11 @@ class Geometry:
         return self.uv_offset + self.stride * (self.height // 2 - 1) + self.width
 
     def image(self, data: memoryview[int]) -> np.ndarray[Any, Any]:
-        """Return the whole picture as one array over `data`, shaped as `FrameFormat` says.
+        """Return the whole picture as one array over `data`, with the shape of its `FrameFormat`.
 
         Raises
         ------
-        InvalidValueError : it is not one array, because there is a gap between its planes; see `planes`.
+        InvalidValueError : a gap between the planes prevents a single array; use `planes`.
         """
         import numpy as np
 
@@ -137,7 +137,7 @@ class Geometry:
 
         Returns
         -------
-        NV12: Y (H, W) and UV (H/2, W/2, 2). YUV420P: Y (H, W), U and V (H/2, W/2). Others: the one picture.
+        NV12: Y (H, W) and UV (H/2, W/2, 2). YUV420P: Y (H, W), U and V (H/2, W/2). Other formats: the picture.
         """
         import numpy as np
 

@@ -1,4 +1,4 @@
-"""What frames and clients tell of a picture: its layout, and its bytes as arrays."""
+"""Layout and arrays of a picture, for frames and clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def prepare() -> None:
-    """Import what arrays are made with: that takes as long as many frames, so it should not happen at one of them."""
+    """Import the array libraries now, because the import takes as long as many frames."""
     global _view_as_array
     import numpy as np
 
@@ -31,14 +31,14 @@ def _view_as_array(view: MappedView) -> np.ndarray[tuple[int], np.dtype[np.uint8
 
 
 class Picture:
-    """Is a picture: writable in a frame of a server, read-only in a frame that was received."""
+    """Base of a picture. Writable in a server's frame, read-only in a received frame."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def view(self) -> MappedView:
-        """The picture's bytes, as a buffer."""
+        """Bytes of the picture as a buffer."""
 
     @abstractmethod
     def _valid_layout(self) -> Geometry:
@@ -51,20 +51,20 @@ class Picture:
 
     @property
     def image(self) -> np.ndarray[Any, Any]:
-        """The picture as one array, shaped as `FrameFormat` says.
+        """Picture as one array, with the shape of its `FrameFormat`.
 
         Raises
         ------
-        InvalidValueError : there are gaps between its planes; see `planes`. Or as there.
+        InvalidValueError : the planes have gaps; use `planes`. Also the errors of `planes`.
         """
         return self._valid_layout().image(memoryview(self.view))
 
     @property
     def planes(self) -> tuple[np.ndarray[Any, Any], ...]:
-        """The picture's planes: Y and UV for NV12; Y, U and V for YUV420P; else the one picture.
+        """Planes of the picture: Y and UV for NV12; Y, U and V for YUV420P; otherwise the picture.
 
         Raises
         ------
-        InvalidValueError : a stock server told of a layout that its bytes cannot have.
+        InvalidValueError : a stock server sent a layout that does not fit its bytes.
         """
         return self._valid_layout().planes(memoryview(self.view))

@@ -1,4 +1,4 @@
-"""The server: makes buffers, publishes frames."""
+"""Frame servers: creation of buffers, and publication of frames."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ SPARE_BUFFERS = 4
 
 
 def with_spare(buffers: int) -> int:
-    """Return the number of buffers of a stream, with spare ones, for this argument of `create_buffers`."""
+    """Return the number of buffers of a stream, including spare buffers, for the argument `num` of `create_buffers`."""
     return min(buffers + SPARE_BUFFERS, wire.BUFFERS_MAX)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStats:
-    """What became of a stream's frames.
+    """Counters of a server's stream.
 
     Attributes
     ----------
-    endpoint : the stream's topic.
-    geometry : of its buffers.
-    buffers : how many frames go into: those that `create_buffers` made, and up to four spare ones.
-    held : of them, by clients, now.
-    published : frames that were sent.
-    dropped : frames that were not, because clients held all buffers.
-    clients : process ids of the clients that lease; stock's do not, and 0 is one of another PID namespace.
-    taken_back : clients that died holding buffers.
+    endpoint : topic of the stream.
+    geometry : layout of the buffers.
+    buffers : number of buffers: those of `create_buffers`, and up to four spare buffers.
+    held : number of buffers that clients hold now.
+    published : number of published frames.
+    dropped : number of frames that were not published, because clients held all buffers.
+    clients : process ids of clients with leases. Stock clients have no leases. 0: a client in another PID namespace.
+    taken_back : number of clients that died while they held buffers.
     """
 
     endpoint: str
@@ -70,31 +70,32 @@ class StreamStats:
 
 
 class OutgoingFrame(Picture, FrameDraft):
-    """A buffer to render into: ``with server.frame(type) as frame: frame.image[:] = ...``.
+    """A buffer for the next frame: ``with server.frame(type) as frame: frame.image[:] = ...``.
 
-    Published at the end of the block; not when an exception leaves it. What is written into its arrays after that is
-    seen by clients: do not keep them. One block a frame: a second one gets ConcurrentUseError. Leaving a block that is
-    over, or was never entered, raises StateError.
+    The end of the block publishes the frame. An exception in the block discards the frame. Do not keep arrays of the
+    frame after the block, because clients see later writes. Each frame has one block: a second block raises
+    ConcurrentUseError. Leaving a block that has ended or was never entered raises StateError.
 
     Attributes
     ----------
-    frame_id : by default the number of the frame in its stream, from 0.
-    timestamp_sof : nanoseconds; by default CLOCK_BOOTTIME when the block was entered.
-    timestamp_eof : nanoseconds; 0, the default, becomes CLOCK_BOOTTIME when it is left.
-    valid : passed on to clients.
-    data, image, planes : the picture as arrays, to write; see `FrameFormat`.
-    dropped : clients hold all buffers. What is rendered goes nowhere; the drop is counted (`VisionIpcServer.stats`).
+    frame_id : number of the frame; default: its index in the stream, from 0.
+    timestamp_sof : nanoseconds; default: CLOCK_BOOTTIME at the start of the block.
+    timestamp_eof : nanoseconds; 0, the default: CLOCK_BOOTTIME at the end of the block.
+    valid : flag for clients.
+    data, image, planes : writable arrays of the picture; see `FrameFormat`.
+    dropped : True if clients hold all buffers. The frame is then not published, and the drop is counted
+        (`VisionIpcServer.stats`).
     """
 
     __slots__ = ()
 
     @property
     def view(self) -> MappedView:
-        """The picture's bytes, as a writable buffer.
+        """Bytes of the picture as a writable buffer.
 
         Raises
         ------
-        EndpointClosedError : outside of the block.
+        EndpointClosedError : the block has ended, or was not entered.
         """
         if self._view is None:
             raise EndpointClosedError("a frame can be rendered within its with block only", self._stream.endpoint)
@@ -216,18 +217,18 @@ def _close_all_servers() -> None:
 
 
 class VisionIpcServer(StreamSender):
-    """Serves streams of frames under a name, stock's clients included.
+    """Serves streams of frames under a name, also to stock clients.
 
-    Each stream has a fixed number of buffers in memory that clients map. A frame goes out by a 48-byte message; nothing
-    is copied. A buffer that a client of this library holds is not written again before the client lets go of it, or
-    dies; when all are held, new frames are dropped and counted. Stock's clients hold nothing: as with a stock server,
-    their frames may change under their hands.
+    Each stream has a fixed number of buffers in memory that clients map. A 48-byte message announces a frame, and no
+    frame is copied. The server does not overwrite a buffer that a client of this library holds, until the client
+    releases the buffer or dies. If clients hold all buffers, the server drops new frames and counts them. Stock clients
+    hold no buffers. As with a stock server, their frames may change while they read.
 
-    Timestamps are nanoseconds of whichever clock the program chooses; the defaults here, as stock's cameras, use
-    CLOCK_BOOTTIME (`time.clock_gettime_ns(time.CLOCK_BOOTTIME)`), which is the same in all processes.
+    Timestamps are nanoseconds of any clock. The defaults use CLOCK_BOOTTIME, like stock's cameras
+    (`time.clock_gettime_ns(time.CLOCK_BOOTTIME)`). This clock is the same in all processes.
 
-    Each stream may be used by one thread at a time, different streams by different threads. After a fork the server is
-    the parent's.
+    One thread at a time may use a stream. Different threads may use different streams. After a fork, the server belongs
+    to the parent.
     """
 
     _streams: dict[int, _ServerStream]
@@ -238,16 +239,16 @@ class VisionIpcServer(StreamSender):
         return super().__new__(kind)
 
     def __init__(self, name: str | bytes, *, prefix: str | None = None) -> None:
-        """Nothing is visible before `start_listener`.
+        """Create a server. The server is visible after `start_listener`.
 
         Parameters
         ----------
-        name : of the server.
-        prefix : for the socket and the topics of this server, instead of OPENPILOT_PREFIX; "" for none.
+        name : name of the server.
+        prefix : prefix of the socket and the topics of this server, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
         ------
-        EndpointNameError : the name or the prefix cannot be part of a file's.
+        EndpointNameError : the name or the prefix does not fit a file name.
         """
         self._prefix = None if prefix is None else settings.resolve_prefix(prefix)
         self._name = naming.validate_endpoint_name(name, "server name")
@@ -261,7 +262,7 @@ class VisionIpcServer(StreamSender):
 
     @property
     def name(self) -> str:
-        """As given."""
+        """Name of the server."""
         return self._name
 
     @accept_stock_names(tp="type", num_buffers="num")
@@ -276,25 +277,25 @@ class VisionIpcServer(StreamSender):
         *,
         huge_pages: bool = False,
     ) -> None:
-        """Make a stream whose rows follow each other without gaps; make it anew if it is there.
+        """Create a stream with rows without gaps. If the stream exists, create it again.
 
-        Clients of a stream that is made anew connect again by themselves; what they hold stays valid. After an error
-        the former stream goes on.
+        Clients of an existing stream reconnect at the next frame, and their held frames stay valid. After an error, the
+        previous stream continues.
 
         Parameters
         ----------
-        type : the stream's number, 0 to 2**32 - 2.
-        num : buffers, 1 to 128. While clients hold all of them, the stream gets up to four more (at most 128 in all),
-            whose memory is allocated then. 4 is a good number.
-        width, height : pixels.
-        format : of the pixels. For RAW the width is the number of bytes, the height 1.
-        channels : of FLOAT32.
-        huge_pages : of 2 MiB, which the system must have reserved.
+        type : number of the stream, 0 to 2**32 - 2.
+        num : number of buffers, 1 to 128; 4 is a good number. If clients hold all buffers, the stream adds up to four
+            spare buffers (128 buffers in total at most) and allocates their memory.
+        width, height : size of the picture in pixels. For RAW, `width` is the number of bytes, and `height` is 1.
+        format : pixel format.
+        channels : number of channels (FLOAT32 only).
+        huge_pages : True: use pages of 2 MiB. The system must have reserved them.
 
         Raises
         ------
-        InvalidValueError : a number that is not possible, or 64 streams are there.
-        SegmentError : no memory.
+        InvalidValueError : a number is out of range, or 64 streams exist.
+        SegmentError : not enough memory.
         """
         layout = geometry(FrameFormat(format), width, height, channels)
         self._create_stream(type, num, layout, huge_pages)
@@ -314,13 +315,13 @@ class VisionIpcServer(StreamSender):
         *,
         huge_pages: bool = False,
     ) -> None:
-        """Make a stream with a layout as hardware wants it; see `create_buffers`.
+        """Create a stream with a given layout, for example of hardware; see `create_buffers`.
 
         Parameters
         ----------
         size : bytes of a buffer.
         stride : bytes from one row to the next.
-        uv_offset : bytes from the start to the second plane.
+        uv_offset : bytes from the start of the picture to the second plane.
         """
         layout = Geometry(FrameFormat(format), width, height, stride, uv_offset, size, channels)
         self._create_stream(type, num, layout, huge_pages)
@@ -347,12 +348,12 @@ class VisionIpcServer(StreamSender):
         return _ServerStream(endpoint, kind, layout, count, huge_pages, self._prefix)
 
     def start_listener(self) -> None:
-        """Let clients connect, from now on. Streams may be made before and after.
+        """Accept clients from now on. You may create streams before and after this call.
 
         Raises
         ------
-        MultiplePublishersError : another live process serves this name.
-        SegmentError : the socket cannot be made.
+        MultiplePublishersError : another living process serves this name.
+        SegmentError : the socket cannot be created.
         """
         self._check_open()
         if self._listener is None:
@@ -387,24 +388,24 @@ class VisionIpcServer(StreamSender):
 
         Parameters
         ----------
-        type : the stream.
-        data : contiguous, exactly the stream's buffer_len bytes.
-        frame_id : 32 bits.
-        timestamp_sof, timestamp_eof : nanoseconds, 64 bits, passed on.
+        type : number of the stream.
+        data : contiguous bytes, exactly as many as the stream's `buffer_len`.
+        frame_id : number of the frame, 32 bits.
+        timestamp_sof, timestamp_eof : nanoseconds, 64 bits.
 
         Returns
         -------
-        False: dropped (and counted), because clients hold all buffers.
+        False if the frame was dropped (and counted), because clients hold all buffers.
 
         Raises
         ------
-        StreamNotFoundError : no such stream was made.
+        StreamNotFoundError : the stream does not exist.
         MessageSizeError : `data` has another size.
         """
         return self._stream(type).send(data, frame_id, timestamp_sof, timestamp_eof)
 
     def stats(self, type: int) -> StreamStats:
-        """Return what became of a stream's frames."""
+        """Return the counters of a stream."""
         return self._stream(type).stats()
 
     def _stream(self, kind: int) -> _ServerStream:
@@ -422,7 +423,7 @@ class VisionIpcServer(StreamSender):
             raise EndpointClosedError("the server is closed", self._name)
 
     def close(self) -> None:
-        """Stop. Clients keep the frames they hold. Closing twice does nothing."""
+        """Stop the server. Clients keep their held frames. A second close has no effect."""
         if self._closed or self._forks != memfd.fork_count:
             return
         self._closed = True

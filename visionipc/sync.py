@@ -1,4 +1,4 @@
-"""Frames of several streams that belong together, by their timestamps."""
+"""Matching frames of several streams, by their timestamps."""
 
 from __future__ import annotations
 
@@ -12,43 +12,45 @@ from visionipc.buffers import VisionBuf
 
 
 class FrameClient(Protocol):
-    """What is needed of a `VisionIpcClient`."""
+    """Methods that `FrameSync` needs of a `VisionIpcClient`."""
 
     def recv(self, timeout_ms: float = ...) -> VisionBuf | None:
         """Return the next frame, or None."""
 
     def arecv(self) -> Coroutine[Any, Any, VisionBuf]:
-        """Return the next frame, in a task of asyncio."""
+        """Return the next frame in an asyncio task."""
 
 
 class FrameSync:
-    """Takes frames of several streams, and returns those that were begun at the same time: one of each stream.
+    """Matches frames of several streams by `timestamp_sof`. A match has one frame of each stream.
 
-    A frame for which another stream has no partner is let go of, and counted. Of each stream at most one frame is held
-    while the others' are waited for. For sorted timestamps this finds as many matches as there are. When the timestamps
-    of a stream go back (a replay begins again, say), what is held of the other streams is let go of.
+    If a frame has no partner in another stream, the frame is released and counted. The object holds at most one frame
+    of each stream while it waits for the others. For sorted timestamps, the number of matches is the largest possible.
+    If the timestamps of a stream go back (for example, a replay restarts), the held frames of the other streams are
+    released.
 
-    Frames that a client never got are not counted here, but in its `VisionIpcClient.lost`: give the streams enough
-    buffers for the longest delay between them. The streams may be of several servers, if all use the same clock.
+    Frames that a client never received count in `VisionIpcClient.lost`, not here. Give the streams enough buffers for
+    the longest delay between them. The streams may come from several servers with the same clock.
 
-    The clients stay the caller's, to connect and to close. One thread or task at a time.
+    The caller connects and closes the clients. One thread or task at a time may use the object.
 
     Attributes
     ----------
-    tolerance_ns : by how much the `timestamp_sof` of frames of one match differ at most.
+    tolerance_ns : largest difference of `timestamp_sof` between the frames of a match, in nanoseconds.
     """
 
     def __init__(self, clients: Sequence[FrameClient], tolerance_ns: int) -> None:
-        """Nothing is received before `recv`.
+        """Create a matcher. `recv` receives the frames.
 
         Parameters
         ----------
-        clients : one a stream, connected, not conflating unless partners always come at once.
+        clients : one connected client for each stream. Do not use `conflate`, unless partners always arrive at the same
+            time.
         tolerance_ns : nanoseconds, less than half of the time between two frames of the fastest stream.
 
         Raises
         ------
-        InvalidValueError : a negative tolerance, no clients, or one of them twice.
+        InvalidValueError : the tolerance is negative, or the clients are empty or repeated.
         """
         self._clients = list(clients)
         if not self._clients or len({id(client) for client in self._clients}) < len(self._clients):
@@ -62,19 +64,19 @@ class FrameSync:
 
     @property
     def dropped(self) -> tuple[int, ...]:
-        """Frames of each stream that were received and found no partners, in the order of the clients."""
+        """Number of received frames without partners, for each stream, in the order of the clients."""
         return tuple(self._dropped)
 
     def recv(self, timeout_ms: float = 100) -> tuple[VisionBuf, ...] | None:
-        """Return the next frames that belong together, in the order of the clients; None when there were none in time.
+        """Return the next matching frames in the order of the clients. Return None after the time-out.
 
         Parameters
         ----------
-        timeout_ms : milliseconds, 0 does not wait, -1 waits for ever.
+        timeout_ms : milliseconds; 0 does not wait, -1 waits without limit.
 
         Raises
         ------
-        EndpointClosedError, InvalidValueError : as `VisionIpcClient.recv`.
+        EndpointClosedError, InvalidValueError : as in `VisionIpcClient.recv`.
         """
         check_timeout_ms(timeout_ms)
         until = time.monotonic() + timeout_ms / 1000
@@ -89,7 +91,7 @@ class FrameSync:
         return self._match_frames()
 
     async def arecv(self) -> tuple[VisionBuf, ...]:
-        """Return the next frames that belong together, in a task of an asyncio loop. A cancelled one loses nothing."""
+        """Return the next matching frames in an asyncio task. A cancelled call loses no frame."""
         while (stream := self._next_stream()) is not None:
             self._hold_frame(stream, await self._clients[stream].arecv())
         return self._match_frames()
@@ -131,7 +133,7 @@ class FrameSync:
         return frames
 
     def close(self) -> None:
-        """Release the frames that are held, without counting them.
+        """Release the held frames, without counting them.
 
         A `recv` of another thread continues. To end it, close one of the clients.
         """

@@ -51,12 +51,12 @@ class Node:
     """
 
     def __init__(self, name: str, *, prefix: str | None = None, trust: str | None = None) -> None:
-        """Have a name.
+        """Create a node.
 
         Parameters
         ----------
-        name : at most 47 bytes, without ":" and "/".
-        prefix, trust : for all its channels, as in `Channel`.
+        name : name of the node, at most 47 bytes, without ":" and "/".
+        prefix, trust : settings of all channels, as in `Channel`.
         """
         self.name = _validate_plain_name(name, "node", NODE_NAME_BYTES_MAX)
         self.channels: dict[str, Channel] = {}
@@ -115,7 +115,7 @@ class Node:
         return self._register_handle(channel.subscriber(**subscribing))
 
     def _open_channel(self, kind: type[Channel], name: str | bytes, settings: dict[str, Any]) -> Channel:
-        """Return the node's one channel of that name, so that `own` means the node."""
+        """Return the node's only channel object of that name, so that `own` refers to the node."""
         name = naming.validate_channel_name(name)
         channel = self.channels.get(name)
         if channel is None:
@@ -150,11 +150,11 @@ class Node:
 
 
 def _check_no_config(method: str, config: object) -> None:
-    """Refuse a configuration by position, and say how settings are given.
+    """Refuse a positional configuration, and name the keywords.
 
     Raises
     ------
-    InvalidTypeError : there is one.
+    InvalidTypeError : `config` is not None.
     """
     if config is not None:
         text = (
@@ -165,11 +165,11 @@ def _check_no_config(method: str, config: object) -> None:
 
 
 def _split_settings(settings: dict[str, Any], *sides: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return the settings of the channel, and those of each side.
+    """Return the settings of the channel, and the settings of each side.
 
     Raises
     ------
-    TypeError : there is no setting of such a name.
+    TypeError : a setting is unknown.
     """
     known = [(*CHANNEL_OPTIONS, *OPEN_OPTIONS), *sides]
     unknown = settings.keys() - set().union(*known)

@@ -1,6 +1,6 @@
-"""Changes of vectors as messages of recordings: which element, how often it was written, when, and its value.
+"""Changes of vectors as messages of recordings: index, number of writes, time and value of an element.
 
-A change is a head of 20 bytes, and behind that the item.
+A change is a head of 20 bytes, then the item.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHANGE_INDEX_BYTES = 4  # the first of them
 
 @dataclass(frozen=True, slots=True)
 class RecordChange:
-    """A change, without its value."""
+    """A change without its value."""
 
     index: int
     count: int
@@ -34,7 +34,7 @@ class RecordChange:
 
 
 def make_record_change_schema(item: np.dtype[Any]) -> Schema:
-    """Return what describes the changes of a vector of such items."""
+    """Return the schema of the changes of a vector with such items."""
     import numpy as np
 
     return struct_schema(np.dtype([*CHANGE_HEAD_FIELDS, (VALUE_FIELD, item)]))
@@ -45,7 +45,7 @@ def item_dtype(schema: Schema | None) -> np.dtype[Any]:
 
     Raises
     ------
-    ValueError : it describes no changes.
+    ValueError : the schema does not describe changes.
     """
     if schema is None or schema.encoding != "struct":
         raise ValueError("it has no schema that says what changes of a vector are")
@@ -70,7 +70,7 @@ def unpack_change(data: bytes) -> tuple[RecordChange, bytes]:
 
     Raises
     ------
-    ValueError : there are too few bytes.
+    ValueError : `data` is too short.
     """
     if len(data) <= CHANGE_HEAD_BYTES:
         raise ValueError(f"{len(data)} bytes are no change of a vector, which has {CHANGE_HEAD_BYTES} before its item")

@@ -1,36 +1,36 @@
-"""Message queues with the names and the behaviour of posix_ipc 1.3.2, on work queues: ``from msgq import posix_ipc``.
+r"""Message queues with the names and the behaviour of posix_ipc 1.3.2, on work queues: ``from msgq import posix_ipc``.
 
-A program that uses the message queues of that library runs on work queues when it imports this module instead. The
-order in which arguments are checked, the classes of the errors, and what is left to ask of a closed queue are the
-same; tests run random programs on both. What differs:
+A program that uses the message queues of posix_ipc runs on work queues after it imports this module instead. The order
+of argument checks, the error classes, and the methods of a closed queue are the same. Tests run random programs on
+both. The differences:
 
-- The queues are those of `msgq.MessageQueue` ("/jobs" here is "jobs" there), not the kernel's; both ends must use
-  msgq. The names of `MessageQueue` hold: UTF-8, at most 246 bytes behind the "/" (the kernel's: 255). The prefix
-  (OPENPILOT_PREFIX) and the rule whose files are used (MSGQ_TRUST) hold as well.
-- The limits are those of `MessageQueue`: 65536 messages of 1 GiB, 128 handles of a queue, the room in /dev/shm. The
-  defaults are Linux': 10 messages of 8192 bytes. A limit that was reached is an OSError, as there, and says its errno.
-- Who receives writes to the queue's file, and who sends reads it. So a mode that gives the group, or others, only one
-  of the two rights gives them none, and the owner always has both. The attribute `mode` says what was asked for.
-- `mqd` and `fileno()` are a descriptor that is readable while a message is there, within the moment that it takes a
-  thread of this process to see it. It never becomes writable or not by the room in the queue, and belongs to the
-  object: `os.close` is not for it. Without asking for it there is none.
-- A notification comes from a thread of the receiving process, a moment after the send that caused it, and is over
-  then; the signal's `si_pid` is this process, not the sender. What a callback raises is shown (`threading.excepthook`)
-  where posix_ipc drops it.
-- A message goes to the receiver that has waited longest, as there, but is not handed over: until that process runs, a
-  call with a time-out of 0 can take the message. A receiver that has lost two messages in this way has priority: until
-  it is served, calls with a time-out of 0 may raise BusyError although a message is there. The same holds for senders
-  and free places.
-- A handler that interrupts a wait ends it with SignalError, also one that was set with SA_RESTART.
-- `close()` ends what other threads wait for in it, with ExistentialError; there they go on. An object that nobody
-  refers to is closed, there it stays open until the process ends. `block` is each process's own after a fork.
-- Time-outs are measured by the monotonic clock; setting the system's clock changes none.
-- Errors derive from `msgq.errors.IpcError`, too, and have an errno; texts differ.
-- Some calls crash posix_ipc: those with a wrong number of arguments, a message that is no bytes, "\\0" in a name,
-  ``del queue.block``. Here they raise TypeError, ValueError, AttributeError. Flags that the kernel does not use for
+- Queues: the queues are those of `msgq.MessageQueue` ("/jobs" here is "jobs" there), not the kernel's. Both ends must
+  use msgq. The rules of `MessageQueue` hold for names: UTF-8, at most 246 bytes after the "/" (the kernel allows 255).
+  The prefix (OPENPILOT_PREFIX) and the trusted users (MSGQ_TRUST) apply, too.
+- Limits: the limits are those of `MessageQueue`: 65536 messages of 1 GiB, 128 handles per queue, the space in /dev/shm.
+  The defaults are those of Linux: 10 messages of 8192 bytes. A reached limit raises an OSError with an errno, as in
+  posix_ipc.
+- Permissions: receiving writes to the queue's file, and sending reads it. If a mode gives the group or others only one
+  of the two rights, they have none. The owner always has both. The attribute `mode` is the requested mode.
+- Descriptors: `mqd` and `fileno()` are a descriptor that is readable while a message waits. A thread of this process
+  updates the descriptor, with a short delay. The descriptor does not show free slots, and belongs to the object: do not
+  call `os.close`. The descriptor is created at its first use.
+- Notifications: a thread of the receiving process notifies, shortly after the send. The `si_pid` of the signal is this
+  process, not the sender. Exceptions of a callback go to `threading.excepthook`; posix_ipc drops them.
+- Fairness: the receiver that has waited longest gets a message, as in posix_ipc. Until that process runs, a call with a
+  time-out of 0 can take the message. A receiver that lost two messages in this way has priority: until the receiver is
+  served, calls with a time-out of 0 may raise BusyError although a message waits. The same holds for senders and free
+  slots.
+- Signals: a handler that interrupts a wait ends the wait with SignalError, also with SA_RESTART.
+- Lifetime: `close()` ends the waits of other threads with ExistentialError; in posix_ipc they continue. Objects without
+  references close; in posix_ipc they stay open until the process ends. After a fork, each process has its own `block`.
+- Time-outs use the monotonic clock. Changes of the system's clock have no effect.
+- Errors also derive from `msgq.errors.IpcError` and have an errno. The texts differ.
+- Some calls crash posix_ipc: a wrong number of arguments, a message that is not bytes, "\0" in a name, or
+  ``del queue.block``. Here they raise TypeError, ValueError or AttributeError. Flags that the kernel does not use for
   queues are ignored.
 
-Semaphores and shared memory are not here. Any thread may use an object, at any time.
+Semaphores and shared memory are not included. Any thread may use an object at any time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arguments of calls, checked as posix_ipc checks them: the same ones pass, the same errors come, in its order."""
+"""Argument checks with the results, the errors and the order of posix_ipc."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT_S_MAX = 2.0**63 - 2.0**32  # what a time-out may be, so that the kernel 
 
 
 def to_long(value: Any) -> int:
-    """Return an integer that fits into 64 bits."""
+    """Return an integer that fits 64 bits."""
     number = operator.index(value)
     if not -(2**63) <= number < 2**63:
         raise OverflowError(f"{number} needs more than 64 bits")
@@ -24,7 +24,7 @@ def to_long(value: Any) -> int:
 
 
 def to_permissions(value: Any) -> int:
-    """Return a mode, which fits into 32 bits, without its sign."""
+    """Return a mode that fits 32 bits, without its sign."""
     number = operator.index(value)
     if not -(2**31) <= number < 2**31:
         raise OverflowError(f"the mode {number} needs more than 32 bits")
@@ -32,7 +32,7 @@ def to_permissions(value: Any) -> int:
 
 
 def to_timeout_s(timeout: Any) -> float | None:
-    """Return seconds, None for ever. What is no time is NaN: that comes later, behind other errors."""
+    """Return seconds; None: no limit. An invalid time becomes NaN, because its error comes after other errors."""
     if timeout is None or (type(timeout) in (int, float) and 0 <= timeout <= LONGEST_WAIT_S):
         return timeout  # type: ignore[no-any-return]
     if not isinstance(timeout, (int, float)) or timeout < 0 or (isinstance(timeout, int) and timeout >= 2**63):
@@ -44,7 +44,7 @@ def to_timeout_s(timeout: Any) -> float | None:
 
 
 def to_bytes(message: Any) -> Any:
-    """Return a message as what has a buffer."""
+    """Return a message as an object with a buffer."""
     if isinstance(message, str):
         return message.encode()
     if not memoryview(message).c_contiguous:
@@ -62,7 +62,7 @@ def check_name(name: Any) -> str | None:
 
 
 def parse_queue_name(name: str) -> str:
-    """Return what follows the "/" of a name that starts with one, or raise what the kernel does."""
+    """Return the part of a name after its leading "/". Otherwise raise the kernel's error."""
     bare_name = name[1:]
     if not bare_name:
         raise ExistentialError(f"{name!r} names no queue; something must follow the '/'", errno=errno.ENOENT)
@@ -76,7 +76,7 @@ def parse_queue_name(name: str) -> str:
 
 
 def apply_umask(mode: int) -> int:
-    """Return the mode of the file: the umask taken off, half a right none, the owner's whole."""
+    """Return the mode of the file: without the umask, without single rights, and with both rights of the owner."""
     with open("/proc/self/status") as status:  # os.umask would change it for the files of other threads
         mask = next((int(line.split()[1], 8) for line in status if line.startswith("Umask:")), 0o077)
     mode &= ~mask

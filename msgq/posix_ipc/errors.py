@@ -1,4 +1,4 @@
-"""The errors of posix_ipc, and which of them stands for an error of a work queue."""
+"""Errors of posix_ipc, and their translation from errors of work queues."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from msgq.errors import IpcError, MsgqError
 
 
 class Error(IpcError):
-    """What goes wrong with queues; the others derive from it."""
+    """Base class of all errors of queues."""
 
 
 class SignalError(Error):
-    """A signal's handler ran while a call waited. What it raised is the error's context."""
+    """A signal handler ran while a call waited. The `__context__` has the exception of the handler."""
 
 
 class PermissionsError(Error):
-    """The queue, or the way in which it was opened, does not allow it."""
+    """The permissions of the queue, or the flags of the object, do not allow the call."""
 
 
 class ExistentialError(Error):
-    """There is no such queue, or there is one already, or the object was closed."""
+    """The queue does not exist, or exists already, or the object is closed."""
 
 
 class BusyError(Error):
-    """The queue was full or empty for as long as the call could wait; or another process asked to be notified."""
+    """The queue stayed full or empty until the time-out, or another process has requested a notification."""
 
 
 #: What an error of a work queue is here, by its errno.
@@ -43,7 +43,7 @@ _SYSTEM_LIMIT_ERRORS = (errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def translate_error(error: MsgqError) -> Exception:
-    """Return what posix_ipc raises where a work queue raises `error`."""
+    """Return the error of posix_ipc for an error of a work queue."""
     if error.errno in (errno.EMSGSIZE, errno.EINVAL):
         return ValueError(str(error))
     if error.errno in _SYSTEM_LIMIT_ERRORS:

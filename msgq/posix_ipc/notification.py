@@ -1,4 +1,4 @@
-"""Requests of this process to be notified of messages: one a queue, as the kernel has it."""
+"""Notification requests of this process: one per queue, as in the kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _requests_lock = threading.RLock()  # of the above, for moments; a signal's hand
 
 
 def cancel_request(queue: workqueue.MessageQueue) -> None:
-    """Forget what was asked for this queue, by whichever of its handles."""
+    """Cancel the request for this queue, made by any of its handles."""
     with _requests_lock:
         handle, _ = _requests.pop(queue.identity, (None, None))
     if handle is not None and not handle.closed:
@@ -28,11 +28,11 @@ def cancel_request(queue: workqueue.MessageQueue) -> None:
 
 
 def add_request(queue: workqueue.MessageQueue, notify: Callable[[], object]) -> None:
-    """Ask for one notification, in place of none.
+    """Request one notification. This process must have no request for the queue.
 
     Raises
     ------
-    MsgqError : with EBUSY: another process asked already.
+    MsgqError : EBUSY: another process has a request.
     """
     identity = queue.identity
 
@@ -66,11 +66,11 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def make_notifier(notification: Any) -> Callable[[], object]:
-    """Return what notifies as asked for.
+    """Return a function that notifies as requested.
 
     Raises
     ------
-    OSError : there is no such signal.
+    OSError : the signal number is invalid.
     """
     if isinstance(notification, tuple):
         function, argument = notification

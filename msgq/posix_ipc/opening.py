@@ -1,4 +1,4 @@
-"""Opening, making and unlinking queues, with the errors that the kernel has for it and in its order."""
+"""Opening, creating and unlinking of queues, with the errors of the kernel in the order of the kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_ACCESS = O_WRONLY | O_RDWR  # what the kernel makes of both
 
 
 class OpenOptions(NamedTuple):
-    """How a queue is to be opened: checked arguments of `MessageQueue`."""
+    """Checked arguments of `MessageQueue`."""
 
     flags: int
     mode: int
@@ -30,17 +30,17 @@ class OpenOptions(NamedTuple):
 
     @property
     def access(self) -> int:
-        """The kernel's two bits for the rights to read and to write, to which the flags may add."""
+        """The kernel's two bits for read and write access. The flags may add bits."""
         rights = O_RDWR if self.read and self.write else O_WRONLY if self.write else O_RDONLY
         return rights | self.flags & 3
 
     @property
     def has_valid_sizes(self) -> bool:
-        """Whether a new queue can be so."""
+        """True if a new queue may have these sizes."""
         return 0 < self.max_messages <= MESSAGES_MAX and 0 < self.max_message_size <= MESSAGE_SIZE_MAX
 
     def open(self, name: str) -> workqueue.MessageQueue:
-        """Open or make the queue of that name. What makes no sense matters only where the kernel looks at it."""
+        """Open or create the queue of that name. Invalid arguments are errors only if the kernel would check them."""
         if not name.startswith("/"):
             raise ValueError(f"the name {name!r} does not start with '/'")
         bare_name = parse_queue_name(name)
@@ -75,7 +75,7 @@ class OpenOptions(NamedTuple):
             raise translate_error(error) from error
 
     def open_new(self) -> tuple[str, workqueue.MessageQueue]:
-        """Make a queue with a name that no other has."""
+        """Create a queue with a new unique name."""
         while True:
             name = f"/{os.urandom(8).hex()}"
             try:
@@ -86,12 +86,14 @@ class OpenOptions(NamedTuple):
 
 
 def unlink_message_queue(name: str, /) -> None:
-    """Take a queue's name away. Who has it open goes on with it.
+    """Remove the name of a queue. Open objects continue to use the queue.
 
     Raises
     ------
-    ExistentialError : there is no queue of that name. PermissionsError: it is not ours.
-    ValueError : the name is too long. TypeError: it is no str.
+    ExistentialError : the queue does not exist.
+    PermissionsError : the queue belongs to another user.
+    ValueError : the name is too long.
+    TypeError : the name is not a str.
     """
     if not isinstance(name, str):
         raise TypeError(f"the name is {type(name).__name__}; give a str")

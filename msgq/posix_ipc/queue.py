@@ -1,4 +1,4 @@
-"""The class MessageQueue of posix_ipc, on a work queue."""
+"""Class MessageQueue of posix_ipc, on a work queue."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _PRIORITY_BITS = 15
 
 
 class MessageQueue:
-    """A queue of messages, the highest priority first, that processes share. See the module for what differs.
+    """A queue of messages between processes, highest priority first. The module's documentation lists the differences.
 
     Attributes
     ----------
-    name, mode : as given, or the name that was chosen.
-    max_messages, max_message_size : of the queue: messages; bytes of each.
-    block : False: calls raise BusyError where they would wait.
-    current_messages : how many are there now.
-    mqd : a descriptor, readable while a message is there; -1 when closed.
+    name, mode : arguments of the constructor, or the chosen name.
+    max_messages, max_message_size : number of messages that the queue holds, and bytes of each.
+    block : False: calls raise BusyError instead of waiting.
+    current_messages : number of messages in the queue now.
+    mqd : descriptor that is readable while a message waits; -1 after `close`.
     """
 
     __slots__ = ("_name", "_options", "_queue", "_receives", "_sends")
@@ -44,23 +44,23 @@ class MessageQueue:
         read: bool = True,
         write: bool = True,
     ) -> None:
-        """Open a queue, or make one.
+        """Open a queue, or create one.
 
         Parameters
         ----------
-        name : starts with "/"; None: a new one is chosen, with O_CREX only.
-        flags : 0 opens a queue that is there; O_CREAT makes it if there is none, O_CREX makes it and nothing else.
-            O_NONBLOCK: `block` is False.
-        mode : permissions of a new queue, of which the umask is taken off.
-        max_messages, max_message_size : of a new queue: messages; bytes of each.
-        read, write : what the object is for: receiving, sending.
+        name : name with a leading "/"; None: a new unique name, with O_CREX only.
+        flags : 0 opens an existing queue. O_CREAT also creates a missing queue. O_CREX only creates a queue. O_NONBLOCK
+            sets `block` to False.
+        mode : permissions of a new queue, before the umask.
+        max_messages, max_message_size : number of messages that a new queue holds, and bytes of each.
+        read, write : True: the object may receive, or send.
 
         Raises
         ------
-        ExistentialError : there is no such queue, or (O_CREX) there is one.
-        PermissionsError : the queue is not for this user.
-        ValueError, TypeError, OverflowError : an argument makes no sense.
-        OSError : no room, or too many handles, or descriptors.
+        ExistentialError : the queue does not exist, or (O_CREX) exists already.
+        PermissionsError : this user may not use the queue.
+        ValueError, TypeError, OverflowError : an argument is invalid.
+        OSError : no space, too many handles, or too many descriptors.
         """
         asked = check_name(name)
         bits, mode = operator.index(flags), to_permissions(mode)
@@ -92,22 +92,22 @@ class MessageQueue:
 
     @property
     def name(self) -> str:
-        """The name, with its "/"."""
+        """Name with its leading "/"."""
         return self._name
 
     @property
     def mode(self) -> int:
-        """The permissions that were asked for."""
+        """Requested permissions."""
         return self._options.mode
 
     @property
     def max_messages(self) -> int:
-        """How many messages the queue holds."""
+        """Number of messages that the queue holds."""
         return self._options.max_messages
 
     @property
     def max_message_size(self) -> int:
-        """How many bytes a message may have."""
+        """Maximum bytes of a message."""
         return self._options.max_message_size
 
     def _get_open_queue(self) -> workqueue.MessageQueue:
@@ -121,12 +121,12 @@ class MessageQueue:
 
     @property
     def current_messages(self) -> int:
-        """How many messages are there now."""
+        """Number of messages in the queue now."""
         return int(self._get_open_queue().current_messages)
 
     @property
     def block(self) -> bool:
-        """Whether calls wait; False: they raise BusyError instead."""
+        """True if calls may wait. False: calls raise BusyError instead."""
         return bool(self._get_open_queue().block)
 
     @block.setter
@@ -135,7 +135,7 @@ class MessageQueue:
 
     @property
     def mqd(self) -> int:
-        """A descriptor that is readable while a message is there; -1 when closed."""
+        """Descriptor that is readable while a message waits; -1 after `close`."""
         return -1 if self._queue is None else self._queue.fileno()
 
     def fileno(self) -> int:
@@ -143,21 +143,22 @@ class MessageQueue:
         return self.mqd
 
     def send(self, message: Any, timeout: float | None = None, priority: int = 0) -> None:
-        """Send a message, waiting for room.
+        """Send a message. Waits for a free slot.
 
         Parameters
         ----------
-        message : str, which is sent as UTF-8, or anything with a contiguous buffer.
-        timeout : seconds; None waits for ever, 0 not at all. Without `block` nothing waits.
-        priority : 0 to 32767, the largest is received first.
+        message : a str, sent as UTF-8, or any object with a contiguous buffer.
+        timeout : seconds; None waits without limit, 0 does not wait. If `block` is False, no call waits.
+        priority : 0 to 32767. The largest priority is received first.
 
         Raises
         ------
-        BusyError : there was no room in time.
-        ValueError : the message is too large, or the priority.
-        PermissionsError : the object was opened without `write`. ExistentialError: it was closed.
-        SignalError : a signal's handler ran meanwhile.
-        TypeError : an argument is of another kind, or the time-out negative.
+        BusyError : no slot became free in time.
+        ValueError : the message is too large, or the priority is out of range.
+        PermissionsError : the object was opened without `write`.
+        ExistentialError : the object is closed.
+        SignalError : a signal handler ran during the wait.
+        TypeError : an argument has a wrong type, or the time-out is negative.
         """
         data = message if type(message) is bytes else to_bytes(message)
         seconds = None if timeout is None else to_timeout_s(timeout)
@@ -171,11 +172,11 @@ class MessageQueue:
             raise translate_error(error) from error
 
     def receive(self, timeout: float | None = None) -> tuple[bytes, int]:
-        """Take the first message of the highest priority, waiting for one.
+        """Take the oldest message of the highest priority. Waits for a message.
 
         Parameters
         ----------
-        timeout : seconds; None waits for ever, 0 not at all. Without `block` nothing waits.
+        timeout : seconds; None waits without limit, 0 does not wait. If `block` is False, no call waits.
 
         Returns
         -------
@@ -183,10 +184,11 @@ class MessageQueue:
 
         Raises
         ------
-        BusyError : there was none in time.
-        PermissionsError : the object was opened without `read`. ExistentialError: it was closed.
-        SignalError : a signal's handler ran meanwhile.
-        TypeError : the time-out is negative, or no number.
+        BusyError : no message arrived in time.
+        PermissionsError : the object was opened without `read`.
+        ExistentialError : the object is closed.
+        SignalError : a signal handler ran during the wait.
+        TypeError : the time-out is negative, or not a number.
         """
         seconds = None if timeout is None else to_timeout_s(timeout)
         queue = self._queue
@@ -214,17 +216,18 @@ class MessageQueue:
         return ExistentialError(f"{self._name!r}: {text}", errno=errno.EINVAL)
 
     def request_notification(self, notification: Any = None) -> None:
-        """Ask to be notified once, when the empty queue gets a message that no receiver waits for.
+        """Request one notification: when the empty queue gets a message, and no receiver waits.
 
         Parameters
         ----------
-        notification : a signal's number; or a function and its argument (a tuple), which is called in a new thread;
-            None: what this process asked for is cancelled.
+        notification : number of a signal, or a tuple of a function and its argument. A new thread calls the function.
+            None cancels the request of this process.
 
         Raises
         ------
-        BusyError : another process waits for a notification of this queue.
-        ValueError : it is something else. OSError: there is no such signal, or the object was closed.
+        BusyError : another process has a request for this queue.
+        ValueError : `notification` is something else.
+        OSError : the signal number is invalid, or the object is closed.
         """
         is_call = isinstance(notification, tuple) and len(notification) == 2 and callable(notification[0])
         if not (notification is None or isinstance(notification, int) or is_call):
@@ -243,11 +246,11 @@ class MessageQueue:
             raise translate_error(error) from error
 
     def close(self) -> None:
-        """Close the object; the queue stays. A notification that this process asked for is cancelled.
+        """Close the object. The queue stays. A notification request of this process is cancelled.
 
         Raises
         ------
-        ExistentialError : it was closed before.
+        ExistentialError : the object is closed already.
         """
         queue = self._get_open_queue()
         self._queue = None
@@ -255,5 +258,5 @@ class MessageQueue:
         queue.close()
 
     def unlink(self) -> None:
-        """Take the queue's name away, as `unlink_message_queue`; it works when closed, too."""
+        """Remove the name of the queue, as `unlink_message_queue`. Also works after `close`."""
         unlink_message_queue(self._name)

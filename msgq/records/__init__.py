@@ -1,7 +1,7 @@
-"""Records of NumPy dtypes: vectors, boards and queues; and what tells where the time goes between messages.
+"""Records of NumPy dtypes (vectors, boards, queues), and tracers of stages.
 
-`SeqlockVector`, `Seqlock` and `Board` *are* the chosen backend's classes, so a read is one call into them (records.md).
-`RecordQueue` is a face of topics and channels; `StageTracer` and `tracked` are of every backend (tracking.md).
+`SeqlockVector`, `Seqlock` and `Board` are classes of the chosen backend (docs/guides/records.md). `RecordQueue` uses
+topics or channels. `StageTracer` and `tracked` work with every backend (docs/guides/tracking.md).
 """
 
 from __future__ import annotations

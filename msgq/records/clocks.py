@@ -1,4 +1,4 @@
-"""Whose time stamps are made by: the host's clock, or that of the fake's bus."""
+"""Clocks for timestamps: the host's clock, or the clock of the fake backend's bus."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from msgq.impl.base import clock, origin
 
 
 class StampClock(Protocol):
-    """Tells the time, and makes origins."""
+    """A clock that returns times and unique origins."""
 
     def time_ns(self) -> int:
-        """Return the time, ns."""
+        """Return the time in nanoseconds."""
 
     def new_origin_time(self, count: int = 1) -> int:
-        """Return the time as an origin that nobody else has, ns; so many follow."""
+        """Return the time as a unique origin, in nanoseconds. The next `count` - 1 nanoseconds are reserved, too."""
 
 
 class HostStampClock:
-    """The host's. In a program that is played into virtual time it is that time, so each call looks anew."""
+    """Clock of the host. In a program that is played in virtual time, each call returns the virtual time."""
 
     def time_ns(self) -> int:
         """See `StampClock`."""
@@ -32,7 +32,7 @@ class HostStampClock:
 
 
 def find_stamp_clock(backend: ModuleType) -> StampClock:
-    """Return the clock of a backend, for what is connected now."""
+    """Return the clock of a backend for new connections."""
     if backend.__name__ != "msgq.impl.fake":
         return HostStampClock()
     made: StampClock = import_module("msgq.impl.fake.bus").current_bus().clock

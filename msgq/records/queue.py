@@ -1,4 +1,4 @@
-"""A queue of records: arrays in, arrays out. Each consumer receives all records."""
+"""Queues of records: arrays in, arrays out. Each consumer receives all records."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ORIGIN_TIME_MAX_NS = 2**63 - 1
 
 
 class RecordQueue:
-    """A queue of NumPy records. Each consumer receives all records (records.md).
+    """A queue of NumPy records. Each consumer receives all records (docs/guides/records.md).
 
     Producers never wait. A consumer receives records that are produced after it opened the queue. A consumer that is
     slower than the capacity allows loses records, and `lost` is their exact number. ::
@@ -44,14 +44,15 @@ class RecordQueue:
                               previous one gets MultiplePublishersError
         producers "multiple"  any number of producers, on a channel of that name; the records of all have one order
 
-    One thread at a time may produce with an object, and one consume; another one gets `ConcurrentUseError`. A forked
-    child continues to consume by itself. Its first `produce` makes it another producer with "multiple", and takes over
-    with "single". A closed queue raises `EndpointClosedError`.
+    One thread at a time may produce with an object, and one thread may consume. A further thread gets
+    `ConcurrentUseError`. A forked child continues to consume independently. With "multiple", its first `produce`
+    registers another producer. With "single", its first `produce` takes over from the parent. A closed queue raises
+    `EndpointClosedError`.
 
     Attributes
     ----------
-    name, prefix, producers : as they were given; "" is no prefix.
-    dtype : of the records.
+    name, prefix, producers : arguments of the constructor; "" is no prefix.
+    dtype : dtype of the records.
     """
 
     def __init__(
@@ -68,30 +69,34 @@ class RecordQueue:
         trust: str | None = None,
         spin_us: int | None = None,
     ) -> None:
-        """Open the queue, or make it, and consume from now on.
+        """Open the queue, or create it, and consume from now on.
 
         Parameters
         ----------
-        name : of the topic or channel.
-        dtype : of the records, without Python objects; `msgq.tracked` makes one with stamps. None: as the queue says.
-        capacity : records that stay for slower consumers, rounded up to a power of two; up to 8192 with "multiple".
-            None: the existing capacity, or 4096 for a new queue.
-        producers : "single" or "multiple", see above. Only msgq and fake have "multiple"; with ZMQ, `lost` is unknown.
-        create : True: only create the queue; False: only open it; None: either. Not with ZMQ, which has no files.
-        history : earlier records to consume first, as many as are still there; with "multiple" only.
-        on_lost : "count": only `lost` tells; "raise": the next call raises LostMessagesError, once for each loss.
-        prefix : instead of OPENPILOT_PREFIX, "" for none.
-        trust : whose files are used as one's own are; None: MSGQ_TRUST.
-        spin_us : microseconds that a consumer spins before it sleeps; None: MSGQ_SPIN_US.
+        name : name of the topic or channel.
+        dtype : dtype of the records, without Python objects. `msgq.tracked` returns a dtype with timestamps. None: the
+            dtype of the existing queue.
+        capacity : number of records that stay for slower consumers, rounded up to a power of two; at most 8192 with
+            "multiple". None: the existing capacity, or 4096 for a new queue.
+        producers : "single" or "multiple", see above. "multiple" needs the backend msgq or fake. With ZMQ, `lost` is
+            None.
+        create : True: create a new queue only. False: open an existing queue only. None: either. Not with ZMQ, which
+            has no files.
+        history : number of earlier records to consume first, as far as they still exist; with "multiple" only.
+        on_lost : "count": losses add to `lost` only. "raise": the next call raises LostMessagesError, once for each
+            loss.
+        prefix : prefix of the queue, "" for none; None: OPENPILOT_PREFIX.
+        trust : users whose files are accepted besides own files and root's; None: MSGQ_TRUST.
+        spin_us : microseconds that a consumer polls before it sleeps; None: MSGQ_SPIN_US.
 
         Raises
         ------
-        RecordMismatchError : the queue has records of another dtype, or is none. The text shows both.
-        RecordTypeError : records cannot have this dtype.
-        InvalidValueError : nobody says a dtype; another argument makes no sense.
-        SegmentSizeError, ChannelMismatchError : the queue is there, and its capacity another one than that given.
-        SegmentError : its files cannot be opened or made.
-        EndpointNameError, BackendNotAvailableError, TooManySubscribersError : as `SubSocket.connect` and `Channel`.
+        RecordMismatchError : the queue has another dtype, or the topic or channel is not a queue of records.
+        RecordTypeError : the dtype is not allowed for records.
+        InvalidValueError : the dtype is missing for a new queue, or another argument is invalid.
+        SegmentSizeError, ChannelMismatchError : the queue exists with another capacity.
+        SegmentError : the files cannot be opened or created.
+        EndpointNameError, BackendNotAvailableError, TooManySubscribersError : see `SubSocket.connect` and `Channel`.
         """
         channel = producers == "multiple"
         self.name = naming.validate_channel_name(name) if channel else naming.validate_endpoint_name(name)
@@ -115,7 +120,7 @@ class RecordQueue:
         self._payload_dtype = remove_stamp_fields(self.dtype) if self._tracked else self.dtype
 
     def _reset_locks(self) -> None:
-        """Nobody uses it; in a forked child those who did are the parent's."""
+        """Create new locks. In a forked child, the previous locks belong to the parent."""
         self._producing_lock, self._consuming_lock = threading.Lock(), threading.Lock()
 
     def _check_options(self, producers: str, history: int, on_lost: str) -> None:
@@ -136,33 +141,34 @@ class RecordQueue:
 
     @property
     def endpoint(self) -> str:
-        """The name, with its mark where the queue is a channel: as `msgq list` has it."""
+        """Name of the endpoint as in `msgq list`: with the prefix "channel/" if the queue is a channel."""
         return naming.CHANNEL_NAME_PREFIX + self.name if self.producers == "multiple" else self.name
 
     @property
     def capacity(self) -> int:
-        """Records that stay for those who are slower: of the queue that is there, whatever was asked for.
+        """Number of records that stay for slower consumers, of the existing queue.
 
-        In a topic that others made, a power of two; 0: it is not sure that even one record stays.
+        In a topic of another program, a power of two. 0: the topic may be too small for one record.
         """
         return self._transport.capacity
 
     @property
     def lost(self) -> int | None:
-        """Records since this was opened that it will never consume. None: unknown, with ZMQ.
+        """Number of records since the opening that this consumer will never receive. None: unknown, with ZMQ.
 
-        What it grew by in a call lay right before the first record that the call returned, or would return next.
+        If a call increases `lost`, the lost records precede the first record that the call returned, or would return
+        next.
         """
         return self._transport.lost
 
     def stats(self) -> SubscriberStats | ChannelSubscriber:
-        """Return the counters of this consumer: of a topic's subscriber, or of a channel's with "multiple"."""
+        """Return the counters of this consumer: `SubscriberStats`, or `ChannelSubscriber` with "multiple"."""
         stats: SubscriberStats | ChannelSubscriber = self._transport.subscriber.stats()
         return stats
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """True after `close`."""
         closed: bool = self._transport.subscriber.closed
         return closed
 
@@ -173,30 +179,32 @@ class RecordQueue:
 
         Parameters
         ----------
-        records : an array of no dimension or one, or what NumPy makes such of: tuples, a list of tuples. Of the queue's
-            dtype, or one that can be cast to it within its kind; records of a tracked queue may lack the stamps, and
-            what is no array has none.
-        origin_time : when that came about which they are made from, nanoseconds of the host's clock; 0: the thread's
-            origin (tracking.md), or each record is an origin. For tracked records, and with "multiple".
+        records : an array of 0 or 1 dimensions, or values that NumPy converts to such an array: tuples, a list of
+            tuples. The dtype must be the queue's, or castable to it within its kind. Records of a tracked queue may
+            omit the timestamps; values that are no array have none.
+        origin_time : time of the event that caused the records, in nanoseconds of the host's clock. 0: the thread's
+            origin (docs/guides/tracking.md), or each record is an origin. For tracked records, and with "multiple".
 
         Returns
         -------
-        The number of the first record among all of the queue; those of other producers may lie between it and the
-        next. With ZMQ it is counted from when this producer connected.
+        Number of the first record among all records of the queue. Records of other producers may lie between the first
+        record and the next ones. With ZMQ, the number counts from the connection of this producer.
 
         Raises
         ------
-        RecordTypeError : they are of another kind. The text shows both dtypes.
-        RecordMismatchError : others produce records of another dtype since.
-        InvalidValueError : more than one dimension; a value that cannot be converted; an origin that cannot be told.
+        RecordTypeError : the records have another dtype. The text shows both.
+        RecordMismatchError : another producer changed the dtype of the queue.
+        InvalidValueError : the array has more than one dimension, a value cannot be converted, or `origin_time` cannot
+            be stored.
         MultiplePublishersError : with "single", another producer took over. Nothing was published.
-        MessageTooLargeError : with "single", the topic was made by others, too small for such records.
+        MessageTooLargeError : with "single", another program created a topic that is too small for such records.
         PoolExhaustedError, TooManyPublishersError, SegmentError : with "multiple", as for channels.
-        EndpointClosedError, ConcurrentUseError : see above.
+        EndpointClosedError : the queue is closed.
+        ConcurrentUseError : another thread produces.
 
         Notes
         -----
-        The first call makes the producer. Records are copied, and never wait for consumers.
+        The first call registers the producer. `produce` copies the records and never waits for consumers.
         """
         if origin_time:
             self._check_origin_time(origin_time)
@@ -255,29 +263,32 @@ class RecordQueue:
     # ---- consuming ----
 
     def consume(self, limit: int | None = None, timeout: float | None = None) -> npt.NDArray[Any]:
-        """Take the records that are there, oldest first. Wait for one if there is none, by default without end.
+        """Take the available records, oldest first. If no record is available, wait for one, by default without limit.
 
         Parameters
         ----------
-        limit : the most records to take; None takes all.
-        timeout : seconds to wait for the first; 0 does not wait, None waits for ever.
+        limit : maximum number of records; None takes all.
+        timeout : seconds to wait for the first record; 0 does not wait, None waits without limit.
 
         Returns
         -------
-        A new array of the queue's dtype, shape (records,): consecutive ones, it ends before a loss. Empty when there
-        was none in time.
+        A new array of the queue's dtype, shape (records,). The records are consecutive: the array ends before a loss.
+        The array is empty after the time-out.
 
         Raises
         ------
-        LostMessagesError : records were lost, with ``on_lost="raise"``; the next call goes on behind them.
-        RecordMismatchError : they are of another dtype. MessageSizeError: a stranger's message is of another size.
-        InvalidValueError : a negative `limit`; a time-out that is not possible.
-        CorruptSegmentError : another program wrote there; the next call goes on behind that.
-        EndpointClosedError, ConcurrentUseError : see above.
+        LostMessagesError : records were lost, with ``on_lost="raise"``. The next call continues after the loss.
+        RecordMismatchError : the records have another dtype.
+        MessageSizeError : a message of another program has another size.
+        InvalidValueError : `limit` is negative, or the time-out is invalid.
+        CorruptSegmentError : another program wrote invalid data. The next call continues after the data.
+        EndpointClosedError : the queue is closed.
+        ConcurrentUseError : another thread consumes.
 
         Notes
         -----
-        Sleeps with the GIL released; signal handlers run. Topics count time-outs in milliseconds, rounded up.
+        The GIL is released while the call sleeps, and signal handlers run. Time-outs of topics are rounded up to
+        milliseconds.
         """
         lock = self._consuming_lock
         if not lock.acquire(blocking=False):
@@ -290,11 +301,15 @@ class RecordQueue:
     def consume_with_publishers(
         self, limit: int | None = None, timeout: float | None = None
     ) -> tuple[npt.NDArray[Any], list[PublisherInfo]]:
-        """Do what `consume` does, and return the producer of each record in a list. With "multiple" only.
+        """Do the same as `consume`, and also return the producer of each record in a list. With "multiple" only.
+
+        Parameters
+        ----------
+        limit, timeout : as in `consume`.
 
         Raises
         ------
-        StateError : with "single".
+        StateError : the queue has the mode "single".
         As `consume`.
         """
         lock = self._consuming_lock
@@ -314,7 +329,7 @@ class RecordQueue:
         return ConcurrentUseError(f"another thread {action} with it; one at a time may", self.name)
 
     def receive(self, timeout: float | None = None) -> np.void | Any | None:
-        """Take one record, or None if there was none within `timeout` seconds. `consume` takes many."""
+        """Take one record. Return None if no record arrived within `timeout` seconds. `consume` takes many records."""
         lock = self._consuming_lock
         if not lock.acquire(blocking=False):
             raise self._concurrent_use_error("consumes")
@@ -331,7 +346,7 @@ class RecordQueue:
         return np.frombuffer(data, self.dtype)[0]
 
     def __iter__(self) -> Self:
-        """Return the queue: ``for record in queue`` takes one after the other, for ever."""
+        """Return the queue. ``for record in queue`` takes one record after the other, without end."""
         return self
 
     def __next__(self) -> Any:
@@ -341,20 +356,20 @@ class RecordQueue:
 
     @property
     def _reader(self) -> Any:
-        """What pollers wait for."""
+        """Handle that pollers wait for."""
         return self._transport.subscriber
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while there are records; see `SubSocket.fileno`."""
+        """Return a descriptor that is readable while records are available; see `SubSocket.fileno`."""
         fd: int = self._transport.subscriber.fileno()
         return fd
 
     async def aconsume(self, limit: int | None = None) -> npt.NDArray[Any]:
-        """Do what `consume` does, in a task of an asyncio loop. A cancelled call takes nothing.
+        """Do the same as `consume` in an asyncio task. A cancelled call takes no record.
 
         Raises
         ------
-        ConcurrentUseError : another task waits for it.
+        ConcurrentUseError : another task waits for records of the queue.
         As `consume`.
         """
         while not len(records := self.consume(limit, 0)) and limit != 0:
@@ -365,7 +380,7 @@ class RecordQueue:
         return self
 
     async def areceive(self) -> Any:
-        """Take one record, in a task of an asyncio loop. A cancelled call takes nothing. Errors: see `aconsume`."""
+        """Take one record in an asyncio task. A cancelled call takes no record. The errors are those of `aconsume`."""
         return (await self.aconsume(1))[0]
 
     def __anext__(self) -> Coroutine[Any, Any, Any]:
@@ -374,13 +389,13 @@ class RecordQueue:
     # ---- the end ----
 
     def unlink(self) -> None:
-        """Remove the name. Open queues continue among themselves; the next one to open it creates another queue.
+        """Remove the name. Open queues continue to exchange records. A later open creates another queue.
 
         Raises
         ------
-        SegmentError : the name was removed before, or cannot be removed; or another process that opens the queue holds
+        SegmentError : the name was removed before, or cannot be removed, or another process that opens the queue held
             its lock for over 5 s.
-        StateError : with ZMQ, which has no names.
+        StateError : the backend is ZMQ, which has no names.
         """
         self._transport.unlink()
 
@@ -388,7 +403,12 @@ class RecordQueue:
     def unlink_name(
         name: str | bytes, prefix: str | None = None, *, producers: Literal["single", "multiple"] = "single"
     ) -> None:
-        """Remove the name of a queue without opening it. The errors are those of `unlink`."""
+        """Remove the name of a queue without opening it. Raises the errors of `unlink`.
+
+        Parameters
+        ----------
+        name, prefix, producers : as in the constructor.
+        """
         if producers == "multiple":
             Channel.unlink_name(name, prefix)
         else:
@@ -397,7 +417,10 @@ class RecordQueue:
             )
 
     def close(self) -> None:
-        """Leave; what was produced can still be consumed. Closing twice does nothing. Ends a wait of another thread."""
+        """Close the queue. Other consumers can still receive the produced records. A second close has no effect.
+
+        A wait of another thread in this queue ends.
+        """
         self._transport.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""A stage of a program: what its messages come from, how long they wait for it, and how long it works on each."""
+"""Tracers of stages: origin, waiting time and processing time of each message that a program handles."""
 
 from __future__ import annotations
 
@@ -21,35 +21,36 @@ TIMER_ENDPOINT_PREFIX = "@"
 
 
 class StageTracer:
-    """Tells of each message that a stage handles: when it was published, taken, and done with (tracking.md).
+    """Reports publishing time, receipt and end of each message that a stage handles (docs/guides/tracking.md).
 
-    While a message is handled, the thread has its origin: what is published meanwhile inherits it. Afterwards a record
-    goes to the topic ``timing:STAGE:ENDPOINT``, for `msgq stages` and the recorder. It waits for nobody, and nobody
-    need listen.
+    While a message is handled, the thread has the origin of this message. Messages that the thread publishes inherit
+    the origin. Afterwards the tracer sends a record on the topic ``timing:STAGE:ENDPOINT``, for `msgq stages` and the
+    recorder. The tracer never waits, and a subscriber is not necessary.
 
-    One thread at a time handles messages with a tracer; another one gets `ConcurrentUseError`. The origin is the
-    thread's, not the task's: across an ``await`` give `origin_time` to what you publish with. One tracer at a time
-    reports a stage and an endpoint: when another one begins to, this one continues without reports.
+    One thread at a time may handle messages with a tracer. A second thread gets `ConcurrentUseError`. The origin
+    belongs to the thread, not to the asyncio task: across an ``await``, give `origin_time` to each publishing call. One
+    tracer at a time reports a stage and an endpoint. When another tracer starts to report them, the previous tracer
+    continues without reports.
 
     Attributes
     ----------
-    stage, prefix : as they were given; "" is no prefix.
-    closed : whether it is.
+    stage, prefix : arguments of the constructor; "" is no prefix.
+    closed : True after `close`.
     """
 
     def __init__(self, stage: str, *, prefix: str | None = None) -> None:
-        """Be a stage.
+        """Create a tracer for a stage.
 
         Parameters
         ----------
-        stage : its name, one for each tracer that is in use.
-        prefix : that the timing topics live in, instead of OPENPILOT_PREFIX; "" for none.
+        stage : name of the stage, one for each tracer in use.
+        prefix : prefix of the timing topics, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
         ------
-        EndpointNameError : no topic can have such a name.
-        InvalidValueError : it is empty.
-        TypeError : it is no str.
+        EndpointNameError : the name does not fit a topic's name.
+        InvalidValueError : the name is empty.
+        TypeError : the name is not a str.
         """
         if not isinstance(stage, str):
             raise TypeError(f"a stage is a str, not {type(stage).__name__}")
@@ -69,7 +70,7 @@ class StageTracer:
         return f"<msgq StageTracer {self.stage!r}, {state}>"
 
     def trace_messages(self, source: Any, timeout: float | None = None) -> Iterator[Any]:
-        """Return an iterator over the messages of a source, each of which is handled until the next one is asked for.
+        """Return an iterator over the messages of a source. A message is handled until you request the next one.
 
         ::
 
@@ -78,22 +79,23 @@ class StageTracer:
 
         Parameters
         ----------
-        source : a RecordQueue, which gives its records one by one; a SubSocket, one of a tracked topic gives `Tracked`;
-            a channel's Subscriber; a MessageQueue; a SeqlockVector or Seqlock, which gives its `Changes`. Several of
-            them, in a list or a Poller, give pairs: the source, and its message.
-        timeout : seconds to wait for a message; when they are over, the iteration ends. None waits for ever, but for
-            SubSockets as long as their own time-out says.
+        source : a RecordQueue (yields single records), a SubSocket (yields `Tracked` on a tracked topic), a subscriber
+            of a channel, a MessageQueue, or a SeqlockVector or Seqlock (yields `Changes`). A list of sources or a
+            Poller yields pairs of source and message.
+        timeout : seconds to wait for a message. The iteration ends after the time-out. None waits without limit, except
+            for SubSockets, which have their own time-out.
 
         Raises
         ------
-        TypeError : it is no source.
+        TypeError : `source` is not a source.
         EndpointClosedError : the tracer is closed.
-        InvalidValueError : a time-out that is not possible.
-        ConcurrentUseError : see above; while iterating, also all that the source raises.
+        InvalidValueError : the time-out is invalid.
+        ConcurrentUseError : another thread handles messages with the tracer. The iterator also raises the errors of the
+            source.
 
         Notes
         -----
-        Leaving the loop, by ``break`` or an exception, ends the span as its end does. Some 120 ns a message.
+        ``break`` or an exception in the loop ends the span of the message. Tracing takes about 120 ns per message.
         """
         self._check_not_closed()
         timeout_ns(timeout)
@@ -113,7 +115,7 @@ class StageTracer:
         )
 
     def _trace_sources(self, sources: Any, timeout: float | None) -> Iterator[Any]:
-        """Yield pairs; of those that are ready together each one's next message."""
+        """Yield pairs of source and message, one message of each ready source."""
         poller = sources
         if not hasattr(sources, "poll"):
             poller = self._module.Poller()
@@ -135,7 +137,7 @@ class StageTracer:
                     spans[id(source)].end_span()
 
     def span(self, message: Any = None, *, endpoint: str) -> Span:
-        """Return a context manager for a message that was taken elsewhere: in a callback, for instance.
+        """Return a context manager for a message that another call has taken, for example in a callback.
 
         ::
 
@@ -144,23 +146,23 @@ class StageTracer:
 
         Parameters
         ----------
-        message : what has stamps: a Message or Job, a ChannelMessage (``subscriber.last``), a Sample, a Tracked, a
-            record of a tracked dtype. Others have none, and None neither.
-        endpoint : whose message it is, as `msgq list` has it.
+        message : an object with timestamps: a Message or Job, a ChannelMessage (``subscriber.last``), a Sample, a
+            Tracked, or a record of a tracked dtype. Other objects and None have no timestamps.
+        endpoint : endpoint of the message, named as in `msgq list`.
 
         Raises
         ------
         EndpointClosedError : the tracer is closed.
-        EndpointNameError : no timing topic can have such a name.
-        On entering: ConcurrentUseError.
+        EndpointNameError : the name does not fit a timing topic's name.
+        ConcurrentUseError : raised on entering, if another thread handles messages with the tracer.
         """
         self._check_not_closed()
         return self._make_span(endpoint).set_stamps(*read_stamps(message))
 
     def timer(self, name: str) -> Span:
-        """Return a context manager that times a block: its records go to ``timing:STAGE:@NAME``.
+        """Return a context manager that measures a block. Its records go to ``timing:STAGE:@NAME``.
 
-        The origin stays what it is. The errors are those of `span`.
+        The origin of the thread stays unchanged. The errors are those of `span`.
         """
         self._check_not_closed()
         return self._make_span(TIMER_ENDPOINT_PREFIX + name).set_stamps(-1, -1)
@@ -185,7 +187,7 @@ class StageTracer:
             raise EndpointClosedError("the tracer is closed; make another one", self.stage)
 
     def close(self) -> None:
-        """Tell no more. What is being handled is handled untold. Closing twice does nothing."""
+        """Stop reporting. Messages in progress are not reported. A second close has no effect."""
         self.closed = True
         for publisher in self._timing_publishers.values():
             publisher.close()

@@ -1,4 +1,4 @@
-"""Records that begin with the times of their publishing and of their origin."""
+"""Records that begin with their publishing time and their origin."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ STAMP_FIELDS_BYTES = 16
 
 
 def tracked(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """Return the dtype of records that say when they were published, and when that came about which they come from.
+    """Return a dtype with the fields of tracked records: publishing time and origin.
 
-    It has two fields more, in front: ``publish_time`` and ``origin_time``, little-endian integers of 8 bytes:
-    nanoseconds of the host's clock (clock.md). Whoever produces such records fills them (tracking.md); the recorder,
-    `msgq delay` and the tables of Spark read them.
+    The two fields ``publish_time`` and ``origin_time`` come first. Both are little-endian integers of 8 bytes, in
+    nanoseconds of the host's clock (docs/internals/clock.md). The producer of the records fills the fields
+    (docs/guides/tracking.md). The recorder, `msgq delay` and the Spark tables read them.
 
     Parameters
     ----------
-    dtype : whatever NumPy makes a dtype of. One without fields becomes the field ``value``; one that is tracked stays
-        as it is.
+    dtype : any dtype that NumPy accepts. A dtype without fields becomes the field ``value``. A tracked dtype is
+        returned unchanged.
 
     Raises
     ------
-    RecordTypeError : it cannot be that of records, or has one of these fields elsewhere.
+    RecordTypeError : the dtype is not allowed for records, or has one of these fields elsewhere.
     """
     plain = numpy_dtype(dtype)
     if is_tracked_dtype(plain):
@@ -59,7 +59,7 @@ def _add_stamp_fields(plain: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def remove_stamp_fields(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return what a tracked dtype was made from."""
+    """Return the dtype from which a tracked dtype was created."""
     names, fields_by_name = (dtype.names or ())[len(STAMP_FIELDS) :], dict(dtype.fields or {})
     fields = [fields_by_name[name] for name in names]
     if names == ("value",) and fields[0][0].subdtype is None:
@@ -75,7 +75,7 @@ def remove_stamp_fields(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def fill_stamps(records: npt.NDArray[Any], origin_time: int, clock: StampClock) -> None:
-    """Write the stamps of records that are published now: one origin for all if there is one, else each its own."""
+    """Set the timestamps of records that are published now. If `origin_time` is 0, each record is its own origin."""
     if origin_time:
         records["publish_time"], records["origin_time"] = clock.time_ns(), origin_time
         return
