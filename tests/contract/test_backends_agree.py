@@ -228,7 +228,9 @@ class Program(RuleBasedStateMachine):
 
 @pytest.mark.watchdog(600)  # shrinking what fails takes up to five minutes
 @pytest.mark.ci
-def test_a_random_program_sees_the_same_on_all(prefix: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_program_has_equal_results_on_all_backends(
+    prefix: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")  # no ports to share with tests that run side by side
     chosen = settings(max_examples=int(40 * LONGER), stateful_step_count=STEPS, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(seeded(seed)(Program), settings=chosen)

@@ -50,7 +50,7 @@ class TestOpening:
         assert records.name in repr(there)
         assert "1 of 256 keys" in repr(there)
 
-    def test_create(self, records: Records) -> None:
+    def test_board_create_decides_whether_the_file_may_exist(self, records: Records) -> None:
         for create, passive in ((False, False), (None, True)):
             with pytest.raises(SegmentError) as caught:
                 records.board(create=create, passive=passive)
@@ -61,7 +61,7 @@ class TestOpening:
         assert caught.value.errno == errno.EEXIST
         records.board(create=False)
 
-    def test_sizes(self, records: Records) -> None:
+    def test_board_sizes_are_stored_and_a_mismatch_raises(self, records: Records) -> None:
         records.board(3, 16)
         assert (records.board().capacity, records.board(3, 16).value_bytes) == (3, 16)
         for given, told in (((4, 16), "keys=3.*keys=4"), ((3, 17), "value_bytes=16.*value_bytes=17")):
@@ -104,7 +104,7 @@ class TestOpening:
         with pytest.raises(InvalidValueError, match="11841"):
             records.board(name="3", schema=Schema("larger", "text", b"x" * 11841))
 
-    def test_prefixes_and_unlinking(self, records: Records, prefix: str) -> None:
+    def test_board_prefixes_are_separate_and_unlink_removes_the_file(self, records: Records, prefix: str) -> None:
         inside, outside = records.board(), records.board(prefix="")
         inside.declare("key").write(b"inside")
         assert "key" not in outside
@@ -143,7 +143,7 @@ class TestOpening:
 
 class TestKeys:
     @pytest.mark.parametrize("key", ["k", "x" * 111, "é" * 55, "a/b c%:", "ключ", " "])
-    def test_a_key_is_declared_and_written(self, records: Records, key: str) -> None:
+    def test_declare_key_then_write_stores_the_value(self, records: Records, key: str) -> None:
         board = records.board()
         with board.declare(key) as entry:
             assert (entry.key, entry.closed) == (key, False)
@@ -164,7 +164,7 @@ class TestKeys:
         assert board.keys() == []
 
     @pytest.mark.parametrize("key", [b"key", None, 5], ids=repr)
-    def test_keys_are_text(self, records: Records, key: Any) -> None:
+    def test_key_of_another_type_than_text_is_refused(self, records: Records, key: Any) -> None:
         board = records.board()
         for call in (board.declare, board.observe, board.__getitem__):
             with pytest.raises(TypeError):
@@ -224,7 +224,7 @@ class TestKeys:
             other.declare(key).write(b"other's")
         assert other["a"] == b"other's"
 
-    def test_a_full_board(self, records: Records) -> None:
+    def test_declare_on_a_full_board_raises(self, records: Records) -> None:
         board = records.board(3)
         entries = [board.declare(key) for key in "abc"]
         with pytest.raises(BoardFullError, match="3 keys"):
@@ -236,7 +236,7 @@ class TestKeys:
         assert board.keys() == ["a", "b", "c"]
         assert (len(board), "d" in board) == (3, False)
 
-    def test_keys_and_items(self, records: Records) -> None:
+    def test_board_keys_and_items_list_declared_keys(self, records: Records) -> None:
         board = records.board()
         assert (board.keys(), board.items(), len(board)) == ([], [], 0)
         b, a = board.declare("b"), board.declare("a")
@@ -257,7 +257,7 @@ class TestKeys:
             assert isinstance(caught.value, KeyError)
             assert caught.value.endpoint == records.name
 
-    def test_a_passive_one_declares_nothing(self, records: Records) -> None:
+    def test_passive_board_cannot_declare(self, records: Records) -> None:
         board = records.board()
         watcher = records.board(passive=True)
         with pytest.raises(StateError, match="passive"):
@@ -267,7 +267,7 @@ class TestKeys:
         assert watcher.changes().keys() == {"key"}
         assert watcher.observe("key").wait(SHORT) is True
 
-    def test_many_keys(self, records: Records) -> None:
+    def test_board_holds_many_keys(self, records: Records) -> None:
         board = records.board(300, 8)
         entries = [board.declare(f"key {number}") for number in range(300)]
         for number, entry in enumerate(entries):
@@ -291,7 +291,7 @@ class TestValues:
         ],
         ids=lambda data: type(data).__name__,
     )
-    def test_any_contiguous_bytes(self, records: Records, data: Any) -> None:
+    def test_entry_write_accepts_any_contiguous_bytes(self, records: Records, data: Any) -> None:
         board = records.board()
         board.declare("key").write(data)
         assert board["key"] == bytes(data)
@@ -300,7 +300,7 @@ class TestValues:
     @pytest.mark.parametrize(
         "data", ["text", 5, None, [1], memoryview(b"12345678")[::2]], ids=["str", "int", "None", "list", "view"]
     )
-    def test_other_things_are_not(self, records: Records, data: Any) -> None:
+    def test_entry_write_refuses_other_objects(self, records: Records, data: Any) -> None:
         board = records.board()
         entry = board.declare("key")
         entry.write(b"before")
@@ -309,7 +309,7 @@ class TestValues:
         assert board["key"] == b"before"
 
     @pytest.mark.parametrize("size", [1, 8, 39, 40, 41, 1008, 4096, 1 << 20])
-    def test_up_to_the_size_of_a_value(self, records: Records, size: int) -> None:
+    def test_entry_write_accepts_up_to_the_value_size(self, records: Records, size: int) -> None:
         board = records.board(2, size)
         entry = board.declare("key")
         for number in range(5):  # all copies, and round again
@@ -320,7 +320,7 @@ class TestValues:
         assert caught.value.errno == errno.EMSGSIZE
         assert board["key"] == b"\4" * size
 
-    def test_a_large_value_beside_others(self, records: Records) -> None:
+    def test_entry_write_of_large_value_keeps_other_values(self, records: Records) -> None:
         board = records.board(3, 1 << 20)
         entries = [board.declare(key) for key in "abc"]
         for number, entry in enumerate(entries * 3):
@@ -378,7 +378,7 @@ class TestObserving:
             assert observed.wait(0) is False
             assert other.changed is True
 
-    def test_an_empty_value_is_one(self, records: Records) -> None:
+    def test_observed_empty_value_is_a_value(self, records: Records) -> None:
         board = records.board()
         observed = board.observe("key")
         board.declare("key").write(b"")
@@ -387,7 +387,7 @@ class TestObserving:
         assert observed.data() == b""
         assert observed.read().data == b""
 
-    def test_into_memory_of_the_callers(self, records: Records) -> None:
+    def test_observed_read_into_fills_the_callers_buffer(self, records: Records) -> None:
         board = records.board()
         observed = board.observe("key")
         board.declare("key").write(b"value")
@@ -425,7 +425,7 @@ class TestObserving:
         assert observed.receive().data == b"value"
         assert observed.receive(timeout=0) is None
 
-    def test_a_closed_one(self, records: Records) -> None:
+    def test_observed_closed_raises_on_each_call(self, records: Records) -> None:
         observed = records.board().observe("key")
         observed.close()
         observed.close()
@@ -457,7 +457,7 @@ class TestObserving:
 
 
 class TestChanges:
-    def test_of_the_whole_board(self, records: Records) -> None:
+    def test_board_changes_cover_all_keys(self, records: Records) -> None:
         board, other = records.board(), records.board()
         a, b = other.declare("a"), other.declare("b")
         assert board.changes() == {}
@@ -476,7 +476,7 @@ class TestChanges:
             "b": (b"2", 1),
         }
 
-    def test_the_first_call_gives_all(self, records: Records) -> None:
+    def test_board_changes_first_call_returns_all_values(self, records: Records) -> None:
         board = records.board()
         board.declare("a").write(b"1")
         board.declare("never")
@@ -506,14 +506,14 @@ class TestChanges:
         with pytest.raises(InvalidValueError, match="limit"):
             board.changes(limit=-1)
 
-    def test_watch_iterates_until_nothing_changes(self, records: Records) -> None:
+    def test_board_watch_iterates_until_no_change_is_left(self, records: Records) -> None:
         board = records.board()
         observed = board.observe("a")
         board.declare("a").write(b"1")
         assert [list(changes) for changes in board.watch(timeout=0)] == [["a"]]
         assert [value.data for value in observed.watch(timeout=0)] == [b"1"]
 
-    def test_stats(self, records: Records) -> None:
+    def test_board_stats_count_writes(self, records: Records) -> None:
         board = records.board()
         board.declare("a").write(b"123")
         board.declare("b")
@@ -522,10 +522,10 @@ class TestChanges:
         assert [(key.key, key.count, key.bytes) for key in stats.keys] == [("a", 1, 3), ("b", 0, None)]
         assert [writer.keys for writer in stats.writers] == [2]
 
-    def test_blackboard_is_a_second_name(self) -> None:
+    def test_blackboard_is_an_alias_of_board(self) -> None:
         assert msgq.Blackboard is msgq.Board
 
-    def test_a_closed_board(self, records: Records) -> None:
+    def test_closed_board_raises_on_each_call(self, records: Records) -> None:
         board = records.board()
         board.declare("a").write(b"1")
         board.close()
@@ -546,7 +546,7 @@ class TestChanges:
             with pytest.raises(EndpointClosedError):
                 call()
 
-    def test_descriptors(self, records: Records) -> None:
+    def test_board_fileno_is_readable_while_a_change_is_pending(self, records: Records) -> None:
         board = records.board()
         observed, entry, beside = board.observe("a"), board.declare("a"), board.declare("b")
         whole, one = board.fileno(), observed.fileno()
@@ -564,7 +564,7 @@ class TestChanges:
         assert readable(whole, DEADLINE)
         assert not readable(one)
 
-    def test_poller(self, records: Records) -> None:
+    def test_poller_returns_changed_observed_values(self, records: Records) -> None:
         board = records.board()
         one, other = board.observe("a"), board.observe("b")
         a, b = board.declare("a"), board.declare("b")
@@ -577,7 +577,7 @@ class TestChanges:
         other.read()
         assert poller.poll(0) == [one]
 
-    def test_asyncio(self, records: Records) -> None:
+    def test_observed_areceive_returns_new_values(self, records: Records) -> None:
         board = records.board()
         observed, entry = board.observe("a"), board.declare("a")
 
@@ -618,7 +618,7 @@ class TestThreads:
         records.board().declare("key").write(b"value")
         assert [task.result() for task in tasks] == [True, True]
 
-    def test_closing_ends_a_wait(self, records: Records) -> None:
+    def test_close_ends_a_wait_in_another_thread(self, records: Records) -> None:
         board = records.board()
         observed = board.observe("key")
         for each in (observed, board):

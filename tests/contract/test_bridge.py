@@ -209,7 +209,7 @@ def check_counts(bridges: list[Process]) -> None:
         assert received["lost"] is None
 
 
-def test_between_two_running_bridges_every_message_is_counted(loopback: list[Host]) -> None:
+def test_bridge_pair_counts_every_message(loopback: list[Host]) -> None:
     one, other = loopback
     with ExitStack() as stack:
         receiver = Process(stack, other, "msgq", "bridge", "--in", f"{UP}@{one.address}", "--json", "--interval", "0.1")

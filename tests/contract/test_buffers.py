@@ -43,7 +43,7 @@ CONTIGUOUS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("kind", CONTIGUOUS)
-def test_send_takes_any_contiguous_buffer(backend: Backend, endpoint: str, kind: str) -> None:
+def test_send_accepts_any_contiguous_buffer(backend: Backend, endpoint: str, kind: str) -> None:
     pub, sub = backend.pair(endpoint)
     buffer = CONTIGUOUS[kind]()
     pub.send(buffer)
@@ -51,7 +51,7 @@ def test_send_takes_any_contiguous_buffer(backend: Backend, endpoint: str, kind:
 
 
 @pytest.mark.parametrize("wrong", [memoryview(b"abcdef")[::2], np.arange(10)[::2], "text", 5, None, [b"x"]])
-def test_send_refuses_everything_else(backend: Backend, endpoint: str, wrong: Any) -> None:
+def test_send_refuses_other_objects(backend: Backend, endpoint: str, wrong: Any) -> None:
     pub, sub = backend.pair(endpoint)
     with pytest.raises((TypeError, BufferError, ValueError)):
         pub.send(wrong)
@@ -59,7 +59,7 @@ def test_send_refuses_everything_else(backend: Backend, endpoint: str, wrong: An
     assert sub.receive() == b"next"
 
 
-def test_a_received_message_is_a_private_copy(backend: Backend, endpoint: str) -> None:
+def test_received_message_is_a_private_copy(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint, 1024)
     buffer = bytearray(b"first")
     pub.send(buffer)
@@ -86,7 +86,7 @@ class TestReserve:
             np.frombuffer(view, np.uint32)[:] = np.arange(LARGE // 4)
         assert sub.receive() == np.arange(LARGE // 4, dtype=np.uint32).tobytes()
 
-    def test_an_exception_publishes_nothing(self, backend: Backend, endpoint: str) -> None:
+    def test_reserve_exception_publishes_nothing(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         reservation = pub.reserve(5)
 
@@ -102,7 +102,7 @@ class TestReserve:
         assert sub.receive() == b"right"
         assert sub.receive(True) is None
 
-    def test_the_view_cannot_be_used_afterwards(self, backend: Backend, endpoint: str) -> None:
+    def test_reserve_view_is_unusable_after_the_block(self, backend: Backend, endpoint: str) -> None:
         pub, _ = backend.pair(endpoint)
         with pub.reserve(5) as view:
             pass
@@ -131,13 +131,13 @@ class TestReserve:
                 view[:] = bytes([i]) * 200
             assert sub.receive() == bytes([i]) * 200
 
-    def test_an_empty_reservation_is_an_empty_message(self, backend: Backend, endpoint: str) -> None:
+    def test_reserve_of_zero_bytes_publishes_an_empty_message(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         with pub.reserve(0):
             pass
         assert sub.receive() == b""
 
-    def test_closing_inside_is_refused(self, backend: Backend, endpoint: str) -> None:
+    def test_reserve_refuses_close_in_its_block(self, backend: Backend, endpoint: str) -> None:
         """Else the view could write over what the next publisher sends."""
         pub, sub = backend.pair(endpoint)
         with pub.reserve(3) as view:
@@ -159,7 +159,7 @@ class TestReserve:
         assert sub.receive() == b"hello"  # by ZMQ it may still be on its way
         assert sub.receive_many() == []
 
-    def test_a_negative_size_is_refused(self, backend: Backend, endpoint: str) -> None:
+    def test_reserve_negative_size_is_refused(self, backend: Backend, endpoint: str) -> None:
         with pytest.raises(ValueError, match="-1"):
             backend.pub(endpoint).reserve(-1)
 
@@ -201,7 +201,7 @@ MANY: dict[str, tuple[Callable[[], Any], list[bytes]]] = {
 
 class TestSendMany:
     @pytest.mark.parametrize("kind", MANY)
-    def test_each_element_is_a_message(self, backend: Backend, endpoint: str, kind: str) -> None:
+    def test_send_many_sends_each_element(self, backend: Backend, endpoint: str, kind: str) -> None:
         make, expected = MANY[kind]
         pub, sub = backend.pair(endpoint, 4 << 20)
         assert pub.send_many(make()) == len(expected)
@@ -210,7 +210,7 @@ class TestSendMany:
         assert pub.stats().bytes == sum(map(len, expected))
 
     @pytest.mark.parametrize("one", [b"bytes", bytearray(b"x"), memoryview(b"x"), np.zeros(3, np.uint8), np.array(5.0)])
-    def test_a_single_message_is_refused(self, backend: Backend, endpoint: str, one: Any) -> None:
+    def test_send_many_refuses_a_single_message(self, backend: Backend, endpoint: str, one: Any) -> None:
         with pytest.raises(TypeError, match="several messages"):
             backend.pub(endpoint).send_many(one)
 
@@ -239,7 +239,7 @@ class TestSendMany:
         assert sub.receive(True) is None
 
     @pytest.mark.needs("segment", "lost")
-    def test_more_than_the_ring_holds_is_counted(self, backend: Backend, endpoint: str) -> None:
+    def test_send_many_beyond_the_ring_counts_all_messages(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint, 1024)
         assert pub.send_many([b"%04d" % i for i in range(5000)]) == 5000
         received = sub.receive_many()
@@ -263,13 +263,13 @@ class TestReceiveInto:
         assert sub.receive_into(buffer := make()) == 16
         assert list(buffer) == [0, 1, 2, 3]
 
-    def test_a_large_message_fits_exactly(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_into_large_message_fits_exactly(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(b"\7" * LARGE)
         assert sub.receive_into(buffer := bytearray(LARGE)) == LARGE
         assert buffer == b"\7" * LARGE
 
-    def test_an_empty_message_returns_zero_not_none(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_into_empty_message_returns_zero(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(b"")
         assert sub.receive_into(bytearray(1)) == 0
@@ -302,7 +302,7 @@ def received(sub: Any, size: int) -> list[Any]:
 
 class TestReceiveArray:
     @pytest.mark.parametrize("dtype", ["u1", "<i8", "<f4", "S24", "V5", POINT, "datetime64[ns]"])
-    def test_all_pending_messages_become_one_array(self, backend: Backend, endpoint: str, dtype: Any) -> None:
+    def test_receive_array_returns_all_waiting_messages(self, backend: Backend, endpoint: str, dtype: Any) -> None:
         pub, sub = backend.pair(endpoint)
         size = np.dtype(dtype).itemsize
         sent = [bytes([i]) * size for i in range(1, 101)]
@@ -315,13 +315,13 @@ class TestReceiveArray:
         assert array.flags.writeable
         assert array.flags.owndata
 
-    def test_nothing_pending_is_an_empty_array(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_array_without_messages_is_empty(self, backend: Backend, endpoint: str) -> None:
         array = backend.sub(endpoint).receive_array(POINT)
         assert array.shape == (0,)
         assert array.dtype == POINT
 
     @pytest.mark.parametrize("most", [0, 1, 7, 1000])
-    def test_at_most_so_many_are_taken(self, backend: Backend, endpoint: str, most: int) -> None:
+    def test_receive_array_takes_at_most_the_limit(self, backend: Backend, endpoint: str, most: int) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send_many(np.arange(20))
         backend.settle()
@@ -337,7 +337,9 @@ class TestReceiveArray:
             assert sub.receive_array(np.int64).tolist() == list(range(start, start + 20))
 
     @pytest.mark.parametrize("size", [1, 8, 12, 16, 24, 32, 40, 48, 64, 100])
-    def test_rows_of_a_size_go_around_the_ring(self, backend: Backend, endpoint: str, size: int) -> None:
+    def test_receive_array_of_equal_messages_wraps_around_the_ring(
+        self, backend: Backend, endpoint: str, size: int
+    ) -> None:
         pub, sub = backend.pair(endpoint, 8192)
         rows = np.random.default_rng(size).integers(0, 255, (70, size), np.uint8)  # more than are published at once
         for start in range(12):
@@ -347,7 +349,7 @@ class TestReceiveArray:
             got = sub.receive_many() if start % 3 == 0 else [row.tobytes() for row in received(sub, size)]
             assert got == wanted
 
-    def test_large_messages(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_array_accepts_large_messages(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint, 4 << 20)
         frames = np.random.default_rng(1).integers(0, 255, (5, LARGE), np.uint8)
         pub.send_many(frames)
@@ -367,7 +369,7 @@ class TestReceiveArray:
 
     @pytest.mark.parametrize("wait_for_one", [False, True])
     @pytest.mark.parametrize("size", [1, 7, 9, 63])
-    def test_a_smaller_or_larger_message_is_named(
+    def test_receive_array_names_a_message_of_another_size(
         self, backend: Backend, endpoint: str, size: int, wait_for_one: bool
     ) -> None:
         pub, sub = backend.pair(endpoint)
@@ -377,7 +379,7 @@ class TestReceiveArray:
             with pytest.raises(MessageSizeError, match=f"{size} bytes"):
                 sub.receive_array(dtype, wait_for_one=wait_for_one)
 
-    def test_a_dtype_with_dimensions_loses_nothing(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_array_dtype_with_dimensions_loses_nothing(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send_many([bytes(24)] * 4)
         pub.send(bytes(200))
@@ -390,7 +392,7 @@ class TestReceiveArray:
         with pytest.raises(InvalidValueError, match="dtype"):
             backend.sub(endpoint).receive_array(dtype)
 
-    def test_a_negative_count_is_refused(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_array_negative_limit_is_refused(self, backend: Backend, endpoint: str) -> None:
         with pytest.raises(InvalidValueError, match="-1"):
             backend.sub(endpoint).receive_array(np.int64, limit=-1)
 

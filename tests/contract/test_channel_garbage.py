@@ -16,7 +16,7 @@ def entangle(*things: object) -> None:
 
 
 @pytest.mark.parametrize("order", range(6))
-def test_a_cycle_of_everything_is_collected(channels: Channels, order: int) -> None:
+def test_garbage_cycle_of_all_channel_objects_is_collected(channels: Channels, order: int) -> None:
     """Failure would mean: the collector took the mapping away before what writes there as its last act."""
     for _ in range(5):
         channel, other = channels.open(subscribers=1, publishers=1), channels.open()  # each needs the former's row

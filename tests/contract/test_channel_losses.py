@@ -41,7 +41,7 @@ def test_subscriber_lapped_again_at_once_skips_further_each_time(channels: Chann
     assert sub.lost + sub.received == 900
 
 
-def test_or_at_the_present(channels: Channels) -> None:
+def test_subscriber_lapped_with_newest_skips_to_the_newest_position(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32, on_lapped="newest")
     lap(pub, 100)
     assert sub.receive(0) is None
@@ -57,7 +57,7 @@ def test_subscriber_within_capacity_is_not_lapped(channels: Channels) -> None:
     assert (sub.lost, sub.resets) == (0, 0)
 
 
-def test_one_message_more_laps(channels: Channels) -> None:
+def test_subscriber_is_lapped_by_one_message_beyond_capacity(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32)
     lap(pub, 33)
     assert sub.receive(0) == (1).to_bytes(4, "little")
@@ -65,7 +65,7 @@ def test_one_message_more_laps(channels: Channels) -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 3])
-def test_fewer_slots_than_the_capacity_withdraw_older_messages(channels: Channels, slots: int) -> None:
+def test_publisher_with_fewer_slots_than_capacity_evicts_older_messages(channels: Channels, slots: int) -> None:
     pub, sub = channels.pair(capacity=32, publisher={"slots": slots})
     lap(pub, 10)
     assert pub.evicted == 10 - slots
@@ -73,7 +73,7 @@ def test_fewer_slots_than_the_capacity_withdraw_older_messages(channels: Channel
     assert (sub.lost, sub.resets) == (10 - slots, 0)
 
 
-def test_the_messages_of_others_stay(channels: Channels) -> None:
+def test_publisher_with_few_slots_keeps_messages_of_others(channels: Channels) -> None:
     channel = channels.open(capacity=32)
     sub, plenty, scarce = channel.subscriber(), channel.publisher(), channel.publisher(slots=1)
     for number in range(5):
@@ -104,7 +104,7 @@ def test_conflate_without_own_messages_returns_newest_of_others(channels: Channe
     assert sub.receive(0) is None
 
 
-def test_conflating_finds_the_oldest_message_of_the_order(channels: Channels) -> None:
+def test_conflate_finds_the_oldest_message_of_the_order(channels: Channels) -> None:
     channel, other = channels.open(capacity=4), channels.open()
     sub, mine, theirs = channel.subscriber(conflate=True, own=False), channel.publisher(), other.publisher()
     lap(theirs, 2)
@@ -186,7 +186,7 @@ def test_poller_reports_lost_subscriber_as_ready_and_receive_raises(channels: Ch
 # ---- arrays ----
 
 
-def test_an_array_ends_before_a_loss(channels: Channels) -> None:
+def test_receive_array_ends_before_a_loss(channels: Channels) -> None:
     channel = channels.open(capacity=16)
     sub, pub, scarce = channel.subscriber(), channel.publisher(), channel.publisher(slots=1)
     for number in range(3):

@@ -35,7 +35,7 @@ class TestViews:
         assert sub.views_held == 0
         assert sub.last.position == position
 
-    def test_there_may_be_none(self, channels: Channels) -> None:
+    def test_receive_view_without_message_returns_none(self, channels: Channels) -> None:
         _, sub = channels.pair()
         assert sub.receive_view(0) is None
         assert sub.receive_view(0.01) is None
@@ -50,7 +50,7 @@ class TestViews:
         assert not np.frombuffer(view, "u1").flags.writeable
         del view
 
-    def test_an_empty_message_has_a_view(self, channels: Channels) -> None:
+    def test_view_of_an_empty_message_is_empty(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send(b"")
         with sub.receive_view(0) as view:
@@ -102,7 +102,7 @@ class TestViews:
         gc.collect()
         assert sub.views_held == 0
 
-    def test_so_many_at_once(self, channels: Channels) -> None:
+    def test_views_beyond_max_views_raise(self, channels: Channels) -> None:
         pub, sub = channels.pair(max_views=2)
         pub.send_many([b"1", b"2", b"3"])
         first, second = sub.receive_view(0), sub.receive_view(0)
@@ -112,7 +112,7 @@ class TestViews:
         assert bytes(sub.receive_view(0)) == b"3"  # it was not lost
         second.release()
 
-    def test_none_when_none_were_wanted(self, channels: Channels) -> None:
+    def test_views_of_subscriber_with_max_views_0_raise(self, channels: Channels) -> None:
         pub, sub = channels.pair(max_views=0)
         pub.send(b"message")
         with pytest.raises(TooManyViewsError):
@@ -127,7 +127,7 @@ class TestViews:
             sub.receive_view(0)
         assert sub.receive(0) == b"message"
 
-    def test_sixty_four_subscribers_may_take_views(self, channels: Channels) -> None:
+    def test_views_are_available_to_64_subscribers(self, channels: Channels) -> None:
         channel = channels.open()
         pub, subs = channel.publisher(), [channel.subscriber() for _ in range(65)]
         pub.send(b"message")
@@ -143,7 +143,7 @@ class TestViews:
         for view in views:
             view.release()
 
-    def test_a_place_is_kept_until_the_last_view_goes(self, channels: Channels) -> None:
+    def test_subscriber_row_is_kept_until_its_last_view_is_released(self, channels: Channels) -> None:
         channel = channels.open(subscribers=1)
         sub, pub = channel.subscriber(), channel.publisher()
         pub.send(b"message")
@@ -196,7 +196,7 @@ class TestPools:
             pub.send(b"more", timeout=-1)
         del views
 
-    def test_lent_slots_are_in_use_too(self, channels: Channels) -> None:
+    def test_loans_count_as_used_slots(self, channels: Channels) -> None:
         pub, _ = channels.pair(publisher={"slots": 2})
         loans = [pub.loan(1), pub.loan(1)]
         with pytest.raises(PoolExhaustedError, match="2 are lent here"):
@@ -204,7 +204,7 @@ class TestPools:
         loans.pop().discard()
         pub.send(b"more")
 
-    def test_a_larger_message_makes_the_pool_grow(self, channels: Channels) -> None:
+    def test_pool_grows_for_a_larger_message(self, channels: Channels) -> None:
         pub, sub = channels.pair(publisher={"slot_bytes": 8})
         pub.send(b"small")
         pub.send(b"x" * 9)
@@ -214,7 +214,7 @@ class TestPools:
         assert sub.receive_many() == [b"small", b"x" * 9, b"y" * 100]
         assert (pub.sent, pub.bytes, sub.lost) == (3, 114, 0)
 
-    def test_growth_ends(self, channels: Channels) -> None:
+    def test_pool_growth_ends_at_max_bytes(self, channels: Channels) -> None:
         pub, sub = channels.pair(publisher={"slots": 2, "slot_bytes": 64, "max_bytes": 1000})
         with pytest.raises(MessageTooLargeError, match=r"900.*1000 \(max_bytes\)"):
             pub.send(bytes(900))
@@ -225,11 +225,11 @@ class TestPools:
         with pytest.raises(MessageTooLargeError, match="max_bytes"):
             channels.open().publisher(slots=10, slot_bytes=100, max_bytes=1000)
 
-    def test_the_default_is_the_capacity_and_two(self, channels: Channels) -> None:
+    def test_pool_default_is_capacity_plus_two_slots(self, channels: Channels) -> None:
         pub = channels.open(capacity=16).publisher()
         assert (pub.slots, pub.slot_bytes) == (18, 4096)
 
-    def test_large_slots_are_fewer(self, channels: Channels) -> None:
+    def test_pool_of_large_slots_has_fewer_slots(self, channels: Channels) -> None:
         assert channels.open(capacity=16).publisher(slot_bytes=100, max_bytes=1000).slots == 5
         with pytest.raises(MessageTooLargeError):
             channels.open(capacity=16).publisher(slot_bytes=100, max_bytes=100)
@@ -244,7 +244,7 @@ class TestPools:
 
 
 class TestLoans:
-    def test_the_end_of_the_block_publishes(self, channels: Channels) -> None:
+    def test_loan_is_published_at_the_end_of_the_block(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         with pub.loan(5) as loan:
             memoryview(loan)[:] = b"hello"
@@ -253,14 +253,14 @@ class TestLoans:
         assert sub.receive(0) == b"hello"
         assert loan.position == sub.last.position
 
-    def test_an_exception_discards(self, channels: Channels) -> None:
+    def test_loan_is_discarded_after_an_exception(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         with pytest.raises(ZeroDivisionError), pub.loan(5):
             raise ZeroDivisionError
         assert sub.receive(0) is None
         assert pub.sent == 0
 
-    def test_fewer_bytes(self, channels: Channels) -> None:
+    def test_loan_may_publish_fewer_bytes(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         loan = pub.loan(100)
         memoryview(loan)[:3] = b"abc"
@@ -271,7 +271,7 @@ class TestLoans:
         assert (pub.sent, pub.bytes) == (1, 3)
 
     @pytest.mark.parametrize("size", [6, 4096])
-    def test_not_more(self, channels: Channels, size: int) -> None:
+    def test_loan_cannot_publish_more_bytes_than_its_size(self, channels: Channels, size: int) -> None:
         pub, _ = channels.pair()
         loan = pub.loan(5)
         with pytest.raises(InvalidValueError, match=f"5 bytes, and {size}"):
@@ -292,7 +292,7 @@ class TestLoans:
         loan.discard()
         assert pub.sent == (first == "publish")
 
-    def test_several_at_once_in_the_order_of_publishing(self, channels: Channels) -> None:
+    def test_loans_are_ordered_by_publishing(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         loans = [pub.loan(1) for _ in range(3)]
         for number, loan in enumerate(loans):
@@ -312,7 +312,7 @@ class TestLoans:
         loan.publish()
         assert sub.receive(0) == b"\x01" * 5
 
-    def test_a_discarded_slot_is_free_when_no_buffer_is_left(self, channels: Channels) -> None:
+    def test_loan_discarded_is_free_after_its_last_buffer(self, channels: Channels) -> None:
         pub, _ = channels.pair(publisher={"slots": 1})
         loan = pub.loan(5)
         buffer = memoryview(loan)
@@ -332,7 +332,7 @@ class TestLoans:
             gc.collect()
         pub.send(b"message")
 
-    def test_a_closed_publisher_takes_no_loan_back(self, channels: Channels) -> None:
+    def test_loan_of_a_closed_publisher_cannot_be_published(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         loan = pub.loan(5)
         pub.close()
@@ -349,7 +349,7 @@ class TestLoans:
         loan.publish()
         assert [len(message) for message in sub.receive_many()] == [100, 8]
 
-    def test_sizes(self, channels: Channels) -> None:
+    def test_loan_size_zero_is_valid_and_negative_is_refused(self, channels: Channels) -> None:
         pub, sub = channels.pair(publisher={"slot_bytes": 8})
         with pytest.raises(InvalidValueError):
             pub.loan(-1)
@@ -357,7 +357,7 @@ class TestLoans:
         pub.loan(1000).publish()
         assert [len(message) for message in sub.receive_many()] == [0, 1000]
 
-    def test_and_counts(self, channels: Channels) -> None:
+    def test_loans_add_to_the_counters(self, channels: Channels) -> None:
         pub = channels.open().publisher(slot_bytes=8)
         loan = pub.loan(8)
         pub.send(bytes(100))

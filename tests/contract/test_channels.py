@@ -35,7 +35,7 @@ MESSAGES = [b"", b"one", b"\0" * 100, bytes(range(256)) * 30]
 
 
 class TestOrder:
-    def test_all_get_all_in_one_order(self, channels: Channels) -> None:
+    def test_subscribers_receive_all_messages_in_one_order(self, channels: Channels) -> None:
         channel = channels.open()
         subs = [channel.subscriber() for _ in range(3)]
         pubs = [channel.publisher() for _ in range(3)]
@@ -53,7 +53,7 @@ class TestOrder:
         assert (sub.position, sub.last.position) == (17, 16)
 
     @pytest.mark.parametrize("message", MESSAGES)
-    def test_every_message_arrives_whole(self, channels: Channels, message: bytes) -> None:
+    def test_messages_of_any_size_arrive_whole(self, channels: Channels, message: bytes) -> None:
         pub, sub = channels.pair()
         pub.send(message)
         assert sub.receive(0) == message
@@ -69,13 +69,13 @@ class TestOrder:
         ],
         ids=lambda data: type(data).__name__,
     )
-    def test_any_buffer_is_a_message(self, channels: Channels, data: Any) -> None:
+    def test_send_accepts_any_contiguous_buffer(self, channels: Channels, data: Any) -> None:
         pub, sub = channels.pair()
         pub.send(data)
         assert sub.receive(0) == memoryview(data).cast("B").tobytes() if memoryview(data).ndim else bytes(data)
 
     @pytest.mark.parametrize("data", ["text", 5, None, np.array([None])], ids=["str", "int", "None", "objects"])
-    def test_other_things_are_not(self, channels: Channels, data: Any) -> None:
+    def test_send_refuses_other_objects(self, channels: Channels, data: Any) -> None:
         pub, sub = channels.pair()
         with pytest.raises(TypeError):
             pub.send(data)
@@ -104,10 +104,10 @@ class TestOrder:
         sub.receive(0)
         assert sub.last.publish_time == 0
 
-    def test_nothing_was_last_at_first(self, channels: Channels) -> None:
+    def test_last_is_none_before_the_first_message(self, channels: Channels) -> None:
         assert channels.pair()[1].last is None
 
-    def test_messages_stay_when_their_publisher_goes(self, channels: Channels) -> None:
+    def test_messages_stay_after_their_publisher_closed(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send(b"message")
         pub.close()
@@ -125,7 +125,7 @@ class TestOrder:
 
 
 class TestJoining:
-    def test_from_now_on(self, channels: Channels) -> None:
+    def test_subscriber_receives_messages_since_its_connection(self, channels: Channels) -> None:
         channel = channels.open()
         pub = channel.publisher()
         pub.send(b"before")
@@ -135,7 +135,9 @@ class TestJoining:
         assert sub.lost == 0
 
     @pytest.mark.parametrize(("history", "got"), [(1, 1), (3, 3), (100, 16)])
-    def test_with_a_history(self, channels: Channels, history: int, got: int) -> None:
+    def test_subscriber_with_history_receives_earlier_messages(
+        self, channels: Channels, history: int, got: int
+    ) -> None:
         channel = channels.open(capacity=16)
         pub = channel.publisher()
         pub.send_many(b"%d" % number for number in range(40))
@@ -151,7 +153,7 @@ class TestJoining:
         assert sub.receive_many() == [b"8", b"9"]
         assert sub.lost == 0
 
-    def test_the_order_of_starts_does_not_matter(self, channels: Channels) -> None:
+    def test_subscriber_may_start_before_its_publisher(self, channels: Channels) -> None:
         sub = channels.open().subscriber()
         assert (sub.receive(0), sub.position) == (None, 0)
         pub = channels.open(capacity=16).publisher()
@@ -159,7 +161,7 @@ class TestJoining:
         assert sub.receive(0) == b"first"
         assert channels.open().capacity == 16
 
-    def test_own_messages_may_be_left_out(self, channels: Channels) -> None:
+    def test_subscriber_can_exclude_own_messages(self, channels: Channels) -> None:
         mine, other = channels.open(), channels.open()
         sub, all_of_it = mine.subscriber(own=False), mine.subscriber()
         pubs = [mine.publisher(slot_bytes=8), other.publisher()]
@@ -170,7 +172,7 @@ class TestJoining:
         assert sub.lost == 0
         assert len(all_of_it.receive_many()) == 4
 
-    def test_so_many_publishers(self, channels: Channels) -> None:
+    def test_publishers_beyond_the_configured_number_are_refused(self, channels: Channels) -> None:
         channel = channels.open(publishers=2)
         first, _second = channel.publisher(), channel.publisher()
         with pytest.raises(TooManyPublishersError, match=r"\(2\)"):
@@ -178,7 +180,7 @@ class TestJoining:
         first.close()
         channel.publisher(slot_bytes=8).send(bytes(100))  # growing takes no other one's place
 
-    def test_at_most_sixty_three(self, channels: Channels) -> None:
+    def test_publishers_beyond_63_are_refused(self, channels: Channels) -> None:
         channel = channels.open(capacity=2)
         pubs = [channel.publisher(slots=1) for _ in range(63)]
         with pytest.raises(TooManyPublishersError, match="63"):
@@ -188,7 +190,7 @@ class TestJoining:
         pubs.pop()
         pubs[0].send(bytes(5000))
 
-    def test_so_many_subscribers(self, channels: Channels) -> None:
+    def test_subscribers_beyond_the_configured_number_are_refused(self, channels: Channels) -> None:
         channel = channels.open(subscribers=2)
         first, _second = channel.subscriber(), channel.subscriber()
         with pytest.raises(TooManySubscribersError, match=r"\(2\)"):
@@ -197,7 +199,7 @@ class TestJoining:
         first.close()
         channel.subscriber()
 
-    def test_any_number_of_subscribers_otherwise(self, channels: Channels) -> None:
+    def test_subscribers_are_unlimited_by_default(self, channels: Channels) -> None:
         channel = channels.open()
         subs = [channel.subscriber() for _ in range(100)]
         channel.publisher().send(b"message")
@@ -205,14 +207,14 @@ class TestJoining:
 
 
 class TestReceiving:
-    def test_nothing_is_none(self, channels: Channels) -> None:
+    def test_receive_without_message_returns_none(self, channels: Channels) -> None:
         _, sub = channels.pair()
         assert sub.receive(0) is None
         assert sub.receive_into(bytearray(3), 0) is None
         assert sub.receive_many() == []
         assert sub.receive_array("u1").tolist() == []
 
-    def test_a_time_out_passes(self, channels: Channels) -> None:
+    def test_receive_waits_for_its_timeout(self, channels: Channels) -> None:
         _, sub = channels.pair()
         before = channels.monotonic_ns()
         assert sub.receive(0.05) is None
@@ -224,7 +226,7 @@ class TestReceiving:
         with pytest.raises(InvalidValueError, match="time-out"):
             sub.receive(timeout)
 
-    def test_into_a_buffer(self, channels: Channels) -> None:
+    def test_receive_into_fills_a_buffer(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send_many([b"four", b"too long", b""])
         buffer = bytearray(6)
@@ -238,13 +240,13 @@ class TestReceiving:
             sub.receive_into(b"read-only", 0)
 
     @pytest.mark.parametrize(("limit", "got"), [(None, 5), (0, 0), (2, 2), (9, 5)])
-    def test_many(self, channels: Channels, limit: int | None, got: int) -> None:
+    def test_receive_many_takes_at_most_the_limit(self, channels: Channels, limit: int | None, got: int) -> None:
         pub, sub = channels.pair()
         pub.send_many([b"message"] * 5)
         assert len(sub.receive_many(limit)) == got
         assert sub.received == got
 
-    def test_arrays(self, channels: Channels) -> None:
+    def test_receive_array_returns_messages_of_one_size(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send_many(np.arange(5, dtype="u4"))
         pub.send(b"longer than 4")
@@ -262,12 +264,12 @@ class TestReceiving:
             with pytest.raises(InvalidValueError):
                 sub.receive_array(dtype, limit)
 
-    def test_iteration(self, channels: Channels) -> None:
+    def test_iteration_returns_messages(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send_many([b"1", b"2"])
         assert list(itertools.islice(sub, 2)) == [b"1", b"2"]
 
-    def test_a_poller_takes_channels_and_topics(self, channels: Channels, endpoint: str) -> None:
+    def test_poller_accepts_channels_and_topics(self, channels: Channels, endpoint: str) -> None:
         from msgq.impl import backend
 
         sockets = backend.load_backend(channels.name)
@@ -289,7 +291,7 @@ class TestReceiving:
             reader.receive()
             assert poller.poll(0) == []
 
-    def test_own_messages_are_no_reason_to_wake(self, channels: Channels) -> None:
+    def test_own_messages_do_not_wake_an_excluding_subscriber(self, channels: Channels) -> None:
         channel = channels.open()
         sub, pub = channel.subscriber(own=False), channel.publisher()
         poller = channels.Poller()
@@ -298,7 +300,7 @@ class TestReceiving:
         assert poller.poll(10) == []
         assert sub.receive(0.01) is None
 
-    def test_asyncio(self, channels: Channels) -> None:
+    def test_areceive_and_async_for_return_messages(self, channels: Channels) -> None:
         pub, sub = channels.pair()
 
         async def run() -> list[bytes]:
@@ -311,7 +313,7 @@ class TestReceiving:
         assert asyncio.run(run()) == [b"1", b"2", b"3"]
 
     @pytest.mark.needs("threads")
-    def test_a_sleeper_is_woken(self, channels: Channels) -> None:
+    def test_sleeping_subscriber_is_woken(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         waiting = Task(sub.receive)
         waiting.wait_asleep()
@@ -329,7 +331,7 @@ class TestReceiving:
         waiting.result()
         assert sub.receive(0) == b"second"
 
-    def test_waiting_for_ever_in_virtual_time(self, channels: Channels) -> None:
+    def test_endless_wait_in_virtual_time_raises(self, channels: Channels) -> None:
         if channels.name != "fake":
             pytest.skip("the real one waits")
         pub, sub = channels.pair(publisher={"slots": 1})
@@ -376,7 +378,7 @@ class TestOpening:
         with pytest.raises(ChannelMismatchError, match="has capacity=64, and capacity=16"):
             channels.open(capacity=16)
 
-    def test_only_opening_and_only_making(self, channels: Channels) -> None:
+    def test_create_decides_whether_the_channel_may_exist(self, channels: Channels) -> None:
         with pytest.raises(SegmentError, match="no such channel"):
             channels.open(create=False)
         with pytest.raises(SegmentError, match="no such channel"):
@@ -387,7 +389,7 @@ class TestOpening:
         channels.open(create=False)
 
     @pytest.mark.parametrize("name", ["", "a/b", "a:b", "x" * 230, "nul\0"])
-    def test_names(self, channels: Channels, name: str) -> None:
+    def test_channel_invalid_name_is_refused(self, channels: Channels, name: str) -> None:
         with pytest.raises(EndpointNameError):
             Channel(name)
 
@@ -403,7 +405,7 @@ class TestOpening:
         ],
         ids=str,
     )
-    def test_geometries(self, channels: Channels, options: dict[str, Any]) -> None:
+    def test_channel_invalid_configuration_is_refused(self, channels: Channels, options: dict[str, Any]) -> None:
         with pytest.raises(InvalidValueError):
             channels.open(**options)
 
@@ -412,14 +414,14 @@ class TestOpening:
         [{"history": -1}, {"max_views": -1}, {"on_lapped": "never"}, {"on_lost": "cry"}, {"spin_us": -1}],
         ids=str,
     )
-    def test_subscribers(self, channels: Channels, options: dict[str, Any]) -> None:
+    def test_subscriber_invalid_options_are_refused(self, channels: Channels, options: dict[str, Any]) -> None:
         channel = channels.open(subscribers=1)
         with pytest.raises(InvalidValueError):
             channel.subscriber(**options)
         channel.subscriber()
 
     @pytest.mark.parametrize("options", [{"slots": 0}, {"slots": 16385}, {"slot_bytes": 0}, {"max_bytes": 0}], ids=str)
-    def test_publishers(self, channels: Channels, options: dict[str, Any]) -> None:
+    def test_publisher_invalid_options_are_refused(self, channels: Channels, options: dict[str, Any]) -> None:
         with pytest.raises(InvalidValueError):
             channels.open().publisher(**options)
 
@@ -429,7 +431,7 @@ class TestOpening:
         assert before <= channels.open(node="other").created_ns <= channels.time_ns()
         assert channels.open().creator[0] == "maker"
 
-    def test_prefixes_are_apart(self, channels: Channels, prefix: str) -> None:
+    def test_channel_prefixes_are_separate(self, channels: Channels, prefix: str) -> None:
         here, there = channels.open(), channels.open(prefix="")
         here.publisher().send(b"message")
         assert (here.messages, there.messages) == (1, 0)
@@ -445,7 +447,7 @@ class TestOpening:
 class TestSchemas:
     ONE, OTHER = Schema("one", "text"), Schema("other", "text")
 
-    def test_the_first_one_stays(self, channels: Channels) -> None:
+    def test_first_schema_is_kept(self, channels: Channels) -> None:
         first, second, silent = channels.open(schema=self.ONE), channels.open(schema=self.OTHER), channels.open()
         assert [channel.schema for channel in (first, second, silent)] == [self.ONE] * 3
         assert [channel.schema_matches for channel in (first, second, silent)] == [True, False, True]
@@ -456,7 +458,7 @@ class TestSchemas:
             channels.open(schema=self.OTHER, strict_schema=True)
         channels.open(schema=self.ONE, strict_schema=True)
 
-    def test_claiming_and_replacing(self, channels: Channels) -> None:
+    def test_schema_can_be_claimed_and_replaced(self, channels: Channels) -> None:
         channel, other = channels.open(), channels.open()
         assert channel.schema is None
         assert channel.claim_schema(self.ONE)
@@ -467,7 +469,7 @@ class TestSchemas:
         assert channel.schema == self.OTHER
         assert (bool(other.schema_matches), bool(channel.schema_matches)) == (True, False)
 
-    def test_a_schema_is_no_text(self, channels: Channels) -> None:
+    def test_schema_of_type_text_is_refused(self, channels: Channels) -> None:
         channel = channels.open()
         text: Any = "json"
         for call in (channel.claim_schema, channel.replace_schema):
@@ -477,7 +479,7 @@ class TestSchemas:
             channels.open(schema=text)
         assert channel.schema is None
 
-    def test_a_passive_channel_does_not_describe(self, channels: Channels) -> None:
+    def test_passive_channel_cannot_set_a_schema(self, channels: Channels) -> None:
         channels.open()
         passive = channels.open(passive=True)
         for call in (passive.claim_schema, passive.replace_schema):
@@ -519,7 +521,7 @@ class TestStats:
 
 
 class TestTheEnd:
-    def test_unlink_name(self, channels: Channels) -> None:
+    def test_unlink_name_removes_the_channel(self, channels: Channels) -> None:
         channel = channels.open()
         Channel.unlink_name(channel.name)
         with pytest.raises(SegmentError):
@@ -527,7 +529,7 @@ class TestTheEnd:
         with pytest.raises(SegmentError):
             channel.unlink()
 
-    def test_a_closed_channel_makes_no_more(self, channels: Channels) -> None:
+    def test_closed_channel_creates_no_handles(self, channels: Channels) -> None:
         with channels.open() as channel:
             sub, pub = channel.subscriber(), channel.publisher()
         for call in (channel.subscriber, channel.publisher):
@@ -536,7 +538,7 @@ class TestTheEnd:
         pub.send(b"message")
         assert sub.receive(0) == b"message"
 
-    def test_closed_sides_say_so(self, channels: Channels) -> None:
+    def test_closed_handles_raise_on_each_call(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send(b"message")
         for side in (pub, sub):
@@ -562,7 +564,7 @@ class TestTheEnd:
                 call()
         assert (pub.sent, sub.received) == (1, 0)
 
-    def test_as_a_context(self, channels: Channels) -> None:
+    def test_publisher_and_subscriber_are_context_managers(self, channels: Channels) -> None:
         channel = channels.open()
         with channel.publisher() as pub, channel.subscriber() as sub:
             assert pub.endpoint == sub.endpoint == channels.token
@@ -572,7 +574,7 @@ class TestTheEnd:
         assert sub.closed
         assert "closed" in repr(pub)
 
-    def test_a_passive_channel_compares_the_configuration_and_sets_none(self, channels: Channels) -> None:
+    def test_passive_channel_compares_configuration_without_setting_it(self, channels: Channels) -> None:
         channel = channels.open()
         with pytest.raises(StateError, match="passive, and cannot set"):
             channels.open(passive=True, capacity=4)
@@ -583,7 +585,7 @@ class TestTheEnd:
         with pytest.raises(InvalidValueError, match="create=True and passive=True"):
             channels.open(passive=True, create=True)
 
-    def test_a_passive_channel_does_not_publish(self, channels: Channels) -> None:
+    def test_passive_channel_has_no_publisher(self, channels: Channels) -> None:
         pub = channels.open().publisher()
         passive = channels.open(passive=True)
         with pytest.raises(StateError, match="passive"):
@@ -618,14 +620,14 @@ class TestTheEnd:
         assert new.capacity is None
 
     @pytest.mark.needs("processes")
-    def test_other_processes_take_part(self, channels: Channels) -> None:
+    def test_channel_connects_several_processes(self, channels: Channels) -> None:
         sub = channels.open().subscriber()
         assert run_child(_publish, channels.token) == 64
         assert sub.receive(DEADLINE) == b"from a child"
         assert sub.last.publisher.name == "child"
 
     @pytest.mark.needs("fork")
-    def test_a_subscriber_goes_on_in_a_child(self, channels: Channels) -> None:
+    def test_subscriber_continues_in_a_forked_child(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send_many([b"1", b"2"])
         assert sub.receive(0) == b"1"

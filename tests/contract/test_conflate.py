@@ -43,7 +43,7 @@ def test_conflate_skipped_messages_add_to_lost(backend: Backend, endpoint: str) 
 
 
 @pytest.mark.needs("lost", "segment")
-def test_being_lapped_is_no_different(backend: Backend, endpoint: str) -> None:
+def test_conflate_lapped_subscriber_receives_the_newest(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint, segment_size=1024, conflate=True)
     for i in range(1000):
         pub.send(b"%d" % i)

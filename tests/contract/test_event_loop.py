@@ -66,7 +66,7 @@ class TestFileno:
         with pytest.raises(EndpointClosedError):
             sub.fileno()
 
-    def test_several_in_one_loop(self, backend: Backend, prefix: str) -> None:
+    def test_fileno_of_several_topics_works_in_one_epoll(self, backend: Backend, prefix: str) -> None:
         pairs = [backend.pair(f"topic-{i}") for i in range(5)]
         loop = select.epoll()
         for _, sub in pairs:
@@ -98,7 +98,7 @@ class TestFileno:
 
 
 class TestAsyncio:
-    def test_messages_in_order(self, backend: Backend, endpoint: str) -> None:
+    def test_areceive_returns_messages_in_order(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
 
         async def publish() -> None:
@@ -126,7 +126,7 @@ class TestAsyncio:
             sub.arecv().send(None)
         assert done.value.value == b"2"
 
-    def test_cancelling_loses_nothing(self, backend: Backend, endpoint: str) -> None:
+    def test_areceive_cancelled_loses_no_message(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
 
         async def main() -> list[bytes]:
@@ -146,7 +146,7 @@ class TestAsyncio:
 
         assert run(main()) == [b"%d" % i for i in range(100)]
 
-    def test_closing_ends_the_wait(self, backend: Backend, endpoint: str) -> None:
+    def test_areceive_ends_when_the_socket_closes(self, backend: Backend, endpoint: str) -> None:
         sub = backend.sub(endpoint)
 
         async def main() -> None:
@@ -160,7 +160,7 @@ class TestAsyncio:
 
         run(main())
 
-    def test_a_second_task_is_refused(self, backend: Backend, endpoint: str) -> None:
+    def test_areceive_of_a_second_task_is_refused(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
 
         async def main() -> None:
@@ -173,7 +173,7 @@ class TestAsyncio:
 
         run(main())
 
-    def test_a_poller(self, backend: Backend, prefix: str) -> None:
+    def test_apoll_returns_ready_subscribers(self, backend: Backend, prefix: str) -> None:
         pairs = [backend.pair(f"topic-{i}") for i in range(3)]
         poller = backend.poller(*(sub for _, sub in pairs))
 

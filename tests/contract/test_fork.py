@@ -14,7 +14,7 @@ from tests.support import Child, run_child
 pytestmark = pytest.mark.needs("fork", "stats")
 
 
-def test_parent_and_child_each_receive_everything(backend: Backend, endpoint: str) -> None:
+def test_parent_and_child_each_receive_all_messages(backend: Backend, endpoint: str) -> None:
     both = run_child(children.forked_subscriber, backend.name, endpoint)
     assert both == {"child": ["pending", "later"], "parent": ["pending", "later"]}
 
@@ -35,7 +35,7 @@ def test_publisher_superseded_after_fork_stays_superseded(backend: Backend, endp
     assert answer == {"parent": [True] * 2, "child": [True] * 2, "received": ["child", "again", "still"], "lost": 0}
 
 
-def test_counting_and_closing_in_child_takes_nothing_over(backend: Backend, endpoint: str) -> None:
+def test_child_counting_and_closing_does_not_take_over(backend: Backend, endpoint: str) -> None:
     answer = run_child(children.forked_counts, backend.name, endpoint)
     assert answer == {"child": [False, "before", True], "parent": ["before", "after"]}
 
@@ -61,7 +61,7 @@ def test_publisher_connected_before_daemonizing_publishes_in_the_daemon(backend:
     assert sub.receive_many() == [b"from the daemon", b"still there"]
 
 
-def test_a_reservation_belongs_to_the_parent(backend: Backend, endpoint: str) -> None:
+def test_reservation_of_the_parent_is_unusable_in_the_child(backend: Backend, endpoint: str) -> None:
     answer = run_child(children.forked_reservation, backend.name, endpoint)
     assert answer == {"child": "refused", "parent": "ab", "rest": None}
 
@@ -76,5 +76,5 @@ def test_socket_in_child_keeps_the_prefix_of_its_connection(backend: Backend, pr
 
 
 @pytest.mark.needs("passive")
-def test_a_passive_subscriber_goes_on_in_the_child(backend: Backend, endpoint: str) -> None:
+def test_passive_subscriber_continues_in_the_child(backend: Backend, endpoint: str) -> None:
     assert run_child(children.forked_passive, backend.name, endpoint) == ["x", "x"]

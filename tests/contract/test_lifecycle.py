@@ -78,24 +78,24 @@ class TestSocket:
                 call()
             assert caught.value.endpoint == endpoint
 
-    def test_closing_twice_is_harmless(self, backend: Backend, endpoint: str, kind: str) -> None:
+    def test_close_twice_is_harmless(self, backend: Backend, endpoint: str, kind: str) -> None:
         socket = make(backend, kind, endpoint)
         socket.close()
         socket.close()
 
-    def test_the_context_manager_closes(self, backend: Backend, endpoint: str, kind: str) -> None:
+    def test_context_manager_closes_the_socket(self, backend: Backend, endpoint: str, kind: str) -> None:
         with make(backend, kind, endpoint) as socket:
             assert not socket.closed
         assert socket.closed
 
-    def test_connecting_twice_is_refused_and_harmless(self, backend: Backend, prefix: str, kind: str) -> None:
+    def test_connect_twice_is_refused_and_harmless(self, backend: Backend, prefix: str, kind: str) -> None:
         socket = make(backend, kind, "first")
         with pytest.raises(StateError, match="connected already"):
             socket.connect(backend.context, "second")
         assert not socket.closed
         assert socket.endpoint == "first"
 
-    def test_a_closed_socket_may_connect_elsewhere(self, backend: Backend, prefix: str, kind: str) -> None:
+    def test_closed_socket_may_connect_to_another_endpoint(self, backend: Backend, prefix: str, kind: str) -> None:
         socket = make(backend, kind, "first")
         socket.close()
         socket.connect(backend.context, "second")
@@ -110,7 +110,7 @@ class TestSocket:
         assert "closed" in repr(socket)
         assert endpoint in repr(socket)
 
-    def test_stats_survive_closing(self, backend: Backend, endpoint: str, kind: str) -> None:
+    def test_stats_are_kept_after_close(self, backend: Backend, endpoint: str, kind: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(b"123")
         sub.receive()
@@ -120,7 +120,9 @@ class TestSocket:
         assert socket.stats() == before
         assert before.endpoint == endpoint
 
-    def test_a_bad_name_leaves_the_socket_usable(self, backend: Backend, endpoint: str, kind: str) -> None:
+    def test_connect_with_invalid_name_leaves_the_socket_usable(
+        self, backend: Backend, endpoint: str, kind: str
+    ) -> None:
         socket = getattr(backend, kind)()
         with pytest.raises(EndpointNameError):
             socket.connect(backend.context, "a/b")
@@ -129,11 +131,11 @@ class TestSocket:
             socket.connect(backend.context, endpoint)
             assert not socket.closed
 
-    def test_connect_needs_a_context(self, backend: Backend, endpoint: str, kind: str) -> None:
+    def test_connect_without_context_is_refused(self, backend: Backend, endpoint: str, kind: str) -> None:
         with pytest.raises(TypeError):
             getattr(backend, kind)().connect(None, endpoint)
 
-    def test_a_terminated_context_makes_no_sockets(self, backend: Backend, endpoint: str, kind: str) -> None:
+    def test_terminated_context_connects_no_sockets(self, backend: Backend, endpoint: str, kind: str) -> None:
         with backend.Context() as context:
             assert not context.closed
         assert context.closed
@@ -141,14 +143,14 @@ class TestSocket:
             getattr(backend, kind)().connect(context, endpoint)
 
 
-def test_term_leaves_sockets_usable(backend: Backend, endpoint: str) -> None:
+def test_context_term_leaves_sockets_usable(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     backend.context.term()
     pub.send(b"x")
     assert sub.receive() == b"x"
 
 
-def test_a_failed_connect_leaves_nothing_half_made(backend: Backend, endpoint: str) -> None:
+def test_failed_connect_leaves_the_socket_closed(backend: Backend, endpoint: str) -> None:
     for wrong in (object(), "schema", b"schema"):
         pub = backend.PubSocket()
         with pytest.raises((TypeError, AttributeError, ValueError)):
@@ -183,7 +185,7 @@ class TestOnePublisherAtATime:
             lambda pub: pub.send_many(iter([b"x"])),
         ],
     )
-    def test_every_way_to_send_is_refused(self, backend: Backend, endpoint: str, call: Any) -> None:
+    def test_superseded_publisher_raises_in_every_send_method(self, backend: Backend, endpoint: str, call: Any) -> None:
         first, sub = backend.pair(endpoint)
         second = backend.pub(endpoint)
         for _ in range(2):
@@ -194,7 +196,7 @@ class TestOnePublisherAtATime:
         assert sub.receive() == b"fine"
 
     @pytest.mark.needs("processes")
-    def test_the_error_names_the_other_process(self, backend: Backend, endpoint: str) -> None:
+    def test_superseded_publisher_error_names_the_other_process(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
         with Child(children.publisher, backend.name, endpoint) as child:
             assert child.hear() == "connected"
@@ -227,7 +229,7 @@ class TestOnePublisherAtATime:
         first.send(b"still mine")
         assert sub.receive() == b"still mine"
 
-    def test_closing_a_loser_leaves_the_winner_alone(self, backend: Backend, endpoint: str) -> None:
+    def test_superseded_publisher_close_keeps_the_new_one(self, backend: Backend, endpoint: str) -> None:
         first, sub = backend.pair(endpoint)
         second = backend.pub(endpoint)
         first.close()
@@ -255,7 +257,7 @@ class TestOnePublisherAtATime:
 class TestRestart:
     pytestmark = pytest.mark.needs("replay")
 
-    def test_a_restart_keeps_live_readers_in_place(self, backend: Backend, endpoint: str) -> None:
+    def test_publisher_restart_keeps_reader_positions(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         for i in range(5):
             pub.send(b"%d" % i)
@@ -267,7 +269,7 @@ class TestRestart:
         assert pub.stats().messages == 5
 
     @pytest.mark.needs("processes")
-    def test_a_killed_publisher_is_replaced_without_loss(self, backend: Backend, endpoint: str) -> None:
+    def test_killed_publisher_is_replaced_without_loss(self, backend: Backend, endpoint: str) -> None:
         sub = backend.sub(endpoint)
         for text in ("one", "two"):
             with Child(children.publisher, backend.name, endpoint) as child:
@@ -289,7 +291,7 @@ class TestRestart:
 
 
 class TestEnd:
-    def test_a_deleted_socket_leaves(self, backend: Backend, endpoint: str) -> None:
+    def test_deleted_subscriber_is_not_counted(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
         sub = backend.SubSocket()
         sub.connect(backend.context, endpoint)
@@ -312,7 +314,7 @@ class TestEnd:
         assert (topic.publisher_kind, topic.subscribers) == ("none", ())
 
     @pytest.mark.needs("processes", "read")
-    def test_a_killed_subscriber_does_not_count(self, backend: Backend, endpoint: str) -> None:
+    def test_killed_subscriber_is_not_counted(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         with Child(children.subscriber, backend.name, endpoint) as child:
             assert child.hear() == "connected"

@@ -66,14 +66,14 @@ def test_submaster_receives_message_with_its_metadata(pair: Any) -> None:
     assert (sm["b"], sm.updated, sm.frame) == (b"raw", {"a": False, "b": True}, 2)
 
 
-def test_the_time_is_the_clocks(pair: Any) -> None:
+def test_submaster_uses_its_clock_argument(pair: Any) -> None:
     pm, sm = pair(["a"], clock=lambda: 1234.5)
     pm.send("a", b"x")
     sm.update(DEADLINE_MS)
     assert sm.recv_time["a"] == 1234.5
 
 
-def test_an_update_waits_for_news_of_any_topic(pair: Any) -> None:
+def test_submaster_update_waits_for_any_topic(pair: Any) -> None:
     pm, sm = pair(["a", "b"])
     for topic in ("a", "b"):
         task = Task(sm.update, -1)
@@ -83,7 +83,7 @@ def test_an_update_waits_for_news_of_any_topic(pair: Any) -> None:
         assert sm.updated[topic]
 
 
-def test_an_update_without_news_takes_the_whole_time_out(pair: Any) -> None:
+def test_submaster_update_without_messages_takes_the_whole_timeout(pair: Any) -> None:
     _, sm = pair(["a"])
     started = time.monotonic()
     sm.update(60)
@@ -104,7 +104,7 @@ def test_submaster_takes_unpolled_topics_without_waiting(pair: Any) -> None:
     assert sm.data == {"a": b"2", "b": b"3"}
 
 
-def test_with_nothing_to_wait_for_an_update_does_not_wait(pair: Any) -> None:
+def test_submaster_update_without_polled_topics_does_not_wait(pair: Any) -> None:
     pm, sm = pair(["a"], poll=[])
     pm.send("a", b"1")
     sm.update(-1)
@@ -114,7 +114,7 @@ def test_with_nothing_to_wait_for_an_update_does_not_wait(pair: Any) -> None:
 
 
 @pytest.mark.needs("lost")
-def test_topics_conflate_but_for_those_to_keep(pair: Any) -> None:
+def test_submaster_conflates_all_topics_but_keep_all(pair: Any) -> None:
     pm, sm = pair(["a", "b", "c"], keep_all=["b", "c"], poll=["a", "b"])
     for i in range(5):
         for topic in ("a", "b", "c"):
@@ -154,7 +154,7 @@ def test_closed_master_error_says_closed(opened: Any, poll: Any) -> None:
 
 @pytest.mark.needs("stats")
 @pytest.mark.parametrize("kind", [SubMaster, PubMaster])
-def test_when_one_topic_cannot_be_opened_none_stays_open(opened: Any, kind: Any) -> None:
+def test_submaster_failed_open_closes_all_topics(opened: Any, kind: Any) -> None:
     with pytest.raises(EndpointNameError, match="b/c") as caught:
         kind(["a", "b/c"])
     assert caught.traceback  # it holds what was half made, so that nobody deletes it
@@ -163,7 +163,7 @@ def test_when_one_topic_cannot_be_opened_none_stays_open(opened: Any, kind: Any)
 
 
 @pytest.mark.needs("segment")
-def test_sizes_of_the_rings(opened: Any) -> None:
+def test_submaster_segment_sizes_apply_to_named_topics(opened: Any) -> None:
     sizes = {"large": 4 << 20}
     opened(SubMaster(["large", "usual"], segment_sizes=sizes))
     pm = opened(PubMaster(["large", "usual"], segment_sizes=sizes))
@@ -175,7 +175,7 @@ def test_sizes_of_the_rings(opened: Any) -> None:
 # PubMaster.
 
 
-def test_unknown_topics_are_named(opened: Any) -> None:
+def test_submaster_unknown_topic_is_named(opened: Any) -> None:
     pm = opened(PubMaster(["a"]))
     for call in (
         lambda: pm.send("typo", b""),
@@ -199,7 +199,7 @@ def test_pubmaster_encoder_error_is_raised_and_nothing_is_sent(pair: Any) -> Non
     assert sm["a"] == b"text"
 
 
-def test_waiting_for_readers_of_all_topics_names_the_one_without(opened: Any) -> None:
+def test_pubmaster_wait_for_readers_names_the_topic_without_one(opened: Any) -> None:
     pm = opened(PubMaster(["a", "b"]))
     sm = opened(SubMaster(["a"]))
     pm.wait_for_readers("a", DEADLINE, n=1)
@@ -223,7 +223,7 @@ def test_waiting_for_readers_of_all_topics_names_the_one_without(opened: Any) ->
 
 
 @pytest.mark.needs("takeover")
-def test_another_publisher_takes_over_one_topic(pair: Any, opened: Any) -> None:
+def test_pubmaster_topic_is_taken_over_by_another_publisher(pair: Any, opened: Any) -> None:
     pm, sm = pair(["a", "b"])
     rival = opened(PubMaster(["a"]))
     with pytest.raises(MultiplePublishersError, match="'a'"):
@@ -239,7 +239,7 @@ def test_another_publisher_takes_over_one_topic(pair: Any, opened: Any) -> None:
 
 
 @pytest.mark.needs("processes", "read")
-def test_two_processes(backend: Backend, prefix: str) -> None:
+def test_pubmaster_sends_to_submaster_in_another_process(backend: Backend, prefix: str) -> None:
     env = {"MSGQ_BACKEND": backend.name}
     with Child(children.pub_master, env=env) as publisher, Child(children.sub_master, env=env) as subscriber:
         assert publisher.hear() == "connected"

@@ -21,7 +21,7 @@ def test_poll_returns_the_ready_registered_objects(backend: Backend, prefix: str
     assert ready[1] is sub_c
 
 
-def test_ready_lasts_until_all_is_read(backend: Backend, endpoint: str) -> None:
+def test_poller_reports_a_socket_until_all_is_read(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     poller = backend.poller(sub)
     pub.send_many([b"1", b"2"])
@@ -32,7 +32,7 @@ def test_ready_lasts_until_all_is_read(backend: Backend, endpoint: str) -> None:
     assert poller.poll(0) == []
 
 
-def test_poll_waits_the_whole_time_out(backend: Backend, endpoint: str) -> None:
+def test_poller_waits_the_whole_timeout(backend: Backend, endpoint: str) -> None:
     poller = backend.poller(backend.sub(endpoint))
     started = backend.monotonic_ns()
     assert poller.poll(60) == []
@@ -41,7 +41,7 @@ def test_poll_waits_the_whole_time_out(backend: Backend, endpoint: str) -> None:
 
 @pytest.mark.needs("threads")
 @pytest.mark.parametrize("timeout", [DEADLINE_MS, -1])
-def test_a_message_ends_the_wait(backend: Backend, prefix: str, timeout: int) -> None:
+def test_poller_returns_at_a_message(backend: Backend, prefix: str, timeout: int) -> None:
     pairs = [backend.pair(name) for name in "abc"]
     poller = backend.poller(*(sub for _, sub in pairs))
     for pub, sub in pairs:
@@ -52,21 +52,21 @@ def test_a_message_ends_the_wait(backend: Backend, prefix: str, timeout: int) ->
         assert sub.receive(True) == b"x"
 
 
-def test_registering_twice_reports_once(backend: Backend, endpoint: str) -> None:
+def test_poller_reports_a_socket_registered_twice_once(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     poller = backend.poller(sub, sub)
     pub.send(b"x")
     assert poller.poll(DEADLINE_MS) == [sub]
 
 
-def test_a_socket_may_be_in_two_pollers(backend: Backend, endpoint: str) -> None:
+def test_poller_may_share_a_socket_with_another_poller(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     one, two = backend.poller(sub), backend.poller(sub)
     pub.send(b"x")
     assert one.poll(DEADLINE_MS) == two.poll(DEADLINE_MS) == [sub]
 
 
-def test_two_subscribers_of_one_endpoint_are_both_ready(backend: Backend, endpoint: str) -> None:
+def test_poller_reports_two_subscribers_of_one_endpoint(backend: Backend, endpoint: str) -> None:
     pub, first = backend.pair(endpoint)
     second = backend.sub(endpoint)
     pub.wait_for_readers(DEADLINE, n=2)
@@ -75,7 +75,7 @@ def test_two_subscribers_of_one_endpoint_are_both_ready(backend: Backend, endpoi
     assert wait_until(lambda: len(found := poller.poll(DEADLINE_MS)) == 2 and found) == [first, second]
 
 
-def test_registering_needs_a_connected_socket(backend: Backend, endpoint: str) -> None:
+def test_poller_refuses_an_unconnected_socket(backend: Backend, endpoint: str) -> None:
     poller = backend.Poller()
     with pytest.raises(EndpointClosedError, match="connect"):
         poller.registerSocket(backend.SubSocket())
@@ -86,7 +86,7 @@ def test_registering_needs_a_connected_socket(backend: Backend, endpoint: str) -
     assert poller.poll(0) == []
 
 
-def test_registering_something_else_is_refused(backend: Backend, endpoint: str) -> None:
+def test_poller_refuses_other_objects(backend: Backend, endpoint: str) -> None:
     poller = backend.Poller()
     for wrong in (None, backend.pub(endpoint), "sub"):
         with pytest.raises(TypeError):
@@ -102,7 +102,7 @@ def test_poll_with_closed_socket_names_the_socket(backend: Backend, endpoint: st
 
 
 @pytest.mark.needs("threads")
-def test_closing_a_socket_wakes_the_poll(backend: Backend, prefix: str) -> None:
+def test_poller_wakes_when_a_socket_closes(backend: Backend, prefix: str) -> None:
     subs = [backend.sub("a"), backend.sub("b")]
     task = Task(backend.poller(*subs).poll, -1)
     task.wait_asleep()
@@ -130,13 +130,13 @@ def test_socket_registered_and_closed_during_poll_stays_closed(backend: Backend,
 
 
 @pytest.mark.parametrize("timeout", [-2, -1000, 2**31])
-def test_an_impossible_time_out_is_refused(backend: Backend, endpoint: str, timeout: int) -> None:
+def test_poller_invalid_timeout_is_refused(backend: Backend, endpoint: str, timeout: int) -> None:
     poller = backend.poller(backend.sub(endpoint))
     with pytest.raises(ValueError, match=str(timeout)):
         poller.poll(timeout)
 
 
-def test_a_poller_without_sockets_returns_nothing(backend: Backend) -> None:
+def test_poller_without_sockets_returns_nothing(backend: Backend) -> None:
     assert backend.Poller().poll(1) == []
 
 

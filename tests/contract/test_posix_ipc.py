@@ -132,7 +132,7 @@ def test_posix_ipc_queue_has_the_defaults_of_linux(both: Queues) -> None:
     assert (queue.max_messages, queue.max_message_size, queue.mode) == (10, 8192, 0o600)
 
 
-def test_a_name_is_chosen_for_none(both: Queues) -> None:
+def test_posix_ipc_queue_without_name_gets_a_generated_name(both: Queues) -> None:
     made = [both.posix.MessageQueue(None, both.posix.O_CREX, 0o600, 1, 1) for _ in range(2)]
     try:
         assert made[0].name != made[1].name
@@ -211,7 +211,9 @@ def test_posix_ipc_queue_of_untrusted_user_raises_permissions_error(own: Queues)
         (-1, 0o000, 0o666),
     ],
 )
-def test_half_a_right_is_none_and_the_umask_counts(own: Queues, mode: int, umask: int, file: int) -> None:
+def test_posix_ipc_mode_half_rights_are_removed_and_umask_applies(
+    own: Queues, mode: int, umask: int, file: int
+) -> None:
     before = os.umask(umask)
     try:
         queue = own.open(ours.O_CREX, mode)
@@ -228,14 +230,14 @@ def test_half_a_right_is_none_and_the_umask_counts(own: Queues, mode: int, umask
 
 @pytest.mark.parametrize("message", [5, None, [1], 1.5, memoryview(b"abcdef")[::2], "\udc80"])
 @pytest.mark.parametrize("priority", [0, -1])
-def test_a_message_is_text_or_a_contiguous_buffer(own: Queues, message: Any, priority: int) -> None:
+def test_posix_ipc_message_is_text_or_a_contiguous_buffer(own: Queues, message: Any, priority: int) -> None:
     with pytest.raises((TypeError, BufferError, UnicodeEncodeError)):
         own.open().send(message, 0, priority)
     with pytest.raises((TypeError, BufferError, UnicodeEncodeError)):
         own.open(read=True, write=False).send(message)
 
 
-def test_wrong_calls_are_refused(own: Queues) -> None:
+def test_posix_ipc_invalid_calls_are_refused(own: Queues) -> None:
     queue = own.open()
     for wrong in ([], [b"", 0, 0, 0]):
         with pytest.raises(TypeError):
@@ -248,7 +250,7 @@ def test_wrong_calls_are_refused(own: Queues) -> None:
     assert queue.block
 
 
-def test_queues_may_be_larger_than_the_kernels(own: Queues) -> None:
+def test_posix_ipc_queue_may_be_larger_than_the_kernels(own: Queues) -> None:
     queue = own.open(ours.O_CREX, 0o600, 2000, 100_000)
     for number in range(2000):
         queue.send(str(number), 0)
@@ -261,7 +263,7 @@ def test_queues_may_be_larger_than_the_kernels(own: Queues) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(65537, 1), (1, 2**30 + 1), (2**40, 2**40)])
-def test_there_are_limits(own: Queues, sizes: tuple[int, int]) -> None:
+def test_posix_ipc_limits_are_enforced(own: Queues, sizes: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="they may be 1 to 65536 and 1 to 1073741824"):
         own.open(ours.O_CREAT, 0o600, *sizes)
 
@@ -298,7 +300,7 @@ def test_posix_ipc_errors_keep_the_text_of_the_work_queue(own: Queues) -> None:
     assert isinstance(missing.value.__cause__, IpcError)
 
 
-def test_the_backend_is_chosen_as_for_all() -> None:
+def test_posix_ipc_uses_the_selected_backend() -> None:
     """On the fake backend it is posix_ipc in one process."""
     code = """if True:
         from msgq import posix_ipc
@@ -313,5 +315,5 @@ def test_the_backend_is_chosen_as_for_all() -> None:
     assert (done.stdout, done.stderr) == (b"busy\n", b"")
 
 
-def test_real_time_signals_are_named() -> None:
+def test_posix_ipc_user_signals_are_the_real_time_signals() -> None:
     assert (ours.USER_SIGNAL_MIN, ours.USER_SIGNAL_MAX) == (signal.SIGRTMIN, signal.SIGRTMAX)

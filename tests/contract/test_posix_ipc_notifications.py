@@ -76,7 +76,7 @@ def test_signal_notification_arrives_once(both: Queues, ear: Ear) -> None:
     ear.wait(signal.SIGUSR1, signal.SIGRTMIN)
 
 
-def test_a_function_is_called_in_a_thread_and_may_ask_again(both: Queues, ear: Ear) -> None:
+def test_callback_notification_may_request_again(both: Queues, ear: Ear) -> None:
     queue = both.open()
 
     def told(what: Any) -> None:
@@ -151,7 +151,7 @@ def test_waiting_receiver_gets_message_before_notification(both: Queues, ear: Ea
     ear.wait((1, False))
 
 
-def test_another_request_of_the_process_takes_the_place_of_the_first(both: Queues, ear: Ear) -> None:
+def test_second_notification_request_replaces_the_first(both: Queues, ear: Ear) -> None:
     queue, other = both.open(), both.open()
     queue.request_notification((ear.call, "first"))
     other.request_notification((ear.call, "second"))
@@ -163,7 +163,7 @@ def test_another_request_of_the_process_takes_the_place_of_the_first(both: Queue
 
 
 @pytest.mark.parametrize("ends", ["cancel", "cancel by the other", "close", "close the other", "wrong signal"])
-def test_a_request_ends(both: Queues, ear: Ear, ends: str) -> None:
+def test_notification_request_can_be_cancelled(both: Queues, ear: Ear, ends: str) -> None:
     queue, other = both.open(), both.open()
     queue.request_notification((ear.call, "never"))
 
@@ -185,7 +185,7 @@ def test_a_request_ends(both: Queues, ear: Ear, ends: str) -> None:
     ear.wait()
 
 
-def test_a_wrong_kind_of_request_changes_nothing(both: Queues, ear: Ear) -> None:
+def test_invalid_notification_request_changes_nothing(both: Queues, ear: Ear) -> None:
     queue = both.open()
     queue.request_notification((ear.call, "kept"))
     with pytest.raises(ValueError, match="otif"):
@@ -207,7 +207,7 @@ def test_notification_request_stays_after_its_object_is_deleted(both: Queues, ea
         forgotten.close()
 
 
-def test_one_process_asks_at_a_time(both: Queues, ear: Ear) -> None:
+def test_second_process_requesting_notification_is_refused(both: Queues, ear: Ear) -> None:
     queue = both.open()
     with Child(ask_for_notification, both.module, both.name) as child:
 
@@ -261,7 +261,7 @@ def test_fork_during_a_request_in_another_thread_succeeds(own: Queues) -> None:
         asking.result()
 
 
-def test_a_childs_close_leaves_the_request_of_the_parent(both: Queues, ear: Ear) -> None:
+def test_close_in_child_keeps_the_request_of_the_parent(both: Queues, ear: Ear) -> None:
     queue = both.open()
     queue.request_notification((ear.call, 1))
 
@@ -276,7 +276,7 @@ def test_a_childs_close_leaves_the_request_of_the_parent(both: Queues, ear: Ear)
     ear.wait((1, False))
 
 
-def test_the_sender_may_be_another_process(both: Queues, ear: Ear) -> None:
+def test_notification_is_sent_by_another_process(both: Queues, ear: Ear) -> None:
     queue = both.open()
     queue.request_notification(signal.SIGUSR1)
     assert in_fork(lambda: queue.send("from there")) == 0
@@ -284,7 +284,7 @@ def test_the_sender_may_be_another_process(both: Queues, ear: Ear) -> None:
     assert queue.receive(0) == (b"from there", 0)
 
 
-def test_a_notification_by_signal_ends_a_wait(both: Queues, ear: Ear) -> None:
+def test_signal_notification_ends_a_wait(both: Queues, ear: Ear) -> None:
     """Of another queue: in the same one the receiver would go before it."""
     queue, other = both.open(), both.posix.MessageQueue(None, both.posix.O_CREX, 0o600, 1, 1)
     try:
@@ -305,7 +305,7 @@ def test_a_notification_by_signal_ends_a_wait(both: Queues, ear: Ear) -> None:
 
 
 @pytest.mark.seeds(2, 60, 300)
-def test_random_requests_of_two_processes(both: Queues, seed: int) -> None:
+def test_random_requests_of_two_processes_have_equal_results(both: Queues, seed: int) -> None:
     steps = posix_requests.program(random.Random(seed))
     posix_requests.run(both.module, both.name, steps)
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(not kernel_has_queues(), reason="the kernel has 
 # ---- processes and threads ----
 
 
-def test_a_blocked_receive_is_woken_by_another_process(both: Queues) -> None:
+def test_blocked_receive_is_woken_by_another_process(both: Queues) -> None:
     queue = both.open()
     with Child(receive_one, both.module, both.name) as child:
         assert child.hear() == "waits"
@@ -37,7 +37,7 @@ def test_a_blocked_receive_is_woken_by_another_process(both: Queues) -> None:
         assert child.result() == ["for you", 7]
 
 
-def test_a_blocked_send_is_woken_by_another_process(both: Queues) -> None:
+def test_blocked_send_is_woken_by_another_process(both: Queues) -> None:
     queue = both.open(max_messages=1)
     queue.send("first")
     with Child(send_one, both.module, both.name, "second") as child:
@@ -69,7 +69,7 @@ def test_blocked_receivers_are_served_in_turn(both: Queues) -> None:
     assert min(served.count(number) for number in range(3)) >= 2, served
 
 
-def test_one_object_serves_threads_in_both_directions(both: Queues) -> None:
+def test_one_queue_object_serves_threads_in_both_directions(both: Queues) -> None:
     queue = both.open(max_messages=3)
     each, got = 300, []
 
@@ -113,7 +113,7 @@ def test_processes_send_and_receive_without_loss_in_order_of_priority(both: Queu
             assert of_one == sorted(of_one)
 
 
-def test_a_forked_child_has_the_queue_for_both_directions(both: Queues) -> None:
+def test_forked_child_can_send_and_receive(both: Queues) -> None:
     queue, answers = both.open(), both.posix.MessageQueue(None, both.posix.O_CREX, 0o600, 4, 64)
 
     def child() -> None:
@@ -156,7 +156,7 @@ def test_descriptor_is_readable_while_a_message_waits(both: Queues) -> None:
     assert queue.mqd == -1
 
 
-def test_closing_ends_the_waits_of_other_threads(own: Queues) -> None:
+def test_close_ends_the_waits_of_other_threads(own: Queues) -> None:
     queue = own.open()
     waiting = Task(queue.receive)
     waiting.wait_asleep()
@@ -213,19 +213,19 @@ def test_signal_handler_exception_is_not_raised(both: Queues) -> None:
         assert isinstance(caught.value.__cause__.__cause__, Rung)
 
 
-def test_an_interrupt_of_the_keyboard_is_raised(both: Queues) -> None:
+def test_keyboard_interrupt_is_raised(both: Queues) -> None:
     queue = both.open()
     with alarm(signal.default_int_handler), pytest.raises(KeyboardInterrupt):
         queue.receive(20)
 
 
-def test_a_signal_without_a_handler_ends_nothing(both: Queues) -> None:
+def test_ignored_signal_does_not_end_the_wait(both: Queues) -> None:
     queue = both.open()
     with alarm(signal.SIG_IGN), pytest.raises(both.posix.BusyError):
         queue.receive(0.3)
 
 
-def test_a_handler_may_use_the_queue(both: Queues) -> None:
+def test_signal_handler_may_use_the_queue(both: Queues) -> None:
     queue = both.open()
     with alarm(lambda *_: queue.send("from the handler")), pytest.raises(both.posix.SignalError):
         queue.receive(20)

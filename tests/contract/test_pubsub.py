@@ -13,7 +13,7 @@ from tests.contract.conftest import Backend, collect
 from tests.support import DEADLINE, DEADLINE_MS, Child
 
 
-def test_a_message_arrives_unchanged(backend: Backend, endpoint: str) -> None:
+def test_message_arrives_unchanged(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     pub.send(b"\0 any bytes \xff")
     assert sub.receive() == b"\0 any bytes \xff"
@@ -29,7 +29,7 @@ def test_messages_arrive_in_order_and_once(backend: Backend, endpoint: str) -> N
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 63, 64, 65, 4095, 4096, 65535, 65536, 65537, 262144, 300_000])
-def test_every_size_arrives_unchanged(backend: Backend, endpoint: str, size: int) -> None:
+def test_messages_of_any_size_arrive_unchanged(backend: Backend, endpoint: str, size: int) -> None:
     pub, sub = backend.pair(endpoint)
     message = random.Random(size).randbytes(size)
     for _ in range(4):  # the largest go around the ring
@@ -37,14 +37,14 @@ def test_every_size_arrives_unchanged(backend: Backend, endpoint: str, size: int
         assert sub.receive() == message
 
 
-def test_an_empty_message_is_a_message(backend: Backend, endpoint: str) -> None:
+def test_empty_message_is_a_message(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     pub.send(b"")
     pub.send(b"after")
     assert [sub.receive(), sub.receive()] == [b"", b"after"]
 
 
-def test_every_subscriber_gets_everything(backend: Backend, endpoint: str) -> None:
+def test_all_subscribers_receive_all_messages(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint)
     subs = [backend.sub(endpoint) for _ in range(5)]
     pub.wait_for_readers(DEADLINE, n=5)
@@ -63,7 +63,7 @@ def test_subscriber_receives_no_earlier_messages(backend: Backend, endpoint: str
     assert late.receive() == b"after"
 
 
-def test_a_subscriber_may_come_before_the_publisher(backend: Backend, endpoint: str) -> None:
+def test_subscriber_may_start_before_its_publisher(backend: Backend, endpoint: str) -> None:
     sub = backend.sub(endpoint)
     pub = backend.pub(endpoint)
     pub.wait_for_readers(DEADLINE, n=1)
@@ -71,7 +71,7 @@ def test_a_subscriber_may_come_before_the_publisher(backend: Backend, endpoint: 
     assert sub.receive() == b"first"
 
 
-def test_endpoints_do_not_mix(backend: Backend, prefix: str) -> None:
+def test_endpoints_are_separate(backend: Backend, prefix: str) -> None:
     (pub_a, sub_a), (pub_b, sub_b) = backend.pair("a"), backend.pair("b")
     pub_a.send(b"for a")
     pub_b.send(b"for b")
@@ -98,7 +98,7 @@ def test_connect_address_of_wrong_type_is_refused(backend: Backend, endpoint: st
 
 
 @pytest.mark.parametrize("count", [1, 3, 64, 65, 200])
-def test_receive_many_returns_at_most_so_many(backend: Backend, endpoint: str, count: int) -> None:
+def test_receive_many_takes_at_most_the_limit(backend: Backend, endpoint: str, count: int) -> None:
     pub, sub = backend.pair(endpoint)
     sent = [b"%d" % i for i in range(200)]
     pub.send_many(sent)
@@ -111,7 +111,7 @@ def test_receive_many_returns_at_most_so_many(backend: Backend, endpoint: str, c
     assert sub.receive_many(count) == []
 
 
-def test_receive_many_of_none_takes_nothing(backend: Backend, endpoint: str) -> None:
+def test_receive_many_with_limit_zero_takes_nothing(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     pub.send(b"stays")
     assert sub.receive_many(0) == []
@@ -120,7 +120,7 @@ def test_receive_many_of_none_takes_nothing(backend: Backend, endpoint: str) -> 
 
 
 @pytest.mark.needs("processes")
-def test_another_process_receives(backend: Backend, endpoint: str) -> None:
+def test_message_reaches_another_process(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint)
     with Child(children.subscriber, backend.name, endpoint) as child:
         assert child.hear() == "connected"
@@ -131,7 +131,7 @@ def test_another_process_receives(backend: Backend, endpoint: str) -> None:
 
 
 @pytest.mark.needs("processes")
-def test_another_process_publishes(backend: Backend, endpoint: str) -> None:
+def test_message_of_another_process_is_received(backend: Backend, endpoint: str) -> None:
     sub = backend.sub(endpoint)
     with Child(children.publisher, backend.name, endpoint, 1) as child:
         assert child.hear() == "connected"
@@ -168,16 +168,16 @@ class TestHelperFunctions:
             pub.send_many([b"1", b"2", b"3"])
             assert msgq.drain_sock_raw(sub, wait_for_one) == [b"1", b"2", b"3"]
 
-    def test_drain_sock_raw_returns_at_once_when_there_is_nothing(self, endpoint: str) -> None:
+    def test_drain_sock_raw_without_messages_returns_at_once(self, endpoint: str) -> None:
         with msgq.sub_sock(endpoint) as sub:  # waits for ever if it waits
             assert msgq.drain_sock_raw(sub) == []
 
-    def test_the_traversal_limit_is_the_largest_word(self) -> None:
+    def test_no_traversal_limit_is_the_largest_u64(self) -> None:
         assert msgq.NO_TRAVERSAL_LIMIT == 2**64 - 1
 
 
 @pytest.mark.parametrize("wrong", [{"limit": -1}, {"limit": -(2**70)}])
-def test_a_negative_count_is_refused(backend: Backend, endpoint: str, wrong: dict[str, Any]) -> None:
+def test_receive_many_negative_limit_is_refused(backend: Backend, endpoint: str, wrong: dict[str, Any]) -> None:
     sub = backend.sub(endpoint)
     with pytest.raises(ValueError, match="limit"):
         sub.receive_many(**wrong)

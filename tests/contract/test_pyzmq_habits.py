@@ -34,7 +34,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 class TestReceiving:
-    def test_recv(self, backend: Backend, endpoint: str) -> None:
+    def test_recv_returns_a_message_or_raises_again(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         with pytest.raises(Again, match=endpoint) as caught:
             sub.recv(NOBLOCK)
@@ -47,7 +47,7 @@ class TestReceiving:
         with pytest.raises(Again):
             sub.recv_into(room, NOBLOCK)
 
-    def test_rcvtimeo(self, backend: Backend, endpoint: str) -> None:
+    def test_rcvtimeo_limits_the_wait_of_recv(self, backend: Backend, endpoint: str) -> None:
         sub = backend.sub(endpoint)
         sub.rcvtimeo = 1
         assert sub.rcvtimeo == 1
@@ -67,7 +67,7 @@ class TestReceiving:
             sub.recv(zmq.NOBLOCK)
 
     @pytest.mark.parametrize(("flags", "word"), [(2, "SNDMORE"), (3, "multipart"), (4, "flags are 4")])
-    def test_other_flags_of_send_are_refused(self, backend: Backend, endpoint: str, flags: int, word: str) -> None:
+    def test_send_unknown_flags_are_refused(self, backend: Backend, endpoint: str, flags: int, word: str) -> None:
         pub, sub = backend.pair(endpoint)
         with pytest.raises(InvalidValueError, match=word) as caught:
             pub.send(b"x", flags)
@@ -85,7 +85,7 @@ class TestReceiving:
             assert isinstance(error, Again)
             assert (error.errno, error.endpoint) == (zmq.EAGAIN, endpoint)
 
-    def test_recv_without_copy_gives_a_frame(self, backend: Backend, endpoint: str) -> None:
+    def test_recv_without_copy_returns_a_frame(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send_many([b"xyz", b"xyz"])
         assert type(sub.recv(copy=True)) is bytes
@@ -108,7 +108,7 @@ class TestReceiving:
 
     @pytest.mark.parametrize("call", ["receive", "receive_into", "receive_tracked"])
     @pytest.mark.parametrize("time", [timedelta(seconds=1), 0.5, "1"], ids=["timedelta", "float", "str"])
-    def test_receive_refuses_a_time_and_names_set_timeout(
+    def test_receive_with_a_number_is_refused_and_names_set_timeout(
         self, backend: Backend, endpoint: str, call: str, time: object
     ) -> None:
         sub: Any = backend.sub(endpoint)
@@ -239,7 +239,7 @@ class TestPoller:
         pub.send(b"x")
         assert dict(poller.poll(DEADLINE_MS)) == {left: POLLIN}
 
-    def test_both_ways_in_one(self, backend: Backend, prefix: str) -> None:
+    def test_poller_mixes_both_ways_of_registering(self, backend: Backend, prefix: str) -> None:
         (one, left), (other, right) = backend.pair("left"), backend.pair("right")
         poller = backend.poller(left)
         poller.register(right)
@@ -249,7 +249,7 @@ class TestPoller:
         backend.settle()
         assert sorted(map(repr, poller.poll(DEADLINE_MS))) == sorted(map(repr, [left, (right, POLLIN)]))
 
-    def test_unregistering(self, backend: Backend, endpoint: str) -> None:
+    def test_poller_unregister_removes_a_socket(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         poller = backend.Poller()
         for register in (poller.register, poller.registerSocket):
@@ -260,7 +260,7 @@ class TestPoller:
         pub.send(b"x")
         assert poller.poll(0) == []
 
-    def test_a_closed_socket_can_be_taken_out(self, backend: Backend, endpoint: str) -> None:
+    def test_poller_closed_socket_can_be_unregistered(self, backend: Backend, endpoint: str) -> None:
         sub = backend.sub(endpoint)
         poller = backend.poller(sub)
         sub.close()
@@ -269,7 +269,9 @@ class TestPoller:
         poller.unregister(sub)
         assert poller.poll(0) == []
 
-    def test_descriptors_beside_subscribers(self, backend: Backend, endpoint: str, pipe: tuple[int, int]) -> None:
+    def test_poller_mixes_descriptors_and_subscribers(
+        self, backend: Backend, endpoint: str, pipe: tuple[int, int]
+    ) -> None:
         pub, sub = backend.pair(endpoint)
         poller = backend.Poller()
         poller.register(sub)
@@ -289,7 +291,9 @@ class TestPoller:
         assert poller.poll(0) == []
 
     @pytest.mark.needs("threads")
-    def test_either_ends_the_wait(self, backend: Backend, endpoint: str, pipe: tuple[int, int]) -> None:
+    def test_poller_wait_ends_for_a_descriptor_or_a_subscriber(
+        self, backend: Backend, endpoint: str, pipe: tuple[int, int]
+    ) -> None:
         pub, sub = backend.pair(endpoint)
         poller = backend.Poller()
         poller.register(sub)
@@ -304,7 +308,7 @@ class TestPoller:
         os.write(pipe[1], b"x")
         assert task.result() == [(pipe[0], POLLIN)]
 
-    def test_sockets_of_the_system_and_their_flags(self, backend: Backend) -> None:
+    def test_poller_accepts_system_sockets_with_flags(self, backend: Backend) -> None:
         left, right = socket.socketpair()
         with left, right:
             poller = backend.Poller()
@@ -324,7 +328,7 @@ class TestPoller:
         with pytest.raises(InvalidValueError, match="flags"):
             poller.register(0, 0)
 
-    def test_a_socket_of_pyzmq_is_refused(self, backend: Backend) -> None:
+    def test_poller_refuses_a_pyzmq_socket(self, backend: Backend) -> None:
         """Its descriptor says that something happened, once; whether there is a message, only its EVENTS say."""
         zmq = pytest.importorskip("zmq")
         with zmq.Context() as context, context.socket(zmq.PULL) as pull, pytest.raises(TypeError, match="pyzmq"):

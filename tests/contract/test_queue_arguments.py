@@ -33,7 +33,7 @@ class TestMessages:
         ],
         ids=lambda data: type(data).__name__,
     )
-    def test_any_contiguous_buffer_is_a_message(self, queues: Queues, data: Any) -> None:
+    def test_send_accepts_any_contiguous_buffer(self, queues: Queues, data: Any) -> None:
         queue = queues.open()
         queue.send(data)
         assert queue.send_many([data]) == 1
@@ -43,7 +43,7 @@ class TestMessages:
     @pytest.mark.parametrize(
         "data", ["text", 5, None, [1], np.array([None])], ids=["str", "int", "None", "list", "objects"]
     )
-    def test_other_things_are_not(self, queues: Queues, data: Any) -> None:
+    def test_send_refuses_other_objects(self, queues: Queues, data: Any) -> None:
         queue = queues.open()
         with pytest.raises(TypeError):
             queue.send(data)
@@ -58,7 +58,7 @@ class TestMessages:
             queue.send(data)
         assert queue.current_messages == 0
 
-    def test_a_message_is_a_copy(self, queues: Queues) -> None:
+    def test_sent_message_is_a_copy(self, queues: Queues) -> None:
         queue, data = queues.open(), bytearray(b"before")
         queue.send(data)
         data[:] = b"after!"
@@ -124,7 +124,7 @@ class TestPriorities:
 class TestBuffers:
     @pytest.mark.parametrize("size", [7, 8, 1000])
     @pytest.mark.parametrize("kind", ["bytearray", "memoryview", "array", "numpy"])
-    def test_a_message_is_received_into_memory_of_the_callers(self, queues: Queues, kind: str, size: int) -> None:
+    def test_receive_into_fills_the_callers_buffer(self, queues: Queues, kind: str, size: int) -> None:
         queue = queues.open()
         queue.send(b"message", 5)
         memory = bytearray(b"." * size)
@@ -138,14 +138,14 @@ class TestBuffers:
         assert bytes(buffer) == b"message".ljust(size, b".")
         assert queue.current_messages == 0
 
-    def test_larger_elements(self, queues: Queues) -> None:
+    def test_receive_into_accepts_larger_elements(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(np.array([1.5, 2.5]))
         target = np.zeros(3)
         assert queue.receive_into(target, 0) == (16, 0)
         assert target.tolist() == [1.5, 2.5, 0]
 
-    def test_a_too_small_one_is_an_error_and_takes_nothing(self, queues: Queues) -> None:
+    def test_receive_into_small_buffer_raises_and_takes_nothing(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message", 5)
         buffer = bytearray(6)
@@ -166,7 +166,7 @@ class TestBuffers:
             queue.receive_into(bytearray(1), timeout=0)
         assert [data for data, _ in queue.receive_many()] == [b"large", b"s"]
 
-    def test_an_empty_message_fits_an_empty_buffer(self, queues: Queues) -> None:
+    def test_receive_into_empty_buffer_takes_an_empty_message(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"", 3)
         assert queue.receive_into(bytearray(), timeout=0) == (0, 3)
@@ -187,7 +187,7 @@ class TestBuffers:
 
 class TestLimits:
     @pytest.mark.parametrize("call", ["receive_many", "peek"])
-    def test_a_limit_is_a_number(self, queues: Queues, call: str) -> None:
+    def test_limit_negative_or_of_wrong_type_is_refused(self, queues: Queues, call: str) -> None:
         queue = queues.open()
         queue.send(b"message")
         with pytest.raises(InvalidValueError, match="-1"):
@@ -285,7 +285,7 @@ class TestOpening:
         with pytest.raises(EndpointNameError):
             queues.MessageQueue.unlink_name(queues.name, prefix)
 
-    def test_a_handle_for_nothing(self, queues: Queues) -> None:
+    def test_handle_without_read_and_write_is_refused(self, queues: Queues) -> None:
         with pytest.raises(InvalidValueError, match="read and write"):
             queues.open(read=False, write=False)
 
@@ -300,13 +300,15 @@ class TestOpening:
             queues.open(schema="text")
 
 
-def test_half_rights_of_the_environment_are_taken_away(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mode_variable_with_read_only_group_gives_no_group_rights(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """MSGQ_MODE is meant for topics, too, which others may read."""
     monkeypatch.setenv("MSGQ_MODE", "664")
     assert queues.open().mode == 0o660
 
 
-def test_spinning_is_no_other_behaviour(queues: Queues) -> None:
+def test_spinning_receive_behaves_like_a_sleeping_one(queues: Queues) -> None:
     queue = queues.open(spin_us=100)
     assert queue.receive(0.01) is None
     queue.send(b"message")

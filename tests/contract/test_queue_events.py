@@ -124,7 +124,7 @@ class TestOpening:
         with pytest.raises(InvalidValueError, match="give None, True or 'payload'"):
             queues.open(events=wrong)
 
-    def test_the_channel_needs_a_name_too(self, queues: Queues) -> None:
+    def test_queue_name_too_long_for_its_events_channel_is_refused(self, queues: Queues) -> None:
         with pytest.raises(EndpointNameError, match="channel"):
             queues.open(name="x" * (230 - len(queues.name) - len(":events")), events=True)
 
@@ -135,14 +135,14 @@ class TestOpening:
         assert queue.peek() == []
         assert not channels(queues.name)
 
-    def test_the_channel_is_described(self, queues: Queues) -> None:
+    def test_events_channel_has_a_schema(self, queues: Queues) -> None:
         queues.open(events=True).send(b"message")
         with Channel(events_channel(queues.name), passive=True, create=False) as channel:
             assert channel.schema == QUEUE_EVENT_SCHEMA
             assert channel.capacity == 4096
             assert channel.stamps
 
-    def test_the_channel_goes_with_the_queue(self, queues: Queues) -> None:
+    def test_events_channel_is_removed_with_the_queue(self, queues: Queues) -> None:
         queue, late = queues.open(events=True), queues.open()
         queue.send(b"message")
         queue.unlink()
@@ -160,14 +160,14 @@ class TestOpening:
         assert not channels(queues.name)
         queues.open()
 
-    def test_a_pickled_handle_publishes(self, queues: Queues, ear: Ear) -> None:
+    def test_unpickled_handle_publishes_events(self, queues: Queues, ear: Ear) -> None:
         other = pickle.loads(pickle.dumps(queues.open(events=True)))
         other.send(b"message")
         assert other.events is True
         assert ear.kinds() == [SENT]
         other.close()
 
-    def test_another_prefix(self, queues: Queues) -> None:
+    def test_events_channel_is_in_the_prefix_of_its_queue(self, queues: Queues) -> None:
         prefix = f"p{queues.name}"
         queue = queues.open(events=True, prefix=prefix)
         ear = Ear(queues.name, prefix)
@@ -219,7 +219,7 @@ class TestEvents:
             assert one.sent_time <= one.taken_time <= one.publish_time
             assert one.deliveries == 1
 
-    def test_numbers_grow_in_the_order_of_sends(self, queues: Queues, ear: Ear) -> None:
+    def test_event_numbers_grow_in_the_order_of_sends(self, queues: Queues, ear: Ear) -> None:
         queue = queues.open(events=True)
         for number in range(20):
             queue.send(b"%d" % number, number % 3)
@@ -228,7 +228,7 @@ class TestEvents:
         numbers = [one.number for one in ear.heard() if one.event == SENT]
         assert numbers == sorted(set(numbers))
 
-    def test_there_is_no_room(self, queues: Queues, ear: Ear) -> None:
+    def test_full_queue_publishes_refused(self, queues: Queues, ear: Ear) -> None:
         queue = queues.open(events="payload", max_messages=2)
         queue.send_many([b"message"] * 2)
         with pytest.raises(QueueFullError):
@@ -251,7 +251,7 @@ class TestEvents:
         queue.send(b"four")
         assert ear.kinds() == [SENT]
 
-    def test_origins_are_the_messages(self, queues: Queues, ear: Ear) -> None:
+    def test_event_origin_is_that_of_the_message(self, queues: Queues, ear: Ear) -> None:
         queue = queues.open(events=True)
         set_origin(500)
         try:
@@ -319,7 +319,7 @@ class TestEvents:
         assert other.receive(0)
         assert ear.kinds() == [SENT, RECEIVED]
 
-    def test_more_handles_than_a_channel_has_publishers(self, queues: Queues, ear: Ear) -> None:
+    def test_handles_beyond_63_count_lost_events(self, queues: Queues, ear: Ear) -> None:
         handles = [queues.open(events=True, max_messages=128) for _ in range(70)]
         for handle in handles:
             handle.send(b"message")
@@ -339,7 +339,7 @@ class TestEvents:
 
 @pytest.mark.needs("processes")
 class TestProcesses:
-    def test_of_two_processes(self, queues: Queues, ear: Ear) -> None:
+    def test_events_of_two_processes_are_published(self, queues: Queues, ear: Ear) -> None:
         queue = queues.open(events="payload")
         with Child(queue_children.consumer, queues.backend, queues.name) as child:
             assert child.hear() == "ready"
@@ -352,7 +352,7 @@ class TestProcesses:
             assert list(by_number.values()) == [2, 2, 2]
 
     @pytest.mark.parametrize("how", ["waits", "looks", "opens", "watches", "is told"])
-    def test_a_killed_takers_message_comes_back_once(self, queues: Queues, ear: Ear, how: str) -> None:
+    def test_killed_takers_message_is_returned_once(self, queues: Queues, ear: Ear, how: str) -> None:
         """It is told by the one who brings it back, who is alive."""
         queue, *others = (queues.open(events=True) for _ in range(4))
         queue.send(b"message")
@@ -385,7 +385,7 @@ class TestProcesses:
         assert (back[0].number, back[0].taken_time) == (taken[1].number, taken[1].taken_time)
         assert back[0].publish_time >= taken[1].publish_time
 
-    def test_counts_and_events_agree(self, queues: Queues, ear: Ear) -> None:
+    def test_event_counts_equal_the_queue_counts(self, queues: Queues, ear: Ear) -> None:
         """What a kill leaves out is in tests/crash."""
         queue = queues.open(events=True)
         for number in range(5):
@@ -420,7 +420,7 @@ class TestProcesses:
         assert heard[0].pid == heard[2].pid != heard[1].pid
         assert heard[0].row == heard[2].row != heard[1].row
 
-    def test_threads_share_a_handle(self, queues: Queues, ear: Ear) -> None:
+    def test_threads_sharing_a_handle_publish_all_events(self, queues: Queues, ear: Ear) -> None:
         """Large payloads are copied without the GIL: others send, and tell, meanwhile."""
         size, each = 400_000, 8
         queue = queues.open(events="payload", max_messages=64, max_message_size=size)

@@ -48,7 +48,7 @@ class TestTaking:
         job.ack()
         assert counts(other) == (0, 0)
 
-    def test_jobs_are_taken_in_the_order_of_messages(self, queues: Queues) -> None:
+    def test_take_returns_jobs_in_the_order_of_messages(self, queues: Queues) -> None:
         queue = queues.open()
         for number, priority in enumerate([1, 3, 2, 3]):
             queue.send(b"%d" % number, priority)
@@ -66,13 +66,13 @@ class TestTaking:
             other.send(b"another in the same place", timeout=0)
         assert (job.data, job.priority, job.deliveries) == (b"message", 5, 1)
 
-    def test_there_is_none(self, queues: Queues) -> None:
+    def test_take_from_an_empty_queue_returns_none(self, queues: Queues) -> None:
         queue = queues.open()
         assert queue.take(0) is None
         assert queue.take(timeout=0) is None
         assert queue.take(0.02) is None
 
-    def test_a_job_is_made_by_take_only(self, queues: Queues) -> None:
+    def test_job_cannot_be_created_directly(self, queues: Queues) -> None:
         with pytest.raises(TypeError):
             queues.Job()
 
@@ -109,7 +109,7 @@ class TestEnding:
         jobs[3].nack()
         assert [data for data, _ in queue.receive_many()] == [b"1", b"2", b"3", b"later", b"0"]
 
-    def test_deliveries_are_counted_each_time(self, queues: Queues) -> None:
+    def test_deliveries_count_each_delivery(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"poison")
         for times in range(1, 6):
@@ -120,7 +120,7 @@ class TestEnding:
 
     @pytest.mark.parametrize("first", ["ack", "nack"])
     @pytest.mark.parametrize("second", ["ack", "nack"])
-    def test_a_job_ends_once(self, queues: Queues, first: str, second: str) -> None:
+    def test_job_can_be_ended_only_once(self, queues: Queues, first: str, second: str) -> None:
         queue = queues.open()
         queue.send(b"message")
         job = queue.take(0)
@@ -131,7 +131,7 @@ class TestEnding:
         assert caught.value.endpoint == queues.name
         assert counts(queue) == before
 
-    def test_jobs_end_in_any_order(self, queues: Queues) -> None:
+    def test_jobs_may_end_in_any_order(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send_many(b"%d" % number for number in range(6))
         jobs = [queue.take(0) for _ in range(6)]
@@ -242,14 +242,14 @@ class TestForgotten:
         mine.ack()
         assert counts(other) == (2, 0)
 
-    def test_a_block_whose_handle_was_closed(self, queues: Queues) -> None:
+    def test_job_block_with_a_closed_handle_raises(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"message")
         with pytest.raises(EndpointClosedError), queue.take(0):
             queue.close()
         assert counts(other) == (1, 0)
 
-    def test_an_error_of_the_block_is_not_hidden_by_the_closed_handle(self, queues: Queues) -> None:
+    def test_job_block_exception_is_raised_despite_a_closed_handle(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         with pytest.raises(Refused), queue.take(0), contextlib.closing(queue):
@@ -297,7 +297,7 @@ class TestLeases:
         assert caught.value.endpoint == queues.name
         assert counts(queue) == (0, 0)
 
-    def test_a_late_ack_does_not_end_the_next_takers_job(self, queues: Queues) -> None:
+    def test_late_ack_keeps_the_next_takers_job(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"message")
         late = queue.take(0, lease=LEASE)
@@ -324,7 +324,7 @@ class TestLeases:
         with pytest.raises(LeaseExpiredError), queue.take(0, lease=LEASE):
             assert other.receive(timeout=DEADLINE) == (b"message", 0)
 
-    def test_an_error_of_the_block_is_not_hidden_by_the_lease(self, queues: Queues) -> None:
+    def test_job_block_exception_is_raised_despite_an_expired_lease(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"")
         with pytest.raises(ZeroDivisionError), queue.take(0, lease=LEASE):
@@ -348,7 +348,7 @@ class TestLeases:
         with pytest.raises(LeaseExpiredError):
             job.ack()
 
-    def test_an_acknowledged_job_does_not_come_back(self, queues: Queues) -> None:
+    def test_acknowledged_job_is_not_returned(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         queue.take(0, lease=1.0).ack()

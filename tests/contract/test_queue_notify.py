@@ -52,7 +52,7 @@ class TestNotifications:
             other.receive(0)
         assert len(told) == count
 
-    def test_a_function_gets_the_handle(self, queues: Queues) -> None:
+    def test_notify_callback_gets_the_handle(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         told: list[Any] = []
         queue.notify(told.append)
@@ -75,7 +75,7 @@ class TestNotifications:
         self.told(4, told)
         assert len(told) == 4
 
-    def test_once(self, queues: Queues) -> None:
+    def test_notify_once_calls_once(self, queues: Queues) -> None:
         queue = queues.open()
         told: list[Any] = []
         queue.notify(told.append, once=True)
@@ -89,7 +89,7 @@ class TestNotifications:
         self.told(1, told)
         assert len(told) == 1
 
-    def test_cancelled(self, queues: Queues) -> None:
+    def test_notify_none_cancels(self, queues: Queues) -> None:
         queue, witness = queues.open(), queues.open()
         told: list[Any] = []
         other: list[Any] = []
@@ -101,7 +101,7 @@ class TestNotifications:
         self.told(1, other)
         assert told == []
 
-    def test_the_last_one_counts(self, queues: Queues) -> None:
+    def test_notify_second_call_replaces_the_first(self, queues: Queues) -> None:
         queue = queues.open()
         former: list[Any] = []
         told: list[Any] = []
@@ -111,7 +111,7 @@ class TestNotifications:
         self.told(1, told)
         assert former == []
 
-    def test_any_number_of_handles(self, queues: Queues) -> None:
+    def test_notify_works_for_several_handles(self, queues: Queues) -> None:
         told: list[Any] = []
         handles = [queues.open() for _ in range(5)]
         for handle in handles:
@@ -120,7 +120,7 @@ class TestNotifications:
         self.told(5, told)
         assert {id(queue) for queue in told} == {id(handle) for handle in handles}
 
-    def test_a_signal(self, queues: Queues, signals: list[int]) -> None:
+    def test_notify_sends_a_signal(self, queues: Queues, signals: list[int]) -> None:
         queue = queues.open()
         for number in (signal.SIGUSR1, signal.SIGRTMIN + 3):
             queue.notify(number)
@@ -129,7 +129,7 @@ class TestNotifications:
             queue.receive(0)
         assert signals == [signal.SIGUSR1, signal.SIGRTMIN + 3]
 
-    def test_a_descriptor(self, queues: Queues) -> None:
+    def test_notify_writes_to_a_descriptor(self, queues: Queues) -> None:
         queue = queues.open()
         with contextlib.closing(os.fdopen(os.eventfd(0, os.EFD_NONBLOCK), "r+b", 0)) as event:
             queue.notify(event)
@@ -186,7 +186,7 @@ class TestNotifications:
         job.nack()
         self.told(1, told)
 
-    def test_a_closed_handle_is_not_notified(self, queues: Queues) -> None:
+    def test_notify_skips_a_closed_handle(self, queues: Queues) -> None:
         queue, witness = queues.open(), queues.open()
         told: list[Any] = []
         other: list[Any] = []

@@ -26,7 +26,7 @@ class TestOpening:
         queues.open().send(b"message")
         assert receive_all(queues.open()) == [b"message"]
 
-    def test_0_only_opens(self, queues: Queues) -> None:
+    def test_flags_0_only_opens(self, queues: Queues) -> None:
         with pytest.raises(SegmentError) as caught:
             queues.open(0)
         assert caught.value.errno == errno.ENOENT
@@ -34,11 +34,11 @@ class TestOpening:
         queues.open()
         assert not queues.open(0).closed
 
-    def test_O_CREAT_makes_or_opens(self, queues: Queues) -> None:
+    def test_flags_O_CREAT_creates_or_opens(self, queues: Queues) -> None:
         queues.open(O_CREAT).send(b"message")
         assert receive_all(queues.open(O_CREAT)) == [b"message"]
 
-    def test_O_CREX_only_makes(self, queues: Queues) -> None:
+    def test_flags_O_CREX_only_creates(self, queues: Queues) -> None:
         assert O_CREX == O_CREAT | O_EXCL
         queues.open(O_CREX)
         with pytest.raises(SegmentError) as caught:
@@ -46,7 +46,7 @@ class TestOpening:
         assert caught.value.errno == errno.EEXIST
         assert queues.name in str(caught.value)
 
-    def test_O_NONBLOCK_never_waits(self, queues: Queues) -> None:
+    def test_flags_O_NONBLOCK_never_waits(self, queues: Queues) -> None:
         queue = queues.open(O_CREAT | O_NONBLOCK, max_messages=1)
         assert queue.block is False
         assert queue.receive() is None
@@ -81,34 +81,34 @@ class TestOpening:
         queues.open(max_messages=10)
         assert queues.open(flags, max_messages=11).max_messages == 10
 
-    def test_defaults(self, queues: Queues) -> None:
+    def test_queue_defaults_are_128_messages_of_8192_bytes(self, queues: Queues) -> None:
         queue = queues.open()
         assert (queue.max_messages, queue.max_message_size) == (128, 8192)
         assert (queue.block, queue.closed) == (True, False)
         assert (queue.current_messages, queue.in_flight) == (0, 0)
         assert (queue.prefix, queue.schema) == ("", None)
 
-    def test_attributes_cannot_be_set(self, queues: Queues) -> None:
+    def test_queue_attributes_are_read_only(self, queues: Queues) -> None:
         queue = queues.open()
         for name in ("max_messages", "max_message_size", "current_messages", "in_flight", "name", "mode", "closed"):
             with pytest.raises(AttributeError):
                 setattr(queue, name, 1)
 
-    def test_a_slash_before_the_name_is_posixs(self, queues: Queues) -> None:
+    def test_queue_name_may_begin_with_a_slash(self, queues: Queues) -> None:
         queue = queues.MessageQueue(f"/{queues.name}")
         assert queue.name == queues.name
         queue.send(b"message")
         assert queues.MessageQueue(queues.name.encode()).receive(0) == (b"message", 0)
 
-    def test_the_longest_name(self, queues: Queues) -> None:
+    def test_queue_name_longest_is_accepted(self, queues: Queues) -> None:
         queues.open(name="x" * (246 - len(queues.name))).send(b"")
 
-    def test_queues_of_other_names_are_others(self, queues: Queues) -> None:
+    def test_queues_of_different_names_are_separate(self, queues: Queues) -> None:
         one, other = queues.open(name="1"), queues.open(name="2")
         one.send(b"message")
         assert other.receive(0) is None
 
-    def test_prefixes_are_apart(self, queues: Queues, prefix: str) -> None:
+    def test_queue_prefixes_are_separate(self, queues: Queues, prefix: str) -> None:
         inside, outside = queues.open(), queues.open(prefix="")
         assert (inside.prefix, outside.prefix) == (prefix, "")
         inside.send(b"inside")
@@ -145,7 +145,7 @@ class TestSchema:
         queues.open(schema=self.ONE).close()
         assert queues.open().schema == self.ONE
 
-    def test_the_first_one_counts(self, queues: Queues) -> None:
+    def test_queue_first_schema_is_kept(self, queues: Queues) -> None:
         first = queues.open()
         assert first.schema is None
         assert queues.open(schema=self.ONE).schema == self.ONE
@@ -156,7 +156,7 @@ class TestSchema:
         with pytest.raises(TypeError, match="Schema"):
             queues.open(schema="text")
 
-    def test_the_largest_schema_and_one_byte_more(self, queues: Queues) -> None:
+    def test_queue_schema_up_to_the_limit_is_accepted(self, queues: Queues) -> None:
         """It lies in front of the messages: none of them may be touched."""
         largest = Schema("largest", "text", bytes(range(1, 256)) * 78 + b"x" * (SCHEMA_DATA_MAX - 255 * 78))
         queue = queues.open(max_messages=1)
@@ -171,25 +171,25 @@ class TestSchema:
 class TestCreate:
     """`create` says with one word what `flags` say with POSIX's."""
 
-    def test_true_only_makes(self, queues: Queues) -> None:
+    def test_create_true_only_creates(self, queues: Queues) -> None:
         queues.open(create=True)
         with pytest.raises(SegmentError) as caught:
             queues.open(create=True)
         assert caught.value.errno == errno.EEXIST
 
-    def test_false_only_opens(self, queues: Queues) -> None:
+    def test_create_false_only_opens(self, queues: Queues) -> None:
         with pytest.raises(SegmentError) as caught:
             queues.open(create=False)
         assert caught.value.errno == errno.ENOENT
         queues.open().send(b"message")
         assert receive_all(queues.open(create=False)) == [b"message"]
 
-    def test_sizes_must_be_equal(self, queues: Queues) -> None:
+    def test_create_with_other_sizes_raises(self, queues: Queues) -> None:
         queues.open(max_messages=3)
         with pytest.raises(QueueMismatchError):
             queues.open(create=False, max_messages=4)
 
-    def test_flags_and_create_together_are_an_error(self, queues: Queues) -> None:
+    def test_create_with_flags_raises(self, queues: Queues) -> None:
         with pytest.raises(InvalidValueError, match="give one of them"):
             queues.open(O_CREAT, create=True)
 
@@ -213,7 +213,7 @@ class TestStats:
         found = queue.stats()
         assert (found.depth, found.returned, found.redelivered, found.leases) == (2, 1, 1, 0)
 
-    def test_a_closed_handle_has_none(self, queues: Queues) -> None:
+    def test_stats_of_a_closed_handle_raise(self, queues: Queues) -> None:
         queue = queues.open()
         queue.close()
         with pytest.raises(EndpointClosedError):

@@ -53,7 +53,7 @@ def filled(queues: Queues, **options: Any) -> Any:
 class TestTime:
     @pytest.mark.parametrize("call", RECEIVING)
     @pytest.mark.parametrize("how", ["timeout", "deadline", "first argument"])
-    def test_nothing_comes_in_time(self, queues: Queues, call: str, how: str) -> None:
+    def test_receive_without_message_returns_none_at_the_timeout(self, queues: Queues, call: str, how: str) -> None:
         queue = queues.open()
         before = queues.monotonic()
         if how == "deadline":
@@ -65,7 +65,7 @@ class TestTime:
         assert SHORT * 0.999 <= queues.monotonic() - before < DEADLINE
 
     @pytest.mark.parametrize("call", RECEIVING)
-    def test_a_deadline_of_any_size(self, queues: Queues, call: str) -> None:
+    def test_deadline_out_of_range_is_past_or_refused(self, queues: Queues, call: str) -> None:
         """Integers have no end; a float has."""
         queue = queues.open()
         assert getattr(queue, call)(deadline=-(10**400)) is None
@@ -74,14 +74,14 @@ class TestTime:
             getattr(queue, call)(deadline=10**400)
 
     @pytest.mark.parametrize("how", ["timeout", "deadline"])
-    def test_receive_into_waits_as_long(self, queues: Queues, how: str) -> None:
+    def test_receive_into_waits_for_its_timeout(self, queues: Queues, how: str) -> None:
         queue, before = queues.open(), queues.monotonic()
         until = {"timeout": SHORT} if how == "timeout" else {"deadline": before + SHORT}
         assert queue.receive_into(bytearray(10), **until) is None
         assert SHORT * 0.999 <= queues.monotonic() - before < DEADLINE
 
     @pytest.mark.parametrize("how", ["timeout", "deadline"])
-    def test_no_room_comes_in_time(self, queues: Queues, how: str) -> None:
+    def test_send_to_a_full_queue_raises_at_the_timeout(self, queues: Queues, how: str) -> None:
         queue = filled(queues)
         before = queues.monotonic()
         until = {"timeout": SHORT} if how == "timeout" else {"deadline": before + SHORT}
@@ -99,7 +99,7 @@ class TestTime:
         assert queue.send_many([b"2", b"3", b"4"], **until) == 0
         assert SHORT * 0.999 <= queues.monotonic() - before < DEADLINE
 
-    def test_wait_space(self, queues: Queues) -> None:
+    def test_wait_space_waits_for_room(self, queues: Queues) -> None:
         queue = filled(queues)
         before = queues.monotonic()
         assert queue.wait_space(0) is False
@@ -125,7 +125,7 @@ class TestTime:
         assert queue.receive(deadline=passed) is None
 
     @pytest.mark.parametrize("timeout", [0, 0.0, -0.0])
-    def test_0_is_not_at_all(self, queues: Queues, timeout: float) -> None:
+    def test_timeout_0_does_not_wait(self, queues: Queues, timeout: float) -> None:
         queue = filled(queues)
         before = queues.monotonic()
         with pytest.raises(QueueFullError):
@@ -135,7 +135,7 @@ class TestTime:
         assert queues.monotonic() - before < DEADLINE / 10
 
     @pytest.mark.parametrize("how", ["timeout", "deadline"])
-    def test_a_time_far_away_is_no_error(self, queues: Queues, how: str) -> None:
+    def test_timeout_far_in_the_future_is_accepted(self, queues: Queues, how: str) -> None:
         queue = queues.open(max_messages=1)
         limit = {how: 2147483 + (queues.monotonic() if how == "deadline" else 0)}
         queue.send(b"message", **limit)
@@ -163,7 +163,7 @@ class TestTime:
             queue.send(b"", **bad)
         assert queue.current_messages == 0
 
-    def test_for_ever_alone_in_virtual_time_is_an_error(self, queues: Queues) -> None:
+    def test_endless_wait_alone_in_virtual_time_raises(self, queues: Queues) -> None:
         if queues.backend != "fake":
             pytest.skip("it would last for ever")
         queue = filled(queues)
@@ -194,7 +194,7 @@ def wakes(begin: Callable[[], Callable[[], Any]], end: Callable[[], Any]) -> lis
 class TestThreads:
     @pytest.mark.parametrize("handles", ["one handle", "two handles"])
     @pytest.mark.parametrize("call", [*RECEIVING, "next"])
-    def test_a_receiver_is_woken(self, queues: Queues, handles: str, call: str) -> None:
+    def test_waiting_receiver_is_woken(self, queues: Queues, handles: str, call: str) -> None:
         queue = queues.open()
         sender = queue if handles == "one handle" else queues.open()
         task = Task(lambda: next(queue) if call == "next" else getattr(queue, call)())
@@ -205,7 +205,7 @@ class TestThreads:
 
     @pytest.mark.parametrize("handles", ["one handle", "two handles"])
     @pytest.mark.parametrize("end", ["receive", "ack", "receive_into", "receive_many"])
-    def test_a_sender_is_woken(self, queues: Queues, handles: str, end: str) -> None:
+    def test_waiting_sender_is_woken(self, queues: Queues, handles: str, end: str) -> None:
         queue = filled(queues)
         receiver = queue if handles == "one handle" else queues.open()
         task = Task(queue.send, b"second")
@@ -219,7 +219,7 @@ class TestThreads:
         task.result()
         assert receiver.receive(0) == (b"second", 0)
 
-    def test_a_nack_wakes_a_receiver(self, queues: Queues) -> None:
+    def test_nack_wakes_a_waiting_receiver(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"message")
         job = queue.take()
@@ -230,7 +230,7 @@ class TestThreads:
 
     @pytest.mark.parametrize("act", ["send", "send_many", "nack"])
     @pytest.mark.parametrize("wait", ["receive", "poll"])
-    def test_receivers_are_woken_and_need_not_look(self, queues: Queues, act: str, wait: str) -> None:
+    def test_waiting_receivers_are_woken_without_polling(self, queues: Queues, act: str, wait: str) -> None:
         queue, waiting = queues.open(), queues.open()
         poller = queues.poller(waiting)
 
@@ -249,7 +249,7 @@ class TestThreads:
 
     @pytest.mark.parametrize("act", ["receive", "receive_into", "ack"])
     @pytest.mark.parametrize("wait", ["send", "wait_space"])
-    def test_senders_are_woken_and_need_not_look(self, queues: Queues, act: str, wait: str) -> None:
+    def test_waiting_senders_are_woken_without_polling(self, queues: Queues, act: str, wait: str) -> None:
         queue, waiting = queues.open(max_messages=1), queues.open()
 
         def begin() -> Any:
@@ -288,7 +288,7 @@ class TestThreads:
         assert task.result().deliveries == 2
         del job
 
-    def test_wait_space_is_woken_and_takes_no_place(self, queues: Queues) -> None:
+    def test_wait_space_is_woken_and_takes_no_slot(self, queues: Queues) -> None:
         queue = filled(queues)
         tasks = [Task(queue.wait_space), Task(queue.wait_space, DEADLINE), Task(queue.send, b"second")]
         for task in tasks:
@@ -298,7 +298,7 @@ class TestThreads:
         queue.receive(0)
         assert [task.result() for task in tasks] == [True, True, None]
 
-    def test_send_many_goes_on_when_there_is_room(self, queues: Queues) -> None:
+    def test_send_many_continues_when_there_is_room(self, queues: Queues) -> None:
         queue, receiver = queues.open(max_messages=2), queues.open()
         task = Task(queue.send_many, [b"%d" % number for number in range(20)])
         got = [receiver.receive(DEADLINE).data for _ in range(20)]
@@ -329,7 +329,7 @@ class TestThreads:
                 task.result()
 
     @pytest.mark.parametrize("handles", ["one handle", "a handle each"])
-    def test_threads_share_the_work(self, queues: Queues, handles: str) -> None:
+    def test_threads_with_one_handle_share_the_messages(self, queues: Queues, handles: str) -> None:
         """Each message is received once, whoever sends and receives at the same time."""
         queue = queues.open(max_messages=10)
 
@@ -351,7 +351,7 @@ class TestThreads:
         assert sorted(got) == sorted(b"%d %d" % (sender, number) for sender in range(3) for number in range(200))
         assert (queue.current_messages, queue.in_flight) == (0, 0)
 
-    def test_messages_of_one_sender_and_priority_do_not_overtake(self, queues: Queues) -> None:
+    def test_messages_of_one_sender_and_priority_keep_their_order(self, queues: Queues) -> None:
         receiver = queues.open(max_messages=20)
 
         def send(priority: int) -> None:
@@ -392,7 +392,7 @@ class TestProcesses:
             child.result()
         assert [tuple(message) for message in queues.open().receive_many()] == [(b"1", 5), (b"2", 5)]
 
-    def test_a_handle_goes_to_another_process_by_pickling(self, queues: Queues) -> None:
+    def test_pickled_handle_works_in_another_process(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         with Child(queue_children.unpickled, base64.b64encode(pickle.dumps(queue)).decode()) as child:
@@ -432,7 +432,7 @@ class TestProcesses:
         job.ack()
 
     @pytest.mark.parametrize("call", ["receive", "take", "send", "wait_space"])
-    def test_ctrl_c_ends_the_wait_and_the_handle_goes_on(self, queues: Queues, call: str) -> None:
+    def test_ctrl_c_ends_the_wait_and_keeps_the_handle_usable(self, queues: Queues, call: str) -> None:
         queue = filled(queues) if call in ("send", "wait_space") else queues.open()
         with Child(queue_children.interrupted, queues.backend, queues.name, call) as child:
             assert child.hear() == "waits"
@@ -477,7 +477,7 @@ class TestRights:
 
 
 @pytest.mark.needs("threads")
-def test_no_wait_keeps_python_from_other_threads(queues: Queues) -> None:
+def test_waiting_calls_release_the_gil(queues: Queues) -> None:
     queue = queues.open()
     task = Task(queue.receive)
     task.wait_asleep()

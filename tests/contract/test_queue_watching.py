@@ -90,12 +90,12 @@ class TestPoller:
         other.receive(0)
         assert poller.poll(0) == [one]
 
-    def test_a_time_out(self, queues: Queues) -> None:
+    def test_poller_waits_for_its_timeout(self, queues: Queues) -> None:
         poller, before = queues.poller(queues.open()), queues.monotonic()
         assert poller.poll(50) == []
         assert queues.monotonic() - before >= 0.0499
 
-    def test_mixed_with_topics_and_channels(self, queues: Queues, endpoint: str) -> None:
+    def test_poller_mixes_queues_topics_and_channels(self, queues: Queues, endpoint: str) -> None:
         queue = queues.open()
         sub, pub = msgq.sub_sock(f"{endpoint}topic"), msgq.pub_sock(f"{endpoint}topic")
         channel = Channel(f"{endpoint}channel")
@@ -133,7 +133,7 @@ class TestPoller:
             os.close(writes)
 
     @pytest.mark.needs("threads")
-    def test_a_poll_is_woken(self, queues: Queues) -> None:
+    def test_poller_is_woken_by_a_message(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         task = Task(queues.poller(queue).poll, DEADLINE_MS)
         task.wait_asleep()
@@ -171,7 +171,7 @@ class TestPoller:
 
 
 class TestAsyncio:
-    def test_arecv_waits_only_if_nothing_is_there(self, queues: Queues) -> None:
+    def test_arecv_waits_only_without_messages(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
 
         async def scenario() -> list[Any]:
@@ -184,7 +184,7 @@ class TestAsyncio:
         assert (first, second) == ((b"1", 5), (b"2", 0))
         assert isinstance(first, queues.Message)
 
-    def test_async_for(self, queues: Queues) -> None:
+    def test_async_for_returns_messages(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
 
         async def scenario() -> list[bytes]:
@@ -199,7 +199,7 @@ class TestAsyncio:
 
         assert asyncio.run(scenario()) == [b"0", b"1", b"2", b"3", b"4"]
 
-    def test_several_tasks_share_the_work(self, queues: Queues) -> None:
+    def test_arecv_in_several_tasks_shares_the_messages(self, queues: Queues) -> None:
         queue = queues.open()
 
         async def worker(got: list[bytes]) -> None:
@@ -221,7 +221,7 @@ class TestAsyncio:
 
         assert sorted(map(int, asyncio.run(scenario()))) == list(range(30))
 
-    def test_a_cancelled_task_takes_nothing(self, queues: Queues) -> None:
+    def test_arecv_cancelled_takes_no_message(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
 
         async def scenario() -> None:
@@ -242,7 +242,7 @@ class TestAsyncio:
 
         asyncio.run(scenario())
 
-    def test_one_task_at_a_time_waits_with_a_handle(self, queues: Queues) -> None:
+    def test_arecv_of_a_second_task_with_one_handle_is_refused(self, queues: Queues) -> None:
         queue = queues.open()
 
         async def scenario() -> None:
@@ -255,7 +255,7 @@ class TestAsyncio:
 
         asyncio.run(scenario())
 
-    def test_apoll(self, queues: Queues) -> None:
+    def test_apoll_returns_queues_with_messages(self, queues: Queues) -> None:
         queue = queues.open()
         poller = queues.poller(queue)
 
