@@ -27,20 +27,20 @@ PRIORITIES = [0, 1, 2, 31, 32, 255, 256, 1000, 32766, 32767]
 
 
 class TestOrder:
-    def test_first_in_first_out_within_a_priority(self, queues: Queues) -> None:
+    def test_receive_within_a_priority_is_first_in_first_out(self, queues: Queues) -> None:
         queue = queues.open()
         sent = [b"%d" % number for number in range(100)]
         for message in sent:
             queue.send(message, 7)
         assert [queue.receive(0) for _ in sent] == [(message, 7) for message in sent]
 
-    def test_the_highest_priority_first(self, queues: Queues) -> None:
+    def test_receive_takes_the_highest_priority_first(self, queues: Queues) -> None:
         queue = queues.open()
         for priority in random.Random(1).sample(PRIORITIES, len(PRIORITIES)):
             queue.send(b"%d" % priority, priority)
         assert [queue.receive(0).priority for _ in PRIORITIES] == PRIORITIES[::-1]
 
-    def test_priorities_and_order_together(self, queues: Queues) -> None:
+    def test_receive_order_combines_priority_and_time(self, queues: Queues) -> None:
         queue, rng = queues.open(max_messages=300), random.Random(2)
         sent = [(b"%d" % number, rng.choice(PRIORITIES)) for number in range(300)]
         for message, priority in sent:
@@ -49,7 +49,7 @@ class TestOrder:
         assert [tuple(message) for message in queue.peek()] == expected
         assert [tuple(message) for message in queue.receive_many()] == expected
 
-    def test_places_are_used_again_without_a_change_of_order(self, queues: Queues) -> None:
+    def test_reused_slots_keep_the_order(self, queues: Queues) -> None:
         queue = queues.open(max_messages=5)
         waiting: list[bytes] = []
         rng = random.Random(3)
@@ -61,7 +61,7 @@ class TestOrder:
                 waiting.append(b"%d" % number)
         assert receive_all(queue) == waiting
 
-    def test_the_default_priority_is_the_lowest(self, queues: Queues) -> None:
+    def test_default_priority_is_the_lowest(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"default")
         queue.send(b"one", 1)
@@ -69,7 +69,7 @@ class TestOrder:
         assert queue.receive(0) == (b"default", 0)
 
     @pytest.mark.parametrize("handles", [2, 5])
-    def test_one_order_for_all_senders(self, queues: Queues, handles: int) -> None:
+    def test_receive_order_is_one_for_all_senders(self, queues: Queues, handles: int) -> None:
         senders = [queues.open() for _ in range(handles)]
         sent = [b"%d" % number for number in range(50)]
         for message, sender in zip(sent, itertools.cycle(senders), strict=False):
@@ -78,7 +78,7 @@ class TestOrder:
 
 
 class TestConsumers:
-    def test_each_message_goes_to_one(self, queues: Queues) -> None:
+    def test_each_message_goes_to_one_consumer(self, queues: Queues) -> None:
         sender, *consumers = [queues.open() for _ in range(4)]
         sender.send_many(b"%d" % number for number in range(90))
         got = [[consumer.receive(0).data for _ in range(30)] for consumer in consumers]
@@ -90,7 +90,7 @@ class TestConsumers:
         queue.send(b"message")
         assert queue.receive(0) == (b"message", 0)
 
-    def test_peek_takes_nothing(self, queues: Queues) -> None:
+    def test_peek_takes_no_message(self, queues: Queues) -> None:
         queue = queues.open()
         assert queue.peek() == []
         queue.send(b"second", 1)
@@ -102,7 +102,7 @@ class TestConsumers:
         assert queue.receive(0).deliveries == 1
 
     @pytest.mark.parametrize(("limit", "count"), [(0, 0), (1, 1), (3, 3), (100, 4), (None, 4)])
-    def test_peek_shows_so_many_of_the_first(self, queues: Queues, limit: int | None, count: int) -> None:
+    def test_peek_with_limit_shows_the_first_messages(self, queues: Queues, limit: int | None, count: int) -> None:
         queue = queues.open()
         for priority in (2, 4, 1, 3):
             queue.send(b"", priority)
@@ -116,7 +116,7 @@ class TestConsumers:
 
 
 class TestMessages:
-    def test_a_message_is_a_pair_with_more_attributes(self, queues: Queues) -> None:
+    def test_message_is_a_pair_with_further_attributes(self, queues: Queues) -> None:
         queue = queues.open()
         before = queues.time_ns()
         queue.send(b"message", 5, origin_time=123)
@@ -137,25 +137,25 @@ class TestMessages:
         assert queue.receive(0).origin_time == 0
 
     @pytest.mark.parametrize("origin_time", [1, 2**63, 2**64 - 1])
-    def test_any_origin_time_of_64_bits(self, queues: Queues, origin_time: int) -> None:
+    def test_origin_time_of_any_64_bit_value_is_kept(self, queues: Queues, origin_time: int) -> None:
         queue = queues.open()
         queue.send(b"message", origin_time=origin_time)
         assert queue.receive(0).origin_time == origin_time
 
     @pytest.mark.parametrize("message", [b"", b"x", b"\0" * 63, bytes(range(256)) * 32], ids=len)
-    def test_every_message_arrives_whole(self, queues: Queues, message: bytes) -> None:
+    def test_messages_of_any_size_arrive_whole(self, queues: Queues, message: bytes) -> None:
         queue = queues.open()
         queue.send(message)
         assert queue.receive(0).data == message
 
-    def test_an_empty_message_is_a_message(self, queues: Queues) -> None:
+    def test_empty_message_is_a_message(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"", 9)
         assert queue.current_messages == 1
         assert queue.receive(0) == (b"", 9)
         assert queue.receive(0) is None
 
-    def test_nothing_of_an_earlier_message_shows_in_a_shorter_one(self, queues: Queues) -> None:
+    def test_short_message_contains_no_bytes_of_an_earlier_one(self, queues: Queues) -> None:
         queue = queues.open(max_messages=1)
         queue.send(b"long " * 100)
         queue.receive(0)
@@ -163,7 +163,7 @@ class TestMessages:
         assert queue.receive(0).data == b"s"
 
     @pytest.mark.parametrize("size", [1, 64, 65, 100_000, 3_000_000])
-    def test_the_largest_message_and_one_byte_more(self, queues: Queues, size: int) -> None:
+    def test_message_up_to_max_message_size_is_accepted(self, queues: Queues, size: int) -> None:
         queue = queues.open(max_messages=2, max_message_size=size)
         largest = os.urandom(size)
         queue.send(largest)
@@ -173,7 +173,7 @@ class TestMessages:
         assert queue.current_messages == 1
         assert queue.receive(0).data == largest
 
-    def test_a_message_can_be_pickled(self, queues: Queues) -> None:
+    def test_message_can_be_pickled(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message", 5, origin_time=3)
         message = queue.receive(0)
@@ -195,7 +195,7 @@ class TestMany:
         assert queue.send_many([b"6"], timeout=0) == 0
         assert receive_all(queue) == [b"1", b"2", b"3"]
 
-    def test_the_next_message_is_asked_for_when_there_was_room_for_the_one_before(self, queues: Queues) -> None:
+    def test_send_many_asks_for_a_message_after_sending_the_previous_one(self, queues: Queues) -> None:
         queue = queues.open(max_messages=2)
         asked = iter([b"1", b"2", b"3", b"4"])
         assert queue.send_many(asked, timeout=0) == 2
@@ -207,7 +207,7 @@ class TestMany:
             queue.send_many([b"1", b"22", b"333", b"4"])
         assert receive_all(queue) == [b"1", b"22"]
 
-    def test_an_error_of_the_iterable_comes_out(self, queues: Queues) -> None:
+    def test_send_many_raises_the_error_of_its_iterable(self, queues: Queues) -> None:
         def messages() -> Any:
             yield b"1"
             raise ZeroDivisionError
@@ -239,7 +239,7 @@ class TestMany:
 
 
 class TestFull:
-    def test_a_full_queue_takes_nothing_until_something_is_received(self, queues: Queues) -> None:
+    def test_full_queue_refuses_messages_until_a_receive(self, queues: Queues) -> None:
         queue = queues.open(max_messages=2)
         queue.send(b"1")
         queue.send(b"2")
@@ -253,7 +253,7 @@ class TestFull:
         queue.send(b"3", timeout=0)
         assert receive_all(queue) == [b"2", b"3"]
 
-    def test_priorities_make_no_room(self, queues: Queues) -> None:
+    def test_full_queue_refuses_messages_of_higher_priority(self, queues: Queues) -> None:
         queue = queues.open(max_messages=1)
         queue.send(b"unimportant")
         with pytest.raises(QueueFullError):
@@ -285,7 +285,7 @@ class TestLifetime:
         assert sender.closed
         assert receive_all(queues.open()) == [b"2", b"1"]
 
-    def test_the_order_goes_on_over_handles(self, queues: Queues) -> None:
+    def test_message_order_is_kept_across_handles(self, queues: Queues) -> None:
         for number in range(10):
             with queues.open() as queue:
                 queue.send(b"%d" % number)
@@ -312,14 +312,14 @@ class TestLifetime:
         assert receive_all(there) == [b"before", b"after"]
         assert receive_all(new) == [b"new"]
 
-    def test_a_closed_handle_can_unlink(self, queues: Queues) -> None:
+    def test_unlink_works_on_a_closed_handle(self, queues: Queues) -> None:
         with queues.open() as queue:
             pass
         queue.unlink()
         with pytest.raises(SegmentError):
             queues.open(0)
 
-    def test_unlink_by_name_without_a_handle(self, queues: Queues) -> None:
+    def test_unlink_name_needs_no_handle(self, queues: Queues) -> None:
         queues.open().close()
         queues.MessageQueue.unlink_name(queues.name)
         with pytest.raises(SegmentError) as caught:
@@ -327,11 +327,11 @@ class TestLifetime:
         assert caught.value.errno == errno.ENOENT
         assert queues.name in str(caught.value)
 
-    def test_a_new_queue_of_an_old_name_may_have_other_sizes(self, queues: Queues) -> None:
+    def test_recreated_queue_may_have_other_sizes(self, queues: Queues) -> None:
         queues.open(max_messages=3).unlink()
         assert queues.open(max_messages=5).max_messages == 5
 
-    def test_closing_twice_does_no_harm(self, queues: Queues) -> None:
+    def test_close_twice_is_harmless(self, queues: Queues) -> None:
         queue = queues.open()
         queue.close()
         queue.close()
@@ -341,7 +341,7 @@ class TestLifetime:
         "call",
         ["send", "send_many", "receive", "receive_many", "receive_into", "take", "peek", "wait_space", "fileno"],
     )
-    def test_a_closed_handle_is_of_no_use(self, queues: Queues, call: str) -> None:
+    def test_closed_handle_raises_on_each_call(self, queues: Queues, call: str) -> None:
         queue = queues.open()
         queue.close()
         with pytest.raises(EndpointClosedError) as caught:
@@ -356,7 +356,7 @@ class TestLifetime:
         assert "closed" in repr(queue)
         assert queues.name in repr(queue)
 
-    def test_so_many_handles_and_no_more(self, queues: Queues) -> None:
+    def test_handles_beyond_128_are_refused(self, queues: Queues) -> None:
         handles = [queues.open() for _ in range(128)]
         with pytest.raises(TooManyHandlesError, match="128") as caught:
             queues.open()
@@ -370,6 +370,6 @@ class TestLifetime:
             queues.MessageQueue(queues.name)
         queues.open()
 
-    def test_many_handles_one_after_the_other(self, queues: Queues) -> None:
+    def test_handles_opened_and_closed_in_turn_are_unlimited(self, queues: Queues) -> None:
         for _ in range(300):
             queues.open().close()

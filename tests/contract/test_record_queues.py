@@ -122,7 +122,7 @@ class TestArrays:
         assert len(consumer.consume(timeout=0)) == 0
         assert consumer.consume(timeout=0).dtype == QUOTE
 
-    def test_records_are_counted(self, queues: Queues) -> None:
+    def test_produce_returns_the_number_of_the_first_record(self, queues: Queues) -> None:
         producer, _ = queues.pair()
         assert [producer.produce(quotes(0, count)) for count in (3, 1, 0, 300, 1)] == [0, 3, 4, 4, 304]
 
@@ -157,7 +157,7 @@ class TestArrays:
         producer.produce((7, 7))
         assert numbers(consumer.consume(timeout=DEADLINE)) == [7]
 
-    def test_a_plain_dtype(self, queues: Queues) -> None:
+    def test_produce_and_consume_accept_a_plain_dtype(self, queues: Queues) -> None:
         producer, consumer = queues.pair("f8")
         producer.produce(1.5)
         producer.produce([2.5, 3.5])
@@ -168,7 +168,7 @@ class TestArrays:
         producer.produce(4.5)
         assert consumer.receive(DEADLINE) == 4.5
 
-    def test_at_most_so_many(self, queues: Queues) -> None:
+    def test_consume_takes_at_most_the_limit(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         producer.produce(quotes(0, 5))
         assert numbers(consumer.consume(1, DEADLINE)) == [0]
@@ -177,7 +177,7 @@ class TestArrays:
         with pytest.raises(InvalidValueError):
             consumer.consume(-1)
 
-    def test_one_by_one(self, queues: Queues) -> None:
+    def test_iteration_returns_single_records(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         producer.produce(quotes(0, 3))
         found = []
@@ -210,7 +210,7 @@ class TestOpening:
             queues.open(None)
 
     @pytest.mark.needs("schema")
-    def test_another_dtype_is_refused_and_both_are_shown(self, queues: Queues) -> None:
+    def test_queue_other_dtype_raises_with_both_dtypes(self, queues: Queues) -> None:
         queues.pair()
         with pytest.raises(RecordMismatchError, match=r"number.*'f8'|number.*float64") as caught:
             queues.open("f8")
@@ -232,7 +232,7 @@ class TestOpening:
         with pytest.raises(RecordTypeError):
             queues.open(dtype)
 
-    def test_arguments(self, queues: Queues) -> None:
+    def test_queue_invalid_arguments_are_refused(self, queues: Queues) -> None:
         for wrong in ({"producers": "both"}, {"on_lost": "ignore"}, {"capacity": 0}, {"capacity": 1 << 40}):
             with pytest.raises(InvalidValueError):
                 queues.open(QUOTE, **wrong)
@@ -263,7 +263,7 @@ class TestOpening:
             queues.open(QUOTE, 128)
         assert queues.open(QUOTE).capacity == 64
 
-    def test_a_channel_of_something_else(self, queues: Queues) -> None:
+    def test_queue_on_a_channel_of_other_messages_is_refused(self, queues: Queues) -> None:
         if queues.producers == "single":
             pytest.skip("a topic has messages of anything")
         with (
@@ -272,7 +272,7 @@ class TestOpening:
         ):
             queues.open()
 
-    def test_a_prefix(self, queues: Queues) -> None:
+    def test_queue_prefix_argument_separates_queues(self, queues: Queues) -> None:
         if queues.backend == "zmq":
             pytest.skip("its prefixes are tested elsewhere")
         inside, outside = queues.open(prefix=f"p{queues.token}"), queues.open()
@@ -281,7 +281,7 @@ class TestOpening:
         assert numbers(inside.consume(timeout=DEADLINE)) == [1]
         assert len(outside.consume(timeout=0)) == 0
 
-    def test_closed(self, queues: Queues) -> None:
+    def test_closed_queue_raises_on_each_call(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         with producer:
             producer.produce((1, 1))
@@ -327,7 +327,7 @@ class TestNames:
         with pytest.raises(SegmentError):
             RecordQueue.unlink_name(queues.name, producers=queues.producers)  # type: ignore[arg-type]
 
-    def test_a_zmq_queue_has_no_name_to_remove(self, queues: Queues) -> None:
+    def test_unlink_of_a_zmq_queue_is_refused(self, queues: Queues) -> None:
         if queues.backend != "zmq":
             pytest.skip("it has")
         with pytest.raises(StateError):
@@ -335,7 +335,7 @@ class TestNames:
         with pytest.raises(InvalidValueError, match="create"):
             queues.open(create=True)
 
-    def test_send_is_produce(self, queues: Queues) -> None:
+    def test_send_is_an_alias_of_produce(self, queues: Queues) -> None:
         first, second = queues.pair()
         assert first.send(quotes(0, 2)) == 0
         assert numbers(second.consume(limit=1, timeout=DEADLINE)) == [0]
@@ -410,7 +410,7 @@ class TestLoss:
         assert told > 0
 
     @pytest.mark.needs("segment")
-    def test_one_by_one_raises_as_well(self, queues: Queues) -> None:
+    def test_on_lost_raise_applies_to_single_records(self, queues: Queues) -> None:
         producer, consumer = queues.pair(QUOTE, 64, on_lost="raise")
         producer.produce(quotes(0, 500))
         with pytest.raises(LostMessagesError):
@@ -424,7 +424,7 @@ class TestLoss:
                 seen.append(int(record["number"]))
 
     @pytest.mark.needs("lost")
-    def test_a_restart_loses_nothing(self, queues: Queues) -> None:
+    def test_producer_restart_loses_nothing(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         producer.produce(quotes(0, 3))
         producer.close()
@@ -434,7 +434,7 @@ class TestLoss:
         assert consumer.lost == 0
 
     @pytest.mark.parametrize("producers", ["single", "multiple"])
-    def test_drops_of_a_simulation_are_where_arrays_end(self, token: str, producers: Any) -> None:
+    def test_consumed_arrays_end_at_drops_of_a_simulation(self, token: str, producers: Any) -> None:
         endpoint = token if producers == "single" else f"channel/{token}"
         found: list[list[int]] = []
         lost: list[Any] = []
@@ -460,7 +460,7 @@ class TestLoss:
             assert records == list(range(records[0], records[0] + len(records)))
 
     @pytest.mark.parametrize("producers", ["single", "multiple"])
-    def test_a_tenth_is_dropped_and_the_counts_agree(self, token: str, producers: Any) -> None:
+    def test_lost_equals_the_number_of_dropped_records(self, token: str, producers: Any) -> None:
         counts: list[int] = []
 
         def consume() -> None:
@@ -487,7 +487,7 @@ class TestLoss:
 
 class TestProducers:
     @pytest.mark.needs("takeover")
-    def test_the_second_takes_over(self, queues: Queues) -> None:
+    def test_single_producer_queue_is_taken_over_by_a_second(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         producer.produce((0, 0))
         second = queues.open()
@@ -496,7 +496,7 @@ class TestProducers:
             producer.produce((2, 0))
         assert taken(consumer, 2) == [0, 1]
 
-    def test_several_are_in_one_order_and_known(self, queues: Queues) -> None:
+    def test_several_producers_share_one_order_and_are_known(self, queues: Queues) -> None:
         if queues.producers == "single":
             with pytest.raises(StateError, match="multiple"):
                 queues.open().consume_with_publishers(timeout=0)
@@ -510,7 +510,7 @@ class TestProducers:
         assert who[0] is not None
         assert len({info.pid for info in who}) == 1
 
-    def test_history(self, queues: Queues) -> None:
+    def test_consume_with_history_returns_earlier_records(self, queues: Queues) -> None:
         if queues.producers == "single":
             pytest.skip("a topic keeps none")
         producer, _ = queues.pair()
@@ -530,7 +530,7 @@ class TestProducers:
         producer.produce(np.zeros(3, large))
         assert len(consumer.consume(timeout=DEADLINE)) == 3
 
-    def test_a_strangers_message(self, queues: Queues) -> None:
+    def test_message_of_another_size_raises(self, queues: Queues) -> None:
         if queues.producers == "multiple":
             _, consumer = queues.pair()
             with Channel(queues.token) as channel, channel.publisher() as publisher:
@@ -553,7 +553,7 @@ class TestStamps:
         yield
         origin.set_origin(0)
 
-    def test_a_tracked_dtype(self) -> None:
+    def test_tracked_dtype_adds_both_times(self) -> None:
         dtype = tracked(QUOTE)
         assert dtype.descr[:2] == [("publish_time", "<i8"), ("origin_time", "<i8")]
         assert dtype.itemsize == 32
@@ -611,7 +611,7 @@ class TestStamps:
 
 
 class TestWaiting:
-    def test_a_time_out(self, queues: Queues) -> None:
+    def test_consume_waits_for_its_timeout(self, queues: Queues) -> None:
         consumer = queues.open()
         before = queues.time_ns()
         assert len(consumer.consume(timeout=0.02)) == 0
@@ -631,7 +631,7 @@ class TestWaiting:
         assert numbers(task.result()) == [1]
 
     @pytest.mark.needs("threads")
-    def test_one_thread_at_a_time_consumes(self, queues: Queues) -> None:
+    def test_consume_in_a_second_thread_raises(self, queues: Queues) -> None:
         _, consumer = queues.pair()
         task = Task(consumer.consume, None, DEADLINE)
         wait_until(lambda: consumer._consuming_lock.locked())
@@ -655,14 +655,14 @@ class TestWaiting:
         producer.produce((1, 1))
         assert dict(poller.poll(DEADLINE * 1000)) == {consumer: msgq.POLLIN}
 
-    def test_so_does_select(self, queues: Queues) -> None:
+    def test_fileno_is_readable_while_records_wait(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         fd = consumer.fileno()
         assert not select.select([fd], [], [], 0)[0]
         producer.produce((1, 1))
         assert select.select([fd], [], [], DEADLINE)[0]
 
-    def test_asyncio(self, queues: Queues) -> None:
+    def test_aconsume_and_async_for_return_records(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
 
         async def both() -> list[int]:
@@ -708,7 +708,7 @@ class TestWaiting:
         )
 
 
-def test_producer_in_child_does_not_take_over_a_topic_with_records_of_another_dtype(endpoint: str) -> None:
+def test_producer_in_child_does_not_take_over_a_topic_of_another_dtype(endpoint: str) -> None:
     producer = RecordQueue(endpoint, QUOTE)
     producer.produce(quotes(0, 1))
 
@@ -724,7 +724,7 @@ def test_producer_in_child_does_not_take_over_a_topic_with_records_of_another_dt
         in_fork_quietly(child)
 
 
-def test_lapped_consumer_takes_no_message_of_another_size_for_records(endpoint: str) -> None:
+def test_lapped_consumer_skips_messages_of_another_size(endpoint: str) -> None:
     """The bytes of the messages are sizes of records, so each place in them could be one; it goes on at the present."""
     with RecordQueue(endpoint, QUOTE, 64) as consumer, RecordQueue(endpoint, QUOTE) as producer:
         with msgq.pub_sock(endpoint) as pub:
@@ -737,7 +737,7 @@ def test_lapped_consumer_takes_no_message_of_another_size_for_records(endpoint: 
 
 
 @pytest.mark.ci
-def test_lapped_consumer_beside_a_busy_producer_counts_exactly(endpoint: str) -> None:
+def test_lapped_consumer_next_to_a_busy_producer_counts_exactly(endpoint: str) -> None:
     with RecordQueue(endpoint, QUOTE, 64) as consumer, Child(record_children.produce_all, endpoint, 200_000) as child:
         child.hear()
         received = 0

@@ -69,7 +69,7 @@ def walk(rows: Any) -> Any:
 
 
 class TestElements:
-    def test_one_is_written_and_read(self, records: Records) -> None:
+    def test_vector_element_is_written_and_read(self, records: Records) -> None:
         quotes = records.vector(QUOTE, 10)
         quotes[3] = (99.5, 100.0)
         bid, ask = quotes[3]
@@ -79,7 +79,7 @@ class TestElements:
     @pytest.mark.parametrize("copies", [2, 4])
     @pytest.mark.parametrize("exclusive", [False, True])
     @pytest.mark.parametrize("case", DTYPES)
-    def test_of_any_dtype(self, records: Records, case: str, exclusive: bool, copies: int) -> None:
+    def test_vector_accepts_each_dtype(self, records: Records, case: str, exclusive: bool, copies: int) -> None:
         dtype = DTYPES[case]
         rows = records.vector(dtype, 3, exclusive=exclusive, copies=copies)
         assert rows.dtype == dtype
@@ -95,7 +95,7 @@ class TestElements:
             assert (rows[[0, 2]] == expected[[1, 0]]).all()
         assert records.vector().read([1])[0] == expected[1]
 
-    def test_a_plain_one_is_a_scalar(self, records: Records) -> None:
+    def test_vector_element_of_plain_dtype_is_a_scalar(self, records: Records) -> None:
         numbers = records.vector("f8", 3)
         numbers[0] = 1.5
         assert type(numbers[0]) is np.float64
@@ -119,7 +119,7 @@ class TestElements:
         assert quotes.read()["bid"].tolist() == [1.0] * 3
 
     @pytest.mark.parametrize("index", [0, 9, np.int8(9), np.uint64(3), np.array(4)], ids=repr)
-    def test_indexes(self, records: Records, index: Any) -> None:
+    def test_vector_accepts_integer_indices(self, records: Records, index: Any) -> None:
         numbers = records.vector("i8", 10)
         numbers[index] = 5
         assert numbers[index] == 5
@@ -128,7 +128,7 @@ class TestElements:
     @pytest.mark.parametrize(
         "index", [-1, 10, 2**31, 2**63, 2**70, -(2**70), True, 1.0, "1", "bid", None, ..., (1,), (1, 2), b"1"]
     )
-    def test_no_indexes(self, records: Records, index: Any) -> None:
+    def test_vector_invalid_index_raises(self, records: Records, index: Any) -> None:
         numbers = records.vector("i8", 10)
         with pytest.raises(RecordIndexError) as caught:
             numbers[index]
@@ -163,7 +163,9 @@ class TestElements:
         ],
         ids=str,
     )
-    def test_values_of_one(self, records: Records, dtype: Any, value: Any, expected: Any) -> None:
+    def test_vector_element_accepts_convertible_values(
+        self, records: Records, dtype: Any, value: Any, expected: Any
+    ) -> None:
         rows = records.vector(dtype, 3)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -222,7 +224,7 @@ class TestMany:
         ],
         ids=str,
     )
-    def test_selections_are_numpys(self, records: Records, selection: Any) -> None:
+    def test_vector_selections_behave_as_in_numpy(self, records: Records, selection: Any) -> None:
         numbers, plain = records.vector("i8", 10), np.zeros(10, "i8")
         for each in (numbers, plain):
             each[:] = np.arange(10) + 100
@@ -252,7 +254,7 @@ class TestMany:
         ],
         ids=str,
     )
-    def test_no_selections(self, records: Records, selection: Any) -> None:
+    def test_vector_invalid_selection_is_refused(self, records: Records, selection: Any) -> None:
         numbers = records.vector("i8", 10)
         calls: list[Callable[[], Any]] = [
             lambda: numbers[selection],
@@ -268,14 +270,14 @@ class TestMany:
         assert not numbers.counts().any()
 
     @pytest.mark.parametrize("selection", [5, (1, 2), "bid", ...], ids=str)
-    def test_read_and_write_take_no_single_index(self, records: Records, selection: Any) -> None:
+    def test_vector_read_and_write_refuse_a_single_index(self, records: Records, selection: Any) -> None:
         numbers = records.vector("i8", 10)
         with pytest.raises(RecordIndexError):
             numbers.read(selection)
         with pytest.raises(RecordIndexError):
             numbers.write(selection, 1)
 
-    def test_values_are_repeated_as_numpy_does(self, records: Records) -> None:
+    def test_vector_values_are_broadcast_as_in_numpy(self, records: Records) -> None:
         numbers = records.vector("f8", 4)
         numbers[:] = 5
         assert numbers.read().tolist() == [5.0] * 4
@@ -310,7 +312,7 @@ class TestMany:
         assert not numbers.counts().any()
 
     @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", QUOTE], ids=str)
-    def test_none_is_no_value_and_not_nan_either(self, records: Records, dtype: Any) -> None:
+    def test_vector_value_none_is_refused(self, records: Records, dtype: Any) -> None:
         numbers = records.vector(dtype, 3)
         with pytest.raises(RecordTypeError, match="NoneType"):
             numbers[0] = None
@@ -320,19 +322,19 @@ class TestMany:
         with pytest.raises(RecordTypeError, match=r"float64.*int64"):
             records.vector("i8", 3).write([0], np.zeros(1))
 
-    def test_an_index_twice_is_written_twice_and_the_last_one_stays(self, records: Records) -> None:
+    def test_vector_index_written_twice_keeps_the_last_value(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers.write([1, 1, 1], [5, 6, 7])
         assert numbers[1] == 7
         assert numbers.counts().tolist() == [0, 3, 0]
 
-    def test_a_write_of_none_is_no_error(self, records: Records) -> None:
+    def test_vector_empty_write_is_no_error(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers.write([], [])
         numbers[3:] = 5
         assert not numbers.counts().any()
 
-    def test_read_into_an_array(self, records: Records) -> None:
+    def test_vector_read_fills_an_output_array(self, records: Records) -> None:
         quotes = records.vector(QUOTE, 4)
         quotes[:] = np.ones(4, QUOTE)
         out = np.zeros(4, QUOTE)
@@ -345,13 +347,13 @@ class TestMany:
         assert out["bid"].tolist() == [1.0, 1.0, 5.0, 1.0]
 
     @pytest.mark.parametrize("out", [bytearray(32), [0.0] * 4, np.zeros(4), np.zeros(4, "f4, f4")], ids=str)
-    def test_out_of_another_dtype(self, records: Records, out: Any) -> None:
+    def test_vector_read_refuses_output_of_another_dtype(self, records: Records, out: Any) -> None:
         quotes = records.vector(QUOTE, 4)
         for call in (quotes.read, quotes.snapshot):
             with pytest.raises(RecordTypeError, match="out"):
                 call(out=out)
 
-    def test_out_of_another_shape(self, records: Records) -> None:
+    def test_vector_read_refuses_output_of_another_shape(self, records: Records) -> None:
         numbers = records.vector("f8", 4)
         frozen = np.zeros(4)
         frozen.flags.writeable = False
@@ -361,7 +363,7 @@ class TestMany:
                     call(out=out)
         assert not frozen.any()
 
-    def test_many_elements(self, records: Records) -> None:
+    def test_vector_holds_many_elements(self, records: Records) -> None:
         numbers = records.vector("i4", 100_000)
         numbers[:] = np.arange(100_000, dtype="i4")
         assert (numbers.read() == np.arange(100_000)).all()
@@ -414,7 +416,7 @@ class TestSnapshots:
             numbers.write([0], 1, timeout=timeout)
         assert not numbers.counts().any()
 
-    def test_none_is_for_ever(self, records: Records) -> None:
+    def test_write_and_snapshot_accept_timeout_none_and_0(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers.write([0], 1, timeout=None)
         numbers.write([0], 1, timeout=0)
@@ -423,7 +425,7 @@ class TestSnapshots:
 
 
 class TestSeqlock:
-    def test_a_vector_of_one(self, records: Records) -> None:
+    def test_seqlock_is_a_vector_of_one_element(self, records: Records) -> None:
         pose = records.seqlock(QUOTE)
         assert pose.value.tolist() == (0.0, 0.0)
         assert (pose.time, pose.count) == (0, 0)
@@ -436,7 +438,7 @@ class TestSeqlock:
         assert records.vector()[0].tolist() == (5.0, 6.0)
         assert len(records.vector()) == 1
 
-    def test_read_into_an_array_of_one(self, records: Records) -> None:
+    def test_seqlock_read_fills_an_output_array(self, records: Records) -> None:
         number = records.seqlock("f8")
         number.value = 1.5
         out = np.zeros(1)
@@ -453,7 +455,7 @@ class TestSeqlock:
             number.write([1, 2])
         assert number.count == 0
 
-    def test_changes(self, records: Records) -> None:
+    def test_seqlock_changes_report_a_write(self, records: Records) -> None:
         number = records.seqlock("i8")
         assert number.wait(0) is False
         number.value = 5
@@ -484,7 +486,7 @@ class TestSeqlock:
 class TestScalars:
     """Structured scalars are written from where their bytes are, if these have the same fields at the same places."""
 
-    def test_one_of_an_equal_dtype(self, records: Records) -> None:
+    def test_write_accepts_a_scalar_of_an_equal_dtype(self, records: Records) -> None:
         rows = records.vector([("x", "<i4"), ("y", "<f8")], 4)
         for place in range(3):  # each has a dtype object of its own
             rows[place] = np.array([(place, 0.5)], [("x", "<i4"), ("y", "<f8")])[0]
@@ -499,28 +501,28 @@ class TestScalars:
         rows[1] = rows[0]
         assert rows[1].tolist() == (2, 2.0)
 
-    def test_one_of_another_kind_of_scalar(self, records: Records) -> None:
+    def test_write_accepts_a_record_scalar(self, records: Records) -> None:
         rows = records.vector([("x", "<i4"), ("y", "<f8")], 4)
         rows[0] = np.rec.array([(1, 2.0)], rows.dtype)[0]
         assert rows[0].tolist() == (1, 2.0)
 
-    def test_the_same_fields_at_other_places(self, records: Records) -> None:
+    def test_write_accepts_equal_fields_at_other_offsets(self, records: Records) -> None:
         rows = records.vector([("x", "<i4"), ("y", "<i4")], 4)
         turned = np.dtype({"names": ["x", "y"], "formats": ["<i4", "<i4"], "offsets": [4, 0]})
         rows[0] = np.array([(1, 2)], turned)[0]
         assert rows[0].tolist() == (1, 2)
 
-    def test_bytes_in_the_other_order(self, records: Records) -> None:
+    def test_write_accepts_the_other_byte_order(self, records: Records) -> None:
         rows = records.vector([("x", "<i4")], 4)
         rows[0] = np.array([(1,)], [("x", ">i4")])[0]
         assert rows[0].tolist() == (1,)
 
-    def test_one_without_fields(self, records: Records) -> None:
+    def test_write_accepts_a_void_scalar_without_fields(self, records: Records) -> None:
         rows = records.vector("V5", 4)
         rows[0] = np.void(b"abcde")
         assert bytes(rows[0]) == b"abcde"
 
-    def test_other_fields_are_refused_also_after_equal_ones(self, records: Records) -> None:
+    def test_write_refuses_other_fields_after_equal_ones(self, records: Records) -> None:
         rows = records.vector([("x", "<i4"), ("y", "<i4")], 4)
         rows[0] = np.array([(1, 2)], [("x", "<i4"), ("y", "<i4")])[0]
         with pytest.raises(RecordTypeError):
@@ -529,7 +531,7 @@ class TestScalars:
             rows[0] = np.array([(1.0, 2.0)], [("x", "<f4"), ("y", "<f4")])[0]
         assert rows[0].tolist() == (1, 2)
 
-    def test_numbers(self, records: Records) -> None:
+    def test_write_accepts_numbers(self, records: Records) -> None:
         numbers = records.vector("f8", 5)
         for place, given in enumerate((1.5, np.float64(2.5), np.float32(3.5), 4, True)):
             numbers[place] = given
@@ -537,7 +539,7 @@ class TestScalars:
 
 
 class TestPrivate:
-    def test_memory_of_this_process(self, records: Records) -> None:
+    def test_private_vector_is_separate_memory(self, records: Records) -> None:
         one, other = records.SeqlockVector(None, QUOTE, 3), records.SeqlockVector(None, QUOTE, 3)
         one[0] = (1, 2)
         assert one[0].tolist() == (1.0, 2.0)
@@ -549,7 +551,7 @@ class TestPrivate:
         with pytest.raises(EndpointClosedError):
             one[0]
 
-    def test_a_seqlock(self, records: Records) -> None:
+    def test_private_seqlock_stores_a_value(self, records: Records) -> None:
         with records.Seqlock(None, "f8", exclusive=True, copies=4) as number:
             number.value = 1.5
             assert number.value == 1.5
@@ -566,7 +568,7 @@ TRACKED = np.dtype([("publish_time", "<i8"), ("origin_time", "<i8"), ("x", "f8")
 
 
 class TestTracked:
-    def test_times_are_filled(self, records: Records) -> None:
+    def test_tracked_write_fills_both_times(self, records: Records) -> None:
         rows = records.vector(TRACKED, 4)
         before = records.time_ns()
         rows[0] = (0, 0, 1.5)
@@ -666,7 +668,7 @@ class TestClosed:
             rows["ask"] = 8.0
         assert vector[1].tolist() == (7.0, 0.0)
 
-    def test_a_closed_one_does_nothing(self, records: Records) -> None:
+    def test_closed_vector_raises_on_each_call(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers[0] = 1
         assert not numbers.closed

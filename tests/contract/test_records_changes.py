@@ -30,7 +30,7 @@ PAIR = np.dtype([("number", "<i8"), ("double", "<i8")])
 
 
 class TestChanges:
-    def test_since_the_last_call(self, records: Records) -> None:
+    def test_changes_return_writes_since_the_last_call(self, records: Records) -> None:
         quotes, other = records.vector(PAIR, 10), records.vector()
         assert quotes.changes().indices.tolist() == []
         other[7] = (1, 2)
@@ -55,7 +55,7 @@ class TestChanges:
         assert late.wait(0) is True
         assert late.changes().indices.tolist() == [2, 5]
 
-    def test_ones_own_writes_are_changes(self, records: Records) -> None:
+    def test_changes_include_own_writes(self, records: Records) -> None:
         quotes = records.vector(PAIR, 10)
         quotes[2] = (1, 2)
         assert quotes.changes().indices.tolist() == [2]
@@ -86,7 +86,7 @@ class TestChanges:
         assert changes.counts[0] - before == 5
         assert changes.rows[0].tolist() == (4, 8)
 
-    def test_of_many(self, records: Records) -> None:
+    def test_changes_of_many_elements_are_complete(self, records: Records) -> None:
         numbers = records.vector("i4", 10_000)
         numbers[::7] = 5
         changes = numbers.changes()
@@ -102,14 +102,14 @@ class TestChanges:
         changes.rows[:] = 7
         assert numbers.read().tolist() == [6, 6, 6]
 
-    def test_receive_is_the_same_or_none(self, records: Records) -> None:
+    def test_receive_returns_changes_or_none(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         assert numbers.receive(0) is None
         numbers[1] = 5
         assert numbers.receive().indices.tolist() == [1]
         assert numbers.receive(timeout=0) is None
 
-    def test_receive_waits_for_seconds(self, records: Records) -> None:
+    def test_receive_timeout_is_in_seconds(self, records: Records) -> None:
         numbers, before = records.vector("i8", 3), records.monotonic()
         assert numbers.receive(timeout=SHORT) is None
         assert SHORT * 0.999 <= records.monotonic() - before < DEADLINE
@@ -127,7 +127,7 @@ class TestChanges:
         with pytest.raises(InvalidValueError, match="limit"):
             numbers.changes(limit=-1)
 
-    def test_watch_iterates_until_nothing_changes(self, records: Records) -> None:
+    def test_watch_iterates_until_no_change_is_left(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers[1] = 5
         seen = []
@@ -139,7 +139,7 @@ class TestChanges:
         with pytest.raises(InvalidValueError):
             numbers.watch(timeout=-1)
 
-    def test_stats(self, records: Records) -> None:
+    def test_stats_of_vector_count_writes(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         assert numbers.stats().elements_written == 0
         numbers[[0, 2]] = 1
@@ -157,7 +157,7 @@ class TestChanges:
         with pytest.raises(EndpointClosedError):
             numbers.stats()
 
-    def test_stats_of_private_memory(self, records: Records) -> None:
+    def test_stats_of_private_vector_count_writes(self, records: Records) -> None:
         kind = type(records.vector("i8", 1))
         with kind(None, "i8", 2) as private:
             private[1] = 1
@@ -165,14 +165,14 @@ class TestChanges:
 
 
 class TestTime:
-    def test_nothing_changes_in_time(self, records: Records) -> None:
+    def test_wait_without_change_ends_at_the_timeout(self, records: Records) -> None:
         numbers, before = records.vector("i8", 3), records.monotonic()
         assert numbers.wait(SHORT) is False
         assert numbers.wait(timeout=SHORT) is False
         assert 2 * SHORT * 0.999 <= records.monotonic() - before < DEADLINE
 
     @pytest.mark.parametrize("timeout", [0, 0.0])
-    def test_0_is_not_at_all(self, records: Records, timeout: float) -> None:
+    def test_wait_timeout_0_does_not_wait(self, records: Records, timeout: float) -> None:
         numbers, before = records.vector("i8", 3), records.monotonic()
         assert numbers.wait(timeout) is False
         assert records.monotonic() - before < DEADLINE / 10
@@ -190,7 +190,7 @@ class TestTime:
         with pytest.raises(InvalidValueError):
             records.vector("i8", 3).wait(timeout)
 
-    def test_for_ever_alone_in_virtual_time(self, records: Records) -> None:
+    def test_endless_wait_alone_in_virtual_time_raises(self, records: Records) -> None:
         if records.backend == "fake":
             with pytest.raises(DeadlockError, match=records.name):
                 records.vector("i8", 3).wait()
@@ -224,7 +224,7 @@ class TestThreads:
         whole[2] = 1
         assert task.result() is True
 
-    def test_closing_ends_a_wait(self, records: Records) -> None:
+    def test_close_ends_a_wait_in_another_thread(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         task = Task(numbers.wait)
         task.wait_asleep()
@@ -232,7 +232,7 @@ class TestThreads:
         with pytest.raises(EndpointClosedError):
             task.result()
 
-    def test_a_passive_one_looks_by_the_clock(self, records: Records) -> None:
+    def test_passive_vector_wait_polls_for_changes(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         watcher = records.vector(passive=True)
         task = Task(watcher.wait)
@@ -240,7 +240,7 @@ class TestThreads:
         numbers[1] = 5
         assert task.result() is True
 
-    def test_others_work_with_the_handle_while_one_waits(self, records: Records) -> None:
+    def test_waiting_handle_can_be_used_by_other_threads(self, records: Records) -> None:
         numbers, other = records.vector("i8", 3), records.vector("i8", 3, name="other")
         other[0] = 1
         task = Task(numbers.wait)
@@ -251,7 +251,7 @@ class TestThreads:
         numbers[0] = 7
         assert task.result() is True
 
-    def test_one_at_a_time_asks_for_changes(self, records: Records) -> None:
+    def test_changes_in_several_threads_report_each_change_once(self, records: Records) -> None:
         """Two may meet there, and then one of them is told; each change is told once."""
         numbers = records.vector("i8", 50_000)
         told: list[int] = []
@@ -270,12 +270,12 @@ class TestThreads:
             task.result()
         assert sorted(told) == list(range(50_000))
 
-    def test_several_threads_write_and_read_one_handle(self, records: Records) -> None:
+    def test_handle_is_usable_in_several_threads(self, records: Records) -> None:
         threads, rounds = 4, 200
         counts = crowd(records.backend, records.name, threads, rounds)
         assert counts == [rounds] * threads + [threads * rounds]
 
-    def test_nothing_is_torn(self, records: Records) -> None:
+    def test_concurrent_reads_are_never_torn(self, records: Records) -> None:
         """Two handles write rows of a mebibyte, each of one byte, again and again, while others read."""
         dtype = np.dtype([("data", "u1", (1 << 20,))])
         rows = [records.vector(dtype, 2) for _ in range(4)]
@@ -299,7 +299,7 @@ class TestThreads:
             task.result()
         assert rows[0].counts().tolist() == [2 * rounds] * 2
 
-    def test_a_second_thread_of_an_exclusive_handle(self, records: Records) -> None:
+    def test_exclusive_handle_may_write_in_several_threads(self, records: Records) -> None:
         """It is the handle that is the one writer, not a thread of it."""
         numbers = records.vector("i8", 3, exclusive=True)
         Task(numbers.write, [0], 5).result()
@@ -365,12 +365,12 @@ class TestPoller:
         other.changes()
         assert poller.poll(0) == [one]
 
-    def test_a_time_out(self, records: Records) -> None:
+    def test_poller_waits_for_its_timeout(self, records: Records) -> None:
         poller, before = records.poller(records.vector("i8", 3)), records.monotonic()
         assert poller.poll(50) == []
         assert records.monotonic() - before >= 0.0499
 
-    def test_mixed_with_queues_and_boards(self, records: Records, endpoint: str) -> None:
+    def test_poller_mixes_vectors_queues_and_boards(self, records: Records, endpoint: str) -> None:
         numbers, board = records.vector("i8", 3), records.board(name="board")
         entry, observed = board.declare("key"), board.observe("key")
         queue = msgq.MessageQueue(endpoint)
@@ -416,7 +416,7 @@ class TestAsyncio:
         assert (first.indices.tolist(), first.rows.tolist()) == ([0], [1])
         assert second.indices[0] == 1
 
-    def test_async_for(self, records: Records) -> None:
+    def test_async_for_returns_changes(self, records: Records) -> None:
         numbers, other = records.vector("i8", 3), records.vector()
 
         async def scenario() -> list[int]:

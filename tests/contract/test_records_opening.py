@@ -44,13 +44,13 @@ class TestOpening:
         assert caught.value.errno == errno.ENOENT
         assert caught.value.endpoint == records.name
 
-    def test_a_seqlock_needs_a_dtype(self, records: Records) -> None:
+    def test_seqlock_without_dtype_is_refused(self, records: Records) -> None:
         with pytest.raises(SegmentError):
             records.seqlock()
         records.seqlock("f8")
         assert records.seqlock().dtype == "f8"
 
-    def test_create_true_only_makes(self, records: Records) -> None:
+    def test_create_true_only_creates(self, records: Records) -> None:
         records.vector("f8", 3, create=True)
         with pytest.raises(SegmentError) as caught:
             records.vector("f8", 3, create=True)
@@ -72,7 +72,7 @@ class TestOpening:
         with pytest.raises(InvalidValueError, match="passive"):
             records.vector("f8", 3, passive=True, create=True)
 
-    def test_defaults(self, records: Records) -> None:
+    def test_vector_defaults_are_as_documented(self, records: Records) -> None:
         numbers = records.vector("f8", 3)
         assert (numbers.exclusive, numbers.copies, numbers.closed, numbers.passive) == (False, 2, False, False)
         assert (numbers.name, numbers.endpoint, numbers.prefix) == (records.name, records.name, "")
@@ -106,7 +106,7 @@ class TestOpening:
             assert caught.value.endpoint == records.name
         assert records.vector()[3] == 5
 
-    def test_a_smaller_length_is_the_first_so_many(self, records: Records) -> None:
+    def test_vector_with_smaller_length_shows_the_first_elements(self, records: Records) -> None:
         whole = records.vector("i8", 10)
         some = records.vector("i8", 4)
         assert len(some) == len(some.read()) == len(some.snapshot(atomic=True)) == 4
@@ -124,13 +124,13 @@ class TestOpening:
         with pytest.raises(IndexError):
             some.read([True] * 10)
 
-    def test_a_vector_as_a_seqlock(self, records: Records) -> None:
+    def test_vector_opened_as_a_seqlock_raises(self, records: Records) -> None:
         records.vector("f8", 2)
         with pytest.raises(RecordMismatchError, match="2 elements"):
             records.seqlock()
         assert len(records.vector("f8", 1)) == 1
 
-    def test_a_vector_as_a_board_and_the_other_way_round(self, records: Records) -> None:
+    def test_vector_opened_as_a_board_raises_and_vice_versa(self, records: Records) -> None:
         records.vector("f8", 2)
         with pytest.raises(RecordMismatchError, match="vector"):
             records.board()
@@ -180,7 +180,7 @@ class TestOpening:
             with pytest.raises((EndpointNameError, TypeError)):
                 call()
 
-    def test_the_name_as_bytes(self, records: Records) -> None:
+    def test_vector_name_may_be_bytes(self, records: Records) -> None:
         records.vector("i8", 3)[0] = 5
         with records.SeqlockVector(records.name.encode()) as numbers:
             assert (numbers[0], numbers.name) == (5, records.name)
@@ -195,7 +195,7 @@ class TestOpening:
             with pytest.raises(TypeError):
                 call()
 
-    def test_attributes_cannot_be_set(self, records: Records) -> None:
+    def test_vector_attributes_are_read_only(self, records: Records) -> None:
         numbers = records.vector("f8", 3)
         for name in ("dtype", "name", "exclusive", "copies", "closed", "mode", "schema", "identity"):
             with pytest.raises(AttributeError):
@@ -225,7 +225,7 @@ class TestNames:
         assert other.read().tolist() == [0.0, 0.0]
         assert other.identity != former.identity
 
-    def test_unlink_name(self, records: Records) -> None:
+    def test_unlink_name_removes_the_vector(self, records: Records) -> None:
         records.vector("i8", 3)
         records.SeqlockVector.unlink_name(records.name)
         for kind in (records.SeqlockVector, records.Seqlock, records.Board):
@@ -233,7 +233,7 @@ class TestNames:
                 kind.unlink_name(records.name)
             assert caught.value.errno == errno.ENOENT
 
-    def test_prefixes_are_apart(self, records: Records, prefix: str) -> None:
+    def test_vector_prefixes_are_separate(self, records: Records, prefix: str) -> None:
         inside, outside = records.vector("i8", 3), records.vector("i8", 3, prefix="")
         assert (inside.prefix, outside.prefix) == (prefix, "")
         inside[0] = 5
@@ -254,14 +254,14 @@ class TestNames:
         assert numbers.identity == (status.st_dev, status.st_ino)
         assert status.st_size == 32768 + 3 * 64
 
-    def test_names_of_others_are_others(self, records: Records) -> None:
+    def test_vectors_of_different_names_are_separate(self, records: Records) -> None:
         one, other = records.vector("i8", 3, name="1"), records.vector("i8", 3, name="2")
         one[0] = 5
         assert other[0] == 0
 
 
 class TestWriters:
-    def test_an_exclusive_one_has_one_writing_handle(self, records: Records) -> None:
+    def test_exclusive_vector_has_one_writing_handle(self, records: Records) -> None:
         writer, other = records.vector("i8", 3, exclusive=True), records.vector()
         writer[0] = 1
         calls: list[Callable[[], Any]] = [
@@ -288,12 +288,12 @@ class TestWriters:
         assert writer[0] == 7
         assert writer.counts()[0] == 6
 
-    def test_or_is_gone(self, records: Records) -> None:
+    def test_exclusive_handle_deleted_lets_another_one_write(self, records: Records) -> None:
         records.SeqlockVector(records.name, "i8", 3, exclusive=True)[0] = 1
         gc.collect()
         records.vector()[0] = 2
 
-    def test_claim_is_the_right_before_the_first_write(self, records: Records) -> None:
+    def test_claim_takes_the_right_to_write(self, records: Records) -> None:
         one, other = records.vector("i8", 3, exclusive=True), records.vector()
         one.claim()
         one.claim()
@@ -302,7 +302,7 @@ class TestWriters:
         one.close()
         other.claim()
 
-    def test_readers_do_not_count(self, records: Records) -> None:
+    def test_readers_of_exclusive_vector_are_unlimited(self, records: Records) -> None:
         handles = [records.vector("i8", 3, exclusive=True) for _ in range(5)]
         for handle in handles[1:]:
             assert handle[0] == 0
@@ -310,7 +310,7 @@ class TestWriters:
         handles[0][0] = 1
 
     @pytest.mark.parametrize("exclusive", [False, True])
-    def test_a_refused_write_takes_nothing(self, records: Records, exclusive: bool) -> None:
+    def test_refused_write_takes_no_row(self, records: Records, exclusive: bool) -> None:
         numbers = records.vector("i8", 3, exclusive=exclusive)
         with pytest.raises(IndexError):
             numbers[3] = 1
@@ -318,14 +318,14 @@ class TestWriters:
             numbers[0] = np.float64(1)
         records.vector()[0] = 5
 
-    def test_several_handles_write_otherwise(self, records: Records) -> None:
+    def test_several_handles_write_a_shared_vector(self, records: Records) -> None:
         handles = [records.vector("i8", 3) for _ in range(4)]
         for number, handle in enumerate(handles * 3):
             handle[0] = number
             assert all(each[0] == number for each in handles)
         assert handles[0].counts()[0] == 12
 
-    def test_128_handles_may_write(self, records: Records) -> None:
+    def test_writers_beyond_128_handles_are_refused(self, records: Records) -> None:
         handles = [records.vector("i8", 3) for _ in range(130)]
         for number, handle in enumerate(handles[:128]):
             handle[0] = number
@@ -358,7 +358,7 @@ class TestPickling:
         with pickle.loads(pickle.dumps(records.vector("i8", 3))) as copy:
             assert len(copy) == 3
 
-    def test_a_seqlock_and_a_passive_one(self, records: Records) -> None:
+    def test_pickled_seqlock_and_passive_vector_keep_their_type(self, records: Records) -> None:
         number = records.seqlock("i8")
         number.value = 5
         with pickle.loads(pickle.dumps(number)) as copy:
@@ -377,7 +377,7 @@ class TestPickling:
         with pickle.loads(data) as copy:
             assert (copy.prefix, copy[0]) == (prefix, 7)
 
-    def test_private_memory_cannot(self, records: Records) -> None:
+    def test_private_vector_cannot_be_pickled(self, records: Records) -> None:
         with records.SeqlockVector(None, "f8", 3) as numbers, pytest.raises(TypeError, match="private"):
             pickle.dumps(numbers)
 
@@ -390,7 +390,7 @@ class TestPickling:
         assert caught.value.errno == errno.ENOENT
 
 
-def test_a_private_one_can_be_unlinked_to_no_effect(records: Records) -> None:
+def test_private_vector_unlink_has_no_effect(records: Records) -> None:
     numbers = records.SeqlockVector(None, "f8", 3)
     numbers.unlink()
     numbers[0] = 1

@@ -36,7 +36,7 @@ def test_change_reaches_another_process_and_its_reply_returns(records: Records) 
 
 @pytest.mark.ci
 @pytest.mark.parametrize(("copies", "size"), [(2, 1), (4, 40), (2, 4096), (2, 1 << 18), (4, 1 << 18)])
-def test_nothing_is_torn_between_processes(records: Records, copies: int, size: int) -> None:
+def test_reads_during_writes_of_processes_are_never_torn(records: Records, copies: int, size: int) -> None:
     """Two processes write rows, each of one byte. A reader may have no luck, but no row of two of them."""
     rows = records.vector(np.dtype([("data", "u1", (size,))]), 2, copies=copies)
     actor = record_children.filler
@@ -61,7 +61,7 @@ def test_nothing_is_torn_between_processes(records: Records, copies: int, size: 
     assert len(values) >= 3
 
 
-def test_an_atomic_snapshot_is_of_one_instant(records: Records) -> None:
+def test_atomic_snapshot_is_of_one_instant(records: Records) -> None:
     """Numbers go from element to element: the newest one says what all the others were then."""
     numbers = records.vector("i8", 50)
     with Child(record_children.marcher, records.backend, records.name) as child:
@@ -140,7 +140,7 @@ def test_key_of_killed_owner_can_be_declared_and_keeps_its_value(records: Record
     assert observed.read().alive is True
 
 
-def test_a_handle_travels(records: Records) -> None:
+def test_pickled_handle_works_in_another_process(records: Records) -> None:
     quotes = records.vector(PAIR, 4)
     quotes[0] = (5, 10)
     data = base64.b64encode(pickle.dumps(quotes)).decode()
@@ -149,14 +149,14 @@ def test_a_handle_travels(records: Records) -> None:
 
 @pytest.mark.needs("fork")
 class TestForks:
-    def test_the_childs_handle_goes_on(self, records: Records) -> None:
+    def test_forked_child_writes_with_its_own_handle(self, records: Records) -> None:
         seen = run_child(record_children.forked_writer, records.backend, records.name)
         assert seen == {"child": 0, "changed": [1, 2], "row": [3, 6]}
 
-    def test_an_exclusive_one_is_the_parents(self, records: Records) -> None:
+    def test_exclusive_vector_stays_with_the_parent(self, records: Records) -> None:
         seen = run_child(record_children.forked_exclusive, records.backend, records.name)
         assert seen == {"child": 0, "row": [5, 10]}
 
-    def test_a_key_is_the_parents(self, records: Records) -> None:
+    def test_board_key_stays_with_the_parent(self, records: Records) -> None:
         seen = run_child(record_children.forked_board, records.backend, records.name)
         assert seen == {"child": 0, "parent": "after", "of the child": "child"}

@@ -86,7 +86,7 @@ def test_pattern_selects_the_same_names_after_pickling(text: str) -> None:
 
 
 @every_text
-def test_in_recordings(text: str, log: Path, tmp_path: Path) -> None:
+def test_pattern_selects_the_endpoints_of_recordings(text: str, log: Path, tmp_path: Path) -> None:
     assert set(LogReader(log, endpoints=[parse_pattern(text)]).endpoints) == SELECTED[text]
     assert set(LogReader(log, exclude=[parse_pattern(text)]).endpoints) == set(NAMES) - SELECTED[text]
     whole = LogReader(log)
@@ -99,7 +99,7 @@ def test_in_recordings(text: str, log: Path, tmp_path: Path) -> None:
 
 
 @every_text
-def test_on_spark(text: str, log: Path) -> None:
+def test_pattern_selects_the_endpoints_on_spark(text: str, log: Path) -> None:
     """Its workers get pickles."""
     for written in (text, json.dumps([text])):
         options = pickle.loads(pickle.dumps(SourceOptions.parse_options({"path": str(log), "endpoints": written})))
@@ -107,14 +107,14 @@ def test_on_spark(text: str, log: Path) -> None:
 
 
 @every_text
-def test_on_the_bus(text: str, bus: dict[str, msgq.PubSocket]) -> None:
+def test_pattern_selects_the_endpoints_of_observing_verbs(text: str, bus: dict[str, msgq.PubSocket]) -> None:
     code = not SELECTED[text]
     assert said("list", text, "--interval", 0, code=code) == SELECTED[text]
     assert said("top", text, "--once", "--interval", 0.01, code=code) == SELECTED[text]
 
 
 @every_text
-def test_of_a_recorder(text: str, bus: dict[str, msgq.PubSocket], tmp_path: Path) -> None:
+def test_pattern_selects_the_endpoints_of_a_recorder(text: str, bus: dict[str, msgq.PubSocket], tmp_path: Path) -> None:
     with Recorder(tmp_path / "a.mcap", [parse_pattern(text)]):
         for socket in bus.values():
             socket.send(b"x")
@@ -122,14 +122,14 @@ def test_of_a_recorder(text: str, bus: dict[str, msgq.PubSocket], tmp_path: Path
 
 
 @every_text
-def test_of_a_player(text: str, log: Path, prefix: str) -> None:
+def test_pattern_selects_the_endpoints_of_a_player(text: str, log: Path, prefix: str) -> None:
     if SELECTED[text]:
         with Player(LogReader(log, endpoints=[parse_pattern(text)])) as player:
             assert set(player.endpoints) == SELECTED[text]
 
 
 @every_text
-def test_of_a_bridge(text: str, bus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pattern_selects_the_endpoints_of_a_bridge(text: str, bus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
     with Bridge([text]) as bridge:
         bridge.run(0)
@@ -137,7 +137,7 @@ def test_of_a_bridge(text: str, bus: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @every_text
-def test_of_a_check(text: str, bus: Any, tmp_path: Path) -> None:
+def test_pattern_selects_the_endpoints_of_a_check(text: str, bus: Any, tmp_path: Path) -> None:
     file = tmp_path / "expected.toml"
     file.write_text(f"seconds = 0.01\n[endpoints.'{text}']\n")
     lines = map(json.loads, run("check", file, "--json", code=not SELECTED[text]).stdout.splitlines())
@@ -179,14 +179,14 @@ def test_name_in_a_program_selects_exactly_itself() -> None:
         assert [one for one in (*NAMES, "(", "camera.*") if one in SelectedEndpoints([name])] == [name]
 
 
-def test_an_expression_in_a_program_is_searched_for() -> None:
+def test_compiled_expression_is_searched_in_names() -> None:
     assert {name for name in NAMES if name in SelectedEndpoints(re.compile("era"), re.compile("t$"))} == {
         "camera",
         "camera_rear",
     }
 
 
-def test_everything_and_nothing() -> None:
+def test_selection_without_patterns_is_all_and_of_empty_list_none() -> None:
     assert "any" in SelectedEndpoints()
     assert "any" not in SelectedEndpoints([])
     assert "any" not in SelectedEndpoints(None, ["any"])

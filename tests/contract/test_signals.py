@@ -15,7 +15,7 @@ both_ways = pytest.mark.parametrize("how", ["receive", "poll"])
 
 
 @both_ways
-def test_ctrl_c_ends_the_wait_and_the_socket_goes_on(backend: Backend, endpoint: str, how: str) -> None:
+def test_ctrl_c_ends_the_wait_and_keeps_the_socket_usable(backend: Backend, endpoint: str, how: str) -> None:
     pub = backend.pub(endpoint)
     with Child(children.interrupted, backend.name, endpoint, how) as child:
         assert child.hear() == "blocking"
@@ -47,7 +47,7 @@ def test_signal_handler_runs_during_a_wait_and_the_wait_continues(
 
 
 @both_ways
-def test_signals_do_not_put_off_the_time_out(backend: Backend, endpoint: str, how: str) -> None:
+def test_signals_do_not_extend_the_timeout(backend: Backend, endpoint: str, how: str) -> None:
     with Child(children.under_fire, backend.name, endpoint, how, 100) as child:
         assert child.result() >= 0.1
 
@@ -66,7 +66,7 @@ def test_signal_handler_may_close_the_waiting_socket(backend: Backend, endpoint:
         pub.wait_for_readers(0, n=1)
 
 
-def test_no_handler_for_sigusr2_is_installed(backend: Backend, endpoint: str) -> None:
+def test_sigusr2_handler_is_not_installed(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint)
     with Child(children.usr2_untouched, backend.name, endpoint) as child:
         assert child.hear() == "blocking"

@@ -46,7 +46,7 @@ pytest_plugins = ("tests.stock.fixtures",)
 
 
 @pytest.mark.parametrize("publisher_first", [True, False])
-def test_stock_publisher_to_our_subscriber(endpoint: str, stack: Any, publisher_first: Any) -> None:
+def test_stock_publisher_reaches_own_subscriber(endpoint: str, stack: Any, publisher_first: Any) -> None:
     sub = None if publisher_first else stack.enter_context(subscriber(endpoint))
     pub = stack.enter_context(StockPublisher(endpoint))
     sub = sub or stack.enter_context(subscriber(endpoint))
@@ -58,7 +58,7 @@ def test_stock_publisher_to_our_subscriber(endpoint: str, stack: Any, publisher_
 
 
 @KINDS
-def test_bytes_are_the_same_on_both_sides_of_the_wrap(endpoint: str, stack: Any, kind: Any) -> None:
+def test_wrapped_messages_are_equal_for_stock_and_own_subscribers(endpoint: str, stack: Any, kind: Any) -> None:
     pub = stack.enter_context(publisher(kind, endpoint, SMALL_RING))
     ours = [stack.enter_context(subscriber(endpoint, passive=passive)) for passive in (False, True)]
     stock = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
@@ -83,7 +83,7 @@ def test_conflating_subscribers_get_the_newest(endpoint: str, stack: Any, kind: 
 
 
 @KINDS
-def test_passive_subscribers_are_many_and_leave_no_trace(endpoint: str, stack: Any, kind: Any) -> None:
+def test_passive_subscribers_beyond_15_leave_no_trace(endpoint: str, stack: Any, kind: Any) -> None:
     pub = stack.enter_context(publisher(kind, endpoint))
     pub.send(0)
     before = Header.read(endpoint)
@@ -271,7 +271,7 @@ def test_stock_publisher_sees_a_polling_reader_before_the_first_send(endpoint: s
 
 
 @KINDS
-def test_all_readers_updated(endpoint: str, stack: Any, kind: Any) -> None:
+def test_all_readers_updated_includes_stock_readers(endpoint: str, stack: Any, kind: Any) -> None:
     pub = stack.enter_context(publisher(kind, endpoint))
     assert not pub.all_readers_updated()
     ours = stack.enter_context(subscriber(endpoint))
@@ -358,7 +358,7 @@ def test_stock_publisher_kills_a_stock_reader_after_exec(endpoint: str, stack: A
 # ---- sizes and places ----
 
 
-def test_we_adopt_the_size_of_a_stock_segment(endpoint: str, stack: Any) -> None:
+def test_own_socket_adopts_the_size_of_a_stock_segment(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(StockPublisher(endpoint, 4 * SMALL_RING))
     sub = stack.enter_context(subscriber(endpoint))
     stock = stack.enter_context(StockSubscriber(endpoint, 4 * SMALL_RING))

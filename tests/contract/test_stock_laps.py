@@ -64,7 +64,7 @@ def test_stock_reader_exactly_at_the_wrap_mark_is_lapped_too(endpoint: str, stac
 
 
 @pytest.mark.parametrize("passive", [False, True])
-def test_lost_is_unknown_after_a_stock_publisher_lapped_us(endpoint: str, stack: Any, passive: Any) -> None:
+def test_lost_is_unknown_after_a_stock_publisher_lapped_the_subscriber(endpoint: str, stack: Any, passive: Any) -> None:
     pub = stack.enter_context(StockPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(subscriber(endpoint, passive=passive))
     pub.send(0)
@@ -121,7 +121,7 @@ def test_message_being_overwritten_by_own_publisher_is_not_delivered(endpoint: s
     assert [sequences(sub)[-1] for sub in subs] == [8, 8]
 
 
-def test_lost_is_exact_when_the_publisher_is_ours(endpoint: str, stack: Any) -> None:
+def test_lost_is_exact_with_own_publisher(endpoint: str, stack: Any) -> None:
     """Also with stock readers on the ring."""
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
@@ -136,7 +136,9 @@ def test_lost_is_exact_when_the_publisher_is_ours(endpoint: str, stack: Any) -> 
 
 
 @pytest.mark.parametrize(("count", "largest", "data_size"), [(400_000, 40, DATA_SIZE), (100_000, 5000, 4 * SMALL_RING)])
-def test_stock_flood_to_lagging_readers(endpoint: str, stack: Any, count: Any, largest: Any, data_size: Any) -> None:
+def test_stock_flood_to_slow_readers_delivers_no_torn_message(
+    endpoint: str, stack: Any, count: Any, largest: Any, data_size: Any
+) -> None:
     """What: a stock publisher at full speed, and readers of ours, with and without a slot, that cannot keep up.
 
     Why: a stock publisher announces nothing; only the position says whether a copy is whole.
@@ -162,7 +164,7 @@ def test_stock_flood_to_lagging_readers(endpoint: str, stack: Any, count: Any, l
 
 
 @pytest.mark.parametrize(("count", "largest", "data_size"), [(200_000, 40, DATA_SIZE), (40_000, 5000, 4 * SMALL_RING)])
-def test_our_flood_to_lagging_stock_readers(
+def test_own_flood_to_slow_stock_readers_delivers_no_torn_message(
     endpoint: str, stack: Any, count: Any, largest: Any, data_size: Any
 ) -> None:
     """What: our publisher at full speed, one stock reader that is slow and one that does its best.

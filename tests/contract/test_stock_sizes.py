@@ -128,7 +128,7 @@ def test_truncated_and_regrown_ring_has_no_messages(endpoint: str) -> None:
             assert len(got) + sub2.lost == 2000
 
 
-def test_a_message_cut_in_two_is_none(endpoint: str) -> None:
+def test_message_truncated_by_a_smaller_ring_is_not_delivered(endpoint: str) -> None:
     """The rest of the last page becomes zeros without any fault."""
     with msgq.pub_sock(endpoint, LARGE) as pub, msgq.sub_sock(endpoint) as sub:
         pub.send_many([message(i, SIZE) for i in range(600)])
@@ -213,7 +213,7 @@ def test_our_publisher_goes_on_when_a_stock_subscriber_enlarges_the_ring(endpoin
         assert sub.lost == late.lost == 0
 
 
-def test_a_recorder_goes_on(endpoint: str, stack: Any, tmp_path: Path) -> None:
+def test_recorder_continues_in_a_larger_ring(endpoint: str, stack: Any, tmp_path: Path) -> None:
     with Child(children.record, endpoint, LARGE, str(tmp_path)) as child:
         assert child.hear() == "recording"
         pub = stack.enter_context(msgq.pub_sock(endpoint))
@@ -243,7 +243,7 @@ def child_answers(child: Child) -> bool:
     return bool(select.select([child.process.stdout], [], [], 0)[0])
 
 
-def test_statistics_of_an_emptied_ring(endpoint: str) -> None:
+def test_stats_of_an_emptied_ring_succeed(endpoint: str) -> None:
     with Child(children.look, endpoint, LARGE) as child:
         assert child.hear() == 1
         os.truncate(segment_path(endpoint), 0)
@@ -253,7 +253,7 @@ def test_statistics_of_an_emptied_ring(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sent", "fault", "faulthandler"])
-def test_a_foreign_sigbus_kills(endpoint: str, kind: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_sigbus_of_another_file_kills_the_process(endpoint: str, kind: Any, capfd: pytest.CaptureFixture[str]) -> None:
     with Child(children.sees_signals, kind, endpoint) as child:
         assert child.hear() == "ready"
         assert child.process.wait() == -signal.SIGBUS
@@ -261,7 +261,7 @@ def test_a_foreign_sigbus_kills(endpoint: str, kind: Any, capfd: pytest.CaptureF
 
 
 @pytest.mark.parametrize(("kind", "seen"), [("python", [signal.SIGBUS]), ("ignored", [])])
-def test_a_foreign_sigbus_reaches_the_former_handler(endpoint: str, kind: Any, seen: Any) -> None:
+def test_sigbus_of_another_file_reaches_the_previous_handler(endpoint: str, kind: Any, seen: Any) -> None:
     with Child(children.sees_signals, kind, endpoint) as child:
         assert child.hear() == "ready"
         assert child.hear() == seen
@@ -269,7 +269,9 @@ def test_a_foreign_sigbus_reaches_the_former_handler(endpoint: str, kind: Any, s
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_faulthandler_may_be_enabled(endpoint: str, stack: Any, when: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_sigbus_handler_works_with_faulthandler(
+    endpoint: str, stack: Any, when: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     with Child(children.survives, endpoint, LARGE, when) as child:
         assert child.hear() == "sending"
         cut(endpoint, stack)
@@ -280,7 +282,7 @@ def test_faulthandler_may_be_enabled(endpoint: str, stack: Any, when: Any, capfd
         assert capfd.readouterr().err.count("Fatal Python error: Bus error") == 1  # the one that killed it
 
 
-def test_two_threads_may_fault_at_once(endpoint: str, stack: Any) -> None:
+def test_sigbus_handler_works_in_two_threads_at_once(endpoint: str, stack: Any) -> None:
     for _ in range(5):
         with Child(children.two_threads, endpoint, LARGE) as child:
             assert child.hear() == "ready"
@@ -290,7 +292,7 @@ def test_two_threads_may_fault_at_once(endpoint: str, stack: Any) -> None:
         segment_path(endpoint).unlink()
 
 
-def test_forked_children_have_the_handler(endpoint: str, stack: Any) -> None:
+def test_sigbus_handler_is_inherited_by_forked_children(endpoint: str, stack: Any) -> None:
     with Child(children.forked, endpoint, LARGE) as child:
         assert child.hear() == "ready"
         cut(endpoint, stack)

@@ -120,7 +120,7 @@ def test_own_reader_leaves_slots_to_evicting_stock_readers(endpoint: str, stack:
     assert (after.num_readers, after.read_uids) == (SLOTS, before.read_uids)
 
 
-def test_we_rejoin_as_a_ghost(endpoint: str, stack: Any) -> None:
+def test_subscriber_rejoins_beyond_num_readers(endpoint: str, stack: Any) -> None:
     """A stock publisher that starts between our claim of a slot and our uid leaves a uid beyond num_readers."""
     pub = stack.enter_context(StockPublisher(endpoint))
     sub = stack.enter_context(subscriber(endpoint, timeout_ms=1))
@@ -134,7 +134,7 @@ def test_we_rejoin_as_a_ghost(endpoint: str, stack: Any) -> None:
     assert pub.all_readers_updated()
 
 
-def test_our_start_makes_no_ghost_of_a_joining_stock_reader(endpoint: str, stack: Any) -> None:
+def test_own_publisher_start_keeps_a_joining_stock_reader(endpoint: str, stack: Any) -> None:
     stack.enter_context(OurPublisher(endpoint)).socket.close()
     sub = stack.enter_context(StockSubscriber(endpoint, arm=("slot_taken", "stop", 0)))
     sub.wait_stopped()

@@ -36,7 +36,7 @@ pytest_plugins = ("tests.stock.fixtures",)
 
 
 @KINDS
-def test_both_kinds_of_subscribers_at_once(endpoint: str, stack: Any, kind: Any) -> None:
+def test_stock_and_own_subscribers_receive_at_once(endpoint: str, stack: Any, kind: Any) -> None:
     early = stack.enter_context(subscriber(endpoint))
     pub = stack.enter_context(publisher(kind, endpoint, DATA_SIZE))
     ours = [early, *(stack.enter_context(subscriber(endpoint, passive=passive)) for passive in (False, True))]
@@ -52,7 +52,7 @@ def test_both_kinds_of_subscribers_at_once(endpoint: str, stack: Any, kind: Any)
         assert sequence_of(newest.receive()) == first + 99
 
 
-def test_publishers_follow_each_other_under_live_readers(endpoint: str, stack: Any) -> None:
+def test_publishers_of_both_kinds_take_over_in_turn(endpoint: str, stack: Any) -> None:
     """Ours lose nothing; a stock reader comes back at its next call after a stock start, and at once after ours."""
     ours = stack.enter_context(subscriber(endpoint))
     passive: msgq.SubSocket | None = None
@@ -139,7 +139,7 @@ def test_own_publisher_takes_over_and_the_stock_publisher_gets_an_error(endpoint
 
 
 @pytest.mark.parametrize("route", ["send", "send_many", "reserve"])
-def test_a_stock_publisher_takes_over_and_we_raise(endpoint: str, stack: Any, route: Any) -> None:
+def test_stock_publisher_takes_over_and_own_send_raises(endpoint: str, stack: Any, route: Any) -> None:
     ours = stack.enter_context(OurPublisher(endpoint))
     ours.send(0)
     stack.enter_context(StockPublisher(endpoint))
@@ -159,7 +159,7 @@ def test_a_stock_publisher_takes_over_and_we_raise(endpoint: str, stack: Any, ro
     assert Header.read(endpoint) == before
 
 
-def test_a_stock_publisher_takes_over_in_the_middle_of_our_send(endpoint: str, stack: Any) -> None:
+def test_stock_publisher_takes_over_during_an_own_send(endpoint: str, stack: Any) -> None:
     """Our reservation publishes nothing, and what the stock publisher wrote over it arrives whole."""
     ours = stack.enter_context(OurPublisher(endpoint))
     sub = stack.enter_context(subscriber(endpoint))

@@ -14,7 +14,7 @@ from tests.stock.ours import subscriber
 pytest_plugins = ("tests.stock.fixtures",)
 
 
-def test_a_stock_subscriber_sees_the_stamps_as_bytes(endpoint: str, stack: Any) -> None:
+def test_stock_subscriber_receives_stamps_as_bytes(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(msgq.pub_sock(endpoint, tracked=True))
     stock = stack.enter_context(StockSubscriber(endpoint))
     for size in (0, 1, 100):

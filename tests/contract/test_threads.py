@@ -32,7 +32,7 @@ def test_second_thread_raises_concurrent_use(backend: Backend, endpoint: str) ->
 
 
 @pytest.mark.needs("threads")
-def test_two_polls_of_one_socket_are_refused(backend: Backend, endpoint: str) -> None:
+def test_poll_of_one_socket_in_two_threads_is_refused(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     task = Task(backend.poller(sub).poll, -1)
     task.wait_asleep()
@@ -65,7 +65,7 @@ def test_publisher_copying_in_another_thread_raises_concurrent_use(backend: Back
 
 @pytest.mark.needs("threads")
 @pytest.mark.parametrize("how", ["receive", "poll"])
-def test_closing_from_another_thread_wakes_the_sleeper(backend: Backend, endpoint: str, how: str) -> None:
+def test_close_from_another_thread_wakes_the_sleeper(backend: Backend, endpoint: str, how: str) -> None:
     sub = backend.sub(endpoint, timeout=-1)
     poller = backend.poller(sub)
     task = Task(sub.receive) if how == "receive" else Task(poller.poll, -1)
@@ -77,7 +77,7 @@ def test_closing_from_another_thread_wakes_the_sleeper(backend: Backend, endpoin
 
 
 @pytest.mark.needs("threads")
-def test_a_closed_sleeper_may_connect_again(backend: Backend, endpoint: str) -> None:
+def test_closed_sleeper_may_connect_again(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     task = Task(sub.receive)
     task.wait_asleep()
@@ -92,7 +92,7 @@ def test_a_closed_sleeper_may_connect_again(backend: Backend, endpoint: str) -> 
 
 
 @pytest.mark.needs("threads")
-def test_the_gil_is_free_while_a_thread_waits(backend: Backend, prefix: str) -> None:
+def test_waiting_receive_releases_the_gil(backend: Backend, prefix: str) -> None:
     """While two threads sleep in receive and poll, this one computes; a held GIL would hang it."""
     pairs = [backend.pair(name) for name in "ab"]
     tasks = [Task(pairs[0][1].receive), Task(backend.poller(pairs[1][1]).poll, -1)]
@@ -107,7 +107,7 @@ def test_the_gil_is_free_while_a_thread_waits(backend: Backend, prefix: str) -> 
 
 
 @pytest.mark.needs("threads")
-def test_receiving_in_another_thread_than_the_creator_is_woken(backend: Backend, endpoint: str) -> None:
+def test_receive_in_another_thread_than_connect_is_woken(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint)
     sub = Task(backend.sub, endpoint).result()  # made by a thread that has ended
     for i in range(5):
@@ -118,7 +118,7 @@ def test_receiving_in_another_thread_than_the_creator_is_woken(backend: Backend,
 
 
 @pytest.mark.needs("threads")
-def test_sockets_of_one_endpoint_in_many_threads(backend: Backend, endpoint: str) -> None:
+def test_sockets_of_one_endpoint_work_in_many_threads(backend: Backend, endpoint: str) -> None:
     """Four threads, each with its own subscriber, and a fifth that publishes: all get all."""
     pub = backend.pub(endpoint)
     tasks = [Task(lambda: collect(backend.sub(endpoint), 200)) for _ in range(4)]
@@ -128,7 +128,7 @@ def test_sockets_of_one_endpoint_in_many_threads(backend: Backend, endpoint: str
     assert [task.result() for task in tasks] == [sent] * 4
 
 
-def test_a_socket_may_be_handed_from_thread_to_thread(backend: Backend, endpoint: str) -> None:
+def test_socket_may_be_used_by_threads_in_turn(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     for i in range(5):
         Task(pub.send, b"%d" % i).result()

@@ -221,7 +221,7 @@ def test_timeout_of_wrong_type_is_refused_with_the_type(place: Place, timed: Tim
 
 
 @pytest.mark.parametrize(("backend", "timed"), list(cases()))
-def test_timeout_of_an_impossible_value_is_refused(place: Place, timed: Timed) -> None:
+def test_timeout_out_of_range_is_refused(place: Place, timed: Timed) -> None:
     one, _ = timed.open(place)
     for time in (-2, -0.5, float("nan")):
         with pytest.raises(InvalidValueError, match=f"{time}"):
@@ -238,7 +238,7 @@ def _error_of(timed: Timed, one: Any, time: Any) -> MsgqError | None:
 
 
 @pytest.mark.parametrize(("backend", "timed"), list(cases()))
-def test_timeout_may_be_any_kind_of_number(place: Place, timed: Timed) -> None:
+def test_timeout_may_be_any_type_of_number(place: Place, timed: Timed) -> None:
     one, _ = timed.open(place)
     for time in (0, 0.0, np.float32(0), np.int64(0), Fraction(0)):
         assert not isinstance(_error_of(timed, one, time), (InvalidTypeError, InvalidValueError))

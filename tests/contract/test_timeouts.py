@@ -32,7 +32,7 @@ def test_receive_timeout_waits_and_returns_none(backend: Backend, endpoint: str,
 @pytest.mark.needs("threads")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("timeout", [-1, DEADLINE_MS])
-def test_a_message_ends_the_wait(backend: Backend, endpoint: str, way: str, timeout: int) -> None:
+def test_message_ends_the_wait(backend: Backend, endpoint: str, way: str, timeout: int) -> None:
     call, nothing = WAYS[way]
     pub, sub = backend.pair(endpoint)
     sub.setTimeout(timeout)
@@ -43,7 +43,7 @@ def test_a_message_ends_the_wait(backend: Backend, endpoint: str, way: str, time
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_time_out_of_zero_does_not_wait(backend: Backend, endpoint: str, way: str) -> None:
+def test_timeout_of_zero_does_not_wait(backend: Backend, endpoint: str, way: str) -> None:
     call, nothing = WAYS[way]
     assert call(backend.sub(endpoint, timeout=0)) == nothing
 
@@ -65,7 +65,7 @@ def test_receive_non_blocking_takes_a_waiting_message(backend: Backend, endpoint
 
 
 @pytest.mark.parametrize("timeout", [-2, -(10**9), 2**31, 2**40])
-def test_an_impossible_time_out_is_refused_and_changes_nothing(backend: Backend, endpoint: str, timeout: int) -> None:
+def test_timeout_out_of_range_is_refused_and_changes_nothing(backend: Backend, endpoint: str, timeout: int) -> None:
     sub = backend.sub(endpoint, timeout=20)
     with pytest.raises(InvalidValueError, match=str(timeout)) as caught:
         sub.setTimeout(timeout)
@@ -74,12 +74,12 @@ def test_an_impossible_time_out_is_refused_and_changes_nothing(backend: Backend,
 
 
 @pytest.mark.parametrize("timeout", ["5", None, [1]])
-def test_a_time_out_is_a_number(backend: Backend, endpoint: str, timeout: Any) -> None:
+def test_timeout_of_wrong_type_is_refused(backend: Backend, endpoint: str, timeout: Any) -> None:
     with pytest.raises(TypeError):
         backend.sub(endpoint).setTimeout(timeout)
 
 
-def test_a_short_time_out_after_a_burst_is_kept(backend: Backend, endpoint: str) -> None:
+def test_timeout_after_a_burst_is_kept(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     sub.setTimeout(30)
     for _ in range(3):
@@ -123,13 +123,13 @@ class TestWaitForReaders:
         with pytest.raises(TimeoutError):
             backend.pub(endpoint).wait_for_readers(0.01, 0.001)
 
-    def test_a_time_out_of_zero_looks_once(self, backend: Backend, endpoint: str) -> None:
+    def test_wait_for_readers_timeout_0_checks_once(self, backend: Backend, endpoint: str) -> None:
         pub, _sub = backend.pair(endpoint)
         pub.wait_for_readers(0)
         pub.wait_for_readers(0, n=0)
 
     @pytest.mark.needs("threads")
-    def test_no_time_out_waits(self, backend: Backend, endpoint: str) -> None:
+    def test_wait_for_readers_timeout_none_waits(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
         task = Task(lambda: pub.wait_for_readers(None, n=1))
         backend.sub(endpoint)
@@ -145,7 +145,7 @@ class TestWaitForReaders:
             ({"n": -1}, "n is -1; give the number of subscribers"),
         ],
     )
-    def test_impossible_values_are_refused(
+    def test_wait_for_readers_invalid_values_are_refused(
         self, backend: Backend, endpoint: str, wrong: dict[str, Any], advice: str
     ) -> None:
         with pytest.raises(InvalidValueError, match=rf"{endpoint}.*: {advice}"):
@@ -166,7 +166,7 @@ class TestAllReadersUpdated:
         assert pub.all_readers_updated()
 
     @pytest.mark.needs("read")
-    def test_the_slowest_counts(self, backend: Backend, endpoint: str) -> None:
+    def test_all_readers_updated_waits_for_the_slowest(self, backend: Backend, endpoint: str) -> None:
         pub, fast = backend.pair(endpoint)
         slow = backend.sub(endpoint)
         pub.wait_for_readers(DEADLINE, n=2)

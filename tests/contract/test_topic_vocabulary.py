@@ -21,7 +21,7 @@ def test_receive_with_a_timeout_returns_the_message(backend: Backend, endpoint: 
     assert sub.receive(timeout=60) == b"one"
 
 
-def test_receive_waits_for_the_timeout_in_seconds_and_keeps_the_sockets_own(backend: Backend, endpoint: str) -> None:
+def test_receive_timeout_is_in_seconds_and_keeps_the_default(backend: Backend, endpoint: str) -> None:
     _, sub = backend.pair(endpoint)
     started = backend.monotonic_ns()
     assert sub.receive(timeout=SHORT) is None
@@ -48,7 +48,7 @@ def test_receive_non_blocking_returns_at_once(backend: Backend, endpoint: str, o
     ("timeout", "error"),
     [(-1, InvalidValueError), (1e12, InvalidValueError), ("1", InvalidTypeError), (True, InvalidTypeError)],
 )
-def test_receive_with_a_wrong_timeout_takes_nothing(
+def test_receive_with_invalid_timeout_takes_nothing(
     backend: Backend, endpoint: str, timeout: Any, error: type[Exception]
 ) -> None:
     pub, sub = backend.pair(endpoint)
@@ -74,7 +74,7 @@ def test_iteration_of_a_closed_subscriber_raises(backend: Backend, endpoint: str
         next(iter(sub))
 
 
-def test_areceive_is_arecv(backend: Backend, endpoint: str) -> None:
+def test_areceive_and_arecv_return_messages(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     pub.send_many([b"1", b"2"])
 
@@ -123,7 +123,7 @@ def test_prefix_argument_is_the_same_in_functions_masters_and_sockets(
         assert sub.receive() == b"x"
 
 
-def test_unlink_leaves_the_connected_among_themselves(backend: Backend, endpoint: str) -> None:
+def test_unlink_keeps_connected_sockets_working(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     assert pub.unlink() is (backend.name != "zmq")
     assert pub.unlink() is False

@@ -46,7 +46,9 @@ RECEIVES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("kind", ["plain", "conflate", "passive", "first"])
 @pytest.mark.parametrize("how", RECEIVES)
-def test_no_receive_shows_the_stamps(backend: Backend, endpoint: str, how: str, kind: str) -> None:
+def test_tracked_topic_hides_stamps_in_each_receive_method(
+    backend: Backend, endpoint: str, how: str, kind: str
+) -> None:
     if kind == "first":  # before any publisher is there to say that it is tracked
         sub = backend.sub(endpoint)
         pub = backend.pub(endpoint, tracked=True)
@@ -58,7 +60,7 @@ def test_no_receive_shows_the_stamps(backend: Backend, endpoint: str, how: str, 
     assert (sub.lost, sub.stats().received) == (0, 2)
 
 
-def test_receive_into_takes_the_payload_only(backend: Backend, endpoint: str) -> None:
+def test_receive_into_on_tracked_topic_takes_the_payload(backend: Backend, endpoint: str) -> None:
     pub, sub = tracked_pair(backend, endpoint)
     buffer = bytearray(b"........")
     pub.send_many([b"abc", b"x" * 9])
@@ -80,7 +82,7 @@ def test_arrays_are_sent_and_received_without_stamps(backend: Backend, endpoint:
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 63, 300_000])
-def test_any_size_arrives_whole(backend: Backend, endpoint: str, size: int) -> None:
+def test_tracked_messages_of_any_size_arrive_whole(backend: Backend, endpoint: str, size: int) -> None:
     pub, sub = tracked_pair(backend, endpoint, 8 << 20)
     data = bytes(i % 251 for i in range(size))
     pub.send(data)
@@ -153,7 +155,7 @@ def test_tracked_message_takes_given_origin_before_the_threads(backend: Backend,
 
 
 @pytest.mark.parametrize("how", [*SENDS, "reserve"])
-def test_an_untracked_topic_takes_no_origin(backend: Backend, endpoint: str, how: str) -> None:
+def test_untracked_topic_refuses_an_origin(backend: Backend, endpoint: str, how: str) -> None:
     pub, sub = backend.pub(endpoint), backend.sub(endpoint, timeout=0)
     with pytest.raises(StateError, match=r"not tracked.*tracked=True"):
         send(pub, how, origin_time=1)
@@ -163,14 +165,14 @@ def test_an_untracked_topic_takes_no_origin(backend: Backend, endpoint: str, how
     assert sub.receive() == b"abc"
 
 
-def test_an_origin_is_not_negative(backend: Backend, endpoint: str) -> None:
+def test_origin_time_negative_is_refused(backend: Backend, endpoint: str) -> None:
     pub, sub = tracked_pair(backend, endpoint, timeout=0)
     with pytest.raises(InvalidValueError, match="origin_time is -1"):
         pub.send(b"x", origin_time=-1)
     assert sub.receive() is None
 
 
-def test_an_untracked_message_has_no_times_and_stays(backend: Backend, endpoint: str) -> None:
+def test_untracked_message_has_no_times(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pub(endpoint), backend.sub(endpoint, timeout=0)
     assert sub.receive_tracked() is None
     assert not pub.tracked
@@ -202,7 +204,7 @@ def test_refused_tracked_publisher_does_not_take_over(backend: Backend, endpoint
     assert sub.receive_many() == [b"1", b"2"]
 
 
-def test_a_tracked_topic_stays_tracked(backend: Backend, endpoint: str) -> None:
+def test_tracked_topic_stays_tracked(backend: Backend, endpoint: str) -> None:
     sub = backend.sub(endpoint, timeout=0)
     assert not sub.tracked
     with backend.pub(endpoint, tracked=True):  # even if it sends nothing
@@ -225,7 +227,7 @@ def test_untracked_publisher_without_messages_allows_tracking(backend: Backend, 
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "taken over"])
-def test_a_successor_goes_on(backend: Backend, endpoint: str, closed: bool) -> None:
+def test_tracked_topic_keeps_its_stamps_across_publishers(backend: Backend, endpoint: str, closed: bool) -> None:
     pub, sub = tracked_pair(backend, endpoint, 1024)
     numbers = iter(range(1, 10_000))
     for _ in range(5):
@@ -262,7 +264,7 @@ def test_conflating_subscriber_gets_newest_message_with_times(backend: Backend, 
     assert (message.data, message.origin_time, sub.lost) == (b"7", 7, 6)
 
 
-def test_closed_sockets_are_not_tracked(backend: Backend, endpoint: str) -> None:
+def test_closed_socket_is_not_tracked(backend: Backend, endpoint: str) -> None:
     pub, sub = tracked_pair(backend, endpoint)
     assert pub.tracked
     assert sub.tracked

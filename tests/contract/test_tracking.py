@@ -89,7 +89,7 @@ def stage(request: pytest.FixtureRequest, token: str, monkeypatch: pytest.Monkey
 
 
 class TestEach:
-    def test_a_queue_of_tracked_records(self, stage: Stage) -> None:
+    def test_trace_messages_of_tracked_records_sets_their_origin(self, stage: Stage) -> None:
         name = stage.token
         with RecordQueue(name, tracked("i8")) as producer, RecordQueue(name, tracked("i8")) as consumer:
             stage.listen(name)
@@ -133,7 +133,7 @@ class TestEach:
             assert last[1].origin_time == last[1].sent == told_of.publish_time
 
     @pytest.mark.needs("channels")
-    def test_a_work_queue(self, stage: Stage) -> None:
+    def test_trace_messages_of_work_queue_sets_the_job_origin(self, stage: Stage) -> None:
         stage.listen(f"queue/{stage.token}")
         with msgq.MessageQueue(stage.token) as queue:
             queue.send(b"job", origin_time=5)
@@ -146,7 +146,7 @@ class TestEach:
             queue.unlink()
 
     @pytest.mark.needs("channels")
-    def test_a_queue_of_plain_records_with_several_producers(self, stage: Stage) -> None:
+    def test_trace_messages_of_plain_records_on_a_channel_sets_origin(self, stage: Stage) -> None:
         stage.listen(f"channel/{stage.token}")
         with RecordQueue(stage.token, "i8", producers="multiple") as queue:
             queue.produce(3, origin_time=5)
@@ -179,7 +179,7 @@ class TestEach:
         assert stage.untold(stage.token)
 
     @pytest.mark.needs("channels")
-    def test_several_sources_and_a_poller(self, stage: Stage) -> None:
+    def test_trace_messages_accepts_several_sources_and_a_poller(self, stage: Stage) -> None:
         names = [f"{stage.token}{n}" for n in range(2)]
         queues = [RecordQueue(name, tracked("i8")) for name in names]
         for name in names:
@@ -202,7 +202,7 @@ class TestEach:
         for queue in queues:
             queue.close()
 
-    def test_an_error_in_the_body_is_a_rounds_end(self, stage: Stage) -> None:
+    def test_trace_messages_body_exception_ends_the_span(self, stage: Stage) -> None:
         stage.listen(stage.token)
         with RecordQueue(stage.token, tracked("i8")) as queue:
             queue.produce(np.empty(0, "i8"))
@@ -230,7 +230,7 @@ class TestEach:
 
 
 class TestHandle:
-    def test_nested_ones_and_errors(self, stage: Stage) -> None:
+    def test_span_nested_restores_the_origin_after_errors(self, stage: Stage) -> None:
         stage.listen("a")
         message = np.zeros(1, tracked("i8"))[0]
         message["publish_time"], message["origin_time"] = 4, 5
@@ -246,7 +246,7 @@ class TestHandle:
         assert (told.origin_time, told.sent) == (6, 6)
         assert stage.told("a").sent == 4
 
-    def test_one_without_stamps(self, stage: Stage) -> None:
+    def test_span_of_message_without_stamps_has_no_origin(self, stage: Stage) -> None:
         stage.listen("a")
         for message in (None, b"bytes"):
             with stage.tracer.span(message, endpoint="a"):
@@ -254,7 +254,7 @@ class TestHandle:
             told = stage.told("a")
             assert (told.sent, told.origin_time) == (0, 0)
 
-    def test_a_timer_keeps_the_origin(self, stage: Stage) -> None:
+    def test_timer_keeps_the_origin(self, stage: Stage) -> None:
         stage.listen("@solve")
         with stage.tracer.timer("solve"):
             assert origin.origin_time() == 0
@@ -299,7 +299,7 @@ class TestHandle:
 
 class TestMisuse:
     @pytest.mark.needs("threads")
-    def test_two_threads(self, stage: Stage) -> None:
+    def test_tracer_in_two_threads_raises(self, stage: Stage) -> None:
         begun, end = threading.Event(), threading.Event()
 
         def hold() -> None:
@@ -317,7 +317,7 @@ class TestMisuse:
         with stage.tracer.span(endpoint="b"):
             pass
 
-    def test_closed(self, stage: Stage) -> None:
+    def test_tracer_closed_raises(self, stage: Stage) -> None:
         message = np.zeros(1, tracked("i8"))[0]
         message["origin_time"] = 5
         with stage.tracer.span(message, endpoint="a") as span:
@@ -334,7 +334,7 @@ class TestMisuse:
             with pytest.raises(EndpointClosedError, match=stage.token):
                 call()
 
-    def test_names(self, stage: Stage) -> None:
+    def test_tracer_accepts_any_stage_and_endpoint_name(self, stage: Stage) -> None:
         if stage.backend == "zmq":
             pytest.skip("the path of a socket file is too short for it")
         odd = "a:b/c%d@"
@@ -359,7 +359,7 @@ class TestMisuse:
             StageTracer(3)  # type: ignore[arg-type]
 
     @pytest.mark.needs("takeover")
-    def test_another_tracker_of_the_same_stage_takes_over(self, stage: Stage) -> None:
+    def test_tracer_of_the_same_stage_takes_over(self, stage: Stage) -> None:
         stage.listen("a")
         with StageTracer(stage.token) as other:
             with other.span(endpoint="a"):
@@ -371,7 +371,7 @@ class TestMisuse:
             assert stage.untold("a")
 
     @pytest.mark.needs("fork")
-    def test_tracker_in_forked_child_takes_over(self, stage: Stage) -> None:
+    def test_tracer_in_forked_child_takes_over(self, stage: Stage) -> None:
         stage.listen("a")
         with stage.tracer.span(endpoint="a"):
             pass

@@ -28,7 +28,7 @@ class TestChannels:
             assert subscriber.receive() == b"one"
             assert subscriber.last.origin_time == found
 
-    def test_so_have_many(self, channels: Any) -> None:
+    def test_channel_batch_has_the_origin_of_the_publishing_thread(self, channels: Any) -> None:
         publisher, subscriber = channels.pair()
         origin.set_origin(7)
         publisher.send_many([b"one", b"two"])
@@ -63,7 +63,7 @@ class TestQueues:
             queue.send(b"one", origin_time=given)
             assert queue.receive(0).origin_time == found
 
-    def test_so_have_many_and_jobs(self, queues: Any) -> None:
+    def test_queue_batch_and_jobs_have_the_origin_of_the_sending_thread(self, queues: Any) -> None:
         queue = queues.open()
         origin.set_origin(7)
         queue.send_many([b"one", b"two"])

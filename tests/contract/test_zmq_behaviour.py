@@ -53,7 +53,7 @@ class TestHighWaterMark:
         zmq_backend.settle()
         assert sub.receive(True) is None
 
-    def test_a_stalled_subscriber_costs_the_others_nothing(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_stalled_subscriber_does_not_affect_others(self, zmq_backend: Backend, endpoint: str) -> None:
         pub, fast = zmq_backend.pair(endpoint)
         zmq_backend.sub(endpoint)  # takes nothing
         pub.wait_for_readers(DEADLINE, n=2)
@@ -62,7 +62,7 @@ class TestHighWaterMark:
             assert fast.receive()[:2] == i.to_bytes(2, "little")
         assert 0 < pub.stats().dropped < 200
 
-    def test_a_burst_within_the_mark_loses_nothing(
+    def test_burst_within_the_high_water_mark_loses_nothing(
         self, zmq_backend: Backend, endpoint: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """ZMQ alone would call a queue full that has been read for up to a millisecond."""
@@ -73,7 +73,7 @@ class TestHighWaterMark:
             assert len(collect(sub, 20)) == 20
         assert pub.stats().dropped == 0
 
-    def test_there_need_not_be_a_limit(
+    def test_high_water_mark_0_means_no_limit(
         self, zmq_backend: Backend, endpoint: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_HWM", "0")
@@ -91,7 +91,7 @@ class TestHighWaterMark:
         with pytest.raises(InvalidValueError, match="MSGQ_ZMQ_HWM"):
             getattr(zmq_backend, kind)(endpoint)
 
-    def test_without_subscribers_nothing_is_dropped(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_publisher_without_subscribers_drops_nothing(self, zmq_backend: Backend, endpoint: str) -> None:
         pub = zmq_backend.pub(endpoint)
         pub.send_many([LARGE] * 100)
         assert pub.stats().dropped == 0
@@ -105,10 +105,10 @@ class TestCounting:
         assert sub.receive() == b"x"
         assert (sub.lost, sub.stats().received) == (6, 1)
 
-    def test_any_other_does_not_know(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_lost_of_an_ordinary_subscriber_is_unknown(self, zmq_backend: Backend, endpoint: str) -> None:
         assert zmq_backend.sub(endpoint).lost is None
 
-    def test_a_killed_subscriber_does_not_count(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_killed_subscriber_is_not_counted(self, zmq_backend: Backend, endpoint: str) -> None:
         pub, _sub = zmq_backend.pair(endpoint)
         with Child(zmq_children.idle_subscriber, endpoint) as child:
             assert child.hear() == "connected"
@@ -144,7 +144,7 @@ def _seen(pub: publisher.PubSocket) -> str:
     return ""
 
 
-def test_a_second_publisher_is_refused_and_the_first_goes_on(zmq_backend: Backend, endpoint: str) -> None:
+def test_second_publisher_is_refused_and_the_first_continues(zmq_backend: Backend, endpoint: str) -> None:
     pub, sub = zmq_backend.pair(endpoint)
     for _ in range(2):
         with pytest.raises(MultiplePublishersError, match=f"process {os.getpid()}"):
@@ -155,7 +155,7 @@ def test_a_second_publisher_is_refused_and_the_first_goes_on(zmq_backend: Backen
     zmq_backend.pub(endpoint)
 
 
-def test_running_out_of_sockets_is_an_error_of_ours(zmq_backend: Backend, endpoint: str) -> None:
+def test_socket_limit_raises_an_error_of_the_library(zmq_backend: Backend, endpoint: str) -> None:
     assert "ZMQ cannot make a socket" in run_child(zmq_children.too_many, endpoint)
 
 
@@ -206,7 +206,7 @@ class TestFork:
             assert child.process.stdout is not None
             child.process.stdout.read()  # to its end: the daemon is gone
 
-    def test_a_reservation_belongs_to_the_parent(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_reservation_of_the_parent_is_unusable_in_the_child(self, zmq_backend: Backend, endpoint: str) -> None:
         answer = run_child(zmq_children.forked_in_reservation, endpoint)
         assert answer == {"child": endpoint, "parent": "ab", "rest": None}
 
@@ -229,7 +229,7 @@ class TestFork:
             pub.send(b"x")
             assert child.result() == [endpoint, "x"]
 
-    def test_the_child_keeps_the_sockets_of_the_application(
+    def test_forked_child_keeps_the_sockets_of_the_application(
         self, zmq_backend: Backend, endpoint: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "tcp")
@@ -275,7 +275,7 @@ class TestEnd:
                 assert child.result() is None
 
     @pytest.mark.parametrize("how", ["open", "deleted", "blocked daemon thread"])
-    def test_a_process_ends_with_open_sockets(self, zmq_backend: Backend, endpoint: str, how: str) -> None:
+    def test_process_with_open_sockets_ends(self, zmq_backend: Backend, endpoint: str, how: str) -> None:
         with Child(children.exits_without_closing, "zmq", endpoint, how) as child:
             assert child.hear() == "connected"
             child.say()
@@ -302,7 +302,7 @@ class TestCurve:
         monkeypatch.setenv("MSGQ_ZMQ_CURVE", str(tmp_path))
         return tmp_path
 
-    def test_both_sides_understand_each_other(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
+    def test_curve_peers_exchange_messages(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
         pub, sub = zmq_backend.pair(endpoint)
         pub.send(b"secret")
         assert sub.receive() == b"secret"
@@ -317,7 +317,7 @@ class TestCurve:
         assert handshake_fails(publisher_address(endpoint).uri, wrong)
 
     @pytest.mark.parametrize("secure", [True, False])
-    def test_nothing_readable_is_on_the_wire(
+    def test_curve_connection_has_no_readable_bytes(
         self, zmq_backend: Backend, keys: Path, endpoint: str, secure: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         if not secure:
@@ -334,7 +334,9 @@ class TestCurve:
             assert (b"for your eyes only" in tap.heard()) is not secure
 
     @pytest.mark.parametrize("name", ["server.key_secret", "client.key_secret", "server.key"])
-    def test_a_missing_certificate_is_named(self, zmq_backend: Backend, keys: Path, endpoint: str, name: str) -> None:
+    def test_curve_missing_certificate_is_named(
+        self, zmq_backend: Backend, keys: Path, endpoint: str, name: str
+    ) -> None:
         (keys / name).unlink()
         connect: Callable[[str], object] = zmq_backend.pub if name == "server.key_secret" else zmq_backend.sub
         with pytest.raises(InvalidValueError, match=name):
@@ -421,7 +423,7 @@ class TestChoice:
             ({"ZMQ": ""}, "msgq.impl.ring.core"),
         ],
     )
-    def test_the_environment_chooses(self, variables: dict[str, str], module: str) -> None:
+    def test_backend_is_selected_by_the_environment(self, variables: dict[str, str], module: str) -> None:
         environment = {**os.environ, "MSGQ_BACKEND": "", **variables}
         code = "import msgq; print(msgq.PubSocket.__module__)"
         done = subprocess.run(
