@@ -123,15 +123,15 @@ def is_bridged(host: Host, topic: str = TOPIC) -> bool:
 
 
 class TestWrongArguments:
-    def test_a_topic_cannot_go_out_and_come_in(self) -> None:
+    def test_bridge_topic_in_both_directions_is_refused(self) -> None:
         with pytest.raises(InvalidValueError, match="state"):
             Bridge([TOPIC], {TOPIC: "127.0.0.1"})
 
-    def test_a_pattern_must_be_a_regular_expression(self) -> None:
+    def test_bridge_invalid_pattern_is_refused(self) -> None:
         with pytest.raises(InvalidValueError, match=r"'\('"):
             Bridge(["("])
 
-    def test_a_host_must_be_one(self) -> None:
+    def test_bridge_unresolvable_host_is_refused(self) -> None:
         with pytest.raises(InvalidValueError):
             Bridge((), {TOPIC: "no host"})
 
@@ -147,11 +147,11 @@ class TestWrongArguments:
         Bridge((), {TOPIC: "nowhere.invalid"}).close()
 
     @pytest.mark.parametrize("host", ["*", "127.0.0.1", "localhost", "127.0.0.9"])
-    def test_hosts_to_bind(self, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_bridge_bind_host_of_this_machine_is_accepted(self, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", host)
         Bridge([TOPIC]).close()
 
-    def test_a_topic_must_be_an_endpoint(self) -> None:
+    def test_bridge_invalid_endpoint_name_is_refused(self) -> None:
         with pytest.raises(EndpointNameError):
             Bridge((), {"a/b": "127.0.0.1"})
 
@@ -199,7 +199,7 @@ class TestOut:
         pub.send(b"after")
         until(lambda: crossing.flow().messages + (crossing.flow().lost or 0) == 1001, crossing)
 
-    def test_a_full_queue_is_counted(self, here: Host) -> None:
+    def test_bridge_out_full_queue_is_counted(self, here: Host) -> None:
         pub, crossing = here.pub(segment_size=1 << 24), here.bridge(TOPIC)
         attached_plain(here, crossing)  # and reads nothing
         sent = 0
@@ -286,7 +286,7 @@ class TestIn:
         here.bridge(into={TOPIC: "127.0.0.1"}, segment_size=1 << 16).step()
         assert stats.topic(TOPIC, here.prefix).data_bytes == 1 << 16
 
-    def test_a_publisher_of_this_host_is_never_pushed_aside(self, here: Host) -> None:
+    def test_bridge_in_never_replaces_a_local_publisher(self, here: Host) -> None:
         plain, mine = here.socket("zmq", "PubSocket", TOPIC), here.pub()
         crossing = here.bridge(into={TOPIC: "127.0.0.1"})
         plain.wait_for_readers(DEADLINE, n=1)
@@ -343,7 +343,7 @@ class TestNoLoops:
         pub.send(b"mine")
         until(lambda: going.flow().messages == 1, going)
 
-    def test_four_bridges_in_a_ring_carry_each_message_once(self, hosts: list[Host], tmp_path: Path) -> None:
+    def test_bridges_in_a_ring_forward_each_message_once(self, hosts: list[Host], tmp_path: Path) -> None:
         """Both hosts take the topic out and let it in. What is published on one comes to the other, and ends there."""
         one, other = hosts
         self.addresses(tmp_path, one, "there")
@@ -370,7 +370,7 @@ class TestNoLoops:
         """From now on sockets of this host connect to this address for the topic."""
         (tmp_path / "map.toml").write_text(f'"{host.prefix}/{TOPIC}" = "ipc://{tmp_path}/{name}"')
 
-    def test_a_dead_bridge_is_no_bridge(self, here: Host) -> None:
+    def test_killed_bridge_does_not_count_as_a_bridge(self, here: Host) -> None:
         with Child(children.bridge_publisher, here.prefix, TOPIC) as child:
             assert child.hear() == "connected"
             assert is_bridged(here)
@@ -411,7 +411,7 @@ def test_bridge_run_returns_after_its_time(here: Host) -> None:
     assert here.bridge(TOPIC).made.run(0.001) is True
 
 
-def test_counts_survive_the_end(here: Host) -> None:
+def test_bridge_counts_are_kept_after_close(here: Host) -> None:
     pub, crossing = here.pub(), here.bridge(TOPIC)
     crossing.step()
     pub.send(b"x")

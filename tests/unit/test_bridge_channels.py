@@ -52,27 +52,27 @@ def attached(host: Host, crossing: Crossing) -> Any:
 
 class TestWrongArguments:
     @pytest.mark.parametrize("name", ["queue/jobs", "records/state"])
-    def test_only_topics_and_channels_cross(self, name: str) -> None:
+    def test_bridge_refuses_queues_and_records(self, name: str) -> None:
         with pytest.raises(InvalidValueError, match=f"{name} cannot go out"):
             Bridge([name])
         with pytest.raises(InvalidValueError, match=f"{name} cannot come in"):
             Bridge((), {name: "127.0.0.1"})
 
-    def test_a_topic_and_a_channel_of_one_name_cannot_both_go_out(self) -> None:
+    def test_bridge_topic_and_channel_of_one_name_are_refused(self) -> None:
         with pytest.raises(InvalidValueError, match=f"{TOPIC} and {CHANNEL} cannot both go out"):
             Bridge([TOPIC, CHANNEL])
 
-    def test_a_channel_cannot_go_out_and_come_in(self) -> None:
+    def test_bridge_channel_in_both_directions_is_refused(self) -> None:
         with pytest.raises(InvalidValueError, match=CHANNEL):
             Bridge([CHANNEL], {CHANNEL: "127.0.0.1"})
 
-    def test_a_channel_needs_a_name(self) -> None:
+    def test_bridge_channel_without_name_is_refused(self) -> None:
         with pytest.raises(EndpointNameError):
             Bridge((), {"channel/": "127.0.0.1"})
 
 
 class TestOut:
-    def test_the_messages_of_all_publishers_go_out_in_the_order_of_the_channel(self, here: Host) -> None:
+    def test_bridge_out_keeps_the_order_of_all_publishers(self, here: Host) -> None:
         with channel(here) as made, made.publisher() as one, made.publisher() as other:
             crossing = here.bridge(CHANNEL)
             sub = attached(here, crossing)
@@ -127,7 +127,7 @@ class TestOut:
             until(lambda: crossing.flow(CHANNEL).messages == before.messages + 1, crossing)
             assert crossing.flow(CHANNEL).lost == before.lost
 
-    def test_a_publisher_is_killed_and_another_one_starts(self, here: Host) -> None:
+    def test_bridge_out_survives_a_killed_and_a_new_publisher(self, here: Host) -> None:
         with channel(here) as made:
             crossing = here.bridge(CHANNEL)
             sub = attached(here, crossing)
@@ -215,7 +215,7 @@ class TestOut:
 
 
 class TestIn:
-    def test_a_topic_comes_in_beside_the_publishers_of_the_channel(self, here: Host) -> None:
+    def test_bridge_in_publishes_next_to_local_publishers(self, here: Host) -> None:
         plain = here.socket("zmq", "PubSocket", TOPIC)
         with channel(here) as made, made.publisher() as publisher, made.subscriber() as sub:
             crossing = here.bridge(into={CHANNEL: "127.0.0.1"})
@@ -282,7 +282,7 @@ def test_incoming_channel_messages_are_not_forwarded_and_others_are(here: Host, 
 
 
 @pytest.mark.usefixtures("hosts")
-def test_the_command_carries_a_channel_from_host_to_host(hosts: list[Host], stack: ExitStack) -> None:
+def test_bridge_command_forwards_a_channel_between_hosts(hosts: list[Host], stack: ExitStack) -> None:
     """Real processes: two bridges, a publisher that is killed and one that follows; nothing is uncounted."""
     here, there = hosts
     received: list[bytes] = []

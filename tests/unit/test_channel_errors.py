@@ -49,7 +49,7 @@ def test_channel_invalid_name_is_refused(name: Any) -> None:
         Channel(name)
 
 
-def test_the_longest_name_is_possible(token: str) -> None:
+def test_channel_name_longest_is_accepted(token: str) -> None:
     name = token + "x" * (naming.CHANNEL_BYTES_MAX - len(token))
     channel = Channel(name)
     publisher = channel.publisher()
@@ -59,7 +59,7 @@ def test_the_longest_name_is_possible(token: str) -> None:
 
 
 @pytest.mark.parametrize("bad", ["a" * 48, "a\0", 3])
-def test_a_nodes_name_is_checked(endpoint: str, bad: Any) -> None:
+def test_node_invalid_name_is_refused(endpoint: str, bad: Any) -> None:
     with pytest.raises((EndpointNameError, TypeError), match="node"):
         Channel(endpoint, node=bad)
     assert not channel_path(endpoint).exists()
@@ -100,7 +100,7 @@ def test_subscriber_invalid_arguments_are_refused(endpoint: str, what: str, valu
     ("said", "asked"),
     [({"capacity": 8}, 16), ({"publishers": 2}, 3), ({"subscribers": 2}, 3), ({"stamps": False}, True)],
 )
-def test_another_geometry_names_both(endpoint: str, said: dict[str, Any], asked: Any) -> None:
+def test_channel_other_configuration_raises_with_both_values(endpoint: str, said: dict[str, Any], asked: Any) -> None:
     Channel(endpoint, **said)
     what, there = next(iter(said.items()))
     with pytest.raises(ChannelMismatchError, match=f"{endpoint}.*{what}={there}.*{what}={asked}") as caught:
@@ -128,7 +128,7 @@ def test_create_decides_whether_the_channel_may_exist(endpoint: str) -> None:
         Channel(endpoint, create=True)
 
 
-def test_zmq_has_no_channels(endpoint: str) -> None:
+def test_channel_on_zmq_is_refused(endpoint: str) -> None:
     assert run_child(zmq_child, endpoint, env={"MSGQ_BACKEND": "zmq"}) == "the backend 'zmq' has no channels"
 
 
@@ -256,7 +256,7 @@ def test_channel_file_truncated_is_reported(endpoint: str) -> None:
         subscriber.receive(0)
 
 
-def test_no_space_for_a_pool_is_an_error_and_nothing_is_left(endpoint: str) -> None:
+def test_pool_without_space_raises_and_leaves_no_file(endpoint: str) -> None:
     channel = Channel(endpoint)
     space = os.statvfs(SHM)
     size = space.f_blocks * space.f_frsize  # of the whole file system: other programs may free memory
@@ -287,7 +287,7 @@ def test_channel_removed_accepts_no_new_participants(endpoint: str) -> None:
 # ---- sending ----
 
 
-def test_a_message_beyond_the_limit_is_refused_with_the_sizes(endpoint: str) -> None:
+def test_message_beyond_max_bytes_is_refused_with_the_sizes(endpoint: str) -> None:
     publisher = Channel(endpoint).publisher(slots=4, slot_bytes=100, max_bytes=4096)
     with pytest.raises(MessageTooLargeError, match=r"4000 bytes.*4096"):
         publisher.send(bytes(4000))
@@ -344,7 +344,7 @@ def test_schema_late_claim_wins_without_an_earlier_one(endpoint: str) -> None:
     assert channel.schema == JSON
 
 
-def test_the_largest_schema_fits(endpoint: str) -> None:
+def test_schema_of_the_largest_size_fits(endpoint: str) -> None:
     large = Schema("n" * 192, "e" * 48, bytes(46608), bytes(64), b"x" * 64, 2**32 - 1)
     assert Channel(endpoint, schema=large).schema == large
 

@@ -106,7 +106,7 @@ def sweep_up(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(300, marks=pytest.mark.ci)])
-def test_hostile_words_make_errors_of_ours_or_nothing(endpoint: str, seed: int, count: int) -> None:
+def test_channel_words_with_any_value_raise_own_errors_only(endpoint: str, seed: int, count: int) -> None:
     """What: two publishers and four subscribers work while words of their files are rewritten.
 
     Why: each of these words can be written by any process of the user.

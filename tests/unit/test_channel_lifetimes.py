@@ -33,7 +33,7 @@ from tests.support import SHM, Child, Task, hear, in_fork, say, wait_until
 # ---- loans ----
 
 
-def test_a_loan_serves_once(endpoint: str) -> None:
+def test_loan_is_usable_once(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     with publisher.loan(3) as loan:
@@ -46,7 +46,7 @@ def test_a_loan_serves_once(endpoint: str) -> None:
     assert subscriber.receive_many() == [b"ab"]
 
 
-def test_a_loan_is_dropped_after_an_exception(endpoint: str) -> None:
+def test_loan_is_discarded_after_an_exception(endpoint: str) -> None:
     publisher = Channel(endpoint).publisher(slots=1)
     for _ in range(3):
         with pytest.raises(ZeroDivisionError), publisher.loan(1):
@@ -54,7 +54,7 @@ def test_a_loan_is_dropped_after_an_exception(endpoint: str) -> None:
     publisher.send(b"the slot is free")
 
 
-def test_a_loan_with_a_buffer_left_is_not_published(endpoint: str) -> None:
+def test_loan_with_an_exported_buffer_is_not_published(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     loan = publisher.loan(8)
@@ -91,7 +91,7 @@ def test_loan_has_the_requested_size(endpoint: str) -> None:
     assert publisher.sent == 1
 
 
-def test_several_loans_are_published_in_the_order_of_publishing(endpoint: str) -> None:
+def test_loans_are_ordered_by_publishing(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     loans = [publisher.loan(1) for _ in range(3)]
@@ -223,7 +223,7 @@ def dying_publisher(name: str) -> None:
     hear()
 
 
-def test_a_view_of_a_dead_publisher_stays(endpoint: str) -> None:
+def test_view_of_a_dead_publisher_stays_readable(endpoint: str) -> None:
     channel = Channel(endpoint, capacity=2)
     subscriber = channel.subscriber()
     with Child(dying_publisher, endpoint) as child:
@@ -273,7 +273,7 @@ def test_publisher_without_free_slots_names_the_holders_and_waits_on_request(end
     assert subscriber.receive(1) == b"3"
 
 
-def test_a_passive_subscriber_copies_only(endpoint: str) -> None:
+def test_passive_subscriber_only_copies(endpoint: str) -> None:
     publisher = Channel(endpoint).publisher()
     passive = Channel(endpoint, passive=True)
     with passive.subscriber() as subscriber:
@@ -285,7 +285,7 @@ def test_a_passive_subscriber_copies_only(endpoint: str) -> None:
         passive.publisher()
 
 
-def test_all_of_a_channel_may_be_garbage_at_once(endpoint: str) -> None:
+def test_channel_objects_may_be_garbage_at_once(endpoint: str) -> None:
     for _ in range(3):
         channel = Channel(endpoint)
         publisher, subscriber = channel.publisher(), channel.subscriber()
@@ -313,7 +313,7 @@ def test_publishers_are_limited_and_grown_ones_count_once(endpoint: str, most: i
     channel.publisher().close()
 
 
-def test_the_64th_publisher_is_refused(endpoint: str) -> None:
+def test_publisher_64_is_refused(endpoint: str) -> None:
     channel = Channel(endpoint, capacity=2)
     publishers = [channel.publisher(slots=1, slot_bytes=1) for _ in range(63)]
     for _ in range(2):
@@ -402,7 +402,7 @@ def test_losses_are_raised_once_each_if_wanted(endpoint: str) -> None:
         publisher.send_many([b"%d" % n for n in range(20)])
 
 
-def test_closed_ones_say_so(endpoint: str) -> None:
+def test_closed_handles_raise_on_each_call(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     publisher.close()

@@ -188,7 +188,7 @@ def test_stats_of_channel_with_missing_pool_succeed(channel: Channel) -> None:
         assert (row.pool_bytes, row.messages, row.participant.alive) == (None, 1, True)
 
 
-def test_a_look_leaves_no_trace(channel: Channel) -> None:
+def test_stats_leave_no_trace(channel: Channel) -> None:
     with channel.publisher() as publisher, channel.subscriber() as subscriber:
         publisher.send(b"x")
         view = subscriber.receive_view(0)
@@ -216,7 +216,7 @@ def test_stats_opened_counts_unregistered_handles(endpoint: str) -> None:
     assert msgq.stats.channel(endpoint).participants == ()
 
 
-def test_a_forked_child_does_not_hold_the_channel_open(channel: Channel) -> None:
+def test_stats_opened_is_true_after_close_in_a_forked_child(channel: Channel) -> None:
     def look() -> None:
         channel.close()  # the parent's
 
@@ -224,7 +224,7 @@ def test_a_forked_child_does_not_hold_the_channel_open(channel: Channel) -> None
     assert channel.diagnose().opened
 
 
-def test_the_kinds_of_channels(prefix: str) -> None:
+def test_stats_name_the_kind_of_channel(prefix: str) -> None:
     with Node("a") as node:
         node.advertise("plain")
         node.join_broadcast("news")
@@ -258,7 +258,7 @@ def random_bytes(path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_bytes_of_others_are_not_believed(channel: Channel, seed: int) -> None:
+def test_stats_with_invalid_bytes_raise_no_foreign_error(channel: Channel, seed: int) -> None:
     """Channel file and pool are filled with noise: a look says something, or fails with an error of ours."""
     with channel.publisher() as publisher, channel.subscriber() as subscriber:
         publisher.send_many([b"x"] * 5)
@@ -278,7 +278,7 @@ def test_bytes_of_others_are_not_believed(channel: Channel, seed: int) -> None:
                 file.write(before)
 
 
-def test_looks_beside_live_traffic(channel: Channel) -> None:
+def test_stats_during_traffic_are_consistent(channel: Channel) -> None:
     """What: one thread publishes into a pool that is smaller than the order, another receives; this one looks.
 
     Failure would mean: a figure that was never true, as more messages lost than were published.
@@ -315,7 +315,7 @@ def test_looks_beside_live_traffic(channel: Channel) -> None:
     subscriber.close()
 
 
-def test_an_exhausted_pool_is_seen_as_refused(channel: Channel) -> None:
+def test_stats_count_refused_sends_of_an_exhausted_pool(channel: Channel) -> None:
     with channel.publisher(slots=1) as publisher, channel.subscriber() as subscriber:
         publisher.send(b"x")
         view = subscriber.receive_view(0)

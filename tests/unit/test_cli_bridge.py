@@ -38,7 +38,7 @@ def flow(topic: str, messages: int, state: str = FORWARDING_STATE) -> FlowStats:
         (("--in", "camera.(left|right)@10.0.0.7"), "ZMQ cannot list topics"),
     ],
 )
-def test_wrong_usage(arguments: tuple[str, ...], complaint: str) -> None:
+def test_bridge_invalid_options_are_wrong_usage(arguments: tuple[str, ...], complaint: str) -> None:
     result = msgq(*arguments)
     assert result.exit_code == 2
     assert complaint in result.output
@@ -61,25 +61,25 @@ def test_wrong_usage(arguments: tuple[str, ...], complaint: str) -> None:
         (("--in", "a", "--segment-size", "1"), "segment_size"),
     ],
 )
-def test_errors_are_one_line(prefix: str, arguments: tuple[str, ...], word: str) -> None:
+def test_bridge_errors_are_one_line(prefix: str, arguments: tuple[str, ...], word: str) -> None:
     result = msgq(*arguments)
     assert result.exit_code == 1
     assert result.output.count("\n") == 1
     assert word in result.output
 
 
-def test_host_is_the_default_of_in() -> None:
+def test_bridge_host_option_is_the_default_of_in() -> None:
     assert bridge._parse_sources(["a", "b@there", "c@::1"], "here") == {"a": "here", "b": "there", "c": "::1"}
 
 
-def test_the_shell_completes_topics_and_channels(prefix: str) -> None:
+def test_completion_offers_topics_and_channels_for_bridge(prefix: str) -> None:
     with pub_sock("topic a"), Channel("a"), MessageQueue("a"):
         completion = ShellComplete(app, {}, "msgq", "_MSGQ_COMPLETE")
         found = [item.value for item in completion.get_completions(["bridge", "--out"], "")]
         assert found == ["topic a", "channel/a"]
 
 
-def test_rates_are_those_since_the_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bridge_rates_cover_the_time_since_the_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("msgq.cli.bridge.time.monotonic", lambda: now[0])
     report = bridge.FlowReport()
@@ -124,7 +124,7 @@ def test_bridge_ends_with_the_totals(running: Process, number: int) -> None:
     assert said[-1]["final"] is True
 
 
-def test_a_second_bridge_waits_for_the_first_to_end(running: Process, prefix: str) -> None:
+def test_second_bridge_waits_for_the_first_to_end(running: Process, prefix: str) -> None:
     with start(*IN, "--prefix", prefix, env={"OPENPILOT_PREFIX": ""}) as second:
         assert f"msgq bridge {running.pid} publishes it here" in second.line()["state"]
         running.kill()

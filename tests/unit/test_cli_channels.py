@@ -62,7 +62,7 @@ def killed(name: str, role: str) -> int:
 # ---- looking ----
 
 
-def test_channels_are_listed_beside_topics(prefix: str) -> None:
+def test_list_shows_channels_next_to_topics(prefix: str) -> None:
     with Node("driver") as node, Child(take_part, "scans", "subscriber") as child:
         publisher = node.advertise("scans")
         node.join_broadcast("news")
@@ -139,7 +139,7 @@ def test_topic_name_of_a_channel_gets_a_hint(prefix: str) -> None:
     assert "no endpoint matches scans; did you mean channel/scans?" in command.run("info", "scans", code=1).output
 
 
-def test_the_shell_completes_names_of_channels(prefix: str) -> None:
+def test_completion_offers_names_of_channels(prefix: str) -> None:
     Channel("scans").close()
     completion = ShellComplete(app, {}, "msgq", "_MSGQ_COMPLETE")
     for verb in ("list", "info", "clean", "top", "stat", "echo", "hz"):
@@ -230,7 +230,7 @@ def test_channel_opened_during_clean_is_a_new_one(prefix: str, monkeypatch: pyte
         assert (subscriber.receive(0), Channel("scans").messages) == (b"x", 1)
 
 
-def test_pools_without_a_channel_go(prefix: str) -> None:
+def test_clean_removes_pools_without_a_channel(prefix: str) -> None:
     with Channel("scans") as channel, channel.publisher() as publisher, channel.subscriber() as subscriber:
         shutil.rmtree(SHM / f"msgqchan_{prefix}")
         assert "is a pool whose channel is gone" in checked()[1]
@@ -242,7 +242,7 @@ def test_pools_without_a_channel_go(prefix: str) -> None:
         assert subscriber.lost == 1
 
 
-def test_pools_of_the_dead_go_when_their_messages_are_gone(prefix: str) -> None:
+def test_clean_removes_pools_of_the_dead_without_messages(prefix: str) -> None:
     killed("scans", "publisher")
     Path(shm_paths.pool_path("scans", prefix, 0xABC)).write_bytes(b"")
     with Channel("scans") as channel, channel.subscriber():
@@ -259,7 +259,7 @@ def test_pools_of_the_dead_go_when_their_messages_are_gone(prefix: str) -> None:
             assert publisher.send(b"x") > 0
 
 
-def test_two_cleans_at_once(prefix: str) -> None:
+def test_clean_of_channels_in_two_processes_at_once_succeeds(prefix: str) -> None:
     for number in range(30):
         killed(f"c{number}", "publisher") if number % 10 == 0 else Channel(f"c{number}").close()
     tasks = [Task(lambda: list(cleanup.remove_unused([f"c{i}" for i in range(30)], prefix))) for _ in range(3)]
@@ -279,7 +279,7 @@ def test_clean_keeps_and_reports_a_damaged_channel(prefix: str) -> None:
 # ---- the doctor ----
 
 
-def test_the_doctor_sees_the_dead_and_repairs(prefix: str) -> None:
+def test_doctor_fix_repairs_channels_of_dead_processes(prefix: str) -> None:
     assert checked() == ("ok", "0 channels, 0 B of /dev/shm; no leftovers of dead processes")
     pid = killed("scans", "publisher")
     status, text = checked()
@@ -290,7 +290,7 @@ def test_the_doctor_sees_the_dead_and_repairs(prefix: str) -> None:
     assert files(prefix) == []
 
 
-def test_the_doctor_sees_full_rows(prefix: str) -> None:
+def test_doctor_reports_full_rows(prefix: str) -> None:
     with Node("a") as node:
         node.advertise("scans", publishers=1)
         assert checked() == ("error", "channel/scans has 1 publishers, as many as it may")

@@ -60,7 +60,7 @@ optional = true
 """
 
 
-def test_all_as_expected(traffic: Child, check: Any) -> None:
+def test_check_of_expected_endpoints_succeeds(traffic: Child, check: Any) -> None:
     code, found = check(GOOD)
     assert code == 0, found
     assert {(line["endpoint"], line["condition"]) for line in found} >= {("camera", "lost"), ("wheel.left", "rate")}
@@ -130,7 +130,7 @@ def test_check_reports_a_dead_publisher(prefix: str, check: Any) -> None:
     assert [(line["condition"], line["ok"]) for line in found] == [("publisher", False)]
 
 
-def test_losses_of_subscribers_are_found(prefix: str, check: Any) -> None:
+def test_check_reports_losses_of_subscribers(prefix: str, check: Any) -> None:
     with msgq.pub_sock("camera") as publisher, msgq.sub_sock("camera", timeout=0) as subscriber:
         code, _ = check("seconds = 0.01\n[endpoints.camera]\nlost = 0")
         assert code == 0
@@ -219,7 +219,7 @@ def kinds(prefix: str) -> Iterator[None]:
     task.result()
 
 
-def test_endpoints_of_every_kind_are_compared(kinds: None, check: Any) -> None:
+def test_check_compares_endpoints_of_each_kind(kinds: None, check: Any) -> None:
     code, found = check(ALL_KINDS)
     wrong = {(line["endpoint"], line["condition"]): line["text"] for line in found if not line["ok"]}
     assert wrong.keys() == {("channel/scans", "lost")}

@@ -98,7 +98,7 @@ def test_clean_removes_ended_prefixes_and_keeps_living_ones() -> None:
     assert said["every"] == [["lives", "busy", "kept"], ["lives", "idle", "removed"]]
 
 
-def test_all_prefixes_means_no_other_choice() -> None:
+def test_clean_all_prefixes_excludes_other_options() -> None:
     command.run("clean", "--all-prefixes", "--prefix", "p", code=2)
     command.run("clean", "--all-prefixes", "endpoint", code=2)
 
@@ -204,7 +204,7 @@ def test_clean_removes_orphans_during_connections_of_other_processes(prefix: str
         assert sweeping.result() > 0
 
 
-def test_two_cleans_at_once(prefix: str) -> None:
+def test_clean_in_two_processes_at_once_succeeds(prefix: str) -> None:
     """Each finds files that the other removes between its look and its hand."""
     for ended in (False, False, True):
         for number in range(40):
@@ -246,7 +246,7 @@ def test_clean_of_a_locked_topic_does_not_block_other_topics(prefix: str) -> Non
     assert Path(shm_paths.ring_path("locked", prefix)).exists()
 
 
-def test_subscribers_beyond_the_table_keep_their_topic(endpoint: str) -> None:
+def test_clean_keeps_a_topic_of_unlisted_subscribers(endpoint: str) -> None:
     """The table has room for 128; the next one is in no list, and its topic was removed under it."""
     subs = [msgq.sub_sock(endpoint) for _ in range(129)]
     for sub in subs[:128]:

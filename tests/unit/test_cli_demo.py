@@ -24,7 +24,7 @@ from msgq.common.histogram import Histogram
 FLOW = FlowRates(100.0, 6400.0, 10.0, 20.0)
 
 
-def test_percentiles_are_within_three_percent(seed: int) -> None:
+def test_meter_percentiles_are_within_three_percent(seed: int) -> None:
     generator = random.Random(seed)
     values = sorted(int(generator.lognormvariate(9, 2)) for _ in range(10_001))
     histogram = Histogram()
@@ -43,11 +43,11 @@ def test_meter_each_duration_has_a_close_bucket(value: int) -> None:
     assert found * 1000 == pytest.approx(value, rel=0.03, abs=60)
 
 
-def test_an_empty_histogram_has_percentiles_of_zero() -> None:
+def test_meter_percentiles_of_an_empty_histogram_are_zero() -> None:
     assert Histogram().percentiles_us(0.5, 0.99) == (0.0, 0.0)
 
 
-def test_one_value_is_every_percentile() -> None:
+def test_meter_percentiles_of_one_value_are_that_value() -> None:
     histogram = Histogram()
     histogram.add(50_000)
     median, high = histogram.percentiles_us(0.5, 0.99)
@@ -63,7 +63,7 @@ def test_meter_counts_missing_messages() -> None:
     assert reading.restarts == ()
 
 
-def test_meter_sees_a_duplicate() -> None:
+def test_meter_counts_a_duplicate() -> None:
     meter = DemoMeter("busy")
     for sequence in (0, 1, 1):
         meter.count_message((sequence, sequence, 1), size=64, now_ns=10)
@@ -106,7 +106,7 @@ def spoil(reports: dict[str, SubscriberReport], name: str, **changes: Any) -> di
     return reports
 
 
-def test_a_perfect_run_is_ok() -> None:
+def test_demo_run_without_faults_succeeds() -> None:
     summary = summary_of(perfect_reports())
     assert summary.failures == ()
     assert summary.ok
@@ -139,14 +139,14 @@ def test_demo_losses_after_the_last_message_leave_no_gap() -> None:
     assert summary_of(spoil(perfect_reports(), "slow", received=60, lost=40, missing_messages=25)).ok
 
 
-def test_a_subscriber_without_final_report_is_a_failure() -> None:
+def test_demo_without_final_report_of_a_subscriber_fails() -> None:
     reports = perfect_reports()
     del reports["display"]
     reports["slow"] = replace(reports["slow"], final=False)
     assert [failure.split()[1] for failure in summary_of(reports).failures] == ["display", "slow"]
 
 
-def test_an_interrupted_run_need_not_have_received_anything() -> None:
+def test_demo_interrupted_without_messages_succeeds() -> None:
     reports = perfect_reports()
     for name, report in reports.items():
         readings = (replace(reading, received=0, restarts=()) for reading in report.readings)

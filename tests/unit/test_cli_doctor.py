@@ -43,7 +43,7 @@ def test_doctor_leaves_no_topic_behind(prefix: str) -> None:
     assert list(SHM.glob(f"msgq*_{prefix}/*")) == []
 
 
-def test_a_dead_publisher_is_found_and_is_wrong(prefix: str) -> None:
+def test_doctor_reports_a_dead_publisher_as_an_error(prefix: str) -> None:
     died = subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60)
     assert died.returncode == -9
     code, checks = diagnose()
@@ -52,7 +52,7 @@ def test_a_dead_publisher_is_found_and_is_wrong(prefix: str) -> None:
     assert "weather: publisher" in checks["topics"]["text"]
 
 
-def test_a_truncated_segment_is_wrong(prefix: str) -> None:
+def test_doctor_reports_a_truncated_segment_as_an_error(prefix: str) -> None:
     (SHM / f"msgq_{prefix}").mkdir(mode=0o700)
     (SHM / f"msgq_{prefix}" / "weather").write_bytes(bytes(100))
     code, checks = diagnose()
@@ -61,7 +61,7 @@ def test_a_truncated_segment_is_wrong(prefix: str) -> None:
     assert "weather" in checks["segments"]["text"]
 
 
-def test_a_symbolic_link_in_the_place_of_a_topic_is_noted(prefix: str, tmp_path: Path) -> None:
+def test_doctor_notes_a_symbolic_link_in_place_of_a_topic(prefix: str, tmp_path: Path) -> None:
     (SHM / f"msgq_{prefix}").mkdir(mode=0o700)
     (SHM / f"msgq_{prefix}" / "weather").symlink_to(tmp_path)
     _, checks = diagnose()
@@ -69,7 +69,7 @@ def test_a_symbolic_link_in_the_place_of_a_topic_is_noted(prefix: str, tmp_path:
     assert "weather" in checks["segments"]["text"]
 
 
-def test_people_get_a_line_a_check(prefix: str) -> None:
+def test_doctor_prints_one_line_per_check(prefix: str) -> None:
     result = CliRunner().invoke(app, ["doctor"], catch_exceptions=False)
     assert len(result.output.splitlines()) == len(machine.MACHINE_CHECKS) + 9
     assert "ok    kernel" in result.output
@@ -78,7 +78,7 @@ def test_people_get_a_line_a_check(prefix: str) -> None:
 @pytest.mark.parametrize(
     ("total_mib", "free_mib", "status"), [(64, 1, "error"), (64, 60, "warning"), (8192, 4096, "ok"), (8192, 3, "error")]
 )
-def test_little_space_is_noted_and_no_space_is_wrong(
+def test_doctor_notes_little_space_and_reports_no_space(
     monkeypatch: pytest.MonkeyPatch, total_mib: int, free_mib: int, status: str
 ) -> None:
     total, free = total_mib << 20, free_mib << 20
@@ -93,7 +93,7 @@ def test_doctor_missing_directory_is_an_error(tmp_path: Path) -> None:
     assert machine.check_shm_permissions(tmp_path / "nowhere").status == "error"
 
 
-def test_the_permission_check_leaves_no_file(tmp_path: Path) -> None:
+def test_doctor_permission_check_leaves_no_file(tmp_path: Path) -> None:
     assert machine.check_shm_permissions(tmp_path).status == "ok"
     assert os.listdir(tmp_path) == []
 
@@ -116,7 +116,7 @@ def test_doctor_failed_round_trip_is_an_error(monkeypatch: pytest.MonkeyPatch, p
     assert "nonsense" in found.text
 
 
-def test_one_wrong_check_fails_the_command(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+def test_doctor_one_failed_check_fails_the_command(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
     monkeypatch.setattr(doctor, "MACHINE_CHECKS", (lambda: DoctorCheck("moon", "error", "it is made of cheese"),))
     code, checks = diagnose()
     assert code == 1
@@ -149,7 +149,7 @@ def killed(function: Callable[[str], None], name: str) -> int:
         return child.pid
 
 
-def test_many_dead_subscribers_are_a_note_with_their_count(prefix: str) -> None:
+def test_doctor_counts_many_dead_subscribers_in_one_note(prefix: str) -> None:
     with msgq.pub_sock("weather") as publisher:
         pid = killed(subscribers, "weather")
         participants = diagnose()[1]["topics"]
@@ -170,7 +170,7 @@ def test_many_dead_subscribers_are_a_note_with_their_count(prefix: str) -> None:
     assert checks["topics"]["status"] == "ok"
 
 
-def test_many_dead_in_a_channel_are_a_short_note(prefix: str) -> None:
+def test_doctor_shortens_the_note_of_many_dead_in_a_channel(prefix: str) -> None:
     with msgq.Channel("scans"):
         killed(channel_members, "scans")
         _, checks = diagnose()
@@ -203,7 +203,7 @@ def test_doctor_line_with_an_error_ends_with_its_marked_notes(prefix: str) -> No
     assert second.startswith(f"abc: {DEAD} subscribers: ")
 
 
-def test_flaws_of_many_endpoints_are_counted(prefix: str) -> None:
+def test_doctor_counts_flaws_of_many_endpoints(prefix: str) -> None:
     for number in range(25):
         with msgq.pub_sock(f"weather{number:02}"):
             pass
@@ -228,7 +228,7 @@ def test_doctor_fix_removes_a_topic_used_only_by_the_dead(prefix: str) -> None:
     assert list(SHM.glob(f"msgq*_{prefix}/*")) == []
 
 
-def test_fix_keeps_a_topic_with_a_dead_publisher_and_a_living_subscriber(prefix: str) -> None:
+def test_doctor_fix_keeps_a_topic_with_a_living_subscriber(prefix: str) -> None:
     with msgq.sub_sock("weather", timeout=0) as subscriber:
         assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
         _, checks = fix(prefix)

@@ -43,7 +43,7 @@ def listen(prefix: str) -> Iterator[Callable[..., Process]]:
 # ---- channels ----
 
 
-def test_a_channel_with_two_publishers(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_of_channel_names_each_publisher(prefix: str, listen: Callable[..., Process]) -> None:
     with (
         Child(traffic_children.publish_on_channel, "cam", "left") as left,
         Child(traffic_children.publish_on_channel, "cam", "right") as right,
@@ -87,7 +87,7 @@ def test_echo_reports_losses_of_a_channel(prefix: str, listen: Callable[..., Pro
         assert 0 < skipped <= lost
 
 
-def test_broadcasts_are_channels(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_of_broadcast_shows_its_messages(prefix: str, listen: Callable[..., Process]) -> None:
     with Node("left") as node:
         broadcast = node.join_broadcast("all")
         echo = listen("channel/all:broadcast", "-n", "1", opened=("msgqchan_",))
@@ -132,7 +132,7 @@ def test_echo_of_board_shows_existing_values_then_changes(prefix: str, listen: C
         assert (second["key"], second["count"], second["value"]) == ("mode", 1, "auto")
 
 
-def test_a_single_number(prefix: str) -> None:
+def test_echo_of_seqlock_shows_a_number(prefix: str) -> None:
     with msgq.Seqlock("speed", np.float64) as record:
         record.value = 2.5
         (found,) = lines("records/speed", "--once")
@@ -185,7 +185,7 @@ def test_echo_of_queue_counts_messages_taken_between_polls(prefix: str, listen: 
 # ---- several at once ----
 
 
-def test_endpoints_of_several_kinds_at_once(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_of_several_kinds_shows_all(prefix: str, listen: Callable[..., Process]) -> None:
     with (
         msgq.pub_sock("car") as topic,
         Channel("car") as channel,
@@ -270,7 +270,7 @@ def test_echo_of_queue_with_events_shows_all_events(prefix: str, listen: Callabl
         assert there_now.subscribers == ()
 
 
-def test_a_queue_whose_first_event_is_still_to_come(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_of_queue_waits_for_the_first_event(prefix: str, listen: Callable[..., Process]) -> None:
     """What: the channel of events is made by the first one, which is shown as well, once."""
     with MessageQueue("jobs", events=True) as queue:
         echo = listen("queue/jobs", "-n", "3", opened=(f"msgqjobs_{prefix}/jobs",))
@@ -286,7 +286,7 @@ def test_a_queue_whose_first_event_is_still_to_come(prefix: str, listen: Callabl
         assert all("hex" not in one and one["size"] == 1 for one in found if one["event"] != "waiting")
 
 
-def test_events_of_a_busy_queue_are_all_shown(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_of_busy_queue_shows_all_events(prefix: str, listen: Callable[..., Process]) -> None:
     with MessageQueue("jobs", events=True), Child(traffic_children.work_in_queue, "jobs") as child:
         assert child.hear() == "up"
         child.say(1)  # makes the channel of events
@@ -304,7 +304,7 @@ def test_events_of_a_busy_queue_are_all_shown(prefix: str, listen: Callable[...,
         child.say(0)
 
 
-def test_a_pattern_shows_each_event_once(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_of_pattern_shows_each_event_once(prefix: str, listen: Callable[..., Process]) -> None:
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"0")
         queue.receive(0)

@@ -122,7 +122,7 @@ def test_each_kind_has_all_its_parts() -> None:
     assert all(isinstance(kind.cleanup, KindCleanup) for kind in list_stored_kinds())
 
 
-def test_list_shows_every_kind_in_one_table(bus: Bus) -> None:
+def test_list_shows_all_kinds_in_one_table(bus: Bus) -> None:
     found = cells(command.run("list", "--interval", "0").output)
     assert [name for name in found if name] == SHOWN
     assert [found[name][0].partition(",")[0] for name in SHOWN] == [KIND[name] for name in SHOWN]
@@ -177,7 +177,7 @@ def test_list_hides_auxiliary_endpoints_unless_requested(bus: Bus, verb: str) ->
         (["*s", "channel/jobs:events"], ["channel/jobs:events", *SHOWN[2:]], 0),
     ],
 )
-def test_patterns_choose_among_all_kinds(bus: Bus, texts: list[str], names: list[str], code: int) -> None:
+def test_list_pattern_selects_among_all_kinds(bus: Bus, texts: list[str], names: list[str], code: int) -> None:
     for verb in (["list", "--interval", "0"], ["top", "--once", "--interval", "0.01"]):
         shown = command.run(*verb, "--json", *texts, code=code).stdout.splitlines()
         assert sorted(json.loads(line)["endpoint"] for line in shown) == sorted(names)
@@ -193,7 +193,7 @@ def test_info_shows_each_endpoint_and_suggests_similar_names(bus: Bus) -> None:
     assert "cannot name a file" in command.run("info", "topics/car", code=1).output
 
 
-def test_stat_counts_every_kind(bus: Bus) -> None:
+def test_stat_counts_all_kinds(bus: Bus) -> None:
     (line,) = lines("stat", "--once", "--interval", "0.01")
     kinds = {key: line[key] for key in ("topics", "channels", "records", "queues")}
     assert kinds == {"topics": 2, "channels": 1, "records": 2, "queues": 1}
@@ -256,7 +256,7 @@ def test_live_endpoints_read_participants_rarely(bus: Bus, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("kind", ["queue", "records", "channel"])
-def test_an_endpoint_whose_file_is_cut_is_left_out(bus: Bus, kind: str, prefix: str) -> None:
+def test_list_omits_an_endpoint_with_a_truncated_file(bus: Bus, kind: str, prefix: str) -> None:
     endpoint = {"queue": "queue/jobs", "records": "records/poses", "channel": "channel/scans"}[kind]
     board = live_endpoints.LiveEndpoints(EndpointSelection([], None))
     assert endpoint in [row.endpoint for row in board.poll()]
@@ -284,7 +284,7 @@ def test_top_fits_its_columns_and_sorts_by_kind(bus: Bus) -> None:
     assert [line.split()[1] for line in shown] == sorted(KIND.values())
 
 
-def test_top_shortens_names_and_no_pids(prefix: str) -> None:
+def test_top_shortens_names_but_not_pids(prefix: str) -> None:
     with msgq.Node("a_driver_with_a_long_name").advertise("a_channel_with_a_name_as_long_as_that"):
         shown = command.run("top", "--once", "--interval", "0.01").output
     (line,) = [line for line in shown.splitlines() if line.startswith("channel/")]
@@ -292,14 +292,14 @@ def test_top_shortens_names_and_no_pids(prefix: str) -> None:
     assert line.startswith("channel/a_cha…s_long_as_that ")
 
 
-def test_a_narrow_terminal_folds_the_table(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_on_a_narrow_terminal_folds_the_table(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("msgq.cli.common.render._PLAIN_WIDTH_COLUMNS", 60)
     text = command.run("list", "--interval", "0").output
     assert max(map(len, text.splitlines()[:-1])) <= 60
     assert "cha" in text
 
 
-def test_the_shell_completes_names_of_every_kind(bus: Bus) -> None:
+def test_completion_offers_names_of_all_kinds(bus: Bus) -> None:
     completion = ShellComplete(app, {}, "msgq", "_MSGQ_COMPLETE")
     for verb in ("list", "info", "stat", "top", "clean", "echo", "hz", "pub"):
         found = [item.value for item in completion.get_completions([verb], "")]
@@ -344,7 +344,7 @@ def test_observing_verbs_do_not_count_as_use(prefix: str) -> None:
     assert board.poll() == []
 
 
-def test_the_doctor_looks_at_every_kind(bus: Bus) -> None:
+def test_doctor_checks_all_kinds(bus: Bus) -> None:
     found = {one["check"]: one["text"] for one in lines("doctor", code=None)}
     for kind, count in zip(list_stored_kinds(), (3, 2, 2, 1), strict=True):
         assert found[kind.cleanup.check].startswith(f"{count} {kind.cleanup.noun}, ")
@@ -391,7 +391,7 @@ class Screen:
         os.close(self.keyboard)
 
 
-def test_top_is_live_in_a_narrow_terminal_and_keys_sort(bus: Bus) -> None:
+def test_top_sorts_by_keys_in_a_narrow_terminal(bus: Bus) -> None:
     with closing(Screen()) as screen:
         screen.shows("by rate")
         for key, title in (("k", "by kind"), ("n", "by name"), ("m", "by memory")):

@@ -75,7 +75,7 @@ def test_unknown_verb_is_wrong_usage() -> None:
     assert CliRunner().invoke(app, ["fly"]).exit_code == 2
 
 
-def test_errors_of_the_library_are_one_line_without_traceback() -> None:
+def test_library_errors_are_one_line_without_traceback() -> None:
     result = run_python("-m", "msgq", "list", "--prefix", "a/b")
     assert result.returncode == 1
     assert result.stdout == ""
@@ -118,7 +118,7 @@ main(["record", "--all", "-o", "never"])
 
 
 @pytest.mark.parametrize("missing", ["mcap", "zstandard"])
-def test_the_verbs_are_listed_without_the_extra_of_some(missing: str) -> None:
+def test_help_lists_verbs_without_their_extras(missing: str) -> None:
     hide = f"import sys; sys.modules[{missing!r}] = None"
     called = run_python("-c", f"{hide}\n{LIST_THEN_RECORD}")
     assert "hz " in called.stdout
@@ -128,7 +128,7 @@ def test_the_verbs_are_listed_without_the_extra_of_some(missing: str) -> None:
     assert "pip install 'msgq-bus[record]'" in called.stderr
 
 
-def test_only_arrow_batches_need_arrow() -> None:
+def test_arrow_batches_alone_need_arrow() -> None:
     modules = "msgq.cli.play, msgq.recording.merge.log_copy, msgq.recording.player.replay"
     result = run_python("-c", f"import sys; sys.modules['pyarrow'] = None; import {modules}")
     assert result.returncode == 0, result.stderr

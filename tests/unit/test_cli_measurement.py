@@ -33,7 +33,7 @@ def traffic(prefix: str) -> Iterator[Child]:
         yield child
 
 
-def test_list_has_rates_and_takes_names_and_expressions(traffic: Child) -> None:
+def test_list_has_rates_and_accepts_names_and_patterns(traffic: Child) -> None:
     found = {line["endpoint"]: line for line in lines("list", "--interval", "0.3")}
     assert found.keys() == {"car", "weather", "plain"}
     assert found["plain"]["rate"] > 5
@@ -71,7 +71,7 @@ def test_echo_shows_bytes_without_a_schema_in_hexadecimal(traffic: Child) -> Non
     assert (len(raw), raw[:2]) == (20, b"\x00\x01")
 
 
-def test_echo_of_several_names_each(traffic: Child) -> None:
+def test_echo_of_several_names_shows_each(traffic: Child) -> None:
     done = run("echo", "car|weather", "-n", "4")
     assert {line.partition(":")[0] for line in done.stdout.splitlines()} == {"car", "weather"}
 
@@ -114,7 +114,7 @@ def test_hz_bw_and_delay_measure_and_take_no_place(traffic: Child) -> None:
     assert "p99.9" in run("hz", "car", "--once", "--interval", "0.1").stdout
 
 
-def test_delay_needs_to_know_where_the_time_is(traffic: Child) -> None:
+def test_delay_without_known_time_is_wrong_usage(traffic: Child) -> None:
     complaint = run("delay", "weather", "--once", code=1).stderr
     assert "--offset" in complaint
     assert complaint.count("\n") == 1
@@ -137,7 +137,7 @@ def test_delay_of_frames_names_the_offset_of_their_time(prefix: str) -> None:
         assert delay["negative_delays"] == 0
 
 
-def test_stat_adds_up_and_top_sorts(traffic: Child) -> None:
+def test_stat_sums_and_top_sorts(traffic: Child) -> None:
     (line,) = lines("stat", "--once", "--interval", "0.3")
     assert (line["topics"], line["publishers"], line["dead_participants"], line["silent_endpoints"]) == (3, 1 * 3, 0, 0)
     assert line["rate"] > 15
@@ -180,7 +180,7 @@ def test_pub_packs_json_by_a_struct_schema(prefix: str) -> None:
         assert "wings" in run("pub", "car", '{"wings": 2}', "--format", "json", code=1).stderr
 
 
-def test_pub_leaves_a_living_publisher_alone(traffic: Child) -> None:
+def test_pub_refuses_to_replace_a_living_publisher(traffic: Child) -> None:
     assert str(traffic.pid) in run("pub", "plain", "mine", code=1).stderr
     publisher = topic("plain").publisher
     assert publisher is not None
@@ -196,7 +196,7 @@ def test_pub_waits_for_subscribers(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("a", "--lines"), ("--rate", "0", "a"), ("a", "--format", "xml")])
-def test_pub_wrong_usage(prefix: str, arguments: tuple[str, ...]) -> None:
+def test_pub_invalid_options_are_wrong_usage(prefix: str, arguments: tuple[str, ...]) -> None:
     run("pub", "said", *arguments, code=2)
 
 
@@ -243,7 +243,7 @@ def test_measurement_follows_a_recreated_endpoint(prefix: str) -> None:
         assert running.communicate()[0] == "ab\n"
 
 
-def test_a_prefix_is_looked_under(traffic: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefix_option_selects_the_directory(traffic: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     prefix = os.environ["OPENPILOT_PREFIX"]
     monkeypatch.delenv("OPENPILOT_PREFIX")
     assert len(lines("echo", "plain", "--once", "--prefix", prefix)) == 1
@@ -251,14 +251,14 @@ def test_a_prefix_is_looked_under(traffic: Child, monkeypatch: pytest.MonkeyPatc
     assert lines("info", "plain", "--interval", "0.01", "--prefix", prefix)[0]["endpoint"] == "plain"
 
 
-def test_names_are_completed(traffic: Child) -> None:
+def test_completion_offers_endpoint_names(traffic: Child) -> None:
     environment = {"_MSGQ_COMPLETE": "bash_complete", "COMP_WORDS": "msgq echo w", "COMP_CWORD": "2"}
     with start(env=environment) as running:
         assert running.communicate()[0].split() == ["plain,weather"]
 
 
 @pytest.mark.parametrize("verb", ["list", "echo", "hz", "top", "stat"])
-def test_a_bad_expression_is_wrong_usage(prefix: str, verb: str) -> None:
+def test_invalid_expression_is_wrong_usage(prefix: str, verb: str) -> None:
     assert "no regular expression" in run(verb, "(", code=2).stderr
 
 

@@ -36,7 +36,7 @@ def refused(*words: object, code: int = 1) -> str:
 # ---- channels ----
 
 
-def test_a_channel_is_published_on_beside_others(prefix: str) -> None:
+def test_pub_to_channel_publishes_next_to_others(prefix: str) -> None:
     with Child(traffic_children.publish_on_channel, "cam", "left") as child:
         assert child.hear() == "up"
         with Channel("cam") as channel, channel.subscriber() as subscriber:
@@ -60,7 +60,7 @@ def test_pub_to_missing_channel_creates_it(prefix: str) -> None:
     assert [one.left for one in stats.channel("cam").publishers] == [True]
 
 
-def test_lines_go_to_a_channel_one_by_one(prefix: str) -> None:
+def test_pub_lines_to_channel_sends_each_line(prefix: str) -> None:
     with Channel("cam") as channel, channel.subscriber() as subscriber:
         command.run("pub", "channel/cam", "--lines", "--format", "hex", stdin="00 ff\n01\n")
         assert subscriber.receive_many() == [b"\x00\xff", b"\x01"]
@@ -78,7 +78,7 @@ def test_pub_waits_for_subscribers_of_a_channel(prefix: str) -> None:
 # ---- queues ----
 
 
-def test_a_queue_gets_messages_with_their_priority(prefix: str) -> None:
+def test_pub_to_queue_sends_with_the_priority(prefix: str) -> None:
     assert pub("queue/jobs", "a", "-n", "2") == {"endpoint": "queue/jobs", "messages": 2, "bytes": 2}
     pub("queue/jobs", "b", "--priority", "7")
     with MessageQueue("jobs", 0) as queue:
@@ -86,14 +86,14 @@ def test_a_queue_gets_messages_with_their_priority(prefix: str) -> None:
         assert queue.schema is None
 
 
-def test_json_is_packed_by_the_schema_of_a_queue(prefix: str) -> None:
+def test_pub_json_to_queue_is_packed_by_its_schema(prefix: str) -> None:
     schema = Schema("Pose", "struct", json.dumps(np.lib.format.dtype_to_descr(POSE)).encode())
     with MessageQueue("jobs", schema=schema) as queue:
         pub("queue/jobs", '{"x": 2.5, "id": 3}', "--format", "json")
         assert np.frombuffer(queue.receive().data, POSE).tolist() == [(2.5, 3)]
 
 
-def test_a_full_queue_is_waited_for(prefix: str) -> None:
+def test_pub_to_full_queue_waits(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=1) as queue:
         queue.send(b"first")
         assert "holds 1 messages" in refused("queue/jobs", "x", "--timeout", "0.1", code=3)
@@ -116,7 +116,7 @@ def test_pub_to_full_queue_ends_by_a_signal(prefix: str) -> None:
 # ---- records ----
 
 
-def test_an_element_of_a_vector_is_written(prefix: str) -> None:
+def test_pub_to_vector_writes_the_element(prefix: str) -> None:
     with msgq.SeqlockVector("poses", POSE, 4) as vector:
         assert pub("records/poses", '{"x": 2.5, "id": 7}', "--index", 2, "-n", 3)["messages"] == 3
         assert vector[2].tolist() == (2.5, 7)
@@ -134,20 +134,20 @@ def test_pub_json_with_missing_fields_keeps_their_values(prefix: str) -> None:
         assert vector[1].tolist() == (9.0, 8)
 
 
-def test_json_without_all_fields_is_refused_where_nothing_was_written(prefix: str) -> None:
+def test_pub_json_without_all_fields_to_unwritten_record_is_refused(prefix: str) -> None:
     with msgq.SeqlockVector("poses", POSE, 4) as vector:
         assert "id missing; give all fields" in refused("records/poses", '{"x": 9}', "--index", 1)
         assert vector.counts().tolist() == [0, 0, 0, 0]
 
 
-def test_times_of_a_tracked_record_may_be_left_out(prefix: str) -> None:
+def test_pub_json_to_tracked_record_may_omit_the_times(prefix: str) -> None:
     with msgq.Seqlock("speed", msgq.tracked([("v", "<f8")])) as record:
         pub("records/speed", '{"v": 2.5}')
         assert record.value["v"] == 2.5
         assert record.value["publish_time"] == record.time
 
 
-def test_fields_of_a_boards_value_keep_their_values(prefix: str) -> None:
+def test_pub_json_to_board_keeps_omitted_fields(prefix: str) -> None:
     with msgq.Board("state", 8, 100, schema=struct_schema(np.dtype(POSE))) as board:
         assert "id missing" in refused("records/state", '{"x": 9}', "--format", "json", "--key", "car")
         pub("records/state", '{"x": 9, "id": 3}', "--format", "json", "--key", "car")
@@ -219,13 +219,13 @@ def test_pub_refuses_values_of_the_wrong_shape_or_range(prefix: str, message: st
         assert (found["three"].tolist(), int(found["count"])) == ([1, 2, 3], 2)
 
 
-def test_a_message_has_all_fields(prefix: str) -> None:
+def test_pub_json_message_needs_all_fields(prefix: str) -> None:
     with MessageQueue("poses", schema=struct_schema(np.dtype(POSE))) as queue:
         assert "id missing; give all fields" in refused("queue/poses", '{"x": 9}', "--format", "json")
         assert queue.receive(0) is None
 
 
-def test_a_single_number_needs_no_index(prefix: str) -> None:
+def test_pub_to_seqlock_needs_no_index(prefix: str) -> None:
     with msgq.Seqlock("speed", np.int32) as record:
         pub("--", "records/speed", "-5")
         assert record.value == -5
@@ -234,7 +234,7 @@ def test_a_single_number_needs_no_index(prefix: str) -> None:
         assert record.count == 1
 
 
-def test_a_value_of_a_board_is_written(prefix: str) -> None:
+def test_pub_to_board_writes_the_value_of_the_key(prefix: str) -> None:
     with msgq.Board("state", 8, 100, schema=Schema("State", "json")) as board:
         assert pub("records/state", "1.5", "--format", "json", "--key", "speed")["bytes"] == 3
         assert board.items() == [("speed", b"1.5")]

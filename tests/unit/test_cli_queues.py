@@ -74,7 +74,7 @@ def write_nonsense(name: str) -> None:
 # ---- looking ----
 
 
-def test_queues_are_listed_beside_topics_and_channels(prefix: str) -> None:
+def test_list_shows_queues_next_to_topics_and_channels(prefix: str) -> None:
     Channel("jobs").close()
     with MessageQueue("jobs", max_messages=10) as queue, Child(take_part, "jobs", "take") as child:
         child.hear()
@@ -105,7 +105,7 @@ def test_info_separates_senders_from_receivers(prefix: str) -> None:
         assert receiver.endswith(str(child.pid))
 
 
-def test_rates_are_measured(prefix: str) -> None:
+def test_list_measures_rates_of_queues(prefix: str) -> None:
     over = Path(f"/dev/shm/msgqjobs_{prefix}/jobs")
     with MessageQueue("jobs") as queue:
 
@@ -151,7 +151,7 @@ def test_info_shows_all_parts_of_a_queue(prefix: str) -> None:
         assert expected in text, text
 
 
-def test_info_of_an_empty_queue(prefix: str) -> None:
+def test_info_of_an_empty_queue_succeeds(prefix: str) -> None:
     MessageQueue("jobs").close()
     text = command.run("info", "queue/jobs", "--interval", "0.01").output
     assert "waiting      0 messages\n" in text
@@ -172,13 +172,13 @@ def test_topic_name_of_a_queue_gets_a_hint(prefix: str) -> None:
     assert "did you mean channel/jobs, queue/jobs?" in command.run("info", "jobs", code=1).output
 
 
-def test_queues_of_another_prefix(prefix: str) -> None:
+def test_prefix_option_selects_queues(prefix: str) -> None:
     MessageQueue("jobs").close()
     assert [one["endpoint"] for one in lines("list", "--prefix", prefix, "--interval", "0")] == ["queue/jobs"]
     assert lines("list", "--prefix", f"{prefix}other", "--interval", "0") == []
 
 
-def test_the_shell_completes_names_of_queues(prefix: str) -> None:
+def test_completion_offers_names_of_queues(prefix: str) -> None:
     MessageQueue("jobs").close()
     completion = ShellComplete(app, {}, "msgq", "_MSGQ_COMPLETE")
     for verb in ("list", "info", "clean", "top", "stat", "echo", "hz"):
@@ -219,7 +219,7 @@ def test_clean_removes_named_queues_with_their_messages(prefix: str) -> None:
     assert files(prefix) == ["stays"]
 
 
-def test_events_are_shown_and_go_with_their_queue(prefix: str) -> None:
+def test_clean_of_queue_removes_its_events(prefix: str) -> None:
     with MessageQueue("jobs", events="payload") as queue:
         queue.send(b"message")
         assert "  events       payload, 0 lost" in command.run("info", "queue/jobs", "--interval", "0.01").output
@@ -231,7 +231,7 @@ def test_events_are_shown_and_go_with_their_queue(prefix: str) -> None:
     assert not list(SHM.glob(f"msgqpool_{prefix}/*"))
 
 
-def test_events_stay_while_their_queue_is_there(prefix: str) -> None:
+def test_clean_keeps_events_of_an_existing_queue(prefix: str) -> None:
     """A pattern, too, means the channel of events only when it has no queue; its name means it always."""
     Channel("scans").close()
     with MessageQueue("jobs", events=True) as queue:
@@ -246,7 +246,7 @@ def test_events_stay_while_their_queue_is_there(prefix: str) -> None:
     assert not channel_path.exists()
 
 
-def test_events_without_their_queue_go(prefix: str) -> None:
+def test_clean_removes_events_without_a_queue(prefix: str) -> None:
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"message")
     os.unlink(stats.queue("jobs").path)
@@ -274,7 +274,7 @@ def test_clean_force_removes_a_queue_of_unknown_use(prefix: str, monkeypatch: py
     assert outcomes("queue/jobs", "--force") == {"queue/jobs": "removed"}
 
 
-def test_an_empty_directory_goes(prefix: str) -> None:
+def test_clean_removes_an_empty_directory_of_queues(prefix: str) -> None:
     MessageQueue("jobs").unlink()
     (folder,) = shm_paths.queue_directories(prefix)
     command.run("clean", "--dry-run")
@@ -286,7 +286,7 @@ def test_an_empty_directory_goes(prefix: str) -> None:
         assert files(prefix) == ["jobs"]
 
 
-def test_two_cleans_at_once(prefix: str) -> None:
+def test_clean_of_queues_in_two_processes_at_once_succeeds(prefix: str) -> None:
     names = [f"q{number}" for number in range(30)]
     for name in names:
         MessageQueue(name, max_messages=1, max_message_size=1).close()
@@ -355,7 +355,7 @@ def test_doctor_reports_invalid_slot_states_as_errors(prefix: str) -> None:
     assert stats.queue("jobs").corrupt_slots == 1, "nobody knows what it was"
 
 
-def test_the_doctor_sees_full_rows(prefix: str) -> None:
+def test_doctor_reports_full_rows_of_a_queue(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=1, max_message_size=1):
         others = [MessageQueue("jobs") for _ in range(126)]
         assert checked()[0] == "ok"

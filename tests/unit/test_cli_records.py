@@ -49,7 +49,7 @@ def make(name: str) -> None:
 # ---- looking ----
 
 
-def test_records_are_listed_beside_all_else(prefix: str) -> None:
+def test_list_shows_records_next_to_other_kinds(prefix: str) -> None:
     with SeqlockVector("v", "<f8", 1000) as vector, Board("b", 4, 100) as board, board.declare("k") as entry:
         vector[[1, 2]] = 3
         entry.write(b"abc")
@@ -76,7 +76,7 @@ def test_records_are_listed_beside_all_else(prefix: str) -> None:
         assert command.run("list", "v", "records/other", "--interval", "0", code=1).stdout == ""
 
 
-def test_the_rate_of_writes_is_measured(prefix: str) -> None:
+def test_list_measures_the_rate_of_writes(prefix: str) -> None:
     with SeqlockVector("v", "<f8", 10) as vector:
         path = Path(vector.path)
 
@@ -95,7 +95,7 @@ def test_the_rate_of_writes_is_measured(prefix: str) -> None:
     assert (found["owner"], found["mode"]) == (os.geteuid(), "600")
 
 
-def test_info_of_a_vector(prefix: str) -> None:
+def test_info_shows_all_parts_of_a_vector(prefix: str) -> None:
     with SeqlockVector("v", "<f8", 2000, exclusive=True) as vector:
         vector[5] = 1
         held_by(vector.path, 0, 7)
@@ -116,7 +116,7 @@ def test_info_of_a_vector(prefix: str) -> None:
         assert expected in text, text
 
 
-def test_info_of_a_board(prefix: str) -> None:
+def test_info_shows_all_parts_of_a_board(prefix: str) -> None:
     with Board("b", 300, 100) as board:
         entry, _ = board.declare("pose"), board.declare("wheels")
         board.declare("left").close()
@@ -156,13 +156,13 @@ def test_verbs_on_missing_records_fail(prefix: str) -> None:
         assert "no endpoint matches v; did you mean records/v?" in command.run(verb, "v", code=1).output
 
 
-def test_records_of_another_prefix(prefix: str) -> None:
+def test_prefix_option_selects_records(prefix: str) -> None:
     make("v")
     assert [one["endpoint"] for one in lines("list", "--prefix", prefix, "--interval", "0")] == ["records/v"]
     assert lines("list", "--prefix", f"{prefix}other", "--interval", "0") == []
 
 
-def test_the_shell_completes_names_of_records(prefix: str) -> None:
+def test_completion_offers_names_of_records(prefix: str) -> None:
     make("v")
     completion = ShellComplete(app, {}, "msgq", "_MSGQ_COMPLETE")
     for verb in ("list", "info", "clean", "top", "stat", "echo", "hz"):
@@ -227,7 +227,7 @@ def test_clean_force_removes_records_of_unknown_use(prefix: str, monkeypatch: py
     assert outcomes("records/v", "--force") == {"records/v": "removed"}
 
 
-def test_an_empty_directory_goes(prefix: str) -> None:
+def test_clean_removes_an_empty_directory_of_records(prefix: str) -> None:
     make("v")
     SeqlockVector.unlink_name("v")
     (folder,) = shm_paths.records_directories(prefix)
@@ -237,7 +237,7 @@ def test_an_empty_directory_goes(prefix: str) -> None:
     assert not os.path.lexists(folder)
 
 
-def test_two_cleans_at_once(prefix: str) -> None:
+def test_clean_of_records_in_two_processes_at_once_succeeds(prefix: str) -> None:
     names = [f"v{number}" for number in range(30)]
     for name in names:
         make(name)
@@ -287,7 +287,7 @@ def test_doctor_reports_dead_writers_and_repairs_nothing(prefix: str) -> None:
             assert "keys" not in checked()[1]
 
 
-def test_the_doctor_sees_full_rows(prefix: str) -> None:
+def test_doctor_reports_full_rows_of_records(prefix: str) -> None:
     others = [SeqlockVector("v", "<f8", 1) for _ in range(128)]
     for one in others[1:]:
         one[0] = 1
@@ -298,7 +298,7 @@ def test_the_doctor_sees_full_rows(prefix: str) -> None:
         one.close()
 
 
-def test_a_look_at_a_key_table_of_others(prefix: str) -> None:
+def test_info_of_a_board_with_an_invalid_key_table_succeeds(prefix: str) -> None:
     """A name without an end, or of bytes that are no text, is shown no less."""
     with Board("b", 3, 8) as board, board.declare("k"):
         change(board.path, 32768 + 16, lambda _: 0xFF1B5B3131)

@@ -534,7 +534,7 @@ def test_list_hides_timing_topics_unless_requested(prefix: str) -> None:
         assert "hidden" not in run("list", "--interval", "0", "--all").stdout
 
 
-def test_stages_and_topics_are_completed(prefix: str) -> None:
+def test_completion_offers_stages_and_topics(prefix: str) -> None:
     from types import SimpleNamespace
 
     from msgq.cli.common.options import complete_stage

@@ -208,7 +208,7 @@ def test_raw_payloads_do_not_go_to_a_terminal(prefix: str) -> None:
         ["echo", f"({EVIL}"],
     ],
 )
-def test_errors_are_escaped(arguments: list[str]) -> None:
+def test_error_texts_are_escaped(arguments: list[str]) -> None:
     result = run(*arguments, code=None)
     assert result.exit_code in (1, 2)
     assert result.output.splitlines()[-1].startswith("Error: ")

@@ -147,7 +147,7 @@ def test_clean_of_an_unknown_name_fails_and_removes_nothing(prefix: str, start: 
     assert segments(prefix) == before
 
 
-def test_dry_run_removes_nothing(prefix: str, start: Start) -> None:
+def test_clean_dry_run_removes_nothing(prefix: str, start: Start) -> None:
     start(publish, "weather").kill()
     before = segments(prefix)
     result = msgq("clean", "--dry-run", "--prefix", prefix)

@@ -185,7 +185,7 @@ class TestUsers:
         leave(shm / "msgqclock", packed(offset), ALICE)
         assert ask(shm, BOB, MSGQ_TRUST=str(ALICE))["offset"] == offset
 
-    def test_one_topics_trust_does_not_count(self, shm: Path) -> None:
+    def test_clock_ignores_the_trust_of_a_single_topic(self, shm: Path) -> None:
         """Or a process's clock would depend on which of its sockets connects first."""
         leave(shm / "msgqclock", packed(an_hour_ago()), ALICE)
         found = run_child(clock_children.ask_while_connecting, str(shm), str(ALICE))

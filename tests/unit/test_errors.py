@@ -25,7 +25,7 @@ def test_errors_of_stock_are_at_the_top_level() -> None:
 
 
 @pytest.mark.parametrize("cls", ALL)
-def test_every_error_carries_endpoint_and_text(cls: type[MsgqError]) -> None:
+def test_errors_carry_endpoint_and_text(cls: type[MsgqError]) -> None:
     error = cls("what happened", "topic")
     assert error.endpoint == "topic"
     assert str(error) == "'topic': what happened"
@@ -34,7 +34,7 @@ def test_every_error_carries_endpoint_and_text(cls: type[MsgqError]) -> None:
 
 
 @pytest.mark.parametrize("cls", ALL)
-def test_every_error_survives_pickling(cls: type[MsgqError]) -> None:
+def test_errors_survive_pickling(cls: type[MsgqError]) -> None:
     """multiprocessing hands errors from process to process."""
     error = cls("what happened", "topic", errno=errno.EPERM)
     copy = pickle.loads(pickle.dumps(error))

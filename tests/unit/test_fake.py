@@ -130,36 +130,36 @@ class TestVirtualTime:
 
 
 class TestSizes:
-    def test_a_topic_has_one_size(self, endpoint: str) -> None:
+    def test_topic_has_one_size(self, endpoint: str) -> None:
         pub(endpoint, segment_size=4096)
         sub(endpoint, segment_size=4096)
         with pytest.raises(SegmentSizeError, match=r"4096.*8192"):
             sub(endpoint, segment_size=8192)
 
     @pytest.mark.parametrize("size", [1, 127, 2**32, -1])
-    def test_an_impossible_size_is_refused(self, endpoint: str, size: int) -> None:
+    def test_size_out_of_range_is_refused(self, endpoint: str, size: int) -> None:
         with pytest.raises(InvalidValueError, match=str(size)):
             pub(endpoint, segment_size=size)
 
-    def test_an_impossible_mode_is_refused(self, endpoint: str) -> None:
+    def test_mode_out_of_range_is_refused(self, endpoint: str) -> None:
         with pytest.raises(InvalidValueError, match="mode"):
             pub(endpoint, mode=0o777)
 
-    def test_the_default_is_a_mebibyte(self, endpoint: str) -> None:
+    def test_size_default_is_one_mebibyte(self, endpoint: str) -> None:
         source, socket = pub(endpoint), sub(endpoint)
         for _ in range(20):
             source.send(bytes(65528))  # a sixteenth of it, with its size word
         assert socket.receive(True) is None
         assert (socket.lost, socket.stats().resets) == (20, 1)
 
-    def test_a_lapped_subscriber_keeps_no_messages(self, endpoint: str) -> None:
+    def test_lapped_subscriber_keeps_no_messages(self, endpoint: str) -> None:
         source, socket = pub(endpoint, segment_size=1024), sub(endpoint)
         source.send_many(np.zeros((100_000, 8)))
         assert len(socket._inbox.unread_messages) == 0  # type: ignore[union-attr]
         assert socket.receive(True) is None
         assert socket.lost == 100_000
 
-    def test_a_conflating_one_keeps_few(self, endpoint: str) -> None:
+    def test_conflating_subscriber_keeps_few_messages(self, endpoint: str) -> None:
         source, socket = pub(endpoint, segment_size=1024), sub(endpoint, conflate=True)
         for i in range(100_000):
             source.send(b"%d" % i)
@@ -211,7 +211,7 @@ def test_arrays_without_a_buffer_format_can_be_sent(endpoint: str, rows: np.ndar
 
 
 class TestFork:
-    def test_the_child_has_an_empty_bus(self, endpoint: str) -> None:
+    def test_forked_child_has_an_empty_bus(self, endpoint: str) -> None:
         """On the ring, sockets work in a forked child. Here no process would get the child's messages, nor send any."""
         answer = run_child(children.forked_fake, endpoint)
         assert answer == {"refused": [endpoint] * 9, "own": ["own"], "parent": ["the parent's"]}

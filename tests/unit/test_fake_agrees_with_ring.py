@@ -127,7 +127,9 @@ STEPS = ["send"] * 8 + ["burst", "many", "join", "leave"] + ["receive"] * 3 + ["
 @pytest.mark.parametrize("more", [["poll", "restart"], ["join_conflating"]], ids=["plain", "conflating"])
 @pytest.mark.parametrize("segment_size", [1024, 1160, 4096, 30_000])
 @pytest.mark.seeds(2, 2, 10)
-def test_a_random_program_sees_the_same_on_both(endpoint: str, seed: int, segment_size: int, more: list[str]) -> None:
+def test_random_program_has_equal_results_on_fake_and_ring(
+    endpoint: str, seed: int, segment_size: int, more: list[str]
+) -> None:
     ring, fake = (
         Program(backend.load_backend(name), endpoint, segment_size, STEPS + more) for name in ("msgq", "fake")
     )

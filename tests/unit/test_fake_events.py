@@ -93,7 +93,7 @@ class TestEvent:
         assert not gate_files(token)
 
     @pytest.mark.parametrize("timeout", [0, 0.03])
-    def test_a_time_out_is_stocks_error_and_in_time(self, endpoint: str, timeout: float) -> None:
+    def test_event_wait_timeout_raises_the_error_of_stock(self, endpoint: str, timeout: float) -> None:
         event = msgq.fake_event_handle(endpoint).recv_called_event
         started = time.monotonic()
         with pytest.raises(RuntimeError, match=f"within {timeout} s") as caught:
@@ -104,7 +104,7 @@ class TestEvent:
         assert caught.value.endpoint == endpoint
 
     @pytest.mark.parametrize("timeout", [-2, -0.5, float("nan"), float("inf"), 2**31])
-    def test_an_impossible_time_out_is_refused(self, endpoint: str, timeout: float) -> None:
+    def test_event_timeout_out_of_range_is_refused(self, endpoint: str, timeout: float) -> None:
         event = msgq.fake_event_handle(endpoint).recv_called_event
         event.set()
         with pytest.raises(InvalidValueError, match="time-out"):
@@ -113,7 +113,7 @@ class TestEvent:
             msgq.wait_for_one_event([event], timeout)
 
     @pytest.mark.parametrize("timeout", ["5", None])
-    def test_a_time_out_is_a_number(self, endpoint: str, timeout: Any) -> None:
+    def test_event_timeout_of_wrong_type_is_refused(self, endpoint: str, timeout: Any) -> None:
         with pytest.raises(TypeError):
             msgq.fake_event_handle(endpoint).recv_called_event.wait(timeout)
 
@@ -197,14 +197,14 @@ class TestWaitForOneEvent:
         handle.recv_called_event.set()
         assert task.result() == count - 1
 
-    def test_a_time_out(self, prefix: str) -> None:
+    def test_wait_for_one_event_ends_at_the_timeout(self, prefix: str) -> None:
         handles = [msgq.fake_event_handle(name) for name in "ab"]
         started = time.monotonic()
         with pytest.raises(RuntimeError, match="none of the 2 events"):
             msgq.wait_for_one_event([handle.recv_called_event for handle in handles], 0.02)
         assert time.monotonic() - started >= 0.02
 
-    def test_of_nothing_is_refused(self) -> None:
+    def test_wait_for_one_event_without_events_is_refused(self) -> None:
         with pytest.raises(InvalidValueError, match="no events"):
             msgq.wait_for_one_event([])
         with pytest.raises(TypeError):
@@ -212,7 +212,7 @@ class TestWaitForOneEvent:
 
 
 class TestHandle:
-    def test_a_new_one_is_clear_and_not_enabled(self, endpoint: str) -> None:
+    def test_handle_new_is_clear_and_disabled(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         assert not handle.enabled
         assert not handle.recv_called_event.peek()

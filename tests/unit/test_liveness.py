@@ -24,11 +24,11 @@ def test_process_identity_equals_that_of_the_kernel() -> None:
     assert identity() == (os.getpid(), int(fields[19]), os.stat("/proc/self/ns/pid").st_ino)
 
 
-def test_this_process_lives() -> None:
+def test_own_process_is_alive() -> None:
     assert is_process_alive(*identity()) is True
 
 
-def test_a_recycled_pid_is_another_process() -> None:
+def test_recycled_pid_is_another_process() -> None:
     pid, start_time, namespace = identity()
     assert is_process_alive(pid, start_time + 1, namespace) is False
     assert is_process_alive(pid, start_time - 1, namespace) is False
@@ -42,7 +42,7 @@ def test_liveness_in_another_pid_namespace_is_unknown() -> None:
 
 
 @pytest.mark.parametrize("pid", [0, 2**31, 2**32 + 1, 2**63, 2**64 - 1])
-def test_an_impossible_pid_is_dead(pid: int) -> None:
+def test_impossible_pid_is_dead(pid: int) -> None:
     assert is_process_alive(pid, *identity()[1:]) is False
 
 
@@ -57,7 +57,7 @@ def test_process_is_alive_until_its_death_and_a_zombie_is_dead() -> None:
         assert is_process_alive(*who) is False
 
 
-def test_a_stopped_process_lives() -> None:
+def test_stopped_process_is_alive() -> None:
     with Child(children.be_somebody) as child:
         who = child.hear()
         os.kill(child.pid, signal.SIGSTOP)

@@ -60,7 +60,7 @@ def without_queues(endpoint: str) -> str:
     return ""
 
 
-def test_zmq_has_no_queues(endpoint: str) -> None:
+def test_queue_on_zmq_is_refused(endpoint: str) -> None:
     text = run_child(without_queues, endpoint, env={"MSGQ_BACKEND": "zmq"})
     assert "'zmq' has no MessageQueue; msgq and fake have" in text
 
@@ -132,7 +132,7 @@ def test_truncated_queue_ends_a_wait(endpoint: str) -> None:
 # ---- handles ----
 
 
-def test_the_129th_handle_is_refused_and_the_next_one_not(endpoint: str) -> None:
+def test_handle_129_is_refused_until_one_closes(endpoint: str) -> None:
     handles = [MessageQueue(endpoint, max_messages=1, max_message_size=8) for _ in range(ROWS)]
     with pytest.raises(TooManyHandlesError, match=f"{endpoint}.*128 handles"):
         MessageQueue(endpoint)

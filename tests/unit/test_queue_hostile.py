@@ -67,7 +67,7 @@ def queue(endpoint: str) -> Iterator[MessageQueue]:
 # ---- each part of it ----
 
 
-def test_words_of_every_kind(queue: MessageQueue, endpoint: str) -> None:
+def test_slot_states_with_any_value_are_harmless(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     generation = file.read(file.row(0, 8))
     for word in words_of_all_kinds(0, generation):
@@ -319,7 +319,7 @@ def rounds(endpoint: str, seed: int, count: int) -> int:
 
 
 @pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.ci)])
-def test_anything_at_random(endpoint: str, seed: int, count: int) -> None:
+def test_random_bytes_anywhere_are_harmless(endpoint: str, seed: int, count: int) -> None:
     try:
         assert run_child(rounds, endpoint, seed, count) == count
     finally:

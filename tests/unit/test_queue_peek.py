@@ -54,7 +54,7 @@ def test_browser_shows_messages_in_receive_order(queue: MessageQueue) -> None:
     assert stats.queue_messages(queue.name) == []
 
 
-def test_so_many_are_seen_as_are_asked_for(queue: MessageQueue) -> None:
+def test_browser_with_limit_shows_the_first_messages(queue: MessageQueue) -> None:
     queue.send_many([b"0", b"1", b"2"])
     assert data(stats.queue_messages(queue.name, limit=2)) == [b"0", b"1"]
     assert stats.queue_messages(queue.name, limit=0) == []
@@ -72,7 +72,7 @@ def test_browser_hides_taken_messages_and_shows_returned_ones(queue: MessageQueu
     assert (back.data, back.deliveries, back.number) == (b"0", 1, number)
 
 
-def test_each_message_is_new_once(queue: MessageQueue) -> None:
+def test_browser_shows_each_message_once(queue: MessageQueue) -> None:
     browser = QueueBrowser(queue.name, "")
     queue.send_many([b"0", b"1", b"2"])
     assert data(browser.unseen(1)) == [b"0"]
@@ -130,7 +130,7 @@ def test_browser_opened_before_removal_still_shows_messages(endpoint: str) -> No
 # ---- hostile bytes ----
 
 
-def test_words_of_every_kind(queue: MessageQueue, endpoint: str) -> None:
+def test_browser_with_any_slot_states_is_harmless(queue: MessageQueue, endpoint: str) -> None:
     file, browser = QueueFile(endpoint), QueueBrowser(endpoint, "")
     queue.send(b"sound")
     for word in words_of_all_kinds(0, file.read(file.row(0, 8))):

@@ -120,7 +120,7 @@ def test_stats_count_slots_by_state(queue: MessageQueue) -> None:
     assert (found.in_flight, found.sent, found.received, found.acknowledged) == (0, 4, 2, 2)
 
 
-def test_the_highest_priorities_are_listed(queue: MessageQueue) -> None:
+def test_stats_list_the_highest_priorities(queue: MessageQueue) -> None:
     for priority in (0, 1, 32767, 2, 3, 4, 5, 6, 7, 32767):
         queue.send(b"", priority)
     assert stats.queue(queue.name).priorities == ((32767, 2), (7, 1), (6, 1), (5, 1), (4, 1), (3, 1), (2, 1), (1, 1))
@@ -154,7 +154,7 @@ def test_stats_count_returned_messages(queue: MessageQueue) -> None:
     assert stats.queue(queue.name).redelivered == 0
 
 
-def test_refused_messages_are_counted(queue: MessageQueue) -> None:
+def test_stats_count_refused_messages(queue: MessageQueue) -> None:
     for _ in range(10):
         queue.send(b"")
     for _ in range(3):
@@ -279,7 +279,7 @@ def test_stats_count_slots_of_previous_owners_as_lost(queue: MessageQueue) -> No
 # ---- looking ----
 
 
-def test_a_look_leaves_no_trace(queue: MessageQueue) -> None:
+def test_stats_leave_no_trace(queue: MessageQueue) -> None:
     queue.send(b"x")
     with take(queue, lease=5):
         before = Path(queue.path).read_bytes()
@@ -291,7 +291,7 @@ def test_a_look_leaves_no_trace(queue: MessageQueue) -> None:
     assert stats.queue("/" + queue.name).mode == 0o400
 
 
-def test_queues_of_a_prefix(prefix: str) -> None:
+def test_stats_list_queues_of_a_prefix(prefix: str) -> None:
     with MessageQueue("b") as queue, MessageQueue("a", max_messages=1):
         queue.send(b"x")
         assert [(one.name, one.depth, one.prefix) for one in stats.queues()] == [("a", 0, prefix), ("b", 1, prefix)]
@@ -332,7 +332,7 @@ def noise(path: Path, seed: int, start: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("start", [8, 64, words("")])
-def test_bytes_of_others_are_not_believed(queue: MessageQueue, seed: int, start: int) -> None:
+def test_stats_with_invalid_bytes_are_harmless(queue: MessageQueue, seed: int, start: int) -> None:
     for _ in range(5):
         queue.send(b"x")
     path = SHM / f"msgqjobs_{queue.name}copy"
@@ -369,7 +369,7 @@ def test_stats_of_truncated_file_raise(queue: MessageQueue, endpoint: str) -> No
     path.unlink()
 
 
-def test_looks_beside_live_traffic(queue: MessageQueue) -> None:
+def test_stats_during_traffic_are_consistent(queue: MessageQueue) -> None:
     """What: one thread sends, one takes; this one looks.
 
     Failure would mean: a figure that was never true, as more messages than places.

@@ -64,7 +64,7 @@ def board(endpoint: str) -> Iterator[Board]:
 # ---- vectors ----
 
 
-def test_versions_of_every_kind(vector: SeqlockVector, endpoint: str) -> None:
+def test_versions_with_any_value_are_harmless(vector: SeqlockVector, endpoint: str) -> None:
     """The element is written by the next who writes there, unless the word says that one writes it who lives."""
     file = RecordFile(endpoint)
     generation = file.read(file.row(0, 8))
@@ -99,7 +99,7 @@ def test_vector_opened_with_any_versions_is_usable(vector: SeqlockVector, endpoi
         file.reset()
 
 
-def test_times_of_every_kind(vector: SeqlockVector, endpoint: str) -> None:
+def test_times_with_any_value_are_harmless(vector: SeqlockVector, endpoint: str) -> None:
     """They are told as they are, and right again after the next write."""
     file = RecordFile(endpoint)
     now = int(vector.times([0])[0])
@@ -180,7 +180,7 @@ def test_rows_that_all_seem_alive_refuse_another_writer(vector: SeqlockVector, e
     check_works(vector)
 
 
-def test_owners_of_an_exclusive_vector(endpoint: str) -> None:
+def test_owners_of_an_exclusive_vector_with_any_value_are_harmless(endpoint: str) -> None:
     """Only one who lives keeps others from writing, and it goes on."""
     with SeqlockVector(endpoint, "f8", LENGTH, exclusive=True) as vector:
         vector[0] = 1.0
@@ -214,7 +214,7 @@ def test_schemas_with_any_bytes_are_harmless(vector: SeqlockVector, endpoint: st
 # ---- boards ----
 
 
-def test_values_and_versions_of_a_board(board: Board, endpoint: str) -> None:
+def test_board_values_and_versions_with_any_value_are_harmless(board: Board, endpoint: str) -> None:
     file = RecordFile(endpoint)
     generation = file.read(file.row(0, 8))
     for version in versions(0, generation):
@@ -298,7 +298,7 @@ def rounds(endpoint: str, seed: int, count: int) -> int:
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.ci)])
-def test_anything_at_random(endpoint: str, seed: int, count: int) -> None:
+def test_random_bytes_anywhere_are_harmless(endpoint: str, seed: int, count: int) -> None:
     try:
         assert run_child(rounds, endpoint, seed, count) == count
     finally:

@@ -102,7 +102,7 @@ def test_stats_count_writes(endpoint: str) -> None:
     assert (found.writers, found.written, found.elements_written) == ((), 4, 3), "who left is not listed"
 
 
-def test_each_writer_is_listed_and_no_reader(endpoint: str) -> None:
+def test_stats_list_writers_and_no_readers(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 3) as vector, SeqlockVector(endpoint) as other, SeqlockVector(endpoint) as one:
         vector[0] = 1
         other[[0, 1]] = 2
@@ -201,7 +201,7 @@ def test_keys_of_the_dead(endpoint: str) -> None:
 # ---- looking ----
 
 
-def test_a_look_leaves_no_trace(endpoint: str) -> None:
+def test_stats_leave_no_trace(endpoint: str) -> None:
     with Board(endpoint, 5, 100) as board, board.declare("a") as entry:
         entry.write(b"x")
         before, status = Path(board.path).read_bytes(), Path(board.path).stat()
@@ -212,7 +212,7 @@ def test_a_look_leaves_no_trace(endpoint: str) -> None:
         assert stats.record(endpoint).mode == 0o400
 
 
-def test_records_of_a_prefix(prefix: str) -> None:
+def test_stats_list_records_of_a_prefix(prefix: str) -> None:
     with SeqlockVector("b", "<f8", 1) as vector, Board("a", 1, 1):
         vector[0] = 1
         assert [(one.name, one.elements_written, one.prefix) for one in stats.records()] == [
@@ -256,7 +256,7 @@ def noise(path: Path, seed: int, start: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("start", [8, ROWS, ELEMENTS])
-def test_bytes_of_others_are_not_believed(endpoint: str, prefix: str, seed: int, start: int) -> None:
+def test_stats_with_invalid_bytes_are_harmless(endpoint: str, prefix: str, seed: int, start: int) -> None:
     things: list[Any] = [SeqlockVector("vector", "<f8", 50), Board("board", 50, 20)]
     things[0][:] = 1
     things[1].declare("a").write(b"abc")
@@ -275,7 +275,7 @@ def test_bytes_of_others_are_not_believed(endpoint: str, prefix: str, seed: int,
         thing.close()
 
 
-def test_looks_beside_live_writers(endpoint: str) -> None:
+def test_stats_during_writes_are_consistent(endpoint: str) -> None:
     """What: two threads write by handles of their own; this one looks.
 
     Failure would mean: a figure that was never true, as an element held by the dead.
