@@ -27,15 +27,15 @@ __all__ = ["place", "program"]
 #: from 0. How many are sent before "arm".
 PUBLISHERS = {
     "join": ("arm join:10:64 send:16:0", 0),
-    "join with a sleeper": ("listen announce arm join:10:64", 0),
-    "join where another died": ("join:10:64 send:16:0 close arm join:10:64 send:16:1", 1),
+    "join with sleeper": ("listen announce arm join:10:64", 0),
+    "join after death of other process": ("join:10:64 send:16:0 close arm join:10:64 send:16:1", 1),
     "send": ("join:10:64 send:16:0 listen announce arm send:16:1 send:16:2", 1),
-    "send of as many as there are slots": ("join:2:64 send:16:0 send:16:1 arm send:16:2 send:16:3", 2),
+    "send as many messages as slots": ("join:2:64 send:16:0 send:16:1 arm send:16:2 send:16:3", 2),
     "grow": ("join:10:64 send:16:0 arm grow:10:128 send:120:1", 1),
-    "grow with a loan": ("join:10:64 send:16:0 loan:16:1 arm grow:10:128 settle:16 send:120:2", 1),
+    "grow with loan": ("join:10:64 send:16:0 loan:16:1 arm grow:10:128 settle:16 send:120:2", 1),
     "close": ("join:10:64 send:16:0 arm close", 1),
-    "close without a message": ("join:10:64 arm close", 0),
-    "join where too many died": (
+    "close without message": ("join:10:64 arm close", 0),
+    "join after too many deaths": (
         " ".join(f"join:2:64 send:16:{number} close" for number in range(9))
         + " join:2:64 send:16:9 arm close join:10:64",
         10,
@@ -51,7 +51,7 @@ NAMED = {
         "name_pool: named pool",
         "unlock_channel: gave back lock",
     ],
-    "join with a sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
+    "join with sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
     "send": [
         "write_message: half copied to payload",
         "mq_channel_enqueue_slot: stored &at->length",
@@ -60,21 +60,21 @@ NAMED = {
         "mq_channel_enqueue_slot: stored &p->row->sent",
         "mq_eventcount_notify_mp: exchanged word",
     ],
-    "send of as many as there are slots": [
+    "send as many messages as slots": [
         "mq_index_ring_retract_entry: exchanged mq_index_ring_entry_at(order, position)",
     ],
-    "close without a message": ["remove_dead_pools: removed pool", "mq_channel_release_row: stored &row->pool_uid"],
-    "join where too many died": [
+    "close without message": ["remove_dead_pools: removed pool", "mq_channel_release_row: stored &row->pool_uid"],
+    "join after too many deaths": [
         "mq_channel_retract_row_entries: exchanged &order->entries[i]",
         "remove_dead_pools: removed pool",
         "mq_channel_release_row: stored &row->pool_uid",
     ],
     "grow": ["grow: stored &former.row->superseded", "mq_participant_leave: exchanged &participant->uid"],
-    "a view": [
+    "view": [
         "mq_pool_pin_set: set &slots->pool_header->pins[slot].holders",
         "mq_pool_pin_clear: cleared &slots->pool_header->pins[slot].holders",
     ],
-    "a row that a viewer died in": ["mq_pool_pin_clear: cleared &slots->pool_header->pins[slot].holders"],
+    "row of dead viewer": ["mq_pool_pin_clear: cleared &slots->pool_header->pins[slot].holders"],
 }
 
 
@@ -131,10 +131,10 @@ def test_channel_publisher_killed_at_each_step_leaves_usable_channel(place: Plac
 
 #: After "arm" step by step; three messages come before that, while it says "ready".
 SUBSCRIBERS = {
-    "a listener": "ready arm listen leave",
-    "a copy": "listen ready arm receive:3 leave",
-    "a viewer": "listen ready arm view hold:3 release leave",
-    "a view": "listen view ready arm hold:3 release leave",
+    "listener": "ready arm listen leave",
+    "copy": "listen ready arm receive:3 leave",
+    "viewer": "listen ready arm view hold:3 release leave",
+    "view": "listen view ready arm hold:3 release leave",
 }
 
 
@@ -199,4 +199,4 @@ def test_viewer_bit_reused_after_kill_at_each_step_releases_slots(place: Place) 
         all_slots_are_to_be_had(other)
         return names
 
-    at_each_step(place, "a row that a viewer died in", kill)
+    at_each_step(place, "row of dead viewer", kill)

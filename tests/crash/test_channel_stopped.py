@@ -30,12 +30,12 @@ __all__ = ["place", "program"]
 SCENES: dict[str, tuple[str, list[int]]] = {
     "join": ("ready arm join:10:64 send:16:0", [0]),
     "send": ("join:10:64 send:16:0 listen announce ready arm send:16:1 send:16:2", [0, 1, 2]),
-    "send of as many as there are slots": ("join:2:64 send:16:0 send:16:1 ready arm send:16:2 send:16:3", [0, 1, 2, 3]),
-    "grow with a loan": ("join:10:64 loan:16:0 ready arm grow:10:128 settle:16 send:120:1", [0, 1]),
+    "send as many messages as slots": ("join:2:64 send:16:0 send:16:1 ready arm send:16:2 send:16:3", [0, 1, 2, 3]),
+    "grow with loan": ("join:10:64 loan:16:0 ready arm grow:10:128 settle:16 send:120:1", [0, 1]),
     "close": ("join:10:64 send:16:0 ready arm close", [0]),
-    "a copy": ("listen ready arm receive:2 tell leave", []),
-    "a view": ("listen view ready arm hold:2 release tell leave", []),
-    "a viewer": ("listen ready arm view leave", []),
+    "copy": ("listen ready arm receive:2 tell leave", []),
+    "view": ("listen view ready arm hold:2 release tell leave", []),
+    "viewer": ("listen ready arm view leave", []),
 }
 
 

@@ -12,17 +12,17 @@ from tests.crash.victims import Topic, drain, flood, message, readers
 SMALL = [16] * 6
 SCENES = {
     "first start": (SMALL, "arm claim"),
-    "start with a sleeper": (SMALL, "join announce arm claim"),
+    "start with sleeper": (SMALL, "join announce arm claim"),
     "restart": (SMALL, "claim close arm claim"),
     "send": (SMALL, "claim send:16:6 join announce arm send:16:7"),
-    "send that extends the grant": (SMALL, "claim send:16:6 arm send:104:7"),
-    "send that wraps": ([240, 240, 240, 80], "claim arm send:240:4"),
+    "send with grant extension": (SMALL, "claim send:16:6 arm send:104:7"),
+    "send with wrap": ([240, 240, 240, 80], "claim arm send:240:4"),
     "batch": (SMALL, "claim arm batch:16:6"),
-    "batch that extends the grant": (SMALL, "claim arm batch:120:6"),
-    "batch that wraps": ([240, 240, 240], "claim arm batch:96:3"),
+    "batch with grant extension": (SMALL, "claim arm batch:120:6"),
+    "batch with wrap": ([240, 240, 240], "claim arm batch:96:3"),
     "rows": (SMALL, "claim arm rows:16:6"),
-    "rows that extend the grant": (SMALL, "claim arm rows:120:6"),
-    "rows that wrap": ([240, 240, 240], "claim arm rows:96:3"),
+    "rows with grant extension": (SMALL, "claim arm rows:120:6"),
+    "rows with wrap": ([240, 240, 240], "claim arm rows:96:3"),
     "close": (SMALL, "claim send:16:6 join announce arm close"),
 }
 
@@ -45,8 +45,8 @@ NAMED = {
         "mq_ring_publisher_publish: stored &row->sent",
         "mq_eventcount_notify: exchanged word",
     ],
-    "send that extends the grant": ["mq_ring_publisher_announce_limit: stored &side->write_limit"],
-    "send that wraps": [
+    "send with grant extension": ["mq_ring_publisher_announce_limit: stored &side->write_limit"],
+    "send with wrap": [
         "mq_ring_publisher_extend_grant: stored mark",
         "mq_ring_publisher_extend_grant: stored &p->ring->write_pointer",
     ],
@@ -77,7 +77,7 @@ def steps(topic: Topic, scene: str) -> list[str]:
         return trial.points(operations)
 
 
-@pytest.mark.parametrize("former_lives", [True, False], ids=["former lives", "former closed"])
+@pytest.mark.parametrize("former_lives", [True, False], ids=["previous publisher lives", "previous publisher closed"])
 @pytest.mark.parametrize("scene", SCENES)
 def test_publisher_killed_at_each_step_leaves_usable_topic(topic: Topic, scene: str, former_lives: bool) -> None:
     """What: the victim dies at each of its points in turn. Subscribers that were in place drain the ring, a new
@@ -129,7 +129,7 @@ def check(topic: Topic, sizes: list[int], operations: str, at: int, former_lives
         assert sub.stats().received + sub.lost == expected, f"{kind}: {sub.stats()} of {expected}"
 
 
-@pytest.mark.parametrize("succeeded", [True, False], ids=["new publisher", "nobody"])
+@pytest.mark.parametrize("succeeded", [True, False], ids=["new publisher", "no publisher"])
 def test_subscriber_after_killed_send_skips_overwritten_messages(topic: Topic, succeeded: bool) -> None:
     """What: the victim dies at each step of a large message, the first of a lap, that overwrites what a subscriber has
     not read yet.

@@ -40,19 +40,19 @@ class ProcessGroup(NamedTuple):
 
 SENDERS = {
     "send": ProcessGroup("join ready send:200 arm send:201 send:202", before=2, sure=1),
-    "send of many": ProcessGroup("join ready arm many:3:200", before=1),
+    "send many messages": ProcessGroup("join ready arm many:3:200", before=1),
     "send to another block": ProcessGroup("join ready arm send:200 send:201", before=66, slots=70),
-    "send beside a sleeper": ProcessGroup("join ready lie arm send:200 send:201", before=1),
-    "send beside a watcher": ProcessGroup("join ready watch arm send:200", before=1),
-    "send where somebody wants to be told": ProcessGroup("join notify ready arm send:200 send:201", before=0),
-    "the same, not empty": ProcessGroup("join notify ready arm send:200", before=2),
+    "send with sleeper": ProcessGroup("join ready lie arm send:200 send:201", before=1),
+    "send with watcher": ProcessGroup("join ready watch arm send:200", before=1),
+    "send with notification request": ProcessGroup("join notify ready arm send:200 send:201", before=0),
+    "send to filled queue with notification request": ProcessGroup("join notify ready arm send:200", before=2),
     "send without room": ProcessGroup("join ready arm send:200", before=SLOTS),
-    "send to the slot of a dead one": ProcessGroup("enter ready arm send:200", before=SLOTS - 1, former="join hold"),
+    "send to slot of dead process": ProcessGroup("enter ready arm send:200", before=SLOTS - 1, former="join hold"),
     "wait for room": ProcessGroup("join ready arm waitroom:5", before=SLOTS),
-    "wait for room, with a handoff": ProcessGroup("join ready arm waitsend:5:200", before=SLOTS),
-    "send, with a handoff": ProcessGroup("join ready arm waitsend:5:200", before=1),
+    "wait for room, with handoff": ProcessGroup("join ready arm waitsend:5:200", before=SLOTS),
+    "send, with handoff": ProcessGroup("join ready arm waitsend:5:200", before=1),
     "join": ProcessGroup("ready arm join send:200", before=1),
-    "join where another died": ProcessGroup(
+    "join after death of other process": ProcessGroup(
         "ready arm join send:200", before=1, former="join notify lie crave watch hold", heir=True
     ),
     "leave": ProcessGroup("join ready lie send:200 hold arm leave", before=1, sure=1),
@@ -68,8 +68,8 @@ NAMED = {
         "mq_queue_commit_message: stored &h->parts.slot_states[slot]",
         "mq_queue_commit_message: counted &h->parts.queue->ready_count",
     ],
-    "send beside a sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
-    "send where somebody wants to be told": ["mq_queue_notify_not_empty: counted &queue->notify_seq"],
+    "send with sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
+    "send with notification request": ["mq_queue_notify_not_empty: counted &queue->notify_seq"],
     "send to another block": ["mq_queue_claim_free_slot: counted &h->parts.fill_counts[slot / MQ_QUEUE_BLOCK_SLOTS]"],
     "wait for room": [
         "mq_eventcount_prepare_wait_mp: exchanged word",
@@ -77,7 +77,7 @@ NAMED = {
         "doze: slept on a word",
         "mq_queue_clear_row_bit: cleared &bits->word[row / 64]",
     ],
-    "join where another died": [
+    "join after death of other process": [
         "mq_queue_clear_row_bit: cleared &bits->word[row / 64]",
         "mq_row_table_occupy: stored &row->generation",
         "enter: gave back lock",
@@ -89,16 +89,16 @@ NAMED = {
         "copy: half copied from payload",
         "mq_queue_free_taken_slot: exchanged &h->parts.slot_states[delivery->slot]",
     ],
-    "wait, with a handoff": [
+    "wait, with handoff": [
         "mq_queue_wait_begin: counted &h->parts.queue->last_ticket",
         "mq_queue_prepare_sleep: stored &h->own_row->oldest_ticket[role]",
         "mq_queue_request_handoff: exchanged handoff",
         "mq_queue_end_handoff: exchanged &parts->queue->handoff_ticket[role]",
     ],
-    "receive beside one who waits for room": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
-    "take, give back": ["mq_queue_requeue_message: exchanged &h->parts.slot_states[slot]"],
-    "take for a time": ["mq_queue_set_job_lease: stored &h->parts.slot_headers[delivery->slot].lease"],
-    "look for the dead": [
+    "receive with waiting sender": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
+    "take, nack": ["mq_queue_requeue_message: exchanged &h->parts.slot_states[slot]"],
+    "take with lease": ["mq_queue_set_job_lease: stored &h->parts.slot_headers[delivery->slot].lease"],
+    "recover dead processes": [
         "mq_queue_reclaim_slots: exchanged &h->parts.slot_states[slot]",
         "mq_queue_requeue_message: exchanged &h->parts.slot_states[slot]",
         "mq_queue_clear_row_bit: cleared &bits->word[row / 64]",
@@ -175,23 +175,23 @@ def test_queue_sender_killed_at_each_step_leaves_usable_queue(slot: Place, scene
 RECEIVERS = {
     "receive": ProcessGroup("join ready arm receive:3", before=4),
     "receive from two blocks": ProcessGroup("join ready arm receive:2", before=68, slots=70),
-    "receive what is not there": ProcessGroup("join ready arm receive:1"),
-    "receive beside one who waits for room": ProcessGroup("join crave ready arm receive:2", before=3),
+    "receive from empty queue": ProcessGroup("join ready arm receive:1"),
+    "receive with waiting sender": ProcessGroup("join crave ready arm receive:2", before=3),
     "take, acknowledge": ProcessGroup("join ready arm take:3 ack", before=4),
-    "take, give back": ProcessGroup("join ready arm take:3 nack", before=4),
-    "give back where somebody wants to be told": ProcessGroup("join notify lie ready take:1 arm nack", before=2),
-    "take for a time": ProcessGroup("join ready arm lease:2:100000 ack", before=3),
-    "wait in vain": ProcessGroup("join ready arm wait:5"),
+    "take, nack": ProcessGroup("join ready arm take:3 nack", before=4),
+    "nack with notification request": ProcessGroup("join notify lie ready take:1 arm nack", before=2),
+    "take with lease": ProcessGroup("join ready arm lease:2:100000 ack", before=3),
+    "wait until timeout": ProcessGroup("join ready arm wait:5"),
     "wait": ProcessGroup("join ready arm wait:5", before=2),
-    "wait, where others want to be told": ProcessGroup("join notify ready arm wait:5", before=3),
-    "wait, with a handoff": ProcessGroup("join ready arm wait:5:2", before=2),
-    "wait in vain, with a handoff": ProcessGroup("join ready arm wait:5:2"),
+    "wait with notification request of others": ProcessGroup("join notify ready arm wait:5", before=3),
+    "wait, with handoff": ProcessGroup("join ready arm wait:5:2", before=2),
+    "wait until timeout, with handoff": ProcessGroup("join ready arm wait:5:2"),
     "give up": ProcessGroup("join ready arm giveup:1", before=1),
     "leave": ProcessGroup("join ready take:2 lie arm leave", before=4),
-    "look for the dead": ProcessGroup(
+    "recover dead processes": ProcessGroup(
         "enter ready arm sweep", before=2, former="join send:10 send:11 send:12 take:2 hold lie:2 notify crave watch"
     ),
-    "join where another died": ProcessGroup(
+    "join after death of other process": ProcessGroup(
         "ready arm join", before=2, former="join send:10 send:11 take:2 hold lie notify", heir=True
     ),
 }

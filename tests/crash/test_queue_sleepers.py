@@ -73,14 +73,14 @@ def send(handle: MessageQueue) -> bool:
 #: the sleeper wants.
 SLOT_STATE = "&h->parts.slot_states"
 WAKERS: dict[str, tuple[str, str, int, Callable[[MessageQueue], bool]]] = {
-    "who sends": ("join ready arm send:0", f"mq_queue_commit_message: stored {SLOT_STATE}[slot]", 0, receive),
-    "who gives back": (
+    "send": ("join ready arm send:0", f"mq_queue_commit_message: stored {SLOT_STATE}[slot]", 0, receive),
+    "nack": (
         "join take:1 ready arm nack",
         "mq_queue_requeue_message: exchanged &h->parts.slot_states[slot]",
         1,
         receive,
     ),
-    "who receives": (
+    "receive": (
         "join ready arm receive:1",
         "mq_queue_free_taken_slot: exchanged &h->parts.slot_states[delivery->slot]",
         1,

@@ -42,18 +42,18 @@ class ProcessGroup(NamedTuple):
 
 SCENES = {
     "send": ProcessGroup("join ready arm send:200 send:201", before=1, own=2),
-    "send of many": ProcessGroup("join ready arm many:3:200", own=3),
-    "send beside a sleeper": ProcessGroup("join lie ready arm send:200 leave", own=1),
-    "send where somebody wants to be told": ProcessGroup("join notify ready arm send:200 leave", before=1, own=1),
+    "send many messages": ProcessGroup("join ready arm many:3:200", own=3),
+    "send with sleeper": ProcessGroup("join lie ready arm send:200 leave", own=1),
+    "send with notification request": ProcessGroup("join notify ready arm send:200 leave", before=1, own=1),
     "receive": ProcessGroup("join ready arm receive:2", before=3),
     "take, acknowledge": ProcessGroup("join ready arm take:2 ack", before=3),
-    "take, give back": ProcessGroup("join ready arm take:2 nack", before=3),
+    "take, nack": ProcessGroup("join ready arm take:2 nack", before=3),
     "wait": ProcessGroup("join ready arm wait:1", before=1),
     "give up": ProcessGroup("join ready arm giveup:1", before=1),
     "wait for room": ProcessGroup("join ready arm waitroom:1", before=1),
     "join": ProcessGroup("ready arm join", before=1),
     "leave": ProcessGroup("join ready take:2 hold lie arm leave", before=3),
-    "look for the dead": ProcessGroup(
+    "recover dead processes": ProcessGroup(
         "join ready arm sweep", before=1, former="enter send:10 send:11 take:1 hold lie notify crave watch"
     ),
 }

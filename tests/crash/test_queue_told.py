@@ -24,13 +24,13 @@ class ProcessGroup(NamedTuple):
 
 
 TELLERS = {
-    "who sends": ProcessGroup("join ready arm send:200"),
-    "who sends many": ProcessGroup("join ready arm many:2:200"),
-    "who gives back": ProcessGroup("join take:1 ready arm nack", taken=True),
-    "who leaves with a job": ProcessGroup("join take:1 ready arm leave", taken=True),
-    "who waits, and takes one of two": ProcessGroup("join ready arm wait:5000", later=2),
-    "who looks for the dead": ProcessGroup("enter ready arm sweep", taken=True),
-    "who comes and looks for the dead": ProcessGroup("ready arm join", taken=True),
+    "send": ProcessGroup("join ready arm send:200"),
+    "send many": ProcessGroup("join ready arm many:2:200"),
+    "nack": ProcessGroup("join take:1 ready arm nack", taken=True),
+    "close with job": ProcessGroup("join take:1 ready arm leave", taken=True),
+    "wait and take one of two messages": ProcessGroup("join ready arm wait:5000", later=2),
+    "recover": ProcessGroup("enter ready arm sweep", taken=True),
+    "join with recovery": ProcessGroup("ready arm join", taken=True),
 }
 
 
@@ -91,7 +91,7 @@ def test_notifying_sender_killed_at_each_step_leaves_notification_to_recovery(sl
     assert not problems, "\n".join([f"{len(problems)} of {len(names)} steps:", *problems])
 
 
-@pytest.mark.parametrize("scene", ["who sends", "who gives back", "who leaves with a job"])
+@pytest.mark.parametrize("scene", ["send", "nack", "close with job"])
 def test_notifying_sender_stopped_at_each_step_delays_no_other_notification(slot: Place, scene: str) -> None:
     """What: the victim stops at each step; what it sent is received, and another one sends.
 

@@ -41,45 +41,45 @@ class ProcessGroup(NamedTuple):
 
 
 SCENES = {
-    "declare a new key": ProcessGroup("join ready arm declare:0 put:0:11"),
-    "declare a second key": ProcessGroup("join declare:1 ready arm declare:0 put:0:11"),
-    "declare the key of one who left": ProcessGroup(
+    "declare new key": ProcessGroup("join ready arm declare:0 put:0:11"),
+    "declare second key": ProcessGroup("join declare:1 ready arm declare:0 put:0:11"),
+    "declare key of closed handle": ProcessGroup(
         "join ready arm declare:0 put:0:12", former="join declare:0 put:0:8 leave"
     ),
-    "declare the key of a dead one": ProcessGroup(
+    "declare key of dead owner": ProcessGroup(
         "join ready arm declare:0 put:0:13", former="join declare:0 put:0:8 begin:0"
     ),
-    "join where the owner died": ProcessGroup(
+    "join after death of owner": ProcessGroup(
         "ready arm join declare:0 put:0:14", former="join declare:0 put:0:8 declare:1 begin:0", heir=True
     ),
     "write": ProcessGroup("join declare:0 put:0:10 ready arm put:0:11 put:0:14 put:0:17"),
-    "write beside a sleeper": ProcessGroup("join declare:0 lie ready arm put:0:11"),
-    "give a key back": ProcessGroup("join declare:0 put:0:10 ready arm return:0 declare:0"),
+    "write with sleeper": ProcessGroup("join declare:0 lie ready arm put:0:11"),
+    "return key": ProcessGroup("join declare:0 put:0:10 ready arm return:0 declare:0"),
     "leave": ProcessGroup("join declare:1 declare:0 put:0:10 ready arm leave"),
 }
 
 #: The steps that must be among the points, or this test has lost its subject.
 NAMED = {
-    "declare a new key": [
+    "declare new key": [
         "lock: holds lock",
         "mq_board_add_key: half copied to parts->key_table[i].name",
         "mq_board_add_key: stored &parts->key_table[i].named",
         "mq_record_acquire_owner_word: stored owner",
         "unlock: gave back lock",
     ],
-    "declare the key of a dead one": [
+    "declare key of dead owner": [
         "mq_record_acquire_owner_word: asked whether it lives",
         "mq_record_acquire_owner_word: stored owner",
     ],
-    "join where the owner died": ["mq_record_reclaim_row: stored owner", "mq_record_acquire_owner_word: stored owner"],
+    "join after death of owner": ["mq_record_reclaim_row: stored owner", "mq_record_acquire_owner_word: stored owner"],
     "write": [
         "mq_cell_begin_write: stored copy",
         "mq_board_write_value: stored value",
         "mq_board_write_value: half copied to value + 1",
         "mq_cell_commit_exclusive_write: stored version",
     ],
-    "write beside a sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
-    "give a key back": ["mq_record_release_owner_word: exchanged owner"],
+    "write with sleeper": ["mq_eventcount_notify_mp: woke mq_futex_word(word)"],
+    "return key": ["mq_record_release_owner_word: exchanged owner"],
     "leave": ["mq_record_release_owner_word: exchanged owner", "mq_participant_leave: exchanged &participant->uid"],
 }
 

@@ -59,20 +59,24 @@ class ProcessGroup(NamedTuple):
 
 SHARED = {
     "write": ProcessGroup("join ready arm write:0:500 write:0:510 write:3:520"),
-    "write of many": ProcessGroup("join ready arm many:3:500"),
-    "write beside a sleeper": ProcessGroup("join ready lie arm write:1:500 lie many:2:510"),
-    "write where another died": ProcessGroup("join ready arm write:1:500 many:3:510", former="join hold:1 hold:2"),
+    "write many": ProcessGroup("join ready arm many:3:500"),
+    "write with sleeper": ProcessGroup("join ready lie arm write:1:500 lie many:2:510"),
+    "write after death of other process": ProcessGroup(
+        "join ready arm write:1:500 many:3:510", former="join hold:1 hold:2"
+    ),
     "join": ProcessGroup("ready arm join write:2:500"),
-    "join where another died": ProcessGroup("ready arm join write:1:500", former="join hold:1 hold:2", heir=True),
+    "join after death of other process": ProcessGroup(
+        "ready arm join write:1:500", former="join hold:1 hold:2", heir=True
+    ),
     "leave": ProcessGroup("join write:0:500 ready arm leave"),
 }
 EXCLUSIVE = {
     "write": ProcessGroup("join ready arm write:0:500 write:0:510 write:3:520"),
-    "write of many": ProcessGroup("join ready arm many:3:500"),
-    "write beside a sleeper": ProcessGroup("join ready lie arm write:1:500"),
+    "write many": ProcessGroup("join ready arm many:3:500"),
+    "write with sleeper": ProcessGroup("join ready lie arm write:1:500"),
     "join": ProcessGroup("ready arm join write:2:500"),
-    "join after a dead one": ProcessGroup("ready arm join write:1:500", former="join hold:1"),
-    "join where another died": ProcessGroup("ready arm join write:1:500", former="join hold:1", heir=True),
+    "join after dead process": ProcessGroup("ready arm join write:1:500", former="join hold:1"),
+    "join after death of other process": ProcessGroup("ready arm join write:1:500", former="join hold:1", heir=True),
     "leave": ProcessGroup("join write:0:500 ready arm leave"),
 }
 
@@ -85,12 +89,12 @@ SHARED_STEPS = {
         "mq_cell_commit_write: exchanged version",
         "mq_record_notify_written: stored written",
     ],
-    "write beside a sleeper": [
+    "write with sleeper": [
         "mq_eventcount_notify_mp: exchanged word",
         "mq_eventcount_notify_mp: woke mq_futex_word(word)",
     ],
-    "write where another died": ["mq_cell_steal_ownership: exchanged version"],
-    "join where another died": [
+    "write after death of other process": ["mq_cell_steal_ownership: exchanged version"],
+    "join after death of other process": [
         "lock: holds lock",
         "mq_record_reclaim_row: exchanged version",
         "mq_row_table_occupy: stored &row->generation",
@@ -101,8 +105,8 @@ SHARED_STEPS = {
 }
 EXCLUSIVE_STEPS = {
     "write": ["mq_cell_commit_exclusive_write: stored version"],
-    "join after a dead one": ["mq_record_acquire_owner_word: stored owner"],
-    "join where another died": [
+    "join after dead process": ["mq_record_acquire_owner_word: stored owner"],
+    "join after death of other process": [
         "mq_record_reclaim_row: stored &parts->header->owner",
         "mq_record_acquire_owner_word: stored owner",
     ],

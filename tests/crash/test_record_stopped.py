@@ -54,16 +54,18 @@ class ProcessGroup(NamedTuple):
 
 SHARED = {
     "write": ProcessGroup("join ready arm write:0:500 write:2:510"),
-    "write of many": ProcessGroup("join ready arm many:3:500"),
-    "write beside a sleeper": ProcessGroup("join ready lie arm write:1:500"),
-    "write where another died": ProcessGroup("join ready arm write:1:500", former="join hold:1 hold:2"),
+    "write many": ProcessGroup("join ready arm many:3:500"),
+    "write with sleeper": ProcessGroup("join ready lie arm write:1:500"),
+    "write after death of other process": ProcessGroup("join ready arm write:1:500", former="join hold:1 hold:2"),
     "join": ProcessGroup("ready arm join write:2:500"),
-    "join where another died": ProcessGroup("ready arm join write:1:500", former="join hold:1 hold:2", heir=True),
+    "join after death of other process": ProcessGroup(
+        "ready arm join write:1:500", former="join hold:1 hold:2", heir=True
+    ),
     "leave": ProcessGroup("join write:0:500 ready arm leave"),
 }
 EXCLUSIVE = {
     "write": ProcessGroup("join ready arm write:0:500 write:2:510"),
-    "write of many, beside a sleeper": ProcessGroup("join ready lie arm many:3:500"),
+    "write many with sleeper": ProcessGroup("join ready lie arm many:3:500"),
     "leave": ProcessGroup("join write:0:500 ready arm leave"),
 }
 
@@ -171,9 +173,9 @@ def test_stopped_exclusive_writer_blocks_no_reader(exclusive: Place, scene: str)
 
 
 BOARD = {
-    "declare a new key": "join ready arm declare:0 put:0:11",
+    "declare new key": "join ready arm declare:0 put:0:11",
     "write": "join declare:0 ready arm put:0:11 put:0:12",
-    "give a key back": "join declare:0 put:0:10 ready arm return:0",
+    "return key": "join declare:0 put:0:10 ready arm return:0",
     "leave": "join declare:0 put:0:10 ready arm leave",
 }
 

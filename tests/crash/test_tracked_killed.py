@@ -13,14 +13,14 @@ SET = "mq_ring_side_decide_tracking: stored &side->tracked"
 SCENES = {
     "start": ("track arm claim", SET),
     "first message": ("track claim arm send:16:0", "mq_stamps_write: half copied to payload - sizeof *stamps"),
-    "message that wraps": (
+    "message with wrap": (
         "track claim " + "send:208:0 " * 4 + "arm send:208:0",
         "mq_ring_publisher_extend_grant: stored mark",
     ),
 }
 
 
-@pytest.mark.parametrize("wanted", [True, None], ids=["tracked", "as it is"])
+@pytest.mark.parametrize("wanted", [True, None], ids=["tracked", "tracking unset"])
 @pytest.mark.parametrize("scene", SCENES)
 def test_tracked_publisher_killed_at_each_step_leaves_usable_topic(
     topic: Topic, scene: str, wanted: bool | None

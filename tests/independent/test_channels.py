@@ -28,7 +28,7 @@ def data_of(subscriber: Subscriber, count: int) -> list[bytes]:
     return [message.data for message in messages if message]
 
 
-def test_their_subscriber_receives_our_messages_over_many_laps(endpoint: str) -> None:
+def test_independent_channel_subscriber_receives_msgq_messages_over_many_laps(endpoint: str) -> None:
     ours = msgq.Node("ours").advertise(endpoint, capacity=CAPACITY)
     theirs = Subscriber(endpoint)
     for start in range(0, COUNT, 4):
@@ -42,7 +42,7 @@ def test_their_subscriber_receives_our_messages_over_many_laps(endpoint: str) ->
     ours.close()
 
 
-def test_our_subscriber_receives_their_messages_over_many_laps(endpoint: str) -> None:
+def test_msgq_channel_subscriber_receives_independent_messages_over_many_laps(endpoint: str) -> None:
     theirs = Publisher(endpoint)
     ours = msgq.Node("ours").subscribe(endpoint)
     for start in range(0, COUNT, 40):
@@ -57,7 +57,7 @@ def test_our_subscriber_receives_their_messages_over_many_laps(endpoint: str) ->
     theirs.close()
 
 
-def test_publishers_of_both_sides_share_one_order(endpoint: str) -> None:
+def test_msgq_and_independent_publishers_share_one_order(endpoint: str) -> None:
     ours = msgq.Node("ours").advertise(endpoint, capacity=CAPACITY)
     theirs = Publisher(endpoint)
     our_subscriber, their_subscriber = msgq.Node("reader").subscribe(endpoint), Subscriber(endpoint)
@@ -71,7 +71,7 @@ def test_publishers_of_both_sides_share_one_order(endpoint: str) -> None:
         endpoint_part.close()
 
 
-def test_their_lapped_subscriber_keeps_what_is_left_and_counts_the_rest(endpoint: str) -> None:
+def test_lapped_independent_subscriber_receives_rest_and_counts_losses(endpoint: str) -> None:
     ours = msgq.Node("ours").advertise(endpoint, capacity=CAPACITY)
     theirs = Subscriber(endpoint)
     for number in range(COUNT):
@@ -85,7 +85,7 @@ def test_their_lapped_subscriber_keeps_what_is_left_and_counts_the_rest(endpoint
     ours.close()
 
 
-def test_their_copy_counts_only_if_its_entry_stands_afterwards(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_independent_copy_is_valid_only_with_unchanged_entry(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = msgq.Node("ours").advertise(endpoint, capacity=CAPACITY)
     theirs = Subscriber(endpoint)
     ours.send(payload(0))
@@ -99,7 +99,7 @@ def test_their_copy_counts_only_if_its_entry_stands_afterwards(endpoint: str, mo
     ours.close()
 
 
-def test_our_lapped_subscriber_counts_what_it_lost_of_theirs(endpoint: str) -> None:
+def test_lapped_msgq_subscriber_counts_lost_independent_messages(endpoint: str) -> None:
     msgq.Channel(endpoint, capacity=CAPACITY).close()
     theirs = Publisher(endpoint)
     ours = msgq.Node("ours").subscribe(endpoint)
@@ -113,7 +113,7 @@ def test_our_lapped_subscriber_counts_what_it_lost_of_theirs(endpoint: str) -> N
     theirs.close()
 
 
-def test_history_is_received_both_ways(endpoint: str) -> None:
+def test_channel_history_is_received_in_both_directions(endpoint: str) -> None:
     ours = msgq.Node("ours").advertise(endpoint, capacity=CAPACITY)
     theirs = Publisher(endpoint)
     ours.send(b"1")
@@ -126,7 +126,7 @@ def test_history_is_received_both_ways(endpoint: str) -> None:
         endpoint_part.close()
 
 
-def test_their_view_keeps_our_slot(endpoint: str) -> None:
+def test_independent_view_keeps_msgq_slot(endpoint: str) -> None:
     ours = msgq.Node("ours").advertise(endpoint, capacity=CAPACITY)
     theirs = Subscriber(endpoint)
     ours.send(b"held")
@@ -142,7 +142,7 @@ def test_their_view_keeps_our_slot(endpoint: str) -> None:
     ours.close()
 
 
-def test_our_view_keeps_their_slot(endpoint: str) -> None:
+def test_msgq_view_keeps_independent_slot(endpoint: str) -> None:
     theirs = Publisher(endpoint, slots=2)
     ours = msgq.Node("ours").subscribe(endpoint)
     theirs.send(b"held")
@@ -179,7 +179,7 @@ def receive_woken(endpoint: str) -> None:
     subscriber.close()
 
 
-def test_our_publisher_wakes_their_subscriber(endpoint: str) -> None:
+def test_msgq_channel_publisher_wakes_independent_subscriber(endpoint: str) -> None:
     ours = msgq.Node("ours").advertise(endpoint)
     with Child(receive_woken, endpoint) as child:
         child.hear()
@@ -191,7 +191,7 @@ def test_our_publisher_wakes_their_subscriber(endpoint: str) -> None:
     ours.close()
 
 
-def test_their_publisher_wakes_our_subscriber(endpoint: str) -> None:
+def test_independent_channel_publisher_wakes_msgq_subscriber(endpoint: str) -> None:
     theirs = Publisher(endpoint)
     ours = msgq.Node("ours").subscribe(endpoint)
     for number in range(3):
@@ -238,7 +238,7 @@ def check_flood(receive: Callable[[], bytes | None], count: Callable[[], int]) -
     wait_until(is_over)
 
 
-def test_their_subscriber_accounts_for_each_message_of_our_flood(endpoint: str) -> None:
+def test_independent_channel_subscriber_counts_each_message_of_msgq_flood(endpoint: str) -> None:
     ours = msgq.Node("ours").advertise(endpoint, capacity=CAPACITY)
     with Child(receive_flood, endpoint) as child:
         child.hear()
@@ -248,7 +248,7 @@ def test_their_subscriber_accounts_for_each_message_of_our_flood(endpoint: str) 
     ours.close()
 
 
-def test_our_subscriber_accounts_for_each_message_of_their_flood(endpoint: str) -> None:
+def test_msgq_channel_subscriber_counts_each_message_of_independent_flood(endpoint: str) -> None:
     msgq.Channel(endpoint, capacity=CAPACITY).close()
     ours = msgq.Node("ours").subscribe(endpoint)
     with Child(publish_flood, endpoint) as child:
@@ -268,7 +268,7 @@ def publish_and_wait(endpoint: str) -> None:
     hear()
 
 
-def test_messages_of_their_killed_publisher_stay_and_its_pool_is_removed_later(endpoint: str) -> None:
+def test_killed_independent_publisher_leaves_messages_and_pool_is_removed_later(endpoint: str) -> None:
     ours = msgq.Node("ours").subscribe(endpoint)
     with Child(publish_and_wait, endpoint) as child:
         child.hear()
@@ -283,7 +283,7 @@ def test_messages_of_their_killed_publisher_stay_and_its_pool_is_removed_later(e
     ours.close()
 
 
-def test_their_subscriber_reads_the_schema(endpoint: str) -> None:
+def test_independent_channel_subscriber_reads_schema(endpoint: str) -> None:
     channel = msgq.Channel(endpoint, schema=msgq.Schema("Pose", "json", b"{}"))
     theirs = Subscriber(endpoint)
     assert theirs.channel.read_schema() == ("Pose", "json", b"{}")

@@ -13,7 +13,7 @@ MODULES = sorted(path for path in FOLDER.glob("*.py") if not path.name.startswit
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
-def test_module_imports_the_standard_library_alone(path: Path) -> None:
+def test_independent_module_imports_only_standard_library(path: Path) -> None:
     imported: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -24,5 +24,5 @@ def test_module_imports_the_standard_library_alone(path: Path) -> None:
     assert {name for name in others if not name.startswith("tests.independent.")} == set()
 
 
-def test_atomics_include_no_header_of_this_project() -> None:
+def test_independent_atomics_include_no_msgq_header() -> None:
     assert '#include "' not in (FOLDER / "atomics.c").read_text()

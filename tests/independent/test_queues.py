@@ -37,7 +37,7 @@ def take_ours(queue: msgq.MessageQueue, lease: float | None = None) -> msgq.work
     return job
 
 
-def test_our_messages_are_received_by_them_in_order(endpoint: str) -> None:
+def test_independent_receiver_gets_msgq_messages_in_order(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint, max_messages=8, max_message_size=100) as ours:
         theirs = Handle(endpoint)
         for number in range(0, COUNT, 6):  # the slots are used again and again
@@ -49,7 +49,7 @@ def test_our_messages_are_received_by_them_in_order(endpoint: str) -> None:
         theirs.close()
 
 
-def test_their_messages_are_received_by_us_in_order(endpoint: str) -> None:
+def test_msgq_receiver_gets_independent_messages_in_order(endpoint: str) -> None:
     queue_file.create_queue(endpoint, 8, 100)
     theirs = Handle(endpoint)
     with msgq.MessageQueue(endpoint) as ours:
@@ -64,7 +64,7 @@ def test_their_messages_are_received_by_us_in_order(endpoint: str) -> None:
     theirs.close()
 
 
-def test_full_queue_is_full_for_both(endpoint: str) -> None:
+def test_full_queue_rejects_msgq_and_independent_sender(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint, max_messages=3, max_message_size=8) as ours:
         theirs = Handle(endpoint)
         ours.send(b"1")
@@ -109,7 +109,7 @@ def send_theirs(endpoint: str, count: int) -> None:
     handle.close()
 
 
-def test_our_send_wakes_their_receiver(endpoint: str) -> None:
+def test_msgq_send_wakes_independent_receiver(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint) as ours, Child(receive_theirs, endpoint, 3) as child:
         child.hear()
         for number in range(3):
@@ -118,7 +118,7 @@ def test_our_send_wakes_their_receiver(endpoint: str) -> None:
         assert child.result() == ["0", "1", "2"]
 
 
-def test_their_send_wakes_our_receiver(endpoint: str) -> None:
+def test_independent_send_wakes_msgq_receiver(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint) as ours:
         theirs = Handle(endpoint)
         for _ in range(3):
@@ -128,7 +128,7 @@ def test_their_send_wakes_our_receiver(endpoint: str) -> None:
         theirs.close()
 
 
-def test_our_receive_wakes_their_sender_that_waits_for_room(endpoint: str) -> None:
+def test_msgq_receive_wakes_waiting_independent_sender(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint, max_messages=1) as ours, Child(send_theirs, endpoint, 3) as child:
         child.hear()
         for number in range(2):
@@ -138,7 +138,7 @@ def test_our_receive_wakes_their_sender_that_waits_for_room(endpoint: str) -> No
         child.result()
 
 
-def test_their_receive_wakes_our_sender_that_waits_for_room(endpoint: str) -> None:
+def test_independent_receive_wakes_waiting_msgq_sender(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint, max_messages=1) as ours:
         theirs = Handle(endpoint)
         ours.send(b"1")
@@ -149,7 +149,7 @@ def test_their_receive_wakes_our_sender_that_waits_for_room(endpoint: str) -> No
         theirs.close()
 
 
-def test_messages_pass_through_a_small_queue_from_us_to_them(endpoint: str) -> None:
+def test_small_queue_carries_msgq_messages_to_independent_receiver(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint, max_messages=2) as ours, Child(receive_theirs, endpoint, COUNT) as child:
         child.hear()
         for number in range(COUNT):
@@ -157,7 +157,7 @@ def test_messages_pass_through_a_small_queue_from_us_to_them(endpoint: str) -> N
         assert child.result() == [str(number) for number in range(COUNT)]
 
 
-def test_messages_pass_through_a_small_queue_from_them_to_us(endpoint: str) -> None:
+def test_small_queue_carries_independent_messages_to_msgq_receiver(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint, max_messages=2) as ours, Child(send_theirs, endpoint, COUNT) as child:
         child.hear()
         received = [receive_ours(ours).data for _ in range(COUNT)]
@@ -173,7 +173,7 @@ def take_and_wait(endpoint: str) -> None:
     hear()
 
 
-def test_message_that_they_took_comes_back_to_us_when_they_are_killed(endpoint: str) -> None:
+def test_message_of_killed_independent_consumer_returns_to_msgq_consumer(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint) as ours:
         ours.send(b"work")
         ours.send(b"later")
@@ -193,7 +193,7 @@ def take_ours_and_wait(endpoint: str) -> None:
     hear()
 
 
-def test_message_that_we_took_comes_back_to_them_when_we_are_killed(endpoint: str) -> None:
+def test_message_of_killed_msgq_consumer_returns_to_independent_consumer(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint) as ours:
         theirs = Handle(endpoint)
         ours.send(b"work")
@@ -207,7 +207,7 @@ def test_message_that_we_took_comes_back_to_them_when_we_are_killed(endpoint: st
         theirs.close()
 
 
-def test_message_that_is_given_back_keeps_its_position(endpoint: str) -> None:
+def test_returned_message_keeps_queue_position(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint) as ours:
         theirs = Handle(endpoint)
         theirs.send(b"1")
@@ -225,7 +225,7 @@ def test_message_that_is_given_back_keeps_its_position(endpoint: str) -> None:
         theirs.close()
 
 
-def test_leases_of_either_side_end_for_the_other(endpoint: str) -> None:
+def test_expired_lease_makes_message_available_to_other_implementation(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint) as ours:
         theirs = Handle(endpoint)
         ours.send(b"work")
@@ -244,7 +244,7 @@ def test_leases_of_either_side_end_for_the_other(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("sender_of", [msgq.MessageQueue, Handle])
-def test_send_wakes_the_row_with_the_smallest_ticket(
+def test_send_wakes_row_with_smallest_ticket(
     endpoint: str, sender_of: Callable[[str], msgq.MessageQueue | Handle]
 ) -> None:
     with msgq.MessageQueue(endpoint):
@@ -257,7 +257,7 @@ def test_send_wakes_the_row_with_the_smallest_ticket(
 
 
 @pytest.mark.parametrize("sender_of", [msgq.MessageQueue, Handle])
-def test_send_wakes_a_second_row_if_another_waker_wakes_the_first(
+def test_send_during_wake_of_first_row_wakes_second_row(
     endpoint: str, sender_of: Callable[[str], msgq.MessageQueue | Handle]
 ) -> None:
     with msgq.MessageQueue(endpoint):
@@ -280,7 +280,7 @@ def announced(handle: Handle, ticket: int) -> Iterator[EventCount]:
         yield eventcount
 
 
-def test_calls_of_both_sides_yield_to_a_handoff_and_end_it_when_nobody_comes(endpoint: str) -> None:
+def test_calls_yield_to_handoff_and_end_unused_handoff(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint) as ours:
         theirs = Handle(endpoint)
         for receive in (theirs.receive, lambda timeout: ours.receive(timeout=timeout)):
@@ -302,7 +302,7 @@ def notify_theirs(endpoint: str) -> bool:
     return is_notified
 
 
-def test_our_send_notifies_them_of_a_message_in_the_empty_queue(endpoint: str) -> None:
+def test_msgq_send_to_empty_queue_notifies_independent_process(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint) as ours, Child(notify_theirs, endpoint) as child:
         child.hear()
         wait_asleep(child.pid)
@@ -310,7 +310,7 @@ def test_our_send_notifies_them_of_a_message_in_the_empty_queue(endpoint: str) -
         assert child.result()
 
 
-def test_their_send_notifies_us_of_a_message_in_the_empty_queue(endpoint: str) -> None:
+def test_independent_send_to_empty_queue_notifies_msgq_process(endpoint: str) -> None:
     notified = threading.Event()
     with msgq.MessageQueue(endpoint) as ours:
         theirs = Handle(endpoint)
@@ -320,7 +320,7 @@ def test_their_send_notifies_us_of_a_message_in_the_empty_queue(endpoint: str) -
         theirs.close()
 
 
-def test_their_subscriber_reads_our_events(endpoint: str) -> None:
+def test_independent_subscriber_reads_msgq_queue_events(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint, max_messages=1, events="payload") as ours:
         subscriber = subscribe_events(endpoint)
         ours.send(b"work", priority=3)
@@ -344,7 +344,7 @@ def test_their_subscriber_reads_our_events(endpoint: str) -> None:
         ours.unlink()
 
 
-def test_handle_of_theirs_is_listed_until_it_leaves(endpoint: str) -> None:
+def test_independent_handle_is_listed_until_close(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint):
         theirs = Handle(endpoint)
         handles = msgq.stats.queue(endpoint).handles

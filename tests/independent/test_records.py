@@ -27,7 +27,7 @@ def schema_of(dtype: str) -> Schema:
 
 
 @pytest.mark.parametrize(("item_bytes", "copies"), CELLS)
-def test_their_reader_reads_our_cells_of_each_size(endpoint: str, item_bytes: int, copies: int) -> None:
+def test_independent_reader_reads_msgq_cells_of_each_size(endpoint: str, item_bytes: int, copies: int) -> None:
     ours = msgq.SeqlockVector(endpoint, f"V{item_bytes}", 3, copies=copies)
     theirs = Reader(endpoint)
     for number in range(1, 6):
@@ -40,7 +40,7 @@ def test_their_reader_reads_our_cells_of_each_size(endpoint: str, item_bytes: in
 
 
 @pytest.mark.parametrize(("item_bytes", "copies"), [(8, 2), (56, 4)])
-def test_our_reader_opens_and_reads_their_vector(endpoint: str, item_bytes: int, copies: int) -> None:
+def test_msgq_reader_opens_and_reads_independent_vector(endpoint: str, item_bytes: int, copies: int) -> None:
     create_vector(endpoint, 3, Cell(item_bytes, copies), schema_of(f"|V{item_bytes}"))
     theirs = Writer(endpoint)
     ours = msgq.SeqlockVector(endpoint)
@@ -52,7 +52,7 @@ def test_our_reader_opens_and_reads_their_vector(endpoint: str, item_bytes: int,
     theirs.close()
 
 
-def test_schema_says_the_dtype_both_ways(endpoint: str) -> None:
+def test_record_schema_gives_dtype_in_both_directions(endpoint: str) -> None:
     msgq.SeqlockVector(endpoint, PAIR, 2)
     reader = Reader(endpoint)
     schema = reader.read_schema()
@@ -63,7 +63,7 @@ def test_schema_says_the_dtype_both_ways(endpoint: str) -> None:
     reader.close()
 
 
-def test_writers_of_both_sides_share_one_element(endpoint: str) -> None:
+def test_msgq_and_independent_writers_share_element(endpoint: str) -> None:
     ours = msgq.SeqlockVector(endpoint, "<u8", 2)
     theirs, reader = Writer(endpoint), Reader(endpoint)
     for number in range(1, 11):
@@ -79,7 +79,7 @@ def test_writers_of_both_sides_share_one_element(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize(("copies", "writes_missed"), [(2, 0), (4, 2)])
-def test_their_reader_reads_again_if_too_many_writes_are_completed_meanwhile(
+def test_independent_reader_after_too_many_writes_repeats_read(
     endpoint: str, monkeypatch: pytest.MonkeyPatch, copies: int, writes_missed: int
 ) -> None:
     ours = msgq.SeqlockVector(endpoint, "<u8", 1, copies=copies)
@@ -107,7 +107,7 @@ def write_often(endpoint: str) -> None:
     writer.close()
 
 
-def test_our_reader_sees_whole_values_while_their_writer_writes(endpoint: str) -> None:
+def test_msgq_reader_during_independent_writes_sees_whole_values(endpoint: str) -> None:
     ours = msgq.SeqlockVector(endpoint, "V1000", 1)
     with Child(write_often, endpoint) as child:
         child.hear()
@@ -137,7 +137,7 @@ def read_often(endpoint: str) -> None:
     reader.close()
 
 
-def test_their_reader_sees_whole_values_while_our_writer_writes(endpoint: str) -> None:
+def test_independent_reader_during_msgq_writes_sees_whole_values(endpoint: str) -> None:
     ours = msgq.SeqlockVector(endpoint, "V1000", 1)
     with Child(read_often, endpoint) as child:
         child.hear()
@@ -154,7 +154,7 @@ def wait_for_change(endpoint: str) -> list[int]:
     return list(reader.changes())
 
 
-def test_our_writer_wakes_their_reader(endpoint: str) -> None:
+def test_msgq_writer_wakes_independent_reader(endpoint: str) -> None:
     ours = msgq.SeqlockVector(endpoint, "<u8", 5)
     with Child(wait_for_change, endpoint) as child:
         child.hear()
@@ -163,7 +163,7 @@ def test_our_writer_wakes_their_reader(endpoint: str) -> None:
         assert child.result() == [3]
 
 
-def test_their_writer_wakes_our_reader(endpoint: str) -> None:
+def test_independent_writer_wakes_msgq_reader(endpoint: str) -> None:
     ours = msgq.SeqlockVector(endpoint, "<u8", 5)
     theirs = Writer(endpoint)
     task = Task(lambda: ours.wait(timeout=60))
@@ -172,7 +172,7 @@ def test_their_writer_wakes_our_reader(endpoint: str) -> None:
     theirs.close()
 
 
-def test_exclusive_vector_has_one_owner_of_either_side(endpoint: str) -> None:
+def test_exclusive_vector_has_one_owner_across_implementations(endpoint: str) -> None:
     ours = msgq.SeqlockVector(endpoint, "<u8", 1, exclusive=True)
     ours[0] = 1
     with pytest.raises(WritersError):
@@ -196,7 +196,7 @@ def hold_and_wait(endpoint: str) -> None:
     hear()
 
 
-def test_our_writer_takes_an_element_from_their_killed_holder(endpoint: str) -> None:
+def test_msgq_writer_takes_element_of_killed_independent_holder(endpoint: str) -> None:
     ours = msgq.SeqlockVector(endpoint, "<u8", 1)
     ours[0] = 1
     with Child(hold_and_wait, endpoint) as child:
@@ -208,7 +208,7 @@ def test_our_writer_takes_an_element_from_their_killed_holder(endpoint: str) -> 
     assert (ours[0], list(ours.counts())) == (3, [2])
 
 
-def test_their_writer_gives_back_what_a_dead_owner_of_its_row_held(endpoint: str) -> None:
+def test_independent_writer_releases_elements_of_dead_row_owner(endpoint: str) -> None:
     msgq.SeqlockVector(endpoint, "<u8", 1)
     with Child(hold_and_wait, endpoint) as child:
         child.hear()
@@ -220,7 +220,7 @@ def test_their_writer_gives_back_what_a_dead_owner_of_its_row_held(endpoint: str
     reader.close()
 
 
-def test_snapshot_is_of_one_instant(endpoint: str) -> None:
+def test_record_snapshot_shows_one_instant(endpoint: str) -> None:
     ours = msgq.SeqlockVector(endpoint, "<i8", 3)
     ours[:] = [50, 30, 20]
     reader = Reader(endpoint)
@@ -228,7 +228,7 @@ def test_snapshot_is_of_one_instant(endpoint: str) -> None:
     reader.close()
 
 
-def test_boards_are_read_and_written_by_both(endpoint: str) -> None:
+def test_board_is_read_and_written_by_both_implementations(endpoint: str) -> None:
     create_board(endpoint, 4, 100)
     theirs, reader = BoardWriter(endpoint), BoardReader(endpoint)
     with msgq.Board(endpoint) as ours:
@@ -245,7 +245,7 @@ def test_boards_are_read_and_written_by_both(endpoint: str) -> None:
     reader.close()
 
 
-def test_keys_have_one_owner_of_either_side(endpoint: str) -> None:
+def test_board_key_has_one_owner_across_implementations(endpoint: str) -> None:
     with msgq.Board(endpoint, keys=4) as ours:
         theirs = BoardWriter(endpoint)
         ours.declare("of ours")
@@ -267,7 +267,7 @@ def declare_and_wait(endpoint: str) -> None:
     hear()
 
 
-def test_key_of_their_killed_owner_is_ours_at_once(endpoint: str) -> None:
+def test_msgq_board_gets_key_of_killed_independent_owner_at_once(endpoint: str) -> None:
     with msgq.Board(endpoint, keys=4) as ours:
         with Child(declare_and_wait, endpoint) as child:
             child.hear()

@@ -47,7 +47,7 @@ def receive_theirs(endpoint: str) -> None:
     subscriber.close()
 
 
-def test_our_messages_reach_their_subscriber_over_many_laps(endpoint: str) -> None:
+def test_independent_topic_subscriber_receives_msgq_messages_over_many_laps(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, RING) as publisher, Child(receive_theirs, endpoint) as child:
         child.hear()
         for start in range(0, COUNT, 5):
@@ -59,7 +59,7 @@ def test_our_messages_reach_their_subscriber_over_many_laps(endpoint: str) -> No
         child.result()
 
 
-def test_their_messages_reach_our_subscriber_over_many_laps(endpoint: str) -> None:
+def test_msgq_topic_subscriber_receives_independent_messages_over_many_laps(endpoint: str) -> None:
     with Child(publish_theirs, endpoint) as child, msgq.sub_sock(endpoint) as subscriber:
         child.hear()
         for start in range(0, COUNT, 5):
@@ -76,7 +76,7 @@ def receive_woken(endpoint: str) -> None:
     receive_theirs(endpoint)
 
 
-def test_our_publisher_wakes_their_subscriber(endpoint: str) -> None:
+def test_msgq_topic_publisher_wakes_independent_subscriber(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, RING) as publisher, Child(receive_woken, endpoint) as child:
         child.hear()
         for number in range(3):
@@ -88,7 +88,7 @@ def test_our_publisher_wakes_their_subscriber(endpoint: str) -> None:
         child.result()
 
 
-def test_their_publisher_wakes_our_subscriber(endpoint: str) -> None:
+def test_independent_topic_publisher_wakes_msgq_subscriber(endpoint: str) -> None:
     publisher = Publisher(endpoint, RING)
     with msgq.sub_sock(endpoint) as subscriber:
         for number in range(3):
@@ -123,7 +123,7 @@ def receive_flood(endpoint: str) -> None:
     subscriber.close()
 
 
-def test_their_subscriber_accounts_for_each_message_of_our_flood(endpoint: str) -> None:
+def test_independent_topic_subscriber_counts_each_message_of_msgq_flood(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, RING) as publisher, Child(receive_flood, endpoint) as child:
         child.hear()
         for number in range(FLOOD):
@@ -131,7 +131,7 @@ def test_their_subscriber_accounts_for_each_message_of_our_flood(endpoint: str) 
         child.result()
 
 
-def test_our_subscriber_accounts_for_each_message_of_their_flood(endpoint: str) -> None:
+def test_msgq_topic_subscriber_counts_each_message_of_independent_flood(endpoint: str) -> None:
     with Child(publish_theirs, endpoint) as child, msgq.sub_sock(endpoint) as subscriber:
         child.hear()
         child.say([0, FLOOD])
@@ -147,7 +147,7 @@ def test_our_subscriber_accounts_for_each_message_of_their_flood(endpoint: str) 
         child.result()
 
 
-def test_their_subscriber_counts_exactly_what_it_lost(endpoint: str) -> None:
+def test_independent_topic_subscriber_counts_losses_exactly(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, RING) as publisher:
         subscriber = Subscriber(endpoint)
         for number in range(COUNT):
@@ -167,7 +167,7 @@ def test_their_subscriber_counts_exactly_what_it_lost(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("publisher_of", [lambda name: msgq.pub_sock(name, RING), lambda name: Publisher(name, RING)])
-def test_sequence_and_limit_are_right_at_each_position(
+def test_topic_sequence_and_limit_are_correct_at_each_position(
     endpoint: str, publisher_of: Callable[[str], msgq.PubSocket | Publisher]
 ) -> None:
     publisher = publisher_of(endpoint)
@@ -182,7 +182,7 @@ def test_sequence_and_limit_are_right_at_each_position(
     publisher.close()
 
 
-def test_our_subscriber_counts_exactly_what_it_lost_of_theirs(endpoint: str) -> None:
+def test_msgq_topic_subscriber_counts_lost_independent_messages_exactly(endpoint: str) -> None:
     publisher = Publisher(endpoint, RING)
     with msgq.sub_sock(endpoint) as subscriber:
         for number in range(COUNT):
@@ -196,7 +196,7 @@ def test_our_subscriber_counts_exactly_what_it_lost_of_theirs(endpoint: str) -> 
     publisher.close()
 
 
-def test_publishers_take_over_from_each_other_and_keep_the_count(endpoint: str) -> None:
+def test_publisher_takeover_between_implementations_keeps_sequence(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, RING) as ours, msgq.sub_sock(endpoint) as our_subscriber:
         their_subscriber = Subscriber(endpoint)
         ours.send(b"1")
@@ -217,7 +217,7 @@ def test_publishers_take_over_from_each_other_and_keep_the_count(endpoint: str) 
         their_subscriber.close()
 
 
-def test_our_publisher_takes_over_from_theirs_that_was_killed(endpoint: str) -> None:
+def test_msgq_publisher_takes_over_from_killed_independent_publisher(endpoint: str) -> None:
     with Child(publish_theirs, endpoint) as child, msgq.sub_sock(endpoint) as subscriber:
         child.hear()
         child.say([0, 3])
@@ -230,7 +230,7 @@ def test_our_publisher_takes_over_from_theirs_that_was_killed(endpoint: str) -> 
             assert publisher.stats().messages == 4
 
 
-def test_row_of_their_killed_subscriber_counts_as_dead(endpoint: str) -> None:
+def test_row_of_killed_independent_subscriber_counts_as_dead(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, RING) as publisher, Child(receive_theirs, endpoint) as child:
         child.hear()
         publisher.wait_for_readers(n=1)
@@ -238,7 +238,7 @@ def test_row_of_their_killed_subscriber_counts_as_dead(endpoint: str) -> None:
         assert not any(subscriber.participant.alive for subscriber in msgq.stats.topic(endpoint).subscribers)
 
 
-def test_slots_of_their_subscribers_are_told_from_those_of_stock_and_released(endpoint: str) -> None:
+def test_slots_of_independent_subscribers_differ_from_stock_and_are_released(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, RING) as publisher, msgq.sub_sock(endpoint) as ours:
         theirs = [Subscriber(endpoint) for _ in range(3)]
         publisher.send(b"1")
@@ -254,7 +254,7 @@ def test_slots_of_their_subscribers_are_told_from_those_of_stock_and_released(en
             subscriber.close()
 
 
-def test_our_publisher_waits_until_their_subscriber_has_read(endpoint: str) -> None:
+def test_msgq_publisher_waits_for_independent_subscriber(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, RING) as publisher:
         subscriber = Subscriber(endpoint)
         publisher.send(b"1")
@@ -264,7 +264,7 @@ def test_our_publisher_waits_until_their_subscriber_has_read(endpoint: str) -> N
         subscriber.close()
 
 
-def test_stamps_of_a_tracked_topic_are_exchanged_both_ways(endpoint: str) -> None:
+def test_tracked_topic_stamps_are_exchanged_in_both_directions(endpoint: str) -> None:
     theirs = Publisher(endpoint, RING, tracked=True)
     their_subscriber = Subscriber(endpoint)
     with msgq.sub_sock(endpoint) as our_subscriber:
@@ -284,7 +284,7 @@ def test_stamps_of_a_tracked_topic_are_exchanged_both_ways(endpoint: str) -> Non
     theirs.close()
 
 
-def test_schemas_are_exchanged_both_ways(endpoint: str) -> None:
+def test_topic_schemas_are_exchanged_in_both_directions(endpoint: str) -> None:
     with msgq.PubSocket() as ours:
         ours.connect(msgq.context, endpoint, RING, schema=msgq.Schema("Pose", "jsonschema", b'{"type": "object"}'))
         subscriber = Subscriber(endpoint)
@@ -295,7 +295,7 @@ def test_schemas_are_exchanged_both_ways(endpoint: str) -> None:
         subscriber.close()
 
 
-def test_topic_of_theirs_is_removed_by_us(endpoint: str) -> None:
+def test_msgq_removes_independent_topic(endpoint: str) -> None:
     run_child(use_and_leave, endpoint)
     with msgq.pub_sock(endpoint) as publisher:
         publisher.unlink()

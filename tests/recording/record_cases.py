@@ -145,16 +145,16 @@ def _cases() -> Iterator[tuple[str, Case]]:
         yield f"{name}", Case(build_file(data), FOUND, "")
         yield f"{name}, longer", Case(build_file(append_unknown_bytes(data)), FOUND, "")
         yield f"{name}, shorter", Case(build_file(cut_record(data)), FOUND, says)
-        yield f"{name}, length too large by a little", Case(build_file(falsify_length(data, 3)), FOUND, "wrong length")
+        yield f"{name}, length slightly too large", Case(build_file(falsify_length(data, 3)), FOUND, "wrong length")
         yield (
-            f"{name}, length too large by a chunk",
+            f"{name}, length too large by one chunk",
             Case(build_file(falsify_length(data, len(LAST) - 4)), FOUND, "wrong length"),
         )
         yield f"{name}, length too small", Case(build_file(falsify_length(data, -7)), FOUND, None)
         yield f"{name}, length beyond the end", Case(build_file(falsify_length(data, 2**40)), FOUND, "does not fit")
-        yield f"{name}, opcode of none", Case(build_file(b"\x33" + data[1:]), FOUND, "")
-        yield f"{name}, opcode of a data end", Case(build_file(b"\x0f" + data[1:]), FOUND, "which they do not")
-        yield f"{name}, opcode of a footer", Case(build_file(b"\x02" + data[1:]), FOUND, "which they do not")
+        yield f"{name}, unknown opcode", Case(build_file(b"\x33" + data[1:]), FOUND, "")
+        yield f"{name}, opcode of data end", Case(build_file(b"\x0f" + data[1:]), FOUND, "which they do not")
+        yield f"{name}, opcode of footer", Case(build_file(b"\x02" + data[1:]), FOUND, "which they do not")
         yield f"{name}, private opcode", Case(build_file(b"\x80" + data[1:]), FOUND, "")
     for name, (record, says) in IN_SUMMARY.items():
         data = encode_parts(record)
@@ -166,8 +166,8 @@ def _cases() -> Iterator[tuple[str, Case]]:
             Case(file_with_summary(falsify_length(data, 3)), FOUND, "no summary"),
         )
         yield f"summary: {name}, length too small", Case(file_with_summary(falsify_length(data, -3)), FOUND, None)
-    yield "summary: statistics that lie", Case(file_with_summary(encode_parts(LIES)), FOUND, "")
-    yield "summary: a chunk in it", Case(file_with_summary(PART), [*FOUND, ("b", b"middle")], "no summary")
+    yield "summary: false statistics", Case(file_with_summary(encode_parts(LIES)), FOUND, "")
+    yield "summary: chunk in summary", Case(file_with_summary(PART), [*FOUND, ("b", b"middle")], "no summary")
     yield from _containers()
     yield from _ends()
 
@@ -185,10 +185,13 @@ def _containers() -> Iterator[tuple[str, Case]]:
     yield "chunk, longer", Case(build_file(append_unknown_bytes(PART)), WITH_PART, "")
     yield "chunk, shorter", Case(build_file(cut_record(PART)), FOUND, "does not fit")
     yield "chunk, head only", Case(build_file(PART[:1] + struct.pack("<Q", 32) + PART[9:41]), FOUND, "does not fit")
-    yield "chunk, length too large by a little", Case(build_file(falsify_length(PART, 3)), FOUND, "wrong length")
-    yield "chunk, length too large by a chunk", Case(build_file(falsify_length(PART, len(LAST))), FOUND, "wrong length")
+    yield "chunk, length slightly too large", Case(build_file(falsify_length(PART, 3)), FOUND, "wrong length")
+    yield (
+        "chunk, length too large by one chunk",
+        Case(build_file(falsify_length(PART, len(LAST))), FOUND, "wrong length"),
+    )
     yield "chunk, length beyond the end", Case(build_file(falsify_length(PART, 2**40)), FOUND, "does not fit")
-    yield "chunk of nothing", Case(build_file(build_chunk_record()), FOUND, "")
+    yield "empty chunk", Case(build_file(build_chunk_record()), FOUND, "")
     for name in ("zstd", "lz4", ""):
         part = build_chunk_record(channel(2, "b"), message(2, 0, 7, b"middle"), compression=name)
         yield f"chunk of {name or 'no compression'}", Case(build_file(part), WITH_PART, "")
@@ -197,7 +200,7 @@ def _containers() -> Iterator[tuple[str, Case]]:
             Case(build_file(append_unknown_bytes(part)), WITH_PART, ""),
         )
         yield (
-            f"chunk of {name or 'no compression'}, behind damage",
+            f"chunk of {name or 'no compression'}, after damage",
             Case(build_file(falsify_length(build_message_index(1, 5), 2**40), part), WITH_PART, "does not fit"),
         )
         yield (
@@ -212,15 +215,15 @@ def _containers() -> Iterator[tuple[str, Case]]:
         part = encode_parts(records.Chunk(name, data + b"garbage", 7, 7, 0, 100))
         yield f"chunk of {name}, corrupt within", Case(build_file(part), FOUND, f"{name} cannot decompress")
     nested = build_chunk_record(PART, channel(2, "b"), message(2, 0, 7, b"middle"))
-    yield "chunk in a chunk", Case(build_file(nested), WITH_PART, None)
+    yield "nested chunk", Case(build_file(nested), WITH_PART, None)
 
 
 def _ends() -> Iterator[tuple[str, Case]]:
     metadata = build_recording_head()[len(MCAP_MAGIC) :][
         9 + struct.unpack_from("<Q", build_recording_head(), len(MCAP_MAGIC) + 1)[0] :
     ]
-    for name, data in (("as it should be", HEADER), ("longer", append_unknown_bytes(HEADER))):
-        yield f"header {name}", Case(build_file(start=MCAP_MAGIC + data), FOUND, "")
+    for name, data in (("valid", HEADER), ("longer", append_unknown_bytes(HEADER))):
+        yield f"header, {name}", Case(build_file(start=MCAP_MAGIC + data), FOUND, "")
     yield "header shorter", Case(build_file(start=MCAP_MAGIC + cut_record(HEADER)), FOUND, "makes no sense")
     yield "header missing", Case(build_file(start=MCAP_MAGIC + metadata), FOUND, "")
     yield (
@@ -240,7 +243,7 @@ def _ends() -> Iterator[tuple[str, Case]]:
     yield "chunk index shorter", Case(file_with_summary(change=cut_record), FOUND, "makes no sense")
     yield "chunk index missing", Case(file_with_summary(change=lambda _: b""), FOUND, "")
     shifted = Case(file_with_summary(change=_shift), FOUND, "")
-    yield "chunk index that points elsewhere", shifted._replace(problem=None)
+    yield "chunk index with wrong offset", shifted._replace(problem=None)
     yield (
         "footer without offset",
         Case(file_with_summary(footer=lambda *_: encode_parts(records.Footer(0, 0, 0))), FOUND, ""),
@@ -253,11 +256,11 @@ def _ends() -> Iterator[tuple[str, Case]]:
     }
     for where, offset in wrong.items():
         made = file_with_summary(footer=lambda *_, to=offset: encode_parts(records.Footer(to, 0, 0)))
-        yield f"footer that points {where}", Case(made, FOUND, "walking the file instead")
+        yield f"footer with offset {where}", Case(made, FOUND, "walking the file instead")
     wrong_crc = file_with_summary(footer=lambda start, crc: encode_parts(records.Footer(start, 0, crc ^ 1)))
-    yield "footer with a wrong CRC", Case(wrong_crc, FOUND, "CRC is wrong")
+    yield "footer with wrong CRC", Case(wrong_crc, FOUND, "CRC is wrong")
     no_crc = file_with_summary(footer=lambda start, _: encode_parts(records.Footer(start, 0, 0)))
-    yield "footer without a CRC", Case(no_crc, FOUND, "")
+    yield "footer without CRC", Case(no_crc, FOUND, "")
     yield (
         "footer longer",
         Case(
@@ -270,8 +273,8 @@ def _ends() -> Iterator[tuple[str, Case]]:
         "footer shorter",
         Case(file_with_summary(footer=lambda s, c: cut_record(encode_parts(records.Footer(s, 0, c)))), FOUND, ""),
     )
-    yield "magic at the end missing", Case(file_with_summary()[: -len(MCAP_MAGIC)], FOUND, "")
-    yield "bytes behind the end", Case(file_with_summary() + b"more", FOUND, "4 bytes follow")
+    yield "magic at end missing", Case(file_with_summary()[: -len(MCAP_MAGIC)], FOUND, "")
+    yield "bytes after end", Case(file_with_summary() + b"more", FOUND, "4 bytes follow")
     yield "two files in one", Case(file_with_summary() + build_file(PART), [*FOUND, *WITH_PART], "another file")
 
 

@@ -42,7 +42,7 @@ def test_channel_statistics_equal_scan(tmp_path: Path) -> None:
     assert log.counts == {"a": 3000, "b": 1500}
 
 
-@pytest.mark.parametrize("begins", [(0, 3000), (0, 3100), (3000, 0)], ids=["going on", "a gap", "out of order"])
+@pytest.mark.parametrize("begins", [(0, 3000), (0, 3100), (3000, 0)], ids=["continued", "gap", "out of order"])
 def test_channel_statistics_of_several_files_equal_scan(tmp_path: Path, begins: tuple[int, int]) -> None:
     log = LogReader(*(write_numbered_file(tmp_path / f"{begin}.mcap", begin) for begin in begins))
     assert log.has_statistics

@@ -79,7 +79,7 @@ def test_wrong_summary_is_ignored(tmp_path: Path) -> None:
         assert reason in str(log.problems)
 
 
-def test_index_that_contradicts_chunk_is_a_problem(tmp_path: Path) -> None:
+def test_index_that_contradicts_chunk_is_reported(tmp_path: Path) -> None:
     """Whoever selects a time by it may miss messages."""
     path = tmp_path / "a.mcap"
     part = build_chunk_record(channel(1, "a"), message(1, 0, 5), message(1, 1, 10))

@@ -36,7 +36,7 @@ RELAXED = {
         "atomic_fetch_and_explicit(&slots->pool_header->pins[slot].holders.value, ~(1ull << viewer), "
         "memory_order_relaxed);",
     ),
-    "unpin of the other side": (
+    "unpin of other side": (
         "channel/pool.h",
         "return mq_load_seq_cst_u64(&slots->pool_header->pins[slot].holders);",
         "return mq_load_relaxed_u64(&slots->pool_header->pins[slot].holders);",
@@ -54,23 +54,23 @@ def test_sanitizer_detects_relaxed_channel_edge(tmp_path: Path, monkeypatch: pyt
 
 
 MISSING = {
-    "the look after a copy": (
+    "check after copy": (
         "channel/subscriber.h",
         "if (mq_load_relaxed_u64(mq_index_ring_entry_at(&s->order, m->position)) != m->entry)\n        return false;",
         "",
     ),
-    "the look after a pin": (
+    "check after pin": (
         "channel/subscriber.h",
         "if (!mq_index_ring_entry_is_unchanged(&s->order, m->position, m->entry)) {",
         "if (0) {",
     ),
-    "the look at pins": (
+    "check of pins": (
         "channel/publisher.h",
         "if (!mq_pool_pin_holders(&p->slots, slot))\n        return (int)slot;",
         "return (int)slot;",
     ),
     "helping": ("channel/index_ring.h", "if (ahead == 0)", "if (0)"),
-    "the count of what is evicted": (
+    "count of evicted entries": (
         "channel/subscriber.h",
         "mq_channel_skip_lost(s, m->position + 1);\n            continue;",
         "mq_channel_set_cursor(s, m->position + 1);\n            continue;",

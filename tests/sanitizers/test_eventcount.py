@@ -16,11 +16,11 @@ from tests.sanitizers.stress import LIMITS, RUNS, Stress
 pytestmark = LIMITS
 #: What may be missing in eventcount.h: (what stands there, what to write instead).
 PIECES = {
-    "the flag stands until the wake": (
+    "flag kept until wake": (
         "waking = (old | MQ_EVENTCOUNT_NOTIFYING) + MQ_EVENTCOUNT_WAKE;",
         "waking = (old & ~3u) + MQ_EVENTCOUNT_WAKE;",
     ),
-    "the wake": ("mq_futex_wake_all(mq_futex_word(word));\n    mq_compare", "mq_compare"),
+    "wake": ("mq_futex_wake_all(mq_futex_word(word));\n    mq_compare", "mq_compare"),
 }
 
 

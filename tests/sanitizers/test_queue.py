@@ -38,7 +38,7 @@ RELAXED = {
         "mq_store_relaxed_u64(&h->parts.slot_states[slot], key);",
     ),
     "message, taken": ("receiver.h", *relaxed_exchange("&h->parts.slot_states[best.slot]", "best.key", "word")),
-    "free, by who took it": (
+    "free, by taker": (
         "receiver.h",
         *relaxed_exchange("&h->parts.slot_states[delivery->slot]", "delivery->word", "0"),
     ),
@@ -67,39 +67,39 @@ def test_sanitizer_detects_relaxed_queue_edge(tmp_path: Path, monkeypatch: pytes
 
 
 MISSING = {
-    "the count of fills": (
+    "fill count": (
         "sender.h",
         "mq_fetch_add_u64(&h->parts.fill_counts[slot / MQ_QUEUE_BLOCK_SLOTS], 1);",
         "",
     ),
-    "the check for slots of others in a block": ("receiver.h", ".is_valid = !owned", ".is_valid = true"),
-    "the second look at ready": (
+    "check for other slots in block": ("receiver.h", ".is_valid = !owned", ".is_valid = true"),
+    "second check of ready count": (
         "receiver.h",
         "if (mq_load_relaxed_u64(&h->parts.queue->ready_count) == ready)",
         "if (ready || !ready)",
     ),
-    "forgetting what was taken": (
+    "reset of taken count": (
         "receiver.h",
         "mq_queue_invalidate_block_cache(h, best.slot / MQ_QUEUE_BLOCK_SLOTS);",
         "",
     ),
-    "the generation of a word": (
+    "generation in slot state": (
         "recovery.h",
         "!= generation)\n        return true;",
         "!= generation)\n        return false;",
     ),
-    "the wake of a receiver": (
+    "wake of receiver": (
         "handle.h",
         "mq_queue_wake_rows(queue, MQ_QUEUE_RECEIVER, messages);",
         "(void)messages;",
     ),
-    "the wake of a sender": ("handle.h", "mq_queue_wake_rows(queue, MQ_QUEUE_SENDER, 1);", "(void)queue;"),
-    "the taker in a lease": (
+    "wake of sender": ("handle.h", "mq_queue_wake_rows(queue, MQ_QUEUE_SENDER, 1);", "(void)queue;"),
+    "taker in lease": (
         "slot_state.h",
         "return lease && (uint32_t)lease == (uint32_t)mq_job_lease_encode(word, 0);",
         "return lease && word;",
     ),
-    "the take in a word": (
+    "take count in slot state": (
         "slot_state.h",
         "(uint64_t)generation << 32 | take;",
         "(uint64_t)generation << 32 | (take & 0);",

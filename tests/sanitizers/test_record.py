@@ -24,9 +24,21 @@ def test_record_stress_has_no_torn_old_or_lost_value(seed: int, flags: Any, seco
 
 
 PLAIN = {
-    "into a copy": ("vector.h", "mq_copy_to_shared(value, from, item_bytes);", "memcpy(value, from, item_bytes);"),
-    "out of it": ("vector.h", "mq_copy_from_shared(to, copy + 1, item_bytes);", "memcpy(to, copy + 1, item_bytes);"),
-    "of a board": ("board.h", "mq_copy_to_shared(value + 1, from, length);", "memcpy(value + 1, from, length);"),
+    "copy into element": (
+        "vector.h",
+        "mq_copy_to_shared(value, from, item_bytes);",
+        "memcpy(value, from, item_bytes);",
+    ),
+    "copy from element": (
+        "vector.h",
+        "mq_copy_from_shared(to, copy + 1, item_bytes);",
+        "memcpy(to, copy + 1, item_bytes);",
+    ),
+    "copy of board value": (
+        "board.h",
+        "mq_copy_to_shared(value + 1, from, length);",
+        "memcpy(value + 1, from, length);",
+    ),
 }
 
 
@@ -41,35 +53,35 @@ def test_sanitizer_detects_plain_record_copy(tmp_path: Path, monkeypatch: pytest
 
 
 MISSING = {
-    "the second look at a version": ("cell.h", "parts->config.copies - 2;", "parts->config.copies + now % 2;"),
-    "the copy that is filled": (
+    "second check of version": ("cell.h", "parts->config.copies - 2;", "parts->config.copies + now % 2;"),
+    "choice of copy to fill": (
         "cell.h",
         "mq_cell_value_copy_at(parts, version, count + 1)",
         "mq_cell_value_copy_at(parts, version, count)",
     ),
-    "the exchange that takes": (
+    "exchange that acquires": (
         "cell.h",
         "mq_likely(mq_compare_exchange_u64(version, now, now | owner)) ? 0",
         "(mq_store_release_u64(version, now | owner), true) ? 0",
     ),
-    "asking whether a holder lives": (
+    "liveness check of holder": (
         "writer.h",
         "is_dead && mq_cell_steal_ownership",
         "(is_dead || !is_dead) && mq_cell_steal_ownership",
     ),
-    "taking from the dead": (
+    "acquire from dead holder": (
         "writer.h",
         "is_dead && mq_cell_steal_ownership",
         "is_dead && !is_dead && mq_cell_steal_ownership",
     ),
-    "who owns all": ("writer.h", "if (life != MQ_DEAD)\n            return false;", "(void)life;"),
-    "the rest of a snapshot": (
+    "exclusive owner check": ("writer.h", "if (life != MQ_DEAD)\n            return false;", "(void)life;"),
+    "rest of snapshot": (
         "vector.h",
         "        same = false;\n",
         "        same = i + 1 == parts->config.length;\n",
     ),
-    "the wake": ("writer.h", "mq_eventcount_notify_mp(eventcount);", "(void)*eventcount;"),
-    "the look for sleepers behind a store": (
+    "wake": ("writer.h", "mq_eventcount_notify_mp(eventcount);", "(void)*eventcount;"),
+    "sleeper check after store": (
         "writer.h",
         "if (mq_unlikely(mq_eventcount_has_waiters_mp(eventcount)))",
         "if (!exclusive)",

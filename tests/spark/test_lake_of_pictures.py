@@ -111,7 +111,7 @@ def run(*arguments: object) -> str:
 
 
 @pytest.mark.nightly
-def test_every_verb_on_a_lake_of_pictures(tmp_path: Path, recording: Path, noise: bytes) -> None:
+def test_lake_verbs_with_pictures_use_bounded_memory(tmp_path: Path, recording: Path, noise: bytes) -> None:
     def run_query(query: str) -> list[Any]:
         return [json.loads(line) for line in run("sql", lake, query, "--json").splitlines()]
 

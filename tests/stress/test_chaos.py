@@ -62,7 +62,7 @@ def test_correct_history_has_no_errors(tmp_path: Path) -> None:
         (((0, 5, 6), (7, 3, 3)), 10, 0, 10, "the next began at 7"),
         (((1, 5, 5),), 6, 0, 6, "the first publisher found 1"),
     ],
-    ids=["a message is missing", "counted short", "counted long", "begun late"],
+    ids=["missing message", "too low count", "too high count", "late start"],
 )
 def test_wrong_history_has_errors(
     tmp_path: Path, publishers: Any, received: Any, lost: Any, total: Any, wrong: Any

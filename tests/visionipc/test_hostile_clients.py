@@ -110,7 +110,7 @@ def test_server_after_1000_connections_answers(server: Any, served: Any) -> None
     [b"", b"\0", b"\0\0\0", wire.REQUEST_STRUCT.pack(7), wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST - 1)],
     ids=["empty", "1 byte", "3 bytes", "unknown", "largest"],
 )
-@pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
+@pytest.mark.parametrize("ours", [False, True], ids=["stock", "msgq"])
 def test_invalid_request_gets_no_answer(server: Any, served: Any, request_: Any, ours: Any) -> None:
     with raw(server.name, ours) as connection:
         connection.send(request_)
@@ -202,7 +202,7 @@ def test_undelivered_answer_releases_client_row(name: Any) -> None:
         child.result()
 
 
-@pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
+@pytest.mark.parametrize("ours", [False, True], ids=["stock", "msgq"])
 def test_clients_with_unread_answers_do_not_block_server(server: Any, served: Any, ours: Any) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(100):
@@ -292,7 +292,7 @@ LEFT = (bytes(ROWS_AT) + (b"\2\0\0\0" + bytes(572)) * LEASE_CLIENTS_MAX)[:LEASE_
 @pytest.mark.parametrize(
     "fill",
     [b"\xff" * LEASE_TABLE_BYTES, bytes(LEASE_TABLE_BYTES), LEFT, random.Random(1).randbytes(LEASE_TABLE_BYTES)],
-    ids=["ones", "zeros", "all left", "random"],
+    ids=["ones", "zeros", "all released", "random"],
 )
 def test_overwritten_lease_table_does_no_lasting_harm(server: Any, served: Any, fill: Any) -> None:
     """While they are there frames may be lost, or be written anew under those who hold them; nothing breaks."""

@@ -191,7 +191,7 @@ def test_connect_to_server_with_full_queue_ends_after_timeout(client: Any) -> No
             client.connect(True)
 
 
-@pytest.mark.parametrize("listed", [False, True], ids=["at all", "for the stream"])
+@pytest.mark.parametrize("listed", [False, True], ids=["without any answer", "without stream answer"])
 def test_connect_to_server_with_early_close_fails(client: Any, listed: Any) -> None:
     def behave(connection: socket.socket, request: bytes) -> None:
         if listed and request == wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST):
@@ -224,7 +224,7 @@ def test_stream_list_of_impossible_size_is_refused(client: Any, listing: Any) ->
 # ---- answers that contradict themselves ----
 
 
-@pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
+@pytest.mark.parametrize("ours", [False, True], ids=["stock", "msgq"])
 @pytest.mark.parametrize(
     "changes",
     [
@@ -347,7 +347,7 @@ def test_answer_with_one_random_byte_connects_or_is_refused(client: Any) -> None
 # ---- descriptors ----
 
 
-@pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
+@pytest.mark.parametrize("ours", [False, True], ids=["stock", "msgq"])
 @pytest.mark.parametrize("count", [0, 1, COUNT - 1, COUNT + 2, 127])
 def test_wrong_number_of_descriptors_is_refused(client: Any, ours: Any, count: Any) -> None:
     data = bytes(records() + (grant() if ours else b""))
@@ -383,7 +383,7 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("ours", [False, True], ids=["stock", "ours"])
+@pytest.mark.parametrize("ours", [False, True], ids=["stock", "msgq"])
 @pytest.mark.parametrize("place", [0, COUNT - 1, COUNT], ids=["first", "last", "table"])
 @pytest.mark.parametrize("strange", STRANGE)
 def test_descriptors_of_other_files_are_refused(
@@ -491,7 +491,7 @@ def good(ours: bool, index: int = 0) -> bytes:
     return wire.FRAME_PACKET_STRUCT.pack(SERVER_ID, index, 5, int(ours), 1, 2, 1)
 
 
-@pytest.fixture(params=[False, True], ids=["stock", "ours"])
+@pytest.fixture(params=[False, True], ids=["stock", "msgq"])
 def topic(request: pytest.FixtureRequest, client: Any) -> Iterator[Any]:
     """A client of an impostor whose buffers all hold frame 5, and the publisher of its topic."""
     ours = request.param

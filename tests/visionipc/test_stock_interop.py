@@ -52,12 +52,12 @@ class OurServer:
         self.server.close()
 
 
-def mapped(layout: Layout, kind: str = "ours") -> Layout:
+def mapped(layout: Layout, kind: str = "msgq") -> Layout:
     """Return what a client maps of a stream: a server of ours adds spare buffers."""
-    return dataclasses.replace(layout, buffers=with_spare(layout.buffers)) if kind == "ours" else layout
+    return dataclasses.replace(layout, buffers=with_spare(layout.buffers)) if kind == "msgq" else layout
 
 
-SERVERS = {"ours": OurServer, "stock": StockServer}
+SERVERS = {"msgq": OurServer, "stock": StockServer}
 
 
 def connected(stack: Any, name: Any, kind: int = 0, **options: Any) -> Any:
@@ -326,7 +326,7 @@ def test_stock_frames_outlive_server_and_client(name: Any, stack: Any) -> None:
 
 
 RESTARTS = pytest.mark.parametrize(
-    "kinds", [("ours", "ours"), ("stock", "ours"), ("ours", "stock"), ("stock", "stock")], ids="->".join
+    "kinds", [("msgq", "msgq"), ("stock", "msgq"), ("msgq", "stock"), ("stock", "stock")], ids="->".join
 )
 ENDINGS = pytest.mark.parametrize("layout", [SMALL, PADDED], ids=["same geometry", "other geometry"])
 
@@ -376,7 +376,7 @@ def test_stock_client_follows_restarted_server(name: Any, stack: Any, kinds: Any
     expect(client.receive(DEADLINE_MS), 3, layout)
 
 
-@pytest.mark.parametrize("kinds", [("stock", "ours"), ("ours", "stock")], ids="->".join)
+@pytest.mark.parametrize("kinds", [("stock", "msgq"), ("msgq", "stock")], ids="->".join)
 def test_queued_frames_of_ended_server_are_skipped(name: Any, stack: Any, kinds: Any) -> None:
     """They were queued when it ended; their buffers are gone with the connection to it."""
     first = stack.enter_context(SERVERS[kinds[0]](name, {0: SMALL}))
@@ -395,7 +395,7 @@ def test_queued_frames_of_ended_server_are_skipped(name: Any, stack: Any, kinds:
 def test_client_follows_sequence_of_servers(name: Any, stack: Any) -> None:
     client: Any = None
     stock: Any = None
-    for life, kind in enumerate(["ours", "stock", "ours", "ours", "stock", "stock", "ours"], 1):
+    for life, kind in enumerate(["msgq", "stock", "msgq", "msgq", "stock", "stock", "msgq"], 1):
         layout = nv12(16 * life, 16, buffers=2 + life)
         server = stack.enter_context(SERVERS[kind](name, {0: layout}))
         if client is None:
