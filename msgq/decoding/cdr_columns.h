@@ -1,10 +1,11 @@
-/* Takes messages of CDR and ROS 1 apart, field by field, into columns.
+/* Converts messages of CDR and ROS 1 into columns, field by field.
  *
- * A plan is a list of steps, in the order of a message's bytes; Python makes it of the message's definition, and promises
- * what stands at `mq_cdr_step`. Messages may be anybody's bytes: all that is read is checked against the message's end first.
+ * A plan is a list of steps in the order of a message's bytes. Python builds the plan from the message's definition,
+ * and guarantees the properties described at `mq_cdr_step`. Messages may have any content, so each read is first
+ * checked against the message's end.
  *
- * It is done twice: first without memory for columns, which tells which messages are whole, and how much memory is
- * needed; then with it, for those that are. Both walk alike.
+ * The conversion runs twice. The first run has no memory for columns; it determines which messages are valid and how
+ * much memory they need. The second run stores the valid messages. Both runs take the same steps.
  */
 #ifndef MSGQ_DECODING_CDR_COLUMNS_H
 #define MSGQ_DECODING_CDR_COLUMNS_H
@@ -12,11 +13,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#define MQ_CDR_REPEAT_DEPTH_MAX 16   /* repetitions within each other */
+#define MQ_CDR_REPEAT_DEPTH_MAX 16   /* maximum nesting of repetitions */
 #define MQ_CDR_ENCAPSULATION_BYTES 4 /* bytes before a message in CDR */
-#define MQ_CDR_PADDING_BYTES_MAX 3   /* and behind it */
+#define MQ_CDR_PADDING_BYTES_MAX 3   /* padding bytes after a message */
 
-/* What a step does. Element counts and lengths of texts are u32 in the message, aligned to 4. */
+/* Types of steps. Element counts and lengths of texts are u32 in the message, aligned to 4. */
 enum {
     MQ_CDR_STEP_NUMBERS,      /* append `element_count` elements to `value_column` */
     MQ_CDR_STEP_SEQUENCE,     /* read a count, and append that many elements, and their end to `offset_column` */
@@ -27,11 +28,11 @@ enum {
 
 typedef struct {
     int64_t step_kind;
-    int64_t element_bytes; /* 1, 2, 4 or 8; of a repetition the fewest bytes of an element, at least 1 */
-    int64_t element_count; /* above 0; -1: the message says it */
-    int64_t value_column;  /* -1: these bytes are skipped */
-    int64_t offset_column; /* -1: no offsets are needed, as each list has `element_count` elements */
-    int64_t partner_step;  /* REPEAT_BEGIN and REPEAT_END have each other's index */
+    int64_t element_bytes; /* 1, 2, 4 or 8; for a repetition the minimum bytes of an element, at least 1 */
+    int64_t element_count; /* above 0; -1: the message contains it */
+    int64_t value_column;  /* -1: skip these bytes */
+    int64_t offset_column; /* -1: no offsets, because each list has `element_count` elements */
+    int64_t partner_step;  /* REPEAT_BEGIN and REPEAT_END have the index of each other */
 } mq_cdr_step;
 
 /* A column: elements as their bytes, or list offsets (i32) into another column. */
@@ -39,18 +40,18 @@ typedef struct {
     uint8_t *bytes; /* NULL: the bytes are only counted */
     int64_t capacity_bytes;
     int64_t used_bytes;
-    int64_t last_offset; /* of a column of offsets */
+    int64_t last_offset; /* for a column of offsets */
 } mq_column_buffer;
 
 typedef struct {
     const mq_cdr_step *steps;
     int64_t step_count;
     int64_t column_count;
-    int is_cdr; /* an encapsulation, padding, and a NUL behind texts; ROS 1 has none of these */
+    int is_cdr; /* an encapsulation, padding, and a NUL after texts; ROS 1 has none of these */
 } mq_cdr_plan;
 
 typedef struct {
-    const uint8_t *bytes; /* alignment counts from here */
+    const uint8_t *bytes; /* origin of the alignment */
     int64_t position;
     int64_t size_bytes;
     int64_t max_alignment;
@@ -58,14 +59,14 @@ typedef struct {
     int is_cdr;
 } mq_cdr_payload;
 
-/* Begin with a message's bytes; return whether they are of the form that is taken apart here. */
+/* Begin a message. Return 1 if its format is supported. */
 static inline int mq_cdr_payload_read_header(const mq_cdr_plan *plan, const uint8_t *bytes, int64_t size,
                                              mq_cdr_payload *p) {
     *p = (mq_cdr_payload){bytes, 0, size, 1, 0, plan->is_cdr};
     if (!plan->is_cdr)
         return 1;
-    if (size < MQ_CDR_ENCAPSULATION_BYTES || bytes[0] != 0 ||
-        bytes[1] > 1) /* CDR_BE, CDR_LE: others lay things out otherwise */
+    /* only CDR_BE and CDR_LE: other formats have other layouts */
+    if (size < MQ_CDR_ENCAPSULATION_BYTES || bytes[0] != 0 || bytes[1] > 1)
         return 0;
     p->bytes += MQ_CDR_ENCAPSULATION_BYTES;
     p->size_bytes -= MQ_CDR_ENCAPSULATION_BYTES;
@@ -78,7 +79,7 @@ static inline void mq_cdr_align_position(mq_cdr_payload *p, int64_t size) {
     p->position += -p->position & ((size < p->max_alignment ? size : p->max_alignment) - 1);
 }
 
-/* Whether so many elements are still there; neither a sum nor a product can overflow. */
+/* Return 1 if `count` elements of `size` bytes exist. Neither a sum nor a product can overflow. */
 static inline int mq_cdr_has_elements(const mq_cdr_payload *p, int64_t count, int64_t size) {
     return p->position <= p->size_bytes && count <= (p->size_bytes - p->position) / size;
 }
@@ -100,7 +101,7 @@ static inline void mq_cdr_copy_byteswapped(uint8_t *to, const uint8_t *from, int
             to[first + i] = from[first + size - 1 - i];
 }
 
-/* Take elements, if they are there; NULL: nobody wants them. */
+/* Read elements, and append them to `column` (NULL: skip them). Return 0 if they do not exist. */
 static inline int mq_cdr_append_values(mq_cdr_payload *p, mq_column_buffer *column, int64_t count, int64_t size) {
     if (!mq_cdr_has_elements(p, count, size))
         return 0;
@@ -111,7 +112,7 @@ static inline int mq_cdr_append_values(mq_cdr_payload *p, mq_column_buffer *colu
         return 1;
     if (column->bytes) {
         uint8_t *to = column->bytes + column->used_bytes;
-        if (bytes > column->capacity_bytes - column->used_bytes) /* these are not the bytes that were counted */
+        if (bytes > column->capacity_bytes - column->used_bytes) /* the bytes differ from those of the first run */
             return 0;
         if (p->is_byteswapped && size > 1)
             mq_cdr_copy_byteswapped(to, from, bytes, size);
@@ -126,7 +127,7 @@ static inline int mq_cdr_append_values(mq_cdr_payload *p, mq_column_buffer *colu
     return 1;
 }
 
-/* Note that so many elements of another column belong together. */
+/* Append the end offset of a list of `count` elements. */
 static inline int mq_column_buffer_append_offset(mq_column_buffer *column, int64_t count) {
     if (!column)
         return 1;
@@ -143,7 +144,7 @@ static inline int mq_column_buffer_append_offset(mq_column_buffer *column, int64
     return 1;
 }
 
-/* Return the bytes of the character of UTF-8 that begins here, 0 if none does: table 3-7 of Unicode. */
+/* Return the bytes of the UTF-8 character at `at`, or 0 if it is invalid: table 3-7 of Unicode. */
 static inline int64_t mq_utf8_character_bytes(const uint8_t *at, int64_t size) {
     const uint8_t first = at[0];
     const int64_t more = first < 0xC2 ? 0 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : first < 0xF5 ? 3 : 0;
@@ -179,7 +180,7 @@ static inline int mq_cdr_append_text(mq_cdr_payload *p, mq_column_buffer *values
     int64_t length;
     if (!mq_cdr_read_u32(p, &length) || !mq_cdr_has_elements(p, length, 1))
         return 0;
-    const int64_t nul = p->is_cdr && length > 0; /* some writers leave it out where the text is empty */
+    const int64_t nul = p->is_cdr && length > 0; /* some writers omit it for an empty text */
     const uint8_t *text = p->bytes + p->position;
     length -= nul;
     if (!mq_utf8_is_valid(text, length) || !mq_cdr_append_values(p, values, length, 1))
@@ -202,9 +203,9 @@ static inline mq_column_buffer *mq_column_buffer_get(mq_column_buffer *columns, 
     return number < 0 ? NULL : &columns[number];
 }
 
-/* Take a message apart; return whether it is one of this plan. */
+/* Convert a message. Return 1 if it matches the plan. */
 static inline int mq_cdr_unpack_message(const mq_cdr_plan *plan, mq_cdr_payload *p, mq_column_buffer *columns) {
-    int64_t left[MQ_CDR_REPEAT_DEPTH_MAX]; /* of each repetition that goes on */
+    int64_t left[MQ_CDR_REPEAT_DEPTH_MAX]; /* remaining elements of each open repetition */
     int depth = 0, good = 1;
     for (int64_t i = 0; i < plan->step_count && good; i++) {
         const mq_cdr_step *s = &plan->steps[i];
@@ -236,11 +237,12 @@ static inline int mq_cdr_unpack_message(const mq_cdr_plan *plan, mq_cdr_payload 
     return good && p->size_bytes - p->position <= (p->is_cdr ? MQ_CDR_PADDING_BYTES_MAX : 0);
 }
 
-/* Take messages apart, which lie between offsets[row] and offsets[row + 1]: first with columns that have no memory, then
- * with columns that have it, and `failed` as the first time left it.
+/* Convert messages, stored between offsets[row] and offsets[row + 1]. First call this with columns without memory, then
+ * with memory, and with `failed` as the first run left it.
  *
- * saved_columns : room for as many columns.
- * failed[row] : whether it is none of this plan; it has no part in the columns. */
+ * saved_columns : room for the same number of columns.
+ * failed[row] : 1 if the message does not match the plan. Such a message has no part in the columns.
+ */
 static inline void mq_cdr_unpack_messages(const mq_cdr_plan *plan, const uint8_t *data, const int32_t *offsets,
                                           int64_t rows, mq_column_buffer *columns, mq_column_buffer *saved_columns,
                                           uint8_t *failed) {

@@ -48,15 +48,15 @@ static inline int mq_row_table_reserve(const mq_row_table *row_table, const mq_l
     int found = MQ_NO_ROW;
     for (int pass = 0; pass < 2 && found < 0; pass++) /* free rows first: a liveness test costs system calls */
         for (int row = 0; row < row_table->count && found < 0; row++) {
-            mq_participant *participant =
-                mq_row_table_participant(row_table, row); /* relaxed: under the lock no other process writes it */
+            /* relaxed: under the lock no other process writes it */
+            mq_participant *participant = mq_row_table_participant(row_table, row);
             int byte = row_table->byte + row;
             if (mq_load_relaxed_u64(&participant->uid) &&
                 !(pass && mq_participant_liveness(&probe, participant, byte) == MQ_DEAD))
                 continue;
             *liveness_token = mq_liveness_lock(liveness_file, (uint64_t)byte, false);
-            if (*liveness_token ||
-                errno != EAGAIN) /* EAGAIN: its owner is leaving, or an unknown child of its owner holds the lock */
+            /* EAGAIN: its owner is leaving, or an unknown child of its owner holds the lock */
+            if (*liveness_token || errno != EAGAIN)
                 found = row;
         }
     mq_liveness_probe_end(&probe);

@@ -97,8 +97,8 @@ static int mqc_publisher_fill_row(mqc_channel_file *file, mqc_publisher_pool *ow
         }
     }
     close(fd);
-    if (!status && mq_eventcount_has_waiters_mp(
-                       &file->header->eventcount)) /* a publisher may have died between its message and the wake */
+    /* a publisher may have died between its message and the wake */
+    if (!status && mq_eventcount_has_waiters_mp(&file->header->eventcount))
         mq_eventcount_notify_mp(&file->header->eventcount);
     return status;
 }
@@ -288,8 +288,8 @@ static int64_t mqc_publish_slot(msgq_channel_publisher *p, uint32_t slot, size_t
     mq_channel_publisher *c = &p->own->c;
     uint64_t position;
     mq_channel_status sent = mq_channel_publish(c, slot, size, (uint64_t)origin_time, &position);
-    int status =
-        mqc_check_truncation(&file->endpoint, &file->segment); /* touching a truncated page detects the truncation */
+    /* touching a truncated page detects the truncation */
+    int status = mqc_check_truncation(&file->endpoint, &file->segment);
     if (!status)
         status = mqc_check_truncation(&file->endpoint, &p->own->pool);
     if (sent == MQ_CHANNEL_NOTIFY)

@@ -7,8 +7,8 @@
 #include "base/mapguard.h"
 
 enum { MQC_DIRECTORY_TRIES = 100 };
-static const int64_t MQC_LOCK_WAIT_NS =
-    5ll * MQ_NS_PER_S; /* processes hold the lock for microseconds; a starting publisher for up to 1 s */
+/* processes hold the lock for microseconds; a starting publisher for up to 1 s */
+static const int64_t MQC_LOCK_WAIT_NS = 5ll * MQ_NS_PER_S;
 
 static int mqc_set_system_error(const mqc_endpoint *endpoint, int error, const char *what, const char *path) {
     return mqc_endpoint_error(endpoint, error, "%s %s: %s", what, path, strerror(error));

@@ -420,9 +420,8 @@ int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double 
     int status;
     do
         status = mqc_queue_receive_message(queue, buffer, room, timeout, &delivery, about);
-    while (!status &&
-           /* another process reclaimed the message from us, so it has another consumer */
-           !mq_queue_free_taken_slot(&queue->h, &delivery));
+    /* Repeat if another process reclaimed the message from us, because it has another consumer. */
+    while (!status && !mq_queue_free_taken_slot(&queue->h, &delivery));
     if (status)
         return status;
     if (mqc_queue_has_events(&queue->h))

@@ -37,8 +37,8 @@ static int mqc_wait_for_previous_send(msgq_publisher *publisher, uint64_t former
     int64_t deadline = mq_monotonic_ns() + MQC_SEND_IN_PROGRESS_NS;
     bool late = false; /* loaded once a round, so that the test and its consequence agree */
     bool stock_publisher_lives = p->after_stock && mq_thread_liveness(mq_ring_uid_thread_id(former)) != MQ_DEAD;
-    if (stock_publisher_lives ||
-        p->unordered) /* it announces no sends, or announces them late; a send takes microseconds */
+    /* Such a publisher announces no sends, or announces them late. A send takes microseconds. */
+    if (stock_publisher_lives || p->unordered)
         usleep(MQC_STOCK_SEND_US);
     while ((busy = mq_ring_find_sending_publisher(p, late))) {
         if (late)
@@ -425,8 +425,8 @@ int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_
                     .size = message.size, .publish_time = stamps.publish_time, .origin_time = stamps.origin_time};
             return (int64_t)message.size;
         }
-        if (!subscriber->conflate &&
-            mq_ring_subscriber_recover_from_lap(s) != MQ_RING_OK) /* overwritten during the copy */
+        /* overwritten during the copy */
+        if (!subscriber->conflate && mq_ring_subscriber_recover_from_lap(s) != MQ_RING_OK)
             status = mqc_subscriber_corrupt(subscriber);
     }
     return status;

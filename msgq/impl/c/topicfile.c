@@ -99,8 +99,8 @@ static int mqc_ring_take(mqc_topic_files *t, const char *path, uint32_t asked) {
             mqc_topic_files_unlock(t);
             continue;
         }
-        if (!status &&
-            found.st_size == 0) { /* a stock process creates the file empty and sizes it later: size it now */
+        /* a stock process creates the file empty and sizes it later: size it now */
+        if (!status && found.st_size == 0) {
             status = mqc_ring_grow(t, fd, asked, path);
             if (!status)
                 status = mqc_check_file(&t->endpoint, fd, path, &found);

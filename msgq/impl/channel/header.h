@@ -32,8 +32,8 @@ static inline void mq_channel_header_init(mq_channel_header *header, uint64_t ki
 static inline mq_file_check_result mq_channel_header_check(const mq_channel_header *header, uint64_t bytes) {
     if (bytes < sizeof(mq_channel_header) || mq_load_acquire_u64(&header->magic) != MQ_CHANNEL_MAGIC)
         return MQ_FILE_NOT_OURS;
-    if (mq_load_relaxed_u64(&header->version) >> 32 !=
-        MQ_CHANNEL_MAJOR) /* relaxed, all: constant since before the name */
+    /* relaxed, all: constant since before the name */
+    if (mq_load_relaxed_u64(&header->version) >> 32 != MQ_CHANNEL_MAJOR)
         return MQ_FILE_OTHER_VERSION;
     bool known = mq_load_relaxed_u64(&header->header_bytes) == offsetof(mq_channel_header, publishers);
     return known && mq_load_relaxed_u64(&header->total_bytes) <= bytes ? MQ_FILE_VALID : MQ_FILE_NOT_OURS;
@@ -109,8 +109,8 @@ static inline int mq_channel_find_free_row(mq_channel_header *header, const mq_l
         if (mq_load_relaxed_u64(&header->publishers[row].pool_uid)) /* relaxed: under the lock */
             continue;
         *liveness_token = mq_liveness_lock(liveness_file, MQ_CHANNEL_PUBLISHER_BYTE + (uint64_t)row, false);
-        if (*liveness_token ||
-            errno != EAGAIN) /* EAGAIN: its owner is leaving, or an unknown child of its owner holds the lock */
+        /* EAGAIN: its owner is leaving, or an unknown child of its owner holds the lock */
+        if (*liveness_token || errno != EAGAIN)
             return row;
     }
     return MQ_NO_ROW;

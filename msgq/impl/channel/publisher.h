@@ -164,8 +164,8 @@ static inline int mq_channel_take_free_slot(mq_channel_publisher *p) {
             slot = mq_channel_take_released_slot(p);
         if (slot != MQ_CHANNEL_NO_SLOT)
             break;
-        if (p->limbo_count &&
-            p->sent >= p->next_probe_at) { /* otherwise dead viewers' pins would shorten the order permanently */
+        /* Without this, dead viewers' pins would shorten the order permanently. */
+        if (p->limbo_count && p->sent >= p->next_probe_at) {
             if (mq_channel_clear_dead_pins(p))
                 continue;
             /* all live: test once a lap, because a test costs system calls */

@@ -13,8 +13,8 @@
 
 enum {
     MQ_GATE_ROW = 0, /* byte that the owner locks */
-    MQ_FAKE_EVENT_TRIES =
-        2000, /* changes that other processes revert at once; also reads of 64 bytes, twice the size of a FIFO */
+    /* changes that other processes revert at once; also reads of 64 bytes, twice the size of a FIFO */
+    MQ_FAKE_EVENT_TRIES = 2000,
 };
 
 /* relaxed: no other process sees it before the file gets its name, which the kernel orders. */

@@ -149,8 +149,8 @@ static inline mq_file_check_result mq_record_header_check(mq_record_header *head
                                                           mq_record_file_parts *parts) {
     if (bytes < sizeof(mq_record_header) || mq_load_acquire_u64(&header->magic) != MQ_RECORD_MAGIC)
         return MQ_FILE_NOT_OURS;
-    if (mq_load_relaxed_u64(&header->version) >> 32 !=
-        MQ_RECORD_MAJOR) /* relaxed, all: constant since before the name */
+    /* relaxed, all: constant since before the name */
+    if (mq_load_relaxed_u64(&header->version) >> 32 != MQ_RECORD_MAJOR)
         return MQ_FILE_OTHER_VERSION;
     mq_record_config config = {.length = mq_load_relaxed_u64(&header->length),
                                .item_bytes = mq_load_relaxed_u64(&header->item_bytes),

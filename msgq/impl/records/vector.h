@@ -98,8 +98,8 @@ static inline __attribute__((always_inline)) uint64_t mq_vector_read_sized(const
                                                                            const mq_element_selection *selection,
                                                                            uint8_t *to, size_t item_bytes,
                                                                            uint64_t *counts) {
-    const mq_record_file_parts layout =
-        *parts; /* a local copy, so that the compiler knows that writes to `to` do not change it */
+    /* a local copy, so that the compiler knows that writes to `to` do not change it */
+    const mq_record_file_parts layout = *parts;
     const mq_element_selection selected = *selection;
     uint64_t i = 0;
     while (i < selected.count) {

@@ -100,13 +100,12 @@ static inline void mq_record_reclaim_row(const mq_record_file_parts *parts, unsi
     for (uint64_t i = 0; i < parts->config.length; i++) {
         mq_u64 *version = mq_cell_version_word(parts, i);
         uint64_t held = mq_load_acquire_u64(version);
-        if (mq_cell_version_owner(held) &&
-            /* fails if a living writer has just taken the element */
-            mq_cell_owner_row(mq_cell_version_owner(held)) == row)
+        /* The exchange fails if a living writer has just taken the element. */
+        if (mq_cell_version_owner(held) && mq_cell_owner_row(mq_cell_version_owner(held)) == row)
             mq_compare_exchange_u64(version, held, mq_cell_write_count(held) << MQ_CELL_COUNT_SHIFT);
         mq_u64 *owner = is_board ? &parts->key_table[i].owner : NULL;
-        if (is_board && mq_load_relaxed_u64(owner) &&
-            mq_cell_owner_row(mq_load_relaxed_u64(owner)) == row) /* relaxed: locked */
+        /* relaxed: locked */
+        if (is_board && mq_load_relaxed_u64(owner) && mq_cell_owner_row(mq_load_relaxed_u64(owner)) == row)
             mq_store_release_u64(owner, 0);
     }
     uint64_t owner = mq_load_relaxed_u64(&parts->header->owner); /* relaxed: under the lock */
@@ -118,8 +117,8 @@ static inline void mq_record_reclaim_row(const mq_record_file_parts *parts, unsi
 static inline void mq_record_register_writer(mq_record_writer *w, unsigned row, const mq_process_identity *self,
                                              uint64_t uid, bool held) {
     mq_record_row *mine = &w->parts.header->rows[row];
-    if (mq_load_relaxed_u64(
-            &mine->at.participant.uid)) /* relaxed: under the lock. An owner that left has released everything */
+    /* relaxed: under the lock. An owner that left has released everything */
+    if (mq_load_relaxed_u64(&mine->at.participant.uid))
         mq_record_reclaim_row(&w->parts, row);
     w->owner = mq_cell_pack_owner(row, mq_row_table_occupy(&mine->at, self, uid, held));
     w->row = mine;

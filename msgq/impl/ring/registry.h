@@ -79,8 +79,8 @@ static inline mq_file_check_result mq_ring_side_check(const mq_ring_side *side, 
 static inline bool mq_ring_canary_is_missing(const mq_ring_header *ring, const mq_ring_side *side,
                                              uint32_t data_bytes) {
     const mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
-    return tail &&
-           mq_load_relaxed_u64(&side->ring_data_bytes) == data_bytes && /* relaxed: under the lock, or an observer */
+    /* relaxed: under the lock, or an observer */
+    return tail && mq_load_relaxed_u64(&side->ring_data_bytes) == data_bytes &&
            mq_load_relaxed_u64(&side->ring_canary) && mq_load_relaxed_u64(tail) == 0;
 }
 
@@ -233,8 +233,8 @@ static inline void mq_reader_slots_reclaim(mq_ring_header *ring, mq_ring_side *s
 static inline void mq_ring_publishers_reclaim(mq_ring_publisher *p, mq_liveness_probe *probe) {
     for (int row = 0; row < MQ_RING_PUBLISHERS; row++) {
         mq_participant *participant = &p->side->publishers[row].participant;
-        if (participant != &p->row->participant &&
-            mq_load_relaxed_u64(&participant->uid) && /* relaxed: under the lock */
+        /* relaxed: under the lock */
+        if (participant != &p->row->participant && mq_load_relaxed_u64(&participant->uid) &&
             mq_ring_row_liveness(probe, p->side, row) == MQ_DEAD)
             mq_participant_clear(participant);
     }

@@ -158,9 +158,8 @@ static inline uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_
         mq_queue_wait_count_overtake(wait);
     wait->expected = mq_queue_prepare_sleep(h, wait->role, oldest);
     if (wait->takes && wait->overtaken >= MQ_QUEUE_OVERTAKEN_MAX)
-        mq_queue_request_handoff(
-            /* after the row shows its ticket, which lets other processes end the handoff of a dead row */
-            h, wait->role, wait->ticket);
+        /* Requested after the row shows its ticket, so that other processes can end the handoff of a dead row. */
+        mq_queue_request_handoff(h, wait->role, wait->ticket);
     return wait->expected;
 }
 

@@ -88,8 +88,8 @@ static inline void mq_queue_clear_all_row_bits(mq_queue *queue, unsigned row) {
 /* Return the ticket in `handoff_ticket` if this row shows it, else 0. */
 static inline uint64_t mq_queue_get_row_handoff_ticket(const mq_queue *queue, unsigned row, unsigned role) {
     uint64_t handoff = mq_load_acquire_u64(&queue->handoff_ticket[role]);
-    return handoff == mq_load_relaxed_u64(&queue->rows[row].oldest_ticket[role]) ? handoff
-                                                                                 : 0; /* relaxed: the owner is dead */
+    /* relaxed: the owner is dead */
+    return handoff == mq_load_relaxed_u64(&queue->rows[row].oldest_ticket[role]) ? handoff : 0;
 }
 
 static inline bool mq_queue_row_is_clean(const mq_queue *queue, unsigned row) {

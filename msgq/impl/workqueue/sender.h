@@ -72,8 +72,8 @@ static inline uint64_t mq_queue_find_last_ready(const mq_queue_file_parts *parts
  * later. */
 static inline void mq_queue_commit_and_notify(mq_queue_handle *h, uint64_t slot, uint64_t key) {
     uint64_t witness_slot = 0, witness = mq_queue_find_last_ready(&h->parts, &witness_slot);
-    const mq_u64 *fill_count =
-        &h->parts.fill_counts[witness_slot / MQ_QUEUE_BLOCK_SLOTS]; /* the same slot may get an equal key again */
+    /* The same slot may get an equal key again, so compare the fill count, too. */
+    const mq_u64 *fill_count = &h->parts.fill_counts[witness_slot / MQ_QUEUE_BLOCK_SLOTS];
     uint64_t before = mq_load_acquire_u64(fill_count);
     bool witness_stayed = witness && mq_load_acquire_u64(&h->parts.slot_states[witness_slot]) == witness;
     mq_store_release_u64(&h->parts.slot_states[slot], key);
@@ -126,8 +126,8 @@ static inline uint64_t mq_queue_commit_message(mq_queue_handle *h, uint64_t slot
 /* Return a message to its position in the order, from any owner. Returns false if another process changed the word. */
 static inline bool mq_queue_requeue_message(mq_queue_handle *h, uint64_t slot, uint64_t taken) {
     mq_queue_event_record record;
-    uint64_t key =
-        mq_load_relaxed_u64(&h->parts.slot_headers[slot].key); /* relaxed: the word was loaded with acquire */
+    /* relaxed: the word was loaded with acquire */
+    uint64_t key = mq_load_relaxed_u64(&h->parts.slot_headers[slot].key);
     if (!mq_slot_state_is_ready(key)) /* corrupt key: the message loses its order, but is kept */
         key = mq_slot_state_encode_ready(0, mq_load_relaxed_u64(&h->parts.queue->ready_count));
     if (mq_unlikely(h->event_buffer != NULL))

@@ -1,4 +1,4 @@
-"""The way into a socket that belongs to another library: one thread at a time, in the process that connected."""
+"""Guards for sockets of another library: one thread at a time, in the process that connected."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -13,71 +13,80 @@ _T = TypeVar("_T")
 
 @disjoint_base
 class SocketGuard(ForkAwareHandle):
-    """What publishers and subscribers have in common.
+    """Base of the guards of publishers and subscribers.
 
-    Code that touches the foreign socket is called by `_call_exclusively` or by a method of these classes. Derived
-    classes define two methods. `_close_zmq_sockets` closes the foreign socket. `_connect_in_this_process` makes another
-    one in a forked child and ends with `_mark_open`.
+    Code that uses the ZMQ socket is called by `_call_exclusively` or by a method of these classes. Derived classes
+    define two methods. `_close_zmq_sockets` closes the ZMQ socket. `_connect_in_this_process` creates another one in a
+    forked child and ends with `_mark_open`.
     """
 
     def _check_connectable(self, context: Context, name: str) -> None:
-        """Refuse to connect with a terminated context, or twice; else take the endpoint's name."""
+        """Raise if the context is terminated, or the socket is connected; else store the endpoint's name."""
 
     def _mark_open(self, call: Callable[..., Any], would_block: type[BaseException]) -> None:
-        """Let calls through from now on; `call` is what sends or receives, `would_block` what it raises to say that."""
+        """Open the guard.
+
+        `call` sends or receives. `would_block` is the exception by which `call` reports that it would block.
+        """
 
     def _is_open_here(self) -> bool:
-        """Whether the socket is connected, and of this process."""
+        """True if the socket is connected in this process."""
 
     def _check_open(self) -> None:
         """Raise EndpointClosedError or ConcurrentUseError if the socket may not be used; connect again after a fork."""
 
     def _call_exclusively(self, call: Callable[..., _T], *args: Any) -> _T:
-        """Check, and call while everybody else is kept out.
+        """Check the guard, and call `call` while no other thread can use the socket.
 
-        Raises EndpointClosedError when another thread, or a signal handler, called `close` meanwhile: it is done now.
+        Raises
+        ------
+        EndpointClosedError : another thread, or a signal handler, called `close` during the call. The socket is closed
+            now.
         """
 
     def _sleep_on_descriptors(self, descriptors: list[int], deadline_ns: int, max_sleep_ms: int) -> bool:
-        """Sleep until one of the descriptors may be readable; the foreign socket is not touched. The ticket is ours.
+        """Sleep until one of the descriptors may be readable, without use of the ZMQ socket.
+
+        The caller has acquired the guard.
 
         Parameters
         ----------
-        deadline_ns : on CLOCK_MONOTONIC, in nanoseconds; negative is never.
-        max_sleep_ms : milliseconds after which to look again in any case, at least 1.
+        deadline_ns : nanoseconds of CLOCK_MONOTONIC; negative: none.
+        max_sleep_ms : milliseconds until the call returns in any case, at least 1.
 
         Returns
         -------
-        True: look again, which may be in vain. False: the deadline is over.
+        True if the caller should check again, even without a message. False at the deadline.
 
         Raises
         ------
         ForkedSocketError : a signal handler forked, and this is the child.
-        IpcError : the system cannot wait.
+        IpcError : the system call failed.
         """
 
     def _mark_reserved(self) -> None:
-        """Check, and keep everybody else out until the reservation ends."""
+        """Check the guard, and exclude other threads until the reservation ends."""
 
     def _end_reservation(self) -> None:
-        """Let others in again.
+        """End the reservation.
 
         Raises
         ------
-        ForkedSocketError : the reservation is the parent's. EndpointClosedError : the socket was closed.
+        ForkedSocketError : the reservation belongs to the parent.
+        EndpointClosedError : the socket was closed.
         """
 
     def _close_and_release(self) -> None:
-        """Close; the foreign socket is ours alone."""
+        """Close the ZMQ socket, which no other thread can use."""
 
 def keep_forever(inherited: object) -> None:
-    """Keep an object for as long as the process lives, also while the interpreter takes its modules down.
+    """Keep an object until the process ends, even while the interpreter ends.
 
-    For objects of ZMQ in a forked child: their destructors must not run there.
+    Used for ZMQ objects in a forked child, whose destructors must not run there.
     """
 
 def call_all_exclusively(guards: list[Any], call: Callable[..., _T], *args: Any) -> _T:
-    """Do what `_call_exclusively` does with several guards at once."""
+    """Do the same as `_call_exclusively`, with several guards."""
 
 @disjoint_base
 class GuardedSender(SocketGuard):
@@ -87,7 +96,7 @@ class GuardedSender(SocketGuard):
 
     Attributes
     ----------
-    _message_bytes_max : of a message; 0: no limit.
+    _message_bytes_max : maximum bytes of a message; 0: no limit.
     """
 
     _sent_count: int
@@ -101,42 +110,42 @@ class GuardedSender(SocketGuard):
 
         Parameters
         ----------
-        data : anything with contiguous bytes. It is copied, so it may change as soon as this returns.
-        flags : pyzmq's: 0 or NOBLOCK, which are the same. `InvalidValueError` for others, as SNDMORE.
-        copy : pyzmq's; `data` is copied in any case.
-        origin_time : 0: messages carry no times here. `StateError` for others.
+        data : any object with contiguous bytes. `send` copies the bytes, so you may change `data` afterwards.
+        flags : 0 or NOBLOCK, with the same effect (compatibility: pyzmq). Other flags raise `InvalidValueError`.
+        copy : ignored; `data` is always copied (compatibility: pyzmq).
+        origin_time : must be 0, because messages have no timestamps here. Other values raise `StateError`.
 
         Raises
         ------
         TypeError, BufferError : `data` has no contiguous bytes.
-        MessageTooLargeError : it is larger than subscribers take (MSGQ_ZMQ_MAX_BYTES).
+        MessageTooLargeError : the message exceeds the limit of subscribers (MSGQ_ZMQ_MAX_BYTES).
 
         Notes
         -----
-        Never waits for subscribers: what does not fit a queue is counted, see `stats`. Releases the GIL while the
-        message is copied and queued.
+        `send` never waits for subscribers. Messages that do not fit into a queue are counted, see `stats`. The GIL is
+        released while the message is copied and queued.
         """
 
     def close(self) -> None:
-        """Leave. What was sent has 1 s to arrive, in the background. Closing twice does nothing.
+        """Leave the topic. Sent messages have 1 s to arrive, in the background. A second close has no effect.
 
         Raises
         ------
-        ConcurrentUseError : another thread is in the middle of a send.
+        ConcurrentUseError : another thread sends.
         """
 
 @disjoint_base
 class GuardedReceiver(SocketGuard):
     """A subscriber's guard.
 
-    Derived classes define three methods. `_receive_next` receives with everything considered; it is called unless
+    Derived classes define three methods. `_receive_next` receives and handles all cases; it is called unless
     `_receives_directly` is set. `_wake_waiting_thread` ends a wait of another thread. `_reconnect_if_lost` is called
-    before a wait when there is no message; it returns the milliseconds until the next call, at least 1.
+    before a wait when no message is there. It returns the milliseconds until the next call, at least 1.
 
     Attributes
     ----------
-    _timeout_ms : milliseconds that a receive waits; -1 for ever.
-    _zmq_fd : the descriptor that was given to `_mark_open`.
+    _timeout_ms : milliseconds that a receive waits; -1 forever.
+    _zmq_fd : the descriptor that was passed to `_mark_open`.
     """
 
     _receives_directly: bool
@@ -144,31 +153,33 @@ class GuardedReceiver(SocketGuard):
     _timeout_ms: int
     _zmq_fd: int
 
-    # Nobody opens a socket without knowing which one it is.
+    # All callers know the class of their socket.
     def _mark_open(self, call: Callable[..., Any], would_block: type[BaseException], zmq_fd: int) -> None:  # type: ignore[override]
-        """Do what `SocketGuard._mark_open` does; `zmq_fd` becomes readable when `call` may find a message."""
+        """Do the same as `SocketGuard._mark_open`. `zmq_fd` becomes readable when `call` may find a message."""
 
     def _receive_one(self, non_blocking: bool) -> bytes:
-        """Return the next message, waiting as long as the time-out says; raises `would_block`. The ticket is ours."""
+        """Return the next message, waiting up to the timeout.
+
+        Raises `would_block`. The caller has acquired the guard.
+        """
 
     def receive(self, non_blocking: bool = False, *, timeout: float | None = None) -> bytes | None:
-        """Take the next message, or the newest if the socket conflates; waits at most `timeout` seconds.
+        """Take the next message, or the newest if the socket conflates. Waits at most `timeout` seconds.
 
         Parameters
         ----------
-        non_blocking : do not wait, whatever the time-out.
-        timeout : seconds to wait, 0 to 2147483; None: as `setTimeout` says, without end unless it was called.
+        non_blocking : do not wait, whatever the timeout.
+        timeout : seconds to wait, 0 to 2147483; None: the value of `setTimeout`, forever by default.
 
         Returns
         -------
-        The message, or None when there was none in time. Each part of a multipart message of a foreign publisher is a
-        message here.
+        The message, or None at the timeout. Each part of another program's multipart message is a message here.
 
         Notes
         -----
-        Sleeps with the GIL released; Python's signal handlers run, and what they raise ends the wait. A handler that
-        forks ends the child's wait with `ForkedSocketError`; the parent's goes on.
+        Sleeps with the GIL released. Signal handlers run, and an exception of a handler ends the wait. If a handler
+        forks, the child's wait ends with `ForkedSocketError`, and the parent's continues.
         """
 
     def close(self) -> None:
-        """Leave. Ends a wait of another thread, which gets `EndpointClosedError`. Closing twice does nothing."""
+        """Leave the topic. A thread that waits gets `EndpointClosedError`. A second close has no effect."""

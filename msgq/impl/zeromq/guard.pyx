@@ -221,8 +221,9 @@ cdef class GuardedSender(SocketGuard):
                     raise BufferError("a message must be contiguous bytes; copy it first")
                 size = data.nbytes
             if self._message_bytes_max and size > self._message_bytes_max:
-                text = f"the message has {size} bytes, and subscribers take {self._message_bytes_max}"
-                raise MessageTooLargeError(f"{text} (MSGQ_ZMQ_MAX_BYTES); set that higher on both sides", self._endpoint)
+                text = (f"the message has {size} bytes, and subscribers take {self._message_bytes_max} "
+                        "(MSGQ_ZMQ_MAX_BYTES); set that higher on both sides")
+                raise MessageTooLargeError(text, self._endpoint)
             try:
                 self._zmq_call(data, ZMQ_DONTWAIT)
             except self._would_block_error:

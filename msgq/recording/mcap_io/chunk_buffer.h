@@ -1,7 +1,7 @@
-/* A chunk of a recording that is being filled: message records as MCAP has them, and an entry beside each that says
- * where it is. All memory belongs to one process, and to one thread at a time. Nothing here touches Python.
+/* A chunk of a recording during its filling: message records in MCAP's format, and one entry with the location of each.
+ * One process owns all memory, and one thread at a time uses it. Nothing here calls Python.
  *
- * Little-endian, as MCAP is and the machines that this library runs on are.
+ * Little-endian, like MCAP and the supported machines.
  */
 #ifndef MQ_LOG_CHUNK_H
 #define MQ_LOG_CHUNK_H
@@ -13,9 +13,9 @@
 #include "mcap_io/tally.h"
 
 enum {
-    MQ_LOG_MESSAGE_HEADER_BYTES =
-        31,                    /* opcode u8, length u64, channel u16, sequence u32, log_time u64, publish_time u64 */
-    MQ_LOG_MESSAGE_OPCODE = 5, /* Message */
+    /* opcode u8, length u64, channel u16, sequence u32, log_time u64, publish_time u64 */
+    MQ_LOG_MESSAGE_HEADER_BYTES = 31,
+    MQ_LOG_MESSAGE_OPCODE = 5,      /* Message */
     MQ_LOG_INDEX_HEADER_BYTES = 15, /* opcode u8, length u64, channel u16, bytes of the entries u32 */
     MQ_LOG_INDEX_OPCODE = 7,        /* MessageIndex */
     MQ_LOG_INDEX_ENTRY_BYTES = 16,  /* log_time u64, offset u64 */
@@ -25,24 +25,24 @@ enum {
 typedef struct {
     uint64_t log_time, offset; /* offset: of the record in the chunk's buffer */
     uint32_t channel, sequence;
-    int64_t origin_time; /* 0: it is not known */
+    int64_t origin_time; /* 0: unknown */
 } mq_log_chunk_entry;
 
 typedef struct {
     uint8_t *buffer;
     uint64_t capacity_bytes, used_bytes;
-    uint64_t target_bytes; /* bytes from which on it is full */
+    uint64_t target_bytes; /* number of bytes at which the chunk counts as full */
     mq_log_chunk_entry *entries;
     uint32_t entry_capacity, entry_count;
 } mq_log_chunk;
 
-/* A message that lies in other bytes, to be appended. */
+/* A message in other memory, to be appended. */
 typedef struct {
     int64_t log_time, publish_time, origin_time;
     int64_t offset, length; /* of the payload */
     uint32_t sequence;
     uint16_t channel;
-    uint16_t content_index; /* in which of several bytes */
+    uint16_t content_index; /* index of the buffer with the payload */
 } mq_log_message_row;
 
 typedef struct {
@@ -52,18 +52,18 @@ typedef struct {
 
 static inline void mq_log_write_bytes(uint8_t *to, const void *value, size_t n) { memcpy(to, value, n); }
 
-/* Is there room for a message of `size` bytes? Its payload goes to mq_log_chunk_next_payload. */
+/* True if a message of `size` bytes fits. Its payload goes to mq_log_chunk_next_payload. */
 static inline bool mq_log_chunk_has_room(const mq_log_chunk *chunk, uint64_t size) {
     return chunk->entry_count < chunk->entry_capacity && size <= chunk->capacity_bytes &&
            chunk->used_bytes + MQ_LOG_MESSAGE_HEADER_BYTES + size <= chunk->capacity_bytes;
 }
 
-/* Where the payload of the next record goes. */
+/* Return the address of the next record's payload. */
 static inline uint8_t *mq_log_chunk_next_payload(const mq_log_chunk *chunk) {
     return chunk->buffer + chunk->used_bytes + MQ_LOG_MESSAGE_HEADER_BYTES;
 }
 
-/* Write the header before the payload of `size` bytes that is there, and take both in. */
+/* Write the header of the payload of `size` bytes, and append the record. */
 static inline void mq_log_chunk_commit_message(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence,
                                                uint64_t log_time, uint64_t publish_time, int64_t origin_time,
                                                uint64_t size) {
@@ -80,7 +80,7 @@ static inline void mq_log_chunk_commit_message(mq_log_chunk *chunk, uint16_t cha
     chunk->used_bytes += MQ_LOG_MESSAGE_HEADER_BYTES + size;
 }
 
-/* Append a message. False: it does not fit. */
+/* Append a message. Return false if it does not fit. */
 static inline bool mq_log_chunk_append_message(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence,
                                                uint64_t log_time, uint64_t publish_time, int64_t origin_time,
                                                const void *data, uint64_t size) {
@@ -91,8 +91,8 @@ static inline bool mq_log_chunk_append_message(mq_log_chunk *chunk, uint16_t cha
     return true;
 }
 
-/* Append messages from row `from` on until the chunk is full, or the next one does not fit. Returns the row behind the
- * last one that was appended; -1: the next one does not lie in its content. */
+/* Append messages from row `from` on until the chunk is full, or the next one does not fit. Returns the row after the
+ * last appended one, or -1 if the next message is not within its buffer. */
 static inline int64_t mq_log_chunk_append_rows(mq_log_chunk *chunk, const mq_log_message_row *rows, int64_t from,
                                                int64_t count, const mq_log_payload_buffer *contents,
                                                int64_t content_count) {
@@ -111,8 +111,8 @@ static inline int64_t mq_log_chunk_append_rows(mq_log_chunk *chunk, const mq_log
     return from;
 }
 
-/* Count the messages of each channel, which has a place for each id that there can be, of zeros before. Returns the
- * place behind the last one that was counted in. */
+/* Count the messages of each channel in `counts`, which has a zero for each possible id. Returns the largest id found +
+ * 1. */
 static inline uint32_t mq_log_chunk_count_by_channel(const mq_log_chunk *chunk, uint32_t *counts) {
     uint32_t behind = 0;
     for (uint32_t i = 0; i < chunk->entry_count; i++) {
@@ -124,7 +124,7 @@ static inline uint32_t mq_log_chunk_count_by_channel(const mq_log_chunk *chunk, 
     return behind;
 }
 
-/* Begin the index of a channel; its entries follow. Returns the place of the first one. */
+/* Write the header of a channel's index, before its entries. Returns the address of the first entry. */
 static inline uint8_t *mq_log_index_write_header(uint8_t *to, uint16_t channel, uint32_t count) {
     const uint32_t bytes = count * MQ_LOG_INDEX_ENTRY_BYTES;
     const uint64_t length = 6 + (uint64_t)bytes;
@@ -135,8 +135,8 @@ static inline uint8_t *mq_log_index_write_header(uint8_t *to, uint16_t channel, 
     return to + MQ_LOG_INDEX_HEADER_BYTES;
 }
 
-/* Write the entry of each message to where the index of its channel goes on, which moves; `shift` bytes are before the
- * first message. */
+/* Write the entry of each message to the address of its channel's index, and advance the address. `shift`: number of
+ * bytes before the first message. */
 static inline void mq_log_chunk_write_index(const mq_log_chunk *chunk, uint64_t shift, uint8_t **places) {
     for (uint32_t i = 0; i < chunk->entry_count; i++) {
         const mq_log_chunk_entry *entry = &chunk->entries[i];
@@ -148,8 +148,8 @@ static inline void mq_log_chunk_write_index(const mq_log_chunk *chunk, uint64_t 
     }
 }
 
-/* Count the messages of a chunk into the tallies of their channels; numberings[channel] is the channel whose tally has
- * its losses. Both have a place for each id that there can be. */
+/* Count the messages of a chunk in the tallies of their channels. numberings[channel] is the channel whose tally has
+ * its losses. Both arrays have an element for each possible id. */
 static inline void mq_log_chunk_update_tallies(const mq_log_chunk *chunk, mq_channel_tally *tallies,
                                                const uint16_t *numberings) {
     for (uint32_t i = 0; i < chunk->entry_count; i++) {

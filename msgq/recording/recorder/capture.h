@@ -1,7 +1,7 @@
-/* From sources of any kind into chunks of a recording: a message record is laid into the chunk's buffer straight from
- * shared memory. All memory here belongs to one process.
+/* Records sources of any type into chunks: message records are copied directly from shared memory into the chunk's
+ * buffer. One process owns all memory.
  *
- * One thread at a time may use an mq_capture. Nothing here touches Python.
+ * One thread at a time may use an mq_capture. Nothing here calls Python.
  */
 #ifndef MQ_CAPTURE_H
 #define MQ_CAPTURE_H
@@ -14,71 +14,72 @@
 #include "sources/source.h"
 
 enum {
-    MQ_CAPTURE_CHANNEL_IDS = 65536, /* their ids have 16 bits */
+    MQ_CAPTURE_CHANNEL_IDS = 65536, /* channel ids have 16 bits */
     MQ_CAPTURE_BATCH_MAX = 4096,    /* messages of one source before the next one's turn */
-    MQ_CAPTURE_PAYLOAD_MAX = 1 << 30 |
-        4096, /* bytes of a message for which room is made; nobody has memory for any size */
-    MQ_CAPTURE_SLEEP_NS =
-        500000, /* between two looks when little is going on: nobody wakes a passive subscriber; and, when
-                                   much is, between two looks at what may interrupt */
+    /* maximum bytes of a recorded message; memory for larger ones is not allocated */
+    MQ_CAPTURE_PAYLOAD_MAX = 1 << 30 | 4096,
+    /* pause between two polls with little traffic, because no process wakes a passive subscriber; with much traffic,
+     * interval of checks for interrupts */
+    MQ_CAPTURE_SLEEP_NS = 500000,
 };
 
 /* An unknown number of losses: a stock publisher lapped the recorder. */
 #define MQ_CAPTURE_LOST_UNKNOWN UINT64_MAX
 
-/* What messages have in common: an MCAP channel. A numbering of an endpoint's messages has one, or one for each part of
- * the endpoint. Another publisher that cannot continue a numbering begins a new one. */
+/* Common properties of messages: an MCAP channel. Each numbering of an endpoint's messages has one channel, or one for
+ * each part of the endpoint. If another publisher cannot continue a numbering, it begins a new one. */
 typedef struct {
     uint32_t source, epoch, part;
-    bool has_publisher_sequence; /* publishers number its messages, so a gap is a loss; else the recorder does */
-    bool tracked;                /* its messages carry stamps, which are not in the payloads here */
-    uint64_t first_sequence;     /* number of its first message */
-    uint64_t lost_before;        /* messages lost before it that are no gap; or MQ_CAPTURE_LOST_UNKNOWN */
+    /* publishers number its messages, so a gap is a loss; else the recorder numbers them */
+    bool has_publisher_sequence;
+    bool tracked;            /* its messages have stamps, which are not in the payloads here */
+    uint64_t first_sequence; /* number of its first message */
+    uint64_t lost_before;    /* messages lost before it without a gap; or MQ_CAPTURE_LOST_UNKNOWN */
 } mq_capture_channel;
 
-/* A source that is recorded. */
+/* A recorded source. */
 typedef struct {
     mq_source source;
-    int64_t publish_offset; /* of the publishing time, u64 ns, in a message; -1: it does not say */
+    int64_t publish_offset; /* offset of the publish time, u64 ns, in a message; -1: none */
     uint64_t numbering_era; /* for `has_publisher_sequence` */
     bool has_publisher_sequence;
     bool has_numbering;          /* it has a numbering */
     bool numbering_is_empty;     /* the numbering has no message yet */
-    bool is_ended;               /* nothing comes any more: its file was cut, or it was let go */
-    bool has_numbering_per_part; /* each part has a numbering of its own */
+    bool is_ended;               /* no more messages: its file was truncated, or it was removed */
+    bool has_numbering_per_part; /* each part has its own numbering */
     uint32_t epoch;              /* of the newest numbering */
     uint32_t last_part;          /* of the last message ... */
-    uint16_t last_channel;       /* ... and its channel; 0: there is none */
-    uint64_t skipped_count;      /* messages that were taken and are in no chunk: too large, or without a channel */
-    uint64_t stored_losses;      /* losses before the newest message in a chunk, as a gap or in a channel */
+    uint16_t last_channel;       /* ... and its channel; 0: none */
+    uint64_t skipped_count;      /* messages taken and not recorded: too large, or without a channel */
+    uint64_t stored_losses;      /* losses before the newest recorded message, shown as a gap or in a channel */
     bool states_unknown_loss;    /* a channel states that the number of losses is unknown */
-    bool lacks_channel_id;       /* some of them since no channel was left */
-    uint32_t part_capacity;      /* for which there is room in: */
-    uint16_t *part_channels;     /* of each part; 0: it has none */
+    bool lacks_channel_id;       /* some of them because no channel id was left */
+    uint32_t part_capacity;      /* number of elements of: */
+    uint16_t *part_channels;     /* channel of each part; 0: none */
 } mq_capture_source;
 
 typedef struct {
     mq_capture_source *sources;
     uint32_t source_count, next_source;
     mq_capture_channel *channels; /* MQ_CAPTURE_CHANNEL_IDS of them */
-    uint32_t channel_count;       /* of them in use; ids begin with 1 */
-    int64_t clock_offset_ns;      /* of the host's clock: to be added to CLOCK_MONOTONIC */
+    uint32_t channel_count;       /* channels in use; ids begin with 1 */
+    int64_t clock_offset_ns;      /* offset of the host's clock, added to CLOCK_MONOTONIC */
     int interrupt_fd;             /* a descriptor that ends a run when it becomes readable */
-    mq_file_watcher *watcher;     /* which end a run as well; NULL: nobody wants to know */
-    uint32_t stopped_source;      /* the one that ended a run */
+    mq_file_watcher *watcher;     /* arrivals end a run as well; NULL: none */
+    uint32_t stopped_source;      /* the source that ended a run */
     uint64_t needed_bytes;        /* bytes of the largest message for which a chunk had no room */
 } mq_capture;
 
 typedef enum {
-    MQ_CAPTURE_DEADLINE,       /* the deadline is over */
+    MQ_CAPTURE_DEADLINE,       /* the deadline passed */
     MQ_CAPTURE_CHUNK_FULL,     /* the chunk has no room for the next message */
-    MQ_CAPTURE_UNMAPPED_POOL,  /* a channel has a message in a pool that is not mapped; see `stopped_source` */
-    MQ_CAPTURE_CORRUPT_SOURCE, /* a source holds what no publisher writes; see `stopped_source` */
-    MQ_CAPTURE_INTERRUPTED,    /* somebody interrupts, or a file has come */
-    MQ_CAPTURE_NEW_SCHEMA,     /* what comes next of a source has another schema; see `stopped_source` */
+    MQ_CAPTURE_UNMAPPED_POOL,  /* a channel has a message in an unmapped pool; see `stopped_source` */
+    MQ_CAPTURE_CORRUPT_SOURCE, /* a source has invalid data; see `stopped_source` */
+    MQ_CAPTURE_INTERRUPTED,    /* an interrupt, or a new file */
+    MQ_CAPTURE_NEW_SCHEMA,     /* the next message of a source has another schema; see `stopped_source` */
 } mq_capture_stop_reason;
 
-/* Give what is taken next channels of its own. */
+/* Let the next messages begin new channels. */
 static inline void mq_capture_source_forget_channels(mq_capture_source *captured) {
     captured->last_channel = 0;
     if (captured->part_capacity)
@@ -139,7 +140,7 @@ static inline void mq_capture_add_channel(mq_capture *capture, mq_capture_source
     captured->numbering_is_empty = false;
 }
 
-/* The channel of a message. False: no number is left. */
+/* Find the channel of a message. Returns false if no id is left. */
 static inline bool mq_capture_find_channel(mq_capture *capture, mq_capture_source *captured,
                                            const mq_source_message *taken) {
     if (!captured->has_numbering || taken->counted != captured->has_publisher_sequence ||
@@ -158,14 +159,14 @@ static inline bool mq_capture_find_channel(mq_capture *capture, mq_capture_sourc
     return true;
 }
 
-/* Does a message belong to the channel of the one before it? */
+/* True if a message belongs to the channel of the previous message. */
 static inline bool mq_capture_source_keeps_channel(const mq_capture_source *captured, const mq_source_message *taken) {
     return captured->has_numbering && captured->last_channel && taken->origin_id == captured->last_part &&
            taken->counted == captured->has_publisher_sequence && taken->era == captured->numbering_era;
 }
 
-/* Take in the message whose payload is there. Its publish time is what its source says, or is in its payload, or is not
- * known. */
+/* Append the message whose payload was copied. Its publish time is that of its source, or in its payload, or
+ * unknown. */
 static inline void mq_capture_commit_message(mq_log_chunk *chunk, const mq_capture_source *captured,
                                              const mq_source_message *taken, uint64_t log_time) {
     uint64_t publish_time = log_time;
@@ -189,20 +190,20 @@ static inline mq_capture_stop_reason mq_capture_convert_status(mq_capture *captu
     }
 }
 
-/* A message for which no chunk is made. Another one may be in its place by now: it is passed over for it. */
+/* Skip a message that is too large for any chunk. If another message has replaced it, that one is skipped. */
 static inline void mq_capture_skip_large_message(mq_capture_source *captured, const mq_source *source) {
     const mq_source_buffer none = {.all_or_nothing = false};
     mq_source_message taken;
     captured->skipped_count += mq_source_take_message(source, &none, &taken) == MQ_SOURCE_OK;
 }
 
-/* There are no more channels: those that have one go on, and this one's messages are counted. */
+/* Skip a message because no channel id is left. Messages of existing channels are still recorded. */
 static inline void mq_capture_skip_without_channel(mq_capture_source *captured) {
     captured->skipped_count++;
     captured->lacks_channel_id = true;
 }
 
-/* Take what is pending of a source, which is of this kind: a turn's worth at most. */
+/* Take pending messages of a source of this type, at most one turn's worth. */
 static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_read_source_kind(
     mq_capture *capture, mq_capture_source *captured, mq_log_chunk *chunk, mq_source_kind kind) {
     mq_source source = captured->source;
@@ -232,8 +233,8 @@ static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_r
     return MQ_CAPTURE_DEADLINE;
 }
 
-/* The same of any kind. Each has a loop of its own, in which nothing asks for the kind. Before the first message of all
- * its schema is known: that is looked for when there is a message, and no sooner. */
+/* The same for any type. Each type has its own loop, without tests of the type. The schema is read before the first
+ * message, but not before a message exists. */
 static inline mq_capture_stop_reason mq_capture_read_source(mq_capture *capture, mq_capture_source *captured,
                                                             mq_log_chunk *chunk) {
     if (!captured->last_channel && !mq_source_has_pending(&captured->source))
@@ -248,7 +249,7 @@ static inline mq_capture_stop_reason mq_capture_read_source(mq_capture *capture,
     }
 }
 
-/* Is so much pending that a nap could cost messages? */
+/* True if a pause could cost messages. */
 static inline bool mq_capture_is_near_overrun(const mq_capture *capture) {
     for (uint32_t i = 0; i < capture->source_count; i++)
         if (!capture->sources[i].is_ended && mq_source_is_near_overrun(&capture->sources[i].source))
@@ -256,7 +257,7 @@ static inline bool mq_capture_is_near_overrun(const mq_capture *capture) {
     return false;
 }
 
-/* Wait so long at most. True: something rouses us. */
+/* Wait up to `max_sleep_ns`. Returns true after an interrupt or a new file. */
 static inline bool mq_capture_wait_for_interrupt(const mq_capture *capture, int64_t max_sleep_ns) {
     struct pollfd on[2] = {{.fd = capture->interrupt_fd, .events = POLLIN},
                            {.fd = capture->watcher ? capture->watcher->inotify_fd : -1, .events = POLLIN}};
@@ -275,21 +276,21 @@ static inline mq_capture_stop_reason mq_capture_read_sources(mq_capture *capture
             captured->is_ended ? MQ_CAPTURE_DEADLINE : mq_capture_read_source(capture, captured, chunk);
         if (end != MQ_CAPTURE_DEADLINE) {
             capture->stopped_source = index;
-            capture->next_source = (index + 1) % capture->source_count; /* the others first, next time */
+            capture->next_source = (index + 1) % capture->source_count; /* the next run begins with the others */
             return end;
         }
     }
     return MQ_CAPTURE_DEADLINE;
 }
 
-/* Record until the chunk is full, somebody interrupts, or CLOCK_MONOTONIC reaches `until_ns`. */
+/* Record until the chunk is full, an interrupt, or `until_ns` (CLOCK_MONOTONIC). */
 static inline mq_capture_stop_reason mq_capture_run(mq_capture *capture, mq_log_chunk *chunk, int64_t until_ns) {
     int64_t looked_ns = 0;
-    /* What was gathered before, nothing tells again: by the nap of a run that ended for another reason. */
+    /* Arrivals collected by the pause of a previous run that ended for another reason are not reported again. */
     bool roused = capture->watcher && mq_file_watcher_has_arrivals(capture->watcher);
     for (;;) {
-        mq_capture_stop_reason end =
-            mq_capture_read_sources(capture, chunk); /* once more when roused: for what was there before */
+        /* after an interrupt, read once more the messages that were there before */
+        mq_capture_stop_reason end = mq_capture_read_sources(capture, chunk);
         int64_t now = mq_monotonic_ns(), left = until_ns - now;
         if (end != MQ_CAPTURE_DEADLINE || left <= 0)
             return end;

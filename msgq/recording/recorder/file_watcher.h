@@ -1,7 +1,7 @@
-/* Files that get a name in some directories, by inotify. Each is opened at once, for its name may be gone in a moment, and
- * what is in it with that.
+/* Detects new files in directories, by inotify. Each file is opened at once, because its name and content may disappear
+ * soon.
  *
- * One thread at a time may use an mq_file_watcher. Nothing here touches Python or allocates.
+ * One thread at a time may use an mq_file_watcher. Nothing here calls Python or allocates.
  */
 #ifndef MQ_FILE_WATCHER_H
 #define MQ_FILE_WATCHER_H
@@ -18,37 +18,37 @@
 #include <unistd.h>
 
 enum {
-    MQ_FILE_ARRIVALS_MAX = 256,         /* that are kept until they are taken; the kernel keeps the others meanwhile */
-    MQ_FILE_ARRIVALS_PER_READ = 128,    /* of them, for what one read may bring: 4 KiB of events of 32 bytes */
-    MQ_FILE_ARRIVALS_OPEN_MAX = 64,     /* of them, at most; the names of the others are kept */
-    MQ_FILE_ARRIVALS_PAUSE_NS = 200000, /* after which nothing follows at once */
+    MQ_FILE_ARRIVALS_MAX = 256,         /* arrivals stored until they are taken; the kernel stores further ones */
+    MQ_FILE_ARRIVALS_PER_READ = 128,    /* arrivals that one read may return: 4 KiB of events of 32 bytes */
+    MQ_FILE_ARRIVALS_OPEN_MAX = 64,     /* maximum number of open arrivals; of others only the names are stored */
+    MQ_FILE_ARRIVALS_PAUSE_NS = 200000, /* pause after which a burst has ended */
     MQ_FILE_ARRIVALS_PAUSES = 8,
     MQ_WATCHED_DIRECTORIES_MAX = 8,
     MQ_FILE_NAME_PREFIX_MAX = 16,
     MQ_FILE_ARRIVALS_MASK = IN_CREATE | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR,
 };
 
-/* Where files are looked for: a directory, and what their names start with there. */
+/* A directory to watch, and the prefix of the file names. */
 typedef struct {
-    int watch_descriptor; /* inotify's, of the directory; -1: it is not there */
-    const char *path;     /* not held open: then its end would not be told */
+    int watch_descriptor; /* inotify's watch of the directory; -1: it does not exist */
+    const char *path;     /* not held open, because then its removal would not be reported */
     char name_prefix[MQ_FILE_NAME_PREFIX_MAX];
 } mq_watched_directory;
 
 typedef struct {
     unsigned directory_index;
-    int fd;    /* for reading; -1: it could not be opened: */
-    int error; /* why. ENOENT: it has gone; 0: too many are open */
+    int fd;    /* for reading; -1: not opened */
+    int error; /* reason. ENOENT: removed; 0: too many are open */
     char name[NAME_MAX + 1];
 } mq_file_arrival;
 
 typedef struct {
     int inotify_fd;
     unsigned directory_count, arrival_count, open_count;
-    bool overflowed; /* some were not told, and nobody knows their names */
-    bool changed;    /* a directory came or went */
+    bool overflowed; /* some arrivals were not reported, and their names are unknown */
+    bool changed;    /* a directory appeared or was removed */
     mq_watched_directory directories[MQ_WATCHED_DIRECTORIES_MAX];
-    mq_file_arrival arrivals[MQ_FILE_ARRIVALS_MAX]; /* the first `arrival_count` */
+    mq_file_arrival arrivals[MQ_FILE_ARRIVALS_MAX]; /* the first `arrival_count` are valid */
 } mq_file_watcher;
 
 static inline void mq_file_watcher_open_file(mq_file_watcher *watcher, unsigned directory_index, const char *name) {
@@ -71,7 +71,7 @@ static inline void mq_file_watcher_open_file(mq_file_watcher *watcher, unsigned 
 static inline void mq_file_watcher_add_directory_event(mq_file_watcher *watcher, unsigned directory_index,
                                                        const struct inotify_event *event) {
     const char *start = watcher->directories[directory_index].name_prefix;
-    if (event->mask & IN_IGNORED) { /* it is there no more */
+    if (event->mask & IN_IGNORED) { /* the directory was removed */
         watcher->directories[directory_index].watch_descriptor = -1;
         watcher->changed = true;
     } else if (event->len && !(event->mask & IN_ISDIR) && !strncmp(event->name, start, strlen(start)))
@@ -90,12 +90,12 @@ static inline void mq_file_watcher_add_event(mq_file_watcher *watcher, const str
             mq_file_watcher_add_directory_event(watcher, i, event);
 }
 
-/* Is there something to take? */
+/* True if something can be taken. */
 static inline bool mq_file_watcher_has_arrivals(const mq_file_watcher *watcher) {
     return watcher->arrival_count || watcher->overflowed || watcher->changed;
 }
 
-/* Open what has come, as far as there is room. True: there is something to take. */
+/* Open new files, as far as there is room. Returns true if something can be taken. */
 static inline bool mq_file_watcher_poll_arrivals(mq_file_watcher *watcher) {
     _Alignas(struct inotify_event) char events[4096];
     ssize_t size;
@@ -109,7 +109,7 @@ static inline bool mq_file_watcher_poll_arrivals(mq_file_watcher *watcher) {
     return mq_file_watcher_has_arrivals(watcher);
 }
 
-/* The same, and what follows at once: of files that are made together, each may be gone in a moment. */
+/* The same, and also files that follow at once: of files created together, each may disappear soon. */
 static inline bool mq_file_watcher_poll_arrival_burst(mq_file_watcher *watcher) {
     struct pollfd on = {.fd = watcher->inotify_fd, .events = POLLIN};
     const struct timespec pause = {.tv_nsec = MQ_FILE_ARRIVALS_PAUSE_NS};
@@ -119,7 +119,7 @@ static inline bool mq_file_watcher_poll_arrival_burst(mq_file_watcher *watcher) 
     return mq_file_watcher_poll_arrivals(watcher);
 }
 
-/* What has come was taken: whoever took it closes the files. */
+/* Clear the arrivals after the caller took them. The caller closes the files. */
 static inline void mq_file_watcher_clear_arrivals(mq_file_watcher *watcher) {
     watcher->arrival_count = watcher->open_count = 0;
     watcher->overflowed = watcher->changed = false;
