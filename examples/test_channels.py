@@ -31,7 +31,7 @@ def numbers(text: str, pattern: str) -> list[int]:
     return [int(number) for number in found.groups()]
 
 
-def test_a_consumer_that_keeps_its_views_costs_the_others_nothing(prefix: str) -> None:
+def test_subscriber_with_kept_views_does_not_delay_others(prefix: str) -> None:
     said = run("lidar", prefix)
     assert said["lidar_driver"] == "201 sent, 0 refused, 0 evicted"
     for consumer in ("mapper", "hoarder"):
@@ -40,13 +40,13 @@ def test_a_consumer_that_keeps_its_views_costs_the_others_nothing(prefix: str) -
     assert said["hoarder"].endswith("8 kept, unchanged: True")
 
 
-def test_all_subscribers_see_one_order(prefix: str) -> None:
+def test_subscribers_of_two_publishers_see_same_order(prefix: str) -> None:
     said = run("thermometers", prefix)
     assert said["hall"] == said["study"]
     assert said["hall"].startswith("{'kitchen': 300, 'cellar': 300, 'attic': 300}, 0 lost")
 
 
-def test_in_a_broadcast_each_hears_the_others(prefix: str) -> None:
+def test_broadcast_participant_receives_messages_of_others(prefix: str) -> None:
     people = ("Ann", "Ben", "Cleo")
     said = run("chat", prefix)
     for name in people:
@@ -54,11 +54,11 @@ def test_in_a_broadcast_each_hears_the_others(prefix: str) -> None:
         assert said[name] == f"heard {', '.join(texts)}"
 
 
-def test_a_mailbox_takes_questions_before_its_owner_comes(prefix: str) -> None:
+def test_mailbox_keeps_requests_before_start_of_owner(prefix: str) -> None:
     assert run("calculator", prefix) == {"Ann": "1 + 2 + 3 = 6", "Ben": "10 + 20 = 30"}
 
 
-def test_a_schema_is_claimed_late_and_another_is_told_apart(prefix: str) -> None:
+def test_different_schema_of_channel_raises_error(prefix: str) -> None:
     said = run("agreement", prefix)
     assert said["planner"] == "claimed True, and received [(0.0, 0.0)]"
     matches, error = said["newer_planner"].splitlines()
@@ -66,11 +66,11 @@ def test_a_schema_is_claimed_late_and_another_is_told_apart(prefix: str) -> None
     assert error == "'pose': was to have the schema 'pose', and has 'pose', with another data, layout"
 
 
-def test_a_publisher_that_is_killed_can_be_replaced(prefix: str) -> None:
+def test_killed_publisher_can_be_replaced(prefix: str) -> None:
     assert run("takeover", prefix) == {"subscriber": "went on from the first to the second; 0 messages unaccounted for"}
 
 
-def test_a_channel_that_is_there_is_not_taken_for_the_example(prefix: str) -> None:
+def test_example_refuses_existing_channel(prefix: str) -> None:
     msgq.Channel("numbers")
     with pytest.raises(AssertionError, match="the channel is there already"):
         run("takeover", prefix)

@@ -32,32 +32,32 @@ def all_orders(controller: Callable[[], None]) -> Exploration:
     return explore(lambda sim: drive(sim, controller))
 
 
-def test_in_the_order_of_the_recording_both_are_right() -> None:
+def test_controllers_in_recorded_order_are_correct() -> None:
     for controller in (careless_controller, careful_controller):
         with Simulation(choices=[]) as sim:
             drive(sim, controller)
 
 
-def test_some_order_finds_the_careless_one_out() -> None:
+def test_simulation_finds_order_with_error_of_careless_controller() -> None:
     found = all_orders(careless_controller)
     assert isinstance(found.error, AssertionError), found
     with pytest.raises(AssertionError), Simulation(choices=found.choices) as sim:  # and again, to look into it
         drive(sim, careless_controller)
 
 
-def test_the_careful_one_is_right_in_every_order() -> None:
+def test_careful_controller_is_correct_in_each_order() -> None:
     found = all_orders(careful_controller)
     assert found.complete, found
     assert found.orders == 3 ** len(DRIVE)  # in each cycle: the plan first, the speed first, or both at once
 
 
 @pytest.mark.msgq_sim(seeds=50, faults=Faults(delay=0.5, delay_max=0.2))
-def test_the_careful_one_does_not_mind_delays(msgq_sim: Simulation) -> None:
+def test_careful_controller_with_delays_is_correct(msgq_sim: Simulation) -> None:
     drive(msgq_sim, careful_controller)
 
 
 @pytest.mark.msgq_sim(fault_schedule=[Fault("drop", "plan", message=2)])
-def test_without_a_plan_it_sends_nothing(msgq_sim: Simulation) -> None:
+def test_controller_without_plan_sends_nothing(msgq_sim: Simulation) -> None:
     msgq_sim.add(careful_controller)
     msgq_sim.play(RECORDING)
     msgq_sim.run()

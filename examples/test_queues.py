@@ -12,7 +12,7 @@ def said(prefix: str) -> dict[str, str]:
     return run("workers", prefix)
 
 
-def test_a_worker_that_is_killed_one_that_hangs_and_a_poisoned_piece_cost_no_result(said: dict[str, str]) -> None:
+def test_queue_example_with_killed_and_hanging_workers_loses_no_result(said: dict[str, str]) -> None:
     first, second, *rest = said["pool"].splitlines()
     assert {first, second} == {"Ann has a piece", "Ben has a piece"}
     assert rest == ["200 results, all right: True; put aside: poison", "0 wait, 0 taken"]

@@ -11,7 +11,7 @@ from examples.test_channels import numbers, run
 
 
 @pytest.mark.ci
-def test_writers_that_are_killed_in_mid_write_cost_the_readers_nothing(prefix: str) -> None:
+def test_writers_killed_during_write_do_not_disturb_readers(prefix: str) -> None:
     said = run("order_book", prefix)
     killed, unfinished, writes = numbers(
         said["market"], r"^(\d+) writers killed, (\d+) in the middle of a write; (\d+) writes, none torn or lost$"
@@ -23,7 +23,7 @@ def test_writers_that_are_killed_in_mid_write_cost_the_readers_nothing(prefix: s
         assert looks > killed
 
 
-def test_a_torn_level_would_be_seen(prefix: str) -> None:
+def test_torn_order_book_level_is_detected(prefix: str) -> None:
     levels = np.zeros(3, order_book.LEVEL)
     for number in range(3):
         order_book.fill(levels[number : number + 1], number + 1)

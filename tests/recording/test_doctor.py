@@ -110,94 +110,109 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 CHANGES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
-    "no magic at the end": ("magic", lambda d: d[:-1] + b"x"),
-    "bytes behind the end": ("damage", lambda d: d + b"more"),
-    "another footer": ("footer", lambda d: d[:-FOOTER_BYTES] + struct.pack("<BQQQI", 2, 20, 77, 0, 0) + MCAP_MAGIC),
-    "a wrong place of the offsets": ("footer", lambda d: change_record(d, Opcode.FOOTER, summary_offset_start=add_one)),
-    "a wrong CRC of the summary": ("summary crc", lambda d: flip_byte(d, len(d) - len(MCAP_MAGIC) - 1)),
-    "a wrong CRC of the data": ("data crc", lambda d: flip_byte(d, find_record(d, Opcode.DATA_END)[1] - 1)),
-    "a flipped bit that no chunk covers": ("data crc", lambda d: flip_byte(d, find_record(d, Opcode.METADATA)[1] - 1)),
-    "a flipped bit in a chunk": ("damage", lambda d: flip_byte(d, find_record(d, Opcode.CHUNK, 1)[1] - 9)),
-    "a flipped bit in an attachment": ("damage", lambda d: flip_byte(d, find_record(d, Opcode.ATTACHMENT)[1] - 9)),
-    "times of a chunk": ("chunk", lambda d: change_record(d, Opcode.CHUNK, 1, message_start_time=add_one)),
-    "an entry of an index": ("message index", lambda d: flip_byte(d, find_record(d, Opcode.MESSAGE_INDEX, 1)[1] - 1)),
-    "a channel of an index": ("message index", lambda d: change_record(d, Opcode.MESSAGE_INDEX, channel_id=7)),
-    "a second index of a channel": ("message index", lambda d: change_record(d, Opcode.MESSAGE_INDEX, channel_id=2)),
-    "a place of a chunk": (
+    "no magic at end": ("magic", lambda d: d[:-1] + b"x"),
+    "bytes after end": ("damage", lambda d: d + b"more"),
+    "wrong summary offset in footer": (
+        "footer",
+        lambda d: d[:-FOOTER_BYTES] + struct.pack("<BQQQI", 2, 20, 77, 0, 0) + MCAP_MAGIC,
+    ),
+    "wrong offset of summary offsets": (
+        "footer",
+        lambda d: change_record(d, Opcode.FOOTER, summary_offset_start=add_one),
+    ),
+    "wrong CRC of summary": ("summary crc", lambda d: flip_byte(d, len(d) - len(MCAP_MAGIC) - 1)),
+    "wrong CRC of data": ("data crc", lambda d: flip_byte(d, find_record(d, Opcode.DATA_END)[1] - 1)),
+    "flipped bit outside chunks": ("data crc", lambda d: flip_byte(d, find_record(d, Opcode.METADATA)[1] - 1)),
+    "flipped bit in chunk": ("damage", lambda d: flip_byte(d, find_record(d, Opcode.CHUNK, 1)[1] - 9)),
+    "flipped bit in attachment": ("damage", lambda d: flip_byte(d, find_record(d, Opcode.ATTACHMENT)[1] - 9)),
+    "wrong times of chunk": ("chunk", lambda d: change_record(d, Opcode.CHUNK, 1, message_start_time=add_one)),
+    "wrong entry of index": ("message index", lambda d: flip_byte(d, find_record(d, Opcode.MESSAGE_INDEX, 1)[1] - 1)),
+    "wrong channel of index": ("message index", lambda d: change_record(d, Opcode.MESSAGE_INDEX, channel_id=7)),
+    "second index of channel": ("message index", lambda d: change_record(d, Opcode.MESSAGE_INDEX, channel_id=2)),
+    "wrong offset of chunk": (
         "chunk index",
         lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, chunk_start_offset=add_one),
     ),
-    "a length of a chunk": ("chunk index", lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, chunk_length=add_one)),
-    "a time of a chunk": ("chunk index", lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, message_end_time=add_one)),
-    "a size of a chunk": ("chunk index", lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, uncompressed_size=add_one)),
-    "a compressed size": ("chunk index", lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, compressed_size=add_one)),
-    "a compression": ("chunk index", lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, compression="lz4x")),
-    "a length of indexes": (
+    "wrong length of chunk": ("chunk index", lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, chunk_length=add_one)),
+    "wrong time of chunk": ("chunk index", lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, message_end_time=add_one)),
+    "wrong size of chunk": (
+        "chunk index",
+        lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, uncompressed_size=add_one),
+    ),
+    "wrong compressed size": (
+        "chunk index",
+        lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, compressed_size=add_one),
+    ),
+    "wrong compression": ("chunk index", lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, compression="lz4x")),
+    "wrong length of indexes": (
         "chunk index",
         lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, message_index_length=add_one),
     ),
-    "a place of an index": (
+    "wrong offset of index": (
         "chunk index",
         lambda d: change_record(
             d, Opcode.CHUNK_INDEX, message_index_offsets=lambda o: {n: at + 1 for n, at in o.items()}
         ),
     ),
-    "no index of a chunk": ("chunk index", lambda d: remove_summary_record(d, Opcode.CHUNK_INDEX, 1)),
-    "two indexes of a chunk": (
+    "no index of chunk": ("chunk index", lambda d: remove_summary_record(d, Opcode.CHUNK_INDEX, 1)),
+    "two indexes of chunk": (
         "chunk index",
         lambda d: change_record(d, Opcode.CHUNK_INDEX, 1, chunk_start_offset=find_record(d, Opcode.CHUNK)[0]),
     ),
-    "a place of an attachment": (
+    "wrong offset of attachment": (
         "attachment index",
         lambda d: change_record(d, Opcode.ATTACHMENT_INDEX, offset=add_one),
     ),
-    "a name of an attachment": ("attachment index", lambda d: change_record(d, Opcode.ATTACHMENT_INDEX, name="game")),
-    "no index of an attachment": ("attachment index", lambda d: remove_summary_record(d, Opcode.ATTACHMENT_INDEX)),
-    "a name of metadata": ("metadata index", lambda d: change_record(d, Opcode.METADATA_INDEX, name="vote")),
-    "another number of messages": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, message_count=add_one)),
-    "another number of chunks": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, chunk_count=add_one)),
-    "another number of schemas": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, schema_count=add_one)),
-    "another number of channels": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, channel_count=add_one)),
-    "another number of attachments": (
+    "wrong name of attachment": ("attachment index", lambda d: change_record(d, Opcode.ATTACHMENT_INDEX, name="game")),
+    "no index of attachment": ("attachment index", lambda d: remove_summary_record(d, Opcode.ATTACHMENT_INDEX)),
+    "wrong name of metadata": ("metadata index", lambda d: change_record(d, Opcode.METADATA_INDEX, name="vote")),
+    "wrong number of messages": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, message_count=add_one)),
+    "wrong number of chunks": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, chunk_count=add_one)),
+    "wrong number of schemas": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, schema_count=add_one)),
+    "wrong number of channels": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, channel_count=add_one)),
+    "wrong number of attachments": (
         "statistics",
         lambda d: change_record(d, Opcode.STATISTICS, attachment_count=add_one),
     ),
-    "another number of metadata": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, metadata_count=add_one)),
-    "another first time": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, message_start_time=add_one)),
-    "another last time": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, message_end_time=add_one)),
-    "another count of a channel": (
+    "wrong number of metadata": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, metadata_count=add_one)),
+    "wrong first time": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, message_start_time=add_one)),
+    "wrong last time": ("statistics", lambda d: change_record(d, Opcode.STATISTICS, message_end_time=add_one)),
+    "wrong count of channel": (
         "statistics",
         lambda d: change_record(d, Opcode.STATISTICS, channel_message_counts=lambda c: c | {1: c[1] + 1}),
     ),
-    "another schema in the summary": (
+    "different schema in summary": (
         "summary description",
         lambda d: change_record(d, Opcode.SCHEMA, -1, name="Lumber"),
     ),
-    "another channel in the summary": (
+    "different channel in summary": (
         "summary description",
         lambda d: change_record(d, Opcode.CHANNEL, -1, topic="Topic1"),
     ),
-    "a channel of the summary only": ("summary description", lambda d: change_record(d, Opcode.CHANNEL, -1, id=9)),
-    "no channel in the summary": ("summary description", lambda d: remove_summary_record(d, Opcode.CHANNEL, -1)),
-    "a summary offset": ("summary offset", lambda d: change_record(d, Opcode.SUMMARY_OFFSET, 1, group_length=add_one)),
+    "channel only in summary": ("summary description", lambda d: change_record(d, Opcode.CHANNEL, -1, id=9)),
+    "no channel in summary": ("summary description", lambda d: remove_summary_record(d, Opcode.CHANNEL, -1)),
+    "wrong summary offset": (
+        "summary offset",
+        lambda d: change_record(d, Opcode.SUMMARY_OFFSET, 1, group_length=add_one),
+    ),
     "no summary offset": ("summary offset", lambda d: remove_summary_record(d, Opcode.SUMMARY_OFFSET, 1)),
     "mixed groups": ("groups", lambda d: swap_group_records(d)),
-    "a message in the summary": ("damage", lambda d: before_footer(d, encode_records(message(1, 0, 5)))),
-    "a footer without DataEnd": ("data end", lambda d: d[: find_record(d, Opcode.DATA_END)[0]] + d[-FOOTER_BYTES:]),
+    "message in summary": ("damage", lambda d: before_footer(d, encode_records(message(1, 0, 5)))),
+    "footer without DataEnd": ("data end", lambda d: d[: find_record(d, Opcode.DATA_END)[0]] + d[-FOOTER_BYTES:]),
     "no end": ("data end", lambda d: d[: find_record(d, Opcode.DATA_END)[0]]),
-    "a statistics record in the data": (
+    "statistics record in data": (
         "damage",
         lambda d: insert_before(d, Opcode.CHUNK, encode_records(statistics())),
     ),
-    "a second header": ("damage", lambda d: insert_before(d, Opcode.CHUNK, encode_records(records.Header("", "x")))),
-    "a stray message index": (
+    "second header": ("damage", lambda d: insert_before(d, Opcode.CHUNK, encode_records(records.Header("", "x")))),
+    "stray message index": (
         "message index",
         lambda d: insert_before(
             d, Opcode.ATTACHMENT, encode_records(records.Metadata("x", {}), records.MessageIndex(1, [(1, 2)]))
         ),
     ),
-    "an unknown record": ("unknown", lambda d: insert_before(d, Opcode.CHUNK, struct.pack("<BQ", 0x44, 0))),
-    "a record of zeros": ("damage", lambda d: insert_before(d, Opcode.CHUNK, bytes(50))),
+    "unknown record": ("unknown", lambda d: insert_before(d, Opcode.CHUNK, struct.pack("<BQ", 0x44, 0))),
+    "record of zeros": ("damage", lambda d: insert_before(d, Opcode.CHUNK, bytes(50))),
     "no header": ("header", lambda d: MCAP_MAGIC + d[find_record(d, Opcode.HEADER)[1] :]),
 }
 
@@ -230,17 +245,17 @@ def test_doctor_reports_each_broken_rule(tmp_path: Path, good: bytes, name: str)
     findings = found(tmp_path, broken)
     assert rule in {one.rule for one in findings}, findings
     assert all(0 <= one.offset <= len(broken) for one in findings)
-    only_warned = {"unknown", "no summary offset", "no index of an attachment", "no channel in the summary"}
+    only_warned = {"unknown", "no summary offset", "no index of attachment", "no channel in summary"}
     named = [one for one in findings if one.rule == rule]
     assert rule == "unknown" or name in only_warned or any(one.severity == "error" for one in named)
 
 
-@pytest.mark.parametrize("name", ["another number of messages", "a length of a chunk", "an entry of an index"])
+@pytest.mark.parametrize("name", ["wrong number of messages", "wrong length of chunk", "wrong entry of index"])
 def test_doctor_reports_offset_of_broken_record(tmp_path: Path, good: bytes, name: str) -> None:
     opcode, number = {
-        "another number of messages": (Opcode.STATISTICS, 0),
-        "a length of a chunk": (Opcode.CHUNK_INDEX, 1),
-        "an entry of an index": (Opcode.MESSAGE_INDEX, 1),
+        "wrong number of messages": (Opcode.STATISTICS, 0),
+        "wrong length of chunk": (Opcode.CHUNK_INDEX, 1),
+        "wrong entry of index": (Opcode.MESSAGE_INDEX, 1),
     }[name]
     rule, change = CHANGES[name]
     (one,) = [one for one in found(tmp_path, change(good)) if one.rule == rule]
@@ -251,26 +266,29 @@ def test_doctor_reports_offset_of_broken_record(tmp_path: Path, good: bytes, nam
 SCHEMA = records.Schema(1, b"{}", "jsonschema", "s")
 OTHER = records.Schema(1, b"[]", "jsonschema", "s")
 DATA: dict[str, tuple[str, list[Any]]] = {
-    "a channel after its messages": ("undescribed", [build_chunk_record(message(1, 0, 5), channel(1, "a"))]),
+    "channel after messages": ("undescribed", [build_chunk_record(message(1, 0, 5), channel(1, "a"))]),
     "no channel": ("undescribed", [build_chunk_record(message(1, 0, 5))]),
-    "no channel outside": ("undescribed", [message(1, 0, 5)]),
+    "no channel outside chunks": ("undescribed", [message(1, 0, 5)]),
     "no schema": ("undescribed", [build_chunk_record(channel(1, "a", schema_id=3), message(1, 0, 5))]),
     "two schemas": ("descriptions", [SCHEMA, OTHER]),
     "two channels": ("descriptions", [build_chunk_record(channel(1, "a")), build_chunk_record(channel(1, "b"))]),
     "schema 0": ("damage", [records.Schema(0, b"", "", "s")]),
-    "schema 0 in a chunk": ("chunk", [build_chunk_record(records.Schema(0, b"", "", "s"))]),
+    "schema 0 in chunk": ("chunk", [build_chunk_record(records.Schema(0, b"", "", "s"))]),
     "data without an encoding": ("schema", [build_chunk_record(records.Schema(1, b"x", "", "s"))]),
-    "a schema of nothing": ("schema", [records.Schema(1, b"", "", "s")]),
-    "time goes back": ("order", [build_chunk_record(channel(1, "a"), message(1, 0, 5), message(1, 1, 4))]),
-    "time goes back outside": ("order", [channel(1, "a"), message(1, 0, 5), message(1, 1, 4)]),
-    "a time that is no int64": ("time", [channel(1, "a"), message(1, 0, 2**63)]),
-    "a short message": ("chunk", [build_chunk_record(channel(1, "a"), struct.pack("<BQ", 5, 4) + bytes(4))]),
-    "a short message outside": ("record", [channel(1, "a"), message(1, 0, 5), struct.pack("<BQ", 5, 4) + bytes(4)]),
-    "a cut record in a chunk": ("chunk", [build_chunk_record(channel(1, "a"), message(1, 0, 5), b"\5\xff")]),
-    "metadata in a chunk": ("unknown", [build_chunk_record(records.Metadata("a", {}))]),
-    "a wrong CRC": ("damage", [build_chunk_record(channel(1, "a"), message(1, 0, 5), crc=77)]),
-    "a wrong size": ("damage", [build_chunk_record(channel(1, "a"), message(1, 0, 5), size=77)]),
-    "a field beyond its record": ("damage", [struct.pack("<BQHI", 3, 8, 1, 100) + b"ab"]),
+    "empty schema": ("schema", [records.Schema(1, b"", "", "s")]),
+    "decreasing time": ("order", [build_chunk_record(channel(1, "a"), message(1, 0, 5), message(1, 1, 4))]),
+    "decreasing time outside chunks": ("order", [channel(1, "a"), message(1, 0, 5), message(1, 1, 4)]),
+    "time above int64": ("time", [channel(1, "a"), message(1, 0, 2**63)]),
+    "short message": ("chunk", [build_chunk_record(channel(1, "a"), struct.pack("<BQ", 5, 4) + bytes(4))]),
+    "short message outside chunks": (
+        "record",
+        [channel(1, "a"), message(1, 0, 5), struct.pack("<BQ", 5, 4) + bytes(4)],
+    ),
+    "cut record in chunk": ("chunk", [build_chunk_record(channel(1, "a"), message(1, 0, 5), b"\5\xff")]),
+    "metadata in chunk": ("unknown", [build_chunk_record(records.Metadata("a", {}))]),
+    "wrong CRC": ("damage", [build_chunk_record(channel(1, "a"), message(1, 0, 5), crc=77)]),
+    "wrong size": ("damage", [build_chunk_record(channel(1, "a"), message(1, 0, 5), size=77)]),
+    "field beyond record": ("damage", [struct.pack("<BQHI", 3, 8, 1, 100) + b"ab"]),
     "no message index": ("message index", [build_chunk_record(channel(1, "a"), message(1, 0, 5))]),
 }
 
