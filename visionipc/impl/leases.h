@@ -2,24 +2,24 @@
  *
  * Words and their writers:
  * - generation[b]: number of the frame in buffer b, from 1; 0 while the server may write the buffer. Written by the
- *   server
- * - row.state: see below
- * - row.lease[b]: the generation that this client holds in buffer b; 0: none. Written by this client only
+ *   server.
+ * - row.state: see below.
+ * - row.lease[b]: the generation that this client holds in buffer b; 0: none. Written by this client only.
  * - row.seen_generation: the newest generation that this client has handled: it took the frame, or found it gone. 0:
- *   none yet. Written by this client, and by the server when it gives the row to another client
+ *   none yet. Written by this client, and by the server when it gives the row to another client.
  *
  * States of a row. The server writes 0 and 1, and the client writes 2 to 4:
- * - 0: free
- * - 1: belongs to a client
- * - 2: the client left, and releases the row's lock or never had one
- * - 3: belongs to a client that holds the row's lock (base/liveness_lock.h)
- * - 4: the client left, and still holds the lock and its last leases
+ * - 0: free.
+ * - 1: belongs to a client.
+ * - 2: the client left, and releases the row's lock or never had one.
+ * - 3: belongs to a client that holds the row's lock (base/liveness_lock.h).
+ * - 4: the client left, and still holds the lock and its last leases.
  *
  * A client takes a lease in two steps, and a server claims a buffer in two steps. Both write first and load afterwards,
  * as in Dekker's algorithm and in hazard pointers. All four accesses are sequentially consistent, so at least one side
  * sees the other:
- * - client: lease[b] = g; if generation[b] is no longer g, lease[b] = 0, and the frame is lost
- * - server: generation[b] = 0; if a lease[b] is g, generation[b] = g again, and try another buffer
+ * - client: lease[b] = g; if generation[b] is no longer g, lease[b] = 0, and the frame is lost.
+ * - server: generation[b] = 0; if a lease[b] is g, generation[b] = g again, and try another buffer.
  *
  * If both see each other, both give up: the client counts the frame as lost, and the server does not use the buffer.
  * This is EDGE claim. A lease that differs from the buffer's generation is void: its client is giving up, or another

@@ -8,9 +8,9 @@
  * variant. With several writers, one writer may stop at any step while the others continue. Therefore the waiters flag
  * stays set until a wake has happened. The second flag means that a wake is in progress and no sleeper has announced
  * itself since.
- * - prepare wait: set WAITERS, clear NOTIFYING
+ * - prepare wait: set WAITERS, clear NOTIFYING.
  * - notify: if WAITERS is set, add 1 to the count and set NOTIFYING; wake all; if the word is unchanged, clear both
- *   flags
+ *   flags.
  *
  * If a writer dies before its wake, the flag stays set for the next writer. If a writer dies after its wake, at most an
  * unneeded flag remains. The last step of a notify fails after a sleeper's announcement, because the wake may have

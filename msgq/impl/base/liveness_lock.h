@@ -5,9 +5,9 @@
  * page refers to that open file, and forks do not inherit the page. The kernel therefore releases the lock when the
  * process dies, calls exec, or unmaps the page. The lock stays when the process closes descriptors, stops, or forks.
  * Processes in other PID and time namespaces see the same lock.
- * - join (under the topic's lock): open, map, exclude from forks, lock, close, then write the identity
- * - leave: clear the identity, then unmap
- * - probe: open the file again and ask the kernel for a conflicting lock
+ * - join (under the topic's lock): open, map, exclude from forks, lock, close, then write the identity.
+ * - leave: clear the identity, then unmap.
+ * - probe: open the file again and ask the kernel for a conflicting lock.
  *
  * A kill between two of these steps leaves an identity without a lock, which is dead, or nothing. Results are never
  * cached, because the next one may differ. A death becomes visible when the kernel has freed the memory (about 80 ms

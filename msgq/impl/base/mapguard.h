@@ -3,9 +3,9 @@
  * only segment.pxi includes this file.
  *
  * Each guarded mapping has a guard in a list that only grows. Guards are reused, never freed. Values of `start`:
- * - 0: free
- * - 1: a thread is filling in the guard, or is about to unmap the mapping
- * - address: the guard of the mapping that begins there, which a handler may find
+ * - 0: free.
+ * - 1: a thread is filling in the guard, or is about to unmap the mapping.
+ * - address: the guard of the mapping that begins there, which a handler may find.
  *
  * After a fault in a guarded mapping, the handler maps pages of zeros over the *whole* mapping with the same
  * protection, clears `not_truncated`, and returns. The CPU repeats the load or store and sees zeros. No mapping has a

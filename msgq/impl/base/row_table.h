@@ -1,7 +1,7 @@
 /* Rows of the participants in a component's file: reserve, occupy, leave, and test the owner's liveness.
- * - reserve, under the component's lock: find a free row or a dead owner's row, and lock its byte (liveness_lock.h)
- * - occupy, under the same lock: uid 0, then the generation, then the other fields, uid last
- * - leave, at any time: uid 0, then release the byte's lock
+ * - reserve, under the component's lock: find a free row or a dead owner's row, and lock its byte (liveness_lock.h).
+ * - occupy, under the same lock: uid 0, then the generation, then the other fields, uid last.
+ * - leave, at any time: uid 0, then release the byte's lock.
  *
  * A kill after the reserve leaves the row unchanged and unlocked. A kill during the occupy leaves a free row, perhaps
  * with a new generation, which is harmless. Between reserve and occupy, the component repairs what the dead owner left.

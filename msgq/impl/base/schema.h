@@ -3,8 +3,8 @@
  * `seq` is odd while a writer changes the descriptor, and stays odd if the writer is killed. To keep a schema readable,
  * the writer first writes the complete new schema into the unused end of `data` (the shadow) and stores the odd seq for
  * which the shadow is valid. Readers use the shadow in that seq. The next writer completes the shadow's schema first.
- * - killed before seq is odd: the previous schema is valid
- * - killed while seq is odd: the new schema is valid, from the shadow
+ * - killed before seq is odd: the previous schema is valid.
+ * - killed while seq is odd: the new schema is valid, from the shadow.
  *
  * A descriptor larger than half of the room has no shadow. A kill during its write leaves no readable schema.
  */

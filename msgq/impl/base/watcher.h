@@ -4,7 +4,7 @@
  * One thread cannot wait for a futex and for descriptors together. The watcher thread therefore sleeps on the
  * `eventcount` words of all watched readers. It writes to a reader's eventfd when the reader has a message. States of a
  * watch:
- * - quiet: the eventfd is empty. The reader found no message, announced itself in `eventcount`, and checked once more
+ * - quiet: the eventfd is empty. The reader found no message, announced itself in `eventcount`, and checked once more.
  * - ready: the eventfd is readable. No process wakes the watcher for this reader, so a busy publisher has no extra cost
  *
  * Transitions:

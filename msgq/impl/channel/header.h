@@ -1,8 +1,8 @@
 /* Join and leave a channel. All functions except leaving run under the lock of the channel file. States of a
  * publisher's row:
- * - free: no pool
- * - living: the owner holds the row's lock and publishes from the pool
- * - dead: the owner left or died. Its messages may still be in the order, and subscribers read them from the pool
+ * - free: no pool.
+ * - living: the owner holds the row's lock and publishes from the pool.
+ * - dead: the owner left or died. Its messages may still be in the order, and subscribers read them from the pool.
  *
  * A joining publisher removes the pools of dead rows without entries, and the oldest pools if there are too many. It
  * first retracts their messages from the order. Only then does it clear the row's pool, so no subscriber follows an

@@ -1,6 +1,6 @@
 /* The order of messages of several publishers: a ring of entries, each with the location of one message.
- * - entry: position mod 2^44 (bits 63..20) | row of the owner (19..14) | slot of the owner's pool (13..0)
- * - tail: the next position, or the one before it, because a publisher may have stopped between its entry and the tail
+ * - entry: position mod 2^44 (bits 63..20) | row of the owner (19..14) | slot of the owner's pool (13..0).
+ * - tail: the next position, or the one before it, because a publisher may have stopped between its entry and the tail.
  *
  * A publisher writes its message first. One exchange of an entry then gives the message its position. So no message is
  * ever visible half-written, and no process waits for another: an exchange fails only because another one succeeded.
@@ -96,9 +96,9 @@ static inline uint64_t mq_index_ring_publish_entry(const mq_index_ring *order, u
 }
 
 /* Load the entry at a cursor. Returns the entry's distance from the cursor:
- * - negative: no message yet
- * - 0: a message, perhaps retracted
- * - positive: the message was overwritten by a later one */
+ * - negative: no message yet.
+ * - 0: a message, perhaps retracted.
+ * - positive: the message was overwritten by a later one. */
 static inline int64_t mq_index_ring_load_entry(const mq_index_ring *order, uint64_t cursor, uint64_t *entry) {
     /* EDGE order: acquire. Partner: mq_index_ring_publish_entry */
     *entry = mq_load_acquire_u64(mq_index_ring_entry_at(order, cursor));

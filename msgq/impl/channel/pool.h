@@ -1,6 +1,6 @@
 /* A pool: the slots of one publisher, in its own file. Subscribers read the slots, and pin slots that they view.
- * - header: the owner writes it before the file gets its name. Viewers then set pins, one bit each
- * - slots: only the owner writes them. Other processes map them read-only
+ * - header: the owner writes it before the file gets its name. Viewers then set pins, one bit each.
+ * - slots: only the owner writes them. Other processes map them read-only.
  *
  * Slots never change their owner. Only the owner decides when to overwrite a slot: its message must have left the order
  * (index_ring.h), and the slot must have no pin. A viewer sets its pin first, and then checks that the message is still

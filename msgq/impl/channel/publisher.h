@@ -2,10 +2,10 @@
  *
  * The states of slots are in the publisher's own memory. A publisher that dies leaves only its file, and needs no
  * repair.
- * - free: never used, or discarded
- * - lent: being written by a send or a loan
- * - published: its message has a position, and was in the order at the last check. Sorted, the oldest first
- * - in limbo: its message has left the order, and a viewer pinned the slot at the last check
+ * - free: never used, or discarded.
+ * - lent: being written by a send or a loan.
+ * - published: its message has a position, and was in the order at the last check. Sorted, the oldest first.
+ * - in limbo: its message has left the order, and a viewer pinned the slot at the last check.
  *
  * A published message leaves the order when a publisher overwrites its entry, or when we retract it. Its slot then
  * becomes free, or is in limbo while pinned. Once a message has left the order, its slot cannot be pinned. A slot in

@@ -1,15 +1,15 @@
 /* One element: a seqcount latch (Linux seqcount_latch_t) with an owner field. Several processes write it. Any number of
  * processes read it, and never wait for a writer.
  * - version: number of writes (bits 63..24; mq_cell_next_write_count) | row of the writer + 1 (23..16; 0: no writer) |
- *   generation of that row (15..0)
- * - copies: 2 or 4. The value is in copy (number of writes mod copies)
+ *   generation of that row (15..0).
+ * - copies: 2 or 4. The value is in copy (number of writes mod copies).
  *
  * A writer fills the oldest copy, which is not read, and then increments the number of writes. A copy stays unchanged
  * until the writer after next, and a writer that dies or stops in the middle leaves the previous value.
- * - (n, no writer) -> (n, w): w acquires the element (mq_cell_try_acquire)
- * - (n, w) -> (n, v): v takes it from w, which is dead (mq_cell_steal_ownership)
- * - (n, w) -> (n + 1, no writer): w has written (mq_cell_commit_write)
- * - (n, w) -> (n, no writer): w is dead, and its row is reused (mq_record_reclaim_row in writer.h)
+ * - (n, no writer) -> (n, w): w acquires the element (mq_cell_try_acquire).
+ * - (n, w) -> (n, v): v takes it from w, which is dead (mq_cell_steal_ownership).
+ * - (n, w) -> (n + 1, no writer): w has written (mq_cell_commit_write).
+ * - (n, w) -> (n, no writer): w is dead, and its row is reused (mq_record_reclaim_row in writer.h).
  *
  * An element with an exclusive writer (the owner of the file, or of a board's key) never names it. Its transition is a
  * store: (n, no writer) -> (n + 1, no writer). docs/internals/proofs.md has the proof, and

@@ -1,8 +1,8 @@
 /* A writing handle: it takes a row, and acquires elements in the name of that row.
  * - join, under the file's lock: reserve a free row or a dead owner's row; release all elements and keys that name the
- *   row; occupy the row with a new generation
- * - write: acquire, fill, commit (cell.h); then wake waiting readers
- * - leave, at any time: release what it owns beyond a call (a board's keys, or the whole file), the row, and its lock
+ *   row; occupy the row with a new generation.
+ * - write: acquire, fill, commit (cell.h); then wake waiting readers.
+ * - leave, at any time: release what it owns beyond a call (a board's keys, or the whole file), the row, and its lock.
  *
  * If the writer of an element is dead, the next writer takes the element. Words name row and generation. With the row
  * alone, a writer that found the owner dead could take the element from the row's next owner.

@@ -4,9 +4,9 @@
  * Therefore each row has its own eventcount for each role (eventcount.h, several writers), and a bit in the header, so
  * that wakers need not scan all rows.
  * - to sleep: announce in the eventcount, set the bit, scan all words, and, if nothing was found, sleep while the
- *   eventcount is unchanged; then clear the bit
- * - to send: store READY, increment ready_count, load the receivers' bits, wake one eventcount
- * - to free a slot: store FREE, load the senders' bits, wake one eventcount
+ *   eventcount is unchanged; then clear the bit.
+ * - to send: store READY, increment ready_count, load the receivers' bits, wake one eventcount.
+ * - to free a slot: store FREE, load the senders' bits, wake one eventcount.
  *
  * Either the sleeper's scan finds the published value, or the waker sees the bit. A waker clears the announcement after
  * the wake. If it stops during the wake, the announcement remains for the next waker, which wakes this row, too. But a

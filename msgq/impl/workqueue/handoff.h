@@ -1,26 +1,26 @@
 /* Waiting calls are served in the order in which they began to wait, and barging is bounded. A call barges if it takes
  * a message before an older waiting call that was woken for the message.
- * - ticket: the position of a waiting call in that order. The call draws it once, and keeps it until it returns
- * - oldest_ticket: the smallest ticket of a row's calls. A wake goes to the row with the smallest one (handle.h)
+ * - ticket: the position of a waiting call in that order. The call draws it once, and keeps it until it returns.
+ * - oldest_ticket: the smallest ticket of a row's calls. A wake goes to the row with the smallest one (handle.h).
  * - handoff_ticket: the smallest ticket of the calls that were overtaken MQ_QUEUE_OVERTAKEN_MAX times; 0: none. Calls
- *   with larger tickets, and calls without a ticket, leave messages (for senders: free slots) alone
+ *   with larger tickets, and calls without a ticket, leave messages (for senders: free slots) alone.
  *
  * Linux's mutexes and rwsems have handoffs for the same purpose. Tickets decide which row is woken, but a call that
  * never sleeps can still barge. A handoff stops such calls, except a call that loaded `handoff_ticket` before: that
  * call can barge once.
  * - to request the handoff: after the announcement, set handoff_ticket = ticket if it is 0 or larger; then scan before
- *   the sleep
- * - to yield: if a message is there and `handoff_ticket` is smaller, leave the message there, and sleep
+ *   the sleep.
+ * - to yield: if a message is there and `handoff_ticket` is smaller, leave the message there, and sleep.
  * - to end the handoff: if handoff_ticket = ticket, set handoff_ticket = 0; then wake a row for each message, because a
- *   call that yields consumes a wake
+ *   call that yields consumes a wake.
  *
  * Either the waker sees the bit of a sleeper, or the sleeper's scan sees that the handoff has ended (EDGE sleeper-bit).
  * If an older call took over the handoff of another call, the other call ends nothing: the older call ends the handoff
  * for both.
- * - owner killed: the next recovery ends the handoff, if the row shows this ticket
+ * - owner killed: the next recovery ends the handoff, if the row shows this ticket.
  * - owner stopped, or not found: a handle that has yielded for MQ_QUEUE_HANDOFF_NS, or has found a message at two
- *   recoveries, ends the handoff
- * - killed before the wake: sleepers scan once a second; and there is a pending notification
+ *   recoveries, ends the handoff.
+ * - killed before the wake: sleepers scan once a second; and there is a pending notification.
  */
 #ifndef MQ_WORKQUEUE_HANDOFF_H
 #define MQ_WORKQUEUE_HANDOFF_H

@@ -4,9 +4,9 @@
  * A copy is of one message if its slot had the same READY word before and after. The word alone is not sufficient: if a
  * sender stops between READY and `ready_count`, the next sender may get an equal word, perhaps in the same slot.
  * Therefore the sent time is compared as well.
- * - read: load the word, the sent time, and the word again, so that the time belongs to the word
- * - copy: header and payload
- * - validate: word and sent time are unchanged
+ * - read: load the word, the sent time, and the word again, so that the time belongs to the word.
+ * - copy: header and payload.
+ * - validate: word and sent time are unchanged.
  */
 #ifndef MQ_WORKQUEUE_PEEK_H
 #define MQ_WORKQUEUE_PEEK_H

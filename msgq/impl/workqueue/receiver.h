@@ -4,8 +4,8 @@
  * private memory, and scans a block again only if a message may have arrived there. Senders only increment
  * `fill_counts`. A message becomes READY from FILLING, or from TAKEN when it returns. A block is cached only if all its
  * words were FREE or READY at the scan. If a word of the block becomes READY later, there are two cases:
- * - the message was READY at the scan, was taken, and returned with the same key
- * - the slot was FREE at the scan, then FILLING, and `fill_counts` increased before the word became READY
+ * - the message was READY at the scan, was taken, and returned with the same key.
+ * - the slot was FREE at the scan, then FILLING, and `fill_counts` increased before the word became READY.
  *
  * No process ever lowers a shared summary, so no process can hide a message that is sent at the same time. If a cached
  * best message is gone, its exchange fails.

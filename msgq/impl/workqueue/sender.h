@@ -1,13 +1,13 @@
 /* Sending: claim a slot, fill it, make it READY, and count it. Sending takes no lock and has no list of free slots. The
  * queue is full if a scan of all slots finds no FREE word, so no slot can be lost.
- * - claim: FREE to FILLING; then increment the block's `fill_counts`
- * - fill: payload and header
- * - commit: FILLING to READY; then increment `ready_count`, which sends the message; then wake a sleeper
+ * - claim: FREE to FILLING; then increment the block's `fill_counts`.
+ * - fill: payload and header.
+ * - commit: FILLING to READY; then increment `ready_count`, which sends the message; then wake a sleeper.
  *
  * After a kill:
- * - before READY: the slot is FILLING with a dead owner, and the next recovery frees it
- * - before `ready_count`: the message is in the queue, with the order of its READY word
- * - before the wake: the message is in the queue. The next send wakes one more row, and sleepers scan once a second
+ * - before READY: the slot is FILLING with a dead owner, and the next recovery frees it.
+ * - before `ready_count`: the message is in the queue, with the order of its READY word.
+ * - before the wake: the message is in the queue. The next send wakes one more row, and sleepers scan once a second.
  */
 #ifndef MQ_WORKQUEUE_SENDER_H
 #define MQ_WORKQUEUE_SENDER_H

@@ -1,13 +1,13 @@
 /* States of a slot, encoded in its word:
- * - FREE (0): no owner
- * - FILLING (01 at the top): a sender fills the slot. The word has the sender's row and generation
+ * - FREE (0): no owner.
+ * - FILLING (01 at the top): a sender fills the slot. The word has the sender's row and generation.
  * - READY (bit 63): a waiting message. The word has its priority and its inverted order, so the largest word is the
- *   next
- * - TAKEN (10 at the top): a consumer owns the slot. The word has its row and generation, and the number of its take
+ *   next.
+ * - TAKEN (10 at the top): a consumer owns the slot. The word has its row and generation, and the number of its take.
  *
  * Each transition is one store or exchange:
- * - FREE to FILLING to READY to TAKEN to FREE: the life of a message
- * - FILLING to FREE, TAKEN to READY: the owner died, returned the message, or its lease ended
+ * - FREE to FILLING to READY to TAKEN to FREE: the life of a message.
+ * - FILLING to FREE, TAKEN to READY: the owner died, returned the message, or its lease ended.
  *
  * All other words are corrupt: such a slot is never taken and never freed. Words name the generation in addition to the
  * row, because a row may get another owner.

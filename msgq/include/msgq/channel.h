@@ -33,9 +33,9 @@ int msgq_channel_publisher_open(msgq_channel_publisher **publisher, const char *
 
 /* Publish a copy of the message. Returns its position in the order of all messages. The call waits only if views of
  * other processes hold all slots. Errors, after which nothing was sent:
- * - -ENOBUFS: views hold all slots, and the timeout is 0
- * - -ETIMEDOUT: views held all slots until the timeout
- * - -EMSGSIZE: the message does not fit into max_bytes */
+ * - -ENOBUFS: views hold all slots, and the timeout is 0.
+ * - -ETIMEDOUT: views held all slots until the timeout.
+ * - -EMSGSIZE: the message does not fit into max_bytes. */
 int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, size_t size, double timeout);
 
 /* Close the publisher. Its messages stay readable. NULL is allowed. */
@@ -46,10 +46,10 @@ int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const cha
                                  const msgq_channel_options *options);
 
 /* Copy the next message to `buffer`. Returns the size of the message in bytes. Errors:
- * - -EAGAIN: the channel has no new message, and the timeout is 0
- * - -ETIMEDOUT: no message arrived before the timeout
- * - -EMSGSIZE: the message is larger than `room`. It stays unread, and about->size is its size
- * - -EPROTO: the file has invalid data. The next call continues after it */
+ * - -EAGAIN: the channel has no new message, and the timeout is 0.
+ * - -ETIMEDOUT: no message arrived before the timeout.
+ * - -EMSGSIZE: the message is larger than `room`. It stays unread, and about->size is its size.
+ * - -EPROTO: the file has invalid data. The next call continues after it. */
 int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, size_t room, double timeout,
                              msgq_message *about);
 

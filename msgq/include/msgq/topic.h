@@ -34,10 +34,10 @@ typedef struct {
 int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msgq_topic_options *options);
 
 /* Publish a copy of the message. Never waits. Errors, after which nothing was sent:
- * - -EMSGSIZE: three messages of this size do not fit into the ring
- * - -EADDRINUSE: another publisher took over
- * - -ESTALE: a stock process truncated the ring
- * - -ENOSPC: /dev/shm is full, and the ring does not have all of its memory yet */
+ * - -EMSGSIZE: three messages of this size do not fit into the ring.
+ * - -EADDRINUSE: another publisher took over.
+ * - -ESTALE: a stock process truncated the ring.
+ * - -ENOSPC: /dev/shm is full, and the ring does not have all of its memory yet. */
 int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size);
 
 /* Store the number of living subscribers, and how many of them have read all messages. Each pointer may be NULL. */
@@ -50,11 +50,11 @@ void msgq_publisher_close(msgq_publisher *publisher);
 int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const msgq_topic_options *options);
 
 /* Copy the next message to `buffer`. Returns its size in bytes. `about` may be NULL. Errors:
- * - -EAGAIN: the topic has no new message, and the timeout is 0
- * - -ETIMEDOUT: no message arrived before the timeout
- * - -EMSGSIZE: the message is larger than `room`. It stays unread, and about->size is its size
- * - -EPROTO: the file has invalid data. The next call continues after it
- * - -ESTALE: the ring was resized. Close the subscriber and open it again */
+ * - -EAGAIN: the topic has no new message, and the timeout is 0.
+ * - -ETIMEDOUT: no message arrived before the timeout.
+ * - -EMSGSIZE: the message is larger than `room`. It stays unread, and about->size is its size.
+ * - -EPROTO: the file has invalid data. The next call continues after it.
+ * - -ESTALE: the ring was resized. Close the subscriber and open it again. */
 int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,
                                 msgq_message *about);
 
