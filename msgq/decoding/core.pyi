@@ -1,4 +1,4 @@
-"""Messages as Python values and columns, below Python."""
+"""Messages as Python values and columns, in compiled code."""
 
 from collections.abc import Sequence
 from typing import Any, final
@@ -11,41 +11,42 @@ from msgq.decoding.flatbuffer.flatbuffer_types import FlatbufferTable
 
 @final
 class CapnpReader:
-    """Reads messages of one struct. One thread at a time.
+    """Reads messages of one Cap'n Proto struct. One thread at a time.
 
-    Structs are dicts: without texts, bytes, lists and structs that a message does not set, and of a union with the
-    field that it has, set or not; all else is there. Numbers, truth values and texts are Python's, data is bytes; a
-    number that has a name is that name. Lists of numbers are NumPy arrays, read-only ones that keep the message alive,
-    and of unsigned numbers of 8 bits bytes; of all else they are lists. Pointers to anything and capabilities are None.
+    Structs are dicts. Texts, bytes, lists and structs that a message does not set are missing. Of a union, only the
+    active field is present, set or not. All other fields are present. Numbers, truth values and texts are Python's, and
+    data is bytes. An enum value with a name is its name. Lists of numbers are read-only NumPy arrays that keep the
+    message, lists of unsigned 8-bit numbers are bytes, and other lists are lists. Pointers of any type and capabilities
+    are None.
 
-    Messages may be anybody's bytes: every place is checked before it is read. Parts of a message may be in it many
-    times, and elements may have no bytes; so no more than 4 million values are made of it, at most 64 levels deep, and
-    no more bytes and texts than 16 times its own size.
+    Messages may have any content: every position is checked before a read. A message may contain the same part many
+    times, and elements may have no bytes. Therefore a message gives at most 4 million values, at most 64 levels deep,
+    and at most 16 times its own size in bytes and texts.
     """
 
     def __init__(self, struct: CapnpStruct) -> None:
         """Prepare for a struct."""
 
     def read(self, message: bytes) -> dict[str, Any]:
-        """Return what a message says: segments behind their table, unpacked.
+        """Return the values of a message: segments after their table, unpacked.
 
         Raises
         ------
-        ValueError : these bytes are no such message; with the place and what is wrong there.
+        ValueError : the bytes are not a valid message. The text names the position and the problem.
         """
 
 @final
 class FlatBufferReader:
-    """Reads messages of one table. One thread at a time.
+    """Reads messages of one FlatBuffers table. One thread at a time.
 
-    Tables and structs are dicts with all fields: one that is missing has the value that the schema says, or None.
-    Numbers, truth values and texts are Python's; a number that has a name is that name. Vectors of numbers are NumPy
-    arrays, read-only ones that keep the message alive, and of unsigned numbers of 8 bits bytes; of all else they are
-    lists. A union is what it has, and the field before it says what that is.
+    Tables and structs are dicts with all fields. A missing field has the schema's default, or None. Numbers, truth
+    values and texts are Python's. An enum value with a name is its name. Vectors of numbers are read-only NumPy arrays
+    that keep the message, vectors of unsigned 8-bit numbers are bytes, and other vectors are lists. A union is its
+    active member, and the field before it is the member's type.
 
-    Messages may be anybody's bytes: every place is checked before it is read. Parts of a message may be in it many
-    times; so no more than 4 million values are made of it, at most 100 levels deep, and no more bytes and texts than 16
-    times its own size.
+    Messages may have any content: every position is checked before a read. A message may contain the same part many
+    times. Therefore a message gives at most 4 million values, at most 100 levels deep, and at most 16 times its own
+    size in bytes and texts.
     """
 
     def __init__(self, table: FlatbufferTable) -> None:
@@ -53,27 +54,26 @@ class FlatBufferReader:
 
         Raises
         ------
-        ValueError : it has what is not read here.
+        ValueError : the table has unsupported types.
         """
 
     def read(self, message: bytes) -> dict[str, Any]:
-        """Return what a message says.
+        """Return the values of a message.
 
         Raises
         ------
-        ValueError : these bytes are no such message; with the place and what is wrong there.
+        ValueError : the bytes are not a valid message. The text names the position and the problem.
         """
 
 @final
 class CdrReader:
-    """Reads messages of one definition. One thread at a time.
+    """Reads messages of one CDR or ROS 1 definition. One thread at a time.
 
-    A struct is a dict. Numbers, truth values and texts are Python's; a number that has a name is that name. Arrays and
-    sequences of numbers are NumPy arrays, read-only ones that keep the message alive, and of unsigned numbers of 8 bits
-    bytes; of all else they are lists.
+    A struct is a dict. Numbers, truth values and texts are Python's. An enum value with a name is its name. Arrays and
+    sequences of numbers are read-only NumPy arrays that keep the message, those of unsigned 8-bit numbers are bytes,
+    and others are lists.
 
-    Messages may be anybody's bytes: what one says of lengths is checked before it is believed, and no more than 4
-    million values are made of it.
+    Messages may have any content: every length is checked before its use, and a message gives at most 4 million values.
     """
 
     def __init__(self, struct: CdrStruct, is_cdr: bool) -> None:
@@ -81,28 +81,28 @@ class CdrReader:
 
         Parameters
         ----------
-        struct : of the messages.
-        is_cdr : whether they are CDR (of either version and byte order, as each message says) or those of ROS 1.
+        struct : definition of the messages.
+        is_cdr : True for CDR (any version and byte order, as each message says), False for ROS 1.
 
         Raises
         ------
-        ValueError : it has what is not decoded here.
+        ValueError : the definition has unsupported types.
         """
 
     def read(self, message: bytes) -> dict[str, Any]:
-        """Return what a message says.
+        """Return the values of a message.
 
-        Wide texts in CDR are written in three ways, and no message says in which; the first one is taken by which it is
-        a message of its size.
+        CDR has three encodings of wide texts, and a message does not name its encoding. The first encoding that matches
+        the message's size is used.
 
         Raises
         ------
-        ValueError : these bytes are no such message; with the place and what is wrong there.
+        ValueError : the bytes are not a valid message. The text names the position and the problem.
         """
 
-#: Repetitions that may be within each other.
+#: Maximum nesting of repetitions.
 CDR_REPEAT_DEPTH_MAX: int
-#: What a step does; see cdr_columns.h.
+#: Types of steps; see cdr_columns.h.
 CDR_STEP_NUMBERS: int
 CDR_STEP_SEQUENCE: int
 CDR_STEP_TEXT: int
@@ -116,28 +116,28 @@ def unpack_columns(
     data: np.ndarray[Any, np.dtype[np.uint8]],
     message_offsets: np.ndarray[Any, np.dtype[np.int32]],
 ) -> tuple[list[np.ndarray[Any, np.dtype[np.uint8]]], np.ndarray[Any, np.dtype[np.bool_]]]:
-    """Take messages apart.
+    """Convert messages into columns.
 
     Parameters
     ----------
-    steps : of a plan, shape (n, 6): the fields of `mq_cdr_step`, valid as `mq_cdr_step` in cdr_columns.h
-        requires. They are not checked here.
-    are_offsets : of each column, whether it has list offsets.
-    is_cdr : else the messages are of ROS 1.
-    data : the messages, one behind the other.
-    message_offsets : shape (messages + 1,), where each one begins, and the last one ends.
+    steps : steps of a plan, shape (n, 6): the fields of `mq_cdr_step`, valid as cdr_columns.h requires. They are not
+        checked here.
+    are_offsets : for each column, True if it has list offsets.
+    is_cdr : True for CDR, False for ROS 1.
+    data : the messages, one after the other.
+    message_offsets : shape (messages + 1,): the beginning of each message, and the end of the last one.
 
     Returns
     -------
-    The columns as bytes: numbers in the byte order of this machine, or list offsets, int32, the first of which is 0.
-    And of each message whether it does not fit the plan: it is no plain CDR, ends too early, or has a text that is not
-    UTF-8. Such messages have no part in the columns.
+    The columns as bytes: numbers in the byte order of this machine, or list offsets (int32), of which the first is 0.
+    And for each message, True if it does not match the plan: it is not plain CDR, is too short, or has a text that is
+    not UTF-8. Such messages have no part in the columns.
 
     Raises
     ------
-    InvalidValueError : no steps, no messages, or offsets that are not within the data.
+    InvalidValueError : no steps, no messages, or offsets outside the data.
 
     Notes
     -----
-    Releases the GIL; the data must not change meanwhile, or what comes out makes no sense.
+    Releases the GIL. If the data changes during the call, the results are undefined.
     """

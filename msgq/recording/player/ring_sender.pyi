@@ -1,4 +1,4 @@
-"""What is done with each message that is played, below Python."""
+"""Sends played messages, in compiled code."""
 
 from typing import Any, final
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from msgq.recording.reader.column_batches import MessageBatch
 
-#: The age of what nobody knows the age of.
+#: Age of a message whose age is unknown.
 UNKNOWN_AGE: int
 
 def order_publish_times(
@@ -17,23 +17,23 @@ def order_publish_times(
     latest: np.ndarray[Any, np.dtype[np.int64]],
     max_skew_ns: int,
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return when messages were published, as far as that is believed; those of an endpoint keep their order.
+    """Return the publish times of messages, as far as they are plausible. Messages of an endpoint keep their order.
 
     Parameters
     ----------
     log_time, publish_time, code : of each message, in the order of log_time.
-    endpoints : of each code, the index of its endpoint.
-    latest : of each endpoint, the time of its last message so far; brought up to date.
-    max_skew_ns : how far publish_time may be from log_time; beyond that, log_time counts.
+    endpoints : for each code, the index of its endpoint.
+    latest : for each endpoint, the time of its last message; updated by the call.
+    max_skew_ns : maximum difference of publish_time and log_time. If it is exceeded, log_time is used.
     """
 
 @final
 class RingSender:
-    """Sends messages to the rings of topics, without a Python object for each. One thread at a time.
+    """Sends messages to the rings of topics, without a Python object for each message. One thread at a time.
 
     Attributes
     ----------
-    sent_messages, sent_bytes : sent so far, and of their payloads.
+    sent_messages, sent_bytes : number of sent messages, and bytes of their payloads.
     """
 
     sent_messages: int
@@ -41,30 +41,33 @@ class RingSender:
 
     def __init__(self) -> None: ...
     def __len__(self) -> int:
-        """How many codes were added."""
+        """Return the number of added codes."""
 
     def add_socket(self, socket: object) -> None:
-        """Say what publishes the messages of the next code; what is no `PubSocket` of rings, publishes none here."""
+        """Set the publisher of the next code.
+
+        If it is not a `PubSocket` of the ring, its messages are not sent here.
+        """
 
     def has_ring(self, code: int) -> bool:
-        """Whether messages of this code are sent here."""
+        """Return True if messages of this code are sent here."""
 
     def send_rows(
         self, batch: MessageBatch, ages: np.ndarray[Any, np.dtype[np.int64]], row: int, end: int, most: int
     ) -> int:
-        """Send rows, one after the other; return which row is the first that was not sent.
+        """Send rows, one after the other. Returns the first row that was not sent.
 
         Parameters
         ----------
         batch : the messages.
-        ages : of each, how old what it comes from was when it was published; `UNKNOWN_AGE`: nobody knows.
-        row : to begin with.
-        end : before which it stops; earlier at a row that is not sent here, at one that does not fit into its ring, and
-            when enough was sent.
-        most : bytes of payloads, from which on it is enough.
+        ages : for each message, the age of its origin when it was published; `UNKNOWN_AGE`: unknown.
+        row : first row.
+        end : row at which to stop. The call stops earlier at a row that is not sent here, at a row that does not fit
+            into its ring, and after `most` bytes.
+        most : limit of payload bytes.
 
         Raises
         ------
-        MultiplePublishersError : another process took an endpoint over.
-        InvalidValueError : a payload is not within its content.
+        MultiplePublishersError : another process took over an endpoint.
+        InvalidValueError : a payload is outside its content.
         """

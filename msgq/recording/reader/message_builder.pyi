@@ -1,4 +1,4 @@
-"""Rows of a scan as messages, made below Python: several times as fast as `Message._make`."""
+"""Rows of a scan as messages, created in compiled code: several times as fast as `Message._make`."""
 
 from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema
@@ -12,11 +12,11 @@ def build_messages(
 
     Parameters
     ----------
-    found : what a scan found.
-    begin, end : the first row, and the one behind the last.
-    channels : by code: endpoint, epoch, schema and source of its messages.
+    found : result of a scan.
+    begin, end : the first row, and the row after the last one.
+    channels : for each code: endpoint, epoch, schema and source of its messages.
 
     Raises
     ------
-    InvalidValueError : there are no such rows, or the content is not what was scanned.
+    InvalidValueError : the rows do not exist, or the content differs from the scanned content.
     """

@@ -1,4 +1,4 @@
-"""The recorder below Python: sources into chunks, and the files that appear meanwhile."""
+"""The recorder's compiled code: sources into chunks, and files that appear during a run."""
 
 from collections.abc import Iterable
 from typing import final
@@ -12,62 +12,64 @@ class FileArrival:
 
     @property
     def directory(self) -> str:
-        """The directory that it is in."""
+        """Directory of the file."""
     @property
     def name(self) -> str:
-        """Its name there."""
+        """Name of the file in the directory."""
     @property
     def fd(self) -> int:
-        """A descriptor for reading, of the moment when it came, closed with this object; -1: it would not open."""
+        """Descriptor for reading, opened when the file appeared, and closed with this object; -1: the file could not be
+        opened.
+        """
     @property
     def inode(self) -> int | None:
-        """Its number; None where it could not be opened."""
+        """Inode of the file; None if it could not be opened."""
     @property
     def is_gone(self) -> bool:
-        """Whether it had no such name any more."""
+        """True if the file was removed before it could be opened."""
 
 @final
 class FileWatcher:
-    """Tells of files that are made in some directories, or moved there, and opens them at once.
+    """Detects files that are created in directories, or moved there, and opens them at once.
 
-    For one thread at a time. `Capture.watch` has it look while a run is under way.
+    One thread at a time. `Capture.set_file_watcher` lets it work during a run.
     """
 
     def __init__(self, places: Iterable[tuple[str, str]], parent: str) -> None:
-        """Look from now on.
+        """Watch from now on.
 
         Parameters
         ----------
-        places : at most 8 directories, and what the names of files that are meant start with there. A directory may
-            come and go, in `parent`.
-        parent : a directory that is there.
+        places : at most 8 directories, each with the prefix of the file names. A directory may appear and disappear
+            within `parent`.
+        parent : an existing directory.
 
         Raises
         ------
-        OSError : this user has no inotify instances or watches left, or this process no descriptors.
+        OSError : this user has no inotify instances or watches left, or this process has no descriptors left.
         """
 
     @property
     def has_overflowed(self) -> bool:
-        """Whether files ever came that nobody was told of: the kernel keeps so many only."""
+        """True if files were ever missed, because the kernel's queue is limited."""
 
     def poll_arrivals(self) -> tuple[list[FileArrival], bool]:
-        """Return the files that got their names since, in this order, without waiting: 256 at most, the next ones then.
+        """Return files created since the last call, oldest first, at most 256. Does not wait.
 
-        And whether some were not told (a directory has just come, or they were too many): look at all.
+        The second value is True if files may have been missed, because a directory just appeared or there were too
+        many. Then scan the directories.
 
         Raises
         ------
-        OSError : as above, for a directory that has just come.
+        OSError : as above, for a directory that just appeared.
         """
 
-CAPTURE_BATCH_MAX: int  # messages that a source may give before the next one's turn
+CAPTURE_BATCH_MAX: int  # messages of a source before the next source's turn
 NO_CHANNEL_REASON: str  # why messages have no channel
 
 @final
 class Capture:
-    """Records endpoints side by side, each from a source that nobody else uses. For one thread at a time, but for
-    `interrupt`.
+    """Records several endpoints, each from its own source. One thread at a time, except `interrupt_capture`.
 
     Raises
     ------
@@ -76,100 +78,102 @@ class Capture:
 
     @property
     def clock_offset_ns(self) -> int:
-        """Of the host's clock to CLOCK_MONOTONIC: log_time is the latter plus this, and so never goes back."""
+        """Host's clock minus CLOCK_MONOTONIC. log_time is CLOCK_MONOTONIC plus this constant, so it never decreases."""
 
     @property
     def needed_bytes(self) -> int:
-        """Bytes of the largest message for which a chunk had no room; 0: all had."""
+        """Bytes of the largest message that did not fit into a chunk; 0: none."""
 
     def add_source(self, source: EndpointSource, publish_offset: int = -1) -> int:
-        """Record what a source gives; return its number.
+        """Record a source. Returns its number.
 
         Parameters
         ----------
-        source : one that nobody else takes from, whose schema was read.
-        publish_offset : where in a message its publishing time is (u64, ns since the epoch), where the source does not
-            say it; -1: nowhere.
+        source : a source that no other code uses, whose schema was read.
+        publish_offset : offset in a message of its publish time (u64, ns since the epoch), if the source does not
+            provide it; -1: none.
         """
 
     def remove_source(self, source: int) -> None:
-        """Take no more from a source, by its number, which another one may get. Its channels keep theirs."""
+        """Stop recording a source. Another source may get its number. Its channels keep their ids."""
 
     def set_file_watcher(self, watcher: FileWatcher | None) -> None:
-        """Open files that come while a run is under way, and end it then."""
+        """Open new files during a run, and end the run then."""
 
     def list_sources_with_new_schema(self) -> list[int]:
-        """Return the sources, by their numbers, whose schema has changed since it was read last.
+        """Return the numbers of sources whose schema changed since its last read.
 
-        Nothing is taken from them before `describe`, so that no message is recorded with a schema of the past.
+        No message is taken from them before `accept_schema`, so no message is recorded with an outdated schema.
         """
 
     def accept_schema(self, source: int, publish_offset: int = -1) -> None:
-        """Go on with a source whose schema was just read.
+        """Continue with a source whose schema was just read.
 
         Parameters
         ----------
-        source : its number.
+        source : number of the source.
         publish_offset : as for `add_source`.
         """
 
     def begin_epoch(self, source: int) -> None:
-        """Let the next message of a source, by its number, begin another numbering, and so another channel."""
+        """Let the next message of a source begin a new numbering, and so a new channel."""
 
     def begin_new_channels(self, source: int) -> None:
-        """Let the next messages of a source, by its number, begin other channels of the numbering that goes on."""
+        """Let the next messages of a source begin new channels that continue the numbering."""
 
     def capture_messages(self, chunk: ChunkBuffer, seconds: float) -> bool:
-        """Record into the chunk, without the GIL, until it is full (True), the time is over, somebody interrupts, a
-        schema changes, or a file comes.
+        """Record into the chunk, without the GIL. Returns True if the chunk is full.
+
+        The call also ends at the time limit, after an interrupt, a change of a schema, or a new file.
 
         Parameters
         ----------
-        chunk : what it holds stays. One that is full at once, and empty, is too small: see `needed`.
-        seconds : at most 3600.
+        chunk : the chunk; its content stays. If an empty chunk is full at once, it is too small: see `needed_bytes`.
+        seconds : time limit, at most 3600.
 
         Raises
         ------
-        SegmentError : a pool of a channel cannot be mapped, which costs its message; what was recorded is in the chunk,
-            and a next call goes on.
-        CorruptSegmentError : a source holds nonsense; as above.
-        SegmentSizeError : somebody made a file smaller; as above, but that source has ended.
+        SegmentError : a pool of a channel cannot be mapped, and its message is lost. Recorded messages are in the
+            chunk, and the next call continues.
+        CorruptSegmentError : a source has invalid data; otherwise as above.
+        SegmentSizeError : another program truncated a file; otherwise as above, but that source has ended.
 
         Notes
         -----
-        A message of more than 1 GiB is passed over, and so is one that needs a new channel after 65535: see `passed`.
+        Messages of more than 1 GiB are skipped, and so are messages that need a new channel after 65535 channels: see
+        `count_skipped_messages`.
         """
 
     def interrupt_capture(self) -> None:
-        """End the run that is under way, or else the next one, within some 0.5 ms; what was published before is taken.
+        """End the current run, or the next one, within about 0.5 ms. Messages published before are recorded.
 
         Any thread may call it.
         """
 
     def reserve_channel_id(self) -> int:
-        """Return a channel's number for messages from elsewhere.
+        """Return a channel id for messages from elsewhere.
 
         Raises
         ------
-        RecordingError : no channel is left.
+        RecordingError : no channel id is left.
         """
 
     def read_host_clock_ns(self) -> int:
-        """Return the time for a log_time: ns since the epoch, as `clock_offset_ns` says."""
+        """Return the current time for a log_time: ns since the epoch, by `clock_offset_ns`."""
 
     def list_channels(self, start: int = 1) -> list[tuple[int, int, int, int, bool, bool, int, int | None]]:
-        """Return the sources' channels whose numbers are `start` or greater.
+        """Return the sources' channels with ids of `start` or greater.
 
-        Of each: its number; source, epoch and part of the source (publisher or key); whether publishers number the
-        messages; whether messages have stamps; the low 32 bits of the number of its first message; how many messages
-        were lost before that one where no gap in the numbering shows them (None: unknown).
+        For each channel: its id; source, epoch and part of the source (publisher or key); True if publishers number the
+        messages; True if messages have stamps; the low 32 bits of the number of its first message; the number of
+        messages lost before that one without a gap in the numbering (None: unknown).
         """
 
     def is_source_ended(self, source: int) -> bool:
-        """Return whether nothing comes from the source any more, because somebody made its file smaller."""
+        """Return True if the source has ended because another program truncated its file."""
 
     def count_skipped_messages(self, source: int) -> int:
-        """Return the messages that were taken from a source and are in no chunk."""
+        """Return the number of messages that were taken from a source and not recorded."""
 
     def lacks_channel_id(self, source: int) -> bool:
-        """Return whether some of those are in none since no channel was left."""
+        """Return True if some of those were not recorded because no channel id was left."""
