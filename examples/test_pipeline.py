@@ -9,7 +9,7 @@ from examples.test_channels import numbers, run
 
 
 @pytest.mark.ci
-def test_pipeline_example_finds_slow_stage_and_critical_path(prefix: str) -> None:
+def test_pipeline_example_finds_slow_stage_and_topic_path(prefix: str) -> None:
     said = run("pipeline", prefix)
     assert said["slow"].startswith("track, which works ")
     (milliseconds,) = numbers(said["slow"], r"works (\d+) ms on each of objects")
