@@ -73,7 +73,7 @@ class TestParts:
         assert [parts.read(page * PAGE) for page in range(3)] == [0, 1, 2]
 
     @pytest.mark.parametrize("offset", [PAGE, 3 * PAGE - 1])
-    def test_file_write_beyond_the_header_is_fatal(self, parts: Any, path: Path, offset: Any) -> None:
+    def test_file_write_beyond_header_is_fatal(self, parts: Any, path: Path, offset: Any) -> None:
         dies_of(signal.SIGSEGV, lambda: parts.write(offset, 77))
         assert 77 not in path.read_bytes()
 
@@ -84,7 +84,7 @@ class TestParts:
         dies_of(signal.SIGSEGV, lambda: user.Parts(str(path), 0).write(0, 1))
 
     @pytest.mark.parametrize("size", [1, PAGE - 1, 4 * PAGE])
-    def test_another_size_is_refused(self, user: Any, path: Path, size: Any) -> None:
+    def test_segment_of_other_size_is_refused(self, user: Any, path: Path, size: Any) -> None:
         with pytest.raises(SegmentError, match=f"{size} of them"):
             user.Parts(str(path), size)
 
@@ -109,7 +109,7 @@ class TestHeldViews:
         del view
         assert pins.gone == [PAGE]
 
-    def test_held_view_is_kept_by_buffers_exported_from_it(self, user: Any, parts: Any) -> None:
+    def test_held_view_is_kept_by_exported_buffers(self, user: Any, parts: Any) -> None:
         pins = user.Pins()
         look = memoryview(pins.view(parts, PAGE, 8))
         part = look[2:4]
@@ -143,7 +143,7 @@ class TestHeldViews:
         del view
         assert pins.gone == [PAGE], "once"
 
-    def test_a_forked_child_lets_go_of_nothing(self, user: Any, parts: Any) -> None:
+    def test_forked_child_releases_no_view(self, user: Any, parts: Any) -> None:
         pins = user.Pins()
         views = [pins.view(parts, PAGE, 8), pins.view(parts, 2 * PAGE, 8)]
 
@@ -157,7 +157,7 @@ class TestHeldViews:
         views.clear()
         assert sorted(pins.gone) == [PAGE, 2 * PAGE]
 
-    def test_a_view_in_a_circle_lets_go(self, user: Any, parts: Any) -> None:
+    def test_view_in_garbage_cycle_is_released(self, user: Any, parts: Any) -> None:
         pins = user.Pins()
         circle: list[Any] = [pins.view(parts, PAGE, 8)]
         circle += [circle, memoryview(circle[0])]
@@ -174,7 +174,7 @@ class TestHeldViews:
 class TestSchema:
     ROOM = 2000
 
-    def test_schema_read_returns_the_last_written_value(self, user: Any, path: Path) -> None:
+    def test_schema_read_returns_last_written_value(self, user: Any, path: Path) -> None:
         path.write_bytes(bytes(3 * PAGE))
         parts = user.Parts(str(path), PAGE)
         assert parts.describe(None, self.ROOM) is None
@@ -183,7 +183,7 @@ class TestSchema:
             assert parts.describe(None, self.ROOM) == schema
         assert not any(path.read_bytes()[304 + self.ROOM :]), "nothing beyond its room"
 
-    def test_the_next_writer_goes_on_where_one_was_killed(self, user: Any, path: Path) -> None:
+    def test_next_schema_writer_continues_after_killed_writer(self, user: Any, path: Path) -> None:
         path.write_bytes(bytes(3 * PAGE))
         parts = user.Parts(str(path), PAGE)
         schema, other = msgq.Schema("a", "json", b"x" * 300), msgq.Schema("o", "json", b"o")

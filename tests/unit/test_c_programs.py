@@ -52,7 +52,7 @@ def test_c_publisher_sends_messages_to_python(programs: Path, prefix: str) -> No
         assert msgq.stats.topic("t").messages == 1000
 
 
-def test_a_cpp_program_echoes_messages_of_all_sizes(programs: Path, prefix: str) -> None:
+def test_cpp_program_echoes_messages_of_all_sizes(programs: Path, prefix: str) -> None:
     sizes = [1, 7, 8, 4096, 65536, 0]
     with Program(programs / "topic-cpp", "t", str(len(sizes))) as program:
         assert program.hear() == "ready"
@@ -67,7 +67,7 @@ def test_a_cpp_program_echoes_messages_of_all_sizes(programs: Path, prefix: str)
         program.end()
 
 
-def test_a_c_publisher_sends_stamps_on_a_tracked_topic(programs: Path, prefix: str) -> None:
+def test_c_publisher_sends_stamps_on_tracked_topic(programs: Path, prefix: str) -> None:
     msgq.pub_sock("t", tracked=True).close()
     with msgq.sub_sock("t", timeout=DEADLINE_MS) as subscriber:
         before = clock.time_ns()
@@ -102,7 +102,7 @@ def test_c_publisher_is_superseded_and_killed_one_is_replaced(programs: Path, pr
 # ---- channels ----
 
 
-def test_a_c_subscriber_of_a_channel_hears_python(programs: Path, prefix: str) -> None:
+def test_c_channel_subscriber_receives_from_python(programs: Path, prefix: str) -> None:
     channel = msgq.Channel("chat", node="Ann")
     with Program(programs / "channel", "listen", "chat", "100") as program:
         assert program.hear() == "ready"
@@ -117,7 +117,7 @@ def test_a_c_subscriber_of_a_channel_hears_python(programs: Path, prefix: str) -
     channel.close()
 
 
-def test_python_hears_a_c_publisher_of_a_channel(programs: Path, prefix: str) -> None:
+def test_python_receives_from_c_channel_publisher(programs: Path, prefix: str) -> None:
     channel = msgq.Channel("chat", capacity=128)
     with channel.subscriber() as subscriber:
         before = clock.time_ns()
@@ -134,7 +134,7 @@ def test_python_hears_a_c_publisher_of_a_channel(programs: Path, prefix: str) ->
     channel.close()
 
 
-def test_a_cpp_program_answers_on_channels(programs: Path, prefix: str) -> None:
+def test_cpp_program_answers_on_channels(programs: Path, prefix: str) -> None:
     with Program(programs / "channel-cpp", "n", "50") as program:
         assert program.hear() == "ready"
         numbers, sums = msgq.Channel("n"), msgq.Channel("n.sums")
@@ -187,7 +187,7 @@ def test_c_sender_sends_queue_messages_to_python(programs: Path, prefix: str) ->
         assert queue.receive(timeout=0) is None
 
 
-def test_a_cpp_program_is_a_stage_between_queues(programs: Path, prefix: str) -> None:
+def test_cpp_program_forwards_between_queues(programs: Path, prefix: str) -> None:
     with Program(programs / "queue-cpp", "jobs", "20") as program:
         assert program.hear() == "ready"
         with msgq.MessageQueue("jobs", 0) as todo, msgq.MessageQueue("jobs.done", 0) as done:
@@ -201,7 +201,7 @@ def test_a_cpp_program_is_a_stage_between_queues(programs: Path, prefix: str) ->
             assert todo.in_flight == 0
 
 
-def test_a_job_of_a_killed_c_worker_comes_back(programs: Path, prefix: str) -> None:
+def test_job_of_killed_c_worker_returns_to_queue(programs: Path, prefix: str) -> None:
     with msgq.MessageQueue("jobs") as queue:
         queue.send(b"piece")
         with Program(programs / "queue", "hang", "jobs", "1") as program:
@@ -240,7 +240,7 @@ def test_c_program_writes_vector_read_by_python(programs: Path, prefix: str) -> 
         assert len(quotes.changes().indices) == 8
 
 
-def test_another_dtype_is_refused_by_a_c_program(programs: Path, prefix: str) -> None:
+def test_c_program_refuses_other_dtype(programs: Path, prefix: str) -> None:
     msgq.SeqlockVector("quotes", [("price", "<f8"), ("size", "<f8")], 8).close()
     with Program(programs / "records", "write", "quotes", "1") as program:
         assert program.process.wait(DEADLINE) == 1
@@ -261,7 +261,7 @@ def test_c_writer_killed_leaves_its_values_and_frees_its_row(programs: Path, pre
         assert quotes[0].tolist() == (1.5, 2)
 
 
-def test_a_cpp_program_takes_part_in_a_board(programs: Path, prefix: str) -> None:
+def test_cpp_program_reads_and_writes_board(programs: Path, prefix: str) -> None:
     with msgq.Board("plant") as board, board.declare("wish") as wish:
         with Program(programs / "records-cpp", "plant", "21") as program:
             assert program.hear() == "ready"
@@ -280,7 +280,7 @@ def test_a_cpp_program_takes_part_in_a_board(programs: Path, prefix: str) -> Non
         assert state.data() == b"ours"
 
 
-def test_c_calls_behave_as_the_guide_says(programs: Path, prefix: str) -> None:
+def test_c_calls_behave_as_documented(programs: Path, prefix: str) -> None:
     done = subprocess.run([programs / "c-contracts", "name"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -300,7 +300,7 @@ ROLES = [
 
 @pytest.mark.parametrize(("program", "role", "start"), ROLES)
 @pytest.mark.parametrize("size", [1, 4096, 1 << 17])
-def test_hostile_files_are_an_error_with_a_text(
+def test_c_program_reports_hostile_files(
     programs: Path, endpoint: str, program: str, role: str, start: str, size: int
 ) -> None:
     path = SHM / f"{start}{endpoint}"
@@ -313,7 +313,7 @@ def test_hostile_files_are_an_error_with_a_text(
 
 
 @pytest.mark.parametrize(("program", "role", "start"), [ROLES[0], ROLES[3], ROLES[5], ROLES[6]])
-def test_c_program_creates_files_with_the_requested_mode(
+def test_c_program_creates_files_with_requested_mode(
     programs: Path, prefix: str, program: str, role: str, start: str
 ) -> None:
     folder = SHM / f"{start}{prefix}"
@@ -324,7 +324,7 @@ def test_c_program_creates_files_with_the_requested_mode(
 
 
 @pytest.mark.parametrize("variable", ["MSGQ_MODE", "MSGQ_TRUST", "MSGQ_SPIN_US", "MSGQ_SIGBUS", "MSGQ_GROUP"])
-def test_c_program_with_invalid_environment_gets_an_error(programs: Path, prefix: str, variable: str) -> None:
+def test_c_program_with_invalid_environment_gets_error(programs: Path, prefix: str, variable: str) -> None:
     with Program(programs / "queue", "send", "e", "1", env={variable: "nonsense"}) as program:
         assert program.process.wait(DEADLINE) == 1
         assert variable in program.process.communicate()[1]
@@ -372,7 +372,7 @@ needs_pkg_config = pytest.mark.skipif(not shutil.which("pkg-config"), reason="pk
 @needs_pkg_config
 @pytest.mark.ci
 @pytest.mark.parametrize("end", [".c", ".cpp"])
-def test_the_guides_lines_compile_a_program(tmp_path: Path, prefix: str, end: str) -> None:
+def test_compiler_commands_of_guide_work(tmp_path: Path, prefix: str, end: str) -> None:
     (tmp_path / f"program{end}").write_text(block("c", "#include <msgq/topic.h>"))
     lines = block("", "export")
     if end == ".cpp":
@@ -387,7 +387,7 @@ def test_the_guides_lines_compile_a_program(tmp_path: Path, prefix: str, end: st
 @needs_pkg_config
 @pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
 @pytest.mark.ci
-def test_the_guides_lines_for_cmake_do(tmp_path: Path, prefix: str) -> None:
+def test_cmake_lines_of_guide_work(tmp_path: Path, prefix: str) -> None:
     (tmp_path / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.18)\n" + block("", "project(program"))
     (tmp_path / "program.cpp").write_text(block("c", "#include <msgq/topic.h>"))
     env = {**os.environ, "PKG_CONFIG_PATH": msgq.get_include()}

@@ -71,7 +71,7 @@ def make_stock_segment(prefix: str, endpoint: str, publisher_uid: int) -> None:
     path.chmod(0o600)
 
 
-def test_list_shows_a_topic_with_its_publisher_and_subscriber(prefix: str, start: Start) -> None:
+def test_list_shows_topic_with_publisher_and_subscriber(prefix: str, start: Start) -> None:
     publisher, subscriber = start(publish, "weather"), start(subscribe, "weather")
     result = msgq("list", "--prefix", prefix)
     assert result.exit_code == 0
@@ -80,7 +80,7 @@ def test_list_shows_a_topic_with_its_publisher_and_subscriber(prefix: str, start
     assert str(subscriber.pid) in result.output
 
 
-def test_list_as_json_has_one_object_a_topic(prefix: str, start: Start) -> None:
+def test_list_as_json_has_one_object_per_topic(prefix: str, start: Start) -> None:
     publisher = start(publish, "weather")
     start(publish, "traffic")
     found = {topic["endpoint"]: topic for topic in lines(msgq("list", "--json", "--prefix", prefix))}
@@ -90,7 +90,7 @@ def test_list_as_json_has_one_object_a_topic(prefix: str, start: Start) -> None:
     assert found["weather"]["messages"] == 1
 
 
-def test_list_says_that_a_publisher_is_dead(prefix: str, start: Start) -> None:
+def test_list_marks_dead_publisher(prefix: str, start: Start) -> None:
     start(publish, "weather").kill()
     assert "(dead)" in msgq("list", "--prefix", prefix).output
 
@@ -101,7 +101,7 @@ def test_list_of_nothing_is_empty(prefix: str) -> None:
     assert result.output == ""
 
 
-def test_clean_removes_a_topic_whose_participants_all_died(prefix: str, start: Start) -> None:
+def test_clean_removes_topic_with_only_dead_participants(prefix: str, start: Start) -> None:
     for process in (start(publish, "weather"), start(subscribe, "weather")):
         process.kill()
     result = msgq("clean", "--json", "--prefix", prefix)
@@ -111,9 +111,7 @@ def test_clean_removes_a_topic_whose_participants_all_died(prefix: str, start: S
 
 
 @pytest.mark.parametrize("survivor", [publish, subscribe], ids=["publisher", "subscriber"])
-def test_clean_keeps_a_topic_that_somebody_alive_uses(
-    prefix: str, start: Start, survivor: Callable[[str], None]
-) -> None:
+def test_clean_keeps_topic_in_use(prefix: str, start: Start, survivor: Callable[[str], None]) -> None:
     living = start(survivor, "weather")
     start(subscribe, "weather").kill()
     before = segments(prefix)
@@ -124,21 +122,21 @@ def test_clean_keeps_a_topic_that_somebody_alive_uses(
     assert segments(prefix) == before
 
 
-def test_clean_of_a_named_topic_in_use_fails(prefix: str, start: Start) -> None:
+def test_clean_of_named_topic_in_use_fails(prefix: str, start: Start) -> None:
     start(publish, "weather")
     result = msgq("clean", "weather", "--prefix", prefix)
     assert result.exit_code == 1
     assert "in use by" in result.output
 
 
-def test_clean_removes_only_the_topics_that_are_named(prefix: str, start: Start) -> None:
+def test_clean_removes_only_named_topics(prefix: str, start: Start) -> None:
     for endpoint in ("weather", "traffic"):
         start(publish, endpoint).kill()
     assert msgq("clean", "weather", "--prefix", prefix).exit_code == 0
     assert set(segments(prefix)) == {"traffic"}
 
 
-def test_clean_of_an_unknown_name_fails_and_removes_nothing(prefix: str, start: Start) -> None:
+def test_clean_of_unknown_name_fails_and_removes_nothing(prefix: str, start: Start) -> None:
     start(publish, "weather").kill()
     before = segments(prefix)
     result = msgq("clean", "weather", "sunshine", "--prefix", prefix)
@@ -156,7 +154,7 @@ def test_clean_dry_run_removes_nothing(prefix: str, start: Start) -> None:
     assert segments(prefix) == before
 
 
-def test_clean_keeps_what_a_stock_publisher_may_use_unless_forced(prefix: str) -> None:
+def test_clean_without_force_keeps_topics_of_possible_stock_publisher(prefix: str) -> None:
     make_stock_segment(prefix, "camera", publisher_uid=(7 << 32) | os.getpid())
     result = msgq("clean", "--json", "--prefix", prefix)
     assert result.exit_code == 0
@@ -187,12 +185,12 @@ def participant(pid: int, alive: bool | None) -> Participant:
     return Participant(pid, thread_id=pid, start_time=0, name=f"process{pid}", alive=alive)
 
 
-def test_users_tells_the_living_from_those_that_nobody_can_judge() -> None:
+def test_topic_users_separate_living_from_unknown_processes() -> None:
     infos = tuple(SubscriberInfo(participant(pid, alive), 0, 0, 0, 0) for pid, alive in ((2, False), (3, None)))
     living, unknown = find_topic_users(topic(participant(1, True), "ours", infos, stock=2))
     assert living == ("process1 1",)
     assert unknown == ("process3 3 (unknown)", "2 stock subscribers")
 
 
-def test_users_of_a_topic_with_a_stock_publisher_are_unknown() -> None:
+def test_topic_users_with_stock_publisher_are_unknown() -> None:
     assert find_topic_users(topic(None, "stock", (), stock=0)) == ((), ("a stock publisher",))

@@ -61,7 +61,7 @@ def leave(path: Path, data: bytes, owner: int = -1, mode: int = 0o444) -> None:
 
 
 class TestAgreement:
-    def test_first_process_stores_the_offset_of_the_wall_clock(self, shm: Path) -> None:
+    def test_first_process_stores_wall_clock_offset(self, shm: Path) -> None:
         found = ask(shm)
         assert found["off_by"] < HOUR / 60
         assert (found["trouble"], found["warned"]) == ("", [])
@@ -69,7 +69,7 @@ class TestAgreement:
         assert (shm / "msgqclock").stat().st_mode & 0o777 == 0o444
         assert os.listdir(shm) == ["msgqclock"]
 
-    def test_later_processes_use_the_stored_offset(self, shm: Path) -> None:
+    def test_later_processes_use_stored_offset(self, shm: Path) -> None:
         offset = an_hour_ago()
         leave(shm / "msgqclock", packed(offset))
         found = ask(shm)
@@ -89,7 +89,7 @@ class TestAgreement:
             for child in children:
                 child.__exit__()
 
-    def test_a_running_process_does_not_step_when_shared_memory_is_wiped(self, shm: Path) -> None:
+    def test_running_process_keeps_offset_after_removal_of_clock_file(self, shm: Path) -> None:
         offset = an_hour_ago()
         leave(shm / "msgqclock", packed(offset))
         with Child(clock_children.ask_again, str(shm)) as child:
@@ -136,7 +136,7 @@ class TestHostileFiles:
         make(shm / "msgqclock")
         self.refused(shm)
 
-    def test_a_file_with_a_second_name_is_not_believed(self, shm: Path) -> None:
+    def test_clock_file_with_second_link_is_refused(self, shm: Path) -> None:
         leave(shm / "msgqclock", packed(an_hour_ago()))
         os.link(shm / "msgqclock", shm / "another")
         self.refused(shm)
@@ -149,7 +149,7 @@ class TestHostileFiles:
         assert "of its own" in found["trouble"]
         assert len(found["warned"]) == 1
 
-    def test_creator_of_the_host_clock_keeps_its_users_offset(self, shm: Path) -> None:
+    def test_creator_of_host_clock_keeps_offset_of_its_user(self, shm: Path) -> None:
         """The stranger's file is gone, and what this user's processes stamp goes on as before."""
         offset = an_hour_ago()
         leave(shm / f"msgqclock_{os.geteuid()}", packed(offset))
@@ -159,7 +159,7 @@ class TestHostileFiles:
 
 @needs_root
 class TestUsers:
-    def test_the_clock_of_root_is_everybodys(self, shm: Path) -> None:
+    def test_clock_of_root_is_used_by_all_users(self, shm: Path) -> None:
         offset = an_hour_ago()
         leave(shm / "msgqclock", packed(offset))
         assert [ask(shm, user)["offset"] for user in (None, ALICE, BOB)] == [offset] * 3
@@ -173,19 +173,19 @@ class TestUsers:
             assert not found["warned"]
         assert ask(shm, ALICE)["trouble"] == ""
 
-    def test_nor_is_one_in_the_place_of_ones_own(self, shm: Path) -> None:
+    def test_foreign_file_in_place_of_user_clock_is_refused(self, shm: Path) -> None:
         for path in (shm / "msgqclock", shm / f"msgqclock_{BOB}"):
             leave(path, packed(an_hour_ago()), ALICE)
         found = ask(shm, BOB)
         assert found["off_by"] < HOUR / 60
         assert len(found["warned"]) == 1
 
-    def test_clock_file_of_a_trusted_user_is_used(self, shm: Path) -> None:
+    def test_clock_file_of_trusted_user_is_used(self, shm: Path) -> None:
         offset = an_hour_ago()
         leave(shm / "msgqclock", packed(offset), ALICE)
         assert ask(shm, BOB, MSGQ_TRUST=str(ALICE))["offset"] == offset
 
-    def test_clock_ignores_the_trust_of_a_single_topic(self, shm: Path) -> None:
+    def test_clock_ignores_trust_of_single_topic(self, shm: Path) -> None:
         """Or a process's clock would depend on which of its sockets connects first."""
         leave(shm / "msgqclock", packed(an_hour_ago()), ALICE)
         found = run_child(clock_children.ask_while_connecting, str(shm), str(ALICE))
@@ -211,7 +211,7 @@ class TestUsers:
         shm.chmod(0o555)
         assert ask(shm, BOB)["offset"] == offset
 
-    def test_clock_in_another_time_namespace_has_the_same_time(self, shm: Path) -> None:
+    def test_clock_in_other_time_namespace_has_same_time(self, shm: Path) -> None:
         """Its CLOCK_MONOTONIC is ahead; whoever of the two makes the file, both have the same time."""
         command = ["unshare", "--time", "--monotonic", "5000", "--fork", sys.executable, "-c"]
         code = "from tests.unit import clock_children; clock_children.main()"
@@ -237,19 +237,19 @@ class TestUsers:
 
 
 class TestUse:
-    def test_a_topic_was_made_by_the_hosts_clock(self, endpoint: str) -> None:
+    def test_topic_creation_time_uses_host_clock(self, endpoint: str) -> None:
         before = clock.time_ns()
         with msgq.pub_sock(endpoint):
             made = stats.topic(endpoint).created_ns
         assert made is not None
         assert before <= made <= clock.time_ns()
 
-    def test_clock_is_the_monotonic_clock_plus_the_offset(self) -> None:
+    def test_clock_equals_monotonic_clock_plus_offset(self) -> None:
         before = time.monotonic_ns()
         now = clock.time_ns() - clock.offset_ns()
         assert before <= now <= time.monotonic_ns()
 
-    def test_wall_offset_is_the_wall_clock_minus_the_monotonic_clock(self) -> None:
+    def test_wall_offset_equals_wall_clock_minus_monotonic_clock(self) -> None:
         assert abs(clock.wall_offset_ns() - (time.time_ns() - time.monotonic_ns())) < 10**9
 
     def test_stamps_are_virtual_in_virtual_time(self) -> None:
@@ -258,7 +258,7 @@ class TestUse:
             assert clock.time_ns() == 0
         assert clock.time_ns() > HOUR
 
-    def test_verbs_ignore_the_clock_file(self, prefix: str) -> None:
+    def test_verbs_ignore_clock_file(self, prefix: str) -> None:
         clock.time_ns()
         before = (SHM / "msgqclock").stat().st_ino
         for words in (["clean"], ["clean", "--all-prefixes", "--dry-run"], ["doctor", "--fix"], ["list"]):

@@ -93,7 +93,7 @@ class TestEvent:
         assert not gate_files(token)
 
     @pytest.mark.parametrize("timeout", [0, 0.03])
-    def test_event_wait_timeout_raises_the_error_of_stock(self, endpoint: str, timeout: float) -> None:
+    def test_event_wait_timeout_raises_stock_error(self, endpoint: str, timeout: float) -> None:
         event = msgq.fake_event_handle(endpoint).recv_called_event
         started = time.monotonic()
         with pytest.raises(RuntimeError, match=f"within {timeout} s") as caught:
@@ -135,7 +135,7 @@ class TestEvent:
         for task in tasks:
             task.result()
 
-    def test_another_process_waits_and_sets(self, endpoint: str) -> None:
+    def test_event_is_set_by_other_process(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         with Child(children.waiter, endpoint, "recv_ready_event") as child:
             assert child.hear() == "waiting"
@@ -152,14 +152,14 @@ class TestEvent:
             child.say()
             child.result()
 
-    def test_ctrl_c_ends_a_wait(self, endpoint: str) -> None:
+    def test_ctrl_c_ends_event_wait(self, endpoint: str) -> None:
         with msgq.fake_event_handle(endpoint), Child(children.waiter, endpoint, "recv_ready_event") as child:
             assert child.hear() == "waiting"
             wait_asleep(child.pid)
             child.kill(signal.SIGINT)
             assert child.result() == "interrupted"
 
-    def test_event_is_usable_in_a_forked_child_without_ownership_of_files(self, endpoint: str, token: str) -> None:
+    def test_event_in_forked_child_does_not_own_files(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         event = handle.recv_called_event
         pid = os.fork()
@@ -174,7 +174,7 @@ class TestEvent:
 
 
 class TestWaitForOneEvent:
-    def test_wait_for_one_event_returns_the_first_set_event(self, prefix: str) -> None:
+    def test_wait_for_one_event_returns_first_set_event(self, prefix: str) -> None:
         handles = [msgq.fake_event_handle(name) for name in "abc"]
         events = [handle.recv_called_event for handle in handles]
         events[2].set()
@@ -189,7 +189,7 @@ class TestWaitForOneEvent:
         assert task.result() == 1
 
     @pytest.mark.parametrize("count", [128, 129, 300])
-    def test_there_may_be_many(self, endpoint: str, count: int) -> None:
+    def test_wait_for_one_event_accepts_many_events(self, endpoint: str, count: int) -> None:
         handle = msgq.fake_event_handle(endpoint)
         events = [handle.recv_ready_event] * (count - 1) + [handle.recv_called_event]
         task = Task(msgq.wait_for_one_event, events)
@@ -197,7 +197,7 @@ class TestWaitForOneEvent:
         handle.recv_called_event.set()
         assert task.result() == count - 1
 
-    def test_wait_for_one_event_ends_at_the_timeout(self, prefix: str) -> None:
+    def test_wait_for_one_event_ends_at_timeout(self, prefix: str) -> None:
         handles = [msgq.fake_event_handle(name) for name in "ab"]
         started = time.monotonic()
         with pytest.raises(RuntimeError, match="none of the 2 events"):
@@ -222,7 +222,7 @@ class TestHandle:
         handle.enabled = True
         assert msgq.fake_event_handle(endpoint, override=False).enabled
 
-    def test_an_unmanaged_endpoint(self, endpoint: str) -> None:
+    def test_event_calls_on_unmanaged_endpoint_are_refused(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint):
             handle = msgq.fake_event_handle(endpoint, override=False, enable=True)
         assert not handle.enabled
@@ -258,7 +258,7 @@ class TestHandle:
         assert not handle.enabled
         assert not attached.enabled
 
-    def test_the_last_one_with_override_wins(self, endpoint: str, token: str) -> None:
+    def test_last_handle_with_override_replaces_gate(self, endpoint: str, token: str) -> None:
         first = msgq.fake_event_handle(endpoint, enable=True)
         assert first.recv_called_event.fd >= 0
         with msgq.fake_event_handle(endpoint) as second:
@@ -279,7 +279,7 @@ class TestHandle:
             child.result()
         assert not gate_files(token)
 
-    def test_identifiers_are_apart(self, endpoint: str) -> None:
+    def test_identifiers_have_separate_gates(self, endpoint: str) -> None:
         mine, other = msgq.fake_event_handle(endpoint), msgq.fake_event_handle(endpoint, f"other{endpoint}")
         mine.recv_called_event.set()
         assert not other.recv_called_event.peek()
@@ -288,13 +288,13 @@ class TestHandle:
         assert msgq.fake_event_handle(endpoint, override=False).recv_called_event.clear()
         assert not other.recv_called_event.peek()
 
-    def test_prefixes_of_topics_are_apart(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_topic_prefixes_have_separate_gates(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
         handle = msgq.fake_event_handle("topic", enable=True)
         monkeypatch.setenv("OPENPILOT_PREFIX", f"{prefix}2")
         assert not msgq.fake_event_handle("topic", override=False).enabled
         assert handle.enabled
 
-    def test_no_two_places_share_a_name(self, endpoint: str) -> None:
+    def test_gate_names_are_unique(self, endpoint: str) -> None:
         handles = [
             msgq.fake_event_handle(endpoint, f"a:{endpoint}"),
             msgq.fake_event_handle(f"{endpoint}:{endpoint}", "a"),
@@ -316,7 +316,7 @@ class TestHandle:
             handle.__init__(endpoint, "", True)  # type: ignore[misc]
 
 
-def test_the_environment_functions(token: str) -> None:
+def test_fake_prefix_functions_set_environment(token: str) -> None:
     msgq.toggle_fake_events(False)
     assert "CEREAL_FAKE" not in os.environ
     msgq.toggle_fake_events(True)
@@ -346,7 +346,7 @@ SEVERAL = {
 
 
 class TestSubscriber:
-    def test_stock_controller_steps_a_process_in_lockstep(self, prefix: str) -> None:
+    def test_stock_controller_steps_process_in_lockstep(self, prefix: str) -> None:
         handle = msgq.fake_event_handle("state", enable=True)
         called, ready = handle.recv_called_event, handle.recv_ready_event
         with (
@@ -367,7 +367,7 @@ class TestSubscriber:
             child.result()
 
     @pytest.mark.parametrize("way", ONE_BY_ONE)
-    def test_each_call_passes_the_gate_once(self, endpoint: str, way: str) -> None:
+    def test_each_call_passes_gate_once(self, endpoint: str, way: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             for i in range(3):
@@ -380,7 +380,7 @@ class TestSubscriber:
                 assert not handle.recv_called_event.clear(), f"call {i} went twice"
                 assert not handle.recv_ready_event.peek()
 
-    def test_subscriber_does_not_stop_at_a_disabled_gate(self, endpoint: str) -> None:
+    def test_subscriber_does_not_stop_at_disabled_gate(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             handle.enabled = True
@@ -401,7 +401,7 @@ class TestSubscriber:
             assert sub.receive(True) is None
         assert not handle.recv_called_event.peek()
 
-    def test_subscriber_notices_a_later_handle(self, endpoint: str) -> None:
+    def test_subscriber_detects_later_handle(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send(b"1")
             assert sub.receive() == b"1"
@@ -413,7 +413,7 @@ class TestSubscriber:
             pub.send(b"3")
             assert sub.receive() == b"3"
 
-    def test_subscriber_at_a_replaced_gate_moves_to_the_new_one(self, endpoint: str) -> None:
+    def test_subscriber_at_replaced_gate_moves_to_new_gate(self, endpoint: str) -> None:
         first = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             task = Task(sub.receive)
@@ -425,7 +425,7 @@ class TestSubscriber:
             step(first)
             assert task.result() == b"x"
 
-    def test_subscriber_at_a_closed_gate_continues(self, endpoint: str) -> None:
+    def test_subscriber_at_closed_gate_continues(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             task = Task(sub.receive)
@@ -434,7 +434,7 @@ class TestSubscriber:
             handle.close()
             assert task.result() == b"x"
 
-    def test_subscriber_at_a_disabled_gate_continues(self, endpoint: str) -> None:
+    def test_subscriber_at_disabled_gate_continues(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             for round in range(20):
@@ -448,7 +448,7 @@ class TestSubscriber:
                 assert handle.recv_called_event.clear()
                 handle.enabled = True
 
-    def test_signal_handler_forking_at_the_gate_leaves_two_receives(self, endpoint: str) -> None:
+    def test_signal_handler_with_fork_at_gate_leaves_two_receives(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, Child(children.forking, endpoint) as child:
             assert child.hear() == "connected"
@@ -463,7 +463,7 @@ class TestSubscriber:
             assert child.result() == ["x", "x"]
         assert not handle.recv_called_event.peek()
 
-    def test_an_error_at_the_gate_does_not_use_up_the_step(self, endpoint: str, token: str) -> None:
+    def test_error_at_gate_does_not_consume_step(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         assert handle.recv_ready_event.fd >= 0
         fifo = Path(f"{gate_path(token)}:ready")
@@ -482,7 +482,7 @@ class TestSubscriber:
             assert handle.recv_called_event.clear()
             assert not handle.recv_called_event.peek(), "announced once for all the tries"
 
-    def test_two_subscribers_of_one_endpoint_are_let_through_one_by_one(self, endpoint: str) -> None:
+    def test_two_subscribers_of_endpoint_pass_gate_in_turn(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as one, msgq.sub_sock(endpoint) as two:
             pub.send(b"x")
@@ -493,7 +493,7 @@ class TestSubscriber:
             assert not handle.recv_called_event.peek()
             assert not handle.recv_ready_event.peek()
 
-    def test_close_by_another_thread_ends_the_wait_at_the_gate(self, endpoint: str) -> None:
+    def test_close_by_other_thread_ends_wait_at_gate(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         sub = msgq.sub_sock(endpoint)
         task = Task(sub.receive)
@@ -503,7 +503,7 @@ class TestSubscriber:
         with pytest.raises(EndpointClosedError):
             task.result()
 
-    def test_ctrl_c_at_the_gate_and_the_call_is_not_announced_twice(self, endpoint: str) -> None:
+    def test_ctrl_c_at_gate_does_not_announce_call_twice(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, Child(children.interrupted, endpoint) as child:
             assert child.hear() == "connected"
@@ -516,7 +516,7 @@ class TestSubscriber:
             assert child.result() == "x"
             assert not handle.recv_called_event.peek()
 
-    def test_a_process_killed_at_the_gate_is_replaced_by_the_next(self, endpoint: str) -> None:
+    def test_process_killed_at_gate_is_replaced_by_next_process(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub:
             with Child(children.receiver, endpoint, 1) as child:
@@ -546,7 +546,7 @@ class TestSeveralAtOnce:
 
     @pytest.mark.parametrize("wait", [False, True])
     @pytest.mark.parametrize("count", [1, 2, 5])
-    def test_receive_many_stops_before_each_message_and_the_end(
+    def test_receive_many_stops_before_each_message_and_at_end(
         self, endpoint: str, way: str, count: int, wait: bool
     ) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
@@ -570,7 +570,7 @@ class TestSeveralAtOnce:
                 assert task.result() == []
                 assert idle(handle)
 
-    def test_after_a_poll_there_is_one_stop_less(self, endpoint: str, way: str) -> None:
+    def test_receive_many_after_poll_has_one_stop_less(self, endpoint: str, way: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         poller = msgq.Poller()
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint, poller=poller) as sub:
@@ -584,7 +584,7 @@ class TestSeveralAtOnce:
             assert task.result() == [b"1", b"2"]
             assert idle(handle)
 
-    def test_receive_many_at_a_disabled_gate_takes_the_rest(self, endpoint: str, way: str) -> None:
+    def test_receive_many_at_disabled_gate_takes_rest(self, endpoint: str, way: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             task = Task(SEVERAL[way], sub)
@@ -594,7 +594,7 @@ class TestSeveralAtOnce:
             handle.enabled = False
             assert task.result() == [b"1", b"2", b"3"]
 
-    def test_without_a_gate_nothing_stops(self, endpoint: str, way: str) -> None:
+    def test_receive_many_without_gate_does_not_stop(self, endpoint: str, way: str) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send_many([b"1", b"2"])
             assert SEVERAL[way](sub) == [b"1", b"2"]
@@ -603,7 +603,7 @@ class TestSeveralAtOnce:
             assert SEVERAL[way](sub, True) == [b"3", b"4"]
             assert idle(handle)
 
-    def test_messages_taken_before_the_controller_died_are_kept(self, endpoint: str, way: str) -> None:
+    def test_messages_taken_before_death_of_controller_are_kept(self, endpoint: str, way: str) -> None:
         with Child(children.controller, endpoint, "recv_ready_event") as owner, msgq.pub_sock(endpoint) as pub:
             assert owner.hear() == "made"
             attached = msgq.fake_event_handle(endpoint, override=False)
@@ -621,7 +621,7 @@ class TestSeveralAtOnce:
 
 
 class TestLoops:
-    def test_receive_many_ends_at_its_limit_without_a_stop(self, endpoint: str) -> None:
+    def test_receive_many_ends_at_limit_without_stop(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send_many([b"1", b"2", b"3"])
@@ -632,7 +632,7 @@ class TestLoops:
             assert task.result() == [b"1", b"2"]
             assert idle(handle)
 
-    def test_an_array_ends_before_a_message_of_another_size(self, endpoint: str) -> None:
+    def test_array_receive_ends_before_message_of_other_size(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send_many([b"12", b"34", b"other"])
@@ -646,7 +646,7 @@ class TestLoops:
                 task.result()
             assert idle(handle)
 
-    def test_messages_discarded_by_a_handler_are_counted(self, endpoint: str) -> None:
+    def test_messages_discarded_by_signal_handler_are_counted(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, Child(children.thrown_away, endpoint) as child:
             assert child.hear() == "connected"
@@ -698,7 +698,7 @@ class TestProcessReplay:
             assert child.result() == 7
         assert cycles == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
-    def test_a_process_with_a_submaster_stops_once_for_each_topic(self, prefix: str) -> None:
+    def test_submaster_stops_once_for_each_topic(self, prefix: str) -> None:
         names = ["a", "b", "c", "d"]
         handles = [msgq.fake_event_handle(name, enable=True) for name in names]
         pubs = [msgq.pub_sock(name) for name in names]
@@ -754,7 +754,7 @@ class TestController:
 
 
 class TestPoller:
-    def test_gates_are_passed_in_the_order_of_registration(self, prefix: str) -> None:
+    def test_gates_are_passed_in_registration_order(self, prefix: str) -> None:
         names = ["c", "a", "b"]
         handles = {name: msgq.fake_event_handle(name, enable=True) for name in names}
         pubs = {name: msgq.pub_sock(name) for name in names}
@@ -774,7 +774,7 @@ class TestPoller:
             assert child.result() == expected
         assert not any(handle.recv_called_event.peek() for handle in handles.values())
 
-    def test_the_receive_after_a_poll_does_not_stop_again_but_the_next_does(self, endpoint: str) -> None:
+    def test_first_receive_after_poll_does_not_stop(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         poller = msgq.Poller()
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint, poller=poller) as sub:
@@ -799,7 +799,7 @@ class TestPoller:
 
 
 class TestDescriptor:
-    def test_descriptor_is_readable_while_the_event_is_set(self, endpoint: str) -> None:
+    def test_descriptor_is_readable_while_event_is_set(self, endpoint: str) -> None:
         event = msgq.fake_event_handle(endpoint).recv_called_event
 
         def readable() -> bool:
@@ -815,7 +815,7 @@ class TestDescriptor:
         event.set()
         assert readable()
 
-    def test_descriptor_is_constant_and_open_while_an_event_exists(self, endpoint: str) -> None:
+    def test_descriptor_is_constant_while_event_exists(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         event = handle.recv_called_event
         fd = event.fd
@@ -827,7 +827,7 @@ class TestDescriptor:
         with pytest.raises(OSError, match="Bad file"):
             os.fstat(fd)
 
-    def test_descriptor_wakes_an_unrelated_process_in_epoll(self, endpoint: str) -> None:
+    def test_descriptor_wakes_unrelated_process_in_epoll(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         with Child(children.watcher, endpoint) as child:
             assert child.hear() == "watching"
@@ -902,7 +902,7 @@ class TestHostileBytes:
                 attached.recv_ready_event.wait()
         handle.close()
 
-    def test_any_count_is_lived_with(self, endpoint: str, token: str) -> None:
+    def test_event_with_any_stored_count_works(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         event = handle.recv_called_event
         with gate_path(token).open("r+b") as file:
@@ -930,7 +930,7 @@ class TestHostileBytes:
             assert handle.enabled
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-    def test_a_gate_of_another_user_is_refused(self, endpoint: str, token: str) -> None:
+    def test_gate_of_other_user_is_refused(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         os.chown(gate_path(token), 12345, -1)
         try:
@@ -963,7 +963,7 @@ class TestHostileBytes:
             path.rmdir() if kind == "directory" else path.unlink()
 
 
-def test_a_process_without_fake_events_is_not_held_up(endpoint: str) -> None:
+def test_process_without_fake_events_is_not_delayed(endpoint: str) -> None:
     msgq.toggle_fake_events(False)
     with (
         msgq.fake_event_handle(endpoint, enable=True),
@@ -976,7 +976,7 @@ def test_a_process_without_fake_events_is_not_held_up(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize(("variable", "value"), [("MSGQ_BACKEND", "zmq"), ("ZMQ", "1"), ("MSGQ_BACKEND", "fake")])
-def test_backends_without_gates_ignore_the_switch(
+def test_backends_without_gates_ignore_fake_event_setting(
     variable: str, value: str, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     msgq.toggle_fake_events(False)

@@ -84,7 +84,7 @@ def trusting(*users: int) -> str:
 
 @pytest.mark.parametrize("first", ["publisher", "subscriber"])
 @pytest.mark.parametrize("publisher_user", [ALICE, BOB])
-def test_two_users_sharing_an_endpoint_exchange_messages(
+def test_two_users_of_endpoint_exchange_messages(
     place: str, token: str, join: Join, publisher_user: int, first: str
 ) -> None:
     """Whoever comes first, and makes the files. Both have umask 077."""
@@ -106,7 +106,7 @@ def test_two_users_sharing_an_endpoint_exchange_messages(
     assert subscriber.do("listed") == [token] or not place
 
 
-def test_user_without_trust_gets_an_error_with_owner_and_remedy(place: str, token: str, join: Join) -> None:
+def test_user_without_trust_gets_error_with_owner_and_remedy(place: str, token: str, join: Join) -> None:
     alice, bob = join(ALICE, OPENPILOT_PREFIX=place), join(BOB, OPENPILOT_PREFIX=place)
     alice.do("publish", token, "hello")
     for action in (["subscribe", token], ["subscribe", token, None, True], ["publish", token, "mine"]):
@@ -116,7 +116,7 @@ def test_user_without_trust_gets_an_error_with_owner_and_remedy(place: str, toke
     assert token not in bob.do("listed")
 
 
-def test_user_without_access_gets_an_error_with_the_reason(place: str, token: str, join: Join) -> None:
+def test_user_without_access_gets_error_with_reason(place: str, token: str, join: Join) -> None:
     alice = join(ALICE, share=False, OPENPILOT_PREFIX=place)
     bob = join(BOB, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(ALICE))
     alice.do("publish", token, "hello")
@@ -129,7 +129,7 @@ def test_user_without_access_gets_an_error_with_the_reason(place: str, token: st
         assert "symbolic" not in text
 
 
-def test_user_outside_the_group_is_refused(token: str, place: str, join: Join) -> None:
+def test_user_outside_group_is_refused(token: str, place: str, join: Join) -> None:
     alice = join(ALICE, OPENPILOT_PREFIX=place)
     stranger = join(BOB, groups=(), share=False, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(ALICE))
     alice.do("publish", token, "hello")
@@ -213,7 +213,7 @@ class TestPrefixDirectories:
         assert f"mode {mode:o}" in bob.refused("subscribe", "topic", error="SegmentError")
         alice.do("publish", "topic", "who made it goes on")
 
-    def test_a_link_of_a_trusted_user_is_not_followed(self, shared: str, join: Join, tmp_path: Path) -> None:
+    def test_link_of_trusted_user_is_not_followed(self, shared: str, join: Join, tmp_path: Path) -> None:
         bob = join(BOB, OPENPILOT_PREFIX=shared, MSGQ_TRUST=str(ALICE))
         for path in shm_paths.topic_directories(shared):
             os.symlink(tmp_path, path)
@@ -233,7 +233,7 @@ class TestPrefixDirectories:
         assert oct(file_permissions.compute_directory_mode(permissions)) == oct(mode)
 
 
-def test_a_second_name_of_a_file_is_no_other_topic(token: str, join: Join, place: str) -> None:
+def test_hard_link_of_topic_file_is_refused(token: str, join: Join, place: str) -> None:
     """Whoever may write to a file may link it; so a member of the group could put one topic in the place of another."""
     alice = join(ALICE, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(BOB))
     bob = join(BOB, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(ALICE))
@@ -246,7 +246,7 @@ def test_a_second_name_of_a_file_is_no_other_topic(token: str, join: Join, place
 
 
 @pytest.mark.parametrize("content", ["", "x" * 100, "\x7f" * 4096], ids=["empty", "short", "page"])
-def test_a_file_of_a_trusted_user_is_hostile_bytes(token: str, join: Join, place: str, content: str) -> None:
+def test_corrupt_file_of_trusted_user_is_refused(token: str, join: Join, place: str, content: str) -> None:
     alice = join(ALICE, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(BOB))
     bob = join(BOB, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(ALICE))
     bob.do("publish", token, "a topic")
@@ -263,7 +263,7 @@ def test_group_without_membership_raises(token: str, join: Join) -> None:
     assert not os.path.exists(shm_paths.ring_path(token, ""))
 
 
-def test_an_event_gate_between_two_users(token: str, join: Join, place: str) -> None:
+def test_event_gate_works_between_two_users(token: str, join: Join, place: str) -> None:
     alice = join(ALICE, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(BOB))
     bob = join(BOB, OPENPILOT_PREFIX=place, MSGQ_TRUST=str(ALICE), CEREAL_FAKE="1")
     assert alice.do("make_gate", token) == [True, 0o660, 0o660]
@@ -342,7 +342,7 @@ class TestNames:
         assert caught.value.endpoint == endpoint
         assert not Path(shm_paths.ring_path(endpoint, "")).exists()
 
-    def test_a_trusted_users_file_is_taken(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_file_of_trusted_user_is_accepted(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
         msgq.pub_sock(endpoint).close()
         os.chown(shm_paths.ring_path(endpoint, ""), 12345, -1)
         with pytest.raises(SegmentError, match="MSGQ_TRUST=12345"):
@@ -352,7 +352,7 @@ class TestNames:
 
 
 @pytest.mark.parametrize("first", [ALICE, BOB])
-def test_a_work_queue_of_two_users(token: str, join: Join, place: str, first: int) -> None:
+def test_work_queue_works_between_two_users(token: str, join: Join, place: str, first: int) -> None:
     """Whoever makes it: both send and take, and what one of them leaves behind in death comes back to the other."""
     second = BOB if first == ALICE else ALICE
     maker = join(first, MSGQ_TRUST=trusting(second), OPENPILOT_PREFIX=place)
@@ -367,7 +367,7 @@ def test_a_work_queue_of_two_users(token: str, join: Join, place: str, first: in
     assert (stat.S_IMODE(found.st_mode), found.st_gid, found.st_uid) == (0o660, GROUP, first)
 
 
-def test_a_work_queue_needs_consent_on_both_sides(token: str, join: Join, place: str) -> None:
+def test_work_queue_needs_trust_on_both_sides(token: str, join: Join, place: str) -> None:
     alice, bob = join(ALICE, OPENPILOT_PREFIX=place), join(BOB, OPENPILOT_PREFIX=place)
     alice.do("put", token, "mine")
     assert f"MSGQ_TRUST={ALICE}" in bob.refused("put", token, "yours")

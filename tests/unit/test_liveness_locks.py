@@ -68,7 +68,7 @@ class TestExec:
             for _ in range(17):
                 msgq.pub_sock(endpoint).close()
 
-    def test_reader_slot_of_a_process_after_exec_is_free(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_reader_slot_of_process_after_exec_is_free(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with Child(liveness_children.become_another_program, "sub", endpoint, 15) as child:
             assert child.hear() == "connected"
             child.say()
@@ -84,7 +84,7 @@ class TestExec:
 
 
 class TestProcess:
-    def test_children_do_not_keep_a_dead_parent_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_dead_parent_with_living_children_is_dead(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with Child(liveness_children.fork_children, endpoint) as parent:
             children = parent.hear()
             assert alive(endpoint) == [True]
@@ -96,20 +96,20 @@ class TestProcess:
                 for child in children:
                     os.kill(child, signal.SIGKILL)
 
-    def test_parent_is_alive_after_the_death_of_its_children(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_parent_after_death_of_children_is_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with Child(liveness_children.fork_children, endpoint) as parent:
             for child in parent.hear():
                 os.kill(child, signal.SIGKILL)
                 wait_until(partial(lambda pid: state(pid) == "Z", child))
                 assert alive(endpoint) == [True]
 
-    def test_closing_all_descriptors_is_no_death(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_process_after_closing_all_descriptors_is_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with Child(liveness_children.close_all_descriptors, endpoint) as child:
             assert child.hear() == "closed"
             assert alive(endpoint) == [True]
             pub.wait_for_readers(0, n=1)
 
-    def test_a_stop_is_no_death(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_stopped_process_is_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with Child(children.participate, endpoint, ["sub"]) as child:
             child.hear()
             os.kill(child.pid, signal.SIGSTOP)
@@ -119,7 +119,7 @@ class TestProcess:
             wait_until(lambda: alive(endpoint) == [False])
             assert state(child.pid) == "Z"  # nobody has waited for it
 
-    def test_process_is_alive_after_the_end_of_the_connecting_thread(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_process_after_end_of_connecting_thread_is_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
         kept: list[msgq.SubSocket] = []
         thread = threading.Thread(target=lambda: kept.append(msgq.sub_sock(endpoint)))
         thread.start()
@@ -129,7 +129,7 @@ class TestProcess:
     @pytest.mark.parametrize(
         "count", [pytest.param(40, marks=pytest.mark.ci), pytest.param(200, marks=pytest.mark.nightly)]
     )
-    def test_forks_while_others_connect(self, endpoint: str, pub: msgq.PubSocket, count: int) -> None:
+    def test_fork_during_connect_does_not_inherit_lock(self, endpoint: str, pub: msgq.PubSocket, count: int) -> None:
         """A child that inherited a descriptor of the lock would keep it when the parent leaves."""
         stop = threading.Event()
         children: list[int] = []
@@ -164,7 +164,9 @@ class TestProcess:
 
 @pytest.mark.parametrize("kind", [liveness_children.PID, liveness_children.TIME], ids=["pid", "time"])
 class TestNamespaces:
-    def test_one_in_another_namespace_lives_and_dies(self, endpoint: str, pub: msgq.PubSocket, kind: int) -> None:
+    def test_process_in_other_pid_namespace_is_alive_until_its_death(
+        self, endpoint: str, pub: msgq.PubSocket, kind: int
+    ) -> None:
         with Child(liveness_children.in_namespace, kind, "sub", endpoint) as child:
             pid = entered(child)
             assert alive(endpoint) == [True]
@@ -176,7 +178,9 @@ class TestNamespaces:
                 assert sub.receive() == b"to the living"
                 assert pub.all_readers_updated()
 
-    def test_full_table_of_dead_subscribers_has_room(self, endpoint: str, pub: msgq.PubSocket, kind: int) -> None:
+    def test_full_table_of_dead_subscribers_accepts_new_subscriber(
+        self, endpoint: str, pub: msgq.PubSocket, kind: int
+    ) -> None:
         with Child(liveness_children.in_namespace, kind, "sub", endpoint, 128) as child:
             pid = entered(child)
             assert alive(endpoint) == [True] * 128
@@ -186,7 +190,7 @@ class TestNamespaces:
                 assert alive(endpoint).count(True) == 1
                 assert not stats.topic(endpoint).unlisted
 
-    def test_a_reservation_there_is_waited_for(self, endpoint: str, kind: int) -> None:
+    def test_reservation_in_other_pid_namespace_is_awaited(self, endpoint: str, kind: int) -> None:
         """It was passed over after a second, and then wrote into its successor's messages."""
         with msgq.sub_sock(endpoint) as sub, Child(liveness_children.in_namespace, kind, "reserve", endpoint) as child:
             entered(child)
@@ -200,7 +204,7 @@ class TestNamespaces:
                 assert sub.receive() == b"next"
                 assert sub.lost == 0
 
-    def test_reservation_of_a_dead_publisher_is_not_awaited(self, endpoint: str, kind: int) -> None:
+    def test_reservation_of_dead_publisher_is_not_awaited(self, endpoint: str, kind: int) -> None:
         with msgq.sub_sock(endpoint) as sub, Child(liveness_children.in_namespace, kind, "reserve", endpoint) as child:
             pid = entered(child)
             os.kill(pid, signal.SIGKILL)
@@ -213,21 +217,21 @@ class TestNamespaces:
 class TestWithoutLocks:
     """If the file system has no locks, pid and start time tell which participants live."""
 
-    def test_a_living_process_lives(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_live_process_without_lock_is_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with msgq.sub_sock(endpoint), Words(side_path(endpoint)) as side:
             side[READERS + LOCKED_UID] = 0
             assert alive(endpoint) == [True]
             side[READERS + 24] += 1  # the start time
             assert alive(endpoint) == [False]
 
-    def test_a_process_of_another_pid_namespace_is_unknown(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_process_without_lock_in_other_pid_namespace_is_unknown(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with msgq.sub_sock(endpoint), Words(side_path(endpoint)) as side:
             side[READERS + LOCKED_UID] = 0
             side[READERS + 32] = 1
             assert alive(endpoint) == [None]
             pub.wait_for_readers(0, n=1)
 
-    def test_a_publisher_is_not_evicted(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_publisher_of_unknown_liveness_is_not_evicted(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with Words(side_path(endpoint)) as side:
             assert side[PUBLISHERS + LOCKED_UID] == side[PUBLISHERS]
             side[PUBLISHERS + LOCKED_UID] = 0
@@ -235,7 +239,7 @@ class TestWithoutLocks:
             assert publisher is not None
             assert publisher.alive is True
 
-    def test_publishers_of_unknown_liveness_do_not_use_up_all_rows(self, endpoint: str) -> None:
+    def test_publishers_of_unknown_liveness_do_not_fill_row_table(self, endpoint: str) -> None:
         """They were killed in another PID namespace, in the middle of a send."""
         with msgq.sub_sock(endpoint) as sub, Words(side_path(endpoint)) as side:
             for row in range(PUBLISHERS, READERS, 128):
@@ -248,7 +252,7 @@ class TestWithoutLocks:
 
 
 class TestUnlisted:
-    def test_the_129th_subscriber_is_seen(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_129th_subscriber_is_counted(self, endpoint: str, pub: msgq.PubSocket) -> None:
         subs = [msgq.sub_sock(endpoint) for _ in range(128)]
         assert not stats.topic(endpoint).unlisted
         with msgq.sub_sock(endpoint), msgq.sub_sock(endpoint):
@@ -258,7 +262,7 @@ class TestUnlisted:
             sub.close()
 
 
-def test_removed_topic_keeps_its_subscribers_alive(endpoint: str, pub: msgq.PubSocket) -> None:
+def test_removed_topic_shows_subscribers_as_alive(endpoint: str, pub: msgq.PubSocket) -> None:
     """Nobody can be asked when the file has lost its name, nor by a file that has taken it."""
     with msgq.sub_sock(endpoint):
         pub.wait_for_readers(0, n=1)
@@ -292,7 +296,7 @@ class TestGates:
                 self.wait(endpoint, DEADLINE)
 
     @pytest.mark.parametrize("kind", [liveness_children.PID, liveness_children.TIME], ids=["pid", "time"])
-    def test_a_controller_in_another_namespace_lives_and_dies(self, endpoint: str, kind: int) -> None:
+    def test_controller_in_other_pid_namespace_is_alive_until_its_death(self, endpoint: str, kind: int) -> None:
         with Child(liveness_children.control_in_namespace, kind, endpoint) as child:
             pid = entered(child)
             with pytest.raises(EventTimeoutError):
@@ -310,7 +314,7 @@ class TestGates:
 class TestLockFile:
     """What ZMQ's claims and servers of frames hold."""
 
-    def test_lock_file_belongs_to_one_process_image_at_a_time(self, tmp_path: Path) -> None:
+    def test_lock_file_after_exec_is_released(self, tmp_path: Path) -> None:
         path = str(tmp_path / "lock")
         with Child(liveness_children.lock_and_exec, path) as child:
             assert child.hear() == "locked"
@@ -338,7 +342,7 @@ class TestLockFile:
                 for child in children:
                     os.kill(child, signal.SIGKILL)
 
-    def test_lock_file_release_keeps_a_replaced_file(self, tmp_path: Path) -> None:
+    def test_lock_file_release_keeps_replaced_file(self, tmp_path: Path) -> None:
         path = tmp_path / "lock"
         lock = LockFile(str(path))
         path.unlink()

@@ -35,7 +35,7 @@ def steady(rate: float, start: float, stop: float) -> list[float]:
 # What an update sets.
 
 
-def test_before_the_first_update() -> None:
+def test_submaster_before_first_update_has_empty_state() -> None:
     sm = master({"a": 10.0, "b": None})
     assert sm.frame == 0
     assert sm.updated == sm.seen == sm.alive == sm.valid == {"a": False, "b": False}
@@ -46,7 +46,7 @@ def test_before_the_first_update() -> None:
     assert sm.messages == {"a": [], "b": []}
 
 
-def test_update_sets_the_state_of_its_topics() -> None:
+def test_update_sets_state_of_its_topics() -> None:
     sm = master({"a": 10.0, "b": 10.0})
     sm.update_msgs(5.0, [("a", b"1")])
     assert sm["a"] == sm.data["a"] == b"1"
@@ -67,7 +67,7 @@ def test_updated_is_true_for_this_update_only() -> None:
     assert (sm.frame, sm.recv_frame) == (3, {"a": 1, "b": 2})
 
 
-def test_update_leaves_an_earlier_list_of_messages_unchanged() -> None:
+def test_update_keeps_earlier_message_list_unchanged() -> None:
     sm = master({"a": 10.0})
     sm.update_msgs(5.0, [("a", b"1")])
     kept = sm.messages["a"]
@@ -75,20 +75,20 @@ def test_update_leaves_an_earlier_list_of_messages_unchanged() -> None:
     assert kept == [b"1"]
 
 
-def test_update_of_conflating_topic_decodes_the_last_message_only() -> None:
+def test_update_of_conflating_topic_decodes_only_last_message() -> None:
     decoded: list[bytes] = []
     sm = master({"a": 10.0}, decoders={"a": decoded.append})
     sm.update_msgs(5.0, [("a", b"1"), ("a", b"2"), ("a", b"3")])
     assert decoded == [b"3"]
 
 
-def test_a_topic_to_keep_gives_all_messages_in_order() -> None:
+def test_kept_topic_gives_all_messages_in_order() -> None:
     sm = master({"a": 10.0, "b": 10.0}, keep_all=["a"], decoders={"a": int})
     sm.update_msgs(5.0, [("a", b"1"), ("b", b"x"), ("a", b"2"), ("b", b"y")])
     assert (sm.messages, sm.data) == ({"a": [1, 2], "b": [b"y"]}, {"a": 2, "b": b"y"})
 
 
-def test_the_same_messages_give_the_same_state() -> None:
+def test_same_messages_give_same_state() -> None:
     script = [(i / 10, [("a", b"%d" % i)] * (i % 3)) for i in range(40)]
     one, two = (master({"a": 10.0}, keep_all=["a"], decoders={"a": int}) for _ in range(2))
     for now, messages in script:
@@ -121,14 +121,14 @@ def test_alive_is_younger_than_ten_periods(rate: float, age: float, alive: bool)
 
 
 @pytest.mark.parametrize("frequency", [0.5, 4.0, 100.0])
-def test_alive_ends_after_ten_periods_of_the_topic_at_any_frequency_of_updates(frequency: float) -> None:
+def test_alive_ends_after_ten_periods_at_any_update_rate(frequency: float) -> None:
     sm = feed(master({"a": 8.0}, frequency=frequency), [64.0])
     for age, alive in ((1.1875, True), (1.25, False)):
         sm.update_msgs(64.0 + age, [])
         assert sm.alive["a"] is alive
 
 
-def test_topic_is_alive_again_after_a_message() -> None:
+def test_topic_is_alive_again_after_message() -> None:
     sm = feed(master({"a": 10.0}), [0.0])
     sm.update_msgs(60.0, [])
     assert not sm.alive["a"]
@@ -152,14 +152,14 @@ def test_topic_without_rate_is_alive_once_seen_and_has_freq_ok(rate: float | Non
     assert (sm.alive["a"], sm.freq_ok["a"]) == (True, True)
 
 
-def test_a_list_of_names_expects_nothing() -> None:
+def test_topics_without_frequency_pass_all_checks() -> None:
     assert feed(master(["a"]), [1.0]).all_checks()
 
 
 # The frequency: 0.8 to 1.2 times what is expected. Numbers that binary fractions hold exactly make borders exact.
 
 
-def test_one_message_has_no_frequency_and_two_have() -> None:
+def test_frequency_needs_two_messages() -> None:
     sm = feed(master({"a": 10.0}), [0.0])
     assert not sm.freq_ok["a"]
     assert feed(sm, [0.1]).freq_ok["a"]
@@ -182,16 +182,16 @@ def test_one_message_has_no_frequency_and_two_have() -> None:
     ],
 )
 @pytest.mark.parametrize("count", [2, 5, 300])
-def test_borders_of_the_frequency(rate: float, actual: float, right: bool, count: int) -> None:
+def test_freq_ok_has_exact_limits(rate: float, actual: float, right: bool, count: int) -> None:
     assert feed(master({"a": rate}), (i / actual for i in range(count))).freq_ok["a"] is right
 
 
-def test_the_average_over_ten_seconds_bears_a_disturbed_second() -> None:
+def test_freq_ok_accepts_one_disturbed_second_in_ten_seconds() -> None:
     sm = feed(master({"a": 16.0}), steady(16, 0, 10))
     assert feed(sm, [10.5, 10.75, 11.0, 11.25, 11.5]).freq_ok["a"]  # 160 intervals in 11.2 s
 
 
-def test_freq_ok_is_true_if_the_newest_tenth_is_right() -> None:
+def test_freq_ok_with_correct_newest_tenth_is_true() -> None:
     sm = feed(master({"a": 16.0}), steady(4, 0, 40))
     assert not sm.freq_ok["a"]
     feed(sm, steady(16, 40 + 1 / 16, 40.75))
@@ -200,7 +200,7 @@ def test_freq_ok_is_true_if_the_newest_tenth_is_right() -> None:
     assert sm.freq_ok["a"]  # 16 / (15/16 + 1/4) = 13.5 Hz
 
 
-def test_the_average_over_ten_seconds_suffices() -> None:
+def test_freq_ok_with_correct_ten_second_average_is_true() -> None:
     """Three fast seconds, then seven slow ones: a tenth is wrong (16 or 7 Hz), 100 in a row are right."""
     sm, now = master({"a": 10.0}), 0.0
     for i in range(400):
@@ -210,13 +210,13 @@ def test_the_average_over_ten_seconds_suffices() -> None:
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5, 0.1, 0.01])
-def test_of_a_slow_topic_the_newest_interval_suffices(rate: float) -> None:
+def test_freq_ok_of_slow_topic_needs_newest_interval_only(rate: float) -> None:
     sm = feed(master({"a": rate}), [0.0, 3 / rate])
     assert not sm.freq_ok["a"]
     assert feed(sm, [4 / rate]).freq_ok["a"]
 
 
-def test_silence_fails_when_even_a_message_now_would_come_too_late() -> None:
+def test_freq_ok_fails_when_next_message_would_be_late() -> None:
     sm = feed(master({"a": 10.0}), [0.0, 0.125])  # one interval, at the lower border of 8 Hz
     sm.update_msgs(0.25, [])  # another one now would make two intervals in 0.25 s: 8 Hz
     assert sm.freq_ok["a"]
@@ -226,14 +226,14 @@ def test_silence_fails_when_even_a_message_now_would_come_too_late() -> None:
     assert not feed(sm, [0.2502]).freq_ok["a"]
 
 
-def test_after_long_steadiness_silence_takes_longer() -> None:
+def test_freq_ok_after_long_steady_period_fails_later() -> None:
     sm = feed(master({"a": 8.0}), steady(8, 0, 20))  # the window of 80 intervals begins at 10
     for now, right in ((22.65, True), (22.66, False)):  # 10 + 81 / 6.4 = 22.65625
         sm.update_msgs(now, [])
         assert sm.freq_ok["a"] is right
 
 
-def test_two_messages_at_the_same_time_are_no_frequency() -> None:
+def test_two_messages_at_same_time_have_no_frequency() -> None:
     sm = master({"a": 10.0}, keep_all=["a"])
     sm.update_msgs(1.0, [("a", b"1"), ("a", b"2")])
     assert not sm.freq_ok["a"]
@@ -303,7 +303,7 @@ def test_undecodable_message_is_skipped_and_makes_topic_invalid() -> None:
     assert (sm["a"], sm.valid["a"], sm.alive["a"], sm.decode_errors["a"]) == (8, True, True, 2)
 
 
-def test_the_first_failure_of_a_topic_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_first_decode_failure_of_topic_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     sm = master(["a"], decoders={"a": int})
     with caplog.at_level(logging.WARNING, "msgq"):
         feed(sm, [1.0, 2.0])
@@ -313,7 +313,7 @@ def test_the_first_failure_of_a_topic_is_logged(caplog: pytest.LogCaptureFixture
     assert record.exc_info
 
 
-def test_among_several_messages_the_bad_one_is_left_out() -> None:
+def test_undecodable_message_among_several_is_skipped() -> None:
     sm = master(["a"], keep_all=["a"], decoders={"a": int})
     sm.update_msgs(0.0, [("a", b"1"), ("a", b"?"), ("a", b"3")])
     assert (sm.messages["a"], sm.valid["a"], sm.decode_errors["a"]) == ([1, 3], True, 1)
@@ -321,7 +321,7 @@ def test_among_several_messages_the_bad_one_is_left_out() -> None:
     assert (sm["a"], sm.updated["a"], sm.valid["a"], sm.decode_errors["a"]) == (4, True, False, 2)
 
 
-def test_a_validator_judges_the_decoded_data() -> None:
+def test_validator_receives_decoded_data() -> None:
     sm = master(["a"], decoders={"a": int}, validators={"a": lambda number: number % 2})
     for text, valid in ((b"1", True), (b"2", False), (b"3", True)):
         sm.update_msgs(0.0, [("a", text)])
@@ -351,7 +351,7 @@ def test_decoder_base_exception_is_raised() -> None:
 # All of them.
 
 
-def test_all_asks_every_topic_or_those_named() -> None:
+def test_all_functions_check_all_or_named_topics() -> None:
     sm = master({"a": 10.0, "b": 10.0}, validators={"b": bool})
     feed(sm, [0.0, 0.1])
     assert not sm.all_alive()
@@ -378,7 +378,7 @@ def test_ignored_topic_is_left_out_of_checks_even_if_named() -> None:
     assert (sm.all_alive(), sm.all_freq_ok(), sm.all_valid()) == (False, False, True)
 
 
-def test_all_checks_needs_the_three() -> None:
+def test_all_checks_needs_alive_frequency_and_valid() -> None:
     options = {"ignore_alive": "b", "ignore_valid": ["b"]}
     assert feed(master({"a": 10.0, "b": 10.0}, **options), [0.0, 0.1]).all_checks()
 
@@ -434,13 +434,13 @@ def test_impossible_rates_are_refused(rate: float) -> None:
 
 
 @pytest.mark.parametrize("topics", ["carState", b"carState"])
-def test_one_name_instead_of_a_list_is_refused(topics: Any) -> None:
+def test_single_name_instead_of_list_is_refused(topics: Any) -> None:
     with pytest.raises(TypeError, match="carState"):
         master(topics)
 
 
 @pytest.mark.parametrize("now", [4.9, float("nan")])
-def test_the_clock_does_not_go_back(now: float) -> None:
+def test_decreasing_update_time_is_refused(now: float) -> None:
     sm = feed(master({"a": 10.0}), [5.0])
     with pytest.raises(InvalidValueError, match=r"now=.*5\.0"):
         sm.update_msgs(now, [])
@@ -471,7 +471,7 @@ def test_waiting_for_readers_shares_one_time_out(monkeypatch: pytest.MonkeyPatch
     assert given == [1.0, 0.25, 0.0, None, None, None]
 
 
-def test_when_one_topic_has_foreign_bytes_the_others_news_is_in_place(prefix: str) -> None:
+def test_corrupt_topic_does_not_block_updates_of_others(prefix: str) -> None:
     pm, sm = PubMaster(["a", "b"]), SubMaster(["a", "b"])
     with pm, sm, RingFile(f"{prefix}/b") as ring:
         for topic in ("a", "b"):

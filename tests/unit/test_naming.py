@@ -25,7 +25,7 @@ BAD_NAMES = ["", ".", "..", "a/b", "/", "../up", "a\0b", "\0", "x" * 247, "ü" *
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_a_bad_name_is_refused_and_nothing_is_made(name: str | bytes) -> None:
+def test_endpoint_name_invalid_is_refused_and_no_file_created(name: str | bytes) -> None:
     before = set(os.listdir(SHM))
     with pytest.raises(EndpointNameError) as caught:
         naming.validate_endpoint_name(name)
@@ -47,12 +47,12 @@ def test_endpoint_name_error_of_long_name_has_size_and_limit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [None, 5, ["a"], Path("a")])
-def test_a_name_of_another_type_is_a_type_error(name: Any) -> None:
+def test_endpoint_name_of_wrong_type_raises_type_error(name: Any) -> None:
     with pytest.raises(TypeError, match=type(name).__name__):
         naming.validate_endpoint_name(name)
 
 
-def test_the_longest_name_works(token: str) -> None:
+def test_endpoint_name_longest_works(token: str) -> None:
     name = token + "x" * (naming.NAME_BYTES_MAX - len(token))
     with msgq.pub_sock(name, 4096) as pub, msgq.sub_sock(name) as sub:
         pub.send(b"x")
@@ -61,14 +61,14 @@ def test_the_longest_name_works(token: str) -> None:
     (SHM / f"msgqside_{name}").unlink()
 
 
-def test_paths_are_those_of_stock_msgq() -> None:
+def test_topic_paths_equal_stock_paths() -> None:
     assert shm_paths.ring_path("topic", "") == "/dev/shm/msgq_topic"
     assert shm_paths.ring_path("topic", "p") == "/dev/shm/msgq_p/topic"
     assert shm_paths.side_segment_path("topic", "") == "/dev/shm/msgqside_topic"
     assert shm_paths.side_segment_path("topic", "p") == "/dev/shm/msgqside_p/topic"
 
 
-def test_a_queue_has_one_file() -> None:
+def test_queue_has_one_file() -> None:
     assert shm_paths.queue_path("jobs", "") == "/dev/shm/msgqjobs_jobs"
     assert shm_paths.queue_path("jobs", "p") == "/dev/shm/msgqjobs_p/jobs"
     assert shm_paths.queue_directories("p") == ("/dev/shm/msgqjobs_p",)
@@ -77,11 +77,11 @@ def test_a_queue_has_one_file() -> None:
 
 
 @pytest.mark.parametrize("name", ["jobs", "/jobs", b"jobs", b"/jobs"])
-def test_a_slash_before_a_queues_name_is_taken_off(name: str | bytes) -> None:
+def test_queue_name_leading_slash_is_removed(name: str | bytes) -> None:
     assert naming.validate_queue_name(name) == "jobs"
 
 
-def test_queue_name_longest_fits_a_file_name() -> None:
+def test_queue_name_longest_fits_file_name() -> None:
     name = naming.validate_queue_name("/" + "x" * 246)
     assert len(os.path.basename(shm_paths.queue_path(name, ""))) == 255
     with pytest.raises(EndpointNameError, match=r"queue.*247 bytes"):
@@ -89,7 +89,7 @@ def test_queue_name_longest_fits_a_file_name() -> None:
 
 
 @pytest.mark.parametrize("name", ["//jobs", "/", "", "/.", "/..", "jobs/"])
-def test_other_slashes_are_refused(name: str) -> None:
+def test_queue_name_with_other_slashes_is_refused(name: str) -> None:
     with pytest.raises(EndpointNameError, match="queue"):
         naming.validate_queue_name(name)
 
@@ -111,7 +111,7 @@ def test_records_name_invalid_is_refused(name: str) -> None:
 
 
 class TestPrefix:
-    def test_prefix_is_read_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_prefix_is_read_from_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENPILOT_PREFIX", "p")
         assert settings.get_prefix() == "p"
         monkeypatch.setenv("OPENPILOT_PREFIX", "")
@@ -120,12 +120,12 @@ class TestPrefix:
         assert settings.get_prefix() == ""
 
     @pytest.mark.parametrize("value", ["..", ".", "a/b", "../x", "x" * 247])
-    def test_a_bad_one_is_refused(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    def test_prefix_invalid_is_refused(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
         monkeypatch.setenv("OPENPILOT_PREFIX", value)
         with pytest.raises(EndpointNameError, match="OPENPILOT_PREFIX"):
             msgq.pub_sock("topic")
 
-    def test_prefix_directories_have_the_owners_mode_only(self, prefix: str) -> None:
+    def test_prefix_directories_allow_owner_only(self, prefix: str) -> None:
         old = os.umask(0)
         try:
             msgq.pub_sock("topic", 4096).close()
@@ -136,7 +136,7 @@ class TestPrefix:
             assert oct(found.st_mode) == oct(0o40700)
             assert (SHM / f"{kind}{prefix}" / "topic").is_file()
 
-    def test_topics_of_two_prefixes_are_apart(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_topics_of_two_prefixes_are_separate(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
         with msgq.sub_sock("topic") as sub:
             monkeypatch.setenv("OPENPILOT_PREFIX", f"{prefix}2")
             with msgq.pub_sock("topic", 8192) as pub:
@@ -159,7 +159,7 @@ class TestPrefix:
             directory.rmdir()
 
     @pytest.mark.parametrize("kind", ["msgq_", "msgqside_"])
-    def test_prefix_directory_blocked_by_a_file_raises_with_its_path(self, prefix: str, kind: str) -> None:
+    def test_prefix_directory_blocked_by_file_error_names_path(self, prefix: str, kind: str) -> None:
         path = SHM / f"{kind}{prefix}"
         path.write_bytes(b"")
         try:
@@ -169,7 +169,7 @@ class TestPrefix:
         finally:
             path.unlink()
 
-    def test_a_symbolic_link_is_not_followed(self, prefix: str, tmp_path: Path) -> None:
+    def test_prefix_directory_link_is_not_followed(self, prefix: str, tmp_path: Path) -> None:
         path = SHM / f"msgq_{prefix}"
         path.symlink_to(tmp_path)
         try:
@@ -180,7 +180,7 @@ class TestPrefix:
             path.unlink()
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a directory away")
-    def test_another_users_directory_is_refused(self, prefix: str) -> None:
+    def test_prefix_directory_of_other_user_is_refused(self, prefix: str) -> None:
         path = SHM / f"msgq_{prefix}"
         path.mkdir()
         os.chown(path, 12345, -1)
@@ -194,11 +194,11 @@ class TestMode:
         assert settings.resolve_file_mode(None, "e") == 0o600
 
     @pytest.mark.parametrize(("value", "mode"), [("660", 0o660), ("0644", 0o644), ("0o666", 0o666), ("", 0o600)])
-    def test_the_environment_is_octal(self, monkeypatch: pytest.MonkeyPatch, value: str, mode: int) -> None:
+    def test_mode_in_environment_is_octal(self, monkeypatch: pytest.MonkeyPatch, value: str, mode: int) -> None:
         monkeypatch.setenv("MSGQ_MODE", value)
         assert settings.resolve_file_mode(None, "e") == mode
 
-    def test_the_argument_wins(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_mode_argument_precedes_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_MODE", "666")
         assert settings.resolve_file_mode(0o640, "e") == 0o640
 
@@ -210,23 +210,23 @@ class TestMode:
         assert caught.value.endpoint == "e"
 
     @pytest.mark.parametrize("asked", [0o777, 0o060, 0, 0o10600, -1])
-    def test_an_impossible_argument_is_refused(self, asked: int) -> None:
+    def test_mode_impossible_argument_is_refused(self, asked: int) -> None:
         with pytest.raises(InvalidValueError):
             settings.resolve_file_mode(asked, "e")
 
 
 class TestSpin:
     @pytest.mark.parametrize(("asked", "result"), [(None, 0), (0, 0), (5, 5), (1_000_000, 1_000_000)])
-    def test_values(self, monkeypatch: pytest.MonkeyPatch, asked: int | None, result: int) -> None:
+    def test_spin_values_are_resolved(self, monkeypatch: pytest.MonkeyPatch, asked: int | None, result: int) -> None:
         monkeypatch.delenv("MSGQ_SPIN_US", raising=False)
         assert settings.resolve_spin_us(asked, "e") == result
 
-    def test_spin_is_read_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_spin_is_read_from_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_SPIN_US", "20")
         assert settings.resolve_spin_us(None, "e") == 20
         assert settings.resolve_spin_us(3, "e") == 3
 
-    def test_a_default_gives_way_to_both(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_spin_argument_and_environment_precede_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("MSGQ_SPIN_US", raising=False)
         assert settings.resolve_spin_us(None, "e", 10) == 10
         assert settings.resolve_spin_us(0, "e", 10) == 0
@@ -242,20 +242,20 @@ class TestSpin:
 
 class TestBackendName:
     @pytest.mark.parametrize("value", [None, "", "msgq"])
-    def test_msgq_is_the_default(self, monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    def test_backend_default_is_msgq(self, monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
         if value is None:
             monkeypatch.delenv("MSGQ_BACKEND", raising=False)
         else:
             monkeypatch.setenv("MSGQ_BACKEND", value)
         assert backend.load_backend().PubSocket is msgq.PubSocket
 
-    def test_an_unknown_one_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_backend_error_names_unknown_backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_BACKEND", "pigeons")
         with pytest.raises(BackendNotAvailableError, match="pigeons"):
             backend.load_backend()
 
 
-def test_preallocation_is_asked_for_by_any_value(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+def test_preallocation_variable_with_any_value_allocates(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
     monkeypatch.delenv("MSGQ_PREALLOC", raising=False)
     assert not settings.is_preallocation_enabled()
     monkeypatch.setenv("MSGQ_PREALLOC", "")
@@ -280,7 +280,7 @@ def test_preallocation_is_asked_for_by_any_value(monkeypatch: pytest.MonkeyPatch
         ("tcp://host:1", "MSGQ_ZMQ_MAP"),
     ],
 )
-def test_error_of_a_name_with_slashes_suggests_a_valid_one(name: str, advice: str) -> None:
+def test_error_of_name_with_slashes_suggests_valid_name(name: str, advice: str) -> None:
     with pytest.raises(EndpointNameError, match=r"cannot name a file: no '/' or NUL, not '.' or '..'(; )?") as caught:
         naming.validate_endpoint_name(name)
     assert str(caught.value).partition("'..'")[2].removeprefix("; ").endswith(advice)

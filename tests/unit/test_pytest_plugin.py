@@ -48,7 +48,7 @@ def run(tmp_path: Path) -> object:
     return run
 
 
-def test_a_failing_seed_is_printed_and_can_be_run_again(run: Any) -> None:
+def test_failing_seed_is_printed_and_can_be_repeated(run: Any) -> None:
     code, output = run()
     assert code == 1
     assert "7 passed, 1 failed" in output or "1 failed, 7 passed" in output
@@ -67,14 +67,14 @@ def test_more_seeds_can_be_asked_for(run: Any) -> None:
     assert "10 passed" in output
 
 
-def test_one_seed_can_be_asked_for(run: Any) -> None:
+def test_single_seed_can_be_selected(run: Any) -> None:
     code, output = run("--msgq-seed", "12345678901")
     assert code == 0
     assert "test_five[seed12345678901] PASSED" in output
     assert "4 passed" in output
 
 
-def test_no_seed_would_test_nothing(run: Any) -> None:
+def test_seed_count_below_one_is_refused(run: Any) -> None:
     code, output = run("--msgq-seeds", "0")
     assert code != 0
     assert "at least 1" in output

@@ -67,7 +67,7 @@ class TestFullLap:
 
     @every_drain
     @every_kind
-    def test_our_publisher_exactly_one_lap_ahead(self, endpoint: str, kind: str, drain: Any) -> None:
+    def test_publisher_exactly_one_lap_ahead_keeps_messages(self, endpoint: str, kind: str, drain: Any) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub:
             pub.send_many(numbered(0, 32))  # to offset 512, where a grant ends
             with subscriber(kind, endpoint) as sub, RingFile(endpoint) as ring:
@@ -78,7 +78,7 @@ class TestFullLap:
                 assert drain(sub) == sent
                 assert sub.lost == 0
 
-    def test_full_lap_is_reported_by_the_poller(self, endpoint: str) -> None:
+    def test_full_lap_is_reported_by_poller(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub:
             pub.send_many(numbered(0, 32))
             poller = msgq.Poller()
@@ -86,7 +86,7 @@ class TestFullLap:
                 pub.send_many(numbered(0, lap_end(SIZE) // need(8)))
                 assert poller.poll(0) == [sub]
 
-    def test_an_unannounced_publisher_exactly_one_lap_ahead_has_lapped(self, endpoint: str) -> None:
+    def test_unannounced_publisher_exactly_one_lap_ahead_has_lapped(self, endpoint: str) -> None:
         with RingFile.make(endpoint, SIZE) as ring, msgq.sub_sock(endpoint) as sub:
             ring.start_stranger()
             for message in numbered(0, lap_end(SIZE) // need(8)):
@@ -103,7 +103,7 @@ class TestLapped:
 
     @every_drain
     @every_kind
-    def test_nearly_all_of_the_ring_may_be_pending(self, endpoint: str, kind: str, drain: Any) -> None:
+    def test_nearly_whole_ring_may_be_pending(self, endpoint: str, kind: str, drain: Any) -> None:
         """With our publisher the lag may reach all but one chunk; more than the 2/3 that stock allows."""
         usable = lap_end(SIZE) - chunk(SIZE) - need(8)
         assert usable > SIZE * 2 // 3 + 100
@@ -146,7 +146,7 @@ class TestLapped:
                 assert sub.lost == len(sent)
             assert [len(message) for message in sub.receive_many()] == [200]
 
-    def test_the_size_of_a_message_being_overwritten_is_not_believed(self, endpoint: str) -> None:
+    def test_size_of_message_being_overwritten_is_ignored(self, endpoint: str) -> None:
         """Bytes of the payload lie where the subscriber looks for a size."""
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send_many(numbered(0, lap_end(SIZE) // need(8)))
@@ -160,7 +160,9 @@ class TestLapped:
             assert sub.lost is not None
 
     @every_drain
-    def test_an_unannounced_publisher_may_be_in_the_middle_of_a_message(self, endpoint: str, drain: Any) -> None:
+    def test_lag_above_two_thirds_under_unannounced_publisher_discards_messages(
+        self, endpoint: str, drain: Any
+    ) -> None:
         """Where it may write, it is not believed: with a lag beyond 2/3 of the ring all is thrown away."""
         with RingFile.make(endpoint, SIZE) as ring:
             ring.start_stranger()
@@ -227,7 +229,7 @@ class TestCycleCounterWraps:
 
     @every_drain
     @every_kind
-    def test_nothing_is_lost_across_the_wrap(self, endpoint: str, late_ring: RingFile, kind: str, drain: Any) -> None:
+    def test_wrap_loses_no_message(self, endpoint: str, late_ring: RingFile, kind: str, drain: Any) -> None:
         with msgq.pub_sock(endpoint) as pub, subscriber(kind, endpoint) as sub:
             sent, received = numbered(0, 250), []
             for batch in _batched(sent, 7):
@@ -237,7 +239,7 @@ class TestCycleCounterWraps:
             assert received == sent
             assert sub.lost == 0
 
-    def test_cycle_wrap_is_crossed_by_a_conflating_subscriber(self, endpoint: str, late_ring: RingFile) -> None:
+    def test_cycle_wrap_is_crossed_by_conflating_subscriber(self, endpoint: str, late_ring: RingFile) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint, conflate=True) as sub:
             for batch in _batched(numbered(0, 250), 7):
                 pub.send_many(batch)
@@ -260,7 +262,7 @@ class TestCycleCounterWraps:
                 assert sub.receive(True) == b"%07d" % i
             assert sub.lost == 0
 
-    def test_cycle_wrap_is_crossed_under_an_unannounced_publisher(self, endpoint: str, late_ring: RingFile) -> None:
+    def test_cycle_wrap_is_crossed_under_unannounced_publisher(self, endpoint: str, late_ring: RingFile) -> None:
         with msgq.sub_sock(endpoint) as sub:
             late_ring.start_stranger()
             for message in numbered(0, 250):
@@ -269,7 +271,7 @@ class TestCycleCounterWraps:
             assert sub.lost == 0
             assert late_ring.write_pointer >> 32 < 10
 
-    def test_cycle_wrap_keeps_lag_right(self, endpoint: str, late_ring: RingFile) -> None:
+    def test_cycle_wrap_keeps_lag_exact(self, endpoint: str, late_ring: RingFile) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             for batch in _batched(numbered(0, 249), 3):
                 pub.send_many(batch)
@@ -291,7 +293,7 @@ def abandon(pub: msgq.PubSocket, data: bytes) -> None:
 
 
 class TestWrapMark:
-    def test_a_bare_wrap_mark_is_no_message(self, endpoint: str) -> None:
+    def test_wrap_mark_without_message_is_not_received(self, endpoint: str) -> None:
         """A reservation that goes around the ring has published the mark, and nothing behind it."""
         with msgq.pub_sock(endpoint, SIZE) as pub:
             poller = msgq.Poller()
@@ -313,7 +315,7 @@ class TestWrapMark:
                 assert sub.receive(True) == other.receive(True) == b"x" * 100
                 assert sub.lost == other.lost == 0
 
-    def test_poll_that_finds_only_a_wrap_mark_keeps_waiting(self, endpoint: str) -> None:
+    def test_poll_with_only_wrap_mark_keeps_waiting(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint, conflate=True) as sub:
             poller = msgq.Poller()
             poller.registerSocket(sub)
@@ -325,7 +327,7 @@ class TestWrapMark:
                 assert sub.receive() is None
             assert poller.poll(0) == [sub]
 
-    def test_discarding_behind_a_mark_leaves_a_sane_ring(self, endpoint: str) -> None:
+    def test_discard_after_wrap_mark_leaves_valid_ring(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub:
             for i in range(100):
                 with pytest.raises(KeyError):
@@ -350,7 +352,7 @@ class TestHostileBytes:
             pub.send(b"87654321")
             assert drain(sub) == [b"87654321"]
 
-    def test_a_wrap_mark_at_the_start_does_not_turn_for_ever(self, endpoint: str) -> None:
+    def test_wrap_mark_at_start_does_not_loop(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             pub.send(b"x")
             ring[HEADER] = WRAP_MARK
@@ -358,7 +360,7 @@ class TestHostileBytes:
                 sub.receive()
 
     @pytest.mark.parametrize("conflate", [False, True])
-    def test_a_wrap_mark_in_the_middle_leads_nowhere(self, endpoint: str, conflate: bool) -> None:
+    def test_wrap_mark_in_middle_gives_no_false_message(self, endpoint: str, conflate: bool) -> None:
         with (
             msgq.pub_sock(endpoint, SIZE) as pub,
             msgq.sub_sock(endpoint, conflate=conflate) as sub,
@@ -373,7 +375,7 @@ class TestHostileBytes:
             assert sub.receive(True) == b"x"
 
     @pytest.mark.parametrize("nonsense", [2**40, 17, WRAP_MARK])
-    def test_after_an_error_nothing_comes_twice(self, endpoint: str, nonsense: int) -> None:
+    def test_receive_after_error_repeats_no_message(self, endpoint: str, nonsense: int) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             pub.send_many(numbered(0, 3))
             assert sub.receive_many(2) == numbered(0, 2)
@@ -384,7 +386,7 @@ class TestHostileBytes:
             pub.send_many(numbered(3, 2))
             assert sub.receive_many(100) == numbered(3, 2)
 
-    def test_write_pointer_going_back_raises(self, endpoint: str) -> None:
+    def test_decreasing_write_pointer_raises(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             pub.send_many(numbered(0, 3))
             sub.receive_many()
@@ -392,7 +394,7 @@ class TestHostileBytes:
             with pytest.raises(CorruptSegmentError):
                 sub.receive(True)
 
-    def test_an_error_does_not_end_a_poll_in_silence(self, endpoint: str) -> None:
+    def test_poll_reports_socket_with_error_as_ready(self, endpoint: str) -> None:
         """A socket with nonsense is reported as ready, so that receive can say what is wrong."""
         with msgq.pub_sock(endpoint, SIZE) as pub, RingFile(endpoint) as ring:
             poller = msgq.Poller()
@@ -448,7 +450,7 @@ class TestPassive:
                 pub.wait_for_readers(0, n=1)
             assert msgq.stats.topic(endpoint).subscribers == ()
 
-    def test_any_number_receives_everything(self, endpoint: str) -> None:
+    def test_many_passive_subscribers_receive_all_messages(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub:
             subs = [passive(endpoint) for _ in range(40)]
             sent = numbered(0, 100)
@@ -463,7 +465,7 @@ class TestPassive:
         assert not ring_path(endpoint).exists()
         assert not side_path(endpoint).exists()
 
-    def test_passive_subscriber_works_without_a_side_segment(self, endpoint: str) -> None:
+    def test_passive_subscriber_works_without_side_segment(self, endpoint: str) -> None:
         ring = RingFile.make(endpoint, SIZE)
         with ring, passive(endpoint) as sub, passive(endpoint, conflate=True) as newest:
             ring.start_stranger()
@@ -484,7 +486,7 @@ class TestPassive:
             assert sub.lost == 0
 
     @every_drain
-    def test_passive_subscriber_distrusts_an_unannounced_takeover(self, endpoint: str, drain: Any) -> None:
+    def test_passive_subscriber_does_not_trust_unannounced_takeover(self, endpoint: str, drain: Any) -> None:
         """While ours published, the limit told how far; from the stranger's start on it says nothing any more."""
         with (
             msgq.pub_sock(endpoint, SIZE) as pub,

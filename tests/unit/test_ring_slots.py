@@ -68,7 +68,7 @@ class TestSlots:
             sub.close()
         assert ring.read_uids() == [0] * SLOTS
 
-    def test_places_of_the_dead_are_taken_over(self, endpoint: str, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_slots_of_dead_subscribers_are_reused(self, endpoint: str, pub: msgq.PubSocket, ring: RingFile) -> None:
         with Child(children.participate, endpoint, ["sub"] * SLOTS) as child:
             child.hear()
             of_the_dead = ring.read_uids()
@@ -81,7 +81,7 @@ class TestSlots:
         for sub in subs:
             sub.close()
 
-    def test_places_of_the_living_are_not(self, endpoint: str, ring: RingFile) -> None:
+    def test_slots_of_living_subscribers_are_kept(self, endpoint: str, ring: RingFile) -> None:
         subs = [msgq.sub_sock(endpoint) for _ in range(SLOTS)]
         uids = ring.read_uids()
         with msgq.sub_sock(endpoint):
@@ -93,7 +93,7 @@ class TestSlots:
         assert run_child(children.subscribe_and_exit, endpoint, 4) == 4
         assert ring.read_uids() == [0] * SLOTS
 
-    def test_a_starting_publisher_leaves_the_living_in_place(self, endpoint: str, ring: RingFile) -> None:
+    def test_starting_publisher_keeps_living_subscribers(self, endpoint: str, ring: RingFile) -> None:
         subs = [msgq.sub_sock(endpoint) for _ in range(3)]
         before = ring.num_readers, ring.read_uids(), ring.read_pointers(), ring.read_valids()
         with msgq.pub_sock(endpoint):
@@ -101,7 +101,7 @@ class TestSlots:
         for sub in subs:
             sub.close()
 
-    def test_a_starting_publisher_sweeps_the_dead_away(self, endpoint: str, ring: RingFile) -> None:
+    def test_starting_publisher_removes_dead_subscribers(self, endpoint: str, ring: RingFile) -> None:
         with Child(children.participate, endpoint, ["sub"] * 3) as child:
             child.hear()
             child.kill()
@@ -135,7 +135,7 @@ class TestSlots:
             assert sub.lost == 0
 
     @pytest.mark.parametrize("hostile", [16, 1000, 2**31, 2**63, 2**64 - 1])
-    def test_a_hostile_number_of_readers_is_bounded(self, endpoint: str, ring: RingFile, hostile: int) -> None:
+    def test_hostile_reader_count_is_bounded(self, endpoint: str, ring: RingFile, hostile: int) -> None:
         ring[0] = hostile
         with msgq.sub_sock(endpoint) as sub, msgq.pub_sock(endpoint) as pub:
             pub.send(b"x")
@@ -144,7 +144,7 @@ class TestSlots:
 
 
 class TestManySockets:
-    def test_two_hundred_sockets_in_one_poller(self, prefix: str) -> None:
+    def test_poller_with_200_sockets_works(self, prefix: str) -> None:
         """The original asserts at 128; the kernel waits for no more than that at once, either."""
         poller = msgq.Poller()
         pubs = [msgq.pub_sock(f"e{i}", 4096) for i in range(200)]
@@ -198,7 +198,7 @@ class TestForStockSubscribers:
         assert ring.read_valids()[slot] == 0
 
     @pytest.mark.parametrize("offset", range(0, lap_end(SIZE), 16))
-    def test_the_flag_falls_before_the_bytes(self, pub: msgq.PubSocket, ring: RingFile, offset: int) -> None:
+    def test_reservation_validity_ends_before_overwrite(self, pub: msgq.PubSocket, ring: RingFile, offset: int) -> None:
         """At every position of the ring, over one lap: never overwritten (or exactly lapped) while valid."""
         while ring.write_pointer < position(0, offset):
             pub.send(b"before..")
@@ -221,7 +221,7 @@ class TestForStockSubscribers:
             assert ring.read_valids()[0] == 1
             ring[24] = ring.write_pointer
 
-    def test_an_empty_message_is_refused_while_one_is_attached(self, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_empty_message_is_refused_with_stock_reader(self, pub: msgq.PubSocket, ring: RingFile) -> None:
         """It would abort."""
         pub.send(b"")
         stock_reader(ring, 0, where=ring.write_pointer, thread_id=threading.get_native_id())
@@ -310,7 +310,7 @@ class TestTakeoverByStock:
 
 
 class TestCrashedPublisher:
-    def test_half_a_message_is_never_seen(self, endpoint: str) -> None:
+    def test_incomplete_message_is_not_received(self, endpoint: str) -> None:
         with msgq.sub_sock(endpoint) as sub:
             with Child(children.reserve_and_wait, endpoint) as child:
                 assert child.hear() == "in the middle"
@@ -322,7 +322,7 @@ class TestCrashedPublisher:
             assert sub.receive(True) == b"next"
             assert sub.lost == 0
 
-    def test_bytes_overwritten_by_a_killed_publisher_stay_lost(self, endpoint: str) -> None:
+    def test_bytes_overwritten_by_killed_publisher_stay_lost(self, endpoint: str) -> None:
         """Its limit outlives it: the next publisher did not write there, but the bytes are gone all the same."""
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send_many([b"%08d" % i for i in range(lap_end(SIZE) // need(8))])
@@ -339,7 +339,7 @@ class TestCrashedPublisher:
 
 
 class TestPidNamespace:
-    def test_a_subscriber_in_another_one_is_woken(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_subscriber_in_other_pid_namespace_is_woken(self, endpoint: str, pub: msgq.PubSocket) -> None:
         """Thread ids mean nothing there, the futex does."""
         with Child(children.subscribe_in_namespace, endpoint) as child:
             if child.hear() == "not permitted":

@@ -59,23 +59,23 @@ def works(endpoint: str) -> bool:
 
 class TestSize:
     @both
-    def test_the_default_is_one_mebibyte(self, endpoint: str, connect: Callable[..., Any]) -> None:
+    def test_segment_default_size_is_one_mebibyte(self, endpoint: str, connect: Callable[..., Any]) -> None:
         with connect(endpoint):
             assert ring_path(endpoint).stat().st_size == HEADER + 2**20
             assert side_path(endpoint).stat().st_size == SIDE_BYTES
 
     @both
     @pytest.mark.parametrize("size", [128, 129, 1000, 4096, 2**20 + 1])
-    def test_segment_size_argument_is_the_size_of_the_file(
-        self, endpoint: str, connect: Callable[..., Any], size: int
-    ) -> None:
+    def test_segment_size_argument_sets_file_size(self, endpoint: str, connect: Callable[..., Any], size: int) -> None:
         with sized(connect, endpoint, size):
             assert ring_path(endpoint).stat().st_size == HEADER + size
         assert works(endpoint)
 
     @both
     @pytest.mark.parametrize("size", [-1, -(2**40), 1, 127, 2**32, 2**40, 2**64, 2**70])
-    def test_an_impossible_one_is_refused(self, endpoint: str, connect: Callable[..., Any], size: int) -> None:
+    def test_segment_size_impossible_value_is_refused(
+        self, endpoint: str, connect: Callable[..., Any], size: int
+    ) -> None:
         with pytest.raises(InvalidValueError, match=str(size)) as caught:
             sized(connect, endpoint, size)
         assert caught.value.endpoint == endpoint
@@ -88,7 +88,7 @@ class TestSize:
         assert not ring_path(endpoint).exists()
 
     @both
-    def test_segment_size_of_an_existing_segment_is_kept(self, endpoint: str, connect: Callable[..., Any]) -> None:
+    def test_existing_segment_keeps_its_size(self, endpoint: str, connect: Callable[..., Any]) -> None:
         with msgq.pub_sock(endpoint, 8192), connect(endpoint):
             assert ring_path(endpoint).stat().st_size == HEADER + 8192
         with sized(connect, endpoint, 8192):
@@ -96,7 +96,9 @@ class TestSize:
 
     @both
     @pytest.mark.parametrize("other", [4096, 16384, 8193])
-    def test_another_size_is_refused_naming_both(self, endpoint: str, connect: Callable[..., Any], other: int) -> None:
+    def test_different_segment_size_error_names_both_sizes(
+        self, endpoint: str, connect: Callable[..., Any], other: int
+    ) -> None:
         with msgq.pub_sock(endpoint, 8192) as pub, msgq.sub_sock(endpoint) as sub:
             with pytest.raises(SegmentSizeError, match=f"8192.*{other}"):
                 sized(connect, endpoint, other)
@@ -105,7 +107,7 @@ class TestSize:
             assert ring_path(endpoint).stat().st_size == HEADER + 8192
 
     @pytest.mark.parametrize("size", [128, 129, 1000, 4096, 65536])
-    def test_a_message_may_take_a_third_and_no_more(self, endpoint: str, size: int) -> None:
+    def test_message_above_third_of_segment_is_refused(self, endpoint: str, size: int) -> None:
         most = (size // 3 & ~7) - 8
         with msgq.pub_sock(endpoint, size) as pub, msgq.sub_sock(endpoint) as sub:
             for i in range(10):
@@ -117,7 +119,7 @@ class TestSize:
             assert sub.receive(True) is None
             assert pub.stats().messages == 10
 
-    def test_segment_memory_is_allocated_after_a_full_lap(self, endpoint: str) -> None:
+    def test_segment_memory_is_allocated_after_full_lap(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             assert ring_path(endpoint).stat().st_blocks * 512 < 65536
             for _ in range(1100):
@@ -159,7 +161,7 @@ class TestStrangeFiles:
     @both
     @pytest.mark.parametrize("path_of", [ring_path, side_path], ids=["ring", "side"])
     @pytest.mark.parametrize("make", STRANGE.values(), ids=STRANGE)
-    def test_path_of_another_file_type_is_refused(
+    def test_path_of_other_file_type_is_refused(
         self, endpoint: str, connect: Callable[..., Any], path_of: Callable[[str], Path], make: Callable[[Path], None]
     ) -> None:
         path = path_of(endpoint)
@@ -174,7 +176,7 @@ class TestStrangeFiles:
 
     @both
     @pytest.mark.parametrize("path_of", [ring_path, side_path], ids=["ring", "side"])
-    def test_a_symbolic_link_is_not_followed(
+    def test_segment_symbolic_link_is_not_followed(
         self, endpoint: str, tmp_path: Path, connect: Callable[..., Any], path_of: Callable[[str], Path]
     ) -> None:
         victim = tmp_path / "victim"
@@ -187,7 +189,7 @@ class TestStrangeFiles:
 
     @both
     @pytest.mark.parametrize("size", [1, 383, 384, 511, 384 + 2**32])
-    def test_a_truncated_or_giant_ring_is_refused(self, endpoint: str, connect: Callable[..., Any], size: int) -> None:
+    def test_truncated_or_giant_ring_is_refused(self, endpoint: str, connect: Callable[..., Any], size: int) -> None:
         with ring_path(endpoint).open("wb") as file:
             file.truncate(size)  # a hole: takes no memory
         with pytest.raises(CorruptSegmentError, match=f"{size} bytes") as caught:
@@ -197,14 +199,14 @@ class TestStrangeFiles:
 
     @both
     @pytest.mark.parametrize("bad", [position(0, 7), position(5, 4090), position(1, 2**32 - 8), 2**64 - 1])
-    def test_a_foreign_file_is_refused(self, endpoint: str, connect: Callable[..., Any], bad: int) -> None:
+    def test_foreign_file_is_refused(self, endpoint: str, connect: Callable[..., Any], bad: int) -> None:
         RingFile.make(endpoint, 4096, write_pointer=bad).bytes.close()
         with pytest.raises(CorruptSegmentError, match="write pointer") as caught:
             connect(endpoint)
         assert caught.value.endpoint == endpoint
 
     @pytest.mark.parametrize("bad", [position(0, 7), position(1, 2**32 - 8), 2**64 - 1])
-    def test_a_foreign_write_during_use_is_an_error_and_can_be_left(self, endpoint: str, bad: int) -> None:
+    def test_foreign_write_during_use_raises_and_socket_can_be_closed(self, endpoint: str, bad: int) -> None:
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             pub.send(b"x")
             good, ring.write_pointer = ring.write_pointer, bad
@@ -216,7 +218,7 @@ class TestStrangeFiles:
             assert sub.receive(True) == b"sane again"
 
     @pytest.mark.parametrize("wait", [False, True])
-    def test_records_in_a_truncated_ring_raise(self, endpoint: str, wait: bool) -> None:
+    def test_records_in_truncated_ring_raise(self, endpoint: str, wait: bool) -> None:
         """What is pending is smaller than one record, so nothing is taken that could be found torn."""
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint, timeout=DEADLINE_MS) as sub:
             pub.send(b"x")
@@ -233,7 +235,7 @@ class TestStrangeFiles:
             with pytest.raises(SegmentSizeError, match=endpoint):
                 pub.send_many([bytes(1000)] * 1000)
 
-    def test_records_of_a_nonsensical_size_are_an_error(self, endpoint: str) -> None:
+    def test_records_of_impossible_size_raise(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send(b"x")
             with ring_path(endpoint).open("r+b") as file:
@@ -245,7 +247,7 @@ class TestStrangeFiles:
     @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")
     @both
     @pytest.mark.parametrize("path_of", [ring_path, side_path], ids=["ring", "side"])
-    def test_another_users_file_is_refused(
+    def test_file_of_other_user_is_refused(
         self, endpoint: str, connect: Callable[..., Any], path_of: Callable[[str], Path]
     ) -> None:
         msgq.pub_sock(endpoint, 4096).close()
@@ -257,14 +259,14 @@ class TestStrangeFiles:
         assert path_of(endpoint).read_bytes() == before
 
     @both
-    def test_empty_file_of_a_stock_process_gets_its_size(self, endpoint: str, connect: Callable[..., Any]) -> None:
+    def test_empty_file_of_stock_process_gets_size(self, endpoint: str, connect: Callable[..., Any]) -> None:
         ring_path(endpoint).write_bytes(b"")
         with connect(endpoint):
             found = ring_path(endpoint).stat()
             assert found.st_size == HEADER + 2**20
         assert works(endpoint)
 
-    def test_ring_with_holes_gets_its_first_and_last_page(self, endpoint: str) -> None:
+    def test_ring_with_holes_gets_first_and_last_page(self, endpoint: str) -> None:
         """Of the rest each publisher of ours sees to what it writes."""
         with ring_path(endpoint).open("wb") as file:
             file.truncate(HEADER + 2**20)
@@ -275,7 +277,7 @@ class TestStrangeFiles:
 
 class TestSideSegment:
     @both
-    def test_a_missing_one_is_made(self, endpoint: str, connect: Callable[..., Any]) -> None:
+    def test_missing_side_segment_is_created(self, endpoint: str, connect: Callable[..., Any]) -> None:
         msgq.pub_sock(endpoint, 4096).close()
         side_path(endpoint).unlink()
         with connect(endpoint):
@@ -284,7 +286,9 @@ class TestSideSegment:
 
     @both
     @pytest.mark.parametrize("version", [0, 2, 2**63])
-    def test_another_version_is_refused(self, endpoint: str, connect: Callable[..., Any], version: int) -> None:
+    def test_side_segment_of_other_version_is_refused(
+        self, endpoint: str, connect: Callable[..., Any], version: int
+    ) -> None:
         msgq.pub_sock(endpoint, 4096).close()
         with Words(side_path(endpoint)) as side:
             side[VERSION] = version
@@ -294,7 +298,7 @@ class TestSideSegment:
 
     @both
     @pytest.mark.parametrize("offset", [MAGIC, 16, 24, 32])
-    def test_a_corrupt_one_is_refused(self, endpoint: str, connect: Callable[..., Any], offset: int) -> None:
+    def test_corrupt_side_segment_is_refused(self, endpoint: str, connect: Callable[..., Any], offset: int) -> None:
         msgq.pub_sock(endpoint, 4096).close()
         with Words(side_path(endpoint)) as side:
             side[offset] = 77
@@ -304,14 +308,14 @@ class TestSideSegment:
 
     @both
     @pytest.mark.parametrize("size", [0, 100, SIDE_BYTES - 1, SIDE_BYTES + 1])
-    def test_one_of_another_size_is_refused(self, endpoint: str, connect: Callable[..., Any], size: int) -> None:
+    def test_side_segment_of_other_size_is_refused(self, endpoint: str, connect: Callable[..., Any], size: int) -> None:
         msgq.pub_sock(endpoint, 4096).close()
         os.truncate(side_path(endpoint), size)
         with pytest.raises(CorruptSegmentError, match=f"{size} bytes"):
             connect(endpoint)
 
     @both
-    def test_side_segment_of_a_removed_ring_is_replaced(self, endpoint: str, connect: Callable[..., Any]) -> None:
+    def test_side_segment_of_removed_ring_is_replaced(self, endpoint: str, connect: Callable[..., Any]) -> None:
         with msgq.pub_sock(endpoint, 4096) as pub:
             pub.send_many([b"x"] * 10)
         ring_path(endpoint).unlink()
@@ -320,7 +324,7 @@ class TestSideSegment:
             assert msgq.stats.topic(endpoint).messages == 0
         assert works(endpoint)
 
-    def test_side_segment_with_any_counts_harms_no_process(self, endpoint: str) -> None:
+    def test_side_segment_with_random_counts_harms_no_process(self, endpoint: str) -> None:
         """All of it but the constant head is overwritten while in use."""
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub, Words(side_path(endpoint)) as side:
             for value in (0, 2**64 - 1, 0x5A5A5A5A5A5A5A5A):
@@ -334,7 +338,7 @@ class TestSideSegment:
 class TestRemovedWhileInUse:
     """`unlink_topic`, or any rm: who is connected keeps what there is; newcomers start anew."""
 
-    def test_old_and_new_are_apart(self, endpoint: str) -> None:
+    def test_old_and_new_topic_after_removal_are_separate(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub:
             assert unlink_topic(endpoint)
             assert not unlink_topic(endpoint)
@@ -343,7 +347,7 @@ class TestRemovedWhileInUse:
                 assert sub.receive(True) == b"old"
                 assert newcomer.receive(True) is None
 
-    def test_a_lost_side_segment_loses_no_messages(self, endpoint: str) -> None:
+    def test_removed_side_segment_loses_no_messages(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub:
             side_path(endpoint).unlink()
             with msgq.sub_sock(endpoint) as newcomer:
@@ -353,7 +357,7 @@ class TestRemovedWhileInUse:
                     assert newcomer.receive(True) == b"%d" % i
                 assert sub.lost == 0
 
-    def test_newcomer_after_removal_of_side_segment_is_woken(self, endpoint: str) -> None:
+    def test_new_subscriber_after_removal_of_side_segment_is_woken(self, endpoint: str) -> None:
         """The publisher knows only the old side segment; whoever has the new one must not sleep for ever."""
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             side_path(endpoint).unlink()
@@ -365,7 +369,7 @@ class TestRemovedWhileInUse:
                 assert task.result() == b"x"
                 assert sub.receive(True) == b"x"
 
-    def test_newcomer_in_a_freed_slot_after_removal_is_woken(self, endpoint: str) -> None:
+    def test_new_subscriber_in_freed_slot_after_removal_is_woken(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as first, msgq.sub_sock(endpoint) as second:
             side_path(endpoint).unlink()
             first.close()
@@ -378,7 +382,7 @@ class TestRemovedWhileInUse:
                 assert task.result() == b"x"
                 assert second.receive_many() == [b"seen by the second", b"x"]
 
-    def test_publisher_after_removal_of_side_segment_is_heard(self, endpoint: str) -> None:
+    def test_publisher_after_removal_of_side_segment_reaches_subscribers(self, endpoint: str) -> None:
         pub = msgq.pub_sock(endpoint)
         with msgq.sub_sock(endpoint, timeout=DEADLINE_MS) as sub:
             side_path(endpoint).unlink()
@@ -389,7 +393,7 @@ class TestRemovedWhileInUse:
                 assert task.result() == b"x"
         pub.close()
 
-    def test_the_ring_alone_is_removed(self, endpoint: str) -> None:
+    def test_removal_of_ring_only_separates_old_and_new_topic(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             ring_path(endpoint).unlink()
             with msgq.pub_sock(endpoint) as newcomer:
@@ -401,7 +405,9 @@ class TestRemovedWhileInUse:
 class TestMode:
     @both
     @pytest.mark.parametrize("umask", [0, 0o022, 0o077])
-    def test_only_the_owner_by_default(self, endpoint: str, connect: Callable[..., Any], umask: int) -> None:
+    def test_segment_default_mode_allows_owner_only(
+        self, endpoint: str, connect: Callable[..., Any], umask: int
+    ) -> None:
         old = os.umask(umask)
         try:
             connect(endpoint).close()
@@ -411,7 +417,7 @@ class TestMode:
             assert oct(stat.S_IMODE(path.stat().st_mode)) == oct(0o600)
 
     @pytest.mark.parametrize("role", ["PubSocket", "SubSocket"])
-    def test_mode_argument_is_independent_of_the_umask(self, endpoint: str, role: str) -> None:
+    def test_mode_argument_is_independent_of_umask(self, endpoint: str, role: str) -> None:
         old = os.umask(0o077)
         try:
             with getattr(msgq, role)() as socket:
@@ -421,12 +427,12 @@ class TestMode:
         for path in (ring_path(endpoint), side_path(endpoint)):
             assert oct(stat.S_IMODE(path.stat().st_mode)) == oct(0o664)
 
-    def test_the_environment(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_mode_is_read_from_environment(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_MODE", "640")
         msgq.pub_sock(endpoint).close()
         assert oct(stat.S_IMODE(ring_path(endpoint).stat().st_mode)) == oct(0o640)
 
-    def test_mode_of_an_existing_segment_is_kept(self, endpoint: str) -> None:
+    def test_existing_segment_keeps_its_mode(self, endpoint: str) -> None:
         msgq.pub_sock(endpoint).close()
         with msgq.PubSocket() as pub:
             pub.connect(msgq.context, endpoint, mode=0o666)
@@ -451,7 +457,7 @@ class TestNoSpace:
         assert works(endpoint)
 
     @pytest.mark.parametrize("size", [2**20, 200 * 1024])
-    def test_a_full_file_system(self, endpoint: str, size: int) -> None:
+    def test_full_file_system_leaves_no_file(self, endpoint: str, size: int) -> None:
         answer = run_child(children.full_file_system, endpoint, size)
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
@@ -474,7 +480,7 @@ class TestNoSpace:
             assert "cannot send a message of N bytes" in text
             assert "bytes free" in text
 
-    def test_message_without_room_leaves_the_free_memory_to_others(self, endpoint: str) -> None:
+    def test_message_without_space_leaves_free_memory_to_others(self, endpoint: str) -> None:
         answer = run_child(children.too_large_for_what_is_free, endpoint)
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
@@ -483,7 +489,7 @@ class TestNoSpace:
         assert taken[:2] == [0, 0]
         assert 1 << 20 <= taken[2] < 1.1 * (1 << 20)
 
-    def test_a_publisher_goes_on_where_less_than_a_chunk_is_free(self, endpoint: str) -> None:
+    def test_publisher_with_less_than_chunk_of_free_space_continues(self, endpoint: str) -> None:
         answer = run_child(children.begins_again_where_little_is_free, endpoint)
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
@@ -491,19 +497,19 @@ class TestNoSpace:
         assert came
         assert free <= 32 << 10
 
-    def test_a_stage_goes_on_untold(self, endpoint: str) -> None:
+    def test_stage_without_space_for_timing_continues(self, endpoint: str) -> None:
         answer = run_child(children.a_stage_that_cannot_tell, endpoint)
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
         assert answer == [20]
 
-    def test_a_stream_of_frames_goes_on(self, token: str) -> None:
+    def test_frame_stream_on_full_file_system_continues(self, token: str) -> None:
         answer = run_child(children.frames_where_memory_is_short, token, env={"MSGQ_SIGBUS": "0"})
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
         assert answer == [3000, 3000]
 
-    def test_no_descriptors_left(self, endpoint: str) -> None:
+    def test_connect_without_free_descriptors_raises(self, endpoint: str) -> None:
         *errors, worked = run_child(children.without_descriptors, endpoint)
         assert [error[:2] for error in errors] == [["SegmentError", errno.EMFILE]] * 2
         for error in errors:
@@ -512,7 +518,7 @@ class TestNoSpace:
             assert endpoint in error[2]
         assert worked
 
-    def test_ring_that_cannot_be_mapped_is_removed(self, endpoint: str) -> None:
+    def test_unmappable_ring_is_removed(self, endpoint: str) -> None:
         size = 64 << 20
         errors = run_child(children.little_address_space, endpoint, size, size // 2)
         assert [error[:2] for error in errors] == [["SegmentError", errno.ENOMEM]] * 2
@@ -521,9 +527,7 @@ class TestNoSpace:
         assert not side_path(endpoint).exists()
 
     @both
-    def test_ring_without_side_segment_after_an_error_is_removed(
-        self, endpoint: str, connect: Callable[..., Any]
-    ) -> None:
+    def test_ring_without_side_segment_after_error_is_removed(self, endpoint: str, connect: Callable[..., Any]) -> None:
         """What is in the place of its side segment cannot be one."""
         side_path(endpoint).write_bytes(b"foreign")
         with pytest.raises(CorruptSegmentError):
@@ -537,7 +541,7 @@ class TestNoSpace:
         assert ring_path(endpoint).exists()
 
     @both
-    def test_segment_errors_name_the_cause(self, endpoint: str, connect: Callable[..., Any], tmp_path: Path) -> None:
+    def test_segment_errors_name_cause(self, endpoint: str, connect: Callable[..., Any], tmp_path: Path) -> None:
         ring_path(endpoint).symlink_to(tmp_path)
         with pytest.raises(SegmentError, match="a symbolic link is never followed"):
             connect(endpoint)
@@ -547,20 +551,20 @@ class TestNoSpace:
             connect(endpoint)
         ring_path(endpoint).rmdir()
 
-    def test_a_failed_connect_leaks_no_descriptor(self, endpoint: str) -> None:
+    def test_failed_connect_leaks_no_descriptor(self, endpoint: str) -> None:
         leaks = run_child(children.few_descriptors, endpoint)
         assert len(leaks) > 1
         assert set(leaks) == {0}
 
     @both
-    def test_a_connected_socket_holds_no_descriptor(self, endpoint: str, connect: Callable[..., Any]) -> None:
+    def test_connected_socket_holds_no_descriptor(self, endpoint: str, connect: Callable[..., Any]) -> None:
         before = os.listdir("/proc/self/fd")
         with connect(endpoint):
             assert os.listdir("/proc/self/fd") == before
 
 
 class TestCreation:
-    def test_two_processes_at_once_share_one_segment(self, prefix: str, tmp_path: Path) -> None:
+    def test_two_simultaneous_processes_share_segment(self, prefix: str, tmp_path: Path) -> None:
         """Both connect to fresh endpoints the moment a file appears; each must see the other's sockets."""
         rounds, size = 30, 4096
         go = tmp_path / "go"
@@ -580,7 +584,7 @@ class TestCreation:
                 two.say()
             assert (one.result(), two.result()) == (rounds, rounds)
 
-    def test_two_threads_at_once(self, prefix: str) -> None:
+    def test_two_simultaneous_threads_share_segment(self, prefix: str) -> None:
         for i in range(30):
             barrier = threading.Barrier(2)
 
@@ -624,7 +628,7 @@ class TestCreation:
         task.result()
         assert all(flag & os.O_CLOEXEC for flag in flags)
 
-    def test_a_locked_topic_is_an_error_after_a_while(self, endpoint: str) -> None:
+    def test_locked_topic_raises_after_timeout(self, endpoint: str) -> None:
         import fcntl
 
         msgq.pub_sock(endpoint, 4096).close()
@@ -634,7 +638,7 @@ class TestCreation:
                 msgq.sub_sock(endpoint)
         assert works(endpoint)
 
-    def test_many_come_and_go(self, endpoint: str) -> None:
+    def test_many_sockets_in_sequence_use_up_no_resource(self, endpoint: str) -> None:
         """Thousands of sockets, one after another, use up nothing."""
         with msgq.pub_sock(endpoint, 4096) as pub:
             for i in range(1000):
@@ -652,21 +656,21 @@ class TestUnlink:
         assert unlink_topic(endpoint)
         assert not [path for path in SHM.iterdir() if endpoint in path.name]
 
-    def test_unlink_error_names_the_file(self, endpoint: str) -> None:
+    def test_unlink_error_names_file(self, endpoint: str) -> None:
         ring_path(endpoint).mkdir()
         with pytest.raises(SegmentError, match="cannot remove") as caught:
             unlink_topic(endpoint)
         assert caught.value.path == str(ring_path(endpoint))
         ring_path(endpoint).rmdir()
 
-    def test_unlink_accepts_a_prefix(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unlink_accepts_prefix(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
         msgq.pub_sock("topic", 4096).close()
         monkeypatch.delenv("OPENPILOT_PREFIX")
         assert unlink_topic("topic", prefix)
 
 
 @pytest.mark.parametrize("role", ["pub", "sub"])
-def test_a_stock_publisher_in_the_ring_is_no_obstacle(endpoint: str, role: str) -> None:
+def test_connect_to_ring_of_stock_publisher_works(endpoint: str, role: str) -> None:
     with RingFile.make(endpoint, 4096, write_pointer=position(3, 80)) as ring:
         ring.write_uid = STRANGER_UID
     CONNECTS[role](endpoint).close()

@@ -110,7 +110,7 @@ class TestNodes:
             sim.run()
         assert seen == [(None, S * 3 // 2), (None, S * 7 // 4), (None, S * 7 // 4)]
 
-    def test_generator_node_can_handle_the_close_of_its_socket(self) -> None:
+    def test_generator_node_can_handle_close_of_its_socket(self) -> None:
         seen = []
 
         def node() -> Generator[Any, Any, None]:
@@ -149,7 +149,7 @@ class TestNodes:
             sim.run()
         assert seen == [1.0, 1.5, 1.5]
 
-    def test_patch_time_gives_virtual_time_to_the_time_module(self) -> None:
+    def test_patch_time_gives_virtual_time_to_time_module(self) -> None:
         def node() -> None:
             started = time.monotonic()
             time.sleep(5)
@@ -177,7 +177,7 @@ class TestNodes:
                 sim.add(node, name)
             sim.run()
 
-    def test_a_node_may_add_another(self) -> None:
+    def test_node_may_add_other_node(self) -> None:
         def parent() -> None:
             sim.add(echo_blocking, "a", "b")
             sim.clock.sleep(1)
@@ -188,7 +188,7 @@ class TestNodes:
             sim.run()
             assert sim.sent_on("b") == [b"x!"]
 
-    def test_socket_awaited_by_a_node_is_in_use(self) -> None:
+    def test_socket_awaited_by_node_is_in_use(self) -> None:
         subs: list[Any] = []
 
         def node() -> None:
@@ -202,7 +202,7 @@ class TestNodes:
                     call()
 
     @pytest.mark.parametrize("again", [False, True])
-    def test_socket_close_ends_the_wait_of_its_node(self, again: bool) -> None:
+    def test_socket_close_ends_wait_of_its_node(self, again: bool) -> None:
         subs: list[Any] = []
         seen = []
 
@@ -256,7 +256,7 @@ class TestMain:
                 pub.send(text)
                 assert sub.receive() == text + b"!"
 
-    def test_main_node_receives_nothing_before_a_wait(self) -> None:
+    def test_main_node_before_wait_receives_nothing(self) -> None:
         with Simulation():
             pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a")
             pub.send(b"x")
@@ -289,7 +289,7 @@ class TestMain:
 
 
 class TestRun:
-    def test_run_until_a_time_executes_all_earlier_events(self) -> None:
+    def test_run_until_time_executes_all_earlier_events(self) -> None:
         with Simulation() as sim:
             sim.play([(float(i), "a", b"%d" % i) for i in range(10)])
             sim.run(until=3)
@@ -299,7 +299,7 @@ class TestRun:
             sim.run()
             assert len(sim.sent_messages) == 10
 
-    def test_until_a_condition(self) -> None:
+    def test_run_until_condition_ends_when_true(self) -> None:
         with Simulation() as sim:
             sim.play([(float(i), "a", b"") for i in range(10)])
             sim.run(until=lambda: len(sim.sent_messages) == 4)
@@ -318,7 +318,7 @@ class TestRun:
             sim.run()
             assert [sent.time_ns for sent in sim.sent_messages] == [S * 3 // 2, exact]
 
-    def test_two_recordings_are_merged(self) -> None:
+    def test_two_played_recordings_are_merged(self) -> None:
         with Simulation() as sim:
             sim.play((float(i), "even", b"%d" % i) for i in (0, 2, 4))
             sim.play((float(i), "odd", b"%d" % i) for i in (1, 3, 5))
@@ -331,7 +331,7 @@ class TestRun:
             with pytest.raises(InvalidValueError, match="must not go back"):
                 sim.run()
 
-    def test_a_recording_is_read_as_needed(self) -> None:
+    def test_played_recording_is_read_lazily(self) -> None:
         def endless() -> Generator[tuple[float, str, bytes], None, None]:
             time = 0.0
             while True:
@@ -346,7 +346,7 @@ class TestRun:
 
 class TestErrors:
     @pytest.mark.parametrize("kind", ["function", "blocking", "generator"])
-    def test_node_exception_has_the_name_of_the_node_and_the_seed(self, kind: str) -> None:
+    def test_node_exception_names_node_and_seed(self, kind: str) -> None:
         def fails(message: bytes) -> None:
             raise KeyError(message)
 
@@ -435,7 +435,7 @@ class TestEnd:
         assert ended == ["blocking", "generator"]
         assert sub.closed
 
-    def test_node_exception_at_the_end_ends_all_other_nodes_too(self) -> None:
+    def test_node_exception_at_end_ends_all_other_nodes(self) -> None:
         before = threading.active_count()
 
         def bad() -> None:
@@ -455,7 +455,7 @@ class TestEnd:
         assert subs[0].closed
         assert threading.active_count() == before
 
-    def test_node_waiting_at_the_end_is_ended(self) -> None:
+    def test_node_waiting_at_end_is_ended(self) -> None:
         def stubborn() -> None:
             try:
                 msgq.sub_sock("a").receive()
@@ -466,7 +466,7 @@ class TestEnd:
             sim.add(stubborn)
         assert sim.clock.time() == 0
 
-    def test_the_classes_are_switched_and_put_back(self) -> None:
+    def test_simulation_replaces_and_restores_classes(self) -> None:
         before = msgq.PubSocket, msgq.SubSocket, msgq.Poller
         with Simulation():
             from msgq import PubSocket  # as a node that imports a module
@@ -524,7 +524,7 @@ class TestRealTime:
         with Simulation(), pytest.raises(DeadlockError, match="node 'main'"):
             msgq.sub_sock("a").fileno()
 
-    def test_asyncio_takes_a_waiting_message(self) -> None:
+    def test_asyncio_takes_waiting_message(self) -> None:
         with Simulation() as sim:
             sub, pub = msgq.sub_sock("a"), msgq.pub_sock("a")
             pub.send(b"x")
@@ -533,7 +533,7 @@ class TestRealTime:
 
     @pytest.mark.parametrize("backend_name", ["msgq", "zmq"])
     @pytest.mark.parametrize("kind", ["PubSocket", "SubSocket"])
-    def test_node_connecting_a_real_socket_raises(self, backend_name: str, kind: str, prefix: str) -> None:
+    def test_node_with_real_socket_raises(self, backend_name: str, kind: str, prefix: str) -> None:
         socket = getattr(backend.load_backend(backend_name), kind)()  # as a class that was imported by its name before
         with Simulation() as sim:
             with pytest.raises(StateError, match=r"^'a': node 'old' connects .* msgq.SubSocket"):
@@ -543,7 +543,7 @@ class TestRealTime:
         assert socket.closed
         assert not any(SHM.glob(f"msgq*{prefix}*"))
 
-    def test_other_threads_and_times_may_connect_one(self, prefix: str) -> None:
+    def test_other_threads_may_connect_real_sockets(self, prefix: str) -> None:
         real = backend.load_backend("msgq").PubSocket
         with real() as before, real() as beside, real() as after:
             before.connect(msgq.context, "before")

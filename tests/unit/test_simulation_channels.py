@@ -28,7 +28,7 @@ def publish_messages(*messages: bytes) -> Any:
 
 class TestOrders:
     @pytest.mark.parametrize("readers", [1, 2, 3, 4])
-    def test_every_order_of_the_deliveries_to_several_subscribers(self, readers: int) -> None:
+    def test_explore_covers_all_delivery_orders_of_subscribers(self, readers: int) -> None:
         seen: list[str] = []
 
         def scenario(sim: Simulation) -> None:
@@ -44,7 +44,7 @@ class TestOrders:
         assert found.orders == len(set(seen)) == math.factorial(readers)
 
     @pytest.mark.ci
-    def test_every_order_of_several_publishers(self) -> None:
+    def test_explore_covers_all_publisher_orders(self) -> None:
         seen: set[tuple[bytes, ...]] = set()
 
         def publisher(name: str) -> Generator[float, Any, None]:
@@ -65,7 +65,7 @@ class TestOrders:
         assert explore(scenario).complete
         assert len(seen) == math.comb(4, 2)
 
-    def test_explore_finds_and_repeats_a_bug_of_one_order(self) -> None:
+    def test_explore_finds_and_repeats_bug_of_one_channel_order(self) -> None:
         def scenario(sim: Simulation) -> None:
             order: list[str] = []
             sim.on("channel/a", lambda _: order.append("a"))
@@ -89,7 +89,7 @@ class TestOrders:
 
         assert explore(scenario).orders == math.comb(4, 2)
 
-    def test_the_same_seed_is_the_same_run(self) -> None:
+    def test_same_seed_gives_same_channel_run(self) -> None:
         def run(seed: int) -> list[Any]:
             with Simulation(seed, Faults(drop=0.2, delay=0.3, duplicate=0.2, reorder=0.2, lap=0.1)) as sim:
                 got: list[Any] = []
@@ -102,7 +102,7 @@ class TestOrders:
         assert run(3) == run(3)
         assert run(3) != run(4)
 
-    def test_sent_messages_of_channels_have_the_channel_name(self) -> None:
+    def test_sent_messages_have_channel_name(self) -> None:
         with Simulation() as sim:
             publish_messages(b"1", b"2")
             assert sim.sent_on("channel/scans") == [b"1", b"2"]
@@ -137,16 +137,16 @@ class TestFaults:
         assert sub.received == 3
         assert sub.lost == 1
 
-    def test_a_drop_is_an_error_where_losses_are(self) -> None:
+    def test_dropped_message_raises_loss_error(self) -> None:
         with pytest.raises(LostMessagesError) as caught:
             self.run(Fault("drop", "channel/scans", message=2), on_lost="raise")
         assert caught.value.lost == 1
 
-    def test_delay_keeps_the_order(self) -> None:
+    def test_delay_keeps_channel_order(self) -> None:
         _, got = self.run(Fault("delay", "channel/scans", message=1, delay=2.5))
         assert got == [b"1", b"2", b"3", b"4"]
 
-    def test_delay_longer_than_the_capacity_laps_subscribers(self) -> None:
+    def test_delay_longer_than_capacity_laps_subscribers(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", "channel/scans", message=1, delay=5.0)]) as sim:
             channel = open_scans_channel(capacity=4)
             sub = channel.subscriber()
@@ -169,7 +169,7 @@ class TestFaults:
             assert sub.receive_many() == [b"3"]
             assert (sub.lost, sub.resets) == (2, 1)
 
-    def test_restart_is_of_the_sender_alone(self) -> None:
+    def test_restart_fault_restarts_only_sender(self) -> None:
         starts: list[str] = []
 
         def publisher(name: str, after: float) -> Generator[float, Any, None]:
@@ -193,7 +193,7 @@ class TestFaults:
 
 
 class TestWaits:
-    def test_a_publisher_waits_for_a_slot_until_a_view_is_released(self) -> None:
+    def test_publisher_waits_for_slot_until_release_of_view(self) -> None:
         def holder() -> None:
             view = open_scans_channel().subscriber(history=1).receive_view()
             sim.clock.sleep(2.0)
@@ -213,7 +213,7 @@ class TestWaits:
             sim.run()
         assert times == [2.0]
 
-    def test_receive_with_a_time_out_takes_virtual_time(self) -> None:
+    def test_receive_with_timeout_takes_virtual_time(self) -> None:
         with Simulation() as sim:
             sub = open_scans_channel().subscriber()
             assert sub.receive(2.5) is None
@@ -230,7 +230,7 @@ class TestWaits:
             assert sub.last.publish_time == 1_500_000_000
 
     @pytest.mark.parametrize("kind", ["blocking", "generator"])
-    def test_a_poller_of_a_topic_and_a_channel(self, kind: str) -> None:
+    def test_poller_receives_from_topic_and_channel(self, kind: str) -> None:
         got: list[bytes] = []
 
         def registered() -> Any:

@@ -21,12 +21,12 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("seed", GOLDEN)
-def test_a_seed_gives_these_bytes(seed: int) -> None:
+def test_simulation_seed_gives_golden_bytes(seed: int) -> None:
     assert simulation_scenario.digest(seed) == GOLDEN[seed]
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "1", "4294967295"])
-def test_also_in_a_fresh_process_with_other_hashes(hash_seed: str) -> None:
+def test_simulation_seed_in_new_process_gives_golden_bytes(hash_seed: str) -> None:
     assert run_child(simulation_scenario.digest, 7, env={"PYTHONHASHSEED": hash_seed}) == GOLDEN[7]
 
 
@@ -34,7 +34,7 @@ def test_seeds_differ() -> None:
     assert len({simulation_scenario.digest(seed) for seed in range(20)}) == 20
 
 
-def test_the_generator_is_splitmix64() -> None:
+def test_random_generator_is_splitmix64() -> None:
     """The first numbers of the published reference implementation, from the seed 1234567."""
     random = SplitMixRandom(1234567)
     assert [random.next_uint64() for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
@@ -57,13 +57,13 @@ class TestOrder:
         assert [order.choose_index(3) for _ in range(4)] == [2, 1, 0, 0]
         assert order.decisions == [(2, 3), (1, 3), (0, 3), (0, 3)]
 
-    def test_no_choice_is_no_decision(self) -> None:
+    def test_single_alternative_is_not_a_decision(self) -> None:
         order = ChoiceSequence(0, [1])
         assert [order.choose_index(1), order.choose_index(2)] == [0, 1]
         assert order.decisions == [(1, 2)]
 
     @pytest.mark.parametrize("choice", [3, -1])
-    def test_an_impossible_choice_is_refused(self, choice: int) -> None:
+    def test_impossible_choice_is_refused(self, choice: int) -> None:
         with pytest.raises(InvalidValueError, match=f"choice {choice} at place 0"):
             ChoiceSequence(0, [choice]).choose_index(3)
 
@@ -89,12 +89,12 @@ def test_topics_race_and_each_keeps_its_order() -> None:
     assert len(seen) > 60  # of 90
 
 
-def test_order_without_choices_is_the_order_of_sending() -> None:
+def test_order_without_choices_is_send_order() -> None:
     with Simulation(choices=[]) as sim:
         assert list_arrivals(sim) == b"a0 a1 b0 b1 c0 c1"
 
 
-def test_the_choices_made_give_the_same_order_again() -> None:
+def test_recorded_choices_repeat_order() -> None:
     with Simulation(choices=[2, 1, 0, 1]) as sim:
         first = list_arrivals(sim)
     with Simulation(choices=[choice for choice, _ in sim.decisions]) as again:

@@ -30,7 +30,7 @@ def send(*messages: bytes, **options: Any) -> None:
 
 class TestOrders:
     @pytest.mark.parametrize("takers", [1, 2, 3, 4])
-    def test_each_of_several_takers_may_get_the_message(self, takers: int) -> None:
+    def test_each_of_several_consumers_may_get_message(self, takers: int) -> None:
         got: list[int] = []
 
         def scenario(sim: Simulation) -> None:
@@ -46,7 +46,7 @@ class TestOrders:
         assert found.orders == takers
         assert sorted(got) == list(range(takers))
 
-    def test_every_way_to_share_messages_out(self) -> None:
+    def test_explore_covers_all_message_distributions(self) -> None:
         """Two generators that each take what there is: each message goes to either."""
         seen = set()
 
@@ -69,7 +69,7 @@ class TestOrders:
         assert explore(scenario).complete
         assert len(seen) == 2**3
 
-    def test_senders_race_and_each_keeps_its_order(self) -> None:
+    def test_racing_senders_keep_their_order(self) -> None:
         seen = set()
 
         def sender(name: str) -> Generator[float, Any, None]:
@@ -89,7 +89,7 @@ class TestOrders:
         assert explore(scenario).complete
         assert len(seen) == math.comb(4, 2)
 
-    def test_explore_finds_and_repeats_a_bug_of_one_order(self) -> None:
+    def test_explore_finds_and_repeats_bug_of_one_order(self) -> None:
         def scenario(sim: Simulation) -> None:
             takes: list[str] = []
             sim.on("queue/jobs", lambda _: takes.append("a"))
@@ -104,18 +104,18 @@ class TestOrders:
         with pytest.raises(AssertionError), Simulation(choices=found.choices) as sim:
             scenario(sim)
 
-    def test_receive_sees_a_sent_message_at_once(self) -> None:
+    def test_receive_sees_sent_message_at_once(self) -> None:
         with Simulation():
             send(b"message")
             assert open_jobs_queue().receive(0) == (b"message", 0)
 
-    def test_sent_messages_of_queues_have_the_queue_name(self) -> None:
+    def test_sent_messages_have_queue_name(self) -> None:
         with Simulation() as sim:
             send(b"1", b"2", priority=3)
             assert sim.sent_on("queue/jobs") == [b"1", b"2"]
             assert sim.sent_messages[0].node == "main"
 
-    def test_the_same_seed_is_the_same_run(self) -> None:
+    def test_same_seed_gives_same_run(self) -> None:
         def run(seed: int) -> list[Any]:
             got: list[Any] = []
 
@@ -149,7 +149,7 @@ def work_on_jobs(sim: Simulation, seconds: float, done: list[bytes], starts: lis
 
 class TestFaults:
     @pytest.mark.parametrize("kind", ["drop", "duplicate", "lap"])
-    def test_a_queue_loses_nothing_and_repeats_nothing(self, kind: Any) -> None:
+    def test_queue_with_faults_loses_and_repeats_nothing(self, kind: Any) -> None:
         with pytest.raises(InvalidValueError, match=kind):
             Fault(kind, "queue/jobs", message=1)
         with Simulation(1, Faults(**{kind: 1.0})) as sim:
@@ -157,7 +157,7 @@ class TestFaults:
             sim.run()
             assert [data for data, _ in open_jobs_queue().receive_many()] == [b"1", b"2"]
 
-    def test_delay(self) -> None:
+    def test_delayed_message_is_hidden_and_keeps_slot(self) -> None:
         """Who sends is held up in the middle: nobody sees the message, and its place is taken."""
         with Simulation(fault_schedule=[Fault("delay", "queue/jobs", message=1, delay=2.5)]) as sim:
             queue = open_jobs_queue(max_messages=2)
@@ -170,14 +170,14 @@ class TestFaults:
             assert sim.clock.time() == 2.5
             assert queue.receive() == (b"behind it", 0)
 
-    def test_by_chance_messages_are_late_and_none_is_lost(self) -> None:
+    def test_random_delays_lose_no_message(self) -> None:
         for seed in range(20):
             with Simulation(seed, Faults(delay=0.5, reorder=0.3, drop=0.9, delay_max=1.0)) as sim:
                 sim.play((0.1 * number, "queue/jobs", b"%d" % number) for number in range(30))
                 sim.run()
                 assert [int(data) for data, _ in open_jobs_queue().receive_many()] == list(range(30))
 
-    def test_restart_of_the_taker_returns_its_message(self) -> None:
+    def test_consumer_restart_returns_its_message(self) -> None:
         done: list[bytes] = []
         starts: list[float] = []
         with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=2)]) as sim:
@@ -216,7 +216,7 @@ class TestFaults:
             sim.run()
         assert got == [b"1", b"3"]
 
-    def test_restarted_generator_ends_at_its_next_wait(self) -> None:
+    def test_restarted_generator_ends_at_next_wait(self) -> None:
         done: list[tuple[bytes, int]] = []
 
         def taker() -> Generator[float, Any, None]:
@@ -289,7 +289,7 @@ class TestEvents:
         assert len({event[4] for event in events}) == 1
 
     @pytest.mark.ci
-    def test_random_faults_apply_to_the_queue_and_not_its_events(self) -> None:
+    def test_random_faults_apply_to_queue_but_not_events(self) -> None:
         restarts = 0
         for seed in range(15):
             done: list[bytes] = []
@@ -310,7 +310,7 @@ class TestEvents:
 
 
 class TestLeases:
-    def test_expired_lease_gives_the_job_to_another_worker(self) -> None:
+    def test_expired_lease_gives_job_to_other_worker(self) -> None:
         done: list[tuple[str, float]] = []
 
         def hangs() -> None:
@@ -340,7 +340,7 @@ class TestLeases:
 
 
 class TestWaits:
-    def test_a_sender_waits_for_room(self) -> None:
+    def test_sender_waits_for_free_slot(self) -> None:
         def receiver() -> None:
             sim.clock.sleep(2.0)
             open_jobs_queue().receive()
@@ -356,18 +356,18 @@ class TestWaits:
             assert sim.clock.time() == 2.0
             assert queue.receive() == (b"2", 0)
 
-    def test_endless_waits_name_their_nodes(self) -> None:
+    def test_endless_wait_error_names_nodes(self) -> None:
         with Simulation() as sim:
             sim.add(lambda: open_jobs_queue().receive(), name="idle")
             with pytest.raises(DeadlockError, match="idle waits for a message of the queue 'jobs'"):
                 open_jobs_queue().receive()
 
-    def test_a_deadline_is_virtual(self) -> None:
+    def test_queue_deadline_is_virtual(self) -> None:
         with Simulation() as sim:
             assert open_jobs_queue().receive(deadline=7.5) is None
             assert sim.clock.time() == 7.5
 
-    def test_several_nodes_may_wait_with_one_handle(self) -> None:
+    def test_several_nodes_may_wait_on_one_handle(self) -> None:
         got: list[Any] = []
         with Simulation() as sim:
             queue = open_jobs_queue()
@@ -378,7 +378,7 @@ class TestWaits:
         assert sorted(got) == [b"1", b"2", b"3"]
 
     @pytest.mark.parametrize("kind", ["blocking", "generator"])
-    def test_a_poller_of_a_topic_and_a_queue(self, kind: str) -> None:
+    def test_poller_receives_from_topic_and_queue(self, kind: str) -> None:
         got: list[bytes] = []
 
         def registered() -> Any:
@@ -408,13 +408,13 @@ class TestWaits:
             sim.run()
         assert got == [b"topic", b"queue"]
 
-    def test_stamps_are_virtual(self) -> None:
+    def test_queue_stamps_are_virtual(self) -> None:
         with Simulation() as sim:
             sim.clock.sleep(1.5)
             send(b"message")
             assert open_jobs_queue().receive().sent_time == 1_500_000_000
 
-    def test_notify_is_skipped_while_a_node_waits(self) -> None:
+    def test_notify_is_skipped_while_node_waits(self) -> None:
         told: list[float] = []
         with Simulation() as sim:
             queue = open_jobs_queue()
@@ -424,7 +424,7 @@ class TestWaits:
             sim.run()
         assert told == [2.0]
 
-    def test_notify_callback_exception_has_the_name_of_its_node(self) -> None:
+    def test_notify_callback_exception_names_node(self) -> None:
         def watcher() -> None:
             queue = open_jobs_queue()
             queue.notify(lambda _: 1 / 0)
@@ -437,7 +437,7 @@ class TestWaits:
                 sim.run()
             assert "in node 'watcher' at 1 s" in caught.value.__notes__
 
-    def test_notify_is_skipped_for_messages_returned_at_the_end(self) -> None:
+    def test_notify_is_skipped_for_messages_returned_at_end(self) -> None:
         told: list[Any] = []
         with Simulation():
             working, watching = open_jobs_queue(), open_jobs_queue()
@@ -447,23 +447,23 @@ class TestWaits:
         assert told == []
         del job
 
-    def test_the_librarys_queues_are_the_simulations(self) -> None:
+    def test_simulation_replaces_library_queues(self) -> None:
         with Simulation():
             assert msgq.MessageQueue.__module__ == workqueue.__name__
         assert msgq.MessageQueue.__module__ != workqueue.__name__
 
-    def test_a_node_cannot_open_a_queue_of_shared_memory(self, endpoint: str) -> None:
+    def test_simulated_node_cannot_open_real_queue(self, endpoint: str) -> None:
         real = msgq.MessageQueue
         with Simulation() as sim, pytest.raises(StateError, match="not the simulation's"):
             sim.add(lambda: real(endpoint))
         with pytest.raises(SegmentError):
             real(endpoint, 0)
 
-    def test_asyncio_would_wait_in_real_time(self) -> None:
+    def test_asyncio_in_simulation_raises_deadlock_error(self) -> None:
         with Simulation(), pytest.raises(DeadlockError, match="real time"):
             open_jobs_queue().fileno()
 
-    def test_a_recording_does_not_wait_for_room(self) -> None:
+    def test_played_recording_does_not_wait_for_free_slot(self) -> None:
         with Simulation() as sim:
             open_jobs_queue(max_messages=1)
             sim.play([(0.0, "queue/jobs", b"1"), (0.0, "queue/jobs", b"2")])

@@ -59,7 +59,7 @@ def test_topic_stats_list_each_subscriber_with_its_counts(endpoint: str) -> None
     assert {info.participant.pid for info in infos} == {os.getpid()}
 
 
-def test_topic_stats_name_the_connecting_thread(endpoint: str) -> None:
+def test_topic_stats_name_connecting_thread(endpoint: str) -> None:
     def connect() -> tuple[msgq.SubSocket, msgq.PubSocket, int]:
         return msgq.sub_sock(endpoint), msgq.pub_sock(endpoint), threading.get_native_id()
 
@@ -71,7 +71,7 @@ def test_topic_stats_name_the_connecting_thread(endpoint: str) -> None:
         assert topic.publisher.thread_id == thread_id
 
 
-def test_lag_grows_up_to_the_lap_and_is_unknown_beyond(endpoint: str) -> None:
+def test_lag_grows_to_one_lap_and_is_unknown_beyond(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint) as sub:
         pub.send(bytes(8))
         sub.receive()
@@ -85,14 +85,14 @@ def test_lag_grows_up_to_the_lap_and_is_unknown_beyond(endpoint: str) -> None:
     assert lags[-1] is None
 
 
-def test_a_closed_publisher_leaves_none_but_the_counts(endpoint: str) -> None:
+def test_closed_publisher_leaves_counts_only(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as pub:
         pub.send(b"123")
     topic = stats.topic(endpoint)
     assert (topic.publisher, topic.publisher_kind, topic.messages, topic.bytes) == (None, "none", 1, 3)
 
 
-def test_counts_go_on_over_publishers(endpoint: str) -> None:
+def test_counts_continue_over_publishers(endpoint: str) -> None:
     for _ in range(3):
         with msgq.pub_sock(endpoint) as pub:
             pub.send(b"12")
@@ -114,7 +114,7 @@ def test_topic_stats_show_dead_participants_until_replaced(endpoint: str) -> Non
         assert [info.participant.alive for info in topic.subscribers] == [False]
 
 
-def test_looking_takes_no_slot_and_changes_nothing(endpoint: str) -> None:
+def test_stats_take_no_slot_and_change_nothing(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         pub.send(b"x")
         files = ring_path(endpoint), side_path(endpoint)
@@ -126,7 +126,7 @@ def test_looking_takes_no_slot_and_changes_nothing(endpoint: str) -> None:
         assert sub.receive(True) == b"x"
 
 
-def test_looking_creates_nothing(token: str) -> None:
+def test_stats_create_no_file(token: str) -> None:
     with pytest.raises(SegmentError, match="no such topic") as caught:
         stats.topic(token)
     assert caught.value.path == str(ring_path(token))
@@ -136,7 +136,7 @@ def test_looking_creates_nothing(token: str) -> None:
 class TestLostBeforeItLooks:
     """A subscriber that was lapped has lost messages, whether it has noticed or not."""
 
-    def test_a_stopped_one(self, prefix: str) -> None:
+    def test_stats_show_stopped_subscriber(self, prefix: str) -> None:
         with msgq.pub_sock("e", 1 << 16) as pub, Child(children.receive_on_a_word, "e") as child:
             assert child.hear() == "subscribed"
             pub.send_many([bytes(100)] * 300)
@@ -157,7 +157,7 @@ class TestLostBeforeItLooks:
             assert child.hear() == [1, 160_500]
             assert stats.topic("e").subscribers[0].lost == counted("e") == 160_500
 
-    def test_lost_shown_to_others_equals_the_later_result(self, endpoint: str) -> None:
+    def test_lost_in_stats_equals_later_count_of_subscriber(self, endpoint: str) -> None:
         """Whatever the publishers do in between; and the figure never goes back."""
         draw, shown, laps = Random(7), 0, 0
         msgq.pub_sock(endpoint, 1024).close()
@@ -179,7 +179,7 @@ class TestLostBeforeItLooks:
                 assert counted(endpoint) == shown >= sub.lost
         assert laps > 20
 
-    def test_lost_of_conflating_subscriber_allows_for_the_newest(self, endpoint: str) -> None:
+    def test_lost_of_conflating_subscriber_excludes_newest_message(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint, conflate=True) as sub:
             pub.send_many([bytes(100)] * 50)
             assert counted(endpoint) == 50
@@ -197,7 +197,7 @@ class TestLostBeforeItLooks:
             child.kill()
             assert counted(endpoint) == stats.topic(endpoint).subscribers[0].lost == 50
 
-    def test_lost_is_unknown_after_a_stock_publisher_lapped_the_subscriber(self, endpoint: str) -> None:
+    def test_lost_is_unknown_after_lap_by_stock_publisher(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             pub.send(b"x")
             ring.start_stranger()
@@ -212,7 +212,7 @@ class TestLostBeforeItLooks:
             sub.receive_many()
             assert sub.lost is None
 
-    def test_lost_is_unknown_for_a_subscriber_without_start_position(self, endpoint: str) -> None:
+    def test_lost_is_unknown_for_subscriber_without_start_position(self, endpoint: str) -> None:
         """As those of a library that did not know of these words, which left them 0, or another one's."""
         with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint) as sub, Words(side_path(endpoint)) as side:
             for counted_word in (0, 1 << 63 | 1 << 32):
@@ -229,27 +229,27 @@ def counted(endpoint: str) -> int | None:
 
 
 class TestTopics:
-    def test_all_of_a_prefix_sorted_by_name(self, prefix: str) -> None:
+    def test_topics_of_prefix_are_sorted_by_name(self, prefix: str) -> None:
         for name in ("b", "a", "c"):
             msgq.pub_sock(name, 4096).close()
         assert [topic.endpoint for topic in stats.topics()] == ["a", "b", "c"]
         assert [topic.endpoint for topic in stats.topics(prefix)] == ["a", "b", "c"]
 
-    def test_those_without_prefix_are_found_among_other_files(self, endpoint: str, prefix: str) -> None:
+    def test_topics_without_prefix_are_found_among_other_files(self, endpoint: str, prefix: str) -> None:
         os.environ.pop("OPENPILOT_PREFIX")
         msgq.pub_sock(endpoint, 4096).close()
         assert endpoint in [topic.endpoint for topic in stats.topics("")]
         assert endpoint in [topic.endpoint for topic in stats.topics()]
 
-    def test_an_unknown_prefix_has_none(self, token: str) -> None:
+    def test_unknown_prefix_has_no_topics(self, token: str) -> None:
         assert stats.topics(f"{token}-none") == []
 
-    def test_an_endpoint_is_no_prefix(self, endpoint: str) -> None:
+    def test_endpoint_is_not_a_prefix(self, endpoint: str) -> None:
         msgq.pub_sock(endpoint, 4096).close()
         assert stats.topics(endpoint) == []
 
     @pytest.mark.parametrize("prefix_name", ["..", "a/b", "../tmp"])
-    def test_topics_refuse_a_prefix_outside_of_its_directory(self, prefix_name: str) -> None:
+    def test_topics_refuse_prefix_outside_directory(self, prefix_name: str) -> None:
         with pytest.raises(ValueError, match="prefix"):
             stats.topics(prefix_name)
 
@@ -274,7 +274,7 @@ class TestStock:
             pub.close()
         assert (topic.publisher, topic.publisher_kind) == (None, "stock")
 
-    def test_a_topic_without_side_segment(self, endpoint: str) -> None:
+    def test_topic_without_side_segment_has_stats(self, endpoint: str) -> None:
         with RingFile.make(endpoint, 4096) as ring:
             ring.write_uid = STRANGER_UID
             ring.publish(b"x")
@@ -284,7 +284,7 @@ class TestStock:
         assert topic.write_position == (0, 16)
         assert not side_path(endpoint).exists()
 
-    def test_a_slot_of_a_living_thread_counts(self, endpoint: str) -> None:
+    def test_slot_of_live_thread_counts(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint), RingFile(endpoint) as ring:
             ring[0], ring[264] = 1, STRANGER_UID | threading.get_native_id()
             assert stats.topic(endpoint).stock_subscribers == 1
@@ -292,7 +292,7 @@ class TestStock:
             assert stats.topic(endpoint).stock_subscribers == 0
 
 
-def test_snapshots_are_frozen(endpoint: str) -> None:
+def test_stats_snapshots_are_frozen(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         for value in (pub.stats(), sub.stats(), stats.topic(endpoint)):
             with pytest.raises(dataclasses.FrozenInstanceError):
@@ -302,7 +302,7 @@ def test_snapshots_are_frozen(endpoint: str) -> None:
 class TestEndpoints:
     """Of every kind, in one pass."""
 
-    def test_endpoints_have_the_statistics_of_their_kind(self, prefix: str) -> None:
+    def test_endpoints_have_statistics_of_their_kind(self, prefix: str) -> None:
         with (
             msgq.pub_sock("visionipc_cam_1", 4096) as pub,
             msgq.sub_sock("visionipc_cam_1"),
@@ -345,7 +345,9 @@ class TestEndpoints:
             files = [path for kind in ("msgqchan_", "msgqpool_") for path in (SHM / f"{kind}{prefix}").glob("*")]
             assert sizes == {"car": 4096, "channel/scans": sum(path.stat().st_size for path in files)}
 
-    def test_losses_are_added_up_and_unknown_when_one_is(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_losses_are_added_and_unknown_with_one_unknown(
+        self, endpoint: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint), msgq.sub_sock(endpoint):
             pub.send_many([bytes(8)] * 200)
             topic = stats.topic(endpoint)
@@ -354,7 +356,7 @@ class TestEndpoints:
             unknown = dataclasses.replace(topic.subscribers[0], lost=None)
             assert dataclasses.replace(topic, subscribers=(unknown, topic.subscribers[1])).lost is None
 
-    def test_a_handle_is_there_once_for_each_role(self, prefix: str) -> None:
+    def test_handle_is_listed_once_per_role(self, prefix: str) -> None:
         def roles() -> list[str]:
             return [role for role, _ in stats.endpoint("queue/jobs").participants]
 
@@ -365,7 +367,7 @@ class TestEndpoints:
             assert queue.receive(0) is not None
             assert roles() == ["sender", "receiver"]
 
-    def test_one_by_name(self, prefix: str) -> None:
+    def test_endpoint_stats_are_found_by_name(self, prefix: str) -> None:
         msgq.Channel("scans").close()
         assert stats.endpoint("channel/scans") == stats.endpoint(b"channel/scans") == stats.endpoints()[0]
         with pytest.raises(SegmentError, match="no such"):
@@ -374,7 +376,7 @@ class TestEndpoints:
             stats.endpoint("pipe/scans")
         assert stats.endpoints(f"{prefix}other") == []
 
-    def test_names_have_their_marks_and_inodes(self, prefix: str) -> None:
+    def test_endpoint_names_have_kind_prefixes_and_inodes(self, prefix: str) -> None:
         msgq.Channel("same").close()
         msgq.MessageQueue("same").close()
         msgq.pub_sock("same", 4096).close()
@@ -385,7 +387,7 @@ class TestEndpoints:
         assert found["queue/same"] == Path(stats.queue("same").path).stat().st_ino == stats.queue_inodes()["same"]
 
 
-def test_names_of_frames_are_stocks() -> None:
+def test_frame_endpoints_have_stock_names() -> None:
     for name, kind in {
         "visionipc_camerad_0": "frames",
         "visionipc_a_b_12": "frames",

@@ -70,31 +70,31 @@ class TestPorts:
         ("data", "value"),
         [(b"", 0xCBF29CE484222325), (b"a", 0xAF63DC4C8601EC8C), (b"foobar", 0x85944171F73967E8)],
     )
-    def test_the_hash_is_fnv_1a(self, data: bytes, value: int) -> None:
+    def test_endpoint_hash_is_fnv_1a(self, data: bytes, value: int) -> None:
         """The vectors of its authors."""
         assert hash_fnv1a(data) == value
 
     @pytest.mark.parametrize(("name", "port"), GOLDEN)
-    def test_the_rule_of_stock(self, name: str, port: int) -> None:
+    def test_publisher_port_follows_stock_rule(self, name: str, port: int) -> None:
         assert compute_port(name) == port
         assert publisher_address(name) == ZmqAddress("127.0.0.1", port)
         assert publisher_address(name).uri == f"tcp://127.0.0.1:{port}"
 
-    def test_every_port_is_in_the_range_of_stock(self) -> None:
+    def test_each_port_is_in_stock_range(self) -> None:
         ports = [compute_port(f"topic{i}") for i in range(5000)]
         assert min(ports) >= 8023
         assert max(ports) < 65535
 
-    def test_the_prefix_is_hashed_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_port_hash_includes_prefix(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENPILOT_PREFIX", "sim")
         assert publisher_address("can").port == compute_port("sim/can") != compute_port("can")
 
-    def test_the_subscriber_names_the_host(self) -> None:
+    def test_subscriber_address_has_given_host(self) -> None:
         assert subscriber_address("can", "10.0.0.7").uri == f"tcp://10.0.0.7:{compute_port('can')}"
         assert subscriber_address("can", "::1").uri == f"tcp://[::1]:{compute_port('can')}"
         assert subscriber_address("can", "[::1]") == subscriber_address("can", "::1")
 
-    def test_brackets_of_an_ipv6_address_are_taken_off(
+    def test_ipv6_address_brackets_are_removed(
         self, monkeypatch: pytest.MonkeyPatch, write_map: Callable[[str], None]
     ) -> None:
         assert msgq.zeromq_address("can", "[fe80::1]") == f"tcp://[fe80::1]:{compute_port('can')}"
@@ -104,7 +104,7 @@ class TestPorts:
         assert subscriber_address("can", "[::1]") == ZmqAddress("::1", 4000)
 
     @pytest.mark.parametrize("host", ["[::1]:5000", "[::1", "::1]", "10.0.0.7:5000", "tcp://10.0.0.7", "a/b"])
-    def test_host_with_a_scheme_or_port_is_refused(self, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_host_with_scheme_or_port_is_refused(self, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(InvalidValueError, match=r"is not a host; .*without scheme and port.*MSGQ_ZMQ_MAP"):
             subscriber_address("can", host)
         monkeypatch.setenv("MSGQ_ZMQ_BIND", host)
@@ -112,10 +112,12 @@ class TestPorts:
             publisher_address("can")
 
     @pytest.mark.parametrize("host", ["fe80::1%eth0", "[fe80::1%eth0]", "robot-7.local", "*"])
-    def test_host_of_any_other_form_is_taken(self, host: str) -> None:
+    def test_host_of_other_form_is_accepted(self, host: str) -> None:
         assert subscriber_address("can", host).host == host.strip("[]")
 
-    def test_sockets_meet_at_an_ipv6_address_in_brackets(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_sockets_with_bracketed_ipv6_address_exchange_messages(
+        self, endpoint: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with socket.socket(socket.AF_INET6) as probe:
             try:
                 probe.bind(("::1", 0))
@@ -130,7 +132,7 @@ class TestPorts:
             pub.send(b"x")
             assert sub.receive() == b"x"
 
-    def test_publisher_binds_the_configured_interface(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_publisher_binds_configured_interface(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "*")
         assert publisher_address("can").uri == f"tcp://*:{compute_port('can')}"
 
@@ -144,7 +146,7 @@ class TestAsStock:
         monkeypatch.setenv("OPENPILOT_PREFIX", "sim")
 
     @pytest.mark.parametrize(("name", "port"), GOLDEN)
-    def test_port_of_stock_depends_on_the_endpoint_only(self, name: str, port: int) -> None:
+    def test_stock_port_depends_only_on_endpoint(self, name: str, port: int) -> None:
         assert publisher_address(name).uri == f"tcp://*:{port}"
         assert subscriber_address(name, "10.0.0.7").uri == f"tcp://10.0.0.7:{port}"
         assert msgq.zeromq_address(name) == f"tcp://127.0.0.1:{port}"
@@ -160,11 +162,11 @@ class TestAsStock:
         monkeypatch.setenv("MSGQ_ZMQ_STOCK", value)
         assert publisher_address("can") == ZmqAddress("127.0.0.1", compute_port("sim/can"))
 
-    def test_map_has_priority_over_stock_ports_and_keeps_the_prefix(self, write_map: Callable[[str], None]) -> None:
+    def test_map_precedes_stock_ports_and_keeps_prefix(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://a:1"\n"sim/can" = "tcp://b:2"')
         assert publisher_address("can") == ZmqAddress("b", 2)
 
-    def test_two_prefixes_cannot_have_one_endpoint(
+    def test_stock_ports_refuse_same_endpoint_under_two_prefixes(
         self, endpoint: str, publish: Callable[[str], PubSocket], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         publish(endpoint)
@@ -174,24 +176,22 @@ class TestAsStock:
 
 
 class TestMap:
-    def test_map_gives_the_address_of_an_endpoint(self, write_map: Callable[[str], None]) -> None:
+    def test_map_gives_address_of_endpoint(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://10.0.0.7:4000"\n"odd name" = "ipc:///run/odd"\nv6 = "tcp://[::1]:4001"')
         assert publisher_address("can") == subscriber_address("can", "ignored") == ZmqAddress("10.0.0.7", 4000)
         assert publisher_address("odd name").uri == "ipc:///run/odd"
         assert publisher_address("v6") == ZmqAddress("::1", 4001)
 
-    def test_map_without_the_endpoint_changes_nothing(self, write_map: Callable[[str], None]) -> None:
+    def test_map_without_endpoint_changes_nothing(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://10.0.0.7:4000"')
         assert publisher_address("other").port == compute_port("other")
 
-    def test_a_star_leaves_the_host_to_the_subscriber(self, write_map: Callable[[str], None]) -> None:
+    def test_map_star_leaves_host_to_subscriber(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://*:4000"')
         assert publisher_address("can").uri == "tcp://*:4000"
         assert subscriber_address("can", "far.example").uri == "tcp://far.example:4000"
 
-    def test_map_keys_include_the_prefix(
-        self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_map_keys_include_prefix(self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
         write_map('can = "tcp://a:1"\n"sim/can" = "tcp://b:2"')
         monkeypatch.setenv("OPENPILOT_PREFIX", "sim")
         assert publisher_address("can") == ZmqAddress("b", 2)
@@ -220,7 +220,7 @@ class TestMap:
             publisher_address("can")
         assert caught.value.endpoint == "can"
 
-    def test_map_that_is_not_toml_raises_with_the_variable(
+    def test_invalid_toml_map_error_names_variable(
         self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write_map("this is not TOML")
@@ -236,7 +236,7 @@ class TestIpc:
     def ipc(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
 
-    def test_socket_files_are_in_a_directory_of_this_user_alone(self) -> None:
+    def test_socket_files_are_in_private_directory(self) -> None:
         directory = Path(publisher_address("can").path).parent
         for path in (directory, directory.parent):
             assert stat.S_IMODE(path.stat().st_mode) == 0o700
@@ -249,12 +249,12 @@ class TestIpc:
         assert len(paths) == 4
         assert len({os.path.dirname(path) for path in paths}) == 1
 
-    def test_ipc_name_too_long_for_a_path_is_refused(self) -> None:
+    def test_ipc_name_too_long_for_path_is_refused(self) -> None:
         publisher_address("x" * 60)
         with pytest.raises(EndpointNameError, match="107"):
             publisher_address("x" * 100)
 
-    def test_another_transport_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unknown_transport_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "pigeons")
         with pytest.raises(InvalidValueError, match="pigeons"):
             publisher_address("can")
@@ -268,16 +268,14 @@ class TestIpc:
         with pytest.raises(SegmentError, match="700"):
             publisher_address("can")
 
-    def test_ipc_directory_that_is_a_link_is_not_followed(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_ipc_directory_link_is_not_followed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(shm_paths, "SHARED_MEMORY", str(tmp_path))
         (tmp_path / "elsewhere").mkdir(0o700)
         (tmp_path / f"msgqzmq_{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
         with pytest.raises(SegmentError, match="must be a directory"):
             publisher_address("can")
 
-    def test_ipc_socket_of_a_killed_publisher_is_replaced(
+    def test_ipc_socket_of_killed_publisher_is_replaced(
         self, endpoint: str, publish: Callable[[str], PubSocket]
     ) -> None:
         with Child(holds, endpoint) as child:
@@ -288,7 +286,7 @@ class TestIpc:
         publish(endpoint).close()
         assert not path.exists()
 
-    def test_ipc_path_of_another_file_type_is_kept(
+    def test_ipc_path_of_other_file_type_is_kept(
         self, endpoint: str, tmp_path: Path, write_map: Callable[[str], None], publish: Callable[[str], PubSocket]
     ) -> None:
         (tmp_path / "precious").write_text("data")
@@ -297,7 +295,7 @@ class TestIpc:
             publish(endpoint)
         assert (tmp_path / "precious").read_text() == "data"
 
-    def test_ipc_socket_of_a_living_program_is_kept(self, endpoint: str, publish: Callable[[str], PubSocket]) -> None:
+    def test_ipc_socket_of_live_program_is_kept(self, endpoint: str, publish: Callable[[str], PubSocket]) -> None:
         path = publisher_address(endpoint).path
         with socket.socket(socket.AF_UNIX) as foreign:
             foreign.bind(path)
@@ -307,7 +305,7 @@ class TestIpc:
             assert os.path.exists(path)
         os.unlink(path)
 
-    def test_ipc_socket_exists_again_after_a_close(self, endpoint: str, publish: Callable[[str], PubSocket]) -> None:
+    def test_ipc_socket_exists_again_after_close(self, endpoint: str, publish: Callable[[str], PubSocket]) -> None:
         for _ in range(50):
             publish(endpoint).close()
         publish(endpoint)
@@ -324,7 +322,7 @@ def holds(endpoint: str) -> None:
 
 
 class TestCollisions:
-    def test_second_publisher_gets_an_error_with_the_first_process(
+    def test_second_publisher_error_names_first_process(
         self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
     ) -> None:
         write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"')
@@ -337,10 +335,10 @@ class TestCollisions:
             child.kill()
         publish(endpoint)  # the dead hold nothing
 
-    def test_two_names_may_have_one_port(self) -> None:
+    def test_two_endpoint_names_may_share_port(self) -> None:
         assert compute_port(TWINS[0]) == compute_port(TWINS[1])
 
-    def test_two_endpoints_of_one_address_are_both_named(
+    def test_address_collision_error_names_both_endpoints(
         self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
     ) -> None:
         write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"\nother = "tcp://127.0.0.1:{free_port}"')
@@ -350,7 +348,7 @@ class TestCollisions:
         assert not isinstance(caught.value, MultiplePublishersError)
         assert (caught.value.endpoint, caught.value.errno) == ("other", errno.EADDRINUSE)
 
-    def test_the_same_port_on_all_interfaces_is_found(
+    def test_same_port_on_all_interfaces_is_collision(
         self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
     ) -> None:
         write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"\nother = "tcp://*:{free_port}"')
@@ -358,14 +356,14 @@ class TestCollisions:
         with pytest.raises(IpcError, match=f"'other'.*'{endpoint}'"):
             publish("other")
 
-    def test_one_port_on_two_hosts_is_no_collision(
+    def test_same_port_on_two_hosts_is_not_collision(
         self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
     ) -> None:
         write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"\nother = "tcp://127.0.0.2:{free_port}"')
         publish(endpoint)
         publish("other")
 
-    def test_an_unknown_holder_is_an_error_too(
+    def test_address_held_by_unknown_program_raises(
         self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
     ) -> None:
         write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"')
@@ -376,7 +374,7 @@ class TestCollisions:
                 publish(endpoint)
         publish(endpoint)
 
-    def test_host_of_another_machine_is_named_in_the_error(
+    def test_error_names_host_of_other_machine(
         self, endpoint: str, monkeypatch: pytest.MonkeyPatch, publish: Callable[[str], PubSocket]
     ) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "192.0.2.1")
@@ -386,7 +384,7 @@ class TestCollisions:
         with pytest.raises(InvalidValueError, match="no host"):
             publish(endpoint)
 
-    def test_a_claim_leaves_no_file(self, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_address_claim_leaves_no_file(self, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(shm_paths, "SHARED_MEMORY", str(tmp_path))
         claim = AddressClaim(endpoint, ZmqAddress("127.0.0.1", 0))
         assert len(list(tmp_path.rglob("claims/*"))) == 1
@@ -396,7 +394,7 @@ class TestCollisions:
 
 
 class TestForOtherPrograms:
-    def test_zeromq_address_is_that_of_subscribers(self, write_map: Callable[[str], None]) -> None:
+    def test_zeromq_address_is_subscriber_address(self, write_map: Callable[[str], None]) -> None:
         assert msgq.zeromq_address("carState") == "tcp://127.0.0.1:9041"
         assert msgq.zeromq_address(b"carState", "10.0.0.7") == "tcp://10.0.0.7:9041"
         assert msgq.zeromq_address("carState", "::1") == "tcp://[::1]:9041"
@@ -407,7 +405,9 @@ class TestForOtherPrograms:
         with pytest.raises(EndpointNameError):
             msgq.zeromq_address("a/b")
 
-    def test_plain_zmq_receives_there(self, endpoint: str, publish: Callable[[str], PubSocket]) -> None:
+    def test_plain_zmq_socket_receives_at_zeromq_address(
+        self, endpoint: str, publish: Callable[[str], PubSocket]
+    ) -> None:
         pub = publish(endpoint)
         with zmq.Context() as context, context.socket(zmq.SUB) as plain:
             plain.subscribe(b"")

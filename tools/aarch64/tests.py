@@ -58,7 +58,7 @@ LEFT_OUT = {
     "tests/unit/test_reentrant_use.py::test_lock_belongs_to_the_file_with_the_name": (
         "it looks for a thread by /proc/PID/task, which it may find ended under an emulator that is slow"
     ),
-    "tests/unit/test_segment.py::TestNoSpace::test_ring_that_cannot_be_mapped_is_removed": (
+    "tests/unit/test_segment.py::TestNoSpace::test_unmappable_ring_is_removed": (
         "QEMU does not bind the emulated program to a limit of its address space"
     ),
 }
