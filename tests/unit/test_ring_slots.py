@@ -198,7 +198,9 @@ class TestForStockSubscribers:
         assert ring.read_valids()[slot] == 0
 
     @pytest.mark.parametrize("offset", range(0, lap_end(SIZE), 16))
-    def test_reservation_validity_ends_before_overwrite(self, pub: msgq.PubSocket, ring: RingFile, offset: int) -> None:
+    def test_stock_reader_flag_is_cleared_before_overwrite(
+        self, pub: msgq.PubSocket, ring: RingFile, offset: int
+    ) -> None:
         """At every position of the ring, over one lap: never overwritten (or exactly lapped) while valid."""
         while ring.write_pointer < position(0, offset):
             pub.send(b"before..")
