@@ -70,7 +70,7 @@ cdef inline uint64_t _capnp_load_word(CapnpPayload *p, int64_t at):
 cdef inline int _capnp_check_range(CapnpPayload *p, int64_t segment, int64_t at, int64_t words) except -1:
     """Check that words are within a segment."""
     if at < p.segment_begins[segment] or words > p.segment_ends[segment] - at:
-        raise MalformedPayloadError(f"{words} words at word {at} are not in segment {segment}")
+        raise MalformedPayloadError(f"pointer leads out of segment {segment}: {words} words at word {at}")
     return 0
 
 
@@ -78,9 +78,9 @@ cdef inline int _capnp_charge_budget(CapnpPayload *p, int64_t values, int64_t si
     p.values_left -= values
     p.bytes_left -= size
     if p.values_left < 0:
-        raise MalformedPayloadError(f"the message has more than {MESSAGE_VALUES_MAX} values")
+        raise MalformedPayloadError(f"message has more than {MESSAGE_VALUES_MAX} values")
     if p.bytes_left < 0:
-        raise MalformedPayloadError(f"the message has its own bytes more than {AMPLIFICATION_MAX} times")
+        raise MalformedPayloadError(f"pointers repeat the bytes of the message more than {AMPLIFICATION_MAX} times")
     return 0
 
 
@@ -95,7 +95,7 @@ cdef CapnpPointerTarget _capnp_follow_pointer(CapnpPayload *p, int64_t segment, 
         is_double = (pointer >> 2) & 1
         segment = pointer >> 32
         if segment >= p.segment_count:
-            raise MalformedPayloadError(f"it leads to segment {segment} of {p.segment_count}")
+            raise MalformedPayloadError(f"pointer leads to segment {segment}; the message has {p.segment_count} segments")
         at = p.segment_begins[segment] + ((pointer >> 3) & 0x1FFFFFFF)
         _capnp_check_range(p, segment, at, 2 if is_double else 1)
         pad = _capnp_load_word(p, at)
@@ -103,7 +103,7 @@ cdef CapnpPointerTarget _capnp_follow_pointer(CapnpPayload *p, int64_t segment, 
             pointer = _capnp_load_word(p, at + 1)
             segment = pad >> 32
             if pad & 7 != POINTER_FAR or segment >= p.segment_count:
-                raise MalformedPayloadError("it leads to what leads nowhere")
+                raise MalformedPayloadError("far pointer leads to an invalid landing pad")
             target.at = p.segment_begins[segment] + ((pad >> 3) & 0x1FFFFFFF)
             target.pointer, target.segment = pointer, segment
             return target
@@ -119,7 +119,7 @@ cdef bint _capnp_locate_struct(CapnpPayload *p, int64_t segment, int64_t at, Cap
     if not target.pointer:
         return False
     if target.pointer & 3 != POINTER_TO_STRUCT:
-        raise MalformedPayloadError("it is no struct")
+        raise MalformedPayloadError("pointer does not lead to a struct")
     cdef int64_t words = (target.pointer >> 32) & 0xFFFF
     place.segment, place.data, place.data_size_bits = target.segment, target.at * WORD_BYTES * 8, words * WORD_BYTES * 8
     place.pointers, place.pointer_count = target.at + words, target.pointer >> 48
@@ -134,7 +134,7 @@ cdef bint _capnp_locate_list(CapnpPayload *p, int64_t segment, int64_t at, Capnp
     if not target.pointer:
         return False
     if target.pointer & 3 != POINTER_TO_LIST:
-        raise MalformedPayloadError("it is no list")
+        raise MalformedPayloadError("pointer does not lead to a list")
     elements.segment, elements.at = target.segment, target.at
     elements.kind, elements.count = (target.pointer >> 32) & 7, target.pointer >> 35
     elements.data_words, elements.pointer_count = 0, elements.kind == ELEMENT_POINTER
@@ -149,7 +149,7 @@ cdef bint _capnp_locate_list(CapnpPayload *p, int64_t segment, int64_t at, Capnp
     elements.count, elements.data_words = (tag & 0xFFFFFFFF) >> 2, (tag >> 32) & 0xFFFF
     elements.pointer_count = tag >> 48
     if tag & 3 != POINTER_TO_STRUCT or elements.count * (elements.data_words + elements.pointer_count) > words:
-        raise MalformedPayloadError("a list's elements are more than its words")
+        raise MalformedPayloadError("list has more elements than its words can hold")
     return True
 
 
@@ -216,17 +216,17 @@ cdef class _CapnpBytesReader(_CapnpValueReader):
         if not _capnp_locate_list(p, place.segment, place.pointers + number, &elements):
             return _capnp_unset
         if elements.kind != ELEMENT_1_BYTE:
-            raise MalformedPayloadError("it is no text" if self.is_text else "it is no data")
+            raise MalformedPayloadError("list is not a text: its elements are not bytes" if self.is_text else "list is not data: its elements are not bytes")
         _capnp_charge_budget(p, 1, elements.count)
         cdef const char *begin = <const char *> p.bytes + elements.at * WORD_BYTES
         if not self.is_text:
             return PyBytes_FromStringAndSize(begin, elements.count)
         if not elements.count or begin[elements.count - 1]:
-            raise MalformedPayloadError("a text lacks the NUL at its end")
+            raise MalformedPayloadError("text lacks the NUL at its end")
         try:
             return PyUnicode_DecodeUTF8(begin, elements.count - 1, NULL)
         except UnicodeDecodeError as error:
-            raise MalformedPayloadError(f"a text is no UTF-8: {error.reason}") from None
+            raise MalformedPayloadError(f"text contains invalid UTF-8 at byte {error.start}: {error.reason}") from None
 
     cdef object make_default_value(self, CapnpPayload *p, bytes message):
         return "" if self.is_text else b""
@@ -269,7 +269,7 @@ cdef class _CapnpStructReader(_CapnpValueReader):
         _capnp_charge_budget(p, len(self.names) + 1, 0)
         p.levels_left -= 1
         if p.levels_left < 0:
-            raise MalformedPayloadError(f"it is nested deeper than {CAPNP_NESTING_MAX} levels")
+            raise MalformedPayloadError(f"value is nested deeper than {CAPNP_NESTING_MAX} levels")
         if 0 <= self.discriminant_bit <= place.data_size_bits - 16:
             has = load_unsigned(p.bytes + ((place.data + self.discriminant_bit) >> 3), 2, _is_big_endian)
         try:
@@ -315,9 +315,9 @@ cdef class _CapnpListReader(_CapnpValueReader):
             return _capnp_unset
         if isinstance(self.element, _CapnpStructReader):
             if elements.kind == ELEMENT_BIT:
-                raise MalformedPayloadError("structs are no list of bits")
+                raise MalformedPayloadError("list has elements of one bit; expected structs")
         elif elements.kind != self.kind and elements.kind != ELEMENT_STRUCT:
-            raise MalformedPayloadError(f"a list's elements are of the size {elements.kind} and not {self.kind}")
+            raise MalformedPayloadError(f"list has element size code {elements.kind}; expected {self.kind}")
         if self.dtype is None or elements.kind == ELEMENT_STRUCT:
             return self.read_elements(p, &elements, message)
         if self.are_bytes:
@@ -400,7 +400,7 @@ cdef class CapnpReader:
             _capnp_read_segment_table(&p, message)
             if _capnp_locate_struct(&p, 0, p.segment_begins[0], &root):
                 return self._root.read_struct_at(&p, &root, message)
-            raise MalformedPayloadError("it has no root")
+            raise MalformedPayloadError("message has no root struct")
         except MalformedPayloadError as fault:
             raise fault.with_path() from None
 
@@ -412,15 +412,15 @@ cdef int _capnp_read_segment_table(CapnpPayload *p, bytes message) except -1:
     p.values_left, p.levels_left = MESSAGE_VALUES_MAX, CAPNP_NESTING_MAX
     p.bytes_left = AMPLIFICATION_MAX * size + FREE_OUTPUT_BYTES
     if size < WORD_BYTES:
-        raise MalformedPayloadError(f"it has {size} bytes, and at least {WORD_BYTES} are needed")
+        raise MalformedPayloadError(f"message has {size} bytes; at least {WORD_BYTES} are needed")
     p.segment_count = <int64_t> load_unsigned(p.bytes, 4, _is_big_endian) + 1
     at = p.segment_count // 2 + 1
     if p.segment_count > CAPNP_SEGMENTS_MAX or at * WORD_BYTES > size:
-        raise MalformedPayloadError(f"it has {p.segment_count} segments, and {size} bytes")
+        raise MalformedPayloadError(f"message has {size} bytes, too few for its {p.segment_count} segments")
     for i in range(p.segment_count):
         length = load_unsigned(p.bytes + 4 * (i + 1), 4, _is_big_endian)
         if length > size // WORD_BYTES - at:
-            raise MalformedPayloadError(f"its segment {i} ends behind its {size} bytes")
+            raise MalformedPayloadError(f"segment {i} ends after the {size} bytes of the message")
         p.segment_begins[i], p.segment_ends[i] = at, at + length
         at += length
     return 0

@@ -17,10 +17,10 @@ def unpack_columns(const int64_t[:, ::1] steps, are_offsets, bint is_cdr, const 
     cdef int64_t row
     cdef mq_cdr_plan plan
     if steps.shape[0] < 1 or steps.shape[1] != _STEP_FIELDS or rows < 1:
-        raise InvalidValueError(f"{steps.shape[0]} steps and {rows} messages; give some of both")
+        raise InvalidValueError(f"decode plan has {steps.shape[0]} steps and {rows} messages; at least one of each is needed")
     for row in range(rows):
         if not 0 <= message_offsets[row] <= message_offsets[row + 1] <= data.shape[0]:
-            raise InvalidValueError(f"message {row} is not within the {data.shape[0]} bytes")
+            raise InvalidValueError(f"message {row} ends outside the data of {data.shape[0]} bytes")
     plan.steps, plan.step_count = <const mq_cdr_step *> &steps[0, 0], steps.shape[0]
     plan.column_count, plan.is_cdr = len(are_offsets), is_cdr
     # One more buffer than columns, because the code takes the address of the first one.

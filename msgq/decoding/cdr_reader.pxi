@@ -46,9 +46,9 @@ cdef inline int _cdr_check_range(CdrPayload *p, Py_ssize_t count, Py_ssize_t siz
     """Check that `count` elements of `size` bytes exist. Neither the sum nor the product can overflow."""
     if p.at > p.size or count > (p.size - p.at) // size:
         if count == 1:
-            raise MalformedPayloadError(f"it ends after {p.size + p.offset} bytes")
+            raise MalformedPayloadError(f"message ends too early, after {p.size + p.offset} bytes")
         left = max(p.size - p.at, 0)
-        raise MalformedPayloadError(f"{count} elements of {size} bytes are not in the {left} bytes that are left")
+        raise MalformedPayloadError(f"{count} elements of {size} bytes do not fit into the remaining {left} bytes")
     return 0
 
 
@@ -79,7 +79,7 @@ cdef inline int _cdr_leave_delimited(CdrPayload *p, Py_ssize_t size) except -1:
 cdef inline int _cdr_charge_values(CdrPayload *p, Py_ssize_t values) except -1:
     p.left -= values
     if p.left < 0:
-        raise MalformedPayloadError(f"the message has more than {MESSAGE_VALUES_MAX} values")
+        raise MalformedPayloadError(f"message has more than {MESSAGE_VALUES_MAX} values")
     return 0
 
 
@@ -127,7 +127,7 @@ cdef class _CdrTextReader(_CdrValueReader):
         try:
             return PyUnicode_DecodeUTF8(place, length, NULL)
         except UnicodeDecodeError as error:
-            raise MalformedPayloadError(f"a text is no UTF-8: {error.reason}") from None
+            raise MalformedPayloadError(f"text contains invalid UTF-8 at byte {error.start}: {error.reason}") from None
 
 
 cdef class _CdrWideTextReader(_CdrValueReader):
@@ -144,7 +144,7 @@ cdef class _CdrWideTextReader(_CdrValueReader):
                 content = content[:max(len(content) - 2, 0)]
             return content.decode(f"utf-16-{order}")
         except UnicodeDecodeError as error:
-            raise MalformedPayloadError(f"a wide text is no UTF-16: {error.reason}") from None
+            raise MalformedPayloadError(f"wide text contains invalid UTF-16 at byte {error.start}: {error.reason}") from None
 
 
 cdef class _CdrElementsReader(_CdrValueReader):
@@ -271,7 +271,7 @@ cdef _CdrValueReader _cdr_make_reader(object schema_type):
     elif isinstance(schema_type, CdrStruct):
         reader = _CdrStructReader(schema_type)
     elif isinstance(schema_type, UnsupportedType):
-        raise ValueError(f"it has {schema_type.description}, which nothing here decodes")
+        raise ValueError(f"schema has {schema_type.description}, which is not supported")
     elif is_byte_array(schema_type):
         reader = _CdrBytesReader(schema_type)
     else:
@@ -325,17 +325,17 @@ cdef class CdrReader:
             _cdr_read_encapsulation(&p)
         value = self._root.read_value(&p, message)
         if p.size - p.at > (PADDING_BYTES_MAX if self._is_cdr else 0):
-            raise MalformedPayloadError(f"{p.size - p.at} of its {p.size + p.offset} bytes are left")
+            raise MalformedPayloadError(f"message has {p.size + p.offset} bytes, of which the schema leaves {p.size - p.at} unused")
         return value
 
 
 cdef int _cdr_read_encapsulation(CdrPayload *p) except -1:
     if p.size < ENCAPSULATION_BYTES:
-        raise MalformedPayloadError(f"it has {p.size} bytes, and CDR begins with {ENCAPSULATION_BYTES}")
+        raise MalformedPayloadError(f"message has {p.size} bytes; a CDR header has {ENCAPSULATION_BYTES}")
     cdef int kind = p.bytes[0] << 8 | p.bytes[1]
     form = _CDR_FORMS.get(kind & ~1)
     if form is None:
-        raise MalformedPayloadError(f"its form 0x{kind:04x} is neither CDR nor XCDR2 without numbered members")
+        raise MalformedPayloadError(f"CDR representation 0x{kind:04x} is not supported; supported are CDR and XCDR2 without numbered members")
     p.is_second, p.is_delimited = form
     p.swap = (kind & 1) != _is_little
     p.bytes += ENCAPSULATION_BYTES

@@ -35,7 +35,7 @@ class CdrArray:
 
     def __post_init__(self) -> None:
         if not 0 < self.element_count <= ARRAY_LENGTH_MAX:
-            raise ValueError(f"it has an array of {self.element_count} elements")
+            raise ValueError(f"an array has {self.element_count} elements; expected 1 to {ARRAY_LENGTH_MAX}")
         element = _measure_element_type(self.element_type)
         size = CdrTypeSize(element.min_bytes * self.element_count, element.field_count, element.nesting_levels + 1)
         object.__setattr__(self, "type_size", size)
@@ -80,11 +80,11 @@ class CdrStruct:
 
     def __post_init__(self) -> None:
         if len(dict(self.fields)) < len(self.fields):
-            raise ValueError(f"{self.name} has two fields of one name")
+            raise ValueError(f"struct {self.name!r} has two fields with the same name")
         sizes = [measure_type(field_type) for _, field_type in self.fields]
         field_count = sum(size.field_count for size in sizes) + 1
         if field_count > STRUCT_FIELDS_MAX:
-            raise ValueError(f"{self.name} has more than {STRUCT_FIELDS_MAX} fields, with those within it")
+            raise ValueError(f"struct {self.name!r} has more than {STRUCT_FIELDS_MAX} fields, including nested fields")
         levels = max((size.nesting_levels for size in sizes), default=0) + 1
         min_bytes = sum(size.min_bytes for size in sizes)
         object.__setattr__(self, "type_size", CdrTypeSize(min_bytes, field_count, levels))
@@ -116,7 +116,7 @@ class CdrTypeSize:
 
     def __post_init__(self) -> None:
         if self.nesting_levels > TYPE_NESTING_MAX:
-            raise ValueError(f"it is nested deeper than {TYPE_NESTING_MAX} levels")
+            raise ValueError(f"types are nested deeper than {TYPE_NESTING_MAX} levels")
 
 
 _SCALAR_SIZES = {size: CdrTypeSize(size, 1, 1) for size in (1, 2, 4, 8)}
@@ -135,7 +135,7 @@ def measure_type(value_type: CdrType) -> CdrTypeSize:
 def _measure_element_type(value_type: CdrType) -> CdrTypeSize:
     size = measure_type(value_type)
     if not size.min_bytes:
-        raise ValueError("it has elements without bytes")
+        raise ValueError("a list has elements without bytes (empty structs or arrays)")
     return size
 
 

@@ -33,7 +33,7 @@ def encode_cdr(struct: CdrStruct, value: Mapping[str, Any]) -> bytes:
     try:
         message.write_value(struct, value)
     except (KeyError, TypeError, OverflowError, layout.error) as error:
-        raise ValueError(f"it is no {struct.name}: {error!r}") from None
+        raise ValueError(f"value does not fit struct {struct.name!r}: {error!r}") from None
     return b"".join(message.chunks)
 
 
@@ -64,19 +64,22 @@ class _CdrWriter:
             case CdrArray() | CdrSequence():
                 self._write_elements(value_type, value)
             case _:
-                raise ValueError(f"a {type(value_type).__name__} is not written")
+                raise ValueError(f"type {type(value_type).__name__} is not supported for writing")
 
     def _write_elements(self, list_type: CdrArray | CdrSequence, value: Any) -> None:
         data = None
         if isinstance(list_type.element_type, ScalarType) and _supports_buffer_protocol(value):
             data = memoryview(value)
             if data.itemsize != list_type.element_type.size_bytes or not data.c_contiguous:
-                raise ValueError(f"elements of {data.itemsize} bytes are no {list_type.element_type.code} in a row")
+                raise ValueError(
+                    f"array has elements of {data.itemsize} bytes; "
+                    f"expected contiguous elements of type {list_type.element_type.code!r}"
+                )
         count = len(value) if data is None else data.nbytes // data.itemsize
         if isinstance(list_type, CdrSequence):
             self._write_length(count)
         elif count != list_type.element_count:
-            raise ValueError(f"{count} elements are not {list_type.element_count}")
+            raise ValueError(f"array has {count} elements; expected {list_type.element_count}")
         if data is not None:
             if count:
                 self._write_padding(data.itemsize)

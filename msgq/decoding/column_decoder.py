@@ -148,7 +148,7 @@ class ColumnDecoder:
         rows = None
         if bad.any():
             rows = np.flatnonzero(bad)
-            reason = f"its size is no number of elements of {dtype.itemsize} bytes"
+            reason = f"message size is not a positive multiple of {dtype.itemsize} bytes, the size of one element"
             yield self._make_undecoded_values(data.take(pa.array(rows)), reason, rows)
             rows = np.flatnonzero(~bad)
             data, sizes = data.take(pa.array(rows)), sizes[~bad]
@@ -159,7 +159,7 @@ class ColumnDecoder:
         try:
             value = self._build_element_array(payload.view(dtype))
         except ARROW_CONVERSION_ERRORS as error:
-            yield self._make_undecoded_values(data, f"its schema does not fit: {error}", rows)
+            yield self._make_undecoded_values(data, f"message does not match its schema: {error}", rows)
             return
         element = None
         if len(value) != len(data):
@@ -181,7 +181,7 @@ class ColumnDecoder:
         whole, heads = read_event_heads(data)
         if not whole.all():
             rows = np.flatnonzero(~whole)
-            yield self._make_undecoded_values(data.take(pa.array(rows)), "it is no event of a queue", rows)
+            yield self._make_undecoded_values(data.take(pa.array(rows)), "message is not a queue event", rows)
             data = data.filter(pa.array(whole))
         if len(data):
             value = build_event_structs(heads, data)
@@ -277,7 +277,7 @@ def _explain_type_mismatch(build_column: Callable[[list[Any]], pa.Array], values
     try:
         build_column(values)
     except ARROW_CONVERSION_ERRORS as error:
-        return f"it does not match its schema: {error}"
+        return f"message does not match its schema: {error}"
     return None
 
 

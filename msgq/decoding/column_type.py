@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from msgq.decoding.arrow_types import (
+    ARROW_CONVERSION_ERRORS,
     build_arrow_array,
     build_text_column,
     build_value_column,
@@ -20,6 +21,7 @@ from msgq.decoding.arrow_types import (
     make_distinct_names,
 )
 
+_SHOWN_CHARACTERS_MAX = 100  # characters of a value in an error
 _NONE_TYPE = type(None)
 _PYTHON_INTEGER_TYPES = {int, _NONE_TYPE}
 _PYTHON_FLOAT_TYPES = {float, _NONE_TYPE}
@@ -81,12 +83,12 @@ class ColumnType:
         types = set(map(type, values))
         present = values if _NONE_TYPE not in types else [value for value in values if value is not None]
         if not types <= _PYTHON_DICT_TYPES and not all(isinstance(value, Mapping) for value in present):
-            raise TypeError("a value is not an object")
+            raise TypeError(_describe_wrong_type(present, Mapping, "an object with fields"))
         columns: dict[Any, pa.Array] = {}
         keys = dict.fromkeys(chain.from_iterable(present)) if self.union_members or self.allows_other_fields else {}
         for name, child in zip(self.field_names, self.child_types, strict=True):
             if name in keys or name not in self.union_members:
-                columns[name] = child.build_column(_extract_field_values(values, name, present is values))
+                columns[name] = _build_field_column(child, name, _extract_field_values(values, name, present is values))
         if self.allows_other_fields:
             extra = (name for name in keys if name not in self.field_names)
             columns |= {
@@ -104,7 +106,7 @@ class ColumnType:
         if not types <= _PYTHON_LIST_TYPES and not all(
             isinstance(value, (list, tuple, np.ndarray)) for value in present
         ):
-            raise TypeError("a value is not a list")
+            raise TypeError(_describe_wrong_type(present, (list, tuple, np.ndarray), "a list"))
         (child,) = self.child_types
         is_numbers = present and not child.child_types and not child.depends_on_values and types <= _NUMPY_ARRAY_TYPES
         if is_numbers and all(value.ndim == 1 for value in present):
@@ -121,6 +123,24 @@ class ColumnType:
         made = pa.ListArray.from_arrays(pa.array(ends, mask=missing), inner)
         is_fixed = kinds.is_fixed_size_list(self.arrow_type)
         return cast_array(made, pa.list_(inner.type, self.arrow_type.list_size)) if is_fixed else made
+
+
+def _build_field_column(child: ColumnType, name: Any, values: list[Any]) -> pa.Array:
+    """Return a field's column. An error names the field."""
+    try:
+        return child.build_column(values)
+    except ARROW_CONVERSION_ERRORS as error:
+        raise ValueError(f"field {str(name)!r}: {error}") from error
+
+
+def _describe_wrong_type(values: Iterable[Any], expected: Any, noun: str) -> str:
+    wrong = next(value for value in values if not isinstance(value, expected))
+    return f"value {_shorten_value(wrong)} has type {type(wrong).__name__}; expected {noun}"
+
+
+def _shorten_value(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS_MAX else f"{text[:_SHOWN_CHARACTERS_MAX]}..."
 
 
 def _extract_field_values(values: Sequence[Any], name: Any, is_whole: bool) -> list[Any]:
@@ -143,13 +163,13 @@ def _build_scalar_array(values: Sequence[Any], wanted: pa.DataType) -> pa.Array:
 
 def _check_integer_value(value: Any) -> int:
     if isinstance(value, (bool, str)) or int(value) != value:
-        raise TypeError(f"{value!r} is not a whole number")
+        raise TypeError(f"value {_shorten_value(value)} is not an integer")
     return int(value)
 
 
 def _check_float_value(value: Any) -> float:
     if isinstance(value, (bool, str)):
-        raise TypeError(f"{value!r} is not a number")
+        raise TypeError(f"value {_shorten_value(value)} is not a number")
     return float(value)
 
 

@@ -54,7 +54,7 @@ class ColumnarDecodePlan:
         self._depth = 0
         self._is_cdr = is_cdr
         if not struct.type_size.min_bytes:
-            raise NotColumnarError("its messages have no bytes")
+            raise NotColumnarError("messages of this schema have no bytes")
         self._build_message_structs = self._plan_struct_fields(struct)
         self._table = np.array(self._steps, np.int64)
         self.arrow_type: pa.DataType = self._build_message_structs(self._make_empty_columns(), 0).type
@@ -81,7 +81,7 @@ class ColumnarDecodePlan:
         self, kind: int, element_bytes: int, count: int = -1, values: int = -1, offsets: int = -1, partner: int = -1
     ) -> int:
         if len(self._steps) == _PLAN_STEPS_MAX:
-            raise NotColumnarError(f"it has more than {_PLAN_STEPS_MAX} fields")
+            raise NotColumnarError(f"schema has more than {_PLAN_STEPS_MAX} fields")
         self._steps.append([kind, element_bytes, count, values, offsets, partner])
         return len(self._steps) - 1
 
@@ -105,7 +105,7 @@ class ColumnarDecodePlan:
                 return self._plan_nested_sequence(kind)
             case CdrStruct():
                 return self._plan_struct_fields(kind)
-        raise NotColumnarError(f"it has {kind}")
+        raise NotColumnarError(f"schema has a field of type {kind}, which has no column form")
 
     def _plan_number_field(self, kind: ScalarType, count: int) -> _ArrayBuilder:
         dtype = np.dtype(kind.code)
@@ -161,7 +161,7 @@ class ColumnarDecodePlan:
 
     def _plan_repeated_element(self, element_type: CdrType, count: int, offsets: int) -> _ArrayBuilder:
         if self._depth == CDR_REPEAT_DEPTH_MAX:
-            raise NotColumnarError(f"it has lists nested deeper than {CDR_REPEAT_DEPTH_MAX} levels")
+            raise NotColumnarError(f"lists are nested deeper than {CDR_REPEAT_DEPTH_MAX} levels")
         least = min(measure_type(element_type).min_bytes, _MESSAGE_BYTES_MAX)
         begin = self._add_plan_step(CDR_STEP_REPEAT_BEGIN, least, count, offsets=offsets)
         self._depth += 1

@@ -24,7 +24,7 @@ cdef inline int _flatbuffer_check_range(
 ) except -1:
     """Check that `count` elements of `size` bytes exist at an offset."""
     if at < 0 or at > p.size or count > (p.size - at) // size:
-        raise MalformedPayloadError(f"{count} elements of {size} bytes are not at byte {at} of {p.size}")
+        raise MalformedPayloadError(f"offset leads out of the message of {p.size} bytes: {count} elements of {size} bytes at byte {at}")
     return 0
 
 
@@ -42,9 +42,9 @@ cdef inline int _flatbuffer_charge_budget(FlatbufferPayload *p, Py_ssize_t value
     p.values_left -= values
     p.bytes_left -= size
     if p.values_left < 0:
-        raise MalformedPayloadError(f"the message has more than {MESSAGE_VALUES_MAX} values")
+        raise MalformedPayloadError(f"message has more than {MESSAGE_VALUES_MAX} values")
     if p.bytes_left < 0:
-        raise MalformedPayloadError(f"the message has its own bytes more than {AMPLIFICATION_MAX} times")
+        raise MalformedPayloadError(f"offsets repeat the bytes of the message more than {AMPLIFICATION_MAX} times")
     return 0
 
 
@@ -88,7 +88,7 @@ cdef class _FlatbufferTextReader(_FlatbufferValueReader):
         try:
             return PyUnicode_DecodeUTF8(<const char *> p.bytes + at + 4, length, NULL)
         except UnicodeDecodeError as error:
-            raise MalformedPayloadError(f"a text is no UTF-8: {error.reason}") from None
+            raise MalformedPayloadError(f"text contains invalid UTF-8 at byte {error.start}: {error.reason}") from None
 
 
 cdef class _FlatbufferVectorReader(_FlatbufferValueReader):
@@ -171,7 +171,7 @@ cdef class _FlatbufferUnionReader(_FlatbufferValueReader):
     cdef object read_member(self, FlatbufferPayload *p, Py_ssize_t at, bytes message, int kind):
         reader = self.member_readers.get(kind)
         if reader is None:
-            raise MalformedPayloadError(f"it has the type {kind}, which the schema does not know")
+            raise MalformedPayloadError(f"union has type {kind}, which the schema does not define")
         if isinstance(reader, _FlatbufferStructReader):
             at += _flatbuffer_load_u32(p, at)
             _flatbuffer_check_range(p, at, 1, (<_FlatbufferValueReader> reader).size)
@@ -199,7 +199,7 @@ cdef class _FlatbufferTableReader(_FlatbufferValueReader):
         _flatbuffer_charge_budget(p, len(self.names) + 1, 0)
         p.levels_left -= 1
         if p.levels_left < 0:
-            raise MalformedPayloadError(f"it is nested deeper than {FLATBUFFER_NESTING_MAX} levels")
+            raise MalformedPayloadError(f"value is nested deeper than {FLATBUFFER_NESTING_MAX} levels")
         try:
             for i in range(len(self.names)):
                 place = self.offsets[i]
@@ -258,7 +258,7 @@ cdef _FlatbufferValueReader _flatbuffer_make_reader(object schema_type, _Flatbuf
 
 def _flatbuffer_check_element_type(schema_type, inner, kinds):
     if not isinstance(inner, kinds):
-        raise ValueError(f"it has a {type(schema_type).__name__} of {type(inner).__name__}, which nothing here reads")
+        raise ValueError(f"schema has a {type(schema_type).__name__} of {type(inner).__name__}, which is not supported")
 
 
 cdef class FlatBufferReader:

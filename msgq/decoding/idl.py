@@ -36,7 +36,7 @@ def parse_idl_struct(name: str, text: str) -> CdrStruct:
     """
     struct = _IdlParser(IdlTokenReader(text)).find_definition(name.replace("/", "::"), ())
     if not isinstance(struct, CdrStruct):
-        raise ValueError(f"it has no struct {name}" if struct is None else f"{name} is no struct")
+        raise ValueError(f"struct {name!r} is not defined" if struct is None else f"{name!r} is not a struct")
     return struct
 
 
@@ -84,7 +84,7 @@ class _IdlParser:
             ends = ("[", ",", ";") if kind == "typedef" else ("=",)
             words = [word for word, behind in tokens.skip_to_token(";") if behind in ends]
             return [word.removeprefix("_") for word in words if word.isidentifier()]
-        raise ValueError(f"it has {kind!r} where a definition begins")
+        raise ValueError(f"expected a definition, got {kind!r}")
 
     def find_definition(self, name: str, within: tuple[str, ...]) -> CdrType | IdlConstant | None:
         """Return what a name with all its modules stands for; None: it is not defined.
@@ -94,10 +94,10 @@ class _IdlParser:
         within : what is not read to its end yet, as it needs this.
         """
         if name in within:
-            raise ValueError(f"{name} is within itself")
+            raise ValueError(f"{name!r} contains itself")
         if name not in self._definitions and name in self._definition_indexes:
             if len(within) >= _DEFINITION_NESTING_MAX:
-                raise ValueError(f"it is nested deeper than {_DEFINITION_NESTING_MAX} levels")
+                raise ValueError(f"types are nested deeper than {_DEFINITION_NESTING_MAX} levels")
             place, self._tokens.token_index = self._tokens.token_index, self._definition_indexes[name]
             self._definitions[name] = self._parse_definition(name, (*within, name))
             self._tokens.token_index = place
@@ -126,7 +126,7 @@ class _IdlParser:
         if tokens.accept_token(":"):
             base = self._resolve_scoped_name(tokens.take_token(), within)
             if not isinstance(base, CdrStruct):
-                raise ValueError(f"{full} is based on what is no struct")
+                raise ValueError(f"the base of struct {full!r} is not a struct")
             fields += base.fields
         tokens.expect_token("{")
         while not tokens.accept_token("}"):
@@ -158,7 +158,9 @@ class _IdlParser:
             names[number] = tokens.take_identifier()
             number += 1
             if not tokens.accept_token(",") and tokens.peek_token() != "}":
-                raise ValueError(f"an enum has {tokens.peek_token()!r} behind {names[number - 1]}")
+                raise ValueError(
+                    f"expected ',' or '}}' after enumerator {names[number - 1]!r}, got {tokens.peek_token()!r}"
+                )
         if "bit_bound" in notes and self._parse_annotation_argument(notes["bit_bound"], within) <= 16:
             return UnsupportedType("an enum of few bits")
         return ScalarType("i4", names)
@@ -188,7 +190,7 @@ class _IdlParser:
         word = tokens.take_token()
         if word == "sequence":
             if not levels:
-                raise ValueError(f"it is nested deeper than {_DEFINITION_NESTING_MAX} levels")
+                raise ValueError(f"types are nested deeper than {_DEFINITION_NESTING_MAX} levels")
             tokens.expect_token("<")
             value_type = self._parse_type_spec(within, levels - 1)
             if tokens.accept_token(","):
@@ -211,7 +213,7 @@ class _IdlParser:
             return UnsupportedType(word)
         definition = self._resolve_scoped_name(word, within)
         if isinstance(definition, (int, float, str)):
-            raise ValueError(f"{word} is a constant, and no type")
+            raise ValueError(f"{word!r} is a constant; expected a type")
         return definition
 
     def _resolve_scoped_name(self, name: str, within: tuple[str, ...]) -> CdrType | IdlConstant:
@@ -221,12 +223,12 @@ class _IdlParser:
             definition = self.find_definition("::".join((*modules[:depth], name.removeprefix("::"))), within)
             if definition is not None:
                 return definition
-        raise ValueError(f"{within[-1]} needs {name}, whose definition is not there")
+        raise ValueError(f"{within[-1]!r} needs {name!r}, which is not defined")
 
     def _find_constant_value(self, name: str, within: tuple[str, ...]) -> IdlConstant:
         constant = self._resolve_scoped_name(name, within)
         if not isinstance(constant, (int, float, str)):
-            raise ValueError(f"{name} is no constant")
+            raise ValueError(f"{name!r} is not a constant")
         return constant
 
     def _parse_constant_expression(self, within: tuple[str, ...]) -> IdlConstant:

@@ -57,7 +57,7 @@ class IdlTokenReader:
         while place < len(text):
             match = _TOKEN_PATTERN.match(text, place)
             if match is None:
-                raise ValueError(f"it is no IDL: {text[place : place + 40]!r}")
+                raise ValueError(f"invalid IDL at {text[place : place + 40]!r}")
             if match["token"]:
                 self._token_texts.append(match["token"])
             place = match.end()
@@ -75,7 +75,7 @@ class IdlTokenReader:
         """
         token = self.peek_token()
         if not token:
-            raise ValueError("it ends within a definition")
+            raise ValueError("the text ends within a definition")
         self.token_index += 1
         return token
 
@@ -94,7 +94,7 @@ class IdlTokenReader:
         ValueError : it is another one.
         """
         if not self.accept_token(token):
-            raise ValueError(f"before {self.peek_token() or 'its end'!r} it lacks {token!r}")
+            raise ValueError(f"expected {token!r} before {self.peek_token() or 'the end of the text'!r}")
 
     def take_identifier(self) -> str:
         """Take the next word, a name without modules.
@@ -105,7 +105,7 @@ class IdlTokenReader:
         """
         token = self.take_token()
         if not token.isidentifier():
-            raise ValueError(f"{token!r} is no name")
+            raise ValueError(f"{token!r} is not a valid name; expected an identifier")
         return token.removeprefix("_")
 
     def skip_to_token(self, *ends: str) -> list[tuple[str, str]]:
@@ -127,7 +127,7 @@ class IdlTokenReader:
         """Take an expression that is a length. The rest is as of `parse_expression`."""
         length = self.parse_expression(constant)
         if not isinstance(length, int):
-            raise ValueError(f"{length!r} is no length")
+            raise ValueError(f"length {length!r} is not an integer")
         return length
 
     def parse_expression(
@@ -145,18 +145,18 @@ class IdlTokenReader:
         ValueError : it is none, or comes to a number of more than 64 bits.
         """
         if not levels:
-            raise ValueError(f"it has an expression of more than {_EXPRESSION_NESTING_MAX} levels")
+            raise ValueError(f"an expression is nested deeper than {_EXPRESSION_NESTING_MAX} levels")
         value = self._parse_operand(constant, levels)
         while (operator := _BINARY_OPERATORS.get(self.peek_token())) and operator[0] > binding:
             sign, (tighter, combine) = self.take_token(), operator
             other = self.parse_expression(constant, tighter, levels - 1)
             if not isinstance(value, int) or not isinstance(other, int):
-                raise ValueError(f"it has {value!r} {sign} {other!r}")
+                raise ValueError(f"expression '{value!r} {sign} {other!r}' has an operand that is not an integer")
             if (sign in "/%" and not other) or (sign == "<<" and not 0 <= other < _INTEGER_BITS_MAX):
-                raise ValueError(f"it has {value} {sign} {other}")
+                raise ValueError(f"expression '{value} {sign} {other}' has no valid result")
             value = combine(value, other)
             if value.bit_length() > _INTEGER_BITS_MAX:
-                raise ValueError(f"it has a number of more than {_INTEGER_BITS_MAX} bits")
+                raise ValueError(f"a number has more than {_INTEGER_BITS_MAX} bits")
         return value
 
     def _parse_operand(self, constant: Callable[[str], IdlConstant], levels: int) -> IdlConstant:
@@ -168,7 +168,7 @@ class IdlTokenReader:
         if word in "+-~":
             value = self.parse_expression(constant, 6, levels - 1)
             if isinstance(value, str) or (word == "~" and isinstance(value, float)):
-                raise ValueError(f"it has {word}{value!r}")
+                raise ValueError(f"operator {word!r} does not apply to {value!r}")
             return value if word == "+" else -value if word == "-" or isinstance(value, float) else ~value
         if word[0] in "\"'":
             return word
@@ -185,5 +185,5 @@ def _parse_number_literal(word: str) -> int | float:
     else:
         return float(word.rstrip("fFdDlL"))
     if value.bit_length() > _INTEGER_BITS_MAX:
-        raise ValueError(f"it has a number of more than {_INTEGER_BITS_MAX} bits")
+        raise ValueError(f"a number has more than {_INTEGER_BITS_MAX} bits")
     return value

@@ -66,7 +66,9 @@ def convert_to_json(value: Any) -> Any:
 
 def _check_integer_size(value: int) -> int:
     if value.bit_length() > _INTEGER_BITS_MAX:
-        raise ValueError(f"it has an integer of {value.bit_length()} bits")
+        raise ValueError(
+            f"value has an integer of {value.bit_length()} bits; JSON output takes at most {_INTEGER_BITS_MAX}"
+        )
     return value
 
 
@@ -80,7 +82,7 @@ def _build_json_object(members: Any) -> dict[str, Any]:
     for key, member in members:
         name = _format_object_key(key)
         if name in made:
-            raise ValueError(f"two of its keys are {name[:100]!r} in JSON")
+            raise ValueError(f"object has two keys that are both written as {name[:100]!r} in JSON")
         made[name] = member
     return made
 

@@ -75,7 +75,7 @@ def convert_decoded_to_json(value: Any, data: bytes) -> Any:
     try:
         return convert_to_json(value)
     except Exception as error:  # what somebody sent may be any object of any library
-        return Undecoded(data, f"it cannot be shown: {error or type(error).__name__}")
+        return Undecoded(data, f"value cannot be converted to JSON: {error or type(error).__name__}")
 
 
 def is_nested_too_deep(value: Any) -> bool:
@@ -99,13 +99,13 @@ def _list_child_values(value: Any) -> Iterable[Any]:
 def _make_decoder(schema: Schema) -> DecodeFunction | str:
     make = _DECODER_MAKERS.get(schema.encoding)
     if make is None:
-        return f"nothing here decodes {schema.encoding!r}"
+        return f"encoding {schema.encoding!r} is not supported"
     try:
         return make(schema)
     except ModuleNotFoundError as missing:
         return f"{schema.encoding} needs the package {missing.name}, which is not installed"
     except Exception as error:  # whatever the library of an encoding raises for a schema that makes no sense
-        return _shorten_reason(f"the schema {schema.name!r} makes no sense: {error or type(error).__name__}")
+        return _shorten_reason(f"schema {schema.name!r} is invalid: {error or type(error).__name__}")
 
 
 def find_schema_error(schema: Schema) -> str:
@@ -134,7 +134,7 @@ def _limit_nesting(decode: DecodeFunction) -> DecodeFunction:
     def decode_bounded(data: bytes) -> Any:
         value = decode(data)
         if is_nested_too_deep(value):
-            raise ValueError(f"it is nested deeper than {VALUE_NESTING_MAX} levels")
+            raise ValueError(f"value is nested deeper than {VALUE_NESTING_MAX} levels")
         return value
 
     return decode_bounded
@@ -152,7 +152,10 @@ def _make_cbor_decoder(_schema: Schema) -> DecodeFunction:
     def decode_payload(data: bytes) -> Any:
         value = cbor2.loads(data)
         if _CBOR_SHARED_VALUE_TAG in data and _has_shared_value(value, set()):
-            raise ValueError("it refers to a value within it (tag 29); what does so may have no end")
+            raise ValueError(
+                "value contains a reference to a shared value (tag 29); "
+                "references can form an endless value, so they are not supported"
+            )
         return value
 
     return _limit_nesting(decode_payload)
@@ -173,20 +176,22 @@ def _make_struct_decoder(schema: Schema) -> DecodeFunction:
 
     def decode_payload(data: bytes) -> Any:
         values = np.frombuffer(data, dtype)
-        for text in _iter_text_arrays(values):
+        for path, text in _iter_text_arrays(values):
             codes = np.ascontiguousarray(text).view(np.dtype("u4").newbyteorder(text.dtype.byteorder))
-            if codes.max(initial=0) > sys.maxunicode:  # NumPy takes any bits for a character
-                raise ValueError("a text has what is no character")
+            if (code := codes.max(initial=0)) > sys.maxunicode:  # NumPy takes any bits for a character
+                subject = f"text field {path!r}" if path else "text"
+                raise ValueError(f"{subject} contains {int(code):#x}, which is not a Unicode code point")
         return values[0] if len(values) == 1 else values
 
     return decode_payload
 
 
-def _iter_text_arrays(values: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+def _iter_text_arrays(values: np.ndarray[Any, Any], path: str = "") -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """Return each field of texts with its path, such as "header.name"; "" if `values` are texts themselves."""
     for name in values.dtype.names or ():
-        yield from _iter_text_arrays(values[name])
+        yield from _iter_text_arrays(values[name], f"{path}.{name}" if path else name)
     if values.dtype.kind == "U" and values.dtype.itemsize:
-        yield values
+        yield path, values
 
 
 def _make_protobuf_decoder(schema: Schema) -> DecodeFunction:
@@ -206,13 +211,15 @@ def load_protobuf_class(schema: Schema) -> Any:
     files = {file.name: file for file in descriptor_pb2.FileDescriptorSet.FromString(schema.data).file}
     for file in files.values():
         if missing := [needed for needed in file.dependency if needed not in files]:
-            how = "make it with `protoc --include_imports --descriptor_set_out=FILE`"
-            raise ValueError(f"{file.name} imports {missing[0]}, which is not in it; {how}")
+            how = "create the schema with `protoc --include_imports --descriptor_set_out=FILE`"
+            raise ValueError(
+                f"schema file {file.name!r} imports {missing[0]!r}, which the schema does not contain; {how}"
+            )
     pool = descriptor_pool.DescriptorPool()
     while files:  # a file after those that it needs
         ready = [name for name, file in files.items() if not any(needed in files for needed in file.dependency)]
         if not ready:
-            raise ValueError("its files need each other in a circle")
+            raise ValueError("schema files import each other in a circle")
         for name in ready:
             pool.Add(files.pop(name))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(schema.name))

@@ -87,7 +87,7 @@ def split_message_definitions(name: str, text: str) -> dict[str, str]:
         if said := _MESSAGE_NAME_PATTERN.match(section):
             definitions[_shorten_message_name(said[1])] = section[said.end() :]
         elif section.strip():
-            raise ValueError(f"after a separator, expected 'MSG:' and a name, got {section.strip()[:40]!r}")
+            raise ValueError(f"expected 'MSG:' and a name after a separator, got {section.strip()[:40]!r}")
     return definitions | {_shorten_message_name(name): first}
 
 
@@ -122,7 +122,7 @@ class _RosmsgParser:
     def parse_struct(self, name: str, within: tuple[str, ...]) -> CdrStruct:
         """Return a struct. within : those that are not made yet as they need it."""
         if name in within:
-            raise ValueError(f"{name} is within itself")
+            raise ValueError(f"{name!r} contains itself")
         if name not in self._structs:
             lines = enumerate(self._texts[name].split("\n"), 1)
             fields = [
@@ -140,7 +140,7 @@ class _RosmsgParser:
             return None
         match = _FIELD_PATTERN.match(line)
         if match is None:
-            raise ValueError(f"{within[-1]} has in line {number} no field: {line[:80]!r}")
+            raise ValueError(f"line {number} of {within[-1]!r} is not a field: {line[:80]!r}")
         kind, brackets, count, name, behind = match.groups()
         if behind == "=":
             return None
@@ -155,4 +155,4 @@ class _RosmsgParser:
         for full in list_candidate_messages(within[-1], name):
             if full in self._texts:
                 return self.parse_struct(full, within)
-        raise ValueError(f"{within[-1]} needs {name}, whose definition is not there")
+        raise ValueError(f"{within[-1]!r} needs {name!r}, which is not defined")

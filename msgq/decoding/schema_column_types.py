@@ -166,7 +166,7 @@ class _ColumnTypeBuilder:
                     if measure_type(field_type).min_bytes
                 )
                 return self.build_nested_type(id(value_type), len(fields), build)
-        raise ValueError(f"it has {value_type}")
+        raise ValueError(f"schema has a field of type {value_type}, which has no column type")
 
 
 def _convert_scalar_type(value_type: ScalarType | TextType) -> ColumnType:

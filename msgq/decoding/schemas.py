@@ -59,7 +59,9 @@ class Schemas:
         folders = [Path(path) for path in import_paths]
         for folder in folders:
             if not folder.is_dir():
-                raise InvalidValueError(f"the import path {str(folder)!r} is not a folder; give one that has the files")
+                raise InvalidValueError(
+                    f"import path {str(folder)!r} is not a folder; name the folder of the imported files"
+                )
         for text in texts:
             endpoint, equals, named = text.rpartition("=")
             schemas.setdefault(
@@ -79,26 +81,31 @@ def _parse_schema_argument(text: str, folders: Sequence[Path]) -> Schema:
     file, _, name = location.partition(":")
     if encoding not in DECODABLE_ENCODINGS:
         known = ", ".join(sorted(DECODABLE_ENCODINGS))
-        raise InvalidValueError(f"{text!r} has the encoding {encoding!r}; give {_SCHEMA_ARGUMENT_FORM}, of {known}")
+        raise InvalidValueError(
+            f"schema {text!r} has the unknown encoding {encoding!r}; use {_SCHEMA_ARGUMENT_FORM} with one of {known}"
+        )
     if encoding in SELF_DESCRIBING_ENCODINGS:
         return Schema(encoding, encoding)
     if not file or not name:
-        raise InvalidValueError(f"{text!r} lacks the file or the message's name; give {_SCHEMA_ARGUMENT_FORM}")
+        raise InvalidValueError(f"schema {text!r} lacks the file or the message name; use {_SCHEMA_ARGUMENT_FORM}")
     path = Path(file)
     try:
         data = _load_definition(path, encoding, name, folders)
     except OSError as error:
-        raise InvalidValueError(f"cannot read the schema {file}: {error.strerror}") from None
+        raise InvalidValueError(f"schema file {file!r} cannot be read: {error.strerror}") from None
     if encoding == "flatbuffer" and data[4:8] != b"BFBS":
         raise InvalidValueError(
-            f"{file} is no binary schema of FlatBuffers; `flatc --binary --schema` makes one (.bfbs)"
+            f"schema file {file!r} is not a binary FlatBuffers schema; "
+            "create a .bfbs file with `flatc --binary --schema`"
         )
     if encoding == "protobuf" and path.suffix == ".proto":
         how = "`protoc --include_imports --descriptor_set_out=FILE`"
-        raise InvalidValueError(f"{file} is a text; msgq needs the binary schema with all imports: {how} makes it")
+        raise InvalidValueError(
+            f"schema file {file!r} is text; msgq needs the binary schema with all imports: create it with {how}"
+        )
     schema = schema_of(name, encoding, data, "ros2idl" if _is_idl_file(path, encoding) else "")
     if reason := find_schema_error(schema):
-        raise InvalidValueError(f"{file} does not define {name!r}: {reason}")
+        raise InvalidValueError(f"schema file {file!r} does not define {name!r}: {reason}")
     return schema
 
 

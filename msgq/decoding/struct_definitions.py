@@ -27,5 +27,7 @@ def parse_schema_struct(schema: Schema) -> CdrStruct:
     """
     defined = _DEFINITION_PARSERS.get((schema.encoding, schema.schema_encoding))
     if defined is None:
-        raise ValueError(f"its definition is in {schema.schema_encoding!r}, which nothing here reads")
+        raise ValueError(
+            f"schema encoding {schema.schema_encoding!r} is not supported; use ros1msg, ros2msg, ros2idl or omgidl"
+        )
     return defined(schema.name, schema.data.decode())

@@ -158,7 +158,7 @@ class LakeTable:
             path = lake.resolve_path(place)
             if unsupported := _UNSUPPORTED_PATH_PATTERN.search(path):
                 raise InvalidValueError(
-                    f"a lake cannot lie in {lake.root}: {unsupported[0]!r} is in its path; rename that"
+                    f"lake folder '{lake.root}' cannot be used: its path contains {unsupported[0]!r}; rename the folder"
                 )
             self._uri = f"{FILE_URI_PREFIX}{quote(path)}"
 
@@ -181,10 +181,10 @@ class LakeTable:
                 wanted, newest = f" in version {version}", self.read_snapshot()
                 if newest is not None and newest.version < version:
                     raise RecordingError(
-                        f"the table {self._table_path} has versions until {newest.version} only"
+                        f"table '{self._table_path}' has no such version; its newest version is {newest.version}"
                     ) from None
             raise RecordingError(
-                f"cannot read the table {self._table_path}{wanted}: {_get_first_line(error)}"
+                f"table '{self._table_path}'{wanted} cannot be read: {_get_first_line(error)}"
             ) from None
 
     def _wrap_delta_table(self, delta: DeltaTable) -> TableSnapshot:
@@ -346,14 +346,14 @@ class LakeTable:
         """Say what a commit that raised has come to; nothing, if it counts: an answer may be lost on its way."""
         now = self.read_snapshot()
         if now is None or (base is not None and now.version == base.version):
-            raise RecordingError(f"cannot write the table {self._table_path}: {_get_first_line(error)}") from None
+            raise RecordingError(f"table '{self._table_path}' cannot be written: {_get_first_line(error)}") from None
         if not (
             add
             and {file.path for file in add} <= set(now.files_by_path)
             and now.files_by_path.keys().isdisjoint(remove)
         ):
             raise CommitConflictError(
-                f"somebody else has written the table {self._table_path} at the same time"
+                f"table '{self._table_path}' was written by another process at the same time"
             ) from None
 
     def _write_checkpoint(self, delta: DeltaTable) -> None:
@@ -392,7 +392,7 @@ class LakeTable:
         delta.alter.add_columns(missing, post_commithook_properties=_NO_POST_COMMIT_HOOKS)
         grown = self._wrap_delta_table(DeltaTable(self._uri))
         if grown.commit_number != base.commit_number:
-            raise CommitConflictError(f"somebody else has written the table {self._table_path} at the same time")
+            raise CommitConflictError(f"table '{self._table_path}' was written by another process at the same time")
         return grown._delta
 
 

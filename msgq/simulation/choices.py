@@ -59,7 +59,10 @@ class ChoiceSequence:
         place = len(self.decisions)
         choice = self._given_choices[place] if place < len(self._given_choices) else 0
         if not 0 <= choice < n:
-            text = f"choice {choice} at place {place} of choices is not one of {n}: they are of another program"
+            text = (
+                f"choices[{place}] is {choice}, but the program has only {n} choices there; "
+                "use choices of the same program"
+            )
             raise InvalidValueError(text)
         self.decisions.append((choice, n))
         return choice

@@ -77,17 +77,21 @@ class SimulationEngine(InProcessBus):
     def check_descriptor_allowed(self, endpoint: str) -> None:
         """Refuse to wait by asyncio or select: that takes real time, in which no other node does anything."""
         text = (
-            f"node {self._current_node.name!r} waits for it by asyncio or by its descriptor, in real time, which would"
+            f"node {self._current_node.name!r} waits for the socket by asyncio or by its descriptor. "
+            "This wait takes real time, so it would never"
         )
-        raise DeadlockError(f"{text} last for ever; let it call receive or poll, or be a generator", endpoint)
+        raise DeadlockError(f"{text} end; call receive or poll, or write the node as a generator", endpoint)
 
     def refuse_real_socket(self, endpoint: str) -> None:
         """Refuse to let a node connect a socket that is not of this bus; other threads of the process may."""
         if threading.get_ident() != self._main_thread_id and not self._current_node.owns_current_thread():
             return
-        text = f"node {self._current_node.name!r} connects what is not the simulation's, and waits in real time"
-        advice = "write msgq.SubSocket and so on, not names imported before, or start with MSGQ_BACKEND=fake"
-        raise StateError(f"{text}; {advice}. Real sockets connect before the simulation", endpoint)
+        text = (
+            f"node {self._current_node.name!r} connects a socket that does not belong to the simulation and waits in "
+            "real time"
+        )
+        advice = "write msgq.SubSocket instead of a name imported earlier, or start with MSGQ_BACKEND=fake"
+        raise StateError(f"{text}; {advice}. Connect real sockets before the simulation starts", endpoint)
 
     def add_message_handler(self, endpoint: str, name: str, function: Callable[[Any], object]) -> None:
         """Let a function take what comes to this endpoint."""
@@ -204,7 +208,10 @@ class SimulationEngine(InProcessBus):
         taker = self._current_node
         if not isinstance(taker, SimulatedProgram):
             if scheduled:
-                text = f"node {taker.name!r} takes it, which cannot be restarted; programs that were added can"
+                text = (
+                    f"node {taker.name!r} receives the message and cannot be restarted; "
+                    "only nodes added with Simulation.add can"
+                )
                 raise InvalidValueError(text, source.endpoint)
             return
         if taker not in self._restarting_programs:
@@ -223,7 +230,9 @@ class SimulationEngine(InProcessBus):
         ]
         if must and not owners:
             name = self._current_node.name
-            text = f"node {name!r} publishes it, which cannot be restarted; programs that were added can"
+            text = (
+                f"node {name!r} publishes the message and cannot be restarted; only nodes added with Simulation.add can"
+            )
             raise InvalidValueError(text, source.endpoint)
         self._restarting_programs += [owner for owner in owners if owner not in self._restarting_programs]
 
@@ -262,17 +271,20 @@ class SimulationEngine(InProcessBus):
             if node.current_wait is not None
         ]
         self.main_node.current_wait = None
-        waiters = (
-            "; ".join(f"{name} waits for {wait.description}" for name, wait in waits) or "nobody waits for anything"
+        waiters = "; ".join(f"{name} waits for {wait.description}" for name, wait in waits) or "no node waits"
+        return DeadlockError(
+            f"deadlock at {self.clock.time():.9g} s of virtual time: no event can end a wait: {waiters}"
         )
-        return DeadlockError(f"at {self.clock.time():.9g} s nothing can happen any more: {waiters}")
 
     def run_until(self, until: Callable[[], object], deadline_ns: int | None) -> bool:
         """Let things happen until `until` is true; False: nothing more can happen, or not before the deadline."""
         if self._current_node is not self.main_node:
-            raise DeadlockError(f"node {self._current_node.name!r} cannot run the simulation that it is part of")
+            raise DeadlockError(
+                f"node {self._current_node.name!r} cannot run the simulation from inside; "
+                "call run from the main program"
+            )
         if threading.get_ident() != self._main_thread_id:
-            raise ConcurrentUseError("this thread is no node of the simulation; let Simulation.add start it")
+            raise ConcurrentUseError("this thread is not a node of the simulation; start it with Simulation.add")
         while not until():
             if (
                 self._restart_next_program()
@@ -363,8 +375,10 @@ class SimulationEngine(InProcessBus):
         if message is None:
             return
         if message[0] < not_before_ns:
-            text = f"a recorded message at {message[0] / NS_PER_S:.9g} s comes after {not_before_ns / NS_PER_S:.9g} s"
-            raise InvalidValueError(f"{text}; times must not go back", message[1])
+            text = (
+                f"a recorded message at {message[0] / NS_PER_S:.9g} s follows one at {not_before_ns / NS_PER_S:.9g} s"
+            )
+            raise InvalidValueError(f"{text}; sort the messages by time", message[1])
         heapq.heappush(self._playback_inputs, (message[0], number, message, recording))
 
     def _send_due_playback(self) -> bool:
@@ -393,4 +407,4 @@ class SimulationEngine(InProcessBus):
                 self._open_writer(EndpointSpec(*spec, keys=keys, sample_message=message.data))
             self._playback_writers[endpoint].send(message)
         except UnplayableError as error:
-            raise InvalidValueError(f"a recorded message cannot be played: {error}", endpoint) from None
+            raise InvalidValueError(f"recorded message cannot be played: {error}", endpoint) from None

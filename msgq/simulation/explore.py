@@ -62,7 +62,9 @@ def explore(
         failure = _run_scenario_once(scenario, simulation)
         decisions = simulation.decisions
         if [n for _, n in decisions[: len(choices)]] != [n for _, n in before[: len(choices)]]:
-            text = f"the scenario is not deterministic: {before[: len(choices)]} were decisions, now {decisions}"
+            text = (
+                f"scenario is not deterministic: the decisions were {before[: len(choices)]}, and now are {decisions}"
+            )
             raise InvalidValueError(text) from failure
         if failure is not None:
             return Exploration(count, False, tuple(choice for choice, _ in decisions), failure)

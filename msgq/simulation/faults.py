@@ -50,17 +50,27 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.kind not in FAULT_NAMES:
-            raise InvalidValueError(f"{self.kind!r} is no fault; there is {', '.join(FAULT_NAMES)}", self.endpoint)
+            raise InvalidValueError(
+                f"fault kind {self.kind!r} is unknown; use one of {', '.join(FAULT_NAMES)}", self.endpoint
+            )
         simulated = kind_of(self.endpoint).simulation
         if self.kind not in simulated.fault_kinds:
             text = (
-                f"a {self.kind} cannot happen to a {simulated.fault_unit}; there is {', '.join(simulated.fault_kinds)}"
+                f"fault kind {self.kind!r} does not apply to a {simulated.fault_unit}; "
+                f"use one of {', '.join(simulated.fault_kinds)}"
             )
             raise InvalidValueError(text, self.endpoint)
         if (self.message is None) == (self.at is None):
-            raise InvalidValueError("a fault needs either message= (from 1 on) or at= (seconds)", self.endpoint)
+            raise InvalidValueError(
+                "fault needs either message= (number of a message, from 1) or at= (seconds), but not both",
+                self.endpoint,
+            )
         if (self.kind == "delay") != (self.delay > 0):
-            raise InvalidValueError(f"delay={self.delay} of a {self.kind}: a delay needs one above 0", self.endpoint)
+            raise InvalidValueError(
+                f"delay={self.delay} s does not fit fault kind {self.kind!r}; "
+                "a fault of kind 'delay', and only this kind, needs delay > 0",
+                self.endpoint,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +99,9 @@ class Faults:
     def __post_init__(self) -> None:
         for kind in FAULT_NAMES:
             if not 0 <= getattr(self, kind) <= 1:
-                raise InvalidValueError(f"{kind}={getattr(self, kind)} is no probability; give 0 to 1")
+                raise InvalidValueError(f"{kind}={getattr(self, kind)} is not a probability; use 0 to 1")
         if not self.delay_max > 0:
-            raise InvalidValueError(f"delay_max={self.delay_max}: a delay needs more than 0 seconds")
+            raise InvalidValueError(f"delay_max={self.delay_max} s is too small; use more than 0 s")
 
 
 class FaultInjector:

@@ -54,7 +54,7 @@ class SimulatedNode:
 
     def block_until_over(self, wait: NodeWait) -> None:
         """Return when the wait is over; only blocking code can."""
-        why = "a function returns, a generator yields what it waits for"
+        why = "a handler function must return, and a generator must yield the socket, poller or seconds"
         raise DeadlockError(f"node {self.name!r} cannot wait ({wait.description}): {why}")
 
     def owns_matching_socket(self, socket_is: Callable[[BusMember], bool]) -> bool:
@@ -158,7 +158,10 @@ class GeneratorNode(SimulatedProgram):
         elif isinstance(self._wait_target, (int, float)) and self._wait_target >= 0:
             ready, timeout_ns, label = (lambda: False), round(self._wait_target * NS_PER_S), "its time"
         else:
-            text = f"node {self.name!r} yielded {self._wait_target!r}; it may yield a subscriber, a Poller, or seconds"
+            text = (
+                f"node {self.name!r} yielded {self._wait_target!r}; "
+                "yield a subscriber, a Poller, or seconds (0 or more)"
+            )
             raise TypeError(text)
         self.current_wait = NodeWait(ready, None if timeout_ns is None else self._now_ns() + timeout_ns, label)
 
@@ -226,7 +229,7 @@ class BlockingNode(SimulatedProgram):
     def block_until_over(self, wait: NodeWait) -> None:
         """See `SimulatedNode`."""
         if not self.owns_current_thread():
-            text = f"{wait.description}: this thread is no node of the simulation; let Simulation.add start it"
+            text = f"{wait.description}: this thread is not a node of the simulation; start it with Simulation.add"
             raise ConcurrentUseError(text)
         if not self._is_ending:
             self.current_wait = wait

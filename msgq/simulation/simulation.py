@@ -92,7 +92,7 @@ class Simulation:
 
     def __enter__(self) -> Self:
         if self._is_active:
-            raise StateError("the simulation is active already, or was; make another one")
+            raise StateError("the simulation was entered before; create another Simulation")
         self._is_active = True
         self._former_backend = backend.set_backend(fake)
         activate_bus(self._engine)
@@ -151,7 +151,7 @@ class Simulation:
     def _make_node_name(self, name: str | None, function: Callable[..., Any]) -> str:
         """Return a name that no other node has."""
         if not self._is_active:
-            raise StateError("the simulation is not active; use it as `with Simulation() as sim:`")
+            raise StateError("the simulation is not active; enter it with `with Simulation() as sim:`")
         wanted = name or str(getattr(function, "__name__", type(function).__name__))
         used = sum(other == wanted or other.startswith(f"{wanted}-") for other in self._node_names)
         self._node_names.append(f"{wanted}-{used + 1}" if used else wanted)
@@ -226,7 +226,7 @@ class Simulation:
         """
         if not (idle_timeout >= 0 and max_runtime >= 0):
             raise InvalidValueError(
-                f"idle_timeout {idle_timeout} s, max_runtime {max_runtime} s are not possible; give 0 or more"
+                f"idle_timeout={idle_timeout} s or max_runtime={max_runtime} s is negative; use 0 or more"
             )
         spans = (time if isinf(time) else round(time * NS_PER_S) for time in (idle_timeout, max_runtime))
         return self._engine.run_until_idle(*spans)

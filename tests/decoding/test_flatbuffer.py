@@ -123,14 +123,14 @@ def test_flatbuffer_unions_of_structs_and_strings_are_read() -> None:
     builder.StartObject(2)
     builder.PrependUint8Slot(0, 9, 0)
     builder.PrependUOffsetTRelativeSlot(1, text, 0)
-    with pytest.raises(ValueError, match="body: it has the type 9, which the schema does not know"):
+    with pytest.raises(ValueError, match="body: union has type 9, which the schema does not define"):
         reader.read(finished(builder, builder.EndObject()))
 
 
 def test_flatbuffer_table_is_found_by_name_or_root() -> None:
     assert read_flatbuffer_table("tests.Tag", SCHEMA).name == "tests.Tag"
     assert read_flatbuffer_table("whatever", SCHEMA).name == "tests.Every"
-    with pytest.raises(ValueError, match="Point is no table"):
+    with pytest.raises(ValueError, match=r"'tests\.Point' is not a table"):
         read_flatbuffer_table("tests.Point", SCHEMA)
 
 
@@ -141,14 +141,14 @@ def why(message: bytes, schema: bytes = SCHEMA) -> str:
 
 
 def test_invalid_flatbuffer_message_raises_error() -> None:
-    assert why(b"") == "flatbuffer: 1 elements of 4 bytes are not at byte 0 of 0"
-    assert "are not at byte" in why(b"\xff" * 64)
-    assert "are not at byte" in why(MESSAGE[:100])
+    assert why(b"") == "flatbuffer: offset leads out of the message of 0 bytes: 1 elements of 4 bytes at byte 0"
+    assert "leads out of the message" in why(b"\xff" * 64)
+    assert "leads out of the message" in why(MESSAGE[:100])
 
 
 def test_invalid_flatbuffer_schema_raises_error() -> None:
     for schema in (b"", b"\xff" * 64, SCHEMA[: len(SCHEMA) // 2]):
-        assert "makes no sense" in why(MESSAGE, schema)
+        assert "is invalid: " in why(MESSAGE, schema)
 
 
 def shared(count: int, size: int) -> tuple[FlatBufferReader, bytes]:
@@ -171,7 +171,7 @@ def test_repeated_flatbuffer_references_are_bounded() -> None:
     reader, message = shared(5000, 100_000)
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="its own bytes more than 16 times"):
+        with pytest.raises(ValueError, match="repeat the bytes of the message more than 16 times"):
             reader.read(message)
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
@@ -202,7 +202,7 @@ def test_recursive_flatbuffer_tables_are_bounded() -> None:
         chain.StartObject(2)
         chain.PrependUOffsetTRelativeSlot(0, last, 0)
         last = chain.EndObject()
-    with pytest.raises(ValueError, match=r"^a\.a\.a.*: it is nested deeper than 100 levels"):
+    with pytest.raises(ValueError, match=r"^a\.a\.a.*: value is nested deeper than 100 levels"):
         reader.read(finished(chain, last))
 
 
@@ -216,7 +216,7 @@ def test_recursive_flatbuffer_tables_are_bounded() -> None:
     ],
 )
 def test_unsupported_flatbuffer_type_raises_error(kind: FlatbufferType) -> None:
-    with pytest.raises(ValueError, match="which nothing here reads"):
+    with pytest.raises(ValueError, match="which is not supported"):
         FlatBufferReader(FlatbufferTable("Root", [("x", 4, kind, None)]))
 
 

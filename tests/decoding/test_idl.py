@@ -92,7 +92,7 @@ def test_idl_annotations_set_xcdr2_extensibility() -> None:
     assert parse_idl_struct("A", text.format("appendable")).is_appendable is True
     assert parse_idl_struct("A", text.format("extensibility(APPENDABLE)")).is_appendable is True
     assert parse_idl_struct("A", text.format("nested")).is_appendable is None
-    with pytest.raises(ValueError, match="A is no struct"):
+    with pytest.raises(ValueError, match="'A' is not a struct"):
         parse_idl_struct("A", text.format("mutable"))
 
 
@@ -123,26 +123,26 @@ def test_unsupported_idl_type_affects_only_its_messages(member: str, what: str) 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("struct B { octet x; };", "it has no struct A"),
-        ("const long A = 5;", "A is no struct"),
-        ("struct A { B b; }; struct B { A a; };", "A is within itself"),
-        ("struct A { Missing x; };", "A needs Missing, whose definition is not there"),
-        ("const long N = M; const long M = N; struct A { octet x[N]; };", "N is within itself"),
-        ("struct A { octet x[1 << 100000000000]; };", "it has 1 << 100000000000"),
-        ("struct A { octet x[1 / 0]; };", "it has 1 / 0"),
-        ("struct A { octet x[9999999999 * 9999999999]; };", "a number of more than 64 bits"),
-        ("struct A { octet x[-1]; };", "an array of -1 elements"),
-        ('struct A { octet x["a"]; };', "is no length"),
-        ("struct A { octet x[0.5]; };", "0.5 is no length"),
-        ("struct A { octet x; octet x; };", "A has two fields of one name"),
-        ("struct A { N x; }; const long N = 1;", "N is a constant, and no type"),
-        ("struct A { octet x", "it ends within a definition"),
-        ("struct A { octet x; ", "it ends within a definition"),
-        ("struct A { octet ; };", "';' is no name"),
-        ("struct A { octet x }; ", "before '}' it lacks ';'"),
-        ("interface A { };", "it has 'interface' where a definition begins"),
-        ('struct A { octet x; }; "', "it is no IDL"),
-        ("\\", "it is no IDL"),
+        ("struct B { octet x; };", "struct 'A' is not defined"),
+        ("const long A = 5;", "'A' is not a struct"),
+        ("struct A { B b; }; struct B { A a; };", "'A' contains itself"),
+        ("struct A { Missing x; };", "'A' needs 'Missing', which is not defined"),
+        ("const long N = M; const long M = N; struct A { octet x[N]; };", "'N' contains itself"),
+        ("struct A { octet x[1 << 100000000000]; };", "expression '1 << 100000000000' has no valid result"),
+        ("struct A { octet x[1 / 0]; };", "expression '1 / 0' has no valid result"),
+        ("struct A { octet x[9999999999 * 9999999999]; };", "a number has more than 64 bits"),
+        ("struct A { octet x[-1]; };", "an array has -1 elements"),
+        ('struct A { octet x["a"]; };', "is not an integer"),
+        ("struct A { octet x[0.5]; };", "length 0.5 is not an integer"),
+        ("struct A { octet x; octet x; };", "'A' has two fields with the same name"),
+        ("struct A { N x; }; const long N = 1;", "'N' is a constant; expected a type"),
+        ("struct A { octet x", "the text ends within a definition"),
+        ("struct A { octet x; ", "the text ends within a definition"),
+        ("struct A { octet ; };", "';' is not a valid name"),
+        ("struct A { octet x }; ", "expected ';' before '}'"),
+        ("interface A { };", "expected a definition, got 'interface'"),
+        ('struct A { octet x; }; "', "invalid IDL at"),
+        ("\\", "invalid IDL at"),
     ],
 )
 def test_invalid_idl_text_raises_error(text: str, why: str) -> None:

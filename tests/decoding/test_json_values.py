@@ -224,7 +224,9 @@ def test_values_without_json_type_have_defined_text(value: Any, text: str) -> No
     assert format_json_text(value) == text
 
 
-@pytest.mark.parametrize(("value", "why"), [(2**2048, "2049 bits"), ({1: "a", "1": "b"}, "two of its keys are '1'")])
+@pytest.mark.parametrize(
+    ("value", "why"), [(2**2048, "2049 bits"), ({1: "a", "1": "b"}, "two keys that are both written as '1'")]
+)
 def test_unsupported_json_value_is_refused(value: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         convert_to_json(value)

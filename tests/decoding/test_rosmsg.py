@@ -80,25 +80,25 @@ def test_ros1_types_are_parsed() -> None:
     assert isinstance(found["stamp"], CdrStruct)
     assert found["stamp"].fields == (("secs", ScalarType("u4")), ("nsecs", ScalarType("u4")))
     assert isinstance(found["spans"], CdrArray)
-    with pytest.raises(ValueError, match="needs wstring"):
+    with pytest.raises(ValueError, match="needs 'wstring'"):
         parse_ros1_struct("pkg/Name", "wstring x")
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("int32", "has in line 1 no field: 'int32'"),
+        ("int32", "line 1 of 'pkg/Name' is not a field: 'int32'"),
         ("int32 x y=", ""),
-        ("int32 a-b", "no field"),
-        ("int32[ x", "no field"),
-        ("---\nint32 x", "no field"),
-        ("int32 x\nint64 x", "two fields of one name"),
-        ("Thing x", "needs Thing, whose definition is not there"),
-        ("Name x", "pkg/Name is within itself"),
-        ("Name[] x", "pkg/Name is within itself"),
-        ("uint8[99999999999] x", "an array of 99999999999 elements"),
-        ("uint8[0] x", "an array of 0 elements"),
-        (f"int32 x\n{LINE}\nint32 y", "after a separator, expected 'MSG:' and a name, got 'int32 y'"),
+        ("int32 a-b", "is not a field"),
+        ("int32[ x", "is not a field"),
+        ("---\nint32 x", "is not a field"),
+        ("int32 x\nint64 x", "two fields with the same name"),
+        ("Thing x", "needs 'Thing', which is not defined"),
+        ("Name x", "'pkg/Name' contains itself"),
+        ("Name[] x", "'pkg/Name' contains itself"),
+        ("uint8[99999999999] x", "an array has 99999999999 elements"),
+        ("uint8[0] x", "an array has 0 elements"),
+        (f"int32 x\n{LINE}\nint32 y", "expected 'MSG:' and a name after a separator, got 'int32 y'"),
     ],
 )
 def test_invalid_ros_text_raises_error(text: str, why: str) -> None:

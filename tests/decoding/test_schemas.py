@@ -94,8 +94,8 @@ PLACES = (
 @pytest.mark.parametrize(
     ("form", "name", "reason"),
     [
-        ("capnproto:{}/a.capnp:", "Plaice", "it has no struct Plaice; it has Area, Place"),
-        ("cdr:{}/a.msg:", "pkg/msg/Scan", "needs what, whose definition is not there"),
+        ("capnproto:{}/a.capnp:", "Plaice", "struct 'Plaice' is not defined; defined structs: Area, Place"),
+        ("cdr:{}/a.msg:", "pkg/msg/Scan", "needs 'what', which is not defined"),
         ("struct:{}/a.json:", "Point", "describes no NumPy dtype"),
     ],
 )
@@ -110,12 +110,18 @@ def test_invalid_named_schema_is_refused_at_start(form: str, name: str, reason: 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("log.capnp:Event", "has the encoding 'log.capnp'; give [ENDPOINT=]ENCODING:FILE:NAME, of capnproto, cbor"),
-        ("cdr", "lacks the file or the message's name"),
-        ("cdr:file", "lacks the file or the message's name"),
-        (f"flatbuffer:{__file__}:A", "is no binary schema of FlatBuffers; `flatc --binary --schema` makes one"),
-        ("cdr:no-such-file:A", "cannot read the schema no-such-file: No such file or directory"),
-        ("capnproto:no-such-file.capnp:A", "cannot read the schema no-such-file.capnp: No such file"),
+        (
+            "log.capnp:Event",
+            "has the unknown encoding 'log.capnp'; use [ENDPOINT=]ENCODING:FILE:NAME with one of capnproto, cbor",
+        ),
+        ("cdr", "lacks the file or the message name"),
+        ("cdr:file", "lacks the file or the message name"),
+        (
+            f"flatbuffer:{__file__}:A",
+            "is not a binary FlatBuffers schema; create a .bfbs file with `flatc --binary --schema`",
+        ),
+        ("cdr:no-such-file:A", "schema file 'no-such-file' cannot be read: No such file or directory"),
+        ("capnproto:no-such-file.capnp:A", "schema file 'no-such-file.capnp' cannot be read: No such file"),
         ("(=json", "is no regular expression"),
     ],
 )
@@ -173,7 +179,7 @@ def test_bag_commands_accept_schema_option(log: Path, text: str, tmp_path: Path)
     assert "data" in lines[-1]
     assert '{"time": 2, "speed": 1.0}' in run("bag", "cat", log, "--schema", text).output
     output = run("bag", "cat", log, "--schema", "nonsense", code=2).output
-    assert "has the encoding 'nonsense'" in output
+    assert "has the unknown encoding 'nonsense'" in output
 
 
 def test_echo_accepts_schema_option(prefix: str, text: str, event: Any) -> None:

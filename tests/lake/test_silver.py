@@ -275,7 +275,7 @@ def test_silver_error_names_broken_part(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     lake.add("a", [json_message("e", 0, {"x": 1})])
     (tmp_path / "messages" / lake.add("b", [])).write_bytes(b"PAR1 no more")
-    with pytest.raises(RecordingError, match=r"cannot decode the bronze file .*/size_class=small/b\.parquet"):
+    with pytest.raises(RecordingError, match=r"bronze file '.*/size_class=small/b\.parquet' cannot be decoded"):
         lake.decode()
 
 

@@ -49,7 +49,7 @@ def test_table_commit_is_visible_and_snapshot_is_unchanged(tmp_path: Path) -> No
     assert read_numbers(numbers, 0) == [1, 2]
     assert before is not None
     assert sorted(before.read_rows().column("number").to_pylist()) == [1, 2]
-    with pytest.raises(RecordingError, match="some/numbers has versions until 1 only"):
+    with pytest.raises(RecordingError, match="some/numbers' has no such version; its newest version is 1"):
         numbers.read_snapshot(7)
 
 
@@ -59,10 +59,10 @@ def test_table_commit_on_old_version_raises_conflict(tmp_path: Path) -> None:
     base = numbers.read_snapshot()
     numbers.commit_files(base, NUMBERS, [put(numbers, 1)])
     for late, remove in ((None, ()), (base, ()), (base, None)):
-        with pytest.raises(CommitConflictError, match="somebody else"):
+        with pytest.raises(CommitConflictError, match="by another process"):
             numbers.commit_files(late, NUMBERS, [put(numbers, 2)], remove)
     more = pa.schema([*NUMBERS, ("text", pa.string())])
-    with pytest.raises(CommitConflictError, match="somebody else"):
+    with pytest.raises(CommitConflictError, match="by another process"):
         numbers.commit_files(base, more, [put(numbers, 2)])
     assert read_numbers(numbers) == [1]
 
@@ -114,7 +114,7 @@ def test_table_path_may_have_any_characters(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a\\b", "a%20b", "%5Bx"])
 def test_ambiguous_table_path_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidValueError, match="is in its path; rename that"):
+    with pytest.raises(InvalidValueError, match=r"its path contains .*; rename the folder"):
         table(tmp_path / name)
 
 

@@ -159,7 +159,7 @@ def test_reader_decodes_by_schema(tmp_path: Path) -> None:
     assert values[1].data == b"{"
     assert "json" in values[1].reason
     assert values[2] == b"raw"
-    assert "nothing here decodes 'odd'" in values[3].reason
+    assert "encoding 'odd' is not supported" in values[3].reason
 
 
 def test_reader_of_file_truncated_at_each_byte_gives_whole_chunks(tmp_path: Path) -> None:

@@ -164,4 +164,4 @@ def test_echo_continues_after_undecodable_payload(prefix: str, as_json: bool) ->
         assert all(("value" in one) != ("hex" in one) for one in said)
         assert all("reason" in one for one in said if "hex" in one)
     else:
-        assert any("(it is nested deeper" in line or "(json: it is nested deeper" in line for line in lines)
+        assert any("(value is nested deeper" in line or "(json: value is nested deeper" in line for line in lines)

@@ -138,10 +138,10 @@ def test_lake_unknown_table_error_lists_tables(ingested: Ingested) -> None:
         ("SELECT * FROM silver_gps, sequence_gaps", "silver_gps"),
     ):
         done = run("lake", "sql", ingested.lake, query, code=1)
-        assert f"has no table '{name}'; there are messages, " in done.output
-        there, _, hint = done.output.strip().rpartition("there are ")[2].partition("; ")
+        assert f"has no table '{name}'; tables: messages, " in done.output
+        there, _, hint = done.output.strip().rpartition("; tables: ")[2].partition("; ")
         assert {"endpoints", "sequence_gaps", "silver_imu"} <= set(there.split(", "))
-        assert hint.startswith("do you mean ")
+        assert hint.startswith("did you mean ")
         assert len(done.output.splitlines()) == 1
     unknown = run("lake", "sql", ingested.lake, "SELECT speeed FROM endpoints", code=1)
     assert "speeed" in unknown.output
@@ -151,8 +151,8 @@ def test_lake_unknown_table_error_lists_tables(ingested: Ingested) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (("ingest", "{}", "{}/no"), 1, "nothing is at"),
-        (("stream", "{}", "{}/no"), 1, "nothing is at"),
+        (("ingest", "{}", "{}/no"), 1, "does not exist; use a file"),
+        (("stream", "{}", "{}/no"), 1, "does not exist; use a file"),
         (("sql", "{}/no", "SELECT 1"), 1, "/no RECORDINGS"),
         (("report", "{}/no"), 1, "not found; give a lake or a recording"),
         (("sql", __file__, "SELECT 1"), 1, "is a file, not a lake"),
@@ -237,7 +237,7 @@ def test_lake_master_sets_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     logs.write_unclosed_file(tmp_path / "a.mcap")
     words = [word.format(tmp_path) for word in more]
     done = run("lake", verb, tmp_path / "lake", *words, "--master", "moon", code=1)
-    assert done.stderr.startswith("Error: there is no master 'moon'; give local[4], ")
+    assert done.stderr.startswith("Error: master 'moon' is invalid; use local[4], ")
 
 
 def test_lake_version_reads_earlier_ingest(

@@ -157,7 +157,7 @@ def test_decode_without_decoder_gives_reason(tmp_path: Path, encoding: str) -> N
     part = build_chunk_record(channel(1, "a", encoding=encoding), message(1, 0, 10, b"\xff"))
     (row,) = rows(write_unclosed_file(tmp_path / "a.mcap", part))
     assert row["value"] == (b"\xff" if not encoding else None)
-    assert row["reason"] == (None if not encoding else "nothing here decodes 'unheard of'")
+    assert row["reason"] == (None if not encoding else "encoding 'unheard of' is not supported")
 
 
 def decode_sent(tmp_path: Path, encoding: str, *payloads: bytes, schema: Schema | None = None) -> list[dict[str, Any]]:

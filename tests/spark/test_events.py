@@ -74,9 +74,9 @@ def test_invalid_queue_event_has_reason() -> None:
     bad = [b"", good[: EVENT_HEAD_BYTES - 1], bytes([0]) + good[1:], bytes([7]) + good[1:]]
     rows = decode_events(None, QUEUE_EVENT_SCHEMA, *bad[:2], good, *bad[2:])
     assert [reason for _, _, reason in rows] == [
-        *["it is no event of a queue"] * 2,
+        *["message is not a queue event"] * 2,
         None,
-        *["it is no event of a queue"] * 2,
+        *["message is not a queue event"] * 2,
     ]
     assert rows[2][1]["payload"] == b"do"
     assert [value for _, value, reason in rows if reason] == [None] * 4

@@ -68,11 +68,11 @@ def test_find_java_error_names_unsupported_java_home(
 
 def test_find_java_without_java_raises_spark_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SparkError, match=rf"JAVA_HOME is {tmp_path}, which has no bin/java"):
+    with pytest.raises(SparkError, match=rf"JAVA_HOME is '{tmp_path}', which has no executable bin/java"):
         find_java()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setattr(java, "find_spec", lambda name: None)
-    with pytest.raises(SparkError, match=r"no Java here.*msgq-bus\[spark-jdk\]"):
+    with pytest.raises(SparkError, match=r"Java not found.*msgq-bus\[spark-jdk\]"):
         find_java()
 
 
@@ -148,7 +148,7 @@ def test_unusable_cache_folder_is_replaced(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert make_launcher_home(found) == ours / home.name
     ours.chmod(0o777)
-    with pytest.raises(SparkError, match=rf"cannot make {tmp_path}/file/msgq/.*XDG_CACHE_HOME"):
+    with pytest.raises(SparkError, match=rf"cache entry '{tmp_path}/file/msgq/.*' cannot be created: .*XDG_CACHE_HOME"):
         make_launcher_home(found)
     assert make_worker_python() == Path(sys.executable)
 

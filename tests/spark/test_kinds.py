@@ -328,7 +328,7 @@ def test_decoded_rows_have_kind_columns(spark: Any, tmp_path: Path) -> None:
     limits = lake.sql("SELECT key, key_ FROM `silver_records/limits`")
     assert sorted_rows(limits, "key", "key_") == [("height", 5), ("speed", 5)]
     assert sorted_rows(lake.decode_errors(), "endpoint", "sequence", "reason", "data") == [
-        ("queue/jobs", 7, "it is no event of a queue", b"no event")
+        ("queue/jobs", 7, "message is not a queue event", b"no event")
     ]
     with pytest.raises(InvalidValueError, match="has no decoded messages of 'channel/scans'"):
         lake.silver("channel/scans")

@@ -137,7 +137,7 @@ def test_ingest_keeps_readable_messages_and_lists_read_errors(spark: Any, tmp_pa
 
 
 def test_ingest_of_missing_path_raises_error(spark: Any, tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="nothing is at"):
+    with pytest.raises(RecordingError, match="does not exist; use a file"):
         Lake(spark, tmp_path / "lake").ingest([tmp_path / "no"])
     with pytest.raises(InvalidValueError, match="ingest recordings first"):
         Lake(spark, tmp_path / "lake").table("sequence_gaps")
@@ -162,7 +162,7 @@ def test_appended_rows_without_run_or_epoch_equal_foreign_files(spark: Any, tmp_
 @pytest.mark.parametrize("name", ["endpoint", "sequence", "log_time", "data"])
 def test_appended_rows_with_wrong_columns_are_refused_by_name(spark: Any, tmp_path: Path, name: Any) -> None:
     lake = Lake(spark, tmp_path / "lake")
-    with pytest.raises(InvalidValueError, match=f"a row's {name} is NULL"):
+    with pytest.raises(InvalidValueError, match=f"column '{name}' is NULL in a row"):
         lake.append(messages(spark, [message("a", 0, 1), message("a", 1, 2) | {name: None}]))
     assert lake.messages().count() == 0
 
@@ -313,7 +313,7 @@ def test_messages_of_version_equal_earlier_state(spark: Any, tmp_path: Path) -> 
     Lake(spark, root).optimize(retain_hours=0)
     with pytest.raises(RecordingError, match=f"version {versions[1]} .* not there any more"):
         Lake(spark, root, version=versions[1]).messages()
-    with pytest.raises(RecordingError, match="has versions until 6 only"):
+    with pytest.raises(RecordingError, match="has no such version; its newest version is 6"):
         Lake(spark, root, version=99).messages()
     with pytest.raises(RecordingError, match="no version 0"):
         Lake(spark, tmp_path / "none", version=0).messages()

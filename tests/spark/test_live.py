@@ -323,9 +323,9 @@ def test_live_source_reads_zmq_without_loss_count(reader: Make, endpoint: str) -
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"path": "x"}, "'path' is about recordings"),
-        ({"failOnDataLoss": "false"}, "'failOnDataLoss' is about recordings"),
-        ({"live": "false", "path": "x"}, "'prefix' is about the live bus"),
+        ({"path": "x"}, "'path' applies only to recordings"),
+        ({"failOnDataLoss": "false"}, "'failOnDataLoss' applies only to recordings"),
+        ({"live": "false", "path": "x"}, "'prefix' applies only to the live bus"),
         ({"backend": "zmq", "endpoints": "a*"}, "ZMQ does not tell"),
         ({"backend": "zmq"}, "ZMQ does not tell"),
         ({"backend": "fake"}, "one process"),

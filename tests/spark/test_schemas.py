@@ -36,7 +36,7 @@ def test_schema_option_is_read_once(log: Path, text: str, tmp_path: Path) -> Non
     (tmp_path / "Scan.msg").unlink()
     assert [value["name"] for _, value in options.open_log(log).decoded()] == ["A", "B", "C"]
     assert SourceOptions.parse_options({"path": str(log)}).schemas is None
-    with pytest.raises(InvalidValueError, match="has the encoding 'nonsense'"):
+    with pytest.raises(InvalidValueError, match="has the unknown encoding 'nonsense'"):
         SourceOptions.parse_options({"path": str(log), "schemas": "nonsense"})
 
 

@@ -240,4 +240,4 @@ def test_session_with_invalid_master_is_refused_at_once(monkeypatch: pytest.Monk
 
 def test_session_error_names_unusable_java(tmp_path: Path) -> None:
     done = run(tmp_path, "from msgq.spark import session\nsession()\n", JAVA_HOME=str(tmp_path))
-    assert f"JAVA_HOME is {tmp_path}, which has no bin/java" in done.stderr.splitlines()[-1]
+    assert f"JAVA_HOME is '{tmp_path}', which has no executable bin/java" in done.stderr.splitlines()[-1]

@@ -193,8 +193,8 @@ def test_silver_decode_errors_have_reason() -> None:
     assert sorted(reasons) == [0, 2, 3, 4, 5]
     assert reasons[0][1] == b"{broken"
     assert "not in the lake" in reasons[2][0]
-    assert reasons[3] == ("nothing here decodes 'strange'", None)
-    assert reasons[4] == ("nothing here decodes 'xml'", None)
+    assert reasons[3] == ("encoding 'strange' is not supported", None)
+    assert reasons[4] == ("encoding 'xml' is not supported", None)
 
 
 def test_silver_ros_messages_have_spark_types() -> None:
@@ -313,7 +313,9 @@ def test_silver_has_table_for_each_endpoint(spark: Any, tmp_path: Path) -> None:
     query = "SELECT x, date(log_timestamp) AS day FROM `silver_camera/front` ORDER BY x"
     assert [(x, str(day)) for x, day in lake.sql(query).collect()] == [(0.5, "1970-01-02"), (1.5, "1970-01-02")]
     assert lake.sql("SELECT count(*) FROM decode_errors WHERE reason LIKE '%xml%'").collect()[0][0] == 1
-    with pytest.raises(InvalidValueError, match="no decoded messages of 'raw'; there are camera/front, imu, radar"):
+    with pytest.raises(
+        InvalidValueError, match="no decoded messages of 'raw'; decoded endpoints: camera/front, imu, radar"
+    ):
         lake.silver("raw")
     assert lake.build_silver() == 0
     assert lake.build_silver(full_refresh=True) == 1

@@ -108,7 +108,9 @@ def test_sink_refuses_unpublishable_values(spark: SparkSession, endpoint: str) -
     with BusSink(endpoint, "id") as publisher, pytest.raises(InvalidValueError, match="'id' is bigint; messages are"):
         publisher.publish(numbers)
     with BusSink(endpoint) as publisher:
-        with pytest.raises(InvalidValueError, match="column 'batch' is the number of the batch"):
+        with pytest.raises(
+            InvalidValueError, match="column 'batch' exists already, but is reserved for the batch number"
+        ):
             publisher(numbers.withColumnRenamed("id", "batch"), 3)
         assert publisher.publish(numbers.withColumnRenamed("id", "batch")) == 1
         with pytest.raises(MessageTooLargeError):

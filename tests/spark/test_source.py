@@ -222,7 +222,7 @@ def test_spark_source_tasks_of_many_files_have_uncompressed_size(
 def test_spark_source_of_directory_without_messages_gives_read_error(spark: SparkSession, tmp_path: Path) -> None:
     assert read(spark, str(tmp_path)).collect() == []
     (row,) = read(spark, str(tmp_path), readErrors=True).collect()
-    assert (row.file, row.reason) == (str(tmp_path), "there is no .mcap file in it")
+    assert (row.file, row.reason) == (str(tmp_path), "the directory has no .mcap file")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_spark_source_of_directory_without_messages_gives_read_error(spark: Spar
         ({"start": "yesterday"}, "start is 'yesterday'"),
         ({"partitionBytes": "much"}, "partitionBytes is 'much'"),
         ({"columns": ["topic"]}, "no column 'topic'"),
-        ({"readErrors": "perhaps"}, "give true or false"),
+        ({"readErrors": "perhaps"}, "use true or false"),
         ({"clock": "sun"}, "clock is 'sun'; give host or wall"),
     ],
 )
@@ -242,7 +242,7 @@ def test_spark_source_user_error_needs_no_java(tmp_path: Path, options: dict[str
 
 
 def test_spark_source_of_missing_path_raises_recording_error(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="nothing is at"):
+    with pytest.raises(RecordingError, match="does not exist; use a file"):
         read(None, str(tmp_path / "b*"))  # type: ignore[arg-type]
 
 

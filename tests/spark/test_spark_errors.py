@@ -41,7 +41,7 @@ def test_other_errors_are_unchanged() -> None:
 
 
 def test_blank_spark_error_has_default_reason() -> None:
-    assert extract_first_line(" \n ") == "Spark gives no reason"
+    assert extract_first_line(" \n ") == "Spark gave no reason"
 
 
 def test_spark_start_failure_names_master(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,8 +80,8 @@ def ended(code: int) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize(
     ("code", "text"),
     [
-        (52, "ended, as it had no memory left: give it more, SPARK_DRIVER_MEMORY=8g"),
-        (-signal.SIGKILL, "was killed, as the kernel does .* end other programs"),
+        (52, "ended because it was out of memory: give it more, SPARK_DRIVER_MEMORY=8g"),
+        (-signal.SIGKILL, "was killed, probably by the kernel .* end other programs"),
         (1, "ended with code 1: look for the reason"),
     ],
 )
@@ -108,7 +108,7 @@ def test_other_errors_with_live_java_are_unchanged(monkeypatch: pytest.MonkeyPat
 def test_live_java_without_memory_raises_spark_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(error_module, "_get_java_process", lambda: None)
     error = UnknownException("java.lang.OutOfMemoryError: Java heap space\n\tat a.page.of.Java")
-    with pytest.raises(SparkError, match="has no memory left: give it more, SPARK_DRIVER_MEMORY"), report_java_exit():
+    with pytest.raises(SparkError, match="is out of memory: give it more, SPARK_DRIVER_MEMORY"), report_java_exit():
         raise error
 
 
@@ -122,7 +122,7 @@ def test_each_verb_reports_java_exit(tmp_path: Path, monkeypatch: pytest.MonkeyP
     more = {"export": ("SELECT 1", "-o", tmp_path / "x"), "ingest": (tmp_path,), "stream": (tmp_path,)}
     more |= dict.fromkeys(("sql", "replay"), ("SELECT 1",))
     done = run("lake", verb, tmp_path, *more.get(verb, ()), code=1)
-    assert "ended, as it had no memory left: give it more" in done.output
+    assert "ended because it was out of memory: give it more" in done.output
     assert len(done.output.splitlines()) == 1
 
 
@@ -135,7 +135,7 @@ def test_killed_java_in_query_gives_one_line_error(tmp_path: Path) -> None:
         os.kill(wait_until(lambda: working(process.pid), "a task", DEADLINE), signal.SIGKILL)
         out, err = process.communicate(timeout=DEADLINE)
     assert (out, process.returncode) == ("", 1)
-    assert "was killed, as the kernel does" in err
+    assert "was killed, probably by the kernel" in err
     assert len(err.splitlines()) == 1
 
 

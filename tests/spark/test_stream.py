@@ -156,7 +156,7 @@ def test_stream_with_removed_segment_raises_or_skips(tmp_path: Path) -> None:
     assert stream.latestOffset(at, ReadAllAvailable()) == end, "it was read"
     (tmp_path / "000001.mcap").unlink()
     for call in (lambda: stream.latestOffset(at, ReadAllAvailable()), lambda: stream.partitions(at, end)):
-        with pytest.raises(RecordingError, match=r"segment 1 of .* is gone, and was not read"):
+        with pytest.raises(RecordingError, match=r"segment 1 of recording '.*' was deleted, and was not read"):
             call()
     careless = reader(tmp_path, failOnDataLoss="false")
     assert times(careless, at, careless.latestOffset(at, ReadAllAvailable())) == list(range(20, 25))

@@ -161,7 +161,7 @@ class TestRestart:
     def test_restart_of_played_messages_is_refused(self) -> None:
         with Simulation(fault_schedule=[Fault("restart", "a", message=1)]) as sim:
             sim.play(TEN)
-            with pytest.raises(InvalidValueError, match="'play' publishes it"):
+            with pytest.raises(InvalidValueError, match="'play' publishes the message and cannot be restarted"):
                 sim.run()
 
     def test_restart_by_chance_spares_played_messages(self) -> None:

@@ -64,7 +64,7 @@ class TestOrder:
 
     @pytest.mark.parametrize("choice", [3, -1])
     def test_impossible_choice_is_refused(self, choice: int) -> None:
-        with pytest.raises(InvalidValueError, match=f"choice {choice} at place 0"):
+        with pytest.raises(InvalidValueError, match=rf"choices\[0\] is {choice},"):
             ChoiceSequence(0, [choice]).choose_index(3)
 
 

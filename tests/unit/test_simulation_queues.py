@@ -454,7 +454,7 @@ class TestWaits:
 
     def test_simulated_node_cannot_open_real_queue(self, endpoint: str) -> None:
         real = msgq.MessageQueue
-        with Simulation() as sim, pytest.raises(StateError, match="not the simulation's"):
+        with Simulation() as sim, pytest.raises(StateError, match="does not belong to the simulation"):
             sim.add(lambda: real(endpoint))
         with pytest.raises(SegmentError):
             real(endpoint, 0)

@@ -34,7 +34,9 @@ def compile_capnp_file(path: Path, import_paths: Sequence[Path] = ()) -> bytes:
     if path.suffix != _CAPNP_SUFFIX:
         return content
     if find_spec("capnp") is None:
-        raise MissingLibraryError("schemas of Cap'n Proto need pycapnp: pip install 'msgq-bus[capnproto]'")
+        raise MissingLibraryError(
+            "Cap'n Proto schemas need pycapnp, which is not installed: pip install 'msgq-bus[capnproto]'"
+        )
     sources = CapnpSourceFiles(path, import_paths)
     with TemporaryDirectory(prefix="msgq-") as folder:
         sources.write_to_folder(Path(folder))
@@ -42,8 +44,12 @@ def compile_capnp_file(path: Path, import_paths: Sequence[Path] = ()) -> bytes:
         try:
             done = subprocess.run(command, capture_output=True, timeout=_COMPILE_TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired:
-            raise InvalidValueError(f"{path} is not read within {_COMPILE_TIMEOUT_S} s") from None
+            raise InvalidValueError(
+                f"schema file '{path}' was not compiled within {_COMPILE_TIMEOUT_S} s; simplify its imports"
+            ) from None
     if done.returncode:
         said = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if "failed:" in line]
-        raise InvalidValueError(f"{path} is no schema: {said[-1] if said else 'pycapnp ended without a reason'}")
+        raise InvalidValueError(
+            f"schema file '{path}' is invalid: {said[-1] if said else 'pycapnp exited without a reason'}"
+        )
     return done.stdout

@@ -131,7 +131,9 @@ class _CapnpStructBuilder:
         short_names = {full_name.rpartition(":")[2]: node_id for full_name, node_id in full_names.items()}
         node_id = full_names.get(name, short_names.get(name))
         if node_id is None:
-            raise ValueError(f"it has no struct {name}; it has {join_first_texts(sorted(short_names), 5)}")
+            raise ValueError(
+                f"struct {name!r} is not defined; defined structs: {join_first_texts(sorted(short_names), 5)}"
+            )
         root_struct = self._build_struct_type(node_id, ())
         while self._unfilled_structs:
             struct, struct_node, bindings = self._unfilled_structs.pop()
@@ -139,19 +141,19 @@ class _CapnpStructBuilder:
                 struct.fields.append(self._build_field(field_node, bindings))
             self._field_count += len(struct.fields)
             if self._field_count > _SCHEMA_FIELDS_MAX:
-                raise ValueError(f"it has more than {_SCHEMA_FIELDS_MAX} fields")
+                raise ValueError(f"schema has more than {_SCHEMA_FIELDS_MAX} fields")
         return root_struct
 
     def _get_schema_node(self, node_id: int, label: str) -> dict[str, Any]:
         node = self._nodes.get(node_id, {})
         if label not in node:
-            raise ValueError(f"it needs the {label} {node_id:#x}, which is not there")
+            raise ValueError(f"{label} {node_id:#x} is not defined")
         return node
 
     def _build_struct_type(self, node_id: int, bindings: _GenericBindings) -> CapnpStruct:
         if (node_id, bindings) not in self._structs:
             if len(self._structs) == _SCHEMA_STRUCTS_MAX:
-                raise ValueError(f"it has more than {_SCHEMA_STRUCTS_MAX} structs")
+                raise ValueError(f"schema has more than {_SCHEMA_STRUCTS_MAX} structs")
             node = self._get_schema_node(node_id, "struct")
             struct_node = node["struct"]
             position = struct_node["discriminantOffset"] if struct_node["discriminantCount"] else None
@@ -167,12 +169,12 @@ class _CapnpStructBuilder:
         if "group" in field_node:
             group = self._build_struct_type(field_node["group"]["typeId"], bindings)
             if not group.is_group:
-                raise ValueError(f"the group {name} is none")
+                raise ValueError(f"group {name!r} refers to a struct that is not a group")
             return CapnpField(name, group, 0, discriminant)
         slot = field_node.get("slot", {})
         value_type = self._build_value_type(slot.get("type", {}), bindings, _LIST_NESTING_MAX)
         if isinstance(value_type, CapnpStruct) and value_type.is_group:
-            raise ValueError(f"the field {name} is a group of another struct")
+            raise ValueError(f"field {name!r} refers to a group of another struct")
         default = slot.get("defaultValue", {})
         default_bits = int(default.get("bool", default.get("bits", 0)))
         return CapnpField(name, value_type, slot.get("offset", 0), discriminant, default_bits)
@@ -186,7 +188,7 @@ class _CapnpStructBuilder:
             return ScalarType("u2", {number: enumerant.get("name", "") for number, enumerant in enumerate(enumerants)})
         if word == "list":
             if not levels:
-                raise ValueError(f"its lists are nested deeper than {_LIST_NESTING_MAX} levels")
+                raise ValueError(f"lists are nested deeper than {_LIST_NESTING_MAX} levels")
             return CapnpList(self._build_value_type(type_node["list"].get("elementType", {}), bindings, levels - 1))
         if word == "struct":
             struct_node = type_node["struct"]
@@ -204,7 +206,7 @@ class _CapnpStructBuilder:
     ) -> _GenericBindings:
         """Return what the parameters of a struct are, by what the field says, and the struct that it is in."""
         if not levels:
-            raise ValueError(f"its parameters are nested deeper than {_LIST_NESTING_MAX} levels")
+            raise ValueError(f"type parameters are nested deeper than {_LIST_NESTING_MAX} levels")
         bindings = []
         for scope in struct_node.get("brand", {}).get("scopes", []):
             if "inherit" in scope:

@@ -68,8 +68,8 @@ class CapnpSourceFiles:
             (candidate for candidate in self._list_import_candidates(imported, within) if candidate.is_file()), None
         )
         if file is None:
-            where = "; give the folder that has it with -I (import_paths)" if imported.startswith("/") else ""
-            raise InvalidValueError(f"{within} is no schema: it imports {imported!r}, which is not found{where}")
+            where = "; name its folder with -I (import_paths)" if imported.startswith("/") else ""
+            raise InvalidValueError(f"schema file '{within}' is invalid: import {imported!r} not found{where}")
         return b'%s "/%s"' % (
             match[1],
             self._add_source_file(file, match[1] == b"import").encode(errors="surrogateescape"),
@@ -87,7 +87,7 @@ class CapnpSourceFiles:
         if real in self._names:
             return self._names[real]
         if len(self._names) == _SCHEMA_FILES_MAX:
-            raise InvalidValueError(f"{file} is one file too many: a schema may have {_SCHEMA_FILES_MAX} files")
+            raise InvalidValueError(f"schema file '{file}' exceeds the limit of {_SCHEMA_FILES_MAX} files per schema")
         content = file.read_bytes()
         said = _FILE_ID_PATTERN.search(content) if is_text else None
         key = (file.name, said[1].lower() if said else str(real).encode(errors="surrogateescape"))

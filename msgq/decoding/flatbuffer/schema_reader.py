@@ -109,7 +109,7 @@ class _FlatbufferTypeBuilder:
         """
         root_table = self._build_object_type(self.object_index_by_name.get(name, -1), 0)
         if not isinstance(root_table, FlatbufferTable):
-            raise ValueError(f"{name} is no table")
+            raise ValueError(f"{name!r} is not a table")
         while self._unfilled_tables:
             table, object_entry = self._unfilled_tables.pop()
             for field in _sort_fields_by_id(object_entry):
@@ -131,20 +131,20 @@ class _FlatbufferTypeBuilder:
 
     def _build_struct_type(self, object_entry: dict[str, Any], level: int) -> FlatbufferStruct:
         if level > _STRUCT_NESTING_MAX:
-            raise ValueError(f"its structs are nested deeper than {_STRUCT_NESTING_MAX} levels")
+            raise ValueError(f"structs are nested deeper than {_STRUCT_NESTING_MAX} levels")
         fields = tuple(
             (_get_entry_name(field), field["offset"], self._build_value_type(field["type"], level + 1))
             for field in _sort_fields_by_id(object_entry)
         )
         size = object_entry["bytesize"]
         if size < 1 or any(offset + measure_inline_bytes(field_type) > size for _, offset, field_type in fields):
-            raise ValueError(f"the struct {_get_entry_name(object_entry)} has {size} bytes, and fields beyond them")
+            raise ValueError(f"struct {_get_entry_name(object_entry)!r} has {size} bytes, and a field ends after them")
         return FlatbufferStruct(size, fields)
 
     def _build_table_field(self, field: dict[str, Any]) -> tuple[FlatbufferType, Any]:
         """Return the type of a table's field, and its value where it is missing."""
         if field["offset64"]:
-            raise ValueError(f"the field {_get_entry_name(field)} is 64 bits away, which nothing here reads")
+            raise ValueError(f"field {_get_entry_name(field)!r} has a 64-bit offset, which is not supported")
         kind = self._build_value_type(field["type"], 0)
         if not isinstance(kind, ScalarType) or field["optional"]:
             return kind, None
@@ -173,7 +173,7 @@ class _FlatbufferTypeBuilder:
         if base == _BaseType.STRING:
             return TextType()
         if base not in _CODE_BY_BASE_TYPE:
-            raise ValueError(f"a field is of type {base}, which nothing here reads")
+            raise ValueError(f"a field has base type {base}, which is not supported")
         names = (
             None if index < 0 else {value["value"]: _get_entry_name(value) for value in self._list_enum_values(index)}
         )
@@ -193,5 +193,5 @@ def _get_entry_name(entry: dict[str, Any]) -> str:
 
 def _get_checked_entry(entries: list[dict[str, Any]], number: int, label: str) -> dict[str, Any]:
     if not 0 <= number < len(entries):
-        raise ValueError(f"it needs the {label} {number} of {len(entries)}")
+        raise ValueError(f"{label} {number} is not defined; the schema has {len(entries)}")
     return entries[number]

@@ -62,14 +62,16 @@ class BronzeStore:
         """Return the bronze files of a version, which may have been removed since."""
         then = self.table.read_snapshot(version) if now is not None else None
         if now is None or then is None:
-            raise RecordingError(f"the lake {self._lake.uri} has no version {version}: it has no messages yet")
+            raise RecordingError(f"lake '{self._lake.uri}' has no version {version}: it contains no messages yet")
         if removed := [
             path
             for path in then.files_by_path
             if path not in now.files_by_path and not self._lake.has_entry(f"messages/{path}")
         ]:
-            text = f"the messages of version {version} of the lake {self._lake.uri} are not there any more"
-            raise RecordingError(f"{text}: {len(removed)} files were put together with others, and removed")
+            text = f"version {version} of lake '{self._lake.uri}' can no longer be read"
+            raise RecordingError(
+                f"{text}: {len(removed)} of its files were merged into others and removed; read a newer version"
+            )
         return list(then.files_by_path)
 
     def list_bronze_files(self) -> set[str]:

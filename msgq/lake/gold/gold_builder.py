@@ -71,9 +71,7 @@ class GoldBuilder:
         RecordingError : a table cannot be written.
         """
         if not 0 < window_ns <= HOUR_NS:
-            raise InvalidValueError(
-                f"windows of {window_ns} ns cannot be; give from 1 ns to {HOUR_NS}, which is an hour"
-            )
+            raise InvalidValueError(f"window of {window_ns} ns is out of range; use 1 ns to {HOUR_NS} ns (one hour)")
         while True:
             try:
                 return self._build_gold(window_ns, thresholds or CheckThresholds(), full_refresh)

@@ -123,10 +123,12 @@ class SilverDecoder:
             schema = self._schemas.get(number) if number is not None else None
             family = SchemaFamily(encoding, "" if schema is None else schema.name, not is_topic)
             if encoding not in DECODABLE_ENCODINGS:
-                yield _make_decode_errors(family, group, f"nothing here decodes {encoding!r}")
+                yield _make_decode_errors(family, group, f"encoding {encoding!r} is not supported")
             elif schema is None and encoding not in SELF_DESCRIBING_ENCODINGS:
                 yield _make_decode_errors(
-                    family, group, f"{encoding} needs the text of its schema, which is not in the lake"
+                    family,
+                    group,
+                    f"encoding {encoding!r} needs the text of its schema, which the lake does not contain",
                 )
             else:
                 for piece in _split_by_payload_size(group):

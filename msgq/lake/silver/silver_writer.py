@@ -74,7 +74,7 @@ def decode_bronze_file(
                         files.add_rows(DECODE_ERRORS_TABLE, None, decoded.decode_errors, pa.schema([]))
             files.flush_buffers()
     except (OSError, pa.ArrowException) as error:
-        raise RecordingError(f"cannot decode the bronze file {path}: {error}") from error
+        raise RecordingError(f"bronze file '{path}' cannot be decoded: {error}") from error
     finally:
         files.close()
     return files.build_manifest_rows()

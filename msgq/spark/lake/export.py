@@ -95,7 +95,7 @@ def _write_message(writer: Writer, channels: _ExportChannels, values: dict[str, 
     time, published, sequence = values["log_time"], values.get("publish_time"), values.get("sequence") or 0
     published = time if published is None else published
     if min(time, published) < 0:
-        text = f"a message has log_time {time}, publish_time {published}; times are ns since 1970"
+        text = f"message has log_time {time}, publish_time {published}; use nanoseconds since 1970, 0 or more"
         raise InvalidValueError(text, values["endpoint"])
     writer.write(
         channels.find_channel_number(values), values["data"], time, published, sequence, _get_row_origin_time(values)
@@ -108,12 +108,12 @@ def _select_message_columns(rows: DataFrame) -> DataFrame:
     """Return the columns that make messages. Raises InvalidValueError where they cannot."""
     types = dict(rows.dtypes)
     if missing := [name for name in _REQUIRED_COLUMNS if name not in types]:
-        text = f"there is no column {missing[0]!r}; messages have {', '.join(_REQUIRED_COLUMNS)}"
-        raise InvalidValueError(f"{text}, as SELECT * FROM messages gives them")
+        text = f"column {missing[0]!r} is missing; needed are {', '.join(_REQUIRED_COLUMNS)}"
+        raise InvalidValueError(f"{text}, as in SELECT * FROM messages")
     known = {name: fit for name, fit in (_REQUIRED_COLUMNS | _OPTIONAL_COLUMNS).items() if name in types}
     for name, fit in known.items():
         if types[name] not in fit:
-            raise InvalidValueError(f"the column {name!r} is {types[name]}; of a message it is {' or '.join(fit)}")
+            raise InvalidValueError(f"column {name!r} has type {types[name]}; expected {' or '.join(fit)}")
     chosen = rows.select(*known).dropna(subset=list(_REQUIRED_COLUMNS))
     return chosen.withColumn("data", chosen["data"].cast("binary"))
 

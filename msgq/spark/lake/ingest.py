@@ -130,7 +130,9 @@ def _describe_input_file(path: Path, read_errors: list[Problem]) -> IngestedFile
     try:
         status = path.stat()
     except OSError as error:
-        read_errors.append(Problem(str(path.absolute()), 0, f"cannot read {path}: {error.strerror}", error.errno))
+        read_errors.append(
+            Problem(str(path.absolute()), 0, f"recording '{path}' cannot be read: {error.strerror}", error.errno)
+        )
         return None
     return IngestedFile(make_printable_path(path.absolute()), status.st_size, status.st_mtime_ns)
 
@@ -145,7 +147,9 @@ def _fill_message_columns(messages: DataFrame) -> DataFrame:
     for name, value in _COLUMN_DEFAULTS.items():
         columns[name] = F.coalesce(columns[name], F.lit(value))
     for name in _REQUIRED_COLUMNS:
-        columns[name] = F.coalesce(columns[name], F.raise_error(F.lit(f"a row's {name} is NULL, which no message has")))
+        columns[name] = F.coalesce(
+            columns[name], F.raise_error(F.lit(f"column '{name}' is NULL in a row; messages need a value"))
+        )
     return messages.select(*(columns[name].alias(name) for name in INGEST_COLUMNS.names))
 
 

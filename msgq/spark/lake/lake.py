@@ -169,7 +169,7 @@ class Lake:
         table = self._silver.read_endpoint(endpoint)
         if table is None:
             raise InvalidValueError(
-                f"the lake {self.uri} has no decoded messages of {endpoint!r}; {self._suggest_endpoints()}"
+                f"lake '{self.uri}' has no decoded messages of {endpoint!r}; {self._suggest_endpoints()}"
             )
         return tables.with_timestamps(table, "publish_time", "log_time")
 
@@ -180,9 +180,9 @@ class Lake:
     def _suggest_endpoints(self) -> str:
         names = self.endpoints()
         return (
-            f"there are {', '.join(names[:_LISTED_ENDPOINTS_MAX])}"
+            f"decoded endpoints: {', '.join(names[:_LISTED_ENDPOINTS_MAX])}"
             if names
-            else "ingest recordings first, and decode them"
+            else "ingest and decode recordings first"
         )
 
     @translate_spark_errors()
@@ -216,8 +216,8 @@ class Lake:
         snapshot = None if table is None else table.read_snapshot()
         if table is None or snapshot is None:
             names = self.table_names()
-            hint = f"there are {', '.join(sorted(names))}" if names else "ingest recordings first"
-            raise InvalidValueError(f"the lake {self.uri} has no table {name!r}; {hint}")
+            hint = f"tables: {', '.join(sorted(names))}" if names else "ingest recordings first"
+            raise InvalidValueError(f"lake '{self.uri}' has no table {name!r}; {hint}")
         columns = convert_to_spark_schema(GOLD_TABLE_SCHEMAS[name])
         rows = self._store.read_files(table, snapshot.files_by_path, columns).select(*columns.names)
         return tables.with_timestamps(rows)
@@ -266,13 +266,13 @@ class Lake:
                 raise
             name = (error.getMessageParameters() or {}).get("relationName", "that name").strip("`").replace("`.`", ".")
             names = list(dict.fromkeys((*registered, *(f"silver_{endpoint}" for endpoint in self.endpoints()))))
-            text = f"the lake {self.uri} has no table {name!r}"
+            text = f"lake '{self.uri}' has no table {name!r}"
             if name in names:
-                raise SparkError(f"{text} but in backticks: write {quote_sql_name(name)}") from None
-            near = [f"do you mean {match}?" for match in get_close_matches(name, names, 1)]
+                raise SparkError(f"{text} without backticks; write {quote_sql_name(name)}") from None
+            near = [f"did you mean {match}?" for match in get_close_matches(name, names, 1)]
             hidden = [f"and {len(names) - _LISTED_ENDPOINTS_MAX} more"] if len(names) > _LISTED_ENDPOINTS_MAX else []
             raise SparkError(
-                f"{text}; there are {', '.join([*names[:_LISTED_ENDPOINTS_MAX], *hidden])}{'; '.join(['', *near])}"
+                f"{text}; tables: {', '.join([*names[:_LISTED_ENDPOINTS_MAX], *hidden])}{'; '.join(['', *near])}"
             ) from None
 
 

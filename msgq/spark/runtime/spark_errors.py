@@ -19,7 +19,7 @@ _OUT_OF_MEMORY_ERROR = "OutOfMemoryError"
 _OUT_OF_MEMORY_EXIT_CODE = 52  # with which Spark ends a Java that has no memory left
 _FEWER_TASKS_ADVICE = "or give fewer tasks at a time, master local[1]"
 _MORE_MEMORY_ADVICE = (
-    f"give it more, SPARK_DRIVER_MEMORY=8g in the environment, {_FEWER_TASKS_ADVICE}, and start this again"
+    f"give it more, SPARK_DRIVER_MEMORY=8g in the environment, {_FEWER_TASKS_ADVICE}, and start this program again"
 )
 
 
@@ -72,7 +72,7 @@ def extract_first_line(text: str) -> str:
     if is_of_worker:  # its calls follow, indented
         text = re.sub(r"^msgq\.errors\.\w+: ", "", re.sub(r"\A(\s*\n)?([ \t].*\n)+", "", end))
     lines = (line.strip() for line in text.splitlines())
-    return next(filter(None, lines), "Spark gives no reason")
+    return next(filter(None, lines), "Spark gave no reason")
 
 
 def _get_error_text(error: BaseException) -> str:
@@ -93,19 +93,19 @@ def _describe_java_exit(error: Exception) -> str | None:
         return None
     text = _get_error_text(error)
     if _OUT_OF_MEMORY_ERROR in text:
-        return f"the Java of Spark has no memory left: {_MORE_MEMORY_ADVICE}"
+        return f"Spark's Java process is out of memory: {_MORE_MEMORY_ADVICE}"
     lives = isinstance(error, (PySparkException, Py4JJavaError)) and not re.search("shut ?down|stopped", text)
     process = _get_java_process()
     with suppress(TimeoutExpired):
         code = None if process is None else process.wait(0 if lives else _JAVA_EXIT_TIMEOUT_S)
         if code == _OUT_OF_MEMORY_EXIT_CODE:
-            return f"the Java of Spark ended, as it had no memory left: {_MORE_MEMORY_ADVICE}"
+            return f"Spark's Java process ended because it was out of memory: {_MORE_MEMORY_ADVICE}"
         if code == -signal.SIGKILL:
-            text = "the Java of Spark was killed, as the kernel does where the machine has no memory left"
-            return f"{text}: end other programs, {_FEWER_TASKS_ADVICE}, and start this again"
+            text = "Spark's Java process was killed, probably by the kernel because the machine was out of memory"
+            return f"{text}: end other programs, {_FEWER_TASKS_ADVICE}, and start this program again"
         if code is not None:
-            text = f"the Java of Spark ended with code {code}"
-            return f"{text}: look for the reason in what it wrote to stderr, and start this again"
+            text = f"Spark's Java process ended with code {code}"
+            return f"{text}: look for the reason in its output on stderr, and start this program again"
     return None
 
 

@@ -75,7 +75,7 @@ def select_message_columns(columns: Iterable[str]) -> pa.Schema:
     names = list(columns)
     known = {field.name: field for field in (*MESSAGE_COLUMNS, *OPTIONAL_COLUMNS)}
     if unknown := [name for name in names if name not in known]:
-        raise InvalidValueError(f"there is no column {unknown[0]!r}; there are {', '.join(known)}")
+        raise InvalidValueError(f"column {unknown[0]!r} does not exist; columns: {', '.join(known)}")
     return pa.schema([known[name] for name in names])
 
 
@@ -90,10 +90,10 @@ def convert_to_arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
     types = {field.name: field.type for field in known}
     for field in schema:
         if field.name not in types:
-            raise InvalidValueError(f"there is no column {field.name!r}; there are {', '.join(types)}")
+            raise InvalidValueError(f"column {field.name!r} does not exist; columns: {', '.join(types)}")
         arrow_type = types[field.name]
         if field.type != arrow_type and field.name != "value":
-            raise InvalidValueError(f"the column {field.name!r} is {arrow_type}, not {field.type}")
+            raise InvalidValueError(f"column {field.name!r} has type {arrow_type}; the schema asks for {field.type}")
     return schema
 
 

@@ -62,7 +62,7 @@ def open_bus_feed(options: SourceOptions) -> BusFeed:
     """
     name = options.backend or settings.get_backend_name()
     if name == "fake":
-        raise InvalidValueError("the backend 'fake' stays within one process; the live bus is 'msgq' or 'zmq'")
+        raise InvalidValueError("backend 'fake' works in a single process only; use 'msgq' or 'zmq' for the live bus")
     prefix = settings.resolve_prefix(options.prefix)
     if name == "zmq":
         return ZmqFeed(_require_endpoint_names(options.endpoints, options.excluded_endpoints), prefix)
@@ -74,7 +74,7 @@ def _require_endpoint_names(
 ) -> list[str]:
     names = [name for name in endpoints or () if isinstance(name, str)]
     if not names or len(names) < len(endpoints or ()) or exclude:
-        raise InvalidValueError("ZMQ does not tell what endpoints there are; name them: option('endpoints', 'imu,gps')")
+        raise InvalidValueError("backend 'zmq' cannot list endpoints; name them: option('endpoints', 'imu,gps')")
     return names
 
 
@@ -92,7 +92,7 @@ class RingFeed:
         self._sources.rescan_endpoints()
         self._discovery_time_s = time.monotonic()
         for endpoint, reason in self._sources.refusal_reasons.items() - self._refusal_reasons.items():
-            _logger.warning("%s is not in the stream: %s", endpoint, reason)
+            _logger.warning("endpoint %r is not in the stream: %s", endpoint, reason)
         self._refusal_reasons = dict(self._sources.refusal_reasons)
 
     @property

@@ -69,17 +69,20 @@ class BusSink:
         from pyspark.sql import functions as F
 
         if batch is not None and "batch" in frame.columns:
-            raise InvalidValueError("the column 'batch' is the number of the batch; rename yours", self._endpoint)
+            raise InvalidValueError(
+                "column 'batch' exists already, but is reserved for the batch number; rename your column",
+                self._endpoint,
+            )
         first = [] if batch is None else [F.lit(batch).alias("batch")]
         return F.to_json(F.struct(*first, "*"), {"ignoreNullFields": "false"}).cast("binary")
 
     def _make_payload_column(self, frame: DataFrame, name: str) -> Column:
         types = dict(frame.dtypes)
         if name not in types:
-            text = f"there is no column {name!r} to publish; there are {', '.join(types)}"
+            text = f"column {name!r} does not exist; columns: {', '.join(types)}"
             raise InvalidValueError(text, self._endpoint)
         if types[name] not in ("binary", "string"):
-            text = f"the column {name!r} is {types[name]}; messages are binary or string"
+            text = f"column {name!r} has type {types[name]}; use binary or string"
             raise InvalidValueError(text, self._endpoint)
         return frame[name].cast("binary")
 

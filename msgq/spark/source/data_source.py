@@ -54,7 +54,10 @@ class RecordingSource(DataSource):
         if self.parsed_options.decoded_endpoint is None:
             return MESSAGE_COLUMNS
         if self.parsed_options.is_live:
-            text = "what will come is not known before; say it: .schema('log_time long, value struct<x: double>')"
+            text = (
+                "the columns of a live stream are unknown; "
+                "give a schema: .schema('log_time long, value struct<x: double>')"
+            )
             raise InvalidValueError(text, self.parsed_options.decoded_endpoint)
         for path in reversed(self.parsed_options.list_files([])):
             for log in self.parsed_options.open_logs([path], []):
@@ -62,7 +65,7 @@ class RecordingSource(DataSource):
                 if value is not None:
                     return arrow_batches.make_value_columns_schema(value)
         where = ", ".join(self.parsed_options.paths)
-        text = f"there are no messages in {where}, so that their columns are unknown; give a schema, or another path"
+        text = f"no messages in {where}, so the columns are unknown; give a schema, or another path"
         raise RecordingError(text, self.parsed_options.decoded_endpoint or "")
 
     def _select_user_columns(self, wanted: StructType) -> pa.Schema:
@@ -78,7 +81,7 @@ class RecordingSource(DataSource):
     def reader(self, schema: StructType) -> RecordingReader:
         """Return what reads; schema : the columns wanted, no others are made."""
         if self.parsed_options.is_live:
-            raise InvalidValueError("the live bus has no end; it is a stream: spark.readStream")
+            raise InvalidValueError("the live bus is endless; read it as a stream with spark.readStream")
         return RecordingReader(self.parsed_options, self._select_user_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

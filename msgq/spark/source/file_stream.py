@@ -29,7 +29,9 @@ from msgq.spark.source.source_options import SourceOptions
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
 except ModuleNotFoundError as missing:
-    raise MissingLibraryError("streams of recordings need pyspark 4.2 or later") from missing
+    raise MissingLibraryError(
+        "streams of recordings need pyspark 4.2 or later: pip install 'pyspark>=4.2'"
+    ) from missing
 
 #: Where a stream is in each recording, by its path: the segment, the position in it, and the first segment there was;
 #: "gone", if there are any: segments that were not read to their end and are not there any more.
@@ -102,9 +104,11 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def report_missing_segment(self, name: str, place: StreamPosition) -> None:
         """Say that a segment is missing: where that is allowed, in the log."""
         read = f"was read only to byte {place['position']}" if place["position"] else "was not read"
-        text = f"segment {place['segment']} of {name} is gone, and {read}"
+        text = f"segment {place['segment']} of recording '{name}' was deleted, and {read}"
         if self._options.fail_on_data_loss:
-            raise RecordingError(f"{text}; bring it back, or go on without it: option('failOnDataLoss', 'false')")
+            raise RecordingError(
+                f"{text}; restore the segment, or continue without it: option('failOnDataLoss', 'false')"
+            )
         _logger.warning("%s", text)
 
     def partitions(self, start: RecordingOffset, end: RecordingOffset) -> list[InputPartition]:
@@ -199,7 +203,10 @@ def _find_recording_segments(options: SourceOptions) -> dict[str, dict[int, Path
     recordings: dict[str, dict[int, Path]] = {}
     for path in filter(Path.is_file, map(Path.absolute, options.list_files([]))):  # what is none has no messages, ever
         if not path.name.endswith(MCAP_SUFFIX) and path.name.endswith(MCAP_SUFFIXES):
-            text = f"{path} is compressed as a whole, and no stream; read it with spark.read, or decompress it"
+            text = (
+                f"recording '{path}' is compressed as a whole and cannot be streamed; "
+                "read it with spark.read, or decompress it"
+            )
             raise RecordingError(f"{text} first: zstd -d")
         number = _SEGMENT_NAME_PATTERN.fullmatch(path.name)
         if number:

@@ -27,7 +27,7 @@ from msgq.spark.source.source_options import SourceOptions
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 except ModuleNotFoundError as missing:
-    raise MissingLibraryError("streams need pyspark 4.2 or later") from missing
+    raise MissingLibraryError("streams need pyspark 4.2 or later: pip install 'pyspark>=4.2'") from missing
 
 
 #: Where a stream is. "run": the buffer that knows these messages, another one with each start of the query. "messages":
@@ -124,6 +124,9 @@ class LiveStreamReader(DataSourceStreamReader):
             except RecordingError as error:
                 if error.errno != errno.ENOENT:
                     raise
-                text = f"{path} is not on this machine: the live bus is for workers on the driver's machine; give a"
+                text = (
+                    f"buffer file '{path}' is not on this machine: "
+                    "workers for the live bus must run on the driver's machine; use a"
+                )
                 raise RecordingError(f"{text} local master, or record the bus and stream the recording") from error
             yield from read_log_batches(log, self._options, self._columns)

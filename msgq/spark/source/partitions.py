@@ -54,8 +54,11 @@ def check_unread_files(options: SourceOptions, problems: list[Problem]) -> None:
     """Raise RecordingError if a planned file could not be read, unless read errors or losses are accepted."""
     unread = next((problem for problem in problems if problem.errno), None)
     if unread is not None and options.fail_on_data_loss and not options.wants_read_errors:
-        text = f"{unread}, though it was there when this was planned; put recordings where all workers see them, or go"
-        raise RecordingError(f"{text} on without it: option('failOnDataLoss', 'false')", errno=unread.errno)
+        text = (
+            f"{unread} (the file existed when the query was planned); "
+            "store recordings where all workers can read them, or continue"
+        )
+        raise RecordingError(f"{text} without the file: option('failOnDataLoss', 'false')", errno=unread.errno)
 
 
 def plan_file_partitions(

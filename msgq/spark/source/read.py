@@ -70,5 +70,7 @@ def _format_option(value: Any) -> str:
     if isinstance(value, (list, tuple, set)):
         return json.dumps(list(value))
     if not isinstance(value, (str, int)):
-        raise InvalidValueError(f"an option is {value!r}; give text, a number, or a list of names")
+        raise InvalidValueError(
+            f"option value {value!r} has type {type(value).__name__}; use text, a number, or a list of names"
+        )
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -112,18 +112,18 @@ class SourceOptions:
         """
         if unknown := [name for name in user_options if name.lower() not in _OPTION_NAME_BY_LOWER_CASE]:
             raise InvalidValueError(
-                f"the source msgq has no option {unknown[0]!r}; there are {', '.join(SOURCE_OPTION_NAMES)}"
+                f"option {unknown[0]!r} does not exist; options of the source msgq: {', '.join(SOURCE_OPTION_NAMES)}"
             )
         options = {_OPTION_NAME_BY_LOWER_CASE[name.lower()]: text for name, text in user_options.items()}
         live = _parse_flag_option("live", options.get("live", "false"))
         if unfit := [name for name in (_RECORDING_OPTIONS if live else _BUS_OPTIONS) if name in options]:
-            about = "recordings, not about the live bus" if live else "the live bus: option('live', 'true')"
-            raise InvalidValueError(f"the option {unfit[0]!r} is about {about}")
+            about = "recordings; remove it to read the live bus" if live else "the live bus; add option('live', 'true')"
+            raise InvalidValueError(f"option {unfit[0]!r} applies only to {about}")
         paths = tuple(json.loads(options["paths"])) if "paths" in options else ()
         if "path" in options:
             paths = (options["path"], *paths)
         if not paths and not live:
-            raise InvalidValueError("the source msgq needs a path: load('recordings'), or option('path', ...)")
+            raise InvalidValueError("the source msgq needs a path; use load('recordings') or option('path', ...)")
         return cls(
             tuple(path.removeprefix("file:") if path.startswith("file:/") else path for path in paths),
             _parse_endpoint_patterns(options.get("endpoints"))
@@ -159,11 +159,13 @@ class SourceOptions:
                 [Path(text)] if os.path.exists(text) else sorted(map(Path, glob.glob(text)), key=make_natural_sort_key)
             )
             if not named:
-                raise RecordingError(f"nothing is at {text}; give a file, a directory, or a pattern that matches some")
+                raise RecordingError(
+                    f"path {text!r} does not exist; use a file, a directory, or a pattern that matches files"
+                )
             for path in named:
                 inside = _list_directory_recordings(path, problems) if path.is_dir() else [path]
                 if not inside:
-                    problems.append(Problem(str(path), 0, f"there is no {MCAP_SUFFIX} file in it"))
+                    problems.append(Problem(str(path), 0, f"the directory has no {MCAP_SUFFIX} file"))
                 paths.update(dict.fromkeys(inside))
         return list(paths)
 
@@ -203,7 +205,7 @@ def _list_directory_recordings(directory: Path, problems: list[Problem]) -> list
     """Return the recordings in a directory, of whatever depth; what cannot be looked into is noted."""
 
     def record_walk_error(error: OSError) -> None:
-        text = f"cannot look into {error.filename}: {error.strerror}"
+        text = f"directory '{error.filename}' cannot be read: {error.strerror}"
         problems.append(Problem(str(error.filename), 0, text, error.errno))
 
     paths = []
@@ -233,7 +235,7 @@ def _parse_text_list(name: str, text: str) -> list[str]:
         with contextlib.suppress(ValueError):
             texts = json.loads(text)
     if not all(isinstance(item, str) for item in texts):
-        raise InvalidValueError(f"the {name} are {text}; give texts, separated by commas, or a JSON list of them")
+        raise InvalidValueError(f"option {name!r} is {text!r}; use texts separated by commas, or a JSON list of texts")
     return texts
 
 
@@ -245,21 +247,21 @@ def _parse_time_option(name: str, text: str | None) -> int | None:
     try:
         time = datetime.fromisoformat(text.strip())
     except ValueError:
-        hint = "give nanoseconds since the epoch, or a time as 2026-01-31T12:00:00"
-        raise InvalidValueError(f"{name} is {text!r}; {hint}") from None
+        hint = "use nanoseconds since 1970, or a time such as 2026-01-31T12:00:00"
+        raise InvalidValueError(f"option {name!r} is {text!r}; {hint}") from None
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
     return (time - _UNIX_EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def _parse_clock_option(text: str) -> str:
     if text not in CLOCK_CHOICES:
-        raise InvalidValueError(f"clock is {text!r}; give {' or '.join(CLOCK_CHOICES)}")
+        raise InvalidValueError(f"option 'clock' is {text!r}; use {' or '.join(CLOCK_CHOICES)}")
     return text
 
 
 def _parse_flag_option(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise InvalidValueError(f"{name} is {text!r}; give true or false")
+        raise InvalidValueError(f"option {name!r} is {text!r}; use true or false")
     return text.lower() == "true"
 
 
@@ -267,7 +269,7 @@ def _parse_count_option(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     if not text.strip().isdecimal() or not int(text):
-        raise InvalidValueError(f"{name} is {text!r}; give a whole number, 1 or more")
+        raise InvalidValueError(f"option {name!r} is {text!r}; use an integer, 1 or more")
     return int(text)
 
 
@@ -277,5 +279,5 @@ def _parse_bytes_option(name: str, text: str | None) -> int | None:
         return None
     match = re.fullmatch(r"\s*(\d+)\s*([kmg]?)b?\s*", text.lower())
     if not match or not int(match[1]):
-        raise InvalidValueError(f"{name} is {text!r}; give a number of bytes, as 1048576 or 256m")
+        raise InvalidValueError(f"option {name!r} is {text!r}; use a number of bytes, such as 1048576 or 256m")
     return int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[match[2]]

@@ -61,9 +61,9 @@ def asof_join(
     time any one is taken.
     """
     if strategy not in JOIN_STRATEGIES:
-        raise InvalidValueError(f"strategy {strategy!r} is not known; give one of {', '.join(JOIN_STRATEGIES)}")
+        raise InvalidValueError(f"strategy {strategy!r} is unknown; use one of {', '.join(JOIN_STRATEGIES)}")
     if tolerance is not None and tolerance < 0:
-        raise InvalidValueError(f"a tolerance of {tolerance} ns is not possible; give 0 or more, or None")
+        raise InvalidValueError(f"tolerance of {tolerance} ns is negative; use 0 or more, or None")
     tolerance = None if tolerance is None or tolerance > _TOLERANCE_NS_MAX else tolerance
     values = [name for name in right.columns if name not in by]
     names = {name: name + suffix if name in left.columns else name for name in values}
@@ -230,7 +230,7 @@ def resample(
     which says so; a tolerance bounds them.
     """
     if period < 1:
-        raise InvalidValueError(f"a period of {period} ns is not possible; give 1 or more")
+        raise InvalidValueError(f"period of {period} ns is too short; use 1 ns or more")
     tick = F.expr(f"(`{on}` - pmod(`{on}`, {period})) div {period} + if(pmod(`{on}`, {period}) = 0, 0, 1)")
     other_columns = [name for name in series.columns if name not in (*by, on)]
     newest = series.groupBy(*by, tick.alias("_tick")).agg(F.max_by(F.struct(on, *other_columns), on).alias("_row"))
@@ -240,8 +240,8 @@ def resample(
         last = F.least(last, F.expr(f"(_row.`{on}` + {tolerance}) div {period}"))
     ticks = newest.withColumn("_last", last).where(F.col("_last") >= F.col("_tick"))
     text = F.format_string(
-        f"the row at {on} %s ns would fill %s ticks of {period} ns until the next row, more than {_RESAMPLE_TICKS_MAX}"
-        "; a clock may have jumped: give a tolerance, or a longer period",
+        f"row at {on} %s ns would fill %s ticks of {period} ns until the next row; the maximum is {_RESAMPLE_TICKS_MAX}"
+        " ticks. A clock may have jumped: use a tolerance or a longer period",
         F.col(f"_row.{on}"),
         F.col("_last") - F.col("_tick"),
     )
