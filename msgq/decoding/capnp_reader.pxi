@@ -95,7 +95,9 @@ cdef CapnpPointerTarget _capnp_follow_pointer(CapnpPayload *p, int64_t segment, 
         is_double = (pointer >> 2) & 1
         segment = pointer >> 32
         if segment >= p.segment_count:
-            raise MalformedPayloadError(f"pointer leads to segment {segment}; the message has {p.segment_count} segments")
+            raise MalformedPayloadError(
+                f"pointer leads to segment {segment}; the message has {p.segment_count} segments"
+            )
         at = p.segment_begins[segment] + ((pointer >> 3) & 0x1FFFFFFF)
         _capnp_check_range(p, segment, at, 2 if is_double else 1)
         pad = _capnp_load_word(p, at)
@@ -216,7 +218,7 @@ cdef class _CapnpBytesReader(_CapnpValueReader):
         if not _capnp_locate_list(p, place.segment, place.pointers + number, &elements):
             return _capnp_unset
         if elements.kind != ELEMENT_1_BYTE:
-            raise MalformedPayloadError("list is not a text: its elements are not bytes" if self.is_text else "list is not data: its elements are not bytes")
+            raise MalformedPayloadError(f"list elements are not bytes; expected {'text' if self.is_text else 'data'}")
         _capnp_charge_budget(p, 1, elements.count)
         cdef const char *begin = <const char *> p.bytes + elements.at * WORD_BYTES
         if not self.is_text:

@@ -17,7 +17,10 @@ def unpack_columns(const int64_t[:, ::1] steps, are_offsets, bint is_cdr, const 
     cdef int64_t row
     cdef mq_cdr_plan plan
     if steps.shape[0] < 1 or steps.shape[1] != _STEP_FIELDS or rows < 1:
-        raise InvalidValueError(f"decode plan has {steps.shape[0]} steps and {rows} messages; at least one of each is needed")
+        raise InvalidValueError(
+            f"decode plan has {steps.shape[0]} steps and {rows} messages; "
+            "at least one of each is needed"
+        )
     for row in range(rows):
         if not 0 <= message_offsets[row] <= message_offsets[row + 1] <= data.shape[0]:
             raise InvalidValueError(f"message {row} ends outside the data of {data.shape[0]} bytes")

@@ -144,7 +144,10 @@ cdef class _CdrWideTextReader(_CdrValueReader):
                 content = content[:max(len(content) - 2, 0)]
             return content.decode(f"utf-16-{order}")
         except UnicodeDecodeError as error:
-            raise MalformedPayloadError(f"wide text contains invalid UTF-16 at byte {error.start}: {error.reason}") from None
+            raise MalformedPayloadError(
+                f"wide text contains invalid UTF-16 at byte {error.start}: "
+                f"{error.reason}"
+            ) from None
 
 
 cdef class _CdrElementsReader(_CdrValueReader):
@@ -325,7 +328,10 @@ cdef class CdrReader:
             _cdr_read_encapsulation(&p)
         value = self._root.read_value(&p, message)
         if p.size - p.at > (PADDING_BYTES_MAX if self._is_cdr else 0):
-            raise MalformedPayloadError(f"message has {p.size + p.offset} bytes, of which the schema leaves {p.size - p.at} unused")
+            raise MalformedPayloadError(
+                f"message has {p.size + p.offset} bytes, "
+                f"of which the schema leaves {p.size - p.at} unused"
+            )
         return value
 
 
@@ -335,7 +341,10 @@ cdef int _cdr_read_encapsulation(CdrPayload *p) except -1:
     cdef int kind = p.bytes[0] << 8 | p.bytes[1]
     form = _CDR_FORMS.get(kind & ~1)
     if form is None:
-        raise MalformedPayloadError(f"CDR representation 0x{kind:04x} is not supported; supported are CDR and XCDR2 without numbered members")
+        raise MalformedPayloadError(
+            f"CDR representation 0x{kind:04x} is not supported; "
+            "supported are CDR and XCDR2 without numbered members"
+        )
     p.is_second, p.is_delimited = form
     p.swap = (kind & 1) != _is_little
     p.bytes += ENCAPSULATION_BYTES

@@ -24,7 +24,10 @@ cdef inline int _flatbuffer_check_range(
 ) except -1:
     """Check that `count` elements of `size` bytes exist at an offset."""
     if at < 0 or at > p.size or count > (p.size - at) // size:
-        raise MalformedPayloadError(f"offset leads out of the message of {p.size} bytes: {count} elements of {size} bytes at byte {at}")
+        raise MalformedPayloadError(
+            f"offset leads out of the message of {p.size} bytes: "
+            f"{count} elements of {size} bytes at byte {at}"
+        )
     return 0
 
 

@@ -92,7 +92,7 @@ class LogReader:
         RecordingError : a file cannot be opened or is no MCAP file, or a directory has none.
         """
         if not paths:
-            raise InvalidValueError("a log needs a file or a directory")
+            raise InvalidValueError("no recording was named; pass a file or a directory")
         selection = SelectedEndpoints(endpoints, exclude or ())
         options: Any = {"clock": clock, "schemas": schemas}
         self._set_log_view(LogView(_list_log_files(paths), selection, start, end, span, max_chunk_bytes, **options))
@@ -317,7 +317,9 @@ class LogReader:
             endpoint, [channel for channel in only.channels if not channel.boundary_losses.unrecorded_messages]
         )
         if wrong := [size for size in sizes if size % dtype.itemsize]:
-            text = f"a message has {wrong[0]} bytes, which is no number of elements of {dtype.itemsize}"
+            text = (
+                f"a message has {wrong[0]} bytes, which is not a multiple of {dtype.itemsize}, the size of one element"
+            )
             raise RecordingError(text, endpoint)
         return np.concatenate(pieces).view(dtype)
 
@@ -377,7 +379,7 @@ def _explain_missing_package(package: str = "msgq-bus[arrow]") -> Iterator[None]
     try:
         yield
     except ModuleNotFoundError as missing:
-        text = f"{missing.name} is needed for this, and not installed: pip install '{package}'"
+        text = f"this call needs {missing.name}, which is not installed: pip install '{package}'"
         raise MissingLibraryError(text) from missing
 
 
@@ -386,11 +388,11 @@ def _find_common_dtype(endpoint: str, channels: Sequence[RecordedChannel]) -> np
     schemas = {channel.schema for channel in channels}
     if len(schemas) != 1:
         state = "several schemas" if schemas else "no messages"
-        raise RecordingError(f"the log has {state} of it", endpoint)
+        raise RecordingError(f"the recording has {state} of this endpoint", endpoint)
     schema = schemas.pop()
     if schema is None or schema.encoding != "struct":
         encoding = "no schema" if schema is None else f"the encoding {schema.encoding!r}"
-        raise RecordingError(f"it has {encoding}; only 'struct' makes an array, use decoded()", endpoint)
+        raise RecordingError(f"the endpoint has {encoding}; arrays need the encoding 'struct'. Use decoded()", endpoint)
     try:
         return struct_dtype(schema)
     except ValueError as error:
@@ -402,6 +404,6 @@ def _list_log_files(paths: Sequence[str | PathLike[str]]) -> list[Path]:
     for path in map(Path, paths):
         segments = recording_files.find_segment_files(path)
         if not segments:
-            raise RecordingError(f"{path} has no {recording_files.MCAP_SUFFIX} file in it")
+            raise RecordingError(f"directory '{path}' contains no {recording_files.MCAP_SUFFIX} file")
         files += segments
     return files

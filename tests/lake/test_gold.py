@@ -157,7 +157,7 @@ def size(path: Path) -> int:
 
 
 def test_gold_window_above_one_hour_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="an hour"):
+    with pytest.raises(InvalidValueError, match="one hour"):
         golds.gold_of(tmp_path).build_gold(2 * HOUR, None, False)
 
 

@@ -118,15 +118,15 @@ LIES = records.Statistics(
 )
 #: Records between chunks that say nothing about messages; and whether one with too few bytes is noticed.
 BESIDE = {
-    "schema": (SCHEMA, "makes no sense"),
-    "channel": (channel(5, "five"), "makes no sense"),
+    "schema": (SCHEMA, "is invalid: "),
+    "channel": (channel(5, "five"), "is invalid: "),
     "message index": (records.MessageIndex(1, [(5, 0)] * 9), ""),
     "attachment": (ATTACHMENT, ""),
-    "metadata": (METADATA, "makes no sense"),
+    "metadata": (METADATA, "is invalid: "),
 }
 IN_SUMMARY = {
-    "schema": (SCHEMA, "makes no sense"),
-    "channel": (channel(5, "five"), "makes no sense"),
+    "schema": (SCHEMA, "is invalid: "),
+    "channel": (channel(5, "five"), "is invalid: "),
     "attachment index": (records.AttachmentIndex(9, 107, 1, 6, 11, "note", "text/plain"), ""),
     "metadata index": (records.MetadataIndex(offset=107, length=50, name="note"), ""),
     "statistics": (STATISTICS, ""),
@@ -153,8 +153,8 @@ def _cases() -> Iterator[tuple[str, Case]]:
         yield f"{name}, length too small", Case(build_file(falsify_length(data, -7)), FOUND, None)
         yield f"{name}, length beyond the end", Case(build_file(falsify_length(data, 2**40)), FOUND, "does not fit")
         yield f"{name}, unknown opcode", Case(build_file(b"\x33" + data[1:]), FOUND, "")
-        yield f"{name}, opcode of data end", Case(build_file(b"\x0f" + data[1:]), FOUND, "which they do not")
-        yield f"{name}, opcode of footer", Case(build_file(b"\x02" + data[1:]), FOUND, "which they do not")
+        yield f"{name}, opcode of data end", Case(build_file(b"\x0f" + data[1:]), FOUND, "but more data follow")
+        yield f"{name}, opcode of footer", Case(build_file(b"\x02" + data[1:]), FOUND, "but more data follow")
         yield f"{name}, private opcode", Case(build_file(b"\x80" + data[1:]), FOUND, "")
     for name, (record, says) in IN_SUMMARY.items():
         data = encode_parts(record)
@@ -224,7 +224,7 @@ def _ends() -> Iterator[tuple[str, Case]]:
     ]
     for name, data in (("valid", HEADER), ("longer", append_unknown_bytes(HEADER))):
         yield f"header, {name}", Case(build_file(start=MCAP_MAGIC + data), FOUND, "")
-    yield "header shorter", Case(build_file(start=MCAP_MAGIC + cut_record(HEADER)), FOUND, "makes no sense")
+    yield "header shorter", Case(build_file(start=MCAP_MAGIC + cut_record(HEADER)), FOUND, "is invalid: ")
     yield "header missing", Case(build_file(start=MCAP_MAGIC + metadata), FOUND, "")
     yield (
         "header, length too large",
@@ -237,10 +237,10 @@ def _ends() -> Iterator[tuple[str, Case]]:
     yield "data end longer", Case(build_file().replace(DATA_END, append_unknown_bytes(DATA_END)), FOUND, "")
     yield "data end shorter", Case(build_file().replace(DATA_END, cut_record(DATA_END)), FOUND, "")
     yield "data end missing", Case(build_file().replace(DATA_END, b""), FOUND, "")
-    yield "data end in the middle", Case(build_file(DATA_END), FOUND, "which they do not")
+    yield "data end in the middle", Case(build_file(DATA_END), FOUND, "but more data follow")
     yield "chunk index", Case(file_with_summary(), FOUND, "")
     yield "chunk index longer", Case(file_with_summary(change=append_unknown_bytes), FOUND, "")
-    yield "chunk index shorter", Case(file_with_summary(change=cut_record), FOUND, "makes no sense")
+    yield "chunk index shorter", Case(file_with_summary(change=cut_record), FOUND, "is invalid: ")
     yield "chunk index missing", Case(file_with_summary(change=lambda _: b""), FOUND, "")
     shifted = Case(file_with_summary(change=_shift), FOUND, "")
     yield "chunk index with wrong offset", shifted._replace(problem=None)
@@ -256,7 +256,7 @@ def _ends() -> Iterator[tuple[str, Case]]:
     }
     for where, offset in wrong.items():
         made = file_with_summary(footer=lambda *_, to=offset: encode_parts(records.Footer(to, 0, 0)))
-        yield f"footer with offset {where}", Case(made, FOUND, "walking the file instead")
+        yield f"footer with offset {where}", Case(made, FOUND, "the whole file is scanned instead")
     wrong_crc = file_with_summary(footer=lambda start, crc: encode_parts(records.Footer(start, 0, crc ^ 1)))
     yield "footer with wrong CRC", Case(wrong_crc, FOUND, "CRC is wrong")
     no_crc = file_with_summary(footer=lambda start, _: encode_parts(records.Footer(start, 0, 0)))

@@ -28,8 +28,8 @@ from tests.recording.logs import (
 
 GOOD = build_chunk_record(channel(1, "a"), message(1, 0, 5, b"good"))
 BAD: dict[str, tuple[bytes, str]] = {
-    "wrong CRC": (build_chunk_record(channel(2, "b"), message(2, 0, 1), crc=1), "CRC is wrong"),
-    "claims too much": (build_chunk_record(channel(2, "b"), message(2, 0, 1), size=2**60), "claims to have"),
+    "wrong CRC": (build_chunk_record(channel(2, "b"), message(2, 0, 1), crc=1), "CRC of the chunk is wrong"),
+    "claims too much": (build_chunk_record(channel(2, "b"), message(2, 0, 1), size=2**60), "the stated size of"),
     "claims more than it has": (
         build_chunk_record(channel(2, "b"), message(2, 0, 1), size=2**30),
         "instead of 1073741824",
@@ -39,18 +39,24 @@ BAD: dict[str, tuple[bytes, str]] = {
         "instead of 20",
     ),
     "unknown compression": (build_chunk_record(channel(2, "b"), message(2, 0, 1)).replace(b"zstd", b"zst?"), "zst?"),
-    "cut within": (build_chunk_record(channel(2, "b"), encode_parts(message(2, 0, 1))[:-1]), "beyond the end"),
-    "huge within": (build_chunk_record(channel(2, "b"), struct.pack("<BQ", 5, 2**63)), "beyond the end"),
-    "unknown channel": (build_chunk_record(message(7, 0, 1)), "which nothing describes"),
-    "impossible time": (build_chunk_record(channel(2, "b"), message(2, 0, 2**63)), "impossible time"),
+    "cut within": (
+        build_chunk_record(channel(2, "b"), encode_parts(message(2, 0, 1))[:-1]),
+        "ends after the end of its chunk",
+    ),
+    "huge within": (
+        build_chunk_record(channel(2, "b"), struct.pack("<BQ", 5, 2**63)),
+        "ends after the end of its chunk",
+    ),
+    "unknown channel": (build_chunk_record(message(7, 0, 1)), "channel 7 is not described"),
+    "impossible time": (build_chunk_record(channel(2, "b"), message(2, 0, 2**63)), "invalid time"),
     "short message": (build_chunk_record(channel(2, "b"), struct.pack("<BQ3s", 5, 3, b"abc")), "too short"),
-    "short channel": (build_chunk_record(struct.pack("<BQ3s", 4, 3, b"abc")), "makes no sense"),
-    "no UTF-8": (build_chunk_record(encode_parts(channel(2, "bbbb")).replace(b"bbbb", b"\xff" * 4)), "makes no sense"),
+    "short channel": (build_chunk_record(struct.pack("<BQ3s", 4, 3, b"abc")), "is invalid: "),
+    "no UTF-8": (build_chunk_record(encode_parts(channel(2, "bbbb")).replace(b"bbbb", b"\xff" * 4)), "is invalid: "),
     "missing schema": (
         build_chunk_record(channel(2, "b", schema_id=9), message(2, 0, 1)),
-        "schema 9, which is not there",
+        "schema 9, which is missing",
     ),
-    "other channel, same id": (build_chunk_record(channel(1, "b"), message(1, 0, 1)), "was 'a' and is 'b'"),
+    "other channel, same id": (build_chunk_record(channel(1, "b"), message(1, 0, 1)), "changes from 'a' to 'b' here"),
     "short chunk": (struct.pack("<BQ3s", 6, 3, b"abc"), "too short"),
     "huge record": (struct.pack("<BQ3s", 6, 2**63, b"abc"), "does not fit"),
     "zeros": (bytes(100), "zeros"),
@@ -70,7 +76,7 @@ def test_hostile_file_gives_valid_messages_and_problems(tmp_path: Path, kind: st
 def test_wrong_summary_is_ignored(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     data = path.read_bytes()
-    for change, reason in ((-40, "CRC is wrong"), (-24, "")):
+    for change, reason in ((-40, "CRC of the summary is wrong"), (-24, "")):
         flipped = bytearray(data)
         flipped[change] ^= 0x55
         path.write_bytes(flipped)

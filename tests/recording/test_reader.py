@@ -57,7 +57,7 @@ def test_reader_batches_have_same_messages(tmp_path: Path, kind: str) -> None:
 def test_reader_batches_have_selected_columns(tmp_path: Path) -> None:
     log = LogReader(write_foreign(tmp_path / "a.mcap"))
     assert [batch.schema.names for batch in log.batches(["log_time", "endpoint"])] == [["log_time", "endpoint"]]
-    with pytest.raises(IpcError, match="no column 'topic'"):
+    with pytest.raises(IpcError, match="column 'topic' does not exist"):
         list(log.batches(["topic"]))
 
 
@@ -181,14 +181,14 @@ def test_reader_of_other_file_type_raises_error(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "nothing").mkdir()
     for name, text in (
-        ("text", "no MCAP file"),
-        ("empty", "no MCAP file"),
-        ("nothing", "has no .mcap"),
+        ("text", "is not an MCAP file"),
+        ("empty", "is not an MCAP file"),
+        ("nothing", "contains no .mcap file"),
         ("missing", "No such file"),
     ):
         with pytest.raises(RecordingError, match=text):
             LogReader(tmp_path / name)
-    with pytest.raises(IpcError, match="needs a file"):
+    with pytest.raises(IpcError, match="pass a file"):
         LogReader()
 
 
@@ -227,7 +227,7 @@ def test_schema_is_found_in_any_chunk(tmp_path: Path) -> None:
         write_unclosed_file(path, build_chunk_record(found, message(1, 0, 1)), build_chunk_record(message(1, 1, 2)))
     )
     assert [(m.schema and m.schema.data) for m in log] == [b"", b""]
-    assert [problem.reason for problem in log.problems] == ["channel 1 has schema 9, which is not there"]
+    assert [problem.reason for problem in log.problems] == ["channel 1 has schema 9, which is missing"]
 
 
 @pytest.mark.parametrize("kind", FOREIGN)

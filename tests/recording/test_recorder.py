@@ -345,7 +345,7 @@ def test_single_file_over_max_total_bytes_raises_and_keeps_messages(tmp_path: Pa
     )
     for number in range(2):
         write_payload(output, number)
-    with pytest.raises(errors.RecordingError, match=r"log\.mcap has reached the limit of 250000 bytes"):
+    with pytest.raises(errors.RecordingError, match=r"log\.mcap' has reached its limit of 250000 bytes"):
         write_payload(output, 2)
     output.close({})
     assert [int(data) for _, data, _, _ in read_recorded_messages(path)] == [0, 1]

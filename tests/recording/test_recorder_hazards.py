@@ -121,7 +121,7 @@ def test_forked_child_does_not_change_recording(prefix: str, tmp_path: Path) -> 
 
     def leave() -> None:
         for forbidden in (recorder.stop, recorder.pause, recorder.resume, recorder.snapshot, recorder.stats):
-            with pytest.raises(errors.ForkedSocketError, match="parent's"):
+            with pytest.raises(errors.ForkedSocketError, match="belongs to the parent"):
                 forbidden()
         recorder.__exit__(None, None, None)
 

@@ -184,7 +184,9 @@ def test_topic_removed_before_open_has_unknown_loss(prefix: str) -> None:
     unlink_topic("e")
     assert sources.handle_changes()
     assert sources.count_losses() == {"e": None}
-    assert sources.refusal_reasons["e"].startswith("was made and removed before it could be opened")
+    assert sources.refusal_reasons["e"].startswith(
+        "the endpoint was created and removed before the recorder could open it"
+    )
     assert not sources.handle_changes()
 
 

@@ -202,7 +202,7 @@ def test_recorder_without_compression_counts_no_uncompressed_chunks(prefix: str,
 
 
 def test_impossible_chunk_queue_size_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(errors.InvalidValueError, match="cache of -1 bytes"):
+    with pytest.raises(errors.InvalidValueError, match="cache_bytes=-1"):
         Recorder(tmp_path / "log", cache_bytes=-1)
 
 

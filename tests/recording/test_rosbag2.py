@@ -91,13 +91,13 @@ def test_foreign_metadata_file_is_ignored(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "options", "reason"),
     [
-        (["a.mcap", "b.mcap"], {}, "names b.mcap, which is not there"),
-        (["../a.mcap"], {"storage": "rocket"}, "storage is 'rocket'"),
+        (["a.mcap", "b.mcap"], {}, "name the file 'b.mcap', which does not exist"),
+        (["../a.mcap"], {"storage": "rocket"}, "name the storage 'rocket'"),
         (["a.db3"], {"storage": "sqlite3"}, "rosbags-convert --src"),
-        ([], {}, "no relative_file_paths"),
-        (["a.mcap"], {"more": "  x: [" * 10000}, "makes no sense"),
-        (["a.mcap"], {"more": "  x: *y\n"}, "makes no sense"),
-        (["a.mcap"], {"more": "# " + " " * (5 << 20)}, "is larger than"),
+        ([], {}, "relative_file_paths is missing"),
+        (["a.mcap"], {"more": "  x: [" * 10000}, "are invalid: "),
+        (["a.mcap"], {"more": "  x: *y\n"}, "are invalid: "),
+        (["a.mcap"], {"more": "# " + " " * (5 << 20)}, "are larger than"),
     ],
 )
 def test_invalid_bag_metadata_raises_recording_error(

@@ -174,22 +174,22 @@ def test_writer_accepts_polars_and_time_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "text"),
     [
-        ({"channel": 9}, "no channel 9"),
-        ({"channel": [1, 2, 1]}, "no channel 2"),
-        ({"channel": -1}, "channel from -1"),
+        ({"channel": 9}, "channel 9 does not exist"),
+        ({"channel": [1, 2, 1]}, "channel 2 does not exist"),
+        ({"channel": -1}, "channel has values from -1"),
         ({"log_time": [1, 2]}, "shape (2,) for 3"),
         ({"log_time": [1, -2, 3]}, "from -2 to 3"),
-        ({"log_time": [1, 2, 2**63 - 1]}, "give 0 to"),
+        ({"log_time": [1, 2, 2**63 - 1]}, "use 0 to"),
         ({"log_time": [1.5, 2, 3]}, "float64"),
         ({"publish_time": [[1, 2, 3]]}, "shape (1, 3)"),
-        ({"sequence": -1}, "sequence from -1"),
+        ({"sequence": -1}, "sequence has values from -1"),
         ({"data": pa.array([b"", None, b""])}, "1 nulls"),
-        ({"data": pa.array([1, 2, 3])}, "no binaries"),
-        ({"data": ["1", "2", "3"]}, "give an Arrow column"),
-        ({"data": [np.zeros(2).data, b"", b""]}, "no bytes"),
+        ({"data": pa.array([1, 2, 3])}, "another type than binary"),
+        ({"data": ["1", "2", "3"]}, "use an Arrow column"),
+        ({"data": [np.zeros(2).data, b"", b""]}, "elements that are not bytes"),
         ({"data": np.zeros(3, object)}, "dtype object"),
         ({"data": np.zeros(())}, "0 dimensions"),
-        ({"data": 5}, "give an Arrow column"),
+        ({"data": 5}, "use an Arrow column"),
     ],
 )
 def test_writer_with_refused_columns_writes_nothing(tmp_path: Path, columns: dict[str, Any], text: str) -> None:
@@ -245,7 +245,7 @@ def test_damaged_attachment_raises_error_at_read(tmp_path: Path) -> None:
         writer.attach("a", b"what is in it")
     data = path.read_bytes()
     path.write_bytes(data.replace(b"what is in it", b"what is in IT"))
-    with pytest.raises(RecordingError, match="'a' is damaged"):
+    with pytest.raises(RecordingError, match=r"attachment 'a' at byte .* is damaged"):
         LogReader(path).attachments[0].read()
 
 
@@ -326,11 +326,11 @@ def test_recorder_writes_statistics(prefix: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("message", "text"),
     [
-        ((2, b"", 1), "no channel 2"),
-        ((-1, b"", 1), "no channel -1"),
+        ((2, b"", 1), "channel 2 does not exist"),
+        ((-1, b"", 1), "channel -1 does not exist"),
         ((2**70, b"", 1), "too large"),
-        ((1, b"", -1), "times of -1"),
-        ((1, b"", 2**63 - 1), "give 0 to"),
+        ((1, b"", -1), "log_time -1 ns"),
+        ((1, b"", 2**63 - 1), "use 0 to"),
         ((1, b"", 2**63), "too large"),
         ((1, b"", 1, -7), "-7"),
     ],
@@ -379,7 +379,7 @@ def test_writer_does_not_overwrite_file(tmp_path: Path) -> None:
     path.write_bytes(b"other")
     with pytest.raises(RecordingError, match="File exists"):
         writer.close()
-    with pytest.raises(RecordingError, match="exists; give another name"):
+    with pytest.raises(RecordingError, match="exists; use another name"):
         Writer(path)
     assert path.read_bytes() == b"other"
     assert len(list(tmp_path.iterdir())) == 1
@@ -467,7 +467,7 @@ def test_forked_child_does_not_change_file_of_writer(tmp_path: Path) -> None:
         child = os.fork()
         if not child:
             try:
-                with pytest.raises(ForkedSocketError, match="parent's"):
+                with pytest.raises(ForkedSocketError, match="belongs to the parent"):
                     writer.close()
                 with pytest.raises(ForkedSocketError, match="parent"):
                     writer.write(channel, bytes(2 << 20), 3)

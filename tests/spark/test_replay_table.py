@@ -150,7 +150,7 @@ def test_rows_are_replayed_to_programs_in_virtual_time(
     [
         ("SELECT endpoint, data FROM messages", "no column 'log_time'"),
         ("SELECT * FROM messages WHERE endpoint = 'nobody'", "query returned no messages"),
-        ("SELECT * FROM messages WHERE endpoint = '/'", "'/': it cannot be the name of an endpoint; remap it"),
+        ("SELECT * FROM messages WHERE endpoint = '/'", "'/': the name is not valid for an endpoint; remap it"),
         ("SELECT endpoint, timestamp_micros(1) AS log_time, data FROM messages", "'log_time' is timestamp"),
         ("SELECT endpoint, -log_time AS log_time, data FROM messages", "times are ns since 1970"),
         ("SELECT endpoint, bigint('x') AS log_time, data FROM messages", "CAST_INVALID_INPUT"),

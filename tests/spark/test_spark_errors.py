@@ -80,7 +80,7 @@ def ended(code: int) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize(
     ("code", "text"),
     [
-        (52, "ended because it was out of memory: give it more, SPARK_DRIVER_MEMORY=8g"),
+        (52, "ended because it was out of memory: give the process more, such as SPARK_DRIVER_MEMORY=8g"),
         (-signal.SIGKILL, "was killed, probably by the kernel .* end other programs"),
         (1, "ended with code 1: look for the reason"),
     ],
@@ -108,7 +108,10 @@ def test_other_errors_with_live_java_are_unchanged(monkeypatch: pytest.MonkeyPat
 def test_live_java_without_memory_raises_spark_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(error_module, "_get_java_process", lambda: None)
     error = UnknownException("java.lang.OutOfMemoryError: Java heap space\n\tat a.page.of.Java")
-    with pytest.raises(SparkError, match="is out of memory: give it more, SPARK_DRIVER_MEMORY"), report_java_exit():
+    with (
+        pytest.raises(SparkError, match="is out of memory: give the process more, such as SPARK_DRIVER_MEMORY"),
+        report_java_exit(),
+    ):
         raise error
 
 
@@ -122,7 +125,7 @@ def test_each_verb_reports_java_exit(tmp_path: Path, monkeypatch: pytest.MonkeyP
     more = {"export": ("SELECT 1", "-o", tmp_path / "x"), "ingest": (tmp_path,), "stream": (tmp_path,)}
     more |= dict.fromkeys(("sql", "replay"), ("SELECT 1",))
     done = run("lake", verb, tmp_path, *more.get(verb, ()), code=1)
-    assert "ended because it was out of memory: give it more" in done.output
+    assert "ended because it was out of memory: give the process more" in done.output
     assert len(done.output.splitlines()) == 1
 
 

@@ -21,7 +21,9 @@ class Tolerance:
 
     def __post_init__(self) -> None:
         if not (self.absolute >= 0 and self.relative >= 0):
-            raise InvalidValueError(f"a tolerance of {self.absolute}, {self.relative} is not possible; give 0 or more")
+            raise InvalidValueError(
+                f"tolerance {self.absolute} (absolute) or {self.relative} (relative) is negative; use 0 or more"
+            )
 
     def is_close_enough(self, a: float, b: float) -> bool:
         """Whether two numbers are as good as equal; NaN equals NaN."""

@@ -166,7 +166,7 @@ class UndecodedReporter:
     def report_undecoded(self, where: str) -> None:
         """Note what was counted. where : what becomes of them."""
         for endpoint, (count, reason) in self._undecoded_counts.items():
-            text = f"{count} messages of {endpoint!r} could not be decoded and {where}; the first one: {reason}"
+            text = f"{count} messages of {endpoint!r} could not be decoded and {where}; first reason: {reason}"
             self._log_view.report_problem(Problem(str(self._log_view.files[0].path), 0, text))
 
 
@@ -177,6 +177,6 @@ def read_endpoint_table(view: LogView, endpoint: str) -> pa.Table:
         pieces.append(batch.rows)
         aside.count_undecoded(endpoint, batch.undecoded)
     if not pieces:
-        raise RecordingError("the log has no messages of it", endpoint)
+        raise RecordingError("the recording has no messages of this endpoint", endpoint)
     aside.report_undecoded("are left out")
     return merge_arrow_tables(pieces)

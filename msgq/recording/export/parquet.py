@@ -56,11 +56,13 @@ def _make_working_directory(output: Path, *outputs: Path) -> Iterator[Path]:
     try:
         for path in (output, *outputs):
             if path.exists():
-                raise RecordingError(f"{path} exists; give another name, or remove it")
+                raise RecordingError(f"output '{path}' exists; use another name, or remove it")
         directory.mkdir()
         yield directory
     except OSError as error:
-        raise RecordingError(f"cannot write {output}: {error.strerror or error}", errno=error.errno) from error
+        raise RecordingError(
+            f"output '{output}' cannot be written: {error.strerror or error}", errno=error.errno
+        ) from error
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -70,8 +72,10 @@ def _write_decoded_messages(tables: _ParquetDirectory, view: LogView, is_one: bo
     count, counter, known = 0, UndecodedReporter(view), ""
     for endpoint, batch in decode_message_batches(view):
         if is_one and known not in ("", endpoint):
-            text = "choose one (--endpoint), or give a directory: a name without .parquet"
-            raise RecordingError(f"a Parquet file has one endpoint, and there are {known!r} and {endpoint!r}; {text}")
+            text = "select one (--endpoint), or name a directory (a name without .parquet)"
+            raise RecordingError(
+                f"the recording has several endpoints ({known!r} and {endpoint!r}), but a Parquet file has one; {text}"
+            )
         known = endpoint
         tables.add_rows(make_safe_file_name(endpoint), batch.rows)
         if batch.undecoded.num_rows:
@@ -79,7 +83,7 @@ def _write_decoded_messages(tables: _ParquetDirectory, view: LogView, is_one: bo
         counter.count_undecoded(endpoint, batch.undecoded)
         count += batch.messages
     if is_one and not known:
-        raise RecordingError("there are no messages, and nobody knows the columns of an empty file")
+        raise RecordingError("the recording has no messages, so the columns of the Parquet file are unknown")
     counter.report_undecoded("are in a file of their own")
     return count
 

@@ -33,11 +33,11 @@ def read_attachment_index(fd: int, offset: int, length: int) -> records.Attachme
         name, media_type = stream.read_prefixed_string(), stream.read_prefixed_string()
         size = stream.read8()
     except (McapError, ValueError, struct.error) as error:
-        raise ValueError(f"an attachment that makes no sense: {str(error) or type(error).__name__}") from None
+        raise ValueError(f"an attachment is invalid: {str(error) or type(error).__name__}") from None
     if (
         _ATTACHMENT_TIMES_STRUCT.size + stream.count + size + ATTACHMENT_CRC_BYTES > length - RECORD_HEAD_STRUCT.size
     ):  # unknown fields follow the CRC
-        raise ValueError(f"an attachment whose lengths contradict each other: {size} bytes in a record of {length}")
+        raise ValueError(f"an attachment of {size} bytes does not fit into its record of {length} bytes")
     return records.AttachmentIndex(
         offset=offset,
         length=length,
@@ -64,11 +64,11 @@ def read_metadata_record(fd: int, offset: int, length: int) -> ExtensibleMetadat
     OSError : it cannot be read.
     """
     if length > METADATA_BYTES_MAX:
-        raise ValueError(f"metadata of {length} bytes; {METADATA_BYTES_MAX} are all that is read")
+        raise ValueError(f"a metadata record has {length} bytes; the maximum is {METADATA_BYTES_MAX}")
     data = os.pread(fd, length - RECORD_HEAD_STRUCT.size, offset + RECORD_HEAD_STRUCT.size)
     try:
         stream = RecordStream(data)
         record = records.Metadata.read(stream)
     except (McapError, ValueError, struct.error, EOFError) as error:
-        raise ValueError(f"metadata that make no sense: {str(error) or type(error).__name__}") from None
+        raise ValueError(f"a metadata record is invalid: {str(error) or type(error).__name__}") from None
     return ExtensibleMetadata(record.name, record.metadata, data[stream.count :])

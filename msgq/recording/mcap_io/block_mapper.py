@@ -156,7 +156,7 @@ class BlockMapper:
                 self._registry.learn_record(opcode, os.pread(self._fd, length, start + RECORD_HEAD_STRUCT.size), start)
             elif opcode in (Opcode.CHUNK, Opcode.MESSAGE_INDEX):
                 self._report_problem(
-                    start, f"a record (opcode {opcode:#x}) of {length} bytes is too short, or has no chunk"
+                    start, f"a record of opcode {opcode:#x} with {length} bytes is too short, or follows no chunk"
                 )
             if opcode in (Opcode.ATTACHMENT, Opcode.METADATA) or is_foreign_record(head):
                 self._add_extra_record(opcode, start, following)
@@ -167,7 +167,7 @@ class BlockMapper:
             self.extra_records.append(ExtraRecord(opcode, start, end - start, in_summary))
         else:
             self._report_problem(
-                start, f"{EXTRA_RECORDS_MAX} records beside the messages are all that is kept; not this one"
+                start, f"this record was skipped: at most {EXTRA_RECORDS_MAX} records besides messages are read"
             )
 
     def _attach_origins(self, chunk: DataBlock) -> DataBlock:
@@ -196,7 +196,7 @@ class BlockMapper:
         columns = ScanColumns(len(buffer) // (RECORD_HEAD_STRUCT.size + 22) + 1)
         size = columns.scan_messages(buffer, 0, np.zeros(65536, np.int32), 0, TIME_MAX, strict=True)[1]
         if size == 0:
-            self._report_problem(position, "a message that is too short or long, or has an impossible time")
+            self._report_problem(position, "a message is too short or too long, or has an invalid time")
             return position + RECORD_HEAD_STRUCT.size + int(length)
         if self._data_crc is not None:  # no other one covers such messages, and all of them are read here
             self._data_crc.add_bytes(self._fd, memoryview(buffer)[:size], position)
@@ -215,5 +215,5 @@ class BlockMapper:
             return
         self._data_crc.read_up_to(self._fd, end)
         if self._data_crc.value != said:
-            text = "messages outside of chunks, descriptions or attachments are not as they were written"
+            text = "messages outside of chunks, descriptions or attachments are damaged"
             self._report_problem(end, f"the data section's CRC is wrong: {text}")

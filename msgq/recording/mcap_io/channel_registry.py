@@ -167,7 +167,7 @@ class ChannelRegistry:
         """Do without the schema that a channel waits for, and tell of it; return whether the channel is known now."""
         record = self._channels_without_schema.pop(number, None)
         if record is not None:
-            self._report_problem(offset, f"channel {number} has schema {record.schema_id}, which is not there")
+            self._report_problem(offset, f"channel {number} has schema {record.schema_id}, which is missing")
             self._describe_channel(record, offset)
         return record is not None
 
@@ -258,7 +258,7 @@ class ChannelRegistry:
             )
         else:
             self._report_problem(
-                offset, f"the wall clock was set {CLOCK_RECORDS_MAX} times, more than that is not kept"
+                offset, f"the wall clock was set more than {CLOCK_RECORDS_MAX} times; later changes are ignored"
             )
 
     def _describe_channel(self, record: records.Channel, offset: int) -> None:
@@ -278,7 +278,7 @@ class ChannelRegistry:
         before = self.channels.get(record.id)
         if before is not None and before != channel:
             self._report_problem(
-                offset, f"channel {record.id} was {before.endpoint!r} and is {channel.endpoint!r} from here"
+                offset, f"channel {record.id} changes from {before.endpoint!r} to {channel.endpoint!r} here"
             )
             self.channel_changes += 1
         self.channels[record.id] = channel
@@ -297,7 +297,7 @@ def parse_record_or_report(
     try:
         return read(stream)
     except (McapError, ValueError, struct.error, EOFError, MemoryError) as error:
-        problem(offset, f"a record that makes no sense: {str(error) or type(error).__name__}")
+        problem(offset, f"a record is invalid: {str(error) or type(error).__name__}")
         return None
 
 

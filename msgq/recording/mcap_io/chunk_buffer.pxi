@@ -89,13 +89,13 @@ cdef class ChunkBuffer:
         cdef Py_ssize_t i
         if rows.dtype != MESSAGE_ROW_DTYPE or not 0 <= start <= size:
             raise InvalidValueError(
-                f"row {start} of {size} rows of {rows.dtype}; they must be of dtype MESSAGE_ROW_DTYPE")
+                f"start {start} is outside of {size} rows, or their dtype {rows.dtype} is not MESSAGE_ROW_DTYPE")
         if start == size:
             return start
         data = rows.view(np.uint8)
         places = <mq_log_payload_buffer *> malloc(max(count, 1) * sizeof(mq_log_payload_buffer))
         if places == NULL:
-            raise MemoryError(f"no memory for {count} places")
+            raise MemoryError(f"no memory for {count} slots")
         try:
             for i in range(count):
                 data_view = contents[i]
@@ -107,12 +107,15 @@ cdef class ChunkBuffer:
         finally:
             free(places)
         if start < 0:
-            raise InvalidValueError("a row does not lie in its content")
+            raise InvalidValueError("a row ends outside of its content")
         return start
 
     def update_tallies(self, tallies not None, const uint16_t[::1] numberings not None):
         if tallies.dtype != TALLY_DTYPE or not len(tallies) == numberings.shape[0] == CHANNEL_ID_COUNT:
-            raise InvalidValueError(f"{len(tallies)} tallies; give one for each of {CHANNEL_ID_COUNT} ids")
+            raise InvalidValueError(
+                f"tallies has {len(tallies)} elements; "
+                f"pass one for each of the {CHANNEL_ID_COUNT} channel IDs"
+            )
         cdef int64_t[::1] numbers = tallies.view(np.int64)
         with nogil:
             mq_log_chunk_update_tallies(&self._chunk, <mq_channel_tally *> &numbers[0], &numberings[0])

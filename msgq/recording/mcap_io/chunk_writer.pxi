@@ -34,7 +34,10 @@ cdef class ChunkWriter:
         cdef int64_t number
         self._check_channel(channel)
         if not (0 <= log_time < _time_end and 0 <= published < _time_end):
-            raise InvalidValueError(f"times of {log_time} and {published} ns; give 0 to {_time_end - 1}")
+            raise InvalidValueError(
+                f"log_time {log_time} ns or publish_time {published} ns is out of range; "
+                f"use 0 to {_time_end - 1}"
+            )
         number = self._next_sequence[channel] if sequence is None else <int64_t> (sequence & 0xFFFFFFFF)
         if PyBytes_CheckExact(data):
             self._append_message(channel, number, log_time, published, origin_time, PyBytes_AS_STRING(data),
@@ -60,7 +63,7 @@ cdef class ChunkWriter:
 
     cdef int _check_channel(self, int64_t channel) except -1:
         if not 0 <= channel < MQ_LOG_CHANNEL_ID_COUNT or self._next_sequence[channel] == NO_SUCH_CHANNEL:
-            raise InvalidValueError(f"there is no channel {channel}; give a number that `channel` returned")
+            raise InvalidValueError(f"channel {channel} does not exist; use a number that `channel` returned")
         return 0
 
     cdef int _flush_for_payload(self, uint64_t size) except -1:
@@ -76,7 +79,10 @@ cdef class ChunkWriter:
         sequences_out = np.empty(count, np.uint32)
         cdef uint32_t[::1] numbers = sequences_out
         if sequences is not None and sequences.shape[0] != count:
-            raise InvalidValueError(f"{sequences.shape[0]} numbers for {count} messages")
+            raise InvalidValueError(
+                f"sequences has {sequences.shape[0]} elements for {count} messages; "
+                "pass one per message"
+            )
         for i in range(count):
             self._check_channel(channels[i])
         for i in range(count):

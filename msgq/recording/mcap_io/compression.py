@@ -33,9 +33,9 @@ def decompress_data(name: str, data: memoryview[int], size: int) -> bytes:
     elif name == "lz4":
         content = _decompress_lz4(data, size)
     else:
-        raise ValueError(f"it is compressed with {name[:40]!r}, which MCAP does not know")
+        raise ValueError(f"compression {name[:40]!r} is not defined by MCAP")
     if len(content) != size:
-        raise ValueError(f"it has {len(content)} bytes instead of {size}")
+        raise ValueError(f"the decompressed data have {len(content)} bytes instead of {size}")
     return content
 
 
@@ -51,7 +51,7 @@ def decompress_zstd_frame(data: bytes, most: int) -> bytes:
         size = said if said >= 0 else most
         if size > most:
             raise ValueError(
-                f"its {size} bytes are more than what is left of max_chunk_bytes (--max-chunk-bytes), {most}"
+                f"the decompressed data have {size} bytes; max_chunk_bytes (--max-chunk-bytes) leaves room for {most}"
             )
         return (
             _decompress_zstd(memoryview(data), size)
@@ -59,7 +59,7 @@ def decompress_zstd_frame(data: bytes, most: int) -> bytes:
             else zstandard.ZstdDecompressor().decompress(data, most)
         )
     except (zstandard.ZstdError, MemoryError) as error:
-        raise ValueError(f"zstd cannot decompress it: {error or 'out of memory'}") from None
+        raise ValueError(f"zstd cannot decompress the data: {error or 'out of memory'}") from None
 
 
 def iter_decompressed_blocks(file: BinaryIO) -> Iterator[bytes]:
@@ -77,9 +77,9 @@ def iter_decompressed_blocks(file: BinaryIO) -> Iterator[bytes]:
                 size += len(block)
                 yield block
         if size < said:  # the first frame; the library takes an early end for the end
-            raise ValueError(f"it was cut off: it has {size} bytes, and {said} when it was compressed")
+            raise ValueError(f"the compressed data were truncated: they have {size} of {said} bytes")
     except (zstandard.ZstdError, MemoryError) as error:
-        raise ValueError(f"zstd cannot decompress it: {error or 'out of memory'}") from None
+        raise ValueError(f"zstd cannot decompress the data: {error or 'out of memory'}") from None
 
 
 def find_compatibility_error(name: str, data: memoryview[int], size: int) -> str:
@@ -88,7 +88,7 @@ def find_compatibility_error(name: str, data: memoryview[int], size: int) -> str
         if name == "lz4":
             whole = lz4.frame.LZ4FrameDecompressor()
             whole.decompress(data, max_length=size + 1)
-            return "" if whole.eof else "its lz4 frame has no end"
+            return "" if whole.eof else "the lz4 frame has no end mark"
         if name == "zstd" and len(data) and zstandard.frame_content_size(data) != size:
             zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
     except (RuntimeError, zstandard.ZstdError, MemoryError) as error:
@@ -110,7 +110,7 @@ def read_decompressed_size(name: str, data: memoryview[int]) -> int | None:
         if name == "lz4":
             return lz4.frame.get_frame_info(data)["content_size"] or None
     except (zstandard.ZstdError, RuntimeError) as error:
-        raise ValueError(f"{name} cannot decompress it: {error}") from None
+        raise ValueError(f"{name} cannot decompress the data: {error}") from None
     return len(data)
 
 
@@ -123,10 +123,10 @@ def _decompress_zstd(data: memoryview[int], size: int) -> bytes:
         with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as stream:
             content = stream.read(size) if size else b""
             if stream.read(1):
-                raise ValueError(f"it has more bytes than {size}")
+                raise ValueError(f"the decompressed data have more than {size} bytes")
             return content
     except (zstandard.ZstdError, MemoryError) as error:
-        raise ValueError(f"zstd cannot decompress it: {error or 'out of memory'}") from None
+        raise ValueError(f"zstd cannot decompress the data: {error or 'out of memory'}") from None
 
 
 def _decompress_lz4(data: memoryview[int], size: int) -> bytes:
@@ -134,4 +134,4 @@ def _decompress_lz4(data: memoryview[int], size: int) -> bytes:
         content: bytes = lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=size + 1)
         return content
     except (RuntimeError, EOFError, MemoryError) as error:
-        raise ValueError(f"lz4 cannot decompress it: {error or 'out of memory'}") from None
+        raise ValueError(f"lz4 cannot decompress the data: {error or 'out of memory'}") from None

@@ -80,7 +80,7 @@ class _DecompressedCopy:
             with open(os.dup(compressed), "rb") as original:
                 self._decompress_file(path, original, directory)
         except OSError as error:
-            text = f"cannot make a copy of {path} that is not compressed, in {directory}: {error.strerror}"
+            text = f"a decompressed copy of '{path}' cannot be created in '{directory}': {error.strerror}"
             raise RecordingError(text, errno=error.errno or errno.EIO) from error
 
     def _decompress_file(self, path: Path, original: BinaryIO, directory: str) -> None:
@@ -89,8 +89,11 @@ class _DecompressedCopy:
                 disk = os.statvfs(self.fd)
                 if disk.f_bavail * disk.f_frsize < _DISK_RESERVE_BYTES + len(block):
                     size = os.fstat(self.fd).st_size
-                    text = f"{path} is compressed, and {directory} has no room for it as it was before ({size} bytes"
-                    text = f"{text} so far); let TMPDIR be a directory with more, or decompress it: zstd -d"
+                    text = (
+                        f"recording '{path}' is compressed, "
+                        f"and '{directory}' has no room for the decompressed copy ({size} bytes"
+                    )
+                    text = f"{text} written); set TMPDIR to a larger directory, or decompress the file with zstd -d"
                     raise RecordingError(text, errno=errno.ENOSPC)
                 while block:
                     block = block[os.write(self.fd, block) :]

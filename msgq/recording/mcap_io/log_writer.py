@@ -37,11 +37,11 @@ def create_atomically(path: Path) -> Iterator[Path]:
     unfinished = path.with_name(f".{path.name}.{pid}-{next(_TEMPORARY_NUMBERS)}.part")
     try:
         if path.exists():
-            raise RecordingError(f"{path} exists; give another name, or remove it")
+            raise RecordingError(f"output file '{path}' exists; use another name, or remove it")
         yield unfinished
         os.link(unfinished, path)  # never over another file
     except OSError as error:
-        raise RecordingError(f"cannot write {path}: {error.strerror}", errno=error.errno) from error
+        raise RecordingError(f"output file '{path}' cannot be written: {error.strerror}", errno=error.errno) from error
     finally:
         if os.getpid() == pid:  # what a forked child throws away is the parent's
             unfinished.unlink(missing_ok=True)
@@ -86,7 +86,7 @@ class Writer:
         InvalidValueError : a value that is not possible.
         """
         if chunk_bytes < 1024:
-            raise InvalidValueError(f"chunks of {chunk_bytes} bytes are not possible; give 1024 or more")
+            raise InvalidValueError(f"chunk_bytes={chunk_bytes} is too small; use 1024 or more")
         self.path = Path(path)
         self._pid = os.getpid()
         self._schema_records: dict[tuple[str, str, bytes], records.Schema] = {}
@@ -244,9 +244,11 @@ class Writer:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise StateError(f"the writer of {self.path} is closed")
+            raise StateError(f"the writer of '{self.path}' is closed; create another Writer")
         if os.getpid() != self._pid:
-            raise ForkedSocketError(f"the writer of {self.path} is the parent's; make one here")
+            raise ForkedSocketError(
+                f"the writer of '{self.path}' belongs to the parent process; create another in this process"
+            )
 
     def close(self) -> None:
         """Let the file be there, whole. Twice does nothing more.

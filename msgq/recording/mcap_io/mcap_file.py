@@ -107,7 +107,7 @@ class McapFile:
             self.size_bytes = os.fstat(fd).st_size
             if self.file_source.damage_reason:
                 self._report_problem(
-                    self.size_bytes, f"the compressed file is damaged, and ends here: {self.file_source.damage_reason}"
+                    self.size_bytes, f"the compressed file is damaged from here: {self.file_source.damage_reason}"
                 )
             self._map_file(fd, span, use_wall_clock)
         if use_wall_clock:
@@ -145,9 +145,7 @@ class McapFile:
         try:
             self.wall_time_converter = wall = WallTimeConverter(self.registry.clock_records)
         except ValueError as error:
-            self._report_problem(
-                0, f"nobody can know what the wall clock showed, {error}; times are the host's clock's"
-            )
+            self._report_problem(0, f"the wall clock is unknown: {error}; times are of the host clock")
             return
         for number, block in enumerate(self.blocks):
             if block.start_time <= block.end_time < TIME_MAX:
@@ -237,7 +235,8 @@ class McapFile:
         if self.wall_time_converter is None and (first, last) != (block.start_time, block.end_time):
             said = f"{block.start_time} to {block.end_time} instead of {first} to {last}"
             self._report_problem(
-                block.offset, f"the summary has other times of a chunk: {said}; selected times may miss it"
+                block.offset,
+                f"the summary has wrong times of a chunk: {said}; a selection by time may miss its messages",
             )
         try:
             return decompress_chunk(data, self._max_chunk_bytes)
@@ -284,14 +283,14 @@ class McapFile:
                 self._known_chunk_start, learning = (self.registry.channel_changes, content[:before]), False
             if why == SCAN_TRUNCATED_RECORD:
                 self._report_problem(
-                    block.offset, f"a record within goes beyond the end (at {position} of {len(content)})"
+                    block.offset, f"a record ends after the end of its chunk (at {position} of {len(content)})"
                 )
                 return len(content)
             if why == SCAN_ZERO_OPCODE or non_messages > NON_MESSAGES_MAX:
                 reason = (
                     "zeros instead of a record"
                     if why == SCAN_ZERO_OPCODE
-                    else f"{non_messages} records that are no plain messages"
+                    else f"{non_messages} records that are not messages"
                 )
                 self._report_problem(
                     block.offset, f"a chunk was read in part: {reason} (at {position} of {len(content)})"
@@ -312,12 +311,10 @@ class McapFile:
             if number is not None and not self.registry.is_channel_known(number):
                 if self._find_channel_in_file(number) or self.registry.drop_missing_schema(number, block.offset):
                     return position
-                self._report_problem(block.offset, f"messages of channel {number}, which nothing describes")
+                self._report_problem(block.offset, f"messages were skipped: channel {number} is not described")
                 self.registry.set_channel_code(number, CHANNEL_CODE_UNWANTED)  # said once
             else:
-                self._report_problem(
-                    block.offset, f"a message that is too short, or has an impossible time (at {position})"
-                )
+                self._report_problem(block.offset, f"a message is too short, or has an invalid time (at {position})")
         elif opcode > Opcode.DATA_END and self.on_unknown_record is not None:
             self.on_unknown_record(content[position:following])
         return following

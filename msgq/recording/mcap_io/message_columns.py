@@ -52,18 +52,21 @@ def build_payload_columns(data: Any) -> list[PayloadColumn]:
         content = b"".join(data)
         lengths = np.fromiter(map(len, data), np.int64, len(data))
     except TypeError as error:
-        text = f"payloads of {type(data).__name__}: {error}; give an Arrow column, a NumPy array, or a list of bytes"
+        text = (
+            f"payloads have type {type(data).__name__}: {error}; use an Arrow column, a NumPy array, or a list of bytes"
+        )
         raise InvalidValueError(text) from None
     begins = np.concatenate(([0], np.cumsum(lengths)))
     if begins[-1] != len(content):
-        raise InvalidValueError("payloads of elements that are no bytes; give bytes, or a NumPy array")
+        raise InvalidValueError("payloads have elements that are not bytes; use bytes or a NumPy array")
     return [PayloadColumn(np.frombuffer(content, np.uint8), begins)]
 
 
 def _convert_numpy_payloads(data: _NumpyArray) -> PayloadColumn:
     if not data.ndim or data.dtype.hasobject:
         raise InvalidValueError(
-            f"payloads of {data.ndim} dimensions and dtype {data.dtype}; give one or more, of bytes"
+            f"payloads have {data.ndim} dimensions and dtype {data.dtype}; "
+            "use one or more dimensions of a dtype without objects"
         )
     size = data.nbytes // len(data) if len(data) else 0
     content = np.ascontiguousarray(data).reshape(-1).view(np.uint8) if data.nbytes else np.empty(0, np.uint8)
@@ -78,9 +81,9 @@ def _convert_arrow_payloads(data: Any) -> list[PayloadColumn]:
         if not pa.types.is_fixed_size_binary(chunks.type):
             chunks = chunks.cast(pa.large_binary())
     except pa.ArrowException as error:
-        raise InvalidValueError(f"payloads of an Arrow column that are no binaries: {error}") from None
+        raise InvalidValueError(f"payloads are an Arrow column of another type than binary: {error}") from None
     if chunks.null_count:
-        raise InvalidValueError(f"payloads with {chunks.null_count} nulls; a message has at least no bytes")
+        raise InvalidValueError(f"payloads contain {chunks.null_count} nulls; use empty bytes for empty messages")
     return [_convert_arrow_binaries(chunk) for chunk in chunks.chunks]
 
 
@@ -159,9 +162,11 @@ def _check_integer_column(name: str, values: ArrayLike, count: int, end: int) ->
     """Return `count` numbers from 0 to before `end`."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:
-        raise InvalidValueError(f"{name} of dtype {array.dtype}; give integers")
+        raise InvalidValueError(f"{name} has dtype {array.dtype}; use integers")
     if array.ndim > 1 or (array.ndim == 1 and len(array) != count):
-        raise InvalidValueError(f"{name} of shape {array.shape} for {count} payloads; give as many, or one number")
+        raise InvalidValueError(
+            f"{name} has shape {array.shape} for {count} payloads; use one number per payload, or a single number"
+        )
     if array.size and not (int(array.min()) >= 0 and int(array.max()) < end):
-        raise InvalidValueError(f"{name} from {array.min()} to {array.max()}; give 0 to {end - 1}")
+        raise InvalidValueError(f"{name} has values from {array.min()} to {array.max()}; use 0 to {end - 1}")
     return np.broadcast_to(array.astype(np.int64), (count,))

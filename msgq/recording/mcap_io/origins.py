@@ -57,7 +57,7 @@ class MessageOrigins:
         content = memoryview(record)[RECORD_HEAD_STRUCT.size :]
         magic, rows = bytes(content[: len(_ORIGINS_MAGIC)]), content[len(_ORIGINS_MAGIC) :]
         if magic != _ORIGINS_MAGIC or len(rows) % _ORIGIN_DTYPE.itemsize:
-            raise ValueError("it has no origins")
+            raise ValueError("the record has no origins")
         entries = np.frombuffer(rows, _ORIGIN_DTYPE)
         entries = entries[entries["offset"] < _OFFSET_MAX]
         keys = entries["offset"].astype(np.int64) + _MESSAGE_HEAD_BYTES

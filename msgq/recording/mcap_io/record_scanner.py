@@ -38,7 +38,7 @@ class ChunkTooLargeError(ValueError):
     """A chunk may be a good one, but takes more memory than it may."""
 
     def __init__(self, size: int, most: int) -> None:
-        super().__init__(f"{size} bytes are more than the {most} of max_chunk_bytes (--max-chunk-bytes)")
+        super().__init__(f"{size} bytes exceed max_chunk_bytes (--max-chunk-bytes), which is {most}")
 
 
 class ScannedRecord(NamedTuple):
@@ -71,7 +71,7 @@ def open_readonly(path: Path) -> Iterator[int]:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for who writes to it
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise RecordingError(f"{path} is no MCAP file: it is no regular file")
+                raise RecordingError(f"'{path}' is not a regular file; name an MCAP file")
             yield fd
         finally:
             os.close(fd)
@@ -132,7 +132,7 @@ class RecordScanner:
         if length != least and doubtful:
             chunk = self._find_next_chunk(position)
             if chunk < following + RECORD_HEAD_STRUCT.size:  # its length would hide a chunk, or is too small
-                reason = _explain_damage(head, "has a wrong length; going on with the next chunk")
+                reason = _explain_damage(head, "has a wrong length; reading continues at the next chunk")
                 return ScannedRecord(DAMAGE_OPCODE, position, chunk, head, reason)
         return ScannedRecord(opcode, position, following, head)
 
@@ -159,9 +159,9 @@ class RecordScanner:
         if head[:1] == b"\0":
             reason = "zeros instead of a record"
         elif chunk == self._end_offset:
-            reason = "the file ends within a record: it was cut off, or is being written"
+            reason = "the file ends within a record: the file was truncated, or is still being written"
         else:
-            reason = _explain_damage(head, "does not fit; going on with the next chunk")
+            reason = _explain_damage(head, "does not fit into the file; reading continues at the next chunk")
         return ScannedRecord(DAMAGE_OPCODE, position, chunk, head, reason)
 
     def _find_next_chunk(self, position: int) -> int:
@@ -200,7 +200,7 @@ class RecordScanner:
                 last.opcode == DAMAGE_OPCODE and position < self._end_offset
             ):
                 position = last.start_offset if last.opcode else position
-                reason = _explain_damage(record.head_bytes, "says that the data end, which they do not")
+                reason = _explain_damage(record.head_bytes, "marks the end of the data, but more data follow")
                 return ScannedRecord(DAMAGE_OPCODE, record.start_offset, position, record.head_bytes, reason)
             if last.opcode == Opcode.FOOTER and os.pread(self._fd, len(MCAP_MAGIC), position) == MCAP_MAGIC:
                 return self._check_file_end(record, position + len(MCAP_MAGIC))
@@ -256,23 +256,23 @@ def decompress_chunk(record: bytes, most: int) -> bytes:
     """
     opcode, length = RECORD_HEAD_STRUCT.unpack_from(record)
     if opcode != Opcode.CHUNK or length != len(record) - RECORD_HEAD_STRUCT.size or length < CHUNK_HEAD_STRUCT.size + 8:
-        raise ValueError("there is none where the summary says")
+        raise ValueError("the summary refers to a place without a chunk")
     _, _, size, crc, name_bytes = CHUNK_HEAD_STRUCT.unpack_from(record, RECORD_HEAD_STRUCT.size)
     name_at = RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size
     data_at = name_at + name_bytes + 8
     end = data_at + (struct.unpack_from("<Q", record, data_at - 8)[0] if data_at <= len(record) else 0)
     if end > len(record):
-        raise ValueError("its lengths contradict each other")
+        raise ValueError("the lengths of the chunk contradict each other")
     if size > RECORD_BYTES_MAX:
-        raise ValueError(f"it claims to have {size} bytes")
+        raise ValueError(f"the stated size of {size} bytes is too large")
     name = record[name_at : data_at - 8].decode(errors="replace")
     data = memoryview(record)[data_at:end]
     if size > most:
         said = read_decompressed_size(name, data)
         if said not in (None, size):
-            raise ValueError(f"it has {said} bytes instead of {size}")
+            raise ValueError(f"the decompressed data have {said} bytes instead of {size}")
         raise ChunkTooLargeError(size, most)
     content = decompress_data(name, data, size)
     if crc and crc32(content) != crc:
-        raise ValueError("its CRC is wrong")
+        raise ValueError("the CRC of the chunk is wrong")
     return content

@@ -45,7 +45,7 @@ def find_segment_files(path: Path) -> list[Path]:
     try:
         names = sorted(os.listdir(path))
     except OSError as error:
-        raise RecordingError(f"cannot look into {path}: {error.strerror}", errno=error.errno) from error
+        raise RecordingError(f"directory '{path}' cannot be read: {error.strerror}", errno=error.errno) from error
     files = [path / name for name in filter_recording_names(names) if not (path / name).is_dir()]
     if not files and any(name.endswith(SQLITE_BAG_SUFFIX) for name in names):
         raise make_sqlite_error(path)

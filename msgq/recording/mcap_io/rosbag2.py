@@ -35,20 +35,20 @@ def list_bag_files(directory: Path) -> list[Path] | None:
     if storage == "sqlite3":
         raise make_sqlite_error(directory)
     if storage != "mcap":
-        raise RecordingError(f"{path} says that the storage is {storage!r}; only that of MCAP files can be read")
+        raise RecordingError(f"bag metadata '{path}' name the storage {storage!r}; msgq reads only the storage 'mcap'")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise RecordingError(f"{path} makes no sense: it has no relative_file_paths")
+        raise RecordingError(f"bag metadata '{path}' are invalid: relative_file_paths is missing")
     files = [directory / os.path.basename(name) for name in names]  # old ones begin with the directory's own name
     if missing := [file for file in files if not file.is_file()]:
-        text = f"{path} names {missing[0].name}, which is not there"
-        raise RecordingError(f"{text}; bring it back, or give the files that there are instead of the directory")
+        text = f"bag metadata '{path}' name the file {missing[0].name!r}, which does not exist"
+        raise RecordingError(f"{text}; restore the file, or pass the existing files instead of the directory")
     return files
 
 
 def make_sqlite_error(path: Path) -> RecordingError:
     """Return what is to be said of a bag in SQLite."""
     command = f"rosbags-convert --src {path} --dst {path.with_suffix('')}_mcap --dst-storage mcap"
-    return RecordingError(f"{path} is a rosbag2 bag in SQLite, no MCAP; convert it (pip install rosbags): {command}")
+    return RecordingError(f"'{path}' is a rosbag2 bag in SQLite, not MCAP; convert it (pip install rosbags): {command}")
 
 
 def make_not_mcap_error(path: Path, begin: bytes) -> RecordingError:
@@ -57,8 +57,8 @@ def make_not_mcap_error(path: Path, begin: bytes) -> RecordingError:
         return make_sqlite_error(path)
     if begin.startswith(b"#ROSBAG"):
         command = f"rosbags-convert --src {path} --dst {path.with_suffix('')}_mcap --dst-storage mcap"
-        return RecordingError(f"{path} is a bag of ROS 1, no MCAP; convert it (pip install rosbags): {command}")
-    return RecordingError(f"{path} is no MCAP file: it does not begin with MCAP's magic bytes")
+        return RecordingError(f"'{path}' is a bag of ROS 1, not MCAP; convert it (pip install rosbags): {command}")
+    return RecordingError(f"'{path}' is not an MCAP file: it does not begin with the magic bytes of MCAP")
 
 
 def _read_bag_metadata(path: Path) -> str:
@@ -69,7 +69,8 @@ def _read_bag_metadata(path: Path) -> str:
         data = os.pread(fd, _METADATA_BYTES_MAX + 1, 0)
     if len(data) > _METADATA_BYTES_MAX:
         raise RecordingError(
-            f"{path} is larger than {_METADATA_BYTES_MAX} bytes; give the files instead of the directory"
+            f"bag metadata '{path}' are larger than {_METADATA_BYTES_MAX} bytes; "
+            "pass the files instead of the directory"
         )
     return data.decode(errors="replace")
 
@@ -78,14 +79,14 @@ def _parse_bag_metadata(path: Path, text: str) -> dict[str, Any]:
     try:
         import yaml
     except ModuleNotFoundError as missing:
-        hint = "pip install 'msgq-bus[rosbag2]', or give the files instead of the directory"
-        raise MissingLibraryError(f"{path} needs PyYAML to be read, which is not installed: {hint}") from missing
+        hint = "pip install 'msgq-bus[rosbag2]', or pass the files instead of the directory"
+        raise MissingLibraryError(f"bag metadata '{path}' need PyYAML, which is not installed: {hint}") from missing
     try:
         whole = yaml.load(text, Loader=yaml.BaseLoader)  # the one in C overflows its stack where lists are deep enough
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise RecordingError(f"{path} makes no sense: {reason or type(error).__name__}") from None
+        raise RecordingError(f"bag metadata '{path}' are invalid: {reason or type(error).__name__}") from None
     said = whole.get(_BAG_ROOT_KEY) if isinstance(whole, dict) else None
     if not isinstance(said, dict):
-        raise RecordingError(f"{path} makes no sense: it has no {_BAG_ROOT_KEY}")
+        raise RecordingError(f"bag metadata '{path}' are invalid: {_BAG_ROOT_KEY} is missing")
     return said

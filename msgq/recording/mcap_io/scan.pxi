@@ -64,7 +64,7 @@ cdef class ScanColumns:
 
     def __cinit__(self, Py_ssize_t capacity):
         if capacity < 1:
-            raise InvalidValueError(f"{capacity} rows are not possible; give 1 or more")
+            raise InvalidValueError(f"capacity of {capacity} rows is too small; use 1 or more")
         self.capacity = capacity
         self.channel_code = np.empty(capacity, np.int32)
         cdef int32_t[::1] code = self.channel_code
@@ -91,7 +91,7 @@ cdef class ScanColumns:
         cdef int64_t row = self.row_count
         cdef int why
         if not 0 <= position <= size:
-            raise InvalidValueError(f"position {position} is not within the {size} bytes")
+            raise InvalidValueError(f"position {position} is outside of the {size} bytes")
         if size == 0:
             return MQ_SCAN_END_OF_BYTES, 0
         wanted.channel_count, wanted.stops_at_unknown = codes.shape[0], strict
@@ -111,7 +111,10 @@ cdef class ScanColumns:
         self._check(first)
         cdef int64_t size = mq_scan_sum_payload_bytes(&self._columns, first, self.row_count)
         if used < 0 or size > into.shape[0] - used or ends.shape[0] < self.row_count or used + size > 2**31 - 1:
-            raise InvalidValueError(f"{size} bytes do not fit behind {used} of {into.shape[0]}")
+            raise InvalidValueError(
+                f"{size} bytes do not fit into the buffer: "
+                f"{used} of {into.shape[0]} bytes are in use"
+            )
         if size == 0:
             ends[first:self.row_count] = <int32_t> used
             return used
@@ -119,7 +122,7 @@ cdef class ScanColumns:
             used = mq_scan_copy_payloads(&data[0], data.shape[0], &self._columns, first, self.row_count, &into[0], used,
                                          &ends[0])
         if used < 0:
-            raise InvalidValueError(f"the {data.shape[0]} bytes are not those that were scanned")
+            raise InvalidValueError(f"data of {data.shape[0]} bytes differ from the scanned data; pass the same bytes")
         return used
 
     def keep_rows(self, Py_ssize_t first, mask not None):
@@ -137,10 +140,10 @@ cdef class ScanColumns:
             return
         codes = min(len(tallies), numberings.shape[0])
         if tallies.dtype != TALLY_DTYPE or self.channel_code[first:self.row_count].max() >= codes:
-            raise InvalidValueError(f"{codes} tallies are too few")
+            raise InvalidValueError(f"tallies has {codes} elements, too few for the channel codes")
         for each in numberings:
             if not 0 <= each < len(tallies):
-                raise InvalidValueError(f"numbering {each} of {len(tallies)} tallies")
+                raise InvalidValueError(f"numbering {each} is out of range for {len(tallies)} tallies")
         cdef int64_t[::1] numbers = tallies.view(np.int64)
         with nogil:
             mq_scan_update_tallies(&self._columns, first, self.row_count, <mq_channel_tally *> &numbers[0],
@@ -148,7 +151,7 @@ cdef class ScanColumns:
 
     cdef int _check(self, Py_ssize_t first) except -1:
         if not 0 <= first <= self.row_count:
-            raise InvalidValueError(f"row {first} of {self.row_count}")
+            raise InvalidValueError(f"row {first} is out of range for {self.row_count} rows")
         return 0
 
 

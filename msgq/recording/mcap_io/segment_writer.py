@@ -88,7 +88,7 @@ class ChunkCompressor:
 
     def __init__(self, name: str, level: int | None) -> None:
         if name not in COMPRESSION_NAMES:
-            raise InvalidValueError(f"compression {name!r} is not known; give one of {', '.join(COMPRESSION_NAMES)}")
+            raise InvalidValueError(f"compression {name!r} is unknown; use one of {', '.join(COMPRESSION_NAMES)}")
         self.compression_name = "" if name == "none" else name
         self._compression_level = level
         if name == "zstd":
@@ -225,8 +225,10 @@ class SegmentWriter:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._fd, fcntl.LOCK_EX)  # held until it is closed: `recover` keeps off a file that still grows
         except OSError as error:
-            hint = "; give another name, or remove it" if isinstance(error, FileExistsError) else ""
-            raise RecordingError(f"cannot create {path}: {error.strerror}{hint}", errno=error.errno) from error
+            hint = "; use another name, or remove the file" if isinstance(error, FileExistsError) else ""
+            raise RecordingError(
+                f"recording '{path}' cannot be created: {error.strerror}{hint}", errno=error.errno
+            ) from error
         header = ExtensibleHeader(profile, f"msgq-bus {__version__}", header_tail)
         try:
             self._append_bytes(MCAP_MAGIC, encode_records(header))
@@ -240,7 +242,9 @@ class SegmentWriter:
     def _append_bytes(self, *parts: bytes | memoryview[int]) -> None:
         """Append, whole."""
         if os.getpid() != self._pid:
-            raise ForkedSocketError(f"{self.path} is written by the parent of this process; write another file here")
+            raise ForkedSocketError(
+                f"recording '{self.path}' belongs to the parent process; write another file in this process"
+            )
         wanted = sum(map(len, parts))
         try:
             done = os.writev(self._fd, parts)
@@ -312,7 +316,7 @@ class SegmentWriter:
         if not in_summary:
             self._copy_bytes(source, offset, length)
         elif length > METADATA_BYTES_MAX:
-            raise ValueError(f"a record of {length} bytes in the summary; {METADATA_BYTES_MAX} are all that is copied")
+            raise ValueError(f"a record of the summary has {length} bytes; the maximum is {METADATA_BYTES_MAX}")
         else:
             self._summary_builder.unknown_records.append(os.pread(source, length, offset))
 
@@ -372,7 +376,9 @@ class SegmentWriter:
             while offset < end:
                 data = os.pread(source, min(_BLOCK_BYTES, end - offset), offset)
                 if not data:
-                    raise EOFError(f"the file ends at {offset}, and {end - offset} bytes more were to be copied")
+                    raise EOFError(
+                        f"the source file ends at byte {offset}, {end - offset} bytes before the end of the record"
+                    )
                 self._append_bytes(data)
                 offset += len(data)
         except BaseException:

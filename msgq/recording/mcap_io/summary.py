@@ -69,19 +69,19 @@ def read_summary(fd: int, size: int, most: int, problem: Callable[[int, str], No
     if start == 0:
         return SummarySection(size)
     if not len(MCAP_MAGIC) <= start <= footer or footer - start > most:
-        reason = f"the footer says that the summary is at {start}, {footer - start} bytes"
-        problem(footer, f"{reason}; walking the file instead")
+        reason = f"the footer states an invalid place of the summary: byte {start}, {footer - start} bytes"
+        problem(footer, f"{reason}; the whole file is scanned instead")
         return None
     data = os.pread(fd, footer - start, start)
     if crc and crc != crc32(end[: RECORD_HEAD_STRUCT.size + 16], crc32(data)):
-        problem(start, "the summary's CRC is wrong; walking the file instead")
+        problem(start, "the CRC of the summary is wrong; the whole file is scanned instead")
         return None
     return _parse_summary(data, start, size, problem)
 
 
 def _parse_summary(data: bytes, start: int, size: int, problem: Callable[[int, str], None]) -> SummarySection | None:
     if not all(opcode in _SUMMARY_OPCODES or opcode > Opcode.DATA_END for opcode, _, _ in _iter_summary_records(data)):
-        problem(start, "no summary is where the footer says; walking the file instead")
+        problem(start, "the place that the footer states has no summary; the whole file is scanned instead")
         return None
     summary = SummarySection(start)
     for opcode, begin, end in _iter_summary_records(data):
@@ -105,7 +105,7 @@ def _parse_summary(data: bytes, start: int, size: int, problem: Callable[[int, s
     last = 0
     for index in summary.chunk_indexes:
         if index.chunk_start_offset < last or find_chunk_end_offset(index) > start:
-            problem(start, "the summary's chunks overlap each other or the summary; walking the file instead")
+            problem(start, "chunks in the summary overlap each other or the summary; the whole file is scanned instead")
             return SummarySection(
                 size, summary.declarations, unknown_records=summary.unknown_records, is_complete=False
             )

@@ -43,7 +43,7 @@ class WallTimeConverter:
                 self._offset_start_times.append(since)
                 self._offsets_ns.append(offset)
         if self.is_clock_stepped and len({run for _, _, run in readings}) > 1:
-            raise ValueError("it has several runs, whose clocks differ")
+            raise ValueError("the file has several runs, whose clocks differ")
 
     @property
     def is_clock_stepped(self) -> bool:
@@ -95,7 +95,7 @@ def _parse_clock_record(note: Mapping[str, str]) -> tuple[int, int, str]:
     """Return since when the wall clock was how far ahead, and in which run."""
     since = _parse_nanoseconds(note, "since_ns")
     if since < 0:
-        raise ValueError(f"since_ns is {since}")
+        raise ValueError(f"since_ns {since} of a clock record is negative")
     return (
         since,
         _parse_nanoseconds(note, "wall_offset_ns") - _parse_nanoseconds(note, "clock_offset_ns"),
@@ -106,5 +106,5 @@ def _parse_clock_record(note: Mapping[str, str]) -> tuple[int, int, str]:
 def _parse_nanoseconds(note: Mapping[str, str], name: str) -> int:
     text = note.get(name, "")
     if not _NANOSECONDS_PATTERN.fullmatch(text) or abs(int(text)) >= _NANOSECONDS_MAX:
-        raise ValueError(f"{name} is {text[:40]!r}")
+        raise ValueError(f"{name} {text[:40]!r} of a clock record is not a number of nanoseconds")
     return int(text)

@@ -218,4 +218,4 @@ def _find_free_id(used: dict[int, Any], end: int, label: str) -> int:
     for number in range(1, end):
         if number not in used:
             return number
-    raise RecordingError(f"{end - 1} {label} are all that one file can number; select fewer")
+    raise RecordingError(f"the result has more than {end - 1} {label}, the maximum of one file; select fewer endpoints")

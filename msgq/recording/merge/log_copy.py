@@ -69,7 +69,9 @@ def write_time_slices(
     try:
         directory.mkdir()
     except OSError as error:
-        raise RecordingError(f"cannot create {directory}: {error.strerror}", errno=error.errno) from error
+        raise RecordingError(
+            f"directory '{directory}' cannot be created: {error.strerror}", errno=error.errno
+        ) from error
     begin, index, attached = log.start_time or 0, 0, log.log_view.start_time
     while True:
         end = begin + every_ns
@@ -88,7 +90,9 @@ def _write_logs_to_segment(
 ) -> int:
     """See `write_merged_log`. attached : of each log, of which time attachments are wanted."""
     if any(log.log_view.clock_choice != HOST_CLOCK for log in logs):
-        raise InvalidValueError("files have times by the host's clock: copy a log that is read by it (clock='host')")
+        raise InvalidValueError(
+            "the log uses the wall clock, but files store times of the host clock; open the log with clock='host'"
+        )
     profiles = {file.header.profile for log in logs for file in log.files}
     tails = {file.registry.unknown_fields.get((Opcode.HEADER, 0), b"") for log in logs for file in log.files}
     compressor = ChunkCompressor(compression or "zstd", None)
@@ -215,11 +219,13 @@ def _copy_or_report(file: McapFile, offset: int, copy: Callable[[int], None], lo
         try:
             source = stack.enter_context(file.file_source.open_descriptor())
         except RecordingError as error:
-            log.report_problem(Problem(str(file.path), offset, f"it was skipped: {error}", error.errno))
+            log.report_problem(Problem(str(file.path), offset, f"the record was skipped: {error}", error.errno))
             return
         try:
             copy(source)
         except (ValueError, EOFError) as error:
-            log.report_problem(Problem(str(file.path), offset, f"it was skipped: {error}"))
+            log.report_problem(Problem(str(file.path), offset, f"the record was skipped: {error}"))
         except OSError as error:
-            log.report_problem(Problem(str(file.path), offset, f"it was skipped: {error.strerror}", error.errno))
+            log.report_problem(
+                Problem(str(file.path), offset, f"the record was skipped: {error.strerror}", error.errno)
+            )

@@ -14,9 +14,9 @@ from msgq.recording.mcap_io.core import ScanColumns
 from msgq.recording.player.log_index import LogIndex, may_match_endpoints
 from msgq.recording.player.remapping import EndpointRemapping
 
-_FRAMES_ANNOUNCED_REASON = "it announces frames, whose pictures are played: that announces them anew"
-_INVALID_NAME_REASON = "it cannot be the name of an endpoint; remap it"
-_NOT_INDEXED_REASON = "the index of its file does not say that it is there; reindex the file"
+_FRAMES_ANNOUNCED_REASON = "the topic announces frames; playing the pictures announces them again"
+_INVALID_NAME_REASON = "the name is not valid for an endpoint; remap it"
+_NOT_INDEXED_REASON = "the index of the file does not list this endpoint; reindex the file"
 _BATCH_ROWS = 4096
 
 
@@ -70,7 +70,7 @@ def make_playback_plan(log: LogReader, before: LogReader, names: EndpointRemappi
     log_index = LogIndex(log)
     infos = dict(sorted({**LogIndex(before).endpoints, **log_index.endpoints}.items()))
     if unused := names.find_unused_rules(infos):
-        raise InvalidValueError(f"{', '.join(unused)} cannot be remapped: it is not played")
+        raise InvalidValueError(f"remapped endpoint not found in the recording: {', '.join(unused)}")
     playback_plan = PlaybackPlan({}, {}, {}, log_index)
     for old, info in infos.items():
         name = names.find_new_name(old, info.kind)
@@ -78,7 +78,10 @@ def make_playback_plan(log: LogReader, before: LogReader, names: EndpointRemappi
             playback_plan.skip_reasons[old] = _INVALID_NAME_REASON
             continue
         if name in playback_plan.recorded_names:
-            text = f"both {playback_plan.recorded_names[name]!r} and {old!r} would be played there; remap one of them"
+            text = (
+                f"endpoints {playback_plan.recorded_names[name]!r} and {old!r} would both be played to this name; "
+                "remap one"
+            )
             raise InvalidValueError(text, name)
         playback_plan.recorded_names[name] = old
         playback_plan.endpoint_specs[name] = EndpointSpec(
@@ -97,7 +100,7 @@ def make_playback_plan(log: LogReader, before: LogReader, names: EndpointRemappi
         reasons = join_first_texts(
             (f"{name!r}: {why}" for name, why in playback_plan.skip_reasons.items()), separator="; "
         )
-        raise RecordingError(f"there is nothing to play; remap what is to be played, or select more: {reasons}")
+        raise RecordingError(f"no endpoint can be played; remap endpoints or select more: {reasons}")
     return playback_plan
 
 

@@ -185,7 +185,9 @@ class Player:
         awaited = tuple(self.endpoints if wait_for_readers is True else wait_for_readers or ())
         if unknown := set(awaited) - set(self.endpoints):
             self._writers.close_writers()
-            raise InvalidValueError(f"waits for readers of {', '.join(sorted(unknown))}, which is not played")
+            raise InvalidValueError(
+                f"wait_for_readers names endpoints that are not played: {', '.join(sorted(unknown))}"
+            )
         return awaited
 
     # ---- what any thread may ask ----
@@ -227,7 +229,7 @@ class Player:
         InvalidValueError : `count` is less than 1.
         """
         if count < 1:
-            raise InvalidValueError(f"cannot step by {count} messages; give 1 or more, or use seek")
+            raise InvalidValueError(f"step of {count} messages is too small; use 1 or more, or seek to go back")
         with self._change_state():
             self.pause()
             self._steps_left += count
@@ -259,7 +261,7 @@ class Player:
         InvalidValueError : `rate` is not more than 0.
         """
         if not rate > 0:
-            raise InvalidValueError(f"a rate of {rate} is not possible; give more than 0, or pause")
+            raise InvalidValueError(f"rate {rate} is not positive; use more than 0, or pause()")
         with self._change_state():
             if not self._is_paused:
                 self._set_time_anchor(self._compute_log_time_ns())
@@ -317,7 +319,7 @@ class Player:
         """
         with self._state_changed:
             if self._is_running or self._writers.is_closed:
-                raise StateError("a player plays once; make another one")
+                raise StateError("the player has played already; create another Player")
             self._is_running = True
         try:
             self._wait_for_readers()
@@ -444,11 +446,12 @@ def _check_player_options(
 ) -> None:
     """Refuse values that are not possible."""
     if not rate > 0 or not clock_hz > 0 or not start >= 0 or not (duration is None or duration > 0):
-        text = f"rate {rate}, clock_hz {clock_hz}, start {start}, duration {duration} are not possible"
-        raise InvalidValueError(f"{text}; start is 0 or more, the others more than 0")
+        text = f"rate={rate}, clock_hz={clock_hz}, start={start} or duration={duration} is out of range"
+        raise InvalidValueError(f"{text}; use 0 or more for start and more than 0 for the others")
     if (loops is not None and loops < 1) or time_source not in TIME_SOURCES:
         raise InvalidValueError(
-            f"loops {loops}, time_source {time_source!r} are not possible; give 1 or more, {' or '.join(TIME_SOURCES)}"
+            f"loops={loops} or time_source={time_source!r} is invalid; "
+            f"use 1 or more loops, and {' or '.join(TIME_SOURCES)}"
         )
 
 
@@ -459,13 +462,15 @@ def _resolve_playback_range(
     reader = log if isinstance(log, LogReader) else LogReader(log)
     first = next(iter(iter_batches_by_time(reader, time_source)), None)
     if first is None:
-        raise RecordingError("there is nothing to play: the log has no message of what was chosen")
+        raise RecordingError("nothing to play: the recording has no message of the selected endpoints and times")
     first_ns = int(first.order_time[0])
     begin_ns = first_ns + round(start * NS_PER_S)
     chosen = reader.between(begin_ns, None if duration is None else begin_ns + round(duration * NS_PER_S))
     end_ns = chosen.end_time
     if end_ns is None:
         last_ns = reader.end_time or first_ns
-        text = f"start {start} s, duration {duration} s; the log takes {(last_ns - first_ns) / NS_PER_S:.9g} s"
-        raise RecordingError(f"there is nothing to play: {text}")
+        text = (
+            f"no message from {start} s for {duration} s; the recording lasts {(last_ns - first_ns) / NS_PER_S:.9g} s"
+        )
+        raise RecordingError(f"nothing to play: {text}")
     return chosen, first_ns, begin_ns, end_ns

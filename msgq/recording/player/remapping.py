@@ -65,7 +65,7 @@ def _substitute_name(pattern: re.Pattern[str], new: str, endpoint: str) -> str:
     try:
         return pattern.sub(new, endpoint, count=1)
     except (re.error, IndexError) as error:
-        raise InvalidValueError(f"{endpoint!r} cannot be remapped to {new!r}: {error}") from None
+        raise InvalidValueError(f"endpoint {endpoint!r} cannot be remapped to {new!r}: {error}") from None
 
 
 def _fit_name(name: str, kind_name: str) -> str:
@@ -78,10 +78,12 @@ def _validate_name(name: str, kind_name: str, former: str) -> str:
     """Return a name that an endpoint of a kind can have."""
     kind = find_kind(kind_name)
     if kind is None:
-        raise InvalidValueError(f"{former!r} is of kind {kind_name!r}, which this version does not know")
+        raise InvalidValueError(
+            f"endpoint {former!r} has kind {kind_name!r}, which this version of msgq does not support"
+        )
     if kind.playback.validate_name is not None:
         return kind.playback.validate_name(name)
     if kind != kind_of(name):
-        text = f"{former!r} is of kind {kind_name}, and {name!r} of another; give a name of the same kind"
+        text = f"endpoint {former!r} has kind {kind_name}, and {name!r} has another; use a name of the same kind"
         raise InvalidValueError(f"{text}: {kind.endpoint('NAME')}" if kind.name_prefix else f"{text}, without '/'")
     return kind.endpoint(kind.validate_name(kind.bare_name(name)))

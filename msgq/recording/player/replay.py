@@ -81,7 +81,7 @@ class Replay:
         self._log_reader, self._time_source, self._remapping = log, time_source, EndpointRemapping(remap)
         first = next(PlaybackSchedule(log, time_source, self._remapping).iter_messages(), None)
         if first is None:
-            raise RecordingError("there is nothing to play: the log has no message of what was chosen")
+            raise RecordingError("nothing to play: the recording has no message of the selected endpoints and times")
         self._begin_ns = first.time_ns
         before = log.full_history(*list_state_kinds()).between(None, log.start_time)
         self._playback_plan = make_playback_plan(log, before, self._remapping)
@@ -107,10 +107,13 @@ class Replay:
             state = (message for message in self._state_messages if message.endpoint in plan.endpoint_specs)
             sim.play(chain(state, schedule.iter_messages()))
             if not sim.run_until_idle(idle_timeout, max_runtime):
-                _logger.warning("programs still send %g s after the log's last message: the run ends", max_runtime)
+                _logger.warning(
+                    "the run ended %g s after the last recorded message, although programs were still sending",
+                    max_runtime,
+                )
             plan.add_skipped_endpoints(schedule.skipped_endpoints)
             for name, why in plan.skip_reasons.items():
-                _logger.warning("%r is not played: %s", name, why)
+                _logger.warning("endpoint %r is not played: %s", name, why)
             return [message for message in sim.sent_messages if message.node != "play"]
 
 

@@ -21,7 +21,10 @@ def order_publish_times(const int64_t[::1] log_time, const int64_t[::1] publish_
     cdef int64_t time
     cdef int32_t endpoint
     if publish_time.shape[0] != rows or code.shape[0] != rows:
-        raise InvalidValueError(f"{rows} rows have {publish_time.shape[0]} publish times, {code.shape[0]} codes")
+        raise InvalidValueError(
+            f"{rows} rows have {publish_time.shape[0]} publish times and {code.shape[0]} codes; "
+            "pass one of each per row"
+        )
     times = np.empty(rows, np.int64)
     cdef int64_t[::1] into = times
     for row in range(rows):
@@ -38,7 +41,7 @@ def order_publish_times(const int64_t[::1] log_time, const int64_t[::1] publish_
 
 cdef inline int _check(int64_t index, Py_ssize_t count) except -1:
     if not 0 <= index < count:
-        raise InvalidValueError(f"{index} is no index of {count}")
+        raise InvalidValueError(f"index {index} is out of range for {count} elements")
     return 0
 
 
@@ -70,7 +73,7 @@ cdef class RingSender:
         cdef PubSocket socket
         rows = min(code.shape[0], content.shape[0], offset.shape[0], length.shape[0], age.shape[0])
         if not 0 <= row <= end <= rows:
-            raise InvalidValueError(f"rows {row} to {end} of {rows}")
+            raise InvalidValueError(f"range {row} to {end} is outside of {rows} rows")
         most += self.sent_bytes
         while row < end and self.sent_bytes < most:
             _check(code[row], len(self._sockets))
@@ -81,7 +84,10 @@ cdef class RingSender:
             payloads = contents[content[row]]
             size = length[row]
             if not (0 <= size <= len(payloads) and 0 <= offset[row] <= len(payloads) - size):
-                raise InvalidValueError(f"{size} bytes at {offset[row]} are not within {len(payloads)}")
+                raise InvalidValueError(
+                    f"payload of {size} bytes at byte {offset[row]} is outside of the {len(payloads)} "
+                    "bytes"
+                )
             if socket._use_state != fork_generation:
                 socket._reopen_or_raise()
             try:

@@ -49,9 +49,7 @@ class PlaybackSchedule:
     ) -> None:
         """Take what is played. is_wanted : asked of each new name."""
         if time_source not in TIME_SOURCES:
-            raise InvalidValueError(
-                f"time_source {time_source!r} is not possible; give one of {', '.join(TIME_SOURCES)}"
-            )
+            raise InvalidValueError(f"time_source {time_source!r} is unknown; use one of {', '.join(TIME_SOURCES)}")
         self.log_reader, self.new_names, self.skipped_endpoints = log, list[str | None](), set[str]()
         self._time_source, self._remapping, self._is_endpoint_wanted = time_source, names, is_wanted
         self._is_code_played = np.empty(0, np.bool_)  # of each code

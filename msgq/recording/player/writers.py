@@ -49,7 +49,10 @@ class PlaybackWriters:
         self._shared_writer_state: dict[str, Any] = {}
         self.playback_plan = make_playback_plan(log, before, names)
         if clock_endpoint in self.playback_plan.endpoint_specs:
-            raise InvalidValueError("the clock's endpoint is one that is played; give another one", str(clock_endpoint))
+            raise InvalidValueError(
+                "the endpoint of the clock is also played from the recording; use another clock endpoint",
+                str(clock_endpoint),
+            )
         with ExitStack() as stack:
             stack.callback(self.close_writers)
             for wanted in list(self.playback_plan.endpoint_specs.values()):
@@ -58,7 +61,7 @@ class PlaybackWriters:
                 reasons = join_first_texts(
                     (f"{name!r}: {why}" for name, why in self.playback_plan.skip_reasons.items()), separator="; "
                 )
-                raise RecordingError(f"there is nothing to play: {reasons}")
+                raise RecordingError(f"no endpoint can be played: {reasons}")
             if clock_endpoint is not None:
                 clock = EndpointSpec(clock_endpoint, schema=_CLOCK_SCHEMA, max_message_bytes=8)
                 self.writers_by_name[clock_endpoint] = open_writer(clock, target, self._shared_writer_state)

@@ -32,7 +32,7 @@ def build_arrow_schema(columns: Sequence[str] | None) -> pa.Schema:
     """Return the schema of batches with these columns; None is all of them."""
     names = DEFAULT_COLUMNS if columns is None else tuple(columns)
     if unknown := [name for name in names if name not in _ARROW_COLUMN_TYPES]:
-        raise InvalidValueError(f"no column {unknown[0]!r}; there are {', '.join(_ARROW_COLUMN_TYPES)}")
+        raise InvalidValueError(f"column {unknown[0]!r} does not exist; columns: {', '.join(_ARROW_COLUMN_TYPES)}")
     return pa.schema([(name, _ARROW_COLUMN_TYPES[name]) for name in names])
 
 

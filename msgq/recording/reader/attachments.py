@@ -87,7 +87,7 @@ class Attachment:
             content = os.pread(fd, wanted, begin)
         said = int.from_bytes(content[-ATTACHMENT_CRC_BYTES:], "little")
         if len(content) < wanted or (said and said != crc32(memoryview(content)[:-ATTACHMENT_CRC_BYTES])):
-            raise RecordingError(f"{self.path} at byte {self.offset}: the attachment {self.name!r} is damaged")
+            raise RecordingError(f"attachment {self.name!r} at byte {self.offset} of '{self.path}' is damaged")
         return content[-ATTACHMENT_CRC_BYTES - self.size : -ATTACHMENT_CRC_BYTES]
 
 
@@ -117,6 +117,6 @@ def _read_extra_records(
                 with file.file_source.open_descriptor() as fd:
                     record = read(fd, extra.offset, extra.record_bytes)
             except (ValueError, RecordingError) as error:
-                view.report_problem(Problem(str(file.path), extra.offset, f"it was skipped: {error}"))
+                view.report_problem(Problem(str(file.path), extra.offset, f"the record was skipped: {error}"))
             else:
                 yield file.path, extra, record

@@ -51,7 +51,7 @@ class LogView:
     ) -> None:
         """Open the files; see `LogReader`. kinds: only of endpoints of these; None: of all."""
         if clock not in CLOCK_CHOICES:
-            raise InvalidValueError(f"there is no clock {clock!r}; give one of {', '.join(CLOCK_CHOICES)}")
+            raise InvalidValueError(f"clock {clock!r} is unknown; use one of {', '.join(CLOCK_CHOICES)}")
         self._selection, self._endpoint_kinds, self.clock_choice, self._schemas = selection, kinds, clock, schemas
         self.start_time = 0 if start is None else min(max(0, start), TIME_MAX)
         self.end_time = TIME_MAX if end is None else min(max(0, end), TIME_MAX)

@@ -40,10 +40,10 @@ def build_messages(object found not None, Py_ssize_t begin, Py_ssize_t end, list
     cdef Py_ssize_t rows = min(code.shape[0], sequence.shape[0], log_time.shape[0], publish_time.shape[0],
                                origin_time.shape[0], offset.shape[0], length.shape[0])
     if not 0 <= begin <= end <= rows:
-        raise InvalidValueError(f"rows {begin} to {end} of {rows}")
+        raise InvalidValueError(f"range {begin} to {end} is outside of {rows} rows")
     for row in range(begin, end):
         if not (0 <= code[row] < known and 0 <= length[row] <= size and 0 <= offset[row] <= size - length[row]):
-            raise InvalidValueError("these are not the bytes that were scanned")
+            raise InvalidValueError("the content differs from the scanned bytes; pass the same bytes")
     made = PyList_New(end - begin)
     for row in range(begin, end):
         channel = <tuple> channels[code[row]]

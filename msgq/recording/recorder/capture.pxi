@@ -6,8 +6,8 @@ cdef enum:
 
 
 CAPTURE_BATCH_MAX = MQ_CAPTURE_BATCH_MAX
-NO_CHANNEL_REASON = (f"{MQ_CAPTURE_CHANNEL_IDS - 1} endpoints, publishers, keys and epochs are all that MCAP can "
-                     "number; begin another recording")
+NO_CHANNEL_REASON = (f"{MQ_CAPTURE_CHANNEL_IDS - 1} channels (of endpoints, publishers, keys and epochs) are the "
+                     "maximum of an MCAP file; start another recording")
 
 
 cdef class Capture:
@@ -26,7 +26,7 @@ cdef class Capture:
         self._capture.clock_offset_ns = host_offset_ns()
         self._capture.interrupt_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
         if self._capture.interrupt_fd < 0:
-            raise RecordingError(f"cannot make an eventfd: {os.strerror(errno)}; raise ulimit -n", errno=errno)
+            raise RecordingError(f"an eventfd cannot be created: {os.strerror(errno)}; raise ulimit -n", errno=errno)
         self._sources, self._free_numbers = [], []
 
     def __dealloc__(self):
@@ -80,7 +80,7 @@ cdef class Capture:
 
     cdef mq_capture_source *_get_source(self, uint32_t source) except NULL:
         if source >= self._capture.source_count:
-            raise InvalidValueError(f"source {source} of {self._capture.source_count}")
+            raise InvalidValueError(f"source {source} is out of range for {self._capture.source_count} sources")
         return &self._capture.sources[source]
 
     def list_sources_with_new_schema(self):

@@ -32,7 +32,7 @@ _EXPECTED_MESSAGE_BYTES_MAX = 64 << 20
 _UNFINISHED_FILE_RETRY_S = 0.1
 _RETRY_INTERVAL_S = 0.001  # ... so often; afterwards at each look
 _MISSED_FILE_REASON = (
-    "was made and removed before it could be opened; whether anything was published there is not known"
+    "the endpoint was created and removed before the recorder could open it; possible messages are lost"
 )
 
 _logger = logging.getLogger(__name__)

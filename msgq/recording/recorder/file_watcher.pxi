@@ -37,7 +37,7 @@ cdef class FileWatcher:
     def __init__(self, places, parent):
         places = list(places)
         if len(places) > MQ_WATCHED_DIRECTORIES_MAX:
-            raise ValueError(f"{len(places)} places; {MQ_WATCHED_DIRECTORIES_MAX} are possible")
+            raise ValueError(f"{len(places)} directories exceed the maximum of {MQ_WATCHED_DIRECTORIES_MAX}")
         self._directories = [directory for directory, _ in places]
         self._encoded_paths = [os.fsencode(directory) for directory in self._directories]
         for number, (_, start) in enumerate(places):

@@ -44,7 +44,7 @@ class FrameStream:
             or not 1 <= self.quality <= 100
             or (self.rate is not None and self.rate <= 0)
         ):
-            raise InvalidValueError(f"{self} is not possible; give raw or jpeg, a quality of 1 to 100, a rate above 0")
+            raise InvalidValueError(f"{self} is invalid; use raw or jpeg, a quality of 1 to 100, and a rate above 0")
         if self.format == JPEG_FORMAT:
             _import_opencv()
 
@@ -63,7 +63,9 @@ def _import_opencv() -> Any:
     try:
         import cv2
     except ImportError as error:
-        raise MissingLibraryError("JPEG needs OpenCV: pip install 'msgq-bus[frames]'") from error
+        raise MissingLibraryError(
+            "JPEG needs OpenCV, which is not installed: pip install 'msgq-bus[frames]'"
+        ) from error
     return cv2
 
 
@@ -83,7 +85,9 @@ def encode_frame(frame: VisionBuf, stream: FrameStream) -> bytes:
     cv2 = _import_opencv()
     done, data = cv2.imencode(".jpg", frame.to_rgb()[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, stream.quality])
     if not done:
-        raise RecordingError(f"OpenCV cannot compress a frame of {frame.width} x {frame.height}", stream.endpoint)
+        raise RecordingError(
+            f"frame of {frame.width} x {frame.height} pixels cannot be compressed by OpenCV", stream.endpoint
+        )
     header = image_messages.header(frame.frame_id, frame.timestamp_sof)
     return image_messages.message(COMPRESSED_IMAGE, {"header": header, "format": "jpeg", "data": data})
 

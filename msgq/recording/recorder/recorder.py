@@ -157,7 +157,10 @@ class Recorder:
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
-            raise ForkedSocketError(f"the recorder of {self._rolling_writer.path} is the parent's; make one here")
+            raise ForkedSocketError(
+                f"the recorder of '{self._rolling_writer.path}' belongs to the parent process; "
+                "create another in this process"
+            )
 
     def pause(self) -> None:
         """Record nothing, until `resume`. What comes meanwhile is no loss."""
@@ -199,7 +202,9 @@ class Recorder:
         """
         self._check_process()
         if not self._keeps_snapshot:
-            raise StateError("the recorder writes everything; give snapshot_seconds or snapshot_bytes")
+            raise StateError(
+                "the recorder writes all messages, so snapshots are off; pass snapshot_seconds or snapshot_bytes"
+            )
         self._is_snapshot_wanted = True
         self._wake_capture()
 
@@ -490,7 +495,10 @@ class Recorder:
 
 def _check_size_options(chunk_bytes: int, chunk_seconds: float, cache_bytes: int) -> None:
     if chunk_bytes < 1024 or not 0.001 <= chunk_seconds <= 60:
-        text = f"chunks of {chunk_bytes} bytes, {chunk_seconds} s are not possible; give 1024 or more, 0.001 to 60"
+        text = (
+            f"chunk_bytes={chunk_bytes} or chunk_seconds={chunk_seconds} is out of range; "
+            "use 1024 or more bytes, 0.001 to 60 s"
+        )
         raise InvalidValueError(text)
     if cache_bytes < 0:
-        raise InvalidValueError(f"a cache of {cache_bytes} bytes is not possible; give 0 or more")
+        raise InvalidValueError(f"cache_bytes={cache_bytes} is negative; use 0 or more")

@@ -90,9 +90,11 @@ class RollingWriter:
         try:
             (path.parent if self._is_single_file else path).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RecordingError(f"cannot make the directory {path}: {error.strerror}", errno=error.errno) from error
+            raise RecordingError(
+                f"directory '{path}' cannot be created: {error.strerror}", errno=error.errno
+            ) from error
         if recording_files.find_segment_files(path) if path.is_dir() else path.exists():
-            raise RecordingError(f"{path} holds a recording already; give another name, or remove it")
+            raise RecordingError(f"directory '{path}' contains a recording already; use another name, or remove it")
 
     def write_chunk(
         self,
@@ -196,11 +198,14 @@ class RollingWriter:
             self.removed_segments += 1
             used -= size
         if limits.max_total_bytes is not None and used + wanted > limits.max_total_bytes and self._is_single_file:
-            raise RecordingError(f"{self.path} has reached the limit of {limits.max_total_bytes} bytes")
+            raise RecordingError(f"recording '{self.path}' has reached its limit of {limits.max_total_bytes} bytes")
         free = self.read_free_bytes()
         if free < limits.min_free_bytes + wanted:
-            text = f"the disk of {self.path} has {free:,} bytes left. The next chunk needs up to {wanted:,}, beside the"
-            advice = "The recording has ended; free space, or record to another disk"
+            text = (
+                f"disk of '{self.path}' has {free:,} bytes left. "
+                f"The next chunk needs up to {wanted:,} in addition to the"
+            )
+            advice = "The recording has ended. Free space, or record to another disk"
             raise RecordingError(
                 f"{text} reserve of {limits.min_free_bytes:,} (--min-free-bytes, min_free_bytes). {advice}"
             )

@@ -52,9 +52,9 @@ def parse_record(record: bytes) -> Any:
     try:
         parsed = _RECORD_READERS[record[0]](RecordStream(record[RECORD_HEAD_STRUCT.size :]))
     except (McapError, ValueError, struct.error, EOFError, MemoryError) as error:
-        raise ValueError(f"its fields make no sense: {str(error) or type(error).__name__}") from None
+        raise ValueError(f"a field is invalid: {str(error) or type(error).__name__}") from None
     if isinstance(parsed, records.Schema) and parsed.id == 0:
-        raise ValueError("a schema has the id 0, which means that there is none")
+        raise ValueError("a schema has the ID 0, which means that a channel has no schema")
     return parsed
 
 
@@ -129,7 +129,7 @@ class ChunkParser:
             if why in (SCAN_TRUNCATED_RECORD, SCAN_ZERO_OPCODE) or non_messages > NON_MESSAGES_MAX:
                 if not outside:
                     contents.bad_ranges.append(
-                        (position, len(content), _SCAN_STOP_REASONS.get(why, f"{non_messages} records are no messages"))
+                        (position, len(content), _SCAN_STOP_REASONS.get(why, f"{non_messages} other records"))
                     )
                 break
             if why == SCAN_OTHER_RECORD:
@@ -166,7 +166,7 @@ class ChunkParser:
             try:
                 if record[0] == Opcode.MESSAGE:
                     raise ValueError(
-                        f"a message of {len(record) - RECORD_HEAD_STRUCT.size} bytes, which is too short to be one"
+                        f"a message has {len(record) - RECORD_HEAD_STRUCT.size} bytes, too few for its fields"
                     )
                 parse_record(record)
             except ValueError as error:
@@ -181,6 +181,6 @@ class ChunkParser:
 
 
 _SCAN_STOP_REASONS = {
-    SCAN_TRUNCATED_RECORD: "a record goes beyond the end",
+    SCAN_TRUNCATED_RECORD: "a record ends after the end of its chunk or file",
     SCAN_ZERO_OPCODE: "zeros instead of a record",
 }

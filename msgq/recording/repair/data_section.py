@@ -85,7 +85,7 @@ class SectionRecord:
         StateError : it is neither.
         """
         if self.chunk_contents is None:
-            raise StateError(f"what is at byte {self.start_offset} has nothing inside")
+            raise StateError(f"the record at byte {self.start_offset} contains no other records")
         return self.chunk_contents
 
     @property
@@ -140,13 +140,13 @@ class DataSection:
             elif opcode in (Opcode.HEADER, Opcode.SCHEMA, Opcode.CHANNEL, Opcode.METADATA):
                 self._read_record(part)
             elif opcode == Opcode.DATA_END and bound < self._file_bytes:
-                raise ValueError("the data are said to end, which they do not")
+                raise ValueError("a DataEnd record is not at the end of the data section")
             elif opcode == Opcode.DATA_END and head[0] == Opcode.DATA_END:
                 part.end_offset = start + RECORD_HEAD_STRUCT.size + RECORD_HEAD_STRUCT.unpack_from(head)[1]
             elif opcode == Opcode.DATA_END:
                 part.end_offset = start  # there is no such record: what comes is the footer
             elif opcode in _SUMMARY_OPCODES:
-                raise ValueError(f"a {get_record_name(opcode)} stands among the data")
+                raise ValueError(f"a {get_record_name(opcode)} is in the data section, where it is not allowed")
         except ChunkTooLargeError as error:
             part.damage_reason = str(error)
         except ValueError as error:
@@ -155,7 +155,7 @@ class DataSection:
 
     def _read_record(self, part: SectionRecord) -> None:
         if part.opcode == Opcode.HEADER and part.start_offset != len(MCAP_MAGIC):
-            raise ValueError("a second header")
+            raise ValueError("the file has a second header")
         if part.end_offset - part.start_offset > METADATA_BYTES_MAX:
             raise ChunkTooLargeError(part.end_offset - part.start_offset, METADATA_BYTES_MAX)
         part.record_bytes = self._read_range(part.start_offset, part.end_offset)
@@ -195,7 +195,7 @@ class DataSection:
                 / 16
             )
             if channel in seen:
-                errors.append((start, f"a second message index of channel {channel}"))
+                errors.append((start, f"channel {channel} has a second message index"))
             elif count != len(expected):
                 text = f"the message index of channel {channel} has {count:g} entries for {len(expected)} messages"
                 errors.append((start, text))
@@ -207,13 +207,11 @@ class DataSection:
                 if not (
                     np.array_equal(entries, expected) or np.array_equal(_sort_entries_by_offset(entries), expected)
                 ):
-                    errors.append(
-                        (start, f"the message index of channel {channel} has entries that lead to none of it")
-                    )
+                    errors.append((start, f"the message index of channel {channel} has offsets without such a message"))
             seen.add(channel)
         if indexes:
             last = indexes[-1][2]
-            errors += [(last, f"no message index of channel {channel}") for channel in places if channel not in seen]
+            errors += [(last, f"channel {channel} has no message index") for channel in places if channel not in seen]
         return errors
 
     # Outside of chunks
@@ -240,7 +238,7 @@ class DataSection:
         at = find_attachment_crc_offset(index)
         crc = int.from_bytes(self._read_range(at, at + ATTACHMENT_CRC_BYTES), "little")
         if crc and crc != compute_range_crc(self._fd, start + RECORD_HEAD_STRUCT.size, at):
-            raise ValueError(f"the attachment {index.name[:100]!r}: its CRC is wrong")
+            raise ValueError(f"attachment {index.name[:100]!r} has a wrong CRC")
         return index
 
 
@@ -286,11 +284,11 @@ def _find_chunk_errors(part: SectionRecord, data: bytes) -> Iterator[str]:
     index, bad = part.parsed_record, part.required_contents.bad_ranges
     if bad:
         suffix = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""
-        yield f"{bad[0][0]} bytes on: {bad[0][2]}{suffix}"
+        yield f"at byte {bad[0][0]} of the chunk: {bad[0][2]}{suffix}"
     said = CHUNK_HEAD_STRUCT.unpack_from(data, RECORD_HEAD_STRUCT.size)[:2]
     times = (index.message_start_time, index.message_end_time)
     if said != times and len(part.required_contents.channel_ids):
-        yield f"it says that its messages are from {said[0]} to {said[1]}; they are from {times[0]} to {times[1]}"
+        yield f"the stated times are {said[0]} to {said[1]}; the messages are from {times[0]} to {times[1]}"
     begin = RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + len(index.compression) + 8
     why = find_compatibility_error(
         index.compression, memoryview(data)[begin : begin + index.compressed_size], index.uncompressed_size

@@ -115,11 +115,11 @@ class FileExamination:
             yield "error", start, "damage", part.damage_reason
         elif part.damage_reason:
             self.data_stats.is_damaged = True
-            yield "error", start, "size", f"a {get_record_name(opcode)} cannot be judged: {part.damage_reason}"
+            yield "error", start, "size", f"a {get_record_name(opcode)} cannot be checked: {part.damage_reason}"
         elif opcode == Opcode.HEADER and not part.parsed_record.library:
-            yield "warning", start, "library", "the header does not say which library wrote the file"
+            yield "warning", start, "library", "the header does not name the library that wrote the file"
         elif opcode == Opcode.MESSAGE_INDEX:
-            yield "error", start, "message index", "a message index without a chunk before it, or of a wrong length"
+            yield "error", start, "message index", "a message index has no chunk before it, or has a wrong length"
         elif opcode == Opcode.ATTACHMENT:
             self.data_stats.expected_attachment_indexes[start] = part.parsed_record
         elif opcode == Opcode.METADATA:
@@ -127,7 +127,7 @@ class FileExamination:
                 start, part.end_offset - start, part.parsed_record.name
             )
         elif Opcode.DATA_END < opcode < FIRST_PRIVATE_OPCODE:
-            yield "warning", start, "unknown", f"a record of opcode {opcode:#x}, which MCAP does not have"
+            yield "warning", start, "unknown", f"a record has opcode {opcode:#x}, which MCAP does not define"
         yield from self._check_declarations(part)
         if part.chunk_contents is not None:
             yield from self._check_messages(part)
@@ -138,14 +138,12 @@ class FileExamination:
                 continue
             self._reported_findings.add((key, user))
             if user is not None:
-                text = f"channel {user} has schema {key[1]}, which nothing before it describes"
+                text = f"channel {user} has schema {key[1]}, which is not described before the channel"
             else:
-                text = f"messages of channel {key[1]}, which nothing before them describes"
+                text = f"messages have channel {key[1]}, which is not described before them"
             yield "error", part.start_offset, "undescribed", text
         for opcode, number in self._declarations.redeclared_keys:
-            text = (
-                f"{get_record_name(opcode)} {number} is another one than before: one id has one description in a file"
-            )
+            text = f"{get_record_name(opcode)} {number} has two different descriptions; each ID needs exactly one"
             yield "error", part.start_offset, "descriptions", text
         for record in self._declarations.new_declarations:
             if record[0] == Opcode.SCHEMA:
@@ -164,7 +162,7 @@ class FileExamination:
             yield "error", part.start_offset, "chunk", f"a chunk: {why}"
         data_stats.index_bytes_by_chunk[part.start_offset] = part.parsed_record.message_index_length
         if contents.skipped_bytes:
-            text = f"{contents.skipped_bytes} bytes of a chunk are neither messages nor schemas nor channels"
+            text = f"a chunk has {contents.skipped_bytes} bytes of records other than messages, schemas and channels"
             yield "warning", part.start_offset, "unknown", text
         for place, text in part.index_errors[:3]:
             yield "error", place, "message index", text
@@ -173,7 +171,7 @@ class FileExamination:
                 "error",
                 part.index_end_offset,
                 "message index",
-                f"{len(part.index_errors) - 3} more of this chunk are wrong",
+                f"the message indexes of this chunk have {len(part.index_errors) - 3} more errors",
             )
         if len(contents.channel_ids) and not part.has_message_index:
             self._first_unindexed_chunk = self._first_unindexed_chunk or part.start_offset
@@ -197,13 +195,15 @@ class FileExamination:
     def _check_message_totals(self) -> Iterator[RawFinding]:
         """Give what is said of all messages together."""
         if count := self._out_of_order_messages:
-            text = f"{count} messages have an earlier log_time than one before them; here are the first"
+            text = f"{count} messages have an earlier log_time than a message before them; this is the first place"
             yield "warning", self._first_out_of_order_offset, "order", text
         if count := self._unreadable_messages:
-            text = f"{count} messages have a log_time of 2^63 or later, which many programs, as msgq, do not read"
+            text = (
+                f"{count} messages have a log_time of 2^63 or later, which many programs, including msgq, cannot read"
+            )
             yield "warning", 0, "time", text
         if self.data_stats.unindexed_chunk_count:
-            text = f"{self.data_stats.unindexed_chunk_count} chunks have no message index; here is the first"
+            text = f"{self.data_stats.unindexed_chunk_count} chunks have no message index; this is the first"
             yield "warning", self._first_unindexed_chunk, "message index", text
 
 
@@ -211,7 +211,7 @@ def _check_schema_record(record: records.Schema, offset: int) -> Iterator[RawFin
     if not record.encoding and record.data:
         yield "error", offset, "schema", f"schema {record.id} has data, but no encoding"
     elif not record.encoding:
-        yield "warning", offset, "schema", f"schema {record.id} ({record.name[:100]!r}) says nothing"
+        yield "warning", offset, "schema", f"schema {record.id} ({record.name[:100]!r}) has no encoding and no data"
 
 
 def examine(path: str | PathLike[str], max_chunk_bytes: int = CHUNK_BYTES_MAX) -> Iterator[Finding]:

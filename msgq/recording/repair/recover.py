@@ -104,7 +104,7 @@ class FileRepair:
 
     def __init__(self, path: Path, output: Path | None, in_place: bool, most: int, *, anew: bool) -> None:
         if output is not None and in_place:
-            raise InvalidValueError("give an output, or let the file be changed in place, not both")
+            raise InvalidValueError("output and in_place exclude each other; use one of them")
         self._path, self._max_chunk_bytes, self._in_place, self._rewrites_indexes = path, most, in_place, anew
         self._copies_whole = output is not None
         label = recording_files.REINDEXED_LABEL if anew else recording_files.RECOVERED_LABEL
@@ -113,7 +113,9 @@ class FileRepair:
     def repair(self) -> Recovery:
         """Do it."""
         if not self._in_place and self._output_path.exists():
-            raise RecordingError(f"{self._output_path} exists; give another name (--output), or remove it")
+            raise RecordingError(
+                f"output file '{self._output_path}' exists; use another name (--output), or remove the file"
+            )
         before = _count_messages(self._path, self._max_chunk_bytes)  # says what is wrong with what is no MCAP file
         try:
             with self._path.open("rb") as file:
@@ -121,7 +123,7 @@ class FileRepair:
                     _lock_file(file.fileno(), self._path)
                 return self._repair_file(file.fileno(), before)
         except OSError as error:
-            text = f"cannot write {self._output_path}: {error.strerror}; {self._path} is as it was"
+            text = f"output file '{self._output_path}' cannot be written: {error.strerror}; '{self._path}' is unchanged"
             raise RecordingError(text, errno=error.errno) from error
 
     def _repair_file(self, fd: int, before: int) -> Recovery:
@@ -157,8 +159,8 @@ class FileRepair:
                 writer.write_file(plan)
             after = _count_messages(new.readable_path, self._max_chunk_bytes)
             if after < before:
-                text = f"of the {before} messages in {self._path}, {after} would be left; please report this file"
-                raise RecordingError(f"{text}; it is as it was")
+                text = f"repair of '{self._path}' was cancelled: only {after} of {before} messages would remain"
+                raise RecordingError(f"{text}. The file is unchanged; please report it to the authors of msgq")
             remaining = (
                 [] if plan is None else _examine_file(new.readable_path, self._output_path, self._max_chunk_bytes)[0]
             )
@@ -173,7 +175,7 @@ def _lock_file(fd: int, path: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise RecordingError(f"{path} is being written; recover it when its recorder is gone") from None
+        raise RecordingError(f"recording '{path}' is still being written; stop its recorder first") from None
 
 
 def _count_messages(path: Path, most: int) -> int:
@@ -181,7 +183,7 @@ def _count_messages(path: Path, most: int) -> int:
     columns, count = ScanColumns(16384), 0
     file = McapFile(path, lambda _: 0, lambda _: None, most=most)
     if file.file_source.reads_decompressed_copy:
-        raise RecordingError(f"{path} is compressed as a whole; decompress it first: zstd -d {path}")
+        raise RecordingError(f"recording '{path}' is compressed as a whole; decompress it first: zstd -d {path}")
     for block in file.blocks:
         content = file.read_block(block)
         position = 0
@@ -208,25 +210,25 @@ def _describe_actions(plan: RepairPlan, findings: list[Finding]) -> Iterator[str
     """Say what was done."""
     for tally, text in (
         (plan.truncated_ranges, "cut {size} bytes off the end: {tally}"),
-        (plan.damaged_ranges, "passed over {count} damaged places, {size} bytes: {tally}"),
-        (plan.rewritten_chunks, "wrote {count} chunks of their good records: {tally}"),
-        (plan.indexed_chunks, "wrote the message indexes of {count} chunks anew: {tally}"),
+        (plan.damaged_ranges, "skipped {count} damaged places, {size} bytes: {tally}"),
+        (plan.rewritten_chunks, "rewrote {count} chunks with their valid records: {tally}"),
+        (plan.indexed_chunks, "rewrote the message indexes of {count} chunks: {tally}"),
         (plan.stray_indexes, "left out {count} message indexes: {tally}"),
     ):
         if tally.range_count:
             yield text.format(count=tally.range_count, size=tally.total_bytes, tally=tally)
     if not plan.has_header:
-        yield "wrote a header: it was lost"
+        yield "wrote a new header, because the file had none"
     if plan.rescued_declarations:
-        yield f"wrote {plan.rescued_declarations} schemas and channels into the data, which only the summary had"
+        yield f"copied {plan.rescued_declarations} schemas and channels from the summary to the data"
     if plan.invented_declarations:
         count = plan.invented_declarations
-        yield f"gave {count} channels or schemas that nothing describes the names undescribed_1 and so on"
+        yield f"named {count} channels or schemas without a description undescribed_1 and so on"
     about = {"data end", "data crc", "footer", "magic", "groups"}
     for finding in findings:
         if finding.rule in about or finding.rule.startswith(
             ("summary", "statistics", "chunk index", "attachment", "metadata")
         ):
-            yield f"wrote the end of the file anew: {finding.text}"
+            yield f"rewrote the end of the file: {finding.text}"
             return
-    yield "wrote the end of the file anew"
+    yield "rewrote the end of the file"

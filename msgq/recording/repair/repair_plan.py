@@ -217,7 +217,8 @@ class RepairPlan:
         opcode, start, end = part.opcode, part.start_offset, part.end_offset
         if part.damage_reason and opcode in (Opcode.CHUNK, Opcode.MESSAGE):
             raise RecordingError(
-                f"{self._path} at byte {start}: a {Opcode(opcode).name.lower()} cannot be judged: {part.damage_reason}"
+                f"{Opcode(opcode).name.lower()} at byte {start} of '{self._path}' cannot be checked: "
+                f"{part.damage_reason}"
             )
         if opcode == Opcode.HEADER:
             self.has_header = True
@@ -332,7 +333,7 @@ class RepairPlan:
                         self.damaged_ranges.count_range(
                             step.start_offset,
                             step.end_offset,
-                            f"the summary, whose CRC is right, has another one than {data[:60]!r}",
+                            f"the summary, whose CRC is correct, has a different record than {data[:60]!r}",
                         )
                     del self._declaration_checker.newest_declarations[key]
                     self._declaration_checker.declared_keys.discard(key)

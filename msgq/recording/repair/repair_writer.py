@@ -43,7 +43,7 @@ class RepairWriter:
         while start < end:
             data = os.pread(self._old_fd, min(_BLOCK_BYTES, end - start), start)
             if not data:
-                raise OSError(0, "the file became shorter meanwhile")
+                raise OSError(0, "the file became shorter during the repair")
             self._write_bytes(data)
             start += len(data)
 

@@ -110,7 +110,7 @@ class SummaryChecker:
             yield "error", self._file_bytes, "footer", "the file ends without a footer"
             return
         if data_end.start_offset == data_end.end_offset:
-            yield "error", data_end.start_offset, "data end", "there is no DataEnd record before the footer"
+            yield "error", data_end.start_offset, "data end", "the file has no DataEnd record before the footer"
         else:
             yield from self._check_data_end(data_end)
         position, footer = data_end.end_offset, None
@@ -119,7 +119,7 @@ class SummaryChecker:
             opcode, length = RECORD_HEAD_STRUCT.unpack(head) if len(head) == RECORD_HEAD_STRUCT.size else (0, 0)
             following = position + RECORD_HEAD_STRUCT.size + length
             if opcode == 0 or following > self._file_bytes:
-                yield "error", position, "summary", "the file ends within a record, or with what is none"
+                yield "error", position, "summary", "the file ends within a record, or with bytes that are not a record"
                 return
             if opcode == Opcode.FOOTER:
                 footer = position
@@ -142,7 +142,7 @@ class SummaryChecker:
                 "error",
                 part.start_offset,
                 "data crc",
-                f"the CRC of the data is said to be {crc:#x}, and is {right:#x}",
+                f"the stated CRC of the data is {crc:#x}; the computed CRC is {right:#x}",
             )
 
     def _check_summary_record(self, opcode: int, start: int, end: int) -> Iterator[RawFinding]:
@@ -152,16 +152,26 @@ class SummaryChecker:
             groups[-1][2] = end
         else:
             if any(group[0] == opcode for group in groups):
-                yield "error", start, "groups", f"the summary's {get_record_name(opcode)} records do not stand together"
+                yield "error", start, "groups", f"the {get_record_name(opcode)} records of the summary are not adjacent"
             elif groups and groups[-1][0] == Opcode.SUMMARY_OFFSET and opcode < 0x80:
-                yield "error", start, "groups", f"a {get_record_name(opcode)} stands behind the summary's offsets"
+                yield "error", start, "groups", f"a {get_record_name(opcode)} follows the summary offsets"
             groups.append([opcode, start, end])
         if opcode not in (*_SUMMARY_GROUPS, Opcode.SUMMARY_OFFSET):
             if opcode <= Opcode.DATA_END:
-                yield "error", start, "summary", f"a {get_record_name(opcode)} stands in the summary"
+                yield (
+                    "error",
+                    start,
+                    "summary",
+                    f"a {get_record_name(opcode)} is in the summary, where it is not allowed",
+                )
             return
         if end - start > _SUMMARY_RECORD_BYTES_MAX:
-            yield "error", start, "size", f"a {get_record_name(opcode)} of {end - start} bytes is not looked into"
+            yield (
+                "error",
+                start,
+                "size",
+                f"a {get_record_name(opcode)} of {end - start} bytes is too large to be checked",
+            )
             return
         data = os.pread(self._fd, end - start, start)
         try:
@@ -187,7 +197,7 @@ class SummaryChecker:
             )
         elif isinstance(record, records.Statistics):
             if summary.statistics_record is not None:
-                yield "error", start, "statistics", "a second statistics record"
+                yield "error", start, "statistics", "the summary has a second statistics record"
             summary.statistics_record = record
             if not data_stats.is_damaged:  # which is said, and would be said again by every number
                 yield from self._check_statistics(record, start)
@@ -195,26 +205,31 @@ class SummaryChecker:
             key = make_declaration_key(data)
             summary.declared_keys.add(key)
             if key not in data_stats.declarations.declared_keys:
-                text = f"the {get_record_name(key[0])} {key[1]} of the summary is not among the data"
+                text = f"the {get_record_name(key[0])} {key[1]} of the summary is not in the data section"
                 yield "error", start, "summary description", text
             elif not is_same_declaration(data_stats.declarations.newest_declarations.get(key, data), data):
-                text = f"the {get_record_name(key[0])} {key[1]} of the summary is another one than that of the data"
+                text = f"the {get_record_name(key[0])} {key[1]} of the summary differs from the one in the data section"
                 yield "error", start, "summary description", text
 
     def _check_chunk_index(self, index: records.ChunkIndex, start: int) -> Iterator[RawFinding]:
         at = index.chunk_start_offset
         if at in self._summary_stats.indexed_chunks:
-            yield "error", start, "chunk index", f"a second chunk index of the chunk at {at}"
+            yield "error", start, "chunk index", f"the chunk at byte {at} has a second chunk index"
         self._summary_stats.indexed_chunks.add(at)
         if at not in self._data_stats.index_bytes_by_chunk:
             if not self._data_stats.is_damaged:
-                yield "error", start, "chunk index", f"a chunk index says that a chunk is at {at}, where none is"
+                yield "error", start, "chunk index", f"a chunk index refers to byte {at}, where no chunk begins"
             return
         right = self._build_expected_index(index)
         for name in records.ChunkIndex.__dataclass_fields__:
             if getattr(index, name) != getattr(right, name):
                 said, is_so = (str(getattr(candidate, name))[:200] for candidate in (index, right))
-                yield "error", start, "chunk index", f"{name} of the chunk at {at} is said to be {said}, and is {is_so}"
+                yield (
+                    "error",
+                    start,
+                    "chunk index",
+                    f"{name} of the chunk at byte {at} is stated as {said}; the actual value is {is_so}",
+                )
 
     def _build_expected_index(self, index: records.ChunkIndex) -> records.ChunkIndex:
         """Return what an index of a chunk should be, which is whole."""
@@ -261,7 +276,7 @@ class SummaryChecker:
         }
         for name, value in right.items():
             if getattr(said, name) != value:
-                text = f"{name} is said to be {getattr(said, name)}, and is {value}"
+                text = f"{name} is stated as {getattr(said, name)}; the actual value is {value}"
                 yield "error", start, "statistics", text
         for number in (
             sorted(data_stats.message_counts.keys() | said.channel_message_counts)
@@ -270,18 +285,20 @@ class SummaryChecker:
         ):
             count = said.channel_message_counts.get(number, 0)
             if count != data_stats.message_counts[number]:
-                text = f"channel {number} is said to have {count} messages, and has {data_stats.message_counts[number]}"
+                text = (
+                    f"channel {number} has {data_stats.message_counts[number]} messages; the statistics state {count}"
+                )
                 yield "error", start, "statistics", text
 
     def _check_footer(self, begin: int, footer: int, end: int) -> Iterator[RawFinding]:
         """Judge the footer against the summary that begins at a place."""
         if end - footer != FOOTER_BYTES - len(MCAP_MAGIC):
-            text = f"a footer of {end - footer - RECORD_HEAD_STRUCT.size} bytes instead of {_FOOTER_STRUCT.size}"
+            text = f"the footer has {end - footer - RECORD_HEAD_STRUCT.size} bytes instead of {_FOOTER_STRUCT.size}"
             yield "error", footer, "footer", text
         if os.pread(self._fd, len(MCAP_MAGIC), end) != MCAP_MAGIC:
             yield "error", end, "magic", "the file does not end with MCAP's magic bytes"
         elif end + len(MCAP_MAGIC) < self._file_bytes:
-            text = f"{self._file_bytes - end - len(MCAP_MAGIC)} bytes follow behind the file's end"
+            text = f"{self._file_bytes - end - len(MCAP_MAGIC)} bytes follow the end of the MCAP data"
             yield "error", end + len(MCAP_MAGIC), "magic", text
         data = os.pread(self._fd, _FOOTER_STRUCT.size, footer + RECORD_HEAD_STRUCT.size)
         if len(data) < _FOOTER_STRUCT.size:
@@ -290,16 +307,29 @@ class SummaryChecker:
         groups = self._summary_stats.record_groups
         first = next((group[1] for group in groups if group[0] == Opcode.SUMMARY_OFFSET), 0)
         if start not in ({begin} if begin < footer else {0, footer}):
-            text = f"the footer says that the summary is at {start}; it is at {begin if begin < footer else 0}"
+            text = (
+                f"the footer states that the summary begins at byte {start}; "
+                f"it begins at {begin if begin < footer else 0}"
+            )
             yield "error", footer, "footer", text
         elif crc and crc != (
             right := compute_range_crc(self._fd, start or footer, footer + RECORD_HEAD_STRUCT.size + 16)
         ):
-            yield "error", footer, "summary crc", f"the CRC of the summary is said to be {crc:#x}, and is {right:#x}"
+            yield (
+                "error",
+                footer,
+                "summary crc",
+                f"the stated CRC of the summary is {crc:#x}; the computed CRC is {right:#x}",
+            )
         if offsets != first and (first or offsets != footer):
-            yield "error", footer, "footer", f"the footer says that the summary's offsets are at {offsets}, not {first}"
+            yield (
+                "error",
+                footer,
+                "footer",
+                f"the footer states that the summary offsets begin at byte {offsets}; they begin at {first}",
+            )
         if begin == footer:
-            yield "warning", footer, "summary", "there is no summary: readers look through the whole file"
+            yield "warning", footer, "summary", "the file has no summary, so readers must scan the whole file"
 
     def _check_completeness(self, footer: int) -> Iterator[RawFinding]:
         """Judge what the summary should have, and where its offsets lead."""
@@ -308,8 +338,8 @@ class SummaryChecker:
         for start, offset in summary.summary_offsets:
             if offset.group_length and groups.get(offset.group_opcode) != (offset.group_start, offset.group_length):
                 name = get_record_name(offset.group_opcode)
-                place = f"at {offset.group_start}, {offset.group_length} bytes"
-                text = f"the {name} records are said to be {place}; they are not"
+                place = f"at byte {offset.group_start} with {offset.group_length} bytes"
+                text = f"the {name} records are not {place}, as a summary offset states"
                 yield "error", start, "summary offset", text
         said = {offset.group_opcode for _, offset in summary.summary_offsets}
         if said and (
@@ -317,7 +347,7 @@ class SummaryChecker:
                 get_record_name(opcode) for opcode in groups if opcode in _SUMMARY_GROUPS and opcode not in said
             ]
         ):
-            yield "warning", footer, "summary offset", f"no summary offset leads to {', '.join(unlisted)}"
+            yield "warning", footer, "summary offset", f"these records have no summary offset: {', '.join(unlisted)}"
         if not groups:
             return
         yield from self._find_records_without_index()
@@ -327,12 +357,12 @@ class SummaryChecker:
             schema = find_schema_key(channel) if channel is not None else None
             for key in ((Opcode.CHANNEL, number), schema):
                 if key is not None and key not in summary.declared_keys:
-                    text = f"{get_record_name(key[0])} {key[1]} of messages in chunks is not in the summary"
+                    text = f"{get_record_name(key[0])} {key[1]} has messages in chunks, and is missing in the summary"
                     yield "warning", footer, "summary description", text
         if summary.statistics_record is None:
             yield "warning", footer, "statistics", "the summary has no statistics"
         if summary.indexed_chunks and data_stats.first_loose_message_offset:
-            text = "messages are outside of the chunks, which readers by the index miss; here is the first"
+            text = "messages are outside of chunks, so readers that use the index miss them; this is the first"
             yield "warning", data_stats.first_loose_message_offset, "outside", text
 
     def _find_records_without_index(self) -> Iterator[RawFinding]:
@@ -344,7 +374,7 @@ class SummaryChecker:
         ):
             unindexed = sorted(present.keys() - indexed)
             if unindexed:  # none at all is a choice of writers
-                text = f"{len(unindexed)} of {len(present)} {name} records have no index; here is the first"
+                text = f"{len(unindexed)} of {len(present)} {name} records have no index; this is the first"
                 yield "error" if indexed else "warning", unindexed[0], f"{name} index", text
 
 
@@ -353,8 +383,8 @@ def _check_index_record(
 ) -> Iterator[RawFinding]:
     """Judge an index of an attachment, or of metadata."""
     if record.offset in indexed:
-        yield "error", start, f"{name} index", f"a second index of the {name} at {record.offset}"
+        yield "error", start, f"{name} index", f"the {name} at byte {record.offset} has a second index"
     indexed.add(record.offset)
     if expected.get(record.offset) != record:
-        fault = "is wrong" if record.offset in expected else "leads to where none is"
-        yield "error", start, f"{name} index", f"the index of the {name} at {record.offset} {fault}"
+        fault = "is wrong" if record.offset in expected else "refers to a place without such a record"
+        yield "error", start, f"{name} index", f"the index of the {name} at byte {record.offset} {fault}"

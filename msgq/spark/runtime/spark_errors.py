@@ -17,9 +17,10 @@ _JAVA_EXIT_TIMEOUT_S = 10.0  # that a Java which does not answer any more may ta
 _TRACEBACK_HEADER = "Traceback (most recent call last):"
 _OUT_OF_MEMORY_ERROR = "OutOfMemoryError"
 _OUT_OF_MEMORY_EXIT_CODE = 52  # with which Spark ends a Java that has no memory left
-_FEWER_TASKS_ADVICE = "or give fewer tasks at a time, master local[1]"
+_FEWER_TASKS_ADVICE = "or run fewer tasks at a time with master local[1]"
 _MORE_MEMORY_ADVICE = (
-    f"give it more, SPARK_DRIVER_MEMORY=8g in the environment, {_FEWER_TASKS_ADVICE}, and start this program again"
+    f"give the process more, such as SPARK_DRIVER_MEMORY=8g in the environment, {_FEWER_TASKS_ADVICE}, "
+    "and start this program again"
 )
 
 
