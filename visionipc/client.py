@@ -103,7 +103,7 @@ class VisionIpcClient(StreamReceiver):
         type : type of the stream.
         conflate : True: `recv` skips all frames except the newest.
         context : None (stock's default). Stock also accepts an OpenCL context.
-        prefix : prefix of the server, "" for none; None: OPENPILOT_PREFIX.
+        prefix : prefix of the server, "" for none; None: OPENPILOT_PREFIX at this call.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class VisionIpcClient(StreamReceiver):
         EndpointNameError : the name or the prefix is invalid.
         """
         super().__init__(VisionBuf)
-        self._prefix = None if prefix is None else settings.resolve_prefix(prefix)
+        self._prefix = settings.resolve_prefix(prefix)
         self._name = naming.validate_endpoint_name(name, "server name")
         self._type = int(type)
         self._endpoint = wire.get_endpoint_name(self._name, self._type)

@@ -130,7 +130,7 @@ class FakeServer(VisionIpcServer):
     def __init__(self, name: str | bytes, *, prefix: str | None = None) -> None:
         super().__init__(name, prefix=prefix)
         self._bus = current_bus()
-        self._key = settings.resolve_prefix(prefix), self._name
+        self._key = self._prefix, self._name
 
     def _new_stream(self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool) -> Any:
         return _FakeServerStream(endpoint, kind, layout, count, self._prefix)
@@ -224,7 +224,7 @@ class FakeClient(VisionIpcClient):
 
     def connect(self, blocking: bool) -> bool:
         """Find the server; frames that are published from now on will be received."""
-        bus, key = current_bus(), (settings.resolve_prefix(self._prefix), self._name)
+        bus, key = current_bus(), (self._prefix, self._name)
         if self._subscriber is None:
             socket: Any = SubSocket()
             options = {"conflate": self._conflate, "segment_size": FAKE_RING_BYTES, "prefix": self._prefix}
@@ -273,7 +273,7 @@ class FakeClient(VisionIpcClient):
     @property
     def num_buffers(self) -> int:
         """How many the server said; 0 without a stream."""
-        server: FakeServer | None = current_bus().frame_servers.get((settings.resolve_prefix(self._prefix), self._name))
+        server: FakeServer | None = current_bus().frame_servers.get((self._prefix, self._name))
         if server is None or self._connected_layout is None:
             return 0
         return with_spare(server.stats(self._type).buffers)

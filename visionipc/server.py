@@ -244,13 +244,13 @@ class VisionIpcServer(StreamSender):
         Parameters
         ----------
         name : name of the server.
-        prefix : prefix of the socket and the topics of this server, "" for none; None: OPENPILOT_PREFIX.
+        prefix : prefix of the socket and the topics of this server, "" for none; None: OPENPILOT_PREFIX at this call.
 
         Raises
         ------
         EndpointNameError : the name or the prefix does not fit a file name.
         """
-        self._prefix = None if prefix is None else settings.resolve_prefix(prefix)
+        self._prefix = settings.resolve_prefix(prefix)
         self._name = naming.validate_endpoint_name(name, "server name")
         wire.socket_path(self._name, self._prefix)
         super().__init__(OutgoingFrame)

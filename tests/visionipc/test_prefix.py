@@ -88,6 +88,24 @@ def test_client_follows_restarted_server_of_its_prefix(prefixes: tuple[str, str]
             assert (frame.frame_id, client.connections) == (7, 2)
 
 
+@pytest.mark.usefixtures("backend")
+def test_prefix_of_environment_is_read_at_creation(
+    prefix: str, prefixes: tuple[str, str], token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, client = VisionIpcServer(token), VisionIpcClient(token, 0, False)
+    monkeypatch.setenv("OPENPILOT_PREFIX", prefixes[0])
+    server.create_buffers(0, 4, WIDTH, HEIGHT)
+    server.start_listener()
+    with server, client, start_server(token, None) as other, VisionIpcClient(token, 0, False, prefix=prefix) as peer:
+        assert client.connect(True)
+        assert peer.connect(True)
+        other.send(0, bytes(SIZE), frame_id=1)
+        server.send(0, bytes(SIZE), frame_id=2)
+        frames = [each.recv(1000) for each in (client, peer)]
+        assert [frame and frame.frame_id for frame in frames] == [2, 2]
+        del frames
+
+
 def test_prefix_with_slash_is_refused(token: str) -> None:
     with pytest.raises(EndpointNameError):
         VisionIpcServer(token, prefix="a/b")
