@@ -29,7 +29,7 @@ from msgq.recording.mcap_io.segment_writer import ChunkCompressor, SegmentWriter
 from msgq.recording.recorder import frame_receiver
 from msgq.recording.recorder.core import Capture
 from msgq.recording.recorder.endpoints import RecordedEndpoints, find_publish_offset
-from msgq.recording.recorder.frame_receiver import FrameReceiver, FrameStream
+from msgq.recording.recorder.frame_receiver import FrameRateLimiter, FrameReceiver, FrameStream
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.rolling_writer import RecordingLimits
 from tests.support import DEADLINE, Task, in_fork, run_child, wait_until
@@ -299,6 +299,23 @@ def test_log_time_of_frame_is_receive_time(camera: Any, tmp_path: Path) -> None:
     recorder.stop()
     (recorded,) = LogReader(tmp_path / "log")
     assert recorded.publish_time <= recorded.log_time < before_fetch
+
+
+def list_accepted_frames(period_s: float, *times_s: float) -> list[float]:
+    limiter = FrameRateLimiter(period_s)
+    return [time_s for time_s in times_s if limiter.accept_frame(time_s)]
+
+
+def test_rate_limiter_accepts_one_frame_per_period() -> None:
+    camera_times_s = [number / 20 for number in range(400)]
+    accepted = list_accepted_frames(1 / 15, *camera_times_s)
+    assert 299 <= len(accepted) <= 301
+    assert list_accepted_frames(1 / 30, *camera_times_s) == camera_times_s
+    assert list_accepted_frames(0.0, 1.0, 1.0, 1.0) == [1.0, 1.0, 1.0]
+
+
+def test_rate_limiter_accepts_one_frame_after_gap() -> None:
+    assert list_accepted_frames(1.0, 0.0, 0.1, 0.8, 1.7, 2.1, 9.5, 9.6, 10.2, 10.4) == [0.0, 0.8, 2.1, 9.5, 10.4]
 
 
 def test_too_fast_frames_are_counted_as_lost(camera: Any, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -279,6 +279,22 @@ def test_clock_step_in_queued_chunk_is_noted_in_its_segment(tmp_path: Path) -> N
     assert [m.log_time - now for m in found] == [-2 * HOUR, -2 * HOUR + 1, -HOUR - 1, 1]
 
 
+def test_clock_step_before_first_row_of_chunk_is_noted(tmp_path: Path) -> None:
+    """A frame is appended up to `chunk_seconds` after its receipt."""
+    now = clock.time_ns()
+    wall = WallClock()
+    wall._readings = [ClockReading(0, BOOTED), ClockReading(now - HOUR, BOOTED + HOUR)]
+    output = RollingWriter(tmp_path / "log", RecordingLimits(), ChunkCompressor("zstd", None), BOOTED, wall, "")
+    described = {1: encode_channel(1, "e", None, 1, metadata_keys.PUBLISHER_SEQUENCE)}
+    chunk = ChunkBuffer(1 << 16, 100)
+    for age in (HOUR - 2, HOUR + 1):
+        assert chunk.append_message(1, 0, now - age, now - age, b"x")
+    output.write_chunk(chunk, described, dict)
+    output.close({})
+    found = LogReader(tmp_path / "log", clock="wall")
+    assert [m.log_time - now for m in found] == [-HOUR - 1, 2]
+
+
 def test_wall_time_range_covers_all_clock_steps() -> None:
     times_by = WallTimeConverter([noted(100)[1], noted(0, 50)[1], noted(200, 60)[1]])
     assert times_by.recorded_offsets_ns == (100, 0, 200)

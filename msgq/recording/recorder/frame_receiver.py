@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -16,7 +17,7 @@ from visionipc.image_messages import COMPRESSED_IMAGE, IMAGE, SUFFIX, Picture, i
 
 RAW_FORMAT, JPEG_FORMAT = "raw", "jpeg"
 _POLL_MS = 100.0
-_RATE_TOLERANCE = 0.25  # periods that a frame may come too early
+_RATE_TOLERANCE = 0.25  # periods that a frame may come too early: cameras have jitter
 _WAITING_FRAMES_MAX = 8  # frames; a recorder that does not come for them has trouble enough
 
 
@@ -108,6 +109,23 @@ class RecordedFrame:
     latency_ns: int
 
 
+class FrameRateLimiter:
+    """Chooses frames, at most one in a period on average."""
+
+    def __init__(self, period_s: float) -> None:
+        """Accept the first frame. Period 0 accepts all frames."""
+        self._period_s = period_s
+        self._next_frame_s = -math.inf
+
+    def accept_frame(self, received_s: float) -> bool:
+        """Return whether the frame that is received at this time is wanted. A gap is not made up for."""
+        if received_s < self._next_frame_s - self._period_s * _RATE_TOLERANCE:
+            return False
+        is_after_gap = received_s >= self._next_frame_s + self._period_s
+        self._next_frame_s = (received_s if is_after_gap else self._next_frame_s) + self._period_s
+        return True
+
+
 class FrameReceiver:
     """Receives one stream in a thread of its own, and keeps messages until they are fetched.
 
@@ -151,7 +169,7 @@ class FrameReceiver:
 
     def _receive_frames(self) -> None:
         period_s = 0.0 if self.frame_stream.rate is None else 1 / self.frame_stream.rate
-        next_frame_s = time.monotonic()
+        limiter = FrameRateLimiter(period_s)
         with VisionIpcClient(self.frame_stream.server, self.frame_stream.stream, period_s > 0) as client:
             while not self._is_stopping and not _try_connect(client):
                 time.sleep(_POLL_MS / 1000)
@@ -163,11 +181,8 @@ class FrameReceiver:
                     continue
                 with frame:
                     received_ns = time.monotonic_ns()
-                    received_s = received_ns / 1e9
-                    # A frame that waited for its time would look late. Cameras with jitter need the tolerance.
-                    if received_s < next_frame_s - period_s * _RATE_TOLERANCE:
+                    if not limiter.accept_frame(received_ns / 1e9):  # a frame that waited for its time would look late
                         continue
-                    next_frame_s = max(next_frame_s + period_s, received_s)
                     latency_ns = _compute_latency_ns(frame.timestamp_eof or frame.timestamp_sof)
                     self._keep_frame(RecordedFrame(encode_frame(frame, self.frame_stream), received_ns, latency_ns))
 

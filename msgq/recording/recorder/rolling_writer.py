@@ -120,9 +120,9 @@ class RollingWriter:
         if self._segment_writer is not None and self._is_segment_full(self._segment_writer):
             self._end_segment(losses())
         times = np.frombuffer(chunk.message_entries, CHUNK_ENTRY_FIELDS)["log_time"]
-        if self._segment_writer is None:
-            self._segment_writer = self._begin_segment(int(times[0]))
-        self._write_clock_records(self._segment_writer, int(times[-1]))
+        if self._segment_writer is None:  # frames are in a chunk after messages that were received later
+            self._segment_writer = self._begin_segment(int(times.min()))
+        self._write_clock_records(self._segment_writer, int(times.max()))
         before = self._segment_writer.size_bytes
         self._segment_writer.write_chunk(chunk, channels, compress)
         self.uncompressed_chunks += not compress and self._compressor.compression_name != ""
