@@ -443,6 +443,17 @@ class TestOpening:
         files = [*SHM.glob(f"msgqchan_{channels.token}"), *SHM.glob(f"msgqpool_{channels.token}:*")]
         assert [path.stat().st_mode & 0o777 for path in files] == [0o640] * 2
 
+    @pytest.mark.needs("sharing")
+    @pytest.mark.parametrize(("mode", "pool_mode"), [(0o777, 0o666), (0o755, 0o644)])
+    def test_publisher_of_a_channel_whose_file_is_executable(
+        self, channels: Channels, mode: int, pool_mode: int
+    ) -> None:
+        channels.open()
+        (SHM / f"msgqchan_{channels.token}").chmod(mode)
+        channels.open().publisher().send(b"message")
+        (pool,) = SHM.glob(f"msgqpool_{channels.token}:*")
+        assert pool.stat().st_mode & 0o777 == pool_mode
+
 
 class TestSchemas:
     ONE, OTHER = Schema("one", "text"), Schema("other", "text")

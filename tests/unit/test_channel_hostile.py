@@ -139,6 +139,18 @@ def test_capacity_of_no_channel_raises_and_initializes_no_order(endpoint: str) -
             channel.unlink()
 
 
+def test_pool_whose_header_changes_during_map_is_refused(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise pins would be written to read-only pages."""
+    channel = Channel(endpoint)
+    publisher, subscriber = channel.publisher(), channel.subscriber()
+    publisher.send(b"message")
+    with monkeypatch.context() as patches:
+        patches.setattr(os, "pread", lambda *_: bytes(8))  # the file said so at that time
+        with pytest.raises(CorruptSegmentError, match="changes while it is opened"):
+            subscriber.receive_view(timeout=0)
+    channel.unlink()
+
+
 def test_a_subscriber_far_behind_allocates_no_more_than_the_channel_holds(endpoint: str) -> None:
     with Channel(endpoint, capacity=CAPACITY, create=True) as channel:
         try:

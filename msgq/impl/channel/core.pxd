@@ -245,6 +245,7 @@ cdef class PoolFile(EndpointFile):
     """A publisher's mapped pool."""
     cdef uint64_t channel_inode, uid
     cdef uint64_t slot_count, slot_bytes  # of a new pool
+    cdef bint maps_header_writable
     cdef uint64_t writable_bytes  # bytes of the header, if only the header is mapped writable
     cdef mq_pool_map slots
     cdef readonly str node      # name of the publisher's node
