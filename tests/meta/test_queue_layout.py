@@ -159,10 +159,10 @@ def test_queue_limits_are_equal_in_texts() -> None:
     contract = " ".join((MessageQueue.__doc__ or "").split())
     assert f"1 to {options.MESSAGES_MAX}; None: {options.DEFAULT_MAX_MESSAGES}." in contract
     assert f"1 to 2^30; None: {options.DEFAULT_MESSAGE_SIZE}." in contract
-    assert f"the queue is open {CONSTANTS['MQ_QUEUE_ROWS']} times" in contract
+    assert f"the queue has {CONSTANTS['MQ_QUEUE_ROWS']} open handles" in contract
     assert f"at most {options.SCHEMA_DATA_MAX} bytes of data" in contract
-    assert f"0 to {options.PRIORITY_MAX};" in (MessageQueue.send.__doc__ or "")
-    assert re.search(rf"\b0 to {options.PRIORITY_MAX};", msgq.workqueue.Message.priority.__doc__ or "")
+    assert f"0 to {options.PRIORITY_MAX}." in (MessageQueue.send.__doc__ or "")
+    assert re.search(rf"\b0 to {options.PRIORITY_MAX}\.", msgq.workqueue.Message.priority.__doc__ or "")
 
 
 # ---- what the library writes ----
