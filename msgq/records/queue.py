@@ -391,6 +391,9 @@ class RecordQueue:
     def unlink(self) -> None:
         """Remove the name. Open queues continue to exchange records. A later open creates another queue.
 
+        With a single producer, this needs a producer that has sent before: the first send of a producer opens the
+        name.
+
         Raises
         ------
         SegmentError : the name was removed before, or cannot be removed, or another process that opens the queue held
