@@ -1,6 +1,6 @@
-"""Recording a bus, reading recordings, and playing them.
+"""Recorders, readers and players of recordings.
 
-What is heavy, or needs a library of an extra, is imported with the first use of its name.
+Names that load large modules or optional libraries are imported at their first use.
 """
 
 from importlib import import_module

@@ -46,15 +46,15 @@ _OVERLAPPING_BLOCKS_MAX = 4  # largest chunks whose messages may wait at the sam
 
 
 class LogReader:
-    """Reads MCAP files, ours and anybody's, whole and truncated ones. One thread at a time.
+    """Reads MCAP files of msgq and of other programs, complete or truncated. One thread at a time.
 
-    Nothing in a file makes it fail once it is open: what is damaged is skipped, and listed in `problems`.
+    After a file is opened, damaged data raises no error: the reader skips the data and adds an entry to `problems`.
 
     Attributes
     ----------
-    files : the files, in the order given.
-    problems : what was skipped so far: the first 1000, and where more was.
-    log_view : the files, and what of them is wanted; for those who read chunk by chunk.
+    files : the files in the given order.
+    problems : skipped data: the first 1000 entries. If there is more, a last entry has the position of the next one.
+    log_view : files and selection, for readers of single chunks.
     """
 
     def __init__(
@@ -69,27 +69,28 @@ class LogReader:
         clock: str = HOST_CLOCK,
         schemas: Schemas | None = None,
     ) -> None:
-        """Open files, and find out where their messages are.
+        """Open the files, and read the positions of their messages.
 
         Parameters
         ----------
-        paths : files, and directories of segments; one log, in this order.
-        endpoints : only these: names, or compiled expressions, as `SelectedEndpoints` has them.
-        exclude : not these.
-        start, end : only messages with start <= log_time < end, ns since the epoch.
-        span : of each file only what is between these two offsets, which are the beginnings or ends of records.
-        max_chunk_bytes : of a chunk before compression, a message outside of chunks, or a summary. What is larger is
-            skipped, as a `Problem`, as a few bytes can be compressed ones of any number: give more for recordings of
-            larger messages. So is what overlaps with so many other chunks in time that the four-fold would have to be
-            held at once, to give messages in their order.
-        clock : by which all times are, those of messages and those that are asked for. "host": as in the files, by the
-            clock of the host that recorded, which never steps. "wall": what the wall clock showed there, which somebody
-            may have set meanwhile; then it goes back or jumps. A file that does not say what it showed stays as it is.
-        schemas : for endpoints of which the files say nothing.
+        paths : files, and directories of segments. Together they form one log, in this order.
+        endpoints : endpoints to read: names, and compiled regular expressions (see `SelectedEndpoints`); None: all.
+        exclude : endpoints to skip.
+        start, end : read only messages with start <= log_time < end, in ns since the epoch.
+        span : read only the part between these two byte offsets of each file. Each offset is the beginning or the end
+            of a record.
+        max_chunk_bytes : maximum bytes of a chunk before compression, of a message outside of chunks, or of a summary.
+            Larger data is skipped as a `Problem`, because few compressed bytes can expand to any number. For recordings
+            with larger messages, give more. Chunks are also skipped if their times overlap with so many chunks that
+            sorting needs more than four times this number.
+        clock : clock of all times, of messages and arguments. "host": the clock of the recording host, as in the files.
+            This clock never jumps. "wall": the wall clock of the recording host. A change of the wall clock during the
+            recording makes these times jump. A file without wall-clock times keeps its own times.
+        schemas : schemas for endpoints without a schema in the files.
 
         Raises
         ------
-        RecordingError : a file cannot be opened or is no MCAP file, or a directory has none.
+        RecordingError : a file cannot be opened or is not an MCAP file, or a directory contains none.
         """
         if not paths:
             raise InvalidValueError("no recording was named; pass a file or a directory")
@@ -102,48 +103,49 @@ class LogReader:
 
     @property
     def channels(self) -> Sequence[RecordedChannel]:
-        """What was found so far of what messages have in common; the column "channel" of batches counts in here."""
+        """Channels found up to now. The column "channel" of batches is an index into this list."""
         return self.log_view.channels
 
     @property
     def missing_endpoints(self) -> list[str]:
-        """The names of endpoints that were asked for, and of which nothing was found so far."""
+        """Names of requested endpoints that have not been found up to now."""
         return self.log_view.find_missing_endpoints()
 
     @property
     def size(self) -> int:
-        """Bytes of all that may have to be read, before compression, as the files say."""
+        """Maximum bytes to read, before compression, according to the files."""
         return sum(block.uncompressed_bytes for _, block in self.log_view.iter_wanted_blocks())
 
     def split(self, size: int) -> list[LogReader]:
-        """Return readers of pieces of this log, in its order, each of at least one chunk.
+        """Return readers for parts of this log, in order. Each part has at least one chunk.
 
-        They can be pickled, and read in other processes. Each has its own `problems`, none of which is known yet.
+        Other processes can read the parts, because readers can be pickled. Each reader has its own `problems`, empty at
+        first.
 
         Parameters
         ----------
-        size : of a piece, in bytes before compression.
+        size : bytes of a part, before compression.
         """
         return [self._copy_with_view(piece) for piece in self.log_view.split_by_size(size)]
 
     def between(self, start: int | None = None, end: int | None = None) -> LogReader:
-        """Return this log within a narrower time; it costs nothing. One thread at a time for both.
+        """Return a reader for a narrower time range, without reading. One thread at a time may use the two readers.
 
         Parameters
         ----------
-        start, end : only messages with start <= log_time < end, ns since the epoch; None leaves it as it is.
+        start, end : read only messages with start <= log_time < end, in ns since the epoch. None keeps the limit.
         """
         return self._copy_with_view(self.log_view.select_time_range(start, end))
 
     def full_history(self, *kinds: str) -> LogReader:
-        """Return all that the files have of the endpoints of these kinds, of those that were chosen, whenever it was.
+        """Return a reader for all messages of the selected endpoints of these kinds, without a time range.
 
-        It is for kinds that have a state, which what came before left. It opens the files anew.
+        Use it for kinds with a state, because earlier messages determine the state. The call opens the files again.
         """
         return self._copy_with_view(self.log_view.select_full_history(*kinds))
 
     def _copy_with_view(self, view: LogView) -> LogReader:
-        """Return a reader of some of this log."""
+        """Return a reader for a part of this log."""
         reader = copy(self)
         for known in ("endpoints", "start_time", "end_time"):
             reader.__dict__.pop(known, None)  # they are of the whole
@@ -154,27 +156,27 @@ class LogReader:
 
     @property
     def headers(self) -> list[Header]:
-        """What each file says first, in their order."""
+        """Header of each file, in order."""
         return [Header(file.header.profile, file.header.library) for file in self.files]
 
     @property
     def metadata(self) -> list[Metadata]:
-        """All metadata of the files, in their order, those that msgq writes included."""
+        """All metadata of the files, in order, including the metadata of msgq."""
         return list(iter_metadata(self.log_view))
 
     @property
     def attachments(self) -> list[Attachment]:
-        """The attachments of the files, in their order, of the log's time."""
+        """Attachments of the files within the selected time range, in order."""
         return list(iter_attachments(self.log_view))
 
     # Message by message
 
     def __iter__(self) -> Iterator[Message]:
-        """Give the messages in the order of log_time, those of one time in the order of the files."""
+        """Iterate over the messages in the order of log_time. At equal times, the order of the files counts."""
         return chain.from_iterable(self._iter_message_lists())
 
     def _iter_message_lists(self) -> Iterator[Iterable[Message]]:
-        """Give the messages, many at a time."""
+        """Yield the messages as lists."""
         columns = ScanColumns(_BATCH_ROWS)
         blocks = sorted(self.log_view.iter_wanted_blocks(), key=lambda pair: pair[1].start_time)
         buffer = BlockMergeBuffer(_OVERLAPPING_BLOCKS_MAX * self.log_view.max_chunk_bytes)
@@ -208,9 +210,10 @@ class LogReader:
             yield build_messages(rows, begin, min(begin + _MESSAGE_BATCH_ROWS, rows.row_count), channels)
 
     def decoded(self) -> Iterator[tuple[Message, Any]]:
-        """Give the messages as iteration does, each with its value by the schema of its endpoint.
+        """Iterate like the reader, over pairs of a message and its decoded value.
 
-        A payload without a known encoding is its own value; what cannot be decoded gives an `Undecoded`.
+        The schema of the endpoint decodes the value. Without a known encoding, the value is the payload. If decoding
+        fails, the value is an `Undecoded`.
         """
         payload_decoder = PayloadDecoder()
         for message in self:
@@ -219,80 +222,82 @@ class LogReader:
     # Many at once
 
     def batches(self, columns: Sequence[str] | None = None, rows: int = 65536) -> Iterator[pyarrow.RecordBatch]:
-        """Give the messages as Arrow batches, in the order of the files. Needs pyarrow.
+        """Iterate over Arrow batches of messages, in the order of the files. Needs pyarrow.
 
         Parameters
         ----------
-        columns : some of "endpoint" (dictionary), "epoch", "sequence", "log_time", "publish_time" (int64), "data"
-            (binary), in the order wanted; None is all of these. Beyond them "origin_time" (int64, 0 where it is not
-            known), "kind", "publisher", "key" (dictionaries; "" where there is none), "channel" (int32, index in
-            `channels`), "byte_offset" (int64, where in the file the chunk is), "lost_before" and "lost_after" (int64;
-            losses next to the message that no gap in the sequences shows, null: none).
-        rows : at most so many a batch; large payloads make smaller ones.
+        columns : columns in the wanted order; None: the first six. Columns: "endpoint" (dictionary), "epoch",
+            "sequence", "log_time", "publish_time" (int64), "data" (binary), "origin_time" (int64, 0: unknown), "kind",
+            "publisher", "key" (dictionaries, "": none), "channel" (int32, index in `channels`), "byte_offset" (int64,
+            offset of the chunk in the file), "lost_before" and "lost_after" (int64, losses next to the message without
+            a gap in the sequences, null: none).
+        rows : maximum messages per batch. Large payloads make smaller batches.
         """
         with _explain_missing_package():
             from msgq.recording.reader.arrow_batches import read_arrow_batches
         return read_arrow_batches(self.log_view, columns, rows)
 
     def iter_batches(self) -> Iterator[MessageBatch]:
-        """Give the messages in the order of log_time, those of one time in the order of the files, as columns."""
+        """Iterate over batches of columns in the order of log_time. At equal times, the order of the files counts."""
         return read_batches_by_log_time(self.log_view)
 
     def decoded_batches(self, endpoint: str, rows: int = 65536) -> Iterator[DecodedBatch]:
-        """Give the messages of an endpoint as tables with a column for each field, in the order of the files.
+        """Iterate over tables of an endpoint's decoded messages, in the order of the files.
 
-        Columns are those that messages have: where their schema changes, or says little, as with JSON, tables may have
-        others than those before. Needs pyarrow, and what decodes the encoding.
+        Each field has a column. The columns follow from the messages. If the schema changes, or lacks types as for
+        JSON, the columns may differ between tables. Needs pyarrow and the decoder of the encoding.
 
         Parameters
         ----------
-        rows : at most so many messages a batch; large payloads make smaller ones.
+        endpoint : name of the endpoint.
+        rows : maximum messages per batch. Large payloads make smaller batches.
         """
         with _explain_missing_package():
             from msgq.recording.export.decoded_tables import decode_message_batches
         return (batch for _, batch in decode_message_batches(self.log_view.select_endpoint(endpoint), rows))
 
     def to_arrow(self, endpoint: str) -> pyarrow.Table:
-        """Return the messages of an endpoint as one table with a column for each field, in the order of the files.
+        """Return the decoded messages of an endpoint as one table, in the order of the files.
 
-        Its columns are those of `DecodedBatch`, and where messages differ all that any of them has: of the type that
-        holds all values, as text where there is none. Messages that cannot be decoded are left out, and listed as one
-        problem; `decoded_batches` has them. Needs pyarrow, and what decodes the encoding.
+        Each field has a column. The table has the columns of all its `DecodedBatch` tables. If the types of a column
+        differ, the table uses a type for all values, or else text. Messages that cannot be decoded are omitted, and
+        listed as one problem. `decoded_batches` includes them. Needs pyarrow and the decoder of the encoding.
 
         Raises
         ------
-        RecordingError : there are no messages of it.
+        RecordingError : the log has no messages of the endpoint.
         """
         with _explain_missing_package():
             from msgq.recording.export.decoded_tables import read_endpoint_table
         return read_endpoint_table(self.log_view, endpoint)
 
     def to_pandas(self, endpoint: str) -> pandas.DataFrame:
-        """Return the same for pandas, with a column for each field of structs: `pose.position.x`. Needs pandas, too."""
+        """Return the table of `to_arrow` for pandas, with a column for each field of a struct. Needs pandas."""
         rows = self.to_arrow(endpoint)
         with _explain_missing_package("pandas"):
             from msgq.recording.export.to_pandas import build_pandas_frame
         return build_pandas_frame(rows)
 
     def to_polars(self, endpoint: str) -> polars.DataFrame:
-        """Return the same for Polars, with structs as they are. Needs polars, too."""
+        """Return the table of `to_arrow` for Polars, with struct columns. Needs polars."""
         rows = self.to_arrow(endpoint)
         with _explain_missing_package("polars"):
             import polars
         return polars.DataFrame(rows)
 
     def to_parquet(self, output: str | PathLike[str]) -> int:
-        """Write the messages of all endpoints that were chosen, decoded, as Parquet; return how many. Needs pyarrow.
+        """Write the decoded messages of all selected endpoints as Parquet, and return their number. Needs pyarrow.
 
         Parameters
         ----------
-        output : a new file, if its name ends in ".parquet", of the only endpoint that there is; messages that cannot
-            be decoded are then beside it, in one that ends in ".undecoded.parquet". Else a new directory with a file
-            for each endpoint, and "_undecoded.parquet".
+        output : a new file with a name that ends in ".parquet", for a single endpoint; or a new directory with one file
+            for each endpoint. Messages that cannot be decoded go to a file that ends in ".undecoded.parquet", or to
+            "_undecoded.parquet" in the directory.
 
         Raises
         ------
-        RecordingError : it exists, or cannot be written; a file is wanted, and there is not one endpoint.
+        RecordingError : the output exists or cannot be written, or the output is a file and the log has not exactly one
+            endpoint.
         """
         with _explain_missing_package():
             from msgq.recording.export.parquet import write_parquet
@@ -303,7 +308,7 @@ class LogReader:
 
         Raises
         ------
-        RecordingError : there is no such endpoint, it has another or several schemas, or a message does not fit.
+        RecordingError : the endpoint does not exist, has another schema or several, or a message does not fit.
         """
         only = self.log_view.select_endpoint(endpoint)
         columns, ends = ScanColumns(_BATCH_ROWS), np.empty(_BATCH_ROWS, np.int32)
@@ -327,11 +332,11 @@ class LogReader:
 
     @cached_property
     def endpoints(self) -> dict[str, EndpointInfo]:
-        """Totals by endpoint name, from the statistics of files, or from a scan; see `has_statistics`."""
+        """Totals by endpoint name, from the statistics of the files, or from a scan; see `has_statistics`."""
         return self.summarize()
 
     def summarize(self, scan: bool = False) -> dict[str, EndpointInfo]:
-        """Return the totals by endpoint name. scan : read all messages, which also finds damage."""
+        """Return the totals by endpoint name. `scan=True` reads all messages, and also finds damage."""
         totals = EndpointTotals(self.log_view)
         for file in self.files:
             totals.add_file(file, scan)
@@ -339,30 +344,34 @@ class LogReader:
 
     @property
     def has_statistics(self) -> bool:
-        """Whether the files say all of `endpoints`, as ours do where no time is chosen; then nothing is read for it,
-        and no damage found.
+        """True if the files contain all of `endpoints`, like files of msgq without a selected time range.
+
+        In this case, `endpoints` reads no messages and finds no damage.
         """
         return all(find_stored_statistics(self.log_view, file) is not None for file in self.files)
 
     @property
     def counts(self) -> dict[str, int] | None:
-        """How many messages there are of each endpoint, as the files say; None: one does not, or a time is chosen."""
+        """Number of messages by endpoint, from the statistics of the files.
+
+        None: a file has no statistics, or a time range is selected.
+        """
         return read_message_counts(self.log_view)
 
     @property
     def messages(self) -> int:
-        """How many there are; see `endpoints`."""
+        """Number of messages; see `endpoints`."""
         return sum(info.messages for info in self.endpoints.values())
 
     @cached_property
     def start_time(self) -> int | None:
-        """log_time of the first message, ns since the epoch; None when there is none. Reads little."""
+        """log_time of the first message, in ns since the epoch; None: no message. Reads little."""
         first = next(iter(self), None)
         return None if first is None else first.log_time
 
     @cached_property
     def end_time(self) -> int | None:
-        """log_time of the last message, ns since the epoch; None when there is none. Reads little."""
+        """log_time of the last message, in ns since the epoch; None: no message. Reads little."""
         columns = ScanColumns(_BATCH_ROWS)
         last = -1
         for file, block in sorted(self.log_view.iter_wanted_blocks(), key=lambda pair: pair[1].end_time, reverse=True):
@@ -375,7 +384,7 @@ class LogReader:
 
 @contextmanager
 def _explain_missing_package(package: str = "msgq-bus[arrow]") -> Iterator[None]:
-    """Say what is to be installed where an import fails."""
+    """Name the package to install if an import fails."""
     try:
         yield
     except ModuleNotFoundError as missing:
@@ -384,7 +393,7 @@ def _explain_missing_package(package: str = "msgq-bus[arrow]") -> Iterator[None]
 
 
 def _find_common_dtype(endpoint: str, channels: Sequence[RecordedChannel]) -> np.dtype[Any]:
-    """Return the dtype that all channels of an endpoint have."""
+    """Return the common dtype of all channels of an endpoint."""
     schemas = {channel.schema for channel in channels}
     if len(schemas) != 1:
         state = "several schemas" if schemas else "no messages"

@@ -1,4 +1,4 @@
-"""Comparing what two runs said: by endpoint and order; numbers with tolerances, where a schema tells what is one."""
+"""Comparison of two runs, by endpoint and order. Numbers may have tolerances if a schema is known."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ FieldTolerances = Mapping[str | tuple[str, str], Tolerance | float]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two messages that differ, or one that the other side has not.
+    """Two different messages, or a message without a counterpart.
 
     Attributes
     ----------
-    endpoint, index : the message: its number among those of the endpoint, from 0.
-    field : where in it, as "pose.x" or "ranges[3]"; "" is the whole message, "time" with a dot before it is when, as
-        "key" is of a board, and "priority" of a work queue.
-    time_a, time_b : ns; None where there is no such message.
-    a, b : the values there: decoded where the schema says how, else bytes; `Undecoded` where that failed.
+    endpoint, index : endpoint, and number of the message within the endpoint, from 0.
+    field : field of the difference, for example "pose.x" or "ranges[3]". "": the whole message. ".time", ".key" (of a
+        board) and ".priority" (of a work queue) are properties of the message.
+    time_a, time_b : times in ns; None: no such message.
+    a, b : values of the field, decoded by the schema, else bytes. `Undecoded` if decoding failed.
     """
 
     endpoint: str
@@ -66,7 +66,13 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class EndpointComparison:
-    """Of an endpoint: messages on both sides, and how many differ (those that one side has not are no such)."""
+    """Counts of an endpoint: messages of each side, and different pairs.
+
+    Attributes
+    ----------
+    a, b : number of messages of each side.
+    different : number of pairs that differ. Messages without a counterpart do not count.
+    """
 
     a: int
     b: int
@@ -74,18 +80,18 @@ class EndpointComparison:
 
     @property
     def same(self) -> bool:
-        """Whether there are as many, and all agree."""
+        """True if both sides have the same number of messages, and all pairs agree."""
         return self.a == self.b and not self.different
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How two runs compare. True when they are the same.
+    """Result of `compare`. True in a condition if the runs are the same.
 
     Attributes
     ----------
-    endpoints : a `EndpointComparison` for each, by name.
-    first : the earliest difference; None: there is none.
+    endpoints : an `EndpointComparison` by endpoint name.
+    first : earliest difference; None: no difference.
     """
 
     endpoints: dict[str, EndpointComparison]
@@ -115,24 +121,26 @@ def compare(
 ) -> Comparison:
     """Compare two logs, two runs of a simulation, or a run with a recorded reference.
 
-    The n-th message of an endpoint is compared with the n-th one there. Messages of the same bytes are the same. Others
-    are decoded if either side has a schema that says how, and are the same when all their numbers are within the
-    tolerance, and all else is equal; NaN equals NaN. Without a schema the bytes decide. Of a work queue what was sent
-    is compared, with its priority; recordings have it if the queue's events have payloads. By whom does not matter.
+    The n-th message of an endpoint is compared with the n-th message of the other side. Messages with equal bytes are
+    equal. Other messages are decoded if a side has a schema. Decoded messages are equal if all numbers are within the
+    tolerance, and all other values are equal. NaN equals NaN. Without a schema, the bytes decide. For a work queue,
+    sent messages and their priorities are compared; a recording contains them if the events of the queue have payloads.
+    The publisher does not matter.
 
     Parameters
     ----------
-    a, b : a `LogReader` or the path of a log, a `Simulation` (the messages of its nodes), or an iterable of `Message`
-        or `SentMessage`. Both are read once, side by side; what one has sent earlier than the other waits in memory.
-    tolerances : by endpoint, by (endpoint, field) as ("pose", "position.x"), or "*" for all; the most precise one
-        counts, and one for a field is also for those within it. A number is an absolute tolerance; math.inf ignores.
-    endpoints : only these, as `SelectedEndpoints` has them; None: those of both.
-    time_tolerance : seconds by which times may differ, each counted from the first message of its side; None: times do
-        not matter. They are publish_time of a log, virtual time of a simulation.
+    a, b : a `LogReader`, the path of a log, a `Simulation` (the messages of its nodes), or an iterable of `Message` or
+        `SentMessage`. Both sides are read once, in parallel. Messages wait in memory for their counterparts.
+    tolerances : tolerance by endpoint, by (endpoint, field) such as ("pose", "position.x"), or by "*" for all. The most
+        specific entry counts. An entry of a field includes nested fields. A number is an absolute tolerance. math.inf
+        ignores the field.
+    endpoints : endpoints to compare (see `SelectedEndpoints`); None: all endpoints of both sides.
+    time_tolerance : maximum difference of times in seconds, each counted from the first message of its side; None:
+        times are ignored. The time is publish_time for a log, and virtual time for a simulation.
 
     Raises
     ------
-    RecordingError : a log cannot be read, or more than 1 GiB of messages wait for their partners.
+    RecordingError : a log cannot be read, or over 1 GiB of messages wait for their counterparts.
     """
     comparator = _RunComparator(tolerances, time_tolerance)
     only = SelectedEndpoints(endpoints)

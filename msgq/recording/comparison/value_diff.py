@@ -1,4 +1,4 @@
-"""Where two decoded values differ, with tolerances for their numbers."""
+"""Differences of two decoded values, with tolerances for numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgq.errors import InvalidValueError
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far two numbers may be apart: `absolute`, or `relative` to the larger one; the wider one counts."""
+    """Maximum difference of two numbers: `absolute`, or `relative` to the larger number. The wider tolerance counts."""
 
     absolute: float = 0.0
     relative: float = 0.0
@@ -26,7 +26,7 @@ class Tolerance:
             )
 
     def is_close_enough(self, a: float, b: float) -> bool:
-        """Whether two numbers are as good as equal; NaN equals NaN."""
+        """Return True if two numbers are equal within the tolerance. NaN equals NaN."""
         if a == b or (a != a and b != b) or math.isinf(self.absolute):
             return True
         try:
@@ -50,12 +50,13 @@ _MISSING_VALUE = _MissingValue()
 
 
 def find_value_difference(a: Any, b: Any, tolerances: ToleranceLookup, path: str = "") -> ValuePair | None:
-    """Return the first place where two values differ; None: nowhere.
+    """Return the first pair of values that differ; None: no difference.
 
     Parameters
     ----------
-    a, b : what a decoder returns.
-    tolerances : gives that of a path as "pose.x", "ranges[3]"; where it is infinite anything goes.
+    a, b : decoded values.
+    tolerances : callable that returns the tolerance of a path such as "pose.x" or "ranges[3]". Infinity ignores the
+        path.
     """
     a, b = _convert_to_plain_value(a), _convert_to_plain_value(b)
     if isinstance(a, Mapping) and isinstance(b, Mapping):

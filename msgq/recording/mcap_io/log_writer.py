@@ -1,4 +1,4 @@
-"""A new MCAP file, message by message or many at once, which is there when it is whole."""
+"""Writer of a new MCAP file, for single messages or columns. The file appears when it is complete."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TEMPORARY_NUMBERS = itertools.count()  # of unfinished files, of which several 
 
 @contextmanager
 def create_atomically(path: Path) -> Iterator[Path]:
-    """Give a name to write to, which becomes `path` when all went well; nothing is left otherwise.
+    """Yield a temporary name, which becomes `path` on success. After an exception, no file is left.
 
     Raises
     ------
@@ -48,14 +48,14 @@ def create_atomically(path: Path) -> Iterator[Path]:
 
 
 class Writer:
-    """Writes an MCAP file: messages, attachments and metadata. The file is there when it is whole.
+    """Writes an MCAP file with messages, attachments and metadata. The file appears when it is complete.
 
-    A context manager: the file is there after the block, and nothing of it after an exception. For one thread at a
-    time; after a fork it is the parent's.
+    Use it as a context manager: the file exists after the block. After an exception in the block, no file is left. One
+    thread at a time may use a writer. After a fork, the writer belongs to the parent.
 
     Attributes
     ----------
-    path : of the file.
+    path : path of the file.
     """
 
     _is_closed = True  # until it is open
@@ -69,21 +69,21 @@ class Writer:
         profile: str = metadata_keys.MSGQ_PROFILE,
         chunk_bytes: int = 1 << 20,
     ) -> None:
-        """Begin a file, under another name until it is whole.
+        """Begin a file. The file has another name until it is complete.
 
         Parameters
         ----------
-        path : of the file, which must not exist.
+        path : path of the file, which must not exist.
         compression : "zstd", "lz4" or "none".
-        level : of the compression; None: 1 for zstd, 0 for lz4.
-        profile : what the header says of the messages: "ros1", "ros2", "" for nothing; see
+        level : level of the compression; None: 1 for zstd, 0 for lz4.
+        profile : profile of the messages in the header: "ros1", "ros2", or "" for any; see
             https://mcap.dev/spec/registry.
-        chunk_bytes : of messages, before compression, that make a chunk.
+        chunk_bytes : bytes of messages per chunk, before compression.
 
         Raises
         ------
         RecordingError : the file exists, or cannot be written.
-        InvalidValueError : a value that is not possible.
+        InvalidValueError : an argument is out of range.
         """
         if chunk_bytes < 1024:
             raise InvalidValueError(f"chunk_bytes={chunk_bytes} is too small; use 1024 or more")
@@ -101,23 +101,23 @@ class Writer:
 
     @property
     def messages(self) -> int:
-        """How many were written so far."""
+        """Number of written messages."""
         return self._chunk_writer.message_count
 
     def channel(self, endpoint: str, schema: Schema | None = None, *, metadata: Mapping[str, str] | None = None) -> int:
-        """Return the number of a new channel.
+        """Create a channel, and return its number.
 
         Parameters
         ----------
-        endpoint : its name, which MCAP calls topic.
-        schema : what its messages mean.
-        metadata : any texts by name. docs/reference/recordings.md lists the keys that readers interpret. For example,
-            "sequence" with the value "published" says that gaps in the numbers are losses.
+        endpoint : name of the endpoint (MCAP's topic).
+        schema : description of the messages.
+        metadata : texts by name. docs/reference/recordings.md lists the keys that readers interpret. For example,
+            "sequence" with the value "published" declares that gaps in the numbers are losses.
 
         Raises
         ------
-        RecordingError : no number is left, after 65535.
-        StateError : it is closed.
+        RecordingError : all 65535 numbers are used.
+        StateError : the writer is closed.
         """
         self._check_open()
         number = len(self._chunk_writer.channels) + 1
@@ -149,22 +149,22 @@ class Writer:
         sequence: int | None = None,
         origin_time: int = 0,
     ) -> None:
-        """Write a message. They need not come in the order of their time, but reading is cheaper when they do.
+        """Write a message. Messages in the order of their times are cheaper to read.
 
         Parameters
         ----------
-        channel : as `channel` returned it.
-        data : the payload, contiguous bytes.
-        log_time : when it was recorded, ns since the epoch.
-        publish_time : when it was published, ns since the epoch; None: `log_time`.
-        sequence : its number among those of the channel, of which 32 bits are kept; None: that after the last one's.
-        origin_time : when that came about which it was made from, ns since the epoch; 0: it is not known.
+        channel : number returned by `channel`.
+        data : payload, contiguous bytes.
+        log_time : recording time, in ns since the epoch.
+        publish_time : publishing time, in ns since the epoch; None: `log_time`.
+        sequence : number of the message within its channel, stored with 32 bits; None: the previous number plus 1.
+        origin_time : time of the first event that led to the message, in ns since the epoch; 0: unknown.
 
         Raises
         ------
-        InvalidValueError : there is no such channel, or a time before 1970 or behind 2262.
-        RecordingError : the disk is full, or fails.
-        StateError : it is closed.
+        InvalidValueError : the channel does not exist, or a time is before 1970 or after 2262.
+        RecordingError : the disk is full or failed.
+        StateError : the writer is closed.
         """
         try:
             self._chunk_writer.write_message(channel, data, log_time, publish_time, sequence, origin_time)
@@ -180,20 +180,22 @@ class Writer:
         publish_time: ArrayLike | None = None,
         sequence: ArrayLike | None = None,
     ) -> int:
-        """Write many messages at once; return how many. What is one number instead of an array holds for all.
+        """Write many messages at once, and return their number.
+
+        A single number instead of an array counts for all messages.
 
         Parameters
         ----------
-        channel : numbers, as `channel` returned them.
-        data : the payloads: an Arrow column of binaries or texts (of pyarrow, Polars, ...); a NumPy array, of which
-            each element along the first axis is a message; or a sequence of bytes.
-        log_time, publish_time, sequence : as of `write`; integers, or NumPy's datetime64 for times.
+        channel : numbers returned by `channel`.
+        data : payloads: an Arrow column of binaries or texts (pyarrow, Polars, ...), a NumPy array whose first axis
+            counts the messages, or a sequence of bytes.
+        log_time, publish_time, sequence : as in `write`; integers, or NumPy's datetime64 for times.
 
         Raises
         ------
-        InvalidValueError : the columns differ in length, or a value is not possible. Nothing is written then.
-        RecordingError : the disk is full, or fails.
-        StateError : it is closed.
+        InvalidValueError : the columns differ in length, or a value is out of range. Nothing was written.
+        RecordingError : the disk is full or failed.
+        StateError : the writer is closed.
         """
         self._check_open()
         payloads = build_payload_columns(data)
@@ -212,32 +214,32 @@ class Writer:
         log_time: int | None = None,
         create_time: int = 0,
     ) -> None:
-        """Write an attachment: a file of any kind that belongs to the messages.
+        """Write an attachment: a file of any format.
 
         Parameters
         ----------
-        name : of the file.
-        data : what is in it.
-        media_type : as "text/plain".
-        log_time : when it was recorded, ns since the epoch; None: as the newest message.
-        create_time : when it was made, ns since the epoch; 0: it is not known.
+        name : name of the file.
+        data : content of the file.
+        media_type : media type, for example "text/plain".
+        log_time : recording time, in ns since the epoch; None: the time of the newest message.
+        create_time : creation time, in ns since the epoch; 0: unknown.
 
         Raises
         ------
-        RecordingError : the disk is full, or fails.
-        StateError : it is closed.
+        RecordingError : the disk is full or failed.
+        StateError : the writer is closed.
         """
         self._check_open()
         time = self._chunk_writer.latest_time if log_time is None else log_time
         self._segment_writer.write_attachment(records.Attachment(create_time, time, name, media_type, bytes(data)))
 
     def add_metadata(self, name: str, metadata: Mapping[str, str]) -> None:
-        """Write texts by name, which are about the whole; there may be several of one name.
+        """Write named texts about the whole file. Several records may have one name.
 
         Raises
         ------
-        RecordingError : the disk is full, or fails.
-        StateError : it is closed.
+        RecordingError : the disk is full or failed.
+        StateError : the writer is closed.
         """
         self._check_open()
         self._segment_writer.write_metadata(name, metadata)
@@ -251,11 +253,11 @@ class Writer:
             )
 
     def close(self) -> None:
-        """Let the file be there, whole. Twice does nothing more.
+        """Complete the file. A second close has no effect.
 
         Raises
         ------
-        RecordingError : there is a file of that name now, the disk is full, or fails. Nothing of it is left.
+        RecordingError : a file of that name exists now, or the disk is full or failed. No file is left.
         """
         if self._is_closed:
             return
@@ -272,7 +274,7 @@ class Writer:
             self._segment_writer.close()
 
     def discard(self) -> None:
-        """Leave nothing of the file. Does nothing if it is closed, or is the parent's."""
+        """Delete the unfinished file. No effect if the writer is closed, or belongs to the parent."""
         if self._is_closed or os.getpid() != self._pid:
             return
         self._is_closed = True

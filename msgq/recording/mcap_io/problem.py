@@ -1,4 +1,4 @@
-"""What of a file was skipped, and why."""
+"""Skipped data of files, with reasons."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ _REASON_CHARACTERS_MAX = 4096  # characters of what is said of a problem: names 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something in a file that was skipped.
+    """Skipped data of a file.
 
     Attributes
     ----------
-    path : the file.
-    offset : where in it, in bytes.
-    reason : what is wrong there.
-    errno : where nothing is wrong with the file itself, but the system would not read it, or not all that it had; else
-        None.
+    path : path of the file.
+    offset : byte offset in the file.
+    reason : description of the problem.
+    errno : error number of the system if the file could not be read or not completely; else None.
     """
 
     path: str
@@ -36,5 +35,5 @@ class Problem:
 
 
 def make_printable_path(path: str | Path) -> str:
-    """Return a path as text that can be written everywhere: bytes that are no text are replaced."""
+    """Return a path as printable text. Bytes that are not text are replaced."""
     return os.fsencode(path).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What a log has beside its messages: attachments, metadata, and what its files say first."""
+"""Contents of a log besides messages: headers, metadata and attachments."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from msgq.recording.reader.log_view import LogView
 
 
 class Header(NamedTuple):
-    """What a file says first.
+    """Header of a file.
 
     Attributes
     ----------
-    profile : what is to be expected of its messages: "msgq", "ros1", "ros2"; "" for nothing.
-    library : what wrote it.
+    profile : expected messages: "msgq", "ros1", "ros2", or "" for any.
+    library : program that wrote the file.
     """
 
     profile: str
@@ -39,12 +39,12 @@ class Header(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """Texts by name, about the whole of a file.
+    """Named texts about a file.
 
     Attributes
     ----------
-    name : of them all.
-    values : the texts.
+    name : name of the metadata record.
+    values : texts by name.
     """
 
     name: str
@@ -57,11 +57,11 @@ class Attachment:
 
     Attributes
     ----------
-    name, media_type : as it was attached, as "text/plain".
-    log_time, create_time : when it was recorded and made, ns since the epoch; 0 where that is not known.
-    size : bytes.
-    path, offset, length : of the record that it is in.
-    data_offset : of its bytes.
+    name, media_type : name and media type, for example "text/plain".
+    log_time, create_time : recording time and creation time, in ns since the epoch; 0: unknown.
+    size : bytes of the content.
+    path, offset, length : file, byte offset and bytes of the record.
+    data_offset : byte offset of the content.
     """
 
     name: str
@@ -75,11 +75,11 @@ class Attachment:
     data_offset: int
 
     def read(self) -> bytes:
-        """Return its bytes.
+        """Return the content.
 
         Raises
         ------
-        RecordingError : they cannot be read, or are not those that were written.
+        RecordingError : the content cannot be read, or its checksum is wrong.
         """
         begin = self.offset + RECORD_HEAD_STRUCT.size
         wanted = self.data_offset + self.size + ATTACHMENT_CRC_BYTES - begin
@@ -92,7 +92,7 @@ class Attachment:
 
 
 def iter_attachments(view: LogView) -> Iterator[Attachment]:
-    """Give the attachments of the time that is wanted, in the order of the files; what makes no sense is noted."""
+    """Yield the attachments of the selected time range, in the order of the files. Invalid records become problems."""
     for path, extra, index in _read_extra_records(view, Opcode.ATTACHMENT, read_attachment_index):
         if view.start_time <= min(index.log_time, TIME_MAX - 1) < view.end_time:
             times = index.log_time, index.create_time
@@ -101,7 +101,7 @@ def iter_attachments(view: LogView) -> Iterator[Attachment]:
 
 
 def iter_metadata(view: LogView) -> Iterator[Metadata]:
-    """Give all metadata, in the order of the files; what makes no sense is noted."""
+    """Yield all metadata in the order of the files. Invalid records become problems."""
     for _, _, record in _read_extra_records(view, Opcode.METADATA, read_metadata_record):
         yield Metadata(record.name, record.metadata)
 

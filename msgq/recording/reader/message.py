@@ -1,4 +1,4 @@
-"""What a log is made of, for those who read it."""
+"""Messages and totals of a log."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from msgq.common.schema import Schema
 
 
 class Message(NamedTuple):
-    """A message of a log. A tuple, because those are made in half the time that frozen dataclasses take.
+    """A message of a log. A tuple, because tuples are created in half the time of frozen dataclasses.
 
     Attributes
     ----------
-    endpoint : where it was published.
-    data : the payload.
-    log_time : when it was recorded, ns since the epoch.
-    publish_time : when it was published, ns since the epoch; `log_time` where that is not known.
-    sequence : number among those of its epoch, 32 bits that wrap.
-    epoch : which life of the numbering, from 1; 0 where the file does not say.
-    schema : what the payload means, if that is known.
-    origin_time : when that came about which it was made from, ns since the epoch, if its topic was tracked
-        (tracking.md); 0: the file does not say.
-    source : its kind, publisher and key, which are attributes of the message, too.
+    endpoint : name of the endpoint.
+    data : payload.
+    log_time : recording time, in ns since the epoch.
+    publish_time : publishing time, in ns since the epoch; `log_time` if unknown.
+    sequence : number of the message within its epoch, 32 bits that wrap.
+    epoch : number of the endpoint's incarnation, from 1. A new incarnation starts its numbers again. 0: the file
+        contains no epoch.
+    schema : description of the payload, if known.
+    origin_time : time of the first event that led to the message, in ns since the epoch (docs/guides/tracking.md). 0:
+        unknown.
+    source : kind, publisher and key of the message; also available as attributes.
     """
 
     endpoint: str
@@ -39,39 +40,38 @@ class Message(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Of its endpoint: "topic", "frames", "channel", "records" or "queue"."""
+        """Kind of the endpoint: "topic", "frames", "channel", "records" or "queue"."""
         return self.source.kind
 
     @property
     def publisher(self) -> str:
-        """Return who published it, by the name of its node, where an endpoint has several; else ""."""
+        """Name of the publisher's node, if an endpoint can have several; else ""."""
         return self.source.publisher
 
     @property
     def key(self) -> str:
-        """Of a board; else ""."""
+        """Key of a board; else ""."""
         return self.source.key
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointInfo:
-    """What a log has of an endpoint, within what was selected.
+    """Totals of an endpoint in a log, within the selection.
 
     Attributes
     ----------
-    endpoint : the name.
-    schema : the newest one, if any.
-    messages, bytes : how many, and of their payloads.
-    first_time, last_time : log_time of the first and the last message, ns since the epoch; None: there is none.
-    lost : messages that are missing between those that are there, and before the first and after the last one where the
-        recording states such losses; None: the numbers do not tell. An endpoint whose messages were all lost has these
-        losses and no messages.
-    epochs : lives of the numbering.
+    endpoint : name of the endpoint.
+    schema : newest schema, if any.
+    messages, bytes : number of messages, and bytes of their payloads.
+    first_time, last_time : log_time of the first and the last message, in ns since the epoch; None: no message.
+    lost : number of lost messages: gaps between messages, and losses before the first and after the last message that
+        the recording stores. None: unknown. An endpoint can have losses without messages.
+    epochs : number of epochs.
     largest : bytes of the largest payload.
-    tracked : whether its topic was tracked, so that messages have an origin.
-    kind : as of its messages.
-    options : what it needs to be made anew, by name; of the newest that is there.
-    publishers : the names of the nodes that published, sorted, where it has several.
+    tracked : True if the topic was tracked, so that its messages have an origin.
+    kind : kind of the endpoint, as in `Message.kind`.
+    options : options to create the endpoint again, by name, of the newest incarnation.
+    publishers : sorted names of the publishing nodes, if the endpoint can have several.
     """
 
     endpoint: str

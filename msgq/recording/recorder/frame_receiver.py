@@ -1,4 +1,4 @@
-"""Frames of visionipc as messages of a recording, in the form that `visionipc.image_messages` says."""
+"""Frames of visionipc as messages of a recording, in the format of `visionipc.image_messages`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _WAITING_FRAMES_MAX = 8  # frames; a recorder that does not come for them has tr
 
 @dataclass(frozen=True, slots=True)
 class FrameStream:
-    """A stream of frames to record.
+    """A frame stream to record.
 
     Attributes
     ----------
-    server, stream : name and type.
-    rate : frames a second at most; None: every one that can be had.
-    format : "raw", as they are; "jpeg", compressed by OpenCV.
-    quality : of JPEG, 1 to 100.
+    server, stream : name of the server, and type of the stream.
+    rate : maximum frames per second; None: all available frames.
+    format : "raw": unchanged pictures. "jpeg": pictures compressed by OpenCV.
+    quality : quality of JPEG, 1 to 100.
     """
 
     server: str
@@ -51,12 +51,12 @@ class FrameStream:
 
     @property
     def endpoint(self) -> str:
-        """The topic under which the frames are recorded."""
+        """Topic that the recording gives the frames."""
         return get_endpoint_name(self.server, self.stream) + (SUFFIX if self.format == RAW_FORMAT else "/compressed")
 
     @property
     def schema(self) -> Schema:
-        """Of the messages."""
+        """Schema of the messages."""
         return IMAGE if self.format == RAW_FORMAT else COMPRESSED_IMAGE
 
 
@@ -71,12 +71,12 @@ def _import_opencv() -> Any:
 
 
 def encode_frame(frame: VisionBuf, stream: FrameStream) -> bytes:
-    """Return a frame as the message that is recorded.
+    """Return a frame as a message of a recording.
 
     Raises
     ------
-    MissingLibraryError : OpenCV is needed for this format, and not installed.
-    RecordingError : OpenCV cannot compress it.
+    MissingLibraryError : the format needs OpenCV, and OpenCV is not installed.
+    RecordingError : OpenCV cannot compress the frame.
     """
     if stream.format == RAW_FORMAT:
         channels = frame.image.shape[2] if frame.format is FrameFormat.FLOAT32 else 1
@@ -127,15 +127,15 @@ class FrameRateLimiter:
 
 
 class FrameReceiver:
-    """Receives one stream in a thread of its own, and keeps messages until they are fetched.
+    """Receives one stream in its own thread, and keeps messages until `fetch_frames`.
 
     Attributes
     ----------
-    frame_stream : what is received.
-    lost_frames : frames that came faster than they were received, or fetched; None: unknown, under a stock server. What
-        a rate passes over is no loss.
-    error : what ended it; None: nothing.
-    is_wanted : False: frames are let go, and are no loss.
+    frame_stream : received stream.
+    lost_frames : number of frames that arrived faster than the recorder received or fetched them. None: unknown,
+        because the server is stock. Frames skipped by `rate` are no losses.
+    error : error that ended the thread; None: no error.
+    is_wanted : False: frames are released, without losses.
     """
 
     def __init__(self, stream: FrameStream, prefix: str) -> None:
@@ -153,11 +153,11 @@ class FrameReceiver:
 
     @property
     def lost_frames(self) -> int | None:
-        """Of the frames that were wanted; see the class."""
+        """Number of lost frames; see the class."""
         return None if self._missed_frames is None else self._missed_frames + self._dropped_frames
 
     def fetch_frames(self) -> list[RecordedFrame]:
-        """Return what has come since the last call."""
+        """Return the frames since the last call."""
         return [self._waiting_frames.popleft() for _ in range(len(self._waiting_frames))]
 
     def _receive_until_stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The recorder: one thread takes messages from endpoints of all kinds, another compresses and writes, a third syncs."""
+"""Recorder: one thread receives messages of all kinds, another compresses and writes, a third syncs the disk."""
 
 from __future__ import annotations
 
@@ -44,39 +44,40 @@ _FINAL_RUNS_MAX = 1 << 16  # a publisher that goes on cannot hold us up
 
 
 class Recorder:
-    """Records endpoints of all kinds, over shared memory, into MCAP files, without any trace in them.
+    """Records endpoints of all kinds from shared memory into MCAP files, without leaving a trace in the endpoints.
 
-    Each message gets the time at which it was recorded, the time at which it was published where that is known, and
-    its number among all that were published, so that a gap in the numbers is a loss. What is lost (the disk or this
-    machine was too slow) is counted, never silent. A kill at any moment leaves files that can be read, and costs what
-    had not got there: `RecorderStats.at_risk_bytes`, which is at most the open chunk and `cache_bytes`.
+    Each recorded message has its recording time, its publishing time if known, and its number among all published
+    messages. A gap in the numbers is a loss. If the disk or the machine is too slow, the recorder counts the lost
+    messages. After a kill at any moment, the files stay readable. A kill costs at most `RecorderStats.at_risk_bytes`:
+    the open chunk and `cache_bytes`.
 
-    Runs from construction to `stop`, in threads of its own. Any thread may call the methods. After a fork it is the
-    parent's: a child that leaves its with block does not end it.
+    The recorder runs in its own threads, from construction to `stop`. Any thread may call the methods. After a fork,
+    the recorder belongs to the parent: the end of a ``with`` block in the child does not stop it.
 
     Parameters
     ----------
-    path : a directory for the segments, or one file, which ends in ".mcap".
-    endpoints : names, and compiled expressions, as `SelectedEndpoints` has them; none: all. Those that are no topics
-        have the mark of their kind before the name: "channel/", "records/", "queue/" (of a queue with events). Those
-        that appear later are joined.
-    exclude : the same, of what is not wanted.
-    prefix : of the endpoints; None: the one in force.
+    path : a directory for the segments, or one file with a name that ends in ".mcap".
+    endpoints : names, and compiled regular expressions (see `SelectedEndpoints`); default: all endpoints. Names have
+        the prefix of their kind: none for topics, "channel/", "records/", or "queue/" (a queue with events). Endpoints
+        that appear later are recorded, too.
+    exclude : names and expressions of endpoints to skip.
+    prefix : prefix of the endpoints; None: the current prefix.
     compression : "zstd", "lz4" or "none".
-    level : of the compression; None: 1 for zstd, 0 for lz4.
-    chunk_bytes, chunk_seconds : a chunk ends with whichever comes first; a kill costs the open one ...
-    cache_bytes : ... and what waits to be compressed and written, which is at most so much (but two chunks may wait
-        however large their messages are). While more than half of it waits, chunks are written uncompressed; while
-        all of it does, the rings hold what they can. What `snapshot` writes is not part of it.
-    limits : of segments and of the disk.
-    snapshot_seconds, snapshot_bytes : keep the last so much in memory instead, until `snapshot` is called.
-    start_paused : record nothing before `resume`.
-    frames : streams of visionipc to record as pictures. (The endpoints that announce frames hold none.)
+    level : level of the compression; None: 1 for zstd, 0 for lz4.
+    chunk_bytes, chunk_seconds : limits of a chunk. The chunk ends at the first limit. A kill costs the open chunk.
+    cache_bytes : maximum bytes of messages that wait for compression and writing. Two chunks may always wait,
+        regardless of their size. A kill also costs these messages. Above half of the limit, chunks are written
+        uncompressed. At the limit, messages stay in the rings as long as the rings have room. Messages of `snapshot` do
+        not count.
+    limits : limits of segments and of the disk.
+    snapshot_seconds, snapshot_bytes : keep the latest seconds or bytes in memory, until `snapshot` writes them.
+    start_paused : True: record nothing before `resume`.
+    frames : frame streams to record as pictures. The endpoints that announce frames contain no pictures.
 
     Raises
     ------
-    RecordingError : there is a recording, or nothing can be written there.
-    InvalidValueError : a value that is not possible.
+    RecordingError : a recording exists at `path`, or nothing can be written there.
+    InvalidValueError : an argument is out of range.
     """
 
     def __init__(
@@ -163,14 +164,14 @@ class Recorder:
             )
 
     def pause(self) -> None:
-        """Record nothing, until `resume`. What comes meanwhile is no loss."""
+        """Stop recording until `resume`. Messages during the pause are no losses."""
         self._check_process()
         self._is_paused = True
         self._update_frame_receivers()
         self._wake_capture()
 
     def resume(self) -> None:
-        """Go on at the present."""
+        """Continue recording with the newest messages."""
         self._check_process()
         self._is_paused = False
         self._update_frame_receivers()
@@ -188,17 +189,17 @@ class Recorder:
 
     @property
     def paused(self) -> bool:
-        """Whether nothing is recorded at the moment."""
+        """True while the recorder is paused."""
         return self._is_paused
 
     def snapshot(self) -> None:
-        """Write what is kept in memory, up to what was published before this call; soon.
+        """Write the messages in memory that were published before this call. The files follow soon after the call.
 
-        What comes while a snapshot is written is kept for the next one.
+        Messages that arrive while a snapshot is written belong to the next snapshot.
 
         Raises
         ------
-        StateError : the recorder keeps nothing in memory.
+        StateError : the recorder keeps no messages in memory.
         """
         self._check_process()
         if not self._keeps_snapshot:
@@ -209,7 +210,7 @@ class Recorder:
         self._wake_capture()
 
     def stats(self) -> RecorderStats:
-        """Return what was done so far."""
+        """Return the current figures."""
         self._check_process()
         losses = self._compute_losses().values()
         lost = (
@@ -244,19 +245,19 @@ class Recorder:
 
     @property
     def running(self) -> bool:
-        """False after `stop`, and after an error, which `stop` raises."""
+        """True until `stop`, or until an error. `stop` raises this error."""
         return not self._is_stopping
 
     def stop(self) -> RecorderStats:
-        """Write what is pending, end the files, and return the last figures. Twice does nothing more.
+        """Write pending messages, finish the files, and return the last figures. A second stop has no effect.
 
-        After a failure `stats` has the last figures: messages that were published until this call and are not in the
-        files count as lost.
+        After an error, use `stats` for the last figures. Messages that were published until this call and are missing
+        in the files count as lost.
 
         Raises
         ------
-        RecordingError : what ended the recording, if it was not this call: the disk was full, or failed.
-        ForkedSocketError : this is a forked child; the recording goes on.
+        RecordingError : the disk was full or failed.
+        ForkedSocketError : this is a forked child. The recording continues in the parent.
         """
         self._check_process()
         self._is_stopping = True

@@ -1,4 +1,4 @@
-"""Where chunks go: into segments that are rolled, into memory until they are wanted, within limits of the disk."""
+"""Writing of chunks into segments or memory, within limits of the disk."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from msgq.recording.recorder.wall_clock import WallClock
 
 @dataclass(frozen=True, slots=True)
 class RecordingLimits:
-    """When a segment ends, and what may not be exceeded. None: no limit.
+    """Limits of segments and of the disk. None: no limit.
 
     Attributes
     ----------
-    split_bytes, split_seconds, split_messages : of a segment; the next chunk begins another.
-    max_total_bytes : of the recording; its oldest segments are removed.
-    min_free_bytes : of the file system; recording ends with an error.
+    split_bytes, split_seconds, split_messages : limits of a segment. The next chunk begins another segment.
+    max_total_bytes : maximum bytes of the recording. The oldest segments are removed.
+    min_free_bytes : minimum free bytes of the file system. Below this limit, the recording ends with an error.
     """
 
     split_bytes: int | None = 256 << 20
@@ -42,7 +42,7 @@ class RecordingLimits:
 
 
 class RollingWriter:
-    """The files of a recording. For one thread at a time, apart from `sync_to_disk`, and the figures."""
+    """Writes the files of a recording. One thread at a time, except for `sync_to_disk` and the figures."""
 
     def __init__(
         self,
@@ -57,16 +57,16 @@ class RollingWriter:
 
         Parameters
         ----------
-        path : a file if it ends in .mcap, else a directory, to be made if needed.
-        limits : of segments and of the disk.
-        compressor : of chunks.
-        clock_offset_ns : of the host's clock to CLOCK_MONOTONIC.
-        wall_clock : that somebody looks at; what it was set to is noted.
-        prefix : of the endpoints.
+        path : a file with a name that ends in .mcap, or a directory, created if necessary.
+        limits : limits of segments and of the disk.
+        compressor : compressor of chunks.
+        clock_offset_ns : nanoseconds from CLOCK_MONOTONIC to the host's clock.
+        wall_clock : observed wall clock. Its settings are stored.
+        prefix : prefix of the endpoints.
 
         Raises
         ------
-        RecordingError : the directory holds a recording, or cannot be made.
+        RecordingError : the directory contains a recording, or cannot be created.
         """
         self.path = path
         self.written_bytes = self.removed_segments = self.uncompressed_chunks = 0
@@ -108,13 +108,13 @@ class RollingWriter:
         Parameters
         ----------
         chunk : the chunk.
-        channels : by number, those that it uses.
-        losses : asked for when a segment ends.
-        compress : False: there is no time for that.
+        channels : channels of the chunk, by number.
+        losses : callable that returns the losses when a segment ends.
+        compress : False: write the chunk uncompressed, to save time.
 
         Raises
         ------
-        RecordingError : no space, or the disk fails. The chunk is not in the recording.
+        RecordingError : no space, or the disk failed. The recording does not contain the chunk.
         """
         self._check_free_space(chunk.used_bytes)
         if self._segment_writer is not None and self._is_segment_full(self._segment_writer):
@@ -129,11 +129,11 @@ class RollingWriter:
         self.written_bytes += self._segment_writer.size_bytes - before
 
     def sync_to_disk(self) -> None:
-        """Let the disk have what was written. Any thread, so that none who writes waits for it.
+        """Sync the written data to the disk. Call it from another thread, so that the writing thread does not wait.
 
         Raises
         ------
-        OSError : the disk fails.
+        OSError : the disk failed.
         """
         with self._segment_lock:
             if self._segment_writer is not None:
@@ -149,7 +149,7 @@ class RollingWriter:
         )
 
     def _begin_segment(self, first_ns: int) -> SegmentWriter:
-        """Begin one whose first message has this log_time, which may be a while ago."""
+        """Begin a segment. `first_ns` is the log_time of its first message, possibly long ago."""
         path = (
             self.path if self._is_single_file else recording_files.make_segment_path(self.path, self._started_segments)
         )
@@ -166,7 +166,7 @@ class RollingWriter:
         return SegmentWriter(path, self._compressor, metadata)
 
     def _write_clock_records(self, segment: SegmentWriter, until_ns: int) -> None:
-        """Note in a segment what the wall clock was set to up to a time."""
+        """Store the settings of the wall clock up to a time."""
         for since_ns, offset_ns in self._wall_clock.list_readings(self._clock_written_ns, until_ns):
             noted = {
                 "run": self._run_metadata["run"],
@@ -211,25 +211,25 @@ class RollingWriter:
             )
 
     def read_free_bytes(self) -> int:
-        """Return what is left of the disk."""
+        """Return the free bytes of the disk."""
         return shutil.disk_usage(self.path if self.path.exists() else self.path.parent).free
 
     @property
     def segment_count(self) -> int:
-        """How many there are."""
+        """Number of segments."""
         return len(self._finished_segments) + (self._segment_writer is not None)
 
     def close(self, losses: Mapping[str, str], stating: Iterable[EncodedChannel] = ()) -> None:
-        """End the last segment; a recording without messages has one, too.
+        """End the last segment. A recording without messages has one segment, too.
 
         Parameters
         ----------
-        losses : of each endpoint.
-        stating : channels without messages that state losses.
+        losses : losses by endpoint.
+        stating : channels without messages that store losses.
 
         Raises
         ------
-        RecordingError : its summary could not be written; what it holds can be read.
+        RecordingError : the summary could not be written. The file stays readable.
         """
         if self._segment_writer is None and not self._finished_segments and not self._started_segments:
             self._segment_writer = self._begin_segment(clock.time_ns())

@@ -1,4 +1,4 @@
-"""The last chunks, for a recording that is written when somebody wants it."""
+"""Latest chunks in memory, for snapshots."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from msgq.recording.mcap_io.core import ChunkBuffer
 
 
 class SnapshotBuffer:
-    """The last chunks, for a recording that is written when somebody wants it."""
+    """Keeps the latest chunks in memory, for snapshots."""
 
     def __init__(self, seconds: float | None, size: int | None) -> None:
-        """Keep chunks of so many seconds and bytes; None: no limit."""
+        """Set the limits in seconds and bytes; None: no limit."""
         self._max_seconds = seconds
         self._max_bytes = size
         self._chunks: deque[tuple[float, ChunkBuffer]] = deque()
         self.buffered_bytes = 0
 
     def add_chunk(self, chunk: ChunkBuffer) -> list[ChunkBuffer]:
-        """Keep a chunk; return those that are too old, or too many, now."""
+        """Keep a chunk. Return the chunks that exceed the limits now."""
         now = time.monotonic()
         self._chunks.append((now, chunk))
         self.buffered_bytes += chunk.used_bytes
@@ -34,7 +34,7 @@ class SnapshotBuffer:
         return dropped
 
     def drain_chunks(self) -> list[ChunkBuffer]:
-        """Return all, oldest first, and begin anew."""
+        """Remove and return all chunks, oldest first."""
         chunks = [chunk for _, chunk in self._chunks]
         self._chunks.clear()
         self.buffered_bytes = 0

@@ -1,4 +1,4 @@
-"""What a recorder has done so far."""
+"""Figures of a recorder."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RecorderStats:
-    """What a recorder has done so far.
+    """Figures of a recorder.
 
     Attributes
     ----------
-    messages, payload_bytes : taken from endpoints (record headers included in the latter), without those that could not
-        be written. Of those kept in memory for snapshots, not all are written.
-    written_bytes : on disk.
-    waiting_bytes : on the way there, or kept in memory.
-    at_risk_bytes : what a kill would cost now: `waiting_bytes`, and the chunk that is open. Before compression.
-    uncompressed_chunks : that were written as they are, because more waited than `cache_bytes` should.
-    lost : messages that were published and are not in the recording, those included that were taken and could not be
-        written; None: unknown, under a stock publisher. A value of a vector or board that is overwritten between two
-        looks is not a loss: the counts of values tell it.
-    endpoints : that are recorded.
-    segments, removed_segments : of the recording; removed because of `max_total_bytes`.
-    free_bytes : left on the disk.
-    refused : endpoints that could not be recorded, and why.
-    corrupt : times that an endpoint held nonsense.
+    messages, payload_bytes : number of received messages and their bytes (including heads of records), without messages
+        that could not be written. With snapshots, not all of them are written.
+    written_bytes : bytes on disk.
+    waiting_bytes : bytes that wait for writing, or stay in memory for a snapshot.
+    at_risk_bytes : bytes that a kill would cost now: `waiting_bytes` and the open chunk. Before compression.
+    uncompressed_chunks : number of chunks written uncompressed, because too many bytes waited.
+    lost : number of published messages that are missing in the recording, including received messages that could not be
+        written. None: unknown, because of a stock publisher. A value of a vector or board that is overwritten between
+        two reads is no loss: the counts of values show such gaps.
+    endpoints : number of recorded endpoints.
+    segments, removed_segments : number of segments, and of segments removed because of `max_total_bytes`.
+    free_bytes : free bytes on the disk.
+    refused : endpoints that could not be recorded, with reasons.
+    corrupt : number of times that an endpoint contained invalid data.
     """
 
     messages: int

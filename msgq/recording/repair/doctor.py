@@ -1,4 +1,4 @@
-"""Whether a file is what MCAP wants: every rule, with the place where it is broken."""
+"""Checks of a file against every rule of MCAP, with byte offsets."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _UNREPAIRABLE_RULES = {"order", "time", "library", "unknown", "descriptions", "s
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong with a file.
+    """An error or warning of a check.
 
     Attributes
     ----------
-    path : the file.
-    offset : where in it, in bytes.
-    severity : "error", or "warning" for what MCAP allows but readers suffer from.
-    rule : a word for what is broken: "chunk", "statistics", ...
-    text : what is wrong.
+    path : path of the file.
+    offset : byte offset in the file.
+    severity : "error", or "warning" for valid data that causes trouble for readers.
+    rule : name of the broken rule: "chunk", "statistics", ...
+    text : description of the problem.
     """
 
     path: str
@@ -47,7 +47,7 @@ class Finding:
 
     @property
     def is_repairable(self) -> bool:
-        """Whether a recovery makes it right."""
+        """True if `recover` repairs the problem."""
         return self.rule not in _UNREPAIRABLE_RULES
 
     def __str__(self) -> str:
@@ -55,13 +55,13 @@ class Finding:
 
 
 class FileExamination:
-    """Of one file: gives what is wrong with it, in the order of the file. Once; for one thread at a time.
+    """Checks one file, and yields findings in the order of the file. Iterate once, in one thread at a time.
 
-    It holds one chunk, the schemas and channels, and a few bytes of each chunk, attachment and metadata record.
+    Memory: one chunk, the schemas and channels, and a few bytes for each chunk, attachment and metadata record.
 
     Attributes
     ----------
-    data_stats : what is in the file, when all was given.
+    data_stats : contents of the file, available after the last finding.
     """
 
     def __init__(self, path: str | PathLike[str], max_chunk_bytes: int = CHUNK_BYTES_MAX) -> None:
@@ -215,5 +215,5 @@ def _check_schema_record(record: records.Schema, offset: int) -> Iterator[RawFin
 
 
 def examine(path: str | PathLike[str], max_chunk_bytes: int = CHUNK_BYTES_MAX) -> Iterator[Finding]:
-    """Give what is wrong with a file, in its order; nothing: it is whole. See `FileExamination`."""
+    """Yield the findings of a file in its order. No finding: the file is valid. See `FileExamination`."""
     return iter(FileExamination(path, max_chunk_bytes))

@@ -1,4 +1,4 @@
-"""Making a damaged or truncated file whole, so that every MCAP reader takes it; or its indexes and its summary new."""
+"""Repair of damaged or truncated files, and new indexes and summaries."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _FINDINGS_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What was done to a file.
+    """Result of a repair.
 
     Attributes
     ----------
-    path : the file.
-    output : the whole one: a new one, or `path`; also if nothing had to be done.
-    changed : whether anything had to be done.
-    messages, chunks : that `output` has.
-    cut_bytes : that its end has less.
-    damaged_bytes : within it that readers are made to pass over.
+    path : path of the file.
+    output : path of the repaired file: a new file, or `path`. Also set if no repair was necessary.
+    changed : True if a repair was necessary.
+    messages, chunks : number of messages and chunks in `output`.
+    cut_bytes : number of bytes cut off at the end.
+    damaged_bytes : number of damaged bytes within the file that readers now skip.
     actions : descriptions of the repairs, one sentence each.
-    remaining : findings of `doctor` that cannot be repaired: the first 100.
+    remaining : findings that cannot be repaired: the first 100.
     """
 
     path: str
@@ -58,25 +58,25 @@ def recover(
     in_place: bool = False,
     max_chunk_bytes: int = CHUNK_BYTES_MAX,
 ) -> Recovery:
-    """Make a file whole, if anything is wrong with it that can be mended.
+    """Repair a file, if it has repairable damage.
 
-    A new file is written, with all messages that `LogReader` finds in the old one, which is counted before the new one
-    gets its name. Until then it has none: whatever happens, nothing is left of it, and the old file is as it was.
+    The repair writes a new file with all messages that `LogReader` finds in the old one. The new file gets its name
+    after its messages are counted. If the repair fails, no new file is left, and the old file is unchanged.
 
     Parameters
     ----------
-    path : the file.
-    output : of the whole one, which must not exist. If `path` is whole, it is a copy. None: `NAME.recovered.mcap`
-        beside it, and no copy.
-    in_place : let the new file take the place of the old one, at once: readers see one or the other. It needs room for
-        both until then.
-    max_chunk_bytes : of a chunk before compression. A larger one may be a good one, and is not judged: see below.
+    path : path of the file.
+    output : path of the repaired file, which must not exist. If `path` is undamaged, the output is a copy. None:
+        `NAME.recovered.mcap` in the same directory, and no copy of an undamaged file.
+    in_place : True: the new file replaces the old one atomically. Until then, the disk needs space for both.
+    max_chunk_bytes : maximum bytes of a chunk before compression. Larger chunks are not judged, because they may be
+        valid: the call raises RecordingError.
 
     Raises
     ------
-    RecordingError : it is no MCAP file, a chunk is larger than `max_chunk_bytes`, the new file would have fewer
-        messages, or exists, or cannot be written; `in_place`: somebody is writer the file.
-    InvalidValueError : `output` and `in_place` exclude each other.
+    RecordingError : the file is not an MCAP file, a chunk exceeds `max_chunk_bytes`, the new file would have fewer
+        messages, the output exists or cannot be written, or (`in_place`) a process is writing the file.
+    InvalidValueError : `output` and `in_place` are both given.
     """
     return FileRepair(
         Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=False
@@ -90,9 +90,13 @@ def reindex(
     in_place: bool = False,
     max_chunk_bytes: int = CHUNK_BYTES_MAX,
 ) -> Recovery:
-    """Write all indexes and the summary of a file anew, whatever they were; what is damaged is mended as well.
+    """Write all indexes and the summary of a file again, and repair damage.
 
-    See `recover`, which leaves whole files alone. The default for `output` is `NAME.reindexed.mcap`.
+    In contrast, `recover` does not change undamaged files. The default of `output` is `NAME.reindexed.mcap`.
+
+    Parameters
+    ----------
+    path, output, in_place, max_chunk_bytes : as in `recover`.
     """
     return FileRepair(
         Path(path), None if output is None else Path(output), in_place, max_chunk_bytes, anew=True
@@ -100,7 +104,7 @@ def reindex(
 
 
 class FileRepair:
-    """On one file."""
+    """Repairs one file."""
 
     def __init__(self, path: Path, output: Path | None, in_place: bool, most: int, *, anew: bool) -> None:
         if output is not None and in_place:
@@ -111,7 +115,7 @@ class FileRepair:
         self._output_path = path.resolve() if in_place else output or recording_files.make_sibling_path(path, label)
 
     def repair(self) -> Recovery:
-        """Do it."""
+        """Repair the file, and return the result."""
         if not self._in_place and self._output_path.exists():
             raise RecordingError(
                 f"output file '{self._output_path}' exists; use another name (--output), or remove the file"
