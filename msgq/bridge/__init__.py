@@ -1,4 +1,4 @@
-"""Forwards topics and channels between this host and ZMQ, so that a bus reaches other hosts (docs/guides/bridge.md)."""
+"""Bridge that forwards topics and channels between this host and other hosts by ZMQ (docs/guides/bridge.md)."""
 
 from msgq.bridge.bridge import Bridge
 from msgq.kinds.bridge import FORWARDING_STATE, FlowStats

@@ -1,8 +1,8 @@
-"""The bridge itself: which endpoints cross, and the loop that forwards them (docs/guides/bridge.md).
+"""Bridge: selection of endpoints, and the forwarding loop (docs/guides/bridge.md).
 
-An endpoint goes one hop: no bridge takes out again what a bridge publishes here. A bridge says beside the ring that
-it is one, for as long as it is the publisher, and in a channel by the name of its node. So there are no loops, however
-bridges are put together, and nothing is added to the messages: plain ZMQ programs can be on the other side.
+An endpoint crosses one bridge only: no bridge forwards messages that a bridge published on this host. A bridge marks
+itself as a bridge next to the ring while it publishes, and in a channel by the name of its node. Loops are therefore
+impossible in any arrangement. Messages stay unchanged, so the other side may be a plain ZMQ program.
 """
 
 from __future__ import annotations
@@ -23,35 +23,36 @@ POLL_PERIOD_S = 1.0  # between two looks at what there is, and who publishes it
 
 
 class Bridge:
-    """Forwards topics and channels out of this host and into it, until it is told to stop.
+    """Forwards topics and channels out of this host and into it, until `stop`.
 
-    A channel is called channel/NAME here, and is the topic NAME for ZMQ. Rings and channels are those of the prefix in
-    force, and ZMQ's addresses follow the rules of the ZMQ backend. It survives the end and the return of everybody
-    else. Where it cannot forward a topic at present (a publisher of this host has the
-    topic that should come in; the port is taken) the flow's `state` says why, and it tries again every second.
+    The channel channel/NAME of this host is the topic NAME for ZMQ. Rings and channels have the current prefix, and ZMQ
+    addresses follow the rules of the ZMQ backend. The bridge continues when other processes end and return. If a topic
+    cannot be forwarded now (an incoming topic has a publisher on this host, or the port is in use), the flow's `state`
+    has the reason, and the bridge retries every second.
 
-    One thread at a time may use a bridge; any thread, and signal handlers, may call `stop` and `close`.
+    One thread at a time may use a bridge. Any thread and signal handlers may call `stop` and `close`.
     """
 
     def __init__(
         self, out: Iterable[EndpointPattern] = (), into: Mapping[str, str] | None = None, segment_size: int = 0
     ) -> None:
-        """Subscribe to what comes in; nothing is forwarded before `run`.
+        """Subscribe to incoming topics. `run` starts forwarding.
 
         Parameters
         ----------
-        out : names, and patterns for whole names, as `msgq.common.selection.parse_pattern` takes them. Topics and
-            channels that appear later are taken, too; those in `into` are not.
-        into : topic -> host of its ZMQ publisher; channel/NAME: what comes as the topic NAME goes into the channel.
-        segment_size : bytes of the rings to publish on, as in `PubSocket.connect`. A message may take a third of it.
+        out : names, and patterns for whole names (see `msgq.common.selection.parse_pattern`). Topics and channels that
+            appear later are forwarded, too. Endpoints in `into` are not forwarded out.
+        into : host of the ZMQ publisher, by topic. For channel/NAME, messages of the ZMQ topic NAME go into the
+            channel.
+        segment_size : bytes of new rings, as in `PubSocket.connect`. A message may take a third of the ring.
 
         Raises
         ------
-        InvalidValueError : a name is in both, a topic and a channel of one name are to go out, something else than a
-            topic or a channel is to cross, a regular expression makes no sense, a host cannot be resolved, or the one
-            to bind (MSGQ_ZMQ_BIND) is not of this machine.
-        EndpointNameError : a name in `into` cannot be an endpoint.
-        BackendNotAvailableError : there is no pyzmq.
+        InvalidValueError : a name is in both arguments; a topic and a channel of one name are in `out`; an endpoint is
+            neither topic nor channel; a regular expression is invalid; a host cannot be resolved; or MSGQ_ZMQ_BIND is
+            not a host of this machine.
+        EndpointNameError : a name in `into` is invalid.
+        BackendNotAvailableError : pyzmq is missing.
         """
         wanted, sources = list(out), dict(into or {})
         if both := sorted(sources.keys() & set(wanted)):
@@ -85,19 +86,19 @@ class Bridge:
 
         Parameters
         ----------
-        seconds : return after so long, all the same; None: never.
+        seconds : seconds until the call returns, even without `stop`; None: no limit.
 
         Returns
         -------
-        False when it was stopped, so that there is no use in running on.
+        False if the bridge was stopped. Do not call `run` again then.
 
         Raises
         ------
-        InvalidValueError : the environment (MSGQ_ZMQ_BIND and the like) or the segment size makes no sense.
+        InvalidValueError : the environment (MSGQ_ZMQ_BIND and similar variables) or the segment size is invalid.
 
         Notes
         -----
-        Sleeps, with the GIL released, until a message comes; once a second it looks at the topics.
+        Sleeps until a message arrives, with the GIL released. Once per second, the bridge checks the topics.
         """
         with self._running:
             self._runner = threading.get_ident()
@@ -121,15 +122,15 @@ class Bridge:
         return False
 
     def stop(self) -> None:
-        """Let `run` return, now and from now on."""
+        """End the current `run` and all later ones."""
         self._loop.stop()
 
     def flows(self) -> list[FlowStats]:
-        """Return the counts of each topic that is or should be forwarded, sorted by name. Also after `close`."""
+        """Return the counts of each selected topic, sorted by name. Also available after `close`."""
         return [self._links[topic].get_flow_stats() for topic in sorted(self._links)]
 
     def close(self) -> None:
-        """End `run` if another thread is in it, and close all sockets. Closing twice does nothing."""
+        """End a `run` of another thread, and close all sockets. A second close has no effect."""
         self._closing = True
         self._loop.stop()
         if self._runner == threading.get_ident():  # a signal handler, on top of `run`, which closes them then
@@ -156,7 +157,7 @@ class Bridge:
         return kind.bridge.open_incoming_link(self._loop, topic, host, self._segment_size)
 
     def _poll_links(self) -> None:
-        """See what there is and who publishes it; begin and end what follows from that."""
+        """Read the endpoints and their publishers, and start or end flows."""
         states: dict[str, Any] = {}
         for kind in _list_bridged_kinds():  # topics first: a topic has its own name
             found = kind.bridge.find_endpoint_states()
@@ -177,7 +178,7 @@ def _name_bridged_kinds() -> str:
 
 
 def _check_names(out: Iterable[EndpointPattern]) -> None:
-    """Two endpoints that are named must not be one for ZMQ."""
+    """Refuse two named endpoints that have one name in ZMQ."""
     names: dict[str, str] = {}
     for name in (name for name in out if isinstance(name, str)):
         kind = kind_of(name)

@@ -1,4 +1,4 @@
-"""What can be known of hosts before anything is forwarded."""
+"""Checks of hosts before forwarding."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgq.impl import backend
 
 
 def check_bind_host() -> None:
-    """Find out now whether a publisher can bind there, not when the first topic goes out."""
+    """Check now that a publisher can bind to its host, before the first outgoing topic."""
     host = settings.get_zmq_bind_host()
     if settings.get_zmq_transport("") == "ipc":
         return
@@ -27,7 +27,7 @@ def check_bind_host() -> None:
 
 
 def check_source(topic: str, host: str) -> None:
-    """Find out now whether the publisher's host can be found; ZMQ would look for it for ever, in silence."""
+    """Check now that the publisher's host can be resolved. Otherwise ZMQ would retry silently without limit."""
     address = backend.load_backend("zmq").subscriber_address(naming.validate_endpoint_name(topic), host)
     if address.path:
         return

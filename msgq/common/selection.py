@@ -33,17 +33,17 @@ class InvalidPatternError(InvalidValueError):
 
 
 class SelectedEndpoints:
-    """Endpoints that are chosen by name or expression, without others that are not wanted.
+    """A selection of endpoints by name or expression.
 
     Parameters
     ----------
-    wanted : names, which select exactly themselves, and compiled expressions, which are searched for in names; None:
-        every endpoint.
-    unwanted : the same, of what is left out all the same.
+    wanted : names, which select exactly these endpoints, and compiled regular expressions, which are searched for in
+        names; None: all endpoints.
+    unwanted : names and expressions of endpoints to exclude.
 
     Notes
     -----
-    It never changes, can be pickled, and may be used by many threads.
+    Immutable, usable from many threads, and can be pickled.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ _LEAF_TYPES = (str, int, float, bytes, type(None))
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """A payload that could not be decoded, and why."""
+    """A payload that could not be decoded, with the reason."""
 
     data: bytes
     reason: str

@@ -19,9 +19,9 @@ _EVERY_ENDPOINT_PATTERN = re.compile("")
 
 
 class Schemas:
-    """Schemas for endpoints that have none. It never changes, can be pickled, and may be used by many threads.
+    """Schemas for endpoints without a schema. Immutable, usable from many threads, and can be pickled.
 
-    What an endpoint says itself counts, unless it is only an encoding whose messages need a definition.
+    The schema of an endpoint has priority, unless it is only an encoding whose messages need a definition.
     """
 
     def __init__(self, chosen: Mapping[EndpointPattern, Schema]) -> None:
@@ -29,7 +29,7 @@ class Schemas:
 
         Parameters
         ----------
-        chosen : by names of endpoints, or expressions, as `SelectedEndpoints` has them; the first one that fits counts.
+        chosen : schemas by names of endpoints or expressions (see `SelectedEndpoints`). The first match counts.
         """
         self._chosen = [(SelectedEndpoints([choice]), schema) for choice, schema in chosen.items()]
 

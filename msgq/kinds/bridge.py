@@ -25,20 +25,21 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FlowStats:
-    """What one topic's way through a bridge has come to, since the bridge was made.
+    """Counts of one topic or channel that crosses a bridge, since the construction of the bridge.
 
     Attributes
     ----------
-    topic : the endpoint of this host; a channel's begins with "channel/".
-    direction : "out", from this host to ZMQ, or "in".
-    host : the publisher's, for "in"; "" for "out".
-    messages, bytes : handed on. Outwards they count also when nobody subscribes, or some subscriber's queue was full.
-    lost : messages that left the ring or the channel before the bridge read them. None: unknown, which it always is
-        inwards, because ZMQ tells nobody what did not arrive.
-    dropped : messages that the bridge had, but could not hand on. Outwards: a subscriber's queue was full (as
-        `PublisherStats.dropped`), or the message is larger than MSGQ_ZMQ_MAX_BYTES. Inwards: too large for the ring or
-        the channel's pool, no slot of the pool was free, or the topic has another publisher here.
-    state : "forwarding", or why not.
+    topic : endpoint of this host; channels have the prefix "channel/".
+    direction : "out": from this host to ZMQ. "in": from ZMQ to this host.
+    host : host of the publisher for "in"; "" for "out".
+    messages, bytes : number of forwarded messages and their bytes. For "out", also messages without a subscriber, or
+        with a full queue of a subscriber.
+    lost : number of messages that left the ring or the channel before the bridge read them. None: unknown. Always None
+        for "in", because ZMQ does not report lost messages.
+    dropped : number of received messages that the bridge could not forward. For "out": a subscriber's queue was full
+        (as in `PublisherStats.dropped`), or the message exceeds MSGQ_ZMQ_MAX_BYTES. For "in": the message is too large
+        for the ring or the channel's pool, the pool had no free slot, or the topic has another publisher on this host.
+    state : "forwarding", or the reason for not forwarding.
     """
 
     topic: str

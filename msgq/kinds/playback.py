@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class PlaybackMessage(NamedTuple):
-    """A message that is to be played.
+    """A message to play.
 
     Attributes
     ----------
-    time_ns : when, in ns since the epoch.
-    endpoint : where to, with the mark of its kind.
-    data : as the recording has it: of a vector a change, of a work queue an event.
-    age_ns : how old what it comes from was when it was published; None: nobody knows.
-    source : its kind, publisher, key and options.
-    schema : what the data mean, if that is known.
+    time_ns : time in ns since the epoch.
+    endpoint : name of the endpoint with the prefix of its kind.
+    data : data as recorded: for a vector a change, for a work queue an event.
+    age_ns : age of the origin at the publishing time, in ns; None: unknown.
+    source : kind, publisher, key and options of the message.
+    schema : description of the data, if known.
     """
 
     time_ns: int

@@ -21,18 +21,18 @@ FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 
 class SentMessage(NamedTuple):
-    """A message that was sent.
+    """A sent message of a simulation.
 
     Attributes
     ----------
-    time_ns : when, in virtual time.
-    node : by which node; "main": the test itself, "play": a recording.
-    endpoint : where to, with the mark of its kind.
-    data : what. Of a vector a change of one element, as `msgq.common.record_changes` has it: a call that writes
-        several elements is several messages. Of a board the value, of a work queue the message.
-    source : its kind, publisher, key and options.
-    schema : what the data mean; of a work queue, what its messages are.
-    priority : of a message of a work queue.
+    time_ns : virtual time in ns.
+    node : name of the sending node. "main": the test itself. "play": a recording.
+    endpoint : name of the endpoint with the prefix of its kind.
+    data : payload. For a vector, a change of one element (see `msgq.common.record_changes`); a call that writes several
+        elements gives several messages. For a board, the value. For a work queue, the message.
+    source : kind, publisher, key and options of the message.
+    schema : description of the data; for a work queue, of its messages.
+    priority : priority of a work queue's message.
     """
 
     time_ns: int
@@ -45,17 +45,17 @@ class SentMessage(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Of its endpoint: "topic", "frames", "channel", "records" or "queue"."""
+        """Kind of the endpoint: "topic", "frames", "channel", "records" or "queue"."""
         return self.source.kind
 
     @property
     def publisher(self) -> str:
-        """Who published it: of a channel its node's name, where none was given that of the simulation's node."""
+        """Name of the publisher: for a channel, the name of its node, by default the simulation's node."""
         return self.source.publisher
 
     @property
     def key(self) -> str:
-        """Of a board; else ""."""
+        """Key of a board; else ""."""
         return self.source.key
 
 

@@ -1,4 +1,4 @@
-"""What decides: numbers from a seed, the same on every machine and Python, or a list of choices made before."""
+"""Choices of a simulation: numbers from a seed, equal on every machine and Python, or a list of earlier choices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SplitMixRandom:
         self._state = seed & _UINT64_MAX
 
     def next_uint64(self) -> int:
-        """Return 64 bits."""
+        """Return 64 random bits."""
         self._state = (self._state + 0x9E3779B97F4A7C15) & _UINT64_MAX
         mixed = self._state
         mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) & _UINT64_MAX
@@ -24,7 +24,7 @@ class SplitMixRandom:
         return mixed ^ mixed >> 31
 
     def choose_number_below(self, n: int) -> int:
-        """Return one of 0 to n - 1."""
+        """Return a number from 0 to n - 1."""
         return self.next_uint64() * n >> 64
 
     def draw_with_probability(self, probability: float) -> bool:
@@ -33,11 +33,12 @@ class SplitMixRandom:
 
 
 class ChoiceSequence:
-    """Chooses what happens next.
+    """Chooses the next event.
 
     Attributes
     ----------
-    decisions : (choice, of how many), for every choice between several; kept only when it follows given choices.
+    decisions : pairs of the choice and the number of possibilities, for each choice between several. Kept only with
+        given choices.
     """
 
     def __init__(self, seed: int, choices: Sequence[int] | None) -> None:
@@ -46,11 +47,11 @@ class ChoiceSequence:
         self.decisions: list[tuple[int, int]] = []
 
     def choose_index(self, n: int) -> int:
-        """Return one of 0 to n - 1: from the seed, or from the choices given, and 0 when those are used up.
+        """Return a number from 0 to n - 1, by the seed, or by the given choices. After the last given choice, return 0.
 
         Raises
         ------
-        InvalidValueError : the choice given is not one of them.
+        InvalidValueError : the given choice is out of range.
         """
         if n == 1:
             return 0

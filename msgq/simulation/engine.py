@@ -1,7 +1,7 @@
-"""The bus of a simulation, and its scheduler: what can happen now, which of it does, and when time moves.
+"""Bus and scheduler of a simulation: possible events, the choice between them, and the time.
 
-Whatever is possible at one time is one choice: each subscriber's next message, and each node whose wait is over.
-Only when nothing is possible does time move, to the next time at which something is. What is played is sent first.
+All events that are possible at one time form one choice: the next message of each subscriber, and each node whose wait
+has ended. If no event is possible, the time advances to the next possible event. Played messages are sent first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PlaybackInput = PlaybackMessage | tuple[int, str, bytes]
 
 
 class SimulationEngine(InProcessBus):
-    """See the module."""
+    """Bus and scheduler of a simulation; see the module."""
 
     def __init__(self, order: ChoiceSequence, injector: FaultInjector) -> None:
         super().__init__()
@@ -59,11 +59,11 @@ class SimulationEngine(InProcessBus):
     # ---- who is there ----
 
     def on_member_opened(self, socket: BusMember) -> None:
-        """Note whose socket this is."""
+        """Store the node that opened the socket."""
         self._current_node.sockets.append(weakref.ref(socket))
 
     def run_notification(self, handle: BusMember, call: Callable[[], object]) -> None:
-        """Call it in the name of the node that has the handle. At the end there is nobody to tell."""
+        """Call the function in the name of the handle's node. Does nothing after the end of the simulation."""
         if self._is_ended:
             return
         nodes = (self.main_node, *self._programs)
@@ -75,7 +75,7 @@ class SimulationEngine(InProcessBus):
         )
 
     def check_descriptor_allowed(self, endpoint: str) -> None:
-        """Refuse to wait by asyncio or select: that takes real time, in which no other node does anything."""
+        """Refuse waits by asyncio or select. Such waits take real time, in which no other node runs."""
         text = (
             f"node {self._current_node.name!r} waits for the socket by asyncio or by its descriptor. "
             "This wait takes real time, so it would never"
@@ -83,7 +83,7 @@ class SimulationEngine(InProcessBus):
         raise DeadlockError(f"{text} end; call receive or poll, or write the node as a generator", endpoint)
 
     def refuse_real_socket(self, endpoint: str) -> None:
-        """Refuse to let a node connect a socket that is not of this bus; other threads of the process may."""
+        """Refuse sockets of other buses in a node. Other threads of the process may connect them."""
         if threading.get_ident() != self._main_thread_id and not self._current_node.owns_current_thread():
             return
         text = (
@@ -94,7 +94,7 @@ class SimulationEngine(InProcessBus):
         raise StateError(f"{text}; {advice}. Connect real sockets before the simulation starts", endpoint)
 
     def add_message_handler(self, endpoint: str, name: str, function: Callable[[Any], object]) -> None:
-        """Let a function take what comes to this endpoint."""
+        """Call a function for the messages of this endpoint."""
         bare_name, simulated = kind_of(endpoint).bare_name(endpoint), self._find_kind_simulation(endpoint)
         subscribe, follow = simulated.open_subscriber, simulated.follow_endpoint
         if subscribe is None:
@@ -113,17 +113,17 @@ class SimulationEngine(InProcessBus):
         return known
 
     def start_program(self, program: SimulatedProgram) -> None:
-        """Run a program to its first wait; from then on it takes part."""
+        """Start a program, and run it to its first wait."""
         self._programs.append(program)
         self._run_as_node(program, program.run_to_first_wait)
 
     def add_recording(self, recording: Iterator[PlaybackInput]) -> None:
-        """Send what is in a recording when its time comes. It is read as it is needed."""
+        """Send the messages of a recording at their times. The recording is read as needed."""
         self._recordings += 1
         self._take_next_playback(recording, self._recordings, self.clock.now_ns)
 
     def prepare_endpoint(self, wanted: EndpointSpec) -> None:
-        """Make what is played to."""
+        """Create an endpoint for a recording."""
         self._run_as_node(self._player_node, partial(self._open_writer, wanted))
 
     def _open_writer(self, wanted: EndpointSpec) -> None:
@@ -143,7 +143,7 @@ class SimulationEngine(InProcessBus):
     # ---- messages ----
 
     def choose_route(self, source: EndpointState[Any]) -> MessageHandler:
-        """Give each message to the simulation."""
+        """Route each message to the simulation."""
         return lambda message: self._publish_entry(source, message)
 
     def _publish_entry(self, source: EndpointState[Any], message: BusMessage) -> None:
@@ -201,7 +201,7 @@ class SimulationEngine(InProcessBus):
             self._busy_inboxes.append(inbox)
 
     def on_message_taken(self, source: EndpointState[Any], number: int) -> None:
-        """Restart whoever has taken a message of a queue, if a fault says so. See `InProcessBus.on_message_taken`."""
+        """Restart the consumer of a queue's message if a fault requires it. See `InProcessBus.on_message_taken`."""
         scheduled = self._fault_injector.find_scheduled_faults(source.endpoint, number, self.clock.now_ns, ("restart",))
         if not scheduled and not self._fault_injector.choose_random_faults(restart=True):
             return
@@ -254,7 +254,7 @@ class SimulationEngine(InProcessBus):
     # ---- the scheduler ----
 
     def wait_until(self, ready: Callable[[], bool], timeout_ns: int | None, subject: str) -> None:
-        """Let the others go on until `ready`, or so long. See `InProcessBus.wait_until`."""
+        """Run other nodes until `ready` returns True, or until the time-out. See `InProcessBus.wait_until`."""
         deadline_ns = None if timeout_ns is None else self.clock.now_ns + timeout_ns
         wait = NodeWait(ready, deadline_ns, subject)
         if self._current_node is not self.main_node:
@@ -264,7 +264,7 @@ class SimulationEngine(InProcessBus):
             raise self.make_deadlock_error()
 
     def make_deadlock_error(self) -> DeadlockError:
-        """Return the error that says who waits for what."""
+        """Return the error that lists the waiting nodes and their reasons."""
         waits = [
             (node.name, node.current_wait)
             for node in (self.main_node, *self._programs)
@@ -277,7 +277,7 @@ class SimulationEngine(InProcessBus):
         )
 
     def run_until(self, until: Callable[[], object], deadline_ns: int | None) -> bool:
-        """Let things happen until `until` is true; False: nothing more can happen, or not before the deadline."""
+        """Run until `until` returns True. Return False if no event is left, or none before the deadline."""
         if self._current_node is not self.main_node:
             raise DeadlockError(
                 f"node {self._current_node.name!r} cannot run the simulation from inside; "
@@ -306,7 +306,7 @@ class SimulationEngine(InProcessBus):
         return True
 
     def run_until_idle(self, idle_timeout_ns: float, max_runtime_ns: float) -> bool:
-        """Let things happen until recordings are over, and what they set off; False: not within `max_runtime_ns`."""
+        """Run until the recordings and their effects are over. Return False if `max_runtime_ns` passed first."""
         self.run_until(lambda: not self._playback_inputs, None)
         last_ns = self.clock.now_ns + max_runtime_ns
         while True:

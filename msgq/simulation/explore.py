@@ -1,4 +1,4 @@
-"""Every order that a short scenario can take."""
+"""Exploration of every order of a short scenario."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from msgq.simulation.simulation import Simulation
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What `explore` found.
+    """Result of `explore`.
 
     Attributes
     ----------
-    orders : how many were tried.
-    complete : these are all there are, and none failed.
-    choices : those of the first order that failed: ``Simulation(choices=...)`` runs it again. None when none failed.
-    error : what it raised.
+    orders : number of orders that were run.
+    complete : True if all orders were run, and none failed.
+    choices : choices of the first order that failed; None: none failed. ``Simulation(choices=...)`` repeats this order.
+    error : exception of the first order that failed; None: none failed.
     """
 
     orders: int
@@ -38,22 +38,22 @@ class Exploration:
 def explore(
     scenario: Callable[[Simulation], object], limit: int = 10_000, *, fault_schedule: Sequence[Fault] = ()
 ) -> Exploration:
-    """Run a scenario once for each order in which its messages can be delivered and its nodes can run.
+    """Run a scenario once for each order of its deliveries and its nodes, up to the first failure.
 
     Parameters
     ----------
-    scenario : gets an active simulation, adds nodes, runs it, and checks what came of it: an exception is a failure.
-        It must make everything anew, and depend on nothing but the simulation.
-    limit : stop after so many orders.
-    fault_schedule : faults that are part of the scenario.
+    scenario : function that gets an active simulation, adds nodes, runs the simulation, and checks the results. An
+        exception is a failure. The function must create all objects again, and depend on nothing but the simulation.
+    limit : maximum number of orders.
+    fault_schedule : scheduled faults of the scenario.
 
     Returns
     -------
-    What was found, up to the first failure.
+    The result up to the first failure.
 
     Raises
     ------
-    InvalidValueError : the scenario does something else when it is run again with the same choices.
+    InvalidValueError : the scenario behaves differently when it is run again with the same choices.
     """
     choices: tuple[int, ...] = ()
     before: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Faults of a bus: scheduled, or drawn at random."""
+"""Faults of a bus: scheduled or random."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ FAULT_NAMES = FAULT_KINDS
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong with one message, for all its subscribers.
+    """A fault of one message, for all its subscribers.
 
     Attributes
     ----------
-    kind : "drop", "delay", "duplicate", "reorder", "lap" (a subscriber that conflates is never lapped), "restart" (of
-        the node that sends it, which must be a generator or blocking code).
-    endpoint : the topic, or "channel/", "queue/" or "records/" and a name.
-    message : its number there, from 1 on.
-    at : or the first one sent (for "restart" with a queue, taken) at this time or later, in seconds of virtual time.
-        One of the two is needed.
-    delay : seconds, for "delay".
+    kind : "drop", "delay", "duplicate", "reorder", "lap" (conflating subscribers are never lapped), or "restart" (of
+        the sending node, which must be a generator or blocking code).
+    endpoint : name of a topic, or of another endpoint with the prefix "channel/", "queue/" or "records/".
+    message : number of the message on the endpoint, from 1. Give `message` or `at`.
+    at : seconds of virtual time. The fault meets the first message that is sent at this time or later. For "restart"
+        with a queue: the first message that is taken.
+    delay : seconds, for "delay" only.
 
     Raises
     ------
-    InvalidValueError : an unknown kind, neither or both of `message` and `at`, a "delay" without a `delay`, or what
-        cannot happen to a message of a queue, which is to be lost, or come twice; or to a write.
+    InvalidValueError : the kind is unknown, `message` and `at` are both given or both missing, "delay" lacks `delay`,
+        or the fault is impossible: a work queue's message cannot be dropped, duplicated or lapped; a write of records
+        cannot be duplicated or lapped.
     """
 
     kind: FaultName
@@ -75,17 +76,17 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How probable each kind of fault is, for each message and subscriber (of a restart: for each message).
+    """Probabilities of random faults, for each message and subscriber (of a restart: for each message).
 
     Attributes
     ----------
-    drop, delay, duplicate, reorder, lap, restart : 0 to 1. What cannot be restarted (functions, a recording) is not.
-        Messages of work queues are not dropped, duplicated or lapped, and writes not duplicated or lapped.
-    delay_max : seconds; a delay takes more than 0 and up to so long, all equally probable.
+    drop, delay, duplicate, reorder, lap, restart : probabilities, 0 to 1. Functions and recordings are never restarted.
+        Messages of work queues are not dropped, duplicated or lapped. Writes of records are not duplicated or lapped.
+    delay_max : seconds. Delays are above 0 and at most `delay_max`, uniformly distributed.
 
     Raises
     ------
-    InvalidValueError : a probability outside 0 to 1, or a `delay_max` that is not above 0.
+    InvalidValueError : a probability is outside 0 to 1, or `delay_max` is not positive.
     """
 
     drop: float = 0.0
@@ -105,7 +106,7 @@ class Faults:
 
 
 class FaultInjector:
-    """Decides which faults a message meets."""
+    """Decides the faults of each message."""
 
     def __init__(self, faults: Faults, fault_schedule: Sequence[Fault], seed: int) -> None:
         # Apart from the order of events, so that a fault more or less does not shuffle everything else.
@@ -117,7 +118,7 @@ class FaultInjector:
     def find_scheduled_faults(
         self, endpoint: str, number: int, now_ns: int, kinds: tuple[FaultName, ...] = FAULT_NAMES
     ) -> dict[FaultName, int]:
-        """Return the scheduled faults of this message, and the delay of each in nanoseconds."""
+        """Return the scheduled faults of a message, with the delay of each in nanoseconds."""
         if not self._fault_schedule:
             return {}
         due = [
@@ -131,7 +132,7 @@ class FaultInjector:
         return {fault.kind: round(fault.delay * NS_PER_S) for fault in due}
 
     def choose_random_faults(self, *, restart: bool) -> dict[FaultName, int]:
-        """Return the faults that chance adds, as `scripted`: a restart, or any of the others."""
+        """Return the random faults of a message, with their delays: a restart, or any of the others."""
         delays: dict[FaultName, int] = {}
         for kind, probability in self._fault_probabilities:
             if (kind == "restart") == restart and self._random_numbers.draw_with_probability(probability):

@@ -1,4 +1,4 @@
-"""The face: several nodes on one bus, in virtual time, in an order that a seed decides."""
+"""Simulation of several nodes on one bus in virtual time. A seed decides the order."""
 
 from __future__ import annotations
 
@@ -27,27 +27,26 @@ from msgq.simulation.nodes import BlockingNode, GeneratorNode
 class Simulation:
     """Several nodes on one bus inside this process: ``with Simulation(seed=7) as sim: ...``.
 
-    Inside the block `msgq` makes its sockets (``msgq.pub_sock``, ``msgq.SubSocket`` and so on) on this simulation's
-    bus, whatever MSGQ_BACKEND says. A class imported by its name before stays what it was; a node (the code in the
-    block included) that connects a socket of the ring or of ZMQ gets `StateError`. No time passes but virtual time, and
-    everything that happens depends only on the arguments here and on what the nodes do.
+    Inside the block, `msgq` creates sockets (``msgq.pub_sock``, ``msgq.SubSocket`` and so on) on the bus of this
+    simulation, regardless of MSGQ_BACKEND. Classes that were imported by name before the block keep their backend. If a
+    node (or code in the block) connects a socket of the ring or of ZMQ, the call raises `StateError`. Only virtual time
+    passes. All events depend only on the arguments and on the nodes.
 
-    One node runs at any time. The code in the block is the node "main": when it waits (in `run`, ``receive``,
-    ``poll``, ``clock.sleep``) the others go on. At the end of the block all nodes are ended and all sockets closed;
-    an exception that leaves it says how to have the same run again.
+    One node runs at a time. Code in the block is the node "main". When this code waits (in `run`, ``receive``,
+    ``poll``, ``clock.sleep``), other nodes run. The end of the block ends all nodes and closes all sockets. An
+    exception that leaves the block has a note that explains how to repeat the run.
 
     Parameters
     ----------
-    seed : decides the order of what happens at the same time, and the faults; any integer.
-    faults : what goes wrong by chance; None: nothing.
-    fault_schedule : faults that occur at given messages or times.
-    choices : decide the order by these instead of the seed, and take the first possibility when they are used up; see
-        `explore`.
+    seed : any integer. Decides the order of simultaneous events, and the faults.
+    faults : probabilities of random faults; None: no random faults.
+    fault_schedule : faults of given messages or times.
+    choices : choices instead of the seed; see `explore`. After the last choice, the first possibility counts.
 
     Attributes
     ----------
-    clock : the virtual time: `time`, `monotonic`, `sleep`, `now_ns`, and `patched` for code that uses `time`.
-    sent : all that was sent, in the order of sending, recordings included.
+    clock : virtual time: `time`, `monotonic`, `sleep`, `now_ns`, and `patched` for code that uses `time`.
+    sent_messages : all sent messages in order, including those of recordings.
     """
 
     def __init__(
@@ -71,17 +70,17 @@ class Simulation:
 
     @property
     def clock(self) -> VirtualClock:
-        """The virtual time of all nodes."""
+        """Virtual time of all nodes."""
         return self._engine.clock
 
     @property
     def sent_messages(self) -> list[SentMessage]:
-        """All that was sent so far; see `SentMessage`."""
+        """Messages sent up to now; see `SentMessage`."""
         return self._engine.sent_messages
 
     @property
     def decisions(self) -> list[tuple[int, int]]:
-        """What was chosen so far, and of how many, when `choices` decide; with a seed, nothing is kept."""
+        """Pairs of choice and number of possibilities up to now. Empty if a seed decides."""
         return self._choice_sequence.decisions
 
     def sent_on(self, endpoint: str) -> list[bytes]:
@@ -114,14 +113,15 @@ class Simulation:
     # ---- nodes ----
 
     def on(self, endpoint: str, function: Callable[[Any], object], *, name: str | None = None) -> None:
-        """Call a function once for each message of an endpoint, as it arrives.
+        """Call a function once for each message of an endpoint, on arrival.
 
         Parameters
         ----------
-        endpoint : subscribed from now on. Of vectors and boards, which must be there, what changed.
-        function : takes the message; of a vector `Changes`, of a board a dict of `Value` by key. It may send, but not
-            wait.
-        name : of the node; None takes the function's.
+        endpoint : endpoint to subscribe to, from now on. For vectors and boards, which must exist, the function gets
+            changes.
+        function : gets the message; for a vector `Changes`, for a board a dict of `Value` by key. The function may
+            send, but must not wait.
+        name : name of the node; None: the name of the function.
         """
         self._engine.add_message_handler(endpoint, self._make_node_name(name, function), function)
 
@@ -130,17 +130,17 @@ class Simulation:
 
         Parameters
         ----------
-        function : a generator function, which yields what it waits for: a `SubSocket` (and is sent its message, or None
-            when its time-out is over), a `Poller` (and is sent the sockets that are ready), or seconds. Or any other
-            function, which just calls ``receive``, ``poll``, ``clock.sleep``: it gets a thread, but never runs beside
-            another node.
-        args : what it is called with.
-        name : of the node; None takes the function's.
+        function : a generator function that yields its waits, or any other function. Waits are a `SubSocket` (the
+            generator gets its message, or None after the time-out), a `Poller` (the generator gets the ready sockets),
+            or seconds. Other functions call ``receive``, ``poll`` or ``clock.sleep``. They get a thread, and never run
+            at the same time as another node.
+        args : arguments of the function.
+        name : name of the node; None: the name of the function.
 
         Raises
         ------
         StateError : the simulation is not active.
-        What the function raises before its first wait; what it raises later comes out of `run`.
+        Exceptions of the function before its first wait pass through. Later exceptions leave `run`.
         """
         label = self._make_node_name(name, function)
         if inspect.isgeneratorfunction(function):
@@ -162,41 +162,43 @@ class Simulation:
 
         Parameters
         ----------
-        recording : (time, endpoint, data), by time; the time is a float in seconds or an int in nanoseconds. Read as
-            needed, so it may be long. Messages of the same time are sent together, and may arrive in any order. Data of
-            a work queue are the message, of a vector a change as `msgq.common.record_changes` has it, of a board
-            the key, a zero byte, and the value; the vector or board is there by then. Or `PlaybackMessage`, as
-            `msgq.recording.playback_messages` gives them, with publishers, keys and priorities, and the options of
-            endpoints that do not exist yet.
+        recording : tuples (time, endpoint, data) in the order of time, or `PlaybackMessage` objects of
+            `msgq.recording.playback_messages`. The time is a float in seconds or an int in nanoseconds. Messages of one
+            time are sent together, and may arrive in any order. The data is the message of a work queue, a change of a
+            vector (see `msgq.common.record_changes`), or the key, a zero byte and the value of a board. Vectors and
+            boards must exist. `PlaybackMessage` also carries publishers, keys, priorities, and the options of endpoints
+            to create. The recording is read as needed, so it may be long.
 
         Raises
         ------
-        InvalidValueError : a time before the present, or before the one that precedes it; also out of `run`.
+        InvalidValueError : a time is before the current time, or before the previous message. `run` raises this error,
+            too.
         """
         self._engine.add_recording(_convert_to_ns(recording))
 
     def prepare(self, wanted: EndpointSpec) -> None:
-        """Make an endpoint as it was recorded, before something is played to it, as the node "play".
+        """Create an endpoint as recorded, before playback, as the node "play".
 
         Raises
         ------
-        UnplayableError : it cannot be made.
+        UnplayableError : the endpoint cannot be created.
         """
         self._engine.prepare_endpoint(wanted)
 
     def run(self, until: float | Callable[[], object] | None = None) -> None:
-        """Let things happen.
+        """Run the nodes.
 
         Parameters
         ----------
-        until : seconds of virtual time: everything up to then, which is the time afterwards. A function: until it
-            returns something true; it is asked after each step. None: until nothing can happen any more, because all
-            nodes have ended or wait for ever (one that wakes up again and again has no such end: see `run_until_idle`).
+        until : seconds of virtual time: run up to this time, which is the current time afterwards. A function: run
+            until the function returns True; it is called after each step. None: run until no event is left, because all
+            nodes have ended or wait without limit. A node that wakes up again and again has no such end; use
+            `run_until_idle`.
 
         Raises
         ------
-        DeadlockError : the function can never become true, as nothing can happen any more.
-        What a node raises, with a note that names the node.
+        DeadlockError : the function can never return True, because no event is left.
+        Exceptions of a node pass through, with a note that names the node.
         """
         if callable(until):
             if not self._engine.run_until(until, None):
@@ -205,24 +207,24 @@ class Simulation:
             self._engine.run_until(lambda: False, None if until is None else round(until * NS_PER_S))
 
     def run_until_idle(self, idle_timeout: float = 10.0, max_runtime: float = 60.0) -> bool:
-        """Let things happen until what is played is over, and what it set off; programs may wait again and again.
+        """Run until the played messages and their effects are over. Programs may wake up again and again.
 
-        That is when all is played, and either nothing can happen any more, or nothing was sent for some time.
+        The effects are over when no event is left, or when no message was sent for `idle_timeout`.
 
         Parameters
         ----------
         idle_timeout : seconds of virtual time without a message. The run ends then.
-        max_runtime : seconds of virtual time after the last played message. The run ends then even if programs still
+        max_runtime : seconds of virtual time after the last played message. The run ends then, even if programs still
             send.
 
         Returns
         -------
-        Whether it was over by then.
+        True if the effects were over before `max_runtime`.
 
         Raises
         ------
-        InvalidValueError : a time is below 0.
-        What a node raises, with a note that names the node.
+        InvalidValueError : a time is negative.
+        Exceptions of a node pass through, with a note that names the node.
         """
         if not (idle_timeout >= 0 and max_runtime >= 0):
             raise InvalidValueError(

@@ -1,4 +1,4 @@
-"""Recordings as tables: Spark sessions, the source "msgq" for batch and stream, and results back to the bus.
+"""Recordings as tables: Spark sessions, the source "msgq" for batches and streams, and the `Lake`.
 
 Needs the extra `spark`.
 """

@@ -1,4 +1,4 @@
-"""All the way from a recording to a page: ingest, gold, page."""
+"""Complete pipeline from a recording to a report."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def run_pipeline(
     report_path: str | os.PathLike[str],
     spark: SparkSession | None = None,
 ) -> dict[str, Any]:
-    """Ingest a recording, make all tables, and write the report.
+    """Ingest a recording, build all tables, and write the report.
 
     Parameters
     ----------
-    recording : a file or directory.
-    lake : may exist.
-    report_path : of the page, written anew.
-    spark : None makes a session.
+    recording : path of a file or directory.
+    lake : directory of the lake, new or existing.
+    report_path : path of the page. An existing page is replaced.
+    spark : Spark session; None creates a session.
 
     Returns
     -------
-    The figures of the report, and "messages": how many are new in the lake.
+    The figures of the report, and "messages", the number of messages new in the lake.
     """
     opened = Lake(spark or session(), lake)
     ingested = opened.ingest([recording])

@@ -1,4 +1,4 @@
-"""The messages of endpoints as tables: what they say in columns, beside what there is of each message."""
+"""Decoded messages as tables: columns of the message, and columns of its fields."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ _RowIndexArray = np.ndarray[Any, Any]
 
 
 class DecodedBatch(NamedTuple):
-    """What became of some messages of an endpoint, in their order.
+    """Result of decoding some messages of an endpoint, in their order.
 
     Attributes
     ----------
-    rows : of the messages that were decoded: log_time, publish_time, sequence, epoch, origin_time (int64; the last one
-        is null where it is not known); publisher and key (string) of what is no topic; element_index (int32) of struct
-        schemas, which numbers the elements of a message; then its fields, or `value` of what has none, or `data` where
-        nobody says what it is. A field that has the name of another column has a _ behind it.
-    undecoded : of the others: endpoint, log_time, publish_time, sequence, epoch, reason and data, the payload.
-    messages : how many they were.
+    rows : decoded messages. Columns: log_time, publish_time, sequence, epoch, origin_time (int64; origin_time is null
+        if unknown); publisher and key (string), except for topics; element_index (int32), the index of an element
+        within its message, for struct schemas; then the fields, or `value` without fields, or `data` without a schema.
+        A field with the name of another column gets the suffix "_".
+    undecoded : other messages. Columns: endpoint, log_time, publish_time, sequence, epoch, reason, and data, the
+        payload.
+    messages : number of messages.
     """
 
     rows: pa.Table

@@ -1,4 +1,4 @@
-"""What of a log is played, and where: an endpoint for each that can be one here; and why others are not."""
+"""Plan of a playback: endpoints to create, and reasons for skipped endpoints."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _BATCH_ROWS = 4096
 
 
 class PlaybackPlan(NamedTuple):
-    """What is played.
+    """Plan of a playback.
 
     Attributes
     ----------
-    endpoint_specs : by the new name.
-    skip_reasons : why an endpoint of the log is not played, by its name there.
-    recorded_names : the names in the log, by the new ones.
-    log_index : of the log.
+    endpoint_specs : endpoints to create, by new name.
+    skip_reasons : reasons for skipped endpoints, by recorded name.
+    recorded_names : recorded names, by new name.
+    log_index : index of the log.
     """
 
     endpoint_specs: dict[str, EndpointSpec]
@@ -37,35 +37,35 @@ class PlaybackPlan(NamedTuple):
     log_index: LogIndex
 
     def copy_plan(self) -> PlaybackPlan:
-        """Return the same plan, for a run that may skip more."""
+        """Return a copy, for a run that may skip more endpoints."""
         return PlaybackPlan(
             dict(self.endpoint_specs), dict(self.skip_reasons), dict(self.recorded_names), self.log_index
         )
 
     def skip_endpoint(self, name: str, why: str) -> None:
-        """Let an endpoint, by its new name, not be played."""
+        """Skip an endpoint, given by its new name."""
         del self.endpoint_specs[name]
         self.skip_reasons[self.recorded_names.pop(name)] = why
 
     def add_skipped_endpoints(self, endpoints: Iterable[str]) -> None:
-        """Note that messages of these endpoints of the log were left out; of most of them that is known."""
+        """Add endpoints whose messages were omitted. Most of them have a reason already."""
         for endpoint in endpoints:
             self.skip_reasons.setdefault(endpoint, _NOT_INDEXED_REASON)
 
 
 def make_playback_plan(log: LogReader, before: LogReader, names: EndpointRemapping) -> PlaybackPlan:
-    """Return what of a log is played, and where. Of the log it reads as little as tells that.
+    """Return the plan for a log. Reads only the necessary parts of the log.
 
     Parameters
     ----------
-    log : what is played.
-    before : what was written to vectors and boards before it begins: they are there, too.
-    names : where endpoints are played.
+    log : log to play.
+    before : reader of changes to vectors and boards before the start. Their endpoints belong to the plan, too.
+    names : new names of endpoints.
 
     Raises
     ------
-    InvalidValueError : what is remapped is not there, or two endpoints would be played to one.
-    RecordingError : nothing of it can be played.
+    InvalidValueError : a remapped endpoint does not exist, or two endpoints have one new name.
+    RecordingError : no endpoint of the log can be played.
     """
     log_index = LogIndex(log)
     infos = dict(sorted({**LogIndex(before).endpoints, **log_index.endpoints}.items()))

@@ -1,4 +1,4 @@
-"""The player: the messages of a log, at their times, on the endpoints that they came from."""
+"""Player: publishes the messages of a log at their times, on their endpoints."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _BATCH_ROWS = 512  # messages that are sent at once, if they are due
 
 
 class PlayerClock(Protocol):
-    """What the player's time is; tests have one of their own."""
+    """Clock of a player. Tests supply another clock."""
 
     def now_ns(self) -> int:
-        """Return a time that never goes back."""
+        """Return a time in nanoseconds that never goes back."""
 
     def wait(self, changed: threading.Condition, seconds: float) -> None:
-        """Wait so long, or until notified; the condition is held by the caller."""
+        """Wait up to `seconds`, or until notified. The caller holds the condition."""
 
 
 class _MonotonicClock:
@@ -57,18 +57,17 @@ class _MonotonicClock:
 
 @dataclass(frozen=True, slots=True)
 class PlayerStats:
-    """What a player has done so far.
+    """Figures of a player.
 
     Attributes
     ----------
-    messages, bytes : sent, and of their payloads; without those of the clock endpoint.
-    passes : how often the log was played to its end.
-    position : seconds from the beginning of the log to what was played last.
-    late_ns, late_max_ns : how much later than its time the last message was sent, and the worst one since the last
-        pause, step or seek.
-    unplayed : how many messages could not be played, by endpoint, colon and why: a queue was full, clients held all
-        buffers of a stream, or the log does not say all of a message.
-    by_kind : how many of the messages were sent, by the kind of their endpoints.
+    messages, bytes : number of sent messages and bytes of their payloads, without the clock endpoint.
+    passes : number of complete passes over the log.
+    position : seconds from the beginning of the log to the last played message.
+    late_ns, late_max_ns : delay of the last message, and largest delay since the last pause, step or seek, in ns.
+    unplayed : number of messages that could not be played, by endpoint, colon and reason: a full queue, a stream whose
+        buffers are all held by clients, or incomplete data in the log.
+    by_kind : number of sent messages by kind of their endpoints.
     """
 
     messages: int
@@ -84,49 +83,49 @@ class PlayerStats:
 class Player:
     """Plays a log: ``Player("log").run()``.
 
-    Each message has a deadline on the real clock, which follows from its time in the log alone, so that no error adds
-    up. What is late is sent at once. All endpoints are there, each kind as it was, with the log's schemas, before the
-    first message is sent; each is large enough for its largest message. Vectors and boards have a state: where playing
-    begins, or goes on after `seek` or a pass, they get what the log says that they had at that time, at once.
+    The deadline of each message follows from its time in the log alone, so errors do not accumulate. Late messages are
+    sent at once. All endpoints exist before the first message, with the recorded kinds and schemas, and large enough
+    for their largest message. Vectors and boards hold state: at the start, after `seek` and at each pass, they get the
+    state of the log at this time.
 
-    `run` plays in the calling thread; any other thread may call the other methods meanwhile. A player plays once.
+    `run` plays in the calling thread. Other threads may call the other methods during `run`. A player plays once.
 
     Parameters
     ----------
-    log : a path, or a `LogReader`, which may choose endpoints and times and consist of several files.
-    start : seconds from the log's beginning to where each pass begins.
-    duration : seconds of the log that are played; None: to its end.
-    time_source : the time that orders messages, "publish_time" or "log_time".
-    rate : how much faster than it was recorded; inf: as fast as possible.
-    loops : how often it is played; None: again and again. The next pass begins with the last message of the former.
-    remap : new names of endpoints, each of the same kind, by name or compiled expression; see `EndpointRemapping`.
-    start_paused : wait for `resume`, or for `step`.
-    wait_for_readers : True: begin when each endpoint has a subscriber; or names of endpoints (the new ones) that
-        need one. Vectors, boards and work queues need none: what they were given stays.
-    clock_endpoint : where to publish the log's time: u64 nanoseconds since the epoch, little endian.
-    clock_hz : how often, for each second of the log.
-    backend : "msgq", "zmq" or "fake"; None: the one that MSGQ_BACKEND names.
-    prefix : of the endpoints; None: the one in force.
-    segment_size : bytes of new rings; 0: 1 MiB, or what the largest message needs.
-    take_over : also play on topics where a living process publishes, which ends its publishing.
-    clock : a time of its own, for tests.
+    log : a path, or a `LogReader`, which may select endpoints and times and contain several files.
+    start : seconds from the beginning of the log to the start of each pass.
+    duration : seconds of the log to play; None: to the end.
+    time_source : time that orders the messages, "publish_time" or "log_time".
+    rate : speed relative to the recording; inf: as fast as possible.
+    loops : number of passes; None: without end. A pass starts when the last message of the previous pass is due.
+    remap : new names of endpoints, of the same kind, by name or compiled expression; see `EndpointRemapping`.
+    start_paused : True: wait for `resume` or `step`.
+    wait_for_readers : True: wait until each endpoint has a subscriber. Or the new names of endpoints that need one.
+        Vectors, boards and work queues need none, because they keep their content.
+    clock_endpoint : endpoint for the log's time, in u64 nanoseconds since the epoch, little-endian.
+    clock_hz : messages of the clock endpoint per second of the log.
+    backend : "msgq", "zmq" or "fake"; None: MSGQ_BACKEND.
+    prefix : prefix of the endpoints; None: the current prefix.
+    segment_size : bytes of new rings; 0: 1 MiB, or the size for the largest message.
+    take_over : True: also publish on topics with a living publisher, which ends its publishing.
+    clock : clock for tests.
 
     Raises
     ------
-    RecordingError : the log cannot be read, or has no message of what was chosen.
-    InvalidValueError : a value that is not possible, or a new name of another kind.
-    MultiplePublishersError : a living process publishes on a topic, or serves frames of that name.
-    MultipleWritersError, KeyTakenError : a living process writes an exclusive vector, or has a key of a board.
+    RecordingError : the log cannot be read, or the selection has no messages.
+    InvalidValueError : an argument is out of range, or a new name has another kind.
+    MultiplePublishersError : a living process publishes on a topic, or serves frames under the name.
+    MultipleWritersError, KeyTakenError : a living process writes an exclusive vector, or owns a key of a board.
     SegmentSizeError : a ring exists and is too small.
-    ChannelMismatchError, RecordMismatchError, QueueMismatchError : it exists, and not as it was recorded.
-    IpcError : as `PubSocket.connect`, and what the other kinds' classes raise.
+    ChannelMismatchError, RecordMismatchError, QueueMismatchError : the endpoint exists with another configuration.
+    IpcError : see `PubSocket.connect`. Errors of the other kinds pass through, too.
 
     Attributes
     ----------
-    endpoints : the names to which it sends, without the clock's.
-    skipped : why an endpoint of the log is not played, by its name there: one that no endpoint can have, pictures that
-        were recorded as JPEGs, what announces pictures that are played, a work queue whose events have no payloads.
-    begin, end : what is played, in seconds from the beginning of the log.
+    endpoints : names of the endpoints to which the player sends, without the clock endpoint.
+    skipped : reasons why endpoints of the log are not played, by recorded name: an invalid name, JPEG pictures, topics
+        that announce played pictures, or a work queue whose events have no payloads.
+    begin, end : limits of the played part, in seconds from the beginning of the log.
     """
 
     def __init__(
@@ -194,7 +193,7 @@ class Player:
 
     @contextmanager
     def _change_state(self) -> Iterator[None]:
-        """Change something, and let the thread that plays know."""
+        """Change the state, and notify the playing thread."""
         self._waiting_callers.append(None)
         is_asking = True
         try:
@@ -208,21 +207,25 @@ class Player:
                 self._waiting_callers.pop()
 
     def pause(self) -> None:
-        """Send nothing, until `resume` or `step`."""
+        """Stop sending until `resume` or `step`."""
         with self._change_state():
             if not self._is_paused:
                 self._is_paused = True
                 self._position_ns = self._compute_log_time_ns()
 
     def resume(self) -> None:
-        """Go on where it was."""
+        """Continue at the current position."""
         with self._change_state():
             if self._is_paused:
                 self._is_paused, self._steps_left = False, 0
                 self._set_time_anchor(self._position_ns)
 
     def step(self, count: int = 1) -> None:
-        """Send the next messages at once, one after the other; pauses, if it is not paused yet.
+        """Send the next messages at once, in order, and pause afterwards.
+
+        Parameters
+        ----------
+        count : number of messages.
 
         Raises
         ------
@@ -235,13 +238,13 @@ class Player:
             self._steps_left += count
 
     def seek(self, position: float) -> None:
-        """Go on at another place of what is played: seconds from the log's beginning. Stays paused if it is."""
+        """Continue at another position, in seconds from the beginning of the log. A paused player stays paused."""
         with self._change_state():
             target = self._first_ns + round(position * NS_PER_S)
             self._seek_target_ns = min(max(target, self._begin_ns), self._end_ns)
 
     def skip(self, seconds: float) -> None:
-        """Go on so many seconds of the log later than where it is, or earlier, if they are below 0; as `seek` does."""
+        """Continue `seconds` of the log later, or earlier if negative. A paused player stays paused."""
         with self._change_state():
             position_ns = self._seek_target_ns
             if position_ns is None:
@@ -249,16 +252,16 @@ class Player:
             self.seek((position_ns - self._first_ns) / NS_PER_S + seconds)
 
     def stop(self) -> None:
-        """Let `run` end soon."""
+        """End `run` soon."""
         with self._change_state():
             self._is_stopping = True
 
     def set_rate(self, rate: float) -> None:
-        """Go on at another rate, from where it is.
+        """Change the rate at the current position.
 
         Raises
         ------
-        InvalidValueError : `rate` is not more than 0.
+        InvalidValueError : `rate` is not positive.
         """
         if not rate > 0:
             raise InvalidValueError(f"rate {rate} is not positive; use more than 0, or pause()")
@@ -269,16 +272,16 @@ class Player:
 
     @property
     def rate(self) -> float:
-        """How much faster it plays than it was recorded."""
+        """Speed relative to the recording."""
         return self._rate
 
     @property
     def paused(self) -> bool:
-        """Whether it waits for `resume` or `step`."""
+        """True while the player waits for `resume` or `step`."""
         return self._is_paused
 
     def stats(self) -> PlayerStats:
-        """Return what was done so far."""
+        """Return the current figures."""
         position = (self._position_ns - self._first_ns) / NS_PER_S
         unplayed = dict(self._writers.unplayed_counts)
         late = self._late_ns, self._late_max_ns
@@ -289,9 +292,9 @@ class Player:
         )
 
     def close(self) -> None:
-        """End `run` if another thread is in it, and close the publishers. Twice does nothing more.
+        """End a `run` of another thread, and close the publishers. A second close has no effect.
 
-        In a forked child, whose parent may be in `run`, it closes the child's publishers only.
+        In a forked child, the call closes the child's publishers only. The parent's `run` continues.
         """
         if self._pid == os.getpid():
             with self._state_changed:
@@ -309,13 +312,13 @@ class Player:
     # ---- the thread that plays ----
 
     def run(self) -> PlayerStats:
-        """Play to the end, or until `stop`; close the publishers, and return the last figures.
+        """Play to the end or until `stop`, close the publishers, and return the last figures.
 
         Raises
         ------
-        StateError : it played already, or another thread is in `run`.
+        StateError : the player has played already, or another thread is in `run`.
         MultiplePublishersError : another process took an endpoint over.
-        KeyboardInterrupt : Ctrl-C; the publishers are closed.
+        KeyboardInterrupt : the user pressed Ctrl-C. The publishers are closed.
         """
         with self._state_changed:
             if self._is_running or self._writers.is_closed:
@@ -341,7 +344,7 @@ class Player:
                 pass
 
     def _play_pass(self, begin_ns: int) -> int | None:
-        """Play from a place in the log to its end; return where to go on, None: nowhere."""
+        """Play from a position to the end. Return the next position; None: none."""
         self._writers.restore_state(find_latest_state(self._state_log.between(None, begin_ns), self._remapping))
         schedule = PlaybackSchedule(
             self._log_reader.between(begin_ns),
@@ -372,7 +375,7 @@ class Player:
             return self._begin_ns
 
     def _play_batch(self, ticks: ClockTicks) -> bool:
-        """Send a batch, with the clock's ticks in it, as it is due; False: it is not to be sent any more."""
+        """Send a batch with ticks of the clock at their times. Return False if the rest must not be sent."""
         row, times = 0, self._batch_sender.message_times
         while row < len(times):
             with self._state_changed:
@@ -388,7 +391,7 @@ class Player:
         return True
 
     def _wait_until_due(self, time_ns: int) -> int:
-        """Wait until it is time for what comes next; return how many messages may be sent at once. 0: not even that."""
+        """Wait until the next message is due. Return the number of messages to send at once; 0: none."""
         self._next_message_ns = time_ns
         while not self._is_stopping and self._seek_target_ns is None:
             if self._waiting_callers:
@@ -407,7 +410,7 @@ class Player:
         return 0
 
     def _send_due_rows(self, row: int, end: int, before_ns: float) -> int:
-        """Send the message of a row, and of those that follow what is due and before a time; return the next row."""
+        """Send the message of a row, and following messages that are due and before a time. Return the next row."""
         times = self._batch_sender.message_times
         if times[end - 1] >= before_ns:
             end = bisect_left(times, before_ns, row + 1, end)
@@ -424,17 +427,17 @@ class Player:
     # ---- log time and real time ----
 
     def _set_time_anchor(self, log_ns: int) -> None:
-        """Let a time of the log be now."""
+        """Map a time of the log to the current time."""
         self._time_anchor = (log_ns, self._clock.now_ns())
         self._position_ns, self._late_ns, self._late_max_ns = log_ns, 0, 0
 
     def _compute_due_ns(self, log_ns: int) -> int:
-        """Return when it is a time of the log."""
+        """Return the clock's time for a time of the log."""
         log_origin, origin = self._time_anchor
         return origin + round((log_ns - log_origin) / self._rate)
 
     def _compute_log_time_ns(self) -> int:
-        """Return which time of the log it is; not beyond the next message, if that is late."""
+        """Return the current time of the log. If the next message is late, the result is at most its time."""
         if math.isinf(self._rate):
             return self._next_message_ns
         log_origin, origin = self._time_anchor
@@ -444,7 +447,7 @@ class Player:
 def _check_player_options(
     rate: float, clock_hz: float, start: float, duration: float | None, loops: int | None, time_source: str
 ) -> None:
-    """Refuse values that are not possible."""
+    """Raise an error for values out of range."""
     if not rate > 0 or not clock_hz > 0 or not start >= 0 or not (duration is None or duration > 0):
         text = f"rate={rate}, clock_hz={clock_hz}, start={start} or duration={duration} is out of range"
         raise InvalidValueError(f"{text}; use 0 or more for start and more than 0 for the others")
@@ -458,7 +461,7 @@ def _check_player_options(
 def _resolve_playback_range(
     log: LogReader | str | PathLike[str], start: float, duration: float | None, time_source: str
 ) -> tuple[LogReader, int, int, int]:
-    """Return the log with what is to be played; when it begins; when what is played begins and ends."""
+    """Return the log to play, its beginning, and the beginning and the end of the played part."""
     reader = log if isinstance(log, LogReader) else LogReader(log)
     first = next(iter(iter_batches_by_time(reader, time_source)), None)
     if first is None:

@@ -1,4 +1,4 @@
-"""Where endpoints of a log are played: under their names, those that they are given, or such that can be endpoints."""
+"""Names of endpoints for playback."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ NameMapping = Mapping[str, str] | Mapping[re.Pattern[str], str] | Mapping[Endpoi
 
 
 class EndpointRemapping:
-    r"""The new names of endpoints.
+    """New names of endpoints.
 
-    An endpoint that is named in `remap` gets exactly that name. Of one in which an expression is found, the first such,
-    what was found is replaced, as `re.sub` does it. All others keep their names. Topics of ROS and others have "/" in
-    theirs, which no topic here can: what is left as it was, and what an expression gave, has "." instead, and none at
-    its ends: "/camera/front" becomes "camera.front".
+    An endpoint named in `remap` gets exactly the new name. Otherwise, the first expression that matches the name
+    replaces the match, like `re.sub`. All other endpoints keep their names. Topics of ROS and others have "/" in their
+    names, which is invalid here. In such names, also in results of an expression, "." replaces "/", and "/" at both
+    ends is removed: "/camera/front" becomes "camera.front".
     """
 
     def __init__(self, remap: NameMapping) -> None:
-        """Take what is renamed: ``{"gps": "gps_old", re.compile("^/(.*)$"): r"ros/\\1"}``."""
+        r"""Set the rules: ``{"gps": "gps_old", re.compile("^/(.*)$"): r"ros/\1"}``."""
         self._exact_names = {old: new for old, new in remap.items() if isinstance(old, str)}
         self._name_patterns = [(old, new) for old, new in remap.items() if not isinstance(old, str)]
         self._computed_names: dict[tuple[str, str], str | None] = {}
 
     def find_new_name(self, endpoint: str, kind: str) -> str | None:
-        """Return where an endpoint of a log is played; None: nowhere, as its name cannot be one here.
+        """Return the new name of an endpoint; None: not played, because no valid name exists.
 
         Raises
         ------
-        EndpointNameError : the name that it was given cannot be one.
-        InvalidValueError : the name that it was given is of another kind; an expression has no such part.
+        EndpointNameError : the new name is invalid.
+        InvalidValueError : the new name has another kind, or an expression lacks the group.
         """
         asked = endpoint, kind
         if asked not in self._computed_names:
@@ -53,7 +53,7 @@ class EndpointRemapping:
             return None
 
     def find_unused_rules(self, endpoints: Iterable[str]) -> list[str]:
-        """Return what of the remapping applies to none of these endpoints."""
+        """Return the rules that apply to none of these endpoints."""
         present = set(endpoints)
         missing = sorted(set(self._exact_names) - present)
         return missing + [
@@ -69,13 +69,13 @@ def _substitute_name(pattern: re.Pattern[str], new: str, endpoint: str) -> str:
 
 
 def _fit_name(name: str, kind_name: str) -> str:
-    """Return a name without what no endpoint of a kind can have: topics have no "/"."""
+    """Return a name without parts that are invalid for the kind: topics have no "/"."""
     kind = find_kind(kind_name)
     return name if kind is None else kind.playback.make_valid_name(name)
 
 
 def _validate_name(name: str, kind_name: str, former: str) -> str:
-    """Return a name that an endpoint of a kind can have."""
+    """Return the name if it is valid for the kind."""
     kind = find_kind(kind_name)
     if kind is None:
         raise InvalidValueError(

@@ -1,4 +1,4 @@
-"""Programs on a log, in virtual time: as fast as they go, and with the same outputs each time."""
+"""Replay of a log into programs in virtual time, as fast as possible and with the same outputs each time."""
 
 from __future__ import annotations
 
@@ -35,33 +35,32 @@ def replay(
     idle_timeout: float = 10.0,
     max_runtime: float = 60.0,
 ) -> list[SentMessage]:
-    """Run programs in a simulation into which a log is played, until that and what it sets off is over.
+    """Run programs in a simulation, and play a log into it. Return the messages that the programs sent.
 
-    Channels, vectors, boards and queues of the log are there, as they were made, before the programs begin; vectors
-    and boards have what was written to them before the log's first message that was chosen. What of the log cannot be
-    played is told by the logger of this module, as a warning.
+    Recorded channels, vectors, boards and queues exist before the programs start. Vectors and boards have the state of
+    the log before its first selected message. The logger of this module warns about messages that cannot be played.
 
     Parameters
     ----------
-    log : with the endpoints and the time that are wanted: what the programs publish themselves is not to be played.
-    programs : what `Simulation.add` takes: ordinary code, or generator functions, that make their sockets by
-        ``msgq.sub_sock``, ``msgq.SubSocket`` and so on. `time` gives them the log's time.
-    seed : decides the order of what happens at the same time, and the faults.
-    time_source, remap : as of `playback_messages`.
-    faults : what goes wrong by chance; None: nothing.
-    idle_timeout : the run ends when the log is played and no program has sent a message for this many seconds of
-        virtual time. It also ends when nothing can happen any more.
-    max_runtime : seconds of virtual time after the log's last message. The run ends then with a warning, even if
+    log : log with the selected endpoints and times. Exclude the outputs of the programs.
+    programs : functions as in `Simulation.add`: ordinary code, or generator functions. They create sockets with
+        ``msgq.sub_sock``, ``msgq.SubSocket`` and so on. `time` returns the log's time.
+    seed : integer that decides the order of simultaneous events, and the faults.
+    time_source, remap : as in `playback_messages`.
+    faults : probabilities of random faults; None: no faults.
+    idle_timeout : seconds of virtual time. The run ends when the log is played and no program has sent a message for
+        this time. The run also ends when no event is left.
+    max_runtime : seconds of virtual time after the log's last message. The run then ends with a warning, even if
         programs still send.
 
     Returns
     -------
-    What the programs sent; see `SentMessage`. Every call gives the same.
+    The sent messages; see `SentMessage`. The same arguments give the same messages.
 
     Raises
     ------
-    RecordingError : the log has no message of what was chosen.
-    What a program raises, with a note that names it.
+    RecordingError : the selection of the log has no messages.
+    Exceptions of a program pass through, with a note that names the program.
     """
     return Replay(log, time_source, remap).run_programs(
         *programs, seed=seed, faults=faults, idle_timeout=idle_timeout, max_runtime=max_runtime
@@ -69,11 +68,11 @@ def replay(
 
 
 class Replay:
-    """A log for programs in virtual time. It is indexed once, for any number of runs.
+    """A log for programs in virtual time, indexed once for any number of runs.
 
     Attributes
     ----------
-    endpoints : the names of the log's endpoints when it is played, also of those that cannot be.
+    endpoints : names of the played endpoints, including those that cannot be played.
     """
 
     def __init__(self, log: LogReader, time_source: str, remap: NameMapping) -> None:
@@ -131,7 +130,7 @@ def _prepare_endpoints(sim: Simulation, plan: PlaybackPlan) -> None:
 
 
 def write_sent_messages(sent: Iterable[SentMessage], path: Path) -> None:
-    """Write what programs sent as a log, to compare later runs with, or to play.
+    """Write the sent messages of a run as a log, for comparison or playback.
 
     Raises
     ------

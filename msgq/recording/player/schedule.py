@@ -1,4 +1,4 @@
-"""What is to be played, and when: the messages of a log in the order of the time that counts."""
+"""Messages of a log in the order of their times, for playback."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _BATCH_ROWS = 4096  # of which tuples are made at once
 
 
 class PlaybackSchedule:
-    """What of a log is played, batch after batch, in the order of the time that counts, which never goes back.
+    """Messages of a log in batches, ordered by time. Times never go back.
 
     Attributes
     ----------
-    log_reader : of which it is.
-    new_names : of each code of the log, where it is played; None: nowhere. It grows as more of the log is read.
-    skipped_endpoints : endpoints of the log, of messages that were left out so far.
+    log_reader : reader of the log.
+    new_names : new name by code of the log; None: not played. Grows while the log is read.
+    skipped_endpoints : endpoints whose messages were omitted up to now.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class PlaybackSchedule:
         names: EndpointRemapping,
         is_wanted: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        """Take what is played. is_wanted : asked of each new name."""
+        """Select the messages. `is_wanted` gets each new name."""
         if time_source not in TIME_SOURCES:
             raise InvalidValueError(f"time_source {time_source!r} is unknown; use one of {', '.join(TIME_SOURCES)}")
         self.log_reader, self.new_names, self.skipped_endpoints = log, list[str | None](), set[str]()
@@ -56,7 +56,7 @@ class PlaybackSchedule:
         self._first_bytes = np.empty(0, np.int16)  # that messages of each code need to be sent; -1: any
 
     def __iter__(self) -> Iterator[MessageBatch]:
-        """Give the messages. Events of work queues that are not of messages that were sent are left out."""
+        """Iterate over batches of messages. Omits events of work queues, except for sent messages."""
         for batch in iter_batches_by_time(self.log_reader, self._time_source):
             self._name_new_channels()
             wanted = self._is_code_played[batch.channel_code]
@@ -84,7 +84,7 @@ class PlaybackSchedule:
         )
 
     def build_messages(self, batch: MessageBatch, rows: slice) -> list[PlaybackMessage]:
-        """Return some messages of a batch one by one."""
+        """Return some messages of a batch as objects."""
         chosen = batch.select_rows(rows)
         codes, begins = chosen.channel_code.tolist(), chosen.offset.tolist()
         ends = (chosen.offset + chosen.length).tolist()
@@ -101,7 +101,7 @@ class PlaybackSchedule:
         return list(map(PlaybackMessage._make, fields))
 
     def iter_messages(self) -> Iterator[PlaybackMessage]:
-        """Give the messages one by one."""
+        """Yield the messages one by one."""
         for batch in self:
             for begin in range(0, len(batch), _BATCH_ROWS):
                 yield from self.build_messages(batch, slice(begin, begin + _BATCH_ROWS))
@@ -110,32 +110,32 @@ class PlaybackSchedule:
 def playback_messages(
     log: LogReader, time_source: str = "publish_time", remap: NameMapping = MappingProxyType({})
 ) -> Iterator[PlaybackMessage]:
-    """Give the messages of a log as `Simulation.play` takes them, in the order of their times, which never go back.
+    """Yield the messages of a log for `Simulation.play`, in the order of their times. Times never go back.
 
     Parameters
     ----------
-    log : with the endpoints and the time that are wanted.
-    time_source : "publish_time", or "log_time": when it was recorded, in exactly that order. A publish_time that is
-        more than a second away from the log_time is not believed, and messages of one endpoint keep their order.
-    remap : new names of endpoints, of the same kind, by their names, or by compiled expressions: of the first that is
-        found in a name, what was found is replaced, as `re.sub` does it. Topics with "/" in their names, as those of
-        ROS, have "." instead; what cannot be an endpoint even so is left out. So are events of work queues that are not
-        of messages that were sent: they come again by themselves.
+    log : log with the selected endpoints and times.
+    time_source : "publish_time", or "log_time" (recording time, in exactly this order). A publish_time more than 1 s
+        from log_time is ignored, and messages of one endpoint keep their order.
+    remap : new names of endpoints, of the same kind, by name or by compiled expression. The first expression that
+        matches a name replaces the match, like `re.sub`. In topic names with "/", as in ROS, "." replaces "/".
+        Endpoints without a valid name are omitted, and so are events of work queues, except for sent messages: the
+        queue creates new events.
 
     Raises
     ------
-    InvalidValueError : `time_source` is neither; a new name is of another kind.
+    InvalidValueError : `time_source` is invalid, or a new name has another kind.
     """
     return PlaybackSchedule(log, time_source, EndpointRemapping(remap)).iter_messages()
 
 
 def find_latest_state(before: LogReader, names: EndpointRemapping) -> list[PlaybackMessage]:
-    """Return the last change of each element of a vector, and of each key of a board; oldest first.
+    """Return the last change of each vector element and of each board key, oldest first.
 
     Parameters
     ----------
-    before : what was written to vectors and boards before the time that counts; see `LogReader.full_history`.
-    names : where endpoints are played.
+    before : reader of the changes before the start; see `LogReader.full_history`.
+    names : new names of endpoints.
     """
     latest: dict[tuple[str, str, bytes], PlaybackMessage] = {}
     for message in PlaybackSchedule(before, "log_time", names).iter_messages():
@@ -147,12 +147,12 @@ def find_latest_state(before: LogReader, names: EndpointRemapping) -> list[Playb
 
 
 def iter_batches_by_time(log: LogReader, time_source: str) -> Iterator[MessageBatch]:
-    """Give messages in the order of the time that counts, which their `order_time` is then."""
+    """Yield batches in the order of the chosen time, which becomes their `order_time`."""
     return _iter_batches_by_publish_time(log) if time_source == "publish_time" else log.iter_batches()
 
 
 def _iter_batches_by_publish_time(log: LogReader) -> Iterator[MessageBatch]:
-    """Give messages in the order in which they were published, as far as that is believed."""
+    """Yield batches in the order of their publishing times. Ignores implausible times."""
     waiting, endpoints, latest, shown = BatchMergeBuffer(), np.empty(0, np.int32), np.empty(0, np.int64), 0
     for batch in log.iter_batches():
         if len(endpoints) < len(log.channels):
@@ -171,19 +171,19 @@ def _iter_batches_by_publish_time(log: LogReader) -> Iterator[MessageBatch]:
 
 
 def _pop_excess_batches(waiting: BatchMergeBuffer) -> Iterator[MessageBatch]:
-    """Give the older half of what waits, in time, until that is no more than may."""
+    """Yield the older half of the waiting messages, until the rest fits the limit."""
     while waiting.memory_bytes > _UNORDERED_BYTES_MAX:
         yield from waiting.pop_until_time((waiting.first_time + waiting.last_time) // 2)
 
 
 class ClockTicks:
-    """The log's time, between its messages: u64 nanoseconds, little endian, at a steady rate of log time.
+    """The log's time as messages: u64 nanoseconds, little-endian, at a steady rate of log time.
 
-    Being of the log's time and not of ours, they are the same each time; and each stands before what happens then.
+    The ticks depend on the log only, so they are the same in each run. A tick precedes the messages of the same time.
 
     Attributes
     ----------
-    next_tick_ns : when the next one is; `math.inf`: there is none.
+    next_tick_ns : time of the next tick; `math.inf`: none.
     """
 
     def __init__(self, endpoint: str | None, rate_hz: float, begin_ns: int) -> None:
@@ -192,25 +192,25 @@ class ClockTicks:
         self.next_tick_ns: float = math.inf if endpoint is None else begin_ns
 
     def make_next_tick(self) -> PlaybackMessage:
-        """Return the next tick as a message that is due then, and advance."""
+        """Return the next tick as a message, and advance."""
         time_ns, self._tick_count = int(self.next_tick_ns), self._tick_count + 1
         self.next_tick_ns = self._begin_ns + round(self._tick_count * NS_PER_S / self._rate_hz)
         return PlaybackMessage(time_ns, self._endpoint or "", struct.pack("<Q", time_ns))
 
 
 def compute_message_ages(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return how old, when it was published, that was which each message comes from; `UNKNOWN_AGE`: nobody knows."""
+    """Return the age of each message's origin at its publishing time, in ns; `UNKNOWN_AGE`: unknown."""
     return np.where(batch.origin_time != 0, batch.publish_time - batch.origin_time, UNKNOWN_AGE)
 
 
 def _find_replayed_first_byte(kind_name: str) -> int:
-    """Return the first byte of messages of a kind that are sent again; -1: any."""
+    """Return the first byte of messages of this kind that are sent again; -1: any."""
     kind = find_kind(kind_name)
     return -1 if kind is None or kind.playback.played_first_byte is None else kind.playback.played_first_byte
 
 
 def _read_first_bytes(batch: MessageBatch) -> np.ndarray[Any, np.dtype[np.int16]]:
-    """Return the first byte of each message; -2 of an empty one."""
+    """Return the first byte of each message; -2 for an empty message."""
     first = np.full(len(batch), -2, np.int16)
     for number, content in enumerate(batch.contents):
         has_payload = (batch.content_index == number) & (batch.length > 0)

@@ -47,14 +47,14 @@ _DICTIONARY_COLUMNS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """What an ingest did.
+    """Result of an ingest.
 
     Attributes
     ----------
-    messages : that are new in the lake.
-    files, skipped : that were read, and that had been read before and are the same.
-    read_errors : what could not be read.
-    version : of the messages with which it ended; those that other ingests added meanwhile are among them.
+    messages : number of messages new in the lake.
+    files, skipped : number of files read, and of unchanged files that were ingested before.
+    read_errors : parts of files that could not be read.
+    version : version of the messages after the ingest. Includes messages that other ingests added during the call.
     """
 
     messages: int

@@ -1,7 +1,4 @@
-"""A lake: recordings as tables in a directory, added to piece by piece.
-
-docs/guides/lake.md describes the directories.
-"""
+"""Lake: recordings as tables in a directory. docs/guides/lake.md describes the directory."""
 
 from __future__ import annotations
 
@@ -43,24 +40,25 @@ _LISTED_ENDPOINTS_MAX = 30  # tables or endpoints, where it is said which there 
 
 
 class Lake:
-    """Tables of messages, and of what was made of them.
+    """Tables of messages and of results, in a directory.
 
-    What is ingested twice is there once; an ingest that is killed leaves nothing, or is finished by the next one. Any
-    number of processes may read and write: a reader has what was committed when it asked. Not for several threads.
+    Repeated ingests of a recording add its messages once. A killed ingest leaves nothing, or the next ingest completes
+    it. Any number of processes may read and write. A reader sees the version that was committed at its request. One
+    thread at a time may use an object.
     """
 
     def __init__(self, spark: SparkSession, path: str | os.PathLike[str], version: int | None = None) -> None:
-        """Look at a lake that may not exist yet.
+        """Open a lake, which may not exist yet.
 
         Parameters
         ----------
-        spark : the session; `msgq.spark.session` makes one.
-        path : a directory, or a URI that both Spark and pyarrow know; workers must see it too.
-        version : of `messages`, to be read as they were then; None: as they are. Other tables are always as they are.
+        spark : Spark session; `msgq.spark.session` creates one.
+        path : a directory, or a URI that Spark and pyarrow accept. The workers must see it, too.
+        version : version of `messages` to read; None: the newest. Other tables are always the newest.
 
         Raises
         ------
-        InvalidValueError : the lake is on a disk, in a path with a backslash, or with % and two hexadecimal digits.
+        InvalidValueError : the path on disk contains a backslash, or % and two hexadecimal digits.
         """
         self._store = store = LakeStore(spark, path)
         self.spark, self.uri = spark, store.uri
@@ -73,15 +71,16 @@ class Lake:
 
     @translate_spark_errors()
     def ingest(self, paths: Iterable[str | os.PathLike[str]], schemas: Schemas | None = None) -> IngestResult:
-        """Add recordings: files, directories, patterns. Files that were read before and did not change are skipped.
+        """Add recordings: files, directories and patterns. Skips unchanged files that were ingested before.
 
         Parameters
         ----------
-        schemas : for endpoints of which the recordings say nothing; the lake keeps them with the messages.
+        paths : files, directories and patterns.
+        schemas : schemas for endpoints without a schema in the recordings. The lake stores them with the messages.
 
         Raises
         ------
-        RecordingError : nothing is at a path; the lake cannot be written.
+        RecordingError : a path does not exist, or the lake cannot be written.
         """
         read_errors: list[Problem] = []
         files = SourceOptions(tuple(str(Path(path).absolute()) for path in paths)).list_files(read_errors)
@@ -89,26 +88,29 @@ class Lake:
 
     @translate_spark_errors()
     def append(self, messages: DataFrame, recordings: str | None = None) -> int:
-        """Add rows that have the columns of messages; return how many are new.
+        """Add rows with the columns of messages, and return the number of new rows.
 
-        Those that are in the lake already count for nothing, so that a stream may give a batch again. A run that is
-        NULL becomes empty, an epoch 0, and a kind "topic", as in files of other programs. Rows may be without
-        origin_time, kind, publisher and key; they may have schema_id, options, lost_before and lost_after.
+        Rows that the lake contains already are skipped, so a stream may repeat a batch. A NULL in `run` becomes "", in
+        `epoch` 0, and in `kind` "topic", as in files of other programs. The columns origin_time, kind, publisher and
+        key may be missing. The columns schema_id, options, lost_before and lost_after are optional.
 
         Parameters
         ----------
-        recordings : a directory whose recordings have the texts of the rows' schemas.
+        messages : rows to add.
+        recordings : directory of recordings that contain the texts of the rows' schemas.
 
         Raises
         ------
-        InvalidValueError : endpoint, sequence, log_time or data is NULL; nothing is added.
+        InvalidValueError : endpoint, sequence, log_time or data is NULL. Nothing was added.
         """
         return ingest.append_messages(self._store, self._bronze, messages, recordings)
 
     def messages(self) -> DataFrame:
-        """Return all messages: the columns that the source gives, `schema_id`, `options`, `size_bytes` of the payload,
-        `picture`: "jpeg", "png", "raw" or NULL, `date` of log_time, `size_class`: "large" from 64 KiB on, else "small",
-        and timestamps.
+        """Return all messages.
+
+        The columns are those of the source "msgq", and: `schema_id`, `options`, `size_bytes` of the payload, `picture`
+        ("jpeg", "png", "raw" or NULL), `date` of log_time, `size_class` ("large" from 64 KiB, else "small"), and
+        timestamps.
         """
         messages = self._store.read_files(
             self._bronze.table, self._bronze.list_paths(), convert_to_spark_schema(BRONZE_COLUMNS)
@@ -116,7 +118,7 @@ class Lake:
         return tables.with_timestamps(messages)
 
     def read_errors(self) -> DataFrame:
-        """Return what could not be read: file, byte_offset, reason."""
+        """Return the parts of files that could not be read: file, byte_offset, reason."""
         rows = pa.Table.from_batches(
             make_read_error_batches(self._bronze.list_read_errors(), READ_ERRORS_SCHEMA), READ_ERRORS_SCHEMA
         )
@@ -128,8 +130,8 @@ class Lake:
 
         Parameters
         ----------
-        retain_hours : how long a version stays readable after it was changed, and files which somebody writes may wait
-            for their commit; less than the longest ingest and query is for a lake that nobody else uses.
+        retain_hours : hours for which replaced versions stay readable, and for which unfinished files may wait for
+            their commit. Use less than the longest ingest or query only if no other process uses the lake.
 
         Raises
         ------
@@ -148,9 +150,11 @@ class Lake:
 
     @translate_spark_errors()
     def build_silver(self, full_refresh: bool = False) -> int:
-        """Decode what is new into the tables of silver; return how many parts that was.
+        """Decode new messages into the silver tables, and return the number of decoded parts.
 
-        full_refresh : everything again, as after an encoding's library was installed.
+        Parameters
+        ----------
+        full_refresh : True: decode all messages again, for example after you installed the library of an encoding.
         """
         self._bronze.complete_aggregates()
         return build_silver(self._store, self._executor, self._bronze.list_bronze_files, full_refresh)
@@ -160,11 +164,11 @@ class Lake:
         return self._silver.list_endpoints()
 
     def silver(self, endpoint: str) -> DataFrame:
-        """Return the decoded messages of an endpoint: the union of the tables that it is in.
+        """Return the decoded messages of an endpoint, as a union of its tables.
 
         Raises
         ------
-        InvalidValueError : there are none (yet).
+        InvalidValueError : the endpoint has no decoded messages yet.
         """
         table = self._silver.read_endpoint(endpoint)
         if table is None:
@@ -174,7 +178,7 @@ class Lake:
         return tables.with_timestamps(table, "publish_time", "log_time")
 
     def decode_errors(self) -> DataFrame:
-        """Return what could not be decoded: run, endpoint, epoch, sequence, log_time, reason, data."""
+        """Return the messages that could not be decoded: run, endpoint, epoch, sequence, log_time, reason, data."""
         return tables.with_timestamps(self._silver.read_decode_errors())
 
     def _suggest_endpoints(self) -> str:
@@ -189,28 +193,28 @@ class Lake:
     def build_gold(
         self, window_ns: int = tables.NS, thresholds: tables.CheckThresholds | None = None, full_refresh: bool = False
     ) -> int:
-        """Make the tables of gold again of those runs that have new messages; return how many runs.
+        """Build the gold tables again for runs with new messages, and return the number of runs.
 
         Parameters
         ----------
-        window_ns : the least width of the windows of `traffic_windows`, `throughput`, `latency`, `stages` and
-            `queue_windows`, which are 1, 10, 60, 600 or 3600 s wide.
-        thresholds : of `checks`.
-        full_refresh : all runs, as after a change of the thresholds.
+        window_ns : minimum width in ns of the windows of `traffic_windows`, `throughput`, `latency`, `stages` and
+            `queue_windows`. Widths are 1, 10, 60, 600 or 3600 s.
+        thresholds : thresholds of `checks`.
+        full_refresh : True: build all runs, for example after a change of the thresholds.
 
         Raises
         ------
-        InvalidValueError : `window_ns` is not from 1 ns to an hour.
+        InvalidValueError : `window_ns` is not 1 ns to one hour.
         RecordingError : a table cannot be written.
         """
         return self._gold.build_gold(window_ns, thresholds, full_refresh)
 
     def table(self, name: str) -> DataFrame:
-        """Return a table of gold.
+        """Return a gold table.
 
         Raises
         ------
-        InvalidValueError : there is none of this name (yet).
+        InvalidValueError : the table does not exist yet.
         """
         table = self._gold.get_table(name)
         snapshot = None if table is None else table.read_snapshot()
@@ -223,15 +227,17 @@ class Lake:
         return tables.with_timestamps(rows)
 
     def table_names(self) -> list[str]:
-        """Return the names of the tables of gold that there are."""
+        """Return the names of the existing gold tables."""
         return self._gold.list_table_names()
 
     # ---- questions ----
 
     def register(self, *endpoints: str) -> list[str]:
-        """Make each table a view of its name for SQL in this session; return the names.
+        """Create a view of each table for SQL in this session, and return the names.
 
-        endpoints : of these also the table of silver, as `silver_` and the endpoint's name.
+        Parameters
+        ----------
+        endpoints : endpoints whose silver tables get a view, too, named `silver_` and the endpoint.
         """
         views = {"messages": self.messages(), "read_errors": self.read_errors(), "decode_errors": self.decode_errors()}
         views |= {name: self.table(name) for name in self.table_names()}
@@ -241,11 +247,11 @@ class Lake:
         return list(views)
 
     def sql(self, query: str) -> DataFrame:
-        """Return the answer to a query about the tables of this lake, those of silver among them.
+        """Return the result of a query about the tables of this lake, including silver tables.
 
         Raises
         ------
-        SparkError : it is no SQL, or names what there is not.
+        SparkError : the query is invalid SQL, or names a missing table or column.
         """
         text = query.lower().replace("``", "`")
         named = self.register(*(name for name in self.endpoints() if f"silver_{name.lower()}" in text))
@@ -256,7 +262,7 @@ class Lake:
 
     @contextmanager
     def _explain_missing_tables(self, registered: Iterable[str]) -> Iterator[None]:
-        """Say which tables there are, where a query names another one. Raises SparkError."""
+        """List the existing tables if a query names a missing one. Raises SparkError."""
         from pyspark.errors import AnalysisException
 
         try:
@@ -279,13 +285,14 @@ class Lake:
 def follow(
     lake: Lake, recordings: str, checkpoint: str | None = None, trigger_seconds: float | None = 10.0
 ) -> StreamingQuery:
-    """Start a stream of growing recordings into a lake; return its query.
+    """Start a stream that ingests growing recordings into a lake, and return its query.
 
     Parameters
     ----------
-    recordings : a directory, as `spark.readStream.format("msgq")` takes it.
-    checkpoint : where the stream keeps its place; None: in the lake, by the name of the recordings.
-    trigger_seconds : seconds between two batches; None: all there is, and no more.
+    lake : lake that gets the messages.
+    recordings : directory, as in `spark.readStream.format("msgq")`.
+    checkpoint : directory for the position of the stream; None: a directory in the lake, named by the recordings.
+    trigger_seconds : seconds between two batches; None: ingest all available messages, then end.
     """
     name = hashlib.sha256(os.path.abspath(recordings).encode()).hexdigest()[:16]
     place = checkpoint or f"{lake.uri}/_checkpoints/{name}"
