@@ -1,4 +1,4 @@
-"""Simulation of several nodes in one process, in virtual time and in the order of a seed (docs/guides/simulation.md)."""
+"""Simulation of several nodes in one process and in virtual time, ordered by a seed (docs/guides/simulation.md)."""
 
 from msgq.common.message_source import MessageSource
 from msgq.kinds.playback import PlaybackMessage
