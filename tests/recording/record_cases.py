@@ -258,7 +258,7 @@ def _ends() -> Iterator[tuple[str, Case]]:
         made = file_with_summary(footer=lambda *_, to=offset: encode_parts(records.Footer(to, 0, 0)))
         yield f"footer with offset {where}", Case(made, FOUND, "the whole file is scanned instead")
     wrong_crc = file_with_summary(footer=lambda start, crc: encode_parts(records.Footer(start, 0, crc ^ 1)))
-    yield "footer with wrong CRC", Case(wrong_crc, FOUND, "CRC is wrong")
+    yield "footer with wrong CRC", Case(wrong_crc, FOUND, "CRC of the summary is wrong")
     no_crc = file_with_summary(footer=lambda start, _: encode_parts(records.Footer(start, 0, 0)))
     yield "footer without CRC", Case(no_crc, FOUND, "")
     yield (

@@ -110,7 +110,7 @@ def test_bag_doctor_prints_errors_and_warnings(tmp_path: Path) -> None:
     *findings, one = map(json.loads, bag("doctor", bad, "--json", code=1).stdout.splitlines())
     assert (one["path"], one["errors"]) == (str(bad), len(findings))
     assert findings[0]["rule"] == "damage"
-    assert "cannot read" in bag("doctor", tmp_path / "none", code=1).stderr
+    assert "cannot be read" in bag("doctor", tmp_path / "none", code=1).stderr
     warned = write_foreign(tmp_path / "warned.mcap", **FOREIGN["no summary"])
     assert "warning" in bag("doctor", warned).stdout
 

@@ -131,7 +131,7 @@ def test_play_with_wrong_options_is_usage_error(tmp_path: Path, options: Any) ->
     ("options", "word"),
     [
         (("--endpoint", "x"), "no endpoint of the recording matches x"),
-        (("--remap", "x:=y"), "cannot be remapped"),
+        (("--remap", "x:=y"), "remapped endpoint not found in the recording: x"),
         (("--start", 9), "nothing to play"),
         (("--remap", "number:=a/b"), "a/b"),
     ],

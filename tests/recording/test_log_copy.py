@@ -491,7 +491,7 @@ def test_copy_skips_and_reports_attachment_with_contradicting_lengths(tmp_path: 
     log = LogReader(path)
     write_merged_log([log], tmp_path / "copy.mcap")
     assert read_with_library(tmp_path / "copy.mcap").attachments == [("n", "m", 1, 0, b"abc")]
-    assert ["contradict" in problem.reason for problem in log.problems] == [True]
+    assert ["does not fit into its record" in problem.reason for problem in log.problems] == [True]
 
 
 def test_excessive_overlap_is_copied_out_of_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

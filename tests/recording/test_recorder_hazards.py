@@ -169,7 +169,7 @@ def begin_on_a_full_disk(path: str) -> list[str]:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     before = os.listdir("/proc/self/fd")
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    with pytest.raises(errors.RecordingError, match="cannot write"):
+    with pytest.raises(errors.RecordingError, match="cannot be written"):
         SegmentWriter(Path(path), ChunkCompressor("none", None), {})
     assert os.listdir("/proc/self/fd") == before
     return os.listdir(Path(path).parent)

@@ -258,7 +258,7 @@ class _RunComparator:
         """Count what waits."""
         self._unmatched_bytes += sign * (len(item.data) + _MESSAGE_OVERHEAD_BYTES)
         if self._unmatched_bytes > _UNMATCHED_BYTES_MAX:
-            text = "more than 1 GiB of messages wait for those of the other side; compare fewer endpoints, or less time"
+            text = "more than 1 GiB of messages wait for their counterparts; compare fewer endpoints, or a shorter time"
             raise RecordingError(text, item.endpoint)
 
     def _find_message_difference(
@@ -280,7 +280,7 @@ class _RunComparator:
                     value_a, value_b, lambda path: self._find_field_tolerance(a.endpoint, path)
                 )
             except Exception as error:  # what somebody sent may be any object of any library; their bytes differ
-                why = f"it cannot be compared: {error or type(error).__name__}"
+                why = f"the message cannot be compared: {error or type(error).__name__}"
                 value_a, value_b = Undecoded(a.data, why), Undecoded(b.data, why)
         if math.isinf(self._find_field_tolerance(a.endpoint, "").absolute):
             return None
@@ -336,5 +336,5 @@ def _format_value(value: Any) -> str:
     try:
         text = repr(value)
     except Exception as error:  # as of an integer with too many digits
-        text = f"a value that cannot be shown: {error or type(error).__name__}"
+        text = f"the value cannot be shown: {error or type(error).__name__}"
     return text if len(text) <= 200 else f"{text[:200]}..."

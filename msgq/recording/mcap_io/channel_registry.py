@@ -202,7 +202,10 @@ class ChannelRegistry:
         ):
             return
         if not self._metadata_budget.reserve_record(_make_budget_key(opcode, content), len(content)):
-            text = f"{METADATA_BYTES_MAX} bytes of schemas, channels and metadata are all that is kept; not this one"
+            text = (
+                f"this record was skipped: at most {METADATA_BYTES_MAX} bytes of schemas, "
+                "channels and metadata are read"
+            )
             self._report_problem(offset, text)
             return
         if opcode != Opcode.METADATA:

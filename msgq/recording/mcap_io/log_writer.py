@@ -122,7 +122,7 @@ class Writer:
         self._check_open()
         number = len(self._chunk_writer.channels) + 1
         if number >= CHANNEL_ID_COUNT:
-            text = f"{CHANNEL_ID_COUNT - 1} channels are all that one file can number; write another one"
+            text = f"the file has {CHANNEL_ID_COUNT - 1} channels, the maximum; write another file"
             raise RecordingError(text, endpoint)
         record = self._add_schema(schema) if schema and metadata_keys.needs_schema_record(schema) else None
         encoding = schema.encoding if schema else ""

@@ -222,7 +222,7 @@ class McapFile:
         if self.on_bytes_read is not None:
             self.on_bytes_read(block.stored_bytes)
         if len(data) < block.stored_bytes:
-            reason = f"{block.stored_bytes} bytes were to be read, {len(data)} could be"
+            reason = f"only {len(data)} of {block.stored_bytes} bytes could be read"
             self._report_problem(block.offset, reason, errno.ESTALE)  # blocks lie within the file as it was
             return None
         if not block.is_chunk:

@@ -76,7 +76,7 @@ def open_readonly(path: Path) -> Iterator[int]:
         finally:
             os.close(fd)
     except OSError as error:
-        text = f"cannot read {path}: {error.strerror}"
+        text = f"recording '{path}' cannot be read: {error.strerror}"
         raise RecordingError(text, errno=error.errno or errno.EIO) from error
 
 
@@ -210,7 +210,7 @@ class RecordScanner:
         """Return the end, if it is that of the file, too; else what is passed over to go on with another file's."""
         if end >= self._end_offset:
             return ScannedRecord(Opcode.DATA_END, record.start_offset, self._end_offset, record.head_bytes)
-        text = f"the file ends at {end}, but {self._end_offset - end} bytes follow"
+        text = f"an MCAP file ends at byte {end}, but {self._end_offset - end} bytes follow"
         if os.pread(self._fd, len(MCAP_MAGIC), end) == MCAP_MAGIC:
             return ScannedRecord(
                 DAMAGE_OPCODE,

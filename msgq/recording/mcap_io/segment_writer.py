@@ -255,7 +255,7 @@ class SegmentWriter:
         except OSError as error:
             os.ftruncate(self._fd, self.size_bytes)  # half a record would hide what a later one says
             os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
-            text = f"cannot write {wanted} bytes to {self.path}: {error.strerror}"
+            text = f"{wanted} bytes cannot be written to '{self.path}': {error.strerror}"
             raise RecordingError(text, errno=error.errno) from error
         for part in parts:
             self._data_crc = crc32(part, self._data_crc)

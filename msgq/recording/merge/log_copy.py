@@ -138,7 +138,10 @@ def _copy_unknown_record(
         segment.write_unknown_record(record)
         return
     file.on_unknown_record = None
-    text = f"{METADATA_BYTES_MAX} bytes of records within chunks that MCAP does not define are all that is copied"
+    text = (
+        f"records were skipped: at most {METADATA_BYTES_MAX} bytes of chunk records that MCAP does not define are "
+        "copied"
+    )
     log.report_problem(Problem(str(file.path), 0, text))
 
 

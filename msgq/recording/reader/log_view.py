@@ -69,7 +69,7 @@ class LogView:
         if len(self.problems) < _PROBLEMS_MAX and problem not in self.problems:
             self.problems.append(problem)
         elif len(self.problems) == _PROBLEMS_MAX:
-            text = f"{problem.reason}; there is more from here on, which is not listed"
+            text = f"{problem.reason}; further problems are not listed"
             self.problems.append(replace(problem, reason=text))
 
     def _assign_code(self, channel: RecordedChannel) -> int:

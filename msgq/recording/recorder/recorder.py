@@ -289,7 +289,7 @@ class Recorder:
     def _record_failure(self, error: Exception) -> None:
         """End the recording."""
         if isinstance(error, OSError):  # of the disk, without a more specific error
-            text = f"cannot write {self._rolling_writer.path}: {error.strerror}"
+            text = f"recording '{self._rolling_writer.path}' cannot be written: {error.strerror}"
             error = RecordingError(text, errno=error.errno)
         self._error = self._error or error
         self._is_stopping = True
