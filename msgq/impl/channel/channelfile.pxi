@@ -136,9 +136,9 @@ cdef class ChannelFile(EndpointFile):
         g.capacity = self._merge_config_value("capacity", before.capacity, capacity,
                                               DEFAULT_CAPACITY if publishes else 0)
         g.publishers = self._merge_config_value("publishers", before.publishers, publishers,
-                                         MQ_CHANNEL_PUBLISHERS if publishes else 0)
+                                                MQ_CHANNEL_PUBLISHERS if publishes else 0)
         g.subscribers = self._merge_config_value("subscribers", before.subscribers, subscribers,
-                                          MQ_CHANNEL_ANY_SUBSCRIBERS if publishes else 0)
+                                                 MQ_CHANNEL_ANY_SUBSCRIBERS if publishes else 0)
         g.stamps = self._merge_config_value("stamps", before.stamps, stamped, MQ_CHANNEL_STAMPED if publishes else 0)
         return g
 

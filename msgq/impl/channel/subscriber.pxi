@@ -334,7 +334,7 @@ cdef class Subscriber(Waitable):
             mq_copy_from_shared(<uint8_t *> view.buf + count * size, mq_pool_slot_payload(message.slot), size)
             if self._accept_message(&message):
                 batch_count = 1 + self._receive_batch(<uint8_t *> view.buf + (count + 1) * size, size,
-                                                   max_count - count - 1)
+                                                      max_count - count - 1)
                 count += batch_count
                 if publishers is not None:
                     publishers += [self._last_pool.publisher] * <Py_ssize_t> batch_count

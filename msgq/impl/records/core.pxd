@@ -82,7 +82,7 @@ cdef extern from "records/vector.h" nogil:
     uint64_t mq_vector_read_elements(const mq_record_file_parts *parts, const mq_element_selection *selection,
                                      uint8_t *to)
     uint64_t mq_vector_read_elements_with_info(const mq_record_file_parts *parts, const mq_element_selection *selection,
-                                      uint8_t *to, const mq_vector_read_info *info)
+                                               uint8_t *to, const mq_vector_read_info *info)
     bint mq_vector_indices_are_valid(const mq_record_file_parts *parts, const int64_t *indices, uint64_t count)
     uint64_t mq_vector_collect_changed(const mq_record_file_parts *parts, const uint64_t *seen, uint64_t first,
                                        int64_t *indices, uint64_t room)

@@ -28,7 +28,7 @@ cdef mq_element_selection _select_indices(_ArrayMemory indices) noexcept:
 
 
 cdef uint8_t *_advance_selection(mq_element_selection *elements, uint8_t *to, mq_vector_read_info *info, uint64_t done,
-                       uint64_t item_bytes) noexcept:
+                                 uint64_t item_bytes) noexcept:
     """Skip the elements that were read."""
     if elements.indices != NULL:
         elements.indices += done

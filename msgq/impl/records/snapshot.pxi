@@ -25,7 +25,7 @@ cdef dict _read_writers(RecordFile file, const mq_record_summary *summary):
             row = &file.parts.header.rows[i]
             if mq_load_acquire_u64(&row.at.participant.uid) or summary.rows[i].locked or summary.rows[i].keys:
                 owner = read_participant(&row.at.participant, mq_participant_liveness(&probe, &row.at.participant,
-                                                                                       MQ_RECORD_ROW_BYTE + i))
+                                                                                      MQ_RECORD_ROW_BYTE + i))
                 writers[i] = RecordWriterInfo(owner, i, mq_load_relaxed_u64(&row.written), summary.rows[i].locked,
                                               summary.rows[i].keys)
     finally:

@@ -90,7 +90,7 @@ cdef class VectorBase(RecordHandle):
     # ---- read ----
 
     cdef int _read_elements(self, mq_element_selection *elements, uint8_t *to, mq_vector_read_info *info,
-                   int64_t limit_ns) except -1:
+                            int64_t limit_ns) except -1:
         """Read all selected elements. A NULL `info` is faster. `limit_ns`: how long to try."""
         cdef uint64_t done
         cdef int64_t deadline = 0
@@ -117,7 +117,7 @@ cdef class VectorBase(RecordHandle):
             self._check_usable()
 
     cdef uint64_t _try_read_elements(self, const mq_element_selection *elements, uint8_t *to,
-                             const mq_vector_read_info *info) noexcept nogil:
+                                     const mq_vector_read_info *info) noexcept nogil:
         if info == NULL:
             return mq_vector_read_elements(&self._opened_parts, elements, to)
         return mq_vector_read_elements_with_info(&self._opened_parts, elements, to, info)
@@ -332,7 +332,7 @@ cdef class VectorBase(RecordHandle):
         return self._file.check_truncation()
 
     cdef int _write_until_deadline(self, mq_element_selection *elements, const uint8_t *source, const mq_stamps *stamps,
-                          int64_t time, int64_t patience, uint64_t *done) except -1:
+                                   int64_t time, int64_t patience, uint64_t *done) except -1:
         cdef int64_t now = 0, began = 0
         cdef int64_t until = 0  # the first round does not wait: readers of written elements are woken first
         cdef uint64_t before = 0

@@ -11,7 +11,7 @@ cdef object _stats_module = None
 cdef object _read_participant(const mq_participant_snapshot *participant, mq_liveness life):
     cdef bytes name = participant.name
     return _stats_module.Participant(participant.pid, participant.thread_id, participant.start_time,
-                              name.decode(errors="replace"), is_alive(life))
+                                     name.decode(errors="replace"), is_alive(life))
 
 
 cdef object _lag_bytes(uint64_t position, uint64_t cursor, uint32_t data_bytes):

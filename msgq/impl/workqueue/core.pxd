@@ -222,7 +222,7 @@ cdef extern from "workqueue/snapshot.h" nogil:
         uint64_t oldest
         mq_queue_row_slot_counts rows[128]
     void mq_queue_count_all_slots(const mq_queue_file_parts *parts, uint64_t now_ns, mq_queue_slot_counts *counts,
-                                 uint32_t *by_priority)
+                                  uint32_t *by_priority)
     uint64_t mq_queue_count_since_join(const mq_u64 *count, const mq_u64 *before)
 
 

@@ -6,7 +6,7 @@ CHUNK_ENTRY_FIELDS = [("log_time", "<u8"), ("offset", "<u8"), ("channel", "<u4")
                       ("origin_time", "<i8")]
 
 MESSAGE_ROW_DTYPE = np.dtype([("log_time", "<i8"), ("publish_time", "<i8"), ("origin_time", "<i8"), ("offset", "<i8"),
-                      ("length", "<i8"), ("sequence", "<u4"), ("channel", "<u2"), ("content_index", "<u2")])
+                              ("length", "<i8"), ("sequence", "<u4"), ("channel", "<u2"), ("content_index", "<u2")])
 CHANNEL_ID_COUNT = MQ_LOG_CHANNEL_ID_COUNT
 
 cdef enum:
@@ -75,10 +75,10 @@ cdef class ChunkBuffer:
         return _make_bytes_view(self, self._chunk.entries, self._chunk.entry_count * sizeof(mq_log_chunk_entry))
 
     def append_message(self, uint16_t channel, uint32_t sequence, uint64_t log_time, uint64_t publish_time,
-               const unsigned char[::1] data not None, int64_t origin_time=0):
+                       const unsigned char[::1] data not None, int64_t origin_time=0):
         cdef const void *start = &data[0] if data.shape[0] else NULL
         return mq_log_chunk_append_message(&self._chunk, channel, sequence, log_time, publish_time, origin_time, start,
-                                   data.shape[0])
+                                           data.shape[0])
 
     def append_rows(self, rows not None, int64_t start, contents not None):
         cdef Py_ssize_t count = len(contents)

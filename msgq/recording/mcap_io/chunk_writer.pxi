@@ -41,7 +41,7 @@ cdef class ChunkWriter:
         number = self._next_sequence[channel] if sequence is None else <int64_t> (sequence & 0xFFFFFFFF)
         if PyBytes_CheckExact(data):
             self._append_message(channel, number, log_time, published, origin_time, PyBytes_AS_STRING(data),
-                         PyBytes_GET_SIZE(data))
+                                 PyBytes_GET_SIZE(data))
         else:
             PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
             try:
@@ -51,9 +51,9 @@ cdef class ChunkWriter:
         self._next_sequence[channel] = <uint32_t> (number + 1)
 
     cdef int _append_message(self, int64_t channel, int64_t sequence, int64_t log_time, int64_t publish_time,
-                     int64_t origin_time, const void *data, uint64_t size) except -1:
+                             int64_t origin_time, const void *data, uint64_t size) except -1:
         while not mq_log_chunk_append_message(&self._chunk._chunk, <uint16_t> channel, <uint32_t> sequence, log_time,
-                                      publish_time, origin_time, data, size):
+                                              publish_time, origin_time, data, size):
             self._flush_for_payload(size)
         self.message_count += 1
         self.latest_time = max(self.latest_time, log_time)

@@ -29,7 +29,7 @@ cdef extern from "mcap_io/chunk_buffer.h" nogil:
     ctypedef struct mq_channel_tally:
         pass
     bint mq_log_chunk_append_message(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence, uint64_t log_time,
-                             uint64_t publish_time, int64_t origin_time, const void *data, uint64_t size)
+                                     uint64_t publish_time, int64_t origin_time, const void *data, uint64_t size)
     int64_t mq_log_chunk_append_rows(mq_log_chunk *chunk, const mq_log_message_row *rows, int64_t start, int64_t count,
                                      const mq_log_payload_buffer *contents, int64_t content_count)
     uint32_t mq_log_chunk_count_by_channel(const mq_log_chunk *chunk, uint32_t *counts)

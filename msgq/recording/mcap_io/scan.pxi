@@ -24,7 +24,7 @@ cdef extern from "mcap_io/scan.h" nogil:
         int64_t *offset
         int64_t *length
     int mq_scan_chunk_messages(const uint8_t *data, int64_t size, const mq_scan_filter *wanted,
-                         const mq_scan_columns *columns, int64_t rows, int64_t *position, int64_t *row)
+                               const mq_scan_columns *columns, int64_t rows, int64_t *position, int64_t *row)
     int64_t mq_scan_sum_payload_bytes(const mq_scan_columns *columns, int64_t row, int64_t rows)
     int64_t mq_scan_copy_payloads(const uint8_t *data, int64_t size, const mq_scan_columns *columns, int64_t row,
                                   int64_t rows, uint8_t *into, int64_t used, int32_t *ends)
