@@ -44,7 +44,7 @@ def test_sink_publishes_payload_column_unchanged(spark: SparkSession, endpoint: 
     with BusSink(endpoint, column="data") as publisher:
         publisher(read(spark, str(tmp_path)), 0)
         assert msgq.drain_sock_raw(sub) == [b"data"] * 5
-        with pytest.raises(InvalidValueError, match="no column 'data'"):
+        with pytest.raises(InvalidValueError, match="column 'data' does not exist"):
             publisher(read(spark, str(tmp_path), columns=["log_time"]), 1)
 
 
