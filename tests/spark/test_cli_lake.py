@@ -158,7 +158,7 @@ def test_lake_unknown_table_error_lists_tables(ingested: Ingested) -> None:
         (("sql", __file__, "SELECT 1"), 1, "is a file, not a lake"),
         (("sql", "{}", "SELEC"), 1, "PARSE_SYNTAX_ERROR"),
         (("sql", "{}", "SELECT * FROM nowhere"), 1, "nowhere"),
-        (("export", "{}", "SELECT endpoint FROM messages", "-o", "{}/x.mcap"), 1, "no column 'log_time'"),
+        (("export", "{}", "SELECT endpoint FROM messages", "-o", "{}/x.mcap"), 1, "column 'log_time' is missing"),
         (("export", "{}", "SELECT 1", "-o", "/tmp"), 2, "exists"),
     ],
 )

@@ -148,7 +148,7 @@ def test_rows_are_replayed_to_programs_in_virtual_time(
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("SELECT endpoint, data FROM messages", "no column 'log_time'"),
+        ("SELECT endpoint, data FROM messages", "column 'log_time' is missing"),
         ("SELECT * FROM messages WHERE endpoint = 'nobody'", "query returned no messages"),
         ("SELECT * FROM messages WHERE endpoint = '/'", "'/': the name is not valid for an endpoint; remap it"),
         ("SELECT endpoint, timestamp_micros(1) AS log_time, data FROM messages", "'log_time' is timestamp"),

@@ -228,12 +228,12 @@ def test_spark_source_of_directory_without_messages_gives_read_error(spark: Spar
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"endpoint": "a"}, "no option 'endpoint'"),
-        ({"start": "yesterday"}, "start is 'yesterday'"),
-        ({"partitionBytes": "much"}, "partitionBytes is 'much'"),
-        ({"columns": ["topic"]}, "no column 'topic'"),
+        ({"endpoint": "a"}, "option 'endpoint' does not exist"),
+        ({"start": "yesterday"}, "option 'start' is 'yesterday'"),
+        ({"partitionBytes": "much"}, "option 'partitionBytes' is 'much'"),
+        ({"columns": ["topic"]}, "column 'topic' does not exist"),
         ({"readErrors": "perhaps"}, "use true or false"),
-        ({"clock": "sun"}, "clock is 'sun'; give host or wall"),
+        ({"clock": "sun"}, "option 'clock' is 'sun'; use host or wall"),
     ],
 )
 def test_spark_source_user_error_needs_no_java(tmp_path: Path, options: dict[str, Any], text: str) -> None:
