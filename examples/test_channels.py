@@ -72,6 +72,6 @@ def test_killed_publisher_can_be_replaced(prefix: str) -> None:
 
 def test_example_refuses_existing_channel(prefix: str) -> None:
     msgq.Channel("numbers")
-    with pytest.raises(AssertionError, match="the channel is there already"):
+    with pytest.raises(AssertionError, match="channel exists; to open it, omit create=True"):
         run("takeover", prefix)
     assert (SHM / f"msgqchan_{prefix}" / "numbers").exists()

@@ -82,7 +82,7 @@ class VisionBuf(Picture, Frame):
         EndpointClosedError : the frame was released.
         """
         if self._view is None:
-            raise EndpointClosedError(f"frame {self.frame_id} was released; take arrays from it before that")
+            raise EndpointClosedError(f"frame {self.frame_id} was released; take arrays before the release")
         return self._view
 
     def as_array(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

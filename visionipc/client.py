@@ -116,7 +116,7 @@ class VisionIpcClient(StreamReceiver):
         self._type = int(type)
         self._endpoint = wire.get_endpoint_name(self._name, self._type)
         if context is not None:
-            text = f"context is {context!r}, and there is no OpenCL here; leave it out"
+            text = f"context is {context!r}, but OpenCL is not supported; omit it"
             raise InvalidValueError(text, self._endpoint)
         self._conflate = conflate
         self._stale_frames = 0
@@ -156,7 +156,7 @@ class VisionIpcClient(StreamReceiver):
                 if not blocking:
                     return False
                 if self._closed.wait(_RETRY_INTERVAL_S):
-                    raise EndpointClosedError("the client was closed while it connected", self._endpoint)
+                    raise EndpointClosedError("the client was closed during connect", self._endpoint)
         except StreamNotFoundError:
             if blocking:
                 raise
@@ -238,7 +238,7 @@ class VisionIpcClient(StreamReceiver):
 
     def _wait_disconnected(self, timeout_ms: float) -> None:
         if self._closed.wait(min(timeout_ms / 1000, threading.TIMEOUT_MAX)):
-            raise EndpointClosedError("the client is closed", self._endpoint)
+            raise EndpointClosedError("client is closed", self._endpoint)
 
     def frame(self, timeout_ms: float = -1) -> VisionBuf:
         """Return the next frame for a block: ``with client.frame() as frame: ...``.
@@ -253,12 +253,12 @@ class VisionIpcClient(StreamReceiver):
         """
         frame = self.recv(timeout_ms)
         if frame is None:
-            raise WaitTimeoutError(f"no frame came in {timeout_ms} ms", self._endpoint)
+            raise WaitTimeoutError(f"no frame within {timeout_ms} ms", self._endpoint)
         return frame
 
     def _get_subscriber(self) -> SubSocket:
         if self._subscriber is None:
-            raise EndpointClosedError("the client was never connected; call connect() first", self._endpoint)
+            raise EndpointClosedError("client is not connected; call connect() first", self._endpoint)
         return self._subscriber
 
     def _resolve_packet(self, packet: bytes) -> VisionBuf | bytes | None:

@@ -37,16 +37,18 @@ def _send_request(name: str, request: bytes, within: float, prefix: str | None) 
     except (FileNotFoundError, ConnectionRefusedError):
         return None
     except TimeoutError as error:
-        raise WaitTimeoutError(f"the server at {path} does not answer; is it stopped?", name) from error
+        raise WaitTimeoutError(f"server at {path} does not answer; look for a stopped process", name) from error
     except IpcError:  # some of ours are OSErrors as well
         raise
     except OSError as error:
         hint = file_permissions.access_hint(path) if isinstance(error, PermissionError) else ""
-        raise IpcError(f"cannot ask the server at {path}: {error.strerror}{hint}", name, error.errno) from error
+        raise IpcError(f"cannot query the server at {path}: {error.strerror}{hint}", name, error.errno) from error
     if flags & (socket.MSG_CTRUNC | socket.MSG_TRUNC):
         _close_descriptors(fds)
         _return_row(name, request, data, prefix)
-        raise CorruptSegmentError("the server answers too much, or no descriptor is left to take it with", name, path)
+        raise CorruptSegmentError(
+            "server sent a truncated answer; check the limit of open files (ulimit -n)", name, path
+        )
     return data, fds, pid
 
 
@@ -114,7 +116,7 @@ def request_server_info(
     data, fds, pid = answer
     _close_descriptors(fds)
     if len(data) % wire.REQUEST_STRUCT.size or len(data) > wire.STREAMS_MAX * wire.REQUEST_STRUCT.size:
-        raise CorruptSegmentError(f"the server lists its streams in {len(data)} bytes", name)
+        raise CorruptSegmentError(f"server sent a list of streams of {len(data)} bytes, which is invalid", name)
     return pid, {kind for (kind,) in wire.REQUEST_STRUCT.iter_unpack(data)}
 
 
@@ -139,7 +141,7 @@ def _parse_stream_answer(data: bytes, fds: list[int], kind: int, endpoint: str) 
         data = data[: -wire.GRANT_STRUCT.size]
     records = wire.unpack_records(data, grant, kind, endpoint)
     if len(fds) != len(records) + (grant is not None):
-        text = f"the server sent {len(fds)} descriptors for {len(records)} buffers"
+        text = f"server sent {len(fds)} descriptors for {len(records)} buffers"
         raise CorruptSegmentError(text, endpoint)
     size = records[0].geometry.size + wire.FRAME_ID_BYTES
     buffers = fds[: len(records)]
@@ -201,9 +203,9 @@ def open_stream(name: str, kind: int, within: float = ANSWER_TIMEOUT_S, prefix: 
         if available is None:
             return None
         if kind not in available:
-            raise StreamNotFoundError(f"the server has no stream {kind}, only {sorted(available)}", name)
-    text = f"{LEASE_CLIENTS_MAX} clients hold places in it, or the server has no descriptors left"
-    raise IpcError(f"the server did not admit us to stream {kind}: {text}", name)
+            raise StreamNotFoundError(f"stream {kind} not found; the server has {sorted(available)}", name)
+    text = f"it has {LEASE_CLIENTS_MAX} clients, its limit, or the server has no descriptors left"
+    raise IpcError(f"server did not accept the client on stream {kind}: {text}", name)
 
 
 def _make_stream_or_return_row(

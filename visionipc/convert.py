@@ -42,7 +42,7 @@ def to_rgb(data: Buffer, geometry: Geometry) -> npt.NDArray[np.uint8]:
     pixels = geometry.format
     view = memoryview(data).cast("B")
     if len(view) < geometry.size:
-        raise InvalidValueError(f"{len(view)} bytes are no picture of {geometry.size}")
+        raise InvalidValueError(f"picture has {len(view)} bytes, but its geometry needs {geometry.size}")
     if pixels in _AV_FORMATS:
         return _convert_by_library(geometry.planes(view), pixels)
     image = geometry.image(view)
@@ -54,7 +54,9 @@ def to_rgb(data: Buffer, geometry: Geometry) -> npt.NDArray[np.uint8]:
         case FrameFormat.GRAY8 | FrameFormat.GRAY16:
             grey = image if pixels is FrameFormat.GRAY8 else (image >> 8).astype(np.uint8)
             return np.repeat(grey[:, :, np.newaxis], 3, axis=2)
-    raise InvalidValueError(f"{pixels.name} has no colours; only who made the frame knows what its numbers mean")
+    raise InvalidValueError(
+        f"format {pixels.name} has no colours, and cannot be converted; read its values from frame.data"
+    )
 
 
 def encode_png(rgb: npt.NDArray[np.uint8]) -> bytes:

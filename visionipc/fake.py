@@ -63,10 +63,12 @@ class _FakeServerStream:
         """Publish a frame."""
         content = memoryview(data).cast("B")
         if len(content) != self.geometry.size:
-            text = f"the frame has {len(content)} bytes, the stream's buffers {self.geometry.size}"
+            text = f"frame has {len(content)} bytes, but the buffers of the stream have {self.geometry.size}"
             raise MessageSizeError(text, self.endpoint)
         if not (0 <= frame_id <= _FRAME_ID_MAX and 0 <= sof <= _UINT64_MAX and 0 <= eof <= _UINT64_MAX):
-            text = f"frame_id {frame_id} must fit in 32 bits, the timestamps {sof} and {eof} in 64; nothing was sent"
+            text = (
+                f"frame_id {frame_id} must fit in 32 bits, and the timestamps {sof} and {eof} in 64; nothing was sent"
+            )
             raise InvalidValueError(text, self.endpoint)
         picture = image_messages.image(image_messages.Picture(self.geometry, frame_id, sof, content))
         self.socket.send(picture + _TRAILER_STRUCT.pack(sof, eof, self.geometry.uv_offset, valid))
@@ -95,7 +97,7 @@ class FakeOutgoingFrame(Picture):
     def view(self) -> Any:
         """The picture's bytes, to write."""
         if self._bytes is None:
-            raise EndpointClosedError("a frame can be rendered within its with block only", self._stream.endpoint)
+            raise EndpointClosedError("frame can be rendered only in its with block", self._stream.endpoint)
         return memoryview(self._bytes)
 
     def _valid_layout(self) -> Geometry:
@@ -104,7 +106,7 @@ class FakeOutgoingFrame(Picture):
     def __enter__(self) -> Self:
         stream = self._stream
         if self._over or stream.busy:
-            text = "a frame is rendered in one with block, one of a stream at a time; ask the server for more"
+            text = "frame is open in another with block; ask the server for another frame"
             raise ConcurrentUseError(text, stream.endpoint)
         self._over = stream.busy = True
         self._bytes = bytearray(stream.geometry.size)
@@ -115,7 +117,10 @@ class FakeOutgoingFrame(Picture):
     def __exit__(self, kind: object, *_: object) -> None:
         data = self._bytes
         if data is None:
-            raise StateError("the with block of this frame is over, or was never entered", self._stream.endpoint)
+            raise StateError(
+                "with block of this frame has ended, or was not entered; ask the server for another frame",
+                self._stream.endpoint,
+            )
         self._bytes, self._stream.busy = None, False
         if kind is None:
             eof = self.timestamp_eof or self._stream.bus.clock.now_ns
@@ -139,7 +144,7 @@ class FakeServer(VisionIpcServer):
         """Let clients find it."""
         self._check_open()
         if self._bus.frame_servers.setdefault(self._key, self) is not self:
-            raise MultiplePublishersError("another server has this name; close it first", self._name)
+            raise MultiplePublishersError("another server uses this name; close it first", self._name)
 
     def frame(self, type: int) -> OutgoingFrame:
         """Return a picture to render into."""
@@ -235,12 +240,12 @@ class FakeClient(VisionIpcClient):
                 lambda: key in bus.frame_servers or self._closed.is_set(), None, f"the server of frames {self._name!r}"
             )
             if self._closed.is_set():
-                raise EndpointClosedError("the client was closed while it connected", self._endpoint)
+                raise EndpointClosedError("the client was closed during connect", self._endpoint)
         server: FakeServer | None = bus.frame_servers.get(key)
         self._connected_layout = None if server is None else server.layout(self._type)
         if self._connected_layout is None:
             if blocking:
-                raise StreamNotFoundError("the server has no such stream", self._endpoint)
+                raise StreamNotFoundError("stream not found", self._endpoint)
             return False
         self.connections += 1
         return True

@@ -84,7 +84,7 @@ class Geometry:
         bound = BUFFER_BYTES_MAX if self.format is FrameFormat.RAW else SIDE_PIXELS_MAX
         sides = 0 < self.width <= bound and 0 < self.height <= SIDE_PIXELS_MAX and 0 < self.channels <= SIDE_PIXELS_MAX
         if not (sides and 0 < self.size <= BUFFER_BYTES_MAX and self._row_bytes() <= self.stride <= BUFFER_BYTES_MAX):
-            raise InvalidValueError(f"{self} is not possible: too small, too large, or its rows overlap", endpoint)
+            raise InvalidValueError(f"{self} is invalid: too small, too large, or its rows overlap", endpoint)
         if self.format in _PLANAR_FORMATS and (self.width % 2 or self.height % 2 or self.stride % 2):
             raise InvalidValueError(
                 f"{self.format.name} of {self.width} x {self.height} pixels, stride {self.stride}: all must be even",
@@ -118,7 +118,7 @@ class Geometry:
             if self.uv_offset != self.stride * self.height or (
                 self.format is FrameFormat.YUV420P and self.stride != self.width
             ):
-                text = "the planes do not follow each other without gaps, so they are not one array; use planes"
+                text = "planes have gaps, and are not a single array; use planes"
                 raise InvalidValueError(f"{self.format.name}: {text}")
             rows = rows * 3 // 2
         kind: npt.DTypeLike = {FrameFormat.GRAY16: np.uint16, FrameFormat.FLOAT32: np.float32}.get(

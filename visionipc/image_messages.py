@@ -98,7 +98,7 @@ def fields(data: bytes) -> dict[str, Any]:
     try:
         return _make_image_reader().read(bytes(data))
     except ValueError as error:
-        raise ValueError(f"it is no picture: {error}") from None
+        raise ValueError(f"message is not a picture: {error}") from None
 
 
 @lru_cache
@@ -149,7 +149,7 @@ def picture(data: bytes, uv_offset: int | None = None) -> Picture:
     if uv_offset is None:
         uv_offset = stride * height if pixels in _PLANAR_FORMATS else 0
         if pixels in _PLANAR_FORMATS and len(content) != uv_offset * 3 // 2:
-            raise ValueError("there are gaps between its planes, and recordings do not say where these are")
+            raise ValueError("planes have gaps, which recordings do not describe")
     layout = Geometry(pixels, width, height, stride, uv_offset, len(content), channels)
     layout.check("")
     number = int(frame_id) & 0xFFFFFFFF if frame_id.isdecimal() else 0
@@ -161,6 +161,6 @@ def _parse_encoding(encoding: str) -> tuple[FrameFormat, int]:
     if found := _FLOAT_ENCODING.fullmatch(encoding):
         return FrameFormat.FLOAT32, int(found[1])
     if encoding not in _ENCODING_FORMATS:
-        raise ValueError(f"frames have no pixels that ROS calls {encoding!r}")
+        raise ValueError(f"ROS encoding {encoding!r} has no frame format")
     pixels = _ENCODING_FORMATS[encoding]
     return pixels, _CHANNEL_COUNTS.get(pixels, 1)

@@ -169,7 +169,7 @@ class Listener:
 
     def _make_in_use_error(self, pid: int) -> MultiplePublishersError:
         owner = f"process {pid}" if pid else "another process"  # of another PID namespace, or just starting or leaving
-        text = f"{owner} serves {self._path}; stop it, or take another name"
+        text = f"{owner} serves {self._path}; stop it, or choose another name"
         return MultiplePublishersError(text, self._name)
 
     def _bind_socket(self) -> socket.socket:

@@ -53,7 +53,7 @@ def create_memfd(name: str, size: int, endpoint: str, huge_pages: bool = False, 
         if fd >= 0:
             os.close(fd)
         hint = "; reserve huge pages in /proc/sys/vm/nr_hugepages (2 MiB each)" if huge_pages else ""
-        text = f"cannot get {size} bytes of memory for a buffer: {error.strerror}{hint}"
+        text = f"cannot allocate {size} bytes for a buffer: {error.strerror}{hint}"
         raise SegmentError(text, endpoint, errno=error.errno) from error
     return fd
 
@@ -81,10 +81,10 @@ def check_memfd(fd: int, size: int, sealed: bool, endpoint: str) -> None:
     """
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_size < size:
-        text = f"the server sent a descriptor of {status.st_size} bytes (mode {status.st_mode:o}), not memory of {size}"
+        text = f"server sent a descriptor of {status.st_size} bytes (mode {status.st_mode:o}), not memory of {size}"
         raise CorruptSegmentError(text, endpoint)
     if sealed and not _get_seals(fd) & fcntl.F_SEAL_SHRINK:
-        raise CorruptSegmentError("the server sent memory that can shrink", endpoint)
+        raise CorruptSegmentError("server sent memory without a seal against shrinking", endpoint)
 
 
 def is_allocated(fd: int, size: int) -> bool:

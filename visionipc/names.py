@@ -17,5 +17,5 @@ KIND = Kind(
     announcer_name_regex=re.compile(r"visionipc_.+_\d+", re.DOTALL),  # stock's: server, stream
     recorded_name_regex=re.compile(r"visionipc_.+_\d+/(image|compressed)", re.DOTALL),
     # Offset in the message: docs/internals/frames-protocol.md. By default, the time since boot.
-    delay_hint="of frames --offset 32 --clock monotonic: from their timestamp_eof, where it is of the system's clock",
+    delay_hint="for frames, --offset 32 --clock monotonic: their timestamp_eof, if it is from the system clock",
 )

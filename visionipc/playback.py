@@ -37,7 +37,7 @@ class FramesWriter(EndpointWriter):
         super().__init__(spec)
         found = _RAW_ENDPOINT.fullmatch(spec.endpoint)
         if found is None:
-            raise UnplayableError("it has no pictures as they were; those that are recorded raw go back into frames")
+            raise UnplayableError("recording has no raw pictures; record with --frame-format raw")
         self._target = target
         self._stream = int(found[2])
         self._layout: Geometry | None = None
@@ -63,7 +63,7 @@ class FramesWriter(EndpointWriter):
         fake = self._target.backend == "fake"
         now = self._target.time_ns() if fake else time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         if not self._server.send(self._stream, frame.data, frame.frame_id, frame.timestamp_sof, now):
-            raise UnplayableError("clients held all buffers")
+            raise UnplayableError("clients hold all buffers")
 
     def wait_for_readers(self, timeout: float) -> bool:
         """See `EndpointWriter`."""
@@ -105,7 +105,9 @@ class PictureSample:
 
 def _validate_name(name: str) -> str:
     if find_recorded_kind(name) != KIND:
-        raise InvalidValueError(f"frames cannot be called {name!r}; give visionipc_SERVER_STREAM/image")
+        raise InvalidValueError(
+            f"endpoint name {name!r} is not possible for frames; give visionipc_SERVER_STREAM/image"
+        )
     return name
 
 

@@ -98,7 +98,7 @@ class OutgoingFrame(Picture, FrameDraft):
         EndpointClosedError : the block has ended, or was not entered.
         """
         if self._view is None:
-            raise EndpointClosedError("a frame can be rendered within its with block only", self._stream.endpoint)
+            raise EndpointClosedError("frame can be rendered only in its with block", self._stream.endpoint)
         return self._view
 
     def _valid_layout(self) -> Geometry:
@@ -330,14 +330,12 @@ class VisionIpcServer(StreamSender):
         self._check_open()
         endpoint = wire.get_endpoint_name(self._name, kind)
         if not 0 <= kind < wire.LIST_REQUEST:
-            raise InvalidValueError(
-                f"stream type {kind} is not possible; give 0 to {wire.LIST_REQUEST - 1}", self._name
-            )
+            raise InvalidValueError(f"stream type is {kind}; give 0 to {wire.LIST_REQUEST - 1}", self._name)
         if not 1 <= count <= wire.BUFFERS_MAX:
-            raise InvalidValueError(f"{count} buffers are not possible; give 1 to {wire.BUFFERS_MAX}", endpoint)
+            raise InvalidValueError(f"number of buffers is {count}; give 1 to {wire.BUFFERS_MAX}", endpoint)
         layout.check(endpoint)
         if kind not in self._streams and len(self._streams) >= wire.STREAMS_MAX:
-            raise InvalidValueError(f"a server has at most {wire.STREAMS_MAX} streams", self._name)
+            raise InvalidValueError(f"server has {wire.STREAMS_MAX} streams, its limit; use another server", self._name)
         with self._lock:
             former = self._streams.get(kind)
             self._streams[kind] = self._new_stream(endpoint, kind, layout, count, huge_pages)
@@ -412,15 +410,17 @@ class VisionIpcServer(StreamSender):
         stream = self._streams.get(kind)
         if stream is None or self._forks != memfd.fork_count:
             self._check_open()
-            text = f"there is no stream {kind} (there are {sorted(self._streams)}); call create_buffers first"
+            text = f"stream {kind} not found (existing: {sorted(self._streams)}); call create_buffers first"
             raise StreamNotFoundError(text, self._name)
         return stream
 
     def _check_open(self) -> None:
         if self._forks != memfd.fork_count:
-            raise ForkedSocketError("the server is the parent's; make one of another name here", self._name)
+            raise ForkedSocketError(
+                "server belongs to the parent process; create one with another name here", self._name
+            )
         if self._closed:
-            raise EndpointClosedError("the server is closed", self._name)
+            raise EndpointClosedError("server is closed", self._name)
 
     def close(self) -> None:
         """Stop the server. Clients keep their held frames. A second close has no effect."""

@@ -54,9 +54,9 @@ class FrameSync:
         """
         self._clients = list(clients)
         if not self._clients or len({id(client) for client in self._clients}) < len(self._clients):
-            raise InvalidValueError(f"{len(self._clients)} clients cannot be matched; give one client a stream")
+            raise InvalidValueError(f"number of clients is {len(self._clients)}; give one client for each stream")
         if not tolerance_ns >= 0:
-            raise InvalidValueError(f"a tolerance of {tolerance_ns} ns is not possible; give 0 or more")
+            raise InvalidValueError(f"tolerance is {tolerance_ns} ns; give 0 or more")
         self.tolerance_ns = tolerance_ns
         self._held: list[VisionBuf | None] = [None] * len(self._clients)
         self._latest = [0] * len(self._clients)

@@ -92,7 +92,7 @@ def unpack_grant(data: bytes, version: int, endpoint: str) -> Grant:
     """
     magic, spoken, pixels, channels, row, since = GRANT_STRUCT.unpack(data)
     if magic != CLIENT_TAG or spoken != version or pixels not in list(FrameFormat):
-        text = f"the server speaks another version ({magic!r}, {spoken}) than this library ({CLIENT_TAG!r}, {version})"
+        text = f"server has protocol version ({magic!r}, {spoken}), but this library has ({CLIENT_TAG!r}, {version})"
         raise CorruptSegmentError(text, endpoint)
     return Grant(FrameFormat(pixels), channels, row, since)
 
@@ -105,12 +105,12 @@ def unpack_records(data: bytes, grant: Grant | None, stream: int, endpoint: str)
     CorruptSegmentError : the records contradict themselves or each other.
     """
     if not data or len(data) % BUFFER_STRUCT.size or len(data) // BUFFER_STRUCT.size > BUFFERS_MAX:
-        raise CorruptSegmentError(f"the server answers {len(data)} bytes, which are no list of buffers", endpoint)
+        raise CorruptSegmentError(f"server sent {len(data)} bytes, which are not a list of buffers", endpoint)
     records = []
     for index, fields in enumerate(BUFFER_STRUCT.iter_unpack(data)):
         size, mapped, _, width, height, stride, uv_offset, server_id, number, kind, _ = fields
         if number != index or kind != stream or mapped != size + FRAME_ID_BYTES or not 0 < size <= BUFFER_BYTES_MAX:
-            text = f"the server's buffer {index} is number {number} of stream {kind}, {size} of {mapped} bytes"
+            text = f"server sent invalid buffer {index}: number {number} of stream {kind}, {size} of {mapped} bytes"
             raise CorruptSegmentError(text, endpoint)
         pixels, channels = (grant.format, grant.channels) if grant else (FrameFormat.NV12, 1)
         layout = Geometry(pixels, width, height, stride, uv_offset, size, channels)
@@ -118,7 +118,7 @@ def unpack_records(data: bytes, grant: Grant | None, stream: int, endpoint: str)
             _check_received_layout(layout, endpoint)
         records.append(Record(layout, server_id, index, stream))
     if any((record.geometry, record.server_id) != (records[0].geometry, records[0].server_id) for record in records):
-        raise CorruptSegmentError("the server's buffers are not alike", endpoint)
+        raise CorruptSegmentError("server sent buffers of different layouts", endpoint)
     return records
 
 
@@ -126,7 +126,7 @@ def _check_received_layout(layout: Geometry, endpoint: str) -> None:
     try:
         layout.check(endpoint)
     except InvalidValueError as error:  # which is for those who choose a layout
-        raise CorruptSegmentError(f"the server sent a layout that cannot be: {layout}", endpoint) from error
+        raise CorruptSegmentError(f"server sent an invalid layout: {layout}", endpoint) from error
 
 
 def get_endpoint_name(name: str | bytes, stream: int) -> str:
@@ -161,7 +161,7 @@ def socket_path(name: str | bytes, prefix: str | None = None) -> str:
     name = naming.validate_endpoint_name(name, "server name")
     path = f"{SOCKET_DIRECTORY}/{_make_socket_name_start(prefix)}{name}"
     if len(path.encode()) > _PATH_BYTES_MAX:
-        raise EndpointNameError(f"the socket's path {path!r} is longer than {_PATH_BYTES_MAX} bytes; shorten the name")
+        raise EndpointNameError(f"socket path {path!r} is longer than {_PATH_BYTES_MAX} bytes; shorten the name")
     return path
 
 

@@ -56,7 +56,9 @@ class Bridge:
         """
         wanted, sources = list(out), dict(into or {})
         if both := sorted(sources.keys() & set(wanted)):
-            raise InvalidValueError(f"cannot go out and come in through the same bridge: {', '.join(both)}")
+            raise InvalidValueError(
+                f"{', '.join(both)}: a topic cannot be in --out and --in of the same bridge; give it once"
+            )
         check_bind_host()
         _check_names(wanted)
         self._out = SelectedEndpoints([parse_pattern(name) if isinstance(name, str) else name for name in wanted])
@@ -152,7 +154,7 @@ class Bridge:
     def _make_incoming_link(self, topic: str, host: str) -> BridgeLink:
         kind = kind_of(validate_endpoint(topic))
         if not kind.crosses_bridges:
-            raise InvalidValueError(f"{topic} cannot come in: only {_name_bridged_kinds()} cross a bridge")
+            raise InvalidValueError(f"{topic} cannot be bridged (--in): only {_name_bridged_kinds()} can")
         check_source(kind.bare_name(topic), host)
         return kind.bridge.open_incoming_link(self._loop, topic, host, self._segment_size)
 
@@ -183,7 +185,9 @@ def _check_names(out: Iterable[EndpointPattern]) -> None:
     for name in (name for name in out if isinstance(name, str)):
         kind = kind_of(name)
         if not kind.crosses_bridges:
-            raise InvalidValueError(f"{name} cannot go out: only {_name_bridged_kinds()} cross a bridge")
+            raise InvalidValueError(f"{name} cannot be bridged (--out): only {_name_bridged_kinds()} can")
         other = names.setdefault(kind.bare_name(name), name)
         if other != name:
-            raise InvalidValueError(f"{other} and {name} cannot both go out: both are {kind.bare_name(name)!r} for ZMQ")
+            raise InvalidValueError(
+                f"{other} and {name} have the same ZMQ name {kind.bare_name(name)!r}; give --out only one of them"
+            )

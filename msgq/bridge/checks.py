@@ -22,7 +22,10 @@ def check_bind_host() -> None:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind(address)
     except (OSError, UnicodeError) as error:
-        text = f"cannot bind {host!r} (--bind, MSGQ_ZMQ_BIND): {error}; give an address of this machine, or * for all"
+        text = (
+            f"host {host!r} (--bind, MSGQ_ZMQ_BIND) cannot be bound: {error}; give "
+            "an address of this machine, or * for all"
+        )
         raise InvalidValueError(text) from error
 
 
@@ -34,5 +37,5 @@ def check_source(topic: str, host: str) -> None:
     try:
         socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        text = f"{address.host!r} is no host to come in from: {error}; give a name that resolves, or a number"
+        text = f"host {address.host!r} cannot be resolved: {error}; give another name, or an IP address"
         raise InvalidValueError(text, topic) from error

@@ -109,7 +109,7 @@ class IncomingChannelLink(IncomingLink):
             raise
         except IpcError as error:
             self._leave_channel()
-            self._set_state(f"cannot come in: {error}")
+            self._set_state(f"not published here: {error}")
             return
         self._set_state(FORWARDING_STATE)
 
@@ -120,7 +120,7 @@ class IncomingChannelLink(IncomingLink):
             _logger.warning("dropped: %s", error)
         except IpcError as error:  # it was removed, or is full of publishers; the next look joins again
             self._leave_channel()
-            self._set_state(f"cannot come in: {error}")
+            self._set_state(f"not published here: {error}")
         else:
             return True
         return False

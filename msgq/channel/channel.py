@@ -98,7 +98,9 @@ class Channel:
         self._module = backends.load_backend_module(BACKEND_MODULES, "channels", self._backend_module)
         self._claimed_schema: Schema | None = None
         if passive and create:
-            raise InvalidValueError("create=True and passive=True: who only looks on makes no channel", self.name)
+            raise InvalidValueError(
+                "create=True and passive=True exclude each other: a passive handle cannot create a channel", self.name
+            )
         _check_config(capacity, publishers, subscribers, self.name)
         with settings.overrides(trust=trust):
             self._channel_file: ChannelFile = self._module.open_channel_file(
@@ -109,7 +111,9 @@ class Channel:
     def _validate_name(self, name: str | bytes) -> str:
         checked = naming.validate_channel_name(name)
         if ":" in checked and not checked.endswith(EVENTS_SUFFIX):
-            raise EndpointNameError(f"channel {checked!r} has a ':', which broadcasts and mailboxes have (msgq.Node)")
+            raise EndpointNameError(
+                f"channel name {checked!r} has a ':', which is reserved for broadcasts and mailboxes (msgq.Node)"
+            )
         return checked
 
     def __repr__(self) -> str:
@@ -197,11 +201,11 @@ class Channel:
             self._channel_file.set_schema(schema, False) if self._channel_file.writable else self._channel_file.schema
         )
         if strict_schema and current != schema:
-            text = f"was to have the schema {schema.name!r}, and has "
+            text = f"schema mismatch: expected {schema.name!r}, found "
             text += (
                 "none"
                 if current is None
-                else f"{current.name!r}, with another {', '.join(schema_diff(current, schema))}"
+                else f"{current.name!r} (differs in {', '.join(schema_diff(current, schema))})"
             )
             raise SchemaMismatchError(text, self.name)
 
@@ -229,7 +233,7 @@ class Channel:
         """
         self._check_not_closed()
         if not self._channel_file.writable:
-            raise StateError("was opened passive, and cannot publish", self.name)
+            raise StateError("channel was opened passive, and cannot publish; open it without passive=True", self.name)
         _check_setting_range("slots", slots, 1, SLOTS_MAX, self.name)
         _check_setting_range("slot_bytes", slot_bytes, 1, SLOT_BYTES_MAX, self.name)
         _check_setting_range("max_bytes", max_bytes, 1, SLOT_BYTES_MAX, self.name)
@@ -305,7 +309,7 @@ class Channel:
 
     def _check_not_closed(self) -> None:
         if self.closed:
-            raise StateError("the channel object was closed; open the channel again", self.name)
+            raise StateError("channel is closed; open it again", self.name)
 
     def __enter__(self) -> Self:
         return self
@@ -327,10 +331,10 @@ def _validate_node(node: str | None, channel: str) -> str:
     """Return the name of a node. Raises an error if the name is too long."""
     name = process_name() if node is None else node
     if not isinstance(name, str):
-        raise TypeError(f"a node's name is str, not {type(name).__name__}")
+        raise TypeError(f"node name is of type {type(name).__name__}; give a str")
     if "\0" in name or len(name.encode()) > NODE_NAME_BYTES_MAX:
         size = len(name.encode())
-        text = f"node {name[:40]!r} has {size} bytes; at most {NODE_NAME_BYTES_MAX} are allowed, without NUL"
+        text = f"node name {name[:40]!r} has {size} bytes; give at most {NODE_NAME_BYTES_MAX}, without NUL"
         raise EndpointNameError(text, channel)
     return name
 

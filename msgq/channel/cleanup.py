@@ -17,7 +17,7 @@ from msgq.common import file_permissions, shm_paths
 from msgq.common.naming import CHANNEL_NAME_PREFIX
 from msgq.common.queue_events import parse_events_channel
 from msgq.common.stats.channel import ChannelStats, ViewHolder
-from msgq.common.texts import join_first_texts
+from msgq.common.texts import format_count_noun, join_first_texts
 from msgq.common.units import NS_PER_S
 from msgq.errors import EndpointNameError, SegmentError
 from msgq.impl.base import clock
@@ -39,8 +39,8 @@ from msgq.kinds.snapshots import list_inodes, read, read_all
 
 LONG_HELD_VIEW_S = 10.0  # a view of a message that has left the order is then worth a note
 _DEAD_PARTICIPANT_HINT = (
-    "harmless: those who join take the places of the dead when no other is free; "
-    "--fix removes the channel if only the dead use it"
+    "harmless: new participants reuse the rows of dead participants; "
+    "--fix removes the channel if only dead processes use it"
 )
 PUBLISHERS_MAX, VIEWERS_MAX = 63, 64  # rows of a channel
 
@@ -112,18 +112,18 @@ def remove_dead_channels(prefix: str) -> Iterator[FileRemoval]:
     queues = list_inodes(get_kind("queue"), prefix)
     for removal in remove_unused([name for name in only_dead if parse_events_channel(name) not in queues], prefix):
         if removal.removed:
-            yield dataclasses.replace(removal, reason="only the dead used it")
+            yield dataclasses.replace(removal, reason="only dead processes used it")
     yield from remove_unreachable_pools(prefix)
 
 
 def find_orphaned_pools(channel: ChannelStats) -> dict[str, str]:
     """Return the paths of a channel's pools that lead nowhere, each with the reason why nobody needs it any more."""
-    lost = dict.fromkeys(channel.orphans, "a pool that belongs to no publisher")
+    lost = dict.fromkeys(channel.orphans, "pool without a publisher")
     for publisher in channel.publishers:
         if publisher.participant.alive is False and not publisher.messages:
             state = "has left" if publisher.left else "is dead"
-            owner = f"publisher, process {publisher.participant.pid}, {state}"
-            lost[publisher.path] = f"a pool without messages, whose {owner}"
+            owner = f"publisher (process {publisher.participant.pid}) {state}"
+            lost[publisher.path] = f"pool without messages, whose {owner}"
     return lost
 
 
@@ -146,9 +146,7 @@ def remove_unreachable_pools(prefix: str, remove: bool = True) -> Iterator[FileR
             if file_permissions.is_trusted(status.st_uid) and (
                 not remove or remove_pool_without_channel(name, prefix, uid)
             ):
-                yield FileRemoval(
-                    CHANNEL_NAME_PREFIX + name, prefix, path, status.st_size, "a pool whose channel is gone"
-                )
+                yield FileRemoval(CHANNEL_NAME_PREFIX + name, prefix, path, status.st_size, "pool of a removed channel")
         except FileNotFoundError:  # somebody else removed it meanwhile
             continue
         except SegmentError as error:
@@ -175,8 +173,12 @@ def find_pools_without_channel(prefix: str) -> list[EndpointIssue]:
     ]
     if not paths:
         return []
-    text = f"{paths[0]} is a pool" if len(paths) == 1 else f"{join_first_texts(paths)} are pools"
-    return [EndpointIssue(f"{text} whose channel is gone (`msgq clean` removes it)", severity=WARNING)]
+    text = (
+        f"{paths[0]} is a pool of a removed channel"
+        if len(paths) == 1
+        else f"{join_first_texts(paths)} are pools of removed channels"
+    )
+    return [EndpointIssue(f"{text}; to remove them, run `msgq clean`", severity=WARNING)]
 
 
 def diagnose(channel: ChannelStats) -> list[EndpointIssue]:
@@ -188,10 +190,12 @@ def diagnose(channel: ChannelStats) -> list[EndpointIssue]:
     issues = [f"{name}: {participant} ({_DEAD_PARTICIPANT_HINT})" for participant in dead.values()]
     pools = [f"{path}, {why}" for path, why in find_orphaned_pools(channel).items()]
     if pools:
-        issues.append(f"{name} has {join_first_texts(pools, separator='; ')} (`msgq clean` removes pools without use)")
+        issues.append(
+            f"{name} has unused pools: {join_first_texts(pools, separator='; ')}; to remove them, run `msgq clean`"
+        )
     kept = [text for view_holder in channel.viewers if (text := _describe_long_view(view_holder))]
     if kept:
-        issues.append(f"{name}: {join_first_texts(kept)}; its publishers lack these slots")
+        issues.append(f"{name}: {join_first_texts(kept)}; the publishers cannot reuse these slots")
     full = _describe_full_tables(channel)
     return [
         *(EndpointIssue(text, severity=ERROR) for text in full),
@@ -205,7 +209,7 @@ def _describe_long_view(viewer: ViewHolder) -> str:
     if not viewer.outdated or kept_s <= LONG_HELD_VIEW_S:
         return ""
     holder = f"{viewer.node or 'a subscriber'} {viewer.participant.pid}"
-    return f"{holder} keeps {viewer.outdated} views of old messages, for up to {kept_s:.0f} s"
+    return f"{holder} has held {format_count_noun(viewer.outdated, 'view')} of old messages for up to {kept_s:.0f} s"
 
 
 def _describe_full_tables(channel: ChannelStats) -> list[str]:
@@ -213,12 +217,12 @@ def _describe_full_tables(channel: ChannelStats) -> list[str]:
     name, full = CHANNEL_NAME_PREFIX + channel.name, []
     active = [row for row in channel.publishers if row.participant.alive and not row.superseded]
     if len(active) >= (channel.max_publishers or PUBLISHERS_MAX):
-        full.append(f"{name} has {len(active)} publishers, as many as it may")
+        full.append(f"{name} has {format_count_noun(len(active), 'publisher')}, its limit")
     living = [row for row in channel.subscribers if row.participant.alive]
     if channel.max_subscribers is not None and channel.max_subscribers > 1 and len(living) >= channel.max_subscribers:
-        full.append(f"{name} has {len(living)} subscribers, as many as it may")
+        full.append(f"{name} has {format_count_noun(len(living), 'subscriber')}, its limit")
     if sum(row.participant.alive is not False for row in channel.viewers) >= VIEWERS_MAX:
-        full.append(f"{name} has {VIEWERS_MAX} subscribers that take views, as many as it may")
+        full.append(f"{name} has {VIEWERS_MAX} subscribers with views, its limit")
     return full
 
 

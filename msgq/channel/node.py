@@ -122,7 +122,9 @@ class Node:
             channel = self.channels[name] = kind(name, node=self.name, **{**self._location_options, **settings})
             return channel
         if late := settings.keys() & set(OPEN_OPTIONS):
-            text = f"{', '.join(sorted(late))}: counts when the node opens the channel first, which it did before"
+            text = (
+                f"{', '.join(sorted(late))} cannot change: the node has opened the channel; give it in the first call"
+            )
             raise StateError(text, name)
         channel._apply_config(**settings)
         return channel
@@ -157,11 +159,9 @@ def _check_no_config(method: str, config: object) -> None:
     InvalidTypeError : `config` is not None.
     """
     if config is not None:
-        text = (
-            f"{method} was given {config!r} of type {type(config).__name__} by position, and its settings are keywords"
-        )
+        text = f"{method} got {config!r} of type {type(config).__name__} by position, but takes settings by keyword"
         example = f"{method}(..., capacity=256, schema=schema)"
-        raise InvalidTypeError(f"{text}: {example}; docs/coming-from/kickmsg.md compares the names")
+        raise InvalidTypeError(f"{text}; write {example} (docs/coming-from/kickmsg.md compares the names)")
 
 
 def _split_settings(settings: dict[str, Any], *sides: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -175,7 +175,7 @@ def _split_settings(settings: dict[str, Any], *sides: tuple[str, ...]) -> list[d
     unknown = settings.keys() - set().union(*known)
     if unknown:
         names = ", ".join(sorted(set().union(*known)))
-        raise TypeError(f"no setting here is called {', '.join(map(repr, sorted(unknown)))}; there are {names}")
+        raise TypeError(f"unknown settings {', '.join(map(repr, sorted(unknown)))}; known settings are {names}")
     return [{name: settings[name] for name in names if name in settings} for names in known]
 
 
@@ -186,5 +186,7 @@ def _make_mailbox_name(owner: str, tag: str) -> str:
 def _validate_plain_name(name: str, label: str, most: int = naming.CHANNEL_BYTES_MAX) -> str:
     checked = naming.validate_endpoint_name(name, label, most)
     if ":" in checked:
-        raise EndpointNameError(f"{label} {checked!r} has a ':', which parts the names of broadcasts and mailboxes")
+        raise EndpointNameError(
+            f"{label} {checked!r} has a ':', which is reserved for broadcasts and mailboxes; give a name without it"
+        )
     return checked

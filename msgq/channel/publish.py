@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from msgq.common import settings
+from msgq.common.texts import format_count_noun
 from msgq.errors import WaitTimeoutError
 from msgq.impl.channel import open_channel_file, open_publisher
 from msgq.kinds.opening import read_existing_schema
@@ -44,7 +45,10 @@ class ChannelPublishTarget(PublishTarget):
         ):
             timeout = self._options.timeout
             if timeout is not None and time.monotonic() - began_s >= timeout:
-                raise WaitTimeoutError(f"had no {readers} subscribers within {timeout:g} s", self._options.endpoint)
+                raise WaitTimeoutError(
+                    f"fewer than {format_count_noun(readers, 'subscriber')} within {timeout:g} s",
+                    self._options.endpoint,
+                )
             time.sleep(_POLL_INTERVAL_S)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.common.stats.channel import ChannelPublisher, ChannelStats, ChannelSubscriber, ViewHolder
 from msgq.common.stats.endpoint import EndpointCounts
+from msgq.common.texts import format_count_noun
 from msgq.impl.channel.core import open_channel_file
 from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, format_age, read_file_access
 
@@ -18,7 +19,7 @@ SUBSCRIBERS_SHOWN = 64  # subscribers of a channel, with their names
 class ChannelStatsRow(EndpointRow[ChannelStats, EndpointCounts]):
     """A channel; `byte_rate` is of publishers that are there."""
 
-    unmeasured_reasons = MappingProxyType({"size": "nobody counts the sizes of messages of a channel"})
+    unmeasured_reasons = MappingProxyType({"size": "channels do not count the sizes of messages"})
 
     @property
     def note_text(self) -> str:
@@ -58,13 +59,13 @@ def describe(row: ChannelStatsRow) -> Iterator[str]:
     publishers, subscribers = map(_describe_limit, (channel.max_publishers, channel.max_subscribers))
     limits = f"publishers: {publishers}, subscribers: {subscribers}"
     stamps = {None: "", True: ", stamps", False: ", no stamps"}[channel.stamps]
-    holds = "not set yet" if channel.capacity is None else f"{channel.capacity} messages"
+    holds = "not set yet" if channel.capacity is None else format_count_noun(channel.capacity, "message")
     pause = "" if row.tolerance_s is None else f"; at this rate a subscriber may pause for {row.tolerance_s:.3g} s"
     yield f"  file         {channel.path}, {format_bytes(channel.hub_bytes)}; pools {format_bytes(channel.pool_bytes)}"
-    made = f"made by {channel.creator[0]} {channel.creator[1]}, age {format_age(channel.created_ns)}"
+    made = f"created by {channel.creator[0]} {channel.creator[1]}, age {format_age(channel.created_ns)}"
     yield f"  access       user {file.owner}, mode {file.mode}, {made}"
     yield f"  kind         {channel.kind}, {limits}{stamps}"
-    yield f"  published    {format_count(channel.messages)} messages"
+    yield f"  published    {format_count_noun(channel.messages, 'message')}"
     yield f"  rate         {format_rate(row.rate)} messages/s, {format_bytes(row.byte_rate)}/s"
     yield f"  capacity     {holds}{pause}"
     yield f"  schema       {describe_schema(channel.schema)}"
@@ -72,7 +73,7 @@ def describe(row: ChannelStatsRow) -> Iterator[str]:
     for publisher in channel.publishers:
         yield f"    {_describe_publisher(publisher)}"
     unlisted = (
-        ", and perhaps more than are listed" if channel.opened and len(channel.subscribers) >= SUBSCRIBERS_SHOWN else ""
+        ", and perhaps unlisted subscribers" if channel.opened and len(channel.subscribers) >= SUBSCRIBERS_SHOWN else ""
     )
     yield f"  subscribers  {len(channel.subscribers)}{unlisted}"
     for subscriber in channel.subscribers:
@@ -88,32 +89,43 @@ def _describe_limit(limit: int | None) -> str:
 
 
 def _describe_publisher(publisher: ChannelPublisher) -> str:
-    state = " (left)" if publisher.left else " (grew, and has loans here)" if publisher.superseded else ""
+    state = (
+        " (left)" if publisher.left else " (replaced by a larger pool, with loans left)" if publisher.superseded else ""
+    )
     name = (
         f"{publisher.node} {publisher.participant.name} {publisher.participant.pid}{state}"
         if publisher.left
         else f"{publisher.node} {publisher.participant}"
     )
-    pool = f"{publisher.slots} slots of {format_bytes(publisher.slot_bytes)}, {format_bytes(publisher.pool_bytes)}"
+    pool = (
+        f"{format_count_noun(publisher.slots, 'slot')} of {format_bytes(publisher.slot_bytes)}, "
+        f"{format_bytes(publisher.pool_bytes)}"
+    )
     done = (
         f"{format_count(publisher.sent)} sent, {format_count(publisher.refused)} refused, "
         f"{format_count(publisher.evicted)} evicted"
     )
-    return f"{name}{'' if publisher.left else state}: {done}, {publisher.messages} there; {pool}"
+    return f"{name}{'' if publisher.left else state}: {done}, {publisher.messages} in the channel; {pool}"
 
 
 def _describe_subscriber(subscriber: ChannelSubscriber) -> str:
     lag = "" if subscriber.lag is None else f", {format_count(subscriber.lag)} to read"
     done = (
         f"{format_count(subscriber.received)} received, "
-        f"{format_count(subscriber.lost)} lost in {subscriber.resets} laps"
+        f"{format_count(subscriber.lost)} lost in {format_count_noun(subscriber.resets, 'lap')}"
     )
-    return f"{subscriber.node} {subscriber.participant}: {done}{lag}, {subscriber.views_held} views held"
+    return (
+        f"{subscriber.node} {subscriber.participant}: {done}{lag}, "
+        f"{format_count_noun(subscriber.views_held, 'view')} held"
+    )
 
 
 def _describe_viewer(holder: ViewHolder) -> str:
     kept = "" if holder.oldest_ns is None else f", the oldest of {format_age(holder.oldest_ns)} ago"
-    return f"{holder.node or '-'} {holder.participant}: {holder.views} slots, {holder.outdated} of old messages{kept}"
+    return (
+        f"{holder.node or '-'} {holder.participant}: {format_count_noun(holder.views, 'slot')}, "
+        f"{holder.outdated} of old messages{kept}"
+    )
 
 
 STATS = KindStats(

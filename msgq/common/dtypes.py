@@ -28,7 +28,9 @@ def numpy_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
     try:
         return np.dtype(asked)
     except Exception as error:  # TypeError, ValueError, SyntaxError, ...
-        raise RecordTypeError(f"{asked!r} is no NumPy dtype: {error or type(error).__name__}", endpoint) from error
+        raise RecordTypeError(
+            f"dtype {asked!r} is not a NumPy dtype: {error or type(error).__name__}", endpoint
+        ) from error
 
 
 def record_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
@@ -47,17 +49,19 @@ def record_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
     dtype = numpy_dtype(asked, endpoint)
     if dtype.hasobject or not dtype.itemsize:
         reason = "holds Python objects" if dtype.hasobject else "has no bytes"
-        raise RecordTypeError(f"the dtype {dtype} {reason}; give one of a fixed size, as 'f8' or 'S16'", endpoint)
+        raise RecordTypeError(f"dtype {dtype} {reason}; give a dtype of fixed size, such as 'f8' or 'S16'", endpoint)
     if dtype.subdtype is not None:
-        text = f"the dtype {dtype} is an array; give it a field, as [('value', {str(dtype.base)!r}, {dtype.shape})]"
+        text = f"dtype {dtype} is an array; use a field for it: [('value', {str(dtype.base)!r}, {dtype.shape})]"
         raise RecordTypeError(text, endpoint)
     try:
         said = struct_dtype(struct_schema(dtype))
     except ValueError as error:
-        text = f"no schema can say the dtype {dtype}: {error}; give its fields in the order of their places"
+        text = f"dtype {dtype} does not fit into a schema: {error}; give the fields in the order of their offsets"
         raise RecordTypeError(text, endpoint) from error
     if said != dtype:
-        raise RecordTypeError(f"no schema can say the dtype {dtype}; it would become {said}", endpoint)
+        raise RecordTypeError(
+            f"dtype {dtype} does not fit into a schema, which would describe {said}; give that dtype", endpoint
+        )
     return said
 
 
@@ -75,7 +79,7 @@ def struct_schema(dtype: np.dtype[Any], name: str = "Record") -> Schema:
     except TypeError as error:  # a title may be any object
         raise ValueError(str(error)) from None
     if len(data) > SCHEMA_DATA_BYTES_MAX:
-        raise ValueError(f"it takes {len(data)} bytes to say, and {SCHEMA_DATA_BYTES_MAX} are possible")
+        raise ValueError(f"its description has {len(data)} bytes, and at most {SCHEMA_DATA_BYTES_MAX} are allowed")
     return Schema(name, "struct", data)
 
 
@@ -101,16 +105,16 @@ def _struct_dtype(schema: Schema) -> np.dtype[Any]:
         dtype = np.lib.format.descr_to_dtype(fields)
     except Exception as error:  # anybody wrote it, and NumPy refuses it by SyntaxError, RecursionError, ...
         why = str(error) or type(error).__name__
-        raise ValueError(f"the schema {schema.name!r} describes no NumPy dtype: {why}") from None
+        raise ValueError(f"schema {schema.name!r} does not describe a NumPy dtype: {why}") from None
     if dtype.hasobject or not dtype.itemsize:
-        raise ValueError(f"the schema {schema.name!r} describes {dtype}, which no bytes can be")
+        raise ValueError(f"schema {schema.name!r} describes dtype {dtype}, which has no fixed bytes")
     return dtype
 
 
 def _convert_fields(descr: list[Any], levels: int) -> list[tuple[Any, ...]]:
     """JSON made lists of the tuples that NumPy wants."""
     if not levels:
-        raise ValueError(f"it is nested deeper than {NESTING_MAX} levels")
+        raise ValueError(f"nesting is deeper than {NESTING_MAX} levels")
     return [_convert_field(field, levels) for field in descr]
 
 

@@ -33,7 +33,7 @@ def trusted_users(endpoint: str = "") -> frozenset[int]:
     """
     names = settings.get_trust()
     if not isinstance(names, str):
-        raise TypeError(f"trust is a str, names or ids of users and commas, not {type(names).__name__}")
+        raise TypeError(f"trust is {type(names).__name__}; give a str of user names or ids, separated by commas")
     if not names:
         return frozenset()
     return frozenset(_find_id(name.strip(), False, endpoint) for name in names.split(","))
@@ -43,7 +43,7 @@ def _find_id(name: str, is_group: bool, endpoint: str) -> int:
     number = _look_up_id(name, is_group)
     if number is None:
         variable, entity = ("MSGQ_GROUP", "group") if is_group else ("MSGQ_TRUST (trust=)", "user")
-        text = f"{variable} names {name!r}, which is no {entity} of this machine; give names or ids"
+        text = f"{variable} has {name!r}, but this machine has no such {entity}; give names or ids"
         raise InvalidValueError(text, endpoint)
     return number
 
@@ -77,7 +77,7 @@ def check_owner(user: int, endpoint: str, path: str) -> None:
 
 def trust_hint(user: int) -> str:
     """Return, for an error, what would make this process use files of that user."""
-    return f", and this process is {get_user_name(os.geteuid())}'s; MSGQ_TRUST={user} lets it use that user's files"
+    return f", not to {get_user_name(os.geteuid())} of this process; to use that user's files, set MSGQ_TRUST={user}"
 
 
 def get_user_name(user: int) -> str:
@@ -94,7 +94,7 @@ def access_hint(path: str) -> str:
             status = os.lstat(place)
             owner, mode = get_user_name(status.st_uid), stat.S_IMODE(status.st_mode)
             text = f"; {place} belongs to {owner}, group {status.st_gid}, and has mode {mode:o}"
-            return f"{text}. Its owner shares it by MSGQ_MODE=660 and a common group (MSGQ_GROUP) when it is made"
+            return f"{text}. To share it, its owner sets MSGQ_MODE=660 and a common MSGQ_GROUP before its creation"
     return ""
 
 
@@ -103,7 +103,7 @@ def owner_hint(path: str) -> str:
     with contextlib.suppress(OSError):
         owner = os.lstat(path).st_uid
         if owner != os.geteuid():
-            return f"; it belongs to {get_user_name(owner)}, who may remove it (msgq clean)"
+            return f"; it belongs to {get_user_name(owner)}, who can remove it (msgq clean)"
     return ""
 
 
@@ -138,7 +138,7 @@ def share_file(path: str | int, permissions: int, endpoint: str, name: str) -> N
     except OSError as error:
         text = f"cannot set group {wanted} (MSGQ_GROUP) and mode {permissions:o}: {error.strerror}"
         if error.errno == errno.EPERM and wanted is not None:
-            text += "; this process must be a member of the group"
+            text += "; run the process as a member of the group"
         raise SegmentError(text, endpoint, name, error.errno) from error
 
 
@@ -165,7 +165,7 @@ def make_directories(endpoint: str, paths: tuple[str, ...], permissions: int) ->
             except OSError as error:
                 # Another process was faster. If a third one has removed it since, the caller finds that out.
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) and not os.path.lexists(path):
-                    text = f"cannot create the prefix's directory: {error.strerror}"
+                    text = f"cannot create directory of the prefix: {error.strerror}"
                     raise SegmentError(text, endpoint, path, error.errno) from error
 
 
@@ -198,13 +198,16 @@ def check_directory(status: os.stat_result, in_prefix: str, endpoint: str, path:
     SegmentError : and why.
     """
     if not stat.S_ISDIR(status.st_mode):
-        text = f"the prefix {in_prefix!r} needs a directory here; an endpoint of that name may be in the way"
+        text = f"prefix {in_prefix!r} needs a directory here, but the path is a file; choose another prefix"
         raise SegmentError(text, endpoint, path)
     check_owner(status.st_uid, endpoint, path)
     of_others = status.st_uid not in (os.geteuid(), 0)
     if of_others and status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
         mode = stat.S_IMODE(status.st_mode)
-        text = f"{get_user_name(status.st_uid)} made it with mode {mode:o}, so that others may replace files (chmod +t)"
+        text = (
+            f"{get_user_name(status.st_uid)} created it with mode {mode:o}, so that "
+            "others can replace files; run chmod +t"
+        )
         raise SegmentError(text, endpoint, path)
 
 

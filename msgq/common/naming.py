@@ -33,18 +33,18 @@ def validate_endpoint_name(endpoint: str | bytes, noun: str = "endpoint", most: 
     TypeError : neither str nor bytes.
     """
     if not isinstance(endpoint, (str, bytes)):
-        raise TypeError(f"{noun} {endpoint!r} is {type(endpoint).__name__}; give str or bytes")
+        raise TypeError(f"{noun} {endpoint!r} is of type {type(endpoint).__name__}; give str or bytes")
     try:
         name = endpoint.decode() if isinstance(endpoint, bytes) else endpoint
         size = len(name.encode())
     except UnicodeError as error:
         raise EndpointNameError(f"{noun} {endpoint!r} is not UTF-8: {error}") from None
     if not 0 < size <= most:
-        raise EndpointNameError(f"{noun} {name[:40]!r} has {size} bytes; allowed are 1 to {most}")
+        raise EndpointNameError(f"{noun} {name[:40]!r} has {size} bytes; give 1 to {most} bytes")
     if "/" in name or "\0" in name or name in (".", ".."):
-        hint = "an address goes into MSGQ_ZMQ_MAP" if "://" in name else _advise_on_name(name)
+        hint = "put addresses into MSGQ_ZMQ_MAP" if "://" in name else _advise_on_name(name)
         raise EndpointNameError(
-            f"{noun} {name!r} cannot name a file: no '/' or NUL, not '.' or '..'{hint and '; '}{hint}"
+            f"{noun} {name!r} is not a valid file name (no '/' or NUL, not '.' or '..'){hint and '; '}{hint}"
         )
     return name
 
@@ -61,7 +61,7 @@ def _advise_on_name(name: str) -> str:
     """Return advice for an invalid name: a valid one without slashes, or the class that opens the endpoint; or ""."""
     for mark, kind in _CLASS_OF_NAME_PREFIX.items():
         if name.startswith(mark):
-            return f"msgq.{kind} opens {name.removeprefix(mark)!r}"
+            return f"open {name.removeprefix(mark)!r} with msgq.{kind}"
     valid = ".".join(part for part in name.replace("\0", "").split("/") if part.strip("."))
     return f"give {valid!r}" if valid and valid != name else ""
 

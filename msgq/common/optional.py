@@ -41,7 +41,7 @@ def require_extra(package: str, extra: str, *libraries: str) -> None:
 def missing_library(feature: str, extra: str, *libraries: str) -> MissingLibraryError:
     """Return the error that something of ours needs libraries which are not installed. extra : that brings them."""
     is_not = "which is not" if len(libraries) == 1 else "which are not"
-    text = f"{feature} needs {' and '.join(libraries)}, {is_not} installed: pip install 'msgq-bus[{extra}]'"
+    text = f"{feature} needs {' and '.join(libraries)}, {is_not} installed; run: pip install 'msgq-bus[{extra}]'"
     error = MissingLibraryError(text)
     error.name = libraries[0]  # as the import system tells it
     return error

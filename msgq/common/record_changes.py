@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.common.dtypes import struct_dtype, struct_schema
 from msgq.common.schema import Schema
+from msgq.common.texts import format_count_noun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,15 +49,15 @@ def item_dtype(schema: Schema | None) -> np.dtype[Any]:
     ValueError : the schema does not describe changes.
     """
     if schema is None or schema.encoding != "struct":
-        raise ValueError("it has no schema that says what changes of a vector are")
+        raise ValueError("schema of vector changes missing")
     dtype = struct_dtype(schema)
     if dtype.names != (*(name for name, _ in CHANGE_HEAD_FIELDS), VALUE_FIELD) or any(
         dtype[name].str != kind for name, kind in CHANGE_HEAD_FIELDS
     ):
-        raise ValueError(f"its schema describes {dtype}, which are no changes of a vector")
+        raise ValueError(f"schema describes {dtype} instead of changes of a vector")
     item = dtype[VALUE_FIELD]
     if dtype.itemsize != CHANGE_HEAD_BYTES + item.itemsize:
-        raise ValueError(f"its schema describes {dtype}, with padding that changes of a vector do not have")
+        raise ValueError(f"schema describes {dtype} with padding, but changes of a vector have none")
     return item
 
 
@@ -73,5 +74,7 @@ def unpack_change(data: bytes) -> tuple[RecordChange, bytes]:
     ValueError : `data` is too short.
     """
     if len(data) <= CHANGE_HEAD_BYTES:
-        raise ValueError(f"{len(data)} bytes are no change of a vector, which has {CHANGE_HEAD_BYTES} before its item")
+        raise ValueError(
+            f"change of a vector has {format_count_noun(len(data), 'byte')}, but its head alone has {CHANGE_HEAD_BYTES}"
+        )
     return RecordChange(*_HEAD_STRUCT.unpack_from(data)), data[CHANGE_HEAD_BYTES:]

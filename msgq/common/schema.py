@@ -51,7 +51,7 @@ class Schema:
         object.__setattr__(self, "identity", bytes(self.identity) or _fingerprint_data(self.name.encode()))
         object.__setattr__(self, "layout", bytes(self.layout) or _fingerprint_data(described))
         if not 0 <= self.version <= VERSION_MAX:
-            raise ValueError(f"the schema's version is {self.version}; give 0 to {VERSION_MAX}")
+            raise ValueError(f"schema version is {self.version}; give 0 to {VERSION_MAX}")
         for attribute, size, most in (
             ("name", _count_text_bytes("name", self.name), SCHEMA_NAME_BYTES_MAX),
             ("encoding", _count_text_bytes("encoding", self.encodings), SCHEMA_ENCODING_BYTES_MAX),
@@ -60,11 +60,11 @@ class Schema:
             ("layout", len(self.layout), FINGERPRINT_BYTES_MAX),
         ):
             if size > most:
-                raise ValueError(f"the schema's {attribute} has {size} bytes; at most {most} fit")
+                raise ValueError(f"schema {attribute} has {size} bytes; give at most {most}")
         if not self.name:
-            raise ValueError("a schema needs a name")
+            raise ValueError("schema name is empty; give a name")
         if _ENCODING_SEPARATOR in self.encoding or _ENCODING_SEPARATOR in self.schema_encoding:
-            raise ValueError(f"the schema's encoding {self.encodings!r} has a {_ENCODING_SEPARATOR!r} in it")
+            raise ValueError(f"schema encoding {self.encodings!r} has a {_ENCODING_SEPARATOR!r}; give it without")
 
     @property
     def encodings(self) -> str:
@@ -90,7 +90,7 @@ def require_schema(schema: object) -> None:
     TypeError : the value is not a `Schema`.
     """
     if not isinstance(schema, Schema):
-        raise TypeError(f"a schema is a msgq.Schema, not {type(schema).__name__}")
+        raise TypeError(f"schema is of type {type(schema).__name__}; give a msgq.Schema")
 
 
 def schema_of(name: str, encoding: str, data: bytes, definition: str = "") -> Schema:
@@ -126,7 +126,7 @@ def _fingerprint_data(data: bytes) -> bytes:
 
 def _count_text_bytes(field: str, text: str) -> int:
     if "\0" in text:
-        raise ValueError(f"the schema's {field} {text!r} has a NUL in it")
+        raise ValueError(f"schema {field} {text!r} contains NUL; give it without")
     return len(text.encode())
 
 

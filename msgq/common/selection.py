@@ -79,7 +79,7 @@ def compile_expression(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidPatternError(f"{text!r} is no regular expression: {error}") from None
+        raise InvalidPatternError(f"{text!r} is not a regular expression: {error}") from None
 
 
 def parse_pattern(text: str) -> EndpointPattern:
@@ -98,8 +98,8 @@ def parse_pattern(text: str) -> EndpointPattern:
         re.compile(text[:start] + pattern)  # alone: what is wrong with it is said of nothing else
         return re.compile(rf"{text[:start]}\A(?:{pattern})\Z|\A{re.escape(text)}\Z", re.DOTALL)
     except (re.error, OverflowError, RecursionError) as error:
-        hint = f"the endpoint that is called so is {re.escape(text)}"
-        raise InvalidPatternError(f"{text!r} is no regular expression: {_explain_error(error)}; {hint}") from None
+        hint = f"for the endpoint with this name, give {re.escape(text)}"
+        raise InvalidPatternError(f"{text!r} is not a regular expression: {_explain_error(error)}; {hint}") from None
 
 
 def parse_patterns(texts: Iterable[str]) -> tuple[EndpointPattern, ...]:

@@ -63,9 +63,11 @@ def resolve_file_mode(asked: int | None, endpoint: str) -> int:
     try:
         result = int(value or "600", 8) if isinstance(value, str) else int(value)
     except ValueError:
-        raise InvalidValueError(f"MSGQ_MODE is {value!r}; it must be octal, as 660", endpoint) from None
+        raise InvalidValueError(f"MSGQ_MODE is {value!r}; give an octal number, such as 660", endpoint) from None
     if result & ~0o666 or result & 0o600 != 0o600:
-        text = f"mode {result:#o} is not possible; give read and write permissions, the owner's included, as 0o660"
+        text = (
+            f"mode {result:#o} is not possible; give read and write permissions, including the owner's, such as 0o660"
+        )
         raise InvalidValueError(text, endpoint)
     return result
 
@@ -100,7 +102,7 @@ def is_sigbus_handled() -> bool:
     """
     value = environment("MSGQ_SIGBUS") or "1"
     if value not in ("0", "1"):
-        raise InvalidValueError(f"MSGQ_SIGBUS is {value!r}; it must be 1, or 0 for no handler of the signal")
+        raise InvalidValueError(f"MSGQ_SIGBUS is {value!r}; give 1, or 0 for no signal handler")
     return value == "1"
 
 
@@ -117,7 +119,7 @@ def resolve_spin_us(asked: int | None, endpoint: str, default: int = 0) -> int:
     except ValueError:
         result = -1
     if not 0 <= result <= 1_000_000:
-        raise InvalidValueError(f"spin_us (MSGQ_SPIN_US) is {value!r}; allowed are 0 to 1000000", endpoint)
+        raise InvalidValueError(f"spin_us (MSGQ_SPIN_US) is {value!r}; give 0 to 1000000 microseconds", endpoint)
     return result
 
 
@@ -125,7 +127,7 @@ def get_zmq_transport(endpoint: str) -> str:
     """Return how ZMQ sockets reach each other: "tcp" or "ipc" (MSGQ_ZMQ_TRANSPORT)."""
     value = environment("MSGQ_ZMQ_TRANSPORT") or "tcp"
     if value not in ("tcp", "ipc"):
-        raise InvalidValueError(f"MSGQ_ZMQ_TRANSPORT is {value!r}; it must be tcp or ipc", endpoint)
+        raise InvalidValueError(f"MSGQ_ZMQ_TRANSPORT is {value!r}; give tcp or ipc", endpoint)
     return value
 
 
@@ -162,7 +164,7 @@ def get_zmq_max_bytes(endpoint: str) -> int:
 def _read_limit(variable: str, default: int, most: int, unit: str, endpoint: str) -> int:
     value = environment(variable) or str(default)
     if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) <= most):
-        raise InvalidValueError(f"{variable} is {value!r}; it must be a number of {unit}, 0 for no limit", endpoint)
+        raise InvalidValueError(f"{variable} is {value!r}; give a number of {unit}, or 0 for no limit", endpoint)
     return int(value)
 
 

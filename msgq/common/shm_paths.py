@@ -190,9 +190,9 @@ def _create_private_directory(path: str, endpoint: str) -> str:
     try:
         private = make_private_directory(path)
     except OSError as error:
-        raise SegmentError(f"cannot create the directory: {error.strerror}", endpoint, path, error.errno) from error
+        raise SegmentError(f"cannot create directory: {error.strerror}", endpoint, path, error.errno) from error
     if not private:
-        raise SegmentError("must be a directory that only you can enter (mode 700); remove it", endpoint, path)
+        raise SegmentError("directory must be accessible only to you (mode 700); remove it", endpoint, path)
     return path
 
 
@@ -219,7 +219,9 @@ def gate_path(endpoint: str, in_prefix: str, identifier: str) -> str:
     parts = [part.replace("%", "%25").replace(":", "%3A") for part in (in_prefix, identifier, endpoint)]
     name = GATE_FILE_PREFIX + ":".join(parts)
     if len(name.encode()) > FILE_NAME_BYTES_MAX - len(":called"):
-        text = f"prefix {in_prefix!r}, fake prefix {identifier!r} and endpoint are too long together for a gate's file"
+        text = (
+            f"prefix {in_prefix!r}, fake prefix {identifier!r} and endpoint are too long for a file name; shorten them"
+        )
         raise EndpointNameError(text, endpoint)
     return f"{SHARED_MEMORY}/{name}"
 

@@ -50,14 +50,17 @@ def load_backend(name: str | None = None) -> ModuleType:
     if backend_name not in BACKEND_MODULES:
         setting = "MSGQ_BACKEND" if name is None else "backend"
         raise BackendNotAvailableError(
-            f"{setting}={backend_name!r}: not available; there is {', '.join(BACKEND_MODULES)}"
+            f"{setting}={backend_name!r} is not a backend; give one of {', '.join(BACKEND_MODULES)}"
         )
     try:
         return import_module(BACKEND_MODULES[backend_name])
     except ModuleNotFoundError as error:
         if error.name not in BACKEND_EXTRAS:
             raise
-        text = f"the backend {backend_name!r} needs {error.name}: pip install 'msgq-bus[{BACKEND_EXTRAS[error.name]}]'"
+        text = (
+            f"backend {backend_name!r} needs {error.name}, which is not installed; run: pip "
+            f"install 'msgq-bus[{BACKEND_EXTRAS[error.name]}]'"
+        )
         raise BackendNotAvailableError(text) from error
 
 
@@ -115,7 +118,7 @@ def load_backend_module(modules: Mapping[str, str], feature: str, backend: Modul
     """
     module = modules.get((backend or current_backend()).__name__)
     if module is None:
-        text = f"the backend {settings.get_backend_name()!r} has no {feature}; msgq and fake have (MSGQ_BACKEND)"
+        text = f"backend {settings.get_backend_name()!r} has no {feature}; use the backend msgq or fake (MSGQ_BACKEND)"
         raise BackendNotAvailableError(text)
     return import_module(module)
 

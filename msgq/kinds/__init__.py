@@ -214,7 +214,7 @@ def get_kind(name: str) -> Kind:
     """
     kind = find_kind(name)
     if kind is None:
-        raise InvalidValueError(f"this version knows no endpoints of kind {name!r}")
+        raise InvalidValueError(f"endpoint kind {name!r} is unknown to this version of msgq")
     return kind
 
 

@@ -175,8 +175,8 @@ class OutgoingLink(BridgeLink):
     def _open_sockets(self) -> None:
         other = self._zmq_names.setdefault(self._zmq_endpoint, self._topic)
         if other != self._topic:
-            text = f"{other} goes out as {self._zmq_endpoint!r} already; give only one of the two to --out"
-            self._set_state(f"cannot be taken out: {text}")
+            text = f"{other} is published as {self._zmq_endpoint!r} already; give --out only one of them"
+            self._set_state(f"not published on ZMQ: {text}")
             return
         try:
             self._sub = self._open_subscriber()
@@ -186,7 +186,7 @@ class OutgoingLink(BridgeLink):
             raise
         except IpcError as error:
             self.close()
-            self._set_state(f"cannot be taken out: {error}")
+            self._set_state(f"not published on ZMQ: {error}")
             return
         self._previous_lost, self._previous_dropped = self._lost, self._dropped
         self._set_state(FORWARDING_STATE)

@@ -125,7 +125,7 @@ def describe_removals(removals: Iterable[FileRemoval]) -> RepairReport:
     return RepairReport(done, [removal.reason for removal in every if not removal.removed])
 
 
-def explain_removal(living: Sequence[str], unknown: Sequence[str], nobody: str = "nobody uses it") -> str:
+def explain_removal(living: Sequence[str], unknown: Sequence[str], nobody: str = "no process uses it") -> str:
     """Return why something goes or stays that these use, see `EndpointUsers`; `nobody` says that there are none."""
     if living:
         return f"in use by {join_first_texts(living)}"

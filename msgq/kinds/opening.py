@@ -67,9 +67,9 @@ def open_writer(spec: EndpointSpec, target: PlaybackTarget, shared: dict[str, An
     """
     kind = find_kind(spec.kind)
     if kind is None:
-        raise UnplayableError(f"this version knows no endpoints of kind {spec.kind!r}")
+        raise UnplayableError(f"endpoint kind {spec.kind!r} is unknown to this version of msgq")
     if target.backend == "zmq" and not kind.playback.is_carried_by_zmq:
-        raise UnplayableError("ZMQ has topics only")
+        raise UnplayableError("ZMQ has only topics")
     return kind.playback.open_writer(spec, target, shared)
 
 

@@ -61,7 +61,7 @@ class PersistentKind(Generic[_StatsType]):
     remove: Callable[[str, str, Callable[[_StatsType], bool]], bool]
     participants: Callable[[_StatsType], Iterable[Participant]]
     describe_contents: Callable[[_StatsType], str]
-    unused_reason: str = "nobody uses it"
+    unused_reason: str = "no process uses it"
 
     def list_users(self, stats: _StatsType) -> EndpointUsers:
         """Return who has one open."""
@@ -74,7 +74,7 @@ class PersistentKind(Generic[_StatsType]):
         """Say of each that a prefix has why it stays when nobody names it."""
         for stats in self.read_every(prefix):
             living, _ = self.list_users(stats)
-            why = explain_removal(living, ()) if living else f"a {self.noun} goes only when it is named"
+            why = explain_removal(living, ()) if living else f"to remove a {self.noun}, name it"
             yield FileRemoval(
                 self.name_prefix + stats.name,
                 prefix,

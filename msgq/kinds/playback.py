@@ -158,8 +158,8 @@ class EndpointWriter:
 def make_mismatch_error(error: SegmentError, endpoint: str) -> SegmentError:
     """Return the error for an endpoint that is there with another configuration than the recording's."""
     difference = str(error).removeprefix(f"{error.endpoint!r}: ").partition(";")[0]
-    advice = "choose another prefix, remap it, or remove what is there"
-    return type(error)(f"{difference}: it is not as it was recorded; {advice}", endpoint)
+    advice = "choose another prefix, remap the endpoint, or remove the existing one"
+    return type(error)(f"{difference}: the endpoint differs from the recording; {advice}", endpoint)
 
 
 def make_usable_schema(schema: Schema | None) -> Schema | None:

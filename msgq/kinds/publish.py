@@ -89,7 +89,9 @@ class PublishTarget(ABC):
 
     def wait_for_readers(self, readers: int) -> None:
         """Wait until so many subscribers are there. WaitTimeoutError: they did not come in time."""
-        raise PublishUsageError(f"--wait-for-subscribers waits for subscribers, which {self._options.endpoint} has not")
+        raise PublishUsageError(
+            f"--wait-for-subscribers cannot be used with {self._options.endpoint}, which has no subscribers"
+        )
 
     def summarize_messages(self) -> dict[str, Any]:
         """Return what was published."""

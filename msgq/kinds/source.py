@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from msgq.common.schema import Schema
+from msgq.common.texts import format_count_noun
 from msgq.impl.base.core import Waitable
 from msgq.impl.meter import EndpointMeter
 from msgq.impl.sources import EndpointSource
@@ -71,7 +72,7 @@ def describe_lost(messages: int | None) -> str:
     """Return a sentence about lost messages; None: an unknown number."""
     if messages == 0:
         return ""
-    return f"lost {'' if messages is None else f'{messages} '}messages, which came faster than they were shown"
+    return f"lost {'messages' if messages is None else format_count_noun(messages, 'message')} (printing was too slow)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from msgq.common.schema import Schema
 from msgq.common.stats import Participant
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.topic import TopicCounts
+from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_S
 from msgq.impl.base import clock
 
@@ -218,7 +219,11 @@ def read_file_access(path: str) -> FileAccess:
 
 def describe_schema(schema: Schema | None) -> str:
     """Return a schema's name, encoding and size as a text."""
-    return "none" if schema is None else f"{schema.name}, {schema.encoding}, {len(schema.data)} bytes of definition"
+    return (
+        "none"
+        if schema is None
+        else f"{schema.name}, {schema.encoding}, definition of {format_count_noun(len(schema.data), 'byte')}"
+    )
 
 
 def format_age(created_ns: int | None) -> str:

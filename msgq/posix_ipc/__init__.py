@@ -94,5 +94,5 @@ _UNSUPPORTED_NAMES = ("Semaphore", "SharedMemory", "unlink_semaphore", "unlink_s
 
 def __getattr__(name: str) -> NoReturn:
     if name in _UNSUPPORTED_NAMES or name.startswith("SEMAPHORE_"):
-        raise AttributeError(f"msgq.posix_ipc has message queues only; {name} is in the library posix_ipc")
+        raise AttributeError(f"msgq.posix_ipc has only message queues; for {name}, use the library posix_ipc")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,7 @@ def to_long(value: Any) -> int:
     """Return an integer that fits 64 bits."""
     number = operator.index(value)
     if not -(2**63) <= number < 2**63:
-        raise OverflowError(f"{number} needs more than 64 bits")
+        raise OverflowError(f"{number} has more than 64 bits")
     return number
 
 
@@ -27,7 +27,7 @@ def to_permissions(value: Any) -> int:
     """Return a mode that fits 32 bits, without its sign."""
     number = operator.index(value)
     if not -(2**31) <= number < 2**31:
-        raise OverflowError(f"the mode {number} needs more than 32 bits")
+        raise OverflowError(f"mode {number} has more than 32 bits")
     return number & 0xFFFFFFFF
 
 
@@ -36,7 +36,7 @@ def to_timeout_s(timeout: Any) -> float | None:
     if timeout is None or (type(timeout) in (int, float) and 0 <= timeout <= LONGEST_WAIT_S):
         return timeout  # type: ignore[no-any-return]
     if not isinstance(timeout, (int, float)) or timeout < 0 or (isinstance(timeout, int) and timeout >= 2**63):
-        raise TypeError(f"the timeout is {timeout!r}; give None, or seconds from 0 on")
+        raise TypeError(f"timeout is {timeout!r}; give None, or 0 or more seconds")
     seconds = float(timeout)
     if seconds <= LONGEST_WAIT_S:
         return seconds
@@ -48,7 +48,7 @@ def to_bytes(message: Any) -> Any:
     if isinstance(message, str):
         return message.encode()
     if not memoryview(message).c_contiguous:
-        raise BufferError("the message is not contiguous in memory")
+        raise BufferError("message is not contiguous in memory; copy it first")
     return message
 
 
@@ -57,7 +57,7 @@ def check_name(name: Any) -> str | None:
     if name is None or isinstance(name, str):
         return name
     if not isinstance(name, bytes):
-        raise TypeError(f"the name is {type(name).__name__}; give a str, or None for a new one")
+        raise TypeError(f"name is of type {type(name).__name__}; give a str, or None for a new name")
     return name.decode()
 
 
@@ -65,13 +65,15 @@ def parse_queue_name(name: str) -> str:
     """Return the part of a name after its leading "/". Otherwise raise the kernel's error."""
     bare_name = name[1:]
     if not bare_name:
-        raise ExistentialError(f"{name!r} names no queue; something must follow the '/'", errno=errno.ENOENT)
+        raise ExistentialError(f"name {name!r} is empty after the '/'; give at least one character", errno=errno.ENOENT)
     if len(os.fsencode(bare_name)) > NAME_BYTES_MAX:
-        raise ValueError(f"the name {name[:40]!r}... is too long")
+        raise ValueError(f"name {name[:40]!r}... is too long")
     if "/" in bare_name or bare_name in (".", ".."):
-        raise PermissionsError(f"{name!r} cannot name a queue: no second '/', nor '.' or '..'", errno=errno.EACCES)
+        raise PermissionsError(
+            f"name {name!r} is invalid: it must not have a second '/', or be '.' or '..'", errno=errno.EACCES
+        )
     if "\0" in bare_name:
-        raise ValueError(f"the name {name!r} has a null character")
+        raise ValueError(f"name {name!r} has a null character")
     return bare_name
 
 

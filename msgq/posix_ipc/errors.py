@@ -49,5 +49,5 @@ def translate_error(error: MsgqError) -> Exception:
     if error.errno in _SYSTEM_LIMIT_ERRORS:
         return OSError(error.errno, str(error))
     kind = _ERRORS_BY_ERRNO.get(error.errno, Error)
-    text = str(error) if kind is not SignalError else "a signal ended the wait"
+    text = str(error) if kind is not SignalError else "signal interrupted the wait"
     return kind(text, errno=error.errno)

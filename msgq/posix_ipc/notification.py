@@ -77,5 +77,5 @@ def make_notifier(notification: Any) -> Callable[[], object]:
         return lambda: threading.Thread(target=function, args=(argument,), daemon=True).start()
     number = to_long(notification) & 0xFFFFFFFF
     if number > SIGNAL_MAX:
-        raise OSError(errno.EINVAL, f"{os.strerror(errno.EINVAL)}: {notification} is no signal")
+        raise OSError(errno.EINVAL, f"{os.strerror(errno.EINVAL)}: {notification} is not a signal")
     return lambda: os.kill(os.getpid(), number)

@@ -42,7 +42,7 @@ class OpenOptions(NamedTuple):
     def open(self, name: str) -> workqueue.MessageQueue:
         """Open or create the queue of that name. Invalid arguments are errors only if the kernel would check them."""
         if not name.startswith("/"):
-            raise ValueError(f"the name {name!r} does not start with '/'")
+            raise ValueError(f"name {name!r} does not start with '/'")
         bare_name = parse_queue_name(name)
         if self.flags & O_CREAT and self.has_valid_sizes and self.access != NO_ACCESS:
             return self._open_queue(bare_name, self.flags & O_CREX)
@@ -53,15 +53,15 @@ class OpenOptions(NamedTuple):
                 raise
             if not self.has_valid_sizes:
                 sizes = f"max_messages={self.max_messages}, max_message_size={self.max_message_size}"
-                text = f"{sizes}; they may be 1 to {MESSAGES_MAX} and 1 to {MESSAGE_SIZE_MAX}"
+                text = f"{sizes}; give 1 to {MESSAGES_MAX} and 1 to {MESSAGE_SIZE_MAX}"
                 raise ValueError(text) from None
             return self._open_queue(bare_name, O_CREX)
         if self.flags & O_EXCL:
             queue.close()
-            raise ExistentialError(f"there is a queue {name!r} already", errno=errno.EEXIST)
+            raise ExistentialError(f"queue {name!r} exists", errno=errno.EEXIST)
         if self.access == NO_ACCESS:
             queue.close()
-            raise ValueError(f"flags={self.flags:#x} leaves no right of read={self.read}, write={self.write}")
+            raise ValueError(f"flags={self.flags:#x} excludes both read={self.read} and write={self.write}")
         return queue
 
     def _open_queue(self, bare_name: str, create_flags: int) -> workqueue.MessageQueue:
@@ -96,11 +96,11 @@ def unlink_message_queue(name: str, /) -> None:
     TypeError : the name is not a str.
     """
     if not isinstance(name, str):
-        raise TypeError(f"the name is {type(name).__name__}; give a str")
+        raise TypeError(f"name is of type {type(name).__name__}; give a str")
     if "\0" in name:
-        raise ValueError(f"the name {name!r} has a null character")
+        raise ValueError(f"name {name!r} has a null character")
     if not name.startswith("/"):
-        raise ExistentialError(f"{name!r} names no queue; a '/' must stand before it", errno=errno.ENOENT)
+        raise ExistentialError(f"name {name!r} does not start with '/'", errno=errno.ENOENT)
     bare_name = parse_queue_name(name)
     try:
         workqueue.MessageQueue.unlink_name(bare_name)

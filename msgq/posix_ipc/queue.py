@@ -66,11 +66,11 @@ class MessageQueue:
         bits, mode = operator.index(flags), to_permissions(mode)
         options = OpenOptions(bits, mode, to_long(max_messages), to_long(max_message_size), bool(read), bool(write))
         if bits & O_CREX == O_EXCL:
-            raise ValueError("O_EXCL needs O_CREAT beside it")
+            raise ValueError("O_EXCL needs O_CREAT")
         if asked is None and not bits & O_EXCL:
-            raise ValueError("only with O_CREX may the name be None: a new one is chosen")
+            raise ValueError("name None needs O_CREX, which chooses a new name")
         if not (options.read or options.write):
-            raise ValueError("read and write are both False; one of them is needed")
+            raise ValueError("read and write are both False; set one of them")
         self._name, queue = options.open_new() if asked is None else (asked, options.open(asked))
         self._options = options._replace(max_messages=queue.max_messages, max_message_size=queue.max_message_size)
         self._receives = options.read and options.access in (O_RDONLY, O_RDWR)
@@ -88,7 +88,7 @@ class MessageQueue:
         return self._name
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"cannot pickle {type(self).__name__!r} object; msgq.MessageQueue can be")
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object; use msgq.MessageQueue")
 
     @property
     def name(self) -> str:
@@ -117,7 +117,7 @@ class MessageQueue:
         return queue
 
     def _closed_error(self) -> ExistentialError:
-        return ExistentialError(f"{self._name!r} was closed", errno=errno.EBADF)
+        return ExistentialError(f"{self._name!r} is closed", errno=errno.EBADF)
 
     @property
     def current_messages(self) -> int:
@@ -208,11 +208,11 @@ class MessageQueue:
         if not getattr(self._options, right):
             return PermissionsError(f"{self._name!r} was opened with {right}=False", errno=errno.EBADF)
         if not 0 <= rank <= QUEUE_PRIORITY_MAX:
-            return ValueError(f"the priority is {rank}; it may be 0 to QUEUE_PRIORITY_MAX ({QUEUE_PRIORITY_MAX})")
+            return ValueError(f"priority is {rank}; give 0 to QUEUE_PRIORITY_MAX ({QUEUE_PRIORITY_MAX})")
         if self._queue is None:
             return self._closed_error()
         access = "receive" if right == "read" else "send"
-        text = f"the timeout is not a number (NaN), or the flags that opened the queue do not let it {access}"
+        text = f"timeout is not a number (NaN), or the queue was opened without the right to {access}"
         return ExistentialError(f"{self._name!r}: {text}", errno=errno.EINVAL)
 
     def request_notification(self, notification: Any = None) -> None:
@@ -231,7 +231,7 @@ class MessageQueue:
         """
         is_call = isinstance(notification, tuple) and len(notification) == 2 and callable(notification[0])
         if not (notification is None or isinstance(notification, int) or is_call):
-            raise ValueError(f"{notification!r} notifies nobody; give None, a signal, or (function, argument)")
+            raise ValueError(f"notification {notification!r} is invalid; give None, a signal, or (function, argument)")
         queue = self._queue
         if queue is not None:
             notifications.cancel_request(queue)

@@ -38,7 +38,7 @@ class ChannelTransport:
         self._name = name
         wanted = round_capacity(capacity, CAPACITY_MIN, CAPACITY_MAX, name)
         if create and dtype is None:
-            raise InvalidValueError("create=True makes a queue, which needs a dtype", name)
+            raise InvalidValueError("create=True needs a dtype; pass dtype=", name)
         create = False if dtype is None else create
         self._channel = channel = _open_channel(name, prefix, create, wanted, trust)
         self._publisher: Any = None

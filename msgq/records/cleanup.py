@@ -38,7 +38,7 @@ PERSISTENT_RECORDS = PersistentKind(
     remove=remove_record,
     participants=lambda record: [writer.participant for writer in record.writers],
     describe_contents=_describe_values,
-    unused_reason="nobody writes it, and who reads it cannot be seen",
+    unused_reason="no process writes it; readers cannot be detected",
 )
 
 
@@ -47,18 +47,18 @@ def diagnose(record: RecordStats) -> list[EndpointIssue]:
     name = RECORDS_NAME_PREFIX + record.name
     issues = []
     if sum(writer.participant.alive is not False for writer in record.writers) >= WRITERS_MAX:
-        issues.append(EndpointIssue(f"{name} has {WRITERS_MAX} handles that write, as many as it may", severity=ERROR))
+        issues.append(EndpointIssue(f"{name} has {WRITERS_MAX} writing handles, its limit", severity=ERROR))
     leftovers = []
     for writer in record.writers:
         if writer.participant.alive is False:
-            has = [f"{format_count_noun(writer.locked, 'element')} that it was writing"] if writer.locked else []
-            has += [f"{format_count_noun(writer.keys, 'key')}, whose values no process renews"] if writer.keys else []
+            has = [f"{format_count_noun(writer.locked, 'locked element')}"] if writer.locked else []
+            has += [f"{format_count_noun(writer.keys, 'key')} without an owner"] if writer.keys else []
             leftovers.append(f"{writer.participant} left {' and '.join(has) or 'its row'}")
     orphaned_count = record.locked_by_dead - sum(
         writer.locked for writer in record.writers if writer.participant.alive is False
     )
     if orphaned_count > 0:
-        leftovers.append(f"{format_count_noun(orphaned_count, 'element')} of writers that are gone")
+        leftovers.append(f"{format_count_noun(orphaned_count, 'element')} of closed writers")
     if leftovers:
         issues.append(
             EndpointIssue(f"{name}: {join_first_texts(leftovers)} (reclaimed by the next writer)", severity=WARNING)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.common import record_changes
 from msgq.common.record_changes import CHANGE_HEAD_BYTES, CHANGE_INDEX_BYTES
+from msgq.common.texts import format_count_noun
 from msgq.errors import InvalidValueError, RecordMismatchError, SegmentError
 from msgq.impl import backend as backends
 from msgq.impl.base.origin import origin_time, set_origin
@@ -94,13 +95,15 @@ class VectorPlaybackWriter(EndpointWriter):
             existing = kind(KIND.bare_name(spec.endpoint), passive=True, prefix=place.prefix)
         except SegmentError as error:
             if error.errno == errno.ENOENT:
-                raise UnplayableError("it is not there, and the recording does not say how to make it") from None
+                raise UnplayableError(
+                    "records not found, and the recording does not describe how to create them; create them first"
+                ) from None
             raise
         existing.close()
         if length not in (None, len(existing)):  # the library would open a part of it
             vector.close()
             raise RecordMismatchError(
-                f"has length {len(existing)}, and {length} was recorded", KIND.bare_name(spec.endpoint)
+                f"has length {len(existing)}, but {length} was recorded", KIND.bare_name(spec.endpoint)
             )
         return vector
 
@@ -116,9 +119,12 @@ class VectorPlaybackWriter(EndpointWriter):
         except ValueError as error:
             raise UnplayableError(str(error)) from None
         if message.schema not in (None, self.spec.schema) or len(item) != self._item_dtype.itemsize:
-            raise UnplayableError(f"it is of another dtype than the vector's, {self._item_dtype}")
+            raise UnplayableError(f"recorded dtype differs from the vector's {self._item_dtype}")
         if message.source.key or change.index >= len(self._vector):
-            raise UnplayableError(f"element {change.index} is not one of the vector's {len(self._vector)}")
+            raise UnplayableError(
+                f"recorded element {change.index} is out of range; the vector has "
+                f"{format_count_noun(len(self._vector), 'element')}"
+            )
         return change.index, item
 
     def _compute_age_ns(self, message: PlaybackMessage, item: bytes) -> int | None:
@@ -188,7 +194,7 @@ class BoardPlaybackWriter(EndpointWriter):
         except InvalidValueError as error:
             raise UnplayableError(str(error)) from None
         if len(message.data) > self._board.value_bytes:
-            text = f"a value of {len(message.data)} bytes does not fit into {self._board.value_bytes}"
+            text = f"recorded value has {len(message.data)} bytes, but the board allows {self._board.value_bytes}"
             raise UnplayableError(f"{text}, which a value of this board may have")
         with _OriginScope(self._target.compute_origin_time(message.age_ns)):
             entry.write(message.data)

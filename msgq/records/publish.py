@@ -7,6 +7,7 @@ import errno
 import numpy as np
 
 from msgq.common.dtypes import struct_schema
+from msgq.common.texts import format_count_noun
 from msgq.errors import BoardKeyError, RecordMismatchError, SegmentError
 from msgq.impl.records import Board, SeqlockVector
 from msgq.kinds.publish import KindPublish, PublishOptions, PublishRefusedError, PublishTarget, PublishUsageError
@@ -19,10 +20,11 @@ class VectorPublishTarget(PublishTarget):
         super().__init__(wanted, struct_schema(vector.dtype))
         self._vector = vector
         if wanted.key is not None:
-            raise PublishUsageError(f"{wanted.endpoint} is a vector, which has no keys; give --index")
+            raise PublishUsageError(f"{wanted.endpoint} is a vector without keys; give --index")
         if wanted.index is None and len(vector) > 1:
             raise PublishUsageError(
-                f"{wanted.endpoint} has {len(vector)} elements; give --index, 0 to {len(vector) - 1}"
+                f"{wanted.endpoint} has {format_count_noun(len(vector), 'element')}; "
+                f"give --index, 0 to {len(vector) - 1}"
             )
         self._index = wanted.index or 0
 
@@ -37,7 +39,7 @@ class VectorPublishTarget(PublishTarget):
     def _send_message(self, data: bytes) -> None:
         dtype = self._vector.dtype
         if len(data) != dtype.itemsize:
-            text = f"{self._options.endpoint} has elements of {dtype.itemsize} bytes, and this message has {len(data)}"
+            text = f"{self._options.endpoint} has elements of {dtype.itemsize} bytes, but the message has {len(data)}"
             raise PublishRefusedError(text)
         row = np.frombuffer(data, dtype)
         self._vector.write([self._index], row, timeout=self._options.timeout)
@@ -53,7 +55,7 @@ class BoardPublishTarget(PublishTarget):
         super().__init__(wanted, board.schema)
         self._board = board
         if wanted.key is None:
-            text = "a board, which has no indexes" if wanted.index is not None else "a board"
+            text = "a board without indexes" if wanted.index is not None else "a board"
             raise PublishUsageError(f"{wanted.endpoint} is {text}; give --key")
         self._key = wanted.key
 
@@ -83,7 +85,7 @@ def open_publish_target(wanted: PublishOptions) -> PublishTarget:
     except SegmentError as error:
         if error.errno != errno.ENOENT:
             raise
-        text = f"{wanted.endpoint} not found; a message does not tell its dtype or sizes. Create it with"
+        text = f"{wanted.endpoint} not found, and pub does not know its dtype and sizes; create it with"
         raise PublishRefusedError(f"{text} msgq.SeqlockVector or msgq.Board") from None
 
 

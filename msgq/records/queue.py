@@ -131,7 +131,7 @@ class RecordQueue:
             if value not in allowed:
                 raise InvalidValueError(f"{action} is {value!r}; give {' or '.join(map(repr, allowed))}", self.name)
         if history and producers == "single":
-            raise InvalidValueError('a topic keeps no history; a queue with producers="multiple" does', self.name)
+            raise InvalidValueError('history needs producers="multiple": topics keep no history', self.name)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.dtype}"
@@ -225,7 +225,7 @@ class RecordQueue:
                 f"origin_time is {origin_time}; give nanoseconds, 0 to {ORIGIN_TIME_MAX_NS}", self.name
             )
         if not self._tracked and self.producers == "single":
-            text = "these records have no place for an origin_time; give the queue a dtype of msgq.tracked"
+            text = "origin_time cannot be stored in this dtype; create the queue with a dtype of msgq.tracked"
             raise InvalidValueError(text, self.name)
 
     def _convert_to_array(self, records: Any) -> npt.NDArray[Any]:
@@ -326,7 +326,9 @@ class RecordQueue:
         return limit
 
     def _concurrent_use_error(self, action: str) -> ConcurrentUseError:
-        return ConcurrentUseError(f"another thread {action} with it; one at a time may", self.name)
+        return ConcurrentUseError(
+            f"another thread {action} with this queue; use a queue object for each thread", self.name
+        )
 
     def receive(self, timeout: float | None = None) -> np.void | Any | None:
         """Take one record. Return None if no record arrived within `timeout` seconds. `consume` takes many records."""
@@ -341,7 +343,7 @@ class RecordQueue:
 
     def _parse_record(self, data: bytes) -> Any:
         if len(data) != self.dtype.itemsize:
-            text = f"a message has {len(data)} bytes, and records have {self.dtype.itemsize}: it is no record"
+            text = f"message has {len(data)} bytes, but records have {self.dtype.itemsize}; another program sent it"
             raise MessageSizeError(text, self.name)
         return np.frombuffer(data, self.dtype)[0]
 

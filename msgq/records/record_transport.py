@@ -80,19 +80,19 @@ def resolve_queue_dtype(asked: np.dtype[Any] | None, schema: Schema | None, name
     """
     if schema is None:
         if asked is None:
-            raise InvalidValueError("nobody has said the dtype of this queue so far; give it", name)
+            raise InvalidValueError("queue has no dtype yet; pass dtype=", name)
         return asked
     try:
         schema_dtype = struct_dtype(schema) if schema.encoding == "struct" else None
     except ValueError as error:
-        raise RecordMismatchError(f"{error}; the queue is somebody else's, take another name", name) from None
+        raise RecordMismatchError(f"{error}; another program uses this name, choose another", name) from None
     if schema_dtype is None:
         text = (
-            f"has messages {schema.name!r} of the encoding {schema.encoding!r}, which are no records; take another name"
+            f"endpoint has messages {schema.name!r} with encoding {schema.encoding!r}, not records; choose another name"
         )
         raise RecordMismatchError(text, name)
     if asked is not None and schema_dtype != asked:
-        text = f"has records of dtype {schema_dtype}, and {asked} was asked for; leave it out to take what is there"
+        text = f"queue has dtype {schema_dtype}, but dtype is {asked}; omit dtype to use the existing one"
         raise RecordMismatchError(text, name)
     return record_dtype(schema_dtype, name)
 

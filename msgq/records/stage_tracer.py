@@ -53,10 +53,10 @@ class StageTracer:
         TypeError : the name is not a str.
         """
         if not isinstance(stage, str):
-            raise TypeError(f"a stage is a str, not {type(stage).__name__}")
+            raise TypeError(f"stage is of type {type(stage).__name__}; give a str")
         naming.validate_endpoint_name(make_timing_topic(stage, "x"))
         if not stage:
-            raise InvalidValueError("a stage needs a name")
+            raise InvalidValueError("stage name is empty; give a name")
         self.stage = stage
         self.prefix = settings.resolve_prefix(prefix)
         self.closed = False
@@ -184,7 +184,7 @@ class StageTracer:
 
     def _check_not_closed(self) -> None:
         if self.closed:
-            raise EndpointClosedError("the tracer is closed; make another one", self.stage)
+            raise EndpointClosedError("tracer is closed; create another one", self.stage)
 
     def close(self) -> None:
         """Stop reporting. Messages in progress are not reported. A second close has no effect."""

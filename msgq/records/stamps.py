@@ -40,8 +40,8 @@ def tracked(dtype: npt.DTypeLike) -> np.dtype[Any]:
     if plain.names is None:
         plain = np.dtype([("value", plain)])
     if existing := set(STAMP_FIELDS) & set(plain.names or ()):
-        text = f"{plain} has a field {', '.join(sorted(existing))} already, but does not begin with both"
-        raise RecordTypeError(f"{text}, as '<i8'; give it another name")
+        text = f"dtype {plain} has a field {', '.join(sorted(existing))}, but not both timestamps as first fields"
+        raise RecordTypeError(f"{text} ('<i8'); rename the field")
     return record_dtype(_add_stamp_fields(plain))
 
 

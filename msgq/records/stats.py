@@ -9,6 +9,7 @@ from typing import Any
 from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.records import RecordKeyInfo, RecordStats, RecordWriterInfo
+from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_S
 from msgq.impl.records.core import RecordStatsReader
 from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, format_age, read_file_access
@@ -19,8 +20,8 @@ class RecordStatsRow(EndpointRow[RecordStats, EndpointCounts]):
 
     unmeasured_reasons = MappingProxyType(
         {
-            "subscribers": "who reads records leaves no trace",
-            "lost": "values of records are replaced, and nobody counts what readers miss",
+            "subscribers": "readers of records leave no trace",
+            "lost": "records do not count the values that readers miss",
         }
     )
 
@@ -55,15 +56,15 @@ def describe(row: RecordStatsRow) -> Iterator[str]:
     alone = "; one handle writes" if record.exclusive else ""
     copies = f"; {record.copies} copies of each"
     yield f"  file         {record.path}, {format_bytes(record.bytes)}; user {file.owner}, mode {file.mode}"
-    yield f"  made         by {record.creator[0]} {record.creator[1]}, age {format_age(record.created_ns)}"
+    yield f"  created      by {record.creator[0]} {record.creator[1]}, age {format_age(record.created_ns)}"
     items = f"{format_count(record.length)} {elements} {format_bytes(record.item_bytes)}"
     yield f"  {record.kind:12} {items}{copies}{alone}"
     yield f"  written      {_describe_write_history(record)}"
     yield f"  rate         {format_rate(row.rate)} elements/s"
     if record.locked:
-        yield f"  held         {record.locked} elements are being written, {record.locked_by_dead} of them by the dead"
+        yield f"  locked       {format_count_noun(record.locked, 'element')}, {record.locked_by_dead} by dead writers"
     yield f"  schema       {describe_schema(record.schema)}{'' if record.dtype is None else f', {record.dtype}'}"
-    yield f"  readers      leave no trace; {'some may sleep' if record.has_waiters else 'none sleeps'} until it changes"
+    yield f"  readers      unlisted; {'some may wait' if record.has_waiters else 'none waits'} for a change"
     yield f"  writers      {len(record.writers)}"
     for writer in record.writers:
         yield f"    {_describe_writer(writer)}"
@@ -77,21 +78,23 @@ def describe(row: RecordStatsRow) -> Iterator[str]:
 
 def _describe_write_history(record: RecordStats) -> str:
     if record.last_age_ns is None:
-        return "nothing so far"
+        return "never"
     index = f", number {record.last_index}" if record.kind == "vector" else ""
-    last = f"the last {record.last_age_ns / NS_PER_S:.3g} s ago{index}"
-    return f"{format_count(record.written)} times, {format_count(record.elements_written)} elements; {last}"
+    last = f"last {record.last_age_ns / NS_PER_S:.3g} s ago{index}"
+    return (
+        f"{format_count_noun(record.written, 'time')}, {format_count_noun(record.elements_written, 'element')}; {last}"
+    )
 
 
 def _describe_writer(writer: RecordWriterInfo) -> str:
     has = f"; {writer.locked} being written" if writer.locked else ""
-    has += f"; {writer.keys} keys" if writer.keys else ""
-    return f"{writer.participant}: {format_count(writer.written)} written by this row{has}"
+    has += f"; {format_count_noun(writer.keys, 'key')}" if writer.keys else ""
+    return f"{writer.participant}: {format_count(writer.written)} written{has}"
 
 
 def _describe_key(key: RecordKeyInfo) -> str:
-    owner = "no owner" if key.owner is None else f"of {key.owner}"
-    written = f"written {format_count(key.count)} {'time' if key.count == 1 else 'times'}"
+    owner = "no owner" if key.owner is None else f"owner {key.owner}"
+    written = f"written {format_count_noun(key.count, 'time')}"
     if key.age_ns is None:
         return f"{key.key}: {owner}, {written if key.count else 'never written'}"
     return f"{key.key}: {owner}, {format_bytes(key.bytes)}, {written}, {key.age_ns / NS_PER_S:.3g} s ago"

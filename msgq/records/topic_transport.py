@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.common import settings
 from msgq.common.dtypes import struct_schema
+from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_MS
 from msgq.errors import InvalidValueError, LostMessagesError, SegmentError, SegmentSizeError, StateError
 from msgq.impl import backend as backends
@@ -74,8 +75,8 @@ class TopicTransport:
                 socket.connect(backends.context, self._name, segment_size=size, spin_us=spin_us, trust=self._trust)
             except SegmentSizeError as error:
                 if not any_size:
-                    text = f"is there already, with another capacity than {self.capacity}"
-                    text = f"{text}; give none to take it as it is, or remove it when nobody uses it (msgq clean)"
+                    text = f"queue exists with a capacity other than {self.capacity}"
+                    text = f"{text}; omit capacity to use the existing one, or remove the queue (msgq clean)"
                     raise SegmentSizeError(text, self._name, error.path) from error
                 socket.connect(backends.context, self._name, spin_us=spin_us, trust=self._trust)
                 topic = self._read_topic_info()
@@ -88,12 +89,12 @@ class TopicTransport:
         if create is None:
             return
         if self._module.__name__ not in (RING_BACKEND, FAKE_BACKEND):
-            raise InvalidValueError("create is not possible with ZMQ, which has no files", self._name)
+            raise InvalidValueError("create cannot be used with ZMQ, which has no files; omit it", self._name)
         exists = self._read_topic_info() is not None
         if create and exists:
-            raise SegmentError("the queue exists already", self._name, errno=errno.EEXIST)
+            raise SegmentError("queue exists; give another name, or omit create=True", self._name, errno=errno.EEXIST)
         if not create and not exists:
-            raise SegmentError("there is no such queue", self._name, errno=errno.ENOENT)
+            raise SegmentError("queue not found; create it, or omit create=False", self._name, errno=errno.ENOENT)
 
     def _read_topic_info(self) -> Any:
         """Return what is known of the topic; None: nothing, or it is not there."""
@@ -204,7 +205,8 @@ class TopicTransport:
         if lost is None or lost == self._lost_reported:
             return
         error = LostMessagesError(
-            f"{lost - self._lost_reported} records were lost; the next call goes on behind them", self._name
+            f"{format_count_noun(lost - self._lost_reported, 'record')} lost; the next call continues after them",
+            self._name,
         )
         error.lost, self._lost_reported = lost - self._lost_reported, lost
         raise error
@@ -229,9 +231,7 @@ class TopicTransport:
         self, _limit: int | None, _timeout: float | None
     ) -> tuple[npt.NDArray[Any], list[PublisherInfo]]:
         """See `RecordTransport`; a topic does not tell."""
-        raise StateError(
-            'has one producer at a time, and does not name it; a queue with producers="multiple" does', self._name
-        )
+        raise StateError('queue does not name its producer; create it with producers="multiple"', self._name)
 
     def unlink(self) -> None:
         """See `RecordTransport`."""
@@ -254,7 +254,10 @@ def resolve_ring_bytes(item_bytes: int, capacity: int, name: str) -> int:
     """
     size = compute_ring_bytes(item_bytes, capacity)
     if size > RING_BYTES_MAX:
-        text = f"{capacity} records of {item_bytes} bytes need a ring of {size} bytes, and {RING_BYTES_MAX} are allowed"
+        text = (
+            f"capacity of {capacity} records of {item_bytes} bytes needs a ring of {size} "
+            f"bytes; at most {RING_BYTES_MAX} are allowed"
+        )
         raise InvalidValueError(text, name)
     return max(size, RING_BYTES_MIN)
 
@@ -290,9 +293,9 @@ def unlink_queue_topic(backend: ModuleType, name: str, prefix: str) -> None:
             bus = import_module("msgq.impl.fake.bus").current_bus()
             removed = bus.remove_topic(bus.find_topic(name))
         else:
-            raise StateError("is a ZMQ endpoint, which has no file to remove", name)
+            raise StateError("ZMQ endpoint has no file to remove; use the msgq backend", name)
     if not removed:
-        raise SegmentError("there is no such topic", name, errno=errno.ENOENT)
+        raise SegmentError("topic not found", name, errno=errno.ENOENT)
 
 
 def read_topic_stats(backend: ModuleType, name: str, prefix: str) -> Any:

@@ -59,7 +59,7 @@ def resolve_traced_source(source: Any, timeout: float | None, backend: ModuleTyp
         return TracedSource(source.endpoint, partial(_wait_for_changes, source), _read_changes_stamps)
     if hasattr(source, "setTimeout"):  # of a topic
         return _resolve_topic(source, timeout, backend)
-    raise TypeError(f"{type(source).__name__} is no source of messages: give a queue, a subscriber or a vector")
+    raise TypeError(f"source is of type {type(source).__name__}; give a queue, a subscriber or a vector")
 
 
 def _choose_stamps_reader(reader: Any) -> Callable[[Any], StampPair] | None:

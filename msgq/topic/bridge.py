@@ -58,7 +58,9 @@ class RingToZmqLink(OutgoingLink):
             return  # it was removed; whoever makes it anew is found
         if _is_bridged(self._topic):
             self.close()
-            self._set_state(f"not taken out: it comes from another bridge, {_describe_publisher(topic.publisher)}")
+            self._set_state(
+                f"not published on ZMQ: another bridge publishes it here, {_describe_publisher(topic.publisher)}"
+            )
             return
         self._publisher_checked_s = time.monotonic()
         if self._pub is None:
@@ -96,7 +98,7 @@ class ZmqToRingLink(IncomingLink):
             return
         topic = state
         if topic is not None and _may_have_publisher(topic):
-            self._set_state(f"cannot come in: {_describe_publisher(topic.publisher)} publishes it here")
+            self._set_state(f"not published here: {_describe_publisher(topic.publisher)} is its publisher")
             return
         try:
             self._pub = open_socket("msgq", "PubSocket", self._topic, self._segment_size)

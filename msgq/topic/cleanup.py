@@ -16,6 +16,7 @@ from pathlib import Path
 from msgq.common import file_permissions, settings, shm_paths
 from msgq.common.stats import Participant
 from msgq.common.stats.topic import TopicStats
+from msgq.common.texts import format_count_noun
 from msgq.errors import MsgqError, SegmentError
 from msgq.impl.ring.core import TopicLock, unlink_orphan, unlink_topic
 from msgq.kinds.cleanup import (
@@ -34,10 +35,10 @@ from msgq.kinds.snapshots import read, read_all
 from msgq.topic.names import KIND
 
 _DEAD_ROLE_NOTES = {
-    "publisher": "the next publisher that starts removes it",
-    "subscriber": "harmless: new subscribers take the places of the dead when no other is free",
+    "publisher": "removed when a publisher starts",
+    "subscriber": "harmless: new subscribers reuse the slots of dead subscribers",
 }
-_FIX_HINT = "--fix removes the topic if only the dead use it"
+_FIX_HINT = "--fix removes the topic if only dead processes use it"
 
 
 def find_topic_users(topic: TopicStats) -> EndpointUsers:
@@ -48,12 +49,12 @@ def find_topic_users(topic: TopicStats) -> EndpointUsers:
     named = [participant for _, participant in topic.participants]
     living = [str(participant) for participant in named if participant.alive]
     if topic.unlisted:
-        living.append("subscribers for whom the table had no room")
+        living.append("unlisted subscribers")
     unknown = [str(participant) for participant in named if participant.alive is None]
     if topic.publisher_kind == "stock":
-        unknown.append("a stock publisher")
+        unknown.append("stock publisher")
     if topic.stock_subscribers:
-        unknown.append(f"{topic.stock_subscribers} stock subscribers")
+        unknown.append(format_count_noun(topic.stock_subscribers, "stock subscriber"))
     return EndpointUsers(tuple(living), tuple(unknown))
 
 
@@ -129,7 +130,7 @@ def remove_dead_topics(prefix: str) -> Iterator[FileRemoval]:
                 yield FileRemoval(topic.endpoint, prefix, path, 0, str(error), removed=False)
             continue
         if removal is not None and removal.removed:
-            yield FileRemoval(topic.endpoint, prefix, path, removal.bytes, "only the dead used it")
+            yield FileRemoval(topic.endpoint, prefix, path, removal.bytes, "only dead processes used it")
 
 
 def _find_topic_files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, os.stat_result]:
@@ -212,7 +213,7 @@ def remove_orphaned_sides(prefix: str, remove: bool = True) -> Iterator[FileRemo
     if remove and has_no_rings:
         remove_directories(rings, sides)
     if is_empty_prefix:
-        yield FileRemoval("", prefix, sides, 0, "nothing is in it")
+        yield FileRemoval("", prefix, sides, 0, "empty")
 
 
 def _remove_orphaned_side(endpoint: str, prefix: str, remove: bool) -> FileRemoval | None:
@@ -228,7 +229,7 @@ def _remove_orphaned_side(endpoint: str, prefix: str, remove: bool) -> FileRemov
         return (
             None if error.errno == errno.ENOENT else FileRemoval(endpoint, prefix, path, 0, str(error), removed=False)
         )
-    return FileRemoval(endpoint, prefix, path, size, "a side segment that has no ring")
+    return FileRemoval(endpoint, prefix, path, size, "side segment without a ring")
 
 
 def find_permission_issues(prefix: str) -> list[EndpointIssue]:
@@ -239,9 +240,9 @@ def find_permission_issues(prefix: str) -> list[EndpointIssue]:
             path, mode = path_of(name, prefix), stat.S_IMODE(status.st_mode)
             if not file_permissions.is_trusted(status.st_uid):
                 owner = file_permissions.get_user_name(status.st_uid) + file_permissions.trust_hint(status.st_uid)
-                issues.append(EndpointIssue(f"{path} belongs to {owner}: until then it is refused", severity=ERROR))
+                issues.append(EndpointIssue(f"{path} is refused: it belongs to {owner}", severity=ERROR))
             elif status.st_uid == os.geteuid() and mode & 0o022 & ~settings.resolve_file_mode(None, ""):
-                text = f"{path} has mode {mode:o}: others may write what they like there (chmod {mode & 0o755:o})"
+                text = f"{path} has mode {mode:o}, so that others can write it; run chmod {mode & 0o755:o}"
                 issues.append(EndpointIssue(text, severity=WARNING))
     return issues
 

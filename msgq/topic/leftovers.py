@@ -35,7 +35,7 @@ def remove_dead_gates(
         with contextlib.suppress(SegmentError, FileNotFoundError):  # another user's, or just removed
             owner = gate_owner(path)
             if owner is not None and owner[1] is False:
-                description = f"a gate whose controller, process {owner[0]}, is dead"
+                description = f"gate of a dead controller (process {owner[0]})"
                 size = os.stat(path).st_size
                 failure = _remove_gate(path, owner[2]) if remove else ""
                 yield FileRemoval(endpoint, in_prefix, path, size, failure or description, not failure)
@@ -77,7 +77,7 @@ def _remove_dead_claim(path: str, prefix: str | None, remove: bool) -> FileRemov
         if status.st_nlink:
             if remove:
                 os.unlink(path)
-            description = f"the claim of a ZMQ publisher, process {claim_record['pid']}, that is dead"
+            description = f"claim of a dead ZMQ publisher (process {claim_record['pid']})"
             return FileRemoval(endpoint, in_prefix, path, status.st_size, description)
     return None
 

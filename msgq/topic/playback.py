@@ -55,8 +55,10 @@ class TopicWriter(EndpointWriter):
         except SegmentError:
             return
         if publisher is not None and publisher.alive is not False:
-            text = f"{publisher.name} (process {publisher.pid}) publishes it, and playing would end that"
-            raise MultiplePublishersError(f"{text}; remap it, choose another prefix, or take it over", name)
+            text = f"{publisher.name} (process {publisher.pid}) publishes it, and playing would replace that publisher"
+            raise MultiplePublishersError(
+                f"{text}; remap the endpoint, choose another prefix, or give take_over (--take-over)", name
+            )
 
     def _connect_publisher(self) -> PubSocket:
         name, target, needed_bytes = self.spec.endpoint, self._target, compute_ring_bytes(self.spec.max_message_bytes)
@@ -75,8 +77,10 @@ class TopicWriter(EndpointWriter):
         if ring_data_bytes < needed_bytes:
             socket.close()
             size = self.spec.max_message_bytes
-            text = f"the ring has {ring_data_bytes} bytes, and a message of {size} bytes needs {needed_bytes}"
-            raise SegmentSizeError(f"{text}; end those who use it and remove it, choose another prefix, or remap", name)
+            text = f"ring has {ring_data_bytes} bytes, but a message of {size} bytes needs {needed_bytes}"
+            raise SegmentSizeError(
+                f"{text}; stop its processes and remove it (msgq clean), choose another prefix, or remap it", name
+            )
         return socket
 
     def send(self, message: PlaybackMessage) -> None:

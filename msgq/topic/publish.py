@@ -54,8 +54,8 @@ def _read_free_topic_schema(endpoint: str, force: bool) -> Schema | None:
         existing.publisher is not None and existing.publisher.alive is not False
     )
     if alive and not force:
-        text = f"{endpoint} is published by {describe_publisher(existing)}, which this would cut off"
-        raise PublishRefusedError(f"{text}; --force does it all the same")
+        text = f"{endpoint} is published by {describe_publisher(existing)}, which pub would replace"
+        raise PublishRefusedError(f"{text}; to replace the publisher, give --force")
     return existing.schema
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.common.stats.topic import SubscriberInfo, TopicCounts, TopicStats
+from msgq.common.texts import format_count_noun
 from msgq.impl.ring.core import TopicObserver
 from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, format_age, read_file_access
 
@@ -73,13 +74,13 @@ def describe_topic(row: TopicRow) -> Iterator[str]:
     """Return what is known of a topic, a line each."""
     topic, file = row.stats, read_file_access(row.stats.path)
     yield f"  ring         {topic.path}, {format_bytes(topic.data_bytes)}; a message may take a third of it"
-    side = "side segment" if topic.created_ns else "no side segment: only stock programs were here"
+    side = "side segment" if topic.created_ns else "no side segment: only stock programs used the topic"
     yield f"  file         {side}, user {file.owner}, mode {file.mode}, age {format_age(topic.created_ns)}"
     yield f"  publisher    {describe_publisher(topic)}"
-    yield f"  published    {format_count(topic.messages)} messages, {format_bytes(topic.bytes)}"
+    yield f"  published    {format_count_noun(topic.messages, 'message')}, {format_bytes(topic.bytes)}"
     yield f"  rate         {format_rate(row.rate)} messages/s, {format_bytes(row.byte_rate)}/s"
     yield f"  schema       {describe_schema(topic.schema)}"
-    yield f"  tracked      {'each message has its publish and origin time' if topic.tracked else 'no'}"
+    yield f"  tracked      {'yes (messages have publish and origin times)' if topic.tracked else 'no'}"
     yield f"  position     lap {topic.write_position[0]}, offset {topic.write_position[1]}"
     yield f"  subscribers  {len(topic.subscribers)}, and {topic.stock_subscribers} stock"
     for subscriber in topic.subscribers:
@@ -89,7 +90,10 @@ def describe_topic(row: TopicRow) -> Iterator[str]:
 def _describe_subscriber(subscriber: SubscriberInfo) -> str:
     lost_text = "an unknown number of" if subscriber.lost is None else format_count(subscriber.lost)
     lag_text = "lapped" if subscriber.lag_bytes is None else f"{format_bytes(subscriber.lag_bytes)} to read"
-    counts = f"{format_count(subscriber.received)} received, {lost_text} lost in {subscriber.resets} laps"
+    counts = (
+        f"{format_count(subscriber.received)} received, {lost_text} lost in "
+        f"{format_count_noun(subscriber.resets, 'lap')}"
+    )
     return f"{subscriber.participant}: {counts}, {lag_text}"
 
 

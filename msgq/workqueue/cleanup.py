@@ -50,7 +50,7 @@ def repair(prefix: str) -> RepairReport:
             continue
         try:
             MessageQueue(one.name, 0, prefix=prefix).close()  # whoever comes puts it right
-            done.append(f"put right {QUEUE_NAME_PREFIX}{one.name}: {join_first_texts(left)}")
+            done.append(f"repaired {QUEUE_NAME_PREFIX}{one.name}: {join_first_texts(left)}")
         except MsgqError as error:
             if error.errno != errno.ENOENT:  # somebody removed it meanwhile
                 failed.append(str(error))
@@ -64,12 +64,12 @@ def _describe_leftovers(queue: QueueStats) -> list[str]:
         if one.leaves:
             has = [format_count_noun(one.taken, "message")] if one.taken else []
             has += [f"{format_count_noun(one.pending_slots, 'slot')} to fill"] if one.pending_slots else []
-            has += [f"its wish to be woken ({', '.join(one.waits)})"] if one.waits else []
+            has += [f"its wait ({', '.join(one.waits)})"] if one.waits else []
             left.append(f"{one.participant} left {' and '.join(has)}")
     if queue.lost_slots:
-        left.append(f"{format_count_noun(queue.lost_slots, 'slot')} of handles that are gone")
+        left.append(f"{format_count_noun(queue.lost_slots, 'slot')} of closed handles")
     if queue.expired_leases:
-        left.append(f"{format_count_noun(queue.expired_leases, 'message')} whose lease is over")
+        left.append(f"{format_count_noun(queue.expired_leases, 'message')} with an expired lease")
     return left
 
 
@@ -78,10 +78,12 @@ def diagnose(queue: QueueStats) -> list[EndpointIssue]:
     name = QUEUE_NAME_PREFIX + queue.name
     issues = []
     if queue.corrupt_slots:
-        text = f"{name} has {queue.corrupt_slots} slots that nobody can use: another program wrote there"
-        issues.append(EndpointIssue(f"{text} (make it anew, after `msgq clean {name}`)", severity=ERROR))
+        text = (
+            f"{name} has {format_count_noun(queue.corrupt_slots, 'unusable slot')}: another program wrote into the file"
+        )
+        issues.append(EndpointIssue(f"{text}; run `msgq clean {name}`, then create the queue again", severity=ERROR))
     if sum(one.participant.alive is not False for one in queue.handles) >= HANDLES_MAX:
-        issues.append(EndpointIssue(f"{name} has {HANDLES_MAX} handles open, as many as it may", severity=ERROR))
+        issues.append(EndpointIssue(f"{name} has {HANDLES_MAX} open handles, its limit", severity=ERROR))
     left = _describe_leftovers(queue)
     if left:
         issues.append(

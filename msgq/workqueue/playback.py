@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _EVENT_STRUCT = struct.Struct(queue_events.EVENT_HEAD_FORMAT)
 _FIELD_INDEXES = {name: target for target, (name, _) in enumerate(queue_events.EVENT_FIELDS)}
-NO_PAYLOAD_TEXT = 'its events have no payloads; queues made with events="payload" say them'
+NO_PAYLOAD_TEXT = 'events have no payloads; create the queue with events="payload"'
 
 
 def is_sent(data: bytes) -> bool:
@@ -61,7 +61,7 @@ def payload(event: bytes) -> tuple[bytes, int]:
     UnplayableError : it says something else, or has no payload.
     """
     if len(event) < EVENT_HEAD_BYTES or not is_sent(event):
-        raise UnplayableError("it says nothing of a message that was sent")
+        raise UnplayableError("event is not about a sent message")
     head = _EVENT_STRUCT.unpack_from(event)
     data = event[EVENT_HEAD_BYTES:]
     if len(data) != head[_FIELD_INDEXES["size"]]:

@@ -12,6 +12,7 @@ from msgq.common.formatting import format_microseconds
 from msgq.common.queue_events import EVENT_FIELDS, EVENT_HEAD_BYTES, EVENT_HEAD_FORMAT, Event, events_channel
 from msgq.common.schema import Schema
 from msgq.common.stats.workqueue import QueueMessage
+from msgq.common.texts import format_count_noun
 from msgq.errors import SegmentError
 from msgq.impl.meter import EndpointMeter, QueueEventsMeter, QueueMeter
 from msgq.impl.sources import open_events_source
@@ -52,7 +53,10 @@ class QueueFeed(EndpointFeed):
             return ""
         missed, self._missed, self._said_s = self._missed, 0, now_s
         self._shown += missed
-        return f"{missed} messages were taken before they were seen; a queue that is made with events tells of each"
+        return (
+            f"{format_count_noun(missed, 'message')} not shown, because they were taken "
+            "first; to see all, create the queue with events"
+        )
 
 
 class EventsFeed(EndpointFeed):
@@ -123,7 +127,7 @@ def _describe_waiting_message(message: QueueMessage, schema: Schema | None) -> S
 def _decode_event(item: SourceItem, schema: Schema | None) -> SourceItem:
     """Return what a message of the channel of events says; one that is none stays what it is."""
     if item.data is None or len(item.data) < EVENT_HEAD_BYTES or item.data[0] not in set(Event):
-        return SourceItem(item.data, {**item.json_fields, "event": "none"}, "no event")
+        return SourceItem(item.data, {**item.json_fields, "event": "none"}, "invalid event")
     head: dict[str, Any] = dict(zip(_EVENT_FIELD_NAMES, struct.unpack_from(EVENT_HEAD_FORMAT, item.data), strict=True))
     payload = item.data[EVENT_HEAD_BYTES:]
     head["event"] = Event(head["event"]).name.lower()

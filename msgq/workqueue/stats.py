@@ -9,6 +9,7 @@ from typing import Any
 from msgq.common.formatting import format_bytes, format_count, format_rate
 from msgq.common.stats.endpoint import EndpointCounts
 from msgq.common.stats.workqueue import QueueHandleInfo, QueueStats
+from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_S
 from msgq.impl.workqueue.core import QueueWatch
 from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_schema, format_age, read_file_access
@@ -17,7 +18,7 @@ from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_sc
 class QueueRow(EndpointRow[QueueStats, EndpointCounts]):
     """A work queue. Messages are those that were sent; nobody counts their bytes."""
 
-    unmeasured_reasons = MappingProxyType({"size": "nobody counts the sizes of messages of a queue"})
+    unmeasured_reasons = MappingProxyType({"size": "queues do not count the sizes of messages"})
 
     _sender_roles = ("sender",)
     _receiver_roles = ("receiver",)
@@ -25,7 +26,7 @@ class QueueRow(EndpointRow[QueueStats, EndpointCounts]):
     @property
     def note_text(self) -> str:
         """How many messages wait."""
-        return f"{format_count(self.stats.depth)} of {format_count(self.stats.max_messages)} wait"
+        return f"{format_count(self.stats.depth)} of {format_count(self.stats.max_messages)} waiting"
 
     @property
     def received_rate(self) -> float | None:
@@ -45,17 +46,23 @@ def describe(row: QueueRow) -> Iterator[str]:
     """Return what is known of a work queue, a line each."""
     queue, file = row.stats, read_file_access(row.stats.path)
     yield f"  file         {queue.path}, {format_bytes(queue.bytes)}; user {file.owner}, mode {file.mode}"
-    yield f"  made         by {queue.creator[0]} {queue.creator[1]}, age {format_age(queue.created_ns)}"
-    yield f"  room         {format_count(queue.max_messages)} messages of up to {format_bytes(queue.max_message_size)}"
+    yield f"  created      by {queue.creator[0]} {queue.creator[1]}, age {format_age(queue.created_ns)}"
+    yield (
+        f"  room         {format_count_noun(queue.max_messages, 'message')} of up "
+        f"to {format_bytes(queue.max_message_size)}"
+    )
     yield f"  waiting      {_describe_waiting(queue)}"
     leases = f"{queue.leases} with a lease, {queue.expired_leases} expired"
-    yield f"  taken        {format_count(queue.in_flight)} messages, {leases}"
+    yield f"  taken        {format_count_noun(queue.in_flight, 'message')}, {leases}"
     unused = f"{queue.pending_slots} being written, {queue.lost_slots} lost slots"
     yield f"  slots        {format_count(queue.free_slots)} free, {unused}"
     if queue.corrupt_slots:
-        yield f"  corrupt      {queue.corrupt_slots} slots, in which another program wrote"
+        yield f"  corrupt      {format_count_noun(queue.corrupt_slots, 'slot')}, written by another program"
     if queue.redelivered:
-        yield f"  came back    {queue.redelivered} of these messages; one was taken {queue.most_deliveries} times"
+        yield (
+            f"  redelivered  {queue.redelivered} of these messages; one was taken "
+            f"{format_count_noun(queue.most_deliveries, 'time')}"
+        )
     yield f"  counts       {_describe_counts(queue)}"
     if queue.events:
         yield f"  events       {queue.events}, {format_count(queue.events_lost)} lost"
@@ -69,12 +76,12 @@ def describe(row: QueueRow) -> Iterator[str]:
 
 def _describe_waiting(queue: QueueStats) -> str:
     if queue.oldest_age_ns is None:
-        return f"{format_count(queue.depth)} messages"
+        return format_count_noun(queue.depth, "message")
     priorities = ", ".join(f"{count} with {priority}" for priority, count in queue.priorities)
     remaining = queue.depth - sum(count for _, count in queue.priorities)
-    remaining_text = f", {remaining} with less" if remaining > 0 else ""
-    oldest = f"the oldest for {queue.oldest_age_ns / NS_PER_S:.3g} s"
-    return f"{format_count(queue.depth)} messages, {oldest}; by priority: {priorities}{remaining_text}"
+    remaining_text = f", {remaining} with lower" if remaining > 0 else ""
+    oldest = f"oldest for {queue.oldest_age_ns / NS_PER_S:.3g} s"
+    return f"{format_count_noun(queue.depth, 'message')}, {oldest}; by priority: {priorities}{remaining_text}"
 
 
 def _describe_counts(stats: QueueStats | QueueHandleInfo) -> str:

@@ -18,7 +18,7 @@ def remove_unused(names: Iterable[str], prefix: str, *, remove: bool, force: boo
         size = path.stat().st_size
         if remove:
             path.unlink()
-        yield FileRemoval(f"blob/{name}", prefix, str(path), size, "nobody uses it")
+        yield FileRemoval(f"blob/{name}", prefix, str(path), size, "no process uses it")
 
 
 def remove_orphans(prefix: str, remove: bool) -> Iterable[FileRemoval]:

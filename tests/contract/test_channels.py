@@ -223,7 +223,7 @@ class TestReceiving:
     @pytest.mark.parametrize("timeout", [-1, -0.001, 1e10, float("nan")])
     def test_receive_invalid_timeout_is_refused(self, channels: Channels, timeout: float) -> None:
         _, sub = channels.pair()
-        with pytest.raises(InvalidValueError, match="time-out"):
+        with pytest.raises(InvalidValueError, match="timeout is"):
             sub.receive(timeout)
 
     def test_receive_into_fills_a_buffer(self, channels: Channels) -> None:
@@ -232,7 +232,7 @@ class TestReceiving:
         buffer = bytearray(6)
         assert sub.receive_into(buffer, 0) == 4
         assert bytes(buffer) == b"four\0\0"
-        with pytest.raises(MessageTooLargeError, match="8 bytes, the buffer 6"):
+        with pytest.raises(MessageTooLargeError, match="8 bytes, but the buffer has 6"):
             sub.receive_into(buffer, 0)
         assert sub.receive(0) == b"too long"
         assert sub.receive_into(np.zeros(1), 0) == 0
@@ -252,7 +252,7 @@ class TestReceiving:
         pub.send(b"longer than 4")
         assert sub.receive_array("u4", 2).tolist() == [0, 1]
         assert sub.receive_array("u4").tolist() == [2, 3, 4]
-        with pytest.raises(MessageSizeError, match="13 bytes, the dtype 4"):
+        with pytest.raises(MessageSizeError, match="13 bytes, but the dtype has 4"):
             sub.receive_array("u4")
         assert sub.receive(0) == b"longer than 4"
 
@@ -366,25 +366,25 @@ class TestOpening:
     ) -> None:
         channels.open(**one)
         (what, here), (_, there) = *one.items(), *other.items()
-        with pytest.raises(ChannelMismatchError, match=f"has {what}={here}, and {what}={there} was asked for"):
+        with pytest.raises(ChannelMismatchError, match=f"has {what}={here}, but {what}={there} was requested"):
             channels.open(**other)
         channels.open(**one)
         channels.open()
 
     def test_channel_mismatch_also_names_default_values(self, channels: Channels) -> None:
         channels.open().publisher()
-        with pytest.raises(ChannelMismatchError, match="has subscribers=any number, and subscribers=1"):
+        with pytest.raises(ChannelMismatchError, match="has subscribers=any number, but subscribers=1"):
             channels.open(subscribers=1)
-        with pytest.raises(ChannelMismatchError, match="has capacity=64, and capacity=16"):
+        with pytest.raises(ChannelMismatchError, match="has capacity=64, but capacity=16"):
             channels.open(capacity=16)
 
     def test_create_decides_whether_the_channel_may_exist(self, channels: Channels) -> None:
-        with pytest.raises(SegmentError, match="no such channel"):
+        with pytest.raises(SegmentError, match="channel not found"):
             channels.open(create=False)
-        with pytest.raises(SegmentError, match="no such channel"):
+        with pytest.raises(SegmentError, match="channel not found"):
             channels.open(passive=True)
         channels.open(create=True)
-        with pytest.raises(SegmentError, match="there already"):
+        with pytest.raises(SegmentError, match="exists"):
             channels.open(create=True)
         channels.open(create=False)
 
@@ -484,9 +484,9 @@ class TestSchemas:
         channel = channels.open()
         text: Any = "json"
         for call in (channel.claim_schema, channel.replace_schema):
-            with pytest.raises(TypeError, match=r"msgq\.Schema, not str"):
+            with pytest.raises(TypeError, match="schema is of type str"):
                 call(text)
-        with pytest.raises(TypeError, match=r"msgq\.Schema, not str"):
+        with pytest.raises(TypeError, match="schema is of type str"):
             channels.open(schema=text)
         assert channel.schema is None
 
@@ -587,11 +587,11 @@ class TestTheEnd:
 
     def test_passive_channel_compares_configuration_without_setting_it(self, channels: Channels) -> None:
         channel = channels.open()
-        with pytest.raises(StateError, match="passive, and cannot set"):
+        with pytest.raises(StateError, match="a passive handle cannot set"):
             channels.open(passive=True, capacity=4)
         channel.publisher()
         assert channels.open(passive=True, capacity=64).capacity == 64
-        with pytest.raises(ChannelMismatchError, match="capacity=64, and capacity=4"):
+        with pytest.raises(ChannelMismatchError, match="capacity=64, but capacity=4"):
             channels.open(passive=True, capacity=4)
         with pytest.raises(InvalidValueError, match="create=True and passive=True"):
             channels.open(passive=True, create=True)

@@ -153,7 +153,7 @@ class TestAsyncio:
             task = asyncio.create_task(sub.arecv())
             await asyncio.sleep(0)
             sub.close()
-            with pytest.raises(EndpointClosedError, match="waited"):
+            with pytest.raises(EndpointClosedError, match="during the wait"):
                 await task
             with pytest.raises(EndpointClosedError):
                 await sub.arecv()

@@ -115,7 +115,7 @@ class TestOpening:
     @pytest.mark.parametrize(("there", "asked"), [(None, True), (True, "payload"), ("payload", True)])
     def test_queue_other_events_value_raises_with_both_values(self, queues: Queues, there: Any, asked: Any) -> None:
         queues.open(events=there)
-        with pytest.raises(QueueMismatchError, match=f"has events={there!r}, and events={asked!r} was asked for"):
+        with pytest.raises(QueueMismatchError, match=f"has events={there!r}, but events={asked!r} was requested"):
             queues.open(events=asked)
         assert queues.open(O_CREAT, events=asked).events == there, "with flags it is taken as it is"
 

@@ -259,5 +259,5 @@ class TestNotifications:
             queues.open().notify(Closed())
 
     def test_notify_readonly_descriptor_is_refused(self, queues: Queues) -> None:
-        with open(os.devnull, "rb") as null, pytest.raises(InvalidValueError, match="for reading only"):
+        with open(os.devnull, "rb") as null, pytest.raises(InvalidValueError, match="is read-only"):
             queues.open().notify(null)

@@ -566,7 +566,7 @@ class TestStamps:
             tracked("O")
         wrongs: tuple[Any, ...] = ("nonsense", 3, [("a", "f8"), ("a", "f8")])
         for wrong in wrongs:
-            with pytest.raises(RecordTypeError, match="no NumPy dtype"):
+            with pytest.raises(RecordTypeError, match="is not a NumPy dtype"):
                 tracked(wrong)
 
     def test_produce_fills_publish_and_origin_time(self, queues: Queues) -> None:

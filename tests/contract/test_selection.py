@@ -162,7 +162,9 @@ def test_invalid_pattern_is_an_error_in_one_line(text: str, log: Path, prefix: s
         partial(SourceOptions.parse_options, {"path": "p", "endpoints": text}),
     ]
     for choose in choosing:
-        with pytest.raises(InvalidValueError, match=r"no regular expression: [^\n]*the endpoint that is called so is"):
+        with pytest.raises(
+            InvalidValueError, match=r"not a regular expression: [^\n]*for the endpoint with this name, give"
+        ):
             choose()
     for words in (
         ("list", text),
@@ -171,7 +173,7 @@ def test_invalid_pattern_is_an_error_in_one_line(text: str, log: Path, prefix: s
         ("check", file),
     ):
         (line,) = (line for line in run(*words, code=2).stderr.splitlines() if line.startswith("Error"))
-        assert f"{text!r} is no regular expression" in line
+        assert f"{text!r} is not a regular expression" in line
 
 
 def test_name_in_a_program_selects_exactly_itself() -> None:

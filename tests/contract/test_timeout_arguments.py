@@ -258,7 +258,7 @@ def test_lease_of_wrong_type_is_refused_with_the_type(place: Place) -> None:
     queue, _ = close_cases.open_queue(place)
     queue.send(b"x")
     for lease in (timedelta(seconds=1), "1", True, [1]):
-        with pytest.raises(InvalidTypeError, match=rf"the lease is .*, of type {type(lease).__name__}; give .*seconds"):
+        with pytest.raises(InvalidTypeError, match=rf"lease is .*, of type {type(lease).__name__}; give .*seconds"):
             queue.take(0, lease=lease)
     assert queue.current_messages == 1
 

@@ -138,8 +138,8 @@ class TestWaitForReaders:
     @pytest.mark.parametrize(
         ("wrong", "advice"),
         [
-            ({"timeout": -1}, "a time-out of -1 s is not possible; give 0 or more"),
-            ({"timeout": float("nan")}, "a time-out of nan s is not possible"),
+            ({"timeout": -1}, "timeout is -1 s; give 0 or more"),
+            ({"timeout": float("nan")}, "timeout is nan s"),
             ({"interval": 0}, "interval is 0; give seconds above 0"),
             ({"interval": -1}, "interval is -1; give seconds above 0"),
             ({"n": -1}, "n is -1; give the number of subscribers"),

@@ -7,7 +7,7 @@ import pytest
 from msgq.errors import StateError
 from tests.contract.conftest import Backend
 
-SAYS = "ZMQ messages carry no times"
+SAYS = "ZMQ messages have no timestamps"
 
 
 def test_zmq_tracked_topic_is_refused(endpoint: str) -> None:

@@ -355,7 +355,7 @@ class TestMisuse:
                 StageTracer(wrong)
         with pytest.raises(InvalidValueError):
             StageTracer("")
-        with pytest.raises(TypeError, match="stage is a str, not int"):
+        with pytest.raises(TypeError, match="stage is of type int"):
             StageTracer(3)  # type: ignore[arg-type]
 
     @pytest.mark.needs("takeover")

@@ -128,7 +128,7 @@ class TestCounting:
         pub.send(b"x")
         assert sub.receive() == b"x"
         assert not pub.all_readers_updated()
-        with pytest.raises(WaitTimeoutError, match="ZMQ does not tell"):
+        with pytest.raises(WaitTimeoutError, match="ZMQ does not report"):
             pub.wait_for_readers(0.01)
         sub.close()
         wait_until(lambda: "0 subscribers" in _seen(pub))

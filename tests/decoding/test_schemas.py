@@ -96,7 +96,7 @@ PLACES = (
     [
         ("capnproto:{}/a.capnp:", "Plaice", "struct 'Plaice' is not defined; defined structs: Area, Place"),
         ("cdr:{}/a.msg:", "pkg/msg/Scan", "needs 'what', which is not defined"),
-        ("struct:{}/a.json:", "Point", "describes no NumPy dtype"),
+        ("struct:{}/a.json:", "Point", "does not describe a NumPy dtype"),
     ],
 )
 def test_invalid_named_schema_is_refused_at_start(form: str, name: str, reason: str, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_invalid_named_schema_is_refused_at_start(form: str, name: str, reason: 
         ),
         ("cdr:no-such-file:A", "schema file 'no-such-file' cannot be read: No such file or directory"),
         ("capnproto:no-such-file.capnp:A", "schema file 'no-such-file.capnp' cannot be read: No such file"),
-        ("(=json", "is no regular expression"),
+        ("(=json", "is not a regular expression"),
     ],
 )
 def test_invalid_schema_option_raises_error(text: str, why: str) -> None:

@@ -226,7 +226,7 @@ def test_bag_usage_error_is_one_line(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     assert "No such file" in bag("info", tmp_path / "missing", code=1).stderr
     assert "has no extension of a known format" in bag("convert", path, "-o", tmp_path / "b", code=2).stderr
-    assert "no regular expression" in bag("info", path, "-e", "(", code=2).stderr
+    assert "is not a regular expression" in bag("info", path, "-e", "(", code=2).stderr
     assert "seconds after the start of the log" in bag("info", path, "--start", "noon", code=2).stderr
     assert "needs a single LOG" in bag("recover", path, path, "-o", tmp_path / "b", code=2).stderr
 

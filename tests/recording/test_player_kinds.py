@@ -390,7 +390,7 @@ def test_player_skips_endpoints_with_invalid_options(log: Any, options: str) -> 
 
     done, player = play_with_player(log(fill))
     assert (done.messages, list(player.skipped)) == (1, ["records/v"])
-    assert "how to make it" in player.skipped["records/v"]
+    assert "how to create them" in player.skipped["records/v"]
 
 
 def test_player_counts_invalid_record_changes(log: Any) -> None:

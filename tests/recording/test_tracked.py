@@ -203,7 +203,7 @@ def test_player_on_untracked_topic_raises_state_error(log: Any) -> None:
     path, _ = log
     with msgq.pub_sock("other", tracked=False) as pub:
         pub.send(b"untracked")
-    with pytest.raises(StateError, match="cannot be tracked any more"):
+    with pytest.raises(StateError, match="cannot become tracked"):
         Player(path, remap={"tracked": "other"})
 
 

@@ -42,7 +42,7 @@ class TestBadName:
     @pytest.mark.parametrize("use", USES)
     def test_backend_invalid_name_raises_one_line_at_first_use(self, use: str) -> None:
         code = f"try:\n    {use}\nexcept msgq.MsgqError as error:\n    print(type(error).__name__, error)"
-        text = "BackendNotAvailableError MSGQ_BACKEND='pigeons': not available; there is msgq, zmq, fake\n"
+        text = "BackendNotAvailableError MSGQ_BACKEND='pigeons' is not a backend; give one of msgq, zmq, fake\n"
         assert run_python("-c", import_with_backend("pigeons") + code).stdout == text
 
     def test_backend_invalid_name_raises_again_and_may_be_corrected(self) -> None:

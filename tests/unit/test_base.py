@@ -125,7 +125,7 @@ class TestHeldViews:
         pins = user.Pins()
         view = pins.view(parts, PAGE, 8)
         look = memoryview(view)
-        with pytest.raises(BufferError, match="1 buffers"):
+        with pytest.raises(BufferError, match="open buffers: 1"):
             view.release()
         assert bytes(look) == b"\1" * 8
         assert pins.gone == []
@@ -167,7 +167,7 @@ class TestHeldViews:
 
     def test_python_makes_none(self, user: Any, parts: Any) -> None:
         pins = user.Pins()
-        with pytest.raises(TypeError, match="holder"):
+        with pytest.raises(TypeError, match="directly"):
             type(pins.view(parts, 0, 8))()
 
 

@@ -292,7 +292,7 @@ class TestIn:
         plain.wait_for_readers(DEADLINE, n=1)
         plain.send(b"from outside")
         until(lambda: crossing.flow().dropped == 1, crossing)
-        assert f"{os.getpid()} publishes it here" in crossing.flow().state
+        assert f"{os.getpid()} is its publisher" in crossing.flow().state
         mine.send(b"still mine")
         mine.close()
         until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)

@@ -53,13 +53,13 @@ def attached(host: Host, crossing: Crossing) -> Any:
 class TestWrongArguments:
     @pytest.mark.parametrize("name", ["queue/jobs", "records/state"])
     def test_bridge_refuses_queues_and_records(self, name: str) -> None:
-        with pytest.raises(InvalidValueError, match=f"{name} cannot go out"):
+        with pytest.raises(InvalidValueError, match=f"{name} cannot be bridged"):
             Bridge([name])
-        with pytest.raises(InvalidValueError, match=f"{name} cannot come in"):
+        with pytest.raises(InvalidValueError, match=f"{name} cannot be bridged"):
             Bridge((), {name: "127.0.0.1"})
 
     def test_bridge_topic_and_channel_of_one_name_are_refused(self) -> None:
-        with pytest.raises(InvalidValueError, match=f"{TOPIC} and {CHANNEL} cannot both go out"):
+        with pytest.raises(InvalidValueError, match=f"{TOPIC} and {CHANNEL} have the same ZMQ name"):
             Bridge([TOPIC, CHANNEL])
 
     def test_bridge_channel_in_both_directions_is_refused(self) -> None:
@@ -182,7 +182,7 @@ class TestOut:
         with channel(here) as made, made.publisher() as publisher:
             pub, crossing = here.pub(), here.bridge(f".*{TOPIC}")
             sub = attached_plain(here, crossing)
-            assert f"{TOPIC} goes out as '{TOPIC}' already" in crossing.flow(CHANNEL).state
+            assert f"{TOPIC} is published as '{TOPIC}' already" in crossing.flow(CHANNEL).state
             publisher.send(b"of the channel")
             pub.send(b"of the topic")
             until(lambda: crossing.flow(TOPIC).messages == 1, crossing)
@@ -198,7 +198,7 @@ class TestOut:
             assert [crossing.flow(name).state == FORWARDING_STATE for name in (TOPIC, CHANNEL)] == [True, False]
             here.socket("msgq", "PubSocket", TOPIC, 0, for_bridge=True)  # takes over from the publisher above
             until(lambda: crossing.flow(CHANNEL).state == FORWARDING_STATE, crossing)
-            assert "comes from another bridge" in crossing.flow(TOPIC).state
+            assert "another bridge publishes it here" in crossing.flow(TOPIC).state
             publisher.send(b"x")
             until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
 
@@ -261,7 +261,7 @@ class TestIn:
             publisher = made.publisher()
             crossing = here.bridge(into={CHANNEL: "127.0.0.1"})
             crossing.step()
-            assert "cannot come in" in crossing.flow(CHANNEL).state
+            assert "not published here" in crossing.flow(CHANNEL).state
             publisher.close()
             until(lambda: crossing.flow(CHANNEL).state == FORWARDING_STATE, crossing)
 

@@ -324,7 +324,7 @@ def test_unpublished_events_are_counted_and_fail_no_call(program: InC, prefix: s
         channel_path.parent.mkdir(exist_ok=True)
         channel_path.write_bytes(b"garbage" * 1000)
         assert program.ask("receive 64").startswith(f"{-errno.EAGAIN} queue jobs")
-        assert program.ask("send 0 message") == "0 queue jobs: there is no message", (
+        assert program.ask("send 0 message") == "0 queue jobs: no message available", (
             "the text is the last failed call's"
         )
         assert [program.take(0), program.done(0, "return"), program.receive(64)] == [7, 0, 7]

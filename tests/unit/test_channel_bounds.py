@@ -57,7 +57,7 @@ def test_receive_of_withdrawn_messages_without_end_is_an_error(channel: Channel,
                 sub.receive_into(bytearray(0), 0)
         lead_round(channel, WITHDRAWN, sub.position, CAPACITY // 2, sub.position)
         for timeout in (0, 5.0, None):
-            with pytest.raises(CorruptSegmentError, match="another program wrote there"):
+            with pytest.raises(CorruptSegmentError, match="another program wrote into the file"):
                 sub.receive(timeout)
 
 

@@ -119,17 +119,17 @@ def test_publisher_sets_the_open_values_of_the_configuration(endpoint: str) -> N
 
 
 def test_create_decides_whether_the_channel_may_exist(endpoint: str) -> None:
-    with pytest.raises(SegmentError, match="there is no such channel"):
+    with pytest.raises(SegmentError, match="channel not found"):
         Channel(endpoint, create=False)
-    with pytest.raises(SegmentError, match="there is no such channel"):
+    with pytest.raises(SegmentError, match="channel not found"):
         Channel(endpoint, passive=True)
     Channel(endpoint, create=True)
-    with pytest.raises(SegmentError, match="there already"):
+    with pytest.raises(SegmentError, match="exists"):
         Channel(endpoint, create=True)
 
 
 def test_channel_on_zmq_is_refused(endpoint: str) -> None:
-    assert run_child(zmq_child, endpoint, env={"MSGQ_BACKEND": "zmq"}) == "the backend 'zmq' has no channels"
+    assert run_child(zmq_child, endpoint, env={"MSGQ_BACKEND": "zmq"}) == "backend 'zmq' has no channels"
 
 
 def zmq_child(endpoint: str) -> str:
@@ -171,7 +171,7 @@ def test_file_with_invalid_configuration_is_refused(endpoint: str, geometry: int
     with channel_path(endpoint).open("r+b") as file:
         file.seek(128)
         file.write(struct.pack("<Q", geometry))
-    with pytest.raises(CorruptSegmentError, match=f"{endpoint}.*foreign bytes"):
+    with pytest.raises(CorruptSegmentError, match=f"{endpoint}.*another program wrote"):
         channel.publisher()
     assert channel.subscriber().receive(0) is None
 
@@ -310,7 +310,7 @@ def test_send_of_object_without_buffer_is_refused(endpoint: str) -> None:
 def test_timeout_invalid_value_is_refused(endpoint: str) -> None:
     subscriber = Channel(endpoint).subscriber()
     for timeout in (-1, float("nan"), 1e10):
-        with pytest.raises(InvalidValueError, match="time-out"):
+        with pytest.raises(InvalidValueError, match="timeout is"):
             subscriber.receive(timeout)
 
 
@@ -336,7 +336,7 @@ def test_schema_mismatch_is_reported_and_raised_only_if_strict(endpoint: str) ->
 def test_schema_late_claim_wins_without_an_earlier_one(endpoint: str) -> None:
     channel = Channel(endpoint)
     assert channel.schema is None
-    with pytest.raises(SchemaMismatchError, match="has none"):
+    with pytest.raises(SchemaMismatchError, match="found none"):
         Channel(endpoint, passive=True, schema=JSON, strict_schema=True)
     assert channel.claim_schema(JSON)
     assert Channel(endpoint).claim_schema(JSON), "the same one"

@@ -130,7 +130,7 @@ def test_capacity_of_no_channel_raises_and_initializes_no_order(endpoint: str) -
         try:
             for capacity in (1, 48, 16384, 65535):
                 poke(endpoint, CONFIG, capacity)
-                with pytest.raises(CorruptSegmentError, match=f"capacity of {capacity}"):
+                with pytest.raises(CorruptSegmentError, match=f"invalid capacity {capacity}"):
                     channel.publisher()
                 assert channel.messages == 0
             poke(endpoint, CONFIG, 0)

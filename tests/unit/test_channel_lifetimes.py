@@ -40,7 +40,7 @@ def test_loan_is_usable_once(endpoint: str) -> None:
         memoryview(loan)[:] = b"abc"
         loan.publish(2)
     for again in (loan.publish, lambda: memoryview(loan), loan.__enter__):
-        with pytest.raises(StateError, match=f"{endpoint}.*once"):
+        with pytest.raises(StateError, match=f"{endpoint}.*already published"):
             again()
     loan.discard()
     assert subscriber.receive_many() == [b"ab"]
@@ -59,7 +59,7 @@ def test_loan_with_an_exported_buffer_is_not_published(endpoint: str) -> None:
     publisher, subscriber = channel.publisher(), channel.subscriber()
     loan = publisher.loan(8)
     array = np.frombuffer(memoryview(loan), "u1")
-    with pytest.raises(BufferError, match="1 buffers"):
+    with pytest.raises(BufferError, match="open buffers: 1"):
         loan.publish()
     assert subscriber.receive(0) is None
     del array
@@ -73,7 +73,7 @@ def test_loan_slot_stays_reserved_while_a_buffer_exists(endpoint: str) -> None:
     array = np.frombuffer(memoryview(loan), "u1")
     loan.discard()
     del loan
-    with pytest.raises(PoolExhaustedError, match=f"{endpoint}.*all 1 slots.*1 are lent"):
+    with pytest.raises(PoolExhaustedError, match=f"{endpoint}.*all 1 slots.*1 in open loans"):
         publisher.send(b"1")
     assert publisher.refused == 1
     del array
@@ -86,7 +86,7 @@ def test_loan_has_the_requested_size(endpoint: str) -> None:
         publisher.loan(-1)
     with publisher.loan(4) as loan:
         assert len(loan) == 4
-        with pytest.raises(InvalidValueError, match="4 bytes, and 5"):
+        with pytest.raises(InvalidValueError, match="4 bytes, but 5"):
             loan.publish(5)
     assert publisher.sent == 1
 
@@ -182,7 +182,7 @@ def test_view_released_cannot_be_read(endpoint: str) -> None:
     assert view is not None
     with memoryview(view) as inside:
         assert inside.readonly
-        with pytest.raises(BufferError, match="1 buffers"):
+        with pytest.raises(BufferError, match="open buffers: 1"):
             view.release()
     view.release()
     view.release()
@@ -245,7 +245,7 @@ def test_too_many_views_raise_for_their_subscriber_only(endpoint: str) -> None:
     other = channel.subscriber()
     publisher.send_many([b"1", b"2", b"3"])
     views = [subscriber.receive_view(0), subscriber.receive_view(0)]
-    with pytest.raises(TooManyViewsError, match=f"{endpoint}.*keeps 2 views"):
+    with pytest.raises(TooManyViewsError, match=f"{endpoint}.*holds 2 views"):
         subscriber.receive_view(0)
     assert other.receive_many() == [b"1", b"2", b"3"]
     views.pop()
@@ -365,7 +365,7 @@ def test_receive_into_small_buffer_keeps_the_message(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     publisher.send(b"12345")
-    with pytest.raises(MessageTooLargeError, match="5 bytes, the buffer 4"):
+    with pytest.raises(MessageTooLargeError, match="5 bytes, but the buffer has 4"):
         subscriber.receive_into(bytearray(4))
     buffer = bytearray(6)
     assert subscriber.receive_into(buffer) == 5
@@ -380,7 +380,7 @@ def test_an_array_has_messages_of_one_size_and_none_beyond_a_loss(endpoint: str)
     publisher.send(b"long")
     publisher.send(b"longer")
     assert subscriber.receive_array("S4").tolist() == [b"   0", b"   1", b"   2", b"long"]
-    with pytest.raises(MessageSizeError, match="6 bytes, the dtype 4"):
+    with pytest.raises(MessageSizeError, match="6 bytes, but the dtype has 4"):
         subscriber.receive_array("S4")
     assert subscriber.receive(0) == b"longer"
     for dtype in ("O", np.dtype([])):

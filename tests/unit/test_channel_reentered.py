@@ -128,7 +128,7 @@ def test_signal_handler_may_close_the_publisher_waiting_for_a_slot(endpoint: str
     before = signal.signal(signal.SIGALRM, lambda *_: publisher.close())
     signal.setitimer(signal.ITIMER_REAL, 0.01)
     try:
-        with pytest.raises(EndpointClosedError, match="waited for a slot"):
+        with pytest.raises(EndpointClosedError, match="wait for a slot"):
             publisher.send(b"", timeout=None)
     finally:
         signal.signal(signal.SIGALRM, before)

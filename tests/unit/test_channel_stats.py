@@ -243,7 +243,7 @@ def test_stats_skip_files_of_other_formats(prefix: str) -> None:
     (SHM / f"msgqchan_{prefix}" / "bad").write_bytes(bytes(100))
     assert [one.name for one in msgq.stats.channels()] == ["good"]
     assert list(msgq.stats.channel_inodes()) == ["bad", "good"]
-    with pytest.raises(SegmentError, match="no such channel"):
+    with pytest.raises(SegmentError, match="channel not found"):
         msgq.stats.channel("absent")
 
 

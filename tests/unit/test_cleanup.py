@@ -111,7 +111,7 @@ def test_cleanup_finds_orphans_of_an_ended_prefix(prefix: str) -> None:
     msgq.pub_sock("topic", 4096).close()
     shutil.rmtree(shm_paths.topic_directories(prefix)[0])
     size = os.stat(path := shm_paths.side_segment_path("topic", prefix)).st_size
-    wanted = [FileRemoval("topic", prefix, path, size, "a side segment that has no ring")]
+    wanted = [FileRemoval("topic", prefix, path, size, "side segment without a ring")]
     assert prefix in cleanup.find_orphaned_prefixes()
     assert list(cleanup.remove_orphaned_sides(prefix, remove=False)) == wanted
     assert os.path.exists(path)

@@ -48,16 +48,19 @@ def test_bridge_invalid_options_are_wrong_usage(arguments: tuple[str, ...], comp
     ("arguments", "word"),
     [
         (("--out", "("), "regular expression"),
-        (("--out", "a", "--in", "a"), "cannot go out and come in"),
-        (("--out", "a", "--out", "channel/a"), "a and channel/a cannot both go out"),
-        (("--out", "queue/a"), "only topics and channels cross a bridge"),
-        (("--in", "records/a"), "only topics and channels cross a bridge"),
+        (("--out", "a", "--in", "a"), "cannot be in --out and --in"),
+        (("--out", "a", "--out", "channel/a"), "a and channel/a have the same ZMQ name"),
+        (("--out", "queue/a"), "only topics and channels can"),
+        (("--in", "records/a"), "only topics and channels can"),
         (("--in", "a/b"), "a/b"),
         (("--in", "a@no host"), "no host"),
-        (("--in", "a@nowhere.invalid"), "'nowhere.invalid' is no host"),
-        (("--in", "a", "--host", "nowhere.invalid"), "'nowhere.invalid' is no host"),
-        (("--out", "a", "--bind", "nowhere.invalid"), "cannot bind 'nowhere.invalid'"),
-        (("--out", "a", "--bind", "192.0.2.1"), "cannot bind '192.0.2.1'"),  # of nobody: it is for documentation
+        (("--in", "a@nowhere.invalid"), "host 'nowhere.invalid' cannot be resolved"),
+        (("--in", "a", "--host", "nowhere.invalid"), "host 'nowhere.invalid' cannot be resolved"),
+        (("--out", "a", "--bind", "nowhere.invalid"), "host 'nowhere.invalid' (--bind, MSGQ_ZMQ_BIND) cannot be bound"),
+        (
+            ("--out", "a", "--bind", "192.0.2.1"),
+            "host '192.0.2.1' (--bind, MSGQ_ZMQ_BIND) cannot be bound",
+        ),  # of nobody: it is for documentation
         (("--in", "a", "--segment-size", "1"), "segment_size"),
     ],
 )
@@ -126,7 +129,7 @@ def test_bridge_ends_with_the_totals(running: Process, number: int) -> None:
 
 def test_second_bridge_waits_for_the_first_to_end(running: Process, prefix: str) -> None:
     with start(*IN, "--prefix", prefix, env={"OPENPILOT_PREFIX": ""}) as second:
-        assert f"msgq bridge {running.pid} publishes it here" in second.line()["state"]
+        assert f"msgq bridge {running.pid} is its publisher" in second.line()["state"]
         running.kill()
         running.wait()
         while second.line()["state"] != FORWARDING_STATE:

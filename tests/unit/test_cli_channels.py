@@ -116,7 +116,13 @@ def test_info_shows_all_parts_of_a_channel(prefix: str) -> None:
             Path(shm_paths.pool_path("scans", prefix, 7)).write_bytes(b"")
             text = command.run("info", "channel/scans", "--interval", "0.01").output
         view.release()
-    for word in ("grew, and has loans here", "1 slots, 1 of old messages", "orphan", "1 views held", "9 messages"):
+    for word in (
+        "replaced by a larger pool, with loans left",
+        "1 slot, 1 of old messages",
+        "orphan",
+        "1 view held",
+        "9 messages",
+    ):
         assert word in text, text
 
 
@@ -233,7 +239,7 @@ def test_channel_opened_during_clean_is_a_new_one(prefix: str, monkeypatch: pyte
 def test_clean_removes_pools_without_a_channel(prefix: str) -> None:
     with Channel("scans") as channel, channel.publisher() as publisher, channel.subscriber() as subscriber:
         shutil.rmtree(SHM / f"msgqchan_{prefix}")
-        assert "is a pool whose channel is gone" in checked()[1]
+        assert "is a pool of a removed channel" in checked()[1]
         assert outcomes("--dry-run") == {"channel/scans": "would remove"}
         assert outcomes() == {"channel/scans": "removed"}
         assert not [path for path in shm_paths.channel_directories(prefix) if os.path.exists(path)]
@@ -254,7 +260,7 @@ def test_clean_removes_pools_of_the_dead_without_messages(prefix: str) -> None:
             before = len(files(prefix))
             (kept, first, second) = lines("clean")
             assert (kept["action"], first["action"], second["action"]) == ("kept", "removed", "removed")
-            assert "a pool without messages, whose publisher, process" in first["reason"]
+            assert "pool without messages, whose publisher (process" in first["reason"]
             assert len(files(prefix)) == before - 2
             assert publisher.send(b"x") > 0
 
@@ -286,14 +292,14 @@ def test_doctor_fix_repairs_channels_of_dead_processes(prefix: str) -> None:
     assert status == "warning"
     assert f"channel/scans: publisher python {pid} (dead)" in text
     result = command.run("doctor", "--fix", "--json", code=None)
-    assert "removed channel/scans: only the dead used it" in result.output
+    assert "removed channel/scans: only dead processes used it" in result.output
     assert files(prefix) == []
 
 
 def test_doctor_reports_full_rows(prefix: str) -> None:
     with Node("a") as node:
         node.advertise("scans", publishers=1)
-        assert checked() == ("error", "channel/scans has 1 publishers, as many as it may")
+        assert checked() == ("error", "channel/scans has 1 publisher, its limit")
         node.create_mailbox("box")
         assert "mbx" not in checked()[1], "a mailbox has one owner"
 
@@ -310,7 +316,7 @@ def test_doctor_reports_views_held_for_long(prefix: str, monkeypatch: pytest.Mon
         monkeypatch.setattr(cleanup, "LONG_HELD_VIEW_S", 0.0)
         status, text = checked()
         assert status == "warning"
-        assert f"{os.getpid()} keeps 1 views of old messages" in text
+        assert f"{os.getpid()} has held 1 view of old messages" in text
         view.release()
         assert checked()[0] == "ok"
         subscriber.close()

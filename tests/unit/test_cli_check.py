@@ -272,10 +272,10 @@ def test_check_unmet_expectation_of_other_kinds_fails(
 @pytest.mark.parametrize(
     ("name", "key", "why"),
     [
-        ("channel/scans", "size = 1", "nobody counts the sizes of messages of a channel"),
-        ("queue/jobs", "size = 1", "nobody counts the sizes of messages of a queue"),
-        ("records/poses", "subscribers = 1", "who reads records leaves no trace"),
-        ("records/poses", "lost = 1", "nobody counts what readers miss"),
+        ("channel/scans", "size = 1", "channels do not count the sizes of messages"),
+        ("queue/jobs", "size = 1", "queues do not count the sizes of messages"),
+        ("records/poses", "subscribers = 1", "readers of records leave no trace"),
+        ("records/poses", "lost = 1", "records do not count the values that readers miss"),
     ],
 )
 def test_check_unmeasurable_expectation_is_wrong_usage(

@@ -156,7 +156,7 @@ def test_doctor_counts_many_dead_subscribers_in_one_note(prefix: str) -> None:
         assert participants["status"] == "warning"
         assert participants["text"].startswith(f"weather: {DEAD} subscribers: python {pid} (dead), ")
         assert (
-            f" and {DEAD - 3} more (harmless: new subscribers take the places of the dead when no"
+            f" and {DEAD - 3} more (harmless: new subscribers reuse the slots of dead subscribers"
             in participants["text"]
         )
         assert len(participants["text"]) < 300

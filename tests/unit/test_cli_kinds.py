@@ -190,7 +190,7 @@ def test_info_shows_each_endpoint_and_suggests_similar_names(bus: Bus) -> None:
         said = command.run("info", "car", name, code=1).output
         assert f"no endpoint matches {name}; " in said
         assert (what in said) == (name == "scans")
-    assert "cannot name a file" in command.run("info", "topics/car", code=1).output
+    assert "is not a valid file name" in command.run("info", "topics/car", code=1).output
 
 
 def test_stat_counts_all_kinds(bus: Bus) -> None:
@@ -279,7 +279,7 @@ def test_top_fits_its_columns_and_sorts_by_kind(bus: Bus) -> None:
     assert [line[61:66].strip() for line in text] == ["1", "0", "2", "-", "-", "1"]  # who reads records leaves no trace
     at = titles.index("messages/s") + len("messages/s")
     assert all(line[at - 1] == "-" for line in text)  # no rate: there was no look before
-    assert text[-1].endswith("2 of 64 wait")
+    assert text[-1].endswith("2 of 64 waiting")
     shown = command.run("top", "--once", "--interval", "0.01", "--sort", "kind").output.splitlines()[2:]
     assert [line.split()[1] for line in shown] == sorted(KIND.values())
 

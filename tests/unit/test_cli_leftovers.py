@@ -35,7 +35,7 @@ def test_the_gate_of_a_killed_controller_is_found_and_removed(prefix: str) -> No
             assert child.hear() == "made"
             assert run("clean") == []
             child.kill()
-        assert f"left: a gate whose controller, process {child.pid}" in noted()
+        assert f"left: gate of a dead controller (process {child.pid})" in noted()
         assert [one["action"] for one in run("clean", "--dry-run")] == ["would remove"]
         (removed,) = run("clean")
         assert (removed["endpoint"], removed["action"]) == ("left", "removed")
@@ -56,7 +56,7 @@ def test_the_claim_of_a_killed_publisher_is_found_and_removed(prefix: str, monke
     with open(claim.path) as file:  # a publisher that starts now may have it, however long the caller thinks it over
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert list(looks) == []
-    assert f"left: the claim of a ZMQ publisher, process {child.pid}" in noted()
+    assert f"left: claim of a dead ZMQ publisher (process {child.pid})" in noted()
     (removed,) = run("clean")
     assert (removed["endpoint"], removed["action"]) == ("left", "removed")
     assert claim.path not in shm_paths.list_zmq_claim_paths()  # where publishers of other tests come and go

@@ -87,7 +87,7 @@ def test_unknown_backend_is_one_line_without_traceback(monkeypatch: pytest.Monke
     monkeypatch.setenv("MSGQ_BACKEND", "foo")
     result = run_python("-m", "msgq", "pub", "e", "x")
     assert result.returncode == 1
-    assert result.stderr == "Error: MSGQ_BACKEND='foo': not available; there is msgq, zmq, fake\n"
+    assert result.stderr == "Error: MSGQ_BACKEND='foo' is not a backend; give one of msgq, zmq, fake\n"
     run("version")  # uses no backend
 
 
@@ -158,14 +158,14 @@ def test_package_without_its_extra_names_the_extra() -> None:
         ("msgq.lake", "deltalake", "lake"),
         ("msgq.lake.report", "plotly", "report"),
     )
-    text = "{} needs {}, which is not installed: pip install 'msgq-bus[{}]'".format
+    text = "{} needs {}, which is not installed; run: pip install 'msgq-bus[{}]'".format
     expected = [text(*one) for one in needed]
     assert done.stdout.splitlines() == expected, done.stderr
 
 
 def test_recording_without_its_extra_names_the_extra() -> None:
     called = run_python("-c", "import sys; sys.modules['mcap'] = None; from msgq.recording import LogReader")
-    text = "msgq.recording.LogReader needs mcap, which is not installed: pip install 'msgq-bus[record]'"
+    text = "msgq.recording.LogReader needs mcap, which is not installed; run: pip install 'msgq-bus[record]'"
     assert called.stderr.splitlines()[-1].endswith(f"MissingLibraryError: {text}")
 
 
@@ -173,4 +173,6 @@ def test_lake_without_its_extra_names_the_extra(tmp_path: Path) -> None:
     hide = "import sys; sys.modules['pyspark'] = None; from msgq.cli import main; "
     called = run_python("-c", f"{hide}main(['lake', 'ingest', {str(tmp_path)!r}, 'x'])")
     assert called.returncode == 1, called.stdout
-    assert called.stderr == "Error: msgq.spark needs pyspark, which is not installed: pip install 'msgq-bus[spark]'\n"
+    assert (
+        called.stderr == "Error: msgq.spark needs pyspark, which is not installed; run: pip install 'msgq-bus[spark]'\n"
+    )

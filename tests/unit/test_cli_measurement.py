@@ -259,7 +259,7 @@ def test_completion_offers_endpoint_names(traffic: Child) -> None:
 
 @pytest.mark.parametrize("verb", ["list", "echo", "hz", "top", "stat"])
 def test_invalid_expression_is_wrong_usage(prefix: str, verb: str) -> None:
-    assert "no regular expression" in run(verb, "(", code=2).stderr
+    assert "not a regular expression" in run(verb, "(", code=2).stderr
 
 
 def test_bench_measures_and_leaves_nothing(prefix: str) -> None:

@@ -100,7 +100,7 @@ def test_info_separates_senders_from_receivers(prefix: str) -> None:
         assert child.hear()
         (row,) = (line for line in command.run("list", "--interval", "0").output.splitlines() if "queue/jobs" in line)
         _, kind, sender, receiver, *_ = (cell.strip() for cell in row.split("│")[1:])
-        assert kind == "queue, 2 of 128 wait"
+        assert kind == "queue, 2 of 128 waiting"
         assert sender.endswith(str(os.getpid()))
         assert receiver.endswith(str(child.pid))
 
@@ -138,12 +138,12 @@ def test_info_shows_all_parts_of_a_queue(prefix: str) -> None:
     for expected in (
         f"/dev/shm/msgqjobs_{prefix}/jobs, ",
         "room         20 messages of up to 1.0 kB",
-        "waiting      9 messages, the oldest for ",
-        "by priority: 1 with 8, 1 with 7, 1 with 6, 1 with 5, 1 with 4, 1 with 3, 1 with 2, 1 with 1, 1 with less",
-        "taken        1 messages, 1 with a lease, 0 expired",
+        "waiting      9 messages, oldest for ",
+        "by priority: 1 with 8, 1 with 7, 1 with 6, 1 with 5, 1 with 4, 1 with 3, 1 with 2, 1 with 1, 1 with lower",
+        "taken        1 message, 1 with a lease, 0 expired",
         "slots        9 free, 0 being written, 0 lost slots",
-        "corrupt      1 slots",
-        "came back    1 of these messages; one was taken 2 times",
+        "corrupt      1 slot,",
+        "redelivered  1 of these messages; one was taken 2 times",
         "counts       10 sent, 2 received, 0 acknowledged, 1 returned, 0 refused",
         "handles      1\n",
         f" {os.getpid()}: 10 sent, 2 received, 0 acknowledged, 1 returned, 0 refused; 1 taken; notified",
@@ -197,8 +197,8 @@ def test_clean_keeps_unnamed_queues(prefix: str) -> None:
     for words in ([], ["--force"], ["--dry-run"], ["--prefix", prefix]):
         assert outcomes(*words) == everything, words
     reasons = {one["endpoint"]: one["reason"] for one in lines("clean")}
-    assert reasons["queue/empty"] == "a queue goes only when it is named"
-    assert reasons["queue/full"] == "a queue goes only when it is named; it has 1 message"
+    assert reasons["queue/empty"] == "to remove a queue, name it"
+    assert reasons["queue/full"] == "to remove a queue, name it; it has 1 message"
     assert "no endpoint matches *; run `msgq list`" in command.run("clean", "*", "--force", code=1).output
     assert files(prefix) == ["dead", "empty", "full"]
     every = {(one["endpoint"], one["prefix"]): one["action"] for one in lines("clean", "--all-prefixes", "--dry-run")}
@@ -213,7 +213,7 @@ def test_clean_removes_named_queues_with_their_messages(prefix: str) -> None:
     assert outcomes("queue/full", "--dry-run") == {"queue/full": "would remove"}
     assert files(prefix) == ["dead", "full", "stays"]
     (found,) = lines("clean", "queue/full")
-    assert (found["action"], found["reason"]) == ("removed", "nobody uses it; it has 3 messages")
+    assert (found["action"], found["reason"]) == ("removed", "no process uses it; it has 3 messages")
     assert found["bytes"] > 128 * 8192
     assert outcomes("queue/d*") == {"queue/dead": "removed"}
     assert files(prefix) == ["stays"]
@@ -323,10 +323,10 @@ def test_doctor_fix_repairs_leftovers_of_dead_processes(prefix: str) -> None:
     status, text = checked()
     assert status == "warning"
     assert f"queue/jobs: python {taker} (dead) left 1 message (repaired when a process opens it" in text
-    assert f"queue/other: python {watcher} (dead) left its wish to be woken (watching)" in text
+    assert f"queue/other: python {watcher} (dead) left its wait (watching)" in text
     result = command.run("doctor", "--fix", "--json", code=None)
-    assert f"put right queue/jobs: python {taker} (dead) left 1 message" in result.output
-    assert f"put right queue/other: python {watcher} (dead) left its wish" in result.output
+    assert f"repaired queue/jobs: python {taker} (dead) left 1 message" in result.output
+    assert f"repaired queue/other: python {watcher} (dead) left its wait" in result.output
     assert checked()[0] == "ok"
     found = stats.queue("jobs")
     assert (found.depth, found.in_flight, found.redelivered) == (3, 0, 1)
@@ -340,7 +340,7 @@ def test_doctor_reports_expired_leases(prefix: str) -> None:
             child.hear()
             job = take(queue, lease=0.01)
             wait_until(lambda: stats.queue("jobs").expired_leases)
-            assert "queue/jobs: 1 message whose lease is over" in checked()[1]
+            assert "queue/jobs: 1 message with an expired lease" in checked()[1]
             command.run("doctor", "--fix", code=None)
             assert stats.queue("jobs").depth == 1
             del job
@@ -351,7 +351,7 @@ def test_doctor_reports_invalid_slot_states_as_errors(prefix: str) -> None:
     write_nonsense("jobs")
     status, text = checked("--fix")
     assert status == "error"
-    assert text.startswith("queue/jobs has 1 slots that nobody can use: another program wrote there")
+    assert text.startswith("queue/jobs has 1 unusable slot: another program wrote into the file")
     assert stats.queue("jobs").corrupt_slots == 1, "nobody knows what it was"
 
 
@@ -360,7 +360,7 @@ def test_doctor_reports_full_rows_of_a_queue(prefix: str) -> None:
         others = [MessageQueue("jobs") for _ in range(126)]
         assert checked()[0] == "ok"
         others.append(MessageQueue("jobs"))
-        assert checked() == ("error", "queue/jobs has 128 handles open, as many as it may")
+        assert checked() == ("error", "queue/jobs has 128 open handles, its limit")
         for one in others:
             one.close()
 

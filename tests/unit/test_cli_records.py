@@ -104,14 +104,14 @@ def test_info_shows_all_parts_of_a_vector(prefix: str) -> None:
     for expected in (
         f"/dev/shm/msgqrec_{prefix}/v, ",
         "vector       2,000 elements of 8 B; 2 copies of each; one handle writes\n",
-        "written      1 times, 1 elements; the last ",
+        "written      1 time, 1 element; last ",
         " s ago, number 5\n",
         "rate         0 elements/s",
-        "held         2 elements are being written, 1 of them by the dead",
-        'schema       Record, struct, 5 bytes of definition, "<f8"\n',
-        "readers      leave no trace; none sleeps until it changes",
+        "locked       2 elements, 1 by dead writers",
+        'schema       Record, struct, definition of 5 bytes, "<f8"\n',
+        "readers      unlisted; none waits for a change",
         "writers      1\n",
-        f" {os.getpid()}: 1 written by this row; 1 being written\n",
+        f" {os.getpid()}: 1 written; 1 being written\n",
     ):
         assert expected in text, text
 
@@ -125,9 +125,9 @@ def test_info_shows_all_parts_of_a_board(prefix: str) -> None:
         text = command.run("info", "records/b", "--interval", "0.01").output
         for expected in (
             "board        300 keys, each with a value of up to 100 B; 2 copies of each\n",
-            "written      2 times, 1 elements; the last ",
+            "written      2 times, 1 element; last ",
             "schema       none\n",
-            f" {os.getpid()}: 2 written by this row; 2 keys\n",
+            f" {os.getpid()}: 2 written; 2 keys\n",
             "keys         3\n",
             f"{os.getpid()}, 3 B, written 2 times, ",
             f"{os.getpid()}, never written\n",
@@ -142,7 +142,7 @@ def test_info_shows_all_parts_of_a_board(prefix: str) -> None:
 def test_info_shows_unwritten_records(prefix: str) -> None:
     SeqlockVector("v", "<f8", 3).close()
     text = command.run("info", "records/v", "--interval", "0.01").output
-    assert "written      nothing so far\n" in text
+    assert "written      never\n" in text
     assert "writers      0\n" in text
     for word in ("held", "keys", "one handle"):
         assert word not in text
@@ -179,8 +179,8 @@ def test_clean_keeps_unnamed_records(prefix: str) -> None:
     for words in ([], ["--force"], ["--dry-run"], ["--prefix", prefix]):
         assert outcomes(*words) == everything, words
     reasons = {one["endpoint"]: one["reason"] for one in lines("clean")}
-    assert reasons["records/empty"] == "a vector or board goes only when it is named"
-    assert reasons["records/full"] == "a vector or board goes only when it is named; it has 1 value"
+    assert reasons["records/empty"] == "to remove a vector or board, name it"
+    assert reasons["records/full"] == "to remove a vector or board, name it; it has 1 value"
     assert "no endpoint matches *; " in command.run("clean", "*", "--force", code=1).output
     assert files(prefix) == ["empty", "full"]
     every = {(one["endpoint"], one["prefix"]): one["action"] for one in lines("clean", "--all-prefixes", "--dry-run")}
@@ -196,7 +196,7 @@ def test_clean_removes_named_records(prefix: str) -> None:
     with SeqlockVector("full") as reader:
         (found,) = lines("clean", "records/full")
         assert found["action"] == "removed"
-        assert found["reason"] == "nobody writes it, and who reads it cannot be seen; it has 1 value"
+        assert found["reason"] == "no process writes it; readers cannot be detected; it has 1 value"
         assert found["bytes"] == 32768 + 3 * 64
         assert reader[0] == 1, "who reads keeps what is mapped"
     assert outcomes("records/d*") == {"records/dead": "removed"}
@@ -278,8 +278,8 @@ def test_doctor_reports_dead_writers_and_repairs_nothing(prefix: str) -> None:
             status, text = checked(*words)
             assert status == "warning"
             assert f"records/idle: python {idle} (dead) left its row (reclaimed by the next writer)" in text
-            assert f"records/v: python {writer} (dead) left 1 element that it was writing, 1 element of writers" in text
-            assert f"records/b: python {owner} (dead) left 2 keys, whose values no process renews (" in text
+            assert f"records/v: python {writer} (dead) left 1 locked element, 1 element of closed writers" in text
+            assert f"records/b: python {owner} (dead) left 2 keys without an owner (" in text
         vector[2] = 1
         vector[1] = 1
         assert stats.record("v").locked == 0
@@ -293,7 +293,7 @@ def test_doctor_reports_full_rows_of_records(prefix: str) -> None:
         one[0] = 1
     assert checked()[0] == "ok"
     others[0][0] = 1
-    assert checked() == ("error", "records/v has 128 handles that write, as many as it may")
+    assert checked() == ("error", "records/v has 128 writing handles, its limit")
     for one in others:
         one.close()
 

@@ -321,7 +321,7 @@ def test_names_of_others_are_escaped(prefix: str) -> None:
                 assert r"\x1b[2J\u202e" in shown
                 assert evil[0] not in shown
     assert run("stages", "--window", "0.1", "*").exit_code == 0
-    assert "no regular expression" in run("stages", "(", code=2).stderr
+    assert "not a regular expression" in run("stages", "(", code=2).stderr
 
 
 def test_stages_on_a_terminal_run_until_q(prefix: str) -> None:

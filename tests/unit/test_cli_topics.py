@@ -193,4 +193,4 @@ def test_topic_users_separate_living_from_unknown_processes() -> None:
 
 
 def test_topic_users_with_stock_publisher_are_unknown() -> None:
-    assert find_topic_users(topic(None, "stock", (), stock=0)) == ((), ("a stock publisher",))
+    assert find_topic_users(topic(None, "stock", (), stock=0)) == ((), ("stock publisher",))

@@ -146,7 +146,7 @@ class TestHostileFiles:
             leave(path, b"nonsense")
         found = ask(shm)
         assert found["off_by"] < HOUR / 60
-        assert "of its own" in found["trouble"]
+        assert "uses a separate clock" in found["trouble"]
         assert len(found["warned"]) == 1
 
     def test_creator_of_host_clock_keeps_offset_of_its_user(self, shm: Path) -> None:

@@ -170,7 +170,7 @@ class TestSizes:
 
 class TestPassive:
     def test_passive_subscriber_needs_a_topic(self, endpoint: str) -> None:
-        with pytest.raises(SegmentError, match="no such topic"):
+        with pytest.raises(SegmentError, match="topic not found"):
             sub(endpoint, passive=True)
 
     def test_passive_subscriber_receives_and_is_not_counted(self, endpoint: str) -> None:

@@ -426,10 +426,10 @@ def test_arguments_with_unknown_topics_are_refused(options: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("rate", [-1, float("nan"), float("inf"), 1.1e6])
 def test_impossible_rates_are_refused(rate: float) -> None:
-    with pytest.raises(InvalidValueError, match="'a': a rate of") as caught:
+    with pytest.raises(InvalidValueError, match="'a': rate is") as caught:
         master({"a": rate})
     assert caught.value.endpoint == "a"
-    with pytest.raises(InvalidValueError, match="Hz"):
+    with pytest.raises(InvalidValueError, match="messages/s"):
         master(["a"], frequency=rate)
 
 

@@ -157,7 +157,7 @@ def test_meter_leaves_no_trace(endpoint: str) -> None:
 def test_errors_name_the_endpoint(endpoint: str) -> None:
     with pytest.raises(SegmentError, match=endpoint):
         Meter(msgq.context, endpoint)
-    with pytest.raises(InvalidValueError, match="byte -1"):
+    with pytest.raises(InvalidValueError, match="publish time is -1"):
         Meter(msgq.context, endpoint, -1)
     with msgq.pub_sock(endpoint):
         meter = Meter(msgq.context, endpoint)

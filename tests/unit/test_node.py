@@ -17,7 +17,7 @@ def test_node_name_too_long_is_refused_at_once(name: str) -> None:
 
 
 def test_node_name_error_names_the_node(prefix: str) -> None:
-    with pytest.raises(TypeError, match="node None is NoneType; give str or bytes"):
+    with pytest.raises(TypeError, match="node None is of type NoneType; give str or bytes"):
         msgq.Node(None)  # type: ignore[arg-type]
     with pytest.raises(EndpointNameError, match="node '' has 0 bytes"):
         msgq.Node("a").open_mailbox("", "questions")
@@ -28,14 +28,14 @@ def test_node_name_error_names_the_node(prefix: str) -> None:
 def test_node_unknown_setting_raises_with_the_known_ones(prefix: str) -> None:
     with msgq.Node("a") as node:
         for again in (False, True):
-            with pytest.raises(TypeError, match=r"called 'history'; there are .*slots"):
+            with pytest.raises(TypeError, match=r"unknown settings 'history'; known settings are .*slots"):
                 node.advertise("x", history=1)
-            with pytest.raises(TypeError, match=r"called 'hist'; there are .*history"):
+            with pytest.raises(TypeError, match=r"unknown settings 'hist'; known settings are .*history"):
                 node.subscribe("x", hist=1)
             assert again == bool(node.channels)
             node.advertise(b"x")
         assert list(node.channels) == ["x"]
-        with pytest.raises(StateError, match="prefix: counts when the node opens the channel first"):
+        with pytest.raises(StateError, match="prefix cannot change: the node has opened the channel"):
             node.advertise("x", prefix="other")
 
 

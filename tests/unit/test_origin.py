@@ -146,7 +146,7 @@ class TestFile:
         assert found["made"] == sorted(set(found["made"]))
         assert found["before"] <= found["made"][0]
         assert len(found["warned"]) == 1
-        assert "this process alone" in found["trouble"]
+        assert "only in this process" in found["trouble"]
         return str(found["trouble"])
 
     def test_origin_file_is_created_whole_with_the_users_id(self, shm: Path) -> None:

@@ -173,7 +173,7 @@ def test_truncated_file_raises_in_every_call(queue: MessageQueue, endpoint: str,
         lambda: queue.take(0.01),
         job.ack,
     ):
-        with pytest.raises(SegmentSizeError, match="smaller"):
+        with pytest.raises(SegmentSizeError, match="truncated"):
             call()
     all_calls(queue)
     other.nack()

@@ -315,7 +315,7 @@ def test_stats_skip_files_of_other_formats(prefix: str) -> None:
             stats.queue(name)
     with pytest.raises(LayoutVersionError):
         stats.queue("newer")
-    with pytest.raises(SegmentError, match="no such queue"):
+    with pytest.raises(SegmentError, match="queue not found"):
         stats.queue("absent")
 
 
@@ -432,6 +432,6 @@ def test_removal_keeps_a_recreated_queue(endpoint: str) -> None:
         path.unlink()
         with MessageQueue(endpoint) as another:
             fcntl.flock(locked, fcntl.LOCK_UN)
-            with pytest.raises(SegmentError, match="no such queue"):
+            with pytest.raises(SegmentError, match="queue not found"):
                 removing.result()
             assert path.stat().st_ino == another.identity[1]

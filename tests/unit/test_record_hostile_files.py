@@ -270,7 +270,7 @@ def test_truncated_vector_raises_in_every_call(endpoint: str, size: int, passive
             lambda: handle.__setitem__(slice(None), 2.0),
         )
         for call in calls if passive else calls + writes:
-            with pytest.raises(SegmentSizeError, match="smaller"):
+            with pytest.raises(SegmentSizeError, match="truncated"):
                 call()
 
 
@@ -298,7 +298,7 @@ def test_truncated_board_raises_in_every_call(board: Board) -> None:
 def test_vector_truncated_before_its_first_write_raises(endpoint: str, large: bool) -> None:
     with SeqlockVector(endpoint, "V1000000" if large else "f8", 4) as vector:
         os.truncate(vector.path, 0)
-        with pytest.raises(SegmentSizeError, match="smaller"):
+        with pytest.raises(SegmentSizeError, match="truncated"):
             vector[1] = np.zeros((), vector.dtype)
 
 

@@ -99,15 +99,15 @@ class TestDtypes:
             ("V0", "no bytes"),
             ("S", "no bytes"),
             ([], "no bytes"),
-            ("nonsense", "no NumPy dtype"),
-            ("f8,)", "no NumPy dtype"),
-            (5, "no NumPy dtype"),
+            ("nonsense", "is not a NumPy dtype"),
+            ("f8,)", "is not a NumPy dtype"),
+            (5, "is not a NumPy dtype"),
             (("f8", (3, 3)), r"\[\('value', 'float64', \(3, 3\)\)\]"),
-            ({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [0, 2]}, "order of their places"),
-            ({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [4, 0]}, "order of their places"),
-            ({"names": ["a"], "formats": ["i4"], "titles": [1.5j]}, "no schema can say"),
-            (deep(NESTING_MAX + 1), "nested deeper"),
-            ([("x" * 50000, "i1")], "no schema can say"),
+            ({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [0, 2]}, "order of their offsets"),
+            ({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [4, 0]}, "order of their offsets"),
+            ({"names": ["a"], "formats": ["i4"], "titles": [1.5j]}, "does not fit into a schema"),
+            (deep(NESTING_MAX + 1), "nesting is deeper"),
+            ([("x" * 50000, "i1")], "does not fit into a schema"),
         ],
         ids=str,
     )
@@ -335,12 +335,12 @@ class TestIndices:
             ("bid", "bid"),
             ((1, 2), r"\(1, 2\)"),
             ([[1, 2]], r"\(1, 2\)"),
-            ([[1], [2, 3]], "no selection"),
-            (5, r"5 is one index.*\[5\]"),
-            (np.array(5), r"one index"),
-            ([0, -3], "-3 is no index"),
+            ([[1], [2, 3]], "not a selection"),
+            (5, r"5 is a single index.*\[5\]"),
+            (np.array(5), r"a single index"),
+            ([0, -3], "-3 is not an index"),
             (..., "object"),
-            ([True, False], "2 elements, and there are 10"),
+            ([True, False], "2 elements, but the vector has 10"),
             (np.zeros((10, 1), bool), r"\(10, 1\)"),
             (slice(0, 5, 0), "zero"),
             (slice(0.5, 3), "slice"),
@@ -395,9 +395,9 @@ class TestValues:
         assert found.flags.c_contiguous
 
     def test_value_list_for_a_record_raises_with_a_hint_to_tuples(self) -> None:
-        with pytest.raises(InvalidValueError, match=r"shape \(2,\) were given for 1 element;.*a record is a tuple"):
+        with pytest.raises(InvalidValueError, match=r"shape \(2,\) for 1 element;.*a record is a tuple"):
             arrays.convert_element_values([1, 2], QUOTE, 1, "quotes")
-        with pytest.raises(InvalidValueError, match=r"given for 3 elements; give one, or 3$"):
+        with pytest.raises(InvalidValueError, match=r"for 3 elements; give one, or 3$"):
             arrays.convert_element_values([1, 2], np.dtype("f8"), 3, "quotes")
 
     def test_values_of_the_right_dtype_are_not_copied(self) -> None:
@@ -415,9 +415,9 @@ class TestValues:
             (np.zeros(3), QUOTE, r"float64.*'bid'"),
             (np.zeros(3, QUOTE), "f8", r"'bid'.*float64"),
             (np.zeros(3, [("bid", "f8"), ("sell", "f8")]), QUOTE, r"'sell'.*'ask'"),
-            (np.zeros(3, [("ask", "f8"), ("bid", "f8")]), QUOTE, "cannot become"),
-            (np.zeros(3, [("bid", "c16"), ("ask", "f8")]), QUOTE, "cannot become"),
-            (np.zeros(3, [("q", [("sell", "f8")])]), [("q", [("bid", "f8")])], "cannot become"),
+            (np.zeros(3, [("ask", "f8"), ("bid", "f8")]), QUOTE, "cannot be converted"),
+            (np.zeros(3, [("bid", "c16"), ("ask", "f8")]), QUOTE, "cannot be converted"),
+            (np.zeros(3, [("q", [("sell", "f8")])]), [("q", [("bid", "f8")])], "cannot be converted"),
             (np.zeros(3, "U3"), "f8", "<U3.*float64"),
             (None, "i8", "NoneType"),
             (None, "f8", "NoneType"),
@@ -518,7 +518,7 @@ def test_returned_objects_can_be_pickled() -> None:
         (options.closed_entry_error("k", "q"), errors.StateError, "'k'"),
         (options.passive_writer_error("q"), errors.StateError, "passive"),
         (options.concurrent_changes_error("q"), errors.ConcurrentUseError, "changes"),
-        (options.records_exist_error("q"), errors.SegmentError, "already"),
+        (options.records_exist_error("q"), errors.SegmentError, "records exist"),
         (options.wrong_records_kind_error(True, "q"), RecordMismatchError, "is a board.*as a vector"),
         (options.wrong_records_kind_error(False, "q"), RecordMismatchError, "is a vector.*as a board"),
     ],

@@ -156,7 +156,7 @@ def test_entry_in_a_forked_child_is_refused_as_the_parents(endpoint: str) -> Non
 
         def child() -> None:
             with pytest.raises(
-                ForkedSocketError, match=r"'key' belongs to the parent process.*close the parent's entry"
+                ForkedSocketError, match=r"'key' belongs to the parent process.*close the parent's Entry"
             ):
                 entry.write(b"child")
 

@@ -460,7 +460,7 @@ class TestPassive:
                 sub.close()
 
     def test_passive_subscriber_creates_nothing(self, endpoint: str) -> None:
-        with pytest.raises(msgq.errors.SegmentError, match="no such topic"):
+        with pytest.raises(msgq.errors.SegmentError, match="topic not found"):
             passive(endpoint)
         assert not ring_path(endpoint).exists()
         assert not side_path(endpoint).exists()

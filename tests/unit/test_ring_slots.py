@@ -280,7 +280,7 @@ class TestTakeoverByStock:
         reservation = pub.reserve(8)
         reservation.__enter__()[:] = b"12345678"
         ring.start_stranger()
-        with pytest.raises(msgq.MultiplePublishersError, match="not use this library"):
+        with pytest.raises(msgq.MultiplePublishersError, match="a stock process"):
             reservation.__exit__(None, None, None)
         assert ring.write_pointer == before
         with pytest.raises(msgq.MultiplePublishersError):

@@ -547,7 +547,7 @@ class TestNoSpace:
             connect(endpoint)
         ring_path(endpoint).unlink()
         ring_path(endpoint).mkdir()
-        with pytest.raises(SegmentError, match="a directory is in its place"):
+        with pytest.raises(SegmentError, match="the path is a directory"):
             connect(endpoint)
         ring_path(endpoint).rmdir()
 

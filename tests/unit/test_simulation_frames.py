@@ -60,7 +60,7 @@ class TestOneAfterTheOther:
     def test_a_closed_server_gives_no_frame(self) -> None:
         with Simulation(), open_server() as server:
             frame = server.frame(1)
-            with pytest.raises(StateError, match="never entered"):
+            with pytest.raises(StateError, match="not entered"):
                 frame.__exit__(None, None, None)
             server.close()
             with pytest.raises(EndpointClosedError):

@@ -71,7 +71,7 @@ class TestPlaying:
     def test_play_to_vector_without_source_is_refused(self) -> None:
         with Simulation() as sim:
             sim.play([(0.0, "records/numbers", change(2, 7))])
-            with pytest.raises(InvalidValueError, match="how to make it"):
+            with pytest.raises(InvalidValueError, match="how to create them"):
                 sim.run()
 
     @pytest.mark.parametrize("data", [b"", change(4, 1), change(1, 1) + b"x"])

@@ -105,10 +105,10 @@ class TestPorts:
 
     @pytest.mark.parametrize("host", ["[::1]:5000", "[::1", "::1]", "10.0.0.7:5000", "tcp://10.0.0.7", "a/b"])
     def test_host_with_scheme_or_port_is_refused(self, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        with pytest.raises(InvalidValueError, match=r"is not a host; .*without scheme and port.*MSGQ_ZMQ_MAP"):
+        with pytest.raises(InvalidValueError, match=r"is invalid; .*without scheme and port.*MSGQ_ZMQ_MAP"):
             subscriber_address("can", host)
         monkeypatch.setenv("MSGQ_ZMQ_BIND", host)
-        with pytest.raises(InvalidValueError, match=r"is not a host"):
+        with pytest.raises(InvalidValueError, match=r"is invalid"):
             publisher_address("can")
 
     @pytest.mark.parametrize("host", ["fe80::1%eth0", "[fe80::1%eth0]", "robot-7.local", "*"])
@@ -216,7 +216,7 @@ class TestMap:
         self, write_map: Callable[[str], None], value: str
     ) -> None:
         write_map(f"can = {value}")
-        with pytest.raises(InvalidValueError, match=r"map\.toml.*no address") as caught:
+        with pytest.raises(InvalidValueError, match=r"map\.toml.*is not an address") as caught:
             publisher_address("can")
         assert caught.value.endpoint == "can"
 
@@ -272,7 +272,7 @@ class TestIpc:
         monkeypatch.setattr(shm_paths, "SHARED_MEMORY", str(tmp_path))
         (tmp_path / "elsewhere").mkdir(0o700)
         (tmp_path / f"msgqzmq_{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
-        with pytest.raises(SegmentError, match="must be a directory"):
+        with pytest.raises(SegmentError, match="directory must be accessible only to you"):
             publisher_address("can")
 
     def test_ipc_socket_of_killed_publisher_is_replaced(

@@ -115,7 +115,7 @@ def test_client_before_connection_receives_none(name: Any) -> None:
                 never.frame(1)
             with pytest.raises(errors.InvalidValueError):
                 never.recv(-2)
-            with pytest.raises(errors.EndpointClosedError, match="never connected"):
+            with pytest.raises(errors.EndpointClosedError, match="not connected"):
                 never.recv(-1)
             waiting = Task(never.recv, 1e6)
             waiting.wait_asleep()
@@ -175,7 +175,7 @@ def test_opencl_keyword_other_than_none_is_refused(name: Any) -> None:
     make_client: Any = VisionIpcClient  # type checkers know our spelling only
     make_client(name, 0, False, None).close()
     make_client(name, stream=0, conflate=False, context=None).close()
-    with pytest.raises(errors.InvalidValueError, match="there is no OpenCL here"):
+    with pytest.raises(errors.InvalidValueError, match="OpenCL is not supported"):
         make_client(name, 0, False, object())
 
 
@@ -721,9 +721,9 @@ def test_frame_block_can_be_entered_once(server: Any, connect: Any) -> None:
     frame = server.frame(0)
     with frame:
         frame.data[:] = 7
-        with pytest.raises(errors.ConcurrentUseError, match="one with block"), frame:
+        with pytest.raises(errors.ConcurrentUseError, match="another with block"), frame:
             pass
-    with pytest.raises(errors.ConcurrentUseError, match="one with block"), frame:
+    with pytest.raises(errors.ConcurrentUseError, match="another with block"), frame:
         pass
     assert server.stats(0).published == 1
     publish(server, 8)
@@ -733,11 +733,11 @@ def test_frame_block_can_be_entered_once(server: Any, connect: Any) -> None:
 def test_frame_block_exit_without_enter_is_refused(server: Any) -> None:
     """Else a buffer would go out that clients may hold."""
     frame = server.frame(0)
-    with pytest.raises(errors.StateError, match="never entered"):
+    with pytest.raises(errors.StateError, match="not entered"):
         frame.__exit__(None, None, None)
     with frame:
         pass
-    with pytest.raises(errors.StateError, match="is over"):
+    with pytest.raises(errors.StateError, match="has ended"):
         frame.__exit__(None, None, None)
     assert server.stats(0).published == 1
 
@@ -783,7 +783,7 @@ def test_failed_buffer_creation_keeps_previous_buffers(server: Any, connect: Any
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
     try:
-        with pytest.raises(errors.SegmentError, match="cannot get"):
+        with pytest.raises(errors.SegmentError, match="cannot allocate"):
             server.create_buffers(0, 2, 2048, 2048)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -262,7 +262,7 @@ def test_msgq_client_lists_streams_of_stock_server(name: Any, stack: Any) -> Non
 def test_msgq_client_of_missing_stock_stream_is_not_connected(name: Any, stack: Any) -> None:
     stack.enter_context(StockServer(name, {0: SMALL, 2: SMALL}))
     client = stack.enter_context(VisionIpcClient(name, 1, False))
-    with pytest.raises(StreamNotFoundError, match=r"no stream 1, only \[0, 2\]"):
+    with pytest.raises(StreamNotFoundError, match=r"stream 1 not found; the server has \[0, 2\]"):
         client.connect(True)
     assert not client.is_connected()
 

@@ -100,10 +100,10 @@ def test_frame_sync_with_impossible_tolerance_is_refused(tolerance: Any) -> None
 
 
 def test_frame_sync_with_shared_client_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match="one client a stream"):
+    with pytest.raises(InvalidValueError, match="one client for each stream"):
         FrameSync([], 1)
     one = Script([])
-    with pytest.raises(InvalidValueError, match="one client a stream"):
+    with pytest.raises(InvalidValueError, match="one client for each stream"):
         FrameSync([one, one], 1)
 
 

@@ -234,11 +234,11 @@ def test_client_without_usable_row_causes_no_rotation(
     server: Any, settled: Settled, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> Any:
-        raise IpcError("another version", name)
+        raise IpcError("protocol version", name)
 
     client = settled()
     monkeypatch.setattr(connection, "_map_lease_row", refuse)
-    with pytest.raises(IpcError, match="another version"):
+    with pytest.raises(IpcError, match="protocol version"):
         connection.open_stream(name, 0)
     wait_until(lambda: len(server.stats(0).clients) == 1, "the row is given back")
     assert is_warm(server, client)
@@ -251,7 +251,7 @@ def test_unavailable_stream_is_not_requested_at_each_frame(
 
     def refuse(*arguments: Any) -> Any:
         asked.append(arguments)
-        raise IpcError("another version", server.name)
+        raise IpcError("protocol version", server.name)
 
     monkeypatch.setattr(receiving, "open_stream", refuse)
     monkeypatch.setattr(receiving, "_RETRY_INTERVAL_S", 1000.0)

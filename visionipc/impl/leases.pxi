@@ -57,7 +57,7 @@ cdef class ServerLeases:
             if not self._client_rows[row].taken or self._is_row_released(row) or self._is_client_dead(row):
                 break
         else:
-            raise IpcError(f"{MQ_FRAME_CLIENT_ROWS} clients hold places in the stream; no more can be admitted",
+            raise IpcError(f"{MQ_FRAME_CLIENT_ROWS} clients use the stream, its limit; close one",
                            self._endpoint)
         if pid:
             mq_read_process_stat(pid, &state, &threads, &start_time)

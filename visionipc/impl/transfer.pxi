@@ -76,9 +76,10 @@ cdef class OutgoingStream:
 
     cdef int _check_open(self) except -1:
         if self._publisher._use_state == CLOSED:
-            raise EndpointClosedError("the server is closed, or has made the stream anew", self.endpoint)
+            raise EndpointClosedError("server is closed, or has created the stream again", self.endpoint)
         if self._publisher._fork_generation != fork_generation:  # the parent has the same leases
-            raise ForkedSocketError("the server is the parent's; make one of another name here", self.endpoint)
+            raise ForkedSocketError("server belongs to the parent process; create one with another name "
+                                    "here", self.endpoint)
         if self._publisher._use_state != fork_generation:
             self._publisher._reopen_or_raise()
         return 0
@@ -91,7 +92,8 @@ cdef class OutgoingStream:
         try:
             packet.frame_id, packet.timestamp_sof, packet.timestamp_eof = frame_id, sof, eof
         except OverflowError:
-            text = f"frame_id {frame_id} must fit in 32 bits, the timestamps {sof} and {eof} in 64; nothing was sent"
+            text = (f"frame_id {frame_id} must fit in 32 bits, and the timestamps {sof} and {eof} in 64; nothing was "
+                    "sent")
             raise InvalidValueError(text, self.endpoint) from None
         if buffer < 0:
             self.dropped += 1
@@ -112,7 +114,7 @@ cdef class OutgoingStream:
         PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
         try:
             if <size_t> source.len != self._size:
-                text = f"the frame has {source.len} bytes, the stream's buffers {self._size}"
+                text = f"frame has {source.len} bytes, but the buffers of the stream have {self._size}"
                 raise MessageSizeError(text, self.endpoint)
             buffer = self._begin_frame()
             try:
@@ -149,7 +151,8 @@ cdef class FrameDraft:
         if stream is None:  # it was created without its constructor
             raise TypeError(CONSTRUCTOR_HINT)
         if self._entered:
-            raise ConcurrentUseError("a frame is rendered in one with block; ask the server for more", stream.endpoint)
+            raise ConcurrentUseError("frame is open in another with block; ask the server for another "
+                                     "frame", stream.endpoint)
         self._buffer = stream._begin_frame()
         self._entered = True
         self.dropped = self._buffer < 0
@@ -169,7 +172,8 @@ cdef class FrameDraft:
     def __exit__(self, kind, error, trace):
         if self._view is None:
             endpoint = "" if self._stream is None else self._stream.endpoint
-            raise StateError("the with block of this frame is over, or was never entered", endpoint)
+            raise StateError("with block of this frame has ended, or was not entered; ask the server for another "
+                             "frame", endpoint)
         self._view = None
         try:
             if kind is None:  # user-defined properties may raise

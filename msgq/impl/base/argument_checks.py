@@ -35,7 +35,7 @@ def check_seconds(parameter: str, value: object, unit: str, forever: str, endpoi
     text = f"{parameter} is {value!r}, of type {type(value).__name__}; give a number of {unit}"
     if hasattr(value, "total_seconds"):
         text += f" (its total_seconds(){' * 1000' if unit == 'milliseconds' else ''})"
-    raise InvalidTypeError(f"{text}, 0 not to wait, or {forever} to wait for ever", endpoint)
+    raise InvalidTypeError(f"{text}, 0 not to wait, or {forever} to wait forever", endpoint)
 
 
 def check_non_blocking(value: object, endpoint: str) -> None:
@@ -59,9 +59,9 @@ def timeout_ms(timeout: float, endpoint: str = "") -> int:
     InvalidTypeError : not a number.
     InvalidValueError : below 0 and not -1, or above 2**31 - 1.
     """
-    check_seconds("the time-out", timeout, "milliseconds", "-1", endpoint)
+    check_seconds("timeout", timeout, "milliseconds", "-1", endpoint)
     if timeout != WAIT_FOREVER and not 0 <= timeout <= TIMEOUT_MAX_MS:
-        text = f"a time-out of {timeout} ms is not possible; give 0 to {TIMEOUT_MAX_MS}, or -1 to wait for ever"
+        text = f"timeout is {timeout} ms; give 0 to {TIMEOUT_MAX_MS}, or -1 to wait forever"
         raise InvalidValueError(text, endpoint)
     return math.ceil(timeout)  # 0.5 is not 0, which would not wait at all
 
@@ -76,10 +76,10 @@ def timeout_ns(timeout: float | None, endpoint: str = "") -> int:
     """
     if timeout is None:
         return WAIT_FOREVER
-    check_seconds("the time-out", timeout, "seconds", "None", endpoint)
+    check_seconds("timeout", timeout, "seconds", "None", endpoint)
     most = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S
     if not 0 <= timeout <= most:
-        text = f"a time-out of {timeout} s is not possible; give 0 to {most}, or None to wait for ever"
+        text = f"timeout is {timeout} s; give 0 to {most}, or None to wait forever"
         raise InvalidValueError(text, endpoint)
     return math.ceil(timeout * NS_PER_S)
 
@@ -93,7 +93,7 @@ def pickle_error(socket: object) -> TypeError:
 
 def not_connected_error(endpoint: str) -> EndpointClosedError:
     """Return the error for a socket that has no connection."""
-    return EndpointClosedError("is closed, or was never connected; connect it, or make another one", endpoint)
+    return EndpointClosedError("is closed, or was never connected; connect it, or create another one", endpoint)
 
 
 def check_wait_for_readers(timeout: float | None, interval: float, n: int | None, endpoint: str) -> None:
@@ -105,12 +105,12 @@ def check_wait_for_readers(timeout: float | None, interval: float, n: int | None
     InvalidValueError : a negative time-out or `n`, or an interval that is not above 0.
     """
     if timeout is not None:
-        check_seconds("the time-out", timeout, "seconds", "None", endpoint)
+        check_seconds("timeout", timeout, "seconds", "None", endpoint)
     if not is_number(interval):
         text = f"interval is {interval!r}, of type {type(interval).__name__}; give seconds above 0"
         raise InvalidTypeError(text, endpoint)
     if timeout is not None and not timeout >= 0:
-        text = f"a time-out of {timeout} s is not possible; give 0 or more, or None to wait for ever"
+        text = f"timeout is {timeout} s; give 0 or more, or None to wait forever"
     elif not interval > 0:
         text = f"interval is {interval}; give seconds above 0"
     elif n is not None and n < 0:
@@ -128,10 +128,12 @@ def check_send_flags(flags: int, endpoint: str) -> None:
     InvalidValueError : others than NOBLOCK.
     """
     if flags & _SNDMORE:
-        text = f"flags are {flags}, with SNDMORE: there are no multipart messages here; send one message of all parts"
+        text = (
+            f"flags are {flags} with SNDMORE, but multipart messages do not exist here; send all parts as one message"
+        )
         raise InvalidValueError(text, endpoint)
     if flags & ~NOBLOCK:
-        raise InvalidValueError(f"flags are {flags}; a send takes 0 or NOBLOCK", endpoint)
+        raise InvalidValueError(f"flags are {flags}; give 0 or NOBLOCK", endpoint)
 
 
 def check_origin(origin_time: int, endpoint: str) -> int:
@@ -149,23 +151,23 @@ def check_origin(origin_time: int, endpoint: str) -> int:
 
 def untracked_topic_error(endpoint: str) -> StateError:
     """Return the error for a call that needs a tracked topic."""
-    text = "the topic is not tracked: its messages carry no times. Let its first publisher connect with tracked=True"
+    text = "topic is not tracked: its messages have no timestamps; connect its first publisher with tracked=True"
     return StateError(text, endpoint)
 
 
 def zmq_untracked_error(endpoint: str) -> StateError:
     """Return the error for what the ZMQ backend cannot do."""
-    text = "ZMQ messages carry no times: tracked topics, and origin_time, are there with the backends msgq and fake"
+    text = "ZMQ messages have no timestamps; use tracked topics and origin_time with the backends msgq and fake"
     return StateError(text, endpoint)
 
 
 def tracking_mismatch_error(endpoint: str, wanted: bool) -> StateError:
     """Return the error for a publisher that wants stamps on a topic without them, or none where there are."""
     if wanted:
-        problem = "cannot be tracked any more: there were messages without stamps"
-        return StateError(f"{problem}. Use another endpoint, or remove it when nobody uses it (msgq clean)", endpoint)
-    problem = "is tracked, and stays so: connect with tracked=None to take it as it is"
-    return StateError(f"{problem}, or remove it when nobody uses it (msgq clean)", endpoint)
+        problem = "cannot become tracked: it has had messages without timestamps"
+        return StateError(f"{problem}. Use another endpoint, or remove it when it is not in use (msgq clean)", endpoint)
+    problem = "is tracked, and cannot change; connect with tracked=None to keep the setting"
+    return StateError(f"{problem}, or remove it when it is not in use (msgq clean)", endpoint)
 
 
 def check_option(name: str, value: int, least: int, endpoint: str) -> int:
@@ -200,13 +202,15 @@ def option_error(socket: object, name: str, endpoint: str) -> SocketOptionError:
     """Return the error for an attribute that a socket does not have, or that cannot be set."""
     kind = type(socket)
     if hasattr(kind, name):
-        return SocketOptionError(f"{name!r} of a {kind.__name__} can only be read", endpoint)
+        return SocketOptionError(f"attribute {name!r} of {kind.__name__} is read-only", endpoint)
     known = ", ".join(option for option in _PYZMQ_OPTIONS if hasattr(kind, option))
-    text = f"a {kind.__name__} has no attribute {name!r}; of pyzmq's options it has {known} (docs/coming-from/pyzmq.md)"
+    text = f"{kind.__name__} has no attribute {name!r}; its pyzmq options are {known} (docs/coming-from/pyzmq.md)"
     return SocketOptionError(text, endpoint)
 
 
 def check_before_connect(name: str, closed: bool, endpoint: str) -> None:
     """Refuse to change on a connected socket what only counts at `connect`."""
     if not closed:
-        raise StateError(f"{name} counts when the socket connects; set it before, or close it first", endpoint)
+        raise StateError(
+            f"{name} cannot change on a connected socket; set it before connect, or close the socket first", endpoint
+        )

@@ -82,13 +82,13 @@ def _find_offset():
             try:
                 return _agree_on_offset(shared, own, ahead) - ahead
             except SegmentError as error:
-                _clock_problem = f"{error}; this user's processes share a clock of their own"
+                _clock_problem = f"{error}; processes of this user share a separate clock"
                 offset = _agree_on_offset(own, shared, ahead) - ahead
-                log_problem("info", "the host's clock", _clock_problem)
+                log_problem("info", "clock of the host", _clock_problem)
                 return offset
     except (MsgqError, OSError) as error:
-        _clock_problem = f"{error}; this process goes by a clock of its own"
-        log_problem("warning", "the host's clock", _clock_problem)
+        _clock_problem = f"{error}; this process uses a separate clock"
+        log_problem("warning", "clock of the host", _clock_problem)
         return wall_offset_ns()
 
 
@@ -114,7 +114,7 @@ def _agree_on_offset(str path, str other, int64_t ahead):
         wanted = wall_offset_ns() + ahead if wanted is None else wanted
         if _create_clock_file(path, wanted):
             return wanted
-    raise SegmentError("others make and remove it all the time", path=path)
+    raise SegmentError("other processes keep creating and removing it", path=path)
 
 
 def _read_clock_file(str path, int64_t ahead):
@@ -126,7 +126,7 @@ def _read_clock_file(str path, int64_t ahead):
     try:
         check_file(fd, &found, "", path)
         if found.st_mode & (S_IWGRP | S_IWOTH):
-            raise SegmentError("is no clock to go by: others may write there; remove it", path=path)
+            raise SegmentError("is not a trusted clock, because others can write it; remove it", path=path)
         words = os.pread(fd, sizeof(mq_clock) + 1, 0)
     finally:
         close(fd)
@@ -134,9 +134,9 @@ def _read_clock_file(str path, int64_t ahead):
         raise SegmentError(f"has {len(words)} bytes or more, not {sizeof(mq_clock)}; remove it", path=path)
     magic, version, offset = _CLOCK_WORDS.unpack(words)
     if (magic, version) != (MQ_CLOCK_MAGIC, MQ_CLOCK_VERSION):
-        raise SegmentError(f"is no clock of version {MQ_CLOCK_VERSION}; remove it", path=path)
+        raise SegmentError(f"is not a clock of version {MQ_CLOCK_VERSION}; remove it", path=path)
     if not 0 <= mq_monotonic_ns() - ahead + offset < _MAX_TIME_NS:
-        raise SegmentError(f"has an offset of {offset} ns, which leads to no time; remove it", path=path)
+        raise SegmentError(f"has the invalid offset {offset} ns; remove it", path=path)
     return offset
 
 
@@ -171,5 +171,5 @@ def _namespace_offset_ns():
     except (OSError, KeyError, ValueError) as error:
         raise SegmentError(f"no offset of this time namespace: {error}", path="/proc/self/timens_offsets") from error
     if ours != childrens:
-        raise SegmentError("nobody says how far the clock of this namespace is ahead", path="/proc/self/ns/time")
+        raise SegmentError("clock offset of this namespace is unknown", path="/proc/self/ns/time")
     return seconds * MQ_NS_PER_S + nanoseconds

@@ -20,7 +20,7 @@ cdef object usage_error(int ticket, str endpoint):
     if ticket == RESERVED:
         return ConcurrentUseError("a reservation is open; leave its with block first", endpoint)
     if ticket == BUSY:
-        return ConcurrentUseError("is in use by another thread; a socket serves one thread at a time", endpoint)
+        return ConcurrentUseError("is in use by another thread; use a socket in one thread at a time", endpoint)
     return not_connected_error(endpoint)
 
 
@@ -41,7 +41,7 @@ cdef int refuse_in_simulation(str endpoint) except -1:
 
 cdef int check_context_open(Context context, str endpoint) except -1:
     if context.closed:
-        raise StateError("the context was terminated; make a new one", endpoint)
+        raise StateError("context was terminated; create a new one", endpoint)
     return refuse_in_simulation(endpoint)
 
 

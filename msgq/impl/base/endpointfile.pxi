@@ -68,7 +68,8 @@ cdef class EndpointFile:
                 raise self.missing_error()
             elif not self.create(mode):
                 if create:
-                    raise segment_error(f"the {self._kind_name()} is there already", self.name, self.path, EEXIST)
+                    raise segment_error(f"{self._kind_name()} exists; to open it, omit "
+                                        "create=True", self.name, self.path, EEXIST)
                 return False
             self._mark_open()
             return True
@@ -141,7 +142,7 @@ cdef class EndpointFile:
         """Lock out joining processes. Return the descriptor for unlock_file. Works for an unlinked file, too."""
         cdef int fd = mq_liveness_file_reopen(self.liveness_file(), O_RDWR)
         if fd < 0:
-            raise segment_error(f"cannot open the file of the {self._kind_name()} anew", self.name, self.path, errno)
+            raise segment_error(f"cannot reopen the file of the {self._kind_name()}", self.name, self.path, errno)
         try:
             lock_file(fd, self.name, self.path)
         except BaseException:
@@ -177,7 +178,7 @@ cdef class EndpointFile:
 
     cdef object missing_error(self):
         """Return the exception for a missing file. Subclasses may add details."""
-        return segment_error(f"there is no such {self._kind_name()}", self.name, self.path, ENOENT)
+        return segment_error(f"{self._kind_name()} not found", self.name, self.path, ENOENT)
 
 
 cdef object read_participant(const mq_participant *participant, mq_liveness life):

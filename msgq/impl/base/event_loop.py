@@ -58,7 +58,7 @@ class AsyncWait:
 
     def __call__(self, endpoint: str) -> None:
         """End it by an error, in its own loop; a loop that is closed has nobody who waits."""
-        error = EndpointClosedError("was closed while it was waited for", endpoint)
+        error = EndpointClosedError("was closed during the wait", endpoint)
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._resolve_future, error)
 
@@ -134,7 +134,9 @@ async def wait_readable_async(sockets: Iterable[AsyncReadable]) -> None:
     try:
         for socket in sockets:
             if socket._asyncio_wait is not None and not socket._asyncio_wait.loop.is_closed():
-                raise ConcurrentUseError("another task waits for it; a socket serves one at a time", socket.endpoint)
+                raise ConcurrentUseError(
+                    "another task waits for it; use a socket in one task at a time", socket.endpoint
+                )
             # A number of our own: the socket's is free as soon as it is closed, the loop's reader only later.
             fd = os.dup(socket.fileno())
             watched.append((socket, fd))

@@ -93,8 +93,8 @@ cdef mq_u64 *_find_origin_word() except NULL:
         with settings.overrides(trust=""):
             segment = _map_origin_file(path)
     except (MsgqError, OSError) as error:
-        _origin_problem = f"{error}; origins are unique in this process alone"
-        log_problem("warning", "the word for origins", _origin_problem)
+        _origin_problem = f"{error}; origins are unique only in this process"
+        log_problem("warning", "shared counter of origins", _origin_problem)
         return mq_origin_last_word(&_private_origin)
     Py_INCREF(segment)  # mapped until the process ends: threads may allocate while the interpreter ends
     return mq_origin_last_word(<mq_origin *> segment.address)
@@ -120,7 +120,7 @@ cdef Segment _map_origin_file(str path):
         if _ORIGIN_WORDS.unpack((<char *> segment.address)[:sizeof(mq_origin)]) != (MQ_ORIGIN_MAGIC, MQ_ORIGIN_VERSION):
             raise SegmentError(f"has no origins of version {MQ_ORIGIN_VERSION}; remove it", path=path)
         return segment
-    raise SegmentError("others make and remove it all the time", path=path)
+    raise SegmentError("other processes keep creating and removing it", path=path)
 
 
 def _create_origin_file(str path):

@@ -63,7 +63,7 @@ cdef object segment_error(str what, str endpoint, str path, int error, str advic
         EMFILE: "; this process has no file descriptors left (ulimit -n)",
         ENFILE: "; the machine has no file descriptors left (fs.file-max)",
         ELOOP: "; a symbolic link is never followed",
-        EISDIR: "; a directory is in its place",
+        EISDIR: "; the path is a directory",
     }.get(error, advice)
     if error == ENOSPC:
         space = os.statvfs(shm_paths.SHARED_MEMORY)
@@ -87,7 +87,7 @@ cdef int _open_directory(str endpoint, str path) except -2:
     if fd < 0:
         if errno == ENOENT:
             return -1
-        raise segment_error("cannot open the prefix's directory", endpoint, directory, errno)
+        raise segment_error("cannot open the directory of the prefix", endpoint, directory, errno)
     try:
         in_prefix = os.path.basename(directory).partition("_")[2]
         file_permissions.check_directory(os.fstat(fd), in_prefix, endpoint, directory)
@@ -101,7 +101,7 @@ cdef int _open_existing_directory(str endpoint, str path) except -1:
     """Open the directory of a new file. Another process may just have removed it."""
     cdef int directory = _open_directory(endpoint, path)
     if directory == -1:
-        raise segment_error("the prefix's directory was removed", endpoint, path, ENOENT)
+        raise segment_error("directory of the prefix was removed", endpoint, path, ENOENT)
     return directory
 
 
@@ -232,7 +232,7 @@ cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -
     if found.st_uid != 0 and found.st_uid != geteuid():
         file_permissions.check_owner(found.st_uid, endpoint, path)
     if found.st_nlink > 1:  # a user who may write to a file may link it under the name of another topic's
-        raise SegmentError(f"has {found.st_nlink} names (hard links), so it may be another topic's; remove it",
+        raise SegmentError(f"has {found.st_nlink} names (hard links), and may be another topic's; remove it",
                            endpoint, path)
     return 0
 
@@ -286,7 +286,7 @@ cdef void *guard_mapping(void *address, size_t size, int protection) except? NUL
         return NULL
     guard = mq_sigbus_guard_add_mapping(address, size, protection) if mq_sigbus_guard_install_handler() else NULL
     if guard == NULL:
-        raise IpcError(f"cannot handle SIGBUS: {os.strerror(errno)} (MSGQ_SIGBUS=0 does without)", errno=errno)
+        raise IpcError(f"cannot handle SIGBUS: {os.strerror(errno)} (MSGQ_SIGBUS=0 avoids the handler)", errno=errno)
     return guard
 
 
@@ -315,7 +315,7 @@ cdef bint pair_guards(Segment segment, Segment partner) noexcept:
 
 
 cdef object truncated_error(str endpoint, Segment segment):
-    text = f"had {segment.size} bytes, and another program made it smaller; what is gone reads as zeros. Open it again"
+    text = f"had {segment.size} bytes, but another program truncated it; open it again"
     return SegmentSizeError(text, endpoint, segment.path)
 
 
@@ -326,7 +326,8 @@ cdef int lock_file(int fd, str endpoint, str path) except -1:
         if errno != EAGAIN and errno != EINTR:
             raise segment_error("cannot lock", endpoint, path, errno)
         if mq_monotonic_ns() > deadline:
-            raise SegmentError("locked by another process for over 5 s; is one stopped while it connects?",
+            raise SegmentError("locked by another process for over 5 s; look for a process that was stopped during "
+                               "connect",
                                endpoint, path, EAGAIN)
         with nogil:
             usleep(200)

@@ -36,7 +36,7 @@ cdef class DescriptorMapping:
 
     cdef int _check_range(self, size_t offset, size_t size) except -1:
         if self.address == NULL or offset > self.size or size > self.size - offset:
-            raise EndpointClosedError("the region is not mapped so far")
+            raise EndpointClosedError("region is not mapped yet")
         return 0
 
 
@@ -68,11 +68,12 @@ cdef class PinnedView(MappedView):
     """See core.pyi."""
 
     def __init__(self):
-        raise TypeError("a view of what is held comes from its holder")
+        raise TypeError("views cannot be created directly")
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         if self._pin_owner is None:
-            raise EndpointClosedError("this view was released; what it showed may be another message by now")
+            raise EndpointClosedError("view was released, and its memory may hold another message; receive another "
+                                      "view")
         PyBuffer_FillInfo(buffer, self, self._start, self._size, self._readonly, flags)
         self._buffer_exports += 1
 
@@ -81,7 +82,7 @@ cdef class PinnedView(MappedView):
 
     def release(self):
         if self._buffer_exports:
-            raise BufferError(f"{self._buffer_exports} buffers still look through this view (a memoryview, an array); "
+            raise BufferError(f"view has open buffers: {self._buffer_exports} (memoryview, array); "
                               "release or delete them first")
         self._release_pin()
 

@@ -110,7 +110,7 @@ cdef class Waitable:
         """Close the handle if a signal handler requested that during the connect."""
         if self._is_closing:
             self._close_handle()
-            raise EndpointClosedError("was closed while it connected", self._endpoint)
+            raise EndpointClosedError("was closed during connect", self._endpoint)
         return 0
 
     def close(self):
@@ -149,7 +149,7 @@ cdef class Waitable:
             ops = self._poll_ops()
             self._fd = mq_watcher_add(&ops)
             if self._fd < 0:
-                raise IpcError(f"cannot make a file descriptor: {os.strerror(errno)}", self._endpoint, errno)
+                raise IpcError(f"cannot create a file descriptor: {os.strerror(errno)}", self._endpoint, errno)
         self._rearm_fd()
         return self._fd
 
@@ -264,7 +264,7 @@ cdef bint wait_until_ready(list waitables, int64_t deadline) except -1:
                 each._close_handle()
                 closed = each._endpoint
     if closed is not None:
-        raise EndpointClosedError("was closed while it was waited for", closed)
+        raise EndpointClosedError("was closed during the wait", closed)
     return ready
 
 
@@ -314,9 +314,9 @@ cdef int _run_signal_handlers(list waitables, bint interrupted) except -1:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise InterruptedWaitError("a signal's handler raised while it waited", endpoint) from error
+        raise InterruptedWaitError("signal handler raised during the wait", endpoint) from error
     if interrupted:
-        raise InterruptedWaitError("a signal's handler ran while it waited", endpoint)
+        raise InterruptedWaitError("signal handler ran during the wait", endpoint)
     return 0
 
 

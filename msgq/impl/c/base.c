@@ -111,10 +111,11 @@ static bool mqc_is_utf8(const char *name) {
 static int mqc_check_name(const char *what, const char *name, size_t most, char *to) {
     size_t size = name ? strlen(name) : 0;
     if (size == 0 || size > most)
-        return mqc_set_error(EINVAL, "%s %.40s has %zu bytes; allowed are 1 to %zu", what, name ? name : "(null)", size,
+        return mqc_set_error(EINVAL, "%s %.40s has %zu bytes; give 1 to %zu bytes", what, name ? name : "(null)", size,
                              most);
     if (strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, "..") || !mqc_is_utf8(name))
-        return mqc_set_error(EINVAL, "%s %s cannot name a file: UTF-8 without '/', and not '.' or '..'", what, name);
+        return mqc_set_error(EINVAL, "%s %s is not a valid file name (UTF-8 without '/', and not '.' or '..')", what,
+                             name);
     memcpy(to, name, size + 1);
     return 0;
 }
@@ -127,7 +128,7 @@ static int mqc_find_mode(mqc_endpoint *endpoint, int asked) {
     if ((end && *end) || mode & ~0666L || (mode & 0600) != 0600)
         return mqc_endpoint_error(
             endpoint, EINVAL,
-            "mode %#lo (MSGQ_MODE) is not possible; give octal permissions, the owner's included, as 0660", mode);
+            "mode %#lo (MSGQ_MODE) is not possible; give octal permissions, including the owner's, such as 0660", mode);
     endpoint->mode = (mode_t)mode;
     return 0;
 }
@@ -147,7 +148,8 @@ static int mqc_find_trusted(mqc_endpoint *endpoint, const char *asked) {
         name[strcspn(name, " ")] = '\0';
         struct passwd *user = mqc_is_number(name) ? NULL : getpwnam(name);
         if (!user && !mqc_is_number(name))
-            return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_TRUST names %s, which is no user of this machine", name);
+            return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_TRUST names %s, which is not a user of this machine",
+                                      name);
         if (endpoint->trusted_count == MQC_TRUSTED)
             return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_TRUST names more than %d users", MQC_TRUSTED);
         endpoint->trusted[endpoint->trusted_count++] = user ? user->pw_uid : (uid_t)strtoul(name, NULL, 10);
@@ -158,7 +160,7 @@ static int mqc_find_trusted(mqc_endpoint *endpoint, const char *asked) {
 static int mqc_find_spin(mqc_endpoint *endpoint, int64_t spin_us) {
     const char *said = getenv("MSGQ_SPIN_US");
     if (said && *said && (!mqc_is_number(said) || strlen(said) > 7 || atol(said) > 1000000))
-        return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_SPIN_US is %s; allowed are 0 to 1000000", said);
+        return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_SPIN_US is %s; give 0 to 1000000 microseconds", said);
     endpoint->spin_ns = 1000 * (said && *said ? atol(said) : spin_us);
     return 0;
 }
@@ -229,7 +231,7 @@ int mqc_wait_until_readable(const mqc_waiter *waiter, int64_t deadline_ns) {
         if (there || waiter->is_readable(waiter->reader))
             return 1;
         if (interrupted)
-            return mqc_set_error(EINTR, "a handler of a signal ran while it waited");
+            return mqc_set_error(EINTR, "signal handler ran during the wait");
         if (deadline_ns >= 0 && mq_monotonic_ns() >= deadline_ns)
             return 0;
     }

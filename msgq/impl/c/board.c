@@ -29,8 +29,8 @@ int msgq_board_open(msgq_board **board, const char *name, const msgq_board_optio
                     (asked->value_bytes && asked->value_bytes != mq_board_value_bytes(&b->r.w.parts))))
         status =
             mqc_endpoint_error(&b->r.endpoint, EEXIST,
-                               "has %llu keys of %llu bytes, and %u of %u were asked for; give 0 to take "
-                               "what is there",
+                               "has %llu keys of %llu bytes, but %u of %u were requested; give 0 to use "
+                               "the existing values",
                                (unsigned long long)b->r.length, (unsigned long long)mq_board_value_bytes(&b->r.w.parts),
                                asked->keys, asked->value_bytes);
     if (status) {
@@ -45,7 +45,8 @@ static int mqc_board_check_key(const mqc_record_file *r, const char *key) {
     size_t bytes = key ? strlen(key) : 0;
     if (bytes > 0 && bytes < MQ_RECORD_KEY_BYTES)
         return 0;
-    return mqc_endpoint_error(&r->endpoint, EINVAL, "a key has 1 to %d bytes, not %zu", MQ_RECORD_KEY_BYTES - 1, bytes);
+    return mqc_endpoint_error(&r->endpoint, EINVAL, "key must have 1 to %d bytes, but has %zu", MQ_RECORD_KEY_BYTES - 1,
+                              bytes);
 }
 
 /* Find or add the key under the lock, and claim it. */
@@ -55,7 +56,8 @@ static int64_t mqc_board_claim(mqc_record_file *r, const char *key) {
     if (index == MQ_BOARD_NO_KEY)
         index = mq_board_add_key(&r->w.parts, key, bytes);
     if (index == MQ_BOARD_NO_KEY)
-        return mqc_endpoint_error(&r->endpoint, ENOSPC, "all %llu keys have names", (unsigned long long)r->length);
+        return mqc_endpoint_error(&r->endpoint, ENOSPC, "has %llu keys, its limit; keys are permanent",
+                                  (unsigned long long)r->length);
     mq_u64 *owner = &r->w.parts.key_table[index].owner;
     if (!mq_record_acquire_owner_word(&r->w, owner))
         return mqc_record_file_locked_error(r, mq_load_acquire_u64(owner), key);
@@ -106,7 +108,7 @@ int64_t msgq_board_find(msgq_board *board, const char *key) {
     if (status)
         return status;
     uint64_t index = mq_board_find_key(&r->w.parts, key, strlen(key), 0);
-    return index == MQ_BOARD_NO_KEY ? mqc_endpoint_error(&r->endpoint, ENOENT, "nobody has declared %s", key)
+    return index == MQ_BOARD_NO_KEY ? mqc_endpoint_error(&r->endpoint, ENOENT, "key %s not declared", key)
                                     : (int64_t)index;
 }
 
@@ -118,13 +120,13 @@ static int64_t mqc_board_value(const mqc_record_file *r, const mq_board_value_co
         status = mqc_endpoint_error(&r->endpoint, ENOENT, "the key was never written");
     else if (!status && value->is_corrupt)
         status = mqc_endpoint_error(&r->endpoint, EPROTO,
-                                    "a value has a length that none can have: foreign bytes; remove it");
+                                    "has a value of invalid length: another program wrote into the file; remove it");
     if (status)
         return status;
     if (about)
         *about = (msgq_value){.size = value->length, .count = value->count, .time = value->time_ns};
     if (value->length > room)
-        return mqc_endpoint_error(&r->endpoint, EMSGSIZE, "the value has %llu bytes, the buffer %zu",
+        return mqc_endpoint_error(&r->endpoint, EMSGSIZE, "value has %llu bytes, but the buffer has %zu",
                                   (unsigned long long)value->length, room);
     return (int64_t)value->length;
 }
@@ -144,7 +146,7 @@ int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t r
             return mqc_board_value(r, &value, room, about);
         deadline = deadline ? deadline : mqc_record_read_deadline_ns();
         if (mq_monotonic_ns() > deadline)
-            return mqc_endpoint_error(&r->endpoint, ETIMEDOUT, "the value was written again and again for 1 s");
+            return mqc_endpoint_error(&r->endpoint, ETIMEDOUT, "value was overwritten during each read for 1 s");
         sched_yield();
     }
 }

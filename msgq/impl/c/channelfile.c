@@ -19,7 +19,7 @@ static int mqc_channel_file_check(void *handle) {
     h->header = (mq_channel_header *)(void *)h->segment.address;
     mq_file_check_result status = mq_channel_header_check(h->header, h->segment.size);
     if (status == MQ_FILE_OTHER_VERSION)
-        return mqc_endpoint_error(&h->endpoint, EPROTO, "has another layout than this library, which has version %d",
+        return mqc_endpoint_error(&h->endpoint, EPROTO, "has a layout other than version %d of this library",
                                   MQ_CHANNEL_MAJOR);
     return status == MQ_FILE_VALID ? 0
                                    : mqc_endpoint_error(&h->endpoint, EPROTO, "is not a channel of msgq; remove it");
@@ -51,7 +51,7 @@ int mqc_channel_file_lock(const mqc_channel_file *file, bool patient) {
     if (fd >= 0)
         status = mqc_check_file(endpoint, fd, file->segment.path, &found);
     if (fd < 0 || (!status && (found.st_ino != file->segment.inode || !found.st_nlink)))
-        status = mqc_endpoint_error(endpoint, ENOENT, "the channel was removed, and perhaps made anew; open it again");
+        status = mqc_endpoint_error(endpoint, ENOENT, "channel was removed, and perhaps created again; open it again");
     if (status && fd >= 0)
         mqc_unlock_file(fd);
     return status ? status : fd;
@@ -67,8 +67,8 @@ static int mqc_channel_merge_config(const mqc_channel_file *file, const msgq_cha
     if ((g->capacity && asked->capacity && g->capacity != asked->capacity) ||
         (stamps && g->stamps == MQ_CHANNEL_STAMPED))
         return mqc_endpoint_error(&file->endpoint, EEXIST,
-                                  "has capacity %llu, and stamps: %s, and others were asked for; leave them out to "
-                                  "take what is there",
+                                  "has capacity %llu, and stamps: %s, but others were requested; omit them to "
+                                  "use the existing values",
                                   (unsigned long long)g->capacity, g->stamps == MQ_CHANNEL_STAMPED ? "yes" : "no");
     g->capacity = g->capacity ? g->capacity : asked->capacity;
     g->stamps = g->stamps ? g->stamps : stamps;
@@ -89,7 +89,7 @@ static int mqc_channel_file_configure(mqc_channel_file *file, const msgq_channel
     int status = mqc_channel_merge_config(file, asked, publishes, &g);
     if (!status && !mq_channel_store_config(file->header, g))
         status = mqc_endpoint_error(&file->endpoint, EPROTO,
-                                    "has a capacity of %llu, which no channel has: foreign bytes; remove it",
+                                    "has the invalid capacity %llu: another program wrote into the file; remove it",
                                     (unsigned long long)g.capacity);
     if (!status && asked->schema && !mqc_has_schema(&at))
         status = mqc_write_schema(&file->endpoint, &at, asked->schema, true);
@@ -106,12 +106,13 @@ int mqc_channel_file_init(mqc_channel_file *file, const char *name, const msgq_c
     if (status)
         return status;
     if (strchr(name, ':'))
-        return mqc_endpoint_error(&file->endpoint, EINVAL, "has a ':', which broadcasts and mailboxes of nodes have");
+        return mqc_endpoint_error(&file->endpoint, EINVAL,
+                                  "name has a ':', which is reserved for broadcasts and mailboxes");
     if (options->capacity && !mq_channel_capacity_is_valid(options->capacity))
         return mqc_endpoint_error(&file->endpoint, EINVAL, "capacity is %u; give a power of two, 2 to %d",
                                   options->capacity, MQ_CHANNEL_CAPACITY_MAX);
     if (options->node && (!*options->node || strlen(options->node) >= MQ_NODE_NAME_BYTES))
-        return mqc_endpoint_error(&file->endpoint, EINVAL, "a node has a name of 1 to %d bytes",
+        return mqc_endpoint_error(&file->endpoint, EINVAL, "node name is empty or too long; give 1 to %d bytes",
                                   MQ_NODE_NAME_BYTES - 1);
     strcpy(file->node, options->node ? options->node : self.name);
     return 0;

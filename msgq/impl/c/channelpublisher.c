@@ -71,7 +71,8 @@ static int mqc_publisher_pool_init(mqc_channel_file *file, mqc_publisher_pool *o
     own->c.stamps = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).stamps == MQ_CHANNEL_STAMPED;
     own->c.clock_offset = mqc_clock_offset_ns(), own->c.liveness_file = &file->segment.liveness_file;
     if (!mq_channel_load_index_ring(file->header, &own->c.order)) /* the capacity was set when the channel was opened */
-        return mqc_endpoint_error(&file->endpoint, EPROTO, "its order makes no sense: foreign bytes; remove it");
+        return mqc_endpoint_error(&file->endpoint, EPROTO,
+                                  "has an invalid order: another program wrote into the file; remove it");
     return mq_channel_publisher_init(&own->c)
                ? 0
                : mqc_endpoint_error(&file->endpoint, ENOMEM, "no memory for a publisher");
@@ -93,7 +94,7 @@ static int mqc_publisher_fill_row(mqc_channel_file *file, mqc_publisher_pool *ow
         own->open = named == 1;
         if (!own->open) {
             mq_channel_release_row(own->c.row);
-            status = named ? named : mqc_endpoint_error(&file->endpoint, EEXIST, "there is such a pool already");
+            status = named ? named : mqc_endpoint_error(&file->endpoint, EEXIST, "pool exists; remove it (msgq clean)");
         }
     }
     close(fd);
@@ -113,7 +114,7 @@ static int mqc_check_publisher_limit(const mqc_channel_file *file) {
     mq_liveness_probe_end(&probe);
     if (living < most)
         return 0;
-    return mqc_endpoint_error(&file->endpoint, ENFILE, "has as many publishers as it may (%llu)",
+    return mqc_endpoint_error(&file->endpoint, ENFILE, "number of publishers is at its limit (%llu)",
                               (unsigned long long)most);
 }
 
@@ -258,7 +259,7 @@ static int mqc_await_slot(msgq_channel_publisher *p, double timeout, int *slot) 
             return 0;
         until = deadline >= 0 && deadline < until ? deadline : until;
         if (mq_futex_wait(mq_futex_word(&c->slots.pool_header->slot_released), expected, until) != 0 && errno == EINTR)
-            return mqc_set_error(EINTR, "a handler of a signal ran while it waited");
+            return mqc_set_error(EINTR, "signal handler ran during the wait");
     }
 }
 
@@ -296,9 +297,9 @@ static int64_t mqc_publish_slot(msgq_channel_publisher *p, uint32_t slot, size_t
         mq_eventcount_notify_mp(&file->header->eventcount);
     else if (sent == MQ_CHANNEL_CORRUPT) {
         mq_channel_return_slot(c, slot);
-        status =
-            status ? status
-                   : mqc_endpoint_error(&file->endpoint, EPROTO, "its order makes no sense: foreign bytes; remove it");
+        status = status ? status
+                        : mqc_endpoint_error(&file->endpoint, EPROTO,
+                                             "has an invalid order: another program wrote into the file; remove it");
     }
     return status ? status : (int64_t)position;
 }

@@ -31,7 +31,7 @@ static int mqc_check_subscriber_limit(const mqc_channel_file *file) {
     mq_liveness_probe_end(&probe);
     if (living < most)
         return 0;
-    return mqc_endpoint_error(&file->endpoint, ENFILE, "has as many subscribers as it may (%llu)",
+    return mqc_endpoint_error(&file->endpoint, ENFILE, "number of subscribers is at its limit (%llu)",
                               (unsigned long long)most);
 }
 
@@ -162,7 +162,7 @@ static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_messa
         }
         mq_channel_skip_message(&s->c, message); /* so that the next call continues */
         return mqc_endpoint_error(&s->file.endpoint, EPROTO,
-                                  "at position %llu is no message: another program wrote there",
+                                  "no message at position %llu: another program wrote into the file",
                                   (unsigned long long)message->position);
     }
     return 0; /* publishers are as fast as this loop; the next call continues */
@@ -208,7 +208,7 @@ static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *mess
             break; /* also if the message of the wake was retracted */
     }
     return found ? found
-                 : mqc_endpoint_error(&s->file.endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
+                 : mqc_endpoint_error(&s->file.endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "no message available");
 }
 
 static void mqc_channel_describe_message(const msgq_channel_subscriber *s, const mq_channel_message *message,
@@ -236,7 +236,8 @@ int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, 
         if (about)
             mqc_channel_describe_message(subscriber, &message, about);
         if (message.length > room)
-            return mqc_endpoint_error(&file->endpoint, EMSGSIZE, "the message has %llu bytes, the buffer %zu; it stays",
+            return mqc_endpoint_error(&file->endpoint, EMSGSIZE,
+                                      "message has %llu bytes, but the buffer has %zu; the message stays",
                                       (unsigned long long)message.length, room);
         mq_copy_from_shared(buffer, mq_pool_slot_payload(message.slot), message.length);
         status = mqc_check_truncation(&file->endpoint, subscriber->pools[message.row]);

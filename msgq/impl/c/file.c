@@ -27,7 +27,7 @@ static int mqc_check_owner(const mqc_endpoint *endpoint, uid_t user, const char 
     if (mqc_is_trusted_user(endpoint, user))
         return 0;
     return mqc_endpoint_error(endpoint, EACCES,
-                              "%s belongs to user %u, and this process is user %u's; MSGQ_TRUST=%u lets it use it",
+                              "%s belongs to user %u, not to user %u of this process; to use it, set MSGQ_TRUST=%u",
                               path, (unsigned)user, (unsigned)geteuid(), (unsigned)user);
 }
 
@@ -36,8 +36,8 @@ static int mqc_check_directory(const mqc_endpoint *endpoint, int fd, const char 
     if (fstat(fd, &found) != 0)
         return mqc_set_system_error(endpoint, errno, "cannot examine", path);
     if (!S_ISDIR(found.st_mode))
-        return mqc_endpoint_error(endpoint, ENOTDIR,
-                                  "the prefix needs a directory at %s; an endpoint may be in the way", path);
+        return mqc_endpoint_error(
+            endpoint, ENOTDIR, "prefix needs a directory at %s, but the path is a file; choose another prefix", path);
     int status = mqc_check_owner(endpoint, found.st_uid, path);
     bool of_others = found.st_uid != geteuid() && found.st_uid != 0;
     if (!status && of_others && found.st_mode & 0022 && !(found.st_mode & S_ISVTX))
@@ -82,7 +82,8 @@ static int mqc_share_with_group(const mqc_endpoint *endpoint, int fd, mode_t mod
         unsigned long number = strtoul(said, &end, 10);
         struct group *found = *end ? getgrnam(said) : NULL;
         if (*end && !found)
-            return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_GROUP names %s, which is no group of this machine", said);
+            return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_GROUP names %s, which is not a group of this machine",
+                                      said);
         if (fchown(fd, (uid_t)-1, found ? found->gr_gid : (gid_t)number) != 0)
             return mqc_set_system_error(endpoint, errno, "cannot set the group (MSGQ_GROUP) of", path);
     }
@@ -167,7 +168,7 @@ int mqc_create_file(const mqc_endpoint *endpoint, const char *path, uint64_t byt
     const char *name;
     int directory = mqc_open_dir(endpoint, path, &name);
     if (!mqc_dir_is_open(directory))
-        return directory == -ENOENT ? mqc_endpoint_error(endpoint, ENOENT, "the prefix's directory was removed")
+        return directory == -ENOENT ? mqc_endpoint_error(endpoint, ENOENT, "directory of the prefix was removed")
                                     : directory;
     int fd = openat(directory, directory == AT_FDCWD ? "/dev/shm" : ".", O_TMPFILE | O_RDWR | O_CLOEXEC, mode);
     int error = errno;
@@ -189,7 +190,7 @@ int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *path) {
     const char *name;
     int directory = mqc_open_dir(endpoint, path, &name);
     if (!mqc_dir_is_open(directory))
-        return directory == -ENOENT ? mqc_endpoint_error(endpoint, ENOENT, "the prefix's directory was removed")
+        return directory == -ENOENT ? mqc_endpoint_error(endpoint, ENOENT, "directory of the prefix was removed")
                                     : directory;
     snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", fd);
     int error = linkat(AT_FDCWD, unnamed, directory, name, AT_SYMLINK_FOLLOW) != 0 ? errno : 0;
@@ -209,7 +210,7 @@ int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struc
     int status = mqc_check_owner(endpoint, found->st_uid, path);
     if (!status && found->st_nlink > 1)
         status = mqc_endpoint_error(endpoint, EINVAL,
-                                    "%s has %lu names (hard links), so it may be another endpoint's; remove it", path,
+                                    "%s has %lu names (hard links), and may be another endpoint's; remove it", path,
                                     (unsigned long)found->st_nlink);
     return status;
 }
@@ -223,8 +224,7 @@ static int mqc_guard_mapping(const mqc_endpoint *endpoint, mqc_mapped_file *segm
     if (said && !strcmp(said, "0"))
         return 0;
     if (said && *said && strcmp(said, "1") != 0)
-        return mqc_endpoint_error(endpoint, EINVAL,
-                                  "MSGQ_SIGBUS is %s; it must be 1, or 0 for no handler of the signal", said);
+        return mqc_endpoint_error(endpoint, EINVAL, "MSGQ_SIGBUS is %s; give 1, or 0 for no signal handler", said);
     pthread_mutex_lock(&mutex);
     bool installed = mq_sigbus_guard_install_handler();
     pthread_mutex_unlock(&mutex);
@@ -232,7 +232,7 @@ static int mqc_guard_mapping(const mqc_endpoint *endpoint, mqc_mapped_file *segm
         installed ? mq_sigbus_guard_add_mapping(segment->address, segment->size, protection) : NULL;
     if (!guard)
         return mqc_set_system_error(endpoint, errno ? errno : ENOMEM,
-                                    "cannot handle SIGBUS (MSGQ_SIGBUS=0 does without) for", segment->path);
+                                    "cannot handle SIGBUS (MSGQ_SIGBUS=0 avoids the handler) for", segment->path);
     segment->guard = guard;
     segment->not_truncated = &guard->not_truncated;
     return 0;
@@ -277,7 +277,7 @@ void mqc_unmap_file(mqc_mapped_file *segment) {
 int mqc_check_truncation(const mqc_endpoint *endpoint, const mqc_mapped_file *segment) {
     if (!mq_mapping_was_truncated(segment->not_truncated))
         return 0;
-    return mqc_endpoint_error(endpoint, ESTALE, "had %llu bytes, and another program made it smaller; open it again",
+    return mqc_endpoint_error(endpoint, ESTALE, "had %llu bytes, but another program truncated it; open it again",
                               (unsigned long long)segment->size);
 }
 
@@ -289,8 +289,9 @@ int mqc_lock_file(const mqc_endpoint *endpoint, int fd, const char *path) {
         if (errno != EAGAIN && errno != EINTR)
             return mqc_set_system_error(endpoint, errno, "cannot lock", path);
         if (mq_monotonic_ns() > deadline)
-            return mqc_endpoint_error(endpoint, EAGAIN,
-                                      "locked by another process for over 5 s; is one stopped while it opens it?");
+            return mqc_endpoint_error(
+                endpoint, EAGAIN,
+                "locked by another process for over 5 s; look for a process that was stopped during opening");
         usleep(200);
     }
     return 0;
@@ -357,12 +358,12 @@ int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, m
     for (int tries = MQC_OPEN_TRIES;; tries--) {
         int status = endpoint->create == MSGQ_MAKE ? 0 : mqc_open_existing(endpoint, kind, path, segment);
         if (status == 0 && (endpoint->create == MSGQ_OPEN || !kind->bytes))
-            return mqc_endpoint_error(endpoint, ENOENT, "there is no such %s%s", endpoint->kind_name,
-                                      endpoint->create == MSGQ_OPEN ? "" : "; give what it takes to make it");
+            return mqc_endpoint_error(endpoint, ENOENT, "%s not found%s", endpoint->kind_name,
+                                      endpoint->create == MSGQ_OPEN ? "" : "; give its sizes to create it");
         if (status == 0)
             status = mqc_create_new(endpoint, kind, path, segment);
         if (status == 0 && endpoint->create == MSGQ_MAKE)
-            return mqc_endpoint_error(endpoint, EEXIST, "it is there already");
+            return mqc_endpoint_error(endpoint, EEXIST, "it exists; to open it, omit MSGQ_MAKE");
         if (status == 1)
             return 0;
         /* otherwise another process created or removed the file */
@@ -374,7 +375,7 @@ int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, m
 int mqc_lock_mapped_file(const mqc_endpoint *endpoint, const mqc_mapped_file *segment) {
     int fd = mq_liveness_file_reopen(&segment->liveness_file, O_RDWR);
     if (fd < 0)
-        return mqc_set_system_error(endpoint, errno, "cannot open anew", segment->path);
+        return mqc_set_system_error(endpoint, errno, "cannot reopen", segment->path);
     int status = mqc_lock_file(endpoint, fd, segment->path);
     if (status) {
         close(fd);

@@ -29,7 +29,7 @@ static int mqc_queue_check(void *handle) {
     mq_file_check_result kind =
         mq_queue_check_file((mq_queue *)(void *)q->segment.address, q->segment.size, &q->h.parts);
     if (kind == MQ_FILE_OTHER_VERSION)
-        return mqc_endpoint_error(&q->endpoint, EPROTO, "has another layout than this library, which has version %d",
+        return mqc_endpoint_error(&q->endpoint, EPROTO, "has a layout other than version %d of this library",
                                   MQ_QUEUE_MAJOR);
     return kind == MQ_FILE_VALID ? 0 : mqc_endpoint_error(&q->endpoint, EPROTO, "is not a queue of msgq; remove it");
 }
@@ -50,8 +50,8 @@ static int mqc_queue_mode(mqc_endpoint *endpoint, int asked) {
         mode_t both = (mode_t)6 << shift, has = endpoint->mode & both;
         if (has && has != both && asked)
             return mqc_endpoint_error(endpoint, EINVAL,
-                                      "mode %#o parts the right to read from that to write, but who sends or receives "
-                                      "does both; give 6 or 0 for each",
+                                      "mode %#o gives only one of read and write, but queues need "
+                                      "both; give 6 or 0 for each",
                                       asked);
         if (has != both) /* MSGQ_MODE also applies to topics, where one permission is useful */
             endpoint->mode &= ~both;
@@ -63,14 +63,15 @@ static int mqc_queue_check_requested_options(const msgq_queue *q, const msgq_que
     const mq_queue_file_parts *parts = &q->h.parts;
     static const char *const events[] = {"no events", "events", "events with payload"};
     if (options->events && options->events != (int)parts->events)
-        return mqc_endpoint_error(&q->endpoint, EEXIST, "has %s, and %s were asked for; give 0 to take what is there",
+        return mqc_endpoint_error(&q->endpoint, EEXIST,
+                                  "has %s, but %s were requested; give 0 to use the existing value",
                                   events[parts->events], events[options->events]);
     if ((!options->max_messages || options->max_messages == parts->max_messages) &&
         (!options->max_message_size || options->max_message_size == parts->max_message_size))
         return 0;
     return mqc_endpoint_error(&q->endpoint, EEXIST,
-                              "has max_messages %llu and max_message_size %llu, and %u and %u were asked for; "
-                              "give 0 to take what is there",
+                              "has max_messages %llu and max_message_size %llu, but %u and %u were requested; "
+                              "give 0 to use the existing values",
                               (unsigned long long)parts->max_messages, (unsigned long long)parts->max_message_size,
                               options->max_messages, options->max_message_size);
 }
@@ -99,8 +100,7 @@ static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
     if (row != MQ_NO_ROW)
         mq_queue_join(&q->h, row, &self, q->uid = mqc_new_uid(), q->liveness_token != NULL);
     else if (!status)
-        status = mqc_endpoint_error(&q->endpoint, ENFILE, "has %d handles open, as many as it may; close some",
-                                    MQ_QUEUE_ROWS);
+        status = mqc_endpoint_error(&q->endpoint, ENFILE, "has %d open handles, its limit; close some", MQ_QUEUE_ROWS);
     mqc_unlock_file(fd);
     if (!status) {
         q->h.next_search_slot = (uint64_t)row * (q->h.parts.max_messages / MQ_QUEUE_ROWS);
@@ -161,8 +161,9 @@ static int mqc_queue_init_handle(msgq_queue *q, const char *name, const msgq_que
     if (!status)
         status = mqc_queue_mode(&q->endpoint, options->open.mode);
     if (!status && !mq_queue_sizes_are_valid(q->max_messages, q->max_message_size))
-        status = mqc_endpoint_error(&q->endpoint, EINVAL, "max_messages is 1 to %d, max_message_size 1 to %d",
-                                    MQ_QUEUE_MESSAGES_MAX, MQ_QUEUE_MESSAGE_SIZE_MAX);
+        status =
+            mqc_endpoint_error(&q->endpoint, EINVAL, "give max_messages of 1 to %d, and max_message_size of 1 to %d",
+                               MQ_QUEUE_MESSAGES_MAX, MQ_QUEUE_MESSAGE_SIZE_MAX);
     if (!status && (options->events < MSGQ_EVENTS_AS_IS || options->events > MSGQ_EVENTS_PAYLOAD))
         status = mqc_endpoint_error(&q->endpoint, EINVAL,
                                     "events is %d; give MSGQ_EVENTS_AS_IS, MSGQ_EVENTS or MSGQ_EVENTS_PAYLOAD",
@@ -288,8 +289,8 @@ static int mqc_queue_refused_error(msgq_queue *q, size_t size, int priority, dou
     if (mqc_queue_has_events(&q->h))
         mqc_event_publisher_publish_refused(&q->event_publisher, (uint64_t)priority, size, msgq_origin());
     return mqc_endpoint_error(&q->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT,
-                              "holds %llu messages, as many as it may, those that "
-                              "were taken and not acknowledged included. Nothing was sent",
+                              "holds %llu messages, its limit, including jobs that "
+                              "are not acknowledged; nothing was sent",
                               (unsigned long long)q->h.parts.max_messages);
 }
 
@@ -346,11 +347,12 @@ static int mqc_queue_try_take(msgq_queue *q, uint64_t ticket, mq_queue_taken_mes
     if (cut || status == MQ_QUEUE_EMPTY)
         return cut;
     if (!delivery->word)
-        return mqc_endpoint_error(&q->endpoint, EPROTO, "its words change without end: another program writes there");
+        return mqc_endpoint_error(&q->endpoint, EPROTO,
+                                  "has slots that never stop changing: another program writes the file");
     if (mq_queue_free_taken_slot(&q->h, delivery) && mqc_queue_has_events(&q->h))
         mqc_event_publisher_publish_delivery(&q->event_publisher, &q->h, MQ_QUEUE_EVENT_RECEIVED, delivery);
     return mqc_endpoint_error(&q->endpoint, EPROTO,
-                              "a message of %llu bytes was there, more than it can hold: another program wrote "
+                              "has a message of %llu bytes, above its limit: another program wrote "
                               "there",
                               (unsigned long long)delivery->length);
 }
@@ -396,7 +398,7 @@ static int mqc_queue_receive_message(msgq_queue *q, void *buffer, size_t room, d
     if (found == 0 && timeout != 0)
         found = mqc_queue_await(q, delivery, timeout);
     if (found == 0)
-        return mqc_endpoint_error(&q->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "there is no message");
+        return mqc_endpoint_error(&q->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "no message available");
     if (found < 0)
         return found;
     if (about)
@@ -408,7 +410,7 @@ static int mqc_queue_receive_message(msgq_queue *q, void *buffer, size_t room, d
     if (delivery->length > room) {
         mqc_queue_put_back(q, delivery);
         return mqc_endpoint_error(&q->endpoint, EMSGSIZE,
-                                  "the message has %llu bytes, the buffer %zu; it stays in the queue",
+                                  "message has %llu bytes, but the buffer has %zu; the message stays in the queue",
                                   (unsigned long long)delivery->length, room);
     }
     mq_copy_from_shared(buffer, mq_queue_get_slot_payload(&q->h, delivery->slot), delivery->length);
@@ -434,8 +436,8 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double tim
     mq_queue_taken_message delivery;
     *job = (msgq_job){0};
     if (!(lease >= 0 && lease <= MQC_LEASE_MAX_S))
-        return mqc_endpoint_error(&queue->endpoint, EINVAL, "a lease of %g s is not possible; give 0 for none, to %.0f",
-                                  lease, MQC_LEASE_MAX_S);
+        return mqc_endpoint_error(&queue->endpoint, EINVAL, "lease is %g s; give 0 for none, or at most %.0f s", lease,
+                                  MQC_LEASE_MAX_S);
     int status = mqc_queue_receive_message(queue, buffer, room, timeout, &delivery, about);
     if (status)
         return status;
@@ -456,7 +458,7 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double tim
 static int mqc_queue_job(msgq_queue *q, msgq_job *job, mq_queue_taken_message *delivery) {
     int status = mqc_check_process(&q->endpoint, q->generation);
     if (!status && (!job->word || job->slot >= q->h.parts.max_messages))
-        status = mqc_endpoint_error(&q->endpoint, EINVAL, "a job ends once; this one is over, or was never taken");
+        status = mqc_endpoint_error(&q->endpoint, EINVAL, "job was already acknowledged or returned, or never taken");
     *delivery = (mq_queue_taken_message){job->slot,       job->key,       job->word,        job->length,
                                          job->deliveries, job->sent_time, job->origin_time, job->taken_time};
     if (status)
@@ -479,9 +481,9 @@ int msgq_queue_acknowledge(msgq_queue *queue, msgq_job *job) {
         return 0;
     }
     status = mqc_check_truncation(&queue->endpoint, &queue->segment);
-    return status ? status
-                  : mqc_endpoint_error(&queue->endpoint, ESTALE,
-                                       "the lease was over, and the message went back to the queue");
+    return status
+               ? status
+               : mqc_endpoint_error(&queue->endpoint, ESTALE, "lease expired, and the message returned to the queue");
 }
 
 int msgq_queue_return(msgq_queue *queue, msgq_job *job) {

@@ -11,10 +11,10 @@ static int mqc_record_file_check_header(void *handle) {
     mq_file_check_result kind =
         mq_record_header_check((mq_record_header *)(void *)r->segment.address, r->segment.size, &r->w.parts);
     if (kind == MQ_FILE_OTHER_VERSION)
-        return mqc_endpoint_error(&r->endpoint, EPROTO, "has another layout than this library, which has version %d",
+        return mqc_endpoint_error(&r->endpoint, EPROTO, "has a layout other than version %d of this library",
                                   MQ_RECORD_MAJOR);
     if (kind != MQ_FILE_VALID)
-        return mqc_endpoint_error(&r->endpoint, EPROTO, "is no vector and no board of msgq; remove it");
+        return mqc_endpoint_error(&r->endpoint, EPROTO, "is not a vector or board of msgq; remove it");
     if ((r->w.parts.config.flags ^ r->wanted.flags) & MQ_RECORD_BOARD)
         return mqc_endpoint_error(&r->endpoint, EEXIST, "is a %s",
                                   r->w.parts.config.flags & MQ_RECORD_BOARD ? "board" : "vector");
@@ -40,7 +40,7 @@ static int mqc_record_file_check_schema(const mqc_record_file *r) {
         (strlen(r->schema.name) < MQ_SCHEMA_NAME && strlen(r->schema.encoding) < MQ_SCHEMA_ENCODING &&
          r->schema.bytes <= MQ_RECORD_SCHEMA_BYTES - MQC_DATA_MARKS))
         return 0;
-    return mqc_endpoint_error(&r->endpoint, EINVAL, "its dtype or schema takes %zu bytes to say; at most %zu fit",
+    return mqc_endpoint_error(&r->endpoint, EINVAL, "dtype or schema has %zu bytes; at most %zu are allowed",
                               r->schema.bytes, (size_t)MQ_RECORD_SCHEMA_BYTES - MQC_DATA_MARKS);
 }
 
@@ -90,7 +90,7 @@ int mqc_record_file_open(mqc_record_file *r, const char *name, const msgq_option
 int mqc_record_file_locked_error(mqc_record_file *r, uint64_t who, const char *what) {
     unsigned row = mq_cell_owner_row(who);
     uint64_t pid = row < MQ_RECORD_ROWS ? mq_load_relaxed_u64(&r->w.parts.header->rows[row].at.participant.pid) : 0;
-    return mqc_endpoint_error(&r->endpoint, EBUSY, "%s is written by process %llu (0: nobody that is known)", what,
+    return mqc_endpoint_error(&r->endpoint, EBUSY, "%s is written by process %llu (0: an unknown process)", what,
                               (unsigned long long)pid); /* relaxed, above: for texts */
 }
 
@@ -104,7 +104,7 @@ static int mqc_record_file_register_writer(mqc_record_file *r) {
     int row = mq_row_table_reserve(&row_table, r->w.liveness_file, &r->liveness_token);
     if (row == MQ_NO_ROW)
         status =
-            mqc_endpoint_error(&r->endpoint, ENFILE, "%d handles write it, as many as may; close some", MQ_RECORD_ROWS);
+            mqc_endpoint_error(&r->endpoint, ENFILE, "has %d writing handles, its limit; close some", MQ_RECORD_ROWS);
     else
         mq_record_register_writer(&r->w, (unsigned)row, &self, r->uid = mqc_new_uid(), r->liveness_token != NULL);
     mq_u64 *owner = &r->w.parts.header->owner;
@@ -146,5 +146,5 @@ int mqc_record_file_wait_until_readable(mqc_record_file *r, bool (*is_readable)(
         ready = mqc_wait_until_readable(&waiter, mqc_deadline_ns(timeout));
     if (ready > 0)
         return mqc_record_file_check_truncation(r);
-    return ready ? ready : mqc_endpoint_error(&r->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "nothing has changed");
+    return ready ? ready : mqc_endpoint_error(&r->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "no change");
 }

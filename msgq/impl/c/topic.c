@@ -26,7 +26,7 @@ struct msgq_publisher {
 
 static int mqc_tracking_mismatch_error(const mqc_topic_files *t) {
     return mqc_endpoint_error(&t->endpoint, EINVAL,
-                              "is %stracked, which is settled since its first message; open it as it is",
+                              "is %stracked, which cannot change after the first message; use that setting",
                               mq_ring_side_is_tracked(mqc_topic_side_header(t)) ? "" : "not ");
 }
 
@@ -42,8 +42,7 @@ static int mqc_wait_for_previous_send(msgq_publisher *publisher, uint64_t former
         usleep(MQC_STOCK_SEND_US);
     while ((busy = mq_ring_find_sending_publisher(p, late))) {
         if (late)
-            return mqc_endpoint_error(&publisher->topic->endpoint, EADDRINUSE,
-                                      "process %llu has been in the middle of a send for 1 s",
+            return mqc_endpoint_error(&publisher->topic->endpoint, EADDRINUSE, "process %llu has been sending for 1 s",
                                       (unsigned long long)mq_ring_publisher_pid(busy));
         usleep(MQC_CHECK_US);
         late = mq_monotonic_ns() > deadline;
@@ -82,18 +81,19 @@ static int mqc_publisher_start(msgq_publisher *publisher) {
         return mqc_tracking_mismatch_error(t);
     int row = mq_ring_publisher_row_take(p->liveness_file, p->ring, p->side, &p->liveness_token);
     if (row == MQ_NO_ROW)
-        return mqc_endpoint_error(&t->endpoint, EADDRINUSE,
-                                  "%d publishers of it are open in living processes; close some", MQ_RING_PUBLISHERS);
+        return mqc_endpoint_error(&t->endpoint, EADDRINUSE, "has %d open publishers in living processes; close some",
+                                  MQ_RING_PUBLISHERS);
     uint64_t former = mq_ring_publisher_claim_ring(p, &self, mqc_random_u32(), row);
     status = mqc_wait_for_previous_send(publisher, former);
     mq_ring_status started = status ? MQ_RING_OK : mq_ring_publisher_start(p, &self);
     if (started == MQ_RING_UNTRACKED)
         status = mqc_tracking_mismatch_error(t);
     else if (started != MQ_RING_OK)
-        status = !mq_canary_is_intact(&t->canary)
-                     ? mqc_topic_truncation_error(t)
-                     : mqc_endpoint_error(&t->endpoint, EPROTO,
-                                          "its write pointer makes no sense: foreign bytes. Remove it");
+        status =
+            !mq_canary_is_intact(&t->canary)
+                ? mqc_topic_truncation_error(t)
+                : mqc_endpoint_error(&t->endpoint, EPROTO,
+                                     "has an invalid write pointer: another program wrote into the file. Remove it");
     if (status)
         mq_ring_publisher_release_ring(p, former);
     return status;
@@ -165,7 +165,7 @@ static int mqc_check_empty(msgq_publisher *publisher) {
     if (!publisher->p.stock_count)
         return 0;
     return mqc_endpoint_error(&publisher->topic->endpoint, EMSGSIZE,
-                              "an empty message would abort the stock subscriber that is attached");
+                              "empty message would abort the attached stock subscriber; send at least one byte");
 }
 
 /* Check the size of the files, too: without the SIGBUS handler, the canary never changes. */
@@ -187,8 +187,8 @@ static int mqc_send_error(msgq_publisher *publisher, mq_ring_status status, size
                                   "nothing was sent: /dev/shm has no memory for a message of %zu bytes", size);
     uint64_t pid = mq_ring_current_publisher_pid(publisher->p.ring, publisher->p.side);
     return mqc_endpoint_error(&t->endpoint, EADDRINUSE,
-                              "another publisher took over: process %llu (0: a stock program, or nobody any "
-                              "more); nothing was sent. To take the topic back, open it again",
+                              "another publisher took over: process %llu (0: a stock or ended "
+                              "process); nothing was sent. To take the topic back, open it again",
                               (unsigned long long)pid);
 }
 
@@ -269,8 +269,9 @@ static int mqc_subscriber_join(msgq_subscriber *subscriber) {
     mq_ring_subscriber_leave(s);
     if (!mq_canary_is_intact(&t->canary))
         return mqc_topic_truncation_error(t);
-    return mqc_endpoint_error(&t->endpoint, EPROTO,
-                              "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it");
+    return mqc_endpoint_error(
+        &t->endpoint, EPROTO,
+        "has an invalid write pointer: another program wrote into the file. Remove it when it is not in use");
 }
 
 int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const msgq_topic_options *options) {
@@ -365,8 +366,8 @@ static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
         return mqc_topic_truncation_error(subscriber->topic);
     mq_ring_subscriber_recover_from_lap(s); /* so that the next call can continue after a valid write */
     return mqc_endpoint_error(&subscriber->topic->endpoint, EPROTO,
-                              "no message at offset %u, lap %u: somebody wrote nonsense there", mq_ring_offset(cursor),
-                              mq_ring_cycle(cursor));
+                              "no message at offset %u, lap %u: another program wrote into the ring",
+                              mq_ring_offset(cursor), mq_ring_cycle(cursor));
 }
 
 /* ---- receive ---- */
@@ -381,13 +382,13 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *mes
         if (status != MQ_RING_EMPTY)
             return mqc_subscriber_corrupt(subscriber);
         if (timeout == 0)
-            return mqc_endpoint_error(&subscriber->topic->endpoint, EAGAIN, "there is no message");
+            return mqc_endpoint_error(&subscriber->topic->endpoint, EAGAIN, "no message available");
         deadline = deadline ? deadline : mqc_deadline_ns(timeout);
         int ready = mqc_subscriber_wait(subscriber, deadline);
         if (ready < 0)
             return ready;
         if (!ready)
-            return mqc_endpoint_error(&subscriber->topic->endpoint, ETIMEDOUT, "no message came in %g s", timeout);
+            return mqc_endpoint_error(&subscriber->topic->endpoint, ETIMEDOUT, "no message within %g s", timeout);
     }
 }
 
@@ -399,8 +400,8 @@ static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_ring_m
     if (status != MQ_RING_OK)
         return mqc_subscriber_corrupt(subscriber);
     return mqc_endpoint_error(&subscriber->topic->endpoint, EMSGSIZE,
-                              "the message has %llu bytes, the buffer %zu; it stays", (unsigned long long)message->size,
-                              room);
+                              "message has %llu bytes, but the buffer has %zu; the message stays",
+                              (unsigned long long)message->size, room);
 }
 
 int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,

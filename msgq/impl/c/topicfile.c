@@ -27,8 +27,8 @@ int mqc_topic_truncation_error(const mqc_topic_files *t) {
     if (mq_mapping_was_truncated(t->side.not_truncated) || mq_file_shrank(t->side.path, t->side.inode, t->side.size))
         return mqc_endpoint_error(
             &t->endpoint, ESTALE,
-            "has a side segment that another program made smaller: %s. Close this; remove the topic when "
-            "nobody uses it (msgq clean), and open it again",
+            "has a side segment that another program truncated: %s. Close this; remove the topic when "
+            "it is not in use (msgq clean), and open it again",
             t->side.path);
     return mqc_endpoint_error(&t->endpoint, ESTALE,
                               "was opened with segment_size %u, which another process has since changed: a stock "
@@ -74,12 +74,13 @@ static int mqc_ring_grow(mqc_topic_files *t, int fd, uint32_t asked, const char 
 static int mqc_ring_size(const mqc_topic_files *t, const struct stat *found, uint32_t asked) {
     int64_t data_bytes = (int64_t)found->st_size - MQ_RING_HEADER;
     if (data_bytes < MQC_DATA_MIN || data_bytes > UINT32_MAX)
-        return mqc_endpoint_error(&t->endpoint, EPROTO,
-                                  "has %lld bytes, which is no ring; remove it when nobody uses it",
-                                  (long long)found->st_size);
+        return mqc_endpoint_error(
+            &t->endpoint, EPROTO,
+            "has %lld bytes, and is not a ring (truncated, or of another program); remove it when it is not in use",
+            (long long)found->st_size);
     if (asked && asked != data_bytes)
         return mqc_endpoint_error(&t->endpoint, EEXIST,
-                                  "exists with segment_size %lld, but %u was asked for; ask for 0 to take it",
+                                  "exists with segment_size %lld, but %u was requested; give 0 to use it",
                                   (long long)data_bytes, asked);
     return 0;
 }
@@ -282,8 +283,7 @@ int mqc_topic_files_open(mqc_topic_files **topic, const char *name, const msgq_t
     status = mqc_endpoint_init(&t->endpoint, "topic", name, MQC_NAME_MAX, &options->open, 0);
     if (!status && (options->open.create || (t->asked && t->asked < MQC_DATA_MIN)))
         status = mqc_endpoint_error(&t->endpoint, EINVAL,
-                                    "a topic is opened or made (create 0), with a segment_size of 0 or from %d",
-                                    MQC_DATA_MIN);
+                                    "give create 0 for a topic, and a segment_size of 0, or at least %d", MQC_DATA_MIN);
     return mqc_topic_give(topic, status ? status : mqc_topic_open_named(t));
 }
 

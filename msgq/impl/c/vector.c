@@ -38,8 +38,8 @@ static int mqc_vector_check_requested_options(mqc_record_file *r, const msgq_vec
         (options->copies && (uint64_t)options->copies != shape->copies) || (options->exclusive && !exclusive) ||
         (*json && !mqc_vector_has_dtype(r, json)))
         return mqc_endpoint_error(&r->endpoint, EEXIST,
-                                  "has %llu items of %llu bytes in %llu copies%s, and other ones, or another "
-                                  "dtype, were asked for; leave out what shall be as it is",
+                                  "has %llu items of %llu bytes in %llu copies%s, but other ones, or another "
+                                  "dtype, were requested; omit values to use the existing ones",
                                   (unsigned long long)shape->length, (unsigned long long)shape->item_bytes,
                                   (unsigned long long)shape->copies, exclusive ? ", exclusive" : "");
     r->length = options->length ? options->length : shape->length;
@@ -82,7 +82,7 @@ uint64_t msgq_vector_item_bytes(const msgq_vector *vector) { return vector->r.w.
 static int mqc_vector_range(const mqc_record_file *r, uint64_t first, uint64_t count) {
     if (first <= r->length && count <= r->length - first)
         return 0;
-    return mqc_endpoint_error(&r->endpoint, EINVAL, "has %llu items, and %llu from %llu on were asked for",
+    return mqc_endpoint_error(&r->endpoint, EINVAL, "has %llu items, but %llu from index %llu on were requested",
                               (unsigned long long)r->length, (unsigned long long)count, (unsigned long long)first);
 }
 
@@ -97,7 +97,7 @@ static int mqc_vector_read(mqc_record_file *r, mq_element_selection which, uint8
         deadline = deadline ? deadline : mqc_record_read_deadline_ns();
         if (mq_monotonic_ns() > deadline)
             return mqc_endpoint_error(&r->endpoint, ETIMEDOUT,
-                                      "an item was written again and again for 1 s; make it with copies=4");
+                                      "item was overwritten during each read for 1 s; create the vector with copies=4");
         if (which.indices)
             which.indices += done;
         which.first += done, which.count -= done;
@@ -133,8 +133,9 @@ static int mqc_vector_write_patiently(mqc_record_file *r, const mq_element_selec
     int cut = mqc_record_file_check_truncation(r);
     if (cut || status == MQ_VECTOR_CORRUPT)
         return cut ? cut
-                   : mqc_endpoint_error(&r->endpoint, EPROTO,
-                                        "its versions change under a writer's hands: foreign bytes");
+                   : mqc_endpoint_error(
+                         &r->endpoint, EPROTO,
+                         "has element versions that change during a write: another program writes the file");
     return mqc_endpoint_error(&r->endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "another writer has item %llu",
                               (unsigned long long)mq_element_selection_index_at(which, *done));
 }

@@ -27,7 +27,7 @@ cdef class ChannelFile(EndpointFile):
         self.header = <mq_channel_header *> self.segment.address
         status = mq_channel_header_check(self.header, self.segment.size)
         if status == MQ_FILE_OTHER_VERSION:
-            text = f"has another layout than version {MQ_CHANNEL_MAJOR} of this library; use one version of msgq"
+            text = f"has a layout other than version {MQ_CHANNEL_MAJOR} of this library; use one version of msgq"
             raise LayoutVersionError(text, self.name, self.path)
         if status != MQ_FILE_VALID:
             raise CorruptSegmentError("is not a channel of msgq; remove it", self.name, self.path)
@@ -113,7 +113,8 @@ cdef class ChannelFile(EndpointFile):
         if mq_channel_config_pack(wanted) == before and (not wanted.capacity or mq_load_acquire_u64(&self.header.tail)):
             return  # the configuration is complete and never changes
         if not self.writable:
-            raise StateError("was opened passive, and cannot set what is still open of the configuration", self.name)
+            raise StateError("has no complete configuration yet, and a passive handle cannot set it; open it without "
+                             "passive=True", self.name)
         fd = self.lock()
         try:
             self._apply_config_locked(capacity, publishers, subscribers, stamps, publishes)
@@ -124,7 +125,8 @@ cdef class ChannelFile(EndpointFile):
         cdef mq_channel_config before = mq_channel_config_unpack(mq_load_acquire_u64(&self.header.config))
         cdef mq_channel_config merged = self._merge_config(before, capacity, publishers, subscribers, stamps, publishes)
         if not mq_channel_store_config(self.header, merged):
-            text = f"has a capacity of {before.capacity}, which no channel has: foreign bytes; remove it (msgq clean)"
+            text = (f"has the invalid capacity {before.capacity}: another program wrote into the file; remove it "
+                    "(msgq clean)")
             raise CorruptSegmentError(text, self.name, self.segment.path)
         return 0
 
@@ -149,8 +151,9 @@ cdef class ChannelFile(EndpointFile):
             shown = {MQ_CHANNEL_ANY_SUBSCRIBERS: "any number"} if setting == "subscribers" else {}
             if setting == "stamps":
                 shown = {MQ_CHANNEL_STAMPED: True, MQ_CHANNEL_UNSTAMPED: False}
-            text = (f"has {setting}={shown.get(current, current)}, and {setting}={shown.get(asked, asked)} was asked "
-                    "for; leave it out to accept the existing value, or remove the channel (msgq clean)")
+            text = (f"has {setting}={shown.get(current, current)}, but {setting}={shown.get(asked, asked)} was "
+                    "requested"
+                    "; omit it to use the existing value, or remove the channel (msgq clean)")
             raise ChannelMismatchError(text, self.name, self.segment.path)
         return asked
 
@@ -182,7 +185,7 @@ cdef class ChannelFile(EndpointFile):
                                                              MQ_CHANNEL_SCHEMA_BYTES)
         cdef int fd
         if not self.writable:
-            raise StateError("was opened passive, and cannot describe the messages", self.name)
+            raise StateError("was opened passive, and cannot set a schema; open it without passive=True", self.name)
         fd = self.lock()
         try:
             current = read_full_schema(&at)
@@ -250,7 +253,8 @@ cdef class ChannelFile(EndpointFile):
             unlock_file(fd)
 
     def _removed_error(self):
-        text = "the channel was removed, and perhaps made anew; what is open goes on, nobody can join: open it again"
+        text = ("channel was removed, and perhaps created again; open handles continue, but cannot join it: open it "
+                "again")
         return SegmentError(text, self.name, self.segment.path, ENOENT)
 
 

@@ -39,7 +39,7 @@ cdef class PoolFile(EndpointFile):
             raise CorruptSegmentError((<bytes> wrong).decode(), self.name, self.path)
         # Otherwise pins may be outside the writable pages.
         if self.maps_header_writable and self.slots.slots_base != self.segment.address + self.writable_bytes:
-            raise CorruptSegmentError("changes while it is opened", self.name, self.path)
+            raise CorruptSegmentError("changed during opening; another program writes it", self.name, self.path)
         self.node, self.pid = _text(head.node, MQ_NODE_NAME_BYTES), mq_load_relaxed_u64(&head.pid)
         return 0
 
@@ -74,7 +74,7 @@ cdef int name_pool(PoolFile pool) except -1:
     """Give a new pool its name, so that subscribers find it."""
     try:
         if not name_file(pool.fd, pool.name, pool.path):
-            raise segment_error("there is such a pool already", pool.name, pool.path, EEXIST)
+            raise segment_error("pool exists; remove it (msgq clean)", pool.name, pool.path, EEXIST)
     finally:
         pool._close_fd()
     return 0

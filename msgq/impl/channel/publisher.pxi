@@ -130,7 +130,7 @@ cdef class Publisher(ForkAwareHandle):
     cdef int _check_not_inherited(self) except -1:
         """Raise in the child if a signal handler forked during a call."""
         if self._fork_generation != fork_generation:
-            text = "a signal handler forked the process during this call, which its parent ends; call again here"
+            text = "signal handler forked the process during this call; call again in the child"
             raise ForkedSocketError(text, self._endpoint)
         return 0
 
@@ -202,7 +202,8 @@ cdef class Publisher(ForkAwareHandle):
         if PyBytes_CheckExact(data):
             return self._send_bytes(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), timeout, origin_time)
         if getattr(getattr(data, "dtype", None), "hasobject", False):
-            raise TypeError(f"an array of dtype {data.dtype} holds Python objects, which cannot be sent as bytes")
+            raise TypeError(f"array of dtype {data.dtype} has Python objects, which cannot be sent as bytes; convert "
+                            "it first")
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if self._use_state != fork_generation:  # an exporter may run any code
@@ -239,7 +240,8 @@ cdef class Publisher(ForkAwareHandle):
             mq_eventcount_notify_mp(&pool.c.header.eventcount)
         elif status == MQ_CHANNEL_CORRUPT:
             mq_channel_return_slot(&pool.c, slot)
-            text = "the order of its messages makes no sense: foreign bytes; remove the channel (msgq clean)"
+            text = ("has an invalid order of messages: another program wrote into the file; remove the channel (msgq "
+                    "clean)")
             raise CorruptSegmentError(text, self._endpoint, self._file.path)
         if pool is not self._pool:  # a loan of a previous pool
             self._sent += 1
@@ -294,7 +296,7 @@ cdef class Publisher(ForkAwareHandle):
             self._use_state, self._waiting_thread = self._fork_generation, 0
             closed = self._close_after_wait(pool, slot)
         if closed:
-            raise EndpointClosedError("was closed while it waited for a slot", self._endpoint)
+            raise EndpointClosedError("was closed during the wait for a slot", self._endpoint)
         self._check_not_inherited()
         return slot
 
@@ -322,7 +324,7 @@ cdef class Publisher(ForkAwareHandle):
         holder_texts = [f"{self._file.describe_viewer(viewer)} holds {count}"
                         for viewer, count in enumerate(held) if count]
         if pool.open_loans:
-            holder_texts.append(f"{pool.open_loans} are lent here")
+            holder_texts.append(f"{pool.open_loans} in open loans of this publisher")
         text = (f"all {pool.c.slots.slots} slots of this publisher are in use: {', '.join(holder_texts)}; release "
                 "views sooner, give the publisher more slots, or a timeout to wait for one. Nothing was sent")
         return PoolExhaustedError(text, self._endpoint)
@@ -359,7 +361,7 @@ cdef class Publisher(ForkAwareHandle):
         cdef uint64_t wanted
         require_time(timeout, self._endpoint)
         if size < 0:
-            raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
+            raise InvalidValueError(f"message size {size} is invalid; give 0 or more bytes", self._endpoint)
         wanted = size  # may run Python code, as does the comparison
         if self._use_state != fork_generation:
             self._reopen_or_raise()
@@ -394,7 +396,7 @@ cdef class Loan:
         self._slot = MQ_CHANNEL_NO_SLOT
 
     def __init__(self):
-        raise TypeError("a loan comes from a publisher's loan()")
+        raise TypeError("loans cannot be created directly; call the publisher's loan()")
 
     def __dealloc__(self):  # each buffer keeps the loan, so no buffer is left
         if self._slot != MQ_CHANNEL_NO_SLOT and self._fork_generation == fork_generation:
@@ -417,11 +419,11 @@ cdef class Loan:
 
     cdef int _check_usable_loan(self) except -1:
         if self._pool is None:
-            raise TypeError("a loan comes from a publisher's loan()")
+            raise TypeError("loans cannot be created directly; call the publisher's loan()")
         if self._is_finished:
-            raise StateError("a loan serves once; this one was published or discarded", self._publisher._endpoint)
+            raise StateError("loan was already published or discarded; take another one", self._publisher._endpoint)
         if self._fork_generation != fork_generation:
-            text = "the loan belongs to the parent process, which alone may write and publish it; take another one here"
+            text = "loan belongs to the parent process, which alone can publish it; take another one here"
             raise ForkedSocketError(text, self._publisher._endpoint)
         if self._publisher._use_state != fork_generation:
             self._publisher._reopen_or_raise()
@@ -432,11 +434,11 @@ cdef class Loan:
         self._check_usable_loan()
         cdef uint64_t slot = self._slot
         if wanted > self._size:
-            raise InvalidValueError(f"the loan has {self._size} bytes, and {wanted} were to be published",
+            raise InvalidValueError(f"loan has {self._size} bytes, but {wanted} were to be published",
                                     self._publisher._endpoint)
         if self._export_count:
-            text = f"{self._export_count} buffers still look into this loan (a memoryview, an array), and could change "
-            raise BufferError(text + "what was published; release or delete them first")
+            text = f"loan has open buffers: {self._export_count} (memoryview, array), which could change "
+            raise BufferError(text + "the message; release or delete them first")
         self._is_finished, self._slot = True, MQ_CHANNEL_NO_SLOT
         try:
             self.position = self._publisher._publish_slot(self._pool, slot, wanted, self.origin_time)

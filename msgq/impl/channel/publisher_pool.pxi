@@ -109,7 +109,8 @@ cdef int _fill_publisher_row(PublisherPool pool, int number, str node, uint64_t 
     pool.c.stamps = mq_channel_config_unpack(mq_load_acquire_u64(&file.header.config)).stamps == MQ_CHANNEL_STAMPED
     pool.c.clock_offset, pool.c.liveness_file = offset, file.liveness_file()
     if not mq_channel_load_index_ring(file.header, &pool.c.order):  # the capacity was just set
-        raise CorruptSegmentError("its order makes no sense: foreign bytes; remove it (msgq clean)", file.name,
+        raise CorruptSegmentError("has an invalid order: another program wrote into the file; remove it (msgq "
+                                  "clean)", file.name,
                                   file.path)
     if not mq_channel_publisher_init(&pool.c):
         raise MemoryError()
@@ -157,7 +158,7 @@ cdef int _check_publisher_limit(ChannelFile file) except -1:
             living += mq_channel_publisher_liveness(file.header, &probe, i) != MQ_DEAD
     mq_liveness_probe_end(&probe)
     if <uint64_t> living >= g.publishers:
-        text = f"has as many publishers as it may ({g.publishers}): {_describe_row_owners(file)}"
+        text = f"number of publishers is at its limit ({g.publishers}): {_describe_row_owners(file)}"
         raise TooManyPublishersError(text, file.name)
     return 0
 

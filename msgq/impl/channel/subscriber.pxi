@@ -119,7 +119,7 @@ cdef class Subscriber(Waitable):
             status = mq_channel_next_message(&self.c, message)
             if self._raise_on_lost and self.c.lost != self._lost_reported:
                 lost, self._lost_reported = self.c.lost - self._lost_reported, self.c.lost
-                error = LostMessagesError(f"{lost} messages were lost; the next call goes on behind them",
+                error = LostMessagesError(f"{lost} messages lost; the next call continues after them",
                                           self._endpoint)
                 error.lost = lost
                 raise error
@@ -134,7 +134,7 @@ cdef class Subscriber(Waitable):
                 continue
             mq_channel_skip_message(&self.c, message)  # so that the next call continues
             self._file.check_truncation()
-            text = f"at position {message.position} is no message: another program wrote there"
+            text = f"no message at position {message.position}: another program wrote into the file"
             raise CorruptSegmentError(text, self._endpoint, self._file.path)
         return False  # publishers are as fast as this loop; the next call continues
 
@@ -249,7 +249,8 @@ cdef class Subscriber(Waitable):
             self._check_usable()
             while self._wait_for_message(&message, timeout):
                 if message.length > <uint64_t> view.len:
-                    text = f"the message has {message.length} bytes, the buffer {view.len}; it stays for the next call"
+                    text = (f"message has {message.length} bytes, but the buffer has {view.len}; the message stays "
+                            "for the next call")
                     raise MessageTooLargeError(text, self._endpoint)
                 mq_copy_from_shared(view.buf, mq_pool_slot_payload(message.slot), message.length)
                 if self._accept_message(&message):
@@ -303,7 +304,7 @@ cdef class Subscriber(Waitable):
         dtype = numpy.dtype(dtype)
         size = dtype.itemsize
         if size == 0 or dtype.hasobject:
-            raise InvalidValueError(f"dtype {dtype} has no bytes of its own; give one of a fixed size", self._endpoint)
+            raise InvalidValueError(f"dtype {dtype} has no fixed size; give one with a fixed size", self._endpoint)
         max_count = self._count_receivable(limit)
         if max_count == 0 and limit != 0 and timeout != 0 and self._wait_for_message(&message, timeout):
             max_count = self._count_receivable(limit)
@@ -329,7 +330,7 @@ cdef class Subscriber(Waitable):
             if message.length != size:
                 if count:
                     break
-                text = f"the next message has {message.length} bytes, the dtype {size}; receive() takes it as it is"
+                text = f"next message has {message.length} bytes, but the dtype has {size}; use receive() for it"
                 raise MessageSizeError(text, self._endpoint)
             mq_copy_from_shared(<uint8_t *> view.buf + count * size, mq_pool_slot_payload(message.slot), size)
             if self._accept_message(&message):
@@ -390,9 +391,9 @@ cdef class Subscriber(Waitable):
     def _ensure_viewer_row(self):
         """Take a viewer row if needed, and check that one more view is allowed."""
         if self._rows is None:
-            raise StateError("is passive, and leaves no trace: it cannot hold views, only copy", self._endpoint)
+            raise StateError("is passive, and cannot hold views; use receive(), which copies", self._endpoint)
         if self._rows.views_held >= <uint64_t> self.max_views:
-            text = f"keeps {self._rows.views_held} views, as many as it may (max_views); release one"
+            text = f"holds {self._rows.views_held} views, its limit (max_views); release one"
             raise TooManyViewsError(text, self._endpoint)
         if self._rows.viewer < 0:
             self._begin_use()

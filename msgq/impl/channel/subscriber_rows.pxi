@@ -27,7 +27,7 @@ cdef class SubscriberRows:
                 # All rows count, because some subscribers may have joined before the limit was set.
                 subscribers = self.file.describe_subscribers()
                 if len(subscribers) >= <int> g.subscribers:
-                    text = f"has as many subscribers as it may ({g.subscribers}): {', '.join(subscribers)}"
+                    text = f"number of subscribers is at its limit ({g.subscribers}): {', '.join(subscribers)}"
                     raise TooManySubscribersError(text, self.file.name)
             row_table = mq_channel_subscriber_row_table(self.file.header, MQ_CHANNEL_SUBSCRIBERS)
             row = mq_row_table_reserve(&row_table, self.file.liveness_file(), &self.row_token)
@@ -59,7 +59,7 @@ cdef class SubscriberRows:
                     break
                 row = mq_channel_find_free_viewer(self.file.header, self.file.liveness_file(), row + 1)
             if row == MQ_NO_ROW:
-                text = f"has {MQ_CHANNEL_VIEWERS} viewers, which is the limit; receive() copies instead"
+                text = f"has {MQ_CHANNEL_VIEWERS} subscribers with views, its limit; use receive(), which copies"
                 raise TooManySubscribersError(text, self.file.name)
             self.viewer_uid = new_uid()
             mq_participant_write(&self.file.header.viewers[row].participant, &identity, self.viewer_uid,

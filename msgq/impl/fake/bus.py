@@ -49,16 +49,16 @@ class InProcessBus:
         SegmentSizeError : it exists with another size.
         """
         if segment_size and not DATA_BYTES_MIN <= segment_size <= DATA_BYTES_MAX:
-            allowed = f"{DATA_BYTES_MIN} to {DATA_BYTES_MAX}, and 0 for 1 MiB"
-            raise InvalidValueError(f"segment_size is {segment_size} bytes; allowed are {allowed}", endpoint)
+            allowed = f"{DATA_BYTES_MIN} to {DATA_BYTES_MAX}, or 0 for 1 MiB"
+            raise InvalidValueError(f"segment_size is {segment_size} bytes; give {allowed}", endpoint)
         key = (settings.resolve_prefix(prefix), endpoint)
         topic = self._topics.get(key)
         if topic is None:
             settings.resolve_file_mode(mode, endpoint)
             topic = self._topics[key] = TopicState(endpoint, segment_size or DEFAULT_DATA_BYTES, self.choose_route)
         elif segment_size not in (0, topic.data_bytes):
-            text = f"exists with segment_size {topic.data_bytes}, but {segment_size} was asked for"
-            raise SegmentSizeError(f"{text}; ask for 0 to take it as it is", endpoint)
+            text = f"exists with segment_size {topic.data_bytes}, but {segment_size} was requested"
+            raise SegmentSizeError(f"{text}; give 0 to use the existing size", endpoint)
         return topic
 
     def mark_inherited_by_fork(self) -> None:
@@ -78,7 +78,7 @@ class InProcessBus:
         """
         topic = self._topics.get((settings.resolve_prefix(prefix), endpoint))
         if topic is None:
-            raise SegmentError("there is no such topic (a passive subscriber creates nothing)", endpoint)
+            raise SegmentError("topic not found; passive subscribers do not create it", endpoint)
         return topic
 
     def remove_topic(self, topic: TopicState) -> bool:
@@ -127,7 +127,7 @@ class InProcessBus:
                 return
         if end_ns is None:
             text = (
-                f"waiting for {subject} would last for ever: nothing else runs on this bus; msgq.simulation has nodes"
+                f"wait for {subject} would never end: no other code runs on this bus; use the nodes of msgq.simulation"
             )
             raise DeadlockError(text)
         self.clock.now_ns = end_ns

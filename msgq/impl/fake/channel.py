@@ -56,9 +56,9 @@ def open_channel_file(
     bus = current_bus()
     channel = bus.channels.get((in_prefix, name))
     if channel is None and create is False:
-        raise SegmentError("there is no such channel", name, errno=errno.ENOENT)
+        raise SegmentError("channel not found", name, errno=errno.ENOENT)
     if channel is not None and create:
-        raise SegmentError("the channel is there already", name, errno=errno.EEXIST)
+        raise SegmentError("channel exists; to open it, omit create=True", name, errno=errno.EEXIST)
     if channel is None:
         settings.resolve_file_mode(mode, name)
         channel = bus.channels[in_prefix, name] = ChannelState(bus, name, (creator, os.getpid()), bus.choose_route)

@@ -136,9 +136,7 @@ class ChannelCursor(Inbox):
         entry = self._seek_next_entry()
         if self.raises_on_loss and self.lost != self.reported_lost:
             lost, self.reported_lost = self.lost - self.reported_lost, self.lost
-            error = LostMessagesError(
-                f"{lost} messages were lost; the next call goes on behind them", self.channel.name
-            )
+            error = LostMessagesError(f"{lost} messages lost; the next call continues after them", self.channel.name)
             error.lost = lost
             raise error
         return entry

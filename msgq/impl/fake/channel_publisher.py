@@ -149,9 +149,9 @@ class Publisher:
         if self.closed:
             return not_connected_error(self.endpoint)
         if self._channel.inherited_by_fork:
-            text = "was made before a fork, on the parent's bus, which ends with that process; make another one here"
+            text = "was created before a fork, on the bus of the parent process; create another one here"
             return ForkedSocketError(text, self.endpoint)
-        return ConcurrentUseError("is in use by another thread; a socket serves one thread at a time", self.endpoint)
+        return ConcurrentUseError("is in use by another thread; use a socket in one thread at a time", self.endpoint)
 
     def check_usable(self) -> None:
         """Raise an error if it is closed, waits for a slot, or is the parent's."""
@@ -166,7 +166,9 @@ class Publisher:
         self.check_usable()
         timeout_ns(timeout, self.endpoint)
         if getattr(getattr(data, "dtype", None), "hasobject", False):
-            raise TypeError(f"an array of dtype {data.dtype} holds Python objects, which cannot be sent as bytes")
+            raise TypeError(
+                f"array of dtype {data.dtype} has Python objects, which cannot be sent as bytes; convert it first"
+            )
         message = data if type(data) is bytes else copy_buffer(data)
         self.check_usable()  # an exporter may run any code
         slot = self._acquire_slot(len(message), timeout)
@@ -197,7 +199,7 @@ class Publisher:
         self.check_usable()
         timeout_ns(timeout, self.endpoint)
         if size < 0:
-            raise InvalidValueError(f"a message cannot have {size} bytes", self.endpoint)
+            raise InvalidValueError(f"message size {size} is invalid; give 0 or more bytes", self.endpoint)
         slot = self._acquire_slot(size, timeout)
         return Loan(self, self._pool, slot, size)
 
@@ -294,7 +296,7 @@ class Loan(OwnedBuffer):
     def check_exportable(self) -> None:
         """See `OwnedBuffer`."""
         if self._is_over:
-            text = "a loan serves once; this one was published or discarded"
+            text = "loan was already published or discarded; take another one"
             raise StateError(text, self._publisher.endpoint)
         self._publisher.check_usable()
 
@@ -303,12 +305,12 @@ class Loan(OwnedBuffer):
         published_size = self._size if size is None else validate_uint64(size)
         self.check_exportable()
         if published_size > self._size:
-            text = f"the loan has {self._size} bytes, and {published_size} were to be published"
+            text = f"loan has {self._size} bytes, but {published_size} were to be published"
             raise InvalidValueError(text, self._publisher.endpoint)
         if self.export_count:
             raise BufferError(
-                f"{self.export_count} buffers still look into this loan (a memoryview, an array), and could change "
-                "what was published; release or delete them first"
+                f"loan has open buffers: {self.export_count} (memoryview, array), which could change "
+                "the message; release or delete them first"
             )
         slot, self._is_over, self._slot = cast("int", self._slot), True, None
         try:

@@ -182,7 +182,7 @@ class PublisherPool:
             for viewer in set(self.slots[slot].viewer_rows):
                 slot_counts[viewer] = slot_counts.get(viewer, 0) + 1
         texts = [f"{self.channel.viewer_names[viewer]} holds {slot_counts[viewer]}" for viewer in sorted(slot_counts)]
-        return texts + [f"{self.open_loan_count} are lent here"] * (self.open_loan_count > 0)
+        return texts + [f"{self.open_loan_count} in open loans of this publisher"] * (self.open_loan_count > 0)
 
     def end_loan(self, removes_pool: bool) -> None:
         """A loan is over."""
@@ -269,7 +269,7 @@ class ChannelState(EndpointState[Inbox]):
         limit = self.config["publishers"]
         if sum(not pool.is_superseded for pool in self.find_living_pools()) >= limit:
             raise TooManyPublishersError(
-                f"has as many publishers as it may ({limit}): {self._describe_publishers()}", self.name
+                f"number of publishers is at its limit ({limit}): {self._describe_publishers()}", self.name
             )
 
     def find_free_publisher_row(self, dead_count: int) -> int:
@@ -300,13 +300,13 @@ class ChannelState(EndpointState[Inbox]):
             return row
         if limited:
             names = ", ".join(subscriber.node for subscriber in self.registered_subscribers if subscriber is not None)
-            raise TooManySubscribersError(f"has as many subscribers as it may ({limit}): {names}", self.name)
+            raise TooManySubscribersError(f"number of subscribers is at its limit ({limit}): {names}", self.name)
         return None
 
     def register_viewer(self, node: str) -> int:
         """Return a row for a subscriber that takes views."""
         if None not in self.viewer_names:
-            text = f"has {VIEWER_ROWS} subscribers that take views, and no room for more: receive() copies instead"
+            text = f"has {VIEWER_ROWS} subscribers with views, its limit; use receive(), which copies"
             raise TooManySubscribersError(text, self.name)
         row = self.viewer_names.index(None)
         self.viewer_names[row] = node
@@ -331,7 +331,7 @@ class ChannelFile:
         if self.channel.inherited_by_fork:
             raise fork_error(self.name)
         if self.channel.is_removed:
-            text = "the channel was removed, and perhaps made anew; what is open goes on, but nobody can join"
+            text = "channel was removed, and perhaps created again; open handles continue, but cannot join it"
             raise SegmentError(f"{text}: open it again", self.name, errno=errno.ENOENT)
 
     def close(self) -> None:
@@ -363,7 +363,10 @@ class ChannelFile:
         if merged == self.channel.config:
             return
         if not self.writable:
-            raise StateError("was opened passive, and cannot set what is still open of the configuration", self.name)
+            raise StateError(
+                "has no complete configuration yet, and a passive handle cannot set it; open it without passive=True",
+                self.name,
+            )
         self.lock()
         self.channel.config = merged
         if merged["capacity"]:
@@ -373,10 +376,8 @@ class ChannelFile:
         current = self.channel.config[setting]
         if requested is not None and current not in (None, requested):
             shown = "any number" if current == UNLIMITED_SUBSCRIBERS and setting == "subscribers" else current
-            text = f"has {setting}={shown}, and {setting}={requested} was asked for"
-            raise ChannelMismatchError(
-                f"{text}; leave it out to accept the existing value, or remove the channel", self.name
-            )
+            text = f"has {setting}={shown}, but {setting}={requested} was requested"
+            raise ChannelMismatchError(f"{text}; omit it to use the existing value, or remove the channel", self.name)
         return current if requested is None else requested
 
     @property
@@ -402,7 +403,7 @@ class ChannelFile:
     def set_schema(self, schema: Schema, replace: bool) -> Schema:
         """Set the schema, unless there is one that is not to be replaced; returns the one that is there then."""
         if not self.writable:
-            raise StateError("was opened passive, and cannot describe the messages", self.name)
+            raise StateError("was opened passive, and cannot set a schema; open it without passive=True", self.name)
         self.lock()
         if self.channel.schema is None or replace:
             self.channel.schema = schema

@@ -211,7 +211,9 @@ class Subscriber(Waitable):
                 return None
             size = len(find_message_slot(entry).data)
             if size > buffer_bytes:
-                text = f"the message has {size} bytes, the buffer {buffer_bytes}; it stays for the next call"
+                text = (
+                    f"message has {size} bytes, but the buffer has {buffer_bytes}; the message stays for the next call"
+                )
                 raise MessageTooLargeError(text, self._endpoint)
             return copy_into_buffer(buffer, self._receive_entry(entry).data)
         finally:
@@ -265,7 +267,7 @@ class Subscriber(Waitable):
         timeout_ns(timeout, self._endpoint)
         element = numpy.dtype(dtype)
         if element.itemsize == 0 or element.hasobject:
-            text = f"dtype {element} has no bytes of its own; give one of a fixed size"
+            text = f"dtype {element} has no fixed size; give one with a fixed size"
             raise InvalidValueError(text, self._endpoint)
         message_limit = self._limit_to_available(limit)
         if not message_limit and limit != 0 and timeout != 0 and self._find_message(timeout) is not None:
@@ -280,7 +282,7 @@ class Subscriber(Waitable):
             if size != element.itemsize:
                 if messages:
                     break
-                text = f"the next message has {size} bytes, the dtype {element.itemsize}; receive() takes it as it is"
+                text = f"next message has {size} bytes, but the dtype has {element.itemsize}; use receive() for it"
                 raise MessageSizeError(text, self._endpoint)
             messages.append(self._receive_entry(entry).data)
             if publishers is not None and self._last_message is not None:
@@ -311,9 +313,9 @@ class Subscriber(Waitable):
         cursor = self._check_usable()
         rows = self._rows
         if rows is None:
-            raise StateError("is passive, and leaves no trace: it cannot hold views, only copy", self._endpoint)
+            raise StateError("is passive, and cannot hold views; use receive(), which copies", self._endpoint)
         if rows.views_held >= self.max_views:
-            text = f"keeps {rows.views_held} views, as many as it may (max_views); release one"
+            text = f"holds {rows.views_held} views, its limit (max_views); release one"
             raise TooManyViewsError(text, self._endpoint)
         if rows.viewer_row < 0:
             rows.register_viewer()
@@ -356,12 +358,14 @@ class Sample(OwnedBuffer):
     def check_exportable(self) -> None:
         """See `OwnedBuffer`."""
         if self._rows is None:
-            raise EndpointClosedError("this view was released; what it showed may be another message by now")
+            raise EndpointClosedError(
+                "view was released, and its memory may hold another message; receive another view"
+            )
 
     def release(self) -> None:
         """Let go of the slot now; a second call does nothing."""
         if self.export_count:
-            text = f"{self.export_count} buffers still look through this view (a memoryview, an array)"
+            text = f"view has open buffers: {self.export_count} (memoryview, array)"
             raise BufferError(f"{text}; release or delete them first")
         self._release_slot()
 

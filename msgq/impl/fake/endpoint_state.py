@@ -139,5 +139,5 @@ def combine_handlers(handlers: list[MessageHandler]) -> MessageHandler:
 
 def fork_error(endpoint: str) -> ForkedSocketError:
     """Return the error for a socket that came through a fork."""
-    text = "was connected before a fork, on the parent's bus, which ends with that process; close it and connect again"
+    text = "was connected before a fork, on the bus of the parent process; close it and connect again"
     return ForkedSocketError(text, endpoint)

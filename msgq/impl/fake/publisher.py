@@ -109,7 +109,7 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
         bus = current_bus()
         topic = bus.open_topic(name, segment_size, mode, prefix)
         if topic.open_publishers == TOPIC_PUBLISHERS_MAX:
-            text = f"{TOPIC_PUBLISHERS_MAX} publishers of it are open; close those that were taken over"
+            text = f"has {TOPIC_PUBLISHERS_MAX} open publishers; close those that were replaced"
             raise MultiplePublishersError(text, name)
         previous_claim = topic.current_claim
         if previous_claim is not None and previous_claim.has_reservation:
@@ -117,8 +117,8 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
                 lambda: not previous_claim.has_reservation, SEND_IN_PROGRESS_NS, f"the end of a send on {name!r}"
             )
             if previous_claim.has_reservation:
-                text = f"process {os.getpid()} has been in the middle of a send (or a reserve) for 1 s"
-                raise MultiplePublishersError(f"{text}; end it, then connect again", name)
+                text = f"process {os.getpid()} has been sending (or holding a reservation) for 1 s"
+                raise MultiplePublishersError(f"{text}; stop it, then connect again", name)
         _decide_tracking(topic, tracked)
         self._bus, self._topic, self._endpoint = bus, topic, name
         self._own_claim = self._active_claim = PublisherClaim()
@@ -157,7 +157,7 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
             return fork_error(self._endpoint)
         if self._active_claim is _RESERVED_CLAIM:
             return ConcurrentUseError("a reservation is open; leave its with block first", self._endpoint)
-        successor = f"process {os.getpid()}" if self._topic.current_claim else "nobody any more"
+        successor = f"process {os.getpid()}" if self._topic.current_claim else "a process that ended"
         text = f"another publisher took over: {successor}; nothing was sent. To take the topic back, connect again"
         return MultiplePublishersError(text, self._endpoint)
 
@@ -221,7 +221,7 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
         """Write one message in place: ``with pub.reserve(size) as view: ...``."""
         self._check_can_send()
         if size < 0:
-            raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
+            raise InvalidValueError(f"message size {size} is invalid; give 0 or more bytes", self._endpoint)
         self._check_origin_time(origin_time)
         return Reservation(self, size, origin_time)
 

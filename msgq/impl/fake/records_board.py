@@ -146,7 +146,9 @@ class Entry:
         store.claim_key(row, key)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("an Entry cannot be pickled or copied: one handle has a key; close it and declare it elsewhere")
+        raise TypeError(
+            "Entry cannot be pickled or copied, because a key has one handle; close it, and declare the key elsewhere"
+        )
 
     def __repr__(self) -> str:
         return f"<msgq fake Entry {self._key!r} of board {self._store.name!r}>"
@@ -197,7 +199,7 @@ class KeyObserver(RecordWatcher):
         self._bus.on_member_opened(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError("a KeyObserver cannot be pickled or copied: pickle its board, and observe the key there")
+        raise TypeError("KeyObserver cannot be pickled or copied; pickle its board, and observe the key there")
 
     def __repr__(self) -> str:
         return f"<msgq fake KeyObserver {self._key!r} of board {self._endpoint!r}>"

@@ -78,7 +78,7 @@ class RecordWatcher(Waitable):
             limit = None if wait_ns < 0 else wait_ns
             self._bus.wait_until(lambda: row.closed or row.can_receive(), limit, f"a change of {self._endpoint!r}")
             if row.closed:
-                raise EndpointClosedError("was closed while it was waited for", self._endpoint)
+                raise EndpointClosedError("was closed during the wait", self._endpoint)
         return row.can_receive()
 
     def receive(self, timeout: float | None = None) -> Any:

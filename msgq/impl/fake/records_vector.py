@@ -141,7 +141,7 @@ class SeqlockVector(VectorHandle):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self._endpoint:
-            raise TypeError("private memory (name=None) cannot be pickled")
+            raise TypeError("private memory (name=None) cannot be pickled; give a name to share it")
         return _reopen_pickled_vector, (self._endpoint, self._prefix, self._trust, self._length, self._passive)
 
     def __len__(self) -> int:
@@ -213,7 +213,7 @@ class Seqlock(VectorHandle):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self._endpoint:
-            raise TypeError("private memory (name=None) cannot be pickled")
+            raise TypeError("private memory (name=None) cannot be pickled; give a name to share it")
         return _reopen_pickled_seqlock, (self._endpoint, self._prefix, self._trust, self._passive)
 
     def read(self, out: Any = None) -> Any:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 def check_can_connect(context: Context, endpoint: str | bytes, closed: bool, connected_endpoint: str) -> str:
     """Return the endpoint's name, if a socket may connect there now."""
     if not isinstance(context, Context):
-        raise TypeError(f"context is a Context, not {type(context).__name__}")
+        raise TypeError(f"context is of type {type(context).__name__}; give a Context")
     name = naming.validate_endpoint_name(endpoint)
     if context.closed:
-        raise StateError("the context was terminated; make a new one", name)
+        raise StateError("context was terminated; create a new one", name)
     if not closed:
-        raise StateError("the socket is connected already; close it first", connected_endpoint)
+        raise StateError("socket is connected already; close it first", connected_endpoint)
     return name
 
 

@@ -111,7 +111,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
         """Subscribe from now on. A passive subscriber is not seen by `wait_for_readers`, and waits like any other."""
         name = check_can_connect(context, endpoint, self.closed, self._endpoint)
         if not isinstance(address, (str, bytes)):
-            raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
+            raise TypeError(f"address is of type {type(address).__name__}; give str or bytes")
         settings.resolve_spin_us(spin_us, name)
         bus = current_bus()
         topic = bus.find_topic(name, prefix) if passive else bus.open_topic(name, segment_size, mode, prefix)
@@ -277,7 +277,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
             return None
         size = len(inbox.peek_message())
         if size > buffer_bytes:
-            text = f"the message has {size} bytes, the buffer {buffer_bytes}; it stays for the next call"
+            text = f"message has {size} bytes, but the buffer has {buffer_bytes}; the message stays for the next call"
             raise MessageTooLargeError(text, self._endpoint)
         data = inbox.take_message()
         self._rearm_fd()
@@ -292,7 +292,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
         message_limit = self._batch_limit(limit)
         element = numpy.dtype(dtype)
         if element.itemsize == 0 or element.hasobject:
-            text = f"dtype {element} has no bytes of its own; give one of a fixed size"
+            text = f"dtype {element} has no fixed size; give one with a fixed size"
             raise InvalidValueError(text, self._endpoint)
         inbox = self._wait_for_inbox(False) if wait_for_one and message_limit else self._check_usable()
         messages: list[bytes] = []
@@ -309,8 +309,8 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
                 break  # what was between the two was dropped
             next_cursor = inbox.find_cursor() + frame_bytes(pending_bytes + inbox.topic.stamp_bytes)
             if pending_bytes != element_bytes and not messages:
-                text = f"the next message has {pending_bytes} bytes, the dtype {element_bytes}"
-                raise MessageSizeError(f"{text}; receive() takes it as it is", self._endpoint)
+                text = f"next message has {pending_bytes} bytes, but the dtype has {element_bytes}"
+                raise MessageSizeError(f"{text}; use receive() for it", self._endpoint)
             if pending_bytes != element_bytes:
                 break
             messages.append(inbox.take_message())

@@ -56,7 +56,7 @@ class Waitable(AsyncReceiver, FakeSocket):
 
     def _check_not_in_use(self) -> None:
         if self._is_in_use:
-            text = "is in use by another thread; a socket serves one thread at a time"
+            text = "is in use by another thread; use a socket in one thread at a time"
             raise ConcurrentUseError(text, self._endpoint)
 
     def _acquire(self) -> None:
@@ -106,7 +106,7 @@ def wait_until_ready(subscribers: list[Waitable], timeout_ns: int | None) -> Non
             subscriber._release(inbox)
     for inbox, endpoint in zip(inboxes, endpoints, strict=True):
         if inbox.closed:
-            raise EndpointClosedError("was closed while it was waited for", endpoint)
+            raise EndpointClosedError("was closed during the wait", endpoint)
 
 
 def would_receive_return(inbox: Inbox) -> bool:

@@ -264,7 +264,7 @@ class MessageQueue(Waitable):
         limit = None if timeout_ns < 0 else timeout_ns
         self._bus.wait_until(lambda: row.closed or ready(), limit, f"{awaited} of the queue {self._endpoint!r}")
         if row.closed:
-            raise EndpointClosedError("was closed while it was waited for", self._endpoint)
+            raise EndpointClosedError("was closed during the wait", self._endpoint)
 
     def _wait_in_turn(
         self, waiting_calls: list[object], available: Callable[[], int], timeout_ns: int, awaited: str
@@ -445,7 +445,7 @@ def open_queue(bus: InProcessBus, prefix: str, request: options.OpenRequest) -> 
     if queue is None and request.create is False:
         raise missing_queue_error(request.name)
     if queue is not None and request.create:
-        raise SegmentError("the queue is there already", request.name, errno=errno.EEXIST)
+        raise SegmentError("queue exists; to open it, omit create=True and O_EXCL", request.name, errno=errno.EEXIST)
     if queue is None:
         bus.queues[prefix, request.name] = queue = QueueState(bus, request)
     else:
@@ -463,7 +463,7 @@ def remove_queue(bus: InProcessBus, prefix: str, name: str) -> None:
 
 def missing_queue_error(name: str) -> SegmentError:
     """Return the error for a queue that was to be opened, or removed."""
-    return SegmentError("there is no such queue", name, errno=errno.ENOENT)
+    return SegmentError("queue not found", name, errno=errno.ENOENT)
 
 
 def reopen_pickled_queue(

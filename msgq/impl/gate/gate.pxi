@@ -119,14 +119,14 @@ cdef Py_ssize_t _wait_for_event(list events, timeout) except -2:
     cdef int64_t deadline = WAIT_FOREVER
     cdef Py_ssize_t i
     if not events:
-        raise InvalidValueError("there are no events to wait for")
+        raise InvalidValueError("no events to wait for; give at least one")
     for event in events:
         (<Event?> event)._event_handle._check_managed()
     endpoint = (<Event> events[0])._event_handle.endpoint
-    check_seconds("the time-out", timeout, "seconds", "-1", endpoint)
+    check_seconds("timeout", timeout, "seconds", "-1", endpoint)
     if timeout != WAIT_FOREVER:
         if not 0 <= timeout <= INT32_MAX:
-            text = f"a time-out of {timeout} s is not possible; give 0 to {INT32_MAX}, or -1 to wait for ever"
+            text = f"timeout is {timeout} s; give 0 to {INT32_MAX}, or -1 to wait forever"
             raise InvalidValueError(text, endpoint)
         deadline = mq_monotonic_ns() + <int64_t> (timeout * 1e9)
     i = _spin_or_sleep_until_event(events, deadline, None)
@@ -188,7 +188,7 @@ cdef class SocketEventHandle:
 
     def __init__(self, endpoint, identifier, bint override, bint enable=False):
         if self._gate_path is not None:
-            raise StateError("the handle was made already", self.endpoint)
+            raise StateError("handle was created already; use it", self.endpoint)
         self.endpoint = naming.validate_endpoint_name(endpoint)
         self.identifier = naming.validate_endpoint_name(identifier, "fake prefix") if identifier else ""
         self._gate_path = shm_paths.gate_path(self.endpoint, settings.get_prefix(), self.identifier)
@@ -262,15 +262,15 @@ cdef class SocketEventHandle:
     cdef int _check_managed(self) except -1:
         """Raise if there is no gate to set or wait for."""
         if self._event_gate == NULL:
-            raise EventError("is not managed: there was no handle with override when this one was made", self.endpoint)
+            raise EventError("is not managed: no handle with override existed at its creation", self.endpoint)
         if mq_event_gate_is_closed(self._event_gate):
-            raise EventError("the handle that managed it was closed, or replaced by another one", self.endpoint)
+            raise EventError("its managing handle was closed or replaced; create a new one", self.endpoint)
         return self._check_truncation()
 
     cdef int _check_truncation(self) except -1:
         """Raise if another program truncated the gate's file. Call this after each access."""
         if self._gate_segment is not None and was_truncated(self._gate_segment.guard):
-            text = (f"has a gate that had {self._gate_segment.size} bytes, and another program made it smaller; make a "
+            text = (f"has a gate of {self._gate_segment.size} bytes that another program truncated; create a "
                     "new one (fake_event_handle with override)")
             raise SegmentSizeError(text, self.endpoint, self._gate_path)
         return 0
@@ -283,7 +283,7 @@ cdef class SocketEventHandle:
         if mq_event_gate_owner_liveness(self._event_gate, &self._gate_segment.liveness_file) == MQ_DEAD:
             self._check_truncation()
             owner = mq_event_gate_owner_pid(self._event_gate)
-            text = f"process {owner}, which made its handle, died; make a new one, with override"
+            text = f"its controller (process {owner}) died; create a new handle with override"
             raise ControllerDiedError(text, self.endpoint)
         return 0
 
@@ -335,7 +335,7 @@ cdef class SocketEventHandle:
                 close(fd)
             if mq_event_gate_is_closed(self._event_gate):
                 return 0
-            raise CorruptSegmentError("is not the FIFO that was made for this event", self.endpoint, path)
+            raise CorruptSegmentError("is not the FIFO of this event; remove it", self.endpoint, path)
         self._fifo_fds[which] = fd
         if fresh:
             mq_fake_event_attach_fifo(event, found.st_ino, fd)

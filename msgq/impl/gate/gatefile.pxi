@@ -26,7 +26,7 @@ cdef Segment open_gate(str endpoint, str path):
     state = mq_event_gate_check_header(<mq_event_gate *> segment.address)
     if state == MQ_FILE_OTHER_VERSION:
         version = mq_event_gate_layout_version(<mq_event_gate *> segment.address)
-        text = f"has layout version {version}, this library has {MQ_GATE_VERSION}; use one version of msgq"
+        text = f"has layout version {version}, but this library has {MQ_GATE_VERSION}; use one version of msgq"
         raise LayoutVersionError(text, endpoint, path)
     if state != MQ_FILE_VALID:
         raise CorruptSegmentError("is not a gate of msgq; remove it", endpoint, path)

@@ -82,7 +82,7 @@ cdef class QueueEventsMeter(_ChannelSubscriberMeter):
 
     cdef int _begin_sampling(self) except -1:
         if self._closed:
-            raise EndpointClosedError("the meter was closed", self.endpoint)
+            raise EndpointClosedError("meter is closed", self.endpoint)
         if self._subscriber is None:
             self._subscribe_events(ALL_HISTORY)  # the channel is new, so all its messages count
         return 0 if self._subscriber is None else _ChannelSubscriberMeter._begin_sampling(self)

@@ -32,7 +32,7 @@ cdef class EndpointMeter:
         """Set the byte offset of the publish time in payloads (None: use the message's stamp), and its clock."""
         cdef mq_meter *m = self.c.meter
         if stamp_offset is not None and not 0 <= stamp_offset <= STAMP_OFFSET_MAX:
-            text = f"a publish time cannot be at byte {stamp_offset}; give 0 to {STAMP_OFFSET_MAX}"
+            text = f"offset of the publish time is {stamp_offset}; give 0 to {STAMP_OFFSET_MAX} bytes"
             raise InvalidValueError(text, self.endpoint or "")
         m.stamp_offset = -1 if stamp_offset is None else stamp_offset
         m.stamp_clock = CLOCK_REALTIME if clock == "realtime" else CLOCK_MONOTONIC

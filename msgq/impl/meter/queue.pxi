@@ -22,7 +22,7 @@ cdef class QueueMeter(EndpointMeter):
 
     cdef int _begin_sampling(self) except -1:
         if self._file is None:
-            raise EndpointClosedError("the meter was closed", self.endpoint)
+            raise EndpointClosedError("meter is closed", self.endpoint)
         return self._file.check_truncation()
 
     cdef int _measure_waiting_messages(self) except -1:

@@ -28,7 +28,7 @@ cdef class RecordsMeter(EndpointMeter):
 
     cdef int _begin_sampling(self) except -1:
         if self._file is None:
-            raise EndpointClosedError("the meter was closed", self.endpoint)
+            raise EndpointClosedError("meter is closed", self.endpoint)
         return self._file.check_truncation()
 
     cdef object _count_lost(self):

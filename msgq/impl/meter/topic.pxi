@@ -30,7 +30,7 @@ cdef class TopicMeter(EndpointMeter):
     cdef bint _handle_sample_failure(self) except -1:
         check_usable(self._socket)
         if not self._socket._remap_if_grown():
-            text = "its bytes make no sense: somebody wrote nonsense there"
+            text = "has invalid data: another program wrote into the ring"
             raise CorruptSegmentError(text, self.endpoint, self._socket._ring.path)
         return True
 

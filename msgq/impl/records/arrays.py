@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from msgq.common.texts import format_count_noun
 from msgq.errors import InvalidValueError, RecordIndexError, RecordTypeError
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ def resolve_element_indices(selection: Any, length: int, name: str) -> npt.NDArr
     array = _copy_index_array(selection, name)
     if array.dtype == bool:
         if len(array) != length:
-            raise RecordIndexError(f"a mask has {len(array)} elements, and there are {length}", name)
+            raise RecordIndexError(
+                f"mask has {format_count_noun(len(array), 'element')}, but the vector has {length}", name
+            )
         return np.flatnonzero(array).astype(np.int64, copy=False)
     wrong = array[(array < 0) | (array >= length)]
     if len(wrong):
@@ -72,16 +75,14 @@ def _copy_index_array(selection: Any, name: str) -> npt.NDArray[Any]:
     try:
         array = np.array(None if isinstance(selection, tuple) else selection)
     except Exception as error:  # lists of several lengths; and whatever an object's __array__ raises
-        raise RecordIndexError(f"{type(selection).__name__} is no selection: {error}", name) from None
+        raise RecordIndexError(f"{type(selection).__name__} is not a selection: {error}", name) from None
     if isinstance(selection, list) and not array.size and array.ndim == 1:
         array = array.astype(np.int64)  # NumPy takes [] for floats
     if array.ndim == 0 and array.dtype.kind in "iu":
-        raise RecordIndexError(
-            f"{selection!r} is one index, and several are read and written here; give [{array}]", name
-        )
+        raise RecordIndexError(f"{selection!r} is a single index, but this call needs several; give [{array}]", name)
     if array.ndim != 1 or array.dtype.kind not in "biu":
         shown = repr(selection) if isinstance(selection, (tuple, str)) else f"of dtype {array.dtype}, {array.shape}"
-        text = f"a selection is {shown}; give whole numbers or a mask, as a list or an array of one dimension"
+        text = f"selection is {shown}; give whole numbers or a mask, as a list or an array of one dimension"
         raise RecordIndexError(text, name)
     return array
 
@@ -110,8 +111,8 @@ def convert_element_values(source: Any, dtype: np.dtype[Any], count: int, name: 
             array = np.broadcast_to(array, (count,))
         except ValueError:
             one_each = "1 element; give one" if count == 1 else f"{count} elements; give one, or {count}"
-            hint = "" if dtype.names is None else " (a record is a tuple, and no list)"
-            raise InvalidValueError(f"values of shape {array.shape} were given for {one_each}{hint}", name) from None
+            hint = "" if dtype.names is None else " (a record is a tuple, not a list)"
+            raise InvalidValueError(f"values have shape {array.shape} for {one_each}{hint}", name) from None
     return np.ascontiguousarray(array, dtype)
 
 
@@ -131,7 +132,7 @@ def convert_records(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray
     array = _convert_to_array(source, dtype, name)
     if array.ndim > 1:
         raise InvalidValueError(
-            f"records of shape {array.shape} were given; give one, or an array of one dimension", name
+            f"records have shape {array.shape}; give one record, or an array of one dimension", name
         )
     return np.ascontiguousarray(array, dtype).reshape(-1)
 
@@ -140,7 +141,7 @@ def _convert_to_array(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArr
     import numpy as np
 
     if source is None:  # NumPy makes NaN of it, so a function that forgot its return would write that
-        raise RecordTypeError(f"NoneType cannot become {dtype}; give a value", name)
+        raise RecordTypeError(f"NoneType cannot be converted to {dtype}; give a value", name)
     try:
         array = np.asarray(source) if hasattr(source, "dtype") else np.array(source, dtype)
     except TypeError as error:
@@ -151,7 +152,7 @@ def _convert_to_array(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArr
     if given_dtype != dtype and not (
         _has_same_fields(given_dtype, dtype) and np.can_cast(given_dtype, dtype, "same_kind")
     ):
-        text = f"values of dtype {given_dtype} cannot become {dtype}; convert them yourself (astype)"
+        text = f"values of dtype {given_dtype} cannot be converted to {dtype}; convert them with astype"
         raise RecordTypeError(text, name)
     return array
 
@@ -192,16 +193,16 @@ def check_output_array(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], n
     import numpy as np
 
     if not isinstance(out, np.ndarray):
-        raise RecordTypeError(f"out is {type(out).__name__}; give an array of dtype {dtype}", name)
+        raise RecordTypeError(f"out is of type {type(out).__name__}; give an array of dtype {dtype}", name)
     if out.dtype != dtype:
         raise RecordTypeError(f"out is of dtype {out.dtype}; give one of {dtype}", name)
     if out.shape != shape:
         raise InvalidValueError(f"out has shape {out.shape}; give one of {shape}", name)
     if not (out.flags.c_contiguous and out.flags.writeable):
-        raise InvalidValueError("out is not contiguous (C), or cannot be written", name)
+        raise InvalidValueError("out is not C-contiguous, or is read-only; give another array", name)
     return out
 
 
 def element_index_error(index: Any, length: int, name: str) -> RecordIndexError:
     """Return the error for an index of no element."""
-    return RecordIndexError(f"{index!r} is no index; give whole numbers, 0 to {length - 1}", name)
+    return RecordIndexError(f"{index!r} is not an index; give whole numbers, 0 to {length - 1}", name)

@@ -21,7 +21,7 @@ cdef int _check_value_length(RecordFile file, const mq_board_value_copy *value) 
     """Raise if a validated value has an invalid length."""
     file.check_truncation()
     if value.is_corrupt:
-        text = "a value has a length that none can have: another program writes there; remove it"
+        text = "has a value of invalid length: another program wrote into the file; remove it"
         raise CorruptSegmentError(text, file.name, file.path)
     return 0
 
@@ -262,10 +262,11 @@ cdef class Entry:
     cdef bint _is_writing
 
     def __init__(self):
-        raise TypeError("an Entry comes from Board.declare")
+        raise TypeError("entries cannot be created directly; call Board.declare()")
 
     def __reduce__(self):
-        raise TypeError("an Entry cannot be pickled or copied: one handle has a key; close it and declare it elsewhere")
+        raise TypeError("Entry cannot be pickled or copied, because a key has one handle; close it, and declare the "
+                        "key elsewhere")
 
     cdef int _check_entry_writable(self) except -1:
         if self._closed:
@@ -274,7 +275,8 @@ cdef class Entry:
         if self._board._uid != self._uid:  # in a forked child
             raise options.inherited_entry_error(self.key, self._board._endpoint)
         if self._is_writing:
-            raise ConcurrentUseError(f"another thread writes {self.key!r}; one at a time may", self._board._endpoint)
+            raise ConcurrentUseError(f"another thread writes key {self.key!r}; use one thread at a "
+                                     "time", self._board._endpoint)
         return 0
 
     def write(self, data):
@@ -311,7 +313,8 @@ cdef class Entry:
         if self._closed:
             return
         if self._is_writing:
-            raise ConcurrentUseError(f"another thread writes {self.key!r}; one at a time may", board._endpoint)
+            raise ConcurrentUseError(f"another thread writes key {self.key!r}; use one thread at a "
+                                     "time", board._endpoint)
         self._closed = True
         if board._use_state == fork_generation and board._writer.row != NULL and board._uid == self._uid:
             mq_record_release_owner_word(&board._writer, &board._writer.parts.key_table[self._index].owner)
@@ -357,7 +360,7 @@ cdef class KeyObserver(Waitable):
             self._close_handle()
 
     def __reduce__(self):
-        raise TypeError("a KeyObserver cannot be pickled or copied: pickle its board, and observe the key there")
+        raise TypeError("KeyObserver cannot be pickled or copied; pickle its board, and observe the key there")
 
     def __repr__(self):
         return f"<msgq KeyObserver {self.key!r} of board {self._endpoint!r}>"

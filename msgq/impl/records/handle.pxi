@@ -162,7 +162,7 @@ cdef class RecordHandle(ThreadSharedHandle):
         """Return a description of an owner, for people."""
         cdef mq_record_row *row
         if mq_cell_owner_row(owner) >= MQ_RECORD_ROWS:
-            return "nobody that is known"
+            return "an unknown process"
         row = &self._writer.parts.header.rows[mq_cell_owner_row(owner)]
         name = text(row.at.participant.name, sizeof(row.at.participant.name))
         return f"{name} {mq_load_relaxed_u64(&row.at.participant.pid)}"

@@ -92,23 +92,23 @@ class VectorOpenOptions(NamedTuple):
         RecordMismatchError : it has not what was asked for. The text names both.
         """
         if self.dtype is not None and self.dtype != dtype:
-            raise self._mismatch_error(f"has dtype {dtype}, and {self.dtype} was asked for")
+            raise self._mismatch_error(f"has dtype {dtype}, but {self.dtype} was requested")
         if self.is_single_element and length != 1:
-            raise self._mismatch_error(f"has {length} elements, and a Seqlock is one; open it as a SeqlockVector")
+            raise self._mismatch_error(f"has {length} elements, but a Seqlock has 1; open it as a SeqlockVector")
         if (self.length or 0) > length:
-            raise self._mismatch_error(f"has length {length}, and {self.length} was asked for")
+            raise self._mismatch_error(f"has length {length}, but {self.length} was requested")
         if self.exclusive not in (None, exclusive):
-            raise self._mismatch_error(f"has exclusive={exclusive}, and exclusive={self.exclusive} was asked for")
+            raise self._mismatch_error(f"has exclusive={exclusive}, but exclusive={self.exclusive} was requested")
         if self.copies not in (None, copies):
-            raise self._mismatch_error(f"has copies={copies}, and copies={self.copies} was asked for")
+            raise self._mismatch_error(f"has copies={copies}, but copies={self.copies} was requested")
         return self.length or length
 
     def _mismatch_error(self, text: str) -> RecordMismatchError:
-        return RecordMismatchError(f"{text}; leave it out to take what is there, or unlink it", self.name)
+        return RecordMismatchError(f"{text}; omit it to use the existing value, or unlink the records", self.name)
 
     def missing_error(self) -> SegmentError:
         """Return the error for a vector that was to be opened, and is not there."""
-        advice = "" if self.dtype is not None and self.length is not None else "; give dtype and length to make it"
+        advice = "" if self.dtype is not None and self.length is not None else "; to create it, give dtype and length"
         return records_missing_error(self.name, advice)
 
 
@@ -159,10 +159,10 @@ def check_vector_options(
 
 def _check_create_option(create: bool | None, passive: bool, private: bool, described: bool, name: str) -> bool | None:
     if private and (create is False or passive or not described):
-        text = "private memory (name=None) is always new: give dtype and length, and neither create=False nor passive"
+        text = "private memory (name=None) is always new; give dtype and length, without create=False or passive"
         raise InvalidValueError(text, name)
     if create and passive:
-        raise InvalidValueError("a passive handle makes nothing; leave out create or passive", name)
+        raise InvalidValueError("passive handles cannot create records; omit create or passive", name)
     if create and not described:
         raise InvalidValueError("create=True needs a dtype and a length", name)
     if passive or not described:
@@ -173,10 +173,13 @@ def _check_create_option(create: bool | None, passive: bool, private: bool, desc
 def _check_item_dtype(asked: npt.DTypeLike, name: str) -> np.dtype[Any]:
     dtype = record_dtype(asked, name)
     if dtype.itemsize > ITEM_BYTES_MAX:
-        raise RecordTypeError(f"an item has {dtype.itemsize} bytes; at most {ITEM_BYTES_MAX} are possible", name)
+        raise RecordTypeError(f"dtype {dtype} has {dtype.itemsize} bytes; give one of at most {ITEM_BYTES_MAX}", name)
     size = len(struct_schema(dtype).data)
     if size > SCHEMA_DATA_BYTES_MAX:
-        text = f"the dtype takes {size} bytes to say; at most {SCHEMA_DATA_BYTES_MAX} fit: give fewer or shorter fields"
+        text = (
+            f"description of the dtype has {size} bytes, and at most {SCHEMA_DATA_BYTES_MAX} are allowed; "
+            "use fewer fields, or shorter names"
+        )
         raise RecordTypeError(text, name)
     return dtype
 
@@ -209,7 +212,7 @@ def _check_file_bytes(new: tuple[np.dtype[Any], int, bool, int], name: str) -> N
     size = HEADER_BYTES + length * compute_cell_strides(dtype.itemsize, copies)[0]
     if size > FILE_BYTES_MAX:
         text = f"{length} elements of {dtype.itemsize} bytes in {copies} copies take {size} bytes"
-        raise InvalidValueError(f"{text}; at most {FILE_BYTES_MAX} are possible", name)
+        raise InvalidValueError(f"{text}; at most {FILE_BYTES_MAX} are allowed", name)
 
 
 def read_schema_dtype(schema: Schema | None, item_bytes: int, name: str) -> np.dtype[Any]:
@@ -224,7 +227,7 @@ def read_schema_dtype(schema: Schema | None, item_bytes: int, name: str) -> np.d
     except ValueError as error:
         raise CorruptSegmentError(str(error), name) from None
     if dtype is None or dtype.itemsize != item_bytes:
-        text = f"its header says items of {item_bytes} bytes, and of dtype {dtype}; another program wrote there"
+        text = f"has items of {item_bytes} bytes, but dtype {dtype}: another program wrote into the file"
         raise CorruptSegmentError(text, name)
     return dtype
 
@@ -264,8 +267,10 @@ class BoardOpenOptions(NamedTuple):
         for option, current in (("keys", keys), ("value_bytes", value_bytes)):
             asked = getattr(self, option)
             if asked not in (None, current):
-                text = f"has {option}={current}, and {option}={asked} was asked for"
-                raise RecordMismatchError(f"{text}; leave it out to take what is there, or unlink it", self.name)
+                text = f"has {option}={current}, but {option}={asked} was requested"
+                raise RecordMismatchError(
+                    f"{text}; omit it to use the existing value, or unlink the records", self.name
+                )
 
     def missing_error(self) -> SegmentError:
         """Return the error for a board that was to be opened, and is not there."""
@@ -293,7 +298,7 @@ def check_board_options(
     if schema is not None:
         require_schema(schema)
         if len(schema.data) > SCHEMA_DATA_BYTES_MAX:
-            text = f"the schema has {len(schema.data)} bytes of data; at most {SCHEMA_DATA_BYTES_MAX} fit into a board"
+            text = f"schema has {len(schema.data)} bytes of data; a board allows at most {SCHEMA_DATA_BYTES_MAX}"
             raise InvalidValueError(text, checked)
     wanted = BoardOpenOptions(
         checked,
@@ -307,7 +312,7 @@ def check_board_options(
     count, room = wanted.fill_defaults()
     size = HEADER_BYTES + count * (KEY_ENTRY_BYTES + compute_cell_strides(LENGTH_WORD_BYTES + room, DEFAULT_COPIES)[0])
     if size > FILE_BYTES_MAX:
-        text = f"{count} keys of {room} bytes take {size} bytes; at most {FILE_BYTES_MAX} are possible"
+        text = f"{count} keys of {room} bytes take {size} bytes; at most {FILE_BYTES_MAX} are allowed"
         raise InvalidValueError(text, checked)
     return wanted
 
@@ -337,13 +342,13 @@ def validate_key(key: str, name: str) -> bytes:
     TypeError : it is no str. InvalidValueError : it is empty, longer than 111 bytes, not UTF-8, or has a NUL.
     """
     if not isinstance(key, str):
-        raise TypeError(f"a key is a str, not {type(key).__name__}")
+        raise TypeError(f"key is of type {type(key).__name__}; give a str")
     try:
         data = key.encode()
     except UnicodeError as error:
-        raise InvalidValueError(f"the key {key!r} is not UTF-8: {error}", name) from None
+        raise InvalidValueError(f"key {key!r} is not UTF-8: {error}", name) from None
     if not 1 <= len(data) <= KEY_BYTES_MAX or b"\0" in data:
-        text = f"the key {key[:40]!r} has {len(data)} bytes; give 1 to {KEY_BYTES_MAX}, without NUL"
+        text = f"key {key[:40]!r} has {len(data)} bytes; give 1 to {KEY_BYTES_MAX}, without NUL"
         raise InvalidValueError(text, name)
     return data
 
@@ -353,73 +358,73 @@ def validate_key(key: str, name: str) -> bytes:
 
 def records_missing_error(name: str, advice: str = "") -> SegmentError:
     """Return the error for records that were to be opened, or removed."""
-    return SegmentError(f"there are no such records{advice}", name, errno=errno.ENOENT)
+    return SegmentError(f"records not found{advice}", name, errno=errno.ENOENT)
 
 
 def records_exist_error(name: str) -> SegmentError:
     """Return the error for records that were to be made."""
-    return SegmentError("the records are there already", name, errno=errno.EEXIST)
+    return SegmentError("records exist; to open them, omit create=True", name, errno=errno.EEXIST)
 
 
 def wrong_records_kind_error(is_board: bool, name: str) -> RecordMismatchError:
     """Return the error for a board that is opened as a vector, or a vector as a board; `is_board`: what it is."""
     current, asked = ("a board", "a vector") if is_board else ("a vector", "a board")
-    return RecordMismatchError(f"is {current}, and was opened as {asked}", name)
+    return RecordMismatchError(f"is {current}, but was opened as {asked}", name)
 
 
 def passive_writer_error(name: str) -> StateError:
     """Return the error for a passive handle that is to write."""
-    return StateError("is passive, and leaves no trace: it cannot write", name)
+    return StateError("is passive, and cannot write; open it without passive=True", name)
 
 
 def concurrent_changes_error(name: str) -> ConcurrentUseError:
     """Return the error for a second thread in `changes`."""
-    return ConcurrentUseError("another thread asks this handle for changes; one at a time may", name)
+    return ConcurrentUseError("another thread reads changes with this handle; use one thread at a time", name)
 
 
 def element_locked_error(index: int, holder: str, waited_s: float, name: str) -> WaitTimeoutError:
     """Return the error for an element that another writer, which lives, does not let go."""
-    text = f"element {index} was held for {waited_s:.6g} s by {holder}, which is stopped or slow"
-    return WaitTimeoutError(f"{text}; it was not written, nor those after it", name)
+    text = f"element {index} was locked for {waited_s:.6g} s by {holder}, which is stopped or slow"
+    return WaitTimeoutError(f"{text}; this element and the following ones were not written", name)
 
 
 def read_contention_error(index: int, waited_s: float, name: str) -> WaitTimeoutError:
     """Return the error for an element that was written during each attempt to read it."""
     text = f"element {index} was written again during each read for {waited_s:.6g} s"
-    return WaitTimeoutError(f"{text}; make it with copies=4, or write less often", name)
+    return WaitTimeoutError(f"{text}; create the vector with copies=4, or write less often", name)
 
 
 def no_atomic_snapshot_error(waited_s: float, name: str) -> WaitTimeoutError:
     """Return the error for a snapshot of one instant that there was not."""
-    text = f"elements changed for {waited_s:.6g} s, so that there was no snapshot of one instant"
-    return WaitTimeoutError(f"{text}; give more time, or take one that is not atomic", name)
+    text = f"elements kept changing for {waited_s:.6g} s, so that no snapshot of one instant was possible"
+    return WaitTimeoutError(f"{text}; raise the timeout, or take a snapshot that is not atomic", name)
 
 
 def second_writer_error(owner: str, name: str) -> MultipleWritersError:
     """Return the error for the second writer of an exclusive vector."""
-    text = f"is exclusive, and {owner} writes it; one handle may, as long as it is open"
+    text = f"is exclusive, and {owner} writes it; close that handle first"
     return MultipleWritersError(text, name)
 
 
 def too_many_writers_error(name: str) -> TooManyWritersError:
     """Return the error for a writer for which there is no row."""
-    text = f"has {WRITERS_MAX} handles that write, as many as it may; close some, or share one between threads"
+    text = f"has {WRITERS_MAX} writing handles, its limit; close some, or share one between threads"
     return TooManyWritersError(text, name)
 
 
 def key_taken_error(key: str, owner: str, name: str) -> KeyTakenError:
     """Return the error for a key whose owner lives."""
-    return KeyTakenError(f"the key {key!r} is declared by {owner}; an Entry gives it back when it is closed", name)
+    return KeyTakenError(f"key {key!r} is declared by {owner}; close its Entry first", name)
 
 
 def board_full_error(keys: int, name: str) -> BoardFullError:
     """Return the error for a key for which there is no place."""
-    return BoardFullError(f"has {keys} keys, as many as it may (keys=), and keys stay; make a larger board", name)
+    return BoardFullError(f"has {keys} keys, its limit (keys=), and keys are permanent; create a larger board", name)
 
 
 def unwritten_key_error(key: str, name: str) -> BoardKeyError:
     """Return the error for a key without a value."""
-    return BoardKeyError(f"nothing was ever written under {key!r}", name)
+    return BoardKeyError(f"key {key!r} has no value yet", name)
 
 
 def value_too_large_error(size: int, value_bytes: int, name: str) -> MessageTooLargeError:
@@ -430,15 +435,15 @@ def value_too_large_error(size: int, value_bytes: int, name: str) -> MessageTooL
 
 def buffer_too_small_error(size: int, room: int, name: str) -> MessageTooLargeError:
     """Return the error for a buffer that cannot hold a value."""
-    return MessageTooLargeError(f"the value has {size} bytes, the buffer {room}", name)
+    return MessageTooLargeError(f"value has {size} bytes, but the buffer has {room}", name)
 
 
 def inherited_entry_error(key: str, name: str) -> ForkedSocketError:
     """Return the error for an `Entry` in a forked child."""
-    text = f"the key {key!r} belongs to the parent process, which alone may write it"
-    return ForkedSocketError(f"{text}. To write it here, close the parent's entry, then declare the key", name)
+    text = f"key {key!r} belongs to the parent process"
+    return ForkedSocketError(f"{text}; to write it here, close the parent's Entry, then declare the key", name)
 
 
 def closed_entry_error(key: str, name: str) -> StateError:
     """Return the error for an `Entry` that was closed."""
-    return StateError(f"the key {key!r} was given back; declare it again", name)
+    return StateError(f"key {key!r} was released; declare it again", name)

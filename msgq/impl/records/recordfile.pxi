@@ -14,11 +14,11 @@ cdef class RecordFile(EndpointFile):
     cdef int _check_header(self) except -1:
         status = mq_record_header_check(<mq_record_header *> self.segment.address, self.segment.size, &self.parts)
         if status == MQ_FILE_OTHER_VERSION:
-            message = (f"has another layout than this library, which has version {MQ_RECORD_MAJOR}; use one version of "
+            message = (f"has a layout other than version {MQ_RECORD_MAJOR} of this library; use one version of "
                        "msgq")
             raise LayoutVersionError(message, self.name, self.path)
         if status != MQ_FILE_VALID:
-            raise CorruptSegmentError("is no vector and no board of msgq; remove it", self.name, self.path)
+            raise CorruptSegmentError("is not a vector or board of msgq; remove it", self.name, self.path)
         return 0
 
     cdef tuple _prefix_directories(self):
@@ -103,7 +103,7 @@ cdef RecordFile make_private_record_file(object wanted):
     cdef size_t size = file._new_file_bytes()
     cdef void *address = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     if address == MAP_FAILED:
-        raise segment_error(f"cannot have {size} bytes of memory", "", "", errno)
+        raise segment_error(f"cannot allocate {size} bytes of memory", "", "", errno)
     segment.address, segment.size = <uint8_t *> address, size
     file.segment = segment
     file._init_header()

@@ -23,7 +23,7 @@ cdef class SpanStack:
     cdef int _check_owner_thread(self) except -1:
         cdef long this_thread = PyThread_get_thread_ident()
         if self._newest_span is not None and self._owner_thread != this_thread:
-            raise ConcurrentUseError("another thread handles a message with this tracer; make one for each",
+            raise ConcurrentUseError("another thread traces a message with this tracer; create one for each thread",
                                      self._name)
         return 0
 
@@ -80,7 +80,7 @@ cdef class Span:
         cdef int64_t sent = self._next_publish_time, origin = self._next_origin
         self._span_stack._check_owner_thread()
         if self._is_open:
-            raise ConcurrentUseError("this round is open already; make another one", self._span_stack._name)
+            raise ConcurrentUseError("span is open already; create another one", self._span_stack._name)
         self._receive_time = self._span_stack._read_time_ns()
         if sent == STAMP_AT_BEGIN:
             sent, origin = self._receive_time, current_origin()

@@ -51,7 +51,7 @@ cdef class VectorBase(RecordHandle):
 
     def __reduce__(self):
         if not self._endpoint:
-            raise TypeError("private memory cannot be pickled; give it a name to share it")
+            raise TypeError("private memory (name=None) cannot be pickled; give a name to share it")
         arguments = (self._endpoint, None, self._length) if isinstance(self, SeqlockVector) else (self._endpoint,)
         return _reopen_vector, (type(self), arguments, self._file.prefix, self._file.trust, self._passive)
 
@@ -325,7 +325,7 @@ cdef class VectorBase(RecordHandle):
         cdef int64_t time, patience = timeout_ns(timeout, self._endpoint)
         self._ensure_writer_row()
         if self._is_writing:
-            text = "another thread is in the middle of a write; an exclusive vector takes one at a time"
+            text = "another thread writes; an exclusive vector allows one writing thread at a time"
             raise ConcurrentUseError(text, self._endpoint)
         time = mq_monotonic_ns() + self._clock_offset
         self._write_until_deadline(elements, source, self._make_value_stamps(time, &stamps), time, patience, &done)
@@ -369,7 +369,7 @@ cdef class VectorBase(RecordHandle):
         return options.element_locked_error(index, holder, waited_s, self._endpoint)
 
     cdef object _corrupt_versions_error(self):
-        text = "the versions of its elements change under a writer's hands: another program writes there; remove it"
+        text = "has element versions that change during a write: another program writes the file; remove it"
         return CorruptSegmentError(text, self._endpoint, self._file.path)
 
     cdef int _write_selection(self, selection, values, timeout) except -1:

@@ -19,7 +19,7 @@ cdef class PubConnection:
         cdef str name = naming.validate_endpoint_name(endpoint)
         check_context_open(context, name)
         if self._use_state != CLOSED:
-            raise StateError("the socket is connected already; close it first", self._endpoint)
+            raise StateError("socket is connected already; close it first", self._endpoint)
         if schema is not None:
             from msgq.common.schema import require_schema  # imported late: the import takes longer than a connect
             require_schema(schema)
@@ -93,7 +93,7 @@ cdef class PubConnection:
         row = mq_ring_publisher_row_take(self._publisher.liveness_file, self._publisher.ring, self._publisher.side,
                                          &self._publisher.liveness_token)
         if row == MQ_NO_ROW:
-            text = "16 publishers of it are open in living processes; close those that were taken over"
+            text = "has 16 open publishers in living processes; close those that were replaced"
             raise MultiplePublishersError(text, self._endpoint)
         former = mq_ring_publisher_claim_ring(&self._publisher, &us, random_u32(), row)
         try:
@@ -103,7 +103,8 @@ cdef class PubConnection:
                 raise tracking_mismatch_error(self._endpoint, tracked)
             if status != MQ_RING_OK:
                 self._check_truncation()
-                text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
+                text = ("has an invalid write pointer: another program wrote into the file. Remove it when it is not "
+                        "in use (msgq clean)")
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
         except BaseException:
             mq_ring_publisher_release_ring(&self._publisher, former)
@@ -124,8 +125,8 @@ cdef class PubConnection:
         while (former := mq_ring_find_sending_publisher(&self._publisher, late)) != NULL:
             if late:
                 pid = mq_ring_publisher_pid(former)
-                text = f"process {pid} has been in the middle of a send (or a reserve) for 1 s"
-                raise MultiplePublishersError(f"{text}; end it, then connect again", self._endpoint)
+                text = f"process {pid} has been sending (or holding a reservation) for 1 s"
+                raise MultiplePublishersError(f"{text}; stop it, then connect again", self._endpoint)
             with nogil:
                 usleep(50)
             PyErr_CheckSignals()

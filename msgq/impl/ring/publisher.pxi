@@ -18,7 +18,8 @@ cdef enum:
 cdef int refuse_objects(data) except -1:
     """Reject arrays of Python objects: their bytes are addresses, which are invalid in other processes."""
     if getattr(getattr(data, "dtype", None), "hasobject", False):
-        raise TypeError(f"an array of dtype {data.dtype} holds Python objects, which cannot be sent as bytes")
+        raise TypeError(f"array of dtype {data.dtype} has Python objects, which cannot be sent as bytes; convert it "
+                        "first")
     return 0
 
 
@@ -51,14 +52,14 @@ cdef class PubSocket(PubConnection):
         if status == MQ_RING_NO_MEMORY:
             raise segment_error(f"cannot send a message of {size} bytes", self._endpoint, self._ring.path, ENOSPC)
         pid = mq_ring_current_publisher_pid(self._publisher.ring, self._publisher.side)
-        successor = f"process {pid}" if pid else "a process that does not use this library, or nobody any more"
+        successor = f"process {pid}" if pid else "a stock process, or a process that ended"
         text = f"another publisher took over: {successor}; nothing was sent. To take the topic back, connect again"
         raise MultiplePublishersError(text, self._endpoint)
 
     cdef int _populate_ring(self) except -1:
         """Populate the whole ring now, because the caller cannot handle missing memory later."""
         if not mq_ring_publisher_populate_range(&self._publisher, 0, self._publisher.data_bytes, 0):
-            raise segment_error("cannot have memory for the ring", self._endpoint, self._ring.path, ENOSPC)
+            raise segment_error("cannot allocate memory for the ring", self._endpoint, self._ring.path, ENOSPC)
         return 0
 
     cdef object _message_too_large_error(self, object size):
@@ -196,7 +197,7 @@ cdef class PubSocket(PubConnection):
             return 0
         mq_ring_publisher_scan_stock_readers(&self._publisher)
         if self._publisher.stock_count:
-            text = "an empty message would abort the stock subscriber that is attached; send at least one byte"
+            text = "empty message would abort the attached stock subscriber; send at least one byte"
             raise MessageSizeError(text, self._endpoint)
         return 0
 
@@ -235,7 +236,7 @@ cdef class PubSocket(PubConnection):
         PyObject_GetBuffer(array, &view, PyBUF_ND | PyBUF_C_CONTIGUOUS)
         try:
             if view.ndim == 0 or view.ndim == 1 and view.itemsize == 1:
-                text = "send_many takes several messages, and these bytes are one; use send, or an array of rows"
+                text = "send_many needs several messages, but got one bytes object; use send, or an array of rows"
                 raise TypeError(text)
             if self._use_state != fork_generation:
                 self._reopen_or_raise()
@@ -286,7 +287,7 @@ cdef class PubSocket(PubConnection):
         if self._use_state != fork_generation:
             self._reopen_or_raise()
         if size < 0:
-            raise InvalidValueError(f"a message cannot have {size} bytes", self._endpoint)
+            raise InvalidValueError(f"message size {size} is invalid; give 0 or more bytes", self._endpoint)
         if size >= 2**32:
             raise self._message_too_large_error(size)
         self._check_origin(origin_time)
@@ -346,7 +347,7 @@ cdef class Reservation:
         cdef PubSocket socket = self._socket
         cdef mq_ring_status status
         if self._ring is not None:  # it keeps the memory of an earlier view mapped
-            raise StateError("a reservation serves once; reserve again", socket._endpoint)
+            raise StateError("reservation was already used; reserve again", socket._endpoint)
         if socket._use_state != fork_generation:
             socket._reopen_or_raise()
         self._fork_generation = fork_generation
@@ -372,7 +373,7 @@ cdef class Reservation:
             pass  # an array made from the view still exists; it keeps the memory mapped, but the ring reuses the memory
         self._view = None
         if self._fork_generation != fork_generation:
-            text = "the reservation is of the parent process, which alone publishes it; reserve again in this process"
+            text = "reservation belongs to the parent process, which publishes it; reserve again in this process"
             raise ForkedSocketError(text, socket._endpoint)
         socket._use_state = socket._fork_generation
         if kind is not None:

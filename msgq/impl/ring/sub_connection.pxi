@@ -35,9 +35,9 @@ cdef class SubConnection(Waitable):
         cdef TopicFiles topic
         check_context_open(context, name)
         if self._use_state != CLOSED:
-            raise StateError("the socket is connected already; close it first", self._endpoint)
+            raise StateError("socket is connected already; close it first", self._endpoint)
         if not isinstance(address, (str, bytes)):
-            raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
+            raise TypeError(f"address is of type {type(address).__name__}; give str or bytes")
         in_prefix = settings.resolve_prefix(prefix)
         self._endpoint = name
         self._prefix = in_prefix
@@ -95,7 +95,8 @@ cdef class SubConnection(Waitable):
                 mq_ring_subscriber_leave(&self._subscriber)
                 if not mq_canary_is_intact(&topic.canary):
                     raise size_changed_error(self._endpoint, topic.ring, topic.side)
-                text = "its write pointer makes no sense: foreign bytes. Remove it when nobody uses it (msgq clean)"
+                text = ("has an invalid write pointer: another program wrote into the file. Remove it when it is not "
+                        "in use (msgq clean)")
                 raise CorruptSegmentError(text, self._endpoint, topic.ring.path)
         finally:
             topic.unlock()

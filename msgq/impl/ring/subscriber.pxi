@@ -200,7 +200,7 @@ cdef class SubSocket(SubConnection):
             return 0
         mq_ring_subscriber_recover_from_lap(&self._subscriber)  # the next call can continue after a valid write
         text = (f"no message at offset {<uint32_t> cursor}, lap {cursor >> 32} of {self._subscriber.data_bytes} bytes: "
-                "somebody wrote nonsense there")
+                "another program wrote into the ring")
         raise CorruptSegmentError(text, self._endpoint, self._ring.path)
 
     def receive_many(self, limit=None, bint wait_for_one=False):
@@ -290,7 +290,8 @@ cdef class SubSocket(SubConnection):
                     if status != MQ_RING_OK:
                         self._handle_corruption()
                         continue
-                    text = f"the message has {message.size} bytes, the buffer {view.len}; it stays for the next call"
+                    text = (f"message has {message.size} bytes, but the buffer has {view.len}; the message stays for "
+                            "the next call")
                     raise MessageTooLargeError(text, self._endpoint)
                 mq_copy_from_shared(view.buf, message.payload, message.size)
                 if mq_ring_subscriber_accept_copy(&self._subscriber, &message):
@@ -308,7 +309,7 @@ cdef class SubSocket(SubConnection):
         dtype = numpy.dtype(dtype)
         size = dtype.itemsize
         if size == 0 or dtype.hasobject:
-            raise InvalidValueError(f"dtype {dtype} has no bytes of its own; give one of a fixed size", self._endpoint)
+            raise InvalidValueError(f"dtype {dtype} has no fixed size; give one with a fixed size", self._endpoint)
         check_usable(self)
         if self._gate is not None and most and self._pass_gate_once():
             elements = self._receive_gated(most, wait_for_one, dtype)
@@ -377,7 +378,7 @@ cdef class SubSocket(SubConnection):
         if status == MQ_RING_CORRUPT:
             self._handle_corruption()
         elif status == MQ_RING_OK:
-            text = f"the next message has {message.size} bytes, the dtype {size}; receive() takes it as it is"
+            text = f"next message has {message.size} bytes, but the dtype has {size}; use receive() for it"
             raise MessageSizeError(text, self._endpoint)
         return 0
 

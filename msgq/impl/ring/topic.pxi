@@ -52,7 +52,7 @@ cdef int _map_ring(TopicFiles topic, int fd, const struct_stat *found, bint writ
     if not populated and not (mq_populate(topic.ring.address, MQ_RING_HEADER, 0) and mq_populate(end - 8, 8, 0)):
         if fstat(fd, &now) == 0 and now.st_size < found.st_size:
             raise size_changed_error(topic.endpoint, topic.ring, None)
-        raise segment_error("cannot have memory for the ring's ends", topic.endpoint, path, ENOSPC)
+        raise segment_error("cannot allocate memory for the ends of the ring", topic.endpoint, path, ENOSPC)
     return 0
 
 
@@ -83,7 +83,7 @@ cdef size_t _parse_segment_size(object segment_size, str endpoint) except 0:
     if segment_size == 0:
         return MQ_DEFAULT_DATA_BYTES
     if not DATA_BYTES_MIN <= segment_size < 2**32:
-        text = f"segment_size is {segment_size} bytes; allowed are {DATA_BYTES_MIN} to {2**32 - 1}, and 0 for 1 MiB"
+        text = f"segment_size is {segment_size} bytes; give {DATA_BYTES_MIN} to {2**32 - 1}, or 0 for 1 MiB"
         raise InvalidValueError(text, endpoint)
     return segment_size
 
@@ -91,11 +91,12 @@ cdef size_t _parse_segment_size(object segment_size, str endpoint) except 0:
 cdef int _check_ring_size(const struct_stat *found, object segment_size, str endpoint, str path) except -1:
     cdef int64_t data_bytes = <int64_t> found.st_size - MQ_RING_HEADER
     if data_bytes < DATA_BYTES_MIN or data_bytes >= <int64_t> 2**32:
-        text = f"has {found.st_size} bytes, which is no ring (truncated or foreign); remove it when nobody uses it"
+        text = (f"has {found.st_size} bytes, and is not a ring (truncated, or of another program); remove it when it "
+                "is not in use")
         raise CorruptSegmentError(text, endpoint, path)
     if segment_size and segment_size != data_bytes:
-        text = (f"exists with segment_size {data_bytes}, but {segment_size} was asked for; ask for 0 to take it as it "
-                "is, or remove it when nobody uses it (msgq clean)")
+        text = (f"exists with segment_size {data_bytes}, but {segment_size} was requested; give 0 to use the existing "
+                "size, or remove it when it is not in use (msgq clean)")
         raise SegmentSizeError(text, endpoint, path)
     return 0
 
@@ -146,8 +147,8 @@ cdef Segment _open_side(str endpoint, str path, Segment ring, bint writable, bin
         return None
     if check == MQ_FILE_OTHER_VERSION:
         version = mq_ring_side_version(<mq_ring_side *> side.address)
-        text = (f"has layout version {version}, this library has {MQ_SIDE_VERSION}; "
-                "use one version of msgq, or remove the file when nobody uses it (msgq clean)")
+        text = (f"has layout version {version}, but this library has {MQ_SIDE_VERSION}; "
+                "use one version of msgq, or remove the file when it is not in use (msgq clean)")
         raise LayoutVersionError(text, endpoint, path)
     raise CorruptSegmentError("is not a side segment of msgq; remove it", endpoint, path)
 
@@ -212,10 +213,10 @@ cdef TopicFiles _open_topic(str endpoint, str in_prefix, object segment_size, si
     topic.endpoint = endpoint
     while not made and (create is True or not _lock_existing_ring(topic, path, segment_size, wanted)):
         if create is False:
-            raise segment_error("does not exist", endpoint, path, ENOENT)
+            raise segment_error("topic not found", endpoint, path, ENOENT)
         made = _create_ring(topic, path, wanted, permissions)
         if create is True and not made:
-            raise segment_error("exists already", endpoint, path, EEXIST)
+            raise segment_error("topic exists; to open it, omit create=True", endpoint, path, EEXIST)
     try:
         while topic.side is None:
             topic.side = _open_side(endpoint, side_path, topic.ring, True, &tracked)
@@ -258,7 +259,7 @@ cdef TopicFiles map_topic(str endpoint, str in_prefix):
     path = shm_paths.ring_path(endpoint, in_prefix)
     cdef int fd = open_file(endpoint, path, O_RDONLY)
     if fd < 0:
-        raise segment_error("there is no such topic (a passive subscriber creates nothing)", endpoint, path, ENOENT)
+        raise segment_error("topic not found; passive subscribers do not create it", endpoint, path, ENOENT)
     topic.lock_fd = fd
     topic.endpoint = endpoint
     check_file(fd, &found, endpoint, path)
@@ -297,7 +298,7 @@ cdef TopicFiles remap_grown_topic(str endpoint, Segment former, Segment side, bi
 cdef object size_changed_error(str endpoint, Segment ring, Segment side):
     """Return the exception for a truncated ring or side segment."""
     if side is not None and (was_truncated(side.guard) or mq_file_shrank(side.file, side.inode, side.size)):
-        text = (f"has a side segment that had {side.size} bytes; another program made it smaller. Close this socket, "
+        text = (f"has a side segment of {side.size} bytes that another program truncated. Close this socket, "
                 "remove the topic when it is not in use (msgq clean), and connect again")
         return SegmentSizeError(text, endpoint, side.path)
     had = ring.size - MQ_RING_HEADER

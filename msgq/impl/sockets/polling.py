@@ -50,7 +50,7 @@ class PythonPoller:
     def registerSocket(self, socket: Any) -> None:
         """Wait for this one, too (compatibility: stock's name). Registering it again does nothing."""
         if not isinstance(socket, self._socket_type):
-            raise TypeError(f"a poller waits for a SubSocket of its backend, not {type(socket).__name__}")
+            raise TypeError(f"poller cannot wait for {type(socket).__name__}; give a SubSocket of its backend")
         if socket.closed:
             raise not_connected_error(socket.endpoint)
         if not any(socket is registered for registered in self._sockets):
@@ -121,13 +121,13 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
         """
         if hasattr(socket, "receive") or hasattr(socket, "_reader"):
             if flags != POLLIN:
-                raise InvalidValueError(f"flags are {flags}; a subscriber can only be polled for POLLIN")
+                raise InvalidValueError(f"flags are {flags}; give POLLIN for a subscriber")
             self.registerSocket(socket)
             if not any(socket is registered for registered in self._paired_sockets):
                 self._paired_sockets.append(socket)
             return
         if hasattr(socket, "get_monitor_socket"):
-            raise TypeError("the descriptor of a pyzmq socket tells of news, not of messages; use zmq.Poller for it")
+            raise TypeError("descriptor of a pyzmq socket reports events, not messages; use zmq.Poller for it")
         if not flags & (POLLIN | POLLOUT | POLLERR | POLLPRI):
             raise InvalidValueError(f"flags are {flags}; give POLLIN, POLLOUT, POLLERR or POLLPRI, or unregister it")
         self._descriptors[socket if isinstance(socket, int) else socket.fileno()] = socket, flags

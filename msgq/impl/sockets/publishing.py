@@ -47,7 +47,7 @@ def missing_readers_error(
     attached: int, updated: int | None, timeout: float | None, n: int | None, endpoint: str
 ) -> WaitTimeoutError:
     """Return the error for subscribers that did not come in time."""
-    update_text = "ZMQ does not tell what was read, so give n=" if updated is None else f"{updated} up to date"
+    update_text = "ZMQ does not report what was read; give n=" if updated is None else f"{updated} up to date"
     condition = "at least one, and all up to date" if n is None else f"{n} attached"
     text = f"after {timeout} s {attached} subscribers are attached ({update_text}); wanted: {condition}"
     return WaitTimeoutError(text, endpoint)
@@ -71,11 +71,11 @@ def split_messages(messages: Any) -> Iterable[Any]:
     except ValueError:  # NumPy exports datetimes only without their type
         view = memoryview(messages.view(f"V{messages.itemsize}"))
     if view.ndim == 0 or (view.ndim == 1 and view.itemsize == 1):
-        raise TypeError("send_many takes several messages, and these bytes are one; use send, or an array of rows")
+        raise TypeError("send_many needs several messages, but got one bytes object; use send, or an array of rows")
     if "O" in view.format.partition(":")[0]:
-        raise TypeError("an array of Python objects cannot be sent as bytes: they would be addresses")
+        raise TypeError("array of Python objects cannot be sent as bytes; convert it first")
     if not view.c_contiguous:
-        raise BufferError("the array's rows do not follow one another in memory; make a C-contiguous copy")
+        raise BufferError("rows of the array are not contiguous in memory; give a C-contiguous copy")
     data, count = view.tobytes(), len(view)
     size = len(data) // count if count else 0
     return [data[i * size : (i + 1) * size] for i in range(count)]
@@ -106,7 +106,7 @@ class Reservation:
 
     def __enter__(self) -> memoryview:
         if self._buffer is not None:
-            raise StateError("a reservation serves once; reserve again", self._socket.endpoint)
+            raise StateError("reservation was already used; reserve again", self._socket.endpoint)
         self._socket._begin_reservation(self._size)
         try:
             self._buffer = bytearray(self._size)

@@ -37,7 +37,7 @@ def make_again_error(endpoint: str) -> Again:
     # A program that writes `except zmq.Again` has imported zmq; no other needs to.
     zmq_again = getattr(sys.modules.get("zmq"), "Again", None)
     error_class = Again if zmq_again is None else _make_combined_again(zmq_again)
-    return error_class("no message is there, or came in time", endpoint)
+    return error_class("no message available before the timeout", endpoint)
 
 
 @functools.cache

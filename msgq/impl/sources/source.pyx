@@ -175,8 +175,8 @@ cdef class TopicSource(EndpointSource):
         if self._socket._remap_if_grown():
             return 0
         mq_ring_subscriber_recover_from_lap(&self._socket._subscriber)
-        raise CorruptSegmentError("no message where one should be: somebody wrote nonsense into the ring; what is "
-                                  "taken goes on at the present", self.endpoint, self._socket._ring.path)
+        raise CorruptSegmentError("no message at the expected position: another program wrote into the ring; reading "
+                                  "continues at the newest message", self.endpoint, self._socket._ring.path)
 
 
 cdef object _open_topic(str endpoint, str in_prefix, bint whole):
@@ -186,7 +186,7 @@ cdef object _open_topic(str endpoint, str in_prefix, bint whole):
     with settings.overrides(in_prefix):
         socket.connect(Context(), endpoint, passive=True)
     if whole and _has_lost_side_segment(socket):
-        raise SegmentError("was removed while it was opened: its side segment, which says what is in it, is gone",
+        raise SegmentError("was removed during opening: its side segment is missing",
                            endpoint, socket._ring.path, ENOENT)
     source._socket, source.inode = socket, socket._ring.inode
     source.c.kind, source.c.ring_subscriber = MQ_SOURCE_RING, &socket._subscriber
@@ -267,7 +267,7 @@ cdef class ChannelSource(EndpointSource):
     cdef int handle_corruption(self) except -1:
         self._channel_file.check_truncation()
         self._skip_message()
-        text = f"at position {self._channel_source.at.position} is no message: another program wrote there"
+        text = f"no message at position {self._channel_source.at.position}: another program wrote into the file"
         raise CorruptSegmentError(f"{text}; it counts as lost", self.endpoint, self._channel_file.path)
 
 
@@ -335,7 +335,7 @@ cdef class RecordSource(EndpointSource):
 
     cdef int handle_corruption(self) except -1:
         self._file.check_truncation()
-        raise CorruptSegmentError("a value has a length that none can have: another program writes there; remove it",
+        raise CorruptSegmentError("has a value of invalid length: another program wrote into the file; remove it",
                                   self.endpoint, self._file.path)
 
 

@@ -93,7 +93,7 @@ cdef class EventPublisher:
         name = events_channel(self._file.name)
         slots, slot_bytes = options.size_events_pool(self._file.parts.max_message_size, sends and self._with_payload)
         if not self._file.is_linked():  # the channel with this name belongs to another queue, or to none
-            raise StateError("the queue was removed", self._file.name)
+            raise StateError("queue was removed", self._file.name)
         with settings.overrides(trust=self._file.trust):
             channel_file = open_channel_file(name, self._file.prefix, None, self._file.mode, self._file.trust, True,
                                              process_name())
@@ -105,7 +105,7 @@ cdef class EventPublisher:
                 channel_file.close()  # the publisher marks the channel as open itself
         if not self._file.is_linked():
             publisher.close()
-            raise StateError("the queue was removed", self._file.name)
+            raise StateError("queue was removed", self._file.name)
         previous, self._publisher = self._publisher, publisher
         self._slot_bytes, self._has_payload_slots = slot_bytes, sends and self._with_payload
         if previous is not None:

@@ -366,11 +366,12 @@ cdef class QueueHandle(ThreadSharedHandle):
         if status == MQ_QUEUE_EMPTY:
             return False
         if not delivery.word:
-            raise CorruptSegmentError("its words change without end: another program writes there", self._endpoint,
+            raise CorruptSegmentError("has slots that never stop changing: another program writes the "
+                                      "file", self._endpoint,
                                       self._file.path)
         if mq_queue_free_taken_slot(&self._h, delivery) and self._h.event_buffer != NULL:
             self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, delivery)
-        text = f"a message of {delivery.length} bytes was there, more than it can hold: another program wrote there"
+        text = f"has a message of {delivery.length} bytes, above its limit: another program wrote there"
         raise CorruptSegmentError(text, self._endpoint, self._file.path)
 
     cdef bint _take_message_or_wait(self, mq_queue_taken_message *delivery, timeout, deadline) except -1:

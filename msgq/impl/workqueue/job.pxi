@@ -15,7 +15,7 @@ cdef class Job:
         self._is_ended = True  # until it has a queue
 
     def __init__(self):
-        raise TypeError("a job comes from a queue's take()")
+        raise TypeError("jobs cannot be created directly; call the queue's take()")
 
     def __dealloc__(self):
         if self._queue is not None and self._is_still_owned():
@@ -51,11 +51,11 @@ cdef class Job:
 
     cdef int _check_is_open(self) except -1:
         if self._queue is None:
-            raise TypeError("a job comes from a queue's take()")
+            raise TypeError("jobs cannot be created directly; call the queue's take()")
         if self._is_ended:
             raise options.job_ended_error(self._queue._endpoint)
         if self._fork_generation != fork_generation:
-            text = "the job is the parent's, who acknowledges it; take another one"
+            text = "job belongs to the parent process, which acknowledges it; take another one"
             raise ForkedSocketError(text, self._queue._endpoint)
         if not self._is_still_owned():
             raise options.job_released_error(self._queue._endpoint)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from msgq.common import naming, settings
 from msgq.common.queue_events import EVENT_HEAD_BYTES, events_channel
 from msgq.common.schema import Schema, require_schema
+from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_MS, NS_PER_S, TIMEOUT_MAX_MS
 from msgq.errors import (
     EndpointClosedError,
@@ -98,8 +99,8 @@ class OpenRequest(NamedTuple):
         for option, value in existing.items():
             asked = getattr(self, option)
             if asked not in (None, value):
-                text = f"has {option}={value!r}, and {option}={asked!r} was asked for"
-                text = f"{text}; leave it out to take what is there, or unlink the queue"
+                text = f"has {option}={value!r}, but {option}={asked!r} was requested"
+                text = f"{text}; omit it to use the existing value, or unlink the queue"
                 raise QueueMismatchError(text, self.name)
 
 
@@ -124,11 +125,9 @@ def parse_open_request(
     """
     checked = naming.validate_queue_name(name)
     if not read and not write:
-        raise InvalidValueError("read and write are both False; a handle needs one of them", checked)
+        raise InvalidValueError("read and write are both False; set one of them", checked)
     if flags is not None and create is not None:
-        raise InvalidValueError(
-            f"flags={flags!r} and create={create!r} both say how to open; give one of them", checked
-        )
+        raise InvalidValueError(f"flags={flags!r} and create={create!r} exclude each other; give one of them", checked)
     bits = O_CREAT if flags is None else operator.index(flags)
     if bits & ~(O_CREX | O_NONBLOCK):
         text = f"flags are {bits:#o}; give O_CREAT, O_EXCL, O_CREX, O_NONBLOCK, or 0 to open; sizes are given by name"
@@ -152,8 +151,8 @@ def _check_mode(asked: int | None, name: str) -> int:
     result = settings.resolve_file_mode(asked, name)
     half = [what for what, bits in (("group", 0o060), ("others", 0o006)) if result & bits not in (0, bits)]
     if half and asked is not None:
-        text = f"mode {result:#o} parts the right to read from that to write for {' and '.join(half)}, but who sends"
-        raise InvalidValueError(f"{text} or receives does both; give 6 or 0 for each", name)
+        text = f"mode {result:#o} gives {' and '.join(half)} only one of read and write, but queues need both;"
+        raise InvalidValueError(f"{text} give 6 or 0 for each", name)
     for what in half:  # MSGQ_MODE is meant for topics, too
         result &= ~(0o060 if what == "group" else 0o006)
     return result
@@ -199,7 +198,7 @@ def check_schema(schema: Schema | None, name: str) -> None:
         return
     require_schema(schema)
     if len(schema.data) > SCHEMA_DATA_MAX:
-        text = f"the schema has {len(schema.data)} bytes of data; at most {SCHEMA_DATA_MAX} fit into a queue"
+        text = f"schema has {len(schema.data)} bytes of data; a queue allows at most {SCHEMA_DATA_MAX}"
         raise InvalidValueError(text, name)
 
 
@@ -222,7 +221,9 @@ def check_origin_time(origin_time: int, name: str) -> int:
 def refuse_objects(message: Any) -> None:
     """Refuse an array of Python objects: its bytes are addresses, which mean nothing to anybody else. TypeError."""
     if getattr(getattr(message, "dtype", None), "hasobject", False):
-        raise TypeError(f"an array of dtype {message.dtype} holds Python objects, which cannot be sent as bytes")
+        raise TypeError(
+            f"array of dtype {message.dtype} has Python objects, which cannot be sent as bytes; convert it first"
+        )
 
 
 def check_limit(limit: int | None, name: str) -> int:
@@ -254,17 +255,17 @@ def wait_ns(
     if deadline is None:
         patience = timeout_ns(timeout, name)
     elif timeout is not None:
-        raise InvalidValueError(f"timeout={timeout} and deadline={deadline}: give one of them", name)
+        raise InvalidValueError(f"timeout={timeout} and deadline={deadline} exclude each other; give one of them", name)
     else:
         if not is_number(deadline):
-            text = f"the deadline is {deadline!r}, of type {type(deadline).__name__}; give a time of time.monotonic()"
-            raise InvalidTypeError(f"{text}, or None to wait for ever", name)
+            text = f"deadline is {deadline!r}, of type {type(deadline).__name__}; give a time of time.monotonic()"
+            raise InvalidTypeError(f"{text}, or None to wait forever", name)
         huge = isinstance(deadline, int) and abs(deadline) > WORD_MAX  # more than a float may hold
         seconds_left = (math.inf if deadline > 0 else -math.inf) if huge else deadline - now()
         if not seconds_left <= _LONGEST_WAIT_S:  # most of all a time of the wall clock, which would wait for decades
-            text = f"the deadline {deadline} is {seconds_left:.6g} s away"
+            text = f"deadline {deadline} is {seconds_left:.6g} s away"
             text = f"{text}; give one of time.monotonic(), up to {_LONGEST_WAIT_S} s"
-            raise InvalidValueError(f"{text} away, or None to wait for ever", name)
+            raise InvalidValueError(f"{text} away, or None to wait forever", name)
         patience = math.ceil(max(seconds_left, 0.0) * NS_PER_S)
     return patience if block else 0
 
@@ -274,11 +275,11 @@ def lease_ns(lease: float | None, name: str) -> int:
     if lease is None:
         return 0
     if not is_number(lease):
-        text = f"the lease is {lease!r}, of type {type(lease).__name__}; give a number of seconds"
+        text = f"lease is {lease!r}, of type {type(lease).__name__}; give a number of seconds"
         advice = " (its total_seconds())" if hasattr(lease, "total_seconds") else ""
         raise InvalidTypeError(f"{text}{advice}, or None for a job without a lease", name)
     if not 0 < lease <= _LONGEST_WAIT_S:
-        text = f"a lease of {lease} s is not possible; give more than 0, up to {_LONGEST_WAIT_S}, or None"
+        text = f"lease is {lease} s; give more than 0, up to {_LONGEST_WAIT_S}, or None"
         raise InvalidValueError(text, name)
     return math.ceil(lease * NS_PER_S)
 
@@ -310,18 +311,18 @@ def parse_notification(target: Any, name: str) -> Notification:
         return Notification(function=target)
     if isinstance(target, int) and not isinstance(target, bool):
         if target not in signal.valid_signals():
-            raise InvalidValueError(f"{target} is no signal; a descriptor is given as an object with fileno()", name)
+            raise InvalidValueError(f"{target} is not a signal; give a descriptor as an object with fileno()", name)
         return Notification(signal=int(target))
     if not hasattr(target, "fileno"):
         type_name = type(target).__name__
-        raise TypeError(f"notify takes a function, a signal's number or an object with fileno(), not {type_name}")
+        raise TypeError(f"notify got {type_name}; give a function, a signal number or an object with fileno()")
     descriptor = target.fileno()
     try:
         access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
     except OSError as error:
         raise InvalidValueError(f"descriptor {descriptor}: {error.strerror}", name, error.errno) from error
     if access == os.O_RDONLY:
-        text = f"descriptor {descriptor} is for reading only; give an eventfd, a socket, or the writing end of a pipe"
+        text = f"descriptor {descriptor} is read-only; give an eventfd, a socket, or the writing end of a pipe"
         raise InvalidValueError(text, name, errno.EBADF)
     return Notification(descriptor=descriptor)
 
@@ -331,8 +332,8 @@ def parse_notification(target: Any, name: str) -> Notification:
 
 def full_error(max_messages: int, waited: bool, name: str) -> QueueFullError:
     """Return the error for a message that found no room; `waited`: its time is over."""
-    text = f"holds {max_messages} messages, as many as it may (max_messages), those that were taken and not"
-    text = f"{text} acknowledged included. The message was not sent"
+    text = f"holds {format_count_noun(max_messages, 'message')}, its limit (max_messages), including jobs that are not"
+    text = f"{text} acknowledged; the message was not sent"
     return QueueFullError(text, name, errno.ETIMEDOUT if waited else errno.EAGAIN)
 
 
@@ -344,7 +345,9 @@ def too_large_error(size: int, max_message_size: int, name: str) -> MessageTooLa
 
 def too_small_error(size: int, room: int, name: str) -> MessageTooLargeError:
     """Return the error for a buffer that cannot hold the next message."""
-    return MessageTooLargeError(f"the message has {size} bytes, the buffer {room}; it stays in the queue", name)
+    return MessageTooLargeError(
+        f"message has {size} bytes, but the buffer has {room}; the message stays in the queue", name
+    )
 
 
 def access_error(right: str, name: str) -> QueueAccessError:
@@ -355,21 +358,21 @@ def access_error(right: str, name: str) -> QueueAccessError:
 
 def handles_error(name: str) -> TooManyHandlesError:
     """Return the error for a queue that nobody else can open."""
-    text = f"has {HANDLES_MAX} handles open, as many as it may; close some, or share one between threads"
+    text = f"has {HANDLES_MAX} open handles, its limit; close some, or share one between threads"
     return TooManyHandlesError(text, name)
 
 
 def job_ended_error(name: str) -> StateError:
     """Return the error for a job that its taker has ended before."""
-    return StateError("a job ends once; this one was acknowledged or given back", name)
+    return StateError("job was already acknowledged or returned", name)
 
 
 def job_released_error(name: str) -> EndpointClosedError:
     """Return the error for a job whose handle was closed."""
-    return EndpointClosedError("the handle was closed, and the job went back to the queue", name)
+    return EndpointClosedError("handle was closed, and the job returned to the queue", name)
 
 
 def lease_expired_error(name: str) -> LeaseExpiredError:
     """Return the error for a job that is not its taker's any more."""
-    text = "the lease was over, and the message went back to the queue, where somebody else may have taken it"
+    text = "lease expired, and the message returned to the queue; another process may have taken it"
     return LeaseExpiredError(text, name)

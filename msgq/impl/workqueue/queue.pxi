@@ -351,7 +351,7 @@ cdef class MessageQueue(QueueHandle):
             return
         notification = new_exclusive_notification(self) if exclusive else QueueNotification(self)
         if notification is None:
-            raise QueueBusyError("another process is notified already when a message comes to this queue",
+            raise QueueBusyError("another process is registered for notifications of this queue",
                                  self._endpoint)
         try:
             registration = notifier.Registration(self, notification, target, action, once)

@@ -14,7 +14,7 @@ cdef class QueueFile(EndpointFile):
     cdef int _check_header(self) except -1:
         status = mq_queue_check_file(<mq_queue *> self.segment.address, self.segment.size, &self.parts)
         if status == MQ_FILE_OTHER_VERSION:
-            text = f"has another layout than this library, which has version {MQ_QUEUE_MAJOR}; use one version of msgq"
+            text = f"has a layout other than version {MQ_QUEUE_MAJOR} of this library; use one version of msgq"
             raise LayoutVersionError(text, self.name, self.path)
         if status != MQ_FILE_VALID:
             raise CorruptSegmentError("is not a queue of msgq; remove it", self.name, self.path)

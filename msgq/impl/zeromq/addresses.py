@@ -83,7 +83,7 @@ def _validate_host(host: str, endpoint: str) -> str:
         try:
             IPv6Address(bare)
         except AddressValueError:
-            text = f"{host!r} is not a host; give a name or an IP address, without scheme and port. The name of the"
+            text = f"host {host!r} is invalid; give a name or an IP address, without scheme and port. The name of the"
             advice = "endpoint decides the port; MSGQ_ZMQ_MAP gives it another"
             raise InvalidValueError(f"{text} {advice}", endpoint) from None
     return bare
@@ -102,7 +102,9 @@ def _resolve_address(endpoint: str, host: str) -> ZmqAddress:
             _validate_host(host, endpoint), compute_port(endpoint if settings.uses_stock_zmq_addresses() else name)
         )
     if len(address.path.encode()) > PATH_BYTES_MAX:
-        text = f"its socket file {address.path} has more than {PATH_BYTES_MAX} bytes; choose a shorter name, or map it"
+        text = (
+            f"path {address.path} of its socket has more than {PATH_BYTES_MAX} bytes; choose a shorter name, or map it"
+        )
         raise EndpointNameError(f"{text} (MSGQ_ZMQ_MAP)", endpoint)
     return address
 
@@ -128,4 +130,4 @@ def _parse_address(value: object, source: str, endpoint: str) -> ZmqAddress:
     host, _, port = location.rpartition(":")
     if scheme == "tcp" and host and port.isascii() and port.isdigit() and 0 < int(port) < 2**16:
         return ZmqAddress(_strip_brackets(host), int(port))
-    raise InvalidValueError(f"{source}: {value!r} is no address; give 'tcp://host:port' or 'ipc:///path'", endpoint)
+    raise InvalidValueError(f"{source}: {value!r} is not an address; give 'tcp://host:port' or 'ipc:///path'", endpoint)

@@ -117,8 +117,8 @@ def _address_in_use_error(endpoint: str, address: ZmqAddress, holder: dict[str, 
         return MultiplePublishersError(
             f"{holder_name} publishes at {address.uri}; close that publisher first", endpoint
         )
-    text = f"{address.uri} is taken: {holder_name} publishes {holder['name']!r} there, whose name gives the same port"
-    return IpcError(f"{text}; give one of the two another address (MSGQ_ZMQ_MAP)", endpoint, errno.EADDRINUSE)
+    text = f"{address.uri} is in use: {holder_name} publishes {holder['name']!r}, whose name leads to the same port"
+    return IpcError(f"{text}; give one endpoint another address (MSGQ_ZMQ_MAP)", endpoint, errno.EADDRINUSE)
 
 
 def _find_port_holder(endpoint: str, port: int) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _listen_at_port(endpoint: str, address: ZmqAddress) -> int:
     try:
         addresses = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        text = f"{address.host!r} is no host to bind (MSGQ_ZMQ_BIND, MSGQ_ZMQ_MAP): {error}"
+        text = f"host {address.host!r} (MSGQ_ZMQ_BIND, MSGQ_ZMQ_MAP) cannot be bound: {error}"
         raise InvalidValueError(text, endpoint) from error
     family, _, _, _, name = addresses[0]
     deadline = time.monotonic() + PORT_FREE_SECONDS

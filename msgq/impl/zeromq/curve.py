@@ -34,5 +34,7 @@ def _load_certificate_keys(path: str, endpoint: str) -> tuple[bytes, bytes | Non
     except (OSError, ValueError) as error:
         raise InvalidValueError(f"MSGQ_ZMQ_CURVE: cannot read the certificate {path}: {error}", endpoint) from error
     if path.endswith("_secret") and secret is None:
-        raise InvalidValueError(f"MSGQ_ZMQ_CURVE: there is no secret key in {path}", endpoint)
+        raise InvalidValueError(
+            f"MSGQ_ZMQ_CURVE: certificate {path} has no secret key; give a secret certificate", endpoint
+        )
     return public, secret

@@ -38,7 +38,7 @@ class EventLoopDescriptor:
             0,
         )
         if self._timer_fd < 0:
-            raise OSError(ctypes.get_errno(), "cannot make a timer")
+            raise OSError(ctypes.get_errno(), "cannot create a timer")
         self._epoll.register(watched_fd, select.EPOLLIN)
         self._epoll.register(self._timer_fd, select.EPOLLIN)
         self.fd = self._epoll.fileno()

@@ -65,7 +65,7 @@ cdef class SocketGuard(ForkAwareHandle):
     def _check_connectable(self, Context context not None, str name not None):
         check_context_open(context, name)
         if self._use_state != CLOSED:
-            raise StateError("the socket is connected already; close it first", self._endpoint)
+            raise StateError("socket is connected already; close it first", self._endpoint)
         self._endpoint = name
 
     def _mark_open(self, call, would_block):
@@ -97,7 +97,7 @@ cdef class SocketGuard(ForkAwareHandle):
     cdef int _check_not_forked(self) except -1:
         """Raise in the child if a fork happened during a call."""
         if self._fork_generation != fork_generation:
-            text = "the process was forked during this call or reservation, which its parent ends; begin it again here"
+            text = "process was forked during this call or reservation; start it again in the child"
             raise ForkedSocketError(text, self._endpoint)
         return 0
 
@@ -110,7 +110,7 @@ cdef class SocketGuard(ForkAwareHandle):
     cdef int _end_use(self) except -1:
         if self._close_requested and self._fork_generation == fork_generation:
             self._close_and_release()
-            raise EndpointClosedError("was closed while it was waited for", self._endpoint)
+            raise EndpointClosedError("was closed during the wait", self._endpoint)
         self._use_state = self._fork_generation
         return 0
 
@@ -216,14 +216,13 @@ cdef class GuardedSender(SocketGuard):
             else:
                 data = memoryview(data)
                 if "O" in data.format.partition(":")[0]:
-                    raise TypeError("an array of Python objects cannot be sent as bytes: they would be addresses")
+                    raise TypeError("array of Python objects cannot be sent as bytes; convert it first")
                 if not data.c_contiguous:
-                    raise BufferError("a message must be contiguous bytes; copy it first")
+                    raise BufferError("message is not contiguous in memory; copy it first")
                 size = data.nbytes
             if self._message_bytes_max and size > self._message_bytes_max:
-                text = (f"the message has {size} bytes, and subscribers take {self._message_bytes_max} "
-                        "(MSGQ_ZMQ_MAX_BYTES); set that higher on both sides")
-                raise MessageTooLargeError(text, self._endpoint)
+                text = f"message has {size} bytes, but subscribers accept {self._message_bytes_max}"
+                raise MessageTooLargeError(f"{text} (MSGQ_ZMQ_MAX_BYTES); raise it on both sides", self._endpoint)
             try:
                 self._zmq_call(data, ZMQ_DONTWAIT)
             except self._would_block_error:

@@ -299,7 +299,7 @@ class PubSocket(LingerOption, GuardedSender):
         """
         self._check_open()
         if size < 0:
-            raise InvalidValueError(f"a message cannot have {size} bytes", self.endpoint)
+            raise InvalidValueError(f"message size {size} is invalid; give 0 or more bytes", self.endpoint)
         if origin_time:
             raise zmq_untracked_error(self.endpoint)
         return Reservation(self, size)

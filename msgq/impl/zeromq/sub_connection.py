@@ -136,7 +136,7 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         name = naming.validate_endpoint_name(endpoint)
         self._check_connectable(context, name)
         if not isinstance(address, (str, bytes)):
-            raise TypeError(f"an address is str or bytes, not {type(address).__name__}")
+            raise TypeError(f"address is of type {type(address).__name__}; give str or bytes")
         host = address.decode(errors="replace") if isinstance(address, bytes) else address
         with settings.overrides(prefix):
             self._address = subscriber_address(name, host)

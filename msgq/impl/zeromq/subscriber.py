@@ -180,7 +180,7 @@ class SubSocket(PyzmqReceiver, SubConnection):
         target: Any = buffer  # for type checkers an array is no buffer before Python 3.12
         view = memoryview(target)
         if view.readonly or not view.c_contiguous:
-            raise BufferError("the buffer must be writable, contiguous bytes")
+            raise BufferError("buffer is read-only or not contiguous; give writable, contiguous bytes")
         message = self.receive(non_blocking)
         if message is None:
             return None
@@ -189,7 +189,10 @@ class SubSocket(PyzmqReceiver, SubConnection):
             self._update_direct_receive()
             self._call_exclusively(self._rearm_fd)
             self._received_count -= 1
-            text = f"the message has {len(message)} bytes, the buffer {view.nbytes}; it stays for the next call"
+            text = (
+                f"message has {len(message)} bytes, but the buffer has {view.nbytes}; "
+                "the message stays for the next call"
+            )
             raise MessageTooLargeError(text, self.endpoint)
         _copy_to_buffer(view, message)
         return len(message)
@@ -219,12 +222,12 @@ class SubSocket(PyzmqReceiver, SubConnection):
         message_limit = self._batch_limit(limit)
         element = numpy.dtype(dtype)
         if element.itemsize == 0 or element.hasobject:
-            text = f"dtype {element} has no bytes of its own; give one of a fixed size"
+            text = f"dtype {element} has no fixed size; give one with a fixed size"
             raise InvalidValueError(text, self.endpoint)
         messages = self._call_exclusively(self._receive_pending, message_limit, wait_for_one, element.itemsize)
         if not messages and message_limit and self._held_message is not None:
-            text = f"the next message has {len(self._held_message)} bytes, the dtype {element.itemsize}"
-            raise MessageSizeError(f"{text}; receive() takes it as it is", self.endpoint)
+            text = f"next message has {len(self._held_message)} bytes, but the dtype has {element.itemsize}"
+            raise MessageSizeError(f"{text}; use receive() for it", self.endpoint)
         array = numpy.empty(len(messages), element)
         data = b"".join(messages)
         ctypes.memmove(array.ctypes.data, data, len(data))

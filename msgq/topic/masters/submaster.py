@@ -210,7 +210,7 @@ class SubMaster:
         IpcError : see `SubSocket.receive`; the text names the topic. Messages of other topics are in place.
         """
         if not self._sockets:
-            raise EndpointClosedError("this SubMaster has no sockets: use update_msgs, or make one that connects")
+            raise EndpointClosedError("SubMaster has no sockets; call update_msgs, or create it with sockets")
         messages: list[tuple[str, bytes]] = []
         ready = self._poller.poll(timeout)
         try:
@@ -236,7 +236,9 @@ class SubMaster:
         InvalidValueError : `now` is before the previous update. Nothing was updated.
         """
         if not now >= self._last_update_s:
-            raise InvalidValueError(f"now={now!r} is before the former update, at {self._last_update_s!r}")
+            raise InvalidValueError(
+                f"now={now!r} is before the previous update at {self._last_update_s!r}; give increasing times"
+            )
         pending: dict[str, list[Any]] = {}
         for name, message in messages:
             if self._topics[name].keep_all:
@@ -265,7 +267,7 @@ class SubMaster:
             self.valid[name] = False
             self.decode_errors[name] += 1
             if self.decode_errors[name] == 1:
-                _logger.warning("%r: a message could not be decoded: %r", name, error, exc_info=True)
+                _logger.warning("%r: cannot decode a message: %r", name, error, exc_info=True)
             return
         self.data[name] = data
         self.messages[name].append(data)

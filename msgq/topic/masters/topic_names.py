@@ -16,7 +16,7 @@ class TopicDict(dict[str, _ValueT]):
     """Values by topic. An unknown topic raises `UnknownTopicError` with the names of all topics."""
 
     def __missing__(self, topic: str) -> _ValueT:
-        raise UnknownTopicError(f"not a topic of this master; there is {', '.join(map(repr, self))}", topic)
+        raise UnknownTopicError(f"topic not found in this master; its topics are {', '.join(map(repr, self))}", topic)
 
     def select_topics(self, topics: str | Iterable[str]) -> list[str]:
         """Return one name or several as a list. Raises `UnknownTopicError` for an unknown topic."""
@@ -35,7 +35,7 @@ def parse_topic_rates(topics: Mapping[str, float | None] | Iterable[str]) -> Top
     TypeError : `topics` is a single name, or a rate has a wrong type.
     """
     if isinstance(topics, str | bytes):
-        raise TypeError(f"topics are a dictionary or a list of names, not {topics!r}")
+        raise TypeError(f"topics is {topics!r}; give a dictionary or a list of names")
     rates = TopicDict(topics if isinstance(topics, Mapping) else dict.fromkeys(topics))
     for name, rate in rates.items():
         check_rate(rate, name)
@@ -55,7 +55,7 @@ def check_callables(functions: Mapping[str, object], description: str) -> None:
     """Raise TypeError if a value is neither callable nor None."""
     for name, function in functions.items():
         if function is not None and not callable(function):
-            raise TypeError(f"{name!r}: {description} is a function, or None, not {function!r}")
+            raise TypeError(f"{name!r}: {description} is {function!r}; give a function or None")
 
 
 def check_rate(rate: float | None, name: str = "") -> None:
@@ -63,4 +63,4 @@ def check_rate(rate: float | None, name: str = "") -> None:
     with name_topic_in_errors(name or "frequency"):
         possible = rate is None or 0 <= rate <= RATE_MAX_HZ
     if not possible:
-        raise InvalidValueError(f"a rate of {rate!r} Hz: 0 to {RATE_MAX_HZ:.0f} is possible", name)
+        raise InvalidValueError(f"rate is {rate!r} messages/s; give 0 to {RATE_MAX_HZ:.0f}", name)
