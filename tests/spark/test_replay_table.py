@@ -151,8 +151,8 @@ def test_rows_are_replayed_to_programs_in_virtual_time(
         ("SELECT endpoint, data FROM messages", "column 'log_time' is missing"),
         ("SELECT * FROM messages WHERE endpoint = 'nobody'", "query returned no messages"),
         ("SELECT * FROM messages WHERE endpoint = '/'", "'/': the name is not valid for an endpoint; remap it"),
-        ("SELECT endpoint, timestamp_micros(1) AS log_time, data FROM messages", "'log_time' is timestamp"),
-        ("SELECT endpoint, -log_time AS log_time, data FROM messages", "times are ns since 1970"),
+        ("SELECT endpoint, timestamp_micros(1) AS log_time, data FROM messages", "'log_time' has type timestamp"),
+        ("SELECT endpoint, -log_time AS log_time, data FROM messages", "use nanoseconds since 1970"),
         ("SELECT endpoint, bigint('x') AS log_time, data FROM messages", "CAST_INVALID_INPUT"),
         ("SELECT endpoint, raise_error('oh') AS log_time, data FROM messages", "log_time"),
     ],
@@ -228,6 +228,6 @@ def test_export_of_other_rows_is_refused(spark: SparkSession, tmp_path: Path) ->
     ]
     with pytest.raises(RecordingError, match="exists"):
         export.write_log(messages(spark, made), tmp_path / "a.mcap")
-    with pytest.raises(InvalidValueError, match="times are ns"):
+    with pytest.raises(InvalidValueError, match="use nanoseconds since 1970"):
         export.write_log(messages(spark, [message("a", 0, 1000, publish_time=-1)]), tmp_path / "b.mcap")
     assert [path.name for path in tmp_path.iterdir()] == ["a.mcap"]
