@@ -365,13 +365,13 @@ class LogReader:
 
     @cached_property
     def start_time(self) -> int | None:
-        """log_time of the first message, in ns since the epoch; None: no message. Reads little."""
+        """Time (log_time) of the first message, in ns since the epoch; None: no message. Reads little."""
         first = next(iter(self), None)
         return None if first is None else first.log_time
 
     @cached_property
     def end_time(self) -> int | None:
-        """log_time of the last message, in ns since the epoch; None: no message. Reads little."""
+        """Time (log_time) of the last message, in ns since the epoch; None: no message. Reads little."""
         columns = ScanColumns(_BATCH_ROWS)
         last = -1
         for file, block in sorted(self.log_view.iter_wanted_blocks(), key=lambda pair: pair[1].end_time, reverse=True):

@@ -1,4 +1,4 @@
-"""Chunks of MCAP files, below Python: scanned into columns, filled and written."""
+"""Compiled code for chunks of MCAP files: scans into columns, buffers and writers."""
 
 from collections.abc import Sequence
 from typing import Any, Self, final
@@ -24,12 +24,12 @@ TIME_MAX: int
 TALLY_DTYPE: np.dtype[Any]
 
 def crc32(data: bytes | memoryview[int], start: int = 0) -> int:
-    """Return what `zlib.crc32` does, several times as fast where the processor can multiply without carries.
+    """Return the same as `zlib.crc32`. Several times as fast if the processor has carry-less multiplication.
 
     Parameters
     ----------
     data : contiguous bytes.
-    start : the CRC of what comes before them.
+    start : CRC of the preceding bytes.
 
     Notes
     -----
@@ -38,47 +38,47 @@ def crc32(data: bytes | memoryview[int], start: int = 0) -> int:
 
 @final
 class ScanColumns:
-    """Messages in rows, their payloads as places in the bytes they were found in. For one thread at a time.
+    """Messages as rows, with the positions of their payloads in the scanned bytes. One thread at a time.
 
-    The arrays are this object's memory: rows are overwritten after `clear_rows`.
+    The arrays use this object's memory: later scans overwrite the rows after `clear_rows`.
     """
 
     def __new__(cls, capacity: int) -> Self:
-        """Make room for so many rows."""
+        """Allocate memory for `capacity` rows."""
 
     @property
     def capacity(self) -> int:
-        """Rows that it can have."""
+        """Maximum number of rows."""
 
     @property
     def row_count(self) -> int:
-        """Rows that it has."""
+        """Number of rows."""
 
     @property
     def channel_code(self) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """The code of the channel."""
+        """Code of the channel."""
 
     @property
     def sequence(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """As in the message."""
+        """Sequence of the message."""
 
     @property
     def log_time(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """As in the message, ns."""
+        """Recording time of the message, in ns."""
 
     @property
     def publish_time(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """As in the message, ns."""
+        """Publishing time of the message, in ns."""
 
     @property
     def offset(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Where the payload is in the bytes that were scanned."""
+        """Byte offset of the payload in the scanned bytes."""
 
     @property
     def origin_time(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Of what the message comes from, ns since the epoch; 0: not known.
+        """Origin of the message, in ns since the epoch; 0: unknown.
 
-        `McapFile.scan_block_messages` fills it, no scan here.
+        Set by `McapFile.scan_block_messages`, not by scans of this class.
         """
 
     @property
@@ -86,7 +86,7 @@ class ScanColumns:
         """Bytes of the payload."""
 
     def clear_rows(self) -> None:
-        """Have no rows."""
+        """Remove all rows."""
 
     def scan_messages(
         self,
@@ -114,7 +114,7 @@ class ScanColumns:
         """
 
     def count_payload_bytes(self, first: int) -> int:
-        """Return how many bytes the payloads have together, from row `first` on."""
+        """Return the bytes of all payloads from row `first` on, as a sum."""
 
     def copy_payloads(
         self,
@@ -144,12 +144,12 @@ class ScanColumns:
         """
 
     def keep_rows(self, first: int, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
-        """Forget some rows.
+        """Remove some rows.
 
         Parameters
         ----------
-        first : the row to begin with.
-        mask : of each row from that on, shape (rows - first,): False to forget it.
+        first : first row.
+        mask : for each row from `first` on, False to remove the row; shape (rows - first,).
         """
 
     def update_tallies(
@@ -175,7 +175,7 @@ CHANNEL_ID_COUNT: int
 
 @final
 class ChunkBuffer:
-    """A buffer for message records, and an entry for each that says where it is. For one thread at a time."""
+    """A buffer of message records, with an entry for the position of each record. One thread at a time."""
 
     def __new__(cls, target_bytes: int, largest_bytes: int) -> Self:
         """Make an empty one.
@@ -189,7 +189,7 @@ class ChunkBuffer:
 
     @property
     def capacity_bytes(self) -> int:
-        """Bytes in all."""
+        """Maximum bytes of records."""
 
     @property
     def used_bytes(self) -> int:
@@ -200,7 +200,7 @@ class ChunkBuffer:
 
     @property
     def record_bytes(self) -> memoryview[int]:
-        """The records, read-only; they change after `clear_messages`."""
+        """The records, read-only. The bytes change after `clear_messages`."""
 
     @property
     def message_entries(self) -> memoryview[int]:
@@ -215,16 +215,16 @@ class ChunkBuffer:
         data: bytes | bytearray,
         origin_time: int = 0,
     ) -> bool:
-        """Add a message. False: it does not fit.
+        """Add a message. Return False if the message does not fit.
 
         Parameters
         ----------
-        channel : its number in the file, 16 bits.
-        sequence : 32 bits.
-        log_time : ns since the epoch, not before the last one's.
+        channel : number of the channel in the file, 16 bits.
+        sequence : number of the message, 32 bits.
+        log_time : ns since the epoch, not before the previous message.
         publish_time : ns since the epoch.
-        data : of the message.
-        origin_time : of what the message comes from, ns since the epoch; 0: it is not known.
+        data : payload.
+        origin_time : origin of the message, in ns since the epoch; 0: unknown.
         """
 
     def append_rows(self, rows: np.ndarray[Any, Any], start: int, contents: Sequence[Any]) -> int:
@@ -263,7 +263,7 @@ class ChunkBuffer:
         """
 
     def count_messages_by_channel(self) -> dict[int, int]:
-        """Return how many messages each channel has, by its id, in the order of these."""
+        """Return the number of messages by channel id, in the order of the ids."""
 
     def build_message_indexes(self, shift: int) -> bytes:
         """Return the MessageIndex records of all channels, in the order of `channels`.
@@ -274,11 +274,11 @@ class ChunkBuffer:
         """
 
     def clear_messages(self) -> None:
-        """Make it empty again."""
+        """Remove all messages."""
 
 @final
 class ChunkWriter:
-    """Fills chunks, and writes those that are full. For one thread at a time."""
+    """Fills chunks, and writes full chunks. One thread at a time."""
 
     def __new__(cls, segment: SegmentWriter, channels: dict[int, EncodedChannel], chunk_bytes: int) -> Self:
         """Begin with no messages.
@@ -292,15 +292,15 @@ class ChunkWriter:
 
     @property
     def channels(self) -> dict[int, EncodedChannel]:
-        """What messages may have, by id."""
+        """Channels of messages, by id."""
 
     @property
     def message_count(self) -> int:
-        """How many were taken so far."""
+        """Number of added messages."""
 
     @property
     def latest_time(self) -> int:
-        """The last log_time of all, ns since the epoch; 0 without messages."""
+        """Latest log_time, in ns since the epoch; 0 without messages."""
 
     def add_channel(self, records: EncodedChannel) -> None:
         """Let messages of `write_message` have a channel, too, and be numbered from 0."""
@@ -308,21 +308,22 @@ class ChunkWriter:
     def write_message(
         self, channel: int, data: Any, log_time: int, publish_time: int | None, sequence: int | None, origin_time: int
     ) -> None:
-        """Take a message.
+        """Add a message.
 
         Parameters
         ----------
-        channel : that was added.
+        channel : id of an added channel.
         data : contiguous bytes.
         log_time : ns since the epoch.
-        publish_time : the same; None: `log_time`.
-        sequence : of which 32 bits are kept; None: the number after that of the channel's last message.
-        origin_time : ns since the epoch; 0: it is not known.
+        publish_time : ns since the epoch; None: `log_time`.
+        sequence : number of the message, stored with 32 bits; None: the channel's previous number plus 1.
+        origin_time : origin of the message, in ns since the epoch; 0: unknown.
 
         Raises
         ------
-        InvalidValueError : there is no such channel, or a time is not possible. OverflowError: not even 64 bits.
-        RecordingError : the disk is full, or fails.
+        InvalidValueError : the channel does not exist, or a time is out of range.
+        OverflowError : a number does not fit 64 bits.
+        RecordingError : the disk is full or failed.
         """
 
     def assign_sequences(
@@ -360,9 +361,9 @@ class ChunkWriter:
         """Let there be no channel for `write_message` and `assign_sequences`."""
 
     def flush_chunk(self) -> None:
-        """Write what was taken.
+        """Write the added messages.
 
         Raises
         ------
-        RecordingError : the disk is full, or fails.
+        RecordingError : the disk is full or failed.
         """
