@@ -73,7 +73,7 @@ MISSING = {
     "bag attachments names": Case("bag attachments {log} -o {new} --name nosuch", says="attachment 'nosuch"),
     "play names": Case("play {log} --rate inf --endpoint {name}", says="no endpoint of the recording"),
     "play expressions": Case("play {log} --rate inf -e {name}", says="no endpoint of the recording"),
-    "play remap": Case("play {log} --rate inf --remap {name}:=x", says="matches no played endpoint"),
+    "play remap": Case("play {log} --rate inf --remap {name}:=x", says="remapped endpoint not found"),
     "play compare_endpoints": Case(
         "play {log} --deterministic tests.unit.test_cli_names:silent --idle-timeout 0 --compare-endpoints {name}",
         says="no endpoint of the programs",
