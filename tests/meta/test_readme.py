@@ -114,10 +114,10 @@ def check_python_blocks(environment: dict[str, str], document: str, without: str
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: block.id)
 def test_shell_blocks_print_documented_output(block: Any, environment: dict[str, str], folder: Path) -> None:
     page = blocks(block.document)
-    files = [each for each in page if each.title]
-    for file in files:
-        (folder / file.title).write_text(file.text)
-    programs = tuple(f"{'sh' if file.language == 'sh' else 'python'} {file.title}" for file in files)
+    files = {each.title: each for each in page if each.title}
+    for title, file in files.items():
+        (folder / title).write_text(file.text)
+    programs = tuple(f"{'sh' if file.language == 'sh' else 'python'} {title}" for title, file in files.items())
     printed = []
     for line in block.text.splitlines():
         command = line.removeprefix("$ ").partition("  #")[0].strip()
