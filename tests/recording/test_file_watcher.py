@@ -251,5 +251,5 @@ def test_closed_watcher_leaves_no_descriptor(folder: Path) -> None:
 
 
 def test_watcher_with_too_many_directories_is_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match="9 places"):
+    with pytest.raises(ValueError, match="9 directories exceed"):
         FileWatcher([(str(folder), "")] * 9, str(folder))

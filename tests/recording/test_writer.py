@@ -456,7 +456,7 @@ def test_writer_refuses_more_channels_than_mcap_limit(tmp_path: Path, monkeypatc
     monkeypatch.setattr(log_writer, "CHANNEL_ID_COUNT", 10)  # of 65536
     with Writer(tmp_path / "a.mcap") as writer:
         assert [writer.channel("a") for _ in range(9)] == list(range(1, 10))
-        with pytest.raises(RecordingError, match="9 channels are all"):
+        with pytest.raises(RecordingError, match="9 channels, the maximum"):
             writer.channel("a")
 
 

@@ -146,7 +146,7 @@ def test_pool_whose_header_changes_during_map_is_refused(endpoint: str, monkeypa
     publisher.send(b"message")
     with monkeypatch.context() as patches:
         patches.setattr(os, "pread", lambda *_: bytes(8))  # the file said so at that time
-        with pytest.raises(CorruptSegmentError, match="changes while it is opened"):
+        with pytest.raises(CorruptSegmentError, match="changed during opening"):
             subscriber.receive_view(timeout=0)
     channel.unlink()
 

@@ -92,7 +92,7 @@ def test_blob_is_played_in_simulation(prefix: str) -> None:
         assert read_messages("notes", prefix) == [b"first"]
         sim.run_until_idle()
     assert read_messages("notes", prefix) == MESSAGES
-    with pytest.raises(InvalidValueError, match="there is"):
+    with pytest.raises(InvalidValueError, match="'vanish' is unknown"):
         Fault("vanish", "blob/notes", message=1)  # type: ignore[arg-type]
 
 

@@ -197,7 +197,7 @@ def test_connect_to_server_with_early_close_fails(client: Any, listed: Any) -> N
         if listed and request == wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST):
             connection.send(wire.REQUEST_STRUCT.pack(0))
 
-    kind, text = (IpcError, "did not accept the client") if listed else (StreamNotFoundError, "no stream 0")
+    kind, text = (IpcError, "did not accept the client") if listed else (StreamNotFoundError, "stream 0 not found")
     refused(client, behave, kind, text)
 
 
@@ -208,7 +208,7 @@ def test_empty_answer_with_descriptors_is_refused(client: Any) -> None:
 
 def test_connect_to_server_killed_at_each_request_finds_no_server(client: Any) -> None:
     """As if nobody were there, or no such stream."""
-    refused(client, lambda connection, _: connection.shutdown(socket.SHUT_RDWR), StreamNotFoundError, "no stream 0")
+    refused(client, lambda connection, _: connection.shutdown(socket.SHUT_RDWR), StreamNotFoundError, "stream 0 not found")
     assert VisionIpcClient.available_streams(client._name, False) == set()
 
 
