@@ -36,7 +36,7 @@ def test_subscriber_with_kept_views_does_not_delay_others(prefix: str) -> None:
     assert said["lidar_driver"] == "201 sent, 0 refused, 0 evicted"
     for consumer in ("mapper", "hoarder"):
         assert sum(numbers(said[consumer], r"(\d+) received, (\d+) lost")) == 201
-    assert "keeps 8 views, as many as it may (max_views)" in said["hoarder"]
+    assert "holds 8 views, its limit (max_views)" in said["hoarder"]
     assert said["hoarder"].endswith("8 kept, unchanged: True")
 
 
@@ -63,7 +63,7 @@ def test_different_schema_of_channel_raises_error(prefix: str) -> None:
     assert said["planner"] == "claimed True, and received [(0.0, 0.0)]"
     matches, error = said["newer_planner"].splitlines()
     assert matches == "the schema matches: False"
-    assert error == "'pose': was to have the schema 'pose', and has 'pose', with another data, layout"
+    assert error == "'pose': schema mismatch: expected 'pose', found 'pose' (differs in data, layout)"
 
 
 def test_killed_publisher_can_be_replaced(prefix: str) -> None:

@@ -76,7 +76,7 @@ def test_recorder_with_more_keys_than_mcap_channels_continues(start: Any, prefix
         wait_until(lambda: recorder.stats().messages == 65_535 + 1)
     refused = recorder.stop().refused
     assert set(refused) <= {"records/one", "records/two"}
-    assert all("begin another recording" in why for why in refused.values())
+    assert all("start another recording" in why for why in refused.values())
     assert [m.data for m in LogReader(tmp_path / "log") if m.endpoint == "first"] == [b"x", b"y"]
 
 

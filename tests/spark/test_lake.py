@@ -311,7 +311,7 @@ def test_messages_of_version_equal_earlier_state(spark: Any, tmp_path: Path) -> 
     Lake(spark, root).optimize()
     assert message_numbers(Lake(spark, root, version=versions[1])) == sorted(numbers(0, 20))
     Lake(spark, root).optimize(retain_hours=0)
-    with pytest.raises(RecordingError, match=f"version {versions[1]} .* not there any more"):
+    with pytest.raises(RecordingError, match=f"version {versions[1]} of lake .* can no longer be read"):
         Lake(spark, root, version=versions[1]).messages()
     with pytest.raises(RecordingError, match="has no such version; its newest version is 6"):
         Lake(spark, root, version=99).messages()

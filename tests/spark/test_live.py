@@ -180,7 +180,7 @@ def test_live_rows_equal_recorded_rows(reader: Make) -> None:
 def test_live_payloads_are_decoded(reader: Make, prefix: str) -> None:
     """By the columns that the user gives: nobody knows what will come."""
     options = {"live": "true", "prefix": prefix, "decode": "point"}
-    with pytest.raises(InvalidValueError, match=r"say it: \.schema"):
+    with pytest.raises(InvalidValueError, match=r"give a schema: \.schema"):
         RecordingSource(options).schema()
     wanted = "sequence long, value struct<x: double, name: string>, reason string, data binary"
     stream = reader(wanted, decode="point")

@@ -198,7 +198,7 @@ def test_spark_source_plan_has_tasks_for_all_session_cores(monkeypatch: pytest.M
     rooms = [SourceOptions(("x",), core_count=cores).choose_partition_bytes(1 << 30) for cores in (None, 8)]
     assert [-(-(1 << 30) // room) for room in rooms] == [4, 8]
     assert SourceOptions.parse_options({"path": "x", "cores": "8"}).core_count == 8
-    with pytest.raises(IpcError, match="cores is 'all'"):
+    with pytest.raises(IpcError, match="'cores' is 'all'"):
         SourceOptions.parse_options({"path": "x", "cores": "all"})
 
 
@@ -293,7 +293,7 @@ def test_spark_source_file_missing_in_worker_stops_query(tmp_path: Path) -> None
     assert len(strict()) == 257
     gone = tmp_path / "100.mcap"
     gone.unlink()
-    with pytest.raises(RecordingError, match=rf"{gone}.* put recordings where all workers see them"):
+    with pytest.raises(RecordingError, match=rf"{gone}.* store recordings where all workers"):
         strict()
     assert len(careless()) == 256
     assert {Path(row["file"]) for row in skipped()} == {tmp_path / "foreign.mcap", gone}

@@ -57,7 +57,7 @@ def test_channel_with_64_viewers_rejects_65th_until_death_of_viewer(scene: Proce
         viewers = [scene.start_child(channels.view_many, endpoint, 16) for _ in range(4)]
         assert [viewer.hear() for viewer in viewers] == [16] * 4
         assert [one.views for one in channel.diagnose().viewers] == [1] * 64
-        with pytest.raises(TooManySubscribersError, match="64 viewers"):
+        with pytest.raises(TooManySubscribersError, match="64 subscribers with views"):
             one_more.receive_view(0)
         assert one_more.receive(0) == b"first", "it can copy"
         viewers[0].kill()
