@@ -97,13 +97,7 @@ _EXIT_CODES = (
     help="Size of new rings.  [default: 1 MiB, or more for large messages]",
 )
 @click.option("--take-over", is_flag=True, help="Take topics over from living publishers.")
-@click.option(
-    "--deterministic",
-    "programs",
-    multiple=True,
-    metavar="MODULE:FUNCTION",
-    help="Run this program twice in virtual time instead of publishing, and compare the runs. Repeatable.",
-)
+@playing.programs_option
 @click.option(
     "--reference",
     multiple=True,
@@ -125,14 +119,7 @@ _EXIT_CODES = (
     metavar="FILE",
     help="Write the messages of the programs to FILE.",
 )
-@click.option(
-    "--seed",
-    type=int,
-    default=0,
-    show_default=True,
-    metavar="NUMBER",
-    help="Seed for the order of simultaneous events.",
-)
+@playing.seed_option
 @playing.add_ending_options
 @comparisons.add_tolerance_options
 @arguments.chunk_limit_option

@@ -1,7 +1,7 @@
 """What the commands of `msgq bag` have in common: which messages, and when."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -18,14 +18,7 @@ from msgq.recording import LogReader, Schemas
 from msgq.recording.reader.log_view import CLOCK_CHOICES, HOST_CLOCK
 
 logs_argument = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
-output_option = click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="File to write. It must not exist.",
-)
+output_option = options.required_output_option("FILE", "File to write. It must not exist.")
 compression_option = click.option(
     "--compression",
     type=click.Choice(["zstd", "lz4", "none"]),
@@ -70,44 +63,39 @@ def _parse_time(_context: click.Context, parameter: click.Parameter, value: str 
         raise click.BadParameter(f"{value!r} is not a time; give {_TIME_FORMATS}", param=parameter) from None
 
 
-def add_selection_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that choose messages."""
-    for option in reversed(
-        (  # the last decorator is the first option of the help page
-            click.option(
-                "--endpoint",
-                "names",
-                multiple=True,
-                metavar="NAME|PATTERN",
-                help="Select this endpoint, or endpoints whose whole names match PATTERN. Repeatable.",
-            ),
-            click.option(
-                "-e",
-                "--regex",
-                "expressions",
-                multiple=True,
-                metavar="REGEX",
-                callback=options.compile_regexes,
-                help="Select endpoints whose names contain a match for REGEX. Repeatable.",
-            ),
-            click.option(
-                "-x",
-                "--exclude",
-                multiple=True,
-                metavar="REGEX",
-                callback=options.compile_regexes,
-                help="Exclude endpoints whose names contain a match for REGEX. Repeatable.",
-            ),
-            click.option(
-                "--start", metavar="TIME", callback=_parse_time, help=f"Select messages from TIME on: {_TIME_FORMATS}."
-            ),
-            click.option(
-                "--end", metavar="TIME", callback=_parse_time, help="Select messages before TIME, in the same format."
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+#: Adds the options that choose messages.
+add_selection_options = options.combine_options(
+    click.option(
+        "--endpoint",
+        "names",
+        multiple=True,
+        metavar="NAME|PATTERN",
+        help="Select this endpoint, or endpoints whose whole names match PATTERN. Repeatable.",
+    ),
+    click.option(
+        "-e",
+        "--regex",
+        "expressions",
+        multiple=True,
+        metavar="REGEX",
+        callback=options.compile_regexes,
+        help="Select endpoints whose names contain a match for REGEX. Repeatable.",
+    ),
+    click.option(
+        "-x",
+        "--exclude",
+        multiple=True,
+        metavar="REGEX",
+        callback=options.compile_regexes,
+        help="Exclude endpoints whose names contain a match for REGEX. Repeatable.",
+    ),
+    click.option(
+        "--start", metavar="TIME", callback=_parse_time, help=f"Select messages from TIME on: {_TIME_FORMATS}."
+    ),
+    click.option(
+        "--end", metavar="TIME", callback=_parse_time, help="Select messages before TIME, in the same format."
+    ),
+)
 
 
 def open_log(

@@ -15,14 +15,7 @@ from msgq.recording.mcap_io.log_writer import create_atomically
 
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs_argument
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="DIRECTORY",
-    help="Directory for the files.",
-)
+@options.required_output_option("DIRECTORY", "Directory for the files.")
 @click.option(
     "--name", "names", multiple=True, metavar="NAME", help="Select the attachment with this name. Repeatable."
 )

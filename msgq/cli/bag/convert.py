@@ -17,13 +17,8 @@ _STDOUT_PATH = Path("-")
 
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs_argument
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="File or directory to write. It must not exist; - is the standard output (text formats only).",
+@options.required_output_option(
+    "PATH", "File or directory to write. It must not exist; - is the standard output (text formats only)."
 )
 @click.option(
     "--to", "kind", type=click.Choice(_TABLE_FORMATS), help="Output format.  [default: extension of --output]"

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from msgq.cli.common import signals
+from msgq.cli.common import options, signals
 from msgq.cli.common.render import echo, echo_json
 from msgq.common.formatting import format_bytes
 from msgq.common.texts import format_count_noun
@@ -17,22 +17,16 @@ from msgq.errors import RecordingError
 from msgq.recording.mcap_io import recording_files
 from msgq.recording.repair.recover import Recovery
 
-
-def add_repair_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say where to."""
-    for option in reversed(
-        (  # the last decorator is the first option of the help page
-            click.option(
-                "-o",
-                "--output",
-                type=click.Path(path_type=Path),
-                help="New file, or new directory if LOG is a directory. It must not exist. Only for a single LOG.",
-            ),
-            click.option("--in-place", is_flag=True, help="Replace each old file by the new one, atomically."),
-        )
-    ):
-        function = option(function)
-    return function
+#: Adds the options that choose the new files.
+add_repair_options = options.combine_options(
+    click.option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path),
+        help="New file, or new directory if LOG is a directory. It must not exist. Only for a single LOG.",
+    ),
+    click.option("--in-place", is_flag=True, help="Replace each old file by the new one, atomically."),
+)
 
 
 def repair_logs(

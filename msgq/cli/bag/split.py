@@ -11,14 +11,7 @@ from msgq.common.units import NS_PER_S
 
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs_argument
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="DIRECTORY",
-    help="New directory for the pieces.",
-)
+@options.required_output_option("DIRECTORY", "New directory for the pieces.")
 @click.option(
     "--every",
     required=True,

@@ -2,12 +2,13 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
 
+from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
 from msgq.decoding.json_values import convert_to_json
 from msgq.decoding.payload_decoder import Undecoded
@@ -43,30 +44,25 @@ def _parse_tolerance(numbers: str, value: str) -> Tolerance:
         raise click.BadParameter(f"{value!r} is not a tolerance; give {_TOLERANCE_FORM}") from None
 
 
-def add_tolerance_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options for tolerances."""
-    for option in reversed(
-        (  # the last decorator is the first option of the help page
-            click.option(
-                "-t",
-                "--tolerance",
-                "tolerances",
-                multiple=True,
-                callback=_parse_tolerances,
-                metavar="ENDPOINT[:FIELD]=NUMBER",
-                help="Allowed difference between numbers. NUMBER% is relative, 'any' ignores the field. "
-                "ENDPOINT * means all endpoints. Repeatable.",
-            ),
-            click.option(
-                "--time-tolerance",
-                type=click.FloatRange(min=0),
-                metavar="SECONDS",
-                help="Allowed difference between times since the first message, in seconds.  [default: ignore times]",
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+#: Adds the options for tolerances.
+add_tolerance_options = options.combine_options(
+    click.option(
+        "-t",
+        "--tolerance",
+        "tolerances",
+        multiple=True,
+        callback=_parse_tolerances,
+        metavar="ENDPOINT[:FIELD]=NUMBER",
+        help="Allowed difference between numbers. NUMBER% is relative, 'any' ignores the field. "
+        "ENDPOINT * means all endpoints. Repeatable.",
+    ),
+    click.option(
+        "--time-tolerance",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help="Allowed difference between times since the first message, in seconds.  [default: ignore times]",
+    ),
+)
 
 
 def show_comparison(comparison: Comparison, as_json: bool, **totals: Any) -> None:

@@ -33,22 +33,16 @@ def add_measurement_options(*special_options: _CommandDecorator) -> _CommandDeco
     `MeasurementOptions.from_arguments` takes all common options but endpoints and prefix.
     """
 
-    def add_options(command: Callable[..., None]) -> Callable[..., None]:
-        every: list[_CommandDecorator] = [
-            options.required_endpoints_argument,
-            options.interval_option(1.0),
-            options.count_option,
-            options.once_option,
-            *special_options,
-            options.timeout_option,
-            options.json_option,
-            options.prefix_option,
-        ]
-        for option in reversed(every):  # the last decorator is the first option of the help page
-            command = option(command)
-        return command
-
-    return add_options
+    return options.combine_options(
+        options.required_endpoints_argument,
+        options.interval_option(1.0),
+        options.count_option,
+        options.once_option,
+        *special_options,
+        options.timeout_option,
+        options.json_option,
+        options.prefix_option,
+    )
 
 
 @dataclass(frozen=True)

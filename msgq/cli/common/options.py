@@ -41,6 +41,23 @@ prefix_option = click.option(
 )
 
 
+def combine_options(*group: Callable[[_CommandType], _CommandType]) -> Callable[[_CommandType], _CommandType]:
+    """Return a decorator that adds several options, in the order of the help page."""
+
+    def add_options(command: _CommandType) -> _CommandType:
+        for option in reversed(group):  # the last decorator is the first option of the help page
+            command = option(command)
+        return command
+
+    return add_options
+
+
+def required_output_option(metavar: str, text: str) -> Callable[[_CommandType], _CommandType]:
+    """Return the option for the path of the output, which must be given."""
+    kind = click.Path(path_type=Path)
+    return click.option("-o", "--output", required=True, type=kind, metavar=metavar, help=text)
+
+
 def compile_regexes(
     _context: click.Context, _parameter: click.Parameter, values: Sequence[str]
 ) -> tuple[re.Pattern[str], ...]:
@@ -65,32 +82,27 @@ def _store_import_paths(context: click.Context, _parameter: click.Parameter, val
     context.meta[_IMPORT_PATHS_KEY] = values
 
 
-def add_schema_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name schemas."""
-    for option in reversed(  # the last decorator is the first option of the help page
-        (
-            click.option(
-                "--schema",
-                "schemas",
-                multiple=True,
-                callback=_read_schemas,
-                metavar="[ENDPOINT=]ENCODING:FILE:NAME",
-                help="Schema for endpoints that do not declare one, e.g. capnproto:log.capnp:Event. Repeatable.",
-            ),
-            click.option(
-                "-I",
-                "--import-path",
-                multiple=True,
-                is_eager=True,  # parsed before --schema, at any position
-                expose_value=False,
-                callback=_store_import_paths,
-                type=click.Path(exists=True, file_okay=False, path_type=Path),
-                help="Directory of files that a --schema imports. Repeatable.",
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+#: Adds the options that name schemas.
+add_schema_options = combine_options(
+    click.option(
+        "--schema",
+        "schemas",
+        multiple=True,
+        callback=_read_schemas,
+        metavar="[ENDPOINT=]ENCODING:FILE:NAME",
+        help="Schema for endpoints that do not declare one, e.g. capnproto:log.capnp:Event. Repeatable.",
+    ),
+    click.option(
+        "-I",
+        "--import-path",
+        multiple=True,
+        is_eager=True,  # parsed before --schema, at any position
+        expose_value=False,
+        callback=_store_import_paths,
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="Directory of files that a --schema imports. Repeatable.",
+    ),
+)
 
 
 def complete_endpoint(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from msgq.cli.common import options
 from msgq.cli.common.render import echo
 from msgq.common.selection import parse_pattern
 from msgq.common.texts import format_count_noun
@@ -36,30 +37,41 @@ remap_option = click.option(
 )
 
 
-def add_ending_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say when programs in virtual time are over."""
-    for option in reversed(
-        (  # the last decorator is the first option of the help page
-            click.option(
-                "--idle-timeout",
-                type=click.FloatRange(min=0),
-                metavar="SECONDS",
-                default=10.0,
-                show_default=True,
-                help="With --deterministic: stop after the log, when SECONDS of virtual time pass without a message.",
-            ),
-            click.option(
-                "--max-runtime",
-                type=click.FloatRange(min=0),
-                metavar="SECONDS",
-                default=60.0,
-                show_default=True,
-                help="With --deterministic: stop SECONDS of virtual time after the last message of the log.",
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+programs_option = click.option(
+    "--deterministic",
+    "programs",
+    multiple=True,
+    metavar="MODULE:FUNCTION",
+    help="Run this program twice in virtual time instead of publishing, and compare the runs. Repeatable.",
+)
+seed_option = click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="NUMBER",
+    help="Seed for the order of simultaneous events.",
+)
+
+#: Adds the options that end programs in virtual time.
+add_ending_options = options.combine_options(
+    click.option(
+        "--idle-timeout",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        default=10.0,
+        show_default=True,
+        help="With --deterministic: stop after the log, when SECONDS of virtual time pass without a message.",
+    ),
+    click.option(
+        "--max-runtime",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        default=60.0,
+        show_default=True,
+        help="With --deterministic: stop SECONDS of virtual time after the last message of the log.",
+    ),
+)
 
 
 def print_unplayed_endpoints(player: Player, stats: PlayerStats) -> None:

@@ -28,23 +28,10 @@ from msgq.recording.player.remapping import NameMapping
 )
 @click.option("--wait-for-readers", is_flag=True, help="Wait for a subscriber on each endpoint before playing.")
 @click.option("--backend", type=click.Choice(["msgq", "zmq"]), help="Backend to publish on.  [default: $MSGQ_BACKEND]")
-@click.option(
-    "--deterministic",
-    "programs",
-    multiple=True,
-    metavar="MODULE:FUNCTION",
-    help="Run this program twice in virtual time instead of publishing, and compare the runs. Repeatable.",
-)
+@playing.programs_option
 @playing.remap_option
 @playing.add_ending_options
-@click.option(
-    "--seed",
-    type=int,
-    default=0,
-    show_default=True,
-    metavar="NUMBER",
-    help="Seed for the order of simultaneous events.",
-)
+@playing.seed_option
 @options.prefix_option
 @arguments.version_option
 @arguments.master_option
