@@ -52,6 +52,7 @@ from tests.independent.shared_file import (
     file_lock,
     host_time_ns,
     is_byte_locked,
+    lock_free_row,
     padded,
     random_word,
     write_identity,
@@ -236,7 +237,7 @@ class Subscriber:
         self.viewer = self.received = self.lost = self.resets = self.views_held = 0
         self._received_before, self._margin = 0, 0  # at the last lap
         with self.channel.locked():
-            taken = self.channel.take_row(SUBSCRIBER_BYTE, SUBSCRIBER_ROWS)
+            taken = lock_free_row(self.channel.path, range(SUBSCRIBER_ROWS), SUBSCRIBER_BYTE)
             self._lock = taken[1] if taken else None
             self._row = SUBSCRIBERS + taken[0] * SUBSCRIBER_BYTES if taken else 0
             tail, capacity = self.channel.tail, self.channel.capacity
@@ -358,7 +359,7 @@ class Subscriber:
     def _become_viewer(self) -> None:
         """Become a viewer ("Joining as a subscriber"): a row of viewers, whose bit no pool contains."""
         with self.channel.locked():
-            taken = self.channel.take_row(VIEWER_BYTE, VIEWER_ROWS)
+            taken = lock_free_row(self.channel.path, range(VIEWER_ROWS), VIEWER_BYTE)
             if taken is None:
                 raise BlockingIOError("all rows of viewers are taken")
             row, self._viewer_lock = taken

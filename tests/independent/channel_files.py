@@ -123,15 +123,6 @@ class ChannelFile:
     def pool_path(self, uid: int) -> Path:
         return SHM / f"msgqpool_{self.name}:{uid:016x}"
 
-    def take_row(self, first_byte: int, rows: int) -> tuple[int, RowLock] | None:
-        """Lock the first row whose owner does not live."""
-        for row in range(rows):
-            try:
-                return row, RowLock(self.path, first_byte + row)
-            except BlockingIOError:
-                continue
-        return None
-
     def remove_unused_pools(self) -> None:
         """Free the dead rows to which no entry refers. The caller holds the lock."""
         used = {row_of(self.file.load(ENTRIES + index * 8)) for index in range(self.capacity)}

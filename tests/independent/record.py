@@ -23,11 +23,11 @@ from tests.independent.record_file import (
 from tests.independent.shared_file import (
     CorruptFileError,
     Deadline,
-    RowLock,
     atomics,
     file_lock,
     host_time_ns,
     is_byte_locked,
+    lock_free_row,
     random_word,
     write_identity,
 )
@@ -97,14 +97,10 @@ class Writer(RecordFile):
 
     def _take_row(self) -> None:
         """Take a row ("Joining and leaving"): a free or dead row; what a dead owner left is given back before."""
-        for row in range(ROW_COUNT):
-            try:
-                self._lock = RowLock(self.path, row)
-            except BlockingIOError:
-                continue
-            break
-        else:
+        taken_row = lock_free_row(self.path, range(ROW_COUNT))
+        if taken_row is None:
             raise WritersError("all rows are taken")
+        row, self._lock = taken_row
         self._row = ROWS + row * ROW_BYTES
         if self.file.load(self._row):
             self._give_back(row)

@@ -52,10 +52,10 @@ from tests.independent.shared_file import (
     MASK_32,
     CorruptFileError,
     Deadline,
-    RowLock,
     atomics,
     file_lock,
     host_time_ns,
+    lock_free_row,
     write_identity,
 )
 
@@ -88,14 +88,10 @@ class Subscriber:
 
     def _join(self) -> None:
         """Take a free or dead row (topic-protocol.md, "Life" and "Joining")."""
-        for index in range(SUBSCRIBER_ROWS):
-            try:
-                self._lock = RowLock(self.topic.side_path, PUBLISHER_ROWS + index)
-            except BlockingIOError:
-                continue
-            break
-        else:
+        taken_row = lock_free_row(self.topic.side_path, range(SUBSCRIBER_ROWS), PUBLISHER_ROWS)
+        if taken_row is None:
             raise BlockingIOError("all rows are taken")
+        index, self._lock = taken_row
         self._row = self.topic.subscriber_row(index)
         start = self.topic.locate_newest()
         self.cursor, self._base, self._era = start.position, start.sequence, start.era
@@ -220,14 +216,10 @@ class Publisher:
         rows = sorted(
             range(PUBLISHER_ROWS), key=lambda index: self._side.load(self.topic.publisher_row(index)) == former
         )
-        for index in rows:
-            try:
-                self._lock = RowLock(self.topic.side_path, index)
-            except BlockingIOError:
-                continue
-            break
-        else:
+        taken_row = lock_free_row(self.topic.side_path, rows)
+        if taken_row is None:
             raise BlockingIOError("all publishers' rows are taken")
+        index, self._lock = taken_row
         self._row = self.topic.publisher_row(index)
         self._uid = (secrets.randbits(24) << 8 | index + 1) << 32 | threading.get_native_id()
         others = [self.topic.publisher_row(row) for row in range(PUBLISHER_ROWS)]

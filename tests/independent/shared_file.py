@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -195,6 +195,16 @@ class RowLock:
 
     def release(self) -> None:
         os.close(self._descriptor)
+
+
+def lock_free_row(path: Path, rows: Iterable[int], first_byte: int = 0) -> tuple[int, RowLock] | None:
+    """Lock the first of these rows whose owner does not live. None: all are taken."""
+    for row in rows:
+        try:
+            return row, RowLock(path, first_byte + row)
+        except BlockingIOError:
+            continue
+    return None
 
 
 def is_byte_locked(path: Path, byte: int) -> bool:

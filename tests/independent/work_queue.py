@@ -58,11 +58,11 @@ from tests.independent.shared_file import (
     MASK_32,
     CorruptFileError,
     EventCount,
-    RowLock,
     atomics,
     file_lock,
     host_time_ns,
     is_byte_locked,
+    lock_free_row,
     random_word,
     write_identity,
 )
@@ -104,14 +104,10 @@ class Handle(QueueFile):
 
     def _take_row(self) -> None:
         """Take a row ("Joining"): a free or dead row, settled, of the next generation."""
-        for row in range(ROW_COUNT):
-            try:
-                self._lock = RowLock(self.path, row)
-            except BlockingIOError:
-                continue
-            break
-        else:
+        taken_row = lock_free_row(self.path, range(ROW_COUNT))
+        if taken_row is None:
             raise BlockingIOError("all rows are taken")
+        row, self._lock = taken_row
         self._index, self.row = row, ROWS + row * ROW_BYTES
         self._settle(row)
         self.file.write(self.row + COUNTS_BEFORE, self.file.read(self.row + COUNTS, 40))
