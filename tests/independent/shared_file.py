@@ -31,8 +31,6 @@ FIRST_POLL_S = 1.0  # topic-protocol.md, "Sleeping and waking": a sleeper polls 
 
 _OFD_GETLK, _OFD_SETLK = 36, 37
 _FLOCK = struct.Struct("hhqqi4x")
-_RETURNS_64 = {"load64", "add64", "or64", "and64"}
-_RETURNS_32 = {"load32", "add32"}
 _ARGUMENTS = {"load": (), "store": ("v",), "add": ("v",), "or": ("v",), "and": ("v",), "exchange": ("v", "v")}
 
 

@@ -13,7 +13,7 @@ from mcap.reader import make_reader
 
 import msgq
 from msgq import errors
-from msgq.common import naming, queue_events, shm_paths
+from msgq.common import queue_events, shm_paths
 from msgq.recording import LogReader
 from msgq.recording.merge.log_copy import write_merged_log
 from msgq.recording.recorder.recorder import Recorder
@@ -22,13 +22,6 @@ from msgq.recording.repair.recover import recover
 from tests.support import Child, hear, run_child, say, wait_until
 
 ITEM = [("x", "<f8"), ("n", "<i4")]
-
-
-class EventsChannel(msgq.Channel):
-    """A channel with a name that only queues give."""
-
-    def _checked_name(self, name: str | bytes) -> str:
-        return naming.validate_channel_name(name)
 
 
 @pytest.fixture
@@ -266,7 +259,7 @@ def test_each_board_key_has_separate_sequence(start: Any, tmp_path: Path) -> Non
 
 def test_queue_events_are_recorded_under_queue_name(start: Any, tmp_path: Path) -> None:
     queue = msgq.MessageQueue("jobs", max_messages=4, max_message_size=64)
-    channel = EventsChannel("jobs:events", schema=queue_events.QUEUE_EVENT_SCHEMA)
+    channel = msgq.Channel("jobs:events", schema=queue_events.QUEUE_EVENT_SCHEMA)
     recorder = start()
     fields = {"event": queue_events.Event.SENT, "priority": 3, "number": 9, "size": 5, "pid": os.getpid()}
     event = np.zeros(1, np.dtype(list(queue_events.EVENT_FIELDS)))
@@ -289,7 +282,7 @@ def open_all_kinds() -> Callable[[int], None]:
     """Return a function that publishes once on each kind."""
     pub, publisher = msgq.pub_sock("topic"), msgq.Channel("c", node="one").publisher()
     vector, entry = msgq.SeqlockVector("v", "<i8", 4), msgq.Board("b", 4, 64).declare("k")
-    events = EventsChannel("q:events").publisher()
+    events = msgq.Channel("q:events").publisher()
 
     def publish(number: int) -> None:
         data = b"%d" % number
