@@ -9,6 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERNALS = ROOT / "docs" / "internals"
+#: README and all pages of docs/, as paths from the root.
+PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
 PACKAGES = [ROOT / "msgq", ROOT / "visionipc"]
 
 _IMPORT = re.compile(r"^(\s*)(?:from\s+([\w.]+)\s+c?import\s+(\([^)]*\)|[^#\n]+)|c?import\s+([\w., ]+))", re.MULTILINE)

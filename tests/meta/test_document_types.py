@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.meta.sources import ROOT
+from tests.meta.sources import PAGES, ROOT
 
 pytestmark = pytest.mark.ci
 #: What blocks of the guides leave out for brevity: annotations of small functions, and checks for None. They compare
@@ -66,7 +66,7 @@ def test_readme_passes_mypy_strict(tmp_path: Path, version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_guides_pass_mypy_strict_without_annotation_rules(tmp_path: Path, version: str) -> None:
-    assert complaints(tmp_path, sorted((ROOT / "docs").rglob("*.md")), version, *BRIEF) == []
+    assert complaints(tmp_path, [ROOT / page for page in PAGES if page != "README.md"], version, *BRIEF) == []
 
 
 def test_wrong_code_block_is_reported_with_line(tmp_path: Path) -> None:

@@ -6,16 +6,19 @@ import re
 
 import pytest
 
-from tests.meta.sources import ROOT
+from tests.meta.sources import PAGES, ROOT
+from tests.meta.test_vocabulary import BANNED_WORDS as BANNED_IN_IDENTIFIERS
 
-PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
 PRONOUNS = {
     *("it", "itself", "that", "what", "which", "who", "whom", "whoever", "whatever", "whichever"),
     *("nobody", "somebody", "anybody", "everybody", "they", "them", "these", "those"),
 }
 #: Of a thousand words. READMEs of comparable projects have 10 to 32 pronouns.
 MOST_PRONOUNS, MOST_SEMICOLONS = 35, 3
+#: Words of identifiers that have an ordinary meaning in prose.
+ORDINARY_WORDS = {"bursts", "remains", "spelling"}
 BANNED_WORDS = {
+    **{word: better for word, better in BANNED_IN_IDENTIFIERS.items() if word not in ORDINARY_WORDS},
     "anew": "again",
     "astray": "lost",
     "beside itself": "in addition",

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.meta.sources import ROOT
+from tests.meta.sources import PAGES, ROOT
 
-PAGES = ("README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")))
 IN_ORDER = "docs/tutorial.md"  # test_tutorial.py runs its commands
 DOCUMENTS = {name: (ROOT / name).read_text() for name in PAGES}
 # CI runs them in its own steps, they change the machine, or they need a cross compiler.
