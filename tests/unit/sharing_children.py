@@ -16,6 +16,8 @@ import msgq
 import msgq.impl.ring.core
 import msgq.topic.fake_events
 import visionipc
+import visionipc.client
+import visionipc.server
 from msgq.cli.app import app
 from msgq.errors import IpcError
 from msgq.stats import topics
