@@ -35,14 +35,14 @@ static inline void mq_store_relaxed_u64(mq_u64 *word, uint64_t value) {
 static inline void mq_store_release_u64(mq_u64 *word, uint64_t value) {
     atomic_store_explicit(&word->value, value, memory_order_release);
 }
-/* Sequentially consistent. Returns true if `word` held `expected`, and then stores `desired`. */
+/* Compare and exchange, sequentially consistent. If `word` holds `expected`, stores `desired` and returns true. */
 static inline int mq_compare_exchange_u64(mq_u64 *word, uint64_t expected, uint64_t desired) {
     return atomic_compare_exchange_strong(&word->value, &expected, desired);
 }
 
 /* As mq_load_seq_cst_u32. */
 static inline uint64_t mq_load_seq_cst_u64(const mq_u64 *word) { return atomic_load(&word->value); }
-/* Sequentially consistent. These return the previous value. */
+/* The next functions are sequentially consistent. Each function returns the previous value of the word. */
 static inline uint64_t mq_fetch_or_u64(mq_u64 *word, uint64_t bits) { return atomic_fetch_or(&word->value, bits); }
 static inline uint64_t mq_fetch_and_u64(mq_u64 *word, uint64_t bits) { return atomic_fetch_and(&word->value, bits); }
 static inline uint64_t mq_fetch_add_u64(mq_u64 *word, uint64_t n) { return atomic_fetch_add(&word->value, n); }
@@ -53,12 +53,13 @@ static inline uint32_t mq_load_relaxed_u32(const mq_u32 *word) {
 static inline uint32_t mq_load_acquire_u32(const mq_u32 *word) {
     return atomic_load_explicit(&word->value, memory_order_acquire);
 }
-/* Ordered after all sequentially consistent exchanges of this thread. On x86 not ordered after its stores: no fence. */
+/* This load is ordered after all sequentially consistent exchanges of this thread. The load contains no fence. On x86
+ * an earlier relaxed or release store of this thread may therefore become visible after the load. */
 static inline uint32_t mq_load_seq_cst_u32(const mq_u32 *word) { return atomic_load(&word->value); }
 static inline void mq_store_release_u32(mq_u32 *word, uint32_t value) {
     atomic_store_explicit(&word->value, value, memory_order_release);
 }
-/* Sequentially consistent, as all read-modify-write functions. These return the previous value. */
+/* All read-modify-write functions are sequentially consistent. Each function returns the previous value of the word. */
 static inline uint32_t mq_fetch_or_u32(mq_u32 *word, uint32_t bits) { return atomic_fetch_or(&word->value, bits); }
 static inline uint32_t mq_fetch_add_u32(mq_u32 *word, uint32_t n) { return atomic_fetch_add(&word->value, n); }
 static inline uint32_t mq_fetch_and_u32(mq_u32 *word, uint32_t bits) { return atomic_fetch_and(&word->value, bits); }
@@ -69,11 +70,13 @@ static inline int mq_compare_exchange_u32(mq_u32 *word, uint32_t expected, uint3
 static inline void mq_fence_acquire(void) { atomic_thread_fence(memory_order_acquire); }
 static inline void mq_fence_release(void) { atomic_thread_fence(memory_order_release); }
 static inline void mq_fence_seq_cst(void) { atomic_thread_fence(memory_order_seq_cst); }
-/* Prevents reordering by the compiler, not by the CPU. For edges whose other side executes membarrier. */
+/* Prevents reordering by the compiler, not by the CPU. Use this fence for an edge if the partner function calls
+ * membarrier. */
 static inline void mq_fence_compiler(void) { atomic_signal_fence(memory_order_seq_cst); }
 
-/* Copy payload bytes, which the other side may overwrite during the copy. The reader validates the copy afterwards and
- * discards a torn copy. Such a race is undefined in C, so the thread sanitizer gets copies of relaxed atomic bytes. */
+/* Copy payload bytes. Another process may overwrite the bytes during the copy, so the reader validates the copy
+ * afterwards and discards a torn copy. C leaves such a race undefined. Builds with the thread sanitizer therefore copy
+ * each byte with a relaxed atomic access. */
 #if defined(__SANITIZE_THREAD__)
 static inline void mq_copy_to_shared(void *shared, const void *from, size_t n) {
     for (size_t i = 0; i < n; i++)

@@ -1,22 +1,23 @@
 /* An eventcount: the futex word that sleepers and wakers share. The word has two flags and a count of wakes above them.
  *
  * To sleep, a sleeper (1) sets the waiters flag, (2) checks its condition again, and (3) sleeps while the word has the
- * value that step 1 returned. A publisher stores first, and then checks the flags. So either the publisher sees the
- * flag, or the sleeper sees the published value. See docs/internals/topic-protocol.md, "Sleeping and waking".
+ * value that step 1 returned. A publisher stores first, and then checks the flags. Therefore either the publisher sees
+ * the flag, or the sleeper sees the published value. See docs/internals/topic-protocol.md, "Sleeping and waking".
  *
- * The functions with the suffix _mp are for words that several writers notify. All users of one word use the same
- * variant. With several writers, one writer may stop at any step while the others continue. Therefore the waiters flag
- * stays set until a wake has happened. The second flag means that a wake is in progress and no sleeper has announced
- * itself since.
+ * The functions with the suffix _mp are for words that several writers notify. All users of one word must use the same
+ * variant, with or without _mp. One of several writers may stop at any step while the other writers continue. Therefore
+ * the waiters flag stays set until a wake has happened. The second flag, NOTIFYING, means that a wake is in progress. A
+ * sleeper that announces itself clears NOTIFYING.
  * - prepare wait: set WAITERS, clear NOTIFYING.
- * - notify: if WAITERS is set, add 1 to the count and set NOTIFYING; wake all; if the word is unchanged, clear both
- *   flags.
+ * - notify: if WAITERS is set, add 1 to the count and set NOTIFYING. Then wake all sleepers. If the word is unchanged
+ *   after the wake, clear both flags.
  *
- * If a writer dies before its wake, the flag stays set for the next writer. If a writer dies after its wake, at most an
- * unneeded flag remains. The last step of a notify fails after a sleeper's announcement, because the wake may have
- * missed that sleeper. It also fails after another writer's notify, which then completes the wake. The count keeps a
- * sleeper awake that enters the system call only after the wake. Announcements leave an announced word unchanged, so
- * one thread may sleep for several readers of one word.
+ * If a writer dies before its wake, the flag stays set for the next writer. If a writer dies after its wake, a flag
+ * that no process needs may remain. If a sleeper announces itself during a notify, the wake may miss that sleeper. The
+ * announcement changes the word, so the notify does not clear the flags. If another writer notifies during a notify,
+ * only the later notify clears the flags. The count protects a sleeper that enters the system call after the wake: the
+ * word has changed, so the call returns at once. An announcement leaves an announced word unchanged, so one thread may
+ * sleep for several readers of one word.
  */
 #ifndef MQ_EVENTCOUNT_H
 #define MQ_EVENTCOUNT_H
@@ -25,12 +26,13 @@
 
 enum {
     MQ_EVENTCOUNT_WAITERS = 1, /* a process may sleep */
-    /* one of several writers is about to wake; for a single writer, the owner defines this flag */
+    /* one of several writers is about to wake the sleepers. In a word with a single writer, the component that owns the
+     * word defines this flag */
     MQ_EVENTCOUNT_NOTIFYING = 2,
     MQ_EVENTCOUNT_FLAGS = 3,
     MQ_EVENTCOUNT_WAKE = 4, /* one wake */
-    /* Failed exchanges, each because another process changed the word. At the bound the last attempt counts as done: a
-     * sleeper finds that the word differs and does not sleep, and a waker wakes. */
+    /* Maximum number of failed exchanges. An exchange fails if another process changed the word. After the last
+     * attempt, a sleeper finds a different word and does not sleep. A waker wakes the sleepers. */
     MQ_EVENTCOUNT_TRIES = 1000,
 };
 
@@ -51,12 +53,15 @@ static inline uint32_t mq_eventcount_load_flags(const mq_u32 *word) {
     return mq_load_relaxed_u32(word) & MQ_EVENTCOUNT_FLAGS; /* relaxed: ordered by the fence */
 }
 
-/* Clear the flags, count a wake, and wake all sleepers if WAITERS was set. Returns the previous flags. Only for words
- * with one waker: while it is stopped between the two steps, no other process would wake the sleepers. */
+/* Clear the flags and count a wake. If WAITERS was set, wake all sleepers. Returns the previous flags. Use this
+ * function only for words with one waker: if the waker stops after the exchange, no other process wakes the
+ * sleepers. */
 static inline uint32_t mq_eventcount_notify(mq_u32 *word) {
     uint32_t old, tries = 0;
-    /* The flags are cleared before the wake. A flag set later belongs to a sleeper that checks again after this store.
-     * A flag set earlier belongs to a sleeper that the kernel finds asleep, or keeps awake because the word changed. */
+    /* The exchange clears the flags before the wake. A sleeper that sets the flag after the exchange then checks its
+     * condition again, and sees the published value. For a sleeper that set the flag before the exchange, there are two
+     * cases. If the sleeper is asleep, the wake finds the sleeper. Otherwise the word has changed, so the kernel does
+     * not let the sleeper sleep. */
     do
         old = mq_load_relaxed_u32(word); /* relaxed: the exchange below checks it */
     while (!mq_compare_exchange_u32(word, old, (old & ~(uint32_t)MQ_EVENTCOUNT_FLAGS) + MQ_EVENTCOUNT_WAKE) &&
@@ -81,8 +86,8 @@ static inline uint32_t mq_eventcount_prepare_wait_mp(mq_u32 *word) {
     return announced;
 }
 
-/* True if a process may sleep. Call this after publishing by a sequentially consistent exchange. After a plain store,
- * call mq_fence_seq_cst first. If true, call mq_eventcount_notify_mp. */
+/* True if a process may sleep. Then call mq_eventcount_notify_mp. Publish the value by a sequentially consistent
+ * exchange before this call. If you publish by a plain store, call mq_fence_seq_cst after the store. */
 static inline bool mq_eventcount_has_waiters_mp(const mq_u32 *word) {
     /* EDGE sleep: sequentially consistent. The published value is stored, then the flag is loaded. Partner:
      * mq_eventcount_prepare_wait_mp. If weaker: a sleeper sleeps through a message. */
@@ -95,7 +100,7 @@ static inline bool mq_eventcount_notify_mp(mq_u32 *word) {
     do {
         old = mq_load_relaxed_u32(word); /* relaxed: the exchange below checks it */
         if (!(old & MQ_EVENTCOUNT_WAITERS))
-            return false; /* another writer has woken them */
+            return false; /* another writer has woken the sleepers */
         waking = (old | MQ_EVENTCOUNT_NOTIFYING) + MQ_EVENTCOUNT_WAKE;
     } while (!mq_compare_exchange_u32(word, old, waking) && ++tries < MQ_EVENTCOUNT_TRIES);
     mq_futex_wake_all(mq_futex_word(word));

@@ -16,10 +16,10 @@
 #endif
 
 enum { MQ_NS_PER_MS = 1000000, MQ_NS_PER_S = 1000000000 };
-enum { MQ_FUTEX_WAITV_MAX = 128 }; /* the kernel's limit for futex_waitv */
+enum { MQ_FUTEX_WAITV_MAX = 128 }; /* the kernel's maximum number of words for futex_waitv */
 enum { MQ_FUTEX_32 = 2 };          /* size flag of futex_waitv: 32 bits, shared between processes */
 
-/* struct futex_waitv of Linux 5.16, which older headers lack. */
+/* struct futex_waitv of Linux 5.16. Older headers do not declare the struct. */
 typedef struct {
     uint64_t expected;
     uint64_t address;
@@ -27,7 +27,7 @@ typedef struct {
     uint32_t reserved;
 } mq_futex_waitv_entry;
 
-/* Return the word as the type of the system calls. */
+/* Return the word as a pointer of the type that the system calls expect. */
 static inline uint32_t *mq_futex_word(mq_u32 *shared) { return (uint32_t *)shared; }
 
 static inline struct timespec mq_timespec_from_ns(int64_t ns) {
@@ -51,7 +51,7 @@ static inline long mq_futex_wait(uint32_t *word, uint32_t expected, int64_t dead
                    FUTEX_BITSET_MATCH_ANY);
 }
 
-/* The same for up to MQ_FUTEX_WAITV_MAX words. Fails with ENOSYS before Linux 5.16. */
+/* Sleep as mq_futex_wait does, but for up to MQ_FUTEX_WAITV_MAX words. Fails with ENOSYS before Linux 5.16. */
 static inline long mq_futex_waitv(const mq_futex_waitv_entry *words, unsigned count, int64_t deadline_ns) {
     struct timespec deadline = mq_timespec_from_ns(deadline_ns);
     return syscall(SYS_futex_waitv, words, count, 0, deadline_ns < 0 ? NULL : &deadline, CLOCK_MONOTONIC);
@@ -63,7 +63,7 @@ static inline void mq_futex_wake(uint32_t *word, int count) {
 }
 static inline void mq_futex_wake_all(uint32_t *word) { mq_futex_wake(word, INT_MAX); }
 
-/* Execute a full fence in every registered process. Returns false if the kernel does not support this. */
+/* Execute a full fence in every registered process. Returns false if the kernel has no such membarrier command. */
 static inline bool mq_membarrier(void) { return syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0; }
 static inline bool mq_membarrier_register(void) {
     return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;

@@ -19,36 +19,40 @@ typedef enum {
     MQ_FILE_VALID,
     MQ_FILE_NOT_OURS,      /* not a msgq file, or its data is invalid */
     MQ_FILE_OTHER_VERSION, /* the file has another version of the layout */
-    MQ_FILE_STALE,         /* the file belongs to a file that was replaced */
+    MQ_FILE_STALE,         /* the file belongs to a ring that was removed or replaced */
 } mq_file_check_result;
 
-/* Identity of a participant. The owner writes it under the topic's lock, and then it is constant. A lock on the byte of
- * the side segment with the row's number shows that the owner lives (liveness_lock.h). */
+/* Identity of a participant. The owner writes its identity under the topic's lock. Afterwards the identity is constant.
+ * While the owner lives, it holds a lock on one byte of the side segment: byte N for row N (liveness_lock.h). */
 typedef struct {
-    mq_u64 uid; /* 0: the row is free. Written last, cleared first */
+    mq_u64 uid; /* 0: the row is free. The owner writes uid last, and clears uid first */
     mq_u64 pid;
     mq_u64 thread_id;     /* kernel thread id of the creator */
     mq_u64 start_time;    /* start time of the process, clock ticks since boot (proc_pid_stat(5), field 22) */
     mq_u64 pid_namespace; /* inode of /proc/self/ns/pid: the pid is valid only in this namespace */
     char name[MQ_NAME];   /* process name for people, padded with NUL bytes */
-    mq_u64 locked_uid;    /* == uid: the owner holds the row's lock. Otherwise its file system has no such locks */
+    mq_u64 locked_uid; /* equal to uid: the owner holds the row's lock; otherwise the file system has no such locks */
 } mq_participant;
 _Static_assert(sizeof(mq_participant) == 64, "bump MQ_SIDE_VERSION");
 
-/* Beginning of a row in components whose words name their owner. A row of the ring begins with an mq_participant
- * only. */
+/* Beginning of a row in components whose words contain the row and generation of their owner. A row of the ring begins
+ * with an mq_participant only. */
 typedef struct {
     mq_participant participant;
-    mq_u64 generation; /* number of times that the row was taken. Words hold its low 16 bits next to the row's number */
+    /* number of owners that the row has had. A word that names an owner holds the row's number and the low 16 bits of
+     * this generation */
+    mq_u64 generation;
 } mq_versioned_row;
 _Static_assert(sizeof(mq_versioned_row) == 72, "bump the version of every piece that has such rows");
 
-/* A schema descriptor, followed by the schema's data in the segment. Written under the component's lock. `seq` is odd
- * during a change. The ring stores the same fields in other places. */
+/* A schema descriptor. The schema's data follows in the segment. A writer holds the component's lock. `seq` is odd
+ * during a change. The ring stores the same fields at other offsets. */
 typedef struct {
     mq_u64 seq;
-    mq_u64 bytes;  /* bytes of data; 0 and an empty name: no schema */
-    mq_u64 shadow; /* low half of an odd seq << 32 | offset in data of the complete new schema */
+    mq_u64 bytes; /* size of data in bytes. If this is 0 and the name is empty, there is no schema */
+    /* offset in `data` of the shadow, which is the complete new schema. The upper 32 bits are the low half of the odd
+     * seq for which the shadow is valid */
+    mq_u64 shadow;
     mq_u64 pad[5];
     char name[MQ_SCHEMA_NAME];
     char encoding[MQ_SCHEMA_ENCODING];
@@ -64,15 +68,17 @@ typedef struct {
 } mq_schema_shadow;
 _Static_assert(sizeof(mq_schema_shadow) == 248, "bump MQ_SIDE_VERSION");
 
-/* Stamps at the beginning of each message of a tracked topic, and of each value of a tracked dtype. Nanoseconds by the
- * host's clock. */
+/* Stamps at the beginning of each message of a tracked topic, and of each value of a tracked dtype. Both stamps are
+ * nanoseconds by the host's clock. */
 typedef struct {
     int64_t publish_time;
     int64_t origin_time; /* creation time of the first input that led to this message */
 } mq_stamps;
 _Static_assert(sizeof(mq_stamps) == 16, "bump MQ_SIDE_VERSION");
 
-/* ---- the host's clock: /dev/shm/msgqclock (docs/internals/clock.md). Constant once the file has a name ---- */
+/* ---- the host's clock: /dev/shm/msgqclock (docs/internals/clock.md) ---- */
+
+/* The words of the clock's file are constant once the file has a name. */
 
 enum {
     MQ_CLOCK_VERSION = 1,
@@ -83,7 +89,8 @@ enum {
 typedef struct {
     mq_u64 magic;
     mq_u64 version;
-    mq_u64 offset_ns; /* signed nanoseconds: time since the epoch minus CLOCK_MONOTONIC of the first time namespace */
+    /* time since the epoch minus CLOCK_MONOTONIC of the first time namespace, in signed nanoseconds */
+    mq_u64 offset_ns;
     mq_u64 reserved[5];
 } mq_clock;
 _Static_assert(sizeof(mq_clock) == 64, "bump MQ_CLOCK_VERSION");
@@ -99,7 +106,8 @@ enum {
 typedef struct {
     mq_u64 magic;
     mq_u64 version;
-    mq_u64 last; /* newest allocated origin, nanoseconds by the host's clock. Any process of the user exchanges it */
+    /* newest allocated origin, nanoseconds by the host's clock. Any process of the user may exchange this word */
+    mq_u64 last;
     mq_u64 reserved[5];
 } mq_origin;
 _Static_assert(sizeof(mq_origin) == 64, "bump MQ_ORIGIN_VERSION");

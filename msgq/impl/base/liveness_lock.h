@@ -1,5 +1,5 @@
-/* A lock shows that a participant lives: the participant locks one byte (its row) of its component's file, and a
- * mapping keeps the lock.
+/* Locks that show whether a participant lives. Each row has one byte in the component's file. A participant locks the
+ * byte of its row, and a mapped page keeps the lock.
  *
  * An open-file-description lock (fcntl(2), F_OFD_SETLK) lasts as long as the open file that took it. Only one mapped
  * page refers to that open file, and forks do not inherit the page. The kernel therefore releases the lock when the
@@ -9,9 +9,9 @@
  * - leave: clear the identity, then unmap.
  * - probe: open the file again and ask the kernel for a conflicting lock.
  *
- * A kill between two of these steps leaves an identity without a lock, which is dead, or nothing. Results are never
- * cached, because the next one may differ. A death becomes visible when the kernel has freed the memory (about 80 ms
- * for 1 GiB).
+ * If a process is killed between two of these steps, at most an identity without a lock remains, and such a participant
+ * is dead. Results of probes are never cached, because the next probe may give another result. A death becomes visible
+ * when the kernel has freed the process's memory (about 80 ms for 1 GiB).
  */
 #ifndef MQ_LIVENESS_LOCK_H
 #define MQ_LIVENESS_LOCK_H
@@ -30,8 +30,8 @@
 /* The file with the rows. */
 typedef struct {
     const char *path;       /* NULL: the file has no name */
-    int fd;                 /* a descriptor that may refer to the file, used if the file has no name, or has lost it */
-    uint64_t device, inode; /* identity of the file: the path may lead to another file now */
+    int fd;                 /* a descriptor that may refer to the file. Used if the path does not lead to the file */
+    uint64_t device, inode; /* identity of the file. The path may lead to another file now */
 } mq_liveness_file;
 
 enum { MQ_LIVENESS_PAGE_BYTES = 4096 };
@@ -41,7 +41,7 @@ static inline bool mq_liveness_file_matches(const mq_liveness_file *liveness_fil
     return fstat(fd, &found) == 0 && found.st_ino == liveness_file->inode && found.st_dev == liveness_file->device;
 }
 
-/* Open the file again. Returns a descriptor, or -1 with errno. ESTALE: no file has the name, or another one has it. */
+/* Open the file again. Returns a descriptor, or -1 with errno. ESTALE: neither the path nor `fd` leads to this file. */
 static inline int mq_liveness_file_reopen(const mq_liveness_file *liveness_file, int access) {
     char unnamed[40];
     int fd = -1;
@@ -54,7 +54,7 @@ static inline int mq_liveness_file_reopen(const mq_liveness_file *liveness_file,
     }
     if (fd < 0 && liveness_file &&
         mq_liveness_file_matches(liveness_file,
-                                 /* another file may have this number now; the check above detects it */
+                                 /* the identity check detects that `fd` refers to another file now */
                                  liveness_file->fd)) {
         snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", liveness_file->fd);
         fd = open(unnamed, access | O_CLOEXEC | O_NONBLOCK);
@@ -64,8 +64,8 @@ static inline int mq_liveness_file_reopen(const mq_liveness_file *liveness_file,
 
 /* ---- lock ---- */
 
-/* A child forked between open and close would keep the lock, so forks wait during that time. One mutex in each
- * module. */
+/* A child that is forked between open and close would keep the lock. Therefore forks wait during that time. Each module
+ * has its own mutex. */
 static pthread_mutex_t mq_fork_guard_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static void mq_fork_guard_before_fork(void) { pthread_mutex_lock(&mq_fork_guard_mutex); }
@@ -89,7 +89,7 @@ static inline void *mq_fork_guard_leave(int fd, void *liveness_token) {
     return liveness_token;
 }
 
-/* Map a page of the open file that forks do not inherit. Returns NULL with errno on failure. */
+/* Map a page of the open file. Forked children do not inherit the page. Returns NULL with errno on failure. */
 static inline void *mq_liveness_map_page(int fd) {
     void *liveness_token = mmap(NULL, MQ_LIVENESS_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     if (liveness_token == MAP_FAILED) {
@@ -104,7 +104,7 @@ static inline void *mq_liveness_map_page(int fd) {
     return NULL;
 }
 
-/* Lock a row. If `shared`: lock a byte that several processes may lock at once, for which read permission is enough.
+/* Lock a row. If `shared`, several processes may lock the byte at once, and read permission for the file is enough.
  * Returns NULL with errno on failure. EAGAIN: a living process holds the lock. */
 static inline void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint64_t row, bool shared) {
     struct flock lock = {.l_type = shared ? F_RDLCK : F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};
@@ -120,9 +120,9 @@ static inline void *mq_liveness_lock(const mq_liveness_file *liveness_file, uint
     return mq_fork_guard_leave(fd, liveness_token);
 }
 
-/* Lock a whole file by flock(2), and create the file if needed. The open file owns this lock, too, so a mapping keeps
- * it. Returns NULL with errno on failure. EWOULDBLOCK: a living process holds the lock. ESTALE: its holder just removed
- * the file, so try again. */
+/* Lock a whole file by flock(2), and create the file if needed. The open file owns this lock, too, so a mapping of the
+ * file keeps the lock. Returns NULL with errno on failure. EWOULDBLOCK: a living process holds the lock. ESTALE: the
+ * lock's holder just removed the file, so try again. */
 static inline void *mq_file_lock_acquire(const char *path, mq_liveness_file *which) {
     struct stat opened, named;
     void *liveness_token = NULL;
@@ -137,7 +137,7 @@ static inline void *mq_file_lock_acquire(const char *path, mq_liveness_file *whi
     return mq_fork_guard_leave(fd, liveness_token);
 }
 
-/* Never call this in a forked child, which does not have the page. */
+/* Unlock a row or file. Never call this in a forked child, because the child has not inherited the page. */
 static inline void mq_liveness_unlock(void *liveness_token) {
     if (liveness_token)
         munmap(liveness_token, MQ_LIVENESS_PAGE_BYTES);
@@ -173,9 +173,9 @@ static inline mq_liveness mq_liveness_is_locked(mq_liveness_probe *probe, uint64
     return lock.l_type == F_UNLCK ? MQ_DEAD : MQ_ALIVE;
 }
 
-/* Return the liveness of a row's owner, a process that had `pid` in `pid_namespace`. The pid is a second test: a child
- * created by a raw system call while its parent took the lock holds the lock, too. The start time is not compared,
- * because it differs between time namespaces. */
+/* Return the liveness of a row's owner, a process that had `pid` in `pid_namespace`. The function tests the lock and
+ * the pid. The lock alone is not enough: if the owner created a child by a raw system call while it took the lock, the
+ * child holds the lock, too. The start time is not compared, because time namespaces show different start times. */
 static inline mq_liveness mq_owner_liveness(mq_liveness_probe *probe, uint64_t row, uint64_t pid,
                                             uint64_t pid_namespace) {
     mq_liveness held = mq_liveness_is_locked(probe, row);

@@ -1,22 +1,24 @@
 /* Handler of SIGBUS for truncated files. If another process truncates a mapped file, an access to the removed part
- * raises SIGBUS, which kills the process by default. This handler sets a word instead. One handler in each process:
- * only segment.pxi includes this file.
+ * raises SIGBUS, which kills the process by default. With this handler, the access sets a word instead. Only
+ * segment.pxi includes this file, so each process has one handler.
  *
- * Each guarded mapping has a guard in a list that only grows. Guards are reused, never freed. Values of `start`:
- * - 0: free.
+ * Each guarded mapping has a guard in a list. The list only grows, because guards are reused and never freed. `start`
+ * of a guard has these values:
+ * - 0: the guard is free.
  * - 1: a thread is filling in the guard, or is about to unmap the mapping.
- * - address: the guard of the mapping that begins there, which a handler may find.
+ * - address: the guard belongs to the mapping that begins at this address, and a handler may use the guard.
  *
  * After a fault in a guarded mapping, the handler maps pages of zeros over the *whole* mapping with the same
- * protection, clears `not_truncated`, and returns. The CPU repeats the load or store and sees zeros. No mapping has a
- * mix of old bytes and zeros, and zeros are not a valid ring: write_uid, slots and canary differ from all written
- * values. If two threads fault at once, both do this with the same result. If the guard has a partner, the handler
- * replaces the partner's mapping, too. Any other SIGBUS goes to the previous handler, or to the default action.
+ * protection, clears `not_truncated`, and returns. The CPU repeats the load or store and sees zeros. A mapping never
+ * has a mix of old bytes and zeros. Zeros are not a valid ring: write_uid, slots and canary differ from all written
+ * values. If two threads fault at once, both threads run the handler with the same result. If the guard has a partner,
+ * the handler replaces the partner's mapping, too. The handler forwards any other SIGBUS to the previous handler, or to
+ * the default action.
  *
  * The handler only makes system calls (mmap, and for other signals sigaction and pthread_sigmask), and preserves errno.
- * It runs with all signals blocked, so it ends soon. mq_sigbus_guard_remove waits for that end, because a handler that
- * found a guard must not map zeros over a later mapping. A forked child inherits guards and mappings, but no running
- * handler.
+ * All signals are blocked while the handler runs, so the handler ends soon. mq_sigbus_guard_remove waits until no
+ * handler uses the guard. Otherwise such a handler could map zeros over a later mapping at the same address. A forked
+ * child inherits guards and mappings, but no running handler.
  */
 #ifndef MQ_MAPGUARD_H
 #define MQ_MAPGUARD_H
@@ -38,13 +40,14 @@ typedef struct mq_sigbus_guard {
     uint64_t bytes;
     int protection;
     mq_u32 inside;        /* number of handlers that use the guard */
-    mq_u64 not_truncated; /* 1; 0: zeros are mapped there */
-    mq_u64 partner;       /* mq_sigbus_guard *: guard of a mapping that is replaced together with this one; 0: none */
+    mq_u64 not_truncated; /* 1: the mapping is intact; 0: the handler has replaced the mapping by zeros */
+    /* mq_sigbus_guard *: the guard whose mapping is replaced together with this mapping; 0: no partner */
+    mq_u64 partner;
     struct mq_sigbus_guard *next; /* constant once the guard is in the list */
 } mq_sigbus_guard;
 
 static struct {
-    mq_u64 first; /* mq_sigbus_guard *; guards are added at the front */
+    mq_u64 first; /* mq_sigbus_guard *: first guard of the list. New guards are added at the front */
     bool installed;
     struct sigaction former;
 } mq_sigbus_guard_list;
@@ -54,8 +57,8 @@ static inline mq_sigbus_guard *mq_sigbus_guard_first(void) {
     return (mq_sigbus_guard *)(uintptr_t)mq_load_acquire_u64(&mq_sigbus_guard_list.first);
 }
 
-/* Pin the guard of the mapping with this address. The mapping stays mapped until `inside` is decremented. NULL:
- * none. */
+/* Pin the guard of the mapping with this address. The mapping stays mapped until `inside` is decremented. NULL: the
+ * address belongs to no guarded mapping. */
 static inline mq_sigbus_guard *mq_sigbus_guard_pin_address(uint64_t address) {
     for (mq_sigbus_guard *guard = mq_sigbus_guard_first(); guard; guard = guard->next) {
         mq_fetch_add_u32(&guard->inside, 1);
@@ -118,9 +121,10 @@ static inline bool mq_sigbus_guard_address_faults(uint64_t address) {
     return process_vm_readv(getpid(), &to, 1, &from, 1, 0) != 1;
 }
 
-/* Return the address of this thread's fault, or 0 if the signal is not a memory fault. A handler installed after ours
- * may call us by raising the signal again (as Python's faulthandler does), which hides the address. The CPU's registers
- * then still hold it. If they hold the address of an earlier fault, a test load from there succeeds. */
+/* Return the address of this thread's fault, or 0 if the signal is not a memory fault. If the program installed another
+ * handler later, that handler may raise the signal again (Python's faulthandler does). A raised signal has no fault
+ * address, but the CPU's registers still hold the address. The registers may also hold the address of an earlier fault.
+ * A test load from such an address succeeds. */
 static inline uint64_t mq_sigbus_guard_fault_address(const siginfo_t *info, const ucontext_t *context) {
     if (info->si_code == BUS_ADRERR)
         return (uint64_t)(uintptr_t)info->si_addr;
@@ -136,19 +140,19 @@ static inline uint64_t mq_sigbus_guard_fault_address(const siginfo_t *info, cons
     return raised && mq_sigbus_guard_address_faults(address) ? address : 0;
 }
 
-/* Forward the signal to the handler, or the default action, that it would have without us. */
+/* Forward the signal to the handler, or to the default action, that was installed before this handler. */
 static inline void mq_sigbus_guard_forward_signal(int number, siginfo_t *info, ucontext_t *context) {
     struct sigaction *former = &mq_sigbus_guard_list.former;
-    bool sent = info->si_code <= 0; /* sent by kill or raise: no instruction faults again after our return */
+    bool sent = info->si_code <= 0; /* sent by kill or raise: no instruction faults again after this handler returns */
     if (former->sa_handler == SIG_IGN && sent)
         return;
     if (former->sa_handler == SIG_DFL || former->sa_handler == SIG_IGN) {
-        /* The kernel kills also for an ignored fault. The instruction faults again, so the core dump shows its
-         * place. */
+        /* The kernel kills the process for a fault even if the signal is ignored. After this handler returns, the
+         * instruction faults again, so the core dump shows that instruction. */
         struct sigaction fatal = {.sa_handler = SIG_DFL};
         sigaction(number, &fatal, NULL);
         if (sent)
-            raise(number); /* blocked until our return */
+            raise(number); /* the signal stays blocked until this handler returns */
         return;
     }
     sigset_t blocked = former->sa_mask;
@@ -164,7 +168,7 @@ static inline void mq_sigbus_guard_forward_signal(int number, siginfo_t *info, u
         former->sa_handler = SIG_DFL;
         former->sa_flags = 0;
     }
-    pthread_sigmask(SIG_SETMASK, &blocked, NULL); /* the kernel restores the mask after our return */
+    pthread_sigmask(SIG_SETMASK, &blocked, NULL); /* the kernel restores the mask after this handler returns */
     if (is_full)
         full(number, info, context);
     else
@@ -181,7 +185,7 @@ static void mq_sigbus_guard_handle_signal(int number, siginfo_t *info, void *con
 
 static void mq_sigbus_guard_reset_in_child(void) {
     for (mq_sigbus_guard *guard = mq_sigbus_guard_first(); guard; guard = guard->next)
-        mq_store_release_u32(&guard->inside, 0); /* a thread of the parent may have incremented it */
+        mq_store_release_u32(&guard->inside, 0); /* a thread of the parent may have incremented `inside` */
 }
 
 /* Install the handler once in the process. Returns false with errno on failure. */
@@ -198,7 +202,7 @@ static inline bool mq_sigbus_guard_install_handler(void) {
     return mq_sigbus_guard_list.installed = true;
 }
 
-/* Take a free guard, or create one. NULL: no memory. */
+/* Take a free guard, or allocate a new guard. NULL: out of memory. */
 static inline mq_sigbus_guard *mq_sigbus_guard_allocate(void) {
     mq_sigbus_guard *guard;
     for (guard = mq_sigbus_guard_first(); guard; guard = guard->next)
@@ -214,7 +218,7 @@ static inline mq_sigbus_guard *mq_sigbus_guard_allocate(void) {
     return guard;
 }
 
-/* Guard a mapping before its first use. NULL: no memory. */
+/* Guard a mapping before its first use. NULL: out of memory. */
 static inline mq_sigbus_guard *mq_sigbus_guard_add_mapping(void *address, uint64_t bytes, int protection) {
     mq_sigbus_guard *guard = mq_sigbus_guard_allocate();
     if (!guard)
@@ -227,9 +231,9 @@ static inline mq_sigbus_guard *mq_sigbus_guard_add_mapping(void *address, uint64
     return guard;
 }
 
-/* Replace the mapping of `partner` whenever that of `guard` is replaced. A hot path then checks only one of two files
- * that belong together. Remove the partner after the guard, or after the guard has another partner. Returns false if
- * the guard's mapping is already replaced. */
+/* Replace the mapping of `partner` whenever the mapping of `guard` is replaced. If two files belong together, a hot
+ * path then checks only the mapping of `partner`. Remove `partner` only after you removed `guard`, or gave `guard`
+ * another partner. Returns false if the mapping of `guard` is already replaced. */
 static inline bool mq_sigbus_guard_set_partner(mq_sigbus_guard *guard, mq_sigbus_guard *partner) {
     mq_store_release_u64(&guard->partner, (uintptr_t)partner);
     /* EDGE unmap: sequentially consistent. `partner` is stored, then `not_truncated` is loaded, and, when the previous
@@ -241,7 +245,7 @@ static inline bool mq_sigbus_guard_set_partner(mq_sigbus_guard *guard, mq_sigbus
 
 /* Remove the guard. Call this before the mapping is unmapped and after its last use. */
 static inline void mq_sigbus_guard_remove(mq_sigbus_guard *guard) {
-    mq_store_release_u64(&guard->start, 1); /* not free until all handlers have left */
+    mq_store_release_u64(&guard->start, 1); /* the guard is not free until no handler uses the guard */
     /* EDGE unmap: sequentially consistent. `start` is stored, then `inside` is loaded. Partner:
      * mq_sigbus_guard_pin_address. If weaker: a handler maps zeros over a later mapping. */
     mq_fence_seq_cst();

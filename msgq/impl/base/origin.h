@@ -5,14 +5,16 @@
 #include "base/layout.h"
 
 enum {
-    MQ_ORIGIN_AHEAD_NS = 1000000000, /* a last origin further ahead was written by another clock */
-    MQ_ORIGIN_TRIES = 1000,          /* failed exchanges, each because another process allocated an origin */
+    /* if the last origin is further ahead of the clock, a process with another clock wrote the last origin */
+    MQ_ORIGIN_AHEAD_NS = 1000000000,
+    /* maximum number of failed exchanges. An exchange fails if another process allocated an origin */
+    MQ_ORIGIN_TRIES = 1000,
 };
 
 static inline mq_u64 *mq_origin_last_word(mq_origin *origin) { return &origin->last; }
 
-/* Allocate `count` consecutive origins, one nanosecond apart, for things created now. Returns the first one: `now_ns`,
- * or the nanosecond after the last origin if that is later. */
+/* Allocate `count` consecutive origins, one nanosecond apart, for things created now. Returns the first new origin. The
+ * first new origin is `now_ns`, or the last origin plus 1 ns if that time is later. */
 static inline int64_t mq_origin_allocate(mq_u64 *last, int64_t now_ns, uint64_t count) {
     int64_t origin = now_ns;
     /* Bound: MQ_ORIGIN_TRIES. After the bound, another process may have the same origin. */

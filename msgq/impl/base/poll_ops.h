@@ -1,5 +1,5 @@
-/* Callbacks by which the watcher thread polls a reader. They run without Python, and use only state that the reader's
- * own thread does not change during a watch. */
+/* Callbacks by which the watcher thread polls a reader. The callbacks run without Python. The callbacks use only state
+ * that the reader's own thread does not change while the watcher watches the reader. */
 #ifndef MQ_POLL_OPS_H
 #define MQ_POLL_OPS_H
 
@@ -7,16 +7,17 @@
 
 typedef struct {
     int (*is_readable)(const void *reader); /* nonzero if a receive would return a message or an error */
-    const void *reader;                     /* changes only under the watcher's mutex while watched */
-    mq_u32 *eventcount;                     /* the word to sleep on */
-    /* Announce a sleep, and return the value that the word must have. May be called repeatedly. NULL: the reader writes
-     * nothing and no process wakes it, so the watcher polls it by the clock. */
+    const void *reader; /* while the reader is watched, a change of this pointer needs the watcher's mutex */
+    mq_u32 *eventcount; /* the word to sleep on */
+    /* Announce a sleep. Returns the value that the word must have at the beginning of the sleep. May be called
+     * repeatedly. NULL: the reader writes nothing to shared memory, and no process wakes the reader. The watcher then
+     * polls the reader by the clock. */
     uint32_t (*prepare_wait)(const void *reader, mq_u32 *eventcount);
-    void (*end_wait)(const void *reader); /* undo prepare_wait when the reader is readable; NULL: not needed */
-    bool no_backoff;                      /* poll at a constant interval, even after a long time without a message */
+    void (*end_wait)(const void *reader); /* undoes prepare_wait when the reader is readable; NULL: nothing to undo */
+    bool no_backoff; /* the watcher polls at a constant interval, even after a long time without a message */
 } mq_poll_ops;
 
-/* For readers that announce a sleep by the flag in `eventcount`. */
+/* The next functions are for readers that announce a sleep by the flag in `eventcount`. */
 static inline uint32_t mq_poll_prepare_wait(const void *reader, mq_u32 *eventcount) {
     (void)reader;
     return mq_eventcount_prepare_wait(eventcount);

@@ -1,6 +1,6 @@
 /* Memory of a mapped file, allocated shortly before its use. A write into a hole of a full file system raises SIGBUS,
- * but MADV_POPULATE_WRITE returns an error. Files whose writers populate are created with holes, which is much
- * faster. */
+ * but MADV_POPULATE_WRITE returns an error. If the writers of a file populate the memory, the file is created with
+ * holes. Creation with holes is much faster. */
 #ifndef MQ_POPULATE_H
 #define MQ_POPULATE_H
 
@@ -17,7 +17,8 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-/* An emulator may accept unknown advice, or report all pages as resident. Therefore check a page before and after. */
+/* An emulator may accept unknown advice, or report all pages as resident. Therefore this function checks a page before
+ * and after the madvise call. */
 static inline bool mq_probe_populate_support(void) {
     size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
     unsigned char before = 1, after = 0;
@@ -30,7 +31,7 @@ static inline bool mq_probe_populate_support(void) {
     return can && !(before & 1) && (after & 1);
 }
 
-/* True if the kernel supports MADV_POPULATE_WRITE. If false, files must get all of their memory at creation. */
+/* True if the kernel supports MADV_POPULATE_WRITE. If false, a file must get all of its memory at its creation. */
 static inline bool mq_can_populate(void) {
     enum { UNKNOWN, NO, YES };
     static mq_u64 answer;
@@ -40,7 +41,7 @@ static inline bool mq_can_populate(void) {
     return can == YES;
 }
 
-/* Return how many of these bytes have no memory yet. `start` is the beginning of a page. */
+/* Return the number of bytes that have no memory yet. `start` is the beginning of a page. */
 static inline uint64_t mq_count_unpopulated_bytes(const char *start, uint64_t bytes) {
     enum { PAGES = 1024 };
     uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE), missing = 0;
@@ -64,9 +65,9 @@ static inline uint64_t mq_shm_free_bytes(void) {
     return (uint64_t)found.f_bavail * found.f_frsize;
 }
 
-/* True if /dev/shm has the missing memory of these bytes plus `spare` bytes. The kernel keeps what it allocated before
- * it failed, so a request that is too large would fill the file system for all programs. Small requests skip the
- * check. */
+/* True if /dev/shm has enough memory for the unpopulated bytes plus `spare` bytes. If the kernel runs out of memory
+ * during a request, it keeps the part that it allocated. Without this check, a request that is too large would fill the
+ * file system for all programs. Small requests skip the check. */
 static inline bool mq_has_shm_space(const char *start, uint64_t bytes, uint64_t spare) {
     enum { LITTLE = 65536 };
     if (bytes + spare <= LITTLE)
@@ -75,8 +76,9 @@ static inline bool mq_has_shm_space(const char *start, uint64_t bytes, uint64_t 
     return room >= bytes + spare || room >= mq_count_unpopulated_bytes(start, bytes) + spare;
 }
 
-/* Allocate and map the memory of these bytes, and leave `spare` bytes free for other programs. The mapping must be
- * writable. Returns false if the memory or the file is missing. Call this only if mq_can_populate returns true. */
+/* Allocate and map the memory of `bytes` bytes from `start` on. Leaves `spare` bytes free for other programs. The
+ * mapping must be writable. Returns false if /dev/shm has too little memory, or the file is truncated. Call this only
+ * if mq_can_populate returns true. */
 static inline bool mq_populate(void *start, uint64_t bytes, uint64_t spare) {
     uint64_t beyond = (uintptr_t)start & ((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
     char *page = (char *)start - beyond;

@@ -1,7 +1,7 @@
-/* Identity of this process, and information of /proc about other processes: process id, start time, and PID namespace.
+/* Identity of this process, and information about other processes from /proc: process id, start time, PID namespace.
  *
- * This information cannot detect an exec, and covers only our PID namespace. liveness_lock.h covers both. Nothing here
- * calls Python.
+ * This information cannot detect an exec, and covers only the PID namespace of this process. liveness_lock.h detects an
+ * exec and covers all namespaces. The functions of this file do not call Python.
  */
 #ifndef MQ_PROCESS_INFO_H
 #define MQ_PROCESS_INFO_H
@@ -47,7 +47,8 @@ static inline int mq_read_process_stat(uint64_t pid, char *state, long *threads,
     snprintf(path, sizeof path, "/proc/%llu/stat", (unsigned long long)pid);
     if (mq_read_proc_file(path, text, sizeof text) < 0)
         return -1;
-    /* The command name may contain any byte, so fields are counted from its closing parenthesis. */
+    /* The command name may contain any byte, so fields are counted from the closing parenthesis after the command
+     * name. */
     const char *rest = strrchr(text, ')');
     unsigned long long start;
     const char *fields = " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %ld %*s %llu";
@@ -80,15 +81,15 @@ static inline int mq_read_process_identity(mq_process_identity *self) {
     return mq_read_process_stat(self->pid, &state, &threads, &self->start_time);
 }
 
-/* True if our PID namespace has no process with this id. False if the answer is unknown. */
+/* True if this PID namespace has no process with this id. False if the answer is unknown. */
 static inline bool mq_process_is_gone(uint64_t pid, uint64_t pid_namespace) {
     if (pid == 0 || pid > INT32_MAX)
         return true;
     return kill((pid_t)pid, 0) != 0 && errno == ESRCH && pid_namespace == mq_pid_namespace();
 }
 
-/* Return the liveness of the process that had `pid` and started at `start_time`. Used for participants whose file
- * system has no locks. */
+/* Return the liveness of the process that had `pid` and started at `start_time`. Used for participants on a file system
+ * without locks. */
 static inline mq_liveness mq_process_liveness(uint64_t pid, uint64_t start_time, uint64_t pid_namespace) {
     char state;
     long threads;
@@ -99,14 +100,16 @@ static inline mq_liveness mq_process_liveness(uint64_t pid, uint64_t start_time,
         return MQ_UNKNOWN;
     if (kill((pid_t)pid, 0) != 0 && errno == ESRCH)
         return MQ_DEAD;
-    if (mq_read_process_stat(pid, &state, &threads, &started) != 0) /* dead, or hidden from us (hidepid of proc(5)) */
+    /* the process is dead, or /proc hides it (hidepid of proc(5)) */
+    if (mq_read_process_stat(pid, &state, &threads, &started) != 0)
         return kill((pid_t)pid, 0) != 0 && errno == ESRCH ? MQ_DEAD : MQ_UNKNOWN;
-    /* A main thread that ended before its other threads shows as a zombie, but the process lives. */
+    /* If the main thread ends before other threads, its state is zombie although the process lives. */
     bool zombie = (state == 'Z' || state == 'X') && threads < 2;
     return started == start_time && !zombie ? MQ_ALIVE : MQ_DEAD;
 }
 
-/* Return the liveness of a thread id, the only identity of a stock participant. Ids of other namespaces appear dead. */
+/* Return the liveness of the thread with this id. A stock participant has no other identity. A thread of another PID
+ * namespace appears dead. */
 static inline mq_liveness mq_thread_liveness(uint32_t thread_id) {
     char state = 0;
     long threads = 0;
@@ -118,8 +121,8 @@ static inline mq_liveness mq_thread_liveness(uint32_t thread_id) {
     return state == 'Z' || state == 'X' ? MQ_DEAD : MQ_ALIVE;
 }
 
-/* Return the process id of a thread that blocks `signal_number`, or whose process catches it (proc_pid_status(5)).
- * Returns 0 if the signal would kill the process, or if the thread does not exist. */
+/* Check whether the thread blocks `signal_number`, or its process catches the signal (proc_pid_status(5)). If so,
+ * returns the process id. Returns 0 if the signal would kill the process, or if the thread does not exist. */
 static inline uint32_t mq_thread_survives_signal(uint32_t thread_id, int signal_number) {
     char path[48], text[4096];
     snprintf(path, sizeof path, "/proc/%u/status", thread_id);

@@ -1,11 +1,13 @@
-/* Rows of the participants in a component's file: reserve, occupy, leave, and test the owner's liveness.
+/* Rows of the participants in a component's file. The functions reserve, occupy and leave a row, and test the liveness
+ * of its owner.
  * - reserve, under the component's lock: find a free row or a dead owner's row, and lock its byte (liveness_lock.h).
- * - occupy, under the same lock: uid 0, then the generation, then the other fields, uid last.
- * - leave, at any time: uid 0, then release the byte's lock.
+ * - occupy, under the same lock: store uid 0, then the generation, then the other fields, and last the new uid.
+ * - leave, at any time: store uid 0, then release the byte's lock.
  *
- * A kill after the reserve leaves the row unchanged and unlocked. A kill during the occupy leaves a free row, perhaps
- * with a new generation, which is harmless. Between reserve and occupy, the component repairs what the dead owner left.
- * During that time a probe may report the dead owner as alive or as dead, and both are safe.
+ * If the process is killed after the reserve, the row stays unchanged and unlocked. If the process is killed during the
+ * occupy, the row is free. The row may then have a new generation, which is harmless. Between reserve and occupy, the
+ * component repairs the state that the dead owner left. During the repair a probe may report the dead owner as alive or
+ * as dead. Both results are safe.
  */
 #ifndef MQ_ROW_TABLE_H
 #define MQ_ROW_TABLE_H
@@ -14,7 +16,7 @@
 
 enum { MQ_NO_ROW = -1 };
 
-/* Rows of one type. Each begins with an mq_participant. */
+/* Rows of one type. Each row begins with an mq_participant. */
 typedef struct {
     void *rows;
     size_t stride; /* bytes from one row to the next */
@@ -26,7 +28,7 @@ static inline mq_participant *mq_row_table_participant(const mq_row_table *row_t
     return (mq_participant *)(void *)((uint8_t *)row_table->rows + (size_t)row * row_table->stride);
 }
 
-/* Return the liveness of a row's owner, which locks this byte of the file. A free row is MQ_DEAD. */
+/* Return the liveness of a row's owner. `byte` is the byte of the file that the owner locks. A free row is MQ_DEAD. */
 static inline mq_liveness mq_participant_liveness(mq_liveness_probe *probe, const mq_participant *participant,
                                                   int byte) {
     uint64_t uid = mq_load_acquire_u64(&participant->uid);
@@ -55,7 +57,7 @@ static inline int mq_row_table_reserve(const mq_row_table *row_table, const mq_l
                 !(pass && mq_participant_liveness(&probe, participant, byte) == MQ_DEAD))
                 continue;
             *liveness_token = mq_liveness_lock(liveness_file, (uint64_t)byte, false);
-            /* EAGAIN: its owner is leaving, or an unknown child of its owner holds the lock */
+            /* EAGAIN: the row's owner is leaving, or an unknown child of the owner holds the lock */
             if (*liveness_token || errno != EAGAIN)
                 found = row;
         }
@@ -63,7 +65,7 @@ static inline int mq_row_table_reserve(const mq_row_table *row_table, const mq_l
     return found;
 }
 
-/* Write the identity into a reserved row. uid is written last, and makes the row valid. */
+/* Write the identity into a reserved row. The last store writes uid, which makes the row valid. */
 static inline void mq_participant_write(mq_participant *participant, const mq_process_identity *self, uint64_t uid,
                                         bool held) {
     mq_store_release_u64(&participant->uid, 0);
@@ -80,32 +82,32 @@ static inline void mq_participant_write(mq_participant *participant, const mq_pr
 /* Free a row with one store. An owner may do so at any time without the lock. */
 static inline void mq_participant_clear(mq_participant *participant) { mq_store_release_u64(&participant->uid, 0); }
 
-/* Leave our own row, and then unlock it. Without locks, a process of another PID namespace may already have taken the
- * row, so the uid is compared. */
+/* Leave our own row, and then unlock it. On a file system without locks, a process of another PID namespace may already
+ * have taken the row. Therefore the row is cleared only if it still has this uid. */
 static inline void mq_participant_leave(mq_participant *participant, uint64_t uid, void **liveness_token) {
     mq_compare_exchange_u64(&participant->uid, uid, 0);
     mq_liveness_unlock(*liveness_token);
     *liveness_token = NULL;
 }
 
-/* ---- rows with a generation, for components whose words name their owner ---- */
+/* ---- rows with a generation, for components whose words contain the row and generation of their owner ---- */
 
-/* Occupy a reserved row. Returns its generation: a word with row and generation identifies this owner, until the row
- * was taken 65,536 times. Before this call, the caller repairs words that name the previous owner. */
+/* Occupy a reserved row. Returns the row's new generation. A word with row and generation identifies this owner until
+ * the row has had 65,536 more owners. Before this call, the caller repairs words that name the previous owner. */
 static inline uint16_t mq_row_table_occupy(mq_versioned_row *row, const mq_process_identity *self, uint64_t uid,
                                            bool held) {
     uint64_t generation = mq_load_relaxed_u64(&row->generation) + 1; /* relaxed: only lock holders write it */
     mq_participant_clear(&row->participant);
-    /* Stored before the owner's first word, which is released. A process that loads that word (acquire) finds this
-     * generation or a later one. */
+    /* The generation is stored first. Later the owner stores its words with release. A process that loads such a word
+     * with acquire therefore finds this generation or a later generation. */
     mq_store_release_u64(&row->generation, generation);
     mq_participant_write(&row->participant, self, uid, held);
     return (uint16_t)generation;
 }
 
-/* Return the liveness of the owner that a word names. The word was loaded with acquire, so a different generation is
- * later, and the row has another owner. A new owner that just took the row may be mistaken for the named owner; the
- * next test then shows the difference. */
+/* Return the liveness of the owner that a word names. The caller loaded the word with acquire. If the row's generation
+ * differs, the generation is therefore later, and the row has another owner. If the row gets a new owner during this
+ * test, the test may report the new owner's liveness. The next test then finds the later generation. */
 static inline mq_liveness mq_row_liveness(mq_liveness_probe *probe, const mq_versioned_row *row, uint16_t generation,
                                           int byte) {
     if ((uint16_t)mq_load_acquire_u64(&row->generation) != generation)

@@ -1,12 +1,13 @@
-/* The schema descriptor in a segment: written under the component's lock, readable by all processes.
+/* The schema descriptor in a segment. Writers hold the component's lock. Readers need no lock.
  *
  * `seq` is odd while a writer changes the descriptor, and stays odd if the writer is killed. To keep a schema readable,
  * the writer first writes the complete new schema into the unused end of `data` (the shadow) and stores the odd seq for
- * which the shadow is valid. Readers use the shadow in that seq. The next writer completes the shadow's schema first.
- * - killed before seq is odd: the previous schema is valid.
- * - killed while seq is odd: the new schema is valid, from the shadow.
+ * which the shadow is valid. While seq has that odd value, readers use the shadow. If a writer is killed, the next
+ * writer first completes the schema of the shadow.
+ * - writer killed before seq is odd: the previous schema is valid.
+ * - writer killed while seq is odd: the new schema in the shadow is valid.
  *
- * A descriptor larger than half of the room has no shadow. A kill during its write leaves no readable schema.
+ * A schema larger than half of the room has no shadow. If its writer is killed during the write, no schema is readable.
  */
 #ifndef MQ_SCHEMA_H
 #define MQ_SCHEMA_H
@@ -42,7 +43,8 @@ static inline void mq_schema_write_in_place(const mq_schema_parts *parts, const 
     mq_store_relaxed_u64(parts->bytes, bytes); /* relaxed: released with seq */
 }
 
-/* Return the shadow that is valid in this odd seq. NULL: none, or its offset is outside `data`. */
+/* Return the shadow that is valid for this odd seq. NULL: the segment has no such shadow, or its offset is outside
+ * `data`. */
 static inline mq_schema_shadow *mq_schema_find_shadow(const mq_schema_parts *parts, uint64_t seq, uint64_t *bytes) {
     uint64_t word = mq_load_acquire_u64(parts->shadow); /* EDGE schema: acquire. Partner: mq_schema_write_shadow */
     uint64_t offset = (uint32_t)word, room = parts->room - sizeof(mq_schema_shadow);
@@ -53,7 +55,8 @@ static inline mq_schema_shadow *mq_schema_find_shadow(const mq_schema_parts *par
     return *bytes <= offset && *bytes <= room - offset ? shadow : NULL;
 }
 
-/* Write the schema into the shadow, unless that overlaps the existing descriptor or the place of the new one. */
+/* Write the schema into the shadow, unless the shadow would overlap the existing schema's data or the new schema's
+ * data. */
 static inline void mq_schema_write_shadow(const mq_schema_parts *parts, uint64_t seq, const char *name,
                                           const char *encoding, const char *data, uint64_t bytes) {
     uint64_t needed = sizeof(mq_schema_shadow) + ((bytes + 7) & ~(uint64_t)7);
@@ -92,7 +95,7 @@ static inline void mq_schema_write(const mq_schema_parts *parts, const char *nam
         mq_store_release_u64(parts->seq, ++seq); /* EDGE schema: release. Partner: mq_schema_read */
     }
     if (!(seq & 1) && mq_schema_equals(parts, name, encoding, data, bytes))
-        return; /* unchanged, the usual case */
+        return; /* the schema is unchanged, which is the usual case */
     if (!(seq & 1))
         mq_schema_write_shadow(parts, ++seq, name, encoding, data, bytes);
     mq_store_relaxed_u64(parts->seq, seq);
@@ -101,8 +104,9 @@ static inline void mq_schema_write(const mq_schema_parts *parts, const char *nam
     mq_store_release_u64(parts->seq, seq + 1); /* EDGE schema: release. Partner: mq_schema_read */
 }
 
-/* Copy the descriptor consistently from a segment of the layout's size. `data` has room for the segment's maximum.
- * Returns false if the descriptor changed during every attempt, or if its writer died without a shadow. */
+/* Copy the descriptor consistently. The caller checked the size of the segment against the layout. `data` must have
+ * room for parts->room bytes. Returns false if the descriptor changed during every attempt, or if its writer died
+ * without a shadow. */
 static inline bool mq_schema_read(const mq_schema_parts *parts, char *name, char *encoding, char *data,
                                   uint64_t *bytes) {
     for (int tries = 0; tries < 100; tries++) {

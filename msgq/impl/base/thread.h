@@ -1,5 +1,5 @@
-/* Start of the library's own threads. They are detached and block all signals except SIGBUS, because signals belong to
- * the application. With SIGBUS blocked, the kernel would kill the process when the thread reads a truncated ring
+/* Start of the library's own threads. The threads are detached. Signals belong to the application, so the threads block
+ * all signals except SIGBUS. If a thread with blocked SIGBUS read a truncated ring, the kernel would kill the process
  * (mapguard.h). */
 #ifndef MQ_THREAD_H
 #define MQ_THREAD_H

@@ -1,19 +1,22 @@
-/* The watcher thread: makes file descriptors readable for event loops when messages arrive. One in each process,
- * started by the first Waitable.fileno(). It polls all types of readers by their mq_poll_ops.
+/* The watcher thread makes file descriptors readable for event loops when messages arrive. Each process has one watcher
+ * thread. The first call of Waitable.fileno() starts the thread. The thread polls readers of all types by their
+ * mq_poll_ops.
  *
  * One thread cannot wait for a futex and for descriptors together. The watcher thread therefore sleeps on the
- * `eventcount` words of all watched readers. It writes to a reader's eventfd when the reader has a message. States of a
- * watch:
+ * `eventcount` words of all watched readers. When a reader has a message, the thread writes to the reader's eventfd. A
+ * watch has two states:
  * - quiet: the eventfd is empty. The reader found no message, announced itself in `eventcount`, and checked once more.
- * - ready: the eventfd is readable. No process wakes the watcher for this reader, so a busy publisher has no extra cost
+ * - ready: the eventfd is readable. No process wakes the watcher for this reader, so a busy publisher has no extra
+ *   cost.
  *
  * Transitions:
- * - quiet to ready: the publisher sees the announcement, counts a wake and wakes the watcher, or the reader's second
- *   check finds a message. If the reader has already read the message, the watcher announces itself again.
- * - ready to quiet: a receive of the reader left no message.
+ * - quiet to ready: the publisher sees the announcement, counts a wake and wakes the watcher. A second check of the
+ *   reader may find a message, too. If the reader has already read the message, the watcher announces the sleep again.
+ * - ready to quiet: a receive leaves no message for the reader.
  *
- * Both sides hold the mutex during the check and the change of the eventfd. A descriptor is therefore never left
- * readable by a message that was read during the check. The thread does not call Python and never takes the GIL.
+ * The reader and the watcher hold the mutex while they check for messages and change the eventfd. If a message is read
+ * during the check, the descriptor therefore does not stay readable. The thread does not call Python and never takes
+ * the GIL.
  */
 #ifndef MQ_WATCHER_H
 #define MQ_WATCHER_H
@@ -26,8 +29,10 @@
 #include "base/thread.h"
 
 enum {
-    MQ_WATCH_POLL_NS = 1000000, /* poll interval without a futex: passive readers, old kernels, more than 127 readers */
-    /* a reader with a longer interval polls only for events that no futex reports */
+    /* poll interval, nanoseconds, of readers on whose futex the watcher does not sleep: passive readers, all readers on
+     * an old kernel, and readers after the first 127 */
+    MQ_WATCH_POLL_NS = 1000000,
+    /* if the poll interval of a reader is longer, the polls are only for events that no futex reports */
     MQ_WATCH_IDLE_NS = 100 * MQ_WATCH_POLL_NS,
 };
 
@@ -35,14 +40,16 @@ typedef struct {
     mq_poll_ops ops;
     int fd;
     bool ready;
-    bool polled;     /* the watcher does not sleep on the reader's futex */
-    int64_t poll_ns; /* poll interval while quiet: the longest sleep of the reader itself */
+    bool polled; /* the watcher does not sleep on the reader's futex */
+    /* poll interval while quiet, nanoseconds. Equals the longest sleep of the reader itself, but is at least
+     * MQ_WATCH_POLL_NS */
+    int64_t poll_ns;
 } mq_watch;
 
 static struct {
     pthread_mutex_t mutex;
     bool running;
-    mq_u32 changed; /* counts changes of the list; the watcher thread sleeps on it, too */
+    mq_u32 changed; /* number of changes of the list. The watcher thread sleeps on this word, too */
     mq_watch *list;
     size_t count, room;
 } mq_watcher = {.mutex = PTHREAD_MUTEX_INITIALIZER};
@@ -63,11 +70,13 @@ static inline bool mq_watch_is_readable(const mq_watch *watch) {
     return watch->ops.is_readable(watch->ops.reader) != 0;
 }
 
-/* Make the descriptor readable if the reader has a message; otherwise arm the wake. Returns the value of the futex word
- * to sleep on. The reader announced itself when it became quiet, but a publisher may have cleared the announcement for
- * a message that was already read. A sleeper woken without a message therefore announces itself again. */
+/* Make the descriptor readable if the reader has a message. Otherwise announce the sleep. Returns the value that the
+ * futex word must have at the beginning of the sleep. The reader announced its sleep when it became quiet. A publisher
+ * may have cleared this announcement for a message that the reader has already read. A sleeper that wakes and finds no
+ * message therefore announces its sleep again. */
 static inline uint32_t mq_watch_poll_or_arm(mq_watch *watch) {
-    /* Load the word before the check: a publisher that publishes later counts a wake, if WAITERS is set. */
+    /* Load the word before the check. If a publisher publishes later and WAITERS is set, the publisher counts a wake,
+     * which changes the word. */
     uint32_t expected = mq_load_acquire_u32(watch->ops.eventcount);
     if (mq_watch_is_readable(watch))
         mq_watch_set_readable(watch);
@@ -79,7 +88,8 @@ static inline uint32_t mq_watch_poll_or_arm(mq_watch *watch) {
     return expected;
 }
 
-/* Poll all readers, and collect the words to sleep on and the longest sleep. Returns the number of words. */
+/* Poll all readers. Stores the words on which the thread must sleep, and the longest sleep. Returns the number of
+ * words. */
 static inline unsigned mq_watcher_poll_all(mq_futex_waitv_entry *words, bool no_waitv, int64_t *max_sleep_ns,
                                            bool *no_backoff) {
     unsigned count = 1;
@@ -118,13 +128,14 @@ static void *mq_watcher_thread_main(void *unused) {
             mq_futex_wait(mq_futex_word(&mq_watcher.changed), (uint32_t)words[0].expected, until);
         else if (mq_futex_waitv(words, count, until) < 0) /* EFAULT: a word was just unmapped */
             no_waitv = errno == ENOSYS || errno == EPERM;
-        /* After each sleep without a wake, polls for events that no futex reports triple their interval. */
+        /* Some polls are only for events that no futex reports. If a sleep before such a poll ends without a wake,
+         * triple the poll interval. */
         backoff = errno == ETIMEDOUT && max_sleep_ns > MQ_WATCH_IDLE_NS && !no_backoff ? 3 * backoff : 1;
     }
     return unused;
 }
 
-/* Reset the state in a forked child. The child has no watcher thread, and shares its parent's eventfds. */
+/* Reset the state in a forked child. The child has no watcher thread, and shares the eventfds of its parent. */
 static void mq_watcher_reset_in_child(void) {
     pthread_mutex_init(&mq_watcher.mutex, NULL);
     for (size_t i = 0; i < mq_watcher.count; i++)
@@ -155,8 +166,8 @@ static inline mq_watch *mq_watcher_find_fd(int fd) {
     return NULL;
 }
 
-/* Watch a reader. Returns a descriptor that the thread makes readable, or -1 with errno. Call mq_watcher_set_unreadable
- * next. */
+/* Watch a reader. Returns a descriptor, or -1 with errno. The thread makes the descriptor readable. Call
+ * mq_watcher_set_unreadable next. */
 static inline int mq_watcher_add(const mq_poll_ops *ops) {
     mq_watch watch = {.ops = *ops, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .poll_ns = MQ_WATCH_POLL_NS};
     if (watch.fd < 0)
@@ -170,7 +181,7 @@ static inline int mq_watcher_add(const mq_poll_ops *ops) {
             mq_watcher.list = grown;
             mq_watcher.room = wanted;
         }
-        /* cppcheck-suppress memleak; the list is the process's, and grown is that list now */
+        /* cppcheck-suppress memleak; the list stays allocated until the process ends */
     }
     if (room && (mq_watcher.running || mq_watcher_start_thread())) {
         mq_watcher.list[mq_watcher.count++] = watch;
@@ -184,8 +195,8 @@ static inline int mq_watcher_add(const mq_poll_ops *ops) {
     return watch.fd;
 }
 
-/* Make the descriptor unreadable, after a receive found no more messages. Then announce a sleep, check again, and call
- * mq_watcher_set_readable if a message arrived. `max_sleep_ns`: longest interval between polls. */
+/* Make the descriptor unreadable. Call this after a receive found no more messages. Then announce a sleep, check again,
+ * and call mq_watcher_set_readable if a message arrived. `max_sleep_ns`: longest interval between polls. */
 static inline void mq_watcher_set_unreadable(int fd, int64_t max_sleep_ns) {
     uint64_t events;
     int64_t poll_ns = max_sleep_ns < MQ_WATCH_POLL_NS ? MQ_WATCH_POLL_NS : max_sleep_ns;
@@ -194,8 +205,8 @@ static inline void mq_watcher_set_unreadable(int fd, int64_t max_sleep_ns) {
     bool emptied = watch && watch->ready && read(fd, &events, sizeof events) != 0;
     if (emptied)
         watch->ready = false;
-    /* The thread may be in a longer sleep, or in one without a limit, because it does not poll ready readers by the
-     * clock. */
+    /* The thread does not poll ready readers by the clock. Therefore the current sleep of the thread may be longer than
+     * this reader's poll interval, or unlimited. */
     bool by_clock = watch && (watch->polled || poll_ns <= MQ_WATCH_IDLE_NS);
     if (watch && (poll_ns < watch->poll_ns || (emptied && by_clock)))
         mq_watcher_kick();
@@ -213,12 +224,14 @@ static inline void mq_watcher_set_readable(int fd) {
     pthread_mutex_unlock(&mq_watcher.mutex);
 }
 
-/* Between these two calls the watcher calls no mq_poll_ops, so a reader may change its state before an unmap. */
+/* Between mq_watcher_lock and mq_watcher_unlock, the watcher calls no mq_poll_ops. A reader may then change its state
+ * before an unmap. */
 static inline void mq_watcher_lock(void) { pthread_mutex_lock(&mq_watcher.mutex); }
 static inline void mq_watcher_unlock(void) { pthread_mutex_unlock(&mq_watcher.mutex); }
 
-/* End a watch. Call this before the memory of the reader's ops is unmapped. The descriptor becomes readable first.
- * Copies of the descriptor (dup) and polls in other threads keep it open, and so detect that the reader was closed. */
+/* End a watch. Call this before you unmap memory that the reader's mq_poll_ops use. The descriptor becomes readable
+ * first. Therefore other threads that poll the descriptor or a copy of the descriptor (dup) detect that the reader was
+ * closed. */
 static inline void mq_watcher_remove(int fd) {
     pthread_mutex_lock(&mq_watcher.mutex);
     mq_watch *watch = mq_watcher_find_fd(fd);
