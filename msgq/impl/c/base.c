@@ -1,4 +1,4 @@
-/* Errors, this process, names and users, futex waits. See file.h. Compile as C11. */
+/* Errors, identity of this process, names and users, and futex waits. See file.h. Compile as C11. */
 #define _GNU_SOURCE
 #include <grp.h>
 #include <pwd.h>
@@ -79,9 +79,9 @@ uint32_t mqc_random_u32(void) {
 
 uint64_t mqc_new_uid(void) { return (uint64_t)mqc_random_u32() << 32 | mqc_random_u32() | 1; }
 
-/* True if a new publisher's membarrier reaches this process. The process registers once. */
+/* True if the membarrier of a new publisher reaches this process. Each process registers once for membarrier. */
 bool mqc_orders_stores(void) {
-    static _Atomic int known = -1; /* generation << 1 | result */
+    static _Atomic int known = -1; /* fork generation << 1 | result of the registration */
     int generation = mqc_fork_generation(), now = known;
     if (now < 0 || now >> 1 != generation)
         known = now = generation << 1 | mq_membarrier_register();
@@ -120,7 +120,7 @@ static int mqc_check_name(const char *what, const char *name, size_t most, char 
     return 0;
 }
 
-/* Set the permissions: `asked`, or MSGQ_MODE, or 0600. */
+/* Set the permissions to `asked`. If `asked` is 0, use MSGQ_MODE, or else 0600. */
 static int mqc_find_mode(mqc_endpoint *endpoint, int asked) {
     const char *said = getenv("MSGQ_MODE");
     char *end = NULL;
@@ -135,7 +135,7 @@ static int mqc_find_mode(mqc_endpoint *endpoint, int asked) {
 
 static bool mqc_is_number(const char *text) { return *text && strspn(text, "0123456789") == strlen(text); }
 
-/* Set the trusted users from names or ids with commas. */
+/* Set the trusted users from a comma-separated list of names or ids. */
 static int mqc_find_trusted(mqc_endpoint *endpoint, const char *asked) {
     const char *said = asked ? asked : getenv("MSGQ_TRUST");
     char names[1024], *rest = NULL;
@@ -204,7 +204,7 @@ int64_t mqc_deadline_ns(double timeout) {
     return mq_monotonic_ns() + (int64_t)(timeout * MQ_NS_PER_S);
 }
 
-/* Poll for the endpoint's spin time. */
+/* Poll until the reader is readable, at most for the endpoint's spin time. */
 static bool mqc_spin_until_readable(const mqc_waiter *waiter, int64_t deadline_ns) {
     if (!waiter->spin_ns)
         return false;

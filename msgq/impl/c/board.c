@@ -1,4 +1,4 @@
-/* Boards. The steps are those of impl/records/board.pxi. Compile as C11. */
+/* Boards. The code follows impl/records/board.pxi step by step. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/recordfile.h"
 
@@ -49,7 +49,7 @@ static int mqc_board_check_key(const mqc_record_file *r, const char *key) {
                               bytes);
 }
 
-/* Find or add the key under the lock, and claim it. */
+/* Find or add the key under the lock, and make this handle its owner. */
 static int64_t mqc_board_claim(mqc_record_file *r, const char *key) {
     size_t bytes = strlen(key);
     uint64_t index = mq_board_find_key(&r->w.parts, key, bytes, 0);
@@ -112,7 +112,7 @@ int64_t msgq_board_find(msgq_board *board, const char *key) {
                                     : (int64_t)index;
 }
 
-/* Return the size of a valid value, or the error. */
+/* Return the size of a valid value, or a negative error. */
 static int64_t mqc_board_value(const mqc_record_file *r, const mq_board_value_copy *value, size_t room,
                                msgq_value *about) {
     int status = mqc_record_file_check_truncation(r);

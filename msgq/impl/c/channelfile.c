@@ -3,7 +3,7 @@
 #include "c/channelfile.h"
 
 enum { MQC_CAPACITY = 64 };
-/* maximum bytes of all pools of dead publishers that are kept */
+/* maximum total bytes of the pools of dead publishers that the channel keeps */
 static const uint64_t MQC_KEPT_DEAD_BYTES = 1ull << 28;
 
 void mqc_pool_path(const mqc_channel_file *file, uint64_t uid, char *path) {
@@ -59,7 +59,7 @@ int mqc_channel_file_lock(const mqc_channel_file *file, bool patient) {
 
 /* ---- configuration ---- */
 
-/* Merge the existing and the requested configuration. Returns -EEXIST if they differ. */
+/* Merge the existing and the requested configuration. Returns -EEXIST if the two configurations differ. */
 static int mqc_channel_merge_config(const mqc_channel_file *file, const msgq_channel_options *asked, bool publishes,
                                     mq_channel_config *g) {
     uint64_t stamps = asked->unstamped ? MQ_CHANNEL_UNSTAMPED : 0;
@@ -134,7 +134,8 @@ int mqc_channel_file_init_beside(mqc_channel_file *file, const char *name, const
     return status;
 }
 
-/* Mark the channel as open, so that no process takes it for unused while this one has no row. Then configure it. */
+/* Mark the channel as open. Otherwise another process could regard the channel as unused while this handle has no row.
+ * Then configure the channel. */
 static int mqc_channel_file_mark_open(mqc_channel_file *file, const msgq_channel_options *options, bool publishes) {
     int fd = mqc_channel_file_lock(file, true);
     if (fd < 0)
@@ -154,7 +155,7 @@ int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *op
                          .fill = mqc_channel_file_init_header,
                          .handle = file};
     int status = 0;
-    for (int tries = MQC_OPEN_TRIES; !status; tries--) { /* another process may remove the file during this */
+    for (int tries = MQC_OPEN_TRIES; !status; tries--) { /* another process may remove the file during an attempt */
         status = mqc_make_directory(&file->endpoint, "msgqpool_", file->endpoint.mode);
         if (!status)
             status = mqc_open_or_create(&file->endpoint, &kind, &file->segment);
@@ -177,7 +178,8 @@ void mqc_channel_file_close(mqc_channel_file *file) {
 /* ---- pools of dead publishers ---- */
 
 typedef struct {
-    uint64_t newest; /* position after its newest message in the order; 0: it has no message there */
+    /* position after the pool's newest message in the index ring; 0: the index ring has no message of the pool */
+    uint64_t newest;
     int row;
     uint64_t bytes;
 } mqc_dead_pool;
@@ -187,7 +189,7 @@ static int mqc_compare_dead_pools(const void *one, const void *other) {
     return (a->newest > b->newest) - (a->newest < b->newest);
 }
 
-/* List the pools of dead publishers, the oldest first. */
+/* List the pools of dead publishers, sorted by the position of their newest message. */
 static int mqc_list_dead_pools(mqc_channel_file *file, const mq_index_ring *order, mqc_dead_pool *dead) {
     mq_liveness_probe probe = mq_liveness_probe_begin(&file->segment.liveness_file);
     int count = 0;
@@ -205,7 +207,7 @@ static int mqc_list_dead_pools(mqc_channel_file *file, const mq_index_ring *orde
     return count;
 }
 
-/* Retract a dead publisher's messages, and remove its pool. */
+/* Retract the messages of a dead publisher, and remove the publisher's pool. */
 static int mqc_remove_dead_pool(mqc_channel_file *file, const mq_index_ring *order, int i) {
     mq_channel_publisher_row *row = &file->header->publishers[i];
     char path[MQC_PATH];

@@ -11,38 +11,40 @@ typedef struct {
     mqc_endpoint endpoint;
     mqc_mapped_file segment;
     mq_channel_header *header;
-    void *liveness_token; /* shows other processes that the channel is open here */
+    void *liveness_token; /* a lock that shows other processes that this process has opened the channel */
     char node[MQ_NODE_NAME_BYTES];
-    uint64_t capacity; /* capacity of a channel whose capacity is not set */
+    uint64_t capacity; /* default capacity, used if the channel has no capacity yet */
     int generation;
 } mqc_channel_file;
 
-/* Prepare to open a channel by its name, or a channel that belongs to another endpoint, for the same users. */
+/* Prepare to open a channel by its name. The second function prepares a channel that belongs to the endpoint `beside`
+ * and has the same trusted users. */
 MQC_HIDDEN int mqc_channel_file_init(mqc_channel_file *file, const char *name, const msgq_channel_options *options);
 MQC_HIDDEN int mqc_channel_file_init_beside(mqc_channel_file *file, const char *name, const mqc_endpoint *beside,
                                             mode_t mode, uint64_t capacity);
-/* Open or create the channel, and agree on the requested configuration. `publishes`: set the missing fields to their
- * defaults. */
+/* Open or create the channel, and check the requested configuration against the existing configuration. If `publishes`,
+ * missing fields get their defaults. */
 MQC_HIDDEN int mqc_channel_file_open(mqc_channel_file *file, const msgq_channel_options *options, bool publishes);
 MQC_HIDDEN void mqc_channel_file_close(mqc_channel_file *file);
-/* Lock out joining processes. Returns the descriptor for mqc_unlock_file. If not `patient` and another process holds
- * the lock, returns -EWOULDBLOCK. */
+/* Take the join lock, so that no other process joins or leaves. Returns the descriptor for mqc_unlock_file. If another
+ * process holds the lock, the call waits if `patient`, and otherwise returns -EWOULDBLOCK. */
 MQC_HIDDEN int mqc_channel_file_lock(const mqc_channel_file *file, bool patient);
 /* Format the path of a publisher's pool. */
 MQC_HIDDEN void mqc_pool_path(const mqc_channel_file *file, uint64_t uid, char *path);
-/* Remove pools of dead publishers, under the lock: unreachable pools, and the oldest ones if more than `most` are left.
- * Returns the number of pools left. */
+/* Remove pools of dead publishers, under the lock. The call removes all pools without a message in the index ring.
+ * While more than `most` pools, or too many bytes, are left, the call also removes the oldest pool. Returns the number
+ * of pools left. */
 MQC_HIDDEN int mqc_remove_dead_pools(mqc_channel_file *file, int most);
 
 enum { MQC_KEPT_DEAD_POOLS = 8, MQC_CHANNEL_NAME_MAX = 229 };
 
 /* ---- publishers for other units ---- */
 
-/* Open a publisher on a prepared channel file, which it then owns. After an error, the file is closed. */
+/* Open a publisher on a prepared channel file. The publisher then owns the file. After an error, the file is closed. */
 MQC_HIDDEN int mqc_publisher_open(msgq_channel_publisher **publisher, const mqc_channel_file *begun,
                                   const msgq_channel_options *options);
-/* Publish a header and its payload as one message with this origin time. The message must fit into a slot. Never
- * waits. */
+/* Publish a header and its payload as one message with this origin time. The message must fit into a slot. The call
+ * never waits. */
 MQC_HIDDEN int mqc_publisher_send(msgq_channel_publisher *publisher, const void *head, size_t head_size,
                                   const void *data, size_t size, int64_t origin_time);
 

@@ -1,12 +1,13 @@
-/* A channel's publisher. The steps are those of impl/channel/publisher_pool.pxi, poolfile.pxi and publisher.pxi.
+/* A channel's publisher. The code follows impl/channel/publisher_pool.pxi, poolfile.pxi and publisher.pxi step by step.
  * Compile as C11. */
 #define _GNU_SOURCE
 #include "c/channelfile.h"
 
 enum { MQC_LEAST_SLOTS = 4, MQC_FEW_SLOTS = 4, MQC_SPARE_SLOTS = 2, MQC_SLOT_BYTES = 4096 };
-static const uint64_t MQC_POOL_DEFAULT = 1ull << 26; /* default limit, unless four slots need more */
-static const uint64_t MQC_POOL_MOST = 1ull << 30;    /* default of max_bytes */
-/* poll interval, because a viewer's death wakes no one */
+/* default maximum bytes of a pool, unless four slots need more bytes */
+static const uint64_t MQC_POOL_DEFAULT = 1ull << 26;
+static const uint64_t MQC_POOL_MOST = 1ull << 30; /* default of max_bytes */
+/* poll interval, nanoseconds. The publisher polls because the death of a viewer wakes no process */
 static const int64_t MQC_LOOK_FOR_SLOT_NS = 100 * MQ_NS_PER_MS;
 
 /* A publisher's row and pool. */
@@ -25,8 +26,8 @@ struct msgq_channel_publisher {
 
 /* ---- pool ---- */
 
-/* Return the number of slots: as requested, or one for each entry and some spare ones, within the limits. 0: they do
- * not fit. */
+/* Return the number of slots for a pool. The default is one slot for each entry of the index ring plus spare slots,
+ * within the limits. 0: the slots do not fit into max_bytes. */
 static uint64_t mqc_pool_slots(const msgq_channel_publisher *p, uint64_t slot_bytes) {
     uint64_t stride = mq_pool_slot_stride_bytes(slot_bytes), wanted = p->slots;
     if (!wanted) {
@@ -60,17 +61,18 @@ static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, 
     }
     mq_pool_header *pool = (mq_pool_header *)(void *)own->pool.address;
     mq_pool_header_init(pool, bytes, slots, slot_bytes, page, file->segment.inode, uid, (uint64_t)getpid(), file->node);
-    /* always valid: we just wrote it, and no other process has the file */
+    /* the header is always valid, because this function just wrote it and no other process has the file */
     mq_pool_header_check(pool, bytes, file->segment.inode, uid, &own->c.slots);
     return fd;
 }
 
-/* Initialize the publisher of the row. */
+/* Initialize the publisher that owns the row. */
 static int mqc_publisher_pool_init(mqc_channel_file *file, mqc_publisher_pool *own, int row) {
     own->c.header = file->header, own->c.row = &file->header->publishers[row], own->c.number = (unsigned)row;
     own->c.stamps = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).stamps == MQ_CHANNEL_STAMPED;
     own->c.clock_offset = mqc_clock_offset_ns(), own->c.liveness_file = &file->segment.liveness_file;
-    if (!mq_channel_load_index_ring(file->header, &own->c.order)) /* the capacity was set when the channel was opened */
+    /* the capacity was set while the channel was opened */
+    if (!mq_channel_load_index_ring(file->header, &own->c.order))
         return mqc_endpoint_error(&file->endpoint, EPROTO,
                                   "has an invalid order: another program wrote into the file; remove it");
     return mq_channel_publisher_init(&own->c)
@@ -78,7 +80,8 @@ static int mqc_publisher_pool_init(mqc_channel_file *file, mqc_publisher_pool *o
                : mqc_endpoint_error(&file->endpoint, ENOMEM, "no memory for a publisher");
 }
 
-/* Create the pool, register it in the row, and then give it its name. So no named pool is without a row. */
+/* Create the pool, register the pool in the row, and then give the pool its name. In this order, each named pool has a
+ * row. */
 static int mqc_publisher_fill_row(mqc_channel_file *file, mqc_publisher_pool *own, int row, uint64_t slots,
                                   uint64_t slot_bytes) {
     mq_process_identity self;
@@ -98,13 +101,13 @@ static int mqc_publisher_fill_row(mqc_channel_file *file, mqc_publisher_pool *ow
         }
     }
     close(fd);
-    /* a publisher may have died between its message and the wake */
+    /* another publisher may have died after it published a message and before it woke the subscribers */
     if (!status && mq_eventcount_has_waiters_mp(&file->header->eventcount))
         mq_eventcount_notify_mp(&file->header->eventcount);
     return status;
 }
 
-/* Refuse a new publisher if the channel has its maximum number. */
+/* Return an error if the channel has its maximum number of publishers. */
 static int mqc_check_publisher_limit(const mqc_channel_file *file) {
     mq_liveness_probe probe = mq_liveness_probe_begin(&file->segment.liveness_file);
     uint64_t most = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).publishers, living = 0;
@@ -132,11 +135,12 @@ static int mqc_publisher_find_row(mqc_channel_file *file, void **liveness_token)
                                                    MQ_CHANNEL_PUBLISHERS);
 }
 
-/* Leave the row. The pool stays for subscribers that have not read it. `sweeps`: remove it now if it is unreachable. */
+/* Leave the row. The pool stays for subscribers that have not read its messages. If `sweeps`, remove unreachable pools
+ * now. */
 static void mqc_publisher_pool_close(mqc_channel_file *file, mqc_publisher_pool *own, bool sweeps) {
     if (own->open)
         mq_participant_leave(&own->c.row->participant, own->c.slots.uid, &own->liveness_token);
-    /* otherwise the next joining publisher sweeps */
+    /* if another process holds the lock, the next publisher that joins removes the unreachable pools */
     int fd = own->open && sweeps ? mqc_channel_file_lock(file, false) : -1;
     if (fd >= 0) {
         mqc_remove_dead_pools(file, MQC_KEPT_DEAD_POOLS);
@@ -226,11 +230,11 @@ void msgq_channel_publisher_close(msgq_channel_publisher *publisher) {
     free(publisher);
 }
 
-/* Replace the pool by one with larger slots. */
+/* Replace the pool by a pool with larger slots. */
 static int mqc_publisher_grow_pool(msgq_channel_publisher *p, uint64_t size) {
     mqc_publisher_pool *larger, *former = p->own;
     uint64_t wanted = 2 * former->c.slots.slot_bytes > size ? 2 * former->c.slots.slot_bytes : size;
-    if (size > p->max_bytes) /* so that the computation below does not overflow */
+    if (size > p->max_bytes) /* prevents an overflow of the product below */
         return mqc_endpoint_error(&p->file.endpoint, EMSGSIZE,
                                   "a message of %llu bytes does not fit: the pool may have %llu (max_bytes)",
                                   (unsigned long long)size, (unsigned long long)p->max_bytes);
@@ -283,13 +287,13 @@ static int mqc_take_free_slot(msgq_channel_publisher *p, double timeout, int *st
     return MQ_CHANNEL_NO_SLOT;
 }
 
-/* Publish a filled slot. Returns the position of its message. */
+/* Publish the message in a filled slot. Returns the position of the message. */
 static int64_t mqc_publish_slot(msgq_channel_publisher *p, uint32_t slot, size_t size, int64_t origin_time) {
     mqc_channel_file *file = &p->file;
     mq_channel_publisher *c = &p->own->c;
     uint64_t position;
     mq_channel_status sent = mq_channel_publish(c, slot, size, (uint64_t)origin_time, &position);
-    /* touching a truncated page detects the truncation */
+    /* the message was copied before the check, so a truncated page has already faulted */
     int status = mqc_check_truncation(&file->endpoint, &file->segment);
     if (!status)
         status = mqc_check_truncation(&file->endpoint, &p->own->pool);

@@ -1,11 +1,11 @@
-/* A channel's subscriber. The steps are those of impl/channel/subscriber_rows.pxi, poolfile.pxi and subscriber.pxi.
- * Compile as C11. */
+/* A channel's subscriber. The code follows impl/channel/subscriber_rows.pxi, poolfile.pxi and subscriber.pxi step by
+ * step. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/channelfile.h"
 
 static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
 enum {
-    MQC_POOLS_MAX = 256, /* pools that one call maps, or finds missing */
+    MQC_POOLS_MAX = 256, /* maximum number of pools that one call tries to map */
     MQC_TORN_MAX = 1000,
 };
 
@@ -15,11 +15,11 @@ struct msgq_channel_subscriber {
     mqc_mapped_file *pools[MQ_CHANNEL_PUBLISHERS];
     void *row_token;
     uint64_t uid;
-    int64_t nap; /* nanoseconds to nap before the next announcement; 0: announce at once */
+    int64_t nap; /* nanoseconds to sleep before the subscriber announces itself for a wake; 0: announce at once */
 };
 
-/* Refuse a subscriber if the channel has its maximum number. All rows count, because some subscribers may have joined
- * before the limit was set. */
+/* Return an error if the channel has its maximum number of subscribers. All rows count, because some subscribers may
+ * have joined before the limit was set. */
 static int mqc_check_subscriber_limit(const mqc_channel_file *file) {
     uint64_t most = mq_channel_config_unpack(mq_load_acquire_u64(&file->header->config)).subscribers, living = 0;
     if (most == 0 || most > MQ_CHANNEL_SUBSCRIBERS)
@@ -35,7 +35,7 @@ static int mqc_check_subscriber_limit(const mqc_channel_file *file) {
                               (unsigned long long)most);
 }
 
-/* Take a row, if one is free. */
+/* Take a row if a row is free. */
 static int mqc_subscriber_register(msgq_channel_subscriber *s) {
     mqc_channel_file *file = &s->file;
     mq_process_identity self;
@@ -125,7 +125,7 @@ static int mqc_pool_open(const mqc_channel_file *file, uint64_t uid, mqc_mapped_
     return mqc_endpoint_error(&file->endpoint, EPROTO, "%s %s", path, wrong);
 }
 
-/* Map the pool of the message. If the pool is missing and the message is still in the order, the message is lost. */
+/* Map the pool of the message. If the pool is missing and the index ring still has the message, the message is lost. */
 static int mqc_pool_map(msgq_channel_subscriber *s, const mq_channel_message *message) {
     mq_pool_map slots;
     mqc_mapped_file *segment = calloc(1, sizeof *segment);
@@ -139,16 +139,17 @@ static int mqc_pool_map(msgq_channel_subscriber *s, const mq_channel_message *me
         return 0;
     }
     free(segment);
-    /* temporary: the next call finds the message again */
+    /* after these errors the message is not skipped, so the next call finds the message again */
     bool passes = status == -EMFILE || status == -ENFILE || status == -ENOMEM;
     if (!passes)
         mq_channel_skip_message(&s->c, message);
     return status == -ENOENT ? 0 : status;
 }
 
-/* Returns 1 with the message at the cursor, 0 if there is none, or an error. */
+/* Returns 1 with the message at the cursor, 0 if the channel has no new message, or a negative error. */
 static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_message *message) {
-    for (int pools = 0; pools < MQC_POOLS_MAX; pools++) { /* bound: each message may be in another pool */
+    /* the bound is needed because each message may be in another pool */
+    for (int pools = 0; pools < MQC_POOLS_MAX; pools++) {
         mq_channel_status found = mq_channel_next_message(&s->c, message);
         if (found == MQ_CHANNEL_OK)
             return 1;
@@ -160,12 +161,12 @@ static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_messa
                 return status;
             continue;
         }
-        mq_channel_skip_message(&s->c, message); /* so that the next call continues */
+        mq_channel_skip_message(&s->c, message); /* the next call continues after the skipped message */
         return mqc_endpoint_error(&s->file.endpoint, EPROTO,
                                   "no message at position %llu: another program wrote into the file",
                                   (unsigned long long)message->position);
     }
-    return 0; /* publishers are as fast as this loop; the next call continues */
+    return 0; /* publishers replace messages as fast as this loop reads. The next call continues */
 }
 
 /* ---- wait ---- */
@@ -189,7 +190,7 @@ static int64_t mqc_channel_max_sleep_ns(void *reader, int64_t slept_ns) {
     return 2 * slept_ns > MQC_AGAIN_NS ? 2 * slept_ns : MQC_AGAIN_NS;
 }
 
-/* Returns 1 with a message, or the error. */
+/* Returns 1 with a message, or a negative error. */
 static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *message, double timeout) {
     mqc_waiter waiter = {.is_readable = mqc_channel_is_readable,
                          .prepare_wait = mqc_channel_prepare_wait,
@@ -205,7 +206,7 @@ static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *mess
         int ready = mqc_wait_until_readable(&waiter, deadline);
         found = ready < 0 ? ready : mqc_channel_next_message(s, message);
         if (!found && (!ready || (deadline >= 0 && mq_monotonic_ns() >= deadline)))
-            break; /* also if the message of the wake was retracted */
+            break; /* the deadline has passed, and a retracted message does not count */
     }
     return found ? found
                  : mqc_endpoint_error(&s->file.endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "no message available");
@@ -227,7 +228,7 @@ int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, 
     mqc_channel_file *file = &subscriber->file;
     mq_channel_message message;
     int status = mqc_check_process(&file->endpoint, file->generation);
-    /* Bound: MQC_TORN_MAX copies that are overwritten during the copy, if the call has a timeout. */
+    /* Bound: MQC_TORN_MAX overwritten copies. A call with a negative timeout has no bound. */
     for (int torn = 0; !status && (status = mqc_channel_find(subscriber, &message, timeout)) > 0; torn++) {
         if (torn == MQC_TORN_MAX && timeout >= 0)
             return mqc_endpoint_error(

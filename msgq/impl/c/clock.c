@@ -1,5 +1,6 @@
-/* The host's clock, and unique origins. The files are those of base/clock.pyx and origin.pyx. Compile as C11. If a file
- * is invalid, the clock falls back to this user's own clock, or to this process's. */
+/* The host's clock, and unique origins. base/clock.pyx and origin.pyx use the same files. Compile as C11. If the host's
+ * file is invalid, the clock uses the file of this user. If that file is invalid, too, the clock uses an offset of this
+ * process. */
 #define _GNU_SOURCE
 #include "c/file.h"
 #include "base/origin.h"
@@ -14,7 +15,8 @@ void msgq_set_origin(int64_t origin_time) { mqc_origin = origin_time < 0 ? 0 : o
 int64_t msgq_origin(void) { return mqc_origin; }
 int64_t msgq_time_ns(void) { return mq_monotonic_ns() + mqc_clock_offset_ns(); }
 
-/* Prepare an endpoint of the process itself, without a prefix. Files of root and of trusted users are accepted. */
+/* Prepare an endpoint without a prefix for the files of the clock and the origins. Files of root and of trusted users
+ * are accepted. */
 static int mqc_init_process_endpoint(mqc_endpoint *endpoint, const char *kind_name, bool alone) {
     msgq_options options = {.prefix = "", .trust = alone ? "" : NULL, .mode = 0600};
     return mqc_endpoint_init(endpoint, kind_name, kind_name, MQC_NAME_MAX, &options, 0);
@@ -35,7 +37,8 @@ static int64_t mqc_wall_offset(void) {
     return offset;
 }
 
-/* Store how far CLOCK_MONOTONIC of this time namespace is ahead of the first namespace's. Returns false if unknown. */
+/* Store the offset of CLOCK_MONOTONIC in this time namespace from CLOCK_MONOTONIC in the first time namespace, in
+ * nanoseconds. Returns false if the offset is unknown. */
 static bool mqc_namespace_offset_ns(int64_t *ahead) {
     char ours[64] = "", childrens[64] = "", text[512];
     long long seconds = 0, nanoseconds = 0;
@@ -54,7 +57,8 @@ static bool mqc_namespace_offset_ns(int64_t *ahead) {
     return true;
 }
 
-/* Return the offset in a file; MQC_NO_OFFSET: no file. *status: the error of an invalid file. */
+/* Return the clock offset stored in the file at `path`, or MQC_NO_OFFSET. *status is the error of an invalid file, and
+ * 0 if the file does not exist. */
 static int64_t mqc_read_clock_file(const mqc_endpoint *endpoint, const char *path, int64_t ahead, int *status) {
     uint64_t words[9] = {0};
     struct stat found;
@@ -83,8 +87,8 @@ static int mqc_create_word_file(const mqc_endpoint *endpoint, const char *path, 
     return status;
 }
 
-/* Return the offset of the file at `path`, and create the file if needed. A new file gets the other file's offset if
- * that is valid. */
+/* Return the clock offset stored in the file at `path`, and create the file if needed. A new file gets the offset of
+ * the file at `other` if that file is valid. */
 static int64_t mqc_agree_on_clock_offset(const mqc_endpoint *endpoint, const char *path, const char *other,
                                          int64_t ahead) {
     for (int tries = 0; tries < MQC_CLOCK_TRIES; tries++) {
@@ -129,7 +133,7 @@ int64_t mqc_clock_offset_ns(void) {
 
 /* ---- origins ---- */
 
-static mq_origin mqc_own_origins; /* used if no file is available */
+static mq_origin mqc_own_origins; /* used if the file of origins is not available */
 static mq_u64 *mqc_last;
 
 static mq_u64 *mqc_origin_map(const mqc_endpoint *endpoint, const char *path) {

@@ -7,7 +7,7 @@
 #include "base/mapguard.h"
 
 enum { MQC_DIRECTORY_TRIES = 100 };
-/* processes hold the lock for microseconds; a starting publisher for up to 1 s */
+/* most processes hold the lock for microseconds. A starting publisher holds the lock for up to 1 s */
 static const int64_t MQC_LOCK_WAIT_NS = 5ll * MQ_NS_PER_S;
 
 static int mqc_set_system_error(const mqc_endpoint *endpoint, int error, const char *what, const char *path) {
@@ -46,8 +46,8 @@ static int mqc_check_directory(const mqc_endpoint *endpoint, int fd, const char 
     return status;
 }
 
-/* Open and check the directory of a prefix's file, so that no process can replace it. Then open *name in this
- * directory. Returns AT_FDCWD for files in /dev/shm itself. */
+/* Open and check the directory of a file with a prefix. Then open *name relative to the returned descriptor, so that no
+ * process can replace the directory. Returns AT_FDCWD for files in /dev/shm itself. */
 static int mqc_open_dir(const mqc_endpoint *endpoint, const char *path, const char **name) {
     char directory[MQC_PATH];
     const char *slash = strrchr(path, '/');
@@ -67,7 +67,7 @@ static int mqc_open_dir(const mqc_endpoint *endpoint, const char *path, const ch
     return fd;
 }
 
-/* AT_FDCWD is negative, and so are errors. */
+/* True if the directory is open. AT_FDCWD and errors are both negative, so a test of the sign is not enough. */
 static bool mqc_dir_is_open(int directory) { return directory == AT_FDCWD || directory >= 0; }
 static void mqc_close_dir(int directory) {
     if (directory >= 0)
@@ -90,7 +90,7 @@ static int mqc_share_with_group(const mqc_endpoint *endpoint, int fd, mode_t mod
     return fchmod(fd, mode) == 0 ? 0 : mqc_set_system_error(endpoint, errno, "cannot set the mode of", path);
 }
 
-/* Create a directory that other users may enter. It is complete before it gets its name. */
+/* Create a directory that other users may enter. The directory gets its group and mode before it gets its name. */
 static int mqc_make_shared(const mqc_endpoint *endpoint, const char *start, const char *path, mode_t mode) {
     char draft[MQC_PATH];
     snprintf(draft, sizeof draft, "/dev/shm/.%s%s.XXXXXX", start, endpoint->prefix);
@@ -103,11 +103,12 @@ static int mqc_make_shared(const mqc_endpoint *endpoint, const char *start, cons
         close(fd);
     if (!status && rename(draft, path) != 0 && access(path, F_OK) != 0)
         status = mqc_set_system_error(endpoint, errno, "cannot create", path);
-    rmdir(draft); /* fails if the directory has its name */
+    rmdir(draft); /* removes the draft if the rename failed */
     return status;
 }
 
-/* Create the directory of the prefix for files of these permissions. Users who may read the files may enter. */
+/* Create the directory of the prefix for files with these permissions. Users who may read the files may enter the
+ * directory. */
 int mqc_make_directory(const mqc_endpoint *endpoint, const char *start, mode_t mode) {
     char path[MQC_PATH];
     struct stat found;
@@ -151,8 +152,8 @@ int mqc_remove_file(const mqc_endpoint *endpoint, const char *path) {
     return !error;
 }
 
-/* Grow the file to `bytes` bytes, and allocate every page from `start` on. A full file system is an error here, but
- * SIGBUS at a later write. */
+/* Grow the file to `bytes` bytes, and allocate every page from `start` on. If the file system is full, this call
+ * returns an error. Without the allocation, a later write would raise SIGBUS. */
 int mqc_allocate_file(const mqc_endpoint *endpoint, int fd, uint64_t start, uint64_t bytes, const char *path) {
     int error;
     do
@@ -200,8 +201,8 @@ int mqc_name_file(const mqc_endpoint *endpoint, int fd, const char *path) {
     return !error;
 }
 
-/* Reject files that are not regular, or have a second name, or belong to a user other than this one, root, or a trusted
- * user. */
+/* Reject a file that is not regular, or has a second name. Also reject a file of another user, unless the user is root
+ * or trusted. */
 int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struct stat *found) {
     if (fstat(fd, found) != 0)
         return mqc_set_system_error(endpoint, errno, "cannot examine", path);
@@ -217,7 +218,8 @@ int mqc_check_file(const mqc_endpoint *endpoint, int fd, const char *path, struc
 
 /* ---- mappings ---- */
 
-/* Guard the mapping, so that a truncation gives zeros instead of SIGBUS, unless MSGQ_SIGBUS is 0. */
+/* Guard the mapping unless MSGQ_SIGBUS is 0. If the file is truncated, a guarded mapping reads as zeros instead of
+ * raising SIGBUS. */
 static int mqc_guard_mapping(const mqc_endpoint *endpoint, mqc_mapped_file *segment, int protection) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     const char *said = getenv("MSGQ_SIGBUS");
@@ -298,13 +300,13 @@ int mqc_lock_file(const mqc_endpoint *endpoint, int fd, const char *path) {
 }
 
 void mqc_unlock_file(int fd) {
-    flock(fd, LOCK_UN); /* closing is not enough: the mapping keeps the open file alive */
+    flock(fd, LOCK_UN); /* close alone does not release the lock, because the mapping keeps the open file alive */
     close(fd);
 }
 
 /* ---- components with one file ---- */
 
-/* Returns 1 if the file is mapped, and 0 if it does not exist. */
+/* Open and map an existing file. Returns 1 if the file is mapped, and 0 if the file does not exist. */
 static int mqc_open_existing(const mqc_endpoint *endpoint, const mqc_file_ops *kind, const char *path,
                              mqc_mapped_file *segment) {
     struct stat found;
@@ -328,7 +330,7 @@ static int mqc_open_existing(const mqc_endpoint *endpoint, const mqc_file_ops *k
     return status ? status : 1;
 }
 
-/* Returns 1 if the file was created, and 0 if another process was faster. */
+/* Create a file. Returns 1 if the file was created, and 0 if another process created the file first. */
 static int mqc_create_new(const mqc_endpoint *endpoint, const mqc_file_ops *kind, const char *path,
                           mqc_mapped_file *segment) {
     struct stat found;
@@ -366,7 +368,7 @@ int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_ops *kind, m
             return mqc_endpoint_error(endpoint, EEXIST, "it exists; to open it, omit MSGQ_MAKE");
         if (status == 1)
             return 0;
-        /* otherwise another process created or removed the file */
+        /* if status is 0 or -ENOENT, another process created or removed the file */
         if (status != 0 && (status != -ENOENT || tries == 0))
             return status;
     }
@@ -410,5 +412,6 @@ int mqc_write_schema(const mqc_endpoint *endpoint, const mq_schema_parts *at, co
 }
 
 bool mqc_has_schema(const mq_schema_parts *at) {
-    return (mq_load_acquire_u64(at->seq) & 1) || at->name[0]; /* odd: its writer was killed, so there is a schema */
+    /* an odd seq: the writer of a schema was killed, so the segment has a schema */
+    return (mq_load_acquire_u64(at->seq) & 1) || at->name[0];
 }

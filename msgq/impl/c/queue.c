@@ -1,11 +1,11 @@
-/* Work queues. The steps are those of impl/workqueue/queuefile.pxi, handle.pxi, queue.pxi and job.pxi. Compile as
- * C11. */
+/* Work queues. The code follows impl/workqueue/queuefile.pxi, handle.pxi, queue.pxi and job.pxi step by step. Compile
+ * as C11. */
 #define _GNU_SOURCE
 #include "c/queueevents.h"
 #include "workqueue/recovery.h"
 
 enum { MQC_QUEUE_MESSAGES = 128, MQC_QUEUE_SIZE = 8192, MQC_QUEUE_SPIN_US = 10 };
-static const double MQC_LEASE_MAX_S = 2147483; /* 24 days, as Python's timeouts */
+static const double MQC_LEASE_MAX_S = 2147483; /* maximum lease: 24 days, the maximum of Python's timeouts */
 _Static_assert((int)MSGQ_EVENTS == MQ_QUEUE_EVENTS_HEADS && (int)MSGQ_EVENTS_PAYLOAD == MQ_QUEUE_EVENTS_PAYLOAD,
                "an option is what the file says");
 
@@ -13,12 +13,12 @@ struct msgq_queue {
     mqc_endpoint endpoint;
     mqc_mapped_file segment;
     mq_queue_handle h;
-    mqc_event_publisher event_publisher; /* for a queue with events */
+    mqc_event_publisher event_publisher; /* used only if the queue has events */
     uint64_t uid, max_messages, max_message_size;
-    int events; /* events of a new queue */
+    int events; /* events mode of a new queue */
     void *liveness_token;
     int64_t lease_ends_ns;
-    mq_queue_waiting_call wait; /* state of the waiting call */
+    mq_queue_waiting_call wait; /* state of the call that waits now */
     int generation;
 };
 
@@ -38,13 +38,14 @@ static void mqc_queue_init_header(void *handle) {
     msgq_queue *q = handle;
     mq_process_identity self;
     char creator[MQ_QUEUE_CREATOR_BYTES] = "";
-    mqc_read_own_identity(&self); /* a previous call succeeded */
+    mqc_read_own_identity(&self); /* cannot fail, because a previous call succeeded */
     memcpy(creator, self.name, sizeof self.name);
     mq_queue_write_file_header((mq_queue *)(void *)q->segment.address, q->max_messages, q->max_message_size,
                                (uint64_t)msgq_time_ns(), self.pid, creator, (mq_queue_events_mode)q->events);
 }
 
-/* Reject a mode with only the read or only the write permission. To take a message is a write, so both are needed. */
+/* Reject a mode that gives only the read or only the write permission. A consumer needs both permissions, because it
+ * writes when it takes a message. */
 static int mqc_queue_mode(mqc_endpoint *endpoint, int asked) {
     for (int shift = 0; shift <= 3; shift += 3) {
         mode_t both = (mode_t)6 << shift, has = endpoint->mode & both;
@@ -53,7 +54,7 @@ static int mqc_queue_mode(mqc_endpoint *endpoint, int asked) {
                                       "mode %#o gives only one of read and write, but queues need "
                                       "both; give 6 or 0 for each",
                                       asked);
-        if (has != both) /* MSGQ_MODE also applies to topics, where one permission is useful */
+        if (has != both) /* MSGQ_MODE also applies to topics. For a topic, the read permission alone is useful */
             endpoint->mode &= ~both;
     }
     return 0;
@@ -79,7 +80,8 @@ static int mqc_queue_check_requested_options(const msgq_queue *q, const msgq_que
 /* ---- join and leave ---- */
 
 static void mqc_queue_recover(msgq_queue *q, int64_t now) {
-    mq_queue_invalidate_all_caches(&q->h); /* another program may have restored a fill count of the cache */
+    /* another program may have written a fill count that a cache entry still accepts */
+    mq_queue_invalidate_all_caches(&q->h);
     q->lease_ends_ns = now + mq_queue_recover_from_dead_owners(&q->h, now);
     mqc_event_publisher_flush(&q->event_publisher);
 }
@@ -112,7 +114,7 @@ static int mqc_queue_join(msgq_queue *q, const msgq_schema *schema) {
 
 static void mqc_queue_leave(msgq_queue *q) {
     mq_queue_leave(&q->h, q->uid, &q->liveness_token);
-    mqc_event_publisher_flush(&q->event_publisher); /* jobs that returned to the queue */
+    mqc_event_publisher_flush(&q->event_publisher); /* publishes the events of jobs that returned to the queue */
 }
 
 static void mqc_queue_unmap(msgq_queue *q) {
@@ -149,7 +151,7 @@ static int mqc_queue_attach_file(msgq_queue *q, const msgq_queue_options *option
 
 static int mqc_queue_init_handle(msgq_queue *q, const char *name, const msgq_queue_options *options) {
     mq_process_identity self;
-    if (name && *name == '/') /* as in POSIX names */
+    if (name && *name == '/') /* POSIX names of queues begin with a slash */
         name++;
     q->generation = mqc_fork_generation();
     q->max_messages = options->max_messages ? options->max_messages : MQC_QUEUE_MESSAGES;
@@ -179,7 +181,7 @@ int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_optio
         return mqc_set_error(ENOMEM, "no memory for a queue");
     int status = mqc_queue_init_handle(q, name, asked);
     while (!status && !(status = mqc_queue_attach_file(q, asked)) && !mqc_is_linked(&q->segment)) {
-        mqc_queue_leave(q); /* the file was removed before other processes could see that it is open */
+        mqc_queue_leave(q); /* another process removed the file before this handle had its row */
         mqc_queue_unmap(q);
     }
     if (status) {
@@ -204,7 +206,7 @@ void msgq_queue_close(msgq_queue *queue) {
 static bool mqc_queue_is_readable(void *reader) {
     msgq_queue *q = reader;
     if (mqc_check_truncation(&q->endpoint, &q->segment) != 0)
-        return true; /* the call returns an error */
+        return true; /* the caller checks again and returns the error */
     return mq_queue_wait_is_over(&q->h, &q->wait);
 }
 static uint32_t mqc_queue_prepare_wait(void *reader) {
@@ -216,7 +218,7 @@ static void mqc_queue_end_wait(void *reader) {
     mq_queue_finish_sleep(&q->h, q->wait.role);
 }
 
-/* Return the longest sleep. If a recovery is due, do it first. */
+/* Return the longest sleep in nanoseconds. If a recovery is due, recover first. */
 static int64_t mqc_queue_max_sleep_ns(void *reader, int64_t slept_ns) {
     msgq_queue *q = reader;
     int64_t now = mq_monotonic_ns();
@@ -224,7 +226,7 @@ static int64_t mqc_queue_max_sleep_ns(void *reader, int64_t slept_ns) {
     if (mq_queue_recovery_is_due(&q->h, now))
         mqc_queue_recover(q, now);
     else if (q->h.saw_owned_slots)
-        return MQ_QUEUE_RECOVER_BUSY_NS; /* then the recovery is due, and gives the end of the first lease */
+        return MQ_QUEUE_RECOVER_BUSY_NS; /* after this sleep a recovery is due, and finds the end of the first lease */
     int64_t left = q->lease_ends_ns - now;
     left = left > MQ_QUEUE_RECOVER_BUSY_NS ? left : MQ_QUEUE_RECOVER_BUSY_NS;
     return mq_queue_wait_limit_sleep_ns(&q->h, &q->wait, left < MQ_QUEUE_RECOVER_NS ? left : MQ_QUEUE_RECOVER_NS);
@@ -238,16 +240,17 @@ static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
                          .max_sleep_ns = mqc_queue_max_sleep_ns,
                          .word = mq_queue_get_eventcount(&q->h, q->wait.role),
                          .reader = q,
-                         /* A spin announces nothing, so it takes no turn. */
+                         /* A spin requests no handoff. Therefore a call that was overtaken too often does not spin. */
                          .spin_ns = q->wait.overtaken < MQ_QUEUE_OVERTAKEN_MAX ? q->endpoint.spin_ns : 0};
     if (deadline >= 0 && mq_monotonic_ns() >= deadline)
-        return 0; /* other handles might take every message before us */
+        return 0; /* ends the loop even if other handles take every message first */
     return mqc_wait_until_readable(&waiter, deadline);
 }
 
 /* ---- send ---- */
 
-/* Wait for a slot to fill. If the result is MQ_QUEUE_NO_SLOT, *status is the error. */
+/* Wait until this handle claims a free slot. If the result is MQ_QUEUE_NO_SLOT, *status is the error, or 0 at the
+ * timeout. */
 static int64_t mqc_queue_await_room(msgq_queue *q, double timeout, int *status) {
     int64_t deadline = mqc_deadline_ns(timeout), slot = MQ_QUEUE_NO_SLOT;
     int in_time = 1;
@@ -256,7 +259,7 @@ static int64_t mqc_queue_await_room(msgq_queue *q, double timeout, int *status) 
         in_time = mqc_queue_sleep(q, deadline);
         *status = in_time < 0 ? in_time : mqc_check_truncation(&q->endpoint, &q->segment);
         if (*status) {
-            mq_queue_forward_sender_wake(&q->h); /* the wake may have been for us */
+            mq_queue_forward_sender_wake(&q->h); /* this handle may have consumed a wake */
             break;
         }
         slot = mq_queue_claim_free_slot(&q->h, q->wait.ticket);
@@ -272,7 +275,7 @@ static int64_t mqc_queue_find_room(msgq_queue *q, double timeout, int *status) {
     int64_t slot = mq_queue_claim_free_slot(&q->h, MQ_NO_TICKET), now;
     if (mq_likely(slot != MQ_QUEUE_NO_SLOT) || (*status = mqc_check_truncation(&q->endpoint, &q->segment)))
         return slot;
-    q->h.saw_owned_slots = true; /* other handles own all slots */
+    q->h.saw_owned_slots = true; /* other handles may own slots, so recovery is due more often */
     now = mq_monotonic_ns();
     if (mq_queue_recovery_is_due(&q->h, now)) {
         mqc_queue_recover(q, now);
@@ -299,7 +302,8 @@ static int mqc_queue_commit(msgq_queue *q, const void *data, size_t size, uint64
     mq_queue_handle *h = &q->h;
     int64_t sent_time = mq_monotonic_ns() + h->clock_offset, origin = msgq_origin();
     uint64_t key = mq_queue_commit_message(h, slot, size, (uint64_t)priority, (uint64_t)sent_time, (uint64_t)origin);
-    int status = mqc_check_truncation(&q->endpoint, &q->segment); /* touching a truncated page detects the truncation */
+    /* the message was copied before the check, so a truncated page has already faulted */
+    int status = mqc_check_truncation(&q->endpoint, &q->segment);
     if (mqc_queue_has_events(h) && !status)
         mqc_event_publisher_publish_sent(&q->event_publisher, key, slot, data, size, sent_time, origin);
     mq_queue_wake_receivers(h->parts.queue, 1);
@@ -329,9 +333,10 @@ int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priori
 
 /* ---- receive ---- */
 
-/* Returns 1 with the best message taken, 0 if there is none, or an error. */
+/* Take the next message. Returns 1 with the message, 0 if the queue is empty, or a negative error. */
 static int mqc_queue_try_take(msgq_queue *q, uint64_t ticket, mq_queue_taken_message *delivery) {
-    int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE); /* at most 4 ms old, and 20 ns faster */
+    /* this clock is at most 4 ms late, and 20 ns faster to read */
+    int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE);
     if (mqc_queue_has_events(&q->h))
         mqc_event_publisher_open_to_take(&q->event_publisher);
     if (mq_queue_recovery_is_due(&q->h, now))
@@ -357,22 +362,24 @@ static int mqc_queue_try_take(msgq_queue *q, uint64_t ticket, mq_queue_taken_mes
                               (unsigned long long)delivery->length);
 }
 
-/* Returns 1 with a message taken, 0 at the timeout, or an error. */
+/* Wait for a message and take it. Returns 1 with the message, 0 at the timeout, or a negative error. */
 static int mqc_queue_await(msgq_queue *q, mq_queue_taken_message *delivery, double timeout) {
     int64_t deadline = mqc_deadline_ns(timeout);
     int found = 0, in_time = 1;
     q->wait = mq_queue_wait_begin(&q->h, MQ_QUEUE_RECEIVER, true);
     while (!found && in_time) {
-        mq_queue_add_notify_debt(q->h.own_row, 1); /* senders rely on us during the wait */
+        /* during the wait, senders rely on this handle to notify other processes */
+        mq_queue_add_notify_debt(q->h.own_row, 1);
         in_time = mqc_queue_sleep(q, deadline);
         found = in_time < 0 ? in_time : mqc_queue_try_take(q, q->wait.ticket, delivery);
         if (found > 0)
             mq_queue_notify_if_not_empty(&q->h.parts);
         if (found < 0)
-            mq_queue_forward_wake_and_notify(&q->h); /* the wake may have been for us */
+            mq_queue_forward_wake_and_notify(&q->h); /* this handle may have consumed a wake */
         mq_queue_clear_notify_debt(q->h.own_row, 1);
         if (!found) {
-            mq_queue_invalidate_all_caches(&q->h); /* the cache is wrong if another program wrote words */
+            /* a cache entry is wrong if another program wrote the words of the queue */
+            mq_queue_invalidate_all_caches(&q->h);
             mq_queue_wait_count_overtake(&q->wait);
         }
     }
@@ -380,7 +387,7 @@ static int mqc_queue_await(msgq_queue *q, mq_queue_taken_message *delivery, doub
     return found;
 }
 
-/* Return a message to the queue that was not delivered to the program. */
+/* Return a message to the queue because the program did not get the message. */
 static void mqc_queue_put_back(msgq_queue *q, const mq_queue_taken_message *delivery) {
     mq_u64 *deliveries = &q->h.parts.slot_headers[delivery->slot].deliveries;
     if (mqc_queue_has_events(&q->h))
@@ -390,7 +397,7 @@ static void mqc_queue_put_back(msgq_queue *q, const mq_queue_taken_message *deli
     mqc_event_publisher_flush(&q->event_publisher);
 }
 
-/* Take a message, and copy it. Returns 0 or the error. */
+/* Take a message, and copy the payload. Returns 0 or a negative error. */
 static int mqc_queue_receive_message(msgq_queue *q, void *buffer, size_t room, double timeout,
                                      mq_queue_taken_message *delivery, msgq_message *about) {
     int found = mqc_check_process(&q->endpoint, q->generation);
@@ -422,7 +429,7 @@ int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double 
     int status;
     do
         status = mqc_queue_receive_message(queue, buffer, room, timeout, &delivery, about);
-    /* Repeat if another process reclaimed the message from us, because it has another consumer. */
+    /* Repeat if another process reclaimed the message, because the message then has another consumer. */
     while (!status && !mq_queue_free_taken_slot(&queue->h, &delivery));
     if (status)
         return status;
@@ -454,7 +461,8 @@ int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double tim
     return (int64_t)delivery.length;
 }
 
-/* Convert a job to its taken message, if the job is not finished. A later exchange checks the word of the slot. */
+/* Convert a job to its taken message. Return an error if the job is finished. A later exchange checks whether the slot
+ * still has the job's word. */
 static int mqc_queue_job(msgq_queue *q, msgq_job *job, mq_queue_taken_message *delivery) {
     int status = mqc_check_process(&q->endpoint, q->generation);
     if (!status && (!job->word || job->slot >= q->h.parts.max_messages))
@@ -491,7 +499,8 @@ int msgq_queue_return(msgq_queue *queue, msgq_job *job) {
     int status = mqc_queue_job(queue, job, &delivery);
     if (status)
         return status;
-    mq_queue_requeue_message(&queue->h, delivery.slot, delivery.word); /* unless its lease ended before */
+    /* has no effect if the lease of the job has already ended */
+    mq_queue_requeue_message(&queue->h, delivery.slot, delivery.word);
     mqc_event_publisher_flush(&queue->event_publisher);
     return 0;
 }

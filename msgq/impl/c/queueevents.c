@@ -2,17 +2,20 @@
 #define _GNU_SOURCE
 #include "c/queueevents.h"
 
-/* As in impl/workqueue/options.py and events.pxi. */
+/* These values must equal the values in impl/workqueue/options.py and events.pxi. */
 enum {
-    MQC_EVENTS_CAPACITY = 4096, /* capacity of the channel */
+    MQC_EVENTS_CAPACITY = 4096, /* capacity of the channel, entries */
     MQC_EVENTS_SLOTS = MQC_EVENTS_CAPACITY + 2,
     MQC_EVENTS_LEAST_SLOTS = 4,
-    MQC_EVENTS_PAYLOAD_BYTES = 1 << 23, /* bytes of a pool for events with payload, unless four slots need more */
-    MQC_EVENTS_NOTED = 4096, /* a sweep may return as many messages; in a larger queue, further events are lost */
-    /* multiple of the duration of a failed attempt until the next attempt: a stopped process may hold the lock */
+    MQC_EVENTS_PAYLOAD_BYTES = 1 << 23, /* maximum bytes of the pool, unless four slots need more bytes */
+    /* capacity of the buffer of events. If one recovery returns more messages, further events are lost */
+    MQC_EVENTS_NOTED = 4096,
+    /* the pause after a failed attempt is this multiple of the attempt's duration, and at least 1 s. An attempt is slow
+     * if a stopped process holds the lock */
     MQC_AGAIN_TIMES = 10,
 };
-static const uint64_t MQC_EVENTS_MAX_BYTES = 1ull << 42; /* no limit: a pool has the requested size */
+/* practically no limit, so each pool gets the requested number of slots */
+static const uint64_t MQC_EVENTS_MAX_BYTES = 1ull << 42;
 static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
 static const char MQC_EVENTS_SUFFIX[] = ":events";
 /* SCHEMA of msgq/common/queue_events.py */
@@ -54,7 +57,7 @@ void mqc_event_publisher_close(mqc_event_publisher *events) {
 
 /* ---- open ---- */
 
-/* Open the channel, and replace an existing publisher. */
+/* Open the channel. The new publisher replaces an existing publisher of this handle. */
 static int mqc_event_publisher_open_channel(mqc_event_publisher *events, bool has_payload_slots) {
     msgq_schema schema = {"QueueEvent", "queue-event", MQC_EVENTS_FIELDS, sizeof MQC_EVENTS_FIELDS - 1};
     uint64_t size = sizeof(mq_queue_event) + (has_payload_slots ? events->parts->max_message_size : 0);
@@ -69,7 +72,7 @@ static int mqc_event_publisher_open_channel(mqc_event_publisher *events, bool ha
     snprintf(name, sizeof name, "%s%s", events->endpoint->name, MQC_EVENTS_SUFFIX);
     int status =
         mqc_channel_file_init_beside(&file, name, events->endpoint, events->segment->mode & 0666, MQC_EVENTS_CAPACITY);
-    /* the queue was removed, so the channel with this name may belong to another queue */
+    /* if the queue was removed, the channel with this name may belong to another queue */
     if (!status && !mqc_is_linked(events->segment))
         status = -ENOENT;
     if (!status)
@@ -85,7 +88,7 @@ static int mqc_event_publisher_open_channel(mqc_event_publisher *events, bool ha
     return 0;
 }
 
-/* True if the channel must be opened, and the next attempt is due. */
+/* True if the channel must be opened and the next attempt is due. */
 static bool mqc_event_publisher_must_open(const mqc_event_publisher *events, bool has_payload_slots) {
     if (mq_likely(events->publisher && (events->has_payload_slots || !has_payload_slots)))
         return false;

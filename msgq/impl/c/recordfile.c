@@ -2,7 +2,8 @@
 #define _GNU_SOURCE
 #include "c/recordfile.h"
 
-static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S; /* first poll interval without a wake, then 3 s, 9 s, ... */
+/* first poll interval without a wake. The later intervals are 3 s, 9 s, ... */
+static const int64_t MQC_AGAIN_NS = MQ_NS_PER_S;
 
 /* ---- file ---- */
 
@@ -27,14 +28,15 @@ static void mqc_record_file_init_header(void *handle) {
     mq_record_header *record = (mq_record_header *)(void *)r->segment.address;
     mq_schema_parts at = mq_schema_parts_from_block(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_BYTES);
     char creator[MQ_RECORD_CREATOR_BYTES] = "";
-    mqc_read_own_identity(&self); /* a previous call succeeded */
+    mqc_read_own_identity(&self); /* cannot fail, because a previous call succeeded */
     memcpy(creator, self.name, sizeof self.name);
     if (r->schema.name)
         mqc_write_schema(&r->endpoint, &at, &r->schema, true);
     mq_record_header_init(record, &r->wanted, (uint64_t)msgq_time_ns(), self.pid, creator);
 }
 
-/* Check that the schema of a new file fits. Called before the creation, whose callbacks cannot return errors. */
+/* Check that the schema of a new file fits. Call this before the file is created, because the callbacks of the creation
+ * cannot return errors. */
 static int mqc_record_file_check_schema(const mqc_record_file *r) {
     if (!r->schema.name ||
         (strlen(r->schema.name) < MQ_SCHEMA_NAME && strlen(r->schema.encoding) < MQ_SCHEMA_ENCODING &&
@@ -52,7 +54,7 @@ void mqc_record_file_close(mqc_record_file *r) {
     free(r);
 }
 
-/* Open the file that `wanted` describes. Create it only if `makes`. */
+/* Open the file that `wanted` describes. If `makes`, create the file if needed. */
 int mqc_record_file_open(mqc_record_file *r, const char *name, const msgq_options *options, bool makes) {
     mq_process_identity self;
     r->generation = mqc_fork_generation();
@@ -86,7 +88,7 @@ int mqc_record_file_open(mqc_record_file *r, const char *name, const msgq_option
 
 /* ---- rows ---- */
 
-/* Return the error that names the process of an owner. */
+/* Return an error whose text has the process id of the owner `who`. */
 int mqc_record_file_locked_error(mqc_record_file *r, uint64_t who, const char *what) {
     unsigned row = mq_cell_owner_row(who);
     uint64_t pid = row < MQ_RECORD_ROWS ? mq_load_relaxed_u64(&r->w.parts.header->rows[row].at.participant.pid) : 0;
@@ -94,7 +96,7 @@ int mqc_record_file_locked_error(mqc_record_file *r, uint64_t who, const char *w
                               (unsigned long long)pid); /* relaxed, above: for texts */
 }
 
-/* Take a row under the lock. Each write needs a row. */
+/* Take a row under the lock. A handle needs a row before it writes. */
 static int mqc_record_file_register_writer(mqc_record_file *r) {
     mq_process_identity self;
     mq_row_table row_table = mq_record_row_table(r->w.parts.header);

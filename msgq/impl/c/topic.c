@@ -1,5 +1,5 @@
-/* Topics: publish and subscribe. The steps are those of impl/ring/publisher.pxi, sub_connection.pxi and subscriber.pxi.
- * Compile as C11. */
+/* Topics: publish and subscribe. The code follows impl/ring/publisher.pxi, sub_connection.pxi and subscriber.pxi step
+ * by step. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/topicfile.h"
 #include "base/origin.h"
@@ -10,9 +10,10 @@ enum {
     MQC_CHECK_US = 50,
 };
 static const int64_t MQC_SEND_IN_PROGRESS_NS = MQ_NS_PER_S;
-/* without the helper thread, stock publishers are found only by polling */
+/* poll interval without the helper thread. Only polls find messages of stock publishers then */
 static const int64_t MQC_STOCK_POLL_NS = 50 * MQ_NS_PER_MS;
-static const int64_t MQC_SLOTLESS_NS = MQ_NS_PER_MS; /* without a slot, a stock publisher cannot signal us */
+/* poll interval without a reader slot. A stock publisher signals only subscribers with a reader slot */
+static const int64_t MQC_SLOTLESS_NS = MQ_NS_PER_MS;
 static const int64_t MQC_LOOK_AGAIN_NS = MQ_NS_PER_S;
 
 /* ---- publish ---- */
@@ -30,14 +31,16 @@ static int mqc_tracking_mismatch_error(const mqc_topic_files *t) {
                               mq_ring_side_is_tracked(mqc_topic_side_header(t)) ? "" : "not ");
 }
 
-/* Wait for the end of the previous publisher's send. That publisher sees write_uid and starts no other send. */
+/* Wait for the end of the previous publisher's send. The previous publisher sees the new write_uid and starts no other
+ * send. */
 static int mqc_wait_for_previous_send(msgq_publisher *publisher, uint64_t former) {
     mq_ring_publisher *p = &publisher->p;
     const mq_ring_publisher_row *busy;
     int64_t deadline = mq_monotonic_ns() + MQC_SEND_IN_PROGRESS_NS;
-    bool late = false; /* loaded once a round, so that the test and its consequence agree */
+    bool late = false; /* computed once in each round, so that the call and the test after it use the same value */
     bool stock_publisher_lives = p->after_stock && mq_thread_liveness(mq_ring_uid_thread_id(former)) != MQ_DEAD;
-    /* Such a publisher announces no sends, or announces them late. A send takes microseconds. */
+    /* A stock publisher announces no sends. Without membarrier, the announcement of a send may become visible late.
+     * Wait long enough for one send, which takes microseconds. */
     if (stock_publisher_lives || p->unordered)
         usleep(MQC_STOCK_SEND_US);
     while ((busy = mq_ring_find_sending_publisher(p, late))) {
@@ -99,7 +102,8 @@ static int mqc_publisher_start(msgq_publisher *publisher) {
     return status;
 }
 
-/* As mqc_publisher_start, with a schema or NULL. The topic is locked before the call, and unlocked by it. */
+/* Become the publisher of the topic, and write `schema` unless it is NULL. The caller has locked the topic. This call
+ * unlocks the topic. */
 static int mqc_publisher_enter(msgq_publisher *publisher, const msgq_schema *schema) {
     mqc_topic_files *t = publisher->topic;
     int status = mqc_publisher_start(publisher);
@@ -130,8 +134,8 @@ int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msg
     return 0;
 }
 
-/* In a forked child: take over from the parent, as close and open would. The schema is in the files. After a failure
- * the handle still counts as inherited. */
+/* In a forked child, take over the topic from the parent. The effect is the same as close and open. The files already
+ * have the schema. After a failure, the handle still counts as inherited. */
 static int mqc_publisher_succeed(msgq_publisher *publisher) {
     mqc_topic_files *inherited = publisher->topic, *topic;
     int status = mqc_topic_files_reopen_in_child(&topic, inherited);
@@ -154,12 +158,12 @@ static int mqc_publisher_succeed(msgq_publisher *publisher) {
 /* Return the stamps of a message published now on a tracked topic. */
 static mq_stamps mqc_make_stamps(const msgq_publisher *publisher) {
     mq_stamps stamps = {.publish_time = mq_monotonic_ns() + publisher->clock_offset, .origin_time = msgq_origin()};
-    if (!stamps.origin_time) /* the message itself is an origin */
+    if (!stamps.origin_time) /* the thread has no origin, so the message is its own origin */
         stamps.publish_time = stamps.origin_time = mq_origin_allocate(mqc_last_origin_word(), stamps.publish_time, 1);
     return stamps;
 }
 
-/* Reject an empty message if a stock subscriber is attached, because it would abort. */
+/* Reject an empty message if a stock subscriber is attached. An empty message would abort the stock subscriber. */
 static int mqc_check_empty(msgq_publisher *publisher) {
     mq_ring_publisher_scan_stock_readers(&publisher->p);
     if (!publisher->p.stock_count)
@@ -168,7 +172,8 @@ static int mqc_check_empty(msgq_publisher *publisher) {
                               "empty message would abort the attached stock subscriber; send at least one byte");
 }
 
-/* Check the size of the files, too: without the SIGBUS handler, the canary never changes. */
+/* True if the ring or the side segment is truncated. The sizes of the files are checked, too, because the canary never
+ * changes without the SIGBUS handler. */
 static bool mqc_is_topic_truncated(const mqc_topic_files *t) {
     return !mq_canary_is_intact(&t->canary) || mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size) ||
            mq_file_shrank(t->side.path, t->side.inode, t->side.size);
@@ -296,7 +301,7 @@ int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const 
     return 0;
 }
 
-/* In a forked child: take a row and a slot, and continue at the same cursor. */
+/* In a forked child, take a row and a reader slot, and continue at the same cursor. */
 static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
     mqc_topic_files *inherited = subscriber->topic, *topic;
     mq_ring_subscriber *s = &subscriber->s;
@@ -307,8 +312,8 @@ static int mqc_subscriber_rejoin(msgq_subscriber *subscriber) {
     if (status)
         return status;
     mq_ring_subscriber_detach_row(s);
-    /* If the topic was removed or truncated, new publishers do not see this subscriber; it still reads the mapped
-     * ring. */
+    /* If the topic was removed or truncated, new publishers do not see this subscriber. The subscriber still reads the
+     * mapped ring. */
     bool same = topic->ring.inode == inherited->ring.inode && mq_canary_is_intact(&s->canary);
     if (same)
         mqc_subscriber_map(s, topic);
@@ -330,7 +335,7 @@ static uint32_t mqc_subscriber_prepare_wait(void *reader) {
     return mq_ring_subscriber_prepare_wait(&((msgq_subscriber *)reader)->s);
 }
 
-/* Let msgq and stock publishers wake us. Returns the longest sleep. */
+/* Let msgq publishers and stock publishers wake this subscriber. Returns the longest sleep in nanoseconds. */
 static int64_t mqc_subscriber_max_sleep_ns(void *reader, int64_t slept_ns) {
     msgq_subscriber *subscriber = reader;
     mq_ring_subscriber *s = &subscriber->s;
@@ -364,7 +369,7 @@ static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
     uint64_t cursor = s->cursor;
     if (!mq_ring_subscriber_mapping_valid(s))
         return mqc_topic_truncation_error(subscriber->topic);
-    mq_ring_subscriber_recover_from_lap(s); /* so that the next call can continue after a valid write */
+    mq_ring_subscriber_recover_from_lap(s); /* the next call can continue after a valid write */
     return mqc_endpoint_error(&subscriber->topic->endpoint, EPROTO,
                               "no message at offset %u, lap %u: another program wrote into the ring",
                               mq_ring_offset(cursor), mq_ring_cycle(cursor));
@@ -372,7 +377,7 @@ static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
 
 /* ---- receive ---- */
 
-/* Returns 0 with the message at the cursor, or the error. */
+/* Find the message at the cursor. Returns 0 with the message, or a negative error. */
 static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *message, double timeout) {
     int64_t deadline = 0;
     for (;;) {
@@ -392,7 +397,7 @@ static int mqc_subscriber_find(msgq_subscriber *subscriber, mq_ring_message *mes
     }
 }
 
-/* Validate a message that does not fit. Returns 0 if it was overwritten, so that the caller tries again. */
+/* Validate a message that does not fit into the buffer. Returns 0 if the message was overwritten. Then try again. */
 static int mqc_subscriber_too_large(msgq_subscriber *subscriber, const mq_ring_message *message, size_t room) {
     mq_ring_status status = mq_ring_subscriber_revalidate_cursor(&subscriber->s);
     if (status == MQ_RING_EMPTY)
@@ -426,7 +431,7 @@ int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_
                     .size = message.size, .publish_time = stamps.publish_time, .origin_time = stamps.origin_time};
             return (int64_t)message.size;
         }
-        /* overwritten during the copy */
+        /* the publisher overwrote the message during the copy */
         if (!subscriber->conflate && mq_ring_subscriber_recover_from_lap(s) != MQ_RING_OK)
             status = mqc_subscriber_corrupt(subscriber);
     }

@@ -38,7 +38,8 @@ int mqc_topic_truncation_error(const mqc_topic_files *t) {
 
 /* ---- the ring ---- */
 
-/* True if files get all of their memory at creation, instead of before the writes. */
+/* True if a file gets all of its memory at its creation. Otherwise each page gets its memory shortly before it is
+ * written. */
 static bool mqc_backed_at_once(void) { return getenv("MSGQ_PREALLOC") || !mq_can_populate(); }
 
 static int mqc_ring_map(mqc_topic_files *t, int fd, const struct stat *found, const char *path) {
@@ -85,7 +86,7 @@ static int mqc_ring_size(const mqc_topic_files *t, const struct stat *found, uin
     return 0;
 }
 
-/* Lock and map an existing ring. Returns 1 on success, and 0 if it does not exist. */
+/* Lock and map an existing ring. Returns 1 on success, and 0 if the ring does not exist. */
 static int mqc_ring_take(mqc_topic_files *t, const char *path, uint32_t asked) {
     struct stat found;
     for (;;) {
@@ -96,11 +97,11 @@ static int mqc_ring_take(mqc_topic_files *t, const char *path, uint32_t asked) {
         int status = mqc_lock_file(&t->endpoint, fd, path);
         if (!status)
             status = mqc_check_file(&t->endpoint, fd, path, &found);
-        if (!status && !found.st_nlink) { /* removed between open and lock */
+        if (!status && !found.st_nlink) { /* another process removed the ring between the open and the lock */
             mqc_topic_files_unlock(t);
             continue;
         }
-        /* a stock process creates the file empty and sizes it later: size it now */
+        /* a stock process creates an empty file and sets its size later, so set the size now */
         if (!status && found.st_size == 0) {
             status = mqc_ring_grow(t, fd, asked, path);
             if (!status)
@@ -114,8 +115,8 @@ static int mqc_ring_take(mqc_topic_files *t, const char *path, uint32_t asked) {
     }
 }
 
-/* Create the ring, locked and mapped before it has a name. Returns 1 on success, and 0 if another process was
- * faster. */
+/* Create the ring. The ring is locked and mapped before it has a name. Returns 1 on success, and 0 if another process
+ * created the ring first. */
 static int mqc_ring_make(mqc_topic_files *t, const char *path, uint32_t asked) {
     struct stat found;
     int fd = mqc_create_file(&t->endpoint, path, 0, t->endpoint.mode);
@@ -139,7 +140,8 @@ static int mqc_ring_make(mqc_topic_files *t, const char *path, uint32_t asked) {
 
 /* ---- the side segment ---- */
 
-/* Returns 1 with a new mapped file, and 0 if a process without the lock was faster. */
+/* Create the side segment. Returns 1 if the new file is mapped, and 0 if a process without the lock created the file
+ * first. */
 static int mqc_side_make(mqc_topic_files *t, const char *path, bool tracked) {
     struct stat found;
     int fd = mqc_create_file(&t->endpoint, path, MQ_SIDE_BYTES, t->endpoint.mode);
@@ -159,8 +161,8 @@ static int mqc_side_make(mqc_topic_files *t, const char *path, bool tracked) {
     return status;
 }
 
-/* Returns 1 with a mapped file. Returns 0 if there is none, or if a stale one was removed. *tracked: set if the stale
- * file says that messages are tracked. */
+/* Open the side segment. Returns 1 if the file is mapped. Returns 0 if the file does not exist, or was stale and is now
+ * removed. If messages of the stale file's topic were tracked, the call sets *tracked. */
 static int mqc_side_open(mqc_topic_files *t, const char *path, bool *tracked) {
     struct stat found;
     int fd = mqc_open_file(&t->endpoint, path, O_RDWR);
@@ -201,7 +203,8 @@ static int mqc_side_have(mqc_topic_files *t) {
     mqc_format_path(&t->endpoint, "msgqside_", t->endpoint.name, path);
     while (status == 0) {
         status = mqc_side_open(t, path, &tracked);
-        /* Written after the open, because a missing canary shows that the ring was truncated. */
+        /* The canary is written after the side segment is open, because the open uses a missing canary to detect a
+         * truncated ring. */
         mq_ring_canary_write(mqc_topic_ring_header(t), t->data_bytes, mqc_random_u32() | 1);
         if (status == 0)
             status = mqc_side_make(t, path, tracked);
@@ -210,12 +213,14 @@ static int mqc_side_have(mqc_topic_files *t) {
         return status;
     mq_ring_side_record_ring(mqc_topic_side_header(t), mqc_topic_ring_header(t), t->data_bytes);
     t->canary = mq_canary_of_ring(mqc_topic_ring_header(t), t->data_bytes, t->ring.not_truncated);
-    /* If the side segment is truncated, the ring reads as zeros, too, so a check of the ring is enough. */
+    /* If the side segment is truncated, the mapping of the ring reads as zeros, too. Therefore a check of the ring is
+     * enough. */
     bool paired = mqc_pair_guards(&t->side, &t->ring);
     return paired && !mq_mapping_was_truncated(t->ring.not_truncated) ? 0 : mqc_topic_truncation_error(t);
 }
 
-/* Remove a ring that we created and cannot use, if its header shows that no stock process joined. */
+/* Remove a ring that this call created but cannot use. Keep the ring if its header shows that a stock process has
+ * joined. */
 static void mqc_ring_abandon(mqc_topic_files *t) {
     static const char zeros[MQ_RING_HEADER];
     if (!mq_mapping_was_truncated(t->ring.not_truncated) && memcmp(t->ring.address, zeros, sizeof zeros) == 0)
@@ -246,7 +251,7 @@ static int mqc_topic_open_once(mqc_topic_files *t) {
     return status;
 }
 
-/* Open the files of `endpoint`; another process may remove the prefix's directories during this. */
+/* Open both files of the topic. Try again if another process removes the directories of the prefix. */
 static int mqc_topic_open_named(mqc_topic_files *t) {
     int status = -ENOENT;
     for (int tries = *t->endpoint.prefix ? MQC_PREFIX_TRIES : 1; status == -ENOENT && tries > 0; tries--) {
@@ -265,7 +270,7 @@ static int mqc_topic_new(mqc_topic_files **topic) {
     return 0;
 }
 
-/* Return an open topic to the caller, or close it after an error. */
+/* After an error, close the topic. Returns `status`. */
 static int mqc_topic_give(mqc_topic_files **topic, int status) {
     if (status) {
         mqc_topic_files_close(*topic);

@@ -13,15 +13,16 @@ typedef struct {
     mq_canary canary;
     uint32_t data_bytes;
     uint32_t asked; /* segment_size that the program requested */
-    int lock;       /* descriptor of the ring's file, locked; -1: not locked */
+    int lock;       /* descriptor of the ring's file, which holds the topic's lock; -1: the topic is not locked */
 } mqc_topic_files;
 
 /* Open or create both files, and lock the topic. */
 MQC_HIDDEN int mqc_topic_files_open(mqc_topic_files **topic, const char *name, const msgq_topic_options *options);
-/* The same in a forked child, for an inherited topic. Close the inherited one after its last use. */
+/* Open both files of an inherited topic again in a forked child, and lock the topic. Close the inherited topic after
+ * its last use. */
 MQC_HIDDEN int mqc_topic_files_reopen_in_child(mqc_topic_files **topic, const mqc_topic_files *former);
 MQC_HIDDEN void mqc_topic_files_unlock(mqc_topic_files *t);
-/* Unlock and unmap both files, and free the memory. NULL is allowed. */
+/* Unlock and unmap both files, and free the memory. `t` may be NULL. */
 MQC_HIDDEN void mqc_topic_files_close(mqc_topic_files *t);
 /* Return the error for a truncated file. */
 MQC_HIDDEN int mqc_topic_truncation_error(const mqc_topic_files *t);

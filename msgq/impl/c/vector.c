@@ -1,4 +1,4 @@
-/* Vectors. The steps are those of impl/records/vector.pxi. Compile as C11. */
+/* Vectors. The code follows impl/records/vector.pxi step by step. Compile as C11. */
 #define _GNU_SOURCE
 #include "c/recordfile.h"
 
@@ -20,7 +20,7 @@ static bool mqc_same_text(const char *one, const char *other, size_t bytes) {
     }
 }
 
-/* Compare the dtype with that of the header. */
+/* True if the file's header has this dtype. */
 static bool mqc_vector_has_dtype(mqc_record_file *r, const char *json) {
     mq_record_header *record = r->w.parts.header;
     mq_schema_parts at = mq_schema_parts_from_block(&record->schema, record->schema_data, MQ_RECORD_SCHEMA_BYTES);
@@ -86,7 +86,7 @@ static int mqc_vector_range(const mqc_record_file *r, uint64_t first, uint64_t c
                               (unsigned long long)r->length, (unsigned long long)count, (unsigned long long)first);
 }
 
-/* Read all selected items. */
+/* Read all selected items. Read again while writers replace an item, at most for 1 s. */
 static int mqc_vector_read(mqc_record_file *r, mq_element_selection which, uint8_t *items,
                            mq_vector_read_info reading) {
     int64_t deadline = 0;
@@ -120,7 +120,7 @@ int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *
                            (mq_vector_read_info){.write_counts = counts, .write_times_ns = times});
 }
 
-/* Write the remaining items, and wait for other writers. */
+/* Write the remaining items. If another writer holds an item, wait for that writer. */
 static int mqc_vector_write_patiently(mqc_record_file *r, const mq_element_selection *which, const void *items,
                                       int64_t time, double timeout, uint64_t *done) {
     mq_vector_status status = MQ_VECTOR_LOCKED;
@@ -155,7 +155,7 @@ int msgq_vector_write(msgq_vector *vector, uint64_t first, uint64_t count, const
     return mqc_vector_write_patiently(r, &which, items, time, timeout, &done);
 }
 
-/* Return the parts with the length of this handle. */
+/* Return the file's parts, with the number of items that this handle uses. */
 static mq_record_file_parts mqc_vector_view(const mqc_record_file *r) {
     mq_record_file_parts view = r->w.parts;
     view.config.length = r->length;
