@@ -80,9 +80,9 @@ class LogReader:
         span : read only the part between these two byte offsets of each file. Each offset is the beginning or the end
             of a record.
         max_chunk_bytes : maximum bytes of a chunk before compression, of a message outside of chunks, or of a summary.
-            Larger data is skipped as a `Problem`, because few compressed bytes can expand to any number. For recordings
-            with larger messages, give more. Chunks are also skipped if their times overlap with so many chunks that
-            sorting needs more than four times this number.
+            Larger data is skipped as a `Problem`, because few compressed bytes can expand to any size. Increase the
+            limit for recordings with larger messages. Chunks are also skipped if their times overlap with so many
+            chunks that sorting needs more than four times this number.
         clock : clock of all times, of messages and arguments. "host": the clock of the recording host, as in the files.
             This clock never jumps. "wall": the wall clock of the recording host. A change of the wall clock during the
             recording makes these times jump. A file without wall-clock times keeps its own times.
@@ -204,7 +204,7 @@ class LogReader:
         return BlockMessages.merge_scans(parts) if parts else None
 
     def _build_messages(self, rows: BlockMessages) -> Iterator[list[Message]]:
-        """Make messages, not all at once: a chunk may have millions."""
+        """Yield lists of messages. A chunk may have millions of messages, so a list has only a part of them."""
         channels = [(c.endpoint, c.epoch, c.schema, c.message_source) for c in self.log_view.channels]
         for begin in range(0, rows.row_count, _MESSAGE_BATCH_ROWS):
             yield build_messages(rows, begin, min(begin + _MESSAGE_BATCH_ROWS, rows.row_count), channels)
@@ -384,7 +384,7 @@ class LogReader:
 
 @contextmanager
 def _explain_missing_package(package: str = "msgq-bus[arrow]") -> Iterator[None]:
-    """Name the package to install if an import fails."""
+    """If an import fails, name the package to install."""
     try:
         yield
     except ModuleNotFoundError as missing:

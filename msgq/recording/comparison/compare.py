@@ -156,7 +156,7 @@ def compare(
 
 
 class _ComparedMessage(NamedTuple):
-    """A message. `extra_field` is what else must be the same, by name: a board's key, a priority."""
+    """A message and `extra_field`: the name and value of another compared property, a board's key or a priority."""
 
     endpoint: str
     time_ns: int
@@ -191,7 +191,7 @@ def _convert_sent_message(message: SentMessage) -> _ComparedMessage | None:
 
 
 def _convert_log_message(message: Message) -> _ComparedMessage | None:
-    """Return what is compared of a recorded message; None: nothing. Of a work queue's events that is what was sent."""
+    """Return the compared properties of a recorded message. For work queues, only sent messages count; None: others."""
     kind = find_kind(message.kind)
     if kind is None:
         return _ComparedMessage(
@@ -206,7 +206,7 @@ def _convert_log_message(message: Message) -> _ComparedMessage | None:
 
 @dataclass(slots=True)
 class _EndpointComparisonState:
-    """An endpoint in the middle of a comparison: what one side has, and the other not yet."""
+    """Pending messages of an endpoint: messages of one side that have no counterpart yet."""
 
     message_counts: list[int] = field(default_factory=lambda: [0, 0])
     unmatched_messages: tuple[deque[_ComparedMessage], deque[_ComparedMessage]] = field(
@@ -229,7 +229,10 @@ class _RunComparator:
         self._unmatched_bytes = 0
 
     def compare_next_message(self, side: int, item: _ComparedMessage, alone: bool) -> None:
-        """Take the next message of a side, and compare it if the other side, which may be over, has had its partner."""
+        """Compare the next message of a side with its counterpart.
+
+        If the counterpart is not read yet, store the message.
+        """
         channel = self._endpoint_states.setdefault(item.endpoint, _EndpointComparisonState())
         if self._start_times_ns[side] is None:
             self._start_times_ns[side] = item.time_ns
@@ -255,7 +258,7 @@ class _RunComparator:
                 )
 
     def _count_unmatched_bytes(self, item: _ComparedMessage, sign: int) -> None:
-        """Count what waits."""
+        """Update the bytes of pending messages."""
         self._unmatched_bytes += sign * (len(item.data) + _MESSAGE_OVERHEAD_BYTES)
         if self._unmatched_bytes > _UNMATCHED_BYTES_MAX:
             text = "more than 1 GiB of messages wait for their counterparts; compare fewer endpoints, or a shorter time"
@@ -291,7 +294,7 @@ class _RunComparator:
         return self._payload_decoder.decode_payload(item.schema or schema, item.data)
 
     def _find_field_tolerance(self, endpoint: str, path: str) -> Tolerance:
-        """Return the most precise one for a field."""
+        """Return the most specific tolerance of a field."""
         for name in (endpoint, "*"):
             inner = path
             while inner:
@@ -303,7 +306,7 @@ class _RunComparator:
         return _EXACT_TOLERANCE
 
     def build_comparison(self) -> Comparison:
-        """Count what has no partner as well."""
+        """Return the result. Messages without a counterpart count as differences."""
         firsts = []
         for endpoint, channel in self._endpoint_states.items():
             for side in (0, 1):
@@ -321,7 +324,7 @@ class _RunComparator:
         return Comparison(tallies, min(firsts, key=self._compute_time_in_run, default=None))
 
     def _compute_time_in_run(self, difference: Difference) -> int:
-        """Return when in its run a difference is."""
+        """Return the time of a difference, in ns from the first message of its side."""
         time_ns, begin = (
             (difference.time_b, self._start_times_ns[1])
             if difference.time_a is None

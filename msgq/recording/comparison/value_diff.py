@@ -91,13 +91,13 @@ def _iter_member_pairs(
 
 
 def _iter_unequal_elements(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], path: str) -> Iterable[ValuePair]:
-    """Give the elements that are not equal; NaN equals NaN."""
+    """Yield the pairs of elements that differ. NaN equals NaN."""
     for index in np.argwhere((a != b) & ~((a != a) & (b != b))).tolist():
         yield f"{path}[{','.join(map(str, index))}]", a[tuple(index)], b[tuple(index)]
 
 
 def _convert_to_plain_value(value: Any) -> Any:
-    """Return Python's own kind of value, except for arrays and protobuf messages."""
+    """Convert a value to a plain Python value. Arrays and protobuf messages stay unchanged."""
     if isinstance(value, np.void) and value.dtype.names:
         return {name: value[name] for name in value.dtype.names}
     if isinstance(value, np.generic):

@@ -60,7 +60,7 @@ class DecodedBatch(NamedTuple):
 
 
 class _SchemaValues(NamedTuple):
-    """Values of one schema. places : of each one, the row of its message."""
+    """Values of one schema. `places`: row of the message of each value."""
 
     schema: Schema | None
     message_rows: _RowIndexArray
@@ -68,9 +68,9 @@ class _SchemaValues(NamedTuple):
 
 
 def decode_message_batches(view: LogView, rows: int = _BATCH_ROWS) -> Iterator[tuple[str, DecodedBatch]]:
-    """Give what becomes of the messages of all endpoints that are wanted, of each one apart; memory is bounded.
+    """Yield the decoded messages of all selected endpoints, batch by batch, with limited memory.
 
-    rows : messages that are decoded at once, at most; large payloads make it fewer.
+    rows : maximum messages per batch. Large payloads make smaller batches.
     """
     decoder = ColumnDecoder()
     for batch in read_arrow_batches(
@@ -102,7 +102,7 @@ def _decode_batch(view: LogView, decoder: ColumnDecoder, batch: pa.RecordBatch, 
 
 
 def _build_message_columns(batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:
-    """Return what there is of each message."""
+    """Return a table with the messages' own columns."""
     columns = {name: batch.column(name) for name in _INTEGER_COLUMNS[:-1]}
     origin = batch.column("origin_time").to_numpy()
     columns["origin_time"] = pa.array(origin, mask=origin == 0)
@@ -111,7 +111,7 @@ def _build_message_columns(batch: pa.RecordBatch, sources: Sequence[str]) -> pa.
 
 
 def _merge_decoded_values(about: pa.Table, decoded: Sequence[_SchemaValues], endpoint: str) -> DecodedBatch:
-    """Return what was found of a batch, in the order of its messages."""
+    """Return the decoded rows of a batch, in the order of its messages."""
     pieces, places, aside = [], [], [UNDECODED_ARROW_SCHEMA.empty_table()]
     for part in decoded:
         reason, data = part.decoded_values.failure_reasons, part.decoded_values.failed_payloads
@@ -131,7 +131,7 @@ def _merge_decoded_values(about: pa.Table, decoded: Sequence[_SchemaValues], end
 
 
 def _build_decoded_rows(about: pa.Table, decoded: _SchemaValues, good: _RowIndexArray) -> pa.Table:
-    """Return what was decoded, beside what there is of its messages."""
+    """Return a table with the messages' own columns and the decoded columns."""
     schema, places, values = decoded
     is_whole = good.all() and len(places) == about.num_rows and values.message_rows is None
     rows = about if is_whole else about.take(pa.array(places[good]))
@@ -146,26 +146,26 @@ def _build_decoded_rows(about: pa.Table, decoded: _SchemaValues, good: _RowIndex
 
 
 def merge_arrow_tables(pieces: Sequence[pa.Table]) -> pa.Table:
-    """Return all rows with the columns of all, each of the type that has all its values."""
+    """Return all rows as one table with all columns. Each column has a type that fits all of its values."""
     columns = reduce(find_common_columns, (piece.schema for piece in pieces))
     return pa.concat_tables([cast_table_columns(piece, columns) for piece in pieces])
 
 
 class UndecodedReporter:
-    """Counts what is not decoded, and says it once, as a problem of a log."""
+    """Counts messages that were not decoded, and reports them as one problem of a log."""
 
     def __init__(self, view: LogView) -> None:
         self._log_view = view
         self._undecoded_counts: dict[str, tuple[int, str]] = {}
 
     def count_undecoded(self, endpoint: str, undecoded: pa.Table) -> None:
-        """Count messages."""
+        """Add messages of an endpoint."""
         if undecoded.num_rows:
             count, reason = self._undecoded_counts.get(endpoint, (0, undecoded.column("reason")[0].as_py()))
             self._undecoded_counts[endpoint] = (count + undecoded.num_rows, reason)
 
     def report_undecoded(self, where: str) -> None:
-        """Note what was counted. where : what becomes of them."""
+        """Report the counted messages. `where`: the place where they are stored."""
         for endpoint, (count, reason) in self._undecoded_counts.items():
             text = f"{count} messages of {endpoint!r} could not be decoded and {where}; first reason: {reason}"
             self._log_view.report_problem(Problem(str(self._log_view.files[0].path), 0, text))

@@ -27,7 +27,7 @@ _OPEN_FILES_MAX = 200  # files at a time
 
 
 def open_parquet_writer(where: Any, columns: pa.Schema, filesystem: Any = None) -> pq.ParquetWriter:
-    """Return what writes rows of decoded messages to a new file."""
+    """Return a writer for rows of decoded messages to a new file."""
     texts = [field.name for field in columns if pa.types.is_string(field.type)]
     numbers = [name for name in ("epoch", "element_index") if name in columns.names]
     options: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "use_dictionary": texts + numbers}
@@ -51,7 +51,7 @@ def write_parquet(view: LogView, output: Path) -> int:
 
 @contextmanager
 def _make_working_directory(output: Path, *outputs: Path) -> Iterator[Path]:
-    """Give a directory beside the output, of which nothing is left. outputs : paths that must not exist either."""
+    """Yield a temporary directory next to the output, and remove it afterwards. None of the `outputs` may exist."""
     directory = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:
         for path in (output, *outputs):
@@ -68,7 +68,7 @@ def _make_working_directory(output: Path, *outputs: Path) -> Iterator[Path]:
 
 
 def _write_decoded_messages(tables: _ParquetDirectory, view: LogView, is_one: bool) -> int:
-    """Write all messages; return how many. is_one : there may be only one endpoint."""
+    """Write all messages, and return their number. `is_one`: only one endpoint is allowed."""
     count, counter, known = 0, UndecodedReporter(view), ""
     for endpoint, batch in decode_message_batches(view):
         if is_one and known not in ("", endpoint):
@@ -89,7 +89,7 @@ def _write_decoded_messages(tables: _ParquetDirectory, view: LogView, is_one: bo
 
 
 class _ParquetFile:
-    """The file of an endpoint on its way: pieces of it, as what its messages have changes."""
+    """File of one endpoint during writing. A new piece begins if the columns change."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -100,7 +100,7 @@ class _ParquetFile:
 
     @property
     def has_full_row_group(self) -> bool:
-        """Whether what waits is enough for a row group."""
+        """True if the buffered rows are enough for a row group."""
         return (
             sum(rows.num_rows for rows in self.buffered_tables) >= _ROW_GROUP_ROWS
             or self.buffered_bytes >= _ROW_GROUP_BYTES
@@ -108,11 +108,11 @@ class _ParquetFile:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of what waits."""
+        """Bytes of the buffered rows."""
         return sum(rows.nbytes for rows in self.buffered_tables)
 
     def write_row_group(self) -> None:
-        """Write what waits as a row group."""
+        """Write the buffered rows as a row group."""
         if not self.buffered_tables:
             return
         rows = merge_arrow_tables(self.buffered_tables)
@@ -126,13 +126,13 @@ class _ParquetFile:
         self.parquet_writer.write_table(cast_table_columns(rows, columns))
 
     def close_writer(self) -> None:
-        """Let go of the file; the next rows begin another piece."""
+        """Close the current piece. The next rows begin another piece."""
         if self.parquet_writer is not None:
             self.parquet_writer.close()
         self.parquet_writer = None
 
     def merge_pieces(self) -> None:
-        """Make one file of the pieces."""
+        """Combine the pieces to one file."""
         self.write_row_group()
         self.close_writer()
         if len(self.piece_paths) == 1:
@@ -147,7 +147,7 @@ class _ParquetFile:
 
 
 class _ParquetDirectory:
-    """The files of a directory. What waits of all, and how many are open, is bounded."""
+    """Files of a directory. Buffered bytes and open files are limited."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -172,6 +172,6 @@ class _ParquetDirectory:
         table.write_row_group()
 
     def finish_files(self) -> None:
-        """Complete all."""
+        """Complete all files."""
         for table in self._parquet_files.values():
             table.merge_pieces()

@@ -15,11 +15,12 @@ EXPORT_FIELDS = ("endpoint", "epoch", "sequence", "log_time", "publish_time", "o
 
 
 def make_json_row(message: Message, value: Any) -> dict[str, Any]:
-    """Return the fields of a message, and `value`, decoded; or `data` in base64, with the `reason` if there is one.
+    """Return the fields of a message as a dict.
 
-    An origin that is not known is None.
+    The key `value` has the decoded value. If decoding failed, `data` has the payload in base64, and `reason` the
+    reason. An unknown origin is None.
 
-    value : as `LogReader.decoded` gives it.
+    value : decoded value, from `LogReader.decoded`.
     """
     fields = {name: getattr(message, name) for name in EXPORT_FIELDS}
     fields["origin_time"] = message.origin_time or None
@@ -34,7 +35,7 @@ def make_json_row(message: Message, value: Any) -> dict[str, Any]:
 
 
 def write_jsonl(decoded: Iterable[tuple[Message, Any]], file: TextIO) -> int:
-    """Write one JSON object per line, see `make_json_row`; return the number of messages."""
+    """Write one JSON object per line (see `make_json_row`), and return the number of messages."""
     count = 0
     for message, value in decoded:
         file.write(f"{format_json_text(make_json_row(message, value))}\n")
@@ -43,7 +44,10 @@ def write_jsonl(decoded: Iterable[tuple[Message, Any]], file: TextIO) -> int:
 
 
 def write_csv(decoded: Iterable[tuple[Message, Any]], file: TextIO) -> int:
-    """Write a header, then per message FIELDS, `value` as JSON or `data` in base64 and `reason`; return the number."""
+    """Write a header and one row per message, and return the number of messages.
+
+    The columns are FIELDS, `value` as JSON, or `data` in base64 and `reason`.
+    """
     count = 0
     writer = csv.writer(file)
     writer.writerow((*EXPORT_FIELDS, "value", "data", "reason"))

@@ -1,4 +1,4 @@
-"""Tables of Arrow as frames of pandas."""
+"""Arrow tables as pandas frames."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pyarrow.types as kinds
 
 
 def build_pandas_frame(rows: pa.Table) -> pandas.DataFrame:
-    """Return rows with a column for each field of structs, with a dot between the names.
+    """Return a pandas frame with a column for each field of a struct. A dot separates the names.
 
-    Whole numbers stay what they are where some are missing, as pandas' Int64: as floating point they would lose digits.
+    Integer columns with missing values become pandas' Int64, because floating point would lose digits.
     """
     while any(kinds.is_struct(field.type) for field in rows.schema):
         rows = rows.flatten()

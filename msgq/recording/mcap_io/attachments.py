@@ -1,4 +1,4 @@
-"""What a file has beside its messages: what the records of attachments and of metadata say."""
+"""Reading of attachment and metadata records of a file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ATTACHMENT_TEXTS_BYTES_MAX = 1 << 16  # of an attachment's name and media type,
 
 
 def read_attachment_index(fd: int, offset: int, length: int) -> records.AttachmentIndex:
-    """Return what an attachment's record says before its data.
+    """Read an attachment's record without its content, and return its index.
 
     Raises
     ------
-    ValueError : its lengths contradict each other, or are those of no attachment.
-    OSError : it cannot be read.
+    ValueError : the lengths contradict each other, or the record is not an attachment.
+    OSError : the record cannot be read.
     """
     data = os.pread(
         fd, min(length - RECORD_HEAD_STRUCT.size, _ATTACHMENT_TEXTS_BYTES_MAX), offset + RECORD_HEAD_STRUCT.size
@@ -50,18 +50,18 @@ def read_attachment_index(fd: int, offset: int, length: int) -> records.Attachme
 
 
 def find_attachment_crc_offset(index: records.AttachmentIndex) -> int:
-    """Return the offset of the CRC of an attachment in the file; it covers the record before it."""
+    """Return the byte offset of an attachment's CRC in the file. The CRC covers the record before this offset."""
     texts = sum(4 + len(text.encode()) for text in (index.name, index.media_type))
     return int(index.offset + RECORD_HEAD_STRUCT.size + _ATTACHMENT_TIMES_STRUCT.size + texts + 8 + index.data_size)
 
 
 def read_metadata_record(fd: int, offset: int, length: int) -> ExtensibleMetadata:
-    """Return what a Metadata record says.
+    """Read a Metadata record.
 
     Raises
     ------
-    ValueError : it makes no sense, or is too large.
-    OSError : it cannot be read.
+    ValueError : the record is invalid or too large.
+    OSError : the record cannot be read.
     """
     if length > METADATA_BYTES_MAX:
         raise ValueError(f"a metadata record has {length} bytes; the maximum is {METADATA_BYTES_MAX}")

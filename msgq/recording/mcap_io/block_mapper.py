@@ -1,7 +1,7 @@
-"""Finds the blocks of an MCAP file, and the records beside them.
+"""Finds the blocks of an MCAP file, and the records between the blocks.
 
-The summary at the end says where the chunks are. What it does not cover is scanned record by record, which is all of
-a file without one. So a file that nobody closed opens as any other.
+The summary at the end of a file lists the chunks. Other parts of the file are scanned record by record. A file without
+a summary is scanned completely, so truncated files open like complete files.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _BLOCK_BYTES = 1 << 20
 
 
 class BlockMapper:
-    """Maps one file, for which it is used once. The registry learns the schemas, channels and metadata on the way.
+    """Maps one file. Use an object once. The registry learns the schemas, channels and metadata of the file.
 
     Attributes
     ----------
-    blocks : in the order of the file.
+    blocks : blocks of messages in the order of the file.
     extra_records : attachments, metadata, and records that MCAP does not define, in the order of the file.
-    is_complete : whether the file was closed properly: there is a summary at its end.
-    statistics : what the summary counts; None: there is none, or this is not all of the file.
+    is_complete : True if the file was closed properly and ends with a summary.
+    statistics : statistics of the summary; None: no statistics, or only a part of the file is read.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class BlockMapper:
         max_chunk_bytes: int,
         report_problem: Callable[[int, str], None],
     ) -> None:
-        """Begin without blocks. fd, size : of the file. report_problem : gets the offset and the text of a problem."""
+        """Prepare for a file of `size` bytes. `report_problem` gets the byte offset and the text of each problem."""
         self.blocks: list[DataBlock] = []
         self.extra_records: list[ExtraRecord] = []
         self.is_complete = False
@@ -62,9 +62,9 @@ class BlockMapper:
         self._origins_range = (0, 0)  # the last record of them, from where to where
 
     def map_file(self, span: tuple[int, int] | None, needs_clock_records: bool) -> None:
-        """Find the blocks, all or those within a span; see `McapFile`.
+        """Find all blocks, or the blocks within a span of byte offsets; see `McapFile`.
 
-        needs_clock_records : the registry must learn the clock records before the span, too.
+        needs_clock_records : True: the registry also learns the clock records before the span.
         """
         position = self._read_header()
         if (
@@ -94,7 +94,7 @@ class BlockMapper:
         return None
 
     def _map_by_summary(self, position: int, summary: SummarySection) -> bool:
-        """Note the blocks as the summary says; return whether what is between its chunks makes sense."""
+        """Add the chunks of the summary. Return False if the bytes between the chunks are invalid."""
         self.is_complete = summary.is_complete
         for opcode, content, offset in summary.declarations:
             self._registry.learn_record(opcode, content, offset)
@@ -111,12 +111,12 @@ class BlockMapper:
         return good or not summary.chunk_indexes
 
     def _allow_any_channel_in_last_block(self) -> None:
-        """Let the last chunk have messages of any channel: its index may be cut, or not be written yet."""
+        """Allow messages of any channel in the last chunk, because its message index may be missing or truncated."""
         if self.blocks:
             self.blocks[-1] = replace(self.blocks[-1], channel_ids=None)
 
     def _read_header(self) -> int:
-        """Read the header, and what a recorder of ours says behind it; return where that ends."""
+        """Read the header and the recorder's metadata after the header. Return the byte offset after both."""
         scanner = RecordScanner(self._fd, len(MCAP_MAGIC), self._file_bytes, self._max_chunk_bytes)
         for opcode, record in zip((Opcode.HEADER, Opcode.METADATA), scanner, strict=False):
             if record.opcode != opcode or record.end_offset - record.start_offset > _BLOCK_BYTES:
@@ -130,7 +130,10 @@ class BlockMapper:
         return scanner.position
 
     def _map_records(self, position: int, end: int) -> bool:
-        """Note the blocks between two places, and learn from what is between them; return whether all made sense."""
+        """Scan the records between two byte offsets for blocks and descriptions.
+
+        Return False if some bytes are invalid.
+        """
         sound = True
         scanner = RecordScanner(self._fd, position, end, self._max_chunk_bytes)
         for opcode, start, following, head, reason in scanner:
@@ -171,11 +174,11 @@ class BlockMapper:
             )
 
     def _attach_origins(self, chunk: DataBlock) -> DataBlock:
-        """Return a chunk with the record of its origins, if that ends where the chunk begins."""
+        """Return the chunk with its origins record, if this record ends at the start of the chunk."""
         return replace(chunk, origins_range=self._origins_range) if self._origins_range[1] == chunk.offset else chunk
 
     def _add_channel_to_last_block(self, number: int) -> None:
-        """Note that the chunk before has messages of a channel."""
+        """Add a channel id to the last chunk."""
         last = self.blocks[-1]
         if last.channel_ids is not None:
             last.channel_ids.add(number)
@@ -183,7 +186,7 @@ class BlockMapper:
             self.blocks[-1] = replace(last, channel_ids={number})
 
     def _map_messages(self, position: int, end: int) -> int:
-        """Note a block of messages outside of chunks; return where it ends."""
+        """Add a block of messages outside of chunks. Return the byte offset of its end."""
         buffer = os.pread(self._fd, min(_BLOCK_BYTES, end - position), position)
         length = RECORD_HEAD_STRUCT.unpack_from(buffer)[1]
         if len(buffer) < RECORD_HEAD_STRUCT.size + length <= self._max_chunk_bytes:
@@ -206,7 +209,7 @@ class BlockMapper:
         return position + size
 
     def _check_data_crc(self, end: int, head: bytes) -> None:
-        """Compare the data section, if messages are in it outside of chunks, with the CRC that its end says."""
+        """If messages are outside of chunks, compare the CRC of the data section with the CRC in the DataEnd record."""
         opcode, length = RECORD_HEAD_STRUCT.unpack_from(head)
         said = (
             int.from_bytes(head[RECORD_HEAD_STRUCT.size : RECORD_HEAD_STRUCT.size + 4], "little") if length >= 4 else 0

@@ -1,9 +1,8 @@
-"""Losses that no gap in the numbers shows: before the first message of a numbering, after its last one, and of an
-endpoint without any message.
+"""Losses without a gap in the sequences: before the first message, after the last message, or without any message.
 
-The metadata of a channel state them, with the number of the message next to them. A reader counts them only if that
-message is the first or the last one of the numbering in what it reads: so a part of a recording has no losses that
-belong to another part. Losses of an endpoint without any message belong to the beginning of a recording.
+The metadata of a channel stores these losses, together with the sequence of the message next to them. A reader counts
+a loss only if this message is the first or last one that it reads. Losses in other parts of the recording therefore do
+not count. Losses of an endpoint without messages belong to the beginning of a recording.
 """
 
 from __future__ import annotations
@@ -25,14 +24,17 @@ _SEQUENCE_NUMBER_COUNT = 1 << 32  # a sequence has 32 bits
 
 
 class BoundaryLoss(NamedTuple):
-    """Messages lost next to a message. lost : their number; None: unknown."""
+    """Messages lost next to a message. `lost` is their number; None: unknown."""
 
     sequence: int
     lost_messages: int | None
 
 
 class BoundaryLosses(NamedTuple):
-    """What a channel states. None, 0: nothing. unrecorded : all losses of an endpoint without any message."""
+    """Losses that a channel stores. None and 0: no loss.
+
+    `unrecorded` counts all losses of an endpoint without messages.
+    """
 
     loss_before: BoundaryLoss | None = None
     loss_after: BoundaryLoss | None = None
@@ -64,12 +66,12 @@ def parse_boundary_losses(metadata: Mapping[str, str]) -> BoundaryLosses:
 
 
 def count_boundary_losses(stated: Iterable[BoundaryLosses], first: int, last: int) -> int | None:
-    """Return the losses of a numbering that are no gaps; None: unknown.
+    """Return the losses of a numbering before its first and after its last message; None: unknown.
 
     Parameters
     ----------
-    stated : what the channels of the numbering state.
-    first, last : the low 32 bits of the numbers of its first and last message.
+    stated : losses that the channels of the numbering store.
+    first, last : low 32 bits of the sequences of its first and last message.
     """
     every = list(stated)
     before = {

@@ -1,6 +1,4 @@
-"""What describes the messages of a file: schemas, channels and metadata, learnt record by record from whatever a file
-says, and how much of that a file may have.
-"""
+"""Schemas, channels and metadata of a file, collected record by record within a limit of memory."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ _RECORD_READERS: dict[Opcode, Callable[[ReadDataStream], Any]] = {
 
 
 class SchemaRecord(NamedTuple):
-    """A schema as a file has it."""
+    """Schema as stored in a file."""
 
     name: str
     encoding: str
@@ -46,7 +44,7 @@ class SchemaRecord(NamedTuple):
 
 
 class ChannelRecord(NamedTuple):
-    """A channel as a file has it, without its id and its topic. metadata : in the file's order."""
+    """Channel as stored in a file, without its id and topic. `metadata` keeps the order of the file."""
 
     message_encoding: str = ""
     metadata: tuple[tuple[str, str], ...] = ()
@@ -58,7 +56,7 @@ _EMPTY_CHANNEL_RECORD = ChannelRecord()
 
 @dataclass(frozen=True, slots=True)
 class RecordedChannel:
-    """What tells messages with one numbering from others: codes of messages stand for these."""
+    """Common properties of messages. Each different `RecordedChannel` has its own code in scans."""
 
     endpoint: str
     run_id: str
@@ -72,14 +70,17 @@ class RecordedChannel:
 
 
 class MetadataBudget:
-    """Counts what a file's descriptions take."""
+    """Counts the bytes of a file's schemas, channels and metadata, and limits them to METADATA_BYTES_MAX."""
 
     def __init__(self) -> None:
         self._reserved_bytes: dict[tuple[int, bytes], int] = {}
         self._total_bytes = 0
 
     def reserve_record(self, key: tuple[int, bytes], size: int) -> bool:
-        """Return whether there is room for a description, instead of an earlier one with this key."""
+        """Reserve bytes for a record that replaces an earlier record with this key.
+
+        Return False if the limit is exceeded.
+        """
         added = size + _DECLARATION_OVERHEAD_BYTES - self._reserved_bytes.get(key, 0)
         if self._total_bytes + added > METADATA_BYTES_MAX:
             return False
@@ -88,7 +89,7 @@ class MetadataBudget:
         return True
 
     def reserve_extra_record(self, size: int) -> bool:
-        """Return whether there is room for one more description, which replaces none."""
+        """Reserve bytes for a record that replaces no other record. Return False if the limit is exceeded."""
         if self._total_bytes + size + _DECLARATION_OVERHEAD_BYTES > METADATA_BYTES_MAX:
             return False
         self._total_bytes += size + _DECLARATION_OVERHEAD_BYTES
@@ -96,24 +97,24 @@ class MetadataBudget:
 
 
 class ChannelRegistry:
-    """What was learnt so far. One thread at a time.
+    """Collects the schemas, channels and metadata of a file. One thread at a time.
 
     Attributes
     ----------
-    header : of the file.
+    header : header of the file.
     metadata : the newest Metadata record of each name.
-    clock_records : all that say what the wall clock was.
-    channels : by id.
-    schemas : by id.
-    schema_ids : of each channel, by its id; 0: it has none.
-    unknown_fields : unknown fields of the header, of schemas and of channels, by opcode and id.
-    channel_codes : of each channel id below its length; see core.pyi.
-    channel_changes : how often a channel was described as another one than before.
-    assign_code : gives a channel its code.
+    clock_records : all metadata records about the wall clock.
+    channels : channels by id.
+    schemas : schemas by id.
+    schema_ids : schema id by channel id; 0: no schema.
+    unknown_fields : fields that MCAP does not define, in the header, schemas and channels, by opcode and id.
+    channel_codes : code of each channel id; see core.pyi. Larger ids have no code.
+    channel_changes : number of times that a channel record replaced a different record of the same id.
+    assign_code : callable that returns the code of a channel.
     """
 
     def __init__(self, assign_code: Callable[[RecordedChannel], int], problem: Callable[[int, str], None]) -> None:
-        """Begin with nothing. problem : is told of each problem, with its place in the file."""
+        """Start empty. `problem` is called with the byte offset and the text of each problem."""
         self.header = records.Header(profile="", library="")
         self.metadata: dict[str, dict[str, str]] = {}
         self.clock_records: list[dict[str, str]] = []
@@ -133,7 +134,7 @@ class ChannelRegistry:
         self._learnt_records: dict[tuple[int, bytes], bytes] = {}
 
     def copy_registry(self, assign_code: Callable[[RecordedChannel], int], problem: Callable[[int, str], None]) -> Self:
-        """Return the same for somebody who reads on elsewhere, and who takes no part in what this one learns."""
+        """Return an independent copy for another reader of the same file."""
         other = copy(self)
         other.assign_code, other._report_problem = assign_code, problem
         other.channels, other.channel_codes, other._learnt_records = dict(self.channels), self.channel_codes.copy(), {}
@@ -147,11 +148,11 @@ class ChannelRegistry:
         return other
 
     def is_channel_known(self, number: int) -> bool:
-        """Return whether a channel is described, with its schema if it has one."""
+        """Return True if the registry has the channel, and the channel's schema if it has one."""
         return number in self.channels and number not in self._channels_without_schema
 
     def copy_channel(self, source: ChannelRegistry, number: int) -> bool:
-        """Take a channel that others know; return whether they do."""
+        """Copy a channel from another registry. Return False if that registry does not know the channel."""
         if not source.is_channel_known(number):
             return False
         self._channels_without_schema.pop(number, None)
@@ -164,7 +165,10 @@ class ChannelRegistry:
         return True
 
     def drop_missing_schema(self, number: int, offset: int) -> bool:
-        """Do without the schema that a channel waits for, and tell of it; return whether the channel is known now."""
+        """Register a channel without its missing schema, and report the problem.
+
+        Return True if the channel is known now.
+        """
         record = self._channels_without_schema.pop(number, None)
         if record is not None:
             self._report_problem(offset, f"channel {number} has schema {record.schema_id}, which is missing")
@@ -172,16 +176,16 @@ class ChannelRegistry:
         return record is not None
 
     def is_channel_maybe_wanted(self, number: int) -> bool:
-        """Return whether messages of a channel are wanted, or nobody can know."""
+        """Return True if messages of a channel are wanted, or if the channel is unknown."""
         return number >= len(self.channel_codes) or bool(self.channel_codes[number] >= CHANNEL_CODE_UNKNOWN)
 
     def refresh_channel_codes(self) -> None:
-        """Ask for the codes of all channels again."""
+        """Call `assign_code` again for all channels."""
         for number, channel in self.channels.items():
             self.set_channel_code(number, self.assign_code(channel))
 
     def set_channel_code(self, number: int, code: int) -> None:
-        """Give the messages of a channel a code."""
+        """Set the code of a channel's messages."""
         if number >= len(self.channel_codes):
             self.channel_codes = np.concatenate(
                 (self.channel_codes, np.full(number + 1 - len(self.channel_codes), CHANNEL_CODE_UNKNOWN, np.int32))
@@ -189,12 +193,14 @@ class ChannelRegistry:
         self.channel_codes[number] = code
 
     def learn_record(self, opcode: int, content: bytes, offset: int) -> None:
-        """Learn from a header, a schema, a channel or metadata; a repetition costs nothing.
+        """Add a header, schema, channel or metadata record.
+
+        An identical second record has no effect and takes little time.
 
         Parameters
         ----------
-        opcode, content : of the record.
-        offset : where in the file, for what is said of it.
+        opcode, content : opcode and content of the record.
+        offset : byte offset of the record in the file, for problem reports.
         """
         key = (opcode, content[:2])
         if self._learnt_records.get(key) == content or (
@@ -219,7 +225,10 @@ class ChannelRegistry:
             self._keep_unknown_fields((opcode, getattr(record, "id", 0)), content[stream.count :], is_other)
 
     def _keep_unknown_fields(self, key: tuple[int, int], tail: bytes, is_other: bool) -> None:
-        """Keep unknown fields, of the first description that has some. is_other : it replaces one with other fields."""
+        """Keep the unknown fields of the first record that has some.
+
+        `is_other`: the record replaces a different record.
+        """
         if is_other:
             self.unknown_fields.pop(key, None)
         if tail:
@@ -248,7 +257,7 @@ class ChannelRegistry:
             self._describe_channel(record, offset)
 
     def _add_clock_record(self, name: str, metadata: dict[str, str], offset: int) -> None:
-        """Keep what a recorder noted of the clocks; in a file that is of several runs, nothing is."""
+        """Keep the clock metadata of a recorder."""
         run = metadata.get("run", "")
         if name != metadata_keys.RECORDING_METADATA and (
             name != metadata_keys.CLOCK_METADATA or run not in self._run_ids
@@ -296,7 +305,7 @@ class ChannelRegistry:
 def parse_record_or_report(
     read: Callable[[ReadDataStream], Any], stream: RecordStream, offset: int, problem: Callable[[int, str], None]
 ) -> Any:
-    """Return a record of the library's, or None, and tell of the problem, when its bytes make no sense."""
+    """Return a parsed record. If the bytes are invalid, report the problem and return None."""
     try:
         return read(stream)
     except (McapError, ValueError, struct.error, EOFError, MemoryError) as error:
@@ -305,14 +314,17 @@ def parse_record_or_report(
 
 
 def _make_budget_key(opcode: int, content: bytes) -> tuple[int, bytes]:
-    """Return what a later description has in common with one that it replaces: the id, or the name of metadata."""
+    """Return the key of a record: its id, or the name of a metadata record.
+
+    A later record with the same key replaces it.
+    """
     if opcode != Opcode.METADATA:
         return opcode, content[:2]
     return opcode, content[: 4 + int.from_bytes(content[:4], "little")]
 
 
 def _find_message_schema(channel: records.Channel, record: SchemaRecord | None) -> Schema | None:
-    """Return what messages of a channel mean; None: nothing says it."""
+    """Return the schema of a channel's messages; None: unknown."""
     if record is None:
         return schema_of(channel.topic, channel.message_encoding, b"") if channel.message_encoding else None
     encoding = channel.message_encoding or message_encoding(record.encoding)

@@ -1,4 +1,4 @@
-"""What a file says of its channels at its end, so that nobody has to read all of it to know."""
+"""Statistics of each channel at the end of a file, so that readers need not read all messages."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ STATISTICS_OFFSET_KEY = "at"  # where in its file the record is: elsewhere it is
 
 
 class SequenceNumberingState(NamedTuple):
-    """The shared state of messages with one numbering.
+    """State that all channels of one numbering share.
 
     Attributes
     ----------
-    first_channel_id : number of the first channel that has it.
-    lost_messages : messages that are missing between those that are there.
-    first_sequence, last_sequence : low 32 bits of the numbers of the first and the newest message.
+    first_channel_id : id of the first channel with this numbering.
+    lost_messages : number of messages missing between recorded messages.
+    first_sequence, last_sequence : low 32 bits of the sequences of the first and the newest message.
     """
 
     first_channel_id: int
@@ -32,7 +32,7 @@ class SequenceNumberingState(NamedTuple):
 
 
 class ChannelStatistics:
-    """Counts what is written. For one thread at a time."""
+    """Counts written messages. One thread at a time."""
 
     def __init__(self) -> None:
         self._tallies = np.zeros(CHANNEL_ID_COUNT, TALLY_DTYPE)  # memory that is not written is not used
@@ -42,18 +42,18 @@ class ChannelStatistics:
         self._unscanned_channels: set[int] = set()
 
     def add_channel(self, channel: records.Channel) -> None:
-        """Let messages of a channel be counted. Those of one endpoint and epoch have one numbering."""
+        """Start counting messages of a channel. Channels with the same endpoint and epoch share a numbering."""
         if channel.metadata.get(metadata_keys.SEQUENCE_KEY) == metadata_keys.PUBLISHER_SEQUENCE:
             numbering = (channel.topic, channel.metadata.get(metadata_keys.EPOCH_KEY, ""))
             self._numberings[channel.id] = self._first_channel_ids.setdefault(numbering, channel.id)
             self._channels_with_sequence.add(channel.id)
 
     def count_chunk_messages(self, chunk: ChunkBuffer) -> None:
-        """Count the messages of a chunk, whose channels were added."""
+        """Count the messages of a chunk. Its channels must have been added."""
         chunk.update_tallies(self._tallies, self._numberings)
 
     def count_raw_messages(self, channel: int, messages: int, first_time: int, last_time: int) -> None:
-        """Count messages of which nothing more is known: their sizes and losses are left out."""
+        """Count messages without known sizes and losses."""
         tally = self._tallies[channel]
         if tally["messages"]:
             first_time = min(first_time, int(tally["first_time"]))
@@ -63,9 +63,9 @@ class ChannelStatistics:
         self._unscanned_channels.add(channel)
 
     def adopt_tallies(self, tallies: Mapping[int, Any]) -> None:
-        """Know what is known of all messages where they came from, if that is as many as were counted.
+        """Use the complete statistics of copied messages, if their number equals the counted number.
 
-        tallies : of dtype TALLY_DTYPE, by the channels' ids.
+        tallies : statistics by channel id, with dtype TALLY_DTYPE.
         """
         adopted = np.zeros(CHANNEL_ID_COUNT, TALLY_DTYPE)
         for number, tally in tallies.items():
@@ -81,9 +81,9 @@ class ChannelStatistics:
             self._unscanned_channels.clear()
 
     def build_metadata(self, at: int) -> dict[str, str]:
-        """Return the record's content: of each channel that has messages, by its id, a JSON object.
+        """Return the content of the metadata record: a JSON object for each channel that has messages, by channel id.
 
-        at : where in the file the record will be.
+        at : byte offset of the record in the file.
         """
         numbers = np.flatnonzero(self._tallies["messages"]).tolist()
         unknown = {int(self._numberings[number]) for number in self._unscanned_channels}
@@ -101,11 +101,11 @@ class ChannelStatistics:
         return statistics
 
     def find_numbering_channel(self, channel: int) -> int:
-        """Return the number of the first channel with the numbering of this one."""
+        """Return the id of the first channel that shares the channel's numbering."""
         return int(self._numberings[channel])
 
     def iter_numberings(self) -> Iterator[SequenceNumberingState]:
-        """Yield the numberings whose gaps are losses, in the order of their channels."""
+        """Yield the numberings in which a gap is a loss, in the order of their channels."""
         for number in sorted({self.find_numbering_channel(channel) for channel in self._channels_with_sequence}):
             if self._tallies[number]["next_sequence"]:
                 yield self._make_numbering_state(number)

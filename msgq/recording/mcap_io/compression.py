@@ -1,4 +1,4 @@
-"""Chunks, payloads and files as they were before they were compressed."""
+"""Decompression of chunks, payloads and files."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _ZSTD_FRAME_HEAD_BYTES_MAX = 18  # of a frame, at most: they say how large it wa
 
 
 def decompress_data(name: str, data: memoryview[int], size: int) -> bytes:
-    """Return the `size` bytes that were compressed. No more than one beyond that is ever made of the data.
+    """Return the decompressed bytes. The call never produces more than `size` + 1 bytes.
 
     Parameters
     ----------
-    name : "zstd", "lz4", or "" for none.
-    data : what was read.
-    size : what the file says.
+    name : "zstd", "lz4", or "" for uncompressed data.
+    data : compressed bytes.
+    size : expected number of decompressed bytes, as stated in the file.
 
     Raises
     ------
-    ValueError : the data are damaged, or another number of bytes.
+    ValueError : the data is damaged, or has another size.
     """
     if name == "":
         content = bytes(data)
@@ -40,11 +40,11 @@ def decompress_data(name: str, data: memoryview[int], size: int) -> bytes:
 
 
 def decompress_zstd_frame(data: bytes, most: int) -> bytes:
-    """Return what a frame was before it was compressed.
+    """Return the decompressed content of a zstd frame.
 
     Raises
     ------
-    ValueError : it is damaged, or has more than `most` bytes.
+    ValueError : the frame is damaged, or has more than `most` bytes.
     """
     try:
         said = zstandard.frame_content_size(data)
@@ -63,11 +63,11 @@ def decompress_zstd_frame(data: bytes, most: int) -> bytes:
 
 
 def iter_decompressed_blocks(file: BinaryIO) -> Iterator[bytes]:
-    """Give what a file was before it was compressed, in blocks.
+    """Yield the decompressed content of a file in blocks.
 
     Raises
     ------
-    ValueError : it is damaged from here on, or ends too early.
+    ValueError : the following data is damaged, or the file is truncated.
     """
     try:
         said, size = zstandard.frame_content_size(file.read(_ZSTD_FRAME_HEAD_BYTES_MAX)), 0
@@ -83,7 +83,7 @@ def iter_decompressed_blocks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def find_compatibility_error(name: str, data: memoryview[int], size: int) -> str:
-    """Return why other readers may refuse compressed data which `decompress_data` takes; "": they take them, too."""
+    """Return why other readers may refuse data that `decompress_data` accepts; "": no reason."""
     try:
         if name == "lz4":
             whole = lz4.frame.LZ4FrameDecompressor()
@@ -97,11 +97,11 @@ def find_compatibility_error(name: str, data: memoryview[int], size: int) -> str
 
 
 def read_decompressed_size(name: str, data: memoryview[int]) -> int | None:
-    """Return how many bytes the compressed data say that they are; None where they do not.
+    """Return the decompressed size in bytes that the compressed data states; None: the data states no size.
 
     Raises
     ------
-    ValueError : they are no such data.
+    ValueError : the data is not in this format.
     """
     try:
         if name == "zstd":

@@ -7,24 +7,28 @@ import numpy as np
 
 from msgq.recording.mcap_io.segment_writer import EncodedChannel, SegmentWriter
 
-#: Why a scan stopped: at the end, no row was left, at a schema, a channel or no plain message, at a record that is cut,
-#: at opcode 0.
+#: Reasons why a scan stopped: the bytes ended, the columns are full, the caller must handle the next record (a schema,
+#: a channel or an invalid message), the next record exceeds the bytes, the next opcode is 0.
 SCAN_END_OF_BYTES: int
 SCAN_COLUMNS_FULL: int
 SCAN_OTHER_RECORD: int
 SCAN_TRUNCATED_RECORD: int
 SCAN_ZERO_OPCODE: int
-#: Codes of channels besides those from 0 on: a scan stops at an unknown one, and passes over an unwanted one.
+#: Codes of channels in addition to the caller's codes from 0. A scan stops at a message of an unknown channel, and
+#: skips messages of unwanted channels.
 CHANNEL_CODE_UNKNOWN: int
 CHANNEL_CODE_UNWANTED: int
-#: Times are at most so many ns.
+#: Latest time of a message, in ns since the epoch.
 TIME_MAX: int
-#: What is counted of a code: messages, bytes, first_time, last_time, lost, next_sequence (the number after that of the
-#: newest message), first_sequence, largest. The numbers are those of a whole numbering; see tally.h.
+#: Statistics of a channel code: messages, bytes, first_time, last_time (ns since the epoch), lost, next_sequence
+#: (newest sequence plus 1; 0: no message), first_sequence, largest (bytes). Codes with the same numbering share the
+#: three fields lost, next_sequence and first_sequence, stored with the numbering's first code; see tally.h.
 TALLY_DTYPE: np.dtype[Any]
 
 def crc32(data: bytes | memoryview[int], start: int = 0) -> int:
-    """Return the same as `zlib.crc32`. Several times as fast if the processor has carry-less multiplication.
+    """Return the CRC-32 of bytes, as `zlib.crc32` does.
+
+    With carry-less multiplication of the processor, the call is several times faster than zlib.
 
     Parameters
     ----------
@@ -97,16 +101,24 @@ class ScanColumns:
         end: int,
         strict: bool = False,
     ) -> tuple[int, int]:
-        """Append the messages from a position on; return why that stopped, and the position there.
+        """Append one row for each wanted message.
 
         Parameters
         ----------
-        data : records.
-        position : of a record.
-        codes : for each channel id; ids beyond are unknown.
-        start : the first log_time that is wanted, in ns.
-        end : the log_time from which on none is wanted, in ns.
-        strict : whether to stop at records that chunks do not have as well; else they are passed over.
+        data : records of a chunk or of a data section.
+        position : byte offset of the first record to scan.
+        codes : shape (channels,): code of each channel id. Larger ids are unknown.
+        start : earliest log_time of wanted messages, in ns since the epoch.
+        end : log_time after the latest wanted message, in ns since the epoch.
+        strict : True: stop also at records that chunks do not contain. False: skip these records.
+
+        Returns
+        -------
+        The reason of the stop (`SCAN_END_OF_BYTES` and following), and the byte offset of the first unscanned record.
+
+        Raises
+        ------
+        InvalidValueError : `position` is outside of the data.
 
         Notes
         -----
@@ -114,7 +126,7 @@ class ScanColumns:
         """
 
     def count_payload_bytes(self, first: int) -> int:
-        """Return the bytes of all payloads from row `first` on, as a sum."""
+        """Return the total bytes of the payloads of row `first` and all later rows."""
 
     def copy_payloads(
         self,
@@ -124,19 +136,23 @@ class ScanColumns:
         used: int,
         ends: np.ndarray[Any, np.dtype[np.int32]],
     ) -> int:
-        """Copy payloads one behind the other; return how many bytes are taken then.
+        """Copy the payloads of row `first` and all later rows into a buffer, one after the other.
 
         Parameters
         ----------
-        data : what the rows from `first` on were found in, the same bytes.
-        first : the row to begin with.
-        into : where to.
-        used : bytes of it that are taken.
-        ends : of each row, where its payload ends.
+        data : the scanned bytes of these rows.
+        first : first row.
+        into : the buffer.
+        used : byte offset in the buffer at which the first payload is stored.
+        ends : receives for each row the byte offset in the buffer at which its payload ends; shape (rows,) or longer.
+
+        Returns
+        -------
+        Byte offset in the buffer at which the last payload ends.
 
         Raises
         ------
-        InvalidValueError : there is no room, or the data are too short to be those that were scanned.
+        InvalidValueError : the buffer or `ends` is too small, or a payload exceeds the data.
 
         Notes
         -----
@@ -155,22 +171,27 @@ class ScanColumns:
     def update_tallies(
         self, tallies: np.ndarray[Any, Any], first: int, numberings: np.ndarray[Any, np.dtype[np.int32]]
     ) -> None:
-        """Count the rows of chunks; a gap in the sequence of a numbering is a loss.
+        """Add row `first` and all later rows to the statistics. A gap in the sequence of a numbering counts as a loss.
 
         Parameters
         ----------
-        tallies : of dtype TALLY_DTYPE, one for each code; added to.
-        first : the row to begin with.
-        numberings : of each code, the code in whose tally losses count: the same for those that share a numbering.
+        tallies : statistics of each code, with dtype TALLY_DTYPE; updated by the call.
+        first : first row.
+        numberings : for each code, the code whose statistics count its losses. Codes that share a numbering have the
+            same value.
+
+        Raises
+        ------
+        InvalidValueError : `tallies` has another dtype, or a code or numbering has no element in `tallies`.
         """
 
 #: Bytes of a message record before its payload.
 MESSAGE_RECORD_HEADER_BYTES: int
 #: NumPy dtype of `ChunkBuffer.message_entries`, as its descr.
 CHUNK_ENTRY_FIELDS: list[tuple[str, str]]
-#: What `ChunkBuffer.take` appends: a message whose payload lies at `offset` of one of several contents.
+#: Rows for `append_rows`. A payload is stored at byte `offset` of the content with index `content_index`.
 MESSAGE_ROW_DTYPE: np.dtype[Any]
-#: How many ids there can be of channels.
+#: Number of possible channel ids.
 CHANNEL_ID_COUNT: int
 
 @final
@@ -178,13 +199,12 @@ class ChunkBuffer:
     """A buffer of message records, with an entry for the position of each record. One thread at a time."""
 
     def __new__(cls, target_bytes: int, largest_bytes: int) -> Self:
-        """Make an empty one.
+        """Allocate an empty buffer. Pages of the memory are used only after a write.
 
         Parameters
         ----------
-        target_bytes : bytes of records from which on it is full.
-        largest_bytes : bytes of the largest message to be expected; a chunk takes one more of these. Memory that is not
-            written is not used.
+        target_bytes : the buffer counts as full after this number of bytes.
+        largest_bytes : maximum payload bytes of the message that exceeds `target_bytes`.
         """
 
     @property
@@ -204,7 +224,10 @@ class ChunkBuffer:
 
     @property
     def message_entries(self) -> memoryview[int]:
-        """One CHUNK_ENTRY_FIELDS a record, in the order of log_time; its offset is one into `data`."""
+        """Entries of dtype CHUNK_ENTRY_FIELDS, one for each record, in the order of log_time.
+
+        `offset` is the byte offset of the record in `record_bytes`.
+        """
 
     def append_message(
         self,
@@ -228,21 +251,22 @@ class ChunkBuffer:
         """
 
     def append_rows(self, rows: np.ndarray[Any, Any], start: int, contents: Sequence[Any]) -> int:
-        """Append messages that lie in other bytes, from row `start` on, until it is full or the next does not fit.
+        """Append the messages of rows. Stops when the buffer is full, or before a message that does not fit.
 
         Parameters
         ----------
-        rows : of dtype MESSAGE_ROW_DTYPE, contiguous.
-        start : the row to begin with.
-        contents : contiguous buffers of bytes, in which the payloads lie.
+        rows : contiguous array of dtype MESSAGE_ROW_DTYPE.
+        start : first row to append.
+        contents : contiguous buffers with the payloads.
 
         Returns
         -------
-        The row behind the last one that was appended.
+        Index of the first row that was not appended.
 
         Raises
         ------
-        InvalidValueError : a row does not lie in its content; those before it are appended.
+        InvalidValueError : `start` or the dtype is invalid, or a payload exceeds its content. Earlier rows are
+            appended.
 
         Notes
         -----
@@ -250,12 +274,18 @@ class ChunkBuffer:
         """
 
     def update_tallies(self, tallies: np.ndarray[Any, Any], numberings: np.ndarray[Any, np.dtype[np.uint16]]) -> None:
-        """Count the messages; a gap in the sequence of a numbering is a loss.
+        """Add all messages to the statistics. A gap in the sequence of a numbering counts as a loss.
 
         Parameters
         ----------
-        tallies : of dtype TALLY_DTYPE (core.pyi), one for each channel id; added to.
-        numberings : of each channel id, the one in whose tally losses count: the same for those that share a numbering.
+        tallies : statistics of each channel id, with dtype TALLY_DTYPE and shape (CHANNEL_ID_COUNT,); updated by the
+            call.
+        numberings : for each channel id, the id whose statistics count its losses. Ids that share a numbering have the
+            same value.
+
+        Raises
+        ------
+        InvalidValueError : an array has another shape, or `tallies` another dtype.
 
         Notes
         -----
@@ -266,11 +296,11 @@ class ChunkBuffer:
         """Return the number of messages by channel id, in the order of the ids."""
 
     def build_message_indexes(self, shift: int) -> bytes:
-        """Return the MessageIndex records of all channels, in the order of `channels`.
+        """Return the MessageIndex records of all channels, in the order of the channel ids.
 
         Parameters
         ----------
-        shift : bytes that are before the messages in the chunk that is written.
+        shift : bytes before the first message in the written chunk. Offsets in the records include `shift`.
         """
 
     def clear_messages(self) -> None:
@@ -281,13 +311,13 @@ class ChunkWriter:
     """Fills chunks, and writes full chunks. One thread at a time."""
 
     def __new__(cls, segment: SegmentWriter, channels: dict[int, EncodedChannel], chunk_bytes: int) -> Self:
-        """Begin with no messages.
+        """Start with an empty chunk.
 
         Parameters
         ----------
-        segment : where chunks are written to.
-        channels : what messages of `take` may have, by id; more may come into it.
-        chunk_bytes : before compression, that make a chunk.
+        segment : writes the chunks to a file.
+        channels : channels of messages, by id. The caller and `add_channel` may add more to this dict.
+        chunk_bytes : minimum bytes of a full chunk, before compression.
         """
 
     @property
@@ -303,7 +333,7 @@ class ChunkWriter:
         """Latest log_time, in ns since the epoch; 0 without messages."""
 
     def add_channel(self, records: EncodedChannel) -> None:
-        """Let messages of `write_message` have a channel, too, and be numbered from 0."""
+        """Add a channel for `write_message` and `assign_sequences`. Its first message has number 0 by default."""
 
     def write_message(
         self, channel: int, data: Any, log_time: int, publish_time: int | None, sequence: int | None, origin_time: int
@@ -331,34 +361,34 @@ class ChunkWriter:
         channels: np.ndarray[Any, np.dtype[np.int64]],
         sequences: np.ndarray[Any, np.dtype[np.int64]] | None = None,
     ) -> np.ndarray[Any, np.dtype[np.uint32]]:
-        """Return the numbers of messages, which those that follow them go on from.
+        """Return the numbers of messages. Later messages of a channel continue after its last number.
 
         Parameters
         ----------
-        channels : of the messages.
-        sequences : their numbers, of which 32 bits are kept; None: those that follow.
+        channels : channel id of each message.
+        sequences : number of each message, of which the low 32 bits are used. None: continue the channels' numbers.
 
         Raises
         ------
-        InvalidValueError : there is no such channel.
+        InvalidValueError : a channel does not exist, or the arrays have different lengths.
         """
 
     def append_rows(self, rows: np.ndarray[Any, Any], contents: Sequence[Any]) -> None:
-        """Take messages that lie in other bytes.
+        """Add the messages of rows.
 
         Parameters
         ----------
-        rows : of dtype MESSAGE_ROW_DTYPE, contiguous; their channels are in `channels`.
-        contents : contiguous buffers of bytes, in which the payloads lie.
+        rows : contiguous array of dtype MESSAGE_ROW_DTYPE. The channels must be in `channels`.
+        contents : contiguous buffers with the payloads.
 
         Raises
         ------
-        InvalidValueError : a row does not lie in its content.
-        RecordingError : the disk is full, or fails.
+        InvalidValueError : the dtype is invalid, or a payload exceeds its content.
+        RecordingError : the disk is full or failed.
         """
 
     def close_channels(self) -> None:
-        """Let there be no channel for `write_message` and `assign_sequences`."""
+        """Remove all channels of `write_message` and `assign_sequences`. Both then raise `InvalidValueError`."""
 
     def flush_chunk(self) -> None:
         """Write the added messages.

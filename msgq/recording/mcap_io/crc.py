@@ -1,4 +1,4 @@
-"""CRCs of parts of a file; that of the data section is of all bytes before the DataEnd record, which says it."""
+"""CRCs of parts of a file. The DataEnd record stores the CRC of all bytes before it."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ _BLOCK_BYTES = 1 << 20
 
 
 class DataCrc:
-    """The CRC-32 of a file from its first byte on, as far as it was told or has read.
+    """CRC-32 of a file from its first byte to `position`.
 
     Attributes
     ----------
-    position : end of the bytes that were added.
-    value : of what is before.
+    position : byte offset after the last added byte.
+    value : CRC of all bytes before `position`.
     """
 
     def __init__(self) -> None:
         self.position = self.value = 0
 
     def add_bytes(self, fd: int, data: memoryview[int], start: int) -> None:
-        """Take what was read at a place, and read what is before it."""
+        """Add bytes that were read at offset `start`.
+
+        The call reads the bytes between `position` and `start` from the file.
+        """
         self.read_up_to(fd, start)
         self.value = crc32(data, self.value)
         self.position += len(data)
 
     def read_up_to(self, fd: int, place: int) -> None:
-        """Read up to a place; a file that is shorter now has another CRC."""
+        """Add the bytes of the file up to an offset. If the file was shortened, the CRC differs."""
         while self.position < place:
             data = os.pread(fd, min(_BLOCK_BYTES, place - self.position), self.position)
             self.value = crc32(data, self.value)
@@ -36,7 +39,7 @@ class DataCrc:
 
 
 def compute_range_crc(fd: int, start: int, end: int) -> int:
-    """Return the CRC-32 of what is between two places."""
+    """Return the CRC-32 of the bytes between two offsets."""
     crc = 0
     for offset in range(start, end, _BLOCK_BYTES):
         crc = crc32(os.pread(fd, min(_BLOCK_BYTES, end - offset), offset), crc)

@@ -1,4 +1,4 @@
-"""Where the parts of an MCAP file are: its blocks of messages, and the records beside them."""
+"""Locations of the parts of an MCAP file: blocks of messages, and other records."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class DataBlock:
-    """A chunk, or messages outside of chunks that follow each other. Times and size are what the file says; the times
-    are by the clock of the `McapFile`.
+    """A chunk, or a run of messages outside of chunks. Times and sizes are those stated in the file.
+
+    The times use the clock of the `McapFile`.
     """
 
     offset: int
@@ -32,7 +33,7 @@ class ExtraRecord(NamedTuple):
 
 
 def clip_block(block: DataBlock, begin: int, end: int) -> DataBlock | None:
-    """Return what of a block is between two places; a chunk is there if it begins there."""
+    """Return the part of a block between two byte offsets. A chunk belongs to the part if its first byte does."""
     if block.is_chunk:
         return block if begin <= block.offset < end else None
     first, last = max(begin, block.offset), min(end, block.offset + block.stored_bytes)

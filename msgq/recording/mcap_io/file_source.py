@@ -1,4 +1,4 @@
-"""Where the bytes of a recording are: in its file, or in a copy of it that is not compressed any more."""
+"""Access to the bytes of a recording: the file, or a decompressed copy."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _DISK_RESERVE_BYTES = 64 << 20  # that a copy leaves on its disk
 
 
 class FileSource:
-    """A file to read from, which may be compressed as a whole (as rosbag2 does it, and ``zstd``): then a copy is made.
+    """A file to read from. If the whole file is compressed (rosbag2, ``zstd``), readers use a decompressed copy.
 
-    A copy has no name, so that nothing of it is left whatever happens to the process. It goes with the last one that
-    reads from it; all that read the same file in a process have the same copy. This can be pickled: where it is loaded,
-    the copy is made anew with the first use.
+    The copy is a file without a name, so it disappears when the process ends. All readers of one file in a process
+    share the copy, and the last reader removes it. A source can be pickled: the other process creates its own copy at
+    the first use.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open nothing yet."""
+        """Set the path. The file is opened at the first use."""
         self.path = path
         self._decompressed_copy: _DecompressedCopy | None = None
         self._is_uncompressed = False
@@ -39,12 +39,12 @@ class FileSource:
 
     @contextmanager
     def open_descriptor(self) -> Iterator[int]:
-        """Give a descriptor to read from with `os.pread`, valid within the block.
+        """Yield a descriptor for `os.pread`, valid within the block.
 
         Raises
         ------
-        RecordingError : there is no such file, it may not be read, it is no regular file; or there is no room for a
-            copy of what is compressed.
+        RecordingError : the file does not exist, is not readable or not a regular file, or the disk has no space for a
+            decompressed copy.
         """
         if self._decompressed_copy is None:
             with open_readonly(self.path) as fd:
@@ -57,17 +57,17 @@ class FileSource:
 
     @property
     def reads_decompressed_copy(self) -> bool:
-        """Whether the bytes are those of a copy, which each process makes for itself. Known after the first use."""
+        """True if the bytes come from a decompressed copy. Known after the first use."""
         return self._decompressed_copy is not None
 
     @property
     def damage_reason(self) -> str:
-        """Why the copy ends before the file does; "" where it does not."""
+        """Reason why the copy contains only a part of the file; "": the copy is complete."""
         return "" if self._decompressed_copy is None else self._decompressed_copy.damage_reason
 
 
 class _DecompressedCopy:
-    """A file without a name. It is closed, and thereby gone, with this object."""
+    """A file without a name. It disappears with this object."""
 
     def __init__(self, path: Path, compressed: int) -> None:
         self.damage_reason = ""
@@ -106,7 +106,10 @@ _copy_lock = threading.Lock()
 
 
 def _find_or_decompress_copy(path: Path, fd: int) -> _DecompressedCopy:
-    """Return the copy of a compressed file; one that is there already, if the file is the same still."""
+    """Return the decompressed copy of a file.
+
+    If the process already has a copy of the unchanged file, return that copy.
+    """
     status = os.fstat(fd)
     key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     with _copy_lock:

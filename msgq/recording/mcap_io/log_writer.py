@@ -131,7 +131,7 @@ class Writer:
         return number
 
     def _add_schema(self, schema: Schema) -> records.Schema:
-        """Return the record of a schema; equal ones share it."""
+        """Return the record of a schema. Equal schemas share a record."""
         key = (schema.name, schema.schema_encoding, schema.data)
         if key not in self._schema_records:
             name, encoding, data = key

@@ -1,4 +1,4 @@
-"""One MCAP file, ours or anybody's, whole or truncated: reads its blocks of messages, and what describes them."""
+"""One MCAP file of any program, complete or truncated: its blocks of messages, schemas, channels and metadata."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ _BLOCK_BYTES = 1 << 20
 
 
 class McapFile:
-    """A file's map. Holds no descriptor. One thread at a time.
+    """Map of a file. Holds no open descriptor. One thread at a time.
 
     Attributes
     ----------
-    path : of the file.
-    file_source : where its bytes are; offsets are into these.
-    size_bytes : how many, when it was opened.
-    is_complete : whether it was closed properly: there is a summary at its end.
-    registry : schemas, channels and metadata, as far as they were read.
-    statistics : what the summary counts; None: there is none, or this is not all of the file.
-    blocks : in the order of the file.
+    path : path of the file.
+    file_source : source of the file's bytes. All offsets refer to these bytes.
+    size_bytes : number of bytes when the file was opened.
+    is_complete : True if the file was closed properly and ends with a summary.
+    registry : schemas, channels and metadata that were read.
+    statistics : statistics of the summary; None: no statistics, or only a part of the file is read.
+    blocks : blocks of messages in the order of the file.
     extra_records : attachments, metadata, and records that MCAP does not define, in the order of the file.
-    on_unknown_record : gets each such record within a chunk that is read; None: nobody.
-    on_bytes_read : is told how many bytes of blocks were read, for those who show how far they are; None: nobody.
-    wall_time_converter : what the wall clock showed; None: times are as they are in the file.
+    on_unknown_record : callable for records within chunks that MCAP does not define; None: ignore them.
+    on_bytes_read : callable for the number of bytes of each block that was read, for progress displays; None: no call.
+    wall_time_converter : converts times to the wall clock; None: times stay as in the file.
     """
 
     def __init__(
@@ -73,21 +73,21 @@ class McapFile:
         most: int = CHUNK_BYTES_MAX,
         use_wall_clock: bool = False,
     ) -> None:
-        """Find the blocks.
+        """Open the file, and find its blocks.
 
         Parameters
         ----------
-        path : of the file.
-        assign_code : gives a channel its code (see core.pyi).
-        note : is told of each problem.
-        span : only what is between these two places, where records begin or end; in a recording of ours, nothing else
-            is read.
-        most : bytes of a chunk, before compression, of a message outside of chunks, and of the summary.
-        use_wall_clock : all times are the wall clock's, where the file's recorder noted what that showed.
+        path : path of the file.
+        assign_code : callable that returns the code of a channel (see core.pyi).
+        note : callable for each problem.
+        span : read only the part between these two byte offsets. Each offset is the start or the end of a record. In a
+            recording of msgq, no other part is read.
+        most : maximum bytes of a chunk before compression, of a message outside of chunks, and of the summary.
+        use_wall_clock : True: convert all times to the wall clock, if the recorder stored it.
 
         Raises
         ------
-        RecordingError : it cannot be opened, or is no MCAP file.
+        RecordingError : the file cannot be opened, or is not an MCAP file.
         """
         self.path, self.file_source = path, FileSource(path)
         self.blocks: list[DataBlock] = []
@@ -115,17 +115,20 @@ class McapFile:
 
     @property
     def header(self) -> records.Header:
-        """What the file says first."""
+        """Header of the file."""
         return self.registry.header
 
     @property
     def metadata(self) -> dict[str, dict[str, str]]:
-        """The newest Metadata record of each name, as far as the file was read."""
+        """Newest Metadata record of each name that was read."""
         return self.registry.metadata
 
     @property
     def wall_clock_offsets_ns(self) -> tuple[int, ...]:
-        """How far the wall clock was ahead of the host's, ns, each in turn; () where the file does not say it."""
+        """Wall clock minus the host's clock in ns: one value for each setting of the wall clock, oldest first.
+
+        () means that the file does not store it.
+        """
         try:
             return WallTimeConverter(self.registry.clock_records).recorded_offsets_ns
         except ValueError:
@@ -155,7 +158,7 @@ class McapFile:
     def select_blocks(
         self, blocks: list[DataBlock], assign_code: Callable[[RecordedChannel], int], note: Callable[[Problem], None]
     ) -> McapFile:
-        """Return a map of some of the blocks only, which can be pickled if the functions can."""
+        """Return a map with some of the blocks. It can be pickled if the functions can."""
         piece = copy(self)
         piece.on_bytes_read = piece.on_unknown_record = None
         piece.blocks, piece.extra_records, piece.statistics, piece._problem_handler = blocks, [], None, note
@@ -164,13 +167,13 @@ class McapFile:
         return piece
 
     def _report_problem(self, offset: int, reason: str, code: int | None = None) -> None:
-        """Note what is wrong. code : the errno, where it is not the file."""
+        """Report a problem. `code` is the errno if the system could not read the file."""
         self._problem_handler(Problem(str(self.path), offset, reason, code))
 
     # What is in it
 
     def may_have_messages(self, block: DataBlock, start: int, end: int) -> bool:
-        """Return whether messages of the block may be of the time and of a wanted channel."""
+        """Return True if the block may have messages of a wanted channel within the time range."""
         if (
             block.end_time < start or end <= block.start_time < TIME_MAX
         ):  # impossible times are said when the block is read
@@ -180,8 +183,9 @@ class McapFile:
         return any(map(self.registry.is_channel_maybe_wanted, block.channel_ids))
 
     def read_block(self, block: DataBlock) -> bytes | None:
-        """Return the block's records, or None (and note it) where they are damaged. Payloads that rosbag2 compressed
-        one by one are as they were before.
+        """Return the block's records, with decompressed payloads.
+
+        If the block is damaged, report a problem and return None.
         """
         content = self._read_block_content(block)
         is_ours = self.header.profile == metadata_keys.MSGQ_PROFILE
@@ -194,13 +198,13 @@ class McapFile:
 
     @cached_property
     def has_compressed_payloads(self) -> bool:
-        """Whether payloads were compressed one by one, as far as the first chunk tells, which is read."""
+        """True if the first chunk has payloads that were compressed one by one. The property reads this chunk."""
         if self.header.profile == metadata_keys.MSGQ_PROFILE or not self.blocks:
             return False
         return starts_with_compressed_payload(self._read_block_content(self.blocks[0]) or b"")
 
     def _is_compressed_channel(self, number: int) -> bool:
-        """Return whether payloads of a channel that begin as compressed ones are such, and somebody wants them."""
+        """Return True if the channel is wanted and its payloads may be compressed one by one."""
         known = self.registry.is_channel_known(number) or self._find_channel_in_file(number)
         wanted = known and self.registry.is_channel_maybe_wanted(number)
         return wanted and self.registry.channels[number].channel_record.message_encoding == "cdr"
@@ -247,7 +251,10 @@ class McapFile:
     def scan_block_messages(
         self, block: DataBlock, content: bytes, position: int, columns: ScanColumns, start: int, end: int
     ) -> int:
-        """Put messages into the columns until these are full, or the content ends; return the position there."""
+        """Add the messages of a block to the columns, until the columns are full or the content ends.
+
+        Return the next offset.
+        """
         rows = columns.row_count
         reach = (
             (start, end)
@@ -301,7 +308,10 @@ class McapFile:
             position, non_messages = self._handle_other_record(block, content, position), non_messages + (not unknown)
 
     def _handle_other_record(self, block: DataBlock, content: bytes, position: int) -> int:
-        """Deal with a record that is no plain message; return the next position, or the same to look again."""
+        """Handle a record that a scan cannot handle.
+
+        Return the next offset, or the same offset to scan the record again.
+        """
         opcode, length = RECORD_HEAD_STRUCT.unpack_from(content, position)
         following = position + RECORD_HEAD_STRUCT.size + int(length)
         if opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
@@ -320,7 +330,7 @@ class McapFile:
         return following
 
     def _find_channel_in_file(self, number: int) -> bool:
-        """Look for a channel in the whole file, from its beginning: not every chunk needs to repeat it."""
+        """Search the whole file for a channel, because a chunk need not repeat its channels."""
         if self._whole_file is None:
             try:
                 self._whole_file = McapFile(
@@ -338,7 +348,7 @@ class McapFile:
         return self.registry.copy_channel(whole.registry, number)
 
     def _learn_chunk_channels(self, block: DataBlock, content: bytes) -> None:
-        """Learn what describes messages from a chunk, and pass over these."""
+        """Add the schemas and channels of a chunk to the registry, and skip its messages."""
         nobody, nothing, position = np.full(65536, CHANNEL_CODE_UNWANTED, np.int32), ScanColumns(1), 0
         for _ in range(NON_MESSAGES_MAX):
             why, position = nothing.scan_messages(content, position, nobody, 0, 0)
@@ -355,4 +365,4 @@ class McapFile:
 
 
 def _ignore_problem(_: Problem) -> None:
-    """Say nothing: who reads the file says it."""
+    """Ignore a problem. The reader of the file reports it."""

@@ -1,4 +1,4 @@
-"""Messages as columns, of NumPy or Arrow, on their way into a file."""
+"""Messages as NumPy or Arrow columns, for writing into a file."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _NumpyArray = np.ndarray[Any, np.dtype[Any]]
 
 
 class PayloadColumn:
-    """Payloads in some bytes.
+    """Payloads in one buffer.
 
     Attributes
     ----------
-    payload_bytes : the bytes.
-    payload_offsets : where each payload begins in it, and the last one ends.
+    payload_bytes : the buffer.
+    payload_offsets : byte offset of each payload in the buffer, and the end of the last payload.
     """
 
     def __init__(self, content: _NumpyArray, begins: _NumpyArray) -> None:
@@ -34,7 +34,7 @@ class PayloadColumn:
 
 
 def build_payload_columns(data: Any) -> list[PayloadColumn]:
-    """Return payloads in their order, uncopied where that can be.
+    """Return the payloads in their order, if possible without a copy.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def build_payload_columns(data: Any) -> list[PayloadColumn]:
 
     Raises
     ------
-    InvalidValueError : it is nothing of that, or has nulls.
+    InvalidValueError : the data has an unsupported type, or contains nulls.
     """
     if isinstance(data, np.ndarray):
         return [_convert_numpy_payloads(data)]
@@ -99,12 +99,12 @@ def _convert_arrow_binaries(chunk: Any) -> PayloadColumn:
 
 
 class MessageColumns:
-    """All of messages but the payloads, as arrays.
+    """Arrays with all fields of messages except the payloads.
 
     Attributes
     ----------
-    channel_ids, log_times, publish_times : of each message.
-    sequences : the same; None: they have none so far.
+    channel_ids, log_times, publish_times : arrays with one element for each message.
+    sequences : sequence of each message; None: not assigned yet.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class MessageColumns:
         publish_time: ArrayLike | None,
         sequence: ArrayLike | None,
     ) -> None:
-        """Check them; see `Writer.write_columns`.
+        """Check the arrays, and store them; see `Writer.write_columns`.
 
         Raises
         ------
-        InvalidValueError : one has another length than `count`, or a value is not possible.
+        InvalidValueError : an array does not have `count` elements, or a value is out of range.
         """
         self.channel_ids = _check_integer_column("channel", channel, count, CHANNEL_ID_COUNT)
         self.log_times = _check_time_column("log_time", log_time, count)
@@ -131,12 +131,12 @@ class MessageColumns:
     def iter_row_batches(
         self, payloads: Sequence[PayloadColumn], numbers: _NumpyArray
     ) -> Iterator[tuple[_NumpyArray, _NumpyArray]]:
-        """Give them as rows of dtype MESSAGE_ROW_DTYPE, some at a time, each with the bytes that their payloads lie in.
+        """Yield batches of rows with dtype MESSAGE_ROW_DTYPE, each with the buffers of its payloads.
 
         Parameters
         ----------
-        payloads : of all messages.
-        numbers : what their `sequence` is to be.
+        payloads : payloads of all messages.
+        numbers : values for the field `sequence`.
         """
         first = 0
         for column in payloads:
@@ -159,7 +159,7 @@ def _check_time_column(name: str, values: ArrayLike, count: int) -> _NumpyArray:
 
 
 def _check_integer_column(name: str, values: ArrayLike, count: int, end: int) -> _NumpyArray:
-    """Return `count` numbers from 0 to before `end`."""
+    """Return the values as an array of `count` integers. Each value must be at least 0 and less than `end`."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:
         raise InvalidValueError(f"{name} has dtype {array.dtype}; use integers")

@@ -1,7 +1,7 @@
-"""Payloads that were compressed one by one, as rosbag2 does it (compression_mode: MESSAGE).
+"""Payloads that were compressed one by one, as in rosbag2's compression_mode MESSAGE.
 
-Nothing in a message says so. But rosbag2 compresses all or none, its payloads are CDR, and no CDR begins as zstd does:
-so they are known by their first bytes, without the metadata.yaml that may be beside the file or not.
+A message does not state its compression. But rosbag2 compresses all messages or none, and no CDR payload starts with
+the first bytes of zstd. Readers therefore check the first bytes, and need no metadata.yaml.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHANNEL_ID_STRUCT = struct.Struct("<H")
 
 
 def starts_with_compressed_payload(records: bytes) -> bool:
-    """Return whether the first message of these records is compressed."""
+    """Return True if the first message of these records is compressed."""
     position = 0
     for _ in range(_SEARCHED_RECORDS_MAX):
         if position + RECORD_HEAD_STRUCT.size > len(records):
@@ -35,14 +35,15 @@ def starts_with_compressed_payload(records: bytes) -> bool:
 def decompress_payloads(
     records: bytes, is_wanted: Callable[[int], bool], most: int, problem: Callable[[str], None]
 ) -> bytes:
-    """Return records with payloads as they were before they were compressed.
+    """Return records with decompressed payloads.
 
     Parameters
     ----------
-    records : of a chunk, or messages outside of chunks.
-    is_wanted : says of a channel, by its id, whether its payloads are decompressed; others stay as they are.
-    most : bytes that all of them may have together.
-    problem : is told why a message is left out.
+    records : records of a chunk, or messages outside of chunks.
+    is_wanted : callable that returns True for a channel id whose payloads must be decompressed. Other payloads stay
+        compressed.
+    most : maximum bytes of all decompressed records.
+    problem : callable for the reason of each omitted message.
     """
     plain, position, begin, room = bytearray(), 0, 0, most - len(records)
     while position + RECORD_HEAD_STRUCT.size <= len(records):

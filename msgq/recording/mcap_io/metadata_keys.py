@@ -37,14 +37,14 @@ def build_channel_metadata(
     source: MessageSource = TOPIC_SOURCE,
     boundary_losses: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the metadata of a channel that msgq wrote; see EPOCH, SEQUENCE, TRACKED.
+    """Return the metadata of a channel that msgq writes; see EPOCH, SEQUENCE, TRACKED.
 
-    boundary_losses : losses that no gap shows, as `BoundaryLosses.build_metadata` gives them.
+    boundary_losses : losses without a gap in the sequences, from `BoundaryLosses.build_metadata`.
     """
     said = {EPOCH_KEY: str(epoch), SEQUENCE_KEY: counting}
     return said | ({TRACKED_KEY: "1"} if tracked else {}) | source.metadata() | dict(boundary_losses or {})
 
 
 def needs_schema_record(schema: Schema | None) -> TypeGuard[Schema]:
-    """Return whether the schema says more than the message encoding does."""
+    """Return True if a schema contains more than the message encoding."""
     return schema is not None and bool(schema.data or schema.encoding not in ("", "json", "cbor", "msgpack"))

@@ -1,7 +1,7 @@
-"""The origins of tracked messages in a file: a record before each chunk, which readers that do not know it pass over.
+"""Origins of tracked messages in a file: a record before each chunk.
 
-It has an opcode that MCAP leaves to applications, and stands outside of chunks, where every reader expects such. It
-belongs to the chunk that begins where it ends; anywhere else it means nothing.
+The record has an opcode that MCAP reserves for applications, and is outside of chunks. Other readers skip it. The
+record belongs to the chunk that starts at its end. In any other place, readers ignore it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MESSAGE_HEAD_BYTES = (
 
 
 def build_origins_record(entries: Any, shift: int) -> bytes:
-    """Return the record for a chunk with these entries (CHUNK_ENTRY_FIELDS); b"": no message has an origin.
+    """Return the origins record for a chunk with these entries (CHUNK_ENTRY_FIELDS); b"": no message has an origin.
 
     shift : bytes of the chunk's content before its messages.
     """
@@ -40,12 +40,12 @@ def build_origins_record(entries: Any, shift: int) -> bytes:
 
 
 def is_origins_record(head: bytes) -> bool:
-    """Return whether a record has origins. head : at least its first 17 bytes, or all of it."""
+    """Return True if a record is an origins record. `head`: the first 17 bytes of the record, or the whole record."""
     return head[0] == ORIGINS_OPCODE and head[RECORD_HEAD_STRUCT.size :].startswith(_ORIGINS_MAGIC)
 
 
 class MessageOrigins:
-    """The origins of a chunk's messages."""
+    """Origins of the messages of a chunk."""
 
     def __init__(self, record: bytes) -> None:
         """Parse a record. Its bytes may be invalid.
@@ -66,11 +66,11 @@ class MessageOrigins:
 
     @classmethod
     def read_record(cls, fd: int, place: tuple[int, int], most: int) -> MessageOrigins:
-        """Return those of a file. place : from where to where the record is; most : bytes that it may have.
+        """Read an origins record of a file. `place`: its start and end offset. `most`: its maximum number of bytes.
 
         Raises
         ------
-        ValueError : there is no such record, or it is too large.
+        ValueError : the record is not an origins record, or is too large.
         """
         start, end = place
         if end - start > most:
@@ -78,7 +78,7 @@ class MessageOrigins:
         return cls(os.pread(fd, end - start, start))
 
     def find_origin_times(self, columns: ScanColumns, rows: slice) -> Any:
-        """Return the origin of each of these messages, ns since the epoch; 0: it has none."""
+        """Return the origin of each message in these rows, in ns since the epoch; 0: no origin."""
         if not len(self._message_keys):
             return np.zeros(rows.stop - rows.start, np.int64)
         keys = columns.offset[rows]

@@ -1,4 +1,4 @@
-"""Chunks that can be copied as they are, by what stands beside them: nobody has to decompress them."""
+"""Chunks that can be copied without decompression, because their message indexes describe their content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INDEX_ENTRIES_MAX = 1 << 22  # of a chunk; with more it is read, chunk and all
 
 
 class ChannelIndexSummary(NamedTuple):
-    """What a chunk's index says of a channel."""
+    """Summary of a channel in a chunk's message index."""
 
     index_start: int  # where in the file the record is
     index_end: int
@@ -31,14 +31,15 @@ class ChannelIndexSummary(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RawChunk:
-    """A chunk with its index behind it, and the origins of its messages before it.
+    """A chunk with its message indexes, and the origins record before it.
 
     Attributes
     ----------
-    start_offset, chunk_offset, index_offset, end_offset : where these begin in the file, one behind the other.
-    compression : "" for none.
-    compressed_bytes, uncompressed_bytes : bytes, also before compression.
-    channel_indexes : by id.
+    start_offset, chunk_offset, index_offset, end_offset : byte offsets of the origins record, the chunk, its message
+        indexes, and their end.
+    compression : "zstd", "lz4", or "" for no compression.
+    compressed_bytes, uncompressed_bytes : bytes after and before compression.
+    channel_indexes : index summary by channel id.
     """
 
     start_offset: int
@@ -62,7 +63,10 @@ class RawChunk:
 
 
 def find_raw_chunk(fd: int, block: DataBlock) -> RawChunk | None:
-    """Return what belongs to a chunk; None: its index is not there, or contradicts it, and so it has to be read."""
+    """Return a chunk with its indexes.
+
+    None: the indexes are missing or contradict the chunk, so the chunk must be read.
+    """
     head = os.pread(
         fd, RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + 16, block.offset
     )  # a name of at most 8 bytes, and a size
@@ -87,7 +91,10 @@ def find_raw_chunk(fd: int, block: DataBlock) -> RawChunk | None:
 
 
 def _read_message_indexes(fd: int, at: int, size: int) -> dict[int, ChannelIndexSummary]:
-    """Return what the index says that begins at a place; nothing where its entries cannot be those of `size` bytes."""
+    """Return the message indexes at an offset, by channel id.
+
+    Empty if an entry is invalid for a chunk of `size` bytes.
+    """
     channels: dict[int, ChannelIndexSummary] = {}
     most = min(size // _MIN_MESSAGE_BYTES, _INDEX_ENTRIES_MAX)
     while len(head := os.pread(fd, MESSAGE_INDEX_HEAD_STRUCT.size, at)) == MESSAGE_INDEX_HEAD_STRUCT.size:

@@ -1,7 +1,7 @@
-"""From record to record of an MCAP file that may be damaged anywhere, cut, or still be written.
+"""Scans the records of an MCAP file that may be damaged, truncated, or still open for writing.
 
-A walk never believes a length that leads nowhere: it goes on with the next chunk whose bytes are those that were
-written, so that damage costs what it hit and nothing behind it.
+If a record has an invalid length, the scan continues at the next chunk whose CRC is right. Damage therefore costs only
+the damaged bytes and the bytes up to the next chunk.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _CHUNK_PATTERN = re.compile(rb"\x06(?=.{4}\0{4}.{28}(?:\x04\0\0\0zstd|\x03\0\0\0
 
 
 class ChunkTooLargeError(ValueError):
-    """A chunk may be a good one, but takes more memory than it may."""
+    """A chunk exceeds the memory limit. The chunk may be valid."""
 
     def __init__(self, size: int, most: int) -> None:
         super().__init__(f"{size} bytes exceed max_chunk_bytes (--max-chunk-bytes), which is {most}")
 
 
 class ScannedRecord(NamedTuple):
-    """A record, or what is passed over.
+    """A record, or a range of skipped bytes.
 
     Attributes
     ----------
-    opcode : DAMAGE for what is passed over.
-    start_offset, end_offset : where it is in the file.
-    head_bytes : its first bytes, as many as a chunk has before its data.
-    damage_reason : why it is passed over.
+    opcode : opcode of the record; DAMAGE for skipped bytes.
+    start_offset, end_offset : byte offsets in the file.
+    head_bytes : first bytes of the record, at most as many as a chunk has before its data.
+    damage_reason : reason why the bytes are skipped.
     """
 
     opcode: int
@@ -61,11 +61,11 @@ class ScannedRecord(NamedTuple):
 
 @contextmanager
 def open_readonly(path: Path) -> Iterator[int]:
-    """Give a descriptor of a file to read.
+    """Yield a descriptor for reading a file.
 
     Raises
     ------
-    RecordingError : there is none, it may not be read, or it is a pipe, a device, a directory.
+    RecordingError : the file does not exist, is not readable, or is a pipe, a device or a directory.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for who writes to it
@@ -81,15 +81,18 @@ def open_readonly(path: Path) -> Iterator[int]:
 
 
 class RecordScanner:
-    """Goes through the records between two places. Stops at the end of the data, or of the file.
+    """Iterates over the records between two byte offsets. Ends at the end of the data section, or of the file.
 
     Attributes
     ----------
-    position : where the next record is; who has dealt with more than the last one sets it.
+    position : byte offset of the next record. A caller that has read more records sets it.
     """
 
     def __init__(self, fd: int, position: int, end: int, most: int) -> None:
-        """Begin. most : bytes of a chunk that may be decompressed, to find where there is one."""
+        """Set the range.
+
+        `most` limits the bytes of a chunk that may be decompressed in the search for the next chunk.
+        """
         self.position = position
         self._fd, self._end_offset, self._max_chunk_bytes = fd, end, most
         self._last_record_end = (-1, b"")
@@ -115,7 +118,7 @@ class RecordScanner:
         return self._last_record_end[1]
 
     def _scan_record(self, position: int) -> ScannedRecord:
-        """Return the record, or the damage, at a place."""
+        """Return the record, or the damaged bytes, at an offset."""
         head = self._read_record_head(position)
         opcode, length = (
             RECORD_HEAD_STRUCT.unpack_from(head) if len(head) >= RECORD_HEAD_STRUCT.size else (DAMAGE_OPCODE, 0)
@@ -137,7 +140,7 @@ class RecordScanner:
         return ScannedRecord(opcode, position, following, head)
 
     def _is_plausible_record(self, position: int) -> bool:
-        """Whether a record may begin here: a whole one, or one that was cut."""
+        """Return True if a record may start here, complete or truncated."""
         head = self._read_record_head(position)
         if len(head) < RECORD_HEAD_STRUCT.size or self._is_complete_record(position):
             return True
@@ -146,7 +149,7 @@ class RecordScanner:
         return is_known and length <= RECORD_BYTES_MAX
 
     def _is_complete_record(self, position: int) -> bool:
-        """Whether a record that begins here does not go beyond the end."""
+        """Return True if a record that starts here ends within the range."""
         head = self._read_record_head(position)
         fits: bool = (
             len(head) >= RECORD_HEAD_STRUCT.size
@@ -165,7 +168,7 @@ class RecordScanner:
         return ScannedRecord(DAMAGE_OPCODE, position, chunk, head, reason)
 
     def _find_next_chunk(self, position: int) -> int:
-        """Return where the next whole chunk begins behind a place; the end where there is none."""
+        """Return the byte offset of the next valid chunk after `position`; the end if no chunk follows."""
         for block_at in range(position + 1, self._end_offset, _BLOCK_BYTES):
             block = os.pread(self._fd, min(_BLOCK_BYTES + _CHUNK_HEAD_BYTES, self._end_offset - block_at), block_at)
             for match in _CHUNK_PATTERN.finditer(block):
@@ -180,7 +183,7 @@ class RecordScanner:
         return self._end_offset
 
     def _is_valid_chunk(self, start: int, length: int) -> bool:
-        """Whether what looks like a chunk is one, as far as that may be looked at."""
+        """Return True if the bytes are a valid chunk, as far as the memory limit permits a check."""
         try:
             if length <= self._max_chunk_bytes + _CHUNK_HEAD_BYTES:
                 decompress_chunk(os.pread(self._fd, length, start), self._max_chunk_bytes)
@@ -191,7 +194,7 @@ class RecordScanner:
         return True
 
     def _check_data_end(self, record: ScannedRecord) -> ScannedRecord:
-        """Return the end of the data, which is all that is left of the file; or what is passed over instead."""
+        """Return the DataEnd record if only the end of the file follows. Otherwise return a range of skipped bytes."""
         position, last = record.start_offset, record
         while position < self._end_offset:
             last = self._scan_record(position)
@@ -207,7 +210,7 @@ class RecordScanner:
         return ScannedRecord(Opcode.DATA_END, record.start_offset, self._end_offset, record.head_bytes)
 
     def _check_file_end(self, record: ScannedRecord, end: int) -> ScannedRecord:
-        """Return the end, if it is that of the file, too; else what is passed over to go on with another file's."""
+        """Return the record if it ends the file. Otherwise return a range to skip, because another file may follow."""
         if end >= self._end_offset:
             return ScannedRecord(Opcode.DATA_END, record.start_offset, self._end_offset, record.head_bytes)
         text = f"an MCAP file ends at byte {end}, but {self._end_offset - end} bytes follow"
@@ -228,7 +231,7 @@ def _explain_damage(head: bytes, fault: str) -> str:
 
 
 def _read_chunk_length(head: bytes) -> int:
-    """Return how many bytes a chunk record has after its head, as its data's length says; -1: nobody can know."""
+    """Return the bytes of a chunk record after its head, according to the length of its data; -1: unknown."""
     if len(head) < RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size + 8:
         return -1
     name_bytes: int = CHUNK_HEAD_STRUCT.unpack_from(head, RECORD_HEAD_STRUCT.size)[4]
@@ -242,17 +245,17 @@ def _read_chunk_length(head: bytes) -> int:
 
 
 def read_unknown_chunk_fields(record: bytes) -> bytes:
-    """Return the fields of a whole chunk record that MCAP does not define yet."""
+    """Return the fields of a complete chunk record that MCAP does not define yet."""
     return record[RECORD_HEAD_STRUCT.size + _read_chunk_length(record[:_CHUNK_HEAD_BYTES]) :]
 
 
 def decompress_chunk(record: bytes, most: int) -> bytes:
-    """Return what a chunk record contains; what comes behind its known fields is ignored, as MCAP wants it.
+    """Return the decompressed content of a chunk record. Bytes after the known fields are ignored, as MCAP requires.
 
     Raises
     ------
-    ValueError : its bytes make no sense, or are not those that were written.
-    TooLargeError : it has more than `most` bytes, as all of it says.
+    ValueError : the record is invalid, or its CRC is wrong.
+    TooLargeError : the content has more than `most` bytes.
     """
     opcode, length = RECORD_HEAD_STRUCT.unpack_from(record)
     if opcode != Opcode.CHUNK or length != len(record) - RECORD_HEAD_STRUCT.size or length < CHUNK_HEAD_STRUCT.size + 8:

@@ -1,5 +1,6 @@
-"""The container that MCAP is, as far as the `mcap` library does not write it fast or alone: the bytes of records,
-and the end of a file. Format: https://mcap.dev/spec.
+"""Bytes of MCAP records and of the end of a file, where the `mcap` library is too slow or too strict.
+
+Format: https://mcap.dev/spec.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ FOOTER_BYTES = RECORD_HEAD_STRUCT.size + 20 + len(MCAP_MAGIC)  # of the footer, 
 
 
 class RecordStream(ReadDataStream):
-    """Reads the fields of one record. One that goes beyond its end is an error, and not shorter than it says."""
+    """Reads the fields of one record. A field that exceeds the record raises an error."""
 
     def __init__(self, content: bytes) -> None:
-        """Begin. content : what follows the record's length."""
+        """Set the content: the bytes after the record's length."""
         super().__init__(BytesIO(content))
 
     def read(self, length: int) -> bytes:
@@ -37,7 +38,7 @@ class RecordStream(ReadDataStream):
 
         Raises
         ------
-        EndOfFile : there are fewer.
+        EndOfFile : the record has fewer bytes.
         """
         data = super().read(length)
         if len(data) < length:
@@ -47,12 +48,12 @@ class RecordStream(ReadDataStream):
 
 @dataclass
 class _ExtensibleRecord:
-    """A record with fields that MCAP does not define yet. tail : their bytes, behind the known fields."""
+    """A record with fields that MCAP does not define yet. Their bytes follow the known fields."""
 
     unknown_fields: bytes = b""
 
     def write(self, stream: RecordBuilder) -> None:
-        """Write the record to a stream of the library's."""
+        """Write the record to a stream of the `mcap` library."""
         known = RecordBuilder()
         super().write(known)  # type: ignore[misc]
         stream.write(append_unknown_fields(known.end(), self.unknown_fields))
@@ -75,7 +76,7 @@ class ExtensibleChannel(_ExtensibleRecord, records.Channel):
 
 @dataclass
 class ExtensibleMetadata(_ExtensibleRecord, records.Metadata):
-    """Metadata that keep unknown fields."""
+    """Metadata that keeps unknown fields."""
 
 
 def append_unknown_fields(record: bytes, tail: bytes) -> bytes:
@@ -85,7 +86,7 @@ def append_unknown_fields(record: bytes, tail: bytes) -> bytes:
 
 
 def encode_records(*parts: Any) -> bytes:
-    """Return records of the library's as bytes."""
+    """Return records of the `mcap` library as bytes."""
     builder = RecordBuilder()
     for part in parts:
         part.write(builder)
@@ -93,12 +94,12 @@ def encode_records(*parts: Any) -> bytes:
 
 
 def build_summary_section(start: int, groups: list[tuple[int, bytes]]) -> bytes:
-    """Return all that comes behind the data of a file: a summary with its offsets, the footer and the magic bytes.
+    """Return all bytes after the data section: the summary with its offsets, the footer and the magic bytes.
 
     Parameters
     ----------
-    start : where in the file it will be.
-    groups : records of one kind each, as bytes.
+    start : byte offset of the summary in the file.
+    groups : records as bytes. Each group has records of one kind.
     """
     offsets, position = [], start
     for opcode, data in groups:

@@ -18,24 +18,25 @@ _FILE_NAME_BYTES_MAX = 200  # bytes of a file's name, to which others are added;
 
 
 def make_segment_path(directory: Path, index: int) -> Path:
-    """Return where a segment of a recording is; they sort by name."""
+    """Return the path of a segment. The names of segments sort by index."""
     return directory / f"{index:06d}{MCAP_SUFFIX}"
 
 
 def make_natural_sort_key(path: Path) -> list[str | int]:
-    """Return what files are sorted by: their names, with numbers as such, so that bag_2 comes before bag_10."""
+    """Return a sort key for file names. Numbers sort by value, so bag_2 precedes bag_10."""
     return [int(part) if place % 2 else part for place, part in enumerate(re.split("([0-9]+)", path.name))]
 
 
 def find_segment_files(path: Path) -> list[Path]:
-    """Return the files of a recording, in order: `path` itself, unless it is a directory.
+    """Return the files of a recording in order, or `path` itself if it is not a directory.
 
-    What was made of a file beside it has the same messages, and is left out.
+    A file that `recover` or `reindex` made from another file of the directory is omitted, because it has the same
+    messages.
 
     Raises
     ------
-    RecordingError : it is a directory that cannot be read, or one of rosbag2 whose files are no MCAP or not all there.
-    MissingLibraryError : it is such a directory, and PyYAML is not installed.
+    RecordingError : the directory is not readable, or it is a bag of rosbag2 with missing files or without MCAP files.
+    MissingLibraryError : the directory is a bag of rosbag2, and PyYAML is not installed.
     """
     if not path.is_dir():
         return [path]
@@ -54,7 +55,7 @@ def find_segment_files(path: Path) -> list[Path]:
 
 
 def filter_recording_names(names: Collection[str]) -> Iterator[str]:
-    """Give those names of a directory that are of recordings; not of a compressed one beside what it was made of."""
+    """Yield the names of recordings. Omits a compressed file if its decompressed file is in the same directory."""
     present = set(names)
     for name in names:
         if name.endswith(MCAP_SUFFIXES) and (name.endswith(MCAP_SUFFIX) or os.path.splitext(name)[0] not in present):
@@ -62,17 +63,17 @@ def filter_recording_names(names: Collection[str]) -> Iterator[str]:
 
 
 def make_sibling_path(path: Path, label: str) -> Path:
-    """Return the name of a file that is made of another one. label : RECOVERED_LABEL or REINDEXED_LABEL."""
+    """Return the path of a file made from another file. `label`: RECOVERED_LABEL or REINDEXED_LABEL."""
     suffix = MCAP_SUFFIX if path.suffix == MCAP_SUFFIX else ""
     return path.with_name(f"{path.name.removesuffix(suffix)}.{label}{suffix}")
 
 
 def make_safe_file_name(endpoint: str) -> str:
-    """Return what a file or directory of an endpoint is called: a name of no other endpoint, and plain for everybody.
+    """Return a portable and unique name for an endpoint's file or directory.
 
-    Letters and digits of ASCII, - . and _ are what they are, but for . and _ in front; other bytes are ~ and two
-    hexadecimal digits; ~ alone is the endpoint without a name. What is longer than 200 bytes ends with a number that
-    tells it apart.
+    ASCII letters, digits, "-", "." and "_" stay, except "." and "_" at the start. Other bytes become "~" and two
+    hexadecimal digits. "~" alone stands for the empty name. Names of more than 200 bytes are shortened, and end with a
+    number that makes them unique.
     """
     name = "".join(
         chr(byte) if re.fullmatch(rb"[\w.-]", bytes((byte,)), re.ASCII) else f"~{byte:02x}"

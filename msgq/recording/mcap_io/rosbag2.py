@@ -1,6 +1,6 @@
-"""Directories of rosbag2: what their metadata.yaml says of the files, and in which order these come.
+"""Directories of rosbag2: the file metadata.yaml lists the files and their order.
 
-Nothing else of it is used: what describes the messages is in the files.
+Readers ignore all other fields of metadata.yaml, because the files contain the schemas.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _METADATA_BYTES_MAX = 4 << 20  # of metadata.yaml: some thousand topics and file
 
 
 def list_bag_files(directory: Path) -> list[Path] | None:
-    """Return the files of a bag in its order; None: the directory is no bag.
+    """Return the files of a bag in order; None: the directory is not a bag.
 
     Raises
     ------
-    RecordingError : its metadata.yaml cannot be read or makes no sense, a file of it is missing, or they are no MCAP.
-    MissingLibraryError : there is a metadata.yaml, and no PyYAML.
+    RecordingError : metadata.yaml is invalid or not readable, a file is missing, or the files are not MCAP.
+    MissingLibraryError : metadata.yaml exists, and PyYAML is not installed.
     """
     path = directory / BAG_METADATA_FILE
     text = _read_bag_metadata(path)
@@ -46,13 +46,13 @@ def list_bag_files(directory: Path) -> list[Path] | None:
 
 
 def make_sqlite_error(path: Path) -> RecordingError:
-    """Return what is to be said of a bag in SQLite."""
+    """Return the error for a bag in SQLite format."""
     command = f"rosbags-convert --src {path} --dst {path.with_suffix('')}_mcap --dst-storage mcap"
     return RecordingError(f"'{path}' is a rosbag2 bag in SQLite, not MCAP; convert it (pip install rosbags): {command}")
 
 
 def make_not_mcap_error(path: Path, begin: bytes) -> RecordingError:
-    """Return what is to be said of a file that is no MCAP. begin : its first bytes."""
+    """Return the error for a file that is not MCAP. `begin`: first bytes of the file."""
     if begin.startswith(b"SQLite format 3"):
         return make_sqlite_error(path)
     if begin.startswith(b"#ROSBAG"):
@@ -62,7 +62,7 @@ def make_not_mcap_error(path: Path, begin: bytes) -> RecordingError:
 
 
 def _read_bag_metadata(path: Path) -> str:
-    """Return what is in a metadata.yaml; "": there is none."""
+    """Return the text of metadata.yaml; "": the file does not exist."""
     if not path.exists():
         return ""
     with open_readonly(path) as fd:

@@ -1,6 +1,6 @@
-"""One MCAP file that is being written: chunk after chunk, each of which can be read by itself.
+"""Writer of one MCAP file. Each chunk contains its schemas and channels, so readers need no other chunk.
 
-The records come from the `mcap` library, apart from the two that have to be fast.
+The `mcap` library encodes all records except messages and message indexes, which are encoded by faster code.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class EncodedChannel:
-    """A channel, with its schema if it has one, and both as bytes for the start of a chunk."""
+    """A channel and its schema, as objects and as bytes for the start of a chunk."""
 
     channel_record: records.Channel
     schema_record: records.Schema | None
@@ -67,7 +67,7 @@ def encode_channel(
     source: MessageSource = TOPIC_SOURCE,
     boundary_losses: BoundaryLosses | None = None,
 ) -> EncodedChannel:
-    """Return a channel of a recording of ours; see `metadata_keys.build_channel_metadata` for what it says."""
+    """Return a channel of a msgq recording. For its metadata, see `metadata_keys.build_channel_metadata`."""
     record = None
     if schema is not None and metadata_keys.needs_schema_record(schema):
         record = records.Schema(id=number, name=schema.name, encoding=schema.schema_encoding, data=schema.data)
@@ -84,7 +84,7 @@ def encode_channel(
 
 
 class ChunkCompressor:
-    """One way to compress chunks. For one thread at a time."""
+    """Compresses chunks with one algorithm. One thread at a time."""
 
     def __init__(self, name: str, level: int | None) -> None:
         if name not in COMPRESSION_NAMES:
@@ -97,7 +97,7 @@ class ChunkCompressor:
             self._zstd_compressor = zstandard.ZstdCompressor(level=1 if level is None else level)
 
     def compress_chunk(self, start: bytes, data: memoryview[int]) -> bytes:
-        """Return both parts as one stream."""
+        """Compress both parts into one stream."""
         if not self.compression_name:
             return b"".join((start, data))
         if self.compression_name == "zstd":
@@ -115,14 +115,14 @@ _NO_COMPRESSION = ChunkCompressor("none", None)
 
 @dataclass(slots=True)
 class SummaryBuilder:
-    """What the end of a file says of the data before it.
+    """Content of the summary at the end of a file.
 
     Attributes
     ----------
     message_counts : messages by channel id.
-    chunk_indexes, attachment_indexes, metadata_indexes : where they are.
+    chunk_indexes, attachment_indexes, metadata_indexes : index records.
     unknown_records : records of the summary that MCAP does not define.
-    time_range : the first and the last log_time; empty without messages.
+    time_range : first and last log_time in ns; empty without messages.
     """
 
     message_counts: dict[int, int] = field(default_factory=dict)
@@ -133,11 +133,11 @@ class SummaryBuilder:
     time_range: list[int] = field(default_factory=list)
 
     def count_messages(self, channel: int, messages: int) -> None:
-        """Note messages of a channel."""
+        """Add messages of a channel."""
         self.message_counts[channel] = self.message_counts.get(channel, 0) + messages
 
     def extend_time_range(self, *times: int) -> None:
-        """Note log_times."""
+        """Extend the time range to these log_times."""
         if times:
             self.time_range = (
                 [min(*self.time_range, *times), max(*self.time_range, *times)]
@@ -148,13 +148,13 @@ class SummaryBuilder:
     def build_data_end_and_summary(
         self, at: int, schemas: Sequence[bytes], channels: Sequence[bytes], crc: int = 0
     ) -> bytes:
-        """Return all that comes behind the data, to the end of the file.
+        """Return all bytes after the data section, up to the end of the file.
 
         Parameters
         ----------
-        at : where in the file that will be.
-        schemas, channels : their records.
-        crc : of all that is before it; 0: it is not known.
+        at : byte offset of these bytes in the file.
+        schemas, channels : records as bytes.
+        crc : CRC of all preceding bytes; 0: unknown.
         """
         statistics = records.Statistics(
             attachment_count=len(self.attachment_indexes),
@@ -182,13 +182,13 @@ class SummaryBuilder:
 
 
 class SegmentWriter:
-    """The file. Whole after `close`; before that, readers of truncated files find every chunk that was written.
+    """Writes one file. The file is complete after `close`. Before `close`, readers of truncated files find all chunks.
 
     Attributes
     ----------
-    path : where.
-    size_bytes : bytes written.
-    message_count : in it.
+    path : path of the file.
+    size_bytes : number of written bytes.
+    message_count : number of messages in the file.
     """
 
     def __init__(
@@ -203,15 +203,15 @@ class SegmentWriter:
 
         Parameters
         ----------
-        path : of the file.
-        compressor : of chunks.
-        metadata : of the recording, if it is one.
-        profile : what the header says of the messages; see https://mcap.dev/spec/registry.
+        path : path of the file.
+        compressor : compressor of chunks.
+        metadata : metadata of the recording; None: the file is not a recording.
+        profile : profile of the messages in the header; see https://mcap.dev/spec/registry.
         header_tail : fields of the header that MCAP does not define yet.
 
         Raises
         ------
-        RecordingError : it exists, or cannot be created.
+        RecordingError : the file exists, or cannot be created.
         """
         self.path = path
         self.size_bytes = self.message_count = 0
@@ -240,7 +240,7 @@ class SegmentWriter:
             raise
 
     def _append_bytes(self, *parts: bytes | memoryview[int]) -> None:
-        """Append, whole."""
+        """Append all parts, or none."""
         if os.getpid() != self._pid:
             raise ForkedSocketError(
                 f"recording '{self.path}' belongs to the parent process; write another file in this process"
@@ -262,11 +262,11 @@ class SegmentWriter:
         self.size_bytes += wanted
 
     def write_metadata(self, name: str, metadata: Mapping[str, str], tail: bytes = b"") -> None:
-        """Write a Metadata record. tail : fields that MCAP does not define yet.
+        """Write a Metadata record. `tail`: fields that MCAP does not define yet.
 
         Raises
         ------
-        RecordingError : the disk is full, or fails; the file is as it was before.
+        RecordingError : the disk is full or failed. The file is unchanged.
         """
         data = encode_records(ExtensibleMetadata(name, dict(metadata), tail))
         index = records.MetadataIndex(offset=self.size_bytes, length=len(data), name=name)
@@ -278,7 +278,7 @@ class SegmentWriter:
 
         Raises
         ------
-        RecordingError : the disk is full, or fails; the file is as it was before.
+        RecordingError : the disk is full or failed. The file is unchanged.
         """
         data = encode_records(attachment)
         index = records.AttachmentIndex(
@@ -294,7 +294,7 @@ class SegmentWriter:
         self._summary_builder.attachment_indexes.append(index)
 
     def copy_metadata_record(self, source: int, offset: int, length: int, name: str) -> None:
-        """Write a Metadata record of another file as it is; see `copy_chunk`."""
+        """Copy a Metadata record of another file unchanged; see `copy_chunk`."""
         index = records.MetadataIndex(offset=self.size_bytes, length=length, name=name)
         self._copy_bytes(source, offset, length)
         self._summary_builder.metadata_indexes.append(index)
@@ -304,14 +304,14 @@ class SegmentWriter:
 
         Raises
         ------
-        RecordingError : the disk is full, or fails; the file is as it was before.
+        RecordingError : the disk is full or failed. The file is unchanged.
         """
         self._append_bytes(record)
 
     def copy_unknown_record(self, source: int, offset: int, length: int, in_summary: bool) -> None:
-        """Write a record of another file that MCAP does not define; see `copy_chunk`.
+        """Copy a record of another file that MCAP does not define; see `copy_chunk`.
 
-        in_summary : write it into the summary, which is kept in memory until the file is closed.
+        in_summary : True: write the record into the summary. Until `close`, the record stays in memory.
         """
         if not in_summary:
             self._copy_bytes(source, offset, length)
@@ -321,24 +321,27 @@ class SegmentWriter:
             self._summary_builder.unknown_records.append(os.pread(source, length, offset))
 
     def copy_attachment(self, source: int, source_index: records.AttachmentIndex) -> None:
-        """Write an attachment of another file as it is; see `copy_chunk`. source_index : its index there."""
+        """Copy an attachment of another file unchanged; see `copy_chunk`.
+
+        `source_index`: its index in the other file.
+        """
         index = replace(source_index, offset=self.size_bytes)
         self._copy_bytes(source, source_index.offset, source_index.length)
         self._summary_builder.attachment_indexes.append(index)
 
     def copy_chunk(self, source: int, chunk: RawChunk, channels: Mapping[int, EncodedChannel]) -> None:
-        """Write a chunk of another file as it is, with all that belongs to it.
+        """Copy a chunk of another file unchanged, with its message indexes and origins.
 
         Parameters
         ----------
         source : descriptor of the other file.
         chunk : location and sizes of the chunk to copy.
-        channels : as they are in both files, by id.
+        channels : channels by id. The ids are the same in both files.
 
         Raises
         ------
-        EOFError, OSError : the other file cannot be read. RecordingError: this one cannot be written. It has no part of
-            the chunk then.
+        EOFError, OSError : the other file cannot be read. This file is unchanged.
+        RecordingError : this file cannot be written. It is unchanged.
         """
         self.write_channels(channels[number] for number in chunk.channel_indexes)
         moved = self.size_bytes - chunk.start_offset
@@ -367,7 +370,7 @@ class SegmentWriter:
             )
 
     def adopt_tallies(self, tallies: Mapping[int, Any]) -> None:
-        """Take what is known of copied messages; see `ChannelStatistics.adopt_tallies`."""
+        """Use the statistics of copied messages; see `ChannelStatistics.adopt_tallies`."""
         self._channel_statistics.adopt_tallies(tallies)
 
     def _copy_bytes(self, source: int, offset: int, length: int) -> None:
@@ -388,11 +391,11 @@ class SegmentWriter:
             raise
 
     def write_channels(self, channels: Iterable[EncodedChannel], schemas: Iterable[records.Schema] = ()) -> None:
-        """Write the channels and schemas that are not in the file yet, outside of chunks.
+        """Write channels and schemas that the file does not contain yet, outside of chunks.
 
         Raises
         ------
-        RecordingError : the disk is full, or fails; the file is as it was before.
+        RecordingError : the disk is full or failed. The file is unchanged.
         """
         unused = [schema for schema in schemas if schema.id not in self._written_schemas]
         new = [channel for channel in channels if channel.channel_record.id not in self._written_channels]
@@ -406,7 +409,7 @@ class SegmentWriter:
             self._register_channel(channel)
 
     def _register_channel(self, channel: EncodedChannel) -> None:
-        """Note a channel whose messages may follow."""
+        """Register a channel before its messages."""
         if channel.channel_record.id not in self._written_channels:
             self._written_channels[channel.channel_record.id] = channel
             self._channel_statistics.add_channel(channel.channel_record)
@@ -414,11 +417,11 @@ class SegmentWriter:
                 self._written_schemas[channel.schema_record.id] = channel.schema_record
 
     def write_chunk(self, chunk: ChunkBuffer, channels: Mapping[int, EncodedChannel], compress: bool = True) -> None:
-        """Write a chunk that is not empty, with the channels it uses, and its index. compress : False: as it is.
+        """Write a chunk with messages, its channels and its index. `compress` False: write the chunk uncompressed.
 
         Raises
         ------
-        RecordingError : the disk is full, or fails; the file is as it was before.
+        RecordingError : the disk is full or failed. The file is unchanged.
         """
         entries = np.frombuffer(chunk.message_entries, CHUNK_ENTRY_FIELDS)
         counts = chunk.count_messages_by_channel()
@@ -460,20 +463,21 @@ class SegmentWriter:
         self._channel_statistics.count_chunk_messages(chunk)
 
     def sync_to_disk(self) -> None:
-        """Let the disk have what was written."""
+        """Sync the written bytes to the disk."""
         os.fdatasync(self._fd)
 
     def close(self, losses: Mapping[str, str] | None = None, synced: bool = True) -> None:
-        """Write the figures and the summary, and close. The file is closed in any case.
+        """Write the statistics and the summary, and close the file, also after an error.
 
         Parameters
         ----------
-        losses : endpoint -> messages lost so far, if it is a recording.
-        synced : let the disk have it first; False for a file that is of no use after a power cut.
+        losses : lost messages by endpoint, if the file is a recording.
+        synced : True: sync the file to the disk first. False: do not, because the file is useless after a power
+            failure.
 
         Raises
         ------
-        RecordingError : the disk is full, or fails; readers of truncated files can read it.
+        RecordingError : the disk is full or failed. Readers of truncated files can read the file.
         """
         try:
             if losses is not None:
@@ -488,18 +492,18 @@ class SegmentWriter:
             self.close_without_summary()
 
     def close_without_summary(self) -> None:
-        """Close the file as it is."""
+        """Close the file without statistics and summary."""
         fcntl.flock(self._fd, fcntl.LOCK_UN)  # or a child that was forked meanwhile would hold it by its copy
         os.close(self._fd)
 
     def _build_data_end_and_summary(self) -> bytes:
-        """Return all that comes behind the data, to the file's end."""
+        """Return all bytes after the data section, up to the end of the file."""
         schemas = [encode_records(schema) for schema in self._written_schemas.values()]
         channels = [encode_records(channel.channel_record) for channel in self._written_channels.values()]
         return self._summary_builder.build_data_end_and_summary(self.size_bytes, schemas, channels, self._data_crc)
 
 
 def _compute_message_index_offsets(counts: Mapping[int, int], at: int) -> dict[int, int]:
-    """Return where the message index of each channel begins. counts : of messages; at : where the first one is."""
+    """Return the byte offset of each channel's message index. `counts`: messages by channel. `at`: the first offset."""
     sizes = (MESSAGE_INDEX_HEAD_STRUCT.size + 16 * count for count in counts.values())
     return dict(zip(counts, accumulate(sizes, initial=at), strict=False))

@@ -1,4 +1,4 @@
-"""What the end of a file says of the rest: which is checked here, and believed by those who read the file."""
+"""Reads and checks the summary at the end of a file. Readers trust a checked summary."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ _SUMMARY_OPCODES = {
 
 @dataclass(slots=True)
 class SummarySection:
-    """A summary that makes sense.
+    """A valid summary.
 
     Attributes
     ----------
-    start_offset : where it begins, and the data end; the end of the file where the footer says that there is none.
-    declarations : its schemas, then its channels: opcode, content, place in the file.
-    chunk_indexes : in the order of the file. They overlap neither each other nor the summary.
-    statistics : what it counts; None: nothing.
-    unknown_records : each record that MCAP does not define: opcode, from where to where in the file.
-    is_complete : whether its chunks may be believed; else there are none, and it begins where the file ends.
+    start_offset : byte offset of the summary, and end of the data section. Without a summary: the end of the file.
+    declarations : schemas, then channels: opcode, content and byte offset of each record.
+    chunk_indexes : chunk indexes in the order of the file. No chunk overlaps another chunk or the summary.
+    statistics : statistics record; None: missing.
+    unknown_records : records that MCAP does not define: opcode, start and end offset in the file.
+    is_complete : True if the chunk indexes are valid. If False, `chunk_indexes` is empty, and `start_offset` is the end
+        of the file.
     """
 
     start_offset: int
@@ -50,12 +51,12 @@ class SummarySection:
 
 
 def read_summary(fd: int, size: int, most: int, problem: Callable[[int, str], None]) -> SummarySection | None:
-    """Return the summary of a file of `size` bytes; None: it was not closed, or what is there makes no sense.
+    """Return the summary of a file of `size` bytes; None: the file was not closed, or its summary is invalid.
 
     Parameters
     ----------
-    most : bytes that it may have.
-    problem : is told what makes no sense, and where.
+    most : maximum bytes of the summary.
+    problem : callable for the offset and the text of each problem.
     """
     end = os.pread(fd, FOOTER_BYTES, max(0, size - FOOTER_BYTES))
     if (
@@ -114,12 +115,12 @@ def _parse_summary(data: bytes, start: int, size: int, problem: Callable[[int, s
 
 
 def find_chunk_end_offset(index: records.ChunkIndex) -> int:
-    """Return where a chunk and its message indexes end."""
+    """Return the byte offset after a chunk and its message indexes."""
     return int(index.chunk_start_offset + index.chunk_length + index.message_index_length)
 
 
 def _iter_summary_records(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Give the opcode of each record, and from where to where its content is; DAMAGE at what does not fit."""
+    """Yield the opcode, start and end offset of each record's content. The opcode is DAMAGE for invalid bytes."""
     position = 0
     while position < len(data):
         opcode, length = (

@@ -1,4 +1,4 @@
-"""Records that MCAP does not define: a copy keeps those of other programs, and writes its own ones again."""
+"""Records that MCAP does not define. A copy keeps those of other programs, and creates those of msgq again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SKIPPED_BYTES_MAGIC = b"msgqgone"  # the damaged bytes follow
 
 
 def is_foreign_record(head: bytes) -> bool:
-    """Return whether a record is neither MCAP's nor msgq's. head : at least its first 17 bytes, or all of it."""
+    """Return True if neither MCAP nor msgq defines a record. `head`: its first 17 bytes, or the whole record."""
     body = head[RECORD_HEAD_STRUCT.size :]
     is_ours = is_origins_record(head) or (head[0] == SKIPPED_BYTES_OPCODE and body.startswith(SKIPPED_BYTES_MAGIC))
     return head[0] > Opcode.DATA_END and not is_ours

@@ -1,4 +1,4 @@
-"""Times by the wall clock: what it showed when the host's clock, which never steps, showed those of a file."""
+"""Conversion of a file's times from the host's clock, which has no steps, to the wall clock."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _TimeArray = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class WallTimeConverter:
-    """Turns times of a file by the host's clock into those by the wall clock, as its recorder noted them.
+    """Converts times of a file from the host's clock to the wall clock, with the offsets stored by the recorder.
 
-    The wall clock is the host's plus an offset, which changes when somebody sets the wall clock. All times of a message
-    move by the offset at its log_time, so that they stay as far apart as they were.
+    The wall clock is the host's clock plus an offset. Setting the wall clock changes this offset. All times of a
+    message use the offset at its log_time, so differences between them stay unchanged.
 
     Attributes
     ----------
-    recorded_offsets_ns : how far the wall clock was ahead of the host's, ns, each time that this was noted.
+    recorded_offsets_ns : wall clock minus the host's clock in ns, one value for each stored reading.
     """
 
     def __init__(self, notes: Iterable[Mapping[str, str]]) -> None:
-        """Take the Metadata records `RECORDING_METADATA` and `CLOCK_METADATA` of `metadata_keys`.
+        """Read the Metadata records `RECORDING_METADATA` and `CLOCK_METADATA` of `metadata_keys`.
 
         Raises
         ------
-        ValueError : a note makes no sense, or they are of several runs, whose clocks differ.
+        ValueError : a record is invalid, or the records belong to several runs with different clocks.
         """
         readings = sorted(map(_parse_clock_record, (note for note in notes if "wall_offset_ns" in note)))
         self.recorded_offsets_ns = tuple(offset for _, offset, _ in readings)
@@ -47,11 +47,11 @@ class WallTimeConverter:
 
     @property
     def is_clock_stepped(self) -> bool:
-        """Whether the wall clock was set."""
+        """True if the wall clock was set during the recording."""
         return len(self._offsets_ns) > 1
 
     def find_wall_time_range(self, first: int, last: int) -> tuple[int, int]:
-        """Return the earliest and the latest time that the wall clock may have shown between two times."""
+        """Return the earliest and the latest wall-clock time between two times of the host's clock."""
         begin, end = self._find_offset_index(first), self._find_offset_index(last)
         steps = self._offset_start_times[begin + 1 : end + 1]
         since, until = [first, *steps], [*(step - 1 for step in steps), last]
@@ -65,12 +65,12 @@ class WallTimeConverter:
         return bisect_right(self._offset_start_times, time) - 1
 
     def find_host_time_range(self, start: int, end: int) -> tuple[int, int]:
-        """Return between which times those can be that the wall clock showed as start <= time < end."""
+        """Return the range of the host's clock that contains all wall-clock times with start <= time < end."""
         first = 0 if start <= 0 else _clamp_time(start - max(self._offsets_ns))
         return first, TIME_MAX if end >= TIME_MAX else _clamp_time(end - min(self._offsets_ns))
 
     def convert_columns(self, columns: ScanColumns, first: int, start: int, end: int) -> None:
-        """Turn the times of rows, from the row `first` on, and keep those with start <= log_time < end."""
+        """Convert the times of row `first` and all later rows, and keep rows with start <= log_time < end."""
         rows = slice(first, columns.row_count)
         times = columns.log_time[rows]
         offsets = np.array(self._offsets_ns)[np.searchsorted(self._offset_start_times, times, side="right") - 1]
@@ -82,7 +82,7 @@ class WallTimeConverter:
 
 
 def _shift_times(times: _TimeArray, offsets: _TimeArray) -> _TimeArray:
-    """Return times that were moved, and stay below TIME_MAX, and not below 0. Negative ones become anything."""
+    """Return times plus offsets, limited to 0 to TIME_MAX. For negative times the result is undefined."""
     moved: _TimeArray = np.maximum(np.minimum(times, TIME_MAX - 1 - np.maximum(offsets, 0)) + offsets, 0)
     return moved
 
@@ -92,7 +92,7 @@ def _clamp_time(time: int) -> int:
 
 
 def _parse_clock_record(note: Mapping[str, str]) -> tuple[int, int, str]:
-    """Return since when the wall clock was how far ahead, and in which run."""
+    """Return the time of a clock record, its offset of the wall clock in ns, and its run."""
     since = _parse_nanoseconds(note, "since_ns")
     if since < 0:
         raise ValueError(f"since_ns {since} of a clock record is negative")

@@ -1,4 +1,4 @@
-"""Which channels and schemas a file gets that is made of others: theirs, with their own ids where these are free."""
+"""Assigns channel and schema ids in a file that is made from other files. Free ids stay unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MetadataPairs = tuple[tuple[str, str], ...]
 
 
 class _ChannelIdentity(NamedTuple):
-    """What two channels have in common that are one in the new file."""
+    """Properties of a channel. Channels with equal properties become one channel of the new file."""
 
     topic: str
     message_encoding: str
@@ -32,7 +32,7 @@ class _ChannelIdentity(NamedTuple):
 
 
 class _SchemaFields(NamedTuple):
-    """A schema. tail : fields that MCAP does not define yet."""
+    """Fields of a schema. `unknown_fields` are fields that MCAP does not define yet."""
 
     name: str
     encoding: str
@@ -42,15 +42,15 @@ class _SchemaFields(NamedTuple):
 
 @dataclass(slots=True)
 class FileMapping:
-    """What became of a file's channels.
+    """New ids of a file's channels and schemas.
 
     Attributes
     ----------
-    new_channel_ids : the new id of each old one, and its code.
-    channel_ids_by_code : the new id of each code.
-    new_schema_ids : the new id of each old one.
-    is_unchanged : all of its ids mean in the new file what they mean here, or nothing.
-    registry_state : how much was known when this was found out.
+    new_channel_ids : new id by old channel id and code.
+    channel_ids_by_code : new channel id by code.
+    new_schema_ids : new id by old schema id.
+    is_unchanged : True if all ids of the file keep their meaning in the new file.
+    registry_state : state of the file's registry at the last update.
     """
 
     log_number: int
@@ -62,18 +62,18 @@ class FileMapping:
 
 
 class ChannelMapping:
-    """The channels of a new file, as they are found in others.
+    """Channels of a new file, collected from other files.
 
-    Epochs of several logs, and of several runs in one, are kept apart: one that another has already gets another
-    number.
+    Different logs, and different runs within a log, have different epochs in the new file. An epoch that is already
+    used gets another number.
 
     Attributes
     ----------
-    encoded_channels : with their schemas, by id.
+    encoded_channels : channels and their schemas, by id.
     """
 
     def __init__(self, continued: Collection[int] = ()) -> None:
-        """Begin empty. continued : numbers of logs owner_mapping beginning, with its losses, is in another file."""
+        """Start empty. `continued`: numbers of logs whose beginning, with its losses, is in another file."""
         self._continued_logs = continued
         self.encoded_channels: dict[int, EncodedChannel] = {}
         self._file_mappings: dict[McapFile, FileMapping] = {}
@@ -83,11 +83,11 @@ class ChannelMapping:
         self._new_epochs: dict[str, dict[tuple[int, str, int], int]] = {}
 
     def map_file(self, log: int, file: McapFile) -> FileMapping:
-        """Return what becomes of a file's channels, as far as they are known now. log : its number.
+        """Return the new ids of a file's known channels. `log`: number of its log.
 
         Raises
         ------
-        RecordingError : no id is left, after 65536.
+        RecordingError : all 65536 ids are used.
         """
         registry = file.registry
         learnt = (len(registry.channels), len(registry.schemas), registry.channel_changes)
@@ -151,7 +151,7 @@ class ChannelMapping:
             self.encoded_channels[new] = EncodedChannel(record, self._new_schemas[new_schema] if new_schema else None)
 
     def _assign_channel_id(self, mapping: FileMapping, number: int, key: _ChannelIdentity) -> int:
-        """Return the id of a channel: its own, or that of an equal one of another file, if that is possible."""
+        """Return the new id of a channel: its own id, the id of an equal channel of another file, or a free id."""
         if self._channel_identities.get(number) == key:
             return number
         equal, owner_mapping = self._channels_by_identity.get(key, (None, mapping))
@@ -162,7 +162,7 @@ class ChannelMapping:
         return equal if equal is not None else _find_free_id(self._channel_identities, CHANNEL_ID_COUNT, "channels")
 
     def _build_metadata(self, mapping: FileMapping, channel: RecordedChannel, pairs: _MetadataPairs) -> _MetadataPairs:
-        """Return a channel's metadata, with the epoch that it has in the new file."""
+        """Return a channel's metadata with its epoch in the new file."""
         said = dict(pairs)
         if said.get(metadata_keys.EPOCH_KEY) != str(channel.epoch):
             return pairs
@@ -174,7 +174,7 @@ class ChannelMapping:
         return tuple((said | {metadata_keys.EPOCH_KEY: str(epochs[owner])}).items())
 
     def map_rows(self, log: int, file: McapFile, content: bytes, columns: ScanColumns) -> np.ndarray[Any, Any]:
-        """Return the new id of each message that a scan found. content : what was scanned."""
+        """Return the new channel id of each scanned message. `content`: the scanned bytes."""
         mapping = self.map_file(log, file)
         codes = {code for _, code in mapping.new_channel_ids}
         if len(codes) == len(mapping.new_channel_ids) or file.registry.channel_changes:
@@ -182,7 +182,7 @@ class ChannelMapping:
         return _map_by_channel_id(mapping, content, columns)
 
     def map_codes_to_channel_ids(self, log: int) -> dict[int, int]:
-        """Return the new id of each code of a log that has one alone."""
+        """Return the new channel id of each code of a log that has exactly one."""
         new_ids: dict[int, set[int]] = {}
         for mapping in self._file_mappings.values():
             for (_, code), new in mapping.new_channel_ids.items() if mapping.log_number == log else ():
@@ -190,14 +190,14 @@ class ChannelMapping:
         return {code: new.pop() for code, new in new_ids.items() if len(new) == 1}
 
     def iter_unused_schemas(self) -> Iterator[ExtensibleSchema]:
-        """Give the schemas that no channel of any file has."""
+        """Yield the schemas that no channel uses."""
         for file, mapping in self._file_mappings.items():
             for number in mapping.new_schema_ids.keys() - set(file.registry.schema_ids.values()):
                 yield self._new_schemas[mapping.new_schema_ids[number]]
 
 
 def _map_by_channel_id(mapping: FileMapping, content: bytes, columns: ScanColumns) -> np.ndarray[Any, Any]:
-    """Return the new ids where a file has channels that differ by theirs alone: from the messages themselves."""
+    """Return the new id of each message by its old channel id, if several channels share a code."""
     table = np.zeros(CHANNEL_ID_COUNT, np.uint16)
     for (number, _), new in mapping.new_channel_ids.items():
         table[number] = new

@@ -1,4 +1,4 @@
-"""Logs to other files: MCAP, Parquet."""
+"""Copies of logs as MCAP files."""
 
 from __future__ import annotations
 
@@ -30,23 +30,25 @@ _CHUNK_BYTES = 1 << 20
 
 
 def write_merged_log(logs: Sequence[LogReader], output: Path, compression: str | None = None) -> int:
-    """Write one MCAP file with the messages of all logs in the order of log_time; return how many.
+    """Write one MCAP file with the messages of all logs in the order of log_time, and return their number.
 
-    Channels, schemas, metadata and attachments are copied unchanged, with fields that MCAP does not define yet; of
-    attachments those of the logs' time. Records that MCAP does not define are copied. Those of chunks that are not
-    copied whole stand outside of chunks in the new file. Chunks are copied whole, unread, if all of their messages are
-    wanted, and no other chunk overlaps with theirs in time: damage within them stays, and their index is trusted. The
-    epochs of several logs, and of several runs, are kept apart.
+    Channels, schemas and metadata are copied unchanged, also with fields that MCAP does not define yet. Attachments
+    within the logs' time range are copied. Records that MCAP does not define are copied, and those of rewritten chunks
+    are stored outside of chunks.
+
+    A chunk is copied without decompression if all of its messages are wanted and no other chunk overlaps its time
+    range. Damage within such a chunk stays, and its index is trusted. Different logs and runs keep different epochs.
 
     Parameters
     ----------
-    logs : what is to be in it, by the host's clock.
-    output : the file, which must not exist.
-    compression : "zstd", "lz4" or "none"; None: "zstd" for what is not copied as it is.
+    logs : logs to copy, with the host's clock.
+    output : path of the new file, which must not exist.
+    compression : "zstd", "lz4" or "none"; None: "zstd" for rewritten chunks.
 
     Raises
     ------
-    RecordingError : the file exists, or cannot be written. What cannot be read is skipped, and in the logs' `problems`.
+    RecordingError : the file exists, or cannot be written. Unreadable data is skipped and listed in the logs'
+        `problems`.
     """
     return _write_logs_to_segment(
         logs, output, compression, [(log.log_view.start_time, log.log_view.end_time) for log in logs]
@@ -56,11 +58,11 @@ def write_merged_log(logs: Sequence[LogReader], output: Path, compression: str |
 def write_time_slices(
     log: LogReader, directory: Path, every_ns: int, compression: str | None = None
 ) -> Iterator[tuple[Path, int]]:
-    """Write segments of the same duration into a new directory; give each one and its number of messages.
+    """Write segments of equal duration into a new directory. Yield the path and the number of messages of each segment.
 
-    Each has all metadata, all records outside of chunks that MCAP does not define, and the attachments since its
-    beginning. The first one also has the attachments before, and the last one those behind it. For the rest see
-    `write_merged_log`.
+    Each segment has all metadata, and all records outside of chunks that MCAP does not define. A segment has the
+    attachments of its time range. The first segment also has all earlier attachments, and the last one all later
+    attachments. See also `write_merged_log`.
 
     Raises
     ------
@@ -88,7 +90,7 @@ def write_time_slices(
 def _write_logs_to_segment(
     logs: Sequence[LogReader], output: Path, compression: str | None, attached: Sequence[tuple[int, int]]
 ) -> int:
-    """See `write_merged_log`. attached : of each log, of which time attachments are wanted."""
+    """Write one file; see `write_merged_log`. `attached`: time range of the attachments of each log."""
     if any(log.log_view.clock_choice != HOST_CLOCK for log in logs):
         raise InvalidValueError(
             "the log uses the wall clock, but files store times of the host clock; open the log with clock='host'"
@@ -114,9 +116,10 @@ def _write_logs_to_segment(
 
 @contextmanager
 def _copy_unknown_chunk_records(segment: SegmentWriter, logs: Sequence[LogReader]) -> Iterator[None]:
-    """Write each record that MCAP does not define, and that is found in a chunk, beside the chunks.
+    """Copy each record within a chunk that MCAP does not define, and store it outside of chunks.
 
-    They stand there uncompressed, so those of a file are bounded: a few bytes can be compressed ones of any number.
+    The copies are uncompressed. Their total size for each file is limited, because few compressed bytes can expand to
+    any number.
     """
     for log in logs:
         for file in log.files:
@@ -166,7 +169,7 @@ def _copy_messages(
 
 
 def _collect_tallies(logs: Sequence[LogView], channels: ChannelMapping) -> dict[int, Any]:
-    """Return the tally of each new channel as the files say that were copied; nothing: they do not say enough."""
+    """Return the statistics of each new channel from the statistics of the copied files; empty if a file has none."""
     tallies: dict[int, Any] = {}
     for number, log in enumerate(logs):
         totals, new = EndpointTotals(log), channels.map_codes_to_channel_ids(number)
@@ -183,7 +186,7 @@ def _collect_tallies(logs: Sequence[LogView], channels: ChannelMapping) -> dict[
 
 
 def _copy_extra_records(segment: SegmentWriter, logs: Sequence[LogView], attached: Sequence[tuple[int, int]]) -> None:
-    """Copy metadata, attachments, and records that MCAP does not define; damaged ones are noted."""
+    """Copy metadata, attachments, and records that MCAP does not define. Damaged records become problems of the log."""
     runs = {file.metadata.get(metadata_keys.RECORDING_METADATA, {}).get("run") for log in logs for file in log.files}
     for log, times in zip(logs, attached, strict=True):
         for file in log.files:
@@ -217,7 +220,7 @@ def _copy_unknown_extra_record(source: int, segment: SegmentWriter, extra: Extra
 
 
 def _copy_or_report(file: McapFile, offset: int, copy: Callable[[int], None], log: LogView) -> None:
-    """Copy what is at a place of a file, given a descriptor of it; what is wrong there is noted."""
+    """Call `copy` with a descriptor of the file. An error becomes a problem of the log, at `offset`."""
     with ExitStack() as stack:
         try:
             source = stack.enter_context(file.file_source.open_descriptor())

@@ -1,4 +1,4 @@
-"""The messages of several logs as rows in the order of their time, or as chunks that can be copied as they are."""
+"""Messages of several logs in the order of time: as rows, or as chunks that can be copied unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RowArray = np.ndarray[Any, Any]
 
 
 class CopyableChunk(NamedTuple):
-    """A chunk all of whose messages are wanted, and which means the same in the new file."""
+    """A chunk that can be copied unchanged: all of its messages are wanted, and its ids have the same meaning."""
 
     log_number: int
     mcap_file: McapFile
@@ -31,7 +31,7 @@ class CopyableChunk(NamedTuple):
 
 
 class DecodedRows(NamedTuple):
-    """Messages that are wanted, of dtype MESSAGE_ROW_DTYPE, and the bytes that they lie in."""
+    """Wanted messages as rows of dtype MESSAGE_ROW_DTYPE, and the buffers of their payloads."""
 
     message_rows: _RowArray
     payload_contents: list[bytes]
@@ -39,7 +39,7 @@ class DecodedRows(NamedTuple):
 
 @dataclass(slots=True)
 class _PendingBlock:
-    """Messages of a block in the order of log_time, from row `next_row` on."""
+    """Messages of a block in the order of log_time. Row `next_row` is the next one to write."""
 
     block_content: bytes
     message_rows: _RowArray
@@ -48,23 +48,25 @@ class _PendingBlock:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes that it takes."""
+        """Bytes of memory that the block occupies."""
         return len(self.block_content) + self.message_rows.nbytes + self.log_times.nbytes
 
     def pop_rows_until(self, time: int) -> _RowArray:
-        """Return the rows whose log_time is not behind `time`, once."""
+        """Remove and return the rows whose log_time is at most `time`."""
         begin, self.next_row = self.next_row, int(np.searchsorted(self.log_times, time, "right"))
         return self.message_rows[begin : self.next_row]
 
 
 class LogMerger:
-    """Messages of several logs, in the order of log_time; those of one time are in the order of logs and files.
+    """Iterates over the messages of several logs in the order of log_time.
 
-    The memory is bounded. Where more overlaps in time than may wait, the oldest that waits goes on, out of order.
+    At equal times, the order of logs and files counts.
+
+    Memory is limited. If too many blocks overlap in time, the oldest rows are yielded early, out of order.
     """
 
     def __init__(self, logs: Sequence[LogView], channels: ChannelMapping, compression: str | None) -> None:
-        """Begin. compression : that a chunk must have to be copied as it is; None: any."""
+        """Prepare. `compression`: required compression of copied chunks; None: any."""
         self._logs, self._channel_mapping, self._compression = logs, channels, compression
         self._scan_columns = ScanColumns(_BATCH_ROWS)
         self._pending_blocks: list[_PendingBlock] = []
@@ -91,7 +93,7 @@ class LogMerger:
         yield from self._pop_rows_until(TIME_MAX)
 
     def _pop_rows_until(self, time: int) -> Iterator[DecodedRows]:
-        """Give what waits and is not behind `time`."""
+        """Yield the pending rows whose log_time is at most `time`."""
         parts = [
             (pending.block_content, rows)
             for pending in self._pending_blocks
@@ -113,7 +115,7 @@ class LogMerger:
     def _find_copyable_chunk(
         self, number: int, file: McapFile, block: DataBlock, following: int
     ) -> CopyableChunk | None:
-        """Return a chunk that can be copied as it is; `following` is when the next one begins."""
+        """Return the chunk if it can be copied unchanged. `following`: start time of the next chunk."""
         log, described = self._logs[number], file.registry
         if not block.is_chunk or not block.channel_ids or block.end_time > following or file.has_compressed_payloads:
             return None
@@ -137,7 +139,7 @@ class LogMerger:
         return CopyableChunk(number, file, chunk)
 
     def _read_pending_block(self, number: int, file: McapFile, block: DataBlock) -> _PendingBlock | None:
-        """Return the wanted messages of a block; None: there are none."""
+        """Return the wanted messages of a block; None: no message."""
         pieces = []
         content = b""
         for content in self._logs[number].scan_block(file, block, self._scan_columns):

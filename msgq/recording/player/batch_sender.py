@@ -1,4 +1,4 @@
-"""Messages of a schedule to the writers, and how many these were."""
+"""Sends messages of a schedule to the writers, and counts them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _BATCH_BYTES = 1 << 18  # at once, on topics: some 30 us
 
 
 class BatchSender:
-    """Sends bursts, a part at a time: what goes to topics on rings without an object for each message.
+    """Sends batches, one part at a time. Messages to rings are sent without a Python object for each message.
 
     Attributes
     ----------
-    current_batch : of which parts are sent.
-    message_times : of its messages, ns since the epoch.
+    current_batch : batch that is being sent.
+    message_times : times of its messages, in ns since the epoch.
     """
 
     def __init__(self, writers: PlaybackWriters) -> None:
@@ -30,7 +30,7 @@ class BatchSender:
         self._other_bytes = 0
 
     def begin_batch(self, schedule: PlaybackSchedule, batch: MessageBatch) -> None:
-        """Let what is sent be of a batch of this schedule."""
+        """Set the batch of a schedule that is sent next."""
         for name in schedule.new_names[len(self._ring_sender) :]:
             self._ring_sender.add_socket(self._writers.find_publisher(name))
         self._schedule, self.current_batch = schedule, batch
@@ -38,12 +38,12 @@ class BatchSender:
         self._message_ages = compute_message_ages(batch)
 
     def send_rows(self, row: int, end: int) -> int:
-        """Send rows from one to before another, or some of them, but at least one; return which row is next."""
+        """Send at least one row, and at most the rows from `row` to before `end`. Return the next row."""
         following = self._ring_sender.send_rows(self.current_batch, self._message_ages, row, end, _BATCH_BYTES)
         return following if following > row else self._send_other_messages(row, min(end, row + _SMALL_BATCH_ROWS))
 
     def _send_other_messages(self, row: int, end: int) -> int:
-        """Send what is no topic on a ring, message by message; and the first in any case."""
+        """Send the first message, and following messages that do not go to a ring, one by one. Return the next row."""
         codes = self.current_batch.channel_code[row:end].tolist()
         count = next(
             (place for place, code in enumerate(codes) if place and self._ring_sender.has_ring(code)), len(codes)
@@ -56,10 +56,10 @@ class BatchSender:
 
     @property
     def sent_by_kind(self) -> dict[str, int]:
-        """How many messages were sent, by the kind of their endpoints."""
+        """Number of sent messages by kind of endpoint."""
         return dict(self._other_counts + Counter({TOPIC_SOURCE.kind: self._ring_sender.sent_messages}))
 
     @property
     def sent_bytes(self) -> int:
-        """Of the payloads of all that was sent."""
+        """Payload bytes of all sent messages."""
         return self._other_bytes + self._ring_sender.sent_bytes

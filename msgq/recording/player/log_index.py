@@ -1,4 +1,4 @@
-"""What a log has, as far as its indexes tell: a player begins at once, and does not read all of it first."""
+"""Endpoints of a log according to its indexes, so that a player starts without reading the whole log."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class IndexedEndpoint(NamedTuple):
 
     Attributes
     ----------
-    endpoint, kind, schema, options, is_tracked : as of `EndpointInfo`.
-    largest_payload_bytes : no payload has more bytes, as the indexes say.
+    endpoint, kind, schema, options, is_tracked : as in `EndpointInfo`.
+    largest_payload_bytes : upper limit of payload bytes, from the indexes.
     """
 
     endpoint: str
@@ -47,7 +47,7 @@ class IndexedEndpoint(NamedTuple):
 
 
 class _LargeChunk(NamedTuple):
-    """A chunk, and the channels of it of whose messages it is to be found out how large they are."""
+    """A chunk, and its channels whose largest message must be measured."""
 
     uncompressed_bytes: int
     mcap_file: McapFile
@@ -56,15 +56,18 @@ class _LargeChunk(NamedTuple):
 
 
 class LogIndex:
-    """What a log has. One thread at a time.
+    """Endpoints of a log. One thread at a time.
 
     Attributes
     ----------
-    endpoints : what there is of each, by name, sorted.
+    endpoints : endpoints by name, sorted.
     """
 
     def __init__(self, log: LogReader) -> None:
-        """Find out. Read is only what no index describes, and what is partly beyond the time that was chosen."""
+        """Read the indexes of the log.
+
+        Blocks without an index, and blocks at the limits of the time range, are scanned.
+        """
         self._log_view, self._scan_columns = log.log_view, ScanColumns(_BATCH_ROWS)
         self._largest_payloads: dict[int, int] = {}  # by code
         large: list[_LargeChunk] = []
@@ -80,7 +83,7 @@ class LogIndex:
         self.endpoints = dict(sorted(endpoints.items()))
 
     def _index_file(self, file: McapFile) -> list[_LargeChunk]:
-        """Note what a file has; return the chunks whose messages may be large."""
+        """Add a file. Return the chunks whose messages may be large."""
         view, largest_payloads = self._log_view, _read_largest_payloads(file)
         known, present, large, sizes = set(largest_payloads), set[int](), [], [0]
         wanted = [block for block in file.blocks if file.may_have_messages(block, view.start_time, view.end_time)]
@@ -99,7 +102,7 @@ class LogIndex:
         return large
 
     def _find_block_channels(self, file: McapFile, block: DataBlock) -> Set[int] | None:
-        """Return the channels of a block; None: only reading it tells."""
+        """Return the channel ids of a block; None: the block must be scanned."""
         described = file.registry.channels.keys()
         if (
             file.has_compressed_payloads
@@ -117,7 +120,7 @@ class LogIndex:
             self._largest_payloads[code] = max(self._largest_payloads.get(code, 0), size)
 
     def _scan_block(self, file: McapFile, block: DataBlock, largest: dict[int, int]) -> None:
-        """Look at each message of a block."""
+        """Read each message of a block."""
         columns = self._scan_columns
         for _ in self._log_view.scan_block(file, block, columns):
             sizes = np.full(len(self._log_view.channels), -1, np.int64)
@@ -126,8 +129,9 @@ class LogIndex:
                 largest[code] = max(largest.get(code, 0), int(sizes[code]))
 
     def _measure_large_chunks(self, large: list[_LargeChunk]) -> None:
-        """Find out how large messages of large chunks are, the largest chunks first. Where such chunks are very many,
-        messages of the smaller ones may be as large as these.
+        """Measure the messages of large chunks, largest chunks first.
+
+        If there are too many large chunks, the size of a smaller chunk serves as the limit for its messages.
         """
         room = _INDEX_BYTES_MAX
         for size, file, block, numbers in sorted(large, key=lambda chunk: -chunk.uncompressed_bytes):
@@ -139,7 +143,7 @@ class LogIndex:
                 self._raise_largest_payload(file, number, sizes.get(number, size - _MESSAGE_HEAD_BYTES))
 
     def measure_largest_payload(self, endpoint: str) -> int:
-        """Return the bytes of the largest payload of an endpoint. It reads all of it."""
+        """Return the bytes of the largest payload of an endpoint. The call reads the whole endpoint."""
         largest: dict[int, int] = {}
         for file, block in self._log_view.iter_wanted_blocks():
             numbers = file.registry.channels.keys() if block.channel_ids is None else block.channel_ids
@@ -150,13 +154,13 @@ class LogIndex:
 
 
 def may_match_endpoints(file: McapFile, number: int, endpoints: Set[str]) -> bool:
-    """Return whether a channel may be one of some endpoints."""
+    """Return True if a channel may belong to one of the endpoints."""
     channel = file.registry.channels.get(number)
     return channel is None or channel.endpoint in endpoints
 
 
 def _add_channel_to_endpoint(before: IndexedEndpoint | None, channel: RecordedChannel, largest: int) -> IndexedEndpoint:
-    """Return what there is of an endpoint, with one more of its channels."""
+    """Return the endpoint with one more of its channels."""
     kind, options = channel.message_source.kind, channel.message_source.parse_options()
     if before is None:
         return IndexedEndpoint(channel.endpoint, kind, channel.schema, options, channel.is_tracked, largest)
@@ -165,13 +169,14 @@ def _add_channel_to_endpoint(before: IndexedEndpoint | None, channel: RecordedCh
 
 
 def _read_largest_payloads(file: McapFile) -> dict[int, int]:
-    """Return the bytes of the largest payload of each channel, as the file's end says; nothing, if it does not."""
+    """Return the largest payload bytes by channel id, from the statistics of the file; empty: no statistics."""
     return {number: figure["largest"] for number, figure in (read_stored_statistics(file) or {}).items()}
 
 
 def _measure_by_index(file: McapFile, block: DataBlock, room: int) -> tuple[dict[int, int], int]:
-    """Return the bytes of the largest payload of each channel of a chunk, as the message indexes behind it tell, and
-    how many bytes these have; no payload, if they make no sense, or have more bytes than there is room.
+    """Return the largest payload bytes by channel id, from a chunk's message indexes, and the bytes of these indexes.
+
+    No payload is returned if the indexes are invalid, or exceed `room` bytes.
     """
     begin = block.offset + block.stored_bytes
     try:
@@ -193,7 +198,7 @@ def _measure_by_index(file: McapFile, block: DataBlock, room: int) -> tuple[dict
 
 
 def _read_message_indexes(fd: int, position: int, end: int) -> tuple[list[tuple[int, _OffsetArray]], int]:
-    """Return of each channel the offsets of its messages, and where that ends; none, if they go beyond an end."""
+    """Return the message offsets of each channel, and the end of the indexes. Empty if the indexes exceed `end`."""
     indexes: list[tuple[int, _OffsetArray]] = []
     while True:
         head = os.pread(fd, RECORD_HEAD_STRUCT.size + _INDEX_HEAD_STRUCT.size, position)

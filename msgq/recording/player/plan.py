@@ -105,7 +105,7 @@ def make_playback_plan(log: LogReader, before: LogReader, names: EndpointRemappi
 
 
 def _skip_announcements(playback_plan: PlaybackPlan) -> None:
-    """Leave out topics that a writer publishes by itself: the server of a stream of frames announces its pictures."""
+    """Skip topics that a writer publishes by itself, for example the announcements of a frame server."""
     announcements = (
         kind.playback.find_announced_endpoint(old)
         for name, old in playback_plan.recorded_names.items()
@@ -119,14 +119,14 @@ def _skip_announcements(playback_plan: PlaybackPlan) -> None:
 
 
 def _collect_source_values(field: str, endpoint: str, *logs: LogReader) -> tuple[str, ...]:
-    """Return what logs say of those who published to an endpoint, or its keys; each once."""
+    """Return the different values of a source field of an endpoint: its publishers or keys."""
     channels = (channel for log in logs for channel in log.channels if channel.endpoint == endpoint)
     channels = (channel for channel in channels if not channel.boundary_losses.unrecorded_messages)
     return tuple(dict.fromkeys(getattr(channel.message_source, field) for channel in channels))
 
 
 def _skip_unplayable_endpoints(log: LogReader, playback_plan: PlaybackPlan) -> None:
-    """Look at the first messages of endpoints whose kinds ask for it, and leave out those that cannot be played."""
+    """Check the first messages of kinds that require it, and skip endpoints that cannot be played."""
     new = {old: name for name, old in playback_plan.recorded_names.items()}
     samples = {}
     for old, name in new.items():
@@ -145,7 +145,7 @@ def _skip_unplayable_endpoints(log: LogReader, playback_plan: PlaybackPlan) -> N
 
 
 def _iter_first_messages(log: LogReader, endpoints: set[str]) -> Iterator[tuple[str, bytes]]:
-    """Give messages of endpoints, from the first chunks that have some, until the caller has discarded them all."""
+    """Yield messages of endpoints, until the caller has removed all endpoints from the set."""
     view, columns = log.log_view, ScanColumns(_BATCH_ROWS)
     for file, block in sorted(view.iter_wanted_blocks(), key=lambda pair: pair[1].start_time):
         if not endpoints:

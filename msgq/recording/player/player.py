@@ -57,7 +57,7 @@ class _MonotonicClock:
 
 @dataclass(frozen=True, slots=True)
 class PlayerStats:
-    """Figures of a player.
+    """Statistics of a player.
 
     Attributes
     ----------
@@ -281,7 +281,7 @@ class Player:
         return self._is_paused
 
     def stats(self) -> PlayerStats:
-        """Return the current figures."""
+        """Return the current statistics."""
         position = (self._position_ns - self._first_ns) / NS_PER_S
         unplayed = dict(self._writers.unplayed_counts)
         late = self._late_ns, self._late_max_ns
@@ -312,7 +312,7 @@ class Player:
     # ---- the thread that plays ----
 
     def run(self) -> PlayerStats:
-        """Play to the end or until `stop`, close the publishers, and return the last figures.
+        """Play to the end or until `stop`, close the publishers, and return the final statistics.
 
         Raises
         ------

@@ -117,7 +117,7 @@ class Replay:
 
 
 def _prepare_endpoints(sim: Simulation, plan: PlaybackPlan) -> None:
-    """Make what programs may open without saying how; leave out what cannot be made."""
+    """Create the recorded endpoints in the simulation. Skip endpoints that cannot be created."""
     for name, spec in list(plan.endpoint_specs.items()):
         try:
             reserve = get_kind(spec.kind).playback.create_endpoint

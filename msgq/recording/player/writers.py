@@ -1,4 +1,4 @@
-"""Where a player sends: a writer for each endpoint of a log, all of them there before the first message."""
+"""Writers of a player: one for each endpoint of a log, opened before the first message."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class PlaybackWriters:
 
     Attributes
     ----------
-    writers_by_name : by the new name of the endpoint.
-    playback_plan : what is played of the log, and why not the rest.
-    unplayed_counts : messages that could not be played, by the new name of the endpoint, a colon, and the reason.
-    is_closed : whether they were closed.
+    writers_by_name : writers by the new name of the endpoint.
+    playback_plan : plan of the playback.
+    unplayed_counts : number of messages that could not be played, by new name, colon and reason.
+    is_closed : True after `close_writers`.
     """
 
     def __init__(
@@ -41,7 +41,10 @@ class PlaybackWriters:
         clock_endpoint: str | None,
         target: PlaybackTarget,
     ) -> None:
-        """Open all writers, or none. For log, before and names see `make_playback_plan`, for the others `Player`."""
+        """Open all writers, or none.
+
+        For `log`, `before` and `names` see `make_playback_plan`, for the others `Player`.
+        """
         self.writers_by_name: dict[str, EndpointWriter] = {}
         self.unplayed_counts: Counter[str] = Counter()
         self.is_closed = False
@@ -68,7 +71,7 @@ class PlaybackWriters:
             stack.pop_all()
 
     def _open_writer(self, wanted: EndpointSpec) -> None:
-        """Open a writer, or note why it cannot be played."""
+        """Open a writer. If that fails, skip the endpoint."""
         try:
             try:
                 writer = open_writer(wanted, self._target, self._shared_writer_state)
@@ -84,12 +87,12 @@ class PlaybackWriters:
             self.playback_plan.skip_endpoint(wanted.endpoint, str(error))
 
     def find_publisher(self, name: str | None) -> PubSocket | None:
-        """Return what publishes to a topic; None: it is no topic, or is not played."""
+        """Return the publisher of a topic; None: the endpoint is not a topic, or is not played."""
         writer = self.writers_by_name.get(name or "")
         return None if writer is None else writer.ring_socket
 
     def send_message(self, message: PlaybackMessage) -> bool:
-        """Send a message; tell whether it was. False: its endpoint is skipped, or `unplayed_counts` counts it."""
+        """Send a message. Return False if its endpoint is skipped, or if `unplayed_counts` counts the message."""
         writer = self.writers_by_name.get(message.endpoint)
         if writer is None:
             return False
@@ -104,7 +107,7 @@ class PlaybackWriters:
         return True
 
     def restore_state(self, messages: Iterable[PlaybackMessage]) -> None:
-        """Let vectors and boards have what these messages, oldest first, leave."""
+        """Set vectors and boards to the state after these messages, which are in the order of time."""
         by_endpoint: dict[str, list[PlaybackMessage]] = {}
         for message in messages:
             by_endpoint.setdefault(message.endpoint, []).append(message)
@@ -112,7 +115,7 @@ class PlaybackWriters:
             writer.restore(by_endpoint.get(name, ()))
 
     def close_writers(self) -> None:
-        """Close them all. Twice does nothing more."""
+        """Close all writers. A second close has no effect."""
         self.is_closed = True
         for writer in self.writers_by_name.values():
             writer.close()

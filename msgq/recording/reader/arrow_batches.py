@@ -1,4 +1,4 @@
-"""Logs as Arrow batches: chunk after chunk, below Python."""
+"""Logs as Arrow batches, built without a Python object for each message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ARROW_BATCH_BYTES_MAX = (
 
 
 def build_arrow_schema(columns: Sequence[str] | None) -> pa.Schema:
-    """Return the schema of batches with these columns; None is all of them."""
+    """Return the schema of batches with these columns; None: all columns."""
     names = DEFAULT_COLUMNS if columns is None else tuple(columns)
     if unknown := [name for name in names if name not in _ARROW_COLUMN_TYPES]:
         raise InvalidValueError(f"column {unknown[0]!r} does not exist; columns: {', '.join(_ARROW_COLUMN_TYPES)}")
@@ -37,7 +37,7 @@ def build_arrow_schema(columns: Sequence[str] | None) -> pa.Schema:
 
 
 class _LossColumnBuilder:
-    """Losses next to messages that are no gaps. side : the index in `LOSS_COLUMNS`."""
+    """Builds a column with losses next to messages without a gap. `side`: index in `LOSS_COLUMNS`."""
 
     def __init__(self, view: LogView, side: int) -> None:
         self._log_view, self._loss_side = view, side
@@ -45,7 +45,7 @@ class _LossColumnBuilder:
         self._numberings = self._loss_positions = self._lost_messages = np.empty(0, np.int64)
 
     def build_loss_column(self, codes: _NumpyArray, sequences: _NumpyArray) -> Any:
-        """Return the losses next to each message; null: none."""
+        """Return the losses next to each message; null: no loss."""
         if self._known_channel_count != len(self._log_view.channels):
             self._reload_losses()
         if not len(self._loss_positions):
@@ -74,7 +74,7 @@ class _LossColumnBuilder:
 
 
 class _ArrowBatchBuilder:
-    """A batch that is being filled. Its memory becomes Arrow's, so each one is used once."""
+    """Builds one batch. Arrow takes over the memory, so use an object once."""
 
     def __init__(
         self, view: LogView, schema: pa.Schema, rows: int, room: int, loss_columns: Mapping[str, _LossColumnBuilder]
@@ -95,11 +95,11 @@ class _ArrowBatchBuilder:
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of payloads."""
+        """Bytes of the payloads."""
         return self._payload_bytes
 
     def copy_payloads(self, content: bytes, place: int) -> None:
-        """Copy the payloads of the rows that came since; place : of the block that they are in."""
+        """Copy the payloads of the newest rows. `place`: byte offset of their block in the file."""
         first, self._copied_rows = self._copied_rows, self.scan_columns.row_count
         self._block_offsets.append(place)
         self._block_row_counts.append(self._copied_rows - first)
@@ -153,7 +153,7 @@ class _ArrowBatchBuilder:
 def read_arrow_batches(
     view: LogView, columns: Sequence[str] | None, rows: int, size: int = _ARROW_BATCH_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
-    """See LogReader.batches. size : bytes of payloads in a batch, unless one chunk has more."""
+    """See LogReader.batches. `size`: maximum bytes of payloads in a batch, unless one chunk has more."""
     schema = build_arrow_schema(columns)
     room = 1 << 20
     loss_columns = {name: _LossColumnBuilder(view, side) for side, name in enumerate(LOSS_COLUMNS)}

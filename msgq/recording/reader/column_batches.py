@@ -1,4 +1,4 @@
-"""Messages of a log in rows, in the order of a time, without an object for each."""
+"""Messages of a log as rows of arrays, in the order of time, without a Python object for each message."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ OVERLAPPING_BLOCKS_MAX = 4  # largest chunks whose messages may wait at the same
 
 @dataclass(frozen=True, slots=True)
 class MessageBatch:
-    """Messages in rows, whose payloads are parts of what was read: contents[content][offset : offset + length].
+    """Messages as rows of arrays. The payload of a row is contents[content_index][offset : offset + length].
 
     Attributes
     ----------
-    contents : what the payloads are parts of. The others are arrays with an element for each message:
-    content_index : int32; which of the contents it is in.
-    order_time : int64; by which the rows are in order, ns since the epoch: log_time, until a player has one of its own.
-    channel_code : int32; index in `LogReader.channels`.
-    log_time, publish_time, origin_time : int64; as of `Message`.
-    offset, length : int64.
+    contents : buffers with the payloads. All other attributes are arrays with one element for each message.
+    content_index : int32, index of the buffer.
+    order_time : int64, time that orders the rows, in ns since the epoch: log_time, unless a player sets another time.
+    channel_code : int32, index in `LogReader.channels`.
+    log_time, publish_time, origin_time : int64, as in `Message`.
+    offset, length : int64, bytes.
     """
 
     contents: tuple[bytes, ...]
@@ -50,19 +50,19 @@ class MessageBatch:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes that it keeps in memory."""
+        """Bytes of memory that the batch occupies."""
         return sum(map(len, self.contents)) + sum(int(getattr(self, name).nbytes) for name in _BATCH_COLUMN_NAMES)
 
     def select_rows(self, selection: slice | _NumpyArray) -> MessageBatch:
-        """Return some of the rows: a slice, or their indexes, or a bool for each."""
+        """Return some of the rows, selected by a slice, an array of indexes, or an array with a bool for each row."""
         return MessageBatch(self.contents, *(getattr(self, name)[selection] for name in _BATCH_COLUMN_NAMES))
 
     def clamp_times_to(self, time_ns: int) -> MessageBatch:
-        """Return it without times before this one: what would come earlier, comes then."""
+        """Return the batch with earlier times replaced by `time_ns`."""
         return self if self.order_time[0] >= time_ns else replace(self, order_time=np.maximum(self.order_time, time_ns))
 
     def sort_by_time(self) -> MessageBatch:
-        """Return it in the order of time; rows of the same time stay in theirs."""
+        """Return the batch in the order of time. Rows of the same time keep their order."""
         if (self.order_time[1:] >= self.order_time[:-1]).all():
             return self
         return self.select_rows(np.argsort(self.order_time, kind="stable"))
@@ -72,7 +72,7 @@ _BATCH_COLUMN_NAMES = tuple(field.name for field in fields(MessageBatch) if fiel
 
 
 def merge_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
-    """Return the rows of all in the order of time; rows of the same time in the order given."""
+    """Return the rows of all batches in the order of time. Rows of the same time keep the order of the batches."""
     if len(batches) == 1:
         return batches[0]
     contents: dict[int, tuple[int, bytes]] = {}
@@ -85,12 +85,12 @@ def merge_batches(batches: Sequence[MessageBatch]) -> MessageBatch:
 
 
 class BatchMergeBuffer:
-    """Merges batches that overlap in time. False while it is empty.
+    """Merges batches that overlap in time. False in a condition while it is empty.
 
     Attributes
     ----------
-    memory_bytes : bytes that they keep in memory.
-    last_time : the latest time of all that were added.
+    memory_bytes : bytes of memory that the batches occupy.
+    last_time : latest time of all added batches.
     """
 
     def __init__(self) -> None:
@@ -105,11 +105,11 @@ class BatchMergeBuffer:
 
     @property
     def first_time(self) -> int:
-        """Return the time of the first one that waits."""
+        """Time of the first pending row."""
         return self._batch_heap[0][0]
 
     def add_batch(self, batch: MessageBatch) -> None:
-        """Let a batch wait. Among rows of the same time, those that were added first are first."""
+        """Add a batch. Rows of the same time keep the order in which they were added."""
         self.memory_bytes += batch.memory_bytes
         self._added_batches += 1
         ordered = batch.sort_by_time()
@@ -120,7 +120,7 @@ class BatchMergeBuffer:
         heappush(self._batch_heap, (int(batch.order_time[0]), number, batch, size))
 
     def pop_until_time(self, time: int | None = None) -> Iterator[MessageBatch]:
-        """Give what is not later than a time, as one batch in order; None: all. Nothing, if there is none."""
+        """Yield the rows up to a time, as one ordered batch; None: all rows. Yields nothing without rows."""
         heads: dict[int, MessageBatch] = {}
         while self._batch_heap and (time is None or self._batch_heap[0][0] <= time):
             _, number, batch, size = heappop(self._batch_heap)
@@ -135,7 +135,7 @@ class BatchMergeBuffer:
 
 
 def read_batches_by_log_time(view: LogView) -> Iterator[MessageBatch]:
-    """Give the messages in the order of log_time, those of one time in the order of the files."""
+    """Yield the messages in the order of log_time. At equal times, the order of the files counts."""
     columns, waiting = ScanColumns(_BATCH_ROWS), BatchMergeBuffer()
     most = OVERLAPPING_BLOCKS_MAX * view.max_chunk_bytes
     for file, block in sorted(view.iter_wanted_blocks(), key=lambda pair: pair[1].start_time):
@@ -152,7 +152,7 @@ def read_batches_by_log_time(view: LogView) -> Iterator[MessageBatch]:
 def _read_block_batches(
     view: LogView, file: McapFile, block: DataBlock, columns: ScanColumns
 ) -> Iterator[MessageBatch]:
-    """Give the messages of a block as one batch, if there are any."""
+    """Yield the messages of a block as one batch, or nothing without messages."""
     scans = view.scan_block(file, block, columns)
     parts = [BlockMessages.copy_columns(content, columns) for content in scans if columns.row_count]
     if parts:

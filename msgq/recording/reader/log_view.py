@@ -1,4 +1,4 @@
-"""A log's files, and the part of them that is wanted: the common ground of all ways to read it."""
+"""Files and selection of a log, shared by all readers."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _PROBLEMS_MAX = 1000
 
 
 class LogView:
-    """The files of a log, and of them the endpoints and the time that are wanted. One thread at a time.
+    """Files of a log, with the selected endpoints and time range. One thread at a time.
 
     Attributes
     ----------
-    files : in the order of the log.
-    problems : what was skipped so far: the first 1000, and where more was.
-    channels : what was found so far of what messages have in common; their codes are indexes in here.
-    start_time, end_time : wanted are messages with start <= log_time < end, ns since the epoch.
-    max_chunk_bytes : of a chunk before compression, a message outside of chunks, or a summary.
-    clock_choice : by which all times are, HOST or WALL.
+    files : files in the order of the log.
+    problems : skipped data: the first 1000 entries, and the position of the next one.
+    channels : channels found up to now. Codes are indexes into this list.
+    start_time, end_time : read only messages with start <= log_time < end, in ns since the epoch.
+    max_chunk_bytes : maximum bytes of a chunk before compression, of a message outside of chunks, or of a summary.
+    clock_choice : clock of all times, HOST or WALL.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class LogView:
         clock: str = HOST_CLOCK,
         schemas: Schemas | None = None,
     ) -> None:
-        """Open the files; see `LogReader`. kinds: only of endpoints of these; None: of all."""
+        """Open the files; see `LogReader`. `kinds`: read only endpoints of these kinds; None: all kinds."""
         if clock not in CLOCK_CHOICES:
             raise InvalidValueError(f"clock {clock!r} is unknown; use one of {', '.join(CLOCK_CHOICES)}")
         self._selection, self._endpoint_kinds, self.clock_choice, self._schemas = selection, kinds, clock, schemas
@@ -65,7 +65,7 @@ class LogView:
         ]
 
     def report_problem(self, problem: Problem) -> None:
-        """Add a problem, if it is a new one and there is room."""
+        """Add a problem, unless it is already listed or the list is full."""
         if len(self.problems) < _PROBLEMS_MAX and problem not in self.problems:
             self.problems.append(problem)
         elif len(self.problems) == _PROBLEMS_MAX:
@@ -73,7 +73,7 @@ class LogView:
             self.problems.append(replace(problem, reason=text))
 
     def _assign_code(self, channel: RecordedChannel) -> int:
-        """Return the channel's index in `channels`, or that it is not wanted."""
+        """Return the channel's index in `channels`, or CHANNEL_CODE_UNWANTED."""
         if channel.endpoint not in self._selection or (
             self._endpoint_kinds is not None and channel.message_source.kind not in self._endpoint_kinds
         ):
@@ -86,18 +86,19 @@ class LogView:
         return self._channel_codes[channel]
 
     def find_missing_endpoints(self) -> list[str]:
-        """Return the names of endpoints that were asked for, and of which nothing was found so far."""
+        """Return the names of requested endpoints that have not been found up to now."""
         return sorted(self._selection.names - {channel.endpoint for channel in self.channels})
 
     def map_codes_to_endpoints(self) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
-        """Return the endpoints, and for each code the index of its endpoint among them."""
+        """Return the endpoints, and for each code the index of its endpoint."""
         indexes: dict[str, int] = {}
         of_code = [indexes.setdefault(channel.endpoint, len(indexes)) for channel in self.channels]
         return list(indexes), np.array(of_code, np.int32)
 
     def map_codes_to_numberings(self) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """Return for each code the first one whose messages have the same numbering: several publishers may share one,
-        and another schema does not end it.
+        """Return for each code the first code with the same numbering.
+
+        Several publishers may share a numbering, and a new schema continues the numbering.
         """
         first: dict[tuple[str, str, int, bool], int] = {}
         of_code = [
@@ -107,7 +108,7 @@ class LogView:
         return np.array(of_code, np.int32)
 
     def collect_boundary_losses(self) -> dict[int, list[BoundaryLosses]]:
-        """Return the losses that channels state, by numbering, as `iter_numberings` yields them."""
+        """Return the losses that channels store, by numbering, as `iter_numberings` yields them."""
         stated: dict[int, list[BoundaryLosses]] = {}
         for channel, numbering in zip(self.channels, self.map_codes_to_numberings().tolist(), strict=True):
             if any(channel.boundary_losses):
@@ -115,20 +116,20 @@ class LogView:
         return stated
 
     def map_codes_to_source_field(self, name: str) -> tuple[list[str], np.ndarray[Any, np.dtype[np.int32]]]:
-        """Return what a field of `MessageSource` says, and for each code the index of what it says of its messages."""
+        """Return all values of a field of `MessageSource`, and for each code the index of its value."""
         indexes: dict[str, int] = {}
         of_code = [indexes.setdefault(getattr(channel.message_source, name), len(indexes)) for channel in self.channels]
         return list(indexes), np.array(of_code, np.int32)
 
     def iter_wanted_blocks(self) -> Iterator[tuple[McapFile, DataBlock]]:
-        """Give what may have wanted messages, in the order of the files."""
+        """Yield the blocks that may have wanted messages, in the order of the files."""
         for file in self.files:
             for block in file.blocks:
                 if file.may_have_messages(block, self.start_time, self.end_time):
                     yield file, block
 
     def scan_block(self, file: McapFile, block: DataBlock, columns: ScanColumns) -> Iterator[bytes]:
-        """Fill the columns again and again with the wanted messages of a block; give what their offsets are into."""
+        """Fill the columns repeatedly with the wanted messages of a block. Yield the scanned bytes after each fill."""
         content = file.read_block(block)
         position = 0
         while content is not None and position < len(content):
@@ -137,26 +138,30 @@ class LogView:
             yield content
 
     def scan_file(self, file: McapFile, columns: ScanColumns) -> Iterator[bytes]:
-        """Do the same for all blocks of a file."""
+        """Scan all blocks of a file, as `scan_block`."""
         for block in file.blocks:
             if file.may_have_messages(block, self.start_time, self.end_time):
                 yield from self.scan_block(file, block, columns)
 
     def scan_all_files(self, columns: ScanColumns) -> Iterator[bytes]:
-        """Do the same for all files."""
+        """Scan all files, as `scan_block`."""
         for file in self.files:
             yield from self.scan_file(file, columns)
 
     def select_time_range(self, start: int | None, end: int | None) -> LogView:
-        """Return the same within a narrower time; None leaves it as it is. One thread at a time for both."""
+        """Return a view with a narrower time range; None keeps the limit.
+
+        One thread at a time may use the two views.
+        """
         narrower = copy(self)
         narrower.start_time = min(max(self.start_time, start or 0), TIME_MAX)
         narrower.end_time = min(self.end_time, TIME_MAX if end is None else max(0, end))
         return narrower
 
     def select_endpoint(self, endpoint: str) -> LogView:
-        """Return one endpoint of the same files and time, whether it is wanted here or not; it costs nothing. What is
-        skipped is listed here as well. One thread at a time for both.
+        """Return a view of one endpoint, also if this view does not select it. Takes no noticeable time.
+
+        Both views share the list of problems. One thread at a time may use the two views.
         """
         view = copy(self)
         view._selection, view._endpoint_kinds = SelectedEndpoints([endpoint]), None
@@ -167,15 +172,15 @@ class LogView:
         return view
 
     def select_full_history(self, *kinds: str) -> LogView:
-        """Return the wanted endpoints of these kinds, from the beginning of the files to their end."""
+        """Return a view of the selected endpoints of these kinds, from the beginning of the files to their end."""
         paths = [file.path for file in self.files if _may_have_kinds(file, kinds)]
         options = (self.max_chunk_bytes, kinds, self.clock_choice, self._schemas)
         return LogView(paths, self._selection, None, None, None, *options)
 
     def split_by_size(self, size: int) -> list[LogView]:
-        """Return pieces, in the order of this, each of at least one block; see `LogReader.split`.
+        """Return parts of the view in order, each with at least one block; see `LogReader.split`.
 
-        What is compressed as a whole is in one piece: who reads any of it has to decompress all.
+        A file that is compressed as a whole stays in one part, because each reader has to decompress all of it.
         """
         pieces: list[LogView] = []
         room = 0
@@ -201,6 +206,6 @@ class LogView:
 
 
 def _may_have_kinds(file: McapFile, kinds: Container[str]) -> bool:
-    """Return whether a file may have endpoints of these kinds: a summary has all channels, or none."""
+    """Return True if a file may have endpoints of these kinds. A summary has either all channels or none."""
     channels = file.registry.channels.values()
     return not file.is_complete or not channels or any(channel.message_source.kind in kinds for channel in channels)

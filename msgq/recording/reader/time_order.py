@@ -1,4 +1,4 @@
-"""Messages of chunks in the order of their time, without making all of them at once."""
+"""Messages of chunks in the order of time. Only a part of them is created at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NumpyArray = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class BlockMessages:
-    """Where the messages of a block are in its content; the columns are those of a scan."""
+    """Location of a block's messages in its content, in the columns of a scan."""
 
     content: bytes
     channel_code: _NumpyArray
@@ -30,12 +30,12 @@ class BlockMessages:
 
     @classmethod
     def copy_columns(cls, content: bytes, columns: ScanColumns) -> BlockMessages:
-        """Return what a scan found, copied."""
+        """Return a copy of the scanned rows."""
         return cls(content, *(getattr(columns, name)[: columns.row_count].copy() for name in _BLOCK_COLUMN_NAMES))
 
     @classmethod
     def merge_scans(cls, parts: Sequence[BlockMessages]) -> BlockMessages:
-        """Return what all scans of a content found, in the order of log_time; those of one time stay in their order."""
+        """Return the rows of several scans in the order of log_time. Rows of the same time keep their order."""
         columns = [np.concatenate([getattr(part, name) for part in parts]) for name in _BLOCK_COLUMN_NAMES]
         times = columns[_BLOCK_COLUMN_NAMES.index("log_time")]
         if (times[1:] < times[:-1]).any():
@@ -45,17 +45,17 @@ class BlockMessages:
 
     @property
     def row_count(self) -> int:
-        """How many messages."""
+        """Number of messages."""
         return len(self.channel_code)
 
     @property
     def last_time(self) -> int:
-        """Return log_time of the last one."""
+        """log_time of the last message, in ns since the epoch."""
         return int(self.log_time[-1])
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes that it takes."""
+        """Bytes of memory that the messages occupy."""
         return len(self.content) + sum(int(getattr(self, name).nbytes) for name in _BLOCK_COLUMN_NAMES)
 
 
@@ -63,11 +63,11 @@ _BLOCK_COLUMN_NAMES = tuple(field.name for field in fields(BlockMessages) if fie
 
 
 class BlockMergeBuffer:
-    """Messages of blocks that overlap in time. False while there are none.
+    """Merges messages of blocks that overlap in time. False in a condition while it is empty.
 
     Attributes
     ----------
-    max_memory_bytes : bytes that the blocks may take together.
+    max_memory_bytes : maximum bytes of memory of all blocks.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -79,7 +79,10 @@ class BlockMergeBuffer:
         return bool(self._block_heap)
 
     def add_block(self, number: int, messages: Iterator[Message], size: int) -> bool:
-        """Let messages of a block wait; return whether there was room. Among those of one time, `number` counts."""
+        """Add a block. Return False if the memory is full.
+
+        At equal times, the block with the lower `number` comes first.
+        """
         if self._block_heap and self._memory_bytes + size > self.max_memory_bytes:
             return False
         self._memory_bytes += size
@@ -94,7 +97,7 @@ class BlockMergeBuffer:
             heappush(self._block_heap, (following.log_time, number, pending, following, size))
 
     def pop_before_time(self, time: int) -> Iterator[Message]:
-        """Give what waits and is older than `time`, oldest first."""
+        """Yield the pending messages that are older than `time`, oldest first."""
         while self._block_heap and self._block_heap[0][0] < time:
             _, number, pending, message, size = heappop(self._block_heap)
             yield message

@@ -1,4 +1,4 @@
-"""What there is of each endpoint of a log: as its files say, and read where they do not."""
+"""Totals of each endpoint of a log, from the statistics of its files, or from a scan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STATISTICS_FIELDS = ("messages", "bytes", "largest", "first_time", "last_time")
 
 
 def find_stored_statistics(view: LogView, file: McapFile) -> dict[int, dict[str, Any]] | None:
-    """Return what a file says of its channels, by id; None: nothing, not enough, or not of what is wanted of it."""
+    """Return the statistics of a file's channels by id. None: missing, incomplete, or not valid for the selection."""
     if view.start_time > 0 or view.end_time < TIME_MAX:
         return None
     if (
@@ -37,10 +37,10 @@ def find_stored_statistics(view: LogView, file: McapFile) -> dict[int, dict[str,
 
 
 def read_stored_statistics(file: McapFile) -> dict[int, dict[str, Any]] | None:
-    """Return what a file says of its channels, by id, whatever is wanted of it; None: nothing, or not enough.
+    """Return the statistics of a file's channels by id, regardless of the selection; None: missing or incomplete.
 
-    It is believed where its writer put it, and where the messages that it counts are those of the file's statistics:
-    other programs copy such a record to files with other messages.
+    The statistics are valid only at the offset at which their writer stored them, and only if their number of messages
+    matches the file's statistics record. Other programs copy the record to files with other messages.
     """
     record, statistics = file.metadata.get(metadata_keys.STATISTICS_METADATA), file.statistics
     places = [extra.offset for extra in file.extra_records if extra.opcode == Opcode.METADATA]
@@ -60,7 +60,7 @@ def read_stored_statistics(file: McapFile) -> dict[int, dict[str, Any]] | None:
 
 
 def _parse_statistics(text: str) -> dict[str, Any]:
-    """Return the totals of a channel; none where they are no such, for anybody may have written them."""
+    """Return the totals of a channel; empty if the text is invalid."""
     try:
         figure = json.loads(text)
     except (ValueError, RecursionError):
@@ -84,7 +84,10 @@ def _is_valid_count(value: Any, bound: int) -> bool:
 
 
 def read_message_counts(view: LogView) -> dict[str, int] | None:
-    """Return how many messages of each endpoint the files' statistics count; None: one has none, or a time is set."""
+    """Return the number of messages by endpoint, from the files' statistics.
+
+    None: a file has no statistics, or a time range is selected.
+    """
     counts: dict[str, int] = {}
     for file in view.files:
         if file.statistics is None or view.start_time > 0 or view.end_time < TIME_MAX:
@@ -99,19 +102,22 @@ def read_message_counts(view: LogView) -> dict[str, int] | None:
 
 
 class EndpointTotals:
-    """Adds up files of a log, in its order."""
+    """Adds up the files of a log, in order."""
 
     def __init__(self, view: LogView) -> None:
         self._log_view = view
         self._tallies = np.zeros(0, TALLY_DTYPE)
 
     def add_file(self, file: McapFile, read: bool) -> None:
-        """Add what a file has, as it says; or read it, if it does not, or if that is wanted."""
+        """Add a file, from its statistics.
+
+        If the statistics are missing, or `read` is True, the call scans the file.
+        """
         if read or not self.add_stored_statistics(file):
             self._scan_file(file)
 
     def add_stored_statistics(self, file: McapFile) -> bool:
-        """Add what a file says that it has; return whether it says enough."""
+        """Add a file from its statistics. Return False if they are missing or incomplete."""
         totals = find_stored_statistics(self._log_view, file)
         for number, figure in (totals or {}).items():
             code = int(file.registry.channel_codes[number]) if number < len(file.registry.channel_codes) else -1
@@ -121,7 +127,7 @@ class EndpointTotals:
         return totals is not None
 
     def iter_tallies(self) -> Iterator[tuple[int, Any]]:
-        """Give the code of each channel that has messages, and its tally."""
+        """Yield the code and the statistics of each channel that has messages."""
         for code in np.flatnonzero(self._tallies["messages"]).tolist():
             yield code, self._tallies[code]
 
@@ -159,7 +165,7 @@ class EndpointTotals:
         tally["largest"] = max(int(tally["largest"]), figure["largest"])
 
     def build_endpoint_infos(self) -> dict[str, EndpointInfo]:
-        """Return what was added up, by the names of endpoints."""
+        """Return the totals by endpoint name."""
         infos: dict[str, EndpointInfo] = {}
         for info in self._iter_recorded_channels():
             infos[info.endpoint] = _merge_endpoint_infos(infos.get(info.endpoint), info)
@@ -170,7 +176,7 @@ class EndpointTotals:
         return dict(sorted(infos.items()))
 
     def _iter_channels_without_messages(self) -> Iterator[RecordedChannel]:
-        """Give a channel of each numbering without a message that states losses. They belong to the beginning."""
+        """Yield one channel of each numbering that has losses and no message. Such losses belong to the beginning."""
         if self._log_view.start_time > 0:
             return
         numberings = self._log_view.map_codes_to_numberings().tolist()
@@ -193,7 +199,7 @@ class EndpointTotals:
                 begun.add(numbering)
 
     def _count_lost_messages(self, numbering: int, stated: Iterable[BoundaryLosses]) -> int | None:
-        """Return the losses of a numbering: gaps, and losses at its ends."""
+        """Return the losses of a numbering: gaps, and losses before the first and after the last message."""
         tally = self._tallies[numbering]
         at_ends = count_boundary_losses(stated, int(tally["first_sequence"]), int(tally["next_sequence"]) - 1)
         return None if at_ends is None else int(tally["lost"]) + at_ends

@@ -1,4 +1,4 @@
-"""Chunks from the thread that fills them to the one that writes them, and back when they are written."""
+"""Queue of chunks between the thread that fills them and the thread that writes them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ _SPARE_CHUNKS_MAX = 8  # written ones that are kept, to be filled again
 
 
 class ChunkQueue:
-    """What is recorded and not written yet. One thread fills chunks, another writes them; any may ask for figures.
+    """Chunks that are recorded and not written yet.
 
-    How much waits is bounded: who fills waits for who writes, and the rings hold what comes meanwhile. With a buffer
-    nothing waits before that is released, and then as much as it had.
+    One thread fills, one thread writes, any thread may read the counters.
+
+    The queue is limited. If it is full, the filling thread waits for the writing thread, and new messages stay in the
+    rings. With a snapshot buffer, the filling thread waits only after `release_snapshot`, and then for the same limit
+    plus the released chunks.
     """
 
     def __init__(self, max_bytes: int, chunk_bytes: int, snapshot_buffer: SnapshotBuffer | None) -> None:
-        """Begin, empty.
+        """Start empty.
 
         Parameters
         ----------
-        max_bytes : bytes that may wait to be written, or two chunks if these are more.
-        chunk_bytes : bytes from which on a chunk is full.
-        snapshot_buffer : keeps what is put until `release_snapshot`; None: it is to be written.
+        max_bytes : maximum bytes of waiting chunks. Two chunks may always wait.
+        chunk_bytes : minimum bytes of a full chunk.
+        snapshot_buffer : keeps chunks until `release_snapshot`; None: write all chunks.
         """
         self._max_bytes, self._chunk_bytes, self._snapshot_buffer = max_bytes, chunk_bytes, snapshot_buffer
         self._waiting_chunks: deque[ChunkBuffer] = deque()
@@ -40,31 +43,31 @@ class ChunkQueue:
 
     @property
     def waiting_bytes(self) -> int:
-        """Of chunks that were put and are not written, those in memory included."""
+        """Bytes of chunks that are put and not written yet, including chunks in the snapshot buffer."""
         return self._unwritten_bytes + (
             self._snapshot_buffer.buffered_bytes if self._snapshot_buffer is not None else 0
         )
 
     @property
     def at_risk_bytes(self) -> int:
-        """What a kill would cost now: all that is not written, the chunk included that is being filled."""
+        """Bytes that a kill would cost now: `waiting_bytes` and the open chunk."""
         with self._state_changed:
             return self.waiting_bytes + (self._open_chunk.used_bytes if self._open_chunk is not None else 0)
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was to be written is."""
+        """True if all chunks for the writing thread are written."""
         return not self._unwritten_chunks
 
     # ---- the thread that fills ----
 
     @property
     def open_chunk(self) -> ChunkBuffer | None:
-        """The chunk that is being filled; None without one."""
+        """The chunk that is being filled; None: no open chunk."""
         return self._open_chunk
 
     def open_next_chunk(self, largest: int) -> ChunkBuffer:
-        """Return an empty chunk to fill. largest : bytes of the largest message to be expected."""
+        """Return an empty chunk to fill. `largest`: maximum payload bytes of its largest message."""
         with self._state_changed:
             while self._spare_chunks:
                 self._open_chunk = self._spare_chunks.pop()
@@ -74,7 +77,7 @@ class ChunkQueue:
             return self._open_chunk
 
     def put_chunk(self, chunk: ChunkBuffer) -> None:
-        """Hand on a chunk, which is not to be filled any more; wait while too much waits."""
+        """Add a filled chunk. Waits while the queue is full."""
         with self._state_changed:
             self._open_chunk = None
             if self._snapshot_buffer is not None:
@@ -91,7 +94,7 @@ class ChunkQueue:
             )
 
     def release_snapshot(self) -> None:
-        """Let what is in memory be written."""
+        """Move the chunks of the snapshot buffer to the writing thread."""
         if self._snapshot_buffer is not None:
             with self._state_changed:
                 for chunk in self._snapshot_buffer.drain_chunks():
@@ -104,7 +107,7 @@ class ChunkQueue:
         self._state_changed.notify_all()
 
     def end_input(self) -> None:
-        """Say that nothing more is put. What is in memory, and was not released, is not wanted any more."""
+        """End the input. Chunks that are still in the snapshot buffer are discarded."""
         with self._state_changed:
             self._is_input_ended, self._open_chunk = True, None
             if self._snapshot_buffer is not None:
@@ -114,11 +117,11 @@ class ChunkQueue:
     # ---- the thread that writes ----
 
     def get_next_chunk(self) -> tuple[ChunkBuffer, bool] | None:
-        """Wait for the next chunk to write, oldest first; None: there will be none.
+        """Wait for the next chunk to write, oldest first; None: no more chunks.
 
         Returns
         -------
-        The chunk, and whether more than half of what may wait does so behind it.
+        The chunk, and True if the chunks after it fill more than half of the queue.
         """
         with self._state_changed:
             self._state_changed.wait_for(lambda: self._waiting_chunks or self._is_input_ended)
@@ -129,7 +132,7 @@ class ChunkQueue:
             return chunk, behind
 
     def recycle_chunk(self, chunk: ChunkBuffer) -> None:
-        """Give back a chunk that needs not be kept any more."""
+        """Return a chunk whose content is no longer needed."""
         with self._state_changed:
             self._unwritten_chunks -= 1
             self._unwritten_bytes -= chunk.used_bytes

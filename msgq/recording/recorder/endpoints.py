@@ -1,4 +1,4 @@
-"""Which endpoints are recorded, of all kinds: those that are there, and those that appear."""
+"""Selection of recorded endpoints of all kinds, including endpoints that appear during the recording."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ _logger = logging.getLogger(__name__)
 
 
 def find_publish_offset(schema: Schema | None) -> int:
-    """Return where in a message its publishing time is, the field `publish_time` of a struct schema; or -1."""
+    """Return the byte offset of the field `publish_time` of a struct schema; -1: no such field."""
     offset = find_time_field_offset(schema, "publish_time")
     return -1 if offset is None else offset
 
 
 @dataclass(slots=True)
 class RecordedEndpoint:
-    """An endpoint that is recorded, as long as its file is the same one.
+    """A recorded endpoint, valid while its file is the same.
 
     Attributes
     ----------
-    source : of it.
-    schema : of its messages now.
+    source : source of its messages.
+    schema : current schema of its messages.
     """
 
     source: EndpointSource
@@ -59,7 +59,7 @@ class RecordedEndpoint:
 
     @property
     def endpoint(self) -> str:
-        """The name, with the mark of its kind."""
+        """Name with the prefix of its kind."""
         return self.source.endpoint
 
 
@@ -68,26 +68,27 @@ def _make_arrival_path(file: FileArrival) -> str:
 
 
 def _sum_losses(*losses: int | None) -> int | None:
-    """Add up losses, of which None is unknown."""
+    """Return the sum of losses; None: a loss is unknown."""
     return None if None in losses else sum(loss for loss in losses if loss is not None)
 
 
 def _make_boundary_losses(first: int, lost_before: int | None) -> BoundaryLosses | None:
-    """Return the losses to store in a channel; None without any."""
+    """Return the losses to store in a channel; None: no losses."""
     return None if lost_before == 0 else BoundaryLosses(loss_before=BoundaryLoss(first, lost_before))
 
 
 class RecordedEndpoints:
-    """The endpoints of a capture.
+    """Endpoints of a capture.
 
-    What is there at the first look is recorded from then on, and what appears later from its very first message on. A
-    file that loses its name is taken to its end, beside the one that has the name now.
+    Endpoints that exist at the first scan are recorded from then on. Endpoints that appear later are recorded from
+    their first message. If a file is unlinked, the recorder reads the file to its end, and also records a new file of
+    the same name.
 
-    For one thread at a time, the capture's; but any may ask for losses, `endpoint_count` and `refusal_reasons`.
+    The thread of the capture uses this object. Any thread may read losses, `endpoint_count` and `refusal_reasons`.
     """
 
     def __init__(self, capture: Capture, selection: SelectedEndpoints, prefix: str | None) -> None:
-        """Look for none so far."""
+        """Start without endpoints."""
         self.endpoints_by_source: dict[int, RecordedEndpoint] = {}  # by the numbers of their sources
         self.refusal_reasons: dict[str, str] = {}  # endpoints that cannot be recorded, and why
         self._capture = capture
@@ -121,16 +122,16 @@ class RecordedEndpoints:
     # ---- noticing ----
 
     def rescan_endpoints(self) -> None:
-        """Join endpoints that appeared or were made anew, and part from those that are gone."""
+        """Join new and recreated endpoints, and leave removed endpoints."""
         self._check_files([], look=True)
         for number, recorded in self.endpoints_by_source.items():
             if self._capture.lacks_channel_id(number):
                 self.refusal_reasons[recorded.endpoint] = NO_CHANNEL_REASON
 
     def handle_changes(self) -> bool:
-        """See to what ended a run, if it was one of these: a file appeared, a schema changed. Say whether it was.
+        """Handle new files and changed schemas after a run. Return False if nothing changed.
 
-        To be called when the channels of that run are known.
+        Call this method when the channels of the run are known.
         """
         sources_with_new_schema = self._capture.list_sources_with_new_schema()
         for number in sources_with_new_schema:
@@ -144,11 +145,11 @@ class RecordedEndpoints:
         return bool(sources_with_new_schema or arrivals or look)
 
     def limit_wait_s(self, seconds: float) -> float:
-        """Return how long a run may take, `seconds` at most."""
+        """Return the maximum duration of the next run in seconds, at most `seconds`."""
         return min(seconds, _RETRY_INTERVAL_S) if self._unfinished_deadlines_s else seconds
 
     def rejoin_at_present(self) -> None:
-        """Go on at the present, everywhere: what came meanwhile was not wanted, and is no loss."""
+        """Continue all endpoints at their newest position. Skipped messages do not count as lost."""
         for number in list(self.endpoints_by_source):
             self._remove_source(number, wants_unread=False)
         self._named_endpoints.clear()
@@ -166,14 +167,14 @@ class RecordedEndpoints:
         return arrivals
 
     def _fall_back_to_scans(self, error: OSError) -> None:
-        """Notice by looks alone what appears."""
+        """Detect new endpoints by scans only."""
         self._capture.set_file_watcher(None)
         self._file_watcher = None
         text = "new endpoints are detected late: %s; raise fs.inotify.max_user_instances, or ulimit -n"
         _logger.warning(text, error.strerror)
 
     def _poll_watcher(self) -> tuple[list[FileArrival], bool]:
-        """Return files that have appeared, and whether to look at all."""
+        """Return new files, and True if a scan is necessary."""
         try:
             return self._file_watcher.poll_arrivals() if self._file_watcher is not None else ([], False)
         except OSError as error:
@@ -183,7 +184,7 @@ class RecordedEndpoints:
     # ---- what is there ----
 
     def _check_files(self, arrivals: list[FileArrival], look: bool) -> None:
-        """Look at files that have just appeared, and at all if that is wanted."""
+        """Check new files. `look`: True to scan all directories, too."""
         began = self._has_scanned
         if look:
             arrivals = arrivals + self._rescan_until_quiet()
@@ -198,7 +199,7 @@ class RecordedEndpoints:
             self._check_named_file(endpoint)
 
     def _rescan_until_quiet(self) -> list[FileArrival]:
-        """Look at all that is there; return what has appeared just now."""
+        """Scan until no file appears during the scan. Return the files that appeared."""
         arrivals: list[FileArrival] = []
         look = True
         while look:
@@ -219,7 +220,10 @@ class RecordedEndpoints:
         self._has_scanned = True
 
     def _check_vanished_file(self, endpoint: str, arrivals: list[FileArrival], began: bool) -> None:
-        """A file appeared, and had gone when it was to be opened: unless a look found it meanwhile, it was missed."""
+        """Handle a new file that was removed before it could be opened.
+
+        If no scan found it, its messages are missed.
+        """
         inode = self._scanned_inodes.get(endpoint)
         if inode is not None and inode not in {arrival.inode for arrival in arrivals}:
             del self._scanned_inodes[endpoint]
@@ -227,7 +231,7 @@ class RecordedEndpoints:
             self._report_missed_file(endpoint)
 
     def _check_arrival(self, endpoint: str, arrivals: list[FileArrival], at: int) -> None:
-        """Join the file that appeared, by its name if it still has that."""
+        """Join a new file by its name, or by its descriptor if it has been unlinked."""
         inode = arrivals[at].inode
         if inode is None or inode == self._read_inode(endpoint):
             self._check_named_file(endpoint)
@@ -241,14 +245,14 @@ class RecordedEndpoints:
             self._join_unlinked_file(endpoint, arrivals[at:])
 
     def _scan_directories(self) -> Iterator[tuple[str, int]]:
-        """Give each endpoint that is there and wanted, with the inode of the file that it is taken from."""
+        """Yield each existing and selected endpoint, with the inode of its file."""
         for directory in {directory for directory, _ in self._kind_directories.values()}:
             for name, inode in self._list_directory_files(directory):
                 for endpoint in self._iter_file_endpoints(directory, name):
                     yield endpoint, inode
 
     def _list_directory_files(self, directory: str) -> list[tuple[str, int]]:
-        """Return names and inodes of what a directory holds; nothing if others keep it from us."""
+        """Return names and inodes of the files in a directory; empty if the directory is not accessible."""
         self.refusal_reasons.pop(directory, None)
         try:
             with os.scandir(directory) as entries:
@@ -260,7 +264,7 @@ class RecordedEndpoints:
             return []
 
     def _iter_file_endpoints(self, directory: str, file: str) -> Iterator[str]:
-        """Give the endpoint of a file, unless it is none that is wanted. Events of a queue are the queue's."""
+        """Yield the endpoint of a file if it is selected. The events channel of a queue gives the queue."""
         for kind, (where, start) in self._kind_directories.items():
             if where != directory or not file.startswith(start):
                 continue
@@ -278,7 +282,7 @@ class RecordedEndpoints:
         return f"{directory}/{start}{kind.bare_name(carrier)}"
 
     def _read_inode(self, endpoint: str) -> int | None:
-        """Return what has the name now; None: nothing."""
+        """Return the inode of the endpoint's current file; None: no file."""
         try:
             return os.lstat(self._make_endpoint_path(endpoint)).st_ino
         except OSError:
@@ -292,7 +296,7 @@ class RecordedEndpoints:
             self._check_file(endpoint, inode)
 
     def _check_file(self, endpoint: str, inode: int) -> None:
-        """Join what is called so now, unless that is joined already."""
+        """Join the endpoint's current file, unless it is joined already."""
         if self._last_inodes.get(endpoint) != inode:
             self._last_inodes[endpoint] = inode
             self._new_endpoints.discard(endpoint)
@@ -308,7 +312,7 @@ class RecordedEndpoints:
             del self._unlinked_sources[number]
 
     def _find_source_number(self, endpoint: str, inode: int) -> int | None:
-        """Return the number of the source that is taken from this file; None: it is none."""
+        """Return the number of the source that reads this file; None: no such source."""
         for number in [self._named_endpoints.get(endpoint), *self._unlinked_sources]:
             if number is not None:
                 source = self.endpoints_by_source[number].source
@@ -319,7 +323,7 @@ class RecordedEndpoints:
     # ---- joining and parting ----
 
     def _join_endpoint(self, endpoint: str) -> None:
-        """Take what comes on an endpoint, and of a new one what came."""
+        """Join an endpoint at its newest position. A new endpoint is read from its first message."""
         try:
             source = open_source(endpoint, self._prefix, whole=endpoint in self._new_endpoints)
             schema = source.schema
@@ -340,7 +344,7 @@ class RecordedEndpoints:
         return number
 
     def _join_unlinked_file(self, endpoint: str, arrivals: list[FileArrival]) -> None:
-        """Take what is in a file, the first of these, that has lost its name since."""
+        """Join the first of these files, which has been unlinked."""
         file, later = arrivals[0], arrivals[1:]
         files = {_make_arrival_path(file): file.fd}
         kind = kind_of(find_carrier_endpoint(endpoint))
@@ -371,13 +375,13 @@ class RecordedEndpoints:
             self._unfinished_deadlines_s.pop(endpoint, None)
 
     def _report_missed_file(self, endpoint: str) -> None:
-        """Say that a file came and went, and nobody knows what was in it."""
+        """Report a file that was removed before it could be read. The number of lost messages is unknown."""
         self.refusal_reasons[endpoint] = _MISSED_FILE_REASON
         with self._losses_lock:
             self._lost_by_endpoint[endpoint] = None
 
     def _mark_unlinked(self, endpoint: str) -> None:
-        """The file of an endpoint, if one was joined, has no name any more: take it to its end."""
+        """Mark the joined file of an endpoint as unlinked. It is read to its end."""
         number = self._named_endpoints.pop(endpoint, None)
         if number is not None:
             self._unlinked_sources[number] = time.monotonic_ns()
@@ -401,8 +405,9 @@ class RecordedEndpoints:
             recorded.source.skip_pending_messages()
 
     def _update_schema(self, number: int) -> None:
-        """Let what comes next have other channels, if it has another schema. A channel's positions go on, so that its
-        numbering does as well.
+        """If the schema changed, let the next messages begin new channels.
+
+        The numbering continues, unless a schema of this kind begins an epoch.
         """
         recorded = self.endpoints_by_source[number]
         schema = recorded.source.schema
@@ -417,7 +422,7 @@ class RecordedEndpoints:
     # ---- what was recorded ----
 
     def iter_new_channels(self, start: int) -> Iterator[tuple[int, EncodedChannel]]:
-        """Give the number and the records of each channel of the capture from `start` on, not those from elsewhere."""
+        """Yield number and records of each channel of the capture with a number of `start` or greater."""
         for channel, number, tap_epoch, part, counted, tracked, first, lost_before in self._capture.list_channels(
             start
         ):
@@ -430,7 +435,10 @@ class RecordedEndpoints:
             yield channel, encode_channel(channel, *fields, boundary_losses=_make_boundary_losses(first, lost_before))
 
     def _assign_epoch(self, endpoint: str, number: int, source_epoch: int) -> int:
-        """Return the endpoint's epoch for one of a source, of which there may have been several, even side by side."""
+        """Return the endpoint's epoch for an epoch of a source.
+
+        An endpoint may have several sources, also at the same time.
+        """
         key = number, source_epoch
         if key not in self._assigned_epochs:
             self._last_epochs[endpoint] += 1
@@ -439,16 +447,16 @@ class RecordedEndpoints:
 
     @property
     def endpoint_count(self) -> int:
-        """Endpoints that were recorded, or missed, so far."""
+        """Number of endpoints that were recorded or missed."""
         return len(self._lost_by_endpoint)
 
     @property
     def may_have_missed_endpoints(self) -> bool:
-        """Whether endpoints may have come and gone of which nobody was told."""
+        """True if endpoints may have appeared and disappeared unnoticed."""
         return self._file_watcher is not None and self._file_watcher.has_overflowed
 
     def count_losses(self) -> dict[str, int | None]:
-        """Return what each endpoint has lost so far; None: unknown."""
+        """Return the lost messages of each endpoint; None: unknown."""
         with self._losses_lock:
             losses = dict(self._lost_by_endpoint)
             for number, recorded in self.endpoints_by_source.items():
@@ -458,6 +466,6 @@ class RecordedEndpoints:
 
     @property
     def largest_message_bytes(self) -> int:
-        """Bytes of the largest message that is to be expected, or for which there was no room."""
+        """Maximum bytes of expected messages, and of messages that did not fit."""
         expected = max((recorded.source.max_message_bytes for recorded in self.endpoints_by_source.values()), default=0)
         return max(self._capture.needed_bytes, min(expected, _EXPECTED_MESSAGE_BYTES_MAX))

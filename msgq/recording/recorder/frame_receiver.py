@@ -118,7 +118,7 @@ class FrameRateLimiter:
         self._next_frame_s = -math.inf
 
     def accept_frame(self, received_s: float) -> bool:
-        """Return whether the frame that is received at this time is wanted. A gap is not made up for."""
+        """Return True if the frame received at this time is wanted. Missing frames are not made up for later."""
         if received_s < self._next_frame_s - self._period_s * _RATE_TOLERANCE:
             return False
         is_after_gap = received_s >= self._next_frame_s + self._period_s

@@ -1,4 +1,4 @@
-"""The losses that the files of a recording store, compared with all losses."""
+"""Compares the losses that the files of a recording store with all losses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from msgq.recording.mcap_io.segment_writer import EncodedChannel, encode_channel
 
 @dataclass(slots=True)
 class _StoredLosses:
-    """Of an endpoint. lost : by gaps and by channels; None: unknown. channel, last : of the newest numbering."""
+    """Stored losses of an endpoint. `lost` None: unknown. `channel` and `last` belong to the newest numbering."""
 
     lost_messages: int | None
     channel_id: int
@@ -29,10 +29,10 @@ class _StoredLosses:
 
 
 class LossAccounting:
-    """Counts written messages and their losses. For one thread at a time.
+    """Counts written messages and their losses. One thread at a time.
 
-    Losses after the last message of an endpoint, such as those of a full disk, leave no gap, and neither do those of an
-    endpoint without any message. A channel without messages states them.
+    Losses after the last message, for example after the disk was full, leave no gap. The same holds for losses of an
+    endpoint without messages. A channel without messages stores such losses.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class LossAccounting:
         self._encoded_channels: dict[int, EncodedChannel] = {}
 
     def count_chunk(self, chunk: ChunkBuffer, channels: Mapping[int, EncodedChannel]) -> None:
-        """Count a chunk that was written. channels : by number, at least those that it uses."""
+        """Count the messages of a written chunk. `channels`: by number, at least the channels of the chunk."""
         for number in chunk.count_messages_by_channel().keys() - self._encoded_channels.keys():
             self._encoded_channels[number] = channels[number]
             self._channel_statistics.add_channel(channels[number].channel_record)
@@ -51,14 +51,14 @@ class LossAccounting:
 
         Parameters
         ----------
-        losses : of each endpoint; None: unknown. Unknown losses of an endpoint without a message are not stated.
-        used : the greatest number that a channel has.
+        losses : losses by endpoint; None: unknown. Unknown losses of an endpoint without messages are not stored.
+        used : greatest number of a channel.
         """
         numbers = iter(range(used + 1, CHANNEL_ID_COUNT))
         yield from map(_copy_channel_with_id, numbers, self._iter_channels_for_missing_losses(losses))
 
     def _iter_channels_for_missing_losses(self, losses: Mapping[str, int | None]) -> Iterator[EncodedChannel]:
-        """Yield these channels, without their numbers."""
+        """Yield the channels of `iter_channels_with_losses` without their numbers."""
         for endpoint, stored in self._compute_stored_losses().items():
             lost = losses.get(endpoint, 0)
             missing = None if lost is None or stored.lost_messages is None else lost - stored.lost_messages
@@ -104,7 +104,7 @@ class LossAccounting:
 
 
 def _make_channel_with_loss_after(like: EncodedChannel, missing: BoundaryLoss) -> EncodedChannel:
-    """Return a channel of the same numbering that states losses after its last message."""
+    """Return a channel of the same numbering that stores losses after its last message."""
     metadata = {
         name: text
         for name, text in like.channel_record.metadata.items()

@@ -66,7 +66,7 @@ class Recorder:
     level : level of the compression; None: 1 for zstd, 0 for lz4.
     chunk_bytes, chunk_seconds : limits of a chunk. The chunk ends at the first limit. A kill costs the open chunk.
     cache_bytes : maximum bytes of messages that wait for compression and writing. Two chunks may always wait,
-        regardless of their size. A kill also costs these messages. Above half of the limit, chunks are written
+        regardless of their size. A kill also costs the waiting messages. Above half of the limit, chunks are written
         uncompressed. At the limit, messages stay in the rings as long as the rings have room. Messages of `snapshot` do
         not count.
     limits : limits of segments and of the disk.
@@ -178,7 +178,7 @@ class Recorder:
         self._wake_capture()
 
     def _wake_capture(self) -> None:
-        """Let the thread that takes see what has just been asked for."""
+        """Wake the capturing thread, so that it handles a request."""
         with self._state_changed:
             self._state_changed.notify_all()
         self._capture.interrupt_capture()
@@ -210,7 +210,7 @@ class Recorder:
         self._wake_capture()
 
     def stats(self) -> RecorderStats:
-        """Return the current figures."""
+        """Return the current statistics."""
         self._check_process()
         losses = self._compute_losses().values()
         lost = (
@@ -249,10 +249,10 @@ class Recorder:
         return not self._is_stopping
 
     def stop(self) -> RecorderStats:
-        """Write pending messages, finish the files, and return the last figures. A second stop has no effect.
+        """Write pending messages, finish the files, and return the final statistics. A second stop has no effect.
 
-        After an error, use `stats` for the last figures. Messages that were published until this call and are missing
-        in the files count as lost.
+        After an error, use `stats` for the final statistics. Messages published before this call count as lost if they
+        are missing in the files.
 
         Raises
         ------
@@ -318,7 +318,7 @@ class Recorder:
             self._lose_chunk(chunk)
 
     def _lose_pending_messages(self) -> None:
-        """Count messages that were published until now and not taken as lost."""
+        """Count messages as lost that were published until now and not recorded."""
         if not (self._is_capture_paused or self._keeps_snapshot):
             self._recorded_endpoints.skip_pending_messages()
 
@@ -351,7 +351,7 @@ class Recorder:
             self._chunk_queue.release_snapshot()
 
     def _is_snapshot_due(self) -> bool:
-        """Whether one is to be written now: while another is, memory keeps what is wanted, and no more."""
+        """Return True if a snapshot is requested and no other snapshot is being written."""
         return self._is_snapshot_wanted and self._chunk_queue.is_idle
 
     def _write_snapshot(self) -> None:
@@ -361,7 +361,7 @@ class Recorder:
         self._chunk_queue.release_snapshot()
 
     def _capture_remaining_messages(self) -> None:
-        """Take what was published until now, and hand it on."""
+        """Record all messages that were published until now, and submit the chunk."""
         until = time.monotonic() + _FINAL_RUN_S
         for _ in range(_FINAL_RUNS_MAX):
             if self._is_paused or self._error is not None:  # after an error nobody writes it
@@ -379,7 +379,7 @@ class Recorder:
         self._submit_open_chunk()
 
     def _fill_open_chunk(self, seconds: float) -> bool:
-        """Take into the open chunk; return whether it is full."""
+        """Record into the open chunk. Return True if the chunk is full."""
         full = False
         try:
             full = self._capture.capture_messages(self._open_chunk, seconds)
@@ -408,7 +408,7 @@ class Recorder:
                 self._recorded_channels[number] += 1
 
     def _submit_open_chunk(self, largest: int = 0) -> None:
-        """Let the open chunk be written, and open another, with room for the largest message."""
+        """Submit the open chunk for writing, and open another chunk with room for the largest message."""
         largest = max(largest, self._recorded_endpoints.largest_message_bytes)
         if len(self._open_chunk):
             self._count_captured_messages(self._open_chunk)
@@ -437,7 +437,7 @@ class Recorder:
                 self._output_closed.set()
 
     def _write_or_lose_chunk(self, chunk: ChunkBuffer, behind: bool) -> None:
-        """Write a chunk. After a failure all later chunks are lost, so that the files have no holes."""
+        """Write a chunk. After a failure all later chunks count as lost, so that the files have no gaps."""
         if not self._has_failed:
             try:
                 self._rolling_writer.write_chunk(
@@ -452,7 +452,7 @@ class Recorder:
         self._lose_chunk(chunk)
 
     def _lose_chunk(self, chunk: ChunkBuffer) -> None:
-        """Count the messages of a chunk that is not written."""
+        """Count the messages of an unwritten chunk as lost."""
         with self._loss_lock:
             for number, count in chunk.count_messages_by_channel().items():
                 self._unwritten_messages[self._encoded_channels[number].channel_record.topic] += count

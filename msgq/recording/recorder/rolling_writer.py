@@ -42,7 +42,10 @@ class RecordingLimits:
 
 
 class RollingWriter:
-    """Writes the files of a recording. One thread at a time, except for `sync_to_disk` and the figures."""
+    """Writes the files of a recording. One thread at a time.
+
+    Any thread may call `sync_to_disk` and read the counters.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Figures of a recorder."""
+"""Statistics of a recorder."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RecorderStats:
-    """Figures of a recorder.
+    """Statistics of a recorder.
 
     Attributes
     ----------
-    messages, payload_bytes : number of received messages and their bytes (including heads of records), without messages
-        that could not be written. With snapshots, not all of them are written.
+    messages, payload_bytes : number of received messages and their bytes (including record heads), without messages
+        that could not be written. Messages in memory for snapshots count, even if they are never written.
     written_bytes : bytes on disk.
     waiting_bytes : bytes that wait for writing, or stay in memory for a snapshot.
     at_risk_bytes : bytes that a kill would cost now: `waiting_bytes` and the open chunk. Before compression.
     uncompressed_chunks : number of chunks written uncompressed, because too many bytes waited.
     lost : number of published messages that are missing in the recording, including received messages that could not be
-        written. None: unknown, because of a stock publisher. A value of a vector or board that is overwritten between
-        two reads is no loss: the counts of values show such gaps.
+        written. None: unknown, because of a stock publisher. Overwritten values of vectors and boards do not count as
+        lost. The counts of the values show how many were overwritten.
     endpoints : number of recorded endpoints.
     segments, removed_segments : number of segments, and of segments removed because of `max_total_bytes`.
     free_bytes : free bytes on the disk.

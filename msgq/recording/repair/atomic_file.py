@@ -1,4 +1,4 @@
-"""A file without a name, which gets one when it is whole: who is killed meanwhile leaves nothing."""
+"""Files without a name, which get a name when they are complete. A killed process leaves no partial file."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _NO_TMPFILE_ERRNOS = (
 
 
 class AtomicFile:
-    """The file.
+    """A file that is not visible until it gets a name.
 
     Attributes
     ----------
-    fd : to read and write it.
-    readable_path : a path that opens it, for this process.
+    fd : descriptor for reading and writing.
+    readable_path : path that opens the file in this process.
     """
 
     def __init__(self, folder: Path, hidden: Path) -> None:
-        """Create it. hidden : its name where the file system does not have files without one."""
+        """Create the file. `hidden`: its name on file systems that require one."""
         self._temporary_path: Path | None = None
         try:
             self.fd = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o644)
@@ -38,17 +38,20 @@ class AtomicFile:
         self.readable_path = self._temporary_path or Path(f"/proc/self/fd/{self.fd}")
 
     def link_as_path(self, path: Path) -> None:
-        """Give it a name that no other file has.
+        """Give the file a new name.
 
         Raises
         ------
-        FileExistsError : another file has it.
+        FileExistsError : another file has this name.
         """
         os.fsync(self.fd)
         self._link_file(path)
 
     def replace_file(self, path: Path, hidden: Path) -> None:
-        """Let it take the place of a file, at once. A kill between the two steps leaves it as `hidden`, whole."""
+        """Replace the file at `path` atomically.
+
+        If the process is killed during the call, the complete file may stay as `hidden`.
+        """
         before = path.stat()
         os.fchmod(self.fd, before.st_mode & 0o7777)
         with suppress(PermissionError):
@@ -66,7 +69,7 @@ class AtomicFile:
         os.link(self.readable_path, path, src_dir_fd=self.fd if self._temporary_path is None else None)
 
     def close(self) -> None:
-        """Let go of it; without a name it is gone."""
+        """Close the file. A file without a name disappears."""
         if self._temporary_path is not None:
             self._temporary_path.unlink(missing_ok=True)
         os.close(self.fd)
@@ -74,11 +77,11 @@ class AtomicFile:
 
 @contextmanager
 def open_atomic_file(beside: Path) -> Iterator[AtomicFile]:
-    """Give a new file for the folder of a path.
+    """Yield a new file for the folder of a path.
 
     Raises
     ------
-    OSError : it cannot be created there.
+    OSError : the file cannot be created in this folder.
     """
     file = AtomicFile(beside.parent, make_temporary_name(beside))
     try:
@@ -88,5 +91,5 @@ def open_atomic_file(beside: Path) -> Iterator[AtomicFile]:
 
 
 def make_temporary_name(path: Path) -> Path:
-    """Return what a file is called that is not whole yet, or not in its place."""
+    """Return the temporary name of a file that is incomplete or not in its final place."""
     return path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -1,4 +1,4 @@
-"""What is in bytes that are records one behind the other: the contents of a chunk, or messages outside of chunks."""
+"""Parses records in memory: the content of a chunk, or messages outside of chunks."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ _RECORD_READERS: dict[int, Callable[[ReadDataStream], Any]] = {
 
 
 def parse_record(record: bytes) -> Any:
-    """Return a record of MCAP's, given with its head, as the library has it.
+    """Return an MCAP record with its head as an object of the `mcap` library.
 
     Raises
     ------
-    ValueError : its bytes make no sense, or it is a schema with the id 0.
+    ValueError : the bytes are invalid, or the record is a schema with the id 0.
     """
     try:
         parsed = _RECORD_READERS[record[0]](RecordStream(record[RECORD_HEAD_STRUCT.size :]))
@@ -59,21 +59,22 @@ def parse_record(record: bytes) -> Any:
 
 
 def get_record_name(opcode: int) -> str:
-    """Return what a record is called."""
+    """Return the name of a record type, for texts."""
     return Opcode(opcode).name.lower().replace("_", " ") if opcode in set(Opcode) else f"record of opcode {opcode:#x}"
 
 
 @dataclass(slots=True)
 class ChunkContents:
-    """What was found.
+    """Content of a chunk, or of a run of messages.
 
     Attributes
     ----------
-    channel_ids, log_times, record_offsets : of the messages, in their order; uint16, uint64, and uint64 in the bytes.
-    declarations : the schemas and channels, each with the number of messages before it.
-    bad_ranges : from where to where is what makes no sense, and why.
-    skipped_bytes : bytes of records that chunks do not have, which readers pass over.
-    end_offset : where looking ended.
+    channel_ids, log_times, record_offsets : for each message: channel id (uint16), log_time in ns (uint64), and byte
+        offset of the record (uint64).
+    declarations : schema and channel records, each with the number of messages before it.
+    bad_ranges : start offset, end offset and reason of each invalid range of bytes.
+    skipped_bytes : bytes of records that do not belong into chunks. Readers skip these records.
+    end_offset : byte offset at which the parser stopped.
     """
 
     channel_ids: np.ndarray[Any, np.dtype[np.uint16]]
@@ -85,20 +86,20 @@ class ChunkContents:
     end_offset: int = 0
 
     def group_by_channel(self) -> dict[int, np.ndarray[Any, np.dtype[np.uint64]]]:
-        """Return of each channel where its messages are: log_time and offset, shape (messages, 2)."""
+        """Return the log_time and record offset of each message, by channel id; shape (messages, 2)."""
         order = np.argsort(self.channel_ids, kind="stable")
         numbers, begins = np.unique(self.channel_ids[order], return_index=True)
         places = np.stack((self.log_times, self.record_offsets), axis=1)[order]
         return dict(zip(numbers.tolist(), np.split(places, begins[1:]), strict=False))
 
     def count_messages_before_first_use(self) -> dict[int, int]:
-        """Return of each channel how many messages come before its first one."""
+        """Return for each channel id the number of messages before its first message."""
         numbers, firsts = np.unique(self.channel_ids, return_index=True)
         return dict(zip(numbers.tolist(), firsts.tolist(), strict=True))
 
 
 class ChunkParser:
-    """Looks into bytes. For one thread at a time."""
+    """Parses chunks and messages. One thread at a time."""
 
     def __init__(self) -> None:
         self._columns = ScanColumns(16384)
@@ -106,11 +107,11 @@ class ChunkParser:
         self._valid_declaration_bytes = 0
 
     def parse_chunk(self, content: bytes) -> ChunkContents:
-        """Look into the contents of a chunk."""
+        """Parse the content of a chunk."""
         return self._parse_content(content, outside=False)
 
     def parse_messages(self, content: bytes) -> ChunkContents:
-        """Look at messages outside of chunks, as far as nothing else comes or one is cut."""
+        """Parse messages outside of chunks. Stops at another record, and at a truncated record."""
         return self._parse_content(content, outside=True)
 
     def _parse_content(self, content: bytes, outside: bool) -> ChunkContents:
@@ -161,7 +162,7 @@ class ChunkParser:
         return columns.channel_code[:rows].astype(np.uint16), columns.log_time[:rows].astype(np.uint64), offset
 
     def _parse_declaration(self, contents: ChunkContents, record: bytes, position: int, count: int) -> None:
-        """Take a schema or a channel, or note what is wrong with it, or with a message."""
+        """Store a schema or channel record. An invalid record or message becomes a bad range."""
         if record not in self._valid_declarations:
             try:
                 if record[0] == Opcode.MESSAGE:

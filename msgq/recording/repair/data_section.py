@@ -1,6 +1,6 @@
-"""The data section of a file, part by part, each of them judged: whether it is whole, and what is in it.
+"""The data section of a file, record by record, with a check of each record.
 
-What `recover` mends and what `doctor` says are the same judgement.
+`recover` and `doctor` use the same checks.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ _SUMMARY_OPCODES = (
 
 @dataclass(slots=True)
 class SectionRecord:
-    """A record of a data section, or messages that follow each other, or what is damaged.
+    """A record of a data section, a run of messages outside of chunks, or a damaged range.
 
     Attributes
     ----------
-    opcode : DAMAGE for what is damaged; of messages outside of chunks MESSAGE, for all of them together.
-    start_offset, end_offset : where it is in the file.
-    damage_reason : of damage: what is wrong. Of a record that is too large to look into: that it is.
-    parsed_record : what it says; of a chunk its ChunkIndex, as it should be. None of what nobody looks into.
-    record_bytes : the record itself, of a header, a schema, a channel, and metadata.
-    chunk_contents : of a chunk, and of messages.
-    index_end_offset : of a chunk, or of what was one: where the message indexes behind it end.
-    chunk_errors : of a chunk: how the record itself is wrong, though its messages can be read.
-    index_errors : of a chunk: where its message indexes are wrong, and how.
+    opcode : opcode of the record; MESSAGE for a run of messages; DAMAGE for a damaged range.
+    start_offset, end_offset : byte offsets in the file.
+    damage_reason : problem of a damaged range, or of a record that exceeds the memory limit.
+    parsed_record : the parsed record; for a chunk, a correct ChunkIndex. None: the record was not parsed.
+    record_bytes : bytes of a header, schema, channel or metadata record.
+    chunk_contents : content of a chunk or of a run of messages.
+    index_end_offset : for a chunk, valid or damaged: end of the message indexes after it.
+    chunk_errors : errors of a chunk whose messages are readable.
+    index_errors : offsets and descriptions of errors in the chunk's message indexes.
     """
 
     opcode: int
@@ -78,11 +78,11 @@ class SectionRecord:
 
     @property
     def required_contents(self) -> ChunkContents:
-        """What is inside of a chunk, or of messages.
+        """Content of a chunk or of a run of messages.
 
         Raises
         ------
-        StateError : it is neither.
+        StateError : the record is neither.
         """
         if self.chunk_contents is None:
             raise StateError(f"the record at byte {self.start_offset} contains no other records")
@@ -90,24 +90,24 @@ class SectionRecord:
 
     @property
     def has_message_index(self) -> bool:
-        """Whether any message index is behind the chunk."""
+        """True if a message index follows the chunk."""
         return self.index_end_offset > self.end_offset
 
 
 class DataSection:
-    """The parts, from the magic bytes to the end of the data, which is the last part, or to the end of the file.
+    """Iterates over the data section. The last record is DataEnd, or the section ends with the file.
 
-    Holds one chunk at a time. For one thread at a time.
+    Keeps one chunk in memory at a time. One thread at a time.
     """
 
     def __init__(self, fd: int, size: int, most: int, known: Sequence[int] = ()) -> None:
-        """Begin.
+        """Set the file.
 
         Parameters
         ----------
-        fd, size : of the file.
-        most : bytes of a chunk before compression, or of a message outside of chunks.
-        known : where chunks begin for sure, in order.
+        fd, size : descriptor of the file, and its number of bytes.
+        most : maximum bytes of a chunk before compression, or of a message outside of chunks.
+        known : byte offsets of known chunks, in order.
         """
         self._fd, self._file_bytes, self._max_chunk_bytes, self._known_chunk_offsets = fd, size, most, known
         self._chunk_parser = ChunkParser()
@@ -186,7 +186,7 @@ class DataSection:
     def _find_index_errors(
         self, inside: ChunkContents, indexes: Sequence[tuple[int, int, int]]
     ) -> list[tuple[int, str]]:
-        """Return where the message indexes of a chunk are wrong, and how."""
+        """Return offset and description of each error in the message indexes of a chunk."""
         errors, places, seen = [], inside.group_by_channel(), set()
         for channel, start, end in indexes:
             expected = places.get(channel, np.empty((0, 2), np.uint64))
@@ -217,7 +217,7 @@ class DataSection:
     # Outside of chunks
 
     def _parse_messages(self, part: SectionRecord, bound: int) -> None:
-        """Look at the messages from here on, as many as fit in a block."""
+        """Parse messages outside of chunks, up to the size of a block."""
         length = part.end_offset - part.start_offset
         if length > self._max_chunk_bytes + RECORD_HEAD_STRUCT.size:
             raise ChunkTooLargeError(length - RECORD_HEAD_STRUCT.size, self._max_chunk_bytes)
@@ -228,11 +228,11 @@ class DataSection:
         part.end_offset = part.start_offset + part.chunk_contents.end_offset
 
     def _check_attachment(self, start: int, end: int) -> records.AttachmentIndex:
-        """Return where an attachment is, and what it is called.
+        """Check an attachment, and return its index.
 
         Raises
         ------
-        ValueError : its lengths do not fit each other, or its CRC is wrong.
+        ValueError : the lengths contradict each other, or the CRC is wrong.
         """
         index = read_attachment_index(self._fd, start, end - start)
         at = find_attachment_crc_offset(index)
@@ -243,7 +243,7 @@ class DataSection:
 
 
 def _scan_message_indexes(scanner: RecordScanner) -> Iterator[tuple[int, int, int]]:
-    """Give the channel of each message index that comes next, and from where to where it is."""
+    """Yield channel id, start and end offset of each message index that follows."""
     following = scanner.position
     for record in scanner:
         head = record.head_bytes[: MESSAGE_INDEX_HEAD_STRUCT.size]
@@ -258,7 +258,7 @@ def _scan_message_indexes(scanner: RecordScanner) -> Iterator[tuple[int, int, in
 
 
 def _build_chunk_index(part: SectionRecord, data: bytes, indexes: Sequence[tuple[int, int, int]]) -> records.ChunkIndex:
-    """Return what a summary should say of a chunk."""
+    """Return the correct chunk index for a summary."""
     *_, size, _, name_bytes = CHUNK_HEAD_STRUCT.unpack_from(data, RECORD_HEAD_STRUCT.size)
     name_at = RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size
     times = part.chunk_contents.log_times if part.chunk_contents is not None else np.empty(0, np.uint64)
@@ -280,7 +280,7 @@ def _sort_entries_by_offset(entries: Any) -> Any:
 
 
 def _find_chunk_errors(part: SectionRecord, data: bytes) -> Iterator[str]:
-    """Give what is wrong with a chunk that can be read."""
+    """Yield the errors of a readable chunk."""
     index, bad = part.parsed_record, part.required_contents.bad_ranges
     if bad:
         suffix = f"; and {len(bad) - 1} more" if len(bad) > 1 else ""

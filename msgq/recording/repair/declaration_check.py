@@ -1,4 +1,7 @@
-"""Whether each channel of a file is described before its messages, and each schema before its channels."""
+"""Checks that each schema precedes its channels, and each channel its messages.
+
+A declaration is a schema record or a channel record.
+"""
 
 from __future__ import annotations
 
@@ -17,37 +20,40 @@ DeclarationKey = tuple[int, int]  # opcode and id
 
 
 def make_declaration_key(record: bytes) -> DeclarationKey:
-    """Return what a schema or a channel is known by."""
+    """Return the key of a schema or channel record: its opcode and id."""
     return record[0], int.from_bytes(record[RECORD_HEAD_STRUCT.size : RECORD_HEAD_STRUCT.size + 2], "little")
 
 
 def find_schema_key(channel: bytes) -> DeclarationKey | None:
-    """Return the schema of a channel, if it has one."""
+    """Return the key of a channel's schema; None: the channel has no schema."""
     number = _IDS_STRUCT.unpack_from(channel, RECORD_HEAD_STRUCT.size)[1]
     return (Opcode.SCHEMA, number) if number else None
 
 
 def is_same_declaration(record: bytes, other: bytes) -> bool:
-    """Return whether two schemas or channels differ at most in fields that MCAP does not define."""
+    """Return True if two schema or channel records are equal, except for fields that MCAP does not define."""
     return record == other or bool(parse_record(record) == parse_record(other))
 
 
 class MissingDeclaration(NamedTuple):
-    """What should have been described. user : the channel that has the schema; None: messages are there."""
+    """A missing schema or channel.
+
+    `user`: the channel that uses the missing schema; None: messages use a missing channel.
+    """
 
     declaration_key: DeclarationKey
     using_channel_id: int | None
 
 
 class DeclarationChecker:
-    """What was described so far, part by part.
+    """Checks the declarations of a file, record by record.
 
     Attributes
     ----------
-    declared_keys : of all schemas and channels.
-    newest_declarations : of each id, as long as there is room.
-    redeclared_keys : of the last part: schemas and channels that were something else before.
-    new_declarations : of the last part: schemas and channels as nothing before it had them.
+    declared_keys : keys of all schemas and channels up to now.
+    newest_declarations : newest record of each key, within a memory limit.
+    redeclared_keys : keys in the last record whose content differs from an earlier declaration.
+    new_declarations : declarations in the last record that differ from all earlier ones.
     """
 
     def __init__(self) -> None:
@@ -58,7 +64,7 @@ class DeclarationChecker:
         self._metadata_budget = MetadataBudget()
 
     def check_section_record(self, part: SectionRecord) -> list[MissingDeclaration]:
-        """Learn from a part; return what it uses, and nothing before it describes."""
+        """Add a record of the data section. Return the missing declarations that the record uses."""
         self.redeclared_keys, self.new_declarations = [], []
         if part.record_bytes and part.opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
             return self._learn_declaration(part.record_bytes)
@@ -75,7 +81,7 @@ class DeclarationChecker:
         return missing + [MissingDeclaration((Opcode.CHANNEL, number), None) for number in open_uses]
 
     def _learn_declaration(self, record: bytes) -> list[MissingDeclaration]:
-        """Learn from a schema or a channel; return the schema that a channel has, if nothing describes it."""
+        """Add a schema or channel record. Return the channel's schema if it is missing."""
         key = make_declaration_key(record)
         before = self.newest_declarations.get(key)
         if before == record:

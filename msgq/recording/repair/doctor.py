@@ -65,12 +65,13 @@ class FileExamination:
     """
 
     def __init__(self, path: str | PathLike[str], max_chunk_bytes: int = CHUNK_BYTES_MAX) -> None:
-        """Begin.
+        """Prepare the check.
 
         Parameters
         ----------
         path : the file.
-        max_chunk_bytes : of a chunk before compression. Larger ones are not looked into, which is an error.
+        max_chunk_bytes : maximum bytes of a chunk before compression. A larger chunk is an error, and its content is
+            not checked.
         """
         self._path, self._max_chunk_bytes = Path(path), max_chunk_bytes
         self.data_stats = DataSectionStats()
@@ -81,7 +82,7 @@ class FileExamination:
         self._reported_findings: set[tuple[DeclarationKey, int | None]] = set()  # what nothing describes
 
     def __iter__(self) -> Iterator[Finding]:
-        """Give the findings.
+        """Yield the findings.
 
         Raises
         ------
@@ -150,7 +151,7 @@ class FileExamination:
                 yield from _check_schema_record(parse_record(record), part.start_offset)
 
     def _check_messages(self, part: SectionRecord) -> Iterator[RawFinding]:
-        """Judge a chunk, or messages outside of chunks."""
+        """Check a chunk, or a run of messages outside of chunks."""
         contents, data_stats = part.required_contents, self.data_stats
         self._count_messages(part)
         if part.opcode != Opcode.CHUNK:
@@ -193,7 +194,7 @@ class FileExamination:
         self._unreadable_messages += int((times >= np.uint64(2**63 - 1)).sum())
 
     def _check_message_totals(self) -> Iterator[RawFinding]:
-        """Give what is said of all messages together."""
+        """Yield findings about all messages together."""
         if count := self._out_of_order_messages:
             text = f"{count} messages have an earlier log_time than a message before them; this is the first place"
             yield "warning", self._first_out_of_order_offset, "order", text

@@ -68,9 +68,9 @@ def recover(
     path : path of the file.
     output : path of the repaired file, which must not exist. If `path` is undamaged, the output is a copy. None:
         `NAME.recovered.mcap` in the same directory, and no copy of an undamaged file.
-    in_place : True: the new file replaces the old one atomically. Until then, the disk needs space for both.
-    max_chunk_bytes : maximum bytes of a chunk before compression. Larger chunks are not judged, because they may be
-        valid: the call raises RecordingError.
+    in_place : True: the new file replaces the old one atomically. Before that, the disk needs space for both files.
+    max_chunk_bytes : maximum bytes of a chunk before compression. A larger chunk may be valid. Therefore the call
+        raises RecordingError instead of removing it.
 
     Raises
     ------
@@ -154,7 +154,10 @@ class FileRepair:
         )
 
     def _write_repaired_copy(self, fd: int, plan: RepairPlan | None, before: int) -> list[Finding]:
-        """Write the new file, a copy without a plan, check it, and give it its name; return what is wrong with it."""
+        """Write and check the new file, and give it its name. Return the findings.
+
+        Without a plan, the file is a copy.
+        """
         with open_atomic_file(self._output_path) as new:
             writer = RepairWriter(fd, new.fd, self._max_chunk_bytes)
             if plan is None:
@@ -183,7 +186,7 @@ def _lock_file(fd: int, path: Path) -> None:
 
 
 def _count_messages(path: Path, most: int) -> int:
-    """Return how many messages readers of ours find in a file."""
+    """Return the number of messages that `LogReader` finds in a file."""
     columns, count = ScanColumns(16384), 0
     file = McapFile(path, lambda _: 0, lambda _: None, most=most)
     if file.file_source.reads_decompressed_copy:
@@ -199,7 +202,7 @@ def _count_messages(path: Path, most: int) -> int:
 
 
 def _examine_file(path: Path, shown: Path, most: int) -> tuple[list[Finding], DataSectionStats]:
-    """Return what is wrong with a file, the first 100 and whatever can be mended, and what is in it."""
+    """Return the first 100 findings and all repairable findings of a file, and the statistics of its data section."""
     examination = FileExamination(path, most)
     findings: list[Finding] = []
     for finding in examination:
@@ -211,7 +214,7 @@ def _examine_file(path: Path, shown: Path, most: int) -> tuple[list[Finding], Da
 
 
 def _describe_actions(plan: RepairPlan, findings: list[Finding]) -> Iterator[str]:
-    """Say what was done."""
+    """Yield a sentence for each repair."""
     for tally, text in (
         (plan.truncated_ranges, "cut {size} bytes off the end: {tally}"),
         (plan.damaged_ranges, "skipped {count} damaged places, {size} bytes: {tally}"),

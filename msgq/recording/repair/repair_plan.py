@@ -1,4 +1,4 @@
-"""What of a damaged file can be kept, and what is written anew: the plan for a whole one of the same messages."""
+"""Plan for the repair of a file: the bytes to keep, and the records to write again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ENCLOSING_CHUNK_BYTES = 4 << 20
 
 
 class RepairAction(Enum):
-    """What becomes of a step's bytes."""
+    """Action of a repair step."""
 
     KEEP = "as they are"
     ENCLOSE = "messages, in a chunk if the file has any: readers by the index would miss them outside"
@@ -42,14 +42,14 @@ class RepairAction(Enum):
 
 @dataclass(slots=True)
 class RepairStep:
-    """Some bytes of the old file on their way into the new one.
+    """A range of bytes of the old file, and its action.
 
     Attributes
     ----------
-    repair_action : what becomes of them.
-    start_offset, end_offset : where they are.
-    parsed_record : their index, with the places of the old file; None where they have none.
-    is_closed : nothing is joined to it.
+    repair_action : action for these bytes.
+    start_offset, end_offset : byte offsets in the old file.
+    parsed_record : index of the record, with the offsets of the old file; None: no index.
+    is_closed : True: later bytes are not merged into this step.
     """
 
     repair_action: RepairAction
@@ -61,14 +61,14 @@ class RepairStep:
 
 @dataclass(slots=True)
 class OldSummary:
-    """What is left of the summary of a file.
+    """Readable part of a file's summary.
 
     Attributes
     ----------
-    is_crc_right : its CRC says that it is what was written.
-    declarations : its schemas and channels.
-    chunk_offsets : where it says that chunks begin, and where one does that looks as it says; in order.
-    unknown_records : its records that MCAP does not define; none if its CRC is wrong.
+    is_crc_right : True if the CRC of the summary is correct.
+    declarations : schema and channel records.
+    chunk_offsets : sorted byte offsets of chunks. The head of each chunk matches its index.
+    unknown_records : records of the summary that MCAP does not define; empty if the CRC is wrong.
     """
 
     is_crc_right: bool = False
@@ -78,7 +78,7 @@ class OldSummary:
 
     @classmethod
     def read_from_footer(cls, fd: int, size: int) -> OldSummary:
-        """Return that of a file, where its footer is whole."""
+        """Return the summary that a valid footer locates. Empty without a valid footer."""
         footer = size - FOOTER_BYTES
         end = os.pread(fd, FOOTER_BYTES, max(footer, 0))
         if (
@@ -98,7 +98,7 @@ class OldSummary:
 
     @classmethod
     def scan_records(cls, fd: int, start: int, end: int, is_sound: bool = False) -> OldSummary:
-        """Return what records from a place on say, as far as they make sense."""
+        """Return the valid records between two byte offsets."""
         summary, budget = cls(is_sound), MetadataBudget()
         while end - start >= RECORD_HEAD_STRUCT.size:
             opcode, length = RECORD_HEAD_STRUCT.unpack(os.pread(fd, RECORD_HEAD_STRUCT.size, start))
@@ -134,7 +134,7 @@ class OldSummary:
 
 @dataclass(slots=True)
 class RepairCount:
-    """RepairAction often something was done, where first, and why there."""
+    """Counts repairs of one kind, with the offset and the reason of the first one."""
 
     range_count: int = 0
     total_bytes: int = 0
@@ -142,7 +142,7 @@ class RepairCount:
     first_reason: str = ""
 
     def count_range(self, start: int, end: int, reason: str) -> None:
-        """Count it."""
+        """Add a repaired range."""
         if not self.range_count:
             self.first_offset, self.first_reason = start, reason
         self.range_count, self.total_bytes = self.range_count + 1, self.total_bytes + end - start
@@ -154,31 +154,34 @@ class RepairCount:
 
 
 class RepairPlan:
-    """Of one file.
+    """Repair plan of one file.
 
     Attributes
     ----------
-    steps : all that goes into the new file before its end.
-    has_header : whether the first step is that.
-    leading_declarations : schemas and channels that have to stand before all others there.
-    leading_position : how many steps come before these.
-    declarations : all schemas and channels that the new file has.
-    summary_builder : how many messages there are, and when. Its places are those of the new file, once that is written.
-    damaged_ranges : what is passed over.
-    indexed_chunks, rewritten_chunks : chunks whose index, or which themselves are written anew.
-    stray_indexes : message indexes that belong to no chunk.
-    has_chunks : whether messages are in chunks.
-    rescued_declarations : number of schemas and channels from the old summary.
-    invented_declarations : number of schemas and channels that stand in for lost ones.
-    truncated_ranges : what is left out at the end.
+    steps : steps for the data section of the new file.
+    has_header : True if the first step is the header.
+    leading_declarations : schemas and channels to write before all other declarations.
+    leading_position : number of steps before the leading declarations.
+    declarations : all schemas and channels of the new file.
+    summary_builder : number and time range of messages. After writing, its offsets are those of the new file.
+    damaged_ranges : counts skipped ranges.
+    indexed_chunks, rewritten_chunks : count chunks with new message indexes, and rewritten chunks.
+    stray_indexes : counts message indexes without a chunk.
+    has_chunks : True if a chunk contains messages.
+    rescued_declarations : number of schemas and channels taken from the old summary.
+    invented_declarations : number of placeholders for lost schemas and channels.
+    truncated_ranges : counts the bytes cut off at the end.
 
     Raises
     ------
-    RecordingError : a chunk is too large to be judged, and may be a good one.
+    RecordingError : a chunk exceeds the limit, and may be valid.
     """
 
     def __init__(self, fd: int, path: str, size: int, most: int, anew: bool) -> None:
-        """Look through a file. most : bytes of a chunk. anew : all indexes are to be new."""
+        """Read the file, and plan its repair. `most`: maximum bytes of a chunk.
+
+        `anew`: True to write all indexes again.
+        """
         self._fd, self._path, self._rewrites_indexes = fd, path, anew
         self.steps: list[RepairStep] = []
         self.has_header = False
@@ -304,7 +307,7 @@ class RepairPlan:
             self._enclose_messages(position, part.end_offset)
 
     def _enclose_messages(self, start: int, end: int) -> None:
-        """Take messages outside of chunks, a few MiB at a time."""
+        """Add messages outside of chunks to a step, up to a few MiB per step."""
         last = self.steps[-1] if self.steps else None
         if (
             last is not None
@@ -319,7 +322,7 @@ class RepairPlan:
     # What describes the messages
 
     def _plan_declarations(self, old: OldSummary) -> None:
-        """Find out which schemas and channels have to be written into the data, and from where these are."""
+        """Select the schemas and channels to add to the data section, and their sources."""
         if old.is_crc_right:
             for key, steps in self._declarations_outside_chunks.items():
                 good = old.declarations.get(key)
@@ -361,7 +364,7 @@ class RepairPlan:
 
 
 def make_placeholder_declaration(key: DeclarationKey) -> bytes:
-    """Return a description for a schema or a channel whose own is lost: messages can be read at least as bytes."""
+    """Return a placeholder for a lost schema or channel. Readers can then read the messages as bytes."""
     name = f"undescribed_{key[1]}"
     if key[0] == Opcode.SCHEMA:
         return encode_records(records.Schema(id=key[1], name=name, encoding="", data=b""))

@@ -1,4 +1,4 @@
-"""A file is written again: what a plan says of it, with new places in all that has places."""
+"""Writes the new file of a repair, according to its plan."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _BLOCK_BYTES = 1 << 20
 
 
 class RepairWriter:
-    """From one file into another one. For one thread at a time."""
+    """Writes a repaired file. One thread at a time."""
 
     def __init__(self, old: int, new: int, most: int) -> None:
-        """Begin. old, new : the files' descriptors. most : bytes of a chunk before compression."""
+        """Set the descriptors of the old and the new file. `most`: maximum bytes of a chunk before compression."""
         self._old_fd, self._new_fd, self._max_chunk_bytes = old, new, most
         self._written_bytes = self._written_crc = 0
         self._chunk_parser = ChunkParser()
 
     def copy_range(self, start: int, end: int) -> None:
-        """Write what the old file has between two places."""
+        """Copy the bytes between two offsets of the old file."""
         while start < end:
             data = os.pread(self._old_fd, min(_BLOCK_BYTES, end - start), start)
             if not data:
@@ -48,7 +48,7 @@ class RepairWriter:
             start += len(data)
 
     def write_file(self, plan: RepairPlan) -> None:
-        """Write the whole file; the plan's index gets its places."""
+        """Write the whole file. The call stores the new offsets in the plan."""
         self._write_bytes(MCAP_MAGIC)
         if not plan.has_header:
             self._write_bytes(_build_header(plan))
@@ -97,7 +97,7 @@ class RepairWriter:
             plan.summary_builder.chunk_indexes.append(self._write_chunk(step))
 
     def _write_chunk(self, step: RepairStep) -> records.ChunkIndex:
-        """Write a chunk with a new index, and of its records those that are good."""
+        """Write a chunk with its valid records and a new index."""
         at = self._written_bytes
         record: records.ChunkIndex = step.parsed_record
         content, tail = os.pread(self._old_fd, step.end_offset - step.start_offset, step.start_offset), b""
@@ -129,7 +129,7 @@ class RepairWriter:
 def _build_chunk(
     content: bytes, inside: ChunkContents, compression: str, tail: bytes
 ) -> tuple[bytes, records.ChunkIndex]:
-    """Return a chunk of records, and its index as if it were the file's first record and had no message index."""
+    """Return a chunk record and its index, for offset 0 and without message indexes."""
     data = ChunkCompressor(compression or "none", None).compress_chunk(content, memoryview(b""))
     first, last = int(inside.log_times.min()) if len(inside.log_times) else 0, int(inside.log_times.max(initial=0))
     head = CHUNK_HEAD_STRUCT.pack(first, last, len(content), crc32(content), len(compression)) + compression.encode()
@@ -149,7 +149,7 @@ def _build_chunk(
 
 
 def _remove_ranges(content: bytes, bad: list[tuple[int, int, str]]) -> bytes:
-    """Return what is not bad."""
+    """Return the content without the bad ranges."""
     pieces, position = [], 0
     for start, end, _ in bad:
         pieces.append(content[position:start])
@@ -158,7 +158,7 @@ def _remove_ranges(content: bytes, bad: list[tuple[int, int, str]]) -> bytes:
 
 
 def _build_header(plan: RepairPlan) -> bytes:
-    """Return a header for a file that has lost its own."""
+    """Return a header for a file that has lost its header."""
     names = {step.parsed_record.name for step in plan.steps if isinstance(step.parsed_record, records.MetadataIndex)}
     profile = metadata_keys.MSGQ_PROFILE if metadata_keys.RECORDING_METADATA in names else ""
     return encode_records(records.Header(profile=profile, library=f"msgq-bus {__version__}"))

@@ -1,4 +1,4 @@
-"""What comes behind the data of a file, judged against what the data are: the summary, its offsets, the footer."""
+"""Checks the end of a file (summary, summary offsets, footer) against the data section."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def _new_counter() -> Counter[int]:
 
 @dataclass(slots=True)
 class DataSectionStats:
-    """What is in the data of a file.
+    """Statistics of a data section.
 
     Attributes
     ----------
-    declarations : its schemas and channels.
+    declarations : schema and channel records.
     message_counts : messages by channel id.
-    channels_in_chunks : ids of channels that have messages in chunks.
-    index_bytes_by_chunk : where they begin, with the bytes of the message indexes behind each.
-    unindexed_chunk_count : how many of these have messages and no index.
-    first_loose_message_offset : where the first message outside of chunks is; 0: there is none.
-    expected_attachment_indexes, expected_metadata_indexes : as their indexes should be, by place.
-    time_range : the first and the last log_time; empty without messages.
-    is_damaged : whether anything could not be looked into.
+    channels_in_chunks : ids of channels with messages in chunks.
+    index_bytes_by_chunk : bytes of the message indexes after each chunk, by the chunk's byte offset.
+    unindexed_chunk_count : number of chunks with messages and without message indexes.
+    first_loose_message_offset : byte offset of the first message outside of chunks; 0: no such message.
+    expected_attachment_indexes, expected_metadata_indexes : correct index records, by byte offset.
+    time_range : first and last log_time in ns; empty without messages.
+    is_damaged : True if some bytes could not be checked.
     """
 
     declarations: DeclarationChecker = field(default_factory=DeclarationChecker)
@@ -74,17 +74,17 @@ class DataSectionStats:
     is_damaged: bool = False
 
     def extend_time_range(self, *times: int) -> None:
-        """Note log_times."""
+        """Extend the time range to these log_times."""
         self.time_range = min(*self.time_range, *times), max(*self.time_range, *times)
 
     def list_declared_ids(self, opcode: int) -> set[int]:
-        """Return those of schemas, or of channels."""
+        """Return the ids of all schemas, or of all channels."""
         return {number for declared, number in self.declarations.declared_keys if declared == opcode}
 
 
 @dataclass(slots=True)
 class SummarySectionStats:
-    """What a summary has: where each group of records of one kind is, and what was seen of each."""
+    """Statistics of a summary: the location and the records of each group."""
 
     record_groups: list[list[int]] = field(default_factory=list)  # opcode, start, end
     summary_offsets: list[tuple[int, records.SummaryOffset]] = field(default_factory=list)
@@ -96,15 +96,15 @@ class SummarySectionStats:
 
 
 class SummaryChecker:
-    """Of one file. For one thread at a time."""
+    """Checks the summary of one file. One thread at a time."""
 
     def __init__(self, fd: int, size: int, data_stats: DataSectionStats) -> None:
-        """Begin. fd, size : of the file."""
+        """Set the file: its descriptor and its number of bytes."""
         self._fd, self._file_bytes, self._data_stats = fd, size, data_stats
         self._summary_stats = SummarySectionStats()
 
     def iter_findings(self, data_end: SectionRecord | None) -> Iterator[RawFinding]:
-        """Give what is wrong. data_end : where the data end; None: nothing says it, and nothing comes behind them."""
+        """Yield the findings. `data_end`: the DataEnd record; None: missing, and the file has no summary."""
         if data_end is None:
             yield "error", self._file_bytes, "data end", "the file ends without a DataEnd record"
             yield "error", self._file_bytes, "footer", "the file ends without a footer"
@@ -146,7 +146,7 @@ class SummaryChecker:
             )
 
     def _check_summary_record(self, opcode: int, start: int, end: int) -> Iterator[RawFinding]:
-        """Judge a record of the summary."""
+        """Check a record of the summary."""
         groups = self._summary_stats.record_groups
         if groups and groups[-1][0] == opcode:
             groups[-1][2] = end
@@ -232,7 +232,7 @@ class SummaryChecker:
                 )
 
     def _build_expected_index(self, index: records.ChunkIndex) -> records.ChunkIndex:
-        """Return what an index of a chunk should be, which is whole."""
+        """Return the correct chunk index for a valid chunk."""
         at = index.chunk_start_offset
         head = os.pread(self._fd, RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size, at)
         first, last, size, _, name_bytes = CHUNK_HEAD_STRUCT.unpack_from(head, RECORD_HEAD_STRUCT.size)
@@ -291,7 +291,7 @@ class SummaryChecker:
                 yield "error", start, "statistics", text
 
     def _check_footer(self, begin: int, footer: int, end: int) -> Iterator[RawFinding]:
-        """Judge the footer against the summary that begins at a place."""
+        """Check the footer against the summary, which starts at `begin`."""
         if end - footer != FOOTER_BYTES - len(MCAP_MAGIC):
             text = f"the footer has {end - footer - RECORD_HEAD_STRUCT.size} bytes instead of {_FOOTER_STRUCT.size}"
             yield "error", footer, "footer", text
@@ -332,7 +332,7 @@ class SummaryChecker:
             yield "warning", footer, "summary", "the file has no summary, so readers must scan the whole file"
 
     def _check_completeness(self, footer: int) -> Iterator[RawFinding]:
-        """Judge what the summary should have, and where its offsets lead."""
+        """Check that the summary has all records, and that its offsets are correct."""
         data_stats, summary = self._data_stats, self._summary_stats
         groups = {group[0]: (group[1], group[2] - group[1]) for group in summary.record_groups}
         for start, offset in summary.summary_offsets:
@@ -381,7 +381,7 @@ class SummaryChecker:
 def _check_index_record(
     record: Any, expected: dict[int, Any], indexed: set[int], start: int, name: str
 ) -> Iterator[RawFinding]:
-    """Judge an index of an attachment, or of metadata."""
+    """Check the index of an attachment or of a metadata record."""
     if record.offset in indexed:
         yield "error", start, f"{name} index", f"the {name} at byte {record.offset} has a second index"
     indexed.add(record.offset)
