@@ -1,12 +1,14 @@
 /* Join and leave a channel. All functions except leaving run under the lock of the channel file. States of a
  * publisher's row:
- * - free: no pool.
- * - living: the owner holds the row's lock and publishes from the pool.
- * - dead: the owner left or died. Its messages may still be in the order, and subscribers read them from the pool.
+ *   `free`: the row has no pool.
+ *   `living`: the owner holds the row's lock and publishes from the pool.
+ *   `dead`: the owner left or died. Its messages may still be in the channel's order. Subscribers read these messages
+ *   from the pool.
  *
- * A joining publisher removes the pools of dead rows without entries, and the oldest pools if there are too many. It
- * first retracts their messages from the order. Only then does it clear the row's pool, so no subscriber follows an
- * entry into another pool. A kill at any step leaves a dead row, or a free row.
+ * A joining publisher removes the pools of dead rows without entries. If too many pools are left, the publisher also
+ * removes the oldest pools. To remove a pool, the publisher first retracts the pool's messages from the order, and then
+ * clears the pool in the row. A subscriber therefore never follows an entry into another pool. After a kill at any
+ * step, the row is dead or free.
  */
 #ifndef MQ_CHANNEL_HEADER_H
 #define MQ_CHANNEL_HEADER_H
@@ -14,7 +16,7 @@
 #include "channel/layout.h"
 #include "base/row_table.h"
 
-/* Initialize a new file of zeros that has no name yet. */
+/* Initialize the header in a new file of zeros that has no name yet. */
 static inline void mq_channel_header_init(mq_channel_header *header, uint64_t kind, uint64_t created_ns, uint64_t pid,
                                           const char *creator) {
     mq_store_relaxed_u64(&header->version,
@@ -39,9 +41,9 @@ static inline mq_file_check_result mq_channel_header_check(const mq_channel_head
     return known && mq_load_relaxed_u64(&header->total_bytes) <= bytes ? MQ_FILE_VALID : MQ_FILE_NOT_OURS;
 }
 
-/* Store the configuration. The caller checked that it matches the existing one. Once the capacity is set, initialize
- * the order, also after a process was killed before its initialization. Returns false if the capacity is invalid, which
- * means that another program wrote it. */
+/* Store the channel's configuration. The caller has checked that `config` matches the stored configuration. If the
+ * capacity is set and the order is not initialized, initialize the order. A process may have been killed before this
+ * step. Returns false if the capacity is invalid, because another program wrote the header. */
 static inline bool mq_channel_store_config(mq_channel_header *header, mq_channel_config config) {
     mq_index_ring order = {.tail = &header->tail, .entries = header->entries, .capacity = config.capacity};
     if (config.capacity && !mq_channel_capacity_is_valid(config.capacity))
@@ -54,7 +56,8 @@ static inline bool mq_channel_store_config(mq_channel_header *header, mq_channel
 
 /* ---- publishers ---- */
 
-/* Count a row's messages in the order. *newest: the position after the newest one. */
+/* Count the messages of a row in the channel's order. Stores in *newest the position after the newest message of the
+ * row. */
 static inline uint64_t mq_channel_count_row_entries(const mq_index_ring *order, unsigned row, uint64_t *newest) {
     uint64_t count = 0, tail = mq_index_ring_load_tail(order);
     *newest = 0;
@@ -69,11 +72,11 @@ static inline uint64_t mq_channel_count_row_entries(const mq_index_ring *order, 
     return count;
 }
 
-/* Retract all messages of a dead row from the order. Its publisher adds no more. */
+/* Retract all messages of a dead row from the channel's order. The publisher of a dead row adds no more messages. */
 static inline void mq_channel_retract_row_entries(const mq_index_ring *order, unsigned row) {
     for (uint64_t i = 0; i < order->capacity; i++) {
         uint64_t entry = mq_load_acquire_u64(&order->entries[i]);
-        /* fails if a publisher just overwrote the entry, which evicts the message as well */
+        /* the exchange fails if a publisher just overwrote the entry, which evicts the message as well */
         if (mq_index_entry_pool_row(entry) == row)
             mq_compare_exchange_u64(&order->entries[i], entry,
                                     (entry >> MQ_INDEX_RING_SHIFT << MQ_INDEX_RING_SHIFT) |
@@ -96,27 +99,28 @@ static inline bool mq_channel_has_publisher(const mq_channel_header *header, con
     return alive;
 }
 
-/* Free a dead row. Its pool was removed, and no entry refers to it. */
+/* Free a dead row. Call this after the row's pool was removed and no entry refers to the pool. */
 static inline void mq_channel_release_row(mq_channel_publisher_row *row) {
     mq_participant_clear(&row->participant);
     mq_store_release_u64(&row->pool_uid, 0);
 }
 
-/* Return a free row, locked by *liveness_token, or MQ_NO_ROW. */
+/* Return a free row, or MQ_NO_ROW. Stores the lock of the row in *liveness_token. */
 static inline int mq_channel_find_free_row(mq_channel_header *header, const mq_liveness_file *liveness_file,
                                            void **liveness_token) {
     for (int row = 0; row < MQ_CHANNEL_PUBLISHERS; row++) {
         if (mq_load_relaxed_u64(&header->publishers[row].pool_uid)) /* relaxed: under the lock */
             continue;
         *liveness_token = mq_liveness_lock(liveness_file, MQ_CHANNEL_PUBLISHER_BYTE + (uint64_t)row, false);
-        /* EAGAIN: its owner is leaving, or an unknown child of its owner holds the lock */
+        /* EAGAIN: the row's owner is leaving, or an unknown child of the owner holds the lock */
         if (*liveness_token || errno != EAGAIN)
             return row;
     }
     return MQ_NO_ROW;
 }
 
-/* Fill in a free row. From now on a pool with this uid may exist, and other processes remove it after our death. */
+/* Fill in a free row. From now on a pool with this uid may exist. Other processes remove this pool after the
+ * publisher died. */
 static inline void mq_channel_publisher_register(mq_channel_publisher_row *row, const mq_process_identity *self,
                                                  bool held, const mq_pool_map *slots, uint64_t pool_bytes,
                                                  uint64_t pool_inode, const char *node) {
@@ -147,10 +151,11 @@ static inline mq_row_table mq_channel_subscriber_row_table(mq_channel_header *he
                           .byte = MQ_CHANNEL_SUBSCRIBER_BYTE};
 }
 
-/* Return the first viewer row from `row` on that is free or a dead owner's, without a lock, or MQ_NO_ROW.
- * Before the caller locks the row, it must clear a dead owner's bit in all pools of living publishers
- * (mq_channel_clear_dead_viewer_pins). A locked row looks alive. If the caller stopped after the lock, a publisher that
- * needs slots could not clear that bit. The caller may clear the bit twice. */
+/* Return the first viewer row, starting at `row`, that is free or belongs to a dead owner. Returns MQ_NO_ROW if
+ * there is no such row. The row is not locked. Before the caller locks the row, the caller must clear the dead
+ * owner's bit in all pools of living publishers (mq_channel_clear_dead_viewer_pins). A locked row looks like the row
+ * of a living owner. If the caller stopped after the lock, a publisher that needs slots could not clear the dead
+ * owner's bit. Clearing the bit twice is harmless. */
 static inline int mq_channel_find_free_viewer(const mq_channel_header *header, const mq_liveness_file *liveness_file,
                                               int row) {
     mq_liveness_probe probe = mq_liveness_probe_begin(liveness_file);
@@ -161,7 +166,7 @@ static inline int mq_channel_find_free_viewer(const mq_channel_header *header, c
     return row < MQ_CHANNEL_VIEWERS ? row : MQ_NO_ROW;
 }
 
-/* True if a viewer died in this row, so that pools may still have its bit. */
+/* True if a viewer died in this row. Pools may then still have the viewer's bit. */
 static inline bool mq_channel_viewer_row_is_stale(const mq_channel_header *header, int viewer) {
     return mq_load_relaxed_u64(&header->viewers[viewer].participant.uid) != 0; /* relaxed: under the lock */
 }

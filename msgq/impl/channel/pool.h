@@ -1,10 +1,11 @@
-/* A pool: the slots of one publisher, in its own file. Subscribers read the slots, and pin slots that they view.
- * - header: the owner writes it before the file gets its name. Viewers then set pins, one bit each.
- * - slots: only the owner writes them. Other processes map them read-only.
+/* A pool: the slots of one publisher, in the publisher's own file. Subscribers read slots. Viewers pin the slots that
+ * they view.
+ *   `header`: the owner writes the header before the file gets its name. After that, each viewer sets its bit in pins.
+ *   `slots`: only the owner writes slots. Other processes map the slots read-only.
  *
- * Slots never change their owner. Only the owner decides when to overwrite a slot: its message must have left the order
- * (index_ring.h), and the slot must have no pin. A viewer sets its pin first, and then checks that the message is still
- * in the order.
+ * Slots never change their owner. Only the owner overwrites a slot. Before that, the slot's message must have left the
+ * channel's order (index_ring.h), and the slot must have no pin. A viewer sets its pin first. Then the viewer checks
+ * that the message is still in the channel's order.
  */
 #ifndef MQ_POOL_H
 #define MQ_POOL_H
@@ -13,16 +14,17 @@
 
 enum {
     MQ_POOL_VERSION = 1,
-    MQ_POOL_SLOTS_MAX = 16384, /* 14 bits of an entry */
+    MQ_POOL_SLOTS_MAX = 16384, /* a slot number has 14 bits in an entry */
     MQ_POOL_CACHE_LINE_BYTES = 64,
-    MQ_NODE_NAME_BYTES = 48, /* bytes of a node's name */
+    MQ_NODE_NAME_BYTES = 48, /* maximum length of a node's name, in bytes */
 };
 
 #define MQ_POOL_MAGIC 0x314c4f4f50515347ull /* "GSQPOOL1" read as little-endian */
 #define MQ_POOL_BYTES_MAX (1ull << 40)
 
 typedef struct {
-    /* bit i: viewer i uses the slot. The viewer sets and clears it; the owner clears a dead viewer's bit */
+    /* bit i is set while viewer i uses the slot. A viewer sets and clears its own bit. The owner of the pool clears
+     * the bit of a dead viewer */
     mq_u64 holders;
     mq_u64 pad[7];
 } mq_pool_pin;
@@ -32,22 +34,24 @@ typedef struct {
     mq_u64 version;
     mq_u64 total_bytes;
     mq_u64 slots;
-    mq_u64 slot_bytes; /* payload bytes */
-    /* byte offset of the first slot, a multiple of the page size. Others map the file read-only from here */
+    mq_u64 slot_bytes; /* number of payload bytes */
+    /* byte offset of the first slot, a multiple of the page size. Processes other than the owner map the file
+     * read-only from this offset */
     mq_u64 data_offset;
     mq_u64 channel_inode; /* inode of the channel file, which identifies the channel of the pool */
     mq_u64 uid;
-    mq_u64 pid; /* process id of the owner, for people, as is its name */
+    mq_u64 pid; /* process id of the owner, shown to people */
     char node[MQ_NODE_NAME_BYTES];
     mq_u64 reserved;
-    mq_u32 slot_released; /* the owner sleeps here until a viewer releases a slot (eventcount.h, several writers) */
+    /* the owner sleeps on this word until a viewer releases a slot (eventcount.h, several writers) */
+    mq_u32 slot_released;
     mq_u32 pad[15];
     mq_pool_pin pins[];
 } mq_pool_header;
 _Static_assert(sizeof(mq_pool_header) == 192 && sizeof(mq_pool_pin) == MQ_POOL_CACHE_LINE_BYTES,
                "bump MQ_POOL_VERSION");
 
-/* Header of a slot, before the payload. Written by the owner, released with the message's position. */
+/* Header of a slot, before the payload. The owner writes the header, and releases it with the message's position. */
 typedef struct {
     mq_u64 length;
     mq_u64 publish_time; /* nanoseconds by the host's clock; 0: the channel has no publish times */
@@ -56,7 +60,8 @@ typedef struct {
 } mq_pool_slot;
 _Static_assert(sizeof(mq_pool_slot) == MQ_POOL_CACHE_LINE_BYTES, "bump MQ_POOL_VERSION");
 
-/* A mapped pool, with a copy of its checked configuration. Another program may change the values in the file. */
+/* A mapped pool, with a copy of its checked configuration. The copy stays valid if another program changes the
+ * values in the file. */
 typedef struct {
     mq_pool_header *pool_header;
     uint8_t *slots_base;
@@ -72,7 +77,7 @@ static inline uint64_t mq_pool_header_bytes(uint64_t slots, uint64_t page) {
     return (sizeof(mq_pool_header) + slots * sizeof(mq_pool_pin) + page - 1) & ~(page - 1);
 }
 
-/* Initialize the header of a new pool, a file of `bytes` zeros. */
+/* Initialize the header of a new pool. The pool's file has `bytes` bytes, all zero. */
 static inline void mq_pool_header_init(mq_pool_header *pool, uint64_t bytes, uint64_t slots, uint64_t slot_bytes,
                                        uint64_t page, uint64_t channel_inode, uint64_t uid, uint64_t pid,
                                        const char *node) {
@@ -117,17 +122,18 @@ static inline mq_pool_slot *mq_pool_slot_at(const mq_pool_map *slots, uint32_t s
 }
 static inline uint8_t *mq_pool_slot_payload(mq_pool_slot *slot) { return (uint8_t *)(slot + 1); }
 
-/* Prefetch header and payload, which are in another core's cache, at the same time. A hint that orders nothing. */
+/* Prefetch the slot's payload, so that header and payload arrive from another core's cache at the same time. The
+ * prefetch is a hint, and does not order memory accesses. */
 static inline void mq_pool_slot_prefetch(mq_pool_slot *slot) { __builtin_prefetch(mq_pool_slot_payload(slot)); }
 
 /* ---- viewers ---- */
 
-/* Pin a slot. Then call mq_index_ring_entry_is_unchanged: the pin is valid only if the entry is unchanged. */
+/* Pin a slot. Then call mq_index_ring_entry_is_unchanged. The pin is valid only if the message's entry is unchanged. */
 static inline void mq_pool_pin_set(const mq_pool_map *slots, uint32_t slot, unsigned viewer) {
     mq_fetch_or_u64(&slots->pool_header->pins[slot].holders, 1ull << viewer);
 }
 
-/* Release a slot, and wake the owner if it waits for a slot. */
+/* Clear the viewer's pin of a slot, and wake the owner if the owner waits for a slot. */
 static inline void mq_pool_pin_clear(const mq_pool_map *slots, uint32_t slot, unsigned viewer) {
     /* EDGE unpin: release. All reads of the payload happened before. Partner: mq_pool_pin_holders. If weaker: a late
      * load reads the next message. */
@@ -138,7 +144,7 @@ static inline void mq_pool_pin_clear(const mq_pool_map *slots, uint32_t slot, un
 
 /* ---- owner ---- */
 
-/* Return the viewers that pin a slot. The owner calls this after the message has left the order. */
+/* Return the viewers that pin a slot. The owner calls this after the message has left the channel's order. */
 static inline uint64_t mq_pool_pin_holders(const mq_pool_map *slots, uint32_t slot) {
     /* EDGE unpin: sequentially consistent, and so acquire. Partner: mq_pool_pin_clear */
     return mq_load_seq_cst_u64(&slots->pool_header->pins[slot].holders);

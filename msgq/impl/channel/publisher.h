@@ -1,15 +1,17 @@
-/* A channel's publisher: choice of the next slot to write.
+/* A channel's publisher: how the publisher chooses the next slot to write.
  *
  * The states of slots are in the publisher's own memory. A publisher that dies leaves only its file, and needs no
- * repair.
- * - free: never used, or discarded.
- * - lent: being written by a send or a loan.
- * - published: its message has a position, and was in the order at the last check. Sorted, the oldest first.
- * - in limbo: its message has left the order, and a viewer pinned the slot at the last check.
+ * repair. States of a slot:
+ *   `free`: the slot was never used, or its message was discarded.
+ *   `lent`: a send or a loan is writing the slot.
+ *   `published`: the slot's message has a position, and was in the channel's order at the last check. Published slots
+ *   are sorted, with the oldest message first.
+ *   `in limbo`: the slot's message has left the order, and a viewer pinned the slot at the last check.
  *
- * A published message leaves the order when a publisher overwrites its entry, or when we retract it. Its slot then
- * becomes free, or is in limbo while pinned. Once a message has left the order, its slot cannot be pinned. A slot in
- * limbo therefore becomes free when its viewers release it, or die.
+ * A published message leaves the channel's order when a publisher overwrites its entry, or when its owner retracts the
+ * message. The slot of the message then becomes free. If the slot is pinned, the slot enters limbo instead. Once a
+ * message has left the order, viewers can no longer pin its slot. A slot in limbo therefore becomes free when its
+ * viewers release the slot or die.
  */
 #ifndef MQ_CHANNEL_PUBLISHER_H
 #define MQ_CHANNEL_PUBLISHER_H
@@ -19,8 +21,8 @@
 
 typedef enum {
     MQ_CHANNEL_OK = 0,
-    MQ_CHANNEL_EMPTY,    /* no message yet */
-    MQ_CHANNEL_NOTIFY,   /* published, and a subscriber may sleep */
+    MQ_CHANNEL_EMPTY,    /* no message is available yet */
+    MQ_CHANNEL_NOTIFY,   /* the message is published; a subscriber may sleep */
     MQ_CHANNEL_UNMAPPED, /* the pool of the message is not mapped yet */
     MQ_CHANNEL_CORRUPT,  /* invalid data */
 } mq_channel_status;
@@ -37,19 +39,19 @@ typedef struct {
     mq_pool_map slots;
     mq_channel_header *header;
     mq_channel_publisher_row *row;
-    unsigned number; /* index of the row */
+    unsigned number; /* index of the publisher's row */
     bool stamps;
-    int64_t clock_offset;               /* host's clock minus CLOCK_MONOTONIC, nanoseconds */
+    int64_t clock_offset;               /* host's clock minus CLOCK_MONOTONIC, in nanoseconds */
     uint32_t *free_slots, *limbo_slots; /* stacks */
     uint32_t free_count, limbo_count;
     mq_channel_published_slot *published_slots; /* a FIFO with room for all slots */
     uint32_t first, published_count;
-    const mq_liveness_file *liveness_file;  /* the channel file, where viewers hold their locks */
-    uint64_t next_probe_at;                 /* value of `sent` at which we test the liveness of viewers next */
+    const mq_liveness_file *liveness_file; /* the channel file, where viewers hold their locks */
+    uint64_t next_probe_at; /* value of `sent` at which the publisher next probes the liveness of viewers */
     uint64_t sent, bytes, refused, evicted; /* counters of the row, which other processes read */
 } mq_channel_publisher;
 
-/* Initialize with all slots free. Returns false if memory is missing. */
+/* Initialize a publisher with all slots free. Returns false if memory is missing. */
 static inline bool mq_channel_publisher_init(mq_channel_publisher *p) {
     uint32_t count = p->slots.slots;
     p->published_slots = calloc(count, sizeof *p->published_slots + 2 * sizeof *p->free_slots);
@@ -68,8 +70,8 @@ static inline void mq_channel_publisher_free(mq_channel_publisher *p) {
 
 /* ---- take a slot ---- */
 
-/* Remove the oldest published message, which has left the order. Returns its slot, or MQ_CHANNEL_NO_SLOT if it is
- * pinned. */
+/* Remove the oldest published message, after the message has left the channel's order. Returns the message's slot,
+ * or MQ_CHANNEL_NO_SLOT if the slot is pinned. */
 static inline int mq_channel_reclaim_oldest_slot(mq_channel_publisher *p) {
     uint32_t slot = p->published_slots[p->first].slot;
     p->first = p->first + 1 == p->slots.slots ? 0 : p->first + 1;
@@ -80,7 +82,7 @@ static inline int mq_channel_reclaim_oldest_slot(mq_channel_publisher *p) {
     return MQ_CHANNEL_NO_SLOT;
 }
 
-/* Return a slot in limbo that no viewer pins any more, or MQ_CHANNEL_NO_SLOT. */
+/* Return a slot in limbo without a pin, or MQ_CHANNEL_NO_SLOT if all slots in limbo are pinned. */
 static inline int mq_channel_take_released_slot(mq_channel_publisher *p) {
     for (uint32_t i = 0; i < p->limbo_count; i++) {
         uint32_t slot = p->limbo_slots[i];
@@ -92,7 +94,7 @@ static inline int mq_channel_take_released_slot(mq_channel_publisher *p) {
     return MQ_CHANNEL_NO_SLOT;
 }
 
-/* Count the slots that the publisher cannot write: first those in limbo, then the published ones. */
+/* Count the used slots: slots in limbo (numbered first) and published slots. */
 static inline uint32_t mq_channel_count_used_slots(const mq_channel_publisher *p) {
     return p->limbo_count + p->published_count;
 }
@@ -103,7 +105,7 @@ static inline uint32_t mq_channel_get_used_slot(const mq_channel_publisher *p, u
     return p->published_slots[at < p->slots.slots ? at : at - p->slots.slots].slot;
 }
 
-/* Return the dead viewers that pin one of the first `count` used slots, one bit each. */
+/* Return a bit mask of the dead viewers that pin one of the first `count` used slots. */
 static inline uint64_t mq_channel_find_dead_viewers(const mq_channel_publisher *p, uint32_t count) {
     mq_liveness_probe probe = mq_liveness_probe_begin(p->liveness_file);
     uint64_t holders = 0, dead = 0;
@@ -117,9 +119,9 @@ static inline uint64_t mq_channel_find_dead_viewers(const mq_channel_publisher *
     return dead;
 }
 
-/* Clear dead viewers' pins in limbo. Returns true if there were any. Liveness is tested after the slots entered limbo.
- * A dead viewer's bit can therefore be cleared: the row's next viewer cannot have set it, because messages outside the
- * order cannot be pinned. */
+/* Clear the pins of dead viewers on slots in limbo. Returns true if a dead viewer was found. The publisher probes
+ * liveness after the slots entered limbo. The bit of a dead viewer can therefore be cleared. The next viewer in the
+ * same row cannot have set this bit, because a slot in limbo cannot be pinned. */
 static inline bool mq_channel_clear_dead_pins(mq_channel_publisher *p) {
     uint64_t dead = mq_channel_find_dead_viewers(p, p->limbo_count);
     for (uint32_t i = 0; dead && i < p->limbo_count; i++)
@@ -128,7 +130,8 @@ static inline bool mq_channel_clear_dead_pins(mq_channel_publisher *p) {
     return dead != 0;
 }
 
-/* True if only viewers in `dead`, or none, pin some published slot. A viewer may pin the slot after this check. */
+/* True if some published slot has no pin of a living viewer. `dead` is the bit mask of dead viewers. A viewer may
+ * pin the slot after this check. */
 static inline bool mq_channel_has_unpinned_slot(const mq_channel_publisher *p, uint64_t dead) {
     for (uint32_t i = p->limbo_count; i < mq_channel_count_used_slots(p); i++)
         if (!(mq_pool_pin_holders(&p->slots, mq_channel_get_used_slot(p, i)) & ~dead))
@@ -136,25 +139,26 @@ static inline bool mq_channel_has_unpinned_slot(const mq_channel_publisher *p, u
     return false;
 }
 
-/* True if retracting messages would free a slot. If false, messages stay available to slow subscribers. */
+/* True if retracting messages would free a slot. If the result is false, retract no message, so that slow
+ * subscribers can still receive the messages. */
 static inline bool mq_channel_can_evict_message(mq_channel_publisher *p) {
     if (mq_channel_has_unpinned_slot(p, 0))
         return true;
     uint64_t dead = p->published_count ? mq_channel_find_dead_viewers(p, mq_channel_count_used_slots(p)) : 0;
     if (!dead || !mq_channel_has_unpinned_slot(p, dead))
         return false;
-    p->next_probe_at = p->sent; /* pins of dead viewers are cleared once their slots are in limbo */
+    p->next_probe_at = p->sent; /* the publisher clears pins of dead viewers once their slots are in limbo */
     return true;
 }
 
-/* Return a slot to write, or MQ_CHANNEL_NO_SLOT if all slots are pinned or lent. Messages are retracted only if no
- * other slot is available and a retraction frees one. */
+/* Return a slot to write, or MQ_CHANNEL_NO_SLOT if all slots are pinned or lent. Retracts messages only if no other
+ * slot is available and the retraction frees a slot. */
 static inline int mq_channel_take_free_slot(mq_channel_publisher *p) {
     int slot = MQ_CHANNEL_NO_SLOT;
     if (p->free_count)
         return (int)p->free_slots[--p->free_count];
-    /* Bound: two rounds a slot, one that retracts its message and one that clears pins of dead viewers. More rounds
-     * mean corrupt entries or pins. Each round of the inner loop removes a published message. */
+    /* Bound: two rounds for each slot. One round retracts the slot's message, the other round clears pins of dead
+     * viewers. More rounds mean corrupt entries or pins. Each round of the inner loop removes a published message. */
     for (uint64_t rounds = 2 * (uint64_t)p->slots.slots + 2; rounds && slot == MQ_CHANNEL_NO_SLOT; rounds--) {
         while (slot == MQ_CHANNEL_NO_SLOT && p->published_count &&
                mq_index_ring_entry_is_evicted(&p->order, p->published_slots[p->first].position, p->number,
@@ -164,11 +168,11 @@ static inline int mq_channel_take_free_slot(mq_channel_publisher *p) {
             slot = mq_channel_take_released_slot(p);
         if (slot != MQ_CHANNEL_NO_SLOT)
             break;
-        /* Without this, dead viewers' pins would shorten the order permanently. */
+        /* Without this step, pins of dead viewers would shorten the channel's order permanently. */
         if (p->limbo_count && p->sent >= p->next_probe_at) {
             if (mq_channel_clear_dead_pins(p))
                 continue;
-            /* all live: test once a lap, because a test costs system calls */
+            /* all viewers live: probe once a lap, because a probe costs system calls */
             p->next_probe_at = p->sent + p->order.capacity;
         }
         if (!mq_channel_can_evict_message(p))
@@ -186,7 +190,7 @@ static inline void mq_channel_return_slot(mq_channel_publisher *p, uint32_t slot
 
 /* ---- write and publish ---- */
 
-/* Begin to write a slot. Returns the address of its payload. */
+/* Begin to write a slot. Returns the address of the slot's payload. */
 static inline uint8_t *mq_channel_begin_slot_write(const mq_channel_publisher *p, uint32_t slot) {
     /* EDGE slot: release. The previous message was seen evicted, then its bytes change. Partner:
      * mq_channel_accept_entry. If weaker: a torn copy passes. */
@@ -194,9 +198,9 @@ static inline uint8_t *mq_channel_begin_slot_write(const mq_channel_publisher *p
     return mq_pool_slot_payload(mq_pool_slot_at(&p->slots, slot));
 }
 
-/* Give the message in the slot a position, without a wake. The slot is then no longer the caller's. If the order is
- * corrupt, the call returns MQ_INDEX_RING_NO_POSITION, and the slot stays the caller's. `now`: the host's time, not
- * stored on channels without publish times. */
+/* Give the message in the slot a position. Does not wake subscribers. The slot then no longer belongs to the caller.
+ * If the order is corrupt, the call returns MQ_INDEX_RING_NO_POSITION, and the slot still belongs to the caller.
+ * `now` is the host's time. Channels without publish times do not store `now`. */
 static inline uint64_t mq_channel_enqueue_slot(mq_channel_publisher *p, uint32_t slot, uint64_t length, uint64_t now,
                                                uint64_t origin_time) {
     mq_pool_slot *at = mq_pool_slot_at(&p->slots, slot);
@@ -214,12 +218,12 @@ static inline uint64_t mq_channel_enqueue_slot(mq_channel_publisher *p, uint32_t
     return position;
 }
 
-/* Return the publish time of a message published now. */
+/* Return the publish time for a message published now. */
 static inline uint64_t mq_channel_make_publish_time(const mq_channel_publisher *p) {
     return p->stamps ? (uint64_t)(mq_monotonic_ns() + p->clock_offset) : 0;
 }
 
-/* Publish the message in the slot. If the result is MQ_CHANNEL_CORRUPT, the slot stays the caller's. */
+/* Publish the message in the slot. If the result is MQ_CHANNEL_CORRUPT, the slot still belongs to the caller. */
 static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint32_t slot, uint64_t length,
                                                    uint64_t origin_time, uint64_t *position) {
     *position = mq_channel_enqueue_slot(p, slot, length, mq_channel_make_publish_time(p), origin_time);
@@ -228,9 +232,9 @@ static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint
     return mq_eventcount_has_waiters_mp(&p->header->eventcount) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;
 }
 
-/* Publish up to `count` messages of `size` bytes each, with one publish time. *first: the position of the first one.
- * Returns their number, which is smaller if no slot is free or the order is corrupt. The caller then checks for
- * sleepers. */
+/* Publish up to `count` messages of `size` bytes each, with one publish time. Stores in *first the position of the
+ * first message. Returns the number of published messages. The number is smaller than `count` if no slot is free or
+ * the order is corrupt. After the call, the caller checks for sleepers. */
 static inline uint64_t mq_channel_publish_batch(mq_channel_publisher *p, const uint8_t *rows, uint64_t size,
                                                 uint64_t count, uint64_t origin_time, uint64_t *first) {
     uint64_t now = mq_channel_make_publish_time(p), done = 0;

@@ -1,5 +1,5 @@
-/* A channel as seen by observers, for statistics. Each word is loaded separately, so counters may be of slightly
- * different times. Loaded values are not trusted: none bounds a loop or an index. */
+/* A channel as observers see it, for statistics. Each word is loaded separately, so counters may be from slightly
+ * different times. Loaded values are not trusted: no loaded value bounds a loop or an index. */
 #ifndef MQ_CHANNEL_SNAPSHOT_H
 #define MQ_CHANNEL_SNAPSHOT_H
 
@@ -8,7 +8,7 @@
 
 /* ---- publishers ---- */
 
-/* Slots of one pool whose messages are in the order. */
+/* The slots of one pool whose messages are in the channel's order. */
 typedef struct {
     uint64_t messages;
     uint64_t slots[MQ_POOL_SLOTS_MAX / 64];
@@ -27,10 +27,10 @@ static inline void mq_channel_snapshot_slots(const mq_index_ring *order, unsigne
     }
 }
 
-/* Views of one viewer. */
+/* The views that one viewer holds. */
 typedef struct {
     uint64_t views;
-    /* of these, slots whose messages have left the order, so that their publishers cannot reuse them */
+    /* views of slots whose messages have left the order, so that publishers cannot reuse these slots */
     uint64_t outdated;
     uint64_t publish_time; /* oldest publish time of the outdated views; 0: unknown */
 } mq_channel_view_counts;
@@ -61,7 +61,7 @@ static inline void mq_channel_snapshot_views(const mq_pool_map *pool, const mq_c
 
 typedef struct {
     uint64_t cursor, joined, received, lost, resets, views_held, viewer;
-    uint64_t lag; /* messages that it can still receive */
+    uint64_t lag; /* number of messages that the subscriber can still receive */
 } mq_channel_subscriber_snapshot;
 
 /* Copy the counters of a subscriber. Repeats if the subscriber moved its cursor during the copy. */
@@ -81,7 +81,7 @@ static inline void mq_channel_snapshot_subscriber(const mq_channel_subscriber_ro
     }
 }
 
-/* Return the position after the newest message. The tail may be before it. */
+/* Return the position after the newest message. The tail may be before this position. */
 static inline uint64_t mq_channel_snapshot_end_position(const mq_index_ring *order) {
     uint64_t end = mq_index_ring_load_tail(order), entry;
     for (int i = 0; i < MQ_CHANNEL_PUBLISHERS && mq_index_ring_load_entry(order, end, &entry) >= 0; i++)
@@ -89,13 +89,15 @@ static inline uint64_t mq_channel_snapshot_end_position(const mq_index_ring *ord
     return end;
 }
 
-/* Add what the subscriber will find at its next receive: losses that it has not detected yet, and messages left to
- * receive. A subscriber that conflates, continues at the tail, or is lapped repeatedly loses more. */
+/* Add the messages that the subscriber has not read: losses that the subscriber will detect, and messages left to
+ * receive. A subscriber loses more messages if it conflates, continues at the tail, or is lapped repeatedly. */
 static inline void mq_channel_snapshot_count_unread(const mq_index_ring *order, mq_channel_subscriber_snapshot *copy) {
     uint64_t end = mq_channel_snapshot_end_position(order), entry;
-    uint64_t at = copy->cursor ? copy->cursor : order->capacity; /* 0: no receive since the order was initialized */
+    /* cursor 0: no receive since the order was initialized */
+    uint64_t at = copy->cursor ? copy->cursor : order->capacity;
     if (at < end && end > order->capacity && mq_index_ring_load_entry(order, at, &entry) > 0) {
-        uint64_t oldest = end - order->capacity; /* where it continues (mq_index_ring_oldest_position) */
+        /* position where the subscriber continues (mq_index_ring_oldest_position) */
+        uint64_t oldest = end - order->capacity;
         uint64_t from = at < copy->joined ? copy->joined : at;
         copy->lost += from < oldest ? oldest - from : 0;
         at = oldest;

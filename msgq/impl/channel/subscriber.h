@@ -1,7 +1,8 @@
 /* A channel's subscriber: its cursor, the next message, and its losses.
  *
- * The cursor passes each position once: the message is received, lost (overwritten or retracted before we read it), or
- * excluded as our own. The cursor is in our own memory, and never decreases.
+ * The cursor passes each position once. The message at the position is received, lost or excluded. A message is lost if
+ * it is overwritten or retracted before the subscriber reads it. Messages of excluded_pools are excluded. The cursor is
+ * in the subscriber's private memory, and never decreases.
  */
 #ifndef MQ_CHANNEL_SUBSCRIBER_H
 #define MQ_CHANNEL_SUBSCRIBER_H
@@ -10,31 +11,34 @@
 #include "channel/publisher.h"
 
 typedef struct {
-    mq_index_ring order; /* capacity 0: not set at the last read */
+    mq_index_ring order; /* capacity 0: the capacity was not set at the last load */
     const mq_channel_header *header;
     mq_channel_subscriber_row *row; /* NULL: the subscriber has no row */
-    const mq_u64 *not_truncated;    /* word that is not 1 after the header was truncated (mapguard.h); NULL: no guard */
-    const uint64_t *excluded_pools; /* uids of pools whose messages are skipped, by row; NULL: none */
+    const mq_u64 *not_truncated;    /* a word that is 1 until the header is truncated (mapguard.h). NULL: no guard */
+    const uint64_t *excluded_pools; /* uids of pools whose messages are skipped, one for each row. NULL: none */
     mq_pool_map pools[MQ_CHANNEL_PUBLISHERS];
-    uint64_t history;   /* messages before the newest position to receive, used until the order is initialized */
-    uint64_t joined_at; /* messages evicted before this position are not lost, because we joined later */
-    mq_u64 cursor;      /* read by the watcher, too; relaxed: only this thread changes it */
+    uint64_t history; /* number of old messages to receive, used until the order is initialized */
+    /* messages evicted before this position do not count as lost, because the subscriber joined later */
+    uint64_t joined_at;
+    mq_u64 cursor; /* The watcher reads the cursor, too. relaxed: only the subscriber's thread changes the cursor */
     uint64_t received, lost, resets;
-    uint64_t margin, received_at_lap; /* mq_channel_compute_lap_margin: the last margin, and `received` at that lap */
-    uint64_t resets_at_nap;           /* mq_channel_compute_lapped_nap_ns: `resets` at its last call */
-    int64_t behind_until;             /* mq_channel_compute_lapped_nap_ns: end of the naps, CLOCK_MONOTONIC */
-    bool conflate, newest;            /* newest message only; after a lap, continue at the tail */
+    /* for mq_channel_compute_lap_margin: the last margin, and `received` at the last lap */
+    uint64_t margin, received_at_lap;
+    uint64_t resets_at_nap; /* value of `resets` at the last call of mq_channel_compute_lapped_nap_ns */
+    int64_t behind_until;   /* end of the naps by CLOCK_MONOTONIC (mq_channel_compute_lapped_nap_ns) */
+    bool conflate, newest;  /* conflate: receive only the newest message. newest: continue at the tail after a lap */
 } mq_channel_subscriber;
 
 enum {
     MQ_CHANNEL_NAP_NS = 20000,
     MQ_CHANNEL_BEHIND_NS = 100000000,
-    MQ_CHANNEL_NAP_CAPACITY_MIN = 16, /* smallest capacity with naps: below it, few messages can gather */
+    /* smallest capacity with naps. With less capacity, few messages gather during a nap */
+    MQ_CHANNEL_NAP_CAPACITY_MIN = 16,
 };
 
 typedef struct {
     uint64_t entry, position;
-    unsigned row, number; /* of the publisher, and of the slot */
+    unsigned row, number; /* row of the publisher, number of the slot */
     uint64_t pool_uid;
     mq_pool_slot *slot;
     uint64_t length, publish_time, origin_time;
@@ -46,7 +50,7 @@ static inline uint64_t mq_channel_load_cursor(const mq_channel_subscriber *s) {
 
 /* Load the order of a header, and check its values. Returns false if the order is not initialized. */
 static inline bool mq_channel_load_index_ring(const mq_channel_header *header, mq_index_ring *order) {
-    mq_channel_header *at = (mq_channel_header *)(uintptr_t)header; /* subscribers do not write there */
+    mq_channel_header *at = (mq_channel_header *)(uintptr_t)header; /* subscribers do not write to the header */
     *order = (mq_index_ring){.tail = &at->tail, .entries = at->entries};
     uint64_t capacity = mq_channel_config_unpack(mq_load_acquire_u64(&header->config)).capacity;
     if (!mq_channel_capacity_is_valid(capacity) || !mq_index_ring_load_tail(order))
@@ -65,7 +69,7 @@ static inline void mq_channel_store_stats(const mq_channel_subscriber *s) {
     mq_store_relaxed_u64(&s->row->resets, s->resets);
 }
 
-/* Store the counters in a new row. */
+/* Store the join position and the counters in a new row. */
 static inline void mq_channel_store_join_position(const mq_channel_subscriber *s) {
     if (s->row)
         mq_store_relaxed_u64(&s->row->joined, s->joined_at); /* relaxed: for observers */
@@ -76,7 +80,8 @@ static inline void mq_channel_set_cursor(mq_channel_subscriber *s, uint64_t curs
     mq_store_relaxed_u64(&s->cursor, cursor); /* relaxed: the watcher's mutex orders it with the end of a receive */
 }
 
-/* Skip the positions before `cursor`. They count as lost, except messages evicted before we joined. */
+/* Skip the positions before `cursor`. The skipped positions count as lost, except messages evicted before the
+ * subscriber joined. */
 static inline void mq_channel_skip_lost(mq_channel_subscriber *s, uint64_t cursor) {
     uint64_t from = mq_channel_load_cursor(s);
     if (from < s->joined_at)
@@ -86,9 +91,10 @@ static inline void mq_channel_skip_lost(mq_channel_subscriber *s, uint64_t curso
     mq_channel_store_stats(s);
 }
 
-/* Distance from the oldest message to the position where a lapped subscriber continues. It is 0, unless the subscriber
- * received less than a sixteenth of the capacity since the previous lap: then it is a sixteenth, and doubles at each
- * further lap. Without it, a subscriber that copies more slowly than publishers overwrite would be lapped forever. */
+/* Return the distance from the oldest message to the position where a lapped subscriber continues. The distance is 0
+ * at the first lap, and if the subscriber received a sixteenth of the capacity since the previous lap. Otherwise the
+ * distance is a sixteenth of the capacity, and doubles at each further lap up to half of the capacity. Without this
+ * distance, a subscriber that copies more slowly than publishers overwrite would be lapped forever. */
 static inline uint64_t mq_channel_compute_lap_margin(mq_channel_subscriber *s) {
     uint64_t least = s->order.capacity / 16 ? s->order.capacity / 16 : 1, most = s->order.capacity / 2;
     bool again = s->resets > 1 && s->received - s->received_at_lap < least;
@@ -98,10 +104,10 @@ static inline uint64_t mq_channel_compute_lap_margin(mq_channel_subscriber *s) {
     return s->margin;
 }
 
-/* Nanoseconds that a subscriber without a message naps before it announces a sleep; 0: no nap. A wake costs publisher
- * and subscriber more than many messages. Without naps, a subscriber that was just lapped is woken by the next message,
- * receives it, and sleeps again, while later messages are overwritten. Messages gather during a nap, and publishers
- * make no wakes. */
+/* Return how many nanoseconds a subscriber without a message naps before it announces a sleep. 0: no nap. A wake
+ * costs publisher and subscriber more time than many messages. Without naps, the next message would wake a
+ * subscriber that was just lapped. While the subscriber receives this message and sleeps again, publishers overwrite
+ * later messages. During a nap, messages gather, and publishers make no wakes. */
 static inline int64_t mq_channel_compute_lapped_nap_ns(mq_channel_subscriber *s, int64_t now_ns) {
     if (s->resets != s->resets_at_nap)
         s->resets_at_nap = s->resets, s->behind_until = now_ns + MQ_CHANNEL_BEHIND_NS;
@@ -120,12 +126,12 @@ static inline bool mq_channel_subscriber_join(mq_channel_subscriber *s, bool at_
     return true;
 }
 
-/* Move to the newest message that is not excluded. Skipped messages count as lost. */
+/* Move the cursor to the newest message that is not excluded. Skipped messages count as lost. */
 static inline void mq_channel_conflate_to_newest(mq_channel_subscriber *s) {
     uint64_t cursor = mq_channel_load_cursor(s),
              tail = mq_index_ring_max_position(mq_index_ring_load_tail(&s->order), cursor), entry;
-    /* A publisher may have stored its entry and not yet the tail. Bound: the capacity, because corrupt entries could
-     * lead from one to the next forever. */
+    /* A publisher may have stored its entry, but not the new tail yet. Bound: the capacity. Without this bound,
+     * corrupt entries could lead from one to the next forever. */
     for (uint64_t i = 0; i < s->order.capacity && mq_index_ring_load_entry(&s->order, tail, &entry) >= 0; i++)
         tail += (uint64_t)mq_index_entry_positions_ahead(entry, tail) + 1;
     /* Bound: the capacity. */
@@ -142,8 +148,8 @@ static inline void mq_channel_conflate_to_newest(mq_channel_subscriber *s) {
     }
 }
 
-/* Return the message of an entry in *m, if its pool is mapped. MQ_CHANNEL_CORRUPT is valid only if the entry is
- * unchanged. */
+/* Store in *m the message of an entry, if the message's pool is mapped. The result MQ_CHANNEL_CORRUPT is reliable
+ * only if the entry is unchanged after the call. */
 static inline mq_channel_status mq_channel_resolve_message_slot(const mq_channel_subscriber *s, mq_channel_message *m) {
     const mq_pool_map *pool = &s->pools[m->row];
     if (m->pool_uid != pool->uid)
@@ -158,8 +164,8 @@ static inline mq_channel_status mq_channel_resolve_message_slot(const mq_channel
     return m->length <= pool->slot_bytes ? MQ_CHANNEL_OK : MQ_CHANNEL_CORRUPT;
 }
 
-/* Find the message at the cursor, and skip lost and excluded messages. Validate the message after its use
- * (mq_channel_accept_entry). If the result is MQ_CHANNEL_UNMAPPED, map the pool of that row, or call
+/* Find the message at the cursor, and skip lost and excluded messages. After using the message, validate the message
+ * with mq_channel_accept_entry. If the result is MQ_CHANNEL_UNMAPPED, map the pool of the message's row, or call
  * mq_channel_skip_message. */
 static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s, mq_channel_message *m) {
     if (!s->order.capacity && !mq_channel_subscriber_join(s, false))
@@ -167,7 +173,8 @@ static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s
     if (s->conflate)
         mq_channel_conflate_to_newest(s);
     uint64_t first = mq_channel_load_cursor(s), rounds = 0;
-    /* Bound: below. All entries may be retracted messages, and as many more may appear during the loop. */
+    /* Bound: below. At first all entries may be retracted messages, and the same number may be added during the
+     * loop. */
     do {
         m->position = mq_channel_load_cursor(s);
         int64_t ahead = mq_index_ring_load_entry(&s->order, m->position, &m->entry);
@@ -202,13 +209,14 @@ static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s
         mq_channel_set_cursor(s, m->position + 1);
         mq_channel_store_stats(s);
     } while (++rounds < MQ_INDEX_RING_STUCK + 2 * s->order.capacity);
-    /* If the cursor moved, publishers are as fast as this loop, and the next call continues. If it did not move, or
-     * moved further than two entries can differ, the entries are corrupt. */
+    /* If the cursor moved, publishers are as fast as this loop. The next call then continues. If the cursor did not
+     * move, or moved further than two entries can differ, the entries are corrupt. */
     uint64_t passed = mq_channel_load_cursor(s) - first;
     return passed && passed < MQ_INDEX_RING_DISTANCE_MAX ? MQ_CHANNEL_EMPTY : MQ_CHANNEL_CORRUPT;
 }
 
-/* Skip the message that was found, if it is still there. It counts as lost. */
+/* Skip the message that mq_channel_next_message found, if the message is still in the channel's order. A skipped
+ * message counts as lost. */
 static inline void mq_channel_skip_message(mq_channel_subscriber *s, const mq_channel_message *m) {
     if (mq_channel_load_cursor(s) == m->position && mq_index_ring_entry_is_unchanged(&s->order, m->position, m->entry))
         mq_channel_skip_lost(s, m->position + 1);
@@ -220,7 +228,7 @@ static inline void mq_channel_advance_cursor(mq_channel_subscriber *s, const mq_
     mq_channel_store_stats(s);
 }
 
-/* Validate the copy of a message. If it is intact, the message counts as received. */
+/* Validate the copy of a message. If the copy is intact, the message counts as received. */
 static inline bool mq_channel_accept_entry(mq_channel_subscriber *s, const mq_channel_message *m) {
     /* EDGE slot: acquire. The bytes were read, then the entry is. Partner: mq_channel_begin_slot_write */
     mq_fence_acquire();
@@ -231,8 +239,9 @@ static inline bool mq_channel_accept_entry(mq_channel_subscriber *s, const mq_ch
     return true;
 }
 
-/* Receive up to `count` messages of `size` bytes each into `out`, which follow `last` and have the same publisher.
- * Returns their number. `last` is then the newest of them. The batch ends before any special case, such as a loss. */
+/* Receive up to `count` messages of `size` bytes each into `out`. The messages follow `last` and have the same
+ * publisher. Returns the number of received messages. Stores the newest received message in *last. The batch ends
+ * before any special case, such as a loss. */
 static inline uint64_t mq_channel_receive_batch(mq_channel_subscriber *s, uint8_t *out, uint64_t size, uint64_t count,
                                                 mq_channel_message *last, const mq_u64 *not_truncated) {
     mq_channel_message m;
@@ -251,8 +260,8 @@ static inline uint64_t mq_channel_receive_batch(mq_channel_subscriber *s, uint8_
     return done;
 }
 
-/* Pin the slot of the message, and receive it. The pool's header must be writable. Returns false if the message had
- * left the order. */
+/* Pin the message's slot, and count the message as received. The header of the pool must be writable. Returns false
+ * if the message had already left the channel's order. */
 static inline bool mq_channel_pin_message(mq_channel_subscriber *s, const mq_channel_message *m, unsigned viewer) {
     const mq_pool_map *pool = &s->pools[m->row];
     mq_pool_pin_set(pool, m->number, viewer);
@@ -272,7 +281,8 @@ typedef struct {
     const mq_u64 *not_truncated;
 } mq_channel_poll_state;
 
-/* True if the cursor has an entry, even a retracted or excluded one, or if a receive would return an error. */
+/* True if an entry exists at the cursor, or if a receive would return an error. The entry may be retracted or
+ * excluded. */
 static inline int mq_channel_subscriber_is_readable(const void *state) {
     const mq_channel_poll_state *o = state;
     mq_index_ring order;

@@ -1,4 +1,5 @@
-/* Batches: messages of one size to and from an array. The steps are those of publisher.h and subscriber.h. */
+/* Batches: send many messages of one size from an array, and receive many messages of one size into an array. The
+ * numbered steps are those in publisher.h and subscriber.h. */
 #ifndef MQ_RING_BATCH_H
 #define MQ_RING_BATCH_H
 
@@ -6,10 +7,10 @@
 
 /* ---- publishing ---- */
 
-/* Do steps 1 and 4 for messages of `size` bytes, after mq_ring_publisher_begin_message for the first one. Not for
- * tracked topics. Stores in *count the number of messages that had room and are staged. `begun` counts the whole batch
- * at once: a new publisher only checks `begun == sent`, which is false until the commit. As in begin, each message is
- * preceded by a check that we own the ring. */
+/* Do steps 1 and 4 for messages of `size` bytes, after mq_ring_publisher_begin_message for the first one. Do not
+ * call this on tracked topics. Stores in *count the number of messages that had room and are staged. `begun` counts
+ * the whole batch at once. A new publisher only checks `begun == sent`, which is false until the commit. Before each
+ * message, the loop checks that the publisher still owns the ring. */
 static inline __attribute__((always_inline)) mq_ring_status mq_ring_publisher_stage_sized(mq_ring_publisher *p,
                                                                                           const uint8_t *rows,
                                                                                           size_t size,
@@ -33,7 +34,7 @@ static inline __attribute__((always_inline)) mq_ring_status mq_ring_publisher_st
     return MQ_RING_OK;
 }
 
-/* Call the copy with constant sizes, which the compiler inlines. */
+/* Call mq_ring_publisher_stage_sized with a constant size, so that the compiler inlines the copy. */
 static inline mq_ring_status mq_ring_publisher_stage_batch(mq_ring_publisher *p, const uint8_t *rows, size_t size,
                                                            uint64_t *count) {
     switch (size) {
@@ -50,11 +51,12 @@ static inline mq_ring_status mq_ring_publisher_stage_batch(mq_ring_publisher *p,
 
 /* ---- receiving ---- */
 
-/* Copy up to `max` messages of exactly `size` bytes to `out`. Moves *position after them and returns their number. */
+/* Copy up to `max` messages of exactly `size` bytes to `out`. Moves *position after these messages and returns the
+ * number of messages. */
 static inline __attribute__((always_inline)) int64_t mq_ring_subscriber_copy_sized(const mq_ring_subscriber *s,
                                                                                    uint8_t *out, size_t size,
                                                                                    int64_t max, uint64_t *position) {
-    /* local copies, so that the compiler knows that writes to `out` do not change them */
+    /* local copies show the compiler that writes to `out` do not change these values */
     const uint8_t *data = s->data;
     const uint64_t published = s->published, stamps = s->stamps, need = mq_ring_frame_bytes(size + stamps);
     const uint64_t lap_end = mq_ring_lap_end(s->data_bytes);
@@ -74,7 +76,7 @@ static inline __attribute__((always_inline)) int64_t mq_ring_subscriber_copy_siz
     return count;
 }
 
-/* Call the copy with constant sizes, which the compiler inlines. */
+/* Call mq_ring_subscriber_copy_sized with a constant size, so that the compiler inlines the copy. */
 static inline int64_t mq_ring_subscriber_copy_batch(const mq_ring_subscriber *s, uint8_t *out, size_t size, int64_t max,
                                                     uint64_t *position) {
     switch (size) {
@@ -89,8 +91,8 @@ static inline int64_t mq_ring_subscriber_copy_batch(const mq_ring_subscriber *s,
     }
 }
 
-/* Receive a batch with one validation. Returns 0 if there is no message or the next one has another size. Returns -1 if
- * the copies are torn (see mq_ring_subscriber_accept_copy). */
+/* Receive a batch of messages, with one validation for all of them. Returns 0 if there is no message, or if the next
+ * message has another size. Returns -1 if the copies are torn (see mq_ring_subscriber_accept_copy). */
 static inline int64_t mq_ring_subscriber_receive_batch(mq_ring_subscriber *s, uint8_t *out, uint64_t size,
                                                        int64_t max) {
     uint64_t position = s->cursor;

@@ -1,13 +1,14 @@
-/* Detection of a truncated ring. A stock process sets the size of the file whenever it opens a topic, without a check.
+/* Detection of a truncated ring. When a stock process opens a topic, the process sets the file size without a check.
  * See docs/internals/topic-protocol.md, "Another size".
  *
- * The canary is the last word of the data area. All messages and wrap marks end before this word. msgq writes a random
- * number there once, and no other program writes there. If a process truncates the file, the kernel discards the word.
- * A load then reads 0, even if the file grew back. Or the load raises SIGBUS, and mapguard.h maps a page of zeros
- * there. One load of this quiet line therefore shows whether bytes copied before the load belonged to the ring.
+ * The canary is the last word of the data area. All messages and wrap marks end before the canary. msgq writes a random
+ * number into the canary once. No other program writes to the canary. If a process truncates the file, the kernel
+ * discards the word. A later load of the canary then returns 0, even if the file grew back. If the load raises SIGBUS
+ * instead, mapguard.h maps a page of zeros at the address. One load of the canary after a copy therefore shows whether
+ * the copied bytes belonged to the ring.
  *
- * If the ring has no valid canary, `word` is the word of the mapping (mapguard.h), which reports only SIGBUS. relaxed,
- * all here: callers issue a fence before the load, or only observe.
+ * If the ring has no valid canary, `word` points to the mapping's word in mapguard.h. That word changes only after
+ * SIGBUS. relaxed, all here: callers issue a fence before the load, or only observe.
  */
 #ifndef MQ_RING_CANARY_H
 #define MQ_RING_CANARY_H
@@ -25,7 +26,8 @@ static inline bool mq_canary_is_intact(const mq_canary *canary) {
     return mq_likely(mq_load_relaxed_u64(canary->word) == canary->value);
 }
 
-/* True if the ring was not truncated, even if a process with a larger ring overwrote the canary. */
+/* True if the canary is not 0, so the ring was not truncated. A process with a larger ring may have overwritten the
+ * canary. */
 static inline bool mq_canary_is_nonzero(const mq_canary *canary) { return mq_load_relaxed_u64(canary->word) != 0; }
 
 /* Return a canary for a word that is 1 until the ring is truncated. */
@@ -40,12 +42,12 @@ static inline mq_canary mq_canary_always_intact(void) {
     return mq_canary_of_word(&always);
 }
 
-/* Return the canary's address in the ring. NULL: a ring of this size has none. */
+/* Return the canary's address in the ring. Returns NULL if a ring of this size has no canary. */
 static inline mq_u64 *mq_ring_canary_word(const mq_ring_header *ring, uint64_t data_bytes) {
     return data_bytes % 8 ? NULL : (mq_u64 *)((uintptr_t)ring + MQ_RING_HEADER + data_bytes - 8);
 }
 
-/* Write the canary, unless the ring has one. `random` is not 0. */
+/* Write `random` as the canary, unless the ring has a canary. `random` is not 0. */
 static inline void mq_ring_canary_write(mq_ring_header *ring, uint64_t data_bytes, uint64_t random) {
     mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
     if (tail)
@@ -59,8 +61,8 @@ static inline mq_canary mq_canary_of_ring(const mq_ring_header *ring, uint64_t d
     return canary.value ? canary : mq_canary_of_word(word);
 }
 
-/* True if the file with this name is the mapped file and is smaller now. Callers check this when the kernel provides no
- * memory: the kernel then raises no SIGBUS, and a ring without a canary has no other sign. */
+/* True if the file with this name is the mapped file and is smaller now. Call this after the kernel failed to
+ * provide memory. Such a failure raises no SIGBUS, so a ring without a canary needs this check. */
 static inline bool mq_file_shrank(const char *path, uint64_t inode, uint64_t bytes) {
     struct stat found;
     return stat(path, &found) == 0 && (uint64_t)found.st_ino == inode && (uint64_t)found.st_size < bytes;

@@ -1,8 +1,8 @@
 /* Layout of a topic's two files. docs/internals/layout.md describes the same bytes, and tests/meta compares the two.
  *
  * Little-endian. Fields are grouped by writer, in one or more cache lines each. If an assert fails, other processes
- * would misread the file. For the ring, undo the change, because stock programs read the ring. For the side segment,
- * increment MQ_SIDE_VERSION.
+ * would misread the file. If an assert of the ring fails, undo your change, because stock programs read the ring. If an
+ * assert of the side segment fails, increment MQ_SIDE_VERSION.
  */
 #ifndef MQ_RING_LAYOUT_H
 #define MQ_RING_LAYOUT_H
@@ -10,28 +10,29 @@
 #include "base/layout.h"
 
 enum {
-    MQ_READER_SLOTS = 15, /* reader slots of the ring, fixed by stock msgq */
+    MQ_READER_SLOTS = 15, /* number of reader slots in the ring, fixed by stock msgq */
     MQ_RING_HEADER = 384, /* bytes before the data area */
     MQ_SIDE_VERSION = 1,
     MQ_SIDE_BYTES = 65536,
-    MQ_RING_PUBLISHERS = 16,   /* publisher rows: the current publisher, and previous ones that are not closed yet */
-    MQ_RING_SUBSCRIBERS = 128, /* subscriber rows. Further subscribers work too, but stats do not show them */
-    MQ_SIDE_TRACKED = 1,       /* value of `tracked` if messages of the topic begin with stamps */
+    MQ_RING_PUBLISHERS = 16, /* rows for the current publisher and for previous publishers that are not closed yet */
+    /* number of subscriber rows. Subscribers without a row work, but do not appear in stats */
+    MQ_RING_SUBSCRIBERS = 128,
+    MQ_SIDE_TRACKED = 1, /* value of `tracked` if the topic's messages begin with stamps */
 };
 
 #define MQ_SIDE_MAGIC 0x3145444953515347ull /* "GSQSIDE1" read as little-endian */
-#define MQ_BRIDGE_NAME "msgq bridge"        /* stored in participant.name, for people */
+#define MQ_BRIDGE_NAME "msgq bridge"        /* written to participant.name, so that people recognize a bridge */
 #define MQ_DEFAULT_DATA_BYTES (1024u * 1024u)
 
 /* ---- the ring: /dev/shm/msgq_<endpoint>, the layout of stock msgq ---- */
 
 typedef struct {
-    mq_u64 num_readers;   /* slots handed out, 0..15. Written by joining subscribers and stock publishers */
+    mq_u64 num_readers;   /* number of slots handed out, 0 to 15. Written by joining subscribers and stock publishers */
     mq_u64 write_pointer; /* position of the next message. Written by the publisher */
     mq_u64 write_uid;     /* uid of the current publisher, 0: none. Written by a starting publisher */
     mq_u64 read_pointers[MQ_READER_SLOTS]; /* position of each slot's owner. Written by the owner */
     mq_u64 read_valids[MQ_READER_SLOTS];   /* 0 or 1. Set by the slot's owner, cleared by the publisher */
-    /* uid of the slot's owner, 0: free. Written by the owner. A starting stock publisher clears all */
+    /* uid of the slot's owner, 0: free. Written by the owner. A starting stock publisher clears all uids */
     mq_u64 read_uids[MQ_READER_SLOTS];
 } mq_ring_header;
 
@@ -46,10 +47,10 @@ _Static_assert(sizeof(mq_ring_header) == MQ_RING_HEADER, "fixed by stock msgq");
 
 typedef struct {
     mq_participant participant;
-    mq_u64 begun;      /* sequence after the send in progress; != sent during a send. Written by the publisher */
-    mq_u64 sent;       /* messages published on this ring by all msgq publishers. Written by the publisher */
-    mq_u64 bytes;      /* payload bytes published by all msgq publishers */
-    mq_u64 bridge_uid; /* == participant.uid: a bridge publishes; ~participant.uid: another program publishes */
+    mq_u64 begun; /* value of `sent` after the current send; equal to `sent` between sends. Written by the publisher */
+    mq_u64 sent;  /* messages published on this ring by all msgq publishers. Written by the publisher */
+    mq_u64 bytes; /* payload bytes published by all msgq publishers */
+    mq_u64 bridge_uid; /* participant.uid: a bridge publishes. ~participant.uid: another program publishes */
     mq_u64 reserved[4];
 } mq_ring_publisher_row;
 _Static_assert(sizeof(mq_ring_publisher_row) == 128, "bump MQ_SIDE_VERSION");
@@ -62,60 +63,65 @@ typedef struct {
     mq_u64 lost_unknown;  /* 1: the subscriber was lapped by a stock publisher, so `lost` is a lower bound */
     mq_u64 resets;        /* number of times that the subscriber was lapped */
     mq_u64 base_sequence; /* sequence at the cursor == base_sequence + received + lost */
-    /* base_sequence is valid if the high half is that of participant.uid and the low half is the era */
+    /* base_sequence is valid if the high half of base_tag equals that of participant.uid and the low half is the era */
     mq_u64 base_tag;
     mq_u64 reserved;
 } mq_ring_subscriber_row;
 _Static_assert(sizeof(mq_ring_subscriber_row) == 128, "bump MQ_SIDE_VERSION");
 
 /* Flag of the ring in `eventcount`. base/eventcount.h describes the other bits. */
-enum { MQ_EVENTCOUNT_SLOTS = 2 }; /* the owner of a slot changed */
+enum { MQ_EVENTCOUNT_SLOTS = 2 }; /* set when the owner of a slot changed */
 
-/* A position with its message count. */
+/* A position and the number of messages before the position. */
 typedef struct {
     mq_u64 position; /* a message boundary at or before write_pointer */
     mq_u64 sequence; /* messages published before `position` in this era */
-    mq_u64 era;      /* increments if the count restarts because a stock publisher wrote */
+    mq_u64 era;      /* incremented when the count restarts because a stock publisher wrote */
 } mq_ring_checkpoint_words;
 _Static_assert(sizeof(mq_ring_checkpoint_words) == 24, "bump MQ_SIDE_VERSION");
 
 typedef struct {
-    /* Constant once the file has a name. */
+    /* These fields, except ring_data_bytes, are constant once the file has a name. */
     mq_u64 magic;
     mq_u64 version;
     mq_u64 total_bytes;
     mq_u64 publisher_count;
     mq_u64 subscriber_count;
     mq_u64 ring_inode;      /* inode of the ring that belongs to this file. A new ring has another inode */
-    mq_u64 ring_data_bytes; /* largest size of the ring seen under the lock */
-    mq_u64 created_ns;      /* nanoseconds by the host's clock */
+    mq_u64 ring_data_bytes; /* size of the ring's data area at the last open under the lock */
+    mq_u64 created_ns;      /* creation time in nanoseconds of the host's clock */
 
-    /* The futex word of all sleepers. Subscribers set flags. The publisher clears the flags and counts a wake. The
-     * publisher reads this line at every send, so other processes must write it rarely. */
+    /* The futex word of all sleepers. Subscribers set flags. To wake sleepers, the publisher clears the flags and
+     * increments the wake count. The publisher reads this cache line at every send. Other processes must therefore
+     * write the line rarely. */
     mq_u32 eventcount;
     mq_u32 eventcount_pad[15];
 
-    /* The grant: the limit of the current publisher's writes. The publisher writes it once a chunk, grant_seq last. */
-    mq_u64 write_limit; /* position that no byte being written exceeds */
-    /* checkpoint of even grants. One of the two is valid while the publisher writes the other */
+    /* The grant: the limit of the current publisher's writes. The publisher writes the grant once a chunk, with
+     * grant_seq last. */
+    mq_u64 write_limit; /* no byte that the publisher is writing is after this position */
+    /* checkpoint of grants with an even grant_seq. While the publisher writes one checkpoint, the other checkpoint
+     * is valid */
     mq_ring_checkpoint_words checkpoint_even;
-    mq_u64 grant_seq;                        /* increments with each grant */
-    mq_ring_checkpoint_words checkpoint_odd; /* checkpoint of odd grants */
+    mq_u64 grant_seq;                        /* incremented with each grant */
+    mq_ring_checkpoint_words checkpoint_odd; /* checkpoint of grants with an odd grant_seq */
 
-    /* The schema descriptor. Written under the lock. schema_seq is odd during a change. */
+    /* The schema descriptor. Processes write the descriptor under the topic's lock. schema_seq is odd during a
+     * change. */
     mq_u64 schema_seq;
-    mq_u64 schema_bytes;  /* bytes of schema_data; 0 and an empty name: no schema */
-    mq_u64 schema_shadow; /* low half of an odd schema_seq << 32 | offset in schema_data of the complete new schema */
-    mq_u64 ring_canary;   /* value of the ring's canary (canary.h). Written under the lock. 0: none yet */
-    mq_u64 tracked;       /* MQ_SIDE_TRACKED, or 0. Set under the lock before the first message, then constant */
-    mq_u64 uncounted;     /* 1: uncounted messages were published before this file was created. Constant */
+    mq_u64 schema_bytes; /* number of bytes in schema_data. 0 with an empty name: no schema */
+    /* high half: low half of an odd schema_seq. Low half: offset in schema_data of the complete new schema */
+    mq_u64 schema_shadow;
+    mq_u64 ring_canary; /* value of the ring's canary (canary.h). Written under the lock. 0: none yet */
+    mq_u64 tracked;     /* MQ_SIDE_TRACKED, or 0. Set under the lock before the first message, then constant */
+    mq_u64 uncounted;   /* 1: messages without a count were published before this file was created. Constant */
     mq_u64 schema_pad[2];
 
     mq_ring_publisher_row publishers[MQ_RING_PUBLISHERS];
     mq_ring_subscriber_row subscribers[MQ_RING_SUBSCRIBERS];
     char schema_name[MQ_SCHEMA_NAME];
     char schema_encoding[MQ_SCHEMA_ENCODING];
-    char schema_data[]; /* up to the end of the file */
+    char schema_data[]; /* extends to the end of the file */
 } mq_ring_side;
 
 _Static_assert(offsetof(mq_ring_side, eventcount) == 64, "bump MQ_SIDE_VERSION");

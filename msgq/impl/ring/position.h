@@ -23,11 +23,11 @@ static inline uint64_t mq_ring_frame_bytes(uint64_t size) { return (size + 15) &
 /* Return the largest offset at which a lap may end: stock wraps when data_bytes - offset - need - 8 <= 0. */
 static inline uint32_t mq_ring_lap_end(uint32_t data_bytes) { return (data_bytes - 9) & ~7u; }
 
-/* Return the frame bytes of the largest message: three such messages must fit. Below 16 if the ring has room for
- * none. */
+/* Return the frame bytes of the largest message. The ring must hold three messages of this size. A result below 16
+ * means that the ring has room for no message. */
 static inline uint64_t mq_ring_frame_bytes_max(uint32_t data_bytes) { return (data_bytes / 3) & ~7u; }
 
-/* Return how far ahead a publisher announces its writes, in bytes. */
+/* Return how many bytes ahead a publisher announces its writes. */
 static inline uint32_t mq_ring_grant_chunk_bytes(uint32_t data_bytes) {
     uint32_t chunk = (data_bytes / 16) & ~7u;
     return chunk < 65536 ? chunk : 65536;
@@ -46,7 +46,8 @@ static inline bool mq_ring_message_is_intact(uint64_t limit, uint64_t position) 
     return laps == 1 && mq_ring_offset(limit) <= mq_ring_offset(position);
 }
 
-/* The same for a publisher that announces no limit. Such a publisher may be writing the largest possible message. */
+/* As mq_ring_message_is_intact, for a publisher that announces no limit. A publisher without a limit may be writing
+ * the largest possible message. */
 static inline bool mq_ring_message_is_intact_without_limit(uint64_t write_pointer, uint64_t position,
                                                            uint32_t data_bytes) {
     uint64_t reach = (uint64_t)mq_ring_offset(write_pointer) + data_bytes / 3 + 8;
@@ -54,14 +55,16 @@ static inline bool mq_ring_message_is_intact_without_limit(uint64_t write_pointe
     if (laps == 1)
         return reach <= mq_ring_offset(position);
 #if !defined(__x86_64__)
-    /* A stock publisher's new cycle may become visible after the bytes that it writes at the start of the ring. */
+    /* On other CPUs, the new cycle of a stock publisher may become visible after bytes that this publisher wrote at
+     * the start of the ring. */
     if (reach >= data_bytes && mq_ring_offset(position) < data_bytes / 3)
         return false;
 #endif
     return laps == 0 && mq_ring_offset(write_pointer) >= mq_ring_offset(position);
 }
 
-/* Return the last position that a publisher without a limit may have written, with its position at `write_pointer`. */
+/* Return the last position that a publisher without a limit may have written. `write_pointer` is the publisher's
+ * position. */
 static inline uint64_t mq_ring_max_written_position(uint64_t write_pointer, uint32_t data_bytes) {
     uint32_t margin = data_bytes / 3 + 8;
     uint64_t end = (uint64_t)mq_ring_offset(write_pointer) + margin;

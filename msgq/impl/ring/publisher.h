@@ -1,8 +1,8 @@
-/* Publishing: begin, write, stage, commit, notify. Numbers are the steps of docs/internals/topic-protocol.md,
- * "Sending".
+/* Publishing: begin, write, stage, commit, notify. Numbers in comments are the steps of
+ * docs/internals/topic-protocol.md, "Sending".
  *
- * One thread at a time may use an mq_ring_publisher. Nothing here calls Python or waits. The ring gets its memory in
- * chunks.
+ * One thread at a time may use an mq_ring_publisher. No function here calls Python or waits. The publisher populates
+ * the ring's memory in chunks.
  */
 #ifndef MQ_RING_PUBLISHER_H
 #define MQ_RING_PUBLISHER_H
@@ -13,15 +13,15 @@
 #include "ring/stamps.h"
 #include "ring/canary.h"
 
-/* Functions that are called rarely stay out of line, so that their callers save fewer registers. */
+/* Rarely called functions are not inlined. Their callers then save fewer registers. */
 #define mq_cold static __attribute__((noinline, unused))
 
 typedef enum {
     MQ_RING_OK = 0,
-    MQ_RING_NOTIFY,     /* published; call mq_ring_publisher_notify_subscribers next */
+    MQ_RING_NOTIFY,     /* the message is published; call mq_ring_publisher_notify_subscribers next */
     MQ_RING_EMPTY,      /* no message to read */
     MQ_RING_TAKEN_OVER, /* another publisher owns the ring, or the ring was truncated; nothing was published */
-    MQ_RING_TOO_LARGE,  /* three messages of this size do not fit */
+    MQ_RING_TOO_LARGE,  /* the ring cannot hold three messages of this size */
     MQ_RING_CORRUPT,    /* the ring has invalid data */
     MQ_RING_UNTRACKED,  /* the topic's setting of `tracked` differs from the requested one */
     MQ_RING_NO_MEMORY,  /* the file system has no memory for the message; nothing was published */
@@ -29,17 +29,18 @@ typedef enum {
 
 typedef struct {
     uint64_t uid;
-    uint64_t cursor; /* its read_pointer at our last check */
+    uint64_t cursor; /* the subscriber's read_pointer when the publisher last checked */
     uint32_t slot;
-    int memory; /* an open file of the process's memory, unreadable after the process died or called exec. -1: none */
-    uint32_t process; /* process id to signal; 0: do not signal */
+    int memory; /* open file of the process's memory; reads fail after the process died or called exec. -1: none */
+    uint32_t process; /* process id for the signal. 0: send no signal */
 } mq_stock_reader;
 
 typedef struct {
     mq_ring_header *ring;
     mq_ring_side *side;
-    const mq_liveness_file *liveness_file; /* locks of the side segment's rows; NULL: no locks, use process ids */
-    void *liveness_token;                  /* lock of our row; NULL: none */
+    /* locks of the side segment's rows. NULL: no locks, so liveness uses process ids */
+    const mq_liveness_file *liveness_file;
+    void *liveness_token; /* lock of the publisher's row; NULL: none */
     mq_ring_publisher_row *row;
     uint8_t *data;
     mq_canary canary; /* detects truncation of the ring */
@@ -47,35 +48,38 @@ typedef struct {
     uint32_t stamps;  /* bytes before each payload: sizeof(mq_stamps) on a tracked topic, else 0 */
     mq_track track;   /* requested setting */
     bool after_stock; /* during the start: the previous publisher was a stock program */
-    /* during the start: no membarrier, so stores to the previous publisher's `begun` may become visible late */
+    /* during the start: membarrier is missing, so stores to `begun` of the previous publisher may become visible
+     * late */
     bool unordered;
     bool for_bridge;  /* the messages came over a bridge, and no other bridge forwards them */
     bool needs_fence; /* membarrier does not reach this process, so each send issues a fence */
     uint64_t uid;
-    uint64_t era;      /* increments if the count of messages restarts */
-    uint64_t position; /* write_pointer as last published */
-    uint64_t head;     /* end of the staged messages; == position if none is staged */
+    uint64_t era;      /* incremented when the count of messages restarts */
+    uint64_t position; /* write_pointer that the publisher stored last */
+    uint64_t head;     /* end of the staged messages. Equals `position` if no message is staged */
     uint64_t pending;  /* staged messages */
     uint64_t pending_bytes;
     uint64_t granted_offset; /* end offset of the grant in the current lap */
-    uint64_t populated_from; /* offsets between which the ring has its memory */
+    uint64_t populated_from; /* the ring has its memory between this offset and populated_to */
     uint64_t populated_to;
     uint64_t populate_step; /* bytes to populate ahead at the next step; 0: none */
     uint64_t sequence;      /* messages published */
     uint64_t bytes;         /* payload bytes published */
-    uint64_t signalled_at;  /* position when stock subscribers were last signalled */
+    uint64_t signalled_at;  /* position of the last signal to stock subscribers */
     uint64_t readers_seen;  /* num_readers at the last scan of the slots */
-    /* sends that still scan the slots: a slot was handed out, but its owner's uid is not stored yet */
+    /* number of further sends that scan the slots, because the uid of a slot's owner is still missing */
     uint32_t slot_polls_left;
     uint32_t stock_count;
     mq_stock_reader stock[MQ_READER_SLOTS];
 } mq_ring_publisher;
 
-/* End the send and leave the staged messages unpublished: another publisher took over, or the caller discards them. */
+/* End the send without publishing the staged messages. Another publisher took over, or the caller discards the
+ * messages. */
 static inline mq_ring_status mq_ring_publisher_discard_staged(mq_ring_publisher *p, mq_ring_status why) {
     p->head = p->position;
     p->pending = p->pending_bytes = 0;
-    /* Another publisher may have taken the row already, because our liveness is unknown in another PID namespace. */
+    /* If this publisher's liveness is unknown in another PID namespace, another publisher may have taken the row
+     * already. */
     if (mq_load_acquire_u64(&p->row->participant.uid) == p->uid)
         /* EDGE send-done: release. As in mq_ring_publisher_publish. Partner: mq_ring_publisher_is_sending. If missing:
          * a new publisher waits forever for the end of this send. */
@@ -88,7 +92,7 @@ static inline bool mq_ring_publisher_owns_ring(const mq_ring_publisher *p) {
     return mq_likely(mq_load_relaxed_u64(&p->ring->write_uid) == p->uid);
 }
 
-/* Steps 6 to 8: publish the bytes before `head`, which have `messages` messages with `bytes` payload bytes. */
+/* Steps 6 to 8: publish the bytes before `head`. The bytes hold `messages` messages with `bytes` payload bytes. */
 static inline mq_ring_status mq_ring_publisher_publish(mq_ring_publisher *p, uint64_t head, uint64_t messages,
                                                        uint64_t bytes) {
     mq_ring_publisher_row *row = p->row;
@@ -119,7 +123,7 @@ static inline mq_ring_status mq_ring_publisher_commit_staged(mq_ring_publisher *
     return mq_ring_publisher_publish(p, p->head, messages, bytes);
 }
 
-/* Announce the limit of our writes and the checkpoint. */
+/* Announce the limit of the publisher's writes, and the checkpoint. */
 static inline void mq_ring_publisher_announce_limit(mq_ring_publisher *p, uint64_t limit) {
     mq_ring_side *side = p->side;
     /* relaxed, all: only the current publisher writes the grant, so it loads its own or its predecessor's last
@@ -138,25 +142,26 @@ static inline void mq_ring_publisher_announce_limit(mq_ring_publisher *p, uint64
     mq_fence_release();
 }
 
-/* Clear the flags that stock subscribers trust, if we may overwrite the subscriber's message. Scan all slots: a
- * subscriber that joins during the start of a stock publisher may have a slot beyond num_readers. */
+/* Clear read_valids of each slot whose next message may be overwritten. Scan all slots: a subscriber that joins
+ * during the start of a stock publisher may have a slot beyond num_readers. */
 static inline void mq_ring_publisher_clear_read_valids(mq_ring_publisher *p, uint64_t limit) {
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         /* relaxed, all: cursors only increase, so a cursor that moves now moves away from the limit. */
         uint64_t cursor = mq_load_relaxed_u64(&p->ring->read_pointers[i]);
-        /* Clear a cursor at the limit itself, too: after one lap, stock mistakes equal offsets for an empty ring. */
+        /* Also clear the flag of a cursor at the offset of the limit. One lap later, stock mistakes equal offsets
+         * for an empty ring. */
         bool same_offset =
             mq_ring_offset(limit) == mq_ring_offset(cursor) && mq_ring_cycle(limit) != mq_ring_cycle(cursor);
-        /* a store without this check would invalidate the cache line in every process */
+        /* load first: a store of an unchanged 0 would invalidate the cache line in every process */
         bool valid = mq_load_relaxed_u64(&p->ring->read_valids[i]) != 0;
         if (valid && (same_offset || !mq_ring_message_is_intact(limit, cursor)))
             mq_store_relaxed_u64(&p->ring->read_valids[i], 0);
     }
 }
 
-/* Populate the memory from `start` to `end`, and leave `spare` bytes free for other programs. In the first lap the ring
- * gets its memory chunk by chunk. One range of populated offsets is remembered. To populate pages again costs little,
- * and after one lap the range is complete. */
+/* Populate the memory from `start` to `end`, and leave `spare` bytes free for other programs. In the first lap the
+ * ring gets its memory chunk by chunk. The publisher remembers one range of populated offsets. Populating a page
+ * again is cheap. After one lap, the range covers the whole ring. */
 static inline bool mq_ring_publisher_populate_range(mq_ring_publisher *p, uint64_t start, uint64_t end,
                                                     uint64_t spare) {
     bool joins = p->populated_from <= start && start <= p->populated_to;
@@ -170,8 +175,9 @@ static inline bool mq_ring_publisher_populate_range(mq_ring_publisher *p, uint64
 
 /* Step 3: the message does not fit into the grant. Extend the grant, and wrap at the end of the lap. */
 mq_cold mq_ring_status mq_ring_publisher_extend_grant(mq_ring_publisher *p, uint64_t need) {
-    /* One check a chunk is enough: a write into truncated memory faults, and then write_uid is 0. Without this check, a
-     * file that was truncated and grew back would stay undetected until we reach the truncated part. */
+    /* One check of the canary in each chunk is enough. A write into truncated memory faults, and the fault maps
+     * zeros over the whole ring, including write_uid. Without this check, a truncation followed by growth would stay
+     * undetected until the publisher reaches the truncated part. */
     if (mq_unlikely(!mq_canary_is_intact(&p->canary)))
         return mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER);
     uint64_t chunk = mq_ring_grant_chunk_bytes(p->data_bytes), lap_end = mq_ring_lap_end(p->data_bytes);
@@ -184,8 +190,8 @@ mq_cold mq_ring_status mq_ring_publisher_extend_grant(mq_ring_publisher *p, uint
     if (end > lap_end)
         end = lap_end;
     uint64_t mark_at = mq_ring_offset(p->position);
-    /* The bytes after a wrap mark are never written, but a lapped subscriber may read them before it detects the
-     * lap. */
+    /* No process writes the bytes after a wrap mark, but a lapped subscriber may read these bytes before the
+     * subscriber detects the lap. */
     bool backed = !wraps || mq_ring_publisher_populate_range(p, mark_at, lap_end, 0) ||
                   mq_ring_publisher_populate_range(p, mark_at, mark_at + 8, 0);
     if (mq_unlikely(backed && !mq_ring_publisher_populate_range(p, start, end, 0))) {
@@ -215,17 +221,18 @@ static inline bool mq_ring_publisher_has_room(const mq_ring_publisher *p, uint64
     return mq_likely(mq_ring_offset(p->head) + mq_ring_frame_bytes(size + p->stamps) <= p->granted_offset);
 }
 
-/* Steps 1 to 3: reserve room for one message of `size` bytes after the staged messages. Fill *payload (and the stamps
- * before it on a tracked topic), then stage and commit, or discard. If a message has no room, commit the staged
- * messages before this call. */
+/* Steps 1 to 3: reserve room for one message of `size` bytes after the staged messages. Fill *payload, and on a
+ * tracked topic the stamps before the payload. Then stage and commit the message, or discard the message. If the
+ * grant has no room for a further message, commit the staged messages before this call. */
 static inline mq_ring_status mq_ring_publisher_begin_message(mq_ring_publisher *p, uint64_t size, uint8_t **payload) {
     const uint64_t stamps = p->stamps, stamped_size = size + stamps;
     if (mq_unlikely(stamped_size > p->data_bytes))
         return MQ_RING_TOO_LARGE;
-    bool room = mq_ring_publisher_has_room(p, size); /* a grant is at most as large as the largest message */
+    bool room = mq_ring_publisher_has_room(p, size); /* a message that fits into a grant is never too large */
     if (mq_unlikely(!room) && mq_ring_frame_bytes(stamped_size) > mq_ring_frame_bytes_max(p->data_bytes))
         return MQ_RING_TOO_LARGE;
-    if (!mq_ring_publisher_owns_ring(p)) /* if nothing is staged, the send is over, and we must not touch the row */
+    /* without staged messages no send is in progress, so the row must stay unchanged */
+    if (!mq_ring_publisher_owns_ring(p))
         return p->pending ? mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER) : MQ_RING_TAKEN_OVER;
     /* EDGE takeover: begun is stored, then write_uid is loaded; the new publisher's membarrier is the fence between
      * them. Partner: mq_ring_publisher_claim_ring. If weaker: two publishers write at once. */
@@ -246,22 +253,25 @@ static inline mq_ring_status mq_ring_publisher_begin_message(mq_ring_publisher *
     return MQ_RING_OK;
 }
 
-/* Step 4 is done: the message of `size` bytes is complete. The next begin follows it. */
+/* Stage the complete message of `size` bytes, after step 4. The next call of mq_ring_publisher_begin_message
+ * reserves room after this message. */
 static inline void mq_ring_publisher_stage_message(mq_ring_publisher *p, uint64_t size) {
     p->head += mq_ring_frame_bytes(size + p->stamps);
     p->pending += 1;
     p->pending_bytes += size;
 }
 
-/* Return what is needed to signal a stock subscriber. SIGUSR2 kills a thread that neither catches nor blocks it, for
- * example one that called exec after it subscribed. Therefore we inspect the thread's signal masks once, and check
- * before each signal that the process still runs the same program. An open file of the process's memory shows this.
- * pagemap costs a third of maps, but some kernels do not have it. */
+/* Return the data needed to signal a stock subscriber. SIGUSR2 kills a thread that neither catches nor blocks the
+ * signal, for example a thread that called exec after it subscribed. Therefore the publisher inspects the thread's
+ * signal masks once. Before each signal, the publisher checks that the process still runs the same program. An open
+ * file of the process's memory shows whether the program still runs. Reading pagemap costs a third of reading maps,
+ * but some kernels have no pagemap. */
 static inline mq_stock_reader mq_stock_reader_inspect(const mq_ring_publisher *p, uint64_t uid, uint32_t slot) {
     static const char *const files[] = {"pagemap", "maps"};
     char path[48];
     mq_stock_reader reader = {.uid = uid, .slot = slot, .memory = -1};
-    /* opened first, so that the masks below belong to this program or an older one */
+    /* Open the file before reading the masks. If the process calls exec in between, the file becomes unreadable, and
+     * no signal is sent. */
     for (int i = 0; i < 2 && reader.memory < 0; i++) {
         snprintf(path, sizeof path, "/proc/%u/%s", mq_ring_uid_thread_id(uid), files[i]);
         reader.memory = open(path, O_RDONLY | O_CLOEXEC);
@@ -278,8 +288,8 @@ static inline void mq_ring_publisher_forget_stock_readers(mq_ring_publisher *p) 
     p->stock_count = 0;
 }
 
-/* In a forked child: discard the parent's row, lock and reservation. The page of the lock is not inherited, and the
- * descriptors are copies. */
+/* In a forked child: discard the parent's row, lock and reservation. The child does not inherit the lock's page. Its
+ * file descriptors are copies of the parent's descriptors. */
 static inline void mq_ring_publisher_detach_row(mq_ring_publisher *p) {
     mq_ring_publisher_forget_stock_readers(p);
     p->liveness_token = NULL;
@@ -287,7 +297,7 @@ static inline void mq_ring_publisher_detach_row(mq_ring_publisher *p) {
     p->pending = p->pending_bytes = 0;
 }
 
-/* Find the stock subscribers. Only they need a signal each. */
+/* Find the stock subscribers. Only stock subscribers need a signal each. */
 static inline void mq_ring_publisher_scan_stock_readers(mq_ring_publisher *p) {
     mq_ring_publisher_forget_stock_readers(p);
     for (uint32_t i = 0; i < MQ_READER_SLOTS; i++) {
@@ -298,8 +308,8 @@ static inline void mq_ring_publisher_scan_stock_readers(mq_ring_publisher *p) {
     }
 }
 
-/* True if the stock subscribers differ from the last scan. *unsettled: a slot that was handed out has no uid yet, so a
- * stock subscriber may be joining. */
+/* True if the stock subscribers differ from the last scan. Sets *unsettled if a slot was handed out and its uid is
+ * still missing: a stock subscriber may be joining. */
 static inline bool mq_ring_publisher_stock_readers_differ(mq_ring_publisher *p, bool *unsettled) {
     uint32_t known = 0;
     *unsettled = false;
@@ -316,7 +326,7 @@ static inline bool mq_ring_publisher_stock_readers_differ(mq_ring_publisher *p, 
     return known != p->stock_count;
 }
 
-/* The cheap check first: words that change when a stock subscriber joins or is evicted. */
+/* Do the cheap check first: compare words that change when a stock subscriber joins or is evicted. */
 static inline bool mq_ring_publisher_stock_readers_may_differ(const mq_ring_publisher *p) {
     for (uint32_t i = 0; i < p->stock_count; i++)
         if (mq_load_relaxed_u64(&p->ring->read_uids[p->stock[i].slot]) != p->stock[i].uid) /* relaxed: only compared */
@@ -331,11 +341,12 @@ static inline bool mq_ring_publisher_may_have_stock_readers(const mq_ring_publis
     return p->stock_count || p->slot_polls_left || mq_load_relaxed_u64(&p->ring->num_readers) != p->readers_seen;
 }
 
-/* True if a stock subscriber may sleep although it has a message.
- * A stock subscriber sleeps only if its cursor equals write_pointer. Its cursor stays there until it wakes. The
- * subscriber stores its cursor before it loads write_pointer. We load its cursor after the fence of
- * mq_eventcount_load_flags. All processes see these accesses in one order. At the first message after its sleep began,
- * its cursor is at or after signalled_at (after: at a wrap mark). At each later message its cursor is unchanged. */
+/* True if a stock subscriber may sleep although a message is available. A stock subscriber sleeps only if its cursor
+ * equals write_pointer. The cursor of a sleeping subscriber stays unchanged until the subscriber wakes. Before the
+ * sleep, a stock subscriber stores its cursor and then loads write_pointer. The publisher loads that cursor after
+ * the fence of mq_eventcount_load_flags. All processes see these stores and loads in the same order. At the first
+ * message after the sleep began, the cursor is signalled_at or, after a wrap mark, a later position. At each later
+ * message, the cursor of the sleeping subscriber is unchanged. */
 static inline bool mq_ring_publisher_reader_may_sleep(const mq_ring_publisher *p, mq_stock_reader *reader) {
     uint64_t before = reader->cursor;
     reader->cursor = mq_load_relaxed_u64(&p->ring->read_pointers[reader->slot]); /* relaxed: ordered by the fence */
@@ -343,9 +354,9 @@ static inline bool mq_ring_publisher_reader_may_sleep(const mq_ring_publisher *p
            (reader->cursor == before || mq_ring_distance(reader->cursor, p->signalled_at) >= 0);
 }
 
-/* True if the program with this memory still runs. A read of one byte from pagemap returns EINVAL after the kernel
- * found the memory and before it walks a page table. This costs a third of a read of 8 bytes. From maps, one byte is
- * read. */
+/* True if the program that has this memory still runs. A read of one byte from pagemap returns EINVAL after the
+ * kernel found the memory and before it walks a page table. Reading one byte costs a third of reading 8 bytes. A
+ * read of maps returns one byte. */
 static inline bool mq_process_memory_exists(int memory) {
     uint8_t byte;
     ssize_t got = pread(memory, &byte, sizeof byte, 0);
@@ -359,9 +370,9 @@ static inline void mq_stock_reader_signal(const mq_stock_reader *reader) {
 
 enum { MQ_POPULATE_FIRST = 65536, MQ_POPULATE_MOST = 262144, MQ_POPULATE_SPARE = 16 << 20 };
 
-/* Populate the next chunk and some more after a message, so that later messages do not wait for memory. One step takes
- * 15 to 50 us. Opening a topic populates nothing. A subscriber then finds populated pages, and the kernel maps 16 of
- * them at one fault. */
+/* After a message, populate the next chunk and more, so that later messages do not wait for memory. One step takes
+ * 15 to 50 us. Opening a topic populates nothing. A subscriber that reads populated pages maps 16 pages with one
+ * page fault. */
 mq_cold void mq_ring_publisher_populate_ahead(mq_ring_publisher *p) {
     uint64_t from = p->granted_offset, to = from + p->populate_step;
     bool known = p->populated_from <= from && from + mq_ring_grant_chunk_bytes(p->data_bytes) <= p->populated_to;
@@ -369,13 +380,13 @@ mq_cold void mq_ring_publisher_populate_ahead(mq_ring_publisher *p) {
         return;
     if (to > p->data_bytes)
         to = p->data_bytes;
-    /* if memory is missing, the send that needs it returns the error */
+    /* if memory is missing, the send that needs the memory returns the error */
     mq_ring_publisher_populate_range(p, from, to, MQ_POPULATE_SPARE);
     p->populate_step = 2 * p->populate_step < MQ_POPULATE_MOST ? 2 * p->populate_step : MQ_POPULATE_MOST;
 }
 
-/* Wake all sleepers. Call this after MQ_RING_NOTIFY. Publishing makes system calls only here, and in
- * mq_ring_publisher_extend_grant where the ring has no memory yet. */
+/* Wake all sleepers. Call this after MQ_RING_NOTIFY. Publishing makes system calls only in this function, and in
+ * mq_ring_publisher_extend_grant if the ring has no memory yet. */
 static inline void mq_ring_publisher_notify_subscribers(mq_ring_publisher *p) {
     enum { POLLS = 64 };
     uint32_t flags = mq_eventcount_notify(&p->side->eventcount);
@@ -394,8 +405,9 @@ static inline void mq_ring_publisher_notify_subscribers(mq_ring_publisher *p) {
     p->signalled_at = p->position;
 }
 
-/* Send one message from a buffer. The steps are those of writing in place. Nothing is staged: staged counts would go
- * through memory, and the fence of mq_ring_publisher_publish would wait for them. */
+/* Send one message from a buffer. The steps are the same as for a message written in place. This function stages
+ * nothing. Staged counts would go through memory, and the fence of mq_ring_publisher_publish would wait for these
+ * stores. */
 static inline mq_ring_status mq_ring_publisher_send(mq_ring_publisher *p, const void *bytes, uint64_t size) {
     uint8_t *payload;
     mq_ring_status status = mq_ring_publisher_begin_message(p, size, &payload);
@@ -405,7 +417,7 @@ static inline mq_ring_status mq_ring_publisher_send(mq_ring_publisher *p, const 
     return mq_ring_publisher_publish(p, p->head + mq_ring_frame_bytes(size + p->stamps), 1, size);
 }
 
-/* The same on a tracked topic. */
+/* As mq_ring_publisher_send, on a tracked topic. */
 static inline mq_ring_status mq_ring_publisher_send_tracked(mq_ring_publisher *p, const void *bytes, uint64_t size,
                                                             const mq_stamps *stamps) {
     uint8_t *payload;

@@ -1,8 +1,9 @@
-/* Owners of uids, msgq's or stock's, and the ring's 15 reader slots. Subscribers need a slot only to communicate with
- * stock programs.
+/* The owner behind each uid (a msgq or stock process), and the 15 reader slots of the ring. Subscribers need a slot
+ * only to communicate with stock programs.
  *
- * The low half of a uid is the thread to signal (0: none). The owner chooses the high half. msgq stores the index of
- * the side segment's row + 1 in the lowest byte of the high half, so a slot's owner is found without a search.
+ * The low half of a uid is the id of the thread to signal, or 0. The owner chooses the high half. In a uid of msgq, the
+ * lowest byte of the high half is the owner's row in the side segment + 1. msgq therefore finds the owner of a slot
+ * without a search.
  */
 #ifndef MQ_RING_READER_SLOTS_H
 #define MQ_RING_READER_SLOTS_H
@@ -17,7 +18,7 @@ static inline uint64_t mq_ring_make_uid(uint32_t random, unsigned row, uint32_t 
 }
 static inline uint32_t mq_ring_uid_thread_id(uint64_t uid) { return (uint32_t)uid; }
 
-/* Return the side segment's row of the subscriber with this uid. NULL: a stock subscriber. */
+/* Return the side segment's row of the subscriber with this uid. Returns NULL for a stock subscriber. */
 static inline const mq_ring_subscriber_row *mq_reader_slot_find_subscriber(const mq_ring_side *side, uint64_t uid) {
     unsigned row = (unsigned)(uid >> 32 & 0xff) - 1;
     if (!side || row >= MQ_RING_SUBSCRIBERS ||
@@ -26,7 +27,7 @@ static inline const mq_ring_subscriber_row *mq_reader_slot_find_subscriber(const
     return &side->subscribers[row];
 }
 
-/* Return the row of the msgq publisher with this uid. NULL: a stock publisher, or no publisher (0). */
+/* Return the row of the msgq publisher with this uid. Returns NULL for a stock publisher and for uid 0. */
 static inline const mq_ring_publisher_row *mq_ring_find_publisher(const mq_ring_side *side, uint64_t uid) {
     for (int i = 0; side && uid && i < MQ_RING_PUBLISHERS; i++)
         if (mq_load_acquire_u64(&side->publishers[i].participant.uid) == uid)
@@ -34,8 +35,8 @@ static inline const mq_ring_publisher_row *mq_ring_find_publisher(const mq_ring_
     return NULL;
 }
 
-/* ---- rows: publishers first, then subscribers, in one numbering. The row is the locked byte of the side segment
- * ---- */
+/* ---- rows: numbered from 0, publishers first, then subscribers. The owner of row n locks byte n of the side
+ * segment ---- */
 
 enum {
     MQ_RING_ROWS = MQ_RING_PUBLISHERS + MQ_RING_SUBSCRIBERS,
@@ -57,7 +58,7 @@ static inline mq_row_table mq_ring_subscriber_row_table(mq_ring_side *side) {
     return (mq_row_table){side->subscribers, sizeof *side->subscribers, MQ_RING_SUBSCRIBERS, MQ_RING_PUBLISHERS};
 }
 
-/* Return the liveness of a row's owner. A free row is MQ_DEAD. */
+/* Return the liveness of a row's owner. The liveness of a free row is MQ_DEAD. */
 static inline mq_liveness mq_ring_row_liveness(mq_liveness_probe *probe, const mq_ring_side *side, int row) {
     return mq_participant_liveness(probe, mq_ring_row_participant((mq_ring_side *)side, row), row);
 }
@@ -70,7 +71,7 @@ static inline mq_liveness mq_reader_slot_liveness(mq_liveness_probe *probe, cons
 
 /* ---- slots ---- */
 
-/* Request a scan of the slots by the publisher. */
+/* Ask the publisher to scan the slots. */
 static inline void mq_reader_slots_announce_change(mq_ring_side *side) {
     if (side)
         mq_fetch_or_u32(&side->eventcount, MQ_EVENTCOUNT_SLOTS);
@@ -103,18 +104,19 @@ static inline int mq_reader_slot_claim_dead(mq_ring_header *ring, mq_ring_side *
     return slot;
 }
 
-/* Claim a slot: a free slot, a new slot, or a dead owner's slot. Returns -1 if living owners hold all slots: msgq never
- * evicts an owner.
- * A joining stock subscriber increments num_readers before it writes its uid. Until then its slot looks free. If we
- * claim the slot, the stock subscriber overwrites our uid. We detect that our uid is gone, and join again. */
+/* Claim a slot: a free slot, a new slot, or a dead owner's slot. Returns -1 if living owners hold all slots: msgq
+ * never evicts an owner. A joining stock subscriber increments num_readers before it writes its uid. Between these
+ * two steps, the slot of the stock subscriber looks free. If a msgq subscriber claims that slot, the stock
+ * subscriber overwrites the uid of the msgq subscriber. The msgq subscriber then detects that its uid is gone, and
+ * claims another slot. */
 static inline int mq_reader_slot_claim(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *liveness_file,
                                        uint64_t uid, uint64_t cursor) {
     uint64_t count = mq_load_acquire_u64(&ring->num_readers);
     for (int i = 0; i < MQ_READER_SLOTS && i < (int)count; i++)
         if (mq_load_acquire_u64(&ring->read_uids[i]) == 0 && mq_reader_slot_try_claim(ring, i, 0, uid, cursor) >= 0)
             return i;
-    /* Bound: MQ_READER_SLOT_TRIES. After the bound, other readers join and leave constantly. Then claim a dead reader's
-     * slot, or none. */
+    /* Bound: MQ_READER_SLOT_TRIES. After the bound, other readers join and leave constantly. In that case, claim the
+     * slot of a dead reader, or none. */
     for (int tries = 0; count < MQ_READER_SLOTS && tries < MQ_READER_SLOT_TRIES;
          tries++, count = mq_load_acquire_u64(&ring->num_readers))
         if (mq_compare_exchange_u64(&ring->num_readers, count, count + 1) &&
@@ -132,8 +134,8 @@ static inline void mq_reader_slot_release(mq_ring_header *ring, mq_ring_side *si
     if (slot < 0 || !mq_compare_exchange_u64(&ring->read_uids[slot], uid, 0))
         return;
     mq_store_release_u64(&ring->read_valids[slot], 0);
-    /* Return the last slot to stock subscribers, which use only the counter, unless another subscriber just claimed
-     * it. */
+    /* Stock subscribers use only num_readers. Therefore decrement num_readers if this slot is the last one. Restore
+     * num_readers if another subscriber just claimed the slot. */
     if (mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot + 1, (uint64_t)slot) &&
         mq_load_acquire_u64(&ring->read_uids[slot]) != 0)
         mq_compare_exchange_u64(&ring->num_readers, (uint64_t)slot, (uint64_t)slot + 1);

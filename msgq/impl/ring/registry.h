@@ -1,4 +1,4 @@
-/* Join and leave: rows of the side segment, the start of a publisher, the join of a subscriber.
+/* Functions to join and leave a topic: take a row of the side segment, start a publisher, join as a subscriber.
  *
  * Callers hold the topic's lock (flock of the ring's file), except where a comment says otherwise.
  */
@@ -10,9 +10,9 @@
 
 enum { MQ_CLAIM_TRIES = 1000 }; /* attempts to become the publisher while other publishers start */
 
-/* Fallback if the table has no free row: reuse the row of a publisher without a lock in another PID namespace, whose
- * liveness is unknown. Another publisher took over from it long ago. Such a publisher does not touch its row after
- * write_uid changed. */
+/* Fallback if no row is free: take the row of a publisher in another PID namespace that holds no lock. The liveness
+ * of that publisher is unknown. Another publisher has already taken over the ring from that publisher. After
+ * write_uid changed, that publisher only ends its current send, if the row still has its uid. */
 static inline int mq_ring_reuse_row_of_unknown_owner(const mq_liveness_file *liveness_file, const mq_ring_header *ring,
                                                      mq_ring_side *side, void **liveness_token) {
     mq_liveness_probe probe = mq_liveness_probe_begin(liveness_file);
@@ -60,8 +60,8 @@ static inline void mq_ring_side_init(mq_ring_side *side, const mq_ring_header *r
     mq_store_release_u64(&side->magic, MQ_SIDE_MAGIC);
 }
 
-/* Check whether this file can be used with this ring. MQ_FILE_STALE: the file belongs to a ring that was removed, or
- * truncated later. */
+/* Check whether this side segment can be used with this ring. Returns MQ_FILE_STALE if the side segment belongs to a
+ * removed ring, or to this ring before the ring was truncated. */
 static inline mq_file_check_result mq_ring_side_check(const mq_ring_side *side, uint64_t inode, uint32_t data_bytes) {
     if (mq_load_acquire_u64(&side->magic) != MQ_SIDE_MAGIC)
         return MQ_FILE_NOT_OURS;
@@ -75,7 +75,8 @@ static inline mq_file_check_result mq_ring_side_check(const mq_ring_side *side, 
     same = mq_load_relaxed_u64(&side->ring_inode) == inode && mq_load_relaxed_u64(&side->ring_data_bytes) <= data_bytes;
     return same ? MQ_FILE_VALID : MQ_FILE_STALE;
 }
-/* True if the ring was truncated and grew back. The canary is then 0, and counted messages may be missing. */
+/* True if the ring was truncated and grew back. The canary of such a ring is 0. Messages that `sent` counts may be
+ * missing from the ring. */
 static inline bool mq_ring_canary_is_missing(const mq_ring_header *ring, const mq_ring_side *side,
                                              uint32_t data_bytes) {
     const mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
@@ -84,15 +85,16 @@ static inline bool mq_ring_canary_is_missing(const mq_ring_header *ring, const m
            mq_load_relaxed_u64(&side->ring_canary) && mq_load_relaxed_u64(tail) == 0;
 }
 
-/* Store the ring's size, which may have grown, and its canary, which may be new. Later checks compare them. */
+/* Store the current size and canary of the ring. Later checks compare the stored values with the ring. */
 static inline void mq_ring_side_record_ring(mq_ring_side *side, const mq_ring_header *ring, uint32_t data_bytes) {
     const mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
     mq_store_relaxed_u64(&side->ring_data_bytes, data_bytes); /* relaxed, all: under the lock */
     mq_store_relaxed_u64(&side->ring_canary, tail ? mq_load_relaxed_u64(tail) : 0);
 }
 
-/* If a truncated ring has its write_pointer after the end, move it to the next lap, where publishers can continue.
- * Stock subscribers rescan when their flags are cleared. `side` belongs to the larger ring. */
+/* If the write_pointer of a truncated ring is after the new end, move write_pointer to the next lap. Publishers can
+ * continue there. Also clear the flags of stock subscribers, which then continue at write_pointer. `side` still has
+ * the size before the truncation. */
 static inline void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_side *side, uint64_t inode,
                                             uint32_t data_bytes) {
     uint64_t before = mq_load_relaxed_u64(&side->ring_data_bytes); /* relaxed, all: under the lock */
@@ -105,7 +107,7 @@ static inline void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_
         mq_store_release_u64(&ring->read_valids[i], 0);
 }
 
-/* True if the messages of this ring were tracked. Used to replace a stale side segment. */
+/* True if the messages of this ring were tracked. A process calls this before it replaces a stale side segment. */
 static inline bool mq_ring_side_was_tracked(const mq_ring_side *side, uint64_t inode) {
     return mq_load_relaxed_u64(&side->ring_inode) == inode && mq_ring_side_is_tracked(side); /* relaxed: constant */
 }
@@ -137,12 +139,12 @@ static inline uint64_t mq_ring_publisher_starting_uid(const mq_ring_publisher *p
  * EDGE send-done: acquire, both. Partners: mq_ring_publisher_publish, mq_ring_publisher_discard_staged. */
 static inline bool mq_ring_publisher_is_sending(const mq_ring_publisher_row *former) {
     uint64_t sent = mq_load_acquire_u64(&former->sent);
-    return mq_load_acquire_u64(&former->begun) != sent; /* a discarded send resets `begun`, with the same result */
+    return mq_load_acquire_u64(&former->begun) != sent; /* a discarded send sets `begun` back to `sent` */
 }
 
-/* Return a publisher other than `p` in the middle of a send; NULL: none. The scan covers all rows: a new publisher that
- * waited for a sender may have died while the sender is still active. Dead publishers are skipped. If `known`,
- * publishers with unknown liveness are skipped, too. */
+/* Return a publisher other than `p` in the middle of a send; NULL: none. The scan covers all rows. A new publisher
+ * may die while it waits for a sender, and the sender may still be active. Dead publishers are skipped. If `known`
+ * is true, publishers with unknown liveness are skipped, too. */
 static inline const mq_ring_publisher_row *mq_ring_find_sending_publisher(const mq_ring_publisher *p, bool known) {
     mq_liveness_probe probe = mq_liveness_probe_begin(p->liveness_file);
     const mq_ring_publisher_row *found = NULL;
@@ -168,22 +170,23 @@ static inline uint64_t mq_ring_current_publisher_pid(const mq_ring_header *ring,
     return row ? mq_ring_publisher_pid(row) : 0;
 }
 
-/* Store our identity in our row. */
+/* Store the publisher's identity in its row. */
 static inline void mq_ring_publisher_write_identity(mq_ring_publisher *p, const mq_process_identity *self) {
     /* relaxed: published with the uid. With any other uid, the value has no meaning. */
     mq_store_relaxed_u64(&p->row->bridge_uid, p->for_bridge ? p->uid : ~p->uid);
     mq_participant_write(&p->row->participant, self, p->uid, p->liveness_token != NULL);
 }
 
-/* Claim the ring for `p`, which holds a row (steps 1 and 2). Returns the previous uid, to restore if the start
- * fails. */
+/* Claim the ring for `p`, which holds a row (steps 1 and 2). Returns the previous uid. If the start fails, the
+ * caller restores that uid. */
 static inline uint64_t mq_ring_publisher_claim_ring(mq_ring_publisher *p, const mq_process_identity *self,
                                                     uint32_t random, int row) {
     mq_ring_side *side = p->side;
     uint64_t former;
     p->row = &side->publishers[row];
     p->uid = mq_ring_make_uid(random, (unsigned)row, (uint32_t)self->thread_id);
-    for (int i = 0; i < MQ_RING_PUBLISHERS; i++) { /* totals continue over all msgq publishers; free rows keep theirs */
+    /* continue the highest totals of all rows; a free row keeps the totals of its last publisher */
+    for (int i = 0; i < MQ_RING_PUBLISHERS; i++) {
         uint64_t sent = mq_load_relaxed_u64(&side->publishers[i].sent); /* relaxed, both: only statistics */
         uint64_t bytes = mq_load_relaxed_u64(&side->publishers[i].bytes);
         p->sequence = sent > p->sequence ? sent : p->sequence;
@@ -192,16 +195,16 @@ static inline uint64_t mq_ring_publisher_claim_ring(mq_ring_publisher *p, const 
     mq_participant_clear(&p->row->participant);
     mq_store_relaxed_u64(&p->row->begun, p->sequence); /* relaxed, both: published with the identity */
     mq_store_relaxed_u64(&p->row->sent, p->sequence);
-    /* Repeat if a stock publisher, which takes no lock, starts during this. Bound: MQ_CLAIM_TRIES. After the bound, the
-     * first send reports another publisher, as if that publisher had started right after this one. */
+    /* Stock publishers take no lock. If a stock publisher starts during this loop, repeat. Bound: MQ_CLAIM_TRIES.
+     * After the bound, the first send reports another publisher, as if that publisher had started after this loop. */
     int tries = 0;
     do {
         former = mq_load_acquire_u64(&p->ring->write_uid);
         p->after_stock = former != 0 && !mq_ring_find_publisher(side, former);
         mq_participant_clear(&p->row->participant);
         /* Subscribers trust the grant as soon as write_uid names a row. After a msgq publisher the grant is always
-         * valid. After a stock publisher the grant is valid only after mq_ring_publisher_start. Until then write_uid
-         * names no row. */
+         * valid. After a stock publisher the grant is valid only after mq_ring_publisher_start. Until
+         * mq_ring_publisher_start, write_uid therefore names no row. */
         if (!p->after_stock)
             mq_ring_publisher_write_identity(p, self);
     } while (!mq_compare_exchange_u64(&p->ring->write_uid, former, mq_ring_publisher_starting_uid(p)) &&
@@ -217,8 +220,8 @@ static inline void mq_ring_publisher_release_ring(mq_ring_publisher *p, uint64_t
     mq_participant_leave(&p->row->participant, p->uid, &p->liveness_token);
 }
 
-/* Release slots of msgq subscribers that died. Slots of stock subscribers stay: only the thread that created the slot
- * is known, and that thread may have ended in a living process. */
+/* Release slots of msgq subscribers that died. Keep the slots of stock subscribers. Such a slot names only the
+ * thread that created the slot, and that thread may have ended in a living process. */
 static inline void mq_reader_slots_reclaim(mq_ring_header *ring, mq_ring_side *side, mq_liveness_probe *probe) {
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&ring->read_uids[i]);
@@ -228,8 +231,8 @@ static inline void mq_reader_slots_reclaim(mq_ring_header *ring, mq_ring_side *s
     }
 }
 
-/* Clear the rows of dead publishers. Their totals stay. Call this after write_uid is ours: until then, readers use
- * those rows. */
+/* Clear the rows of dead publishers. The rows keep their totals. Call this after the caller stored its uid in
+ * write_uid. Until then, readers may use a dead publisher's row. */
 static inline void mq_ring_publishers_reclaim(mq_ring_publisher *p, mq_liveness_probe *probe) {
     for (int row = 0; row < MQ_RING_PUBLISHERS; row++) {
         mq_participant *participant = &p->side->publishers[row].participant;
@@ -247,8 +250,9 @@ static inline void mq_ring_reclaim_dead(mq_ring_publisher *p) {
     mq_liveness_probe_end(&probe);
 }
 
-/* Steps 4 to 6. The previous publisher has stopped writing. Returns MQ_RING_CORRUPT if the ring's header is invalid.
- * Returns MQ_RING_UNTRACKED if a message was sent since the caller checked mq_ring_side_can_track. */
+/* Do steps 4 to 6 of "Starting a publisher". Call this after the previous publisher stopped writing. Returns
+ * MQ_RING_CORRUPT if the ring's header is invalid. Returns MQ_RING_UNTRACKED if a message was sent since the caller
+ * checked mq_ring_side_can_track. */
 static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const mq_process_identity *self) {
     mq_ring_side *side = p->side;
     mq_ring_checkpoint m;
@@ -266,7 +270,7 @@ static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const
     if (walked >= 0) {
         p->sequence = m.sequence + (uint64_t)walked;
         p->era = m.era;
-    } else /* a stock publisher wrote, or the bytes are unreliable */
+    } else /* a stock publisher wrote, or the messages cannot be counted */
         p->era = (readable ? m.era : 0) + 1;
     /* The limit never decreases: a publisher that died during a send may have written up to the limit. */
     mq_ring_publisher_announce_limit(p, walked >= 0 ? p->position
@@ -283,27 +287,30 @@ static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const
     }
     mq_ring_reclaim_dead(p);
     p->slot_polls_left = 1;
-    /* Wake all sleepers: a publisher that died between clearing eventcount and waking left sleepers without a flag. */
+    /* Wake all sleepers. A publisher may have died after it cleared the flags in eventcount and before it woke the
+     * sleepers. */
     mq_fetch_or_u32(&side->eventcount, MQ_EVENTCOUNT_WAITERS);
     mq_ring_publisher_notify_subscribers(p);
     if (mq_can_populate())
-        p->populate_step = MQ_POPULATE_FIRST; /* set last, so that opening a topic does not wait for memory */
+        /* `populate_step` is set last, so that opening a topic does not wait for memory */
+        p->populate_step = MQ_POPULATE_FIRST;
     else
-        p->populated_to = p->data_bytes; /* the process that created or opened the file populated it */
+        p->populated_to = p->data_bytes; /* the process that created or opened the file has populated all of it */
     return MQ_RING_OK;
 }
 
 static inline void mq_ring_publisher_close(mq_ring_publisher *p) {
     p->populate_step = 0;
-    /* 0 means that no publisher is present and the grant is valid. Sleepers may then search for a stock publisher. */
+    /* 0 means that no publisher is present and the grant is valid. Woken subscribers then classify the publisher
+     * again. */
     mq_compare_exchange_u64(&p->ring->write_uid, p->uid, 0);
     mq_ring_publisher_notify_subscribers(p);
     mq_ring_publisher_forget_stock_readers(p);
     mq_participant_leave(&p->row->participant, p->uid, &p->liveness_token);
 }
 
-/* Count the living subscribers. *updated: those that have read all messages, including messages of a later
- * publisher. */
+/* Store in *attached the number of living subscribers. Store in *updated the number of living subscribers that have
+ * read all messages, including messages of a later publisher. */
 static inline void mq_ring_count_subscribers(const mq_ring_publisher *p, int *attached, int *updated) {
     uint64_t published = mq_load_acquire_u64(&p->ring->write_pointer);
     mq_liveness_probe probe = mq_liveness_probe_begin(p->liveness_file);
@@ -328,7 +335,8 @@ static inline void mq_ring_count_subscribers(const mq_ring_publisher *p, int *at
 
 /* ---- subscribers ---- */
 
-/* Release the slots of our row's dead owner. Otherwise they look like slots of a later stock program. */
+/* Release the slots of the dead previous owner of this row. Without the release, these slots would look like slots
+ * of stock subscribers. */
 static inline void mq_ring_subscriber_reclaim_slots(mq_ring_subscriber *s) {
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&s->ring->read_uids[i]);
@@ -337,7 +345,7 @@ static inline void mq_ring_subscriber_reclaim_slots(mq_ring_subscriber *s) {
     }
 }
 
-/* Reset row, slot and lock. In a forked child they belong to the parent. */
+/* Reset row, slot and lock. In a forked child, row, slot and lock belong to the parent. */
 static inline void mq_ring_subscriber_detach_row(mq_ring_subscriber *s) {
     s->slot = -1;
     s->uid = 0;
@@ -345,8 +353,8 @@ static inline void mq_ring_subscriber_detach_row(mq_ring_subscriber *s) {
     s->liveness_token = NULL;
 }
 
-/* Take a row, so that stats show the subscriber and it may take a slot. If all rows are locked, the subscriber has
- * neither, and works correctly. */
+/* Take a row. A subscriber with a row appears in stats and may take a slot. If all rows are locked, the subscriber
+ * has no row and no slot, and still works correctly. */
 static inline void mq_ring_subscriber_register(mq_ring_subscriber *s, const mq_process_identity *self,
                                                uint32_t random) {
     mq_ring_subscriber_detach_row(s);
@@ -382,7 +390,7 @@ static inline mq_ring_status mq_ring_subscriber_join(mq_ring_subscriber *s, cons
     return status;
 }
 
-/* In a forked child: continue at the parent's cursor with our own row. */
+/* In a forked child: continue at the parent's cursor, with a new row. */
 static inline void mq_ring_subscriber_rejoin(mq_ring_subscriber *s, const mq_process_identity *self, uint32_t random) {
     s->signal_thread = 0;
     mq_ring_subscriber_register(s, self, random);
@@ -394,7 +402,7 @@ static inline void mq_ring_subscriber_leave(mq_ring_subscriber *s) {
     s->slot = -1;
     mq_participant_leave(&s->row->participant, s->uid, &s->liveness_token);
     s->row = &s->private_row;
-    s->uid = 0; /* prevents another claim of a slot */
+    s->uid = 0; /* a subscriber without a uid claims no slot */
 }
 
 #endif

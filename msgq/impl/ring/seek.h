@@ -1,16 +1,16 @@
 /* Functions for observers: seek the oldest message, and detect that no publisher is left.
  *
  * Only the current lap has known message boundaries: the lap begins with a message, and each message leads to the next.
- * The rest of the previous lap is intact, but the messages that led to it were overwritten, and payloads may look like
- * messages. An observer therefore joins a ring at its first byte, or at the beginning of the current lap.
+ * The rest of the previous lap is intact, but its message boundaries are unknown: payloads may look like messages. An
+ * observer therefore joins a ring at its first byte, or at the beginning of the current lap.
  */
 #ifndef MQ_RING_SEEK_H
 #define MQ_RING_SEEK_H
 
 #include "ring/subscriber.h"
 
-/* Count messages published before the cursor as lost. If a stock publisher wrote, or no side segment existed, the
- * number is unknown. */
+/* Count messages published before the cursor as lost. The number is unknown if a stock publisher wrote, or if
+ * messages were sent before the side segment existed. */
 static inline void mq_ring_subscriber_count_lost_before(mq_ring_subscriber *s) {
     int64_t former = -1;
     bool all = s->sequence_known && s->era == 0 && !mq_load_relaxed_u64(&s->side->uncounted); /* relaxed: constant */
@@ -18,17 +18,17 @@ static inline void mq_ring_subscriber_count_lost_before(mq_ring_subscriber *s) {
         former = 0;
     else if (all) {
         former = (int64_t)mq_ring_subscriber_sequence(s);
-        s->sequence_base -= (uint64_t)former; /* mq_ring_subscriber_skip_to adds it */
+        s->sequence_base -= (uint64_t)former; /* mq_ring_subscriber_skip_to adds the number again */
     }
     mq_ring_subscriber_skip_to(s, s->cursor, former);
 }
 
-/* Seek the oldest message with a known position, right after the subscriber joined. The subscriber then receives each
- * message that was ever published on the ring, or counts it as lost. */
+/* Seek the oldest message with a known position, right after the subscriber joined. The subscriber then receives
+ * each message ever published on the ring, or counts the message as lost. */
 static inline mq_ring_status mq_ring_subscriber_seek_oldest(mq_ring_subscriber *s) {
     mq_ring_status status = MQ_RING_EMPTY;
     for (int tries = 0; tries < 100 && status == MQ_RING_EMPTY;
-         tries++) { /* MQ_RING_EMPTY: the publisher lapped us, so a new lap has begun */
+         tries++) { /* MQ_RING_EMPTY: the publisher lapped the subscriber, so a new lap has begun */
         if (!mq_ring_subscriber_mapping_valid(s))
             return MQ_RING_CORRUPT;
         mq_ring_subscriber_classify_publisher(s);

@@ -1,15 +1,15 @@
 /* The helper thread: one in each process, started by the first subscriber that needs signals of stock publishers.
  *
- * A stock publisher wakes subscribers by SIGUSR2 to a thread. The signal must neither kill our process nor need a
- * handler, which the application may have. Therefore this thread blocks all signals, reads SIGUSR2 from a signalfd, and
- * wakes the sleepers of the process.
+ * To wake a subscriber, a stock publisher sends SIGUSR2 to a thread. SIGUSR2 must not kill the process, and the
+ * application may have its own handler for SIGUSR2. Therefore the helper thread blocks all signals, reads SIGUSR2 from
+ * a signalfd, and wakes the sleepers of the process.
  *
- * A stock publisher that starts during a sleep clears the slots, so it knows no thread to signal. But it opened the
- * ring's file, and inotify reports that. For five seconds the thread then checks whether write_uid changed or the file
- * was truncated. A stock publisher may have opened the file before the watch began, and start after the sleeper's
- * check. The sleeper's next poll finds such a publisher.
+ * A stock publisher that starts during a sleep clears the slots, and then knows no thread to signal. But this publisher
+ * opened the ring's file, and inotify reports the open. For five seconds after the open, the helper thread checks
+ * whether write_uid changed or the file was truncated. A stock publisher may open the file before the watch begins, and
+ * start after the sleeper's check. The sleeper's next poll finds such a publisher.
  *
- * Otherwise the thread sleeps without a time limit. It does not call Python and never takes the GIL.
+ * Otherwise the helper thread sleeps without a time limit. The helper thread never calls Python or takes the GIL.
  */
 #ifndef MQ_RING_SIGNAL_THREAD_H
 #define MQ_RING_SIGNAL_THREAD_H
@@ -25,7 +25,7 @@
 
 enum {
     MQ_STOCK_START_POLLS = 7
-}; /* pauses of 1, 4, 16, ... 4096 ms, few because each wakes a process that may be idle */
+}; /* polls after 1, 4, 16, ... 4096 ms. Each poll wakes a process that may be idle, so polls are few */
 enum { MQ_SIGNAL_HOLD_OFF_MS = 10 };
 
 typedef struct {
@@ -46,9 +46,9 @@ static struct {
     size_t count, room;
 } mq_signal_thread = {.mutex = PTHREAD_MUTEX_INITIALIZER, .inotify = -1, .signals = -1};
 
-/* Read the pending signals. SIGUSR2 by tkill is for this thread. SIGUSR2 sent to the process belongs to the
- * application, which blocks it in every thread. Send that signal again, and set *hold_off, so that a waiting thread
- * receives it. */
+/* Read the pending signals. SIGUSR2 by tkill is for this thread. SIGUSR2 sent to the whole process belongs to the
+ * application, which blocks SIGUSR2 in every thread. Send a signal of the application again, and set *hold_off, so
+ * that a waiting thread of the application receives the signal. */
 static inline bool mq_signal_thread_drain_signals(bool *hold_off) {
     struct signalfd_siginfo from;
     bool ours = false;
@@ -57,7 +57,8 @@ static inline bool mq_signal_thread_drain_signals(bool *hold_off) {
         if (from.ssi_code == SI_TKILL)
             ours = true;
         else {
-            siginfo_t info = {.si_signo = SIGUSR2, .si_code = SI_QUEUE}; /* only the kernel may use kill's own code */
+            /* only the kernel may send the code of kill(), SI_USER */
+            siginfo_t info = {.si_signo = SIGUSR2, .si_code = SI_QUEUE};
             info.si_pid = (pid_t)from.ssi_pid;
             info.si_uid = from.ssi_uid;
             info.si_value.sival_ptr = (void *)(uintptr_t)from.ssi_ptr;
@@ -83,7 +84,7 @@ static inline void mq_signal_thread_wake_subscribers(bool all, bool restart) {
         uint64_t uid = mq_load_acquire_u64(&w->ring->write_uid);
         w->changed = (w->changed && !restart) || uid != w->seen_uid || !mq_canary_is_intact(&w->canary);
         w->seen_uid = uid;
-        /* Repeat on later polls: a starting stock publisher clears the slots after it wrote write_uid. */
+        /* Wake again at later polls: a starting stock publisher clears the slots after it wrote write_uid. */
         if (all || w->changed) {
             mq_fetch_add_u32(&w->side->eventcount, MQ_EVENTCOUNT_WAKE); /* the publisher clears the flags */
             mq_futex_wake_all(mq_futex_word(&w->side->eventcount));
@@ -114,7 +115,7 @@ static void *mq_signal_thread_main(void *unused) {
         mq_signal_thread_wake_subscribers(signalled, opened);
     }
     pthread_mutex_lock(&mq_signal_thread.mutex);
-    mq_signal_thread.running = false;                     /* the descriptors' numbers may belong to other files now */
+    mq_signal_thread.running = false; /* the numbers of the descriptors may belong to other files now */
     mq_store_relaxed_u64(&mq_signal_thread.thread_id, 0); /* relaxed: as above */
     pthread_mutex_unlock(&mq_signal_thread.mutex);
     return unused;
@@ -132,7 +133,7 @@ static void mq_signal_thread_forget_parent(void) {
     mq_signal_thread.count = 0;
 }
 
-/* Start the thread. Call this with the mutex held. Returns 0, or -1 with everything closed. */
+/* Start the thread. Call this with the mutex held. Returns 0. After a failure, returns -1 with everything closed. */
 static inline int mq_signal_thread_start(void) {
     static bool forget_registered;
     sigset_t usr2;
@@ -154,8 +155,8 @@ static inline int mq_signal_thread_start(void) {
     return 0;
 }
 
-/* Return the thread id of the helper, for stock publishers to signal; 0: the thread ended. Call this only when the id
- * is needed, because the start of a thread takes as long as several messages. */
+/* Return the helper's thread id, which stock publishers signal. Returns 0 if the helper thread ended. Call this only
+ * when the id is needed. Starting a thread takes as long as sending several messages. */
 static inline uint32_t mq_signal_thread_id(void) {
     for (;;) {
         pthread_mutex_lock(&mq_signal_thread.mutex);
@@ -168,7 +169,7 @@ static inline uint32_t mq_signal_thread_id(void) {
     }
 }
 
-/* Watch a ring for stock publishers that start after `seen_uid`. Returns false if this is impossible. */
+/* Watch a ring for stock publishers that start after `seen_uid`. Returns false if the watch is impossible. */
 static inline bool mq_signal_thread_watch_ring(mq_ring_header *ring, mq_ring_side *side, mq_canary canary,
                                                const char *path, uint64_t seen_uid) {
     bool watched = false;
@@ -205,7 +206,7 @@ static inline void mq_signal_thread_unwatch_ring(mq_ring_header *ring) {
             mq_signal_thread.watched[i--] = mq_signal_thread.watched[--mq_signal_thread.count];
         }
     for (size_t i = 0; i < mq_signal_thread.count;
-         i++) /* inotify returns one number for a file, however often it is added */
+         i++) /* inotify returns the same number each time the same file is added */
         shared |= mq_signal_thread.watched[i].watch == watch;
     if (watch >= 0 && !shared)
         inotify_rm_watch(mq_signal_thread.inotify, watch);

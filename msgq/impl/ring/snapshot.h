@@ -1,5 +1,5 @@
-/* Copies of shared rows for statistics. Each word is loaded separately, so counters may be of slightly different times.
- * Losses are computed more carefully. */
+/* Copies of shared rows for statistics. Each word is loaded separately, so counters may be from slightly different
+ * times. mq_ring_observer_read_subscriber reads losses together with the cursor. */
 #ifndef MQ_RING_SNAPSHOT_H
 #define MQ_RING_SNAPSHOT_H
 
@@ -54,8 +54,7 @@ static inline void mq_ring_snapshot_subscriber(const mq_ring_side *side, int row
     out->base_sequence = mq_load_relaxed_u64(&reader->base_sequence);
 }
 
-/* Return an observer: a passive subscriber used only to apply the owner's validity test to other subscribers'
- * cursors. */
+/* Return an observer: a passive subscriber that checks the cursors of other subscribers. */
 static inline mq_ring_subscriber mq_ring_make_observer(mq_ring_header *ring, mq_ring_side *side,
                                                        const mq_liveness_file *liveness_file, uint32_t data_bytes,
                                                        mq_canary canary) {
@@ -70,9 +69,9 @@ static inline mq_ring_subscriber mq_ring_make_observer(mq_ring_header *ring, mq_
                                 .slot = -1};
 }
 
-/* True if the subscriber at `cursor` will detect a lap at its next receive. Once true, this stays true. */
+/* True if the subscriber at `cursor` will detect a lap at its next receive. Once the result is true, it stays true. */
 static inline bool mq_ring_observer_is_lapped(mq_ring_subscriber *observer, uint64_t cursor) {
-    for (int tries = 0; tries < 100; tries++) { /* repeat if the publisher changes */
+    for (int tries = 0; tries < 100; tries++) { /* repeat if the publisher changes during the check */
         mq_ring_subscriber_classify_publisher(observer);
         bool intact = mq_ring_subscriber_is_intact(observer, cursor);
         if (mq_ring_subscriber_sentinel_unchanged(observer))
@@ -81,8 +80,8 @@ static inline bool mq_ring_observer_is_lapped(mq_ring_subscriber *observer, uint
     return false;
 }
 
-/* Compute the subscriber's losses at its next receive, which continues at the newest position and counts by the
- * sequence. Returns false if the number is unknown. */
+/* Compute the losses that the subscriber will have counted after its next receive. That receive continues at the
+ * newest position and counts by the sequence. Returns false if the number of losses is unknown. */
 static inline bool mq_ring_observer_count_lost(mq_ring_subscriber *observer, const mq_ring_subscriber_snapshot *reader,
                                                uint64_t *lost) {
     if (mq_ring_subscriber_seek_latest(observer) != MQ_RING_OK || !observer->sequence_known)
@@ -98,9 +97,9 @@ static inline bool mq_ring_observer_is_dead(const mq_ring_subscriber *observer, 
     return dead;
 }
 
-/* Copy a subscriber's counters, with `lost` and `lost_unknown` as of its next receive. For a dead subscriber, the
- * stored counters are final. If the subscriber moves its cursor during the call, copy again. After the last attempt the
- * stored counters are returned. */
+/* Copy a subscriber's counters. `lost` and `lost_unknown` include losses that the subscriber will detect at its next
+ * receive. For a dead subscriber, the stored counters are final. If the subscriber moves its cursor during the call,
+ * copy again. After the last attempt, return the stored counters. */
 static inline void mq_ring_observer_read_subscriber(mq_ring_subscriber *observer, int row,
                                                     mq_ring_subscriber_snapshot *out) {
     const mq_ring_subscriber_row *reader = &observer->side->subscribers[row];
@@ -143,7 +142,8 @@ static inline void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *s
     mq_ring_subscriber observer = mq_ring_make_observer(ring, side, liveness_file, data_bytes, canary);
     memset(out, 0, sizeof *out);
     out->position = mq_load_relaxed_u64(&ring->write_pointer); /* relaxed, all here: see the top */
-    for (int i = 0; side && i < MQ_RING_PUBLISHERS; i++) {     /* totals continue over all publishers */
+    /* a new publisher continues the totals, so the highest total counts */
+    for (int i = 0; side && i < MQ_RING_PUBLISHERS; i++) {
         uint64_t sent = mq_load_relaxed_u64(&side->publishers[i].sent);
         uint64_t bytes = mq_load_relaxed_u64(&side->publishers[i].bytes);
         out->messages = sent > out->messages ? sent : out->messages;
@@ -160,7 +160,7 @@ static inline void mq_ring_snapshot_counts(mq_ring_header *ring, mq_ring_side *s
     }
 }
 
-/* Count living stock subscribers. Without a side segment, every owner of a slot counts. */
+/* Count living stock subscribers. Without a side segment, every living owner of a slot counts. */
 static inline int mq_ring_count_stock_readers(const mq_ring_header *ring, const mq_ring_side *side) {
     int count = 0;
     for (int i = 0; i < MQ_READER_SLOTS; i++) {

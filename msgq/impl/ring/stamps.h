@@ -1,7 +1,7 @@
 /* Tracked topics: every message begins with stamps. See docs/internals/topic-protocol.md.
  *
- * Message sizes are payload sizes everywhere except in the ring itself. Code that reads or writes the ring adds
- * `stamps`, the number of bytes before each payload, which is 0 on other topics.
+ * Message sizes are payload sizes everywhere except in the ring itself. In the ring, `stamps` bytes precede each
+ * payload. `stamps` is 0 on topics without tracking.
  */
 #ifndef MQ_RING_STAMPS_H
 #define MQ_RING_STAMPS_H
@@ -30,7 +30,7 @@ static inline bool mq_ring_side_can_track(const mq_ring_header *ring, const mq_r
     return wanted != MQ_TRACK_YES || mq_load_acquire_u64(&ring->write_pointer) == 0; /* no message was sent yet */
 }
 
-/* Fix the setting. Returns the bytes before each payload. */
+/* Fix the topic's tracking setting. Returns the bytes before each payload. */
 static inline uint32_t mq_ring_side_decide_tracking(mq_ring_side *side, mq_track wanted) {
     if (wanted == MQ_TRACK_YES)
         mq_store_relaxed_u64(&side->tracked, MQ_SIDE_TRACKED); /* relaxed: our first write_pointer publishes it */

@@ -1,7 +1,7 @@
 /* Subscribing: refresh, peek, copy, accept, and recovery after a lap. See docs/internals/topic-protocol.md.
  *
  * The cursor is in the subscriber's own memory. A copy is valid only if mq_ring_subscriber_accept_copy returns true.
- * One thread at a time may use an mq_ring_subscriber. Nothing here calls Python, allocates, or waits.
+ * One thread at a time may use an mq_ring_subscriber. No function here calls Python, allocates memory, or waits.
  */
 #ifndef MQ_RING_SUBSCRIBER_H
 #define MQ_RING_SUBSCRIBER_H
@@ -11,25 +11,26 @@
 
 typedef struct {
     mq_ring_header *ring; /* mapped read-only if passive */
-    mq_ring_side *side;   /* NULL (passive only): no side segment, so every publisher is treated as stock */
-    const mq_liveness_file *liveness_file; /* as in mq_ring_publisher */
+    /* NULL (passive only): the topic has no side segment, and every publisher is treated as stock */
+    mq_ring_side *side;
+    const mq_liveness_file *liveness_file; /* see mq_ring_publisher */
     void *liveness_token;
-    uint64_t uid_without_side; /* if `side` is NULL: publisher of the last search for a side segment */
+    uint64_t uid_without_side; /* if `side` is NULL: the publisher at the last search for a side segment */
     const uint8_t *data;
     mq_canary canary; /* detects truncation of the ring */
-    const char *path; /* path of the ring's file; NULL: its size never changes */
+    const char *path; /* path of the ring's file. NULL: the file never changes its size */
     uint64_t inode;   /* inode of the mapped file */
     uint32_t data_bytes;
     uint32_t stamps; /* bytes before each payload, as in mq_ring_publisher. Valid once the topic has a message */
-    /* bytes of each message if all have one size, so that a lap leads to the oldest message. 0: unknown */
+    /* bytes of each message if all messages have one size. A lap then leads to the oldest message. 0: unknown */
     uint64_t record_bytes;
     bool mapping_too_small; /* a stock publisher writes beyond our mapping */
-    bool passive;           /* writes nothing to shared memory */
-    bool announces_limit;   /* the publisher announces its limit: it is a msgq publisher */
+    bool passive;           /* the subscriber writes nothing to shared memory */
+    bool announces_limit;   /* write_limit is valid: the publisher is a msgq publisher, or there is no publisher */
     bool lost_unknown;
     bool sequence_known;
     uint64_t cursor;    /* next message to read */
-    uint64_t published; /* last seen write_pointer; at or after the cursor */
+    uint64_t published; /* last loaded write_pointer; at or after the cursor */
     /* `*stock_sentinel` equals `sentinel_value` while no stock publisher started since the last classification */
     const mq_u64 *stock_sentinel;
     uint64_t sentinel_value;
@@ -43,8 +44,8 @@ typedef struct {
     mq_ring_subscriber_row private_row;
     mq_u32 private_eventcount;
     int slot;          /* -1: none */
-    bool avoids_slots; /* leaves the slots to stock subscribers */
-    uint64_t uid;      /* high half of the slot's uid; 0: must not take a slot */
+    bool avoids_slots; /* the subscriber leaves the slots to stock subscribers */
+    uint64_t uid;      /* high half of the slot's uid. 0: the subscriber must not take a slot */
     uint64_t slot_uid;
     uint32_t signal_thread; /* thread that stock publishers signal; 0: none yet */
 } mq_ring_subscriber;
@@ -56,15 +57,17 @@ typedef struct {
 
 /* ---- validity ---- */
 
-/* Claim a slot, unless we hold one. If we were evicted while the publisher stayed the same, a 16th stock reader joined
- * and evicted all readers. Then leave the slots to stock programs. Otherwise the two would evict each other forever. */
+/* Claim a slot, unless the subscriber holds a slot. If the subscriber was evicted and the publisher stayed the same,
+ * a 16th stock reader evicted all readers when it joined. In that case, leave the slots to stock programs. Otherwise
+ * the subscriber and the stock reader would evict each other forever. */
 static inline void mq_ring_subscriber_claim_slot(mq_ring_subscriber *s) {
     bool same_publisher = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
     bool evicted = s->slot >= 0 && mq_load_acquire_u64(&s->ring->read_uids[s->slot]) != s->slot_uid;
     s->avoids_slots = same_publisher && (s->avoids_slots || evicted);
-    mq_reader_slot_release(s->ring, s->side, s->slot, s->slot_uid); /* may be beyond num_readers */
+    mq_reader_slot_release(s->ring, s->side, s->slot, s->slot_uid); /* the slot may be beyond num_readers */
     s->slot = -1;
-    /* Repeat: a stock publisher that starts between our two writes to a slot leaves our slot beyond num_readers. */
+    /* Repeat the claim: if a stock publisher starts between the two writes to a slot, the slot ends up beyond
+     * num_readers. */
     for (int tries = 0; !s->avoids_slots && tries < 3 && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid);
          tries++) {
         s->slot_uid = s->uid | s->signal_thread;
@@ -80,14 +83,16 @@ static inline bool mq_ring_subscriber_mapping_valid(const mq_ring_subscriber *s)
     return mq_canary_is_intact(&s->canary) && mq_likely(!s->mapping_too_small);
 }
 
-/* Classify the publisher, which selects the validation of positions. While the sentinel stays unchanged after this
- * call, no stock publisher has started. */
+/* Classify the publisher as msgq or stock. The class selects how positions are validated. While the sentinel stays
+ * unchanged after this call, no stock publisher has started. */
 static inline void mq_ring_subscriber_classify_publisher(mq_ring_subscriber *s) {
     if (s->uid && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid))
         mq_ring_subscriber_claim_slot(s);
-    /* Claim the slot before loading the publisher. A stock publisher writes write_uid before it clears the slots. If it
-     * cleared them before we joined, we see its uid here. If it starts later, it changes the sentinel. */
-    for (int tries = 0; tries < 100; tries++) { /* repeat if it changed: a row may be cleared before we find it */
+    /* Claim the slot before loading write_uid. A stock publisher writes write_uid before it clears the slots. If the
+     * stock publisher cleared the slots before the claim, its uid is visible here. If the stock publisher starts
+     * later, the start changes the sentinel. */
+    /* repeat if write_uid changed: the previous publisher's row may be cleared */
+    for (int tries = 0; tries < 100; tries++) {
         s->publisher_uid = mq_load_acquire_u64(&s->ring->write_uid);
         /* 0: no publisher is present, and the grant is valid. */
         s->announces_limit = s->side && (s->publisher_uid == 0 || mq_ring_find_publisher(s->side, s->publisher_uid));
@@ -96,11 +101,12 @@ static inline void mq_ring_subscriber_classify_publisher(mq_ring_subscriber *s) 
     }
     s->stock_sentinel = s->slot >= 0 ? &s->ring->read_uids[s->slot] : &s->ring->write_uid;
     s->sentinel_value = s->slot >= 0 ? s->slot_uid : s->publisher_uid;
-    /* A stock publisher sizes the file before it writes write_uid. A larger ring needs a larger margin. */
+    /* A stock publisher sizes the file before it writes write_uid. A larger ring needs a larger margin than this
+     * mapping's data_bytes / 3. */
     s->mapping_too_small = !s->announces_limit && s->path && mq_file_grew(s->path, s->inode, s->data_bytes);
 }
 
-/* True if all bytes from `position` on are still as published. Call this after the copy. */
+/* True if all bytes from `position` on are still as published. Call this after the message was copied. */
 static inline bool mq_ring_subscriber_is_intact(const mq_ring_subscriber *s, uint64_t position) {
     /* EDGE grant: acquire. If a copied byte belongs to a newer lap, we now see the limit (or write_pointer) that warned
      * of it. Partner: mq_ring_publisher_announce_limit. If weaker: torn messages pass. */
@@ -112,10 +118,11 @@ static inline bool mq_ring_subscriber_is_intact(const mq_ring_subscriber *s, uin
                                                    s->data_bytes);
 }
 
-/* Returns false if a stock publisher started, our slot was taken, or the publisher changed. Then classify again. */
+/* Returns false if a stock publisher started, another process took the slot, or the publisher changed. After false,
+ * classify the publisher again. */
 static inline bool mq_ring_subscriber_sentinel_unchanged(const mq_ring_subscriber *s) {
-    /* acquire: a stock publisher and then a msgq publisher may have started and restored the value. A later load of the
-     * limit then sees what the msgq publisher announced. */
+    /* acquire: a stock publisher and then a msgq publisher may have started and restored the value. A later load of
+     * the limit then sees the limit that the msgq publisher announced. */
     return mq_likely(mq_load_acquire_u64(s->stock_sentinel) == s->sentinel_value) &&
            mq_likely(s->announces_limit || mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid);
 }
@@ -135,11 +142,11 @@ static inline void mq_ring_subscriber_store_base_sequence(mq_ring_subscriber *s)
 
 static inline void mq_ring_subscriber_reclassify_publisher(mq_ring_subscriber *s) {
     mq_ring_subscriber_classify_publisher(s);
-    mq_ring_subscriber_resolve_sequence(s); /* with any result: an unknown sequence is stored as unknown */
+    mq_ring_subscriber_resolve_sequence(s); /* ignore the result: an unknown sequence is stored as unknown */
     mq_ring_subscriber_store_base_sequence(s);
 }
 
-/* True if the bytes at the cursor are intact, with any publishers since the last classification. */
+/* True if the bytes at the cursor are intact, whichever publishers started since the last classification. */
 static inline bool mq_ring_subscriber_validate_cursor(mq_ring_subscriber *s) {
     for (int tries = 0; tries < 100; tries++) {
         if (mq_likely(mq_ring_subscriber_is_valid(s, s->cursor)))
@@ -160,12 +167,13 @@ static inline uint64_t mq_ring_subscriber_frame_bytes(const mq_ring_subscriber *
     return mq_ring_frame_bytes(size + s->stamps);
 }
 
-/* True if no side segment is attached and a new publisher may have created one. Then search for it and attach it. */
+/* True if no side segment is attached, and a new publisher may have created one. If true, the caller searches for a
+ * side segment and attaches it. */
 static inline bool mq_ring_subscriber_may_attach_side(mq_ring_subscriber *s) {
     uint64_t before = s->uid_without_side;
     if (mq_likely(s->side))
         return false;
-    /* loaded before the search: a msgq publisher creates the side segment first */
+    /* loaded before the search: a msgq publisher creates the side segment before it writes write_uid */
     s->uid_without_side = mq_load_acquire_u64(&s->ring->write_uid);
     return s->uid_without_side != before;
 }
@@ -175,9 +183,9 @@ static inline void mq_ring_subscriber_attach_side(mq_ring_subscriber *s, mq_ring
     mq_ring_subscriber_reclassify_publisher(s);
 }
 
-/* Find the sequence at the cursor by a walk between cursor and checkpoint. Returns MQ_RING_OK if it was found, or if
- * the publisher announces none. Returns MQ_RING_EMPTY if the publisher lapped the walk, and MQ_RING_CORRUPT if the
- * bytes between are invalid. */
+/* Find the sequence at the cursor: walk between the cursor and the checkpoint. Returns MQ_RING_OK if the sequence
+ * was found, or if the publisher announces no checkpoint. Returns MQ_RING_EMPTY if the publisher lapped the
+ * subscriber during the walk. Returns MQ_RING_CORRUPT if the bytes between cursor and checkpoint are invalid. */
 static inline mq_ring_status mq_ring_subscriber_resolve_sequence(mq_ring_subscriber *s) {
     mq_ring_checkpoint m;
     uint64_t last;
@@ -189,7 +197,7 @@ static inline mq_ring_status mq_ring_subscriber_resolve_sequence(mq_ring_subscri
             return MQ_RING_CORRUPT;
         bool behind = mq_ring_distance(m.position, s->cursor) > 0;
         uint64_t from = behind ? s->cursor : m.position, to = behind ? m.position : s->cursor;
-        if (!mq_ring_subscriber_is_intact(s, from)) /* also before the walk, which may be long */
+        if (!mq_ring_subscriber_is_intact(s, from)) /* checked before the walk, too, because the walk may take long */
             continue;
         int64_t count = mq_ring_count_messages(s->data, s->data_bytes, from, to, &last);
         if (!mq_ring_subscriber_is_valid(s, s->cursor))
@@ -213,19 +221,20 @@ static inline void mq_ring_subscriber_store_stats(mq_ring_subscriber *s) {
     mq_store_release_u64(&s->row->cursor, s->cursor);
 }
 
-/* Store the sequence from which we count, so that observers can compute our losses before we detect them. */
+/* Store the sequence at which the subscriber's count begins. Observers then compute losses before the subscriber
+ * detects the losses. */
 static inline void mq_ring_subscriber_store_base_sequence(mq_ring_subscriber *s) {
     uint64_t base = s->sequence_base - s->lost;
     uint64_t counted = s->uid && s->sequence_known ? s->uid | (uint32_t)s->era : 0;
     /* relaxed, all: only we write them, and the next store of the cursor publishes them. */
     if (mq_load_relaxed_u64(&s->row->base_tag) == counted && mq_load_relaxed_u64(&s->row->base_sequence) == base)
-        return; /* unchanged within an era */
+        return; /* both values stay unchanged within an era */
     mq_store_relaxed_u64(&s->row->base_tag, 0);
     mq_store_release_u64(&s->row->base_sequence, base);
     mq_store_release_u64(&s->row->base_tag, counted);
 }
 
-/* Continue at `position` and skip `passed` messages (negative: an unknown number). */
+/* Continue at `position` and skip `passed` messages. A negative `passed` is an unknown number. */
 static inline void mq_ring_subscriber_skip_to(mq_ring_subscriber *s, uint64_t position, int64_t passed) {
     s->cursor = position;
     if (passed < 0)
@@ -244,7 +253,7 @@ static inline void mq_ring_subscriber_skip_to(mq_ring_subscriber *s, uint64_t po
 }
 
 /* Seek the newest position: write_pointer and its sequence. If the publisher is too fast for the walk, seek the
- * checkpoint, whose sequence is stored. The checkpoint is at most one chunk before the newest position. */
+ * checkpoint. The checkpoint stores its sequence. The checkpoint is at most one chunk before the newest position. */
 static inline mq_ring_status mq_ring_subscriber_seek_latest(mq_ring_subscriber *s) {
     mq_ring_checkpoint m;
     if (!mq_ring_subscriber_mapping_valid(s))
@@ -259,14 +268,16 @@ static inline mq_ring_status mq_ring_subscriber_seek_latest(mq_ring_subscriber *
         s->stamps = mq_ring_side_stamp_bytes(s->side);
         s->sequence_known = false;
         if (mq_ring_subscriber_resolve_sequence(s) != MQ_RING_EMPTY)
-            /* if the bytes before it are invalid, the subscriber still continues at the newest position */
+            /* even if the messages before the newest position are invalid, the subscriber continues at the newest
+             * position */
             return MQ_RING_OK;
     }
     for (int tries = 0; tries < 100 && mq_ring_checkpoint_read(s->side, &m); tries++) {
         mq_ring_subscriber_classify_publisher(s);
         /* EDGE commit: acquire. Partner: mq_ring_publisher_publish */
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
-        /* Another program may write any checkpoint. Every step from this one is intact, so the loop ends. */
+        /* Another program may write any value into the checkpoint. Accept only a checkpoint from which all bytes up
+         * to write_pointer are intact. */
         if (!mq_ring_position_is_valid(m.position, s->data_bytes) || mq_ring_distance(now, m.position) < 0 ||
             !mq_ring_subscriber_is_valid(s, m.position) || !mq_ring_subscriber_is_intact(s, now))
             continue;
@@ -280,8 +291,8 @@ static inline mq_ring_status mq_ring_subscriber_seek_latest(mq_ring_subscriber *
     return MQ_RING_OK;
 }
 
-/* After a lap, if all messages have one size: seek the oldest intact message. Returns false if its position is
- * unknown. */
+/* After a lap: if all messages have one size, seek the oldest intact message. Returns false if the position of the
+ * oldest intact message is unknown. */
 static inline bool mq_ring_subscriber_seek_oldest_record(mq_ring_subscriber *s) {
     mq_ring_checkpoint m;
     for (uint64_t tries = 0; s->record_bytes && tries < 6; tries++) {
@@ -294,8 +305,8 @@ static inline bool mq_ring_subscriber_seek_oldest_record(mq_ring_subscriber *s) 
         uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer), limit = mq_load_relaxed_u64(&s->side->write_limit);
         if (!mq_ring_position_is_valid(m.position, s->data_bytes) || !mq_ring_position_is_valid(now, s->data_bytes))
             return false;
-        /* The publisher may write much of a lap during the walk. The first retry starts one chunk later. Each further
-         * retry starts eight times as far. */
+        /* The publisher may write much of a lap during the walk. The first retry starts one chunk after the limit.
+         * Each further retry multiplies the distance from the limit by eight. */
         uint64_t need = mq_ring_subscriber_frame_bytes(s, s->record_bytes),
                  chunk = mq_ring_grant_chunk_bytes(s->data_bytes);
         uint64_t from =
@@ -328,7 +339,7 @@ static inline mq_ring_status mq_ring_subscriber_recover_from_lap(mq_ring_subscri
     int64_t passed = -1;
     if (known && s->sequence_known && s->era == era) {
         passed = (int64_t)(mq_ring_subscriber_sequence(s) - expected);
-        s->sequence_base -= (uint64_t)passed; /* mq_ring_subscriber_skip_to adds it */
+        s->sequence_base -= (uint64_t)passed; /* mq_ring_subscriber_skip_to adds the number again */
     }
     s->resets += 1;
     mq_store_relaxed_u64(&s->row->resets, s->resets); /* relaxed: for stats */
@@ -338,32 +349,33 @@ static inline mq_ring_status mq_ring_subscriber_recover_from_lap(mq_ring_subscri
 
 /* ---- reading ---- */
 
-/* Load write_pointer. Returns MQ_RING_EMPTY if all messages were read. All 64 bits are compared: with fewer bits, a
- * full lap would look empty. */
+/* Load write_pointer. Returns MQ_RING_EMPTY if the subscriber has read all messages. Compare all 64 bits: with fewer
+ * bits, a full lap would look like an empty ring. */
 static inline mq_ring_status mq_ring_subscriber_refresh_published(mq_ring_subscriber *s) {
     /* EDGE commit: acquire. Partner: mq_ring_publisher_publish. */
     uint64_t now = mq_load_acquire_u64(&s->ring->write_pointer);
     if (now == s->cursor) {
-        s->published = now; /* another program may have decreased it */
-        /* A stock publisher waits for its readers before it sends. Claim the slot again, even without a message to
-         * read. */
+        s->published = now; /* another program may have decreased write_pointer */
+        /* A stock publisher waits for its readers before it sends. Therefore claim the slot again, even if no
+         * message is available. */
         if (mq_unlikely(!mq_ring_subscriber_sentinel_unchanged(s)))
             mq_ring_subscriber_reclassify_publisher(s);
         return mq_ring_subscriber_mapping_valid(s) ? MQ_RING_EMPTY : MQ_RING_CORRUPT;
     }
     if (mq_unlikely(!mq_ring_position_is_valid(now, s->data_bytes) || mq_ring_distance(now, s->cursor) < 0))
         return MQ_RING_CORRUPT;
-    if (mq_unlikely(s->cursor == 0)) { /* first messages of the topic: their publisher decides the tracking */
+    /* these are the topic's first messages, and their publisher decides the tracking */
+    if (mq_unlikely(s->cursor == 0)) {
         if (!s->side && mq_load_acquire_u64(&s->ring->write_uid) != s->uid_without_side)
-            return MQ_RING_EMPTY; /* the next call finds the side segment */
+            return MQ_RING_EMPTY; /* the next call searches for the side segment */
         s->stamps = mq_ring_side_stamp_bytes(s->side);
     }
     s->published = now;
     return MQ_RING_OK;
 }
 
-/* Validate a doubtful cursor. Returns MQ_RING_OK if it is valid. Returns MQ_RING_EMPTY if we were lapped and moved to
- * the newest position. */
+/* Validate a cursor that may be lapped. Returns MQ_RING_OK if the cursor is valid. Returns MQ_RING_EMPTY if the
+ * publisher lapped the subscriber and the subscriber recovered. */
 static inline mq_ring_status mq_ring_subscriber_revalidate_cursor(mq_ring_subscriber *s) {
     if (mq_ring_subscriber_validate_cursor(s))
         return MQ_RING_OK;
@@ -392,21 +404,23 @@ static inline mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber 
         }
         mq_ring_status status = mq_ring_subscriber_revalidate_cursor(s);
         if (status == MQ_RING_EMPTY)
-            continue; /* now at the newest position; `published` shows whether more messages arrived */
+            continue; /* the subscriber recovered from a lap; `published` shows whether more messages arrived */
         if (status != MQ_RING_OK || size != (uint64_t)MQ_RING_WRAP_MARK || offset == 0 ||
             mq_ring_distance(s->published, mq_ring_next_lap(s->cursor)) < 0)
             return MQ_RING_CORRUPT;
         s->cursor = mq_ring_next_lap(s->cursor);
-        /* a publisher that waits for us must see this, even with no message after the mark */
+        /* a publisher that waits for this subscriber must see the new cursor, even if no message follows the wrap
+         * mark */
         mq_ring_subscriber_store_stats(s);
     }
-    /* The publisher laps us faster than we read. The caller may sleep, see the next message, and call again. */
+    /* The publisher laps the subscriber faster than the subscriber reads. The caller may sleep until the next
+     * message, and call again. */
     return MQ_RING_EMPTY;
 }
 
-/* Validate the copy of the message. If it is intact, the message counts as read. Returns false if the copy is torn,
- * with all bytes at the cursor. The caller then calls mq_ring_subscriber_recover_from_lap, or, if it conflates, seeks
- * the newest message again. */
+/* Validate the copy of the message. An intact copy counts as a received message. Returns false if the copy is torn.
+ * Then all bytes at the cursor may be overwritten. After false, the caller calls
+ * mq_ring_subscriber_recover_from_lap. A caller that conflates seeks the newest message again instead. */
 static inline bool mq_ring_subscriber_accept_copy(mq_ring_subscriber *s, const mq_ring_message *message) {
     if (mq_unlikely(!mq_ring_subscriber_validate_cursor(s)))
         return false;
@@ -427,7 +441,8 @@ static inline mq_ring_status mq_ring_subscriber_skip_to_newest(mq_ring_subscribe
         if (status != MQ_RING_OK)
             return status;
         int64_t count = 0, before = 0;
-        /* Start at the checkpoint, which is nearer, if its sequence gives the number of messages before it. */
+        /* Start at the checkpoint, which is nearer than the cursor, if the number of messages before the checkpoint
+         * is known. */
         if (s->announces_limit && s->sequence_known && mq_ring_checkpoint_read(s->side, &m) && m.era == s->era &&
             mq_ring_distance(m.position, from) > 0 && mq_ring_distance(s->published, m.position) > 0 &&
             mq_ring_position_is_valid(m.position, s->data_bytes)) {
@@ -443,7 +458,7 @@ static inline mq_ring_status mq_ring_subscriber_skip_to_newest(mq_ring_subscribe
         if (count > 0 && before >= 0 && mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_is_intact(s, last)) {
             if (mq_ring_distance(last, s->cursor) > 0)
                 mq_ring_subscriber_skip_to(s, last,
-                                           /* another program may have written the sum */
+                                           /* unsigned: another program may have written numbers whose sum overflows */
                                            (int64_t)((uint64_t)before + (uint64_t)count - 1));
             return mq_ring_subscriber_peek_message(s, message);
         }
@@ -451,11 +466,11 @@ static inline mq_ring_status mq_ring_subscriber_skip_to_newest(mq_ring_subscribe
             if (mq_ring_subscriber_revalidate_cursor(s) == MQ_RING_CORRUPT)
                 return MQ_RING_CORRUPT;
         } else if (count == 0)
-            mq_ring_subscriber_skip_to(s, s->published, 0); /* only a wrap mark */
+            mq_ring_subscriber_skip_to(s, s->published, 0); /* the unread bytes are only a wrap mark */
         else
             return MQ_RING_CORRUPT;
     }
-    return MQ_RING_EMPTY; /* as in mq_ring_subscriber_peek_message */
+    return MQ_RING_EMPTY; /* the publisher laps too fast, as in mq_ring_subscriber_peek_message */
 }
 
 static inline mq_ring_status mq_ring_subscriber_next_message(mq_ring_subscriber *s, bool conflate,
@@ -471,7 +486,7 @@ static inline uint64_t mq_ring_subscriber_pending_bytes(const mq_ring_subscriber
                                                                    : mq_ring_lap_end(s->data_bytes) - from + to;
 }
 
-/* Prefetch a cache line that is read soon. The address need not be mapped. */
+/* Prefetch a cache line that the caller reads soon. The address need not be mapped. */
 static inline void mq_prefetch(const void *line) { __builtin_prefetch(line); }
 
 #endif

@@ -1,5 +1,5 @@
-/* Walks from message to message, beginning at the grant's checkpoint. Results are valid only after the position was
- * found intact (subscriber.h). */
+/* Walk from message to message, starting at the grant's checkpoint. Use a result only after a check that the
+ * position is still intact (subscriber.h). */
 #ifndef MQ_RING_WALK_H
 #define MQ_RING_WALK_H
 
@@ -46,9 +46,9 @@ static inline uint64_t mq_ring_next_message_position(const uint8_t *data, uint32
     return size == (uint64_t)MQ_RING_WRAP_MARK && offset != 0 ? mq_ring_next_lap(position) : position;
 }
 
-/* Count the messages from `from` to `to`, and store the position of the last one in *last. `need`: frame bytes of each
- * message; 0: any. Returns -1 if the sizes do not lead to `to`. Returns -1 also if the two positions are more than a
- * lap apart, because the count might not end. */
+/* Count the messages from `from` to `to`, and store the position of the last message in *last. `need` is the frame
+ * bytes of each message; 0 permits any size. Returns -1 if the message sizes do not lead to `to`. Returns -1 also if
+ * the positions are more than a lap apart, because the walk might not end. */
 static inline int64_t mq_ring_count_messages_of_size(const uint8_t *data, uint32_t data_bytes, uint64_t from,
                                                      uint64_t to, uint64_t need, uint64_t *last) {
     int64_t count = 0;
@@ -68,7 +68,7 @@ static inline int64_t mq_ring_count_messages_of_size(const uint8_t *data, uint32
     return from == to ? count : -1;
 }
 
-/* As mq_ring_count_messages_of_size, for messages of any size. */
+/* Count messages of any size; otherwise as mq_ring_count_messages_of_size. */
 static inline int64_t mq_ring_count_messages(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to,
                                              uint64_t *last) {
     return mq_ring_count_messages_of_size(data, data_bytes, from, to, 0, last);
