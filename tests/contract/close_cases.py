@@ -1,7 +1,7 @@
 """Each public call that waits, and each close that must end it: the table of test_closing.py.
 
-A row names the methods as users write them, `Class.method`. `test_each_waiting_method_is_in_the_table` compares the
-names with the public classes.
+A row names the methods as users write them, `Class.method`. `test_each_waiting_method_has_a_close_test_case`
+compares the names with the public classes.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ BAD_KEYS = ["", "x" * 112, "é" * 56, "a\0b", "\ud800"]
 
 
 class TestOpening:
-    def test_board_default_creates_or_opens_the_file(self, records: Records) -> None:
+    def test_board_by_default_creates_or_opens_its_file(self, records: Records) -> None:
         records.board().declare("key").write(b"value")
         there = records.board()
         assert there["key"] == b"value"
@@ -50,7 +50,7 @@ class TestOpening:
         assert records.name in repr(there)
         assert "1 of 256 keys" in repr(there)
 
-    def test_board_create_decides_whether_the_file_may_exist(self, records: Records) -> None:
+    def test_board_create_argument_decides_whether_the_file_may_exist(self, records: Records) -> None:
         for create, passive in ((False, False), (None, True)):
             with pytest.raises(SegmentError) as caught:
                 records.board(create=create, passive=passive)
@@ -84,18 +84,20 @@ class TestOpening:
         ],
         ids=str,
     )
-    def test_board_refused_arguments_create_no_file(self, records: Records, given: dict[str, Any], error: Any) -> None:
+    def test_board_with_invalid_arguments_creates_no_file(
+        self, records: Records, given: dict[str, Any], error: Any
+    ) -> None:
         with pytest.raises(error):
             records.Board(records.name, **given)
         with pytest.raises(SegmentError):
             records.board(create=False)
 
     @pytest.mark.parametrize("name", ["", "a/b", "x" * 247])
-    def test_board_invalid_name_is_refused(self, records: Records, name: str) -> None:
+    def test_board_with_invalid_name_is_refused(self, records: Records, name: str) -> None:
         with pytest.raises(EndpointNameError):
             records.Board(name)
 
-    def test_board_schema_is_kept_in_its_file(self, records: Records) -> None:
+    def test_board_schema_is_stored_in_the_board_file(self, records: Records) -> None:
         schema = Schema("status", "json", b"{}", identity=b"1", layout=b"2", version=3)
         records.board(schema=schema).close()
         assert records.board().schema == schema
@@ -116,7 +118,7 @@ class TestOpening:
         outside.unlink()
 
     @pytest.mark.needs("sharing")
-    def test_board_is_one_file(self, records: Records) -> None:
+    def test_board_is_stored_in_one_file(self, records: Records) -> None:
         board = records.board(4, 100, mode=0o640)
         path = SHM / f"msgqrec_{records.name}"
         assert board.path == str(path)
@@ -132,7 +134,7 @@ class TestOpening:
                 with pytest.raises(TypeError, match="cannot be pickled or copied"):
                     way(each)
 
-    def test_board_unpickled_opens_the_same_name(self, records: Records) -> None:
+    def test_unpickled_board_opens_the_same_name(self, records: Records) -> None:
         board = records.board(3, 16)
         board.declare("key").write(b"value")
         with pickle.loads(pickle.dumps(board)) as copy:
@@ -155,7 +157,7 @@ class TestKeys:
         assert board[key] == b"value"
 
     @pytest.mark.parametrize("key", BAD_KEYS, ids=repr)
-    def test_board_invalid_key_is_refused(self, records: Records, key: str) -> None:
+    def test_invalid_board_key_is_refused(self, records: Records, key: str) -> None:
         board = records.board()
         for call in (board.declare, board.observe, board.__getitem__):
             with pytest.raises(InvalidValueError, match="key"):
@@ -164,7 +166,7 @@ class TestKeys:
         assert board.keys() == []
 
     @pytest.mark.parametrize("key", [b"key", None, 5], ids=repr)
-    def test_key_of_another_type_than_text_is_refused(self, records: Records, key: Any) -> None:
+    def test_board_key_that_is_not_text_is_refused(self, records: Records, key: Any) -> None:
         board = records.board()
         for call in (board.declare, board.observe, board.__getitem__):
             with pytest.raises(TypeError):
@@ -200,7 +202,7 @@ class TestKeys:
         value = board.observe("key").read()
         assert (value.data, value.count) == (b"third", 3)
 
-    def test_declare_after_close_by_same_handle_succeeds(self, records: Records) -> None:
+    def test_declare_key_after_entry_close_succeeds_with_same_handle(self, records: Records) -> None:
         board = records.board()
         former = board.declare("key")
         former.write(b"1")
@@ -364,7 +366,7 @@ class TestObserving:
         assert (value.data, value.count, value.owner, value.alive) == (b"2", 2, None, None)
 
     @pytest.mark.parametrize("call", ["read", "data", "read_into", "receive"])
-    def test_observed_read_clears_changed(self, records: Records, call: str) -> None:
+    def test_observed_read_clears_the_changed_flag(self, records: Records, call: str) -> None:
         board = records.board()
         observed, other, entry = board.observe("key"), board.observe("key"), board.declare("key")
         every: dict[str, list[Any]] = {"read_into": [bytearray(8)], "receive": [0]}
@@ -378,7 +380,7 @@ class TestObserving:
             assert observed.wait(0) is False
             assert other.changed is True
 
-    def test_observed_empty_value_is_a_value(self, records: Records) -> None:
+    def test_observed_empty_value_counts_as_a_value(self, records: Records) -> None:
         board = records.board()
         observed = board.observe("key")
         board.declare("key").write(b"")
@@ -425,7 +427,7 @@ class TestObserving:
         assert observed.receive().data == b"value"
         assert observed.receive(timeout=0) is None
 
-    def test_observed_closed_raises_on_each_call(self, records: Records) -> None:
+    def test_closed_observed_value_raises_on_each_call(self, records: Records) -> None:
         observed = records.board().observe("key")
         observed.close()
         observed.close()
@@ -449,7 +451,7 @@ class TestObserving:
         assert observed.data() == b"value"
 
     @pytest.mark.parametrize("timeout", [-1, math.nan, math.inf])
-    def test_observed_wait_invalid_timeout_is_refused(self, records: Records, timeout: float) -> None:
+    def test_observed_wait_with_invalid_timeout_is_refused(self, records: Records, timeout: float) -> None:
         board = records.board()
         for each in (board, board.observe("key")):
             with pytest.raises(InvalidValueError):
@@ -484,7 +486,7 @@ class TestChanges:
         assert late.wait() is True
         assert late.changes().keys() == {"a"}
 
-    def test_board_changes_are_kept_after_read_and_observe(self, records: Records) -> None:
+    def test_board_changes_stay_pending_after_read_and_observe(self, records: Records) -> None:
         board = records.board()
         observed = board.observe("a")
         board.declare("a").write(b"1")
@@ -492,7 +494,7 @@ class TestChanges:
         assert board.receive(0).keys() == {"a"}
         assert board.receive(0) is None
 
-    def test_board_changes_with_limit_serve_each_key_in_turn(self, records: Records) -> None:
+    def test_board_changes_with_limit_return_each_key_in_turn(self, records: Records) -> None:
         board = records.board()
         entries = [board.declare(key) for key in "abcde"]
         for entry in entries:

@@ -80,13 +80,13 @@ class TestReserve:
             assert sub.receive(non_blocking=True) is None
         assert sub.receive() == b"hello"
 
-    def test_reserve_view_can_back_a_numpy_array(self, backend: Backend, endpoint: str) -> None:
+    def test_reserved_view_can_back_a_numpy_array(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         with pub.reserve(LARGE) as view:
             np.frombuffer(view, np.uint32)[:] = np.arange(LARGE // 4)
         assert sub.receive() == np.arange(LARGE // 4, dtype=np.uint32).tobytes()
 
-    def test_reserve_exception_publishes_nothing(self, backend: Backend, endpoint: str) -> None:
+    def test_exception_in_reserve_block_publishes_nothing(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         reservation = pub.reserve(5)
 
@@ -102,14 +102,14 @@ class TestReserve:
         assert sub.receive() == b"right"
         assert sub.receive(True) is None
 
-    def test_reserve_view_is_unusable_after_the_block(self, backend: Backend, endpoint: str) -> None:
+    def test_reserved_view_is_unusable_after_the_block(self, backend: Backend, endpoint: str) -> None:
         pub, _ = backend.pair(endpoint)
         with pub.reserve(5) as view:
             pass
         with pytest.raises(ValueError, match="released"):
             view[0] = 1
 
-    def test_reserve_open_refuses_send_and_second_reserve(self, backend: Backend, endpoint: str) -> None:
+    def test_open_reservation_refuses_send_and_second_reserve(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         with pub.reserve(2) as view:
             view[:] = b"ok"
@@ -124,7 +124,7 @@ class TestReserve:
         assert collect(sub, 1) == [b"ok"]
         assert sub.receive(True) is None
 
-    def test_reserve_may_wrap_around_the_ring(self, backend: Backend, endpoint: str) -> None:
+    def test_reservation_may_wrap_around_the_ring(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint, 1024)
         for i in range(50):
             with pub.reserve(200) as view:
@@ -137,7 +137,7 @@ class TestReserve:
             pass
         assert sub.receive() == b""
 
-    def test_reserve_refuses_close_in_its_block(self, backend: Backend, endpoint: str) -> None:
+    def test_close_inside_reserve_block_is_refused(self, backend: Backend, endpoint: str) -> None:
         """Else the view could write over what the next publisher sends."""
         pub, sub = backend.pair(endpoint)
         with pub.reserve(3) as view:
@@ -146,7 +146,7 @@ class TestReserve:
             view[:] = b"xxx"
         assert sub.receive() == b"xxx"
 
-    def test_reserve_is_usable_once_and_only_in_its_block(self, backend: Backend, endpoint: str) -> None:
+    def test_reservation_is_usable_once_and_only_inside_its_block(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         reservation = pub.reserve(5)
         for _ in range(2):
@@ -159,13 +159,13 @@ class TestReserve:
         assert sub.receive() == b"hello"  # by ZMQ it may still be on its way
         assert sub.receive_many() == []
 
-    def test_reserve_negative_size_is_refused(self, backend: Backend, endpoint: str) -> None:
+    def test_reserve_with_negative_size_is_refused(self, backend: Backend, endpoint: str) -> None:
         with pytest.raises(ValueError, match="-1"):
             backend.pub(endpoint).reserve(-1)
 
     @pytest.mark.needs("segment")
     @pytest.mark.parametrize("size", [2000, 2**32, 2**63, 2**64 - 1, 2**64, 2**70])
-    def test_reserve_too_large_size_is_refused(self, backend: Backend, endpoint: str, size: int) -> None:
+    def test_reserve_with_too_large_size_is_refused(self, backend: Backend, endpoint: str, size: int) -> None:
         pub, sub = backend.pair(endpoint, 4096)
         with pytest.raises((MessageTooLargeError, OverflowError)), pub.reserve(size):
             pytest.fail("no room for it")
@@ -215,9 +215,7 @@ class TestSendMany:
             backend.pub(endpoint).send_many(one)
 
     @pytest.mark.parametrize("wrong", ["text", 5, None, np.zeros((4, 4))[:, ::2], np.array([[1], [2]], object)])
-    def test_send_many_without_messages_in_argument_is_refused(
-        self, backend: Backend, endpoint: str, wrong: Any
-    ) -> None:
+    def test_send_many_with_invalid_argument_is_refused(self, backend: Backend, endpoint: str, wrong: Any) -> None:
         with pytest.raises((TypeError, ValueError, BufferError)):
             backend.pub(endpoint).send_many(wrong)
 
@@ -239,7 +237,7 @@ class TestSendMany:
         assert sub.receive(True) is None
 
     @pytest.mark.needs("segment", "lost")
-    def test_send_many_beyond_the_ring_counts_all_messages(self, backend: Backend, endpoint: str) -> None:
+    def test_send_many_larger_than_the_ring_counts_all_messages(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint, 1024)
         assert pub.send_many([b"%04d" % i for i in range(5000)]) == 5000
         received = sub.receive_many()
@@ -263,18 +261,18 @@ class TestReceiveInto:
         assert sub.receive_into(buffer := make()) == 16
         assert list(buffer) == [0, 1, 2, 3]
 
-    def test_receive_into_large_message_fits_exactly(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_into_buffer_of_exact_size_takes_large_message(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(b"\7" * LARGE)
         assert sub.receive_into(buffer := bytearray(LARGE)) == LARGE
         assert buffer == b"\7" * LARGE
 
-    def test_receive_into_empty_message_returns_zero(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_into_of_empty_message_returns_zero(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(b"")
         assert sub.receive_into(bytearray(1)) == 0
 
-    def test_receive_into_small_buffer_keeps_the_message(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_into_too_small_buffer_keeps_the_message(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(b"12345")
         for _ in range(2):
@@ -284,7 +282,7 @@ class TestReceiveInto:
         assert sub.receive() == b"12345"
 
     @pytest.mark.parametrize("wrong", [b"read-only", memoryview(bytearray(8))[::2], "text", None])
-    def test_receive_into_invalid_buffer_is_refused(self, backend: Backend, endpoint: str, wrong: Any) -> None:
+    def test_receive_into_with_invalid_buffer_is_refused(self, backend: Backend, endpoint: str, wrong: Any) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(b"x")
         with pytest.raises((TypeError, BufferError)):
@@ -369,7 +367,7 @@ class TestReceiveArray:
 
     @pytest.mark.parametrize("wait_for_one", [False, True])
     @pytest.mark.parametrize("size", [1, 7, 9, 63])
-    def test_receive_array_names_a_message_of_another_size(
+    def test_receive_array_error_names_size_of_mismatched_message(
         self, backend: Backend, endpoint: str, size: int, wait_for_one: bool
     ) -> None:
         pub, sub = backend.pair(endpoint)
@@ -379,7 +377,7 @@ class TestReceiveArray:
             with pytest.raises(MessageSizeError, match=f"{size} bytes"):
                 sub.receive_array(dtype, wait_for_one=wait_for_one)
 
-    def test_receive_array_dtype_with_dimensions_loses_nothing(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_array_with_multidimensional_dtype_loses_no_message(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send_many([bytes(24)] * 4)
         pub.send(bytes(200))
@@ -388,16 +386,16 @@ class TestReceiveArray:
         assert sub.receive() == bytes(200)
 
     @pytest.mark.parametrize("dtype", [object, "S0", "V0", np.dtype([("a", object)])])
-    def test_receive_array_dtype_with_objects_is_refused(self, backend: Backend, endpoint: str, dtype: Any) -> None:
+    def test_receive_array_with_object_dtype_is_refused(self, backend: Backend, endpoint: str, dtype: Any) -> None:
         with pytest.raises(InvalidValueError, match="dtype"):
             backend.sub(endpoint).receive_array(dtype)
 
-    def test_receive_array_negative_limit_is_refused(self, backend: Backend, endpoint: str) -> None:
+    def test_receive_array_with_negative_limit_is_refused(self, backend: Backend, endpoint: str) -> None:
         with pytest.raises(InvalidValueError, match="-1"):
             backend.sub(endpoint).receive_array(np.int64, limit=-1)
 
     @pytest.mark.needs("segment", "lost", "threads")
-    def test_receive_array_lapped_with_wait_for_one_waits_for_next_message(
+    def test_lapped_receive_array_with_wait_for_one_waits_for_next_message(
         self, backend: Backend, endpoint: str
     ) -> None:
         pub, sub = backend.pair(endpoint, 1024)

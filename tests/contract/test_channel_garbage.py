@@ -16,7 +16,7 @@ def entangle(*things: object) -> None:
 
 
 @pytest.mark.parametrize("order", range(6))
-def test_garbage_cycle_of_all_channel_objects_is_collected(channels: Channels, order: int) -> None:
+def test_reference_cycle_of_all_channel_objects_is_collected(channels: Channels, order: int) -> None:
     """Failure would mean: the collector took the mapping away before what writes there as its last act."""
     for _ in range(5):
         channel, other = channels.open(subscribers=1, publishers=1), channels.open()  # each needs the former's row
@@ -28,7 +28,7 @@ def test_garbage_cycle_of_all_channel_objects_is_collected(channels: Channels, o
         gc.collect()
 
 
-def test_channel_handles_in_garbage_release_their_slots(channels: Channels) -> None:
+def test_channel_handles_in_collected_cycle_release_their_slots(channels: Channels) -> None:
     channel = channels.open()
     subscriber, publisher = channel.subscriber(), channel.publisher(slots=2)
     for _ in range(3):

@@ -15,7 +15,7 @@ def lap(publisher: object, messages: int, first: int = 0) -> None:
         publisher.send(number.to_bytes(4, "little"))  # type: ignore[attr-defined]
 
 
-def test_subscriber_lapped_once_receives_all_messages_of_the_order(channels: Channels) -> None:
+def test_lapped_subscriber_receives_stored_messages_and_counts_lost_messages(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32)
     lap(pub, 100)
     assert sub.receive(0) == (68).to_bytes(4, "little")
@@ -27,7 +27,7 @@ def test_subscriber_lapped_once_receives_all_messages_of_the_order(channels: Cha
     assert sub.lost + sub.received == 200
 
 
-def test_subscriber_lapped_again_at_once_skips_further_each_time(channels: Channels) -> None:
+def test_repeatedly_lapped_subscriber_skips_more_messages_each_time(channels: Channels) -> None:
     """So it gets ahead of publishers that overwrite a message while it is copied."""
     pub, sub = channels.pair(capacity=64)
     margins = []
@@ -41,7 +41,7 @@ def test_subscriber_lapped_again_at_once_skips_further_each_time(channels: Chann
     assert sub.lost + sub.received == 900
 
 
-def test_subscriber_lapped_with_newest_skips_to_the_newest_position(channels: Channels) -> None:
+def test_lapped_subscriber_with_on_lapped_newest_skips_all_messages(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32, on_lapped="newest")
     lap(pub, 100)
     assert sub.receive(0) is None
@@ -50,7 +50,7 @@ def test_subscriber_lapped_with_newest_skips_to_the_newest_position(channels: Ch
     assert sub.receive(0) == b"next"
 
 
-def test_subscriber_within_capacity_is_not_lapped(channels: Channels) -> None:
+def test_subscriber_behind_by_at_most_the_capacity_is_not_lapped(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32)
     lap(pub, 32)
     assert len(sub.receive_many()) == 32
@@ -73,7 +73,7 @@ def test_publisher_with_fewer_slots_than_capacity_evicts_older_messages(channels
     assert (sub.lost, sub.resets) == (10 - slots, 0)
 
 
-def test_publisher_with_few_slots_keeps_messages_of_others(channels: Channels) -> None:
+def test_publisher_with_few_slots_keeps_messages_of_other_publishers(channels: Channels) -> None:
     channel = channels.open(capacity=32)
     sub, plenty, scarce = channel.subscriber(), channel.publisher(), channel.publisher(slots=1)
     for number in range(5):
@@ -83,7 +83,7 @@ def test_publisher_with_few_slots_keeps_messages_of_others(channels: Channels) -
     assert sub.lost == 4
 
 
-def test_conflate_skipped_messages_add_to_lost(channels: Channels) -> None:
+def test_messages_skipped_by_conflate_add_to_lost(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32, conflate=True)
     lap(pub, 5)
     assert sub.receive(0) == (4).to_bytes(4, "little")
@@ -94,7 +94,7 @@ def test_conflate_skipped_messages_add_to_lost(channels: Channels) -> None:
     assert (sub.lost, sub.received, sub.resets) == (4 + 999, 2, 0)
 
 
-def test_conflate_without_own_messages_returns_newest_of_others(channels: Channels) -> None:
+def test_conflate_with_own_false_returns_newest_message_of_other_publishers(channels: Channels) -> None:
     channel, other = channels.open(), channels.open()
     sub, mine, theirs = channel.subscriber(conflate=True, own=False), channel.publisher(), other.publisher()
     for number in range(3):
@@ -104,7 +104,7 @@ def test_conflate_without_own_messages_returns_newest_of_others(channels: Channe
     assert sub.receive(0) is None
 
 
-def test_conflate_finds_the_oldest_message_of_the_order(channels: Channels) -> None:
+def test_conflate_with_own_false_finds_message_at_oldest_position(channels: Channels) -> None:
     channel, other = channels.open(capacity=4), channels.open()
     sub, mine, theirs = channel.subscriber(conflate=True, own=False), channel.publisher(), other.publisher()
     lap(theirs, 2)
@@ -116,7 +116,7 @@ def test_conflate_finds_the_oldest_message_of_the_order(channels: Channels) -> N
 # ---- on_lost="raise" ----
 
 
-def test_on_lost_raise_raises_once_with_the_count(channels: Channels) -> None:
+def test_on_lost_raise_raises_once_with_number_of_lost_messages(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32, on_lost="raise")
     lap(pub, 40)
     with pytest.raises(LostMessagesError, match="8 messages lost") as caught:
@@ -160,7 +160,7 @@ def lose_in_the_middle(channels: Channels) -> tuple[object, object]:
 
 
 @pytest.mark.parametrize("call", ["receive_many", "receive_array"])
-def test_receive_many_ends_before_a_loss_and_next_call_raises(channels: Channels, call: str) -> None:
+def test_receive_many_stops_before_a_loss_and_next_call_raises(channels: Channels, call: str) -> None:
     _pub, sub = lose_in_the_middle(channels)
     bulk = getattr(sub, call)
     arguments = ("S4",) if call == "receive_array" else ()
@@ -171,7 +171,7 @@ def test_receive_many_ends_before_a_loss_and_next_call_raises(channels: Channels
     assert list(bulk(*arguments)) == [b"dddd"]
 
 
-def test_poller_reports_lost_subscriber_as_ready_and_receive_raises(channels: Channels) -> None:
+def test_poller_reports_subscriber_with_losses_as_ready(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32, on_lost="raise", on_lapped="newest")
     poller = channels.Poller()
     poller.registerSocket(sub)
@@ -186,7 +186,7 @@ def test_poller_reports_lost_subscriber_as_ready_and_receive_raises(channels: Ch
 # ---- arrays ----
 
 
-def test_receive_array_ends_before_a_loss(channels: Channels) -> None:
+def test_receive_array_stops_before_a_loss(channels: Channels) -> None:
     channel = channels.open(capacity=16)
     sub, pub, scarce = channel.subscriber(), channel.publisher(), channel.publisher(slots=1)
     for number in range(3):

@@ -20,7 +20,7 @@ def test_node_subscriber_receives_from_node_publisher(channels: Channels) -> Non
     assert (pub.slots, sub.max_views, channels.open().capacity) == (3, 2, 16)
 
 
-def test_node_publishers_of_one_channel_may_be_several(channels: Channels) -> None:
+def test_several_nodes_may_publish_on_one_channel(channels: Channels) -> None:
     pubs = [channels.node(f"node{number}").advertise(channels.token) for number in range(3)]
     sub = channels.node("reader").subscribe(channels.token)
     names = []
@@ -42,7 +42,7 @@ def test_broadcast_delivers_to_all_other_nodes(channels: Channels) -> None:
     assert sides[0].subscriber.closed
 
 
-def test_broadcast_with_own_receives_own_messages(channels: Channels) -> None:
+def test_broadcast_with_own_true_receives_messages_of_its_node(channels: Channels) -> None:
     side = channels.node("node").join_broadcast(channels.token, own=True, capacity=16)
     side.publisher.send(b"message")
     assert side.subscriber.receive(0) == b"message"
@@ -54,7 +54,7 @@ def test_broadcast_and_channel_of_same_name_are_separate(channels: Channels) -> 
     assert sub.receive(0) is None
 
 
-def test_mailbox_second_owner_is_refused(channels: Channels) -> None:
+def test_second_owner_of_mailbox_is_refused(channels: Channels) -> None:
     owner, sender, other = channels.node("owner"), channels.node("sender"), channels.node("other")
     box = owner.create_mailbox("orders")
     sender.open_mailbox(owner.name, "orders").send(b"1")
@@ -103,20 +103,20 @@ def test_node_close_closes_its_channels(channels: Channels) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "a/b", "x" * 48])
-def test_node_invalid_name_is_refused(channels: Channels, name: str) -> None:
+def test_node_with_invalid_name_is_refused(channels: Channels, name: str) -> None:
     with pytest.raises(EndpointNameError):
         Node(name).advertise(channels.token)
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "a/b"])
-def test_broadcast_and_mailbox_invalid_names_are_refused(channels: Channels, name: str) -> None:
+def test_invalid_broadcast_and_mailbox_names_are_refused(channels: Channels, name: str) -> None:
     node = channels.node("node")
     for call in (node.join_broadcast, node.create_mailbox, lambda tag: node.open_mailbox(node.name, tag)):
         with pytest.raises(EndpointNameError):
             call(name)
 
 
-def test_node_prefixes_are_separate(channels: Channels, prefix: str) -> None:
+def test_nodes_of_different_prefixes_are_separate(channels: Channels, prefix: str) -> None:
     here, there = channels.node("here"), channels.node("there", prefix="")
     sub = there.subscribe(channels.token)
     here.advertise(channels.token).send(b"message")

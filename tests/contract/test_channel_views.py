@@ -56,7 +56,7 @@ class TestViews:
         with sub.receive_view(0) as view:
             assert bytes(view) == b""
 
-    def test_view_held_keeps_its_content(self, channels: Channels) -> None:
+    def test_held_view_keeps_its_content(self, channels: Channels) -> None:
         pub, sub = channels.pair(capacity=16)
         pub.send(b"first")
         view = sub.receive_view(0)
@@ -74,7 +74,7 @@ class TestViews:
         assert bytes(view) == b"message"
         view.release()
 
-    def test_view_released_cannot_be_read(self, channels: Channels) -> None:
+    def test_released_view_cannot_be_read(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send(b"message")
         view = sub.receive_view(0)
@@ -91,7 +91,7 @@ class TestViews:
             view.release()
         view.release()
 
-    def test_view_is_kept_by_objects_made_from_it(self, channels: Channels) -> None:
+    def test_view_is_held_while_an_array_uses_its_memory(self, channels: Channels) -> None:
         pub, sub = channels.pair(capacity=16, publisher={"slots": 2})
         pub.send(b"message")
         array = np.frombuffer(sub.receive_view(0), "u1")
@@ -127,7 +127,7 @@ class TestViews:
             sub.receive_view(0)
         assert sub.receive(0) == b"message"
 
-    def test_views_are_available_to_64_subscribers(self, channels: Channels) -> None:
+    def test_at_most_64_subscribers_can_hold_views(self, channels: Channels) -> None:
         channel = channels.open()
         pub, subs = channel.publisher(), [channel.subscriber() for _ in range(65)]
         pub.send(b"message")
@@ -143,7 +143,7 @@ class TestViews:
         for view in views:
             view.release()
 
-    def test_subscriber_row_is_kept_until_its_last_view_is_released(self, channels: Channels) -> None:
+    def test_closed_subscriber_keeps_its_row_until_last_view_is_released(self, channels: Channels) -> None:
         channel = channels.open(subscribers=1)
         sub, pub = channel.subscriber(), channel.publisher()
         pub.send(b"message")
@@ -175,7 +175,7 @@ class TestPools:
             views.append(sub.receive_view(0))
         return pub, sub, views
 
-    def test_send_with_all_slots_held_names_the_holders(self, channels: Channels) -> None:
+    def test_send_error_with_all_slots_held_names_the_holders(self, channels: Channels) -> None:
         pub, sub, views = self.hold(channels, 3)
         with pytest.raises(PoolExhaustedError, match=r"all 3 slots.* holds 3") as caught:
             pub.send(b"more")
@@ -225,7 +225,7 @@ class TestPools:
         with pytest.raises(MessageTooLargeError, match="max_bytes"):
             channels.open().publisher(slots=10, slot_bytes=100, max_bytes=1000)
 
-    def test_pool_default_is_capacity_plus_two_slots(self, channels: Channels) -> None:
+    def test_default_pool_has_capacity_plus_two_slots(self, channels: Channels) -> None:
         pub = channels.open(capacity=16).publisher()
         assert (pub.slots, pub.slot_bytes) == (18, 4096)
 
@@ -260,7 +260,7 @@ class TestLoans:
         assert sub.receive(0) is None
         assert pub.sent == 0
 
-    def test_loan_may_publish_fewer_bytes(self, channels: Channels) -> None:
+    def test_loan_may_publish_fewer_bytes_than_its_size(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         loan = pub.loan(100)
         memoryview(loan)[:3] = b"abc"
@@ -292,7 +292,7 @@ class TestLoans:
         loan.discard()
         assert pub.sent == (first == "publish")
 
-    def test_loans_are_ordered_by_publishing(self, channels: Channels) -> None:
+    def test_loans_arrive_in_order_of_publishing(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         loans = [pub.loan(1) for _ in range(3)]
         for number, loan in enumerate(loans):
@@ -312,7 +312,7 @@ class TestLoans:
         loan.publish()
         assert sub.receive(0) == b"\x01" * 5
 
-    def test_loan_discarded_is_free_after_its_last_buffer(self, channels: Channels) -> None:
+    def test_discarded_loan_frees_its_slot_after_last_buffer_is_released(self, channels: Channels) -> None:
         pub, _ = channels.pair(publisher={"slots": 1})
         loan = pub.loan(5)
         buffer = memoryview(loan)
@@ -325,7 +325,7 @@ class TestLoans:
         gc.collect()
         pub.send(b"message")
 
-    def test_loan_discarded_frees_its_slot(self, channels: Channels) -> None:
+    def test_discarded_loan_frees_its_slot(self, channels: Channels) -> None:
         pub, _ = channels.pair(publisher={"slots": 1})
         for _ in range(3):
             pub.loan(5)
@@ -349,7 +349,7 @@ class TestLoans:
         loan.publish()
         assert [len(message) for message in sub.receive_many()] == [100, 8]
 
-    def test_loan_size_zero_is_valid_and_negative_is_refused(self, channels: Channels) -> None:
+    def test_loan_accepts_size_zero_and_refuses_negative_size(self, channels: Channels) -> None:
         pub, sub = channels.pair(publisher={"slot_bytes": 8})
         with pytest.raises(InvalidValueError):
             pub.loan(-1)
@@ -357,7 +357,7 @@ class TestLoans:
         pub.loan(1000).publish()
         assert [len(message) for message in sub.receive_many()] == [0, 1000]
 
-    def test_loans_add_to_the_counters(self, channels: Channels) -> None:
+    def test_published_loans_add_to_publisher_counters(self, channels: Channels) -> None:
         pub = channels.open().publisher(slot_bytes=8)
         loan = pub.loan(8)
         pub.send(bytes(100))

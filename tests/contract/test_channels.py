@@ -45,7 +45,7 @@ class TestOrder:
         assert [sub.receive_many() for sub in subs] == [sent] * 3
         assert channel.messages == 15
 
-    def test_positions_begin_at_the_capacity(self, channels: Channels) -> None:
+    def test_channel_positions_begin_at_the_capacity(self, channels: Channels) -> None:
         pub, sub = channels.pair(capacity=16)
         assert [pub.send(b"") for _ in range(3)] == [16, 17, 18]
         assert sub.position == 16
@@ -87,7 +87,7 @@ class TestOrder:
         assert sub.receive_many() == MESSAGES
         assert (pub.sent, pub.bytes) == (4, sum(map(len, MESSAGES)))
 
-    def test_message_has_its_time_and_publisher(self, channels: Channels) -> None:
+    def test_channel_message_has_publish_time_and_publisher(self, channels: Channels) -> None:
         sub = channels.open().subscriber()
         pub = channels.open(node="camera").publisher()
         before = channels.time_ns()
@@ -98,22 +98,22 @@ class TestOrder:
         assert isinstance(sub.last.publisher, PublisherInfo)
         assert sub.last.publisher.name == "camera"
 
-    def test_message_without_stamps_has_no_time(self, channels: Channels) -> None:
+    def test_channel_message_without_stamps_has_no_publish_time(self, channels: Channels) -> None:
         pub, sub = channels.pair(stamps=False)
         pub.send(b"message")
         sub.receive(0)
         assert sub.last.publish_time == 0
 
-    def test_last_is_none_before_the_first_message(self, channels: Channels) -> None:
+    def test_subscriber_last_is_none_before_the_first_message(self, channels: Channels) -> None:
         assert channels.pair()[1].last is None
 
-    def test_messages_stay_after_their_publisher_closed(self, channels: Channels) -> None:
+    def test_messages_of_closed_publisher_stay_available(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send(b"message")
         pub.close()
         assert sub.receive(0) == b"message"
 
-    def test_closed_publishers_evict_only_the_oldest_messages(self, channels: Channels) -> None:
+    def test_messages_of_eight_closed_publishers_stay_available(self, channels: Channels) -> None:
         """The pools of eight that left stay; a newcomer removes the oldest of more."""
         channel = channels.open()
         sub = channel.subscriber()
@@ -161,7 +161,7 @@ class TestJoining:
         assert sub.receive(0) == b"first"
         assert channels.open().capacity == 16
 
-    def test_subscriber_can_exclude_own_messages(self, channels: Channels) -> None:
+    def test_subscriber_with_own_false_excludes_own_messages(self, channels: Channels) -> None:
         mine, other = channels.open(), channels.open()
         sub, all_of_it = mine.subscriber(own=False), mine.subscriber()
         pubs = [mine.publisher(slot_bytes=8), other.publisher()]
@@ -221,7 +221,7 @@ class TestReceiving:
         assert channels.monotonic_ns() - before >= 50_000_000
 
     @pytest.mark.parametrize("timeout", [-1, -0.001, 1e10, float("nan")])
-    def test_receive_invalid_timeout_is_refused(self, channels: Channels, timeout: float) -> None:
+    def test_receive_with_invalid_timeout_is_refused(self, channels: Channels, timeout: float) -> None:
         _, sub = channels.pair()
         with pytest.raises(InvalidValueError, match="timeout is"):
             sub.receive(timeout)
@@ -256,7 +256,7 @@ class TestReceiving:
             sub.receive_array("u4")
         assert sub.receive(0) == b"longer than 4"
 
-    def test_receive_many_invalid_limit_or_dtype_is_refused(self, channels: Channels) -> None:
+    def test_receive_many_with_invalid_limit_or_dtype_is_refused(self, channels: Channels) -> None:
         _, sub = channels.pair()
         with pytest.raises(InvalidValueError):
             sub.receive_many(-1)
@@ -291,7 +291,7 @@ class TestReceiving:
             reader.receive()
             assert poller.poll(0) == []
 
-    def test_own_messages_do_not_wake_an_excluding_subscriber(self, channels: Channels) -> None:
+    def test_own_messages_do_not_wake_subscriber_that_excludes_them(self, channels: Channels) -> None:
         channel = channels.open()
         sub, pub = channel.subscriber(own=False), channel.publisher()
         poller = channels.Poller()
@@ -345,7 +345,7 @@ class TestReceiving:
 
 
 class TestOpening:
-    def test_first_publisher_completes_the_configuration(self, channels: Channels) -> None:
+    def test_first_publisher_sets_missing_channel_configuration(self, channels: Channels) -> None:
         channel = channels.open()
         assert (channel.capacity, channel.stamps, channel.messages) == (None, None, 0)
         channel.publisher()
@@ -361,7 +361,7 @@ class TestOpening:
         ],
         ids=lambda said: next(iter(said)),
     )
-    def test_channel_other_configuration_raises_with_both_values(
+    def test_channel_opened_with_other_configuration_raises_with_both_values(
         self, channels: Channels, one: dict[str, Any], other: dict[str, Any]
     ) -> None:
         channels.open(**one)
@@ -371,14 +371,14 @@ class TestOpening:
         channels.open(**one)
         channels.open()
 
-    def test_channel_mismatch_also_names_default_values(self, channels: Channels) -> None:
+    def test_channel_mismatch_error_names_default_values(self, channels: Channels) -> None:
         channels.open().publisher()
         with pytest.raises(ChannelMismatchError, match="has subscribers=any number, but subscribers=1"):
             channels.open(subscribers=1)
         with pytest.raises(ChannelMismatchError, match="has capacity=64, but capacity=16"):
             channels.open(capacity=16)
 
-    def test_create_decides_whether_the_channel_may_exist(self, channels: Channels) -> None:
+    def test_create_argument_decides_whether_the_channel_may_exist(self, channels: Channels) -> None:
         with pytest.raises(SegmentError, match="channel not found"):
             channels.open(create=False)
         with pytest.raises(SegmentError, match="channel not found"):
@@ -389,7 +389,7 @@ class TestOpening:
         channels.open(create=False)
 
     @pytest.mark.parametrize("name", ["", "a/b", "a:b", "x" * 230, "nul\0"])
-    def test_channel_invalid_name_is_refused(self, channels: Channels, name: str) -> None:
+    def test_channel_with_invalid_name_is_refused(self, channels: Channels, name: str) -> None:
         with pytest.raises(EndpointNameError):
             Channel(name)
 
@@ -405,7 +405,7 @@ class TestOpening:
         ],
         ids=str,
     )
-    def test_channel_invalid_configuration_is_refused(self, channels: Channels, options: dict[str, Any]) -> None:
+    def test_channel_with_invalid_configuration_is_refused(self, channels: Channels, options: dict[str, Any]) -> None:
         with pytest.raises(InvalidValueError):
             channels.open(**options)
 
@@ -414,24 +414,24 @@ class TestOpening:
         [{"history": -1}, {"max_views": -1}, {"on_lapped": "never"}, {"on_lost": "cry"}, {"spin_us": -1}],
         ids=str,
     )
-    def test_subscriber_invalid_options_are_refused(self, channels: Channels, options: dict[str, Any]) -> None:
+    def test_subscriber_with_invalid_options_is_refused(self, channels: Channels, options: dict[str, Any]) -> None:
         channel = channels.open(subscribers=1)
         with pytest.raises(InvalidValueError):
             channel.subscriber(**options)
         channel.subscriber()
 
     @pytest.mark.parametrize("options", [{"slots": 0}, {"slots": 16385}, {"slot_bytes": 0}, {"max_bytes": 0}], ids=str)
-    def test_publisher_invalid_options_are_refused(self, channels: Channels, options: dict[str, Any]) -> None:
+    def test_publisher_with_invalid_options_is_refused(self, channels: Channels, options: dict[str, Any]) -> None:
         with pytest.raises(InvalidValueError):
             channels.open().publisher(**options)
 
-    def test_channel_creator_is_known(self, channels: Channels) -> None:
+    def test_channel_creator_is_the_first_opening_node(self, channels: Channels) -> None:
         before = channels.time_ns()
         assert channels.open(node="maker").creator[0] == "maker"
         assert before <= channels.open(node="other").created_ns <= channels.time_ns()
         assert channels.open().creator[0] == "maker"
 
-    def test_channel_prefixes_are_separate(self, channels: Channels, prefix: str) -> None:
+    def test_channels_of_different_prefixes_are_separate(self, channels: Channels, prefix: str) -> None:
         here, there = channels.open(), channels.open(prefix="")
         here.publisher().send(b"message")
         assert (here.messages, there.messages) == (1, 0)
@@ -445,7 +445,7 @@ class TestOpening:
 
     @pytest.mark.needs("sharing")
     @pytest.mark.parametrize(("mode", "pool_mode"), [(0o777, 0o666), (0o755, 0o644)])
-    def test_publisher_of_a_channel_whose_file_is_executable(
+    def test_pool_of_channel_with_executable_file_is_not_executable(
         self, channels: Channels, mode: int, pool_mode: int
     ) -> None:
         channels.open()
@@ -458,7 +458,7 @@ class TestOpening:
 class TestSchemas:
     ONE, OTHER = Schema("one", "text"), Schema("other", "text")
 
-    def test_first_schema_is_kept(self, channels: Channels) -> None:
+    def test_channel_keeps_its_first_schema(self, channels: Channels) -> None:
         first, second, silent = channels.open(schema=self.ONE), channels.open(schema=self.OTHER), channels.open()
         assert [channel.schema for channel in (first, second, silent)] == [self.ONE] * 3
         assert [channel.schema_matches for channel in (first, second, silent)] == [True, False, True]
@@ -469,7 +469,7 @@ class TestSchemas:
             channels.open(schema=self.OTHER, strict_schema=True)
         channels.open(schema=self.ONE, strict_schema=True)
 
-    def test_schema_can_be_claimed_and_replaced(self, channels: Channels) -> None:
+    def test_channel_schema_can_be_claimed_and_replaced(self, channels: Channels) -> None:
         channel, other = channels.open(), channels.open()
         assert channel.schema is None
         assert channel.claim_schema(self.ONE)
@@ -480,7 +480,7 @@ class TestSchemas:
         assert channel.schema == self.OTHER
         assert (bool(other.schema_matches), bool(channel.schema_matches)) == (True, False)
 
-    def test_schema_of_type_text_is_refused(self, channels: Channels) -> None:
+    def test_channel_schema_given_as_text_is_refused(self, channels: Channels) -> None:
         channel = channels.open()
         text: Any = "json"
         for call in (channel.claim_schema, channel.replace_schema):
@@ -540,7 +540,7 @@ class TestTheEnd:
         with pytest.raises(SegmentError):
             channel.unlink()
 
-    def test_closed_channel_creates_no_handles(self, channels: Channels) -> None:
+    def test_closed_channel_opens_no_publisher_or_subscriber(self, channels: Channels) -> None:
         with channels.open() as channel:
             sub, pub = channel.subscriber(), channel.publisher()
         for call in (channel.subscriber, channel.publisher):

@@ -112,7 +112,7 @@ def test_close_ends_the_wait_of_another_thread(place: Place, row: Row, name: str
 
 @pytest.mark.parametrize("closer", ["the task's thread", "another thread"])
 @pytest.mark.parametrize(("backend", "row", "name"), list(cases("tasks")))
-def test_close_ends_the_wait_of_a_task(place: Place, row: Row, name: str, closer: str) -> None:
+def test_close_ends_the_wait_of_an_asyncio_task(place: Place, row: Row, name: str, closer: str) -> None:
     async def main(how: str) -> None:
         one, closes = row.open(place)
         task = asyncio.ensure_future(_call(place, row, name, one)())
@@ -168,14 +168,14 @@ def _waits(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return public and bool(awaited or parameters & WAITING_PARAMETERS or method.name in WAITING_NAMES)
 
 
-def test_each_waiting_method_is_in_the_table() -> None:
+def test_each_waiting_method_has_a_close_test_case() -> None:
     covered = {name for row in TABLE for name in (*row.waits, *row.tasks)} | POLLS
     assert waiting_methods() - covered - APART.keys() == set()
     assert APART.keys() & covered == set()
 
 
 @pytest.mark.parametrize("method", ["def wait_more(self, timeout: float) -> None: ...", "async def anew(self): ..."])
-def test_new_waiting_method_is_noticed_by_the_closing_tests(method: str) -> None:
+def test_new_waiting_method_without_close_test_case_is_detected(method: str) -> None:
     (one,) = ast.parse(f"class Board:\n    {method}").body
     assert isinstance(one, ast.ClassDef)
     assert len(_waiting(one)) == 1

@@ -9,7 +9,7 @@ from tests.contract.conftest import Backend
 from tests.support import Task
 
 
-def test_only_the_newest_message_is_received(backend: Backend, endpoint: str) -> None:
+def test_conflating_subscriber_receives_only_newest_message(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint, conflate=True)
     pub.send_many([b"old", b"older", b"newest"])
     backend.settle()
@@ -17,12 +17,12 @@ def test_only_the_newest_message_is_received(backend: Backend, endpoint: str) ->
     assert sub.receive(True) is None
 
 
-def test_conflate_is_a_readable_fact(backend: Backend, endpoint: str) -> None:
+def test_conflate_attribute_shows_subscriber_mode(backend: Backend, endpoint: str) -> None:
     assert backend.sub(endpoint, conflate=True).conflate
     assert not backend.sub(endpoint).conflate
 
 
-def test_conflate_each_call_returns_the_newest_message(backend: Backend, endpoint: str) -> None:
+def test_each_conflating_receive_returns_newest_message(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint, conflate=True)
     for i in range(20):
         pub.send(b"old %d" % i)
@@ -32,7 +32,7 @@ def test_conflate_each_call_returns_the_newest_message(backend: Backend, endpoin
 
 
 @pytest.mark.needs("lost")
-def test_conflate_skipped_messages_add_to_lost(backend: Backend, endpoint: str) -> None:
+def test_messages_skipped_by_conflate_add_to_lost(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint, conflate=True)
     pub.send_many([b"x"] * 7)
     assert sub.receive() == b"x"
@@ -43,7 +43,7 @@ def test_conflate_skipped_messages_add_to_lost(backend: Backend, endpoint: str) 
 
 
 @pytest.mark.needs("lost", "segment")
-def test_conflate_lapped_subscriber_receives_the_newest(backend: Backend, endpoint: str) -> None:
+def test_lapped_conflating_subscriber_receives_newest_message(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint, segment_size=1024, conflate=True)
     for i in range(1000):
         pub.send(b"%d" % i)
@@ -51,7 +51,7 @@ def test_conflate_lapped_subscriber_receives_the_newest(backend: Backend, endpoi
     assert sub.lost == 999
 
 
-def test_conflate_leaves_ordinary_subscribers_complete(backend: Backend, endpoint: str) -> None:
+def test_conflating_subscriber_does_not_affect_ordinary_subscribers(backend: Backend, endpoint: str) -> None:
     pub, newest = backend.pair(endpoint, conflate=True)
     everything = backend.sub(endpoint)
     pub.wait_for_readers(n=2)
@@ -61,14 +61,14 @@ def test_conflate_leaves_ordinary_subscribers_complete(backend: Backend, endpoin
     assert everything.receive_many() == [b"1", b"2", b"3"]
 
 
-def test_receive_many_returns_one(backend: Backend, endpoint: str) -> None:
+def test_conflating_receive_many_returns_one_message(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint, conflate=True)
     pub.send_many([b"1", b"2", b"3"])
     backend.settle()
     assert sub.receive_many() == [b"3"]
 
 
-def test_receive_into_and_receive_array_take_the_newest(backend: Backend, endpoint: str) -> None:
+def test_conflating_receive_into_and_receive_array_take_newest_message(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint, conflate=True)
     buffer = bytearray(8)
     pub.send_many(np.arange(5, dtype=np.uint64))
@@ -81,7 +81,7 @@ def test_receive_into_and_receive_array_take_the_newest(backend: Backend, endpoi
 
 
 @pytest.mark.needs("threads")
-def test_conflate_blocked_receive_returns_the_next_message(backend: Backend, endpoint: str) -> None:
+def test_blocked_conflating_receive_returns_next_message(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint, conflate=True)
     pub.send(b"seen")
     assert sub.receive() == b"seen"

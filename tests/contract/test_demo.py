@@ -81,7 +81,7 @@ def flowing(prefix: str) -> bool:
     } <= append_imported_messages
 
 
-def test_demo_run_fulfils_its_promises(prefix: str, start: Start, tmp_path: Path) -> None:
+def test_demo_summary_accounts_for_all_published_messages(prefix: str, start: Start, tmp_path: Path) -> None:
     summary = summary_of(start(4, "msgq", "--output", str(tmp_path / "recording")))
     assert summary["ok"]
     assert not summary["interrupted"]
@@ -160,7 +160,7 @@ def check_restarts(summary: dict[str, Any]) -> None:
 
 
 @pytest.mark.nightly
-def test_frames_are_shown_beside_the_topics(prefix: str, start: Start) -> None:
+def test_demo_summary_shows_frames_next_to_topics(prefix: str, start: Start) -> None:
     summary = summary_of(start(2))
     assert summary["ok"], summary["failures"]
     assert [note.partition(":")[0] for note in summary["notes"]] == ["replayed twice in virtual time"]
@@ -176,7 +176,7 @@ def test_frames_are_shown_beside_the_topics(prefix: str, start: Start) -> None:
     assert load["bytes"] == load["messages"] * PICTURE_BYTES
 
 
-def test_ctrl_c_in_full_flow_ends_early_and_still_prints_the_summary(prefix: str, start: Start) -> None:
+def test_ctrl_c_during_demo_prints_summary_and_leaves_no_files(prefix: str, start: Start) -> None:
     process = start(600)
     wait_until(lambda: flowing(prefix), "every topic flows", DEADLINE_S, interval=0.1)
     process.send_signal(signal.SIGINT)
@@ -187,7 +187,7 @@ def test_ctrl_c_in_full_flow_ends_early_and_still_prints_the_summary(prefix: str
 
 
 @pytest.mark.nightly
-def test_ctrl_c_before_anything_flows_leaves_nothing_behind(prefix: str, start: Start) -> None:
+def test_ctrl_c_during_demo_start_leaves_no_files(prefix: str, start: Start) -> None:
     process = start(600)
     wait_until(lambda: bool(leftovers(prefix)), "the first segment exists", DEADLINE_S)
     process.send_signal(signal.SIGINT)
@@ -195,7 +195,7 @@ def test_ctrl_c_before_anything_flows_leaves_nothing_behind(prefix: str, start: 
     assert leftovers(prefix) == []
 
 
-def test_children_of_a_killed_demo_end_and_sweep_up(prefix: str, start: Start) -> None:
+def test_children_of_killed_demo_exit_and_remove_their_files(prefix: str, start: Start) -> None:
     process = start(600)
     wait_until(lambda: flowing(prefix), "every topic flows", DEADLINE_S, interval=0.1)
     children = psutil.Process(process.pid).children()
@@ -208,7 +208,7 @@ def test_children_of_a_killed_demo_end_and_sweep_up(prefix: str, start: Start) -
 
 
 @pytest.mark.nightly
-def test_two_demos_at_once_do_not_meet(prefix: str, start: Start) -> None:
+def test_two_concurrent_demos_do_not_interfere(prefix: str, start: Start) -> None:
     for summary in [summary_of(process) for process in (start(2), start(2))]:
         assert summary["ok"]
     assert leftovers(prefix) == []
@@ -231,7 +231,7 @@ def everybody_bound(prefix: str) -> bool:
 
 
 @pytest.mark.nightly
-def test_demo_over_zmq_runs_all_processes_and_names_unknown_counts(prefix: str, start: Start) -> None:
+def test_demo_over_zmq_runs_all_topics_and_reports_unknown_counts(prefix: str, start: Start) -> None:
     summary = summary_of(start(2, "zmq"))
     assert (summary["ok"], summary["backend"]) == (True, "zmq")
     carried = {name for name, topic in DEMO_TOPICS.items() if topic not in OTHER_KIND_TOPICS}
@@ -261,7 +261,7 @@ def test_ctrl_c_ends_a_demo_over_zmq(prefix: str, start: Start) -> None:
 
 
 @pytest.mark.nightly
-def test_children_of_a_killed_demo_over_zmq_sweep_up(prefix: str, start: Start) -> None:
+def test_children_of_killed_zmq_demo_exit_and_remove_their_files(prefix: str, start: Start) -> None:
     process = start(600, "zmq")
     wait_until(lambda: everybody_bound(prefix), "everybody publishes", DEADLINE_S)
     children = psutil.Process(process.pid).children()
@@ -272,7 +272,7 @@ def test_children_of_a_killed_demo_over_zmq_sweep_up(prefix: str, start: Start) 
     assert leftovers(prefix) == []
 
 
-def test_in_virtual_time_nothing_is_left_to_chance(prefix: str, start: Start) -> None:
+def test_demo_in_virtual_time_has_exact_duration_and_losses(prefix: str, start: Start) -> None:
     summary = summary_of(start(3, "fake"))
     assert (summary["ok"], summary["backend"], summary["duration_s"]) == (True, "fake", 3.0)
     assert len(summary["digest"]) == 64

@@ -59,7 +59,7 @@ class TestFileno:
         assert sub.receive(True) is None
         assert not readable(sub)
 
-    def test_fileno_is_constant_and_closed_with_the_socket(self, backend: Backend, endpoint: str) -> None:
+    def test_fileno_stays_constant_until_socket_is_closed(self, backend: Backend, endpoint: str) -> None:
         sub = backend.sub(endpoint)
         assert sub.fileno() == sub.fileno()
         sub.close()
@@ -146,7 +146,7 @@ class TestAsyncio:
 
         assert run(main()) == [b"%d" % i for i in range(100)]
 
-    def test_areceive_ends_when_the_socket_closes(self, backend: Backend, endpoint: str) -> None:
+    def test_areceive_raises_when_the_socket_closes(self, backend: Backend, endpoint: str) -> None:
         sub = backend.sub(endpoint)
 
         async def main() -> None:
@@ -189,7 +189,9 @@ class TestAsyncio:
 
         run(main())
 
-    def test_areceive_on_new_socket_after_close_during_wait_succeeds(self, backend: Backend, endpoint: str) -> None:
+    def test_areceive_on_new_socket_succeeds_after_waiting_socket_is_closed(
+        self, backend: Backend, endpoint: str
+    ) -> None:
         """The closed one's descriptor has the number of the new one's, while the loop still has a reader for it."""
         pub, sub = backend.pair(endpoint)
 

@@ -19,12 +19,12 @@ def test_parent_and_child_each_receive_all_messages(backend: Backend, endpoint: 
     assert both == {"child": ["pending", "later"], "parent": ["pending", "later"]}
 
 
-def test_forked_child_takes_and_releases_only_its_own_row(backend: Backend, endpoint: str) -> None:
+def test_subscriber_in_forked_child_has_its_own_row(backend: Backend, endpoint: str) -> None:
     seen = run_child(children.forked_places, backend.name, endpoint)
     assert seen == {"in the child": 2, "afterwards": 1, "parent": "still there"}
 
 
-def test_publisher_in_child_takes_over_at_its_first_send(backend: Backend, endpoint: str) -> None:
+def test_publisher_in_forked_child_takes_over_at_first_send(backend: Backend, endpoint: str) -> None:
     answer = run_child(children.forked_publisher, backend.name, endpoint)
     received = ["parent", "send", "many", "buffer", "reserve"]
     assert answer == {"received": received, "lost": 0, "refused": True, "rest": None}
@@ -35,7 +35,7 @@ def test_publisher_superseded_after_fork_stays_superseded(backend: Backend, endp
     assert answer == {"parent": [True] * 2, "child": [True] * 2, "received": ["child", "again", "still"], "lost": 0}
 
 
-def test_child_counting_and_closing_does_not_take_over(backend: Backend, endpoint: str) -> None:
+def test_forked_child_without_send_does_not_take_over_publisher(backend: Backend, endpoint: str) -> None:
     answer = run_child(children.forked_counts, backend.name, endpoint)
     assert answer == {"child": [False, "before", True], "parent": ["before", "after"]}
 
@@ -45,7 +45,7 @@ def test_send_in_child_waits_for_a_reservation_of_the_parent(backend: Backend, e
     assert answer == {"child": [True, False, True], "parent": ["ab", "cd"]}
 
 
-def test_process_pool_sends_with_the_publisher_of_a_module(backend: Backend, endpoint: str) -> None:
+def test_process_pool_workers_send_with_module_level_publisher(backend: Backend, endpoint: str) -> None:
     answer = run_child(children.forked_pool, backend.name, endpoint)
     assert answer == {"workers": 3, "received": list("abcde")}
 
@@ -66,12 +66,12 @@ def test_reservation_of_the_parent_is_unusable_in_the_child(backend: Backend, en
     assert answer == {"child": "refused", "parent": "ab", "rest": None}
 
 
-def test_sockets_unused_by_child_stay_usable_in_parent(backend: Backend, endpoint: str) -> None:
+def test_sockets_unused_by_forked_child_stay_usable_in_parent(backend: Backend, endpoint: str) -> None:
     answer = run_child(children.forked_unused, backend.name, endpoint)
     assert answer == {"parent": "here", "subscribers": 1}
 
 
-def test_socket_in_child_keeps_the_prefix_of_its_connection(backend: Backend, prefix: str) -> None:
+def test_socket_in_forked_child_keeps_prefix_of_its_connection(backend: Backend, prefix: str) -> None:
     assert run_child(children.forked_prefix, backend.name, prefix) == ["x", []]
 
 

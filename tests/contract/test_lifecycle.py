@@ -78,7 +78,7 @@ class TestSocket:
                 call()
             assert caught.value.endpoint == endpoint
 
-    def test_close_twice_is_harmless(self, backend: Backend, endpoint: str, kind: str) -> None:
+    def test_second_close_has_no_effect(self, backend: Backend, endpoint: str, kind: str) -> None:
         socket = make(backend, kind, endpoint)
         socket.close()
         socket.close()
@@ -88,7 +88,9 @@ class TestSocket:
             assert not socket.closed
         assert socket.closed
 
-    def test_connect_twice_is_refused_and_harmless(self, backend: Backend, prefix: str, kind: str) -> None:
+    def test_second_connect_is_refused_and_keeps_first_connection(
+        self, backend: Backend, prefix: str, kind: str
+    ) -> None:
         socket = make(backend, kind, "first")
         with pytest.raises(StateError, match="connected already"):
             socket.connect(backend.context, "second")
@@ -204,7 +206,7 @@ class TestOnePublisherAtATime:
                 pub.send(b"x")
 
     @pytest.mark.needs("processes")
-    def test_publisher_sending_batches_back_to_back_is_taken_over(self, backend: Backend, endpoint: str) -> None:
+    def test_publisher_sending_batches_without_pause_can_be_superseded(self, backend: Backend, endpoint: str) -> None:
         """It notices in the middle of a batch, and must not look as if it were in the middle of a send for ever."""
         rounds = 20
         with Child(children.batches, backend.name, endpoint, rounds) as child:
@@ -219,7 +221,7 @@ class TestOnePublisherAtATime:
         assert len(errors) == rounds
         assert all("another publisher took over" in error for error in errors)
 
-    def test_open_reservation_delays_the_takeover(self, backend: Backend, endpoint: str) -> None:
+    def test_open_reservation_delays_takeover_by_another_publisher(self, backend: Backend, endpoint: str) -> None:
         first, sub = backend.pair(endpoint)
         with first.reserve(2) as view:
             view[:] = b"ok"
@@ -229,7 +231,7 @@ class TestOnePublisherAtATime:
         first.send(b"still mine")
         assert sub.receive() == b"still mine"
 
-    def test_superseded_publisher_close_keeps_the_new_one(self, backend: Backend, endpoint: str) -> None:
+    def test_closing_superseded_publisher_keeps_new_publisher(self, backend: Backend, endpoint: str) -> None:
         first, sub = backend.pair(endpoint)
         second = backend.pub(endpoint)
         first.close()
@@ -246,7 +248,9 @@ class TestOnePublisherAtATime:
         with pytest.raises(MultiplePublishersError):
             second.send(b"x")
 
-    def test_publisher_after_16_superseded_open_ones_is_refused(self, backend: Backend, endpoint: str) -> None:
+    def test_publisher_is_refused_while_16_superseded_publishers_are_open(
+        self, backend: Backend, endpoint: str
+    ) -> None:
         losers = [backend.pub(endpoint) for _ in range(16)]
         with pytest.raises(MultiplePublishersError, match="16"):
             backend.pub(endpoint)
@@ -280,7 +284,7 @@ class TestRestart:
         assert collect(sub, 2) == [b"one", b"two"]
         assert sub.lost == 0
 
-    def test_readers_count_for_the_next_publisher(self, backend: Backend, endpoint: str) -> None:
+    def test_connected_subscriber_counts_as_reader_of_next_publisher(self, backend: Backend, endpoint: str) -> None:
         backend.pub(endpoint).close()
         sub = backend.sub(endpoint)
         pub = backend.pub(endpoint)
@@ -305,7 +309,7 @@ class TestEnd:
 
     @pytest.mark.needs("stats")
     @pytest.mark.parametrize("how", ["open", "deleted", "blocked daemon thread"])
-    def test_ended_process_leaves_free_rows(self, backend: Backend, endpoint: str, how: str) -> None:
+    def test_process_exit_without_close_frees_its_rows(self, backend: Backend, endpoint: str, how: str) -> None:
         with Child(children.exits_without_closing, backend.name, endpoint, how) as child:
             assert child.hear() == "connected"
             child.say()
@@ -324,7 +328,7 @@ class TestEnd:
         assert sub.receive() == b"x"
         wait_until(pub.all_readers_updated)
 
-    def test_process_with_import_only_leaves_no_files(self, backend: Backend) -> None:
+    def test_importing_msgq_starts_no_threads(self, backend: Backend) -> None:
         assert run_child(_imports) == []
 
 
@@ -339,7 +343,7 @@ def _imports() -> list[str]:
 
 
 @pytest.mark.needs("segment")
-def test_size_error_text_has_the_sizes(backend: Backend, endpoint: str) -> None:
+def test_message_size_error_names_message_size_limit_and_segment_size(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint, 4096)
     with pytest.raises(MessageSizeError, match=r"5000.*1352.*4096"):
         pub.send(bytes(5000))

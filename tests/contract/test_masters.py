@@ -83,7 +83,7 @@ def test_submaster_update_waits_for_any_topic(pair: Any) -> None:
         assert sm.updated[topic]
 
 
-def test_submaster_update_without_messages_takes_the_whole_timeout(pair: Any) -> None:
+def test_submaster_update_without_messages_waits_the_whole_timeout(pair: Any) -> None:
     _, sm = pair(["a"])
     started = time.monotonic()
     sm.update(60)
@@ -91,7 +91,7 @@ def test_submaster_update_without_messages_takes_the_whole_timeout(pair: Any) ->
     assert (sm.frame, sm.updated) == (1, {"a": False})
 
 
-def test_submaster_takes_unpolled_topics_without_waiting(pair: Any) -> None:
+def test_submaster_update_does_not_wait_for_unpolled_topics(pair: Any) -> None:
     pm, sm = pair(["a", "b"], poll="b")
     pm.send("a", b"1")
     started = time.monotonic()
@@ -114,7 +114,7 @@ def test_submaster_update_without_polled_topics_does_not_wait(pair: Any) -> None
 
 
 @pytest.mark.needs("lost")
-def test_submaster_conflates_all_topics_but_keep_all(pair: Any) -> None:
+def test_submaster_conflates_topics_that_are_not_in_keep_all(pair: Any) -> None:
     pm, sm = pair(["a", "b", "c"], keep_all=["b", "c"], poll=["a", "b"])
     for i in range(5):
         for topic in ("a", "b", "c"):
@@ -175,7 +175,7 @@ def test_submaster_segment_sizes_apply_to_named_topics(opened: Any) -> None:
 # PubMaster.
 
 
-def test_submaster_unknown_topic_is_named(opened: Any) -> None:
+def test_submaster_error_names_unknown_topic(opened: Any) -> None:
     pm = opened(PubMaster(["a"]))
     for call in (
         lambda: pm.send("typo", b""),
@@ -199,7 +199,7 @@ def test_pubmaster_encoder_error_is_raised_and_nothing_is_sent(pair: Any) -> Non
     assert sm["a"] == b"text"
 
 
-def test_pubmaster_wait_for_readers_names_the_topic_without_one(opened: Any) -> None:
+def test_pubmaster_wait_for_readers_error_names_topic_without_reader(opened: Any) -> None:
     pm = opened(PubMaster(["a", "b"]))
     sm = opened(SubMaster(["a"]))
     pm.wait_for_readers("a", DEADLINE, n=1)

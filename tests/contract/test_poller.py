@@ -21,7 +21,7 @@ def test_poll_returns_the_ready_registered_objects(backend: Backend, prefix: str
     assert ready[1] is sub_c
 
 
-def test_poller_reports_a_socket_until_all_is_read(backend: Backend, endpoint: str) -> None:
+def test_poller_reports_a_socket_until_all_messages_are_read(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     poller = backend.poller(sub)
     pub.send_many([b"1", b"2"])
@@ -32,7 +32,7 @@ def test_poller_reports_a_socket_until_all_is_read(backend: Backend, endpoint: s
     assert poller.poll(0) == []
 
 
-def test_poller_waits_the_whole_timeout(backend: Backend, endpoint: str) -> None:
+def test_poller_without_messages_waits_the_whole_timeout(backend: Backend, endpoint: str) -> None:
     poller = backend.poller(backend.sub(endpoint))
     started = backend.monotonic_ns()
     assert poller.poll(60) == []
@@ -41,7 +41,7 @@ def test_poller_waits_the_whole_timeout(backend: Backend, endpoint: str) -> None
 
 @pytest.mark.needs("threads")
 @pytest.mark.parametrize("timeout", [DEADLINE_MS, -1])
-def test_poller_returns_at_a_message(backend: Backend, prefix: str, timeout: int) -> None:
+def test_poller_returns_when_a_message_arrives(backend: Backend, prefix: str, timeout: int) -> None:
     pairs = [backend.pair(name) for name in "abc"]
     poller = backend.poller(*(sub for _, sub in pairs))
     for pub, sub in pairs:
@@ -59,7 +59,7 @@ def test_poller_reports_a_socket_registered_twice_once(backend: Backend, endpoin
     assert poller.poll(DEADLINE_MS) == [sub]
 
 
-def test_poller_may_share_a_socket_with_another_poller(backend: Backend, endpoint: str) -> None:
+def test_two_pollers_may_share_a_socket(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     one, two = backend.poller(sub), backend.poller(sub)
     pub.send(b"x")
@@ -93,7 +93,7 @@ def test_poller_refuses_other_objects(backend: Backend, endpoint: str) -> None:
             poller.registerSocket(wrong)
 
 
-def test_poll_with_closed_socket_names_the_socket(backend: Backend, endpoint: str) -> None:
+def test_poll_error_names_the_closed_socket(backend: Backend, endpoint: str) -> None:
     sub = backend.sub(endpoint)
     poller = backend.poller(sub)
     sub.close()
@@ -130,7 +130,7 @@ def test_socket_registered_and_closed_during_poll_stays_closed(backend: Backend,
 
 
 @pytest.mark.parametrize("timeout", [-2, -1000, 2**31])
-def test_poller_invalid_timeout_is_refused(backend: Backend, endpoint: str, timeout: int) -> None:
+def test_poller_with_invalid_timeout_is_refused(backend: Backend, endpoint: str, timeout: int) -> None:
     poller = backend.poller(backend.sub(endpoint))
     with pytest.raises(ValueError, match=str(timeout)):
         poller.poll(timeout)

@@ -48,11 +48,11 @@ def run_programs(stage: Stage, seeds: range) -> None:
 
 
 @pytest.mark.ci
-def test_random_programs_have_the_same_results(stage: Stage) -> None:
+def test_random_programs_have_same_results_with_msgq_and_posix_ipc(stage: Stage) -> None:
     run_programs(stage, range(FAST))
 
 
-def test_odd_arguments_have_the_same_results(stage: Stage) -> None:
+def test_unusual_arguments_have_same_results_with_msgq_and_posix_ipc(stage: Stage) -> None:
     for number, steps in enumerate(all_odd_values(stage.names)):
         if stage.differs(steps):
             pytest.fail(stage.report(number, steps))
@@ -60,7 +60,7 @@ def test_odd_arguments_have_the_same_results(stage: Stage) -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize("part", range(SLICES))
-def test_thousands_of_random_programs_have_the_same_results(stage: Stage, part: int) -> None:
+def test_thousands_of_programs_have_same_results_with_msgq_and_posix_ipc(stage: Stage, part: int) -> None:
     size = SLOW // SLICES
     run_programs(stage, range(FAST + part * size, FAST + (part + 1) * size))
 
@@ -90,7 +90,7 @@ def test_random_program_difference_is_reduced_to_shortest_program(
 # ---- names ----
 
 
-def test_posix_ipc_queue_names_exist_with_the_same_values() -> None:
+def test_msgq_has_all_posix_ipc_queue_names_with_same_values() -> None:
     theirs = importlib.import_module("posix_ipc")
     for name in dir(theirs):
         if name.startswith(("_", "SEMAPHORE_")) or name in {"VERSION", *ELSEWHERE}:
@@ -113,7 +113,7 @@ def test_posix_ipc_queue_class_has_the_same_methods_and_attributes() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ELSEWHERE | {"SEMAPHORE_VALUE_MAX"}))
-def test_posix_ipc_semaphore_names_raise_with_a_hint_to_the_library(name: str) -> None:
+def test_posix_ipc_semaphore_names_raise_error_that_names_the_library(name: str) -> None:
     with pytest.raises(AttributeError, match=f"only message queues; for {name}, use the library posix_ipc"):
         getattr(ours, name)
     with pytest.raises(AttributeError, match="has no attribute 'Queue'"):
@@ -145,7 +145,7 @@ def test_posix_ipc_queue_without_name_gets_a_generated_name(both: Queues) -> Non
             queue.close()
 
 
-def test_posix_ipc_queue_takes_new_attributes_only_in_subclasses(both: Queues) -> None:
+def test_posix_ipc_queue_accepts_new_attributes_only_in_subclasses(both: Queues) -> None:
     class Jobs(both.posix.MessageQueue):  # type: ignore[misc, name-defined]
         def note(self, text: str) -> None:
             self.noted = text
@@ -211,7 +211,7 @@ def test_posix_ipc_queue_of_untrusted_user_raises_permissions_error(own: Queues)
         (-1, 0o000, 0o666),
     ],
 )
-def test_posix_ipc_mode_half_rights_are_removed_and_umask_applies(
+def test_posix_ipc_queue_mode_respects_umask_and_drops_partial_rights(
     own: Queues, mode: int, umask: int, file: int
 ) -> None:
     before = os.umask(umask)
@@ -250,7 +250,7 @@ def test_posix_ipc_invalid_calls_are_refused(own: Queues) -> None:
     assert queue.block
 
 
-def test_posix_ipc_queue_may_be_larger_than_the_kernels(own: Queues) -> None:
+def test_posix_ipc_queue_may_exceed_limits_of_the_kernel(own: Queues) -> None:
     queue = own.open(ours.O_CREX, 0o600, 2000, 100_000)
     for number in range(2000):
         queue.send(str(number), 0)
@@ -268,7 +268,7 @@ def test_posix_ipc_limits_are_enforced(own: Queues, sizes: tuple[int, int]) -> N
         own.open(ours.O_CREAT, 0o600, *sizes)
 
 
-def test_no_room_and_too_many_handles_are_errors_of_the_system(own: Queues) -> None:
+def test_posix_ipc_open_without_memory_or_free_handle_raises_os_error(own: Queues) -> None:
     with pytest.raises(OSError, match=r"/dev/shm has \d+ bytes free") as caught:
         own.open(ours.O_CREAT, 0o600, 65536, 2**30)
     assert caught.value.errno
@@ -279,7 +279,7 @@ def test_no_room_and_too_many_handles_are_errors_of_the_system(own: Queues) -> N
     assert caught.value.errno
 
 
-def test_posix_ipc_timeout_beyond_the_kernel_raises_the_same_error(both: Queues) -> None:
+def test_posix_ipc_timeout_above_kernel_maximum_raises_existential_error(both: Queues) -> None:
     queue = both.open()
     queue.send("x", 2**62)
     assert queue.receive(1e18) == (b"x", 0)
@@ -288,7 +288,7 @@ def test_posix_ipc_timeout_beyond_the_kernel_raises_the_same_error(both: Queues)
             queue.receive(timeout)
 
 
-def test_posix_ipc_errors_keep_the_text_of_the_work_queue(own: Queues) -> None:
+def test_posix_ipc_errors_keep_the_text_of_work_queue_errors(own: Queues) -> None:
     queue = own.open()
     with pytest.raises(ours.BusyError, match=own.name) as caught:
         queue.receive(0)

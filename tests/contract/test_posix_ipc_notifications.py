@@ -61,7 +61,7 @@ def settle(both: Queues, ear: Ear) -> None:
         marker.end()
 
 
-def test_signal_notification_arrives_once(both: Queues, ear: Ear) -> None:
+def test_signal_notification_is_sent_once(both: Queues, ear: Ear) -> None:
     queue = both.open()
     queue.request_notification(signal.SIGUSR1)
     queue.send("1")
@@ -76,7 +76,7 @@ def test_signal_notification_arrives_once(both: Queues, ear: Ear) -> None:
     ear.wait(signal.SIGUSR1, signal.SIGRTMIN)
 
 
-def test_callback_notification_may_request_again(both: Queues, ear: Ear) -> None:
+def test_notification_callback_may_request_the_next_notification(both: Queues, ear: Ear) -> None:
     queue = both.open()
 
     def told(what: Any) -> None:
@@ -90,7 +90,7 @@ def test_callback_notification_may_request_again(both: Queues, ear: Ear) -> None
     ear.wait((("first", (b"1", 0)), False), (("again", (b"2", 0)), False))
 
 
-def test_callback_notification_runs_in_its_own_thread(both: Queues, ear: Ear) -> None:
+def test_notification_callback_runs_in_a_separate_thread(both: Queues, ear: Ear) -> None:
     queue, second = both.open(), threading.Event()
 
     def slow(_: Any) -> None:
@@ -104,7 +104,7 @@ def test_callback_notification_runs_in_its_own_thread(both: Queues, ear: Ear) ->
     ear.wait((True, False))
 
 
-def test_cancelled_notification_does_not_arrive(own: Queues, ear: Ear) -> None:
+def test_cancelled_notification_is_not_sent(own: Queues, ear: Ear) -> None:
     queue = own.open()
     queue.request_notification((ear.call, "never"))
     with notification._requests_lock:
@@ -115,7 +115,7 @@ def test_cancelled_notification_does_not_arrive(own: Queues, ear: Ear) -> None:
     ear.wait()
 
 
-def test_notification_of_nonempty_queue_waits_until_it_was_empty(both: Queues, ear: Ear) -> None:
+def test_notification_for_nonempty_queue_is_sent_after_queue_was_empty(both: Queues, ear: Ear) -> None:
     queue = both.open()
     queue.send("there")
     queue.request_notification((ear.call, 1))
@@ -233,7 +233,7 @@ def test_second_process_requesting_notification_is_refused(both: Queues, ear: Ea
     ear.wait((2, False))
 
 
-def test_delivered_notification_lets_another_process_request(both: Queues, ear: Ear) -> None:
+def test_another_process_may_request_after_notification_is_sent(both: Queues, ear: Ear) -> None:
     queue = both.open()
     queue.request_notification((ear.call, 1))
     queue.send("x")
@@ -245,7 +245,7 @@ def test_delivered_notification_lets_another_process_request(both: Queues, ear: 
         child.result()
 
 
-def test_fork_during_a_request_in_another_thread_succeeds(own: Queues) -> None:
+def test_fork_during_notification_request_in_another_thread_succeeds(own: Queues) -> None:
     queue, forked = own.open(), threading.Event()
 
     def ask() -> None:
@@ -261,7 +261,7 @@ def test_fork_during_a_request_in_another_thread_succeeds(own: Queues) -> None:
         asking.result()
 
 
-def test_close_in_child_keeps_the_request_of_the_parent(both: Queues, ear: Ear) -> None:
+def test_close_in_forked_child_keeps_notification_request_of_parent(both: Queues, ear: Ear) -> None:
     queue = both.open()
     queue.request_notification((ear.call, 1))
 
@@ -276,7 +276,7 @@ def test_close_in_child_keeps_the_request_of_the_parent(both: Queues, ear: Ear) 
     ear.wait((1, False))
 
 
-def test_notification_is_sent_by_another_process(both: Queues, ear: Ear) -> None:
+def test_send_in_another_process_triggers_notification(both: Queues, ear: Ear) -> None:
     queue = both.open()
     queue.request_notification(signal.SIGUSR1)
     assert in_fork(lambda: queue.send("from there")) == 0
@@ -305,12 +305,12 @@ def test_signal_notification_ends_a_wait(both: Queues, ear: Ear) -> None:
 
 
 @pytest.mark.seeds(2, 60, 300)
-def test_random_requests_of_two_processes_have_equal_results(both: Queues, seed: int) -> None:
+def test_random_notification_requests_of_two_processes_have_expected_results(both: Queues, seed: int) -> None:
     steps = posix_requests.program(random.Random(seed))
     posix_requests.run(both.module, both.name, steps)
 
 
-def test_callback_exception_is_printed(own: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notification_callback_exception_is_printed(own: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: Any) -> None:
         raise LookupError
 

@@ -195,7 +195,9 @@ def raise_it(*_: Any) -> None:
 
 @pytest.mark.parametrize("timeout", [None, 20, 20.0])
 @pytest.mark.parametrize("sends", [False, True])
-def test_signal_handler_that_returns_ends_the_wait(both: Queues, timeout: float | None, sends: bool) -> None:
+def test_signal_during_wait_raises_signal_error_after_handler_returns(
+    both: Queues, timeout: float | None, sends: bool
+) -> None:
     queue, rung = both.open(max_messages=1), []
     if sends:
         queue.send("full")
@@ -205,7 +207,7 @@ def test_signal_handler_that_returns_ends_the_wait(both: Queues, timeout: float 
     assert queue.current_messages == sends
 
 
-def test_signal_handler_exception_is_not_raised(both: Queues) -> None:
+def test_signal_handler_exception_becomes_cause_of_signal_error(both: Queues) -> None:
     queue = both.open()
     with alarm(raise_it), pytest.raises(both.posix.SignalError) as caught:
         queue.receive()
@@ -213,7 +215,7 @@ def test_signal_handler_exception_is_not_raised(both: Queues) -> None:
         assert isinstance(caught.value.__cause__.__cause__, Rung)
 
 
-def test_keyboard_interrupt_is_raised(both: Queues) -> None:
+def test_keyboard_interrupt_during_wait_is_raised(both: Queues) -> None:
     queue = both.open()
     with alarm(signal.default_int_handler), pytest.raises(KeyboardInterrupt):
         queue.receive(20)
@@ -225,7 +227,7 @@ def test_ignored_signal_does_not_end_the_wait(both: Queues) -> None:
         queue.receive(0.3)
 
 
-def test_signal_handler_may_use_the_queue(both: Queues) -> None:
+def test_signal_handler_may_use_the_waiting_queue(both: Queues) -> None:
     queue = both.open()
     with alarm(lambda *_: queue.send("from the handler")), pytest.raises(both.posix.SignalError):
         queue.receive(20)

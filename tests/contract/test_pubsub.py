@@ -13,7 +13,7 @@ from tests.contract.conftest import Backend, collect
 from tests.support import DEADLINE, DEADLINE_MS, Child
 
 
-def test_message_arrives_unchanged(backend: Backend, endpoint: str) -> None:
+def test_topic_message_arrives_unchanged(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     pub.send(b"\0 any bytes \xff")
     assert sub.receive() == b"\0 any bytes \xff"
@@ -37,7 +37,7 @@ def test_messages_of_any_size_arrive_unchanged(backend: Backend, endpoint: str, 
         assert sub.receive() == message
 
 
-def test_empty_message_is_a_message(backend: Backend, endpoint: str) -> None:
+def test_empty_message_is_delivered(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     pub.send(b"")
     pub.send(b"after")
@@ -156,7 +156,7 @@ class TestHelperFunctions:
             pub.send(b"x")
             assert poller.poll(DEADLINE_MS) == [sub]
 
-    def test_sub_sock_takes_conflate_address_and_size(self, endpoint: str) -> None:
+    def test_sub_sock_accepts_conflate_address_and_size(self, endpoint: str) -> None:
         with msgq.sub_sock(endpoint, None, "127.0.0.1", True, 0, 4096) as sub:
             assert sub.conflate
             assert sub.receive() is None
@@ -172,18 +172,18 @@ class TestHelperFunctions:
         with msgq.sub_sock(endpoint) as sub:  # waits for ever if it waits
             assert msgq.drain_sock_raw(sub) == []
 
-    def test_no_traversal_limit_is_the_largest_u64(self) -> None:
+    def test_constant_no_traversal_limit_is_largest_64_bit_number(self) -> None:
         assert msgq.NO_TRAVERSAL_LIMIT == 2**64 - 1
 
 
 @pytest.mark.parametrize("wrong", [{"limit": -1}, {"limit": -(2**70)}])
-def test_receive_many_negative_limit_is_refused(backend: Backend, endpoint: str, wrong: dict[str, Any]) -> None:
+def test_receive_many_with_negative_limit_is_refused(backend: Backend, endpoint: str, wrong: dict[str, Any]) -> None:
     sub = backend.sub(endpoint)
     with pytest.raises(ValueError, match="limit"):
         sub.receive_many(**wrong)
 
 
-def test_backend_argument_selects_by_name(backend: Backend, endpoint: str) -> None:
+def test_backend_argument_selects_backend_by_name(backend: Backend, endpoint: str) -> None:
     """Whatever MSGQ_BACKEND says: for programs that mix them."""
     poller = backend.Poller()
     with (

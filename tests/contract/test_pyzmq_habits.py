@@ -57,7 +57,7 @@ class TestReceiving:
             sub.rcvtimeo = -2
 
     @pytest.mark.parametrize("flags", [0, NOBLOCK])
-    def test_flags_of_recv_and_send_are_those_of_zmq(self, backend: Backend, endpoint: str, flags: int) -> None:
+    def test_recv_and_send_flags_equal_zmq_flags(self, backend: Backend, endpoint: str, flags: int) -> None:
         zmq = pytest.importorskip("zmq")
         pub, sub = backend.pair(endpoint)
         pub.send(b"x", zmq.Flag(flags))
@@ -67,7 +67,7 @@ class TestReceiving:
             sub.recv(zmq.NOBLOCK)
 
     @pytest.mark.parametrize(("flags", "word"), [(2, "SNDMORE"), (3, "multipart"), (4, "flags are 4")])
-    def test_send_unknown_flags_are_refused(self, backend: Backend, endpoint: str, flags: int, word: str) -> None:
+    def test_send_with_unknown_flags_is_refused(self, backend: Backend, endpoint: str, flags: int, word: str) -> None:
         pub, sub = backend.pair(endpoint)
         with pytest.raises(InvalidValueError, match=word) as caught:
             pub.send(b"x", flags)
@@ -75,7 +75,7 @@ class TestReceiving:
         pub.send(b"y")
         assert sub.recv() == b"y"
 
-    def test_again_is_caught_as_zmq_again(self, backend: Backend, endpoint: str) -> None:
+    def test_msgq_again_error_is_caught_as_zmq_again(self, backend: Backend, endpoint: str) -> None:
         zmq = pytest.importorskip("zmq")
         sub = backend.sub(endpoint)
         with pytest.raises(zmq.Again, match=endpoint) as caught:
@@ -85,7 +85,7 @@ class TestReceiving:
             assert isinstance(error, Again)
             assert (error.errno, error.endpoint) == (zmq.EAGAIN, endpoint)
 
-    def test_recv_without_copy_returns_a_frame(self, backend: Backend, endpoint: str) -> None:
+    def test_recv_with_copy_false_returns_a_frame(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send_many([b"xyz", b"xyz"])
         assert type(sub.recv(copy=True)) is bytes
@@ -98,7 +98,7 @@ class TestReceiving:
             sub.recv(NOBLOCK, copy=False)
 
     @pytest.mark.parametrize("copy", [True, False])
-    def test_send_copies_with_any_value_of_copy(self, backend: Backend, endpoint: str, copy: bool) -> None:
+    def test_send_copies_message_for_any_copy_argument(self, backend: Backend, endpoint: str, copy: bool) -> None:
         pub, sub = backend.pair(endpoint)
         data = bytearray(b"x")
         pub.send(data, copy=copy)
@@ -108,7 +108,7 @@ class TestReceiving:
 
     @pytest.mark.parametrize("call", ["receive", "receive_into", "receive_tracked"])
     @pytest.mark.parametrize("time", [timedelta(seconds=1), 0.5, "1"], ids=["timedelta", "float", "str"])
-    def test_receive_with_a_number_is_refused_and_names_set_timeout(
+    def test_receive_with_number_argument_raises_error_that_names_set_timeout(
         self, backend: Backend, endpoint: str, call: str, time: object
     ) -> None:
         sub: Any = backend.sub(endpoint)
@@ -122,7 +122,7 @@ class TestReceiving:
 class TestOptions:
     @pytest.mark.parametrize("role", ["PubSocket", "SubSocket"])
     @pytest.mark.parametrize("name", ["nonsense", "sndbuf", "rcvbuf", "identity"])
-    def test_unknown_attribute_is_refused_with_the_known_ones(
+    def test_unknown_socket_attribute_error_lists_known_attributes(
         self, backend: Backend, endpoint: str, role: str, name: str
     ) -> None:
         known = "linger, sndhwm, sndtimeo" if role == "PubSocket" else "conflate, linger, rcvhwm, rcvtimeo"
@@ -135,7 +135,7 @@ class TestOptions:
                 socket.closed or socket.connect(backend.context, endpoint)
 
     @pytest.mark.parametrize("role", ["PubSocket", "SubSocket"])
-    def test_read_only_attribute_cannot_be_set(self, backend: Backend, role: str) -> None:
+    def test_read_only_socket_attribute_cannot_be_set(self, backend: Backend, role: str) -> None:
         with getattr(backend, role)() as socket, pytest.raises(SocketOptionError, match=r"endpoint.*read"):
             socket.endpoint = "x"
 
@@ -151,7 +151,7 @@ class TestOptions:
                 with pytest.raises(StateError, match="sndhwm"):
                     pub.sndhwm = 8
 
-    def test_sndtimeo_changes_nothing_because_a_send_never_waits(self, backend: Backend, endpoint: str) -> None:
+    def test_sndtimeo_has_no_effect_on_send(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
         for milliseconds in (0, 100, -1):
             pub.sndtimeo = milliseconds
@@ -159,7 +159,9 @@ class TestOptions:
 
     @pytest.mark.parametrize("role", ["PubSocket", "SubSocket"])
     @pytest.mark.parametrize("linger", [None, 0, 50])
-    def test_close_takes_linger(self, backend: Backend, endpoint: str, role: str, linger: int | None) -> None:
+    def test_close_accepts_linger_argument(
+        self, backend: Backend, endpoint: str, role: str, linger: int | None
+    ) -> None:
         socket = getattr(backend, role)()
         socket.connect(backend.context, endpoint)
         with pytest.raises(InvalidValueError, match="linger"):
@@ -223,7 +225,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("option", "value"), [("linger", -2), ("linger", 2**31), ("rcvhwm", -1), ("sndhwm", -1), ("sndtimeo", -2)]
     )
-    def test_options_invalid_values_are_refused(self, backend: Backend, option: str, value: int) -> None:
+    def test_invalid_socket_option_values_are_refused(self, backend: Backend, option: str, value: int) -> None:
         socket = backend.PubSocket() if option.startswith("snd") else backend.SubSocket()
         with pytest.raises(InvalidValueError, match=option):
             setattr(socket, option, value)
@@ -239,7 +241,7 @@ class TestPoller:
         pub.send(b"x")
         assert dict(poller.poll(DEADLINE_MS)) == {left: POLLIN}
 
-    def test_poller_mixes_both_ways_of_registering(self, backend: Backend, prefix: str) -> None:
+    def test_poller_accepts_msgq_and_pyzmq_registration_together(self, backend: Backend, prefix: str) -> None:
         (one, left), (other, right) = backend.pair("left"), backend.pair("right")
         poller = backend.poller(left)
         poller.register(right)
@@ -260,7 +262,7 @@ class TestPoller:
         pub.send(b"x")
         assert poller.poll(0) == []
 
-    def test_poller_closed_socket_can_be_unregistered(self, backend: Backend, endpoint: str) -> None:
+    def test_closed_socket_can_be_unregistered_from_poller(self, backend: Backend, endpoint: str) -> None:
         sub = backend.sub(endpoint)
         poller = backend.poller(sub)
         sub.close()
@@ -269,7 +271,7 @@ class TestPoller:
         poller.unregister(sub)
         assert poller.poll(0) == []
 
-    def test_poller_mixes_descriptors_and_subscribers(
+    def test_poller_accepts_descriptors_and_subscribers_together(
         self, backend: Backend, endpoint: str, pipe: tuple[int, int]
     ) -> None:
         pub, sub = backend.pair(endpoint)
@@ -321,7 +323,7 @@ class TestPoller:
             poller.unregister(left)
             assert poller.poll(0) == []
 
-    def test_poller_invalid_flags_are_refused(self, backend: Backend, endpoint: str) -> None:
+    def test_poller_register_with_invalid_flags_is_refused(self, backend: Backend, endpoint: str) -> None:
         poller = backend.Poller()
         with pytest.raises(InvalidValueError, match="POLLIN"):
             poller.register(backend.sub(endpoint), POLLOUT)

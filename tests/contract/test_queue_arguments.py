@@ -52,7 +52,7 @@ class TestMessages:
         assert queue.current_messages == 0
 
     @pytest.mark.parametrize("data", [memoryview(b"12345678")[::2], np.zeros((4, 4))[:, 1]], ids=["view", "array"])
-    def test_send_noncontiguous_object_is_refused(self, queues: Queues, data: Any) -> None:
+    def test_send_with_noncontiguous_object_is_refused(self, queues: Queues, data: Any) -> None:
         queue = queues.open()
         with pytest.raises((BufferError, ValueError)):
             queue.send(data)
@@ -65,7 +65,7 @@ class TestMessages:
         assert queue.receive(0).data == b"before"
         data.append(0)  # nothing holds its buffer
 
-    def test_send_many_noniterable_argument_is_refused(self, queues: Queues) -> None:
+    def test_send_many_with_noniterable_argument_is_refused(self, queues: Queues) -> None:
         with pytest.raises(TypeError):
             queues.open().send_many(5)
 
@@ -138,14 +138,14 @@ class TestBuffers:
         assert bytes(buffer) == b"message".ljust(size, b".")
         assert queue.current_messages == 0
 
-    def test_receive_into_accepts_larger_elements(self, queues: Queues) -> None:
+    def test_receive_into_accepts_array_larger_than_the_message(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(np.array([1.5, 2.5]))
         target = np.zeros(3)
         assert queue.receive_into(target, 0) == (16, 0)
         assert target.tolist() == [1.5, 2.5, 0]
 
-    def test_receive_into_small_buffer_raises_and_takes_nothing(self, queues: Queues) -> None:
+    def test_receive_into_too_small_buffer_raises_and_takes_no_message(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message", 5)
         buffer = bytearray(6)
@@ -159,7 +159,7 @@ class TestBuffers:
         assert message == (b"message", 5)
         assert message.deliveries == 1
 
-    def test_receive_into_small_buffer_keeps_the_message_in_order(self, queues: Queues) -> None:
+    def test_receive_into_too_small_buffer_keeps_the_message_order(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send_many([b"large", b"s"])
         with pytest.raises(MessageTooLargeError):
@@ -177,7 +177,7 @@ class TestBuffers:
         [b"12345678", "text", None, 8, memoryview(b"12345678"), memoryview(bytearray(16))[::2]],
         ids=["bytes", "str", "None", "int", "read-only view", "not contiguous"],
     )
-    def test_receive_into_readonly_buffer_takes_no_message(self, queues: Queues, buffer: Any) -> None:
+    def test_receive_into_read_only_buffer_takes_no_message(self, queues: Queues, buffer: Any) -> None:
         queue = queues.open()
         queue.send(b"message")
         with pytest.raises((TypeError, BufferError, ValueError)):
@@ -187,7 +187,7 @@ class TestBuffers:
 
 class TestLimits:
     @pytest.mark.parametrize("call", ["receive_many", "peek"])
-    def test_limit_negative_or_of_wrong_type_is_refused(self, queues: Queues, call: str) -> None:
+    def test_negative_limit_or_limit_of_wrong_type_is_refused(self, queues: Queues, call: str) -> None:
         queue = queues.open()
         queue.send(b"message")
         with pytest.raises(InvalidValueError, match="-1"):
@@ -198,7 +198,7 @@ class TestLimits:
         assert len(getattr(queue, call)(2**64)) == 1
 
     @pytest.mark.parametrize("lease", [0, -1, float("nan"), float("inf"), 2**31])
-    def test_lease_invalid_value_is_refused(self, queues: Queues, lease: float) -> None:
+    def test_invalid_lease_value_is_refused(self, queues: Queues, lease: float) -> None:
         queue = queues.open()
         queue.send(b"message")
         with pytest.raises(InvalidValueError, match="lease"):
@@ -253,7 +253,7 @@ class TestOpening:
             queues.open(**{what: [1]})
 
     @pytest.mark.parametrize("flags", [1, 2, 3, O_CREX | 1, 1 << 40, -1])
-    def test_queue_unknown_flags_are_refused(self, queues: Queues, flags: int) -> None:
+    def test_queue_with_unknown_flags_is_refused(self, queues: Queues, flags: int) -> None:
         with pytest.raises(InvalidValueError, match="O_CREAT"):
             queues.open(flags)
 
@@ -264,7 +264,7 @@ class TestOpening:
         assert caught.value.endpoint == queues.name
 
     @pytest.mark.parametrize("name", ["", "/", "a/b", "//a", ".", "..", "a\0", "x" * 247, b"", b"\xff"])
-    def test_queue_invalid_name_is_refused(self, queues: Queues, name: Any) -> None:
+    def test_queue_with_invalid_name_is_refused(self, queues: Queues, name: Any) -> None:
         with pytest.raises(EndpointNameError) as caught:
             queues.MessageQueue(name)
         assert caught.value.errno == errno.EINVAL
@@ -279,17 +279,17 @@ class TestOpening:
             queues.MessageQueue.unlink_name(name)
 
     @pytest.mark.parametrize("prefix", ["a/b", "..", "x" * 300])
-    def test_queue_invalid_prefix_is_refused(self, queues: Queues, prefix: str) -> None:
+    def test_queue_with_invalid_prefix_is_refused(self, queues: Queues, prefix: str) -> None:
         with pytest.raises(EndpointNameError):
             queues.open(prefix=prefix)
         with pytest.raises(EndpointNameError):
             queues.MessageQueue.unlink_name(queues.name, prefix)
 
-    def test_handle_without_read_and_write_is_refused(self, queues: Queues) -> None:
+    def test_queue_handle_with_neither_read_nor_write_is_refused(self, queues: Queues) -> None:
         with pytest.raises(InvalidValueError, match="read and write"):
             queues.open(read=False, write=False)
 
-    def test_queue_other_invalid_arguments_are_refused(self, queues: Queues) -> None:
+    def test_queue_with_invalid_spin_trust_or_schema_is_refused(self, queues: Queues) -> None:
         with pytest.raises(InvalidValueError):
             queues.open(spin_us=-1)
         with pytest.raises(InvalidValueError):
@@ -300,7 +300,7 @@ class TestOpening:
             queues.open(schema="text")
 
 
-def test_mode_variable_with_read_only_group_gives_no_group_rights(
+def test_queue_mode_omits_read_only_rights_of_msgq_mode_variable(
     queues: Queues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MSGQ_MODE is meant for topics, too, which others may read."""
@@ -308,7 +308,7 @@ def test_mode_variable_with_read_only_group_gives_no_group_rights(
     assert queues.open().mode == 0o660
 
 
-def test_spinning_receive_behaves_like_a_sleeping_one(queues: Queues) -> None:
+def test_receive_with_spin_times_out_and_returns_messages(queues: Queues) -> None:
     queue = queues.open(spin_us=100)
     assert queue.receive(0.01) is None
     queue.send(b"message")

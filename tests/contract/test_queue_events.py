@@ -98,7 +98,7 @@ def channels(name: str) -> bool:
 
 
 class TestOpening:
-    def test_queue_default_has_no_events(self, queues: Queues) -> None:
+    def test_queue_by_default_publishes_no_events(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         assert queue.receive(0)
@@ -106,21 +106,23 @@ class TestOpening:
         assert not channels(queues.name)
 
     @pytest.mark.parametrize("events", [True, "payload"])
-    def test_queue_creator_decides_about_events(self, queues: Queues, events: Any) -> None:
+    def test_queue_creator_decides_whether_events_are_published(self, queues: Queues, events: Any) -> None:
         assert queues.open(events=events).events == events
         assert queues.open().events == events
         assert queues.open(events=events).events == events
         assert queues.open(0).events == events
 
     @pytest.mark.parametrize(("there", "asked"), [(None, True), (True, "payload"), ("payload", True)])
-    def test_queue_other_events_value_raises_with_both_values(self, queues: Queues, there: Any, asked: Any) -> None:
+    def test_queue_opened_with_other_events_value_raises_with_both_values(
+        self, queues: Queues, there: Any, asked: Any
+    ) -> None:
         queues.open(events=there)
         with pytest.raises(QueueMismatchError, match=f"has events={there!r}, but events={asked!r} was requested"):
             queues.open(events=asked)
         assert queues.open(O_CREAT, events=asked).events == there, "with flags it is taken as it is"
 
     @pytest.mark.parametrize("wrong", [False, 1, 0, "heads", "", b"payload"])
-    def test_queue_invalid_events_value_is_refused(self, queues: Queues, wrong: Any) -> None:
+    def test_queue_with_invalid_events_value_is_refused(self, queues: Queues, wrong: Any) -> None:
         with pytest.raises(InvalidValueError, match="give None, True or 'payload'"):
             queues.open(events=wrong)
 
@@ -128,7 +130,7 @@ class TestOpening:
         with pytest.raises(EndpointNameError, match="channel"):
             queues.open(name="x" * (230 - len(queues.name) - len(":events")), events=True)
 
-    def test_queue_idle_handle_takes_no_publisher(self, queues: Queues) -> None:
+    def test_idle_queue_handle_opens_no_event_publisher(self, queues: Queues) -> None:
         queue = queues.open(events=True)
         assert queue.receive(0) is None
         assert queue.take(0) is None
@@ -160,14 +162,14 @@ class TestOpening:
         assert not channels(queues.name)
         queues.open()
 
-    def test_unpickled_handle_publishes_events(self, queues: Queues, ear: Ear) -> None:
+    def test_unpickled_queue_handle_publishes_events(self, queues: Queues, ear: Ear) -> None:
         other = pickle.loads(pickle.dumps(queues.open(events=True)))
         other.send(b"message")
         assert other.events is True
         assert ear.kinds() == [SENT]
         other.close()
 
-    def test_events_channel_is_in_the_prefix_of_its_queue(self, queues: Queues) -> None:
+    def test_events_channel_has_the_prefix_of_its_queue(self, queues: Queues) -> None:
         prefix = f"p{queues.name}"
         queue = queues.open(events=True, prefix=prefix)
         ear = Ear(queues.name, prefix)
@@ -181,7 +183,7 @@ class TestOpening:
 
 
 class TestEvents:
-    def test_each_operation_publishes_its_event(self, queues: Queues, ear: Ear) -> None:
+    def test_each_queue_operation_publishes_its_event(self, queues: Queues, ear: Ear) -> None:
         sender, worker = queues.open(events=True), queues.open()
         sender.send(b"message", 5, origin_time=77)
         job = worker.take(0)
@@ -203,7 +205,7 @@ class TestEvents:
         assert again.taken_time == again.publish_time == done.taken_time
         assert not any(one.payload for one in heard)
 
-    def test_received_message_publishes_received(self, queues: Queues, ear: Ear) -> None:
+    def test_receive_publishes_received_event(self, queues: Queues, ear: Ear) -> None:
         queue = queues.open(events="payload")
         queue.send_many([b"one", b"two", b"three"], 1)
         assert queue.receive(0)
@@ -219,7 +221,7 @@ class TestEvents:
             assert one.sent_time <= one.taken_time <= one.publish_time
             assert one.deliveries == 1
 
-    def test_event_numbers_grow_in_the_order_of_sends(self, queues: Queues, ear: Ear) -> None:
+    def test_event_numbers_increase_in_send_order(self, queues: Queues, ear: Ear) -> None:
         queue = queues.open(events=True)
         for number in range(20):
             queue.send(b"%d" % number, number % 3)
@@ -228,7 +230,7 @@ class TestEvents:
         numbers = [one.number for one in ear.heard() if one.event == SENT]
         assert numbers == sorted(set(numbers))
 
-    def test_full_queue_publishes_refused(self, queues: Queues, ear: Ear) -> None:
+    def test_send_to_full_queue_publishes_refused_event(self, queues: Queues, ear: Ear) -> None:
         queue = queues.open(events="payload", max_messages=2)
         queue.send_many([b"message"] * 2)
         with pytest.raises(QueueFullError):
@@ -243,7 +245,7 @@ class TestEvents:
         for one in heard[2:]:
             assert (one.number, one.deliveries, one.sent_time, one.taken_time) == (0, 0, 0, 0)
 
-    def test_refused_message_publishes_no_sent_event(self, queues: Queues, ear: Ear) -> None:
+    def test_refused_send_publishes_no_sent_event(self, queues: Queues, ear: Ear) -> None:
         queue = queues.open(events=True, max_message_size=4)
         for wrong in (b"too long", 5):
             with pytest.raises((TypeError, MessageTooLargeError)):
@@ -251,7 +253,7 @@ class TestEvents:
         queue.send(b"four")
         assert ear.kinds() == [SENT]
 
-    def test_event_origin_is_that_of_the_message(self, queues: Queues, ear: Ear) -> None:
+    def test_event_has_origin_time_of_its_message(self, queues: Queues, ear: Ear) -> None:
         queue = queues.open(events=True)
         set_origin(500)
         try:
@@ -268,7 +270,7 @@ class TestEvents:
         assert [one.origin for one in ear.heard()] == [500, 7, 0, 500, 7, 0]
 
     @pytest.mark.parametrize("end", ["forgotten", "raised", "closed", "lease"])
-    def test_returned_message_publishes_returned(self, queues: Queues, ear: Ear, end: str) -> None:
+    def test_message_returned_to_queue_publishes_returned_event(self, queues: Queues, ear: Ear, end: str) -> None:
         queue = queues.open(events=True)
         queue.send(b"message")
         job = queue.take(0, lease=0.02 if end == "lease" else None)
@@ -294,7 +296,7 @@ class TestEvents:
             assert heard[3].deliveries == 2
 
     @pytest.mark.parametrize("end", ["nack", "forgotten", "closed"])
-    def test_late_nack_publishes_no_event(self, queues: Queues, ear: Ear, end: str) -> None:
+    def test_nack_after_expired_lease_publishes_no_event(self, queues: Queues, ear: Ear, end: str) -> None:
         """What: the lease is over, another brings the message back, and then its taker wants to.
 
         Failure would mean: a return is told that did not take place.
@@ -312,14 +314,14 @@ class TestEvents:
         gc.collect()
         assert ear.kinds() == [SENT, TAKEN, RETURNED, RECEIVED]
 
-    def test_closed_handle_publishes_no_event(self, queues: Queues, ear: Ear) -> None:
+    def test_closed_queue_handle_publishes_no_event(self, queues: Queues, ear: Ear) -> None:
         queue, other = queues.open(events=True), queues.open()
         queue.send(b"message")
         queue.close()
         assert other.receive(0)
         assert ear.kinds() == [SENT, RECEIVED]
 
-    def test_handles_beyond_63_count_lost_events(self, queues: Queues, ear: Ear) -> None:
+    def test_queue_handles_beyond_63_publish_no_events_and_count_losses(self, queues: Queues, ear: Ear) -> None:
         handles = [queues.open(events=True, max_messages=128) for _ in range(70)]
         for handle in handles:
             handle.send(b"message")
@@ -352,7 +354,7 @@ class TestProcesses:
             assert list(by_number.values()) == [2, 2, 2]
 
     @pytest.mark.parametrize("how", ["waits", "looks", "opens", "watches", "is told"])
-    def test_killed_takers_message_is_returned_once(self, queues: Queues, ear: Ear, how: str) -> None:
+    def test_message_of_killed_consumer_publishes_one_returned_event(self, queues: Queues, ear: Ear, how: str) -> None:
         """It is told by the one who brings it back, who is alive."""
         queue, *others = (queues.open(events=True) for _ in range(4))
         queue.send(b"message")
@@ -385,7 +387,7 @@ class TestProcesses:
         assert (back[0].number, back[0].taken_time) == (taken[1].number, taken[1].taken_time)
         assert back[0].publish_time >= taken[1].publish_time
 
-    def test_event_counts_equal_the_queue_counts(self, queues: Queues, ear: Ear) -> None:
+    def test_event_counts_equal_the_queue_statistics(self, queues: Queues, ear: Ear) -> None:
         """What a kill leaves out is in tests/crash."""
         queue = queues.open(events=True)
         for number in range(5):
@@ -396,7 +398,7 @@ class TestProcesses:
         assert (found.sent, found.received, found.acknowledged) == (told[SENT], told[RECEIVED], told[RECEIVED])
         assert found.events_lost == 0
 
-    def test_process_ending_with_a_job_publishes_returned(self, queues: Queues, ear: Ear) -> None:
+    def test_process_exit_with_open_job_publishes_returned_event(self, queues: Queues, ear: Ear) -> None:
         queues.open(events=True).send(b"message")
         with Child(queue_children.taker, queues.backend, queues.name) as child:
             assert child.hear() == "message"
@@ -420,7 +422,7 @@ class TestProcesses:
         assert heard[0].pid == heard[2].pid != heard[1].pid
         assert heard[0].row == heard[2].row != heard[1].row
 
-    def test_threads_sharing_a_handle_publish_all_events(self, queues: Queues, ear: Ear) -> None:
+    def test_threads_that_share_a_handle_publish_all_events(self, queues: Queues, ear: Ear) -> None:
         """Large payloads are copied without the GIL: others send, and tell, meanwhile."""
         size, each = 400_000, 8
         queue = queues.open(events="payload", max_messages=64, max_message_size=size)
@@ -444,7 +446,7 @@ class TestProcesses:
             assert len(one.payload) == (one.size if one.event == SENT else 0)
             assert len(set(one.payload)) < 2
 
-    def test_views_on_all_event_slots_do_not_fail_a_send(self, queues: Queues, ear: Ear) -> None:
+    def test_send_succeeds_while_views_hold_all_event_slots(self, queues: Queues, ear: Ear) -> None:
         size = 4 << 20
         queue = queues.open(events="payload", max_messages=4, max_message_size=size)
         held: list[Any] = []

@@ -80,7 +80,7 @@ def is_in_turn(order: list[int]) -> bool:
 @pytest.mark.needs("threads")
 class TestThreads:
     @pytest.mark.parametrize("call", SENDING + RECEIVING)
-    def test_blocked_calls_with_a_handle_each_are_served_in_turn(self, queues: Queues, call: str) -> None:
+    def test_blocked_calls_on_separate_handles_are_served_in_turn(self, queues: Queues, call: str) -> None:
         queue = queues.open(max_messages=1)
         if call in SENDING:
             queue.send(b"9")
@@ -90,7 +90,7 @@ class TestThreads:
         assert is_in_turn(order[1:] if call in SENDING else order), order  # the first message was there before
 
     @pytest.mark.parametrize("call", ["send", "receive"])
-    def test_blocked_calls_of_one_handle_are_all_served(self, queues: Queues, call: str) -> None:
+    def test_all_blocked_calls_on_one_handle_are_served(self, queues: Queues, call: str) -> None:
         """All threads of a handle wake, and any may win; one that lost twice has its turn."""
         queue, shared = queues.open(max_messages=1), queues.open()
         if call == "send":

@@ -95,7 +95,7 @@ class TestEnding:
         assert message == (b"message", 5)
         assert (message.deliveries, message.sent_time, message.origin_time) == (2, sent_time, 9)
 
-    def test_nack_returns_the_message_to_its_place_in_the_order(self, queues: Queues) -> None:
+    def test_nack_returns_the_message_to_its_queue_position(self, queues: Queues) -> None:
         queue = queues.open()
         for number, priority in enumerate([1, 2, 2, 2, 3]):
             queue.send(b"%d" % number, priority)
@@ -143,7 +143,7 @@ class TestEnding:
 
 
 class TestBlocks:
-    def test_job_block_end_acknowledges(self, queues: Queues) -> None:
+    def test_end_of_job_block_acknowledges_the_message(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         with queue.take(0) as job:
@@ -152,7 +152,7 @@ class TestBlocks:
         assert counts(queue) == (0, 0)
 
     @pytest.mark.parametrize("kind", [Refused, KeyboardInterrupt, GeneratorExit])
-    def test_job_block_exception_returns_the_message(self, queues: Queues, kind: type[BaseException]) -> None:
+    def test_exception_in_job_block_returns_the_message(self, queues: Queues, kind: type[BaseException]) -> None:
         queue = queues.open()
         queue.send(b"message", 3)
         with pytest.raises(kind), queue.take(0):
@@ -160,7 +160,7 @@ class TestBlocks:
         assert counts(queue) == (1, 0)
         assert queue.receive(0) == (b"message", 3)
 
-    def test_job_block_may_ack_or_nack(self, queues: Queues) -> None:
+    def test_ack_and_nack_inside_job_block_are_allowed(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send_many([b"1", b"2", b"3"])
         with queue.take(0) as job:
@@ -172,7 +172,7 @@ class TestBlocks:
             raise Refused
         assert [data for data, _ in queue.receive_many()] == [b"3"]
 
-    def test_ended_job_cannot_open_a_block(self, queues: Queues) -> None:
+    def test_ended_job_cannot_enter_a_with_block(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         job = queue.take(0)
@@ -180,7 +180,7 @@ class TestBlocks:
         with pytest.raises(StateError), job:
             pass
 
-    def test_job_block_left_early_acknowledges(self, queues: Queues) -> None:
+    def test_job_block_left_early_acknowledges_the_message(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
 
@@ -193,7 +193,7 @@ class TestBlocks:
 
 
 class TestForgotten:
-    def test_deleted_job_returns_the_message(self, queues: Queues) -> None:
+    def test_deleting_unended_job_returns_the_message(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         job = queue.take(0)
@@ -203,7 +203,7 @@ class TestForgotten:
         assert counts(queue) == (1, 0)
         assert queue.receive(0).deliveries == 2
 
-    def test_deleted_ended_job_returns_nothing(self, queues: Queues) -> None:
+    def test_deleting_ended_job_returns_no_message(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         job = queue.take(0)
@@ -223,7 +223,7 @@ class TestForgotten:
         job.ack()
         assert counts(queues.open()) == (0, 0)
 
-    def test_close_returns_jobs(self, queues: Queues) -> None:
+    def test_closing_handle_returns_messages_of_its_jobs(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         for number in range(4):
             queue.send(b"%d" % number, number)
@@ -249,13 +249,13 @@ class TestForgotten:
             queue.close()
         assert counts(other) == (1, 0)
 
-    def test_job_block_exception_is_raised_despite_a_closed_handle(self, queues: Queues) -> None:
+    def test_exception_in_job_block_is_raised_despite_closed_handle(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         with pytest.raises(Refused), queue.take(0), contextlib.closing(queue):
             raise Refused
 
-    def test_closed_handle_leaves_the_job_of_its_successor(self, queues: Queues) -> None:
+    def test_ack_after_close_does_not_end_job_of_next_handle(self, queues: Queues) -> None:
         """The next handle may have the same row, and the message the same place."""
         queue = queues.open()
         queue.send(b"message")
@@ -297,7 +297,7 @@ class TestLeases:
         assert caught.value.endpoint == queues.name
         assert counts(queue) == (0, 0)
 
-    def test_late_ack_keeps_the_next_takers_job(self, queues: Queues) -> None:
+    def test_ack_after_expired_lease_keeps_job_of_next_consumer(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"message")
         late = queue.take(0, lease=LEASE)
@@ -309,7 +309,7 @@ class TestLeases:
         job.nack()
         assert queue.receive(0).deliveries == 3
 
-    def test_late_nack_after_lease_is_no_error(self, queues: Queues) -> None:
+    def test_nack_after_expired_lease_raises_no_error(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"message")
         late = queue.take(0, lease=LEASE)
@@ -318,19 +318,19 @@ class TestLeases:
         assert counts(queue) == (0, 1)
         job.ack()
 
-    def test_job_block_beyond_lease_raises_lease_expired(self, queues: Queues) -> None:
+    def test_job_block_longer_than_lease_raises_lease_expired_error(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"message")
         with pytest.raises(LeaseExpiredError), queue.take(0, lease=LEASE):
             assert other.receive(timeout=DEADLINE) == (b"message", 0)
 
-    def test_job_block_exception_is_raised_despite_an_expired_lease(self, queues: Queues) -> None:
+    def test_exception_in_job_block_is_raised_despite_expired_lease(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"")
         with pytest.raises(ZeroDivisionError), queue.take(0, lease=LEASE):
             1 / len(other.receive(timeout=DEADLINE).data)
 
-    def test_expired_lease_returns_the_message_to_its_place(self, queues: Queues) -> None:
+    def test_expired_lease_returns_the_message_to_its_queue_position(self, queues: Queues) -> None:
         queue = queues.open()
         for number, priority in enumerate([2, 2, 9]):
             queue.send(b"%d" % number, priority)
@@ -363,7 +363,7 @@ class TestLeases:
         jobs[0].ack()
         jobs[1].ack()
 
-    def test_expired_lease_frees_no_slot_for_senders(self, queues: Queues) -> None:
+    def test_expired_lease_does_not_free_a_slot_for_senders(self, queues: Queues) -> None:
         """The message comes back to its place, which stays its own."""
         queue, other = queues.open(max_messages=1), queues.open()
         queue.send(b"message")
@@ -377,7 +377,7 @@ class TestLeases:
 class TestProcesses:
     @pytest.mark.needs("processes")
     @pytest.mark.parametrize("how", ["killed", "exits"])
-    def test_ended_process_returns_its_job(self, queues: Queues, how: str) -> None:
+    def test_process_exit_returns_message_of_its_job(self, queues: Queues, how: str) -> None:
         queue = queues.open()
         queue.send(b"message", 5)
         with Child(queue_children.taker, queues.backend, queues.name) as child:
@@ -393,7 +393,7 @@ class TestProcesses:
         assert message.deliveries == 2
 
     @pytest.mark.needs("fork")
-    def test_forked_child_leaves_the_job_to_its_parent(self, queues: Queues) -> None:
+    def test_job_stays_with_parent_after_fork(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
 

@@ -61,7 +61,7 @@ class TestNotifications:
         assert told == [queue]
         assert queue.receive(0) == (b"message", 0)
 
-    def test_notify_repeats_only_for_an_empty_queue(self, queues: Queues) -> None:
+    def test_notify_is_repeated_only_after_queue_was_empty(self, queues: Queues) -> None:
         queue = queues.open()
         told: list[Any] = []
         queue.notify(told.append)
@@ -75,7 +75,7 @@ class TestNotifications:
         self.told(4, told)
         assert len(told) == 4
 
-    def test_notify_once_calls_once(self, queues: Queues) -> None:
+    def test_notify_with_once_true_calls_once(self, queues: Queues) -> None:
         queue = queues.open()
         told: list[Any] = []
         queue.notify(told.append, once=True)
@@ -89,7 +89,7 @@ class TestNotifications:
         self.told(1, told)
         assert len(told) == 1
 
-    def test_notify_none_cancels(self, queues: Queues) -> None:
+    def test_notify_with_none_cancels_the_notification(self, queues: Queues) -> None:
         queue, witness = queues.open(), queues.open()
         told: list[Any] = []
         other: list[Any] = []
@@ -101,7 +101,7 @@ class TestNotifications:
         self.told(1, other)
         assert told == []
 
-    def test_notify_second_call_replaces_the_first(self, queues: Queues) -> None:
+    def test_second_notify_call_replaces_the_first(self, queues: Queues) -> None:
         queue = queues.open()
         former: list[Any] = []
         told: list[Any] = []
@@ -111,7 +111,7 @@ class TestNotifications:
         self.told(1, told)
         assert former == []
 
-    def test_notify_works_for_several_handles(self, queues: Queues) -> None:
+    def test_notify_callbacks_of_several_handles_are_all_called(self, queues: Queues) -> None:
         told: list[Any] = []
         handles = [queues.open() for _ in range(5)]
         for handle in handles:
@@ -129,7 +129,7 @@ class TestNotifications:
             queue.receive(0)
         assert signals == [signal.SIGUSR1, signal.SIGRTMIN + 3]
 
-    def test_notify_writes_to_a_descriptor(self, queues: Queues) -> None:
+    def test_notify_writes_to_a_file_descriptor(self, queues: Queues) -> None:
         queue = queues.open()
         with contextlib.closing(os.fdopen(os.eventfd(0, os.EFD_NONBLOCK), "r+b", 0)) as event:
             queue.notify(event)
@@ -146,7 +146,7 @@ class TestNotifications:
             here.settimeout(DEADLINE)
             assert len(here.recv(100)) == 8
 
-    def test_notify_full_descriptor_is_no_error(self, queues: Queues) -> None:
+    def test_notify_with_full_pipe_raises_no_error(self, queues: Queues) -> None:
         queue, witness = queues.open(), queues.open()
         told: list[Any] = []
         reads, writes = os.pipe2(os.O_NONBLOCK)
@@ -199,7 +199,7 @@ class TestNotifications:
         with pytest.raises(EndpointClosedError):
             queue.notify(told.append)
 
-    def test_notify_registered_handle_can_be_deleted(self, queues: Queues) -> None:
+    def test_handle_with_registered_notification_can_be_deleted(self, queues: Queues) -> None:
         for _ in range(200):
             queues.MessageQueue(queues.name).notify(print)
         queues.open()
@@ -241,16 +241,16 @@ class TestNotifications:
             assert child.result() == 1
 
     @pytest.mark.parametrize("bad", ["text", 1.5, True, [], object()], ids=lambda bad: type(bad).__name__)
-    def test_notify_invalid_target_is_refused(self, queues: Queues, bad: Any) -> None:
+    def test_notify_with_invalid_target_is_refused(self, queues: Queues, bad: Any) -> None:
         with pytest.raises(TypeError):
             queues.open().notify(bad)
 
     @pytest.mark.parametrize("bad", [0, -1, 10_000])
-    def test_notify_invalid_signal_is_refused(self, queues: Queues, bad: int) -> None:
+    def test_notify_with_invalid_signal_is_refused(self, queues: Queues, bad: int) -> None:
         with pytest.raises(InvalidValueError, match=str(bad)):
             queues.open().notify(bad)
 
-    def test_notify_closed_descriptor_is_refused(self, queues: Queues) -> None:
+    def test_notify_with_closed_descriptor_is_refused(self, queues: Queues) -> None:
         class Closed:
             def fileno(self) -> int:
                 return 1_000_000
@@ -258,6 +258,6 @@ class TestNotifications:
         with pytest.raises(InvalidValueError, match="1000000"):
             queues.open().notify(Closed())
 
-    def test_notify_readonly_descriptor_is_refused(self, queues: Queues) -> None:
+    def test_notify_with_read_only_descriptor_is_refused(self, queues: Queues) -> None:
         with open(os.devnull, "rb") as null, pytest.raises(InvalidValueError, match="is read-only"):
             queues.open().notify(null)

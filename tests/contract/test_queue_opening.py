@@ -22,11 +22,11 @@ from tests.support import SHM
 
 
 class TestOpening:
-    def test_queue_default_creates_or_opens_the_file(self, queues: Queues) -> None:
+    def test_queue_by_default_creates_or_opens_its_file(self, queues: Queues) -> None:
         queues.open().send(b"message")
         assert receive_all(queues.open()) == [b"message"]
 
-    def test_flags_0_only_opens(self, queues: Queues) -> None:
+    def test_flags_0_only_opens_existing_queue(self, queues: Queues) -> None:
         with pytest.raises(SegmentError) as caught:
             queues.open(0)
         assert caught.value.errno == errno.ENOENT
@@ -34,11 +34,11 @@ class TestOpening:
         queues.open()
         assert not queues.open(0).closed
 
-    def test_flags_O_CREAT_creates_or_opens(self, queues: Queues) -> None:
+    def test_flags_O_CREAT_creates_or_opens_queue(self, queues: Queues) -> None:
         queues.open(O_CREAT).send(b"message")
         assert receive_all(queues.open(O_CREAT)) == [b"message"]
 
-    def test_flags_O_CREX_only_creates(self, queues: Queues) -> None:
+    def test_flags_O_CREX_only_creates_new_queue(self, queues: Queues) -> None:
         assert O_CREX == O_CREAT | O_EXCL
         queues.open(O_CREX)
         with pytest.raises(SegmentError) as caught:
@@ -68,7 +68,7 @@ class TestOpening:
         assert other.block is True
 
     @pytest.mark.parametrize("what", ["max_messages", "max_message_size"])
-    def test_queue_other_size_raises_with_both_values(self, queues: Queues, what: str) -> None:
+    def test_queue_opened_with_other_size_raises_with_both_values(self, queues: Queues, what: str) -> None:
         queues.open(**{what: 10})
         assert getattr(queues.open(**{what: 10}), what) == 10
         assert getattr(queues.open(), what) == 10
@@ -100,7 +100,7 @@ class TestOpening:
         queue.send(b"message")
         assert queues.MessageQueue(queues.name.encode()).receive(0) == (b"message", 0)
 
-    def test_queue_name_longest_is_accepted(self, queues: Queues) -> None:
+    def test_longest_queue_name_is_accepted(self, queues: Queues) -> None:
         queues.open(name="x" * (246 - len(queues.name))).send(b"")
 
     def test_queues_of_different_names_are_separate(self, queues: Queues) -> None:
@@ -108,7 +108,7 @@ class TestOpening:
         one.send(b"message")
         assert other.receive(0) is None
 
-    def test_queue_prefixes_are_separate(self, queues: Queues, prefix: str) -> None:
+    def test_queues_of_different_prefixes_are_separate(self, queues: Queues, prefix: str) -> None:
         inside, outside = queues.open(), queues.open(prefix="")
         assert (inside.prefix, outside.prefix) == (prefix, "")
         inside.send(b"inside")
@@ -128,10 +128,10 @@ class TestOpening:
         queue.unlink()
         assert not path.exists()
 
-    def test_queue_default_mode_is_owner_only(self, queues: Queues) -> None:
+    def test_default_queue_mode_gives_access_only_to_owner(self, queues: Queues) -> None:
         assert queues.open().mode == 0o600
 
-    def test_queue_identity_differs_from_its_successor(self, queues: Queues) -> None:
+    def test_recreated_queue_has_another_identity(self, queues: Queues) -> None:
         first, same = queues.open(), queues.open()
         assert first.identity == same.identity
         first.unlink()
@@ -141,11 +141,11 @@ class TestOpening:
 class TestSchema:
     ONE, OTHER = Schema("one", "text"), Schema("other", "text")
 
-    def test_queue_schema_is_kept_in_its_file(self, queues: Queues) -> None:
+    def test_queue_schema_is_stored_in_the_queue_file(self, queues: Queues) -> None:
         queues.open(schema=self.ONE).close()
         assert queues.open().schema == self.ONE
 
-    def test_queue_first_schema_is_kept(self, queues: Queues) -> None:
+    def test_queue_keeps_its_first_schema(self, queues: Queues) -> None:
         first = queues.open()
         assert first.schema is None
         assert queues.open(schema=self.ONE).schema == self.ONE
@@ -171,20 +171,20 @@ class TestSchema:
 class TestCreate:
     """`create` says with one word what `flags` say with POSIX's."""
 
-    def test_create_true_only_creates(self, queues: Queues) -> None:
+    def test_create_true_only_creates_new_queue(self, queues: Queues) -> None:
         queues.open(create=True)
         with pytest.raises(SegmentError) as caught:
             queues.open(create=True)
         assert caught.value.errno == errno.EEXIST
 
-    def test_create_false_only_opens(self, queues: Queues) -> None:
+    def test_create_false_only_opens_existing_queue(self, queues: Queues) -> None:
         with pytest.raises(SegmentError) as caught:
             queues.open(create=False)
         assert caught.value.errno == errno.ENOENT
         queues.open().send(b"message")
         assert receive_all(queues.open(create=False)) == [b"message"]
 
-    def test_create_with_other_sizes_raises(self, queues: Queues) -> None:
+    def test_create_false_with_other_size_raises_mismatch_error(self, queues: Queues) -> None:
         queues.open(max_messages=3)
         with pytest.raises(QueueMismatchError):
             queues.open(create=False, max_messages=4)
@@ -228,7 +228,7 @@ class TestHandles:
         assert f"{queues.name!r}, 1 of 3 messages" in repr(queue)
 
     @pytest.mark.parametrize("block", [True, False])
-    def test_queue_unpickled_opens_the_same_name(self, queues: Queues, block: bool) -> None:
+    def test_unpickled_queue_opens_the_same_name(self, queues: Queues, block: bool) -> None:
         queue = queues.open(O_CREAT, max_messages=3, write=False)
         queue.block = block
         copy = pickle.loads(pickle.dumps(queue))
@@ -241,7 +241,7 @@ class TestHandles:
             copy.send(b"")
         copy.close()
 
-    def test_queue_unpickled_keeps_its_prefix(
+    def test_unpickled_queue_keeps_its_prefix(
         self, queues: Queues, prefix: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         queue = queues.open()

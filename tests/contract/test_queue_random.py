@@ -206,7 +206,7 @@ def program(name: str, token: str) -> Iterator[Program]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @SEEDS
-def test_random_program_has_equal_results_on_backends_and_model(token: str, seed: int, kind: str) -> None:
+def test_random_queue_program_has_equal_results_on_backends_and_model(token: str, seed: int, kind: str) -> None:
     transcripts = {}
     for name in ("model", *QUEUES):
         rng = random.Random(f"{kind} {seed}")

@@ -65,7 +65,7 @@ class TestTime:
         assert SHORT * 0.999 <= queues.monotonic() - before < DEADLINE
 
     @pytest.mark.parametrize("call", RECEIVING)
-    def test_deadline_out_of_range_is_past_or_refused(self, queues: Queues, call: str) -> None:
+    def test_deadline_below_range_is_past_and_above_range_is_refused(self, queues: Queues, call: str) -> None:
         """Integers have no end; a float has."""
         queue = queues.open()
         assert getattr(queue, call)(deadline=-(10**400)) is None
@@ -99,7 +99,7 @@ class TestTime:
         assert queue.send_many([b"2", b"3", b"4"], **until) == 0
         assert SHORT * 0.999 <= queues.monotonic() - before < DEADLINE
 
-    def test_wait_space_waits_for_room(self, queues: Queues) -> None:
+    def test_wait_space_waits_until_queue_has_a_free_slot(self, queues: Queues) -> None:
         queue = filled(queues)
         before = queues.monotonic()
         assert queue.wait_space(0) is False
@@ -112,7 +112,7 @@ class TestTime:
         assert queue.current_messages == 0
 
     @pytest.mark.parametrize("past", [1.0, 1e6, 1e300, math.inf])
-    def test_receive_past_deadline_takes_a_waiting_message(self, queues: Queues, past: float) -> None:
+    def test_receive_after_deadline_takes_a_waiting_message(self, queues: Queues, past: float) -> None:
         queue = queues.open(max_messages=2)
         passed = queues.monotonic() - past
         queue.send(b"1", deadline=passed)
@@ -163,7 +163,7 @@ class TestTime:
             queue.send(b"", **bad)
         assert queue.current_messages == 0
 
-    def test_endless_wait_alone_in_virtual_time_raises(self, queues: Queues) -> None:
+    def test_endless_wait_of_only_program_in_virtual_time_raises(self, queues: Queues) -> None:
         if queues.backend != "fake":
             pytest.skip("it would last for ever")
         queue = filled(queues)
@@ -262,7 +262,7 @@ class TestThreads:
 
         assert all(wakes(begin, lambda: waiting.send(b"next") if wait == "send" else waiting.wait_space()))
 
-    def test_waiter_for_room_does_not_consume_the_wake_of_a_sender(self, queues: Queues) -> None:
+    def test_wait_space_does_not_consume_the_wake_of_a_sender(self, queues: Queues) -> None:
         queue, total = queues.open(max_messages=1), 0.0
         for _ in range(5):
             queue.send(b"first")
@@ -278,7 +278,7 @@ class TestThreads:
                 assert task.result()
         assert total < 2  # each look of a sleeper by itself is a second away
 
-    def test_close_returning_jobs_wakes_a_receiver(self, queues: Queues) -> None:
+    def test_close_that_returns_jobs_wakes_a_receiver(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         queue.send(b"message")
         job = queue.take()
@@ -298,7 +298,7 @@ class TestThreads:
         queue.receive(0)
         assert [task.result() for task in tasks] == [True, True, None]
 
-    def test_send_many_continues_when_there_is_room(self, queues: Queues) -> None:
+    def test_send_many_continues_when_a_slot_becomes_free(self, queues: Queues) -> None:
         queue, receiver = queues.open(max_messages=2), queues.open()
         task = Task(queue.send_many, [b"%d" % number for number in range(20)])
         got = [receiver.receive(DEADLINE).data for _ in range(20)]
@@ -386,7 +386,7 @@ class TestProcesses:
             got = [int(text) for child in children for text in child.result()]
         assert sorted(got) == list(range(300))
 
-    def test_messages_outlive_their_sender_process(self, queues: Queues) -> None:
+    def test_messages_stay_after_sender_process_exits(self, queues: Queues) -> None:
         queues.open().close()
         with Child(queue_children.sender, queues.backend, queues.name, ["1", "2"], 5) as child:
             child.result()
@@ -447,7 +447,7 @@ class TestProcesses:
 
 class TestRights:
     @pytest.mark.parametrize("right", ["read", "write"])
-    def test_handle_without_the_right_raises_on_the_call(self, queues: Queues, right: str) -> None:
+    def test_call_without_read_or_write_right_raises(self, queues: Queues, right: str) -> None:
         queue = queues.open(**{right: False})
         calls: dict[str, list[Callable[[], Any]]] = {
             "write": [lambda: queue.send(b""), lambda: queue.send_many([b""]), queue.wait_space],
@@ -469,7 +469,7 @@ class TestRights:
             assert caught.value.endpoint == queues.name
         assert queue.current_messages == 0
 
-    def test_rights_are_separate_for_each_handle(self, queues: Queues) -> None:
+    def test_read_and_write_rights_are_separate_for_each_handle(self, queues: Queues) -> None:
         sender, receiver = queues.open(read=False), queues.open(write=False)
         sender.send(b"message")
         assert receiver.receive(0) == (b"message", 0)

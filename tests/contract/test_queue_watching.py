@@ -95,7 +95,7 @@ class TestPoller:
         assert poller.poll(50) == []
         assert queues.monotonic() - before >= 0.0499
 
-    def test_poller_mixes_queues_topics_and_channels(self, queues: Queues, endpoint: str) -> None:
+    def test_poller_accepts_queues_topics_and_channels_together(self, queues: Queues, endpoint: str) -> None:
         queue = queues.open()
         sub, pub = msgq.sub_sock(f"{endpoint}topic"), msgq.pub_sock(f"{endpoint}topic")
         channel = Channel(f"{endpoint}channel")
@@ -115,7 +115,7 @@ class TestPoller:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(f"/dev/shm/{kind}{endpoint}topic")
 
-    def test_poller_accepts_queues_by_register_next_to_descriptors(self, queues: Queues) -> None:
+    def test_poller_register_accepts_queues_and_descriptors_together(self, queues: Queues) -> None:
         queue = queues.open()
         reads, writes = os.pipe()
         poller = queues.poller()
@@ -141,7 +141,7 @@ class TestPoller:
         assert task.result() == [queue]
 
     @pytest.mark.needs("threads")
-    def test_pollers_of_one_queue_are_all_woken_at_once(self, queues: Queues) -> None:
+    def test_message_wakes_all_pollers_of_its_queue_immediately(self, queues: Queues) -> None:
         queue, total = queues.open(), 0.0
         pollers = [queues.poller(queues.open()) for _ in range(3)]
         for _ in range(5):
@@ -157,7 +157,7 @@ class TestPoller:
         assert total < 2  # which is what they do a second later
 
     @pytest.mark.needs("threads")
-    def test_polling_handle_does_not_consume_the_wake_of_a_receiver(self, queues: Queues) -> None:
+    def test_poller_does_not_consume_the_wake_of_a_receiver(self, queues: Queues) -> None:
         queue = queues.open()
         watching = [Task(queues.poller(queues.open()).poll, DEADLINE_MS) for _ in range(2)]
         receiving = Task(queues.open().receive)
@@ -232,7 +232,7 @@ class TestAsyncio:
         other.send(b"message")
         assert queue.receive(0) == (b"message", 0)
 
-    def test_arecv_ends_when_the_handle_closes(self, queues: Queues) -> None:
+    def test_arecv_raises_when_the_handle_closes(self, queues: Queues) -> None:
         queue = queues.open()
 
         async def scenario() -> None:

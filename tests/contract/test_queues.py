@@ -27,7 +27,7 @@ PRIORITIES = [0, 1, 2, 31, 32, 255, 256, 1000, 32766, 32767]
 
 
 class TestOrder:
-    def test_receive_within_a_priority_is_first_in_first_out(self, queues: Queues) -> None:
+    def test_messages_of_one_priority_are_received_first_in_first_out(self, queues: Queues) -> None:
         queue = queues.open()
         sent = [b"%d" % number for number in range(100)]
         for message in sent:
@@ -40,7 +40,7 @@ class TestOrder:
             queue.send(b"%d" % priority, priority)
         assert [queue.receive(0).priority for _ in PRIORITIES] == PRIORITIES[::-1]
 
-    def test_receive_order_combines_priority_and_time(self, queues: Queues) -> None:
+    def test_receive_order_is_priority_then_send_order(self, queues: Queues) -> None:
         queue, rng = queues.open(max_messages=300), random.Random(2)
         sent = [(b"%d" % number, rng.choice(PRIORITIES)) for number in range(300)]
         for message, priority in sent:
@@ -49,7 +49,7 @@ class TestOrder:
         assert [tuple(message) for message in queue.peek()] == expected
         assert [tuple(message) for message in queue.receive_many()] == expected
 
-    def test_reused_slots_keep_the_order(self, queues: Queues) -> None:
+    def test_reused_queue_slots_keep_the_message_order(self, queues: Queues) -> None:
         queue = queues.open(max_messages=5)
         waiting: list[bytes] = []
         rng = random.Random(3)
@@ -69,7 +69,7 @@ class TestOrder:
         assert queue.receive(0) == (b"default", 0)
 
     @pytest.mark.parametrize("handles", [2, 5])
-    def test_receive_order_is_one_for_all_senders(self, queues: Queues, handles: int) -> None:
+    def test_messages_of_several_senders_are_received_in_send_order(self, queues: Queues, handles: int) -> None:
         senders = [queues.open() for _ in range(handles)]
         sent = [b"%d" % number for number in range(50)]
         for message, sender in zip(sent, itertools.cycle(senders), strict=False):
@@ -116,7 +116,7 @@ class TestConsumers:
 
 
 class TestMessages:
-    def test_message_is_a_pair_with_further_attributes(self, queues: Queues) -> None:
+    def test_queue_message_is_data_and_priority_pair_with_attributes(self, queues: Queues) -> None:
         queue = queues.open()
         before = queues.time_ns()
         queue.send(b"message", 5, origin_time=123)
@@ -131,13 +131,13 @@ class TestMessages:
         assert message.origin_time == 123
         assert "b'message'" in repr(message)
 
-    def test_message_origin_is_unknown_unless_given(self, queues: Queues) -> None:
+    def test_queue_message_without_origin_time_has_unknown_origin(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         assert queue.receive(0).origin_time == 0
 
     @pytest.mark.parametrize("origin_time", [1, 2**63, 2**64 - 1])
-    def test_origin_time_of_any_64_bit_value_is_kept(self, queues: Queues, origin_time: int) -> None:
+    def test_queue_message_keeps_any_64_bit_origin_time(self, queues: Queues, origin_time: int) -> None:
         queue = queues.open()
         queue.send(b"message", origin_time=origin_time)
         assert queue.receive(0).origin_time == origin_time
@@ -148,14 +148,14 @@ class TestMessages:
         queue.send(message)
         assert queue.receive(0).data == message
 
-    def test_empty_message_is_a_message(self, queues: Queues) -> None:
+    def test_empty_message_is_delivered(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"", 9)
         assert queue.current_messages == 1
         assert queue.receive(0) == (b"", 9)
         assert queue.receive(0) is None
 
-    def test_short_message_contains_no_bytes_of_an_earlier_one(self, queues: Queues) -> None:
+    def test_short_message_contains_no_bytes_of_an_earlier_message(self, queues: Queues) -> None:
         queue = queues.open(max_messages=1)
         queue.send(b"long " * 100)
         queue.receive(0)
@@ -189,19 +189,19 @@ class TestMany:
         assert [tuple(message) for message in queue.receive_many()] == [(b"%d" % number, 3) for number in range(5)]
         assert queue.send_many([]) == 0
 
-    def test_send_many_full_queue_leaves_out_the_rest(self, queues: Queues) -> None:
+    def test_send_many_stops_when_queue_is_full(self, queues: Queues) -> None:
         queue = queues.open(max_messages=3)
         assert queue.send_many([b"1", b"2", b"3", b"4", b"5"], timeout=0) == 3
         assert queue.send_many([b"6"], timeout=0) == 0
         assert receive_all(queue) == [b"1", b"2", b"3"]
 
-    def test_send_many_asks_for_a_message_after_sending_the_previous_one(self, queues: Queues) -> None:
+    def test_send_many_reads_next_message_after_sending_previous_message(self, queues: Queues) -> None:
         queue = queues.open(max_messages=2)
         asked = iter([b"1", b"2", b"3", b"4"])
         assert queue.send_many(asked, timeout=0) == 2
         assert list(asked) == [b"4"]
 
-    def test_send_many_refused_message_raises_after_earlier_ones_are_sent(self, queues: Queues) -> None:
+    def test_send_many_raises_at_invalid_message_after_sending_earlier_messages(self, queues: Queues) -> None:
         queue = queues.open(max_message_size=2)
         with pytest.raises(MessageTooLargeError):
             queue.send_many([b"1", b"22", b"333", b"4"])
@@ -232,7 +232,7 @@ class TestMany:
         assert queues.open().receive_many() == []
         assert queues.monotonic() - before < 10
 
-    def test_iteration_of_nonblocking_handle_ends_with_the_messages(self, queues: Queues) -> None:
+    def test_iteration_of_nonblocking_handle_ends_after_last_message(self, queues: Queues) -> None:
         queue = queues.open(O_CREAT | O_NONBLOCK)
         queue.send_many([b"1", b"2"])
         assert [data for data, _ in queue] == [b"1", b"2"]
@@ -267,7 +267,7 @@ class TestFull:
         assert queue.current_messages == queue.max_messages == count
         assert receive_all(queue) == [b"%d" % number for number in range(count)]
 
-    def test_taken_message_keeps_its_slot(self, queues: Queues) -> None:
+    def test_taken_message_keeps_its_slot_until_acknowledged(self, queues: Queues) -> None:
         queue = queues.open(max_messages=1)
         queue.send(b"1")
         job = queue.take(0)
@@ -278,7 +278,7 @@ class TestFull:
 
 
 class TestLifetime:
-    def test_messages_wait_without_any_open_handle(self, queues: Queues) -> None:
+    def test_messages_stay_in_queue_without_open_handles(self, queues: Queues) -> None:
         with queues.open() as sender:
             sender.send(b"1", 1)
             sender.send(b"2", 2)
@@ -291,7 +291,7 @@ class TestLifetime:
                 queue.send(b"%d" % number)
         assert receive_all(queues.open()) == [b"%d" % number for number in range(10)]
 
-    def test_unlink_removes_the_name(self, queues: Queues) -> None:
+    def test_unlink_removes_the_queue_name(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         queue.unlink()
@@ -319,7 +319,7 @@ class TestLifetime:
         with pytest.raises(SegmentError):
             queues.open(0)
 
-    def test_unlink_name_needs_no_handle(self, queues: Queues) -> None:
+    def test_unlink_name_removes_queue_without_a_handle(self, queues: Queues) -> None:
         queues.open().close()
         queues.MessageQueue.unlink_name(queues.name)
         with pytest.raises(SegmentError) as caught:
@@ -331,7 +331,7 @@ class TestLifetime:
         queues.open(max_messages=3).unlink()
         assert queues.open(max_messages=5).max_messages == 5
 
-    def test_close_twice_is_harmless(self, queues: Queues) -> None:
+    def test_second_close_has_no_effect(self, queues: Queues) -> None:
         queue = queues.open()
         queue.close()
         queue.close()
@@ -370,6 +370,6 @@ class TestLifetime:
             queues.MessageQueue(queues.name)
         queues.open()
 
-    def test_handles_opened_and_closed_in_turn_are_unlimited(self, queues: Queues) -> None:
+    def test_closed_handles_do_not_count_against_handle_limit(self, queues: Queues) -> None:
         for _ in range(300):
             queues.open().close()

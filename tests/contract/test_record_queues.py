@@ -201,23 +201,23 @@ class TestArrays:
 
 class TestOpening:
     @pytest.mark.needs("schema")
-    def test_queue_without_dtype_argument_takes_the_stored_dtype(self, queues: Queues) -> None:
+    def test_record_queue_without_dtype_argument_uses_stored_dtype(self, queues: Queues) -> None:
         queues.pair()
         assert queues.open(None).dtype == QUOTE
 
-    def test_queue_without_any_dtype_raises(self, queues: Queues) -> None:
+    def test_record_queue_without_given_or_stored_dtype_raises(self, queues: Queues) -> None:
         with pytest.raises((InvalidValueError, msgq.errors.SegmentError), match=queues.token):
             queues.open(None)
 
     @pytest.mark.needs("schema")
-    def test_queue_other_dtype_raises_with_both_dtypes(self, queues: Queues) -> None:
+    def test_record_queue_opened_with_other_dtype_raises_with_both_dtypes(self, queues: Queues) -> None:
         queues.pair()
         with pytest.raises(RecordMismatchError, match=r"number.*'f8'|number.*float64") as caught:
             queues.open("f8")
         assert "float64" in str(caught.value)
 
     @pytest.mark.needs("schema")
-    def test_queue_opened_with_different_dtypes_raises_on_use(self, queues: Queues) -> None:
+    def test_topics_opened_with_different_dtypes_raise_on_first_use(self, queues: Queues) -> None:
         if queues.producers == "multiple":
             pytest.skip("a channel is described by who opens it first")
         one, other = queues.open(QUOTE), queues.open([("a", "<i8"), ("b", "<i8")])
@@ -228,11 +228,11 @@ class TestOpening:
             other.produce((1, 2))
 
     @pytest.mark.parametrize("dtype", ["O", [("a", "O")], "V0", ("f8", (3,))])
-    def test_queue_invalid_dtype_is_refused(self, queues: Queues, dtype: Any) -> None:
+    def test_record_queue_with_invalid_dtype_is_refused(self, queues: Queues, dtype: Any) -> None:
         with pytest.raises(RecordTypeError):
             queues.open(dtype)
 
-    def test_queue_invalid_arguments_are_refused(self, queues: Queues) -> None:
+    def test_record_queue_with_invalid_arguments_is_refused(self, queues: Queues) -> None:
         for wrong in ({"producers": "both"}, {"on_lost": "ignore"}, {"capacity": 0}, {"capacity": 1 << 40}):
             with pytest.raises(InvalidValueError):
                 queues.open(QUOTE, **wrong)
@@ -242,7 +242,7 @@ class TestOpening:
             queues.open(QUOTE).consume(limit=-1)
 
     @pytest.mark.needs("segment")
-    def test_capacity_is_a_power_of_two_and_fully_usable(self, queues: Queues) -> None:
+    def test_record_queue_capacity_is_power_of_two_and_fully_usable(self, queues: Queues) -> None:
         for size in (1, 40):
             dtype = np.dtype([("number", "<i8"), ("rest", f"V{size}")])
             queues.name = f"{queues.token}{size}"
@@ -257,13 +257,13 @@ class TestOpening:
             assert consumer.lost == 0
 
     @pytest.mark.needs("segment")
-    def test_capacity_mismatch_raises_and_none_takes_the_stored_one(self, queues: Queues) -> None:
+    def test_capacity_mismatch_raises_and_default_uses_stored_capacity(self, queues: Queues) -> None:
         queues.pair(QUOTE, 64)
         with pytest.raises((SegmentSizeError, msgq.errors.ChannelMismatchError), match="capacity"):
             queues.open(QUOTE, 128)
         assert queues.open(QUOTE).capacity == 64
 
-    def test_queue_on_a_channel_of_other_messages_is_refused(self, queues: Queues) -> None:
+    def test_record_queue_on_channel_with_other_schema_is_refused(self, queues: Queues) -> None:
         if queues.producers == "single":
             pytest.skip("a topic has messages of anything")
         with (
@@ -272,7 +272,7 @@ class TestOpening:
         ):
             queues.open()
 
-    def test_queue_prefix_argument_separates_queues(self, queues: Queues) -> None:
+    def test_record_queues_of_different_prefixes_are_separate(self, queues: Queues) -> None:
         if queues.backend == "zmq":
             pytest.skip("its prefixes are tested elsewhere")
         inside, outside = queues.open(prefix=f"p{queues.token}"), queues.open()
@@ -281,7 +281,7 @@ class TestOpening:
         assert numbers(inside.consume(timeout=DEADLINE)) == [1]
         assert len(outside.consume(timeout=0)) == 0
 
-    def test_closed_queue_raises_on_each_call(self, queues: Queues) -> None:
+    def test_closed_record_queue_raises_on_each_call(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         with producer:
             producer.produce((1, 1))
@@ -298,7 +298,7 @@ class TestOpening:
 
 class TestNames:
     @pytest.mark.needs("segment")
-    def test_create_decides_whether_the_queue_may_exist(self, queues: Queues) -> None:
+    def test_create_argument_decides_whether_the_record_queue_may_exist(self, queues: Queues) -> None:
         with pytest.raises(SegmentError):
             queues.open(create=False)
         made = queues.open(create=True)
@@ -308,7 +308,7 @@ class TestNames:
         assert queues.open(create=None).dtype == made.dtype
 
     @pytest.mark.needs("segment")
-    def test_unlink_removes_the_name(self, queues: Queues) -> None:
+    def test_unlink_removes_the_record_queue_name(self, queues: Queues) -> None:
         first, second = queues.pair()
         first.produce(quotes(0, 1))
         assert taken(second, 1) == [0], "it has mapped the publisher's pool now"
@@ -321,7 +321,7 @@ class TestNames:
             queues.open(create=False)
 
     @pytest.mark.needs("segment")
-    def test_unlink_name_needs_no_object(self, queues: Queues) -> None:
+    def test_unlink_name_removes_record_queue_without_an_object(self, queues: Queues) -> None:
         queues.open()
         RecordQueue.unlink_name(queues.name, producers=queues.producers)  # type: ignore[arg-type]
         with pytest.raises(SegmentError):
@@ -344,7 +344,7 @@ class TestNames:
 
 class TestLoss:
     @pytest.mark.needs("segment")
-    def test_lost_is_exact_and_no_array_spans_a_loss(self, queues: Queues) -> None:
+    def test_consumed_arrays_stop_at_losses_and_lost_is_exact(self, queues: Queues) -> None:
         producer, consumer = queues.pair(QUOTE, 64)
         sent = received = 0
         expected = 0
@@ -434,7 +434,7 @@ class TestLoss:
         assert consumer.lost == 0
 
     @pytest.mark.parametrize("producers", ["single", "multiple"])
-    def test_consumed_arrays_end_at_drops_of_a_simulation(self, token: str, producers: Any) -> None:
+    def test_consumed_arrays_stop_at_messages_dropped_by_simulation(self, token: str, producers: Any) -> None:
         endpoint = token if producers == "single" else f"channel/{token}"
         found: list[list[int]] = []
         lost: list[Any] = []
@@ -487,7 +487,7 @@ class TestLoss:
 
 class TestProducers:
     @pytest.mark.needs("takeover")
-    def test_single_producer_queue_is_taken_over_by_a_second(self, queues: Queues) -> None:
+    def test_second_producer_takes_over_single_producer_queue(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         producer.produce((0, 0))
         second = queues.open()
@@ -496,7 +496,7 @@ class TestProducers:
             producer.produce((2, 0))
         assert taken(consumer, 2) == [0, 1]
 
-    def test_several_producers_share_one_order_and_are_known(self, queues: Queues) -> None:
+    def test_consume_with_publishers_returns_producer_of_each_record(self, queues: Queues) -> None:
         if queues.producers == "single":
             with pytest.raises(StateError, match="multiple"):
                 queues.open().consume_with_publishers(timeout=0)
@@ -553,7 +553,7 @@ class TestStamps:
         yield
         origin.set_origin(0)
 
-    def test_tracked_dtype_adds_both_times(self) -> None:
+    def test_tracked_dtype_adds_publish_time_and_origin_time(self) -> None:
         dtype = tracked(QUOTE)
         assert dtype.descr[:2] == [("publish_time", "<i8"), ("origin_time", "<i8")]
         assert dtype.itemsize == 32
@@ -584,7 +584,7 @@ class TestStamps:
         assert (records["origin_time"] == records["publish_time"]).all()
         assert len(set(records["origin_time"].tolist())) == 5, "each is an origin"
 
-    def test_produce_inherits_the_origin_of_the_thread(self, queues: Queues) -> None:
+    def test_produced_records_have_origin_of_the_thread(self, queues: Queues) -> None:
         producer, consumer = queues.pair(tracked(QUOTE))
         origin.set_origin(7)
         producer.produce(quotes(0, 2))
@@ -593,13 +593,13 @@ class TestStamps:
         assert records["origin_time"].tolist() == [7, 7, 9]
         assert (records["publish_time"] != 7).all()
 
-    def test_produce_invalid_origin_time_is_refused(self, queues: Queues) -> None:
+    def test_produce_with_invalid_origin_time_is_refused(self, queues: Queues) -> None:
         producer, _ = queues.pair(tracked(QUOTE))
         for wrong in (-1, 1 << 63):
             with pytest.raises(InvalidValueError):
                 producer.produce(quotes(0, 1), origin_time=wrong)
 
-    def test_produce_origin_time_on_untracked_records_needs_a_channel(self, queues: Queues) -> None:
+    def test_produce_accepts_origin_of_untracked_records_only_on_channels(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         if queues.producers == "single":
             with pytest.raises(InvalidValueError, match="tracked"):
@@ -708,7 +708,7 @@ class TestWaiting:
         )
 
 
-def test_producer_in_child_does_not_take_over_a_topic_of_another_dtype(endpoint: str) -> None:
+def test_producer_in_forked_child_keeps_topic_of_another_dtype(endpoint: str) -> None:
     producer = RecordQueue(endpoint, QUOTE)
     producer.produce(quotes(0, 1))
 
@@ -737,7 +737,7 @@ def test_lapped_consumer_skips_messages_of_another_size(endpoint: str) -> None:
 
 
 @pytest.mark.ci
-def test_lapped_consumer_next_to_a_busy_producer_counts_exactly(endpoint: str) -> None:
+def test_lapped_consumer_counts_losses_exactly_during_production(endpoint: str) -> None:
     with RecordQueue(endpoint, QUOTE, 64) as consumer, Child(record_children.produce_all, endpoint, 200_000) as child:
         child.hear()
         received = 0

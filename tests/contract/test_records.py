@@ -128,7 +128,7 @@ class TestElements:
     @pytest.mark.parametrize(
         "index", [-1, 10, 2**31, 2**63, 2**70, -(2**70), True, 1.0, "1", "bid", None, ..., (1,), (1, 2), b"1"]
     )
-    def test_vector_invalid_index_raises(self, records: Records, index: Any) -> None:
+    def test_vector_access_with_invalid_index_raises(self, records: Records, index: Any) -> None:
         numbers = records.vector("i8", 10)
         with pytest.raises(RecordIndexError) as caught:
             numbers[index]
@@ -191,7 +191,9 @@ class TestElements:
         ],
         ids=str,
     )
-    def test_vector_refused_element_changes_nothing(self, records: Records, dtype: Any, value: Any, error: Any) -> None:
+    def test_invalid_vector_element_value_changes_nothing(
+        self, records: Records, dtype: Any, value: Any, error: Any
+    ) -> None:
         rows = records.vector(dtype, 3)
         rows[1] = 1
         with pytest.raises(error):
@@ -254,7 +256,7 @@ class TestMany:
         ],
         ids=str,
     )
-    def test_vector_invalid_selection_is_refused(self, records: Records, selection: Any) -> None:
+    def test_invalid_vector_selection_is_refused(self, records: Records, selection: Any) -> None:
         numbers = records.vector("i8", 10)
         calls: list[Callable[[], Any]] = [
             lambda: numbers[selection],
@@ -303,7 +305,7 @@ class TestMany:
         ],
         ids=str,
     )
-    def test_vector_refused_batch_changes_nothing(self, records: Records, values: Any, error: Any) -> None:
+    def test_invalid_vector_batch_changes_nothing(self, records: Records, values: Any, error: Any) -> None:
         numbers = records.vector("f8", 3)
         with pytest.raises(error):
             numbers[:] = values
@@ -322,13 +324,13 @@ class TestMany:
         with pytest.raises(RecordTypeError, match=r"float64.*int64"):
             records.vector("i8", 3).write([0], np.zeros(1))
 
-    def test_vector_index_written_twice_keeps_the_last_value(self, records: Records) -> None:
+    def test_vector_write_with_repeated_index_keeps_last_value(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers.write([1, 1, 1], [5, 6, 7])
         assert numbers[1] == 7
         assert numbers.counts().tolist() == [0, 3, 0]
 
-    def test_vector_empty_write_is_no_error(self, records: Records) -> None:
+    def test_empty_vector_write_raises_no_error(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers.write([], [])
         numbers[3:] = 5
@@ -372,12 +374,12 @@ class TestMany:
 
 
 class TestTimes:
-    def test_unwritten_element_has_no_time(self, records: Records) -> None:
+    def test_unwritten_element_has_no_write_time(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         assert (numbers.times().dtype, numbers.counts().dtype) == (np.int64, np.uint64)
         assert numbers.times().tolist() == numbers.counts().tolist() == [0, 0, 0]
 
-    def test_times_are_of_the_hosts_clock(self, records: Records) -> None:
+    def test_element_times_use_the_host_clock(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         before = records.time_ns()
         numbers[1] = 5
@@ -388,7 +390,7 @@ class TestTimes:
         assert numbers.counts().tolist() == [0, 2, 1]
         assert numbers.counts([2, 1]).tolist() == [1, 2]
 
-    def test_times_do_not_decrease(self, records: Records) -> None:
+    def test_element_times_do_not_decrease(self, records: Records) -> None:
         numbers = records.vector("i8", 1)
         times = []
         for number in range(100):
@@ -408,7 +410,7 @@ class TestSnapshots:
         assert (rows.dtype, rows.shape) == (QUOTE, (5,))
 
     @pytest.mark.parametrize("timeout", [-1, math.nan, math.inf])
-    def test_snapshot_invalid_timeout_is_refused(self, records: Records, timeout: float) -> None:
+    def test_snapshot_with_invalid_timeout_is_refused(self, records: Records, timeout: float) -> None:
         numbers = records.vector("i8", 3)
         with pytest.raises(InvalidValueError):
             numbers.snapshot(True, timeout=timeout)
@@ -447,7 +449,7 @@ class TestSeqlock:
         with pytest.raises(InvalidValueError):
             number.read(np.zeros(2))
 
-    def test_seqlock_invalid_values_are_refused(self, records: Records) -> None:
+    def test_invalid_seqlock_values_are_refused(self, records: Records) -> None:
         number = records.seqlock("i8")
         with pytest.raises(RecordTypeError):
             number.value = np.float64(1)
@@ -506,13 +508,13 @@ class TestScalars:
         rows[0] = np.rec.array([(1, 2.0)], rows.dtype)[0]
         assert rows[0].tolist() == (1, 2.0)
 
-    def test_write_accepts_equal_fields_at_other_offsets(self, records: Records) -> None:
+    def test_write_accepts_value_with_equal_fields_at_other_offsets(self, records: Records) -> None:
         rows = records.vector([("x", "<i4"), ("y", "<i4")], 4)
         turned = np.dtype({"names": ["x", "y"], "formats": ["<i4", "<i4"], "offsets": [4, 0]})
         rows[0] = np.array([(1, 2)], turned)[0]
         assert rows[0].tolist() == (1, 2)
 
-    def test_write_accepts_the_other_byte_order(self, records: Records) -> None:
+    def test_write_accepts_a_value_in_the_other_byte_order(self, records: Records) -> None:
         rows = records.vector([("x", "<i4")], 4)
         rows[0] = np.array([(1,)], [("x", ">i4")])[0]
         assert rows[0].tolist() == (1,)
@@ -522,7 +524,7 @@ class TestScalars:
         rows[0] = np.void(b"abcde")
         assert bytes(rows[0]) == b"abcde"
 
-    def test_write_refuses_other_fields_after_equal_ones(self, records: Records) -> None:
+    def test_write_refuses_different_dtype_after_accepting_equal_dtype(self, records: Records) -> None:
         rows = records.vector([("x", "<i4"), ("y", "<i4")], 4)
         rows[0] = np.array([(1, 2)], [("x", "<i4"), ("y", "<i4")])[0]
         with pytest.raises(RecordTypeError):
@@ -559,7 +561,9 @@ class TestPrivate:
     @pytest.mark.parametrize(
         "given", [{"create": False}, {"passive": True}, {"dtype": None}, {"length": None}], ids=str
     )
-    def test_private_vector_is_always_new(self, records: Records, given: dict[str, Any]) -> None:
+    def test_private_vector_refuses_options_that_open_existing_vector(
+        self, records: Records, given: dict[str, Any]
+    ) -> None:
         with pytest.raises(InvalidValueError, match="private"):
             records.SeqlockVector(None, **{"dtype": "f8", "length": 3, **given})
 
@@ -583,7 +587,7 @@ class TestTracked:
         assert found[3].tolist() == (0, 0, 0.0)
         assert found["publish_time"][:3].tolist() == rows.times([0, 1, 2]).tolist()
 
-    def test_write_under_an_origin_inherits_the_origin(self, records: Records) -> None:
+    def test_written_tracked_element_has_origin_of_the_thread(self, records: Records) -> None:
         rows = records.vector(TRACKED, 4)
         set_origin(77)
         try:
@@ -597,7 +601,7 @@ class TestTracked:
         assert found["origin_time"][3] != 77
         assert found["publish_time"].tolist() == rows.times().tolist()
 
-    def test_write_without_origin_gets_a_unique_origin(self, records: Records) -> None:
+    def test_element_written_without_origin_gets_a_unique_origin(self, records: Records) -> None:
         rows = records.vector(TRACKED, 4)
         for i in range(4):
             rows[i] = np.zeros((), TRACKED)
@@ -658,7 +662,7 @@ class TestClosed:
         with pytest.raises(ValueError, match="read-only"):
             seqlock.read()["bid"] = 7.0
 
-    def test_assignment_to_copied_and_read_arrays_is_possible(self, records: Records) -> None:
+    def test_arrays_copied_or_read_from_a_vector_are_writable(self, records: Records) -> None:
         vector = records.vector([("bid", "<f8"), ("ask", "<f8")], 3)
         record = vector[1].copy()
         record["bid"] = 7.0
@@ -682,12 +686,12 @@ class TestClosed:
             assert caught.value.endpoint == records.name
         assert records.vector()[0] == 1
 
-    def test_vector_block_end_closes(self, records: Records) -> None:
+    def test_end_of_vector_block_closes_the_vector(self, records: Records) -> None:
         with records.vector("i8", 3) as numbers:
             numbers[0] = 1
         assert numbers.closed
 
-    def test_write_of_an_array_closing_the_vector_raises(self, records: Records) -> None:
+    def test_write_raises_when_array_conversion_closes_the_vector(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
 
         class Closing:

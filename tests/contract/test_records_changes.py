@@ -55,7 +55,7 @@ class TestChanges:
         assert late.wait(0) is True
         assert late.changes().indices.tolist() == [2, 5]
 
-    def test_changes_include_own_writes(self, records: Records) -> None:
+    def test_changes_include_writes_of_the_same_handle(self, records: Records) -> None:
         quotes = records.vector(PAIR, 10)
         quotes[2] = (1, 2)
         assert quotes.changes().indices.tolist() == [2]
@@ -67,7 +67,7 @@ class TestChanges:
             assert handle.changes().indices.tolist() == [4]
             assert handle.changes().indices.tolist() == []
 
-    def test_changes_are_kept_after_read(self, records: Records) -> None:
+    def test_changes_stay_pending_after_read(self, records: Records) -> None:
         quotes = records.vector(PAIR, 10)
         quotes[4] = (1, 2)
         assert quotes[4]["double"] == 2
@@ -76,7 +76,7 @@ class TestChanges:
         quotes.times()
         assert quotes.changes().indices.tolist() == [4]
 
-    def test_changes_count_shows_writes_between(self, records: Records) -> None:
+    def test_change_count_shows_number_of_writes_since_last_call(self, records: Records) -> None:
         quotes = records.vector(PAIR, 10)
         quotes[4] = (1, 2)
         before = quotes.changes().counts[0]
@@ -86,7 +86,7 @@ class TestChanges:
         assert changes.counts[0] - before == 5
         assert changes.rows[0].tolist() == (4, 8)
 
-    def test_changes_of_many_elements_are_complete(self, records: Records) -> None:
+    def test_changes_return_all_of_many_changed_elements(self, records: Records) -> None:
         numbers = records.vector("i4", 10_000)
         numbers[::7] = 5
         changes = numbers.changes()
@@ -114,7 +114,7 @@ class TestChanges:
         assert numbers.receive(timeout=SHORT) is None
         assert SHORT * 0.999 <= records.monotonic() - before < DEADLINE
 
-    def test_changes_with_limit_serve_each_element_in_turn(self, records: Records) -> None:
+    def test_changes_with_limit_return_each_element_in_turn(self, records: Records) -> None:
         numbers = records.vector("i8", 5)
         numbers[:] = 1
         assert numbers.changes(limit=0).indices.tolist() == []
@@ -186,11 +186,11 @@ class TestTime:
         assert numbers.wait(0) is False
 
     @pytest.mark.parametrize("timeout", [-1, -0.001, math.nan, math.inf, 2147484])
-    def test_wait_invalid_timeout_is_refused(self, records: Records, timeout: float) -> None:
+    def test_wait_with_invalid_timeout_is_refused(self, records: Records, timeout: float) -> None:
         with pytest.raises(InvalidValueError):
             records.vector("i8", 3).wait(timeout)
 
-    def test_endless_wait_alone_in_virtual_time_raises(self, records: Records) -> None:
+    def test_endless_wait_of_only_program_in_virtual_time_raises(self, records: Records) -> None:
         if records.backend == "fake":
             with pytest.raises(DeadlockError, match=records.name):
                 records.vector("i8", 3).wait()
@@ -215,7 +215,7 @@ class TestThreads:
         handles[0].write([0, 1, 2], 5)
         assert [task.result() for task in tasks] == [True] * 6
 
-    def test_write_beyond_the_length_of_a_handle_wakes_no_thread(self, records: Records) -> None:
+    def test_write_beyond_the_length_of_a_handle_does_not_end_wait(self, records: Records) -> None:
         whole, some = records.vector("i8", 10), records.vector("i8", 3)
         task = Task(some.wait)
         task.wait_asleep()
@@ -326,7 +326,7 @@ class TestDescriptors:
         numbers[0] = 1
         assert readable(numbers.fileno(), DEADLINE)
 
-    def test_fileno_is_kept_after_read(self, records: Records) -> None:
+    def test_fileno_stays_readable_after_element_read(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         fd = numbers.fileno()
         numbers[0] = 1
@@ -370,7 +370,7 @@ class TestPoller:
         assert poller.poll(50) == []
         assert records.monotonic() - before >= 0.0499
 
-    def test_poller_mixes_vectors_queues_and_boards(self, records: Records, endpoint: str) -> None:
+    def test_poller_accepts_vectors_queues_and_boards_together(self, records: Records, endpoint: str) -> None:
         numbers, board = records.vector("i8", 3), records.board(name="board")
         entry, observed = board.declare("key"), board.observe("key")
         queue = msgq.MessageQueue(endpoint)
@@ -431,7 +431,7 @@ class TestAsyncio:
 
         assert asyncio.run(scenario()) == [0, 1, 2, 3, 4]
 
-    def test_areceive_ends_when_the_handle_closes(self, records: Records) -> None:
+    def test_areceive_raises_when_the_handle_closes(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
 
         async def scenario() -> None:

@@ -32,7 +32,7 @@ class TestOpening:
         records.vector(QUOTE, 10)[3] = (1, 2)
         assert records.vector(QUOTE, 10)[3].tolist() == (1.0, 2.0)
 
-    def test_vector_without_dtype_and_length_opens_the_existing_one(self, records: Records) -> None:
+    def test_vector_without_dtype_and_length_opens_existing_vector(self, records: Records) -> None:
         records.vector(QUOTE, 10, exclusive=True, copies=4)
         there = records.vector()
         assert (there.dtype, len(there), there.exclusive, there.copies) == (QUOTE, 10, True, 4)
@@ -50,7 +50,7 @@ class TestOpening:
         records.seqlock("f8")
         assert records.seqlock().dtype == "f8"
 
-    def test_create_true_only_creates(self, records: Records) -> None:
+    def test_create_true_only_creates_new_vector(self, records: Records) -> None:
         records.vector("f8", 3, create=True)
         with pytest.raises(SegmentError) as caught:
             records.vector("f8", 3, create=True)
@@ -58,14 +58,14 @@ class TestOpening:
         with pytest.raises(InvalidValueError):
             records.vector(create=True)
 
-    def test_create_false_only_opens(self, records: Records) -> None:
+    def test_create_false_only_opens_existing_vector(self, records: Records) -> None:
         with pytest.raises(SegmentError) as caught:
             records.vector("f8", 3, create=False)
         assert caught.value.errno == errno.ENOENT
         records.vector("f8", 3)
         assert len(records.vector("f8", 3, create=False)) == 3
 
-    def test_passive_only_opens(self, records: Records) -> None:
+    def test_passive_vector_only_opens_existing_file(self, records: Records) -> None:
         with pytest.raises(SegmentError) as caught:
             records.vector("f8", 3, passive=True)
         assert caught.value.errno == errno.ENOENT
@@ -130,7 +130,7 @@ class TestOpening:
             records.seqlock()
         assert len(records.vector("f8", 1)) == 1
 
-    def test_vector_opened_as_a_board_raises_and_vice_versa(self, records: Records) -> None:
+    def test_vector_opened_as_board_and_board_opened_as_vector_raise(self, records: Records) -> None:
         records.vector("f8", 2)
         with pytest.raises(RecordMismatchError, match="vector"):
             records.board()
@@ -164,14 +164,16 @@ class TestOpening:
         ],
         ids=str,
     )
-    def test_vector_refused_arguments_create_no_file(self, records: Records, given: dict[str, Any], error: Any) -> None:
+    def test_vector_with_invalid_arguments_creates_no_file(
+        self, records: Records, given: dict[str, Any], error: Any
+    ) -> None:
         with pytest.raises(error):
             records.vector(**{"dtype": "f8", "length": 3, **given})
         with pytest.raises(SegmentError):
             records.vector()
 
     @pytest.mark.parametrize("name", ["", "a/b", "..", "a\0b", "x" * 247, 5])
-    def test_vector_invalid_name_is_refused(self, records: Records, name: Any) -> None:
+    def test_vector_with_invalid_name_is_refused(self, records: Records, name: Any) -> None:
         calls: list[Callable[[], Any]] = [
             lambda: records.SeqlockVector(name, "f8", 3),
             lambda: records.Seqlock(name, "f8"),
@@ -233,7 +235,7 @@ class TestNames:
                 kind.unlink_name(records.name)
             assert caught.value.errno == errno.ENOENT
 
-    def test_vector_prefixes_are_separate(self, records: Records, prefix: str) -> None:
+    def test_vectors_of_different_prefixes_are_separate(self, records: Records, prefix: str) -> None:
         inside, outside = records.vector("i8", 3), records.vector("i8", 3, prefix="")
         assert (inside.prefix, outside.prefix) == (prefix, "")
         inside[0] = 5
@@ -278,7 +280,7 @@ class TestWriters:
         writer[1] = 2
         assert other[1] == 2
 
-    def test_exclusive_writer_closed_lets_the_next_one_write(self, records: Records) -> None:
+    def test_closing_exclusive_writer_lets_another_handle_write(self, records: Records) -> None:
         writer, other = records.vector("i8", 3, exclusive=True), records.vector()
         for number in range(5):
             writer[0] = number
@@ -288,12 +290,12 @@ class TestWriters:
         assert writer[0] == 7
         assert writer.counts()[0] == 6
 
-    def test_exclusive_handle_deleted_lets_another_one_write(self, records: Records) -> None:
+    def test_deleting_exclusive_writer_lets_another_handle_write(self, records: Records) -> None:
         records.SeqlockVector(records.name, "i8", 3, exclusive=True)[0] = 1
         gc.collect()
         records.vector()[0] = 2
 
-    def test_claim_takes_the_right_to_write(self, records: Records) -> None:
+    def test_claim_gives_a_handle_the_exclusive_write_right(self, records: Records) -> None:
         one, other = records.vector("i8", 3, exclusive=True), records.vector()
         one.claim()
         one.claim()
@@ -310,7 +312,7 @@ class TestWriters:
         handles[0][0] = 1
 
     @pytest.mark.parametrize("exclusive", [False, True])
-    def test_refused_write_takes_no_row(self, records: Records, exclusive: bool) -> None:
+    def test_invalid_write_leaves_writer_row_free(self, records: Records, exclusive: bool) -> None:
         numbers = records.vector("i8", 3, exclusive=exclusive)
         with pytest.raises(IndexError):
             numbers[3] = 1
@@ -343,7 +345,7 @@ class TestWriters:
 
 
 class TestPickling:
-    def test_vector_unpickled_opens_the_same_name(self, records: Records) -> None:
+    def test_unpickled_vector_opens_the_same_name(self, records: Records) -> None:
         numbers = records.vector("i8", 5)
         numbers[0] = 7
         with pickle.loads(pickle.dumps(numbers)) as copy:
@@ -353,7 +355,7 @@ class TestPickling:
         assert numbers[1] == 8
         assert not numbers.closed
 
-    def test_vector_unpickled_keeps_its_length(self, records: Records) -> None:
+    def test_unpickled_vector_keeps_its_length(self, records: Records) -> None:
         records.vector("i8", 5)
         with pickle.loads(pickle.dumps(records.vector("i8", 3))) as copy:
             assert len(copy) == 3
@@ -367,7 +369,7 @@ class TestPickling:
             assert copy.passive
             assert copy.value == 5
 
-    def test_vector_unpickled_keeps_its_prefix(
+    def test_unpickled_vector_keeps_its_prefix(
         self, records: Records, prefix: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         numbers = records.vector("i8", 5)
@@ -390,7 +392,7 @@ class TestPickling:
         assert caught.value.errno == errno.ENOENT
 
 
-def test_private_vector_unlink_has_no_effect(records: Records) -> None:
+def test_unlink_of_private_vector_has_no_effect(records: Records) -> None:
     numbers = records.SeqlockVector(None, "f8", 3)
     numbers.unlink()
     numbers[0] = 1

@@ -19,7 +19,7 @@ from tests.support import DEADLINE, Child, run_child, wait_until
 pytestmark = pytest.mark.needs("processes")
 
 
-def test_change_reaches_another_process_and_its_reply_returns(records: Records) -> None:
+def test_two_processes_exchange_record_changes(records: Records) -> None:
     quotes = records.vector(PAIR, 4)
     with Child(record_children.answerer, records.backend, records.name) as child:
         assert child.hear() == "ready"
@@ -61,7 +61,7 @@ def test_reads_during_writes_of_processes_are_never_torn(records: Records, copie
     assert len(values) >= 3
 
 
-def test_atomic_snapshot_is_of_one_instant(records: Records) -> None:
+def test_atomic_snapshot_shows_all_elements_at_one_instant(records: Records) -> None:
     """Numbers go from element to element: the newest one says what all the others were then."""
     numbers = records.vector("i8", 50)
     with Child(record_children.marcher, records.backend, records.name) as child:
@@ -107,7 +107,7 @@ def test_killed_writer_leaves_its_value_and_frees_its_row(records: Records) -> N
     assert quotes.counts([0])[0] == 2
 
 
-def test_killed_writers_of_all_128_rows_leave_room(records: Records) -> None:
+def test_killed_writer_frees_last_of_128_writer_rows(records: Records) -> None:
     quotes = records.vector(PAIR, 4)
     handles = [records.vector() for _ in range(127)]
     for handle in handles:
@@ -149,14 +149,14 @@ def test_pickled_handle_works_in_another_process(records: Records) -> None:
 
 @pytest.mark.needs("fork")
 class TestForks:
-    def test_forked_child_writes_with_its_own_handle(self, records: Records) -> None:
+    def test_forked_child_writes_with_a_separate_handle(self, records: Records) -> None:
         seen = run_child(record_children.forked_writer, records.backend, records.name)
         assert seen == {"child": 0, "changed": [1, 2], "row": [3, 6]}
 
-    def test_exclusive_vector_stays_with_the_parent(self, records: Records) -> None:
+    def test_exclusive_write_right_stays_with_parent_after_fork(self, records: Records) -> None:
         seen = run_child(record_children.forked_exclusive, records.backend, records.name)
         assert seen == {"child": 0, "row": [5, 10]}
 
-    def test_board_key_stays_with_the_parent(self, records: Records) -> None:
+    def test_board_key_stays_with_parent_after_fork(self, records: Records) -> None:
         seen = run_child(record_children.forked_board, records.backend, records.name)
         assert seen == {"child": 0, "parent": "after", "of the child": "child"}

@@ -227,7 +227,7 @@ def program(name: str, token: str, kind: type[Program]) -> Iterator[Program]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @SEEDS
-def test_random_program_has_equal_results_on_backends_and_model(token: str, seed: int, kind: str) -> None:
+def test_random_record_program_has_equal_results_on_backends_and_model(token: str, seed: int, kind: str) -> None:
     transcripts = {}
     cls, steps = KINDS[kind]
     for name in ("model", *RECORDS):

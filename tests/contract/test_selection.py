@@ -107,7 +107,7 @@ def test_pattern_selects_the_endpoints_on_spark(text: str, log: Path) -> None:
 
 
 @every_text
-def test_pattern_selects_the_endpoints_of_observing_verbs(text: str, bus: dict[str, msgq.PubSocket]) -> None:
+def test_pattern_selects_the_endpoints_of_observing_commands(text: str, bus: dict[str, msgq.PubSocket]) -> None:
     code = not SELECTED[text]
     assert said("list", text, "--interval", 0, code=code) == SELECTED[text]
     assert said("top", text, "--once", "--interval", 0.01, code=code) == SELECTED[text]
@@ -144,7 +144,7 @@ def test_pattern_selects_the_endpoints_of_a_check(text: str, bus: Any, tmp_path:
     assert {line["endpoint"] for line in lines if line["ok"]} == SELECTED[text]
 
 
-def test_verb_record_takes_the_endpoints_of_a_pattern(bus: dict[str, msgq.PubSocket], tmp_path: Path) -> None:
+def test_record_command_takes_the_endpoints_of_a_pattern(bus: dict[str, msgq.PubSocket], tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     run("record", "camera.*", "-o", path, "--seconds", 0.01, "--json")
     assert (
@@ -153,7 +153,7 @@ def test_verb_record_takes_the_endpoints_of_a_pattern(bus: dict[str, msgq.PubSoc
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_invalid_pattern_is_an_error_in_one_line(text: str, log: Path, prefix: str, tmp_path: Path) -> None:
+def test_invalid_pattern_error_is_one_line(text: str, log: Path, prefix: str, tmp_path: Path) -> None:
     file = tmp_path / "expected.toml"
     file.write_text(f"[endpoints.'{text}']")
     choosing: list[Callable[[], object]] = [
@@ -176,26 +176,26 @@ def test_invalid_pattern_is_an_error_in_one_line(text: str, log: Path, prefix: s
         assert f"{text!r} is not a regular expression" in line
 
 
-def test_name_in_a_program_selects_exactly_itself() -> None:
+def test_endpoint_name_in_python_selects_only_that_endpoint() -> None:
     for name in ("a+b", "imu[0]", "(", "camera.*"):
         assert [one for one in (*NAMES, "(", "camera.*") if one in SelectedEndpoints([name])] == [name]
 
 
-def test_compiled_expression_is_searched_in_names() -> None:
+def test_compiled_regular_expression_is_searched_in_names() -> None:
     assert {name for name in NAMES if name in SelectedEndpoints(re.compile("era"), re.compile("t$"))} == {
         "camera",
         "camera_rear",
     }
 
 
-def test_selection_without_patterns_is_all_and_of_empty_list_none() -> None:
+def test_selection_without_patterns_has_all_and_empty_list_no_endpoints() -> None:
     assert "any" in SelectedEndpoints()
     assert "any" not in SelectedEndpoints([])
     assert "any" not in SelectedEndpoints(None, ["any"])
 
 
 @every_text
-def test_pattern_of_clean_selects_the_endpoints(text: str, bus_without_publishers: None) -> None:
+def test_pattern_selects_the_endpoints_of_clean_command(text: str, bus_without_publishers: None) -> None:
     if SELECTED[text]:
         assert said("clean", "--dry-run", text) == SELECTED[text]
     else:

@@ -66,7 +66,7 @@ def test_signal_handler_may_close_the_waiting_socket(backend: Backend, endpoint:
         pub.wait_for_readers(0, n=1)
 
 
-def test_sigusr2_handler_is_not_installed(backend: Backend, endpoint: str) -> None:
+def test_msgq_installs_no_sigusr2_handler(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint)
     with Child(children.usr2_untouched, backend.name, endpoint) as child:
         assert child.hear() == "blocking"

@@ -46,7 +46,7 @@ pytest_plugins = ("tests.stock.fixtures",)
 
 
 @pytest.mark.parametrize("publisher_first", [True, False])
-def test_stock_publisher_reaches_own_subscriber(endpoint: str, stack: Any, publisher_first: Any) -> None:
+def test_msgq_subscriber_receives_messages_of_stock_publisher(endpoint: str, stack: Any, publisher_first: Any) -> None:
     sub = None if publisher_first else stack.enter_context(subscriber(endpoint))
     pub = stack.enter_context(StockPublisher(endpoint))
     sub = sub or stack.enter_context(subscriber(endpoint))
@@ -58,7 +58,7 @@ def test_stock_publisher_reaches_own_subscriber(endpoint: str, stack: Any, publi
 
 
 @KINDS
-def test_wrapped_messages_are_equal_for_stock_and_own_subscribers(endpoint: str, stack: Any, kind: Any) -> None:
+def test_stock_and_msgq_subscribers_receive_equal_messages_over_many_laps(endpoint: str, stack: Any, kind: Any) -> None:
     pub = stack.enter_context(publisher(kind, endpoint, SMALL_RING))
     ours = [stack.enter_context(subscriber(endpoint, passive=passive)) for passive in (False, True)]
     stock = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
@@ -71,7 +71,7 @@ def test_wrapped_messages_are_equal_for_stock_and_own_subscribers(endpoint: str,
 
 
 @KINDS
-def test_conflating_subscribers_get_the_newest(endpoint: str, stack: Any, kind: Any) -> None:
+def test_conflating_stock_and_msgq_subscribers_receive_newest_message(endpoint: str, stack: Any, kind: Any) -> None:
     ours = stack.enter_context(subscriber(endpoint, conflate=True))
     pub = stack.enter_context(publisher(kind, endpoint))
     stock = stack.enter_context(StockSubscriber(endpoint, conflate=True))
@@ -83,7 +83,7 @@ def test_conflating_subscribers_get_the_newest(endpoint: str, stack: Any, kind: 
 
 
 @KINDS
-def test_passive_subscribers_beyond_15_leave_no_trace(endpoint: str, stack: Any, kind: Any) -> None:
+def test_twenty_passive_subscribers_do_not_change_the_topic_header(endpoint: str, stack: Any, kind: Any) -> None:
     pub = stack.enter_context(publisher(kind, endpoint))
     pub.send(0)
     before = Header.read(endpoint)
@@ -115,9 +115,7 @@ def test_poller_returns_the_socket_of_a_stock_publisher(endpoint: str, stack: An
 
 
 @pytest.mark.parametrize("options", [{}, {"conflate": True}, {"passive": True}], ids=["plain", "conflate", "passive"])
-def test_thread_asleep_before_a_stock_publisher_starts_is_woken_by_each_send(
-    endpoint: str, stack: Any, options: Any
-) -> None:
+def test_sleeping_thread_is_woken_by_sends_of_later_stock_publisher(endpoint: str, stack: Any, options: Any) -> None:
     before = signal_state()
     stack.enter_context(StockSubscriber(endpoint)).close()  # a passive subscriber needs a segment to look at
     sub = stack.enter_context(subscriber(endpoint, **options))
@@ -134,7 +132,7 @@ def test_thread_asleep_before_a_stock_publisher_starts_is_woken_by_each_send(
     assert signal_state() == before
 
 
-def test_poller_asleep_before_a_stock_publisher_starts_is_woken(endpoint: str, stack: Any) -> None:
+def test_sleeping_poller_is_woken_by_later_stock_publisher(endpoint: str, stack: Any) -> None:
     sub = stack.enter_context(subscriber(endpoint))
     other = stack.enter_context(subscriber(endpoint + "-idle"))
     stack.callback(remove, endpoint + "-idle")
@@ -151,7 +149,7 @@ def test_poller_asleep_before_a_stock_publisher_starts_is_woken(endpoint: str, s
     assert sequence_of(sub.receive()) == 7
 
 
-def test_application_signal_handler_is_kept(endpoint: str, stack: Any) -> None:
+def test_application_handler_is_not_called_for_signals_of_stock_publisher(endpoint: str, stack: Any) -> None:
     """os.kill reaches the application's handler, and the signals of a stock publisher do not."""
     calls: list[int] = []
 
@@ -171,7 +169,7 @@ def test_application_signal_handler_is_kept(endpoint: str, stack: Any) -> None:
     assert calls == [signal.SIGUSR2] * 20
 
 
-def test_stock_publisher_signals_without_receiver_are_harmless(endpoint: str, stack: Any) -> None:
+def test_signal_of_stock_publisher_does_not_kill_idle_subscriber(endpoint: str, stack: Any) -> None:
     """The default action of SIGUSR2 is death: a subscriber that is connected and idle must not die of it."""
     assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
     sub = stack.enter_context(subscriber(endpoint, timeout_ms=1))
@@ -185,7 +183,7 @@ def test_stock_publisher_signals_without_receiver_are_harmless(endpoint: str, st
 # ---- our publisher and stock subscribers ----
 
 
-def test_stock_reader_asleep_is_woken_by_each_send(endpoint: str, stack: Any) -> None:
+def test_sleeping_stock_reader_is_woken_by_each_msgq_send(endpoint: str, stack: Any) -> None:
     """It reports what ended its sleep of ten seconds: the signal, not the time-out."""
     pub = stack.enter_context(OurPublisher(endpoint))
     sub = stack.enter_context(StockSubscriber(endpoint))
@@ -213,7 +211,7 @@ def signalled_by_a_send(pub: OurPublisher, peer: StockSubscriber, sequence: int)
     return signalled
 
 
-def test_stock_reader_is_signalled_only_if_it_may_sleep(endpoint: str, stack: Any) -> None:
+def test_msgq_send_signals_stock_reader_only_if_reader_may_sleep(endpoint: str, stack: Any) -> None:
     """It sleeps when it has found nothing more: not if it came on since the last message, and is still behind."""
     pub = stack.enter_context(OurPublisher(endpoint))
     sub = stack.enter_context(StockSubscriber(endpoint))
@@ -230,7 +228,7 @@ def test_stock_reader_is_signalled_only_if_it_may_sleep(endpoint: str, stack: An
     assert sub.drain().last == 8
 
 
-def test_stock_reader_asleep_at_the_end_of_a_lap_is_signalled(endpoint: str, stack: Any) -> None:
+def test_stock_reader_asleep_at_end_of_lap_is_signalled_by_msgq_send(endpoint: str, stack: Any) -> None:
     """A reservation that was given up may have published a wrap mark; the reader passes it, and sleeps behind it."""
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
@@ -245,7 +243,7 @@ def test_stock_reader_asleep_at_the_end_of_a_lap_is_signalled(endpoint: str, sta
 
 
 @pytest.mark.parametrize("route", ["send_many", "reserve"])
-def test_every_way_of_sending_reaches_and_wakes_stock_readers(endpoint: str, stack: Any, route: Any) -> None:
+def test_send_many_and_reserve_wake_sleeping_stock_reader(endpoint: str, stack: Any, route: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint))
     sub = stack.enter_context(StockSubscriber(endpoint))
     sub.begin_receive(10_000)
@@ -261,7 +259,7 @@ def test_every_way_of_sending_reaches_and_wakes_stock_readers(endpoint: str, sta
     assert sub.receive().sequence == 1
 
 
-def test_stock_publisher_sees_a_polling_reader_before_the_first_send(endpoint: str, stack: Any) -> None:
+def test_stock_publisher_counts_polling_msgq_reader_before_first_send(endpoint: str, stack: Any) -> None:
     """Stock programs wait for their readers before they send the first message."""
     sub = stack.enter_context(subscriber(endpoint))
     pub = stack.enter_context(StockPublisher(endpoint))
@@ -271,7 +269,7 @@ def test_stock_publisher_sees_a_polling_reader_before_the_first_send(endpoint: s
 
 
 @KINDS
-def test_all_readers_updated_includes_stock_readers(endpoint: str, stack: Any, kind: Any) -> None:
+def test_msgq_all_readers_updated_includes_stock_readers(endpoint: str, stack: Any, kind: Any) -> None:
     pub = stack.enter_context(publisher(kind, endpoint))
     assert not pub.all_readers_updated()
     ours = stack.enter_context(subscriber(endpoint))
@@ -284,7 +282,7 @@ def test_all_readers_updated_includes_stock_readers(endpoint: str, stack: Any, k
     assert pub.all_readers_updated()
 
 
-def test_dead_stock_reader_does_not_hold_up_all_readers_updated(endpoint: str, stack: Any) -> None:
+def test_all_readers_updated_ignores_dead_stock_reader(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint))
     ours = stack.enter_context(subscriber(endpoint))
     dead = stack.enter_context(StockSubscriber(endpoint))
@@ -312,7 +310,7 @@ def test_empty_message_is_refused_only_while_a_stock_reader_is_attached(endpoint
     assert sequences(ours)[-1] == 2
 
 
-def test_empty_message_of_a_stock_publisher_reaches_ours_and_ends_the_stock_reader(endpoint: str, stack: Any) -> None:
+def test_empty_stock_message_reaches_msgq_subscriber_and_aborts_stock_subscriber(endpoint: str, stack: Any) -> None:
     ours = stack.enter_context(subscriber(endpoint))
     stock = stack.enter_context(StockSubscriber(endpoint))
     pub = stack.enter_context(StockPublisher(endpoint))
@@ -327,7 +325,7 @@ def test_empty_message_of_a_stock_publisher_reaches_ours_and_ends_the_stock_read
 
 
 @pytest.mark.parametrize("published_before", [False, True])
-def test_own_publisher_does_not_signal_a_stock_reader_after_exec(
+def test_msgq_publisher_does_not_signal_a_stock_reader_after_exec(
     endpoint: str, stack: Any, published_before: Any
 ) -> None:
     """A thread that neither catches nor blocks SIGUSR2 would die of it, even one that caught it a moment ago."""
@@ -358,7 +356,7 @@ def test_stock_publisher_kills_a_stock_reader_after_exec(endpoint: str, stack: A
 # ---- sizes and places ----
 
 
-def test_own_socket_adopts_the_size_of_a_stock_segment(endpoint: str, stack: Any) -> None:
+def test_msgq_socket_uses_the_size_of_a_stock_segment(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(StockPublisher(endpoint, 4 * SMALL_RING))
     sub = stack.enter_context(subscriber(endpoint))
     stock = stack.enter_context(StockSubscriber(endpoint, 4 * SMALL_RING))
@@ -374,7 +372,7 @@ def test_own_socket_adopts_the_size_of_a_stock_segment(endpoint: str, stack: Any
 
 
 @pytest.mark.parametrize("role", ["publisher", "subscriber"])
-def test_another_explicit_size_is_refused_and_changes_nothing(endpoint: str, stack: Any, role: Any) -> None:
+def test_other_explicit_size_for_stock_segment_is_refused(endpoint: str, stack: Any, role: Any) -> None:
     pub = stack.enter_context(StockPublisher(endpoint, SMALL_RING))
     connect = OurPublisher if role == "publisher" else lambda name, size: subscriber(name, segment_size=size)
     with pytest.raises(SegmentSizeError) as caught:
@@ -386,7 +384,7 @@ def test_another_explicit_size_is_refused_and_changes_nothing(endpoint: str, sta
 
 
 @pytest.mark.parametrize("call", ["receive", "receive_many"])
-def test_stock_publisher_enlarging_the_segment_gives_an_error_or_loss(endpoint: str, stack: Any, call: Any) -> None:
+def test_subscriber_of_segment_enlarged_by_stock_gets_error_or_loss(endpoint: str, stack: Any, call: Any) -> None:
     """It writes beyond our map. That may be an error or lost messages; who connects again sees all."""
     sub = stack.enter_context(subscriber(endpoint, timeout_ms=0, segment_size=SMALL_RING))
     pub = stack.enter_context(StockPublisher(endpoint, 4 * SMALL_RING))
@@ -400,7 +398,7 @@ def test_stock_publisher_enlarging_the_segment_gives_an_error_or_loss(endpoint: 
     assert sequences(again) == [500]
 
 
-def test_prefix_is_shared_with_stock(prefix: str, stack: Any) -> None:
+def test_stock_and_msgq_use_the_same_prefix(prefix: str, stack: Any) -> None:
     sub = stack.enter_context(subscriber("some"))
     pub = stack.enter_context(StockPublisher("some"))
     pub.send(3)

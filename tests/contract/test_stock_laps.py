@@ -12,7 +12,7 @@ from tests.stock.ours import KINDS, LAP, SMALL_RING, OurPublisher, collect, publ
 pytest_plugins = ("tests.stock.fixtures",)
 
 
-def test_lapped_stock_reader_finds_its_flag_cleared_and_resets(endpoint: str, stack: Any) -> None:
+def test_lapped_stock_reader_detects_its_cleared_flag_and_resets(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
     pub.send(0)
@@ -27,7 +27,7 @@ def test_lapped_stock_reader_finds_its_flag_cleared_and_resets(endpoint: str, st
 
 
 @pytest.mark.parametrize("point", ["size_trusted", "copied"])
-def test_stock_reader_overtaken_during_its_copy_discards_the_copy(endpoint: str, stack: Any, point: Any) -> None:
+def test_stock_reader_lapped_during_copy_discards_the_copy(endpoint: str, stack: Any, point: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
     pub.send(0, 5000)
@@ -40,7 +40,7 @@ def test_stock_reader_overtaken_during_its_copy_discards_the_copy(endpoint: str,
     assert sub.resets() == 2
 
 
-def test_flag_is_cleared_before_the_first_byte_is_overwritten(endpoint: str, stack: Any) -> None:
+def test_reader_flag_is_cleared_before_first_byte_is_overwritten(endpoint: str, stack: Any) -> None:
     """A reservation that covers the reader's next message has cleared its flag before the caller writes into it."""
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
@@ -50,7 +50,7 @@ def test_flag_is_cleared_before_the_first_byte_is_overwritten(endpoint: str, sta
         assert sub.header().read_valids[0] == 0
 
 
-def test_stock_reader_exactly_at_the_wrap_mark_is_lapped_too(endpoint: str, stack: Any) -> None:
+def test_stock_reader_at_the_wrap_mark_is_marked_as_lapped(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
     per_lap = 8
@@ -78,7 +78,7 @@ def test_lost_is_unknown_after_a_stock_publisher_lapped_the_subscriber(endpoint:
 
 
 @KINDS
-def test_a_lag_of_exactly_one_lap_is_not_taken_for_an_empty_ring(endpoint: str, stack: Any, kind: Any) -> None:
+def test_subscriber_exactly_one_lap_behind_does_not_see_empty_ring(endpoint: str, stack: Any, kind: Any) -> None:
     """The offsets agree then, and only they. A stock reader sees no more, so our publisher has cleared its flag."""
     ours = stack.enter_context(subscriber(endpoint, segment_size=SMALL_RING))
     pub = stack.enter_context(publisher(kind, endpoint, SMALL_RING))
@@ -94,7 +94,7 @@ def test_a_lag_of_exactly_one_lap_is_not_taken_for_an_empty_ring(endpoint: str, 
 
 
 @pytest.mark.parametrize("passive", [False, True])
-def test_message_being_overwritten_by_stock_publisher_is_not_delivered(endpoint: str, stack: Any, passive: Any) -> None:
+def test_message_is_not_delivered_while_stock_publisher_overwrites_it(endpoint: str, stack: Any, passive: Any) -> None:
     """It announces nothing: what it may reach with the largest message counts as overwritten."""
     pub = stack.enter_context(StockPublisher(endpoint, SMALL_RING))
     sub = stack.enter_context(subscriber(endpoint, passive=passive))
@@ -109,7 +109,7 @@ def test_message_being_overwritten_by_stock_publisher_is_not_delivered(endpoint:
     assert sequences(sub)[-1] == 9
 
 
-def test_message_being_overwritten_by_own_publisher_is_not_delivered(endpoint: str, stack: Any) -> None:
+def test_message_is_not_delivered_while_msgq_publisher_overwrites_it(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     subs = [stack.enter_context(subscriber(endpoint, passive=passive)) for passive in (False, True)]
     pub.flood(8, 7992, 7992)
@@ -121,7 +121,7 @@ def test_message_being_overwritten_by_own_publisher_is_not_delivered(endpoint: s
     assert [sequences(sub)[-1] for sub in subs] == [8, 8]
 
 
-def test_lost_is_exact_with_own_publisher(endpoint: str, stack: Any) -> None:
+def test_lost_is_exact_with_msgq_publisher(endpoint: str, stack: Any) -> None:
     """Also with stock readers on the ring."""
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     stack.enter_context(StockSubscriber(endpoint, SMALL_RING))
@@ -136,7 +136,7 @@ def test_lost_is_exact_with_own_publisher(endpoint: str, stack: Any) -> None:
 
 
 @pytest.mark.parametrize(("count", "largest", "data_size"), [(400_000, 40, DATA_SIZE), (100_000, 5000, 4 * SMALL_RING)])
-def test_stock_flood_to_slow_readers_delivers_no_torn_message(
+def test_fast_stock_publisher_delivers_no_torn_message_to_slow_readers(
     endpoint: str, stack: Any, count: Any, largest: Any, data_size: Any
 ) -> None:
     """What: a stock publisher at full speed, and readers of ours, with and without a slot, that cannot keep up.
@@ -164,7 +164,7 @@ def test_stock_flood_to_slow_readers_delivers_no_torn_message(
 
 
 @pytest.mark.parametrize(("count", "largest", "data_size"), [(200_000, 40, DATA_SIZE), (40_000, 5000, 4 * SMALL_RING)])
-def test_own_flood_to_slow_stock_readers_delivers_no_torn_message(
+def test_fast_msgq_publisher_delivers_no_torn_message_to_slow_stock_readers(
     endpoint: str, stack: Any, count: Any, largest: Any, data_size: Any
 ) -> None:
     """What: our publisher at full speed, one stock reader that is slow and one that does its best.

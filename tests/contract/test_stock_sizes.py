@@ -46,7 +46,7 @@ def assert_names_both(text: str, now: int = SMALL) -> None:
 
 
 @pytest.mark.parametrize("how", ["send", "large", "send_many", "reserve"])
-def test_a_publisher_in_a_smaller_ring_gets_an_error(endpoint: str, stack: Any, how: Any) -> None:
+def test_publisher_gets_an_error_after_the_ring_shrinks(endpoint: str, stack: Any, how: Any) -> None:
     with Child(children.publish, endpoint, LARGE, how) as child:
         assert child.hear() == "sending"
         stock = cut(endpoint, stack)
@@ -65,7 +65,7 @@ def test_a_publisher_in_a_smaller_ring_gets_an_error(endpoint: str, stack: Any, 
         child.result()
 
 
-def test_a_publisher_whose_ring_is_emptied_gets_an_error(endpoint: str) -> None:
+def test_publisher_gets_an_error_after_truncation_to_zero_bytes(endpoint: str) -> None:
     with Child(children.publish, endpoint, LARGE, "send") as child:
         assert child.hear() == "sending"
         os.truncate(segment_path(endpoint), 0)
@@ -78,7 +78,7 @@ def test_a_publisher_whose_ring_is_emptied_gets_an_error(endpoint: str) -> None:
 
 @pytest.mark.parametrize("how", ["receive", "poll", "fd", "into", "many", "array", "async", "conflate", "passive"])
 @pytest.mark.parametrize("traffic", [True, False])
-def test_a_subscriber_of_a_smaller_ring_gets_an_error(endpoint: str, stack: Any, how: Any, traffic: Any) -> None:
+def test_subscriber_gets_an_error_after_the_ring_shrinks(endpoint: str, stack: Any, how: Any, traffic: Any) -> None:
     """With traffic it may have any message in hand; without, it sleeps, and is woken for the error."""
     with Child(children.subscribe, endpoint, LARGE, how) as child:
         assert child.hear() == "joined"
@@ -103,7 +103,7 @@ def test_a_subscriber_of_a_smaller_ring_gets_an_error(endpoint: str, stack: Any,
         assert stock.drain().torn == 0
 
 
-def test_truncated_and_regrown_ring_has_no_messages(endpoint: str) -> None:
+def test_truncated_and_enlarged_ring_has_no_messages(endpoint: str) -> None:
     """No access faults here: the file has its old size again, but zeros where messages were."""
     with (
         msgq.pub_sock(endpoint, LARGE) as pub,
@@ -128,7 +128,7 @@ def test_truncated_and_regrown_ring_has_no_messages(endpoint: str) -> None:
             assert len(got) + sub2.lost == 2000
 
 
-def test_message_truncated_by_a_smaller_ring_is_not_delivered(endpoint: str) -> None:
+def test_message_cut_by_truncation_of_the_ring_is_not_delivered(endpoint: str) -> None:
     """The rest of the last page becomes zeros without any fault."""
     with msgq.pub_sock(endpoint, LARGE) as pub, msgq.sub_sock(endpoint) as sub:
         pub.send_many([message(i, SIZE) for i in range(600)])
@@ -141,7 +141,7 @@ def test_message_truncated_by_a_smaller_ring_is_not_delivered(endpoint: str) -> 
 
 @pytest.mark.parametrize("passive", [False, True])
 @pytest.mark.parametrize("call", ["receive", "receive_many", "conflate"])
-def test_subscriber_follows_a_stock_publisher_enlarging_the_ring(
+def test_subscriber_continues_after_stock_publisher_enlarges_the_ring(
     endpoint: str, stack: Any, call: Any, passive: Any
 ) -> None:
     with msgq.pub_sock(endpoint, SMALL_RING):
@@ -161,7 +161,7 @@ def test_subscriber_follows_a_stock_publisher_enlarging_the_ring(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files to another user")
-def test_a_larger_ring_of_a_trusted_user_is_followed(endpoint: str, stack: Any) -> None:
+def test_subscriber_continues_in_a_larger_ring_of_a_trusted_user(endpoint: str, stack: Any) -> None:
     with msgq.pub_sock(endpoint, SMALL_RING):
         os.chown(segment_path(endpoint), 65001, -1)
     sub = stack.enter_context(subscriber(endpoint, passive=True, trust="65001"))
@@ -171,7 +171,7 @@ def test_a_larger_ring_of_a_trusted_user_is_followed(endpoint: str, stack: Any) 
         assert number_in(sub.receive()) == i
 
 
-def test_subscriber_far_behind_enlarging_publisher_gets_no_invalid_data(endpoint: str, stack: Any) -> None:
+def test_lagging_subscriber_of_enlarged_ring_gets_no_invalid_data(endpoint: str, stack: Any) -> None:
     with subscriber(endpoint, timeout_ms=0, segment_size=SMALL_RING) as sub:
         pub = stack.enter_context(StockPublisher(endpoint, 8 * SMALL_RING))
         for first in range(0, 5000, 500):
@@ -182,7 +182,7 @@ def test_subscriber_far_behind_enlarging_publisher_gets_no_invalid_data(endpoint
         assert sub.lost is None
 
 
-def test_an_asleep_subscriber_is_woken_in_the_larger_ring(endpoint: str, stack: Any) -> None:
+def test_sleeping_subscriber_is_woken_after_the_ring_is_enlarged(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(msgq.pub_sock(endpoint, SMALL_RING))
     sub = stack.enter_context(subscriber(endpoint))
     fd = sub.fileno()
@@ -199,7 +199,7 @@ def test_an_asleep_subscriber_is_woken_in_the_larger_ring(endpoint: str, stack: 
         pub.send(b"x")
 
 
-def test_our_publisher_goes_on_when_a_stock_subscriber_enlarges_the_ring(endpoint: str, stack: Any) -> None:
+def test_msgq_publisher_continues_after_stock_subscriber_enlarges_the_ring(endpoint: str, stack: Any) -> None:
     """Positions say where a lap ends, so the stock reader, who has more mapped, reads it as it is."""
     with msgq.pub_sock(endpoint, SMALL_RING) as pub, msgq.sub_sock(endpoint) as sub:
         stock = stack.enter_context(StockSubscriber(endpoint, 8 * SMALL_RING))
@@ -213,7 +213,7 @@ def test_our_publisher_goes_on_when_a_stock_subscriber_enlarges_the_ring(endpoin
         assert sub.lost == late.lost == 0
 
 
-def test_recorder_continues_in_a_larger_ring(endpoint: str, stack: Any, tmp_path: Path) -> None:
+def test_recorder_continues_after_the_ring_is_enlarged(endpoint: str, stack: Any, tmp_path: Path) -> None:
     with Child(children.record, endpoint, LARGE, str(tmp_path)) as child:
         assert child.hear() == "recording"
         pub = stack.enter_context(msgq.pub_sock(endpoint))
@@ -243,7 +243,7 @@ def child_answers(child: Child) -> bool:
     return bool(select.select([child.process.stdout], [], [], 0)[0])
 
 
-def test_stats_of_an_emptied_ring_succeed(endpoint: str) -> None:
+def test_stats_raise_an_error_after_truncation_to_zero_bytes(endpoint: str) -> None:
     with Child(children.look, endpoint, LARGE) as child:
         assert child.hear() == 1
         os.truncate(segment_path(endpoint), 0)
@@ -253,7 +253,9 @@ def test_stats_of_an_emptied_ring_succeed(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sent", "fault", "faulthandler"])
-def test_sigbus_of_another_file_kills_the_process(endpoint: str, kind: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_sigbus_of_a_file_outside_msgq_kills_the_process(
+    endpoint: str, kind: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     with Child(children.sees_signals, kind, endpoint) as child:
         assert child.hear() == "ready"
         assert child.process.wait() == -signal.SIGBUS
@@ -261,7 +263,7 @@ def test_sigbus_of_another_file_kills_the_process(endpoint: str, kind: Any, capf
 
 
 @pytest.mark.parametrize(("kind", "seen"), [("python", [signal.SIGBUS]), ("ignored", [])])
-def test_sigbus_of_another_file_reaches_the_previous_handler(endpoint: str, kind: Any, seen: Any) -> None:
+def test_sigbus_of_a_file_outside_msgq_reaches_the_previous_handler(endpoint: str, kind: Any, seen: Any) -> None:
     with Child(children.sees_signals, kind, endpoint) as child:
         assert child.hear() == "ready"
         assert child.hear() == seen
@@ -282,7 +284,7 @@ def test_sigbus_handler_works_with_faulthandler(
         assert capfd.readouterr().err.count("Fatal Python error: Bus error") == 1  # the one that killed it
 
 
-def test_sigbus_handler_works_in_two_threads_at_once(endpoint: str, stack: Any) -> None:
+def test_sigbus_handler_serves_two_threads_at_the_same_time(endpoint: str, stack: Any) -> None:
     for _ in range(5):
         with Child(children.two_threads, endpoint, LARGE) as child:
             assert child.hear() == "ready"
@@ -313,7 +315,7 @@ def test_publisher_without_the_handler_is_killed_by_sigbus(endpoint: str, stack:
 
 
 @pytest.mark.parametrize("sigbus", ["0", "1"])
-def test_wait_for_readers_in_a_smaller_ring_gets_an_error(
+def test_wait_for_readers_raises_after_the_ring_shrinks(
     endpoint: str, sigbus: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MSGQ_SIGBUS", sigbus)

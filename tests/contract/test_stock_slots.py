@@ -33,7 +33,7 @@ pytest_plugins = ("tests.stock.fixtures",)
 
 
 @KINDS
-def test_sixteenth_reader_is_passive_and_evicts_no_reader(endpoint: str, stack: Any, kind: Any) -> None:
+def test_sixteenth_reader_uses_no_slot_and_evicts_no_reader(endpoint: str, stack: Any, kind: Any) -> None:
     pub = stack.enter_context(publisher(kind, endpoint))
     stock = [stack.enter_context(StockSubscriber(endpoint)) for _ in range(SLOTS)]
     before = Header.read(endpoint)
@@ -49,7 +49,7 @@ def test_sixteenth_reader_is_passive_and_evicts_no_reader(endpoint: str, stack: 
     assert (after.num_readers, after.read_uids) == (SLOTS, before.read_uids)
 
 
-def test_slotless_subscriber_asleep_is_woken_by_a_stock_publisher(endpoint: str, stack: Any) -> None:
+def test_sleeping_subscriber_without_slot_is_woken_by_stock_publisher(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(StockPublisher(endpoint))
     for _ in range(SLOTS):
         stack.enter_context(StockSubscriber(endpoint))
@@ -62,7 +62,7 @@ def test_slotless_subscriber_asleep_is_woken_by_a_stock_publisher(endpoint: str,
 
 @KINDS
 @pytest.mark.parametrize("died", ["killed", "while joining"])
-def test_slot_of_a_dead_stock_reader_is_taken_over(endpoint: str, stack: Any, kind: Any, died: Any) -> None:
+def test_msgq_reader_takes_the_slot_of_a_dead_stock_reader(endpoint: str, stack: Any, kind: Any, died: Any) -> None:
     pub = stack.enter_context(publisher(kind, endpoint))
     arm = ("slot_taken", "exit", 0) if died == "while joining" else None
     for _ in range(SLOTS):
@@ -82,7 +82,7 @@ def test_slot_of_a_dead_stock_reader_is_taken_over(endpoint: str, stack: Any, ki
     assert Header.read(endpoint).read_uids[slot] == 0
 
 
-def test_stock_readers_join_next_to_own_readers(endpoint: str, stack: Any) -> None:
+def test_stock_readers_join_while_msgq_readers_are_connected(endpoint: str, stack: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint))
     with subscriber(endpoint):
         beside = stack.enter_context(StockSubscriber(endpoint))
@@ -98,7 +98,7 @@ def test_stock_readers_join_next_to_own_readers(endpoint: str, stack: Any) -> No
 
 
 @KINDS
-def test_own_reader_leaves_slots_to_evicting_stock_readers(endpoint: str, stack: Any, kind: Any) -> None:
+def test_evicted_msgq_reader_leaves_its_slot_to_stock_readers(endpoint: str, stack: Any, kind: Any) -> None:
     """The sixteenth reader is a stock one and clears all slots, ours among them: we lose nothing and stay away."""
     pub = stack.enter_context(publisher(kind, endpoint))
     ours = stack.enter_context(subscriber(endpoint))
@@ -120,7 +120,7 @@ def test_own_reader_leaves_slots_to_evicting_stock_readers(endpoint: str, stack:
     assert (after.num_readers, after.read_uids) == (SLOTS, before.read_uids)
 
 
-def test_subscriber_rejoins_beyond_num_readers(endpoint: str, stack: Any) -> None:
+def test_subscriber_with_slot_beyond_num_readers_joins_again(endpoint: str, stack: Any) -> None:
     """A stock publisher that starts between our claim of a slot and our uid leaves a uid beyond num_readers."""
     pub = stack.enter_context(StockPublisher(endpoint))
     sub = stack.enter_context(subscriber(endpoint, timeout_ms=1))
@@ -134,7 +134,7 @@ def test_subscriber_rejoins_beyond_num_readers(endpoint: str, stack: Any) -> Non
     assert pub.all_readers_updated()
 
 
-def test_own_publisher_start_keeps_a_joining_stock_reader(endpoint: str, stack: Any) -> None:
+def test_starting_msgq_publisher_keeps_a_joining_stock_reader(endpoint: str, stack: Any) -> None:
     stack.enter_context(OurPublisher(endpoint)).socket.close()
     sub = stack.enter_context(StockSubscriber(endpoint, arm=("slot_taken", "stop", 0)))
     sub.wait_stopped()
@@ -149,7 +149,7 @@ def test_own_publisher_start_keeps_a_joining_stock_reader(endpoint: str, stack: 
 
 
 @pytest.mark.parametrize("point", ["slot_taken", "reset_loaded", "size_trusted", "copied"])
-def test_stock_reader_killed_at_any_step_disturbs_no_process(endpoint: str, stack: Any, point: Any) -> None:
+def test_stock_reader_killed_at_each_step_disturbs_no_other_process(endpoint: str, stack: Any, point: Any) -> None:
     pub = stack.enter_context(OurPublisher(endpoint, SMALL_RING))
     ours = stack.enter_context(subscriber(endpoint))
     stock = stack.enter_context(StockSubscriber(endpoint, SMALL_RING))

@@ -36,7 +36,7 @@ pytest_plugins = ("tests.stock.fixtures",)
 
 
 @KINDS
-def test_stock_and_own_subscribers_receive_at_once(endpoint: str, stack: Any, kind: Any) -> None:
+def test_stock_and_msgq_subscribers_receive_the_same_messages(endpoint: str, stack: Any, kind: Any) -> None:
     early = stack.enter_context(subscriber(endpoint))
     pub = stack.enter_context(publisher(kind, endpoint, DATA_SIZE))
     ours = [early, *(stack.enter_context(subscriber(endpoint, passive=passive)) for passive in (False, True))]
@@ -52,7 +52,7 @@ def test_stock_and_own_subscribers_receive_at_once(endpoint: str, stack: Any, ki
         assert sequence_of(newest.receive()) == first + 99
 
 
-def test_publishers_of_both_kinds_take_over_in_turn(endpoint: str, stack: Any) -> None:
+def test_stock_and_msgq_publishers_take_over_in_turn(endpoint: str, stack: Any) -> None:
     """Ours lose nothing; a stock reader comes back at its next call after a stock start, and at once after ours."""
     ours = stack.enter_context(subscriber(endpoint))
     passive: msgq.SubSocket | None = None
@@ -73,7 +73,7 @@ def test_publishers_of_both_kinds_take_over_in_turn(endpoint: str, stack: Any) -
 
 
 @pytest.mark.parametrize("kinds", [("stock", "ours"), ("ours", "stock"), ("stock", "stock")])
-def test_unread_messages_survive_a_change_of_publisher(endpoint: str, stack: Any, kinds: Any) -> None:
+def test_unread_messages_stay_after_a_change_of_publisher(endpoint: str, stack: Any, kinds: Any) -> None:
     subs = [stack.enter_context(subscriber(endpoint))]
     for first, kind in zip((0, 50), kinds, strict=True):
         pub = stack.enter_context(publisher(kind, endpoint))
@@ -86,7 +86,7 @@ def test_unread_messages_survive_a_change_of_publisher(endpoint: str, stack: Any
 
 
 @pytest.mark.parametrize("receive", ["receive", "receive_many", "receive_array", "receive_into", "poll"])
-def test_a_passive_subscriber_of_a_stock_ring_notices_the_first_of_ours(
+def test_passive_subscriber_counts_losses_after_msgq_publisher_replaces_stock(
     endpoint: str, stack: Any, receive: Any
 ) -> None:
     """It finds the side segment that came later, and so knows what it loses."""
@@ -111,7 +111,7 @@ def test_a_passive_subscriber_of_a_stock_ring_notices_the_first_of_ours(
 
 
 @pytest.mark.parametrize("ending", ["close", "kill"])
-def test_sleeping_readers_outlive_the_change_of_publisher(endpoint: str, stack: Any, ending: Any) -> None:
+def test_sleeping_subscriber_is_woken_after_each_change_of_publisher(endpoint: str, stack: Any, ending: Any) -> None:
     thread = Receiving(stack.enter_context(subscriber(endpoint)), rounds=12)
     for sequence, kind in enumerate(["ours", "stock"] * 6):
         pub = stack.enter_context(publisher(kind, endpoint))
@@ -126,7 +126,7 @@ def test_sleeping_readers_outlive_the_change_of_publisher(endpoint: str, stack: 
             pub.kill()
 
 
-def test_own_publisher_takes_over_and_the_stock_publisher_gets_an_error(endpoint: str, stack: Any) -> None:
+def test_msgq_publisher_takes_over_and_stock_publisher_gets_an_error(endpoint: str, stack: Any) -> None:
     stock = stack.enter_context(StockPublisher(endpoint))
     stock.send(0)
     ours = stack.enter_context(OurPublisher(endpoint))
@@ -139,7 +139,7 @@ def test_own_publisher_takes_over_and_the_stock_publisher_gets_an_error(endpoint
 
 
 @pytest.mark.parametrize("route", ["send", "send_many", "reserve"])
-def test_stock_publisher_takes_over_and_own_send_raises(endpoint: str, stack: Any, route: Any) -> None:
+def test_stock_publisher_takes_over_and_msgq_send_raises(endpoint: str, stack: Any, route: Any) -> None:
     ours = stack.enter_context(OurPublisher(endpoint))
     ours.send(0)
     stack.enter_context(StockPublisher(endpoint))
@@ -159,7 +159,7 @@ def test_stock_publisher_takes_over_and_own_send_raises(endpoint: str, stack: An
     assert Header.read(endpoint) == before
 
 
-def test_stock_publisher_takes_over_during_an_own_send(endpoint: str, stack: Any) -> None:
+def test_stock_publisher_takes_over_during_a_msgq_send(endpoint: str, stack: Any) -> None:
     """Our reservation publishes nothing, and what the stock publisher wrote over it arrives whole."""
     ours = stack.enter_context(OurPublisher(endpoint))
     sub = stack.enter_context(subscriber(endpoint))
@@ -177,7 +177,7 @@ def test_stock_publisher_takes_over_during_an_own_send(endpoint: str, stack: Any
     assert sequences(sub) == [1, 2]
 
 
-def test_stock_publisher_sending_after_takeover_does_not_harm_readers(endpoint: str, stack: Any) -> None:
+def test_superseded_stock_publisher_that_sends_does_not_harm_readers(endpoint: str, stack: Any) -> None:
     """It checks its uid only when a send begins. Its stale bytes may cost messages, never a crash or a deaf reader."""
     sub = stack.enter_context(subscriber(endpoint))
     stale = stack.enter_context(StockPublisher(endpoint))

@@ -22,7 +22,7 @@ def test_stock_subscriber_receives_stamps_as_bytes(endpoint: str, stack: Any) ->
         assert stock.receive().size == 16 + size, "an empty payload is no empty message, on which it would abort"
 
 
-def test_stock_message_on_tracked_topic_is_read_as_stamps_and_payload(endpoint: str, stack: Any) -> None:
+def test_stock_message_on_tracked_topic_is_split_into_stamps_and_payload(endpoint: str, stack: Any) -> None:
     with msgq.pub_sock(endpoint, tracked=True) as pub:
         pub.send(b"ours")
         ours = [stack.enter_context(subscriber(endpoint, passive=passive)) for passive in (False, True)]

@@ -12,7 +12,7 @@ from tests.support import DEADLINE, Task, wait_until
 
 
 @pytest.mark.needs("threads")
-def test_second_thread_raises_concurrent_use(backend: Backend, endpoint: str) -> None:
+def test_socket_used_in_second_thread_raises_concurrent_use(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     task = Task(sub.receive)
     task.wait_asleep()
@@ -45,7 +45,7 @@ def test_poll_of_one_socket_in_two_threads_is_refused(backend: Backend, endpoint
 
 
 @pytest.mark.needs("threads")
-def test_publisher_copying_in_another_thread_raises_concurrent_use(backend: Backend, endpoint: str) -> None:
+def test_call_during_send_of_another_thread_raises_concurrent_use(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint, 64 << 20)
     frame = bytes(20 << 20)
 
@@ -65,7 +65,7 @@ def test_publisher_copying_in_another_thread_raises_concurrent_use(backend: Back
 
 @pytest.mark.needs("threads")
 @pytest.mark.parametrize("how", ["receive", "poll"])
-def test_close_from_another_thread_wakes_the_sleeper(backend: Backend, endpoint: str, how: str) -> None:
+def test_close_in_another_thread_ends_a_waiting_receive(backend: Backend, endpoint: str, how: str) -> None:
     sub = backend.sub(endpoint, timeout=-1)
     poller = backend.poller(sub)
     task = Task(sub.receive) if how == "receive" else Task(poller.poll, -1)
@@ -77,7 +77,7 @@ def test_close_from_another_thread_wakes_the_sleeper(backend: Backend, endpoint:
 
 
 @pytest.mark.needs("threads")
-def test_closed_sleeper_may_connect_again(backend: Backend, endpoint: str) -> None:
+def test_socket_closed_during_receive_may_connect_again(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     task = Task(sub.receive)
     task.wait_asleep()
@@ -107,7 +107,7 @@ def test_waiting_receive_releases_the_gil(backend: Backend, prefix: str) -> None
 
 
 @pytest.mark.needs("threads")
-def test_receive_in_another_thread_than_connect_is_woken(backend: Backend, endpoint: str) -> None:
+def test_receive_in_thread_that_did_not_connect_is_woken(backend: Backend, endpoint: str) -> None:
     pub = backend.pub(endpoint)
     sub = Task(backend.sub, endpoint).result()  # made by a thread that has ended
     for i in range(5):

@@ -264,7 +264,7 @@ def test_lease_of_wrong_type_is_refused_with_the_type(place: Place) -> None:
 
 
 @pytest.mark.parametrize("backend", ["msgq", "fake", pytest.param("zmq", marks=pytest.mark.ci)])
-def test_receive_with_a_time_for_non_blocking_is_refused(place: Place) -> None:
+def test_receive_with_duration_as_non_blocking_flag_is_refused(place: Place) -> None:
     sub, _ = close_cases.open_sub_socket(place)
     for time in (1000, 2, -1, 0.5, np.int64(1000), "1", timedelta(seconds=1)):
         for call in (sub.receive, lambda time: sub.receive_into(bytearray(8), time)):
@@ -304,5 +304,5 @@ def _timed(one: ast.ClassDef) -> list[str]:
     ]
 
 
-def test_each_method_with_a_timeout_is_in_the_table() -> None:
+def test_each_method_with_a_timeout_has_a_test_case() -> None:
     assert timed_methods() - {timed.name for timed in TABLE} == APART

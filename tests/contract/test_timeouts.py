@@ -32,7 +32,7 @@ def test_receive_timeout_waits_and_returns_none(backend: Backend, endpoint: str,
 @pytest.mark.needs("threads")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("timeout", [-1, DEADLINE_MS])
-def test_message_ends_the_wait(backend: Backend, endpoint: str, way: str, timeout: int) -> None:
+def test_message_ends_the_wait_of_receive(backend: Backend, endpoint: str, way: str, timeout: int) -> None:
     call, nothing = WAYS[way]
     pub, sub = backend.pair(endpoint)
     sub.setTimeout(timeout)
@@ -43,7 +43,7 @@ def test_message_ends_the_wait(backend: Backend, endpoint: str, way: str, timeou
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_timeout_of_zero_does_not_wait(backend: Backend, endpoint: str, way: str) -> None:
+def test_receive_with_timeout_zero_does_not_wait(backend: Backend, endpoint: str, way: str) -> None:
     call, nothing = WAYS[way]
     assert call(backend.sub(endpoint, timeout=0)) == nothing
 
@@ -79,7 +79,7 @@ def test_timeout_of_wrong_type_is_refused(backend: Backend, endpoint: str, timeo
         backend.sub(endpoint).setTimeout(timeout)
 
 
-def test_timeout_after_a_burst_is_kept(backend: Backend, endpoint: str) -> None:
+def test_receive_timeout_stays_the_same_after_a_burst(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     sub.setTimeout(30)
     for _ in range(3):
@@ -101,7 +101,7 @@ class TestWaitForReaders:
         assert task.result() is None
 
     @pytest.mark.needs("threads", "read")
-    def test_wait_for_readers_returns_when_all_are_up_to_date(self, backend: Backend, endpoint: str) -> None:
+    def test_wait_for_readers_returns_when_all_readers_are_up_to_date(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send_many([b"1", b"2"])
         task = Task(lambda: pub.wait_for_readers(DEADLINE))
@@ -123,13 +123,13 @@ class TestWaitForReaders:
         with pytest.raises(TimeoutError):
             backend.pub(endpoint).wait_for_readers(0.01, 0.001)
 
-    def test_wait_for_readers_timeout_0_checks_once(self, backend: Backend, endpoint: str) -> None:
+    def test_wait_for_readers_with_timeout_0_checks_once(self, backend: Backend, endpoint: str) -> None:
         pub, _sub = backend.pair(endpoint)
         pub.wait_for_readers(0)
         pub.wait_for_readers(0, n=0)
 
     @pytest.mark.needs("threads")
-    def test_wait_for_readers_timeout_none_waits(self, backend: Backend, endpoint: str) -> None:
+    def test_wait_for_readers_with_timeout_none_waits_without_limit(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
         task = Task(lambda: pub.wait_for_readers(None, n=1))
         backend.sub(endpoint)
@@ -145,7 +145,7 @@ class TestWaitForReaders:
             ({"n": -1}, "n is -1; give the number of subscribers"),
         ],
     )
-    def test_wait_for_readers_invalid_values_are_refused(
+    def test_wait_for_readers_with_invalid_values_is_refused(
         self, backend: Backend, endpoint: str, wrong: dict[str, Any], advice: str
     ) -> None:
         with pytest.raises(InvalidValueError, match=rf"{endpoint}.*: {advice}"):
@@ -153,7 +153,7 @@ class TestWaitForReaders:
 
 
 class TestAllReadersUpdated:
-    def test_all_readers_updated_needs_a_subscriber(self, backend: Backend, endpoint: str) -> None:
+    def test_all_readers_updated_is_false_without_subscribers(self, backend: Backend, endpoint: str) -> None:
         assert not backend.pub(endpoint).all_readers_updated()
 
     @pytest.mark.needs("read")

@@ -21,7 +21,7 @@ def test_receive_with_a_timeout_returns_the_message(backend: Backend, endpoint: 
     assert sub.receive(timeout=60) == b"one"
 
 
-def test_receive_timeout_is_in_seconds_and_keeps_the_default(backend: Backend, endpoint: str) -> None:
+def test_receive_timeout_is_in_seconds_and_keeps_socket_timeout(backend: Backend, endpoint: str) -> None:
     _, sub = backend.pair(endpoint)
     started = backend.monotonic_ns()
     assert sub.receive(timeout=SHORT) is None
@@ -30,7 +30,7 @@ def test_receive_timeout_is_in_seconds_and_keeps_the_default(backend: Backend, e
     assert sub.receive() is None
 
 
-def test_receive_with_timeout_none_waits_as_set(backend: Backend, endpoint: str) -> None:
+def test_receive_with_timeout_none_uses_the_socket_timeout(backend: Backend, endpoint: str) -> None:
     _, sub = backend.pair(endpoint)
     sub.setTimeout(0)
     assert sub.receive(timeout=None) is None
@@ -58,7 +58,7 @@ def test_receive_with_invalid_timeout_takes_nothing(
     assert sub.receive() == b"one"
 
 
-def test_iteration_ends_when_the_timeout_is_over(backend: Backend, endpoint: str) -> None:
+def test_iteration_ends_at_the_receive_timeout(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     pub.send_many([b"1", b"2", b"3"])
     first = sub.receive()
@@ -84,7 +84,7 @@ def test_areceive_and_arecv_return_messages(backend: Backend, endpoint: str) -> 
     assert asyncio.run(both()) == [b"1", b"2"]
 
 
-def test_limit_bounds_each_batch(backend: Backend, endpoint: str) -> None:
+def test_limit_argument_bounds_receive_many_and_receive_array(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     pub.send_many([b"12345678"] * 5)
     first = sub.receive()
@@ -101,7 +101,7 @@ def test_loan_writes_a_message_in_place(backend: Backend, endpoint: str) -> None
     assert sub.receive() == b"abcd"
 
 
-def test_prefixes_separate_topics(
+def test_topics_of_different_prefixes_are_separate(
     backend: Backend, endpoint: str, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENPILOT_PREFIX")
@@ -113,7 +113,7 @@ def test_prefixes_separate_topics(
     assert outside.receive(timeout=SHORT) is None
 
 
-def test_prefix_argument_is_the_same_in_functions_masters_and_sockets(
+def test_functions_masters_and_sockets_accept_the_same_prefix_argument(
     backend: Backend, endpoint: str, prefix: str
 ) -> None:
     options: Any = {"backend": backend.name, "prefix": prefix}
@@ -145,7 +145,9 @@ def test_unlink_of_a_closed_publisher_raises(backend: Backend, endpoint: str) ->
 
 
 @pytest.mark.parametrize("master", [msgq.PubMaster, msgq.SubMaster])
-def test_masters_take_a_prefix(endpoint: str, prefix: str, master: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masters_accept_a_prefix_argument(
+    endpoint: str, prefix: str, master: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OPENPILOT_PREFIX")
     with master([endpoint], prefix=prefix), msgq.sub_sock(endpoint, prefix=prefix) as sub:
         assert sub.endpoint == endpoint

@@ -71,7 +71,7 @@ def test_receive_into_on_tracked_topic_takes_the_payload(backend: Backend, endpo
     assert sub.receive() == b"x" * 9
 
 
-def test_arrays_are_sent_and_received_without_stamps(backend: Backend, endpoint: str) -> None:
+def test_arrays_on_tracked_topic_are_received_without_stamps(backend: Backend, endpoint: str) -> None:
     pub, sub = tracked_pair(backend, endpoint)
     values = np.arange(3000, dtype="f8")
     assert pub.send_many(values) == 3000
@@ -114,7 +114,7 @@ def test_tracked_message_has_its_publish_time(backend: Backend, endpoint: str) -
     assert times[3] >= begun, "published at the end of the block"
 
 
-def test_tracked_message_without_origin_is_its_own_origin(backend: Backend, endpoint: str) -> None:
+def test_tracked_message_without_origin_has_publish_time_as_origin(backend: Backend, endpoint: str) -> None:
     pub, sub = tracked_pair(backend, endpoint)
     pub.send_many([b"x"] * 200)
     found = [sub.receive_tracked() for _ in range(200)]
@@ -140,7 +140,7 @@ def send(pub: Any, how: str, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("how", [*SENDS, "reserve"])
-def test_tracked_message_takes_given_origin_before_the_threads(backend: Backend, endpoint: str, how: str) -> None:
+def test_given_origin_of_tracked_message_overrides_origin_of_thread(backend: Backend, endpoint: str, how: str) -> None:
     pub, sub = tracked_pair(backend, endpoint, 8 << 20)
     send(pub, how, origin_time=123)
     origin.set_origin(77)
@@ -172,7 +172,7 @@ def test_origin_time_negative_is_refused(backend: Backend, endpoint: str) -> Non
     assert sub.receive() is None
 
 
-def test_untracked_message_has_no_times(backend: Backend, endpoint: str) -> None:
+def test_receive_tracked_of_untracked_message_raises(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pub(endpoint), backend.sub(endpoint, timeout=0)
     assert sub.receive_tracked() is None
     assert not pub.tracked
@@ -184,7 +184,7 @@ def test_untracked_message_has_no_times(backend: Backend, endpoint: str) -> None
     assert sub.receive() == b"abc"
 
 
-def test_topic_is_tracked_from_its_first_message_or_never(backend: Backend, endpoint: str) -> None:
+def test_topic_with_untracked_messages_cannot_become_tracked(backend: Backend, endpoint: str) -> None:
     with backend.pub(endpoint) as pub:
         pub.send(b"x")
     with pytest.raises(StateError, match="cannot become tracked"):
@@ -217,7 +217,7 @@ def test_tracked_topic_stays_tracked(backend: Backend, endpoint: str) -> None:
     assert sub.receive_tracked()[::2] == (b"x", 5)
 
 
-def test_untracked_publisher_without_messages_allows_tracking(backend: Backend, endpoint: str) -> None:
+def test_untracked_topic_without_messages_can_become_tracked(backend: Backend, endpoint: str) -> None:
     former, sub = backend.pub(endpoint), backend.sub(endpoint)
     pub = backend.pub(endpoint, tracked=True)
     pub.send(b"x", origin_time=5)
@@ -227,7 +227,7 @@ def test_untracked_publisher_without_messages_allows_tracking(backend: Backend, 
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "replaced"])
-def test_tracked_topic_keeps_its_stamps_across_publishers(backend: Backend, endpoint: str, closed: bool) -> None:
+def test_tracked_topic_stays_tracked_after_change_of_publisher(backend: Backend, endpoint: str, closed: bool) -> None:
     pub, sub = tracked_pair(backend, endpoint, 1024)
     numbers = iter(range(1, 10_000))
     for _ in range(5):

@@ -146,7 +146,7 @@ class TestEach:
             queue.unlink()
 
     @pytest.mark.needs("channels")
-    def test_trace_messages_of_plain_records_on_a_channel_sets_origin(self, stage: Stage) -> None:
+    def test_trace_messages_of_untracked_channel_records_sets_origin(self, stage: Stage) -> None:
         stage.listen(f"channel/{stage.token}")
         with RecordQueue(stage.token, "i8", producers="multiple") as queue:
             queue.produce(3, origin_time=5)
@@ -202,7 +202,7 @@ class TestEach:
         for queue in queues:
             queue.close()
 
-    def test_trace_messages_body_exception_ends_the_span(self, stage: Stage) -> None:
+    def test_exception_in_trace_messages_loop_ends_the_span(self, stage: Stage) -> None:
         stage.listen(stage.token)
         with RecordQueue(stage.token, tracked("i8")) as queue:
             queue.produce(np.empty(0, "i8"))
@@ -221,7 +221,7 @@ class TestEach:
             assert origin.origin_time() == 0
             assert stage.told(stage.token).sent
 
-    def test_trace_messages_invalid_source_is_refused(self, stage: Stage) -> None:
+    def test_trace_messages_with_invalid_source_is_refused(self, stage: Stage) -> None:
         for wrong in (7, b"bytes", object()):
             with pytest.raises(TypeError, match="source"):
                 stage.tracer.trace_messages(wrong)
@@ -230,7 +230,7 @@ class TestEach:
 
 
 class TestHandle:
-    def test_span_nested_restores_the_origin_after_errors(self, stage: Stage) -> None:
+    def test_nested_span_restores_the_origin_after_an_error(self, stage: Stage) -> None:
         stage.listen("a")
         message = np.zeros(1, tracked("i8"))[0]
         message["publish_time"], message["origin_time"] = 4, 5
@@ -254,7 +254,7 @@ class TestHandle:
             told = stage.told("a")
             assert (told.sent, told.origin_time) == (0, 0)
 
-    def test_timer_keeps_the_origin(self, stage: Stage) -> None:
+    def test_tracer_timer_keeps_origin_of_the_thread(self, stage: Stage) -> None:
         stage.listen("@solve")
         with stage.tracer.timer("solve"):
             assert origin.origin_time() == 0
@@ -268,7 +268,7 @@ class TestHandle:
         origin.set_origin(0)
         assert stage.told("@solve").origin_time == 5
 
-    def test_tasks_ending_in_another_order_leave_no_origin(self, stage: Stage) -> None:
+    def test_overlapping_spans_of_two_tasks_leave_no_origin(self, stage: Stage) -> None:
         """While they overlap, the newest that is open has its say: that is why tasks give origin_time."""
         messages = np.zeros(2, tracked("i8"))
         messages["origin_time"] = 5, 6
@@ -317,7 +317,7 @@ class TestMisuse:
         with stage.tracer.span(endpoint="b"):
             pass
 
-    def test_tracer_closed_raises(self, stage: Stage) -> None:
+    def test_closed_tracer_raises(self, stage: Stage) -> None:
         message = np.zeros(1, tracked("i8"))[0]
         message["origin_time"] = 5
         with stage.tracer.span(message, endpoint="a") as span:
@@ -359,7 +359,7 @@ class TestMisuse:
             StageTracer(3)  # type: ignore[arg-type]
 
     @pytest.mark.needs("takeover")
-    def test_tracer_of_the_same_stage_takes_over(self, stage: Stage) -> None:
+    def test_second_tracer_of_a_stage_supersedes_the_first(self, stage: Stage) -> None:
         stage.listen("a")
         with StageTracer(stage.token) as other:
             with other.span(endpoint="a"):
@@ -371,7 +371,7 @@ class TestMisuse:
             assert stage.untold("a")
 
     @pytest.mark.needs("fork")
-    def test_tracer_in_forked_child_takes_over(self, stage: Stage) -> None:
+    def test_tracer_in_forked_child_supersedes_tracer_of_parent(self, stage: Stage) -> None:
         stage.listen("a")
         with stage.tracer.span(endpoint="a"):
             pass
@@ -390,7 +390,7 @@ class TestMisuse:
         assert stage.untold("a")
 
     @pytest.mark.needs("threads")
-    def test_span_dropped_in_another_thread_keeps_that_threads_origin(self, stage: Stage) -> None:
+    def test_span_deleted_in_another_thread_keeps_origin_of_that_thread(self, stage: Stage) -> None:
         with RecordQueue(stage.token, tracked("i8")) as queue:
             queue.produce(np.empty(0, "i8"))
             queue._transport._publisher.wait_for_readers(DEADLINE, n=1)  # type: ignore[attr-defined]

@@ -47,7 +47,7 @@ class TestChannels:
             assert subscriber.last.origin_time == found
 
     @pytest.mark.needs("threads")
-    def test_other_threads_publish_without_the_origin(self, channels: Any) -> None:
+    def test_origin_of_one_thread_does_not_apply_to_other_threads(self, channels: Any) -> None:
         publisher, subscriber = channels.pair()
         origin.set_origin(7)
         Task(publisher.send, b"one").result()

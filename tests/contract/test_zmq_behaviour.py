@@ -53,7 +53,7 @@ class TestHighWaterMark:
         zmq_backend.settle()
         assert sub.receive(True) is None
 
-    def test_stalled_subscriber_does_not_affect_others(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_stalled_subscriber_does_not_affect_other_subscribers(self, zmq_backend: Backend, endpoint: str) -> None:
         pub, fast = zmq_backend.pair(endpoint)
         zmq_backend.sub(endpoint)  # takes nothing
         pub.wait_for_readers(DEADLINE, n=2)
@@ -84,7 +84,7 @@ class TestHighWaterMark:
 
     @pytest.mark.parametrize("value", ["many", "-1", "1.5", str(2**31)])
     @pytest.mark.parametrize("kind", ["pub", "sub"])
-    def test_high_water_mark_invalid_value_is_named(
+    def test_high_water_mark_error_names_invalid_value(
         self, zmq_backend: Backend, endpoint: str, monkeypatch: pytest.MonkeyPatch, value: str, kind: str
     ) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_HWM", value)
@@ -155,22 +155,22 @@ def test_second_publisher_is_refused_and_the_first_continues(zmq_backend: Backen
     zmq_backend.pub(endpoint)
 
 
-def test_socket_limit_raises_an_error_of_the_library(zmq_backend: Backend, endpoint: str) -> None:
+def test_socket_beyond_the_zmq_limit_raises_msgq_error(zmq_backend: Backend, endpoint: str) -> None:
     assert "ZMQ cannot make a socket" in run_child(zmq_children.too_many, endpoint)
 
 
-def test_subscriber_closes_when_no_descriptor_is_left(zmq_backend: Backend, endpoint: str) -> None:
+def test_subscriber_can_be_closed_without_free_descriptors(zmq_backend: Backend, endpoint: str) -> None:
     assert run_child(zmq_children.closed_without_descriptors, endpoint)
 
 
 class TestFork:
-    def test_subscriber_in_child_connects_again_and_publisher_is_refused(
+    def test_forked_subscriber_connects_again_and_forked_publisher_is_refused(
         self, zmq_backend: Backend, endpoint: str
     ) -> None:
         answer = run_child(zmq_children.forked, endpoint)
         assert answer == {"taken": ["True"] * 4, "received": "to both", "parent": "to both"}
 
-    def test_publisher_in_child_binds_the_address_after_the_parent_left(
+    def test_publisher_in_forked_child_binds_address_after_parent_closes(
         self, zmq_backend: Backend, endpoint: str
     ) -> None:
         answer = run_child(zmq_children.forked_publisher, endpoint)
@@ -185,12 +185,12 @@ class TestFork:
             ("SubSocket", "close", ["EndpointClosedError", "", True]),
         ],
     )
-    def test_threads_in_child_during_reconnect_are_separated(
+    def test_second_thread_during_reconnect_in_forked_child_is_detected(
         self, zmq_backend: Backend, endpoint: str, kind: str, how: str, expected: list[Any]
     ) -> None:
         assert run_child(zmq_children.forked_connecting, endpoint, kind, how) == expected
 
-    def test_options_and_poll_in_child_apply_to_its_own_socket(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_options_and_poll_in_forked_child_apply_to_child_socket(self, zmq_backend: Backend, endpoint: str) -> None:
         answer = run_child(zmq_children.forked_options, endpoint)
         assert answer == {"linger": 7, "child": ["later"], "parent": "held"}
 
@@ -229,14 +229,14 @@ class TestFork:
             pub.send(b"x")
             assert child.result() == [endpoint, "x"]
 
-    def test_forked_child_keeps_the_sockets_of_the_application(
+    def test_forked_child_closes_no_zmq_sockets_of_the_application(
         self, zmq_backend: Backend, endpoint: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "tcp")
         assert run_child(zmq_children.forked_beside_others, endpoint) == {"ours": [], "others": []}
 
     @pytest.mark.parametrize("transport", ["ipc", "tcp"])
-    def test_forked_child_alive_does_not_keep_the_address(
+    def test_living_forked_child_does_not_keep_the_publisher_address(
         self, zmq_backend: Backend, endpoint: str, transport: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """And the subscriber sees that the publisher is gone, so that it finds the next one."""
@@ -275,7 +275,7 @@ class TestEnd:
                 assert child.result() is None
 
     @pytest.mark.parametrize("how", ["open", "deleted", "blocked daemon thread"])
-    def test_process_with_open_sockets_ends(self, zmq_backend: Backend, endpoint: str, how: str) -> None:
+    def test_process_with_open_zmq_sockets_exits(self, zmq_backend: Backend, endpoint: str, how: str) -> None:
         with Child(children.exits_without_closing, "zmq", endpoint, how) as child:
             assert child.hear() == "connected"
             child.say()
@@ -317,7 +317,7 @@ class TestCurve:
         assert handshake_fails(publisher_address(endpoint).uri, wrong)
 
     @pytest.mark.parametrize("secure", [True, False])
-    def test_curve_connection_has_no_readable_bytes(
+    def test_curve_connection_transmits_no_readable_payload(
         self, zmq_backend: Backend, keys: Path, endpoint: str, secure: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         if not secure:
@@ -334,7 +334,7 @@ class TestCurve:
             assert (b"for your eyes only" in tap.heard()) is not secure
 
     @pytest.mark.parametrize("name", ["server.key_secret", "client.key_secret", "server.key"])
-    def test_curve_missing_certificate_is_named(
+    def test_curve_error_names_missing_certificate(
         self, zmq_backend: Backend, keys: Path, endpoint: str, name: str
     ) -> None:
         (keys / name).unlink()
@@ -342,7 +342,9 @@ class TestCurve:
         with pytest.raises(InvalidValueError, match=name):
             connect(endpoint)
 
-    def test_certificate_without_secret_key_is_refused(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
+    def test_curve_certificate_without_secret_key_is_refused(
+        self, zmq_backend: Backend, keys: Path, endpoint: str
+    ) -> None:
         (keys / "server.key_secret").write_bytes((keys / "server.key").read_bytes())
         with pytest.raises(InvalidValueError, match="no secret key"):
             zmq_backend.pub(endpoint)
@@ -423,7 +425,7 @@ class TestChoice:
             ({"ZMQ": ""}, "msgq.impl.ring.core"),
         ],
     )
-    def test_backend_is_selected_by_the_environment(self, variables: dict[str, str], module: str) -> None:
+    def test_environment_variable_selects_the_backend(self, variables: dict[str, str], module: str) -> None:
         environment = {**os.environ, "MSGQ_BACKEND": "", **variables}
         code = "import msgq; print(msgq.PubSocket.__module__)"
         done = subprocess.run(
@@ -431,7 +433,7 @@ class TestChoice:
         )
         assert done.stdout.strip() == module
 
-    def test_zmq_without_pyzmq_names_the_package_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_zmq_error_without_pyzmq_names_the_package_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in [name for name in sys.modules if name.startswith("msgq.impl.zeromq")]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, "zmq", None)

@@ -57,7 +57,7 @@ def stock_backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     backend.close()
 
 
-def test_with_a_prefix_we_hear_a_stock_publisher(stock_backend: Backend, topic: str) -> None:
+def test_subscriber_with_prefix_receives_from_stock_publisher(stock_backend: Backend, topic: str) -> None:
     sub = stock_backend.sub(topic)
     with Child(zmq_children.plain_publisher, f"tcp://*:{compute_port(topic)}") as stock:
         assert [stock.hear(), stock.hear()] == ["bound", "subscribed"]
@@ -68,7 +68,7 @@ def test_with_a_prefix_we_hear_a_stock_publisher(stock_backend: Backend, topic: 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
-def test_with_a_prefix_a_stock_subscriber_hears_us_on_all_interfaces(
+def test_stock_subscriber_receives_from_publisher_with_prefix_on_all_interfaces(
     stock_backend: Backend, topic: str, host: str
 ) -> None:
     pub = stock_backend.pub(topic)
@@ -93,7 +93,7 @@ def test_plain_zmq_subscriber_receives_the_bytes_unchanged(zmq_backend: Backend,
         assert [plain.hear() for _ in range(3)] == ["one", "two", ""]
 
 
-def test_a_plain_subscriber_may_filter(zmq_backend: Backend, topic: str) -> None:
+def test_plain_zmq_subscriber_may_filter_messages(zmq_backend: Backend, topic: str) -> None:
     pub = zmq_backend.pub(topic)
     with Child(zmq_children.plain_subscriber, address(topic), "a", "b") as plain:
         pub.wait_for_readers(DEADLINE, n=2)  # each filter counts
@@ -101,7 +101,7 @@ def test_a_plain_subscriber_may_filter(zmq_backend: Backend, topic: str) -> None
         assert [plain.hear() for _ in range(2)] == ["a1", "b1"]
 
 
-def test_own_subscriber_receives_bytes_of_plain_zmq_publisher(zmq_backend: Backend, topic: str) -> None:
+def test_msgq_subscriber_receives_bytes_of_plain_zmq_publisher(zmq_backend: Backend, topic: str) -> None:
     sub = zmq_backend.sub(topic)
     with Child(zmq_children.plain_publisher, address(topic)) as plain:
         assert [plain.hear(), plain.hear()] == ["bound", "subscribed"]
@@ -113,7 +113,7 @@ def test_own_subscriber_receives_bytes_of_plain_zmq_publisher(zmq_backend: Backe
     remove_socket_file(topic)
 
 
-def test_each_part_of_a_multipart_message_is_a_message(zmq_backend: Backend, topic: str) -> None:
+def test_each_part_of_a_multipart_message_arrives_as_one_message(zmq_backend: Backend, topic: str) -> None:
     sub = zmq_backend.sub(topic)
     with Child(zmq_children.plain_publisher, address(topic)) as plain:
         assert [plain.hear(), plain.hear()] == ["bound", "subscribed"]
@@ -124,7 +124,7 @@ def test_each_part_of_a_multipart_message_is_a_message(zmq_backend: Backend, top
     remove_socket_file(topic)
 
 
-def test_a_conflating_subscriber_survives_multipart_messages(zmq_backend: Backend, topic: str) -> None:
+def test_conflating_subscriber_accepts_multipart_messages(zmq_backend: Backend, topic: str) -> None:
     """ZMQ's own conflating aborts the process on them."""
     sub = zmq_backend.sub(topic, conflate=True)
     with Child(zmq_children.plain_publisher, address(topic)) as plain:
@@ -139,7 +139,9 @@ def test_a_conflating_subscriber_survives_multipart_messages(zmq_backend: Backen
     remove_socket_file(topic)
 
 
-def test_a_plain_publisher_may_be_killed_and_replaced(zmq_backend: Backend, topic: str) -> None:
+def test_msgq_subscriber_receives_after_plain_publisher_is_killed_and_replaced(
+    zmq_backend: Backend, topic: str
+) -> None:
     sub = zmq_backend.sub(topic)
     for text in ("of the first", "of the second"):
         receiving = Task(sub.receive)  # a subscriber renews its subscription while it receives
@@ -151,7 +153,7 @@ def test_a_plain_publisher_may_be_killed_and_replaced(zmq_backend: Backend, topi
     remove_socket_file(topic)
 
 
-def test_a_plain_subscriber_may_be_killed_and_replaced(zmq_backend: Backend, topic: str) -> None:
+def test_msgq_publisher_sends_after_plain_subscriber_is_killed_and_replaced(zmq_backend: Backend, topic: str) -> None:
     pub = zmq_backend.pub(topic)
     for text in ("to the first", "to the second"):
         with Child(zmq_children.plain_subscriber, address(topic)) as plain:
@@ -163,7 +165,7 @@ def test_a_plain_subscriber_may_be_killed_and_replaced(zmq_backend: Backend, top
             assert heard.result() == text
 
 
-def test_our_publisher_may_be_replaced_under_a_plain_subscriber(zmq_backend: Backend, topic: str) -> None:
+def test_plain_zmq_subscriber_receives_after_msgq_publisher_is_replaced(zmq_backend: Backend, topic: str) -> None:
     with Child(zmq_children.plain_subscriber, address(topic)) as plain:
         for text in ("of the first", "of the second", "of the third"):
             pub = zmq_backend.pub(topic)
@@ -173,7 +175,7 @@ def test_our_publisher_may_be_replaced_under_a_plain_subscriber(zmq_backend: Bac
             pub.close()
 
 
-def test_our_publisher_may_be_killed_and_replaced_under_our_subscriber(zmq_backend: Backend, topic: str) -> None:
+def test_msgq_subscriber_receives_after_msgq_publisher_is_killed_and_replaced(zmq_backend: Backend, topic: str) -> None:
     sub = zmq_backend.sub(topic)
     for text in ("of the first", "of the second"):
         receiving = Task(sub.receive)
