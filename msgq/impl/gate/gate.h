@@ -1,6 +1,7 @@
-/* The gate of an endpoint: two counted events, and the process that owns them (docs/guides/fake-events.md).
+/* The gate of an endpoint. A gate has two counted events, and one process owns the gate (docs/guides/fake-events.md).
  *
- * An event is a futex word with a count above a flag. It may have a FIFO, for processes that wait with select.
+ * An event is a futex word: bit 0 is a flag, and the other bits are a count. An event may have a FIFO for processes
+ * that wait with select.
  */
 #ifndef MQ_GATE_H
 #define MQ_GATE_H
@@ -12,8 +13,9 @@
 #include "base/liveness_lock.h"
 
 enum {
-    MQ_GATE_ROW = 0, /* byte that the owner locks */
-    /* changes that other processes revert at once; also reads of 64 bytes, twice the size of a FIFO */
+    MQ_GATE_ROW = 0, /* byte of the gate's file that the owner locks */
+    /* maximum number of attempts while other processes change the event. Also the maximum number of reads of 64 bytes,
+     * which together are twice the size of a FIFO */
     MQ_FAKE_EVENT_TRIES = 2000,
 };
 
@@ -67,7 +69,7 @@ static inline bool mq_fake_event_is_set(const mq_fake_event *e) {
     return mq_load_acquire_u32(&e->count) >= MQ_FAKE_EVENT_ONE;
 }
 
-/* True if the event has a FIFO. If it has, update the FIFO after the event became set or clear. */
+/* True if the event has a FIFO. Call this after the event became set or clear. If true, update the FIFO. */
 static inline bool mq_fake_event_has_fifo(const mq_fake_event *e) {
     /* EDGE fifo: sequentially consistent. The count is stored, then fifo_inode is loaded. Partner:
      * mq_fake_event_attach_fifo. If weaker: the FIFO of an event that is set stays empty. */
@@ -80,10 +82,12 @@ static inline bool mq_fake_event_set(mq_fake_event *e) {
     /* EDGE event: sequentially consistent, so release. Partner: mq_fake_event_is_set, mq_fake_event_clear. If weaker: a
      * process that waited for the event misses the message that was sent before it. */
     uint32_t before = mq_fetch_add_u32(&e->count, MQ_FAKE_EVENT_ONE);
-    if (mq_unlikely(before >= MQ_FAKE_EVENT_MAX)) /* else the count would wrap around to 0, which means "not set" */
+    /* prevents the count from wrapping around to 0, which means "not set" */
+    if (mq_unlikely(before >= MQ_FAKE_EVENT_MAX))
         mq_fetch_add_u32(&e->count, 0u - MQ_FAKE_EVENT_ONE);
     if (before & MQ_FAKE_EVENT_SLEEPERS) {
-        /* A sleeper that sets the flag between the two is woken, or finds the word changed and checks again. */
+        /* A sleeper may set the flag between the next two calls. Then the wake finds the sleeper, or the sleeper finds
+         * that the word changed and checks again. */
         mq_fetch_and_u32(&e->count, ~(uint32_t)MQ_FAKE_EVENT_SLEEPERS);
         mq_futex_wake_all(mq_futex_word(&e->count));
     }
@@ -94,8 +98,8 @@ typedef enum { MQ_FAKE_EVENT_WAS_CLEAR, MQ_FAKE_EVENT_CLEARED, MQ_FAKE_EVENT_CLE
 
 /* Decrement the count. If the result is MQ_FAKE_EVENT_CLEARED_FIFO, the FIFO must be updated. */
 static inline mq_fake_event_change mq_fake_event_clear(mq_fake_event *e) {
-    /* Bound: MQ_FAKE_EVENT_TRIES. After the bound, other processes change the event all the time, and this clear counts
-     * as the first of them. */
+    /* Bound: MQ_FAKE_EVENT_TRIES. At the bound, other processes change the event all the time. The call then returns as
+     * if it ran before these changes. */
     for (int tries = 0; tries < MQ_FAKE_EVENT_TRIES; tries++) {
         /* EDGE event: acquire. Partner: mq_fake_event_set */
         uint32_t before = mq_load_acquire_u32(&e->count);
@@ -110,28 +114,31 @@ static inline mq_fake_event_change mq_fake_event_clear(mq_fake_event *e) {
 
 /* ---- FIFO ---- */
 
-/* Make the FIFO readable if the event is set, and empty if it is not. Call this after each change between the two.
- * A process that updates the FIFO checks the event again, and updates the FIFO again if the event changed. Consider the
- * last update of all: the check after it found the event unchanged. If the event had changed later, the process that
- * changed it would update the FIFO after that, and this would not be the last update. If a process is killed between
- * its change and its update, the FIFO is out of date until the next change. Additional bytes are harmless, because all
- * bytes are read together. */
+/* Make the FIFO readable if the event is set, and empty if the event is clear. Call this after the event became set or
+ * clear. After an update of the FIFO, the process checks the event again. If the event has changed, the process updates
+ * the FIFO again.
+ *
+ * Proof that the FIFO is correct after the last update: the check after the last update found the event unchanged. A
+ * process that changes the event later also updates the FIFO later, so the earlier update would not be the last update.
+ *
+ * If a process is killed between its change and its update, the FIFO is out of date until the next change. Additional
+ * bytes in the FIFO are harmless, because a reader reads all bytes together. */
 static inline void mq_fake_event_sync_fifo(const mq_fake_event *e, int fifo) {
     char bytes[64];
     bool set;
     int tries = 0, reads = 0;
-    /* Bound: MQ_FAKE_EVENT_TRIES, and as many reads. After the bound, the event changes or the FIFO is filled all the
-     * time, and the FIFO has the state after one of the changes. */
+    /* Bound: MQ_FAKE_EVENT_TRIES updates, and the same number of reads. At the bound, other processes change the event
+     * or fill the FIFO all the time. The FIFO then has the state that was correct after one of these changes. */
     do {
         set = mq_fake_event_is_set(e);
-        if (set && write(fifo, "", 1) < 0 && errno != EAGAIN) /* EAGAIN: full, so it is readable */
+        if (set && write(fifo, "", 1) < 0 && errno != EAGAIN) /* EAGAIN: the FIFO is full, and therefore readable */
             return;
         while (!set && reads++ < MQ_FAKE_EVENT_TRIES && read(fifo, bytes, sizeof bytes) > 0)
             ;
     } while (mq_fake_event_is_set(e) != set && ++tries < MQ_FAKE_EVENT_TRIES);
 }
 
-/* Attach the FIFO with this inode. Each later change of the event updates it. */
+/* Attach the FIFO with this inode. Each process that later changes the event updates the FIFO. */
 static inline void mq_fake_event_attach_fifo(mq_fake_event *e, uint64_t inode, int fifo) {
     /* EDGE fifo: sequentially consistent. fifo_inode is stored, then the count is loaded. Partner:
      * mq_fake_event_has_fifo */
@@ -154,7 +161,7 @@ static inline void mq_cpu_relax(void) {
 #endif
 }
 
-/* Spin until one of the events is set. Returns false if none was set before `until_ns` (CLOCK_MONOTONIC). */
+/* Spin until one of the events is set. Returns false if no event was set before `until_ns` (CLOCK_MONOTONIC). */
 static inline bool mq_fake_event_spin_until_set(const mq_futex_waitv_entry *words, unsigned count, int64_t until_ns) {
     do {
         for (int i = 0; i < 64; i++) {
@@ -163,7 +170,7 @@ static inline bool mq_fake_event_spin_until_set(const mq_futex_waitv_entry *word
                     return true;
             mq_cpu_relax();
         }
-        sched_yield(); /* the other side may need this CPU core */
+        sched_yield(); /* the process that sets the event may need this CPU core */
     } while (mq_monotonic_ns() < until_ns);
     return false;
 }
@@ -177,7 +184,8 @@ static inline uint32_t mq_fake_event_prepare_wait(mq_fake_event *e) {
 
 static inline bool mq_event_gate_is_closed(const mq_event_gate *g) { return mq_load_acquire_u32(&g->closed) != 0; }
 
-/* Wake all sleepers after a store to `closed` or `enabled`, so that they check it. */
+/* Wake all sleepers, so that each sleeper checks `closed` and `enabled`. Call this after a store to one of these
+ * words. */
 static inline void mq_event_gate_wake_waiters(mq_event_gate *g) {
     for (int i = 0; i < 2; i++) {
         mq_fake_event *e = mq_fake_event_select(g, i);
@@ -189,14 +197,14 @@ static inline void mq_event_gate_wake_waiters(mq_event_gate *g) {
     }
 }
 
-/* Enable or disable the gate. A disabled gate stops no process, and releases processes that already wait. */
+/* Enable or disable the gate. A disabled gate stops no process. Processes that already wait at the gate continue. */
 static inline void mq_event_gate_set_enabled(mq_event_gate *g, bool enabled) {
     mq_store_release_u32(&g->enabled, enabled);
     if (!enabled)
         mq_event_gate_wake_waiters(g);
 }
 
-/* Close the gate: wake all sleepers, and stop no process any more. */
+/* Close the gate, and wake all sleepers. A closed gate stops no process. */
 static inline void mq_event_gate_close(mq_event_gate *g) {
     mq_store_release_u32(&g->closed, 1);
     mq_event_gate_wake_waiters(g);

@@ -13,34 +13,34 @@ enum {
     MQ_GATE_VERSION = 1,
     MQ_GATE_BYTES = 192,
     MQ_FAKE_EVENT_SLEEPERS = 1, /* flag of `count`: a process may sleep */
-    MQ_FAKE_EVENT_ONE = 2,      /* one set, in the count above the flag */
+    MQ_FAKE_EVENT_ONE = 2,      /* value to add to the word for one set. The count is above the flag */
 };
-#define MQ_FAKE_EVENT_MAX 0x80000000u /* the largest count: further sets are not counted */
+#define MQ_FAKE_EVENT_MAX 0x80000000u /* maximum of the word. At this maximum, further sets are not counted */
 
 #define MQ_GATE_MAGIC 0x3145544147515347ull /* "GSQGATE1" read as little-endian */
 
-/* Written by each process that sets, clears or waits. */
+/* An event. Each process that sets the event, clears the event or waits for the event writes the first word. */
 typedef struct {
-    mq_u32 count; /* sets that were not cleared, and the flag; the futex word */
+    mq_u32 count; /* number of sets minus number of clears, above the flag. This is the futex word */
     mq_u32 count_pad;
-    /* inode of the FIFO next to the gate that is readable while the count is above 0; 0: no FIFO requested */
+    /* inode of the event's FIFO; 0: no FIFO was requested. The FIFO is readable while the count is above 0 */
     mq_u64 fifo_inode;
     mq_u64 reserved[6];
 } mq_fake_event;
 _Static_assert(sizeof(mq_fake_event) == 64, "bump MQ_GATE_VERSION");
 
 typedef struct {
-    /* Constant once the file has a name. */
+    /* The words before `enabled` are constant once the file has a name. */
     mq_u64 magic;
     mq_u64 version;
     mq_u64 total_bytes;
-    mq_u64 pid;           /* process id of the owner, which created the gate */
+    mq_u64 pid;           /* process id of the owner. The owner created the gate */
     mq_u64 start_time;    /* start time of the owner, clock ticks since boot */
-    mq_u64 pid_namespace; /* namespace of the pid */
+    mq_u64 pid_namespace; /* inode of the owner's PID namespace */
 
-    mq_u32 enabled; /* 1: receiving stops at the gate. Written by any handle */
-    mq_u32 closed;  /* 1: the owner closed the gate, or another handle replaced it; never 0 again */
-    mq_u64 held;    /* 1: the owner holds a lock on byte 0. 0: its file system has no such locks */
+    mq_u32 enabled; /* 1: receive calls wait at the gate. Any handle may write this word */
+    mq_u32 closed;  /* 1: the owner closed the gate, or another handle replaced the gate. Afterwards the word stays 1 */
+    mq_u64 held;    /* 1: the owner holds a lock on byte 0; 0: the file system has no such locks */
     mq_fake_event recv_called;
     mq_fake_event recv_ready;
 } mq_event_gate;

@@ -1,4 +1,4 @@
-/* Samples of a channel by a passive subscriber, also of the channel of a queue's events. */
+/* Samples of a channel by a passive subscriber. The channel may be the events channel of a queue. */
 #ifndef MQ_METER_CHANNEL_H
 #define MQ_METER_CHANNEL_H
 
@@ -6,14 +6,15 @@
 #include "meter/counting.h"
 #include "workqueue/events.h"
 
-enum { MQ_METER_BATCH_MESSAGES = 8192 }; /* messages of one sample: the largest capacity of a channel */
+/* maximum number of messages in one sample, equal to the maximum capacity of a channel */
+enum { MQ_METER_BATCH_MESSAGES = 8192 };
 
-/* Count an intact message. `part`: the requested bytes, or NULL if the message is too short. Returns true if the
- * message's period is measured. */
+/* Count an intact message. `part` points to the requested bytes, or is NULL if the message is too short. Returns true
+ * if the message counts for the period. */
 typedef bool (*mq_meter_count_callback)(mq_meter *m, const mq_channel_message *message, const uint8_t *part,
                                         int64_t wall_ns);
 
-/* Count the waiting messages. Copy `bytes` bytes of each message from offset `at` on. */
+/* Count the waiting messages. For each message, `count` gets a copy of `bytes` bytes from offset `at` on. */
 static inline int64_t mq_meter_scan_channel(mq_meter *m, mq_channel_subscriber *s, uint64_t at, uint64_t bytes,
                                             mq_meter_count_callback count) {
     uint8_t part[sizeof(mq_queue_event)];
@@ -26,7 +27,8 @@ static inline int64_t mq_meter_scan_channel(mq_meter *m, mq_channel_subscriber *
         bool long_enough = bytes && message.length >= bytes && message.length - bytes >= at;
         if (long_enough)
             mq_copy_from_shared(part, mq_pool_slot_payload(message.slot) + at, bytes);
-        if (message.position >= tail) { /* messages before the tail were published before now */
+        /* read the clock after the tail: all messages before this tail were published before `now` */
+        if (message.position >= tail) {
             tail = mq_index_ring_max_position(mq_index_ring_load_tail(&s->order), message.position + 1);
             now = mq_monotonic_ns(), wall_ns = mq_meter_read_wall_clock_ns(m);
         }
@@ -56,7 +58,8 @@ static inline int64_t mq_meter_sample_channel(mq_meter *m, void *reader) {
                                  has_timestamps ? sizeof(uint64_t) : 0, mq_meter_count_channel_message);
 }
 
-/* Count an event of a queue. Messages are `sent` events. The delay of a message ends with its first delivery. */
+/* Count an event of a queue. Each `sent` event counts as a message. The delay of a message ends with its first
+ * delivery. */
 static inline bool mq_meter_count_queue_event(mq_meter *m, const mq_channel_message *message, const uint8_t *part,
                                               int64_t wall_ns) {
     mq_queue_event event;

@@ -1,7 +1,8 @@
-/* Counters of a meter for any type of endpoint: rate, size and delay. Memory of constant size, without Python.
+/* Counters of a meter for any type of endpoint: rate, size and delay. The counters have a constant size and need no
+ * Python.
  *
- * A sample reads all waiting messages at one moment. Messages of one sample share the time since the previous message
- * evenly, so the mean period is correct for any sampling interval.
+ * A sample reads all waiting messages at one moment. The time since the previous sample with messages is divided evenly
+ * among the messages of a sample. The mean period is therefore correct for any sampling interval.
  */
 #ifndef MQ_METER_COUNTING_H
 #define MQ_METER_COUNTING_H
@@ -11,11 +12,12 @@
 #include "base/layout.h"
 
 enum {
-    MQ_HISTOGRAM_SUB_BUCKET_BITS = 6, /* 64 buckets in each octave: the middle of a bucket is off by at most 0.8 % */
+    /* 64 buckets in each octave. A value differs by at most 0.8 % from the middle of its bucket */
+    MQ_HISTOGRAM_SUB_BUCKET_BITS = 6,
     MQ_HISTOGRAM_BUCKETS = (65 - MQ_HISTOGRAM_SUB_BUCKET_BITS) << MQ_HISTOGRAM_SUB_BUCKET_BITS,
 };
 
-/* A histogram whose bucket width grows with the value. All zeros: empty. */
+/* A histogram whose bucket width grows with the value. A zeroed histogram is empty. */
 typedef struct {
     uint64_t count, min, max;
     double sum;
@@ -29,7 +31,7 @@ static inline unsigned mq_histogram_find_bucket(uint64_t value) {
     return (shift << MQ_HISTOGRAM_SUB_BUCKET_BITS) + (unsigned)(value >> shift);
 }
 
-/* Return the middle of a bucket, which is the value itself for buckets of width one. */
+/* Return the middle of a bucket. For a bucket of width one, the middle is the value itself. */
 static inline double mq_histogram_bucket_middle(unsigned bucket) {
     unsigned shift = bucket < (2u << MQ_HISTOGRAM_SUB_BUCKET_BITS) ? 0 : (bucket >> MQ_HISTOGRAM_SUB_BUCKET_BITS) - 1;
     double low = (double)(bucket - (shift << MQ_HISTOGRAM_SUB_BUCKET_BITS)) * (double)(1ull << shift);
@@ -48,10 +50,10 @@ static inline void mq_histogram_add_value(mq_histogram *h, uint64_t value, uint6
     h->counts[mq_histogram_find_bucket(value)] += times;
 }
 
-/* Return the value that a share (0 to 1) of all values does not exceed; 0 if the histogram is empty. */
+/* Return the percentile for `share` (0 to 1). Returns 0 if the histogram is empty. */
 static inline double mq_histogram_compute_percentile(const mq_histogram *h, double share) {
     uint64_t passed = 0, wanted = (uint64_t)(share * (double)h->count);
-    if (wanted >= h->count) /* the largest value: rounding must not exceed it */
+    if (wanted >= h->count) /* return the exact maximum, because the middle of a bucket may be larger */
         return (double)h->max;
     for (unsigned bucket = 0; bucket < MQ_HISTOGRAM_BUCKETS; bucket++) {
         passed += h->counts[bucket];
@@ -67,12 +69,15 @@ typedef struct {
     mq_histogram periods_ns, sizes, delays_ns;
     uint64_t messages;          /* messages counted */
     uint64_t without_timestamp; /* messages too short for a timestamp */
-    uint64_t negative_delays;   /* messages with a timestamp in the future, whose delay counts as 0 */
-    int64_t first_ns, last_ns;  /* CLOCK_MONOTONIC of the samples that found the first and the last message; 0: none */
-    /* offset in the payload of the publish time, a u64 in nanoseconds; negative: use the message's stamp, if any */
+    uint64_t negative_delays;   /* messages with a timestamp in the future. The delay of such a message counts as 0 */
+    /* times of the samples that found the first and the last message, nanoseconds of CLOCK_MONOTONIC; 0: no message
+     * yet */
+    int64_t first_ns, last_ns;
+    /* offset of the publish time in the payload, where it is a u64 in nanoseconds. If negative, the meter uses the
+     * message's stamp */
     int64_t stamp_offset;
-    int64_t stamp_clock;     /* clock of the publish time, as in clock_gettime ... */
-    int64_t clock_offset_ns; /* ... and the nanoseconds to add to it */
+    int64_t stamp_clock;     /* clock of the publish time, a clock id of clock_gettime */
+    int64_t clock_offset_ns; /* nanoseconds to add to the time of stamp_clock */
 } mq_meter;
 
 /* An endpoint in a meter's loop. */
@@ -81,13 +86,13 @@ typedef struct {
     void *reader;
     /* Count all waiting messages. Returns their number, or -1 if Python must handle an error. */
     int64_t (*sample)(mq_meter *m, void *reader);
-    /* Return the word that changes when a message arrives, and its value before a wait; NULL: only samples detect
-     * messages. */
+    /* futex_word returns the word that changes when a message arrives. prepare_wait returns the value of this word
+     * before a wait. NULL: only samples detect messages. */
     const uint32_t *(*futex_word)(void *reader);
     uint32_t (*prepare_wait)(void *reader);
 } mq_metered_endpoint;
 
-/* Return the current time of the clock of the publish times. */
+/* Return the current time by the clock that publishers use for publish times. */
 static inline int64_t mq_meter_read_wall_clock_ns(const mq_meter *m) {
     return mq_read_clock_ns((clockid_t)m->stamp_clock) + m->clock_offset_ns;
 }
@@ -98,7 +103,7 @@ static inline void mq_meter_add_delay(mq_meter *m, int64_t now_ns, uint64_t stam
     mq_histogram_add_value(&m->delays_ns, delay < 0 ? 0 : (uint64_t)delay, 1);
 }
 
-/* True if a message of this size contains its publish time. */
+/* True if a payload of this size contains the publish time. */
 static inline bool mq_meter_payload_has_timestamp(const mq_meter *m, uint64_t size) {
     return m->stamp_offset >= 0 && size >= 8 && (uint64_t)m->stamp_offset <= size - 8;
 }

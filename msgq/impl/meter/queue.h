@@ -1,4 +1,5 @@
-/* Samples of a queue without events: the number of sent messages, and the waiting times of waiting messages. */
+/* Samples of a queue without events. A sample counts the sent messages, and measures the ages of the messages that
+ * wait. */
 #ifndef MQ_METER_QUEUE_H
 #define MQ_METER_QUEUE_H
 
@@ -12,7 +13,8 @@ typedef struct {
 
 static inline int64_t mq_meter_sample_queue(mq_meter *m, void *reader) {
     mq_meter_queue_reader *q = reader;
-    /* Count of messages that ever became READY. The handles' counters change with it, and there are many of those. */
+    /* ready_count is the number of messages that ever became READY. The sum over the counters of all handles is slower,
+     * and changes only if ready_count changes. */
     uint64_t ready = mq_load_acquire_u64(&q->parts->queue->ready_count);
     if (ready == q->ready_count)
         return 0;
@@ -23,7 +25,7 @@ static inline int64_t mq_meter_sample_queue(mq_meter *m, void *reader) {
     return (int64_t)found;
 }
 
-/* Begin with the current counts. */
+/* Begin with the current counts of the queue. */
 static inline void mq_meter_start_queue(mq_meter_queue_reader *q) {
     q->ready_count = mq_load_acquire_u64(&q->parts->queue->ready_count);
     q->sent = mq_queue_sum_sent_counts(q->parts->queue);

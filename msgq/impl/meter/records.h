@@ -1,4 +1,5 @@
-/* Samples of a vector or board: each write is a message. Writes overwritten before a sample are lost. */
+/* Samples of a vector or board: each write is a message. If a write is overwritten before a sample, the write counts as
+ * lost. */
 #ifndef MQ_METER_RECORDS_H
 #define MQ_METER_RECORDS_H
 
@@ -6,24 +7,25 @@
 #include "records/board.h"
 
 enum {
-    MQ_METER_REST_FACTOR = 4, /* a scan of all elements is followed by a pause of this multiple of its duration */
-    /* attempts to read an element that writers replace repeatedly; the next sample finds it */
+    /* after a scan of all elements, the meter pauses for this multiple of the scan's duration */
+    MQ_METER_REST_FACTOR = 4,
+    /* maximum number of attempts to read an element that writers replace repeatedly. The next sample tries again */
     MQ_METER_READ_TRIES = 1000,
 };
 
 typedef struct {
     const mq_record_file_parts *parts;
-    uint64_t *seen_write_counts; /* number of writes of each element */
+    uint64_t *seen_write_counts; /* number of writes of each element at its last sample */
     uint64_t lost;
     bool is_board;
-    int64_t next_sample_ns; /* CLOCK_MONOTONIC, earliest time of the next sample */
+    int64_t next_sample_ns; /* earliest time of the next sample, nanoseconds of CLOCK_MONOTONIC */
 } mq_meter_record_reader;
 
-/* Read the number of writes of an element, its last time and its size. Returns false if it changed during every
- * attempt. */
+/* Read the size of an element, its number of writes, and the time of its last write. Returns false if the element
+ * changed during every attempt. */
 static inline bool mq_meter_read_element(const mq_meter_record_reader *r, uint64_t index, mq_board_value_copy *value) {
     if (!r->is_board) {
-        uint8_t nothing; /* no bytes of the value */
+        uint8_t nothing; /* a destination for 0 bytes of the value */
         value->length = r->parts->config.item_bytes;
         return mq_vector_read_one(r->parts, index, &nothing, 0, &value->count, &value->time_ns);
     }
@@ -46,7 +48,7 @@ static inline int64_t mq_meter_sample_records(mq_meter *m, void *reader) {
          i = mq_vector_next_changed(r->parts, r->seen_write_counts, i + 1)) {
         if (!mq_meter_read_element(r, i, &value))
             continue;
-        /* after the read, so that the write was before */
+        /* read the clock after the element, so that the write happened before `now` */
         now = mq_monotonic_ns(), wall_ns = mq_meter_read_wall_clock_ns(m);
         r->lost += mq_cell_count_writes_between(r->parts, r->seen_write_counts[i], value.count) - 1;
         r->seen_write_counts[i] = value.count;
@@ -59,7 +61,7 @@ static inline int64_t mq_meter_sample_records(mq_meter *m, void *reader) {
     return (int64_t)found;
 }
 
-/* Begin with the current number of writes. */
+/* Begin with the current number of writes of each element. */
 static inline void mq_meter_start_records(const mq_meter_record_reader *r) {
     for (uint64_t i = 0; i < r->parts->config.length; i++)
         r->seen_write_counts[i] = mq_cell_write_count(mq_cell_read_begin(mq_cell_version_word(r->parts, i)));

@@ -5,7 +5,7 @@
 #include "meter/counting.h"
 #include "ring/sleeper.h"
 
-/* Count the message at the cursor. Returns false if there is none before `published`, or on an error. */
+/* Count the message at the cursor. Returns false if no message is left before `published`, or on an error. */
 static inline bool mq_meter_count_topic_message(mq_meter *m, mq_ring_subscriber *s, int64_t wall_ns,
                                                 mq_ring_status *status) {
     mq_ring_message message;
@@ -20,7 +20,7 @@ static inline bool mq_meter_count_topic_message(mq_meter *m, mq_ring_subscriber 
         mq_copy_from_shared(&stamp, message.payload + m->stamp_offset, sizeof stamp);
     if (has_stamps)
         mq_stamps_read(&stamps, message.payload);
-    /* overwritten during the read: continue at the newest position */
+    /* if the publisher overwrote the message during the read, continue at the newest position */
     if (!mq_ring_subscriber_accept_copy(s, &message)) {
         *status = mq_ring_subscriber_recover_from_lap(s);
         return false;
@@ -39,7 +39,7 @@ static inline int64_t mq_meter_sample_topic(mq_meter *m, void *reader) {
     int64_t found = 0;
     if (status != MQ_RING_OK)
         return status == MQ_RING_EMPTY ? 0 : -1;
-    /* After the refresh: all visible messages were published before now. */
+    /* The clock is read after the refresh, so all visible messages were published before `now`. */
     int64_t now = mq_monotonic_ns();
     bool has_timestamps = m->stamp_offset >= 0 || s->stamps;
     int64_t wall_ns = has_timestamps ? mq_meter_read_wall_clock_ns(m) : 0;
@@ -48,7 +48,7 @@ static inline int64_t mq_meter_sample_topic(mq_meter *m, void *reader) {
         found++;
     mq_meter_count_messages(m, now, (uint64_t)found);
     if (status == MQ_RING_CORRUPT) {
-        mq_ring_subscriber_recover_from_lap(s); /* so that the next sample can continue after a valid write */
+        mq_ring_subscriber_recover_from_lap(s); /* the next sample can continue after a valid write */
         return -1;
     }
     return found;

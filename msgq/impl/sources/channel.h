@@ -1,4 +1,4 @@
-/* A channel as a source: a subscriber without a row that maps all files read-only. */
+/* The source for a channel: a subscriber that has no row and maps all files read-only. */
 #ifndef MQ_SOURCES_CHANNEL_H
 #define MQ_SOURCES_CHANNEL_H
 
@@ -7,9 +7,10 @@
 
 typedef struct {
     mq_channel_subscriber subscriber;
-    const mq_u64 *pool_not_truncated[MQ_CHANNEL_PUBLISHERS]; /* of mapped pools, as `not_truncated` of a subscriber */
-    uint32_t origin_ids[MQ_CHANNEL_PUBLISHERS];              /* publisher number of each row's pool */
-    mq_channel_message at; /* the last message found; with MQ_SOURCE_UNMAPPED, the message whose pool is missing */
+    /* for each mapped pool, the word that is 1 until the pool is truncated */
+    const mq_u64 *pool_not_truncated[MQ_CHANNEL_PUBLISHERS];
+    uint32_t origin_ids[MQ_CHANNEL_PUBLISHERS]; /* for each row, the number of the publisher whose pool is mapped */
+    mq_channel_message at; /* the last message found. After MQ_SOURCE_UNMAPPED, the message whose pool is not mapped */
 } mq_channel_source;
 
 static inline mq_source_status mq_channel_source_find_message(mq_channel_source *c) {
@@ -32,7 +33,7 @@ mq_channel_source_take_message(mq_channel_source *c, const mq_source_buffer *roo
             return status;
         if (mq_unlikely(room->all_or_nothing && m->length > room->bytes)) {
             if (!mq_index_ring_entry_is_unchanged(&c->subscriber.order, m->position, m->entry))
-                continue; /* the length belongs to another message */
+                continue; /* the publisher reused the slot, so the length belongs to another message */
             message->size = m->length;
             return MQ_SOURCE_FULL;
         }
@@ -50,10 +51,10 @@ mq_channel_source_take_message(mq_channel_source *c, const mq_source_buffer *roo
                                        .origin_time = (int64_t)m->origin_time};
         return MQ_SOURCE_OK;
     }
-    return MQ_SOURCE_EMPTY; /* publishers lap us faster than we copy: the caller calls again */
+    return MQ_SOURCE_EMPTY; /* publishers overwrite messages faster than this source copies. The caller calls again */
 }
 
-/* True if the cursor has an entry, even a retracted one. */
+/* True if the index ring has an entry at the cursor. The entry may be retracted. */
 static inline bool mq_channel_source_has_pending(const mq_channel_source *c) {
     const mq_channel_poll_state poll_state = {
         .header = c->subscriber.header, .cursor = &c->subscriber.cursor, .not_truncated = c->subscriber.not_truncated};
@@ -70,14 +71,14 @@ static inline uint64_t mq_channel_source_count_pending(const mq_channel_source *
     return tail > cursor ? tail - cursor : 0;
 }
 
-/* Skip the waiting messages. They count as lost. */
+/* Skip the waiting messages. Skipped messages count as lost. */
 static inline void mq_channel_source_skip_pending(mq_channel_source *c) {
     uint64_t pending = mq_channel_source_count_pending(c);
     if (pending && (c->subscriber.order.capacity || mq_channel_subscriber_join(&c->subscriber, false)))
         mq_channel_skip_lost(&c->subscriber, mq_channel_load_cursor(&c->subscriber) + pending);
 }
 
-/* True if a nap could cost messages. */
+/* True if so many messages wait that publishers could overwrite some of them during a nap. */
 static inline bool mq_channel_source_is_near_overrun(const mq_channel_source *c) {
     return c->subscriber.order.capacity && mq_channel_source_count_pending(c) > c->subscriber.order.capacity / 64;
 }

@@ -4,27 +4,29 @@
 
 #include "base/layout.h"
 
-enum {
-    MQ_SOURCE_COPY_TRIES = 64
-}; /* attempts to copy messages that are overwritten during the copy; then other sources have their turn */
+/* maximum number of attempts to copy a message if publishers overwrite each message during the copy. Then the caller
+ * continues with other sources */
+enum { MQ_SOURCE_COPY_TRIES = 64 };
 
 /* The buffer for a payload. */
 typedef struct {
     uint8_t *data;
     uint64_t bytes;
     uint64_t skip; /* offset of the first payload byte to copy */
-    /* true: copy the whole payload from offset 0, or leave the message. false: copy as much as fits */
+    /* true: copy the whole payload from offset 0; if the payload does not fit, leave the message. false: copy the bytes
+     * that fit */
     bool all_or_nothing;
 } mq_source_buffer;
 
 typedef struct {
     uint64_t size;     /* bytes of the payload */
-    uint64_t sequence; /* number of the message; the next fields describe it: */
+    uint64_t sequence; /* number of the message. `era` and `counted` describe the numbering */
     uint64_t era;      /* changes when the numbering restarts */
-    /* true: publishers count messages, so a gap is a loss. false: numbered by the source, or by an element's writers */
+    /* true: publishers count messages, so a gap in the numbers is a loss. false: the source, or the writers of an
+     * element, number the messages */
     bool counted;
-    bool stamped;                      /* the endpoint has stamps, which are not in the payload */
-    uint32_t origin_id;                /* publisher or key, for endpoints with several; else 0 */
+    bool stamped;       /* the endpoint has stamps. The payload does not include the stamps */
+    uint32_t origin_id; /* number of the publisher (channels) or index of the key (boards); 0 for other endpoints */
     int64_t publish_time, origin_time; /* nanoseconds by the host's clock; 0: unknown */
 } mq_source_message;
 
@@ -32,8 +34,8 @@ typedef enum {
     MQ_SOURCE_OK,
     MQ_SOURCE_EMPTY,
     MQ_SOURCE_FULL,     /* the next message has `size` bytes and does not fit */
-    MQ_SOURCE_UNMAPPED, /* a channel's message is in an unmapped pool: map the pool, or skip the message */
-    MQ_SOURCE_CORRUPT,  /* invalid data, or another program truncated the file */
+    MQ_SOURCE_UNMAPPED, /* the message is in a pool that is not mapped. Map the pool, or skip the message */
+    MQ_SOURCE_CORRUPT,  /* the data is invalid, or another program truncated the file */
 } mq_source_status;
 
 /* Copy the requested part of a payload of `size` bytes. The caller checked that a whole payload fits. */

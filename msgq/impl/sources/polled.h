@@ -1,4 +1,5 @@
-/* Messages fetched by Python: the source for types of endpoint whose files C cannot read. */
+/* The source for types of endpoint whose messages only Python can read. Python polls the endpoint for batches of
+ * messages. */
 #ifndef MQ_SOURCES_POLLED_H
 #define MQ_SOURCES_POLLED_H
 
@@ -6,11 +7,11 @@
 
 typedef struct {
     const uint8_t *payloads;      /* payloads of a batch, one after the other */
-    const uint64_t *payload_ends; /* end offset of each payload in `payloads` */
+    const uint64_t *payload_ends; /* for each payload, the offset in `payloads` at which the payload ends */
     const int64_t *publish_times; /* nanoseconds by the host's clock; 0: unknown */
-    uint64_t count, next;         /* messages of the batch; index of the next one */
-    uint64_t taken;               /* messages of all batches */
-    uint32_t futex_word;          /* constant: only a poll finds messages */
+    uint64_t count, next;         /* number of messages in the batch; index of the next message */
+    uint64_t taken;               /* number of messages taken from all batches */
+    uint32_t futex_word;          /* never changes, because only a poll finds messages */
 } mq_polled_source;
 
 static inline bool mq_polled_source_has_pending(const mq_polled_source *p) { return p->next < p->count; }

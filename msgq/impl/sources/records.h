@@ -1,7 +1,8 @@
-/* A vector or board as a source: each detected change is a message. The source scans the elements repeatedly, a part in
- * each call. If an element is written twice between two scans, it gives one message, and the count shows the writes.
+/* The source for a vector or board: each detected change is a message. The source scans the elements repeatedly. Each
+ * call scans a part of the elements. If an element is written twice between two scans, the source returns one message
+ * for both writes. The number of writes in the message shows the difference.
  *
- * The first scan reports all elements written before it, because a reader of a recording needs the initial state.
+ * The first scan reports every element that was ever written, because a reader of a recording needs the initial state.
  */
 #ifndef MQ_SOURCES_RECORDS_H
 #define MQ_SOURCES_RECORDS_H
@@ -10,28 +11,29 @@
 #include "sources/message.h"
 
 enum {
-    MQ_RECORD_SCAN_ELEMENTS = 16384,     /* elements scanned in one call: about 0.2 ms without cached elements */
-    MQ_RECORD_SCAN_INTERVAL_NS = 500000, /* nanoseconds from the end of a scan to the next one */
-    MQ_RECORD_CHANGE_HEADER_BYTES = 20,  /* bytes of a vector's message before the value: index u4, count u8, time i8 */
+    /* number of elements that one call scans. The scan takes about 0.2 ms if no element is in the CPU cache */
+    MQ_RECORD_SCAN_ELEMENTS = 16384,
+    MQ_RECORD_SCAN_INTERVAL_NS = 500000, /* nanoseconds from the end of a scan to the beginning of the next scan */
+    MQ_RECORD_CHANGE_HEADER_BYTES = 20,  /* bytes before the value in a vector's message: index u4, count u8, time i8 */
 };
 
 typedef struct {
     mq_record_file_parts parts;
-    const mq_u64 *not_truncated; /* not 1: another program truncated the file; NULL: no guard */
+    const mq_u64 *not_truncated; /* the word is 1 until another program truncates the file; NULL: no guard */
     uint64_t *seen_write_counts; /* number of writes of each element at its last message */
-    uint64_t end;                /* number of elements; for a board, those with a name */
+    uint64_t end;                /* number of elements; for a board, the number of keys with a name */
     uint64_t next_index;         /* element at which the scan continues */
-    uint64_t elements_left;      /* elements left in this call */
-    int64_t scan_started_ns;     /* CLOCK_MONOTONIC: beginning of the last scan */
-    int64_t next_scan_ns;        /* earliest beginning of the next scan */
-    uint64_t changes;            /* changes of a vector that were reported */
+    uint64_t elements_left;      /* number of elements that this call may still scan */
+    int64_t scan_started_ns;     /* beginning of the last scan, nanoseconds of CLOCK_MONOTONIC */
+    int64_t next_scan_ns;        /* earliest beginning of the next scan, nanoseconds of CLOCK_MONOTONIC */
+    uint64_t changes;            /* number of reported changes of a vector */
 } mq_record_source;
 
 static inline bool mq_record_source_is_board(const mq_record_source *r) {
     return r->parts.config.flags & MQ_RECORD_BOARD;
 }
 
-/* Begin a scan, unless the last one has just ended. */
+/* Begin a scan. Returns false if the last scan ended less than MQ_RECORD_SCAN_INTERVAL_NS ago. */
 static inline bool mq_record_source_begin_scan(mq_record_source *r) {
     if (r->next_index)
         return true;
@@ -49,10 +51,12 @@ static inline bool mq_record_source_begin_scan(mq_record_source *r) {
 
 /* True if a scan that began after `since_ns` has ended. */
 static inline bool mq_record_source_has_scanned_since(const mq_record_source *r, int64_t since_ns) {
-    return r->scan_started_ns > since_ns && r->next_scan_ns > r->scan_started_ns; /* true once the scan has ended */
+    /* the second condition is true once the scan has ended */
+    return r->scan_started_ns > since_ns && r->next_scan_ns > r->scan_started_ns;
 }
 
-/* Move to the next changed element. Returns false if this call's elements, or all elements, were scanned. */
+/* Move to the next changed element. Returns false if this call has scanned its part of the elements, or the scan has
+ * ended. */
 static inline bool mq_record_source_find_changed(mq_record_source *r) {
     mq_record_file_parts window = r->parts;
     if (!mq_record_source_begin_scan(r))
@@ -71,7 +75,7 @@ static inline bool mq_record_source_find_changed(mq_record_source *r) {
     return false;
 }
 
-/* Skip the element after it was reported, or if it cannot be read now. */
+/* Skip an element that was reported, or that cannot be read now. */
 static inline void mq_record_source_skip_element(mq_record_source *r) {
     r->next_index++;
     r->elements_left -= r->elements_left > 0;
@@ -85,7 +89,7 @@ static inline mq_source_status mq_vector_source_take_element(mq_record_source *r
     if (room->all_or_nothing && message->size > room->bytes)
         return MQ_SOURCE_FULL;
     int64_t time_ns;
-    uint8_t nothing; /* no bytes of the value */
+    uint8_t nothing; /* a destination for 0 bytes of the value */
     uint8_t *value = room->all_or_nothing ? room->data + MQ_RECORD_CHANGE_HEADER_BYTES : &nothing;
     if (!mq_vector_read_one(&r->parts, index, value, room->all_or_nothing ? item : 0, &count, &time_ns))
         return MQ_SOURCE_EMPTY;
@@ -125,7 +129,7 @@ static inline mq_source_status mq_board_source_take_value(mq_record_source *r, c
     return MQ_SOURCE_EMPTY;
 }
 
-/* Take the next change. Payloads are copied completely, or not at all. */
+/* Take the next change. A payload is copied completely or not at all. */
 static inline mq_source_status mq_record_source_take_change(mq_record_source *r, const mq_source_buffer *room,
                                                             mq_source_message *message) {
     while (mq_record_source_find_changed(r)) {
@@ -133,7 +137,8 @@ static inline mq_source_status mq_record_source_take_change(mq_record_source *r,
                                                                : mq_vector_source_take_element(r, room, message);
         if (status == MQ_SOURCE_FULL)
             return status;
-        mq_record_source_skip_element(r); /* an element that writers replace repeatedly is left to the next scan */
+        /* if writers replaced an element during every attempt, the next scan reads the element */
+        mq_record_source_skip_element(r);
         if (mq_mapping_was_truncated(r->not_truncated))
             return MQ_SOURCE_CORRUPT;
         if (status != MQ_SOURCE_EMPTY)

@@ -1,8 +1,8 @@
-/* A source of messages from any type of endpoint, for observers such as recorder and meter. A source leaves no trace:
- * no row, no slot, no pin, and no write to shared memory.
+/* A source of messages from any type of endpoint, for observers such as the recorder. A source has no row, no slot and
+ * no pin, and never writes to shared memory.
  *
- * One thread at a time may use a source. Nothing here calls Python, allocates, or waits. Do not move a source while an
- * mq_source points to it.
+ * One thread at a time may use a source. The functions do not call Python, allocate memory, or wait. Do not move a
+ * source in memory while an mq_source points to the source.
  */
 #ifndef MQ_SOURCES_SOURCE_H
 #define MQ_SOURCES_SOURCE_H
@@ -22,7 +22,7 @@ typedef struct {
         mq_record_source *record_source;
         mq_polled_source *polled_source;
     };
-    uint64_t schema_seq_seen; /* the schema's sequence at its last read */
+    uint64_t schema_seq_seen; /* value of the schema's sequence when the schema was last read */
 } mq_source;
 
 static inline __attribute__((always_inline)) mq_source_status mq_ring_source_take_message(mq_ring_subscriber *s,
@@ -34,7 +34,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
         mq_ring_status status = mq_ring_subscriber_peek_message(s, &m);
         if (status != MQ_RING_OK)
             return status == MQ_RING_EMPTY ? MQ_SOURCE_EMPTY : MQ_SOURCE_CORRUPT;
-        if (mq_unlikely(m.size > s->data_bytes / 3)) { /* no publisher can send such a size */
+        if (mq_unlikely(m.size > s->data_bytes / 3)) { /* no publisher can send a message of this size */
             if (mq_ring_subscriber_revalidate_cursor(s) != MQ_RING_EMPTY)
                 return MQ_SOURCE_CORRUPT;
             continue;
@@ -62,17 +62,19 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
                                 .origin_time = stamps.origin_time};
         return MQ_SOURCE_OK;
     }
-    return MQ_SOURCE_EMPTY; /* publishers lap us faster than we copy: the caller calls again */
+    /* the publisher overwrites messages faster than this source copies. The caller calls again */
+    return MQ_SOURCE_EMPTY;
 }
 
-/* Return the number of lost messages. A vector or board loses none. */
+/* Return the number of lost messages. Sources of vectors and boards lose no messages. */
 static inline __attribute__((always_inline)) uint64_t mq_source_count_lost(const mq_source *source) {
     if (mq_likely(source->kind == MQ_SOURCE_RING))
         return source->ring_subscriber->lost;
     return source->kind == MQ_SOURCE_CHANNEL ? source->channel_source->subscriber.lost : 0;
 }
 
-/* False if a stock publisher, which counts nothing, lapped us. */
+/* False if the number of lost messages is unknown. A stock publisher counts no messages, so the number is unknown if a
+ * stock publisher overwrote unread messages. */
 static inline bool mq_source_lost_is_known(const mq_source *source) {
     return source->kind != MQ_SOURCE_RING || !source->ring_subscriber->lost_unknown;
 }
@@ -90,8 +92,9 @@ static inline __attribute__((always_inline)) mq_source_status mq_source_take_mes
     return mq_record_source_take_change(source->record_source, room, message);
 }
 
-/* Return the schema's sequence, which increments when the schema changes. If called after a message was found, the
- * result is not older than the message: a publisher writes its schema before its messages. */
+/* Return the schema's sequence. The sequence increases when the schema changes. A publisher writes its schema before
+ * its messages. If you call this function after a message was found, the result is therefore at least the sequence of
+ * the message's schema. */
 static inline uint64_t mq_source_load_schema_seq(const mq_source *source) {
     if (source->kind == MQ_SOURCE_POLLED)
         return 0;
@@ -102,12 +105,12 @@ static inline uint64_t mq_source_load_schema_seq(const mq_source *source) {
     return turn ? mq_load_acquire_u64(turn) : 0; /* EDGE schema: acquire. Partner: mq_schema_write */
 }
 
-/* True if the schema is unchanged since its last read. */
+/* True if the schema has not changed since it was last read. */
 static inline bool mq_source_schema_is_seen(const mq_source *source) {
     return mq_source_load_schema_seq(source) == source->schema_seq_seen;
 }
 
-/* True if a message waits. For records always true, because only a scan can answer. */
+/* True if a message waits. For vectors and boards always true, because only a scan finds changes. */
 static inline bool mq_source_has_pending(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS)
         return true;
@@ -118,7 +121,8 @@ static inline bool mq_source_has_pending(const mq_source *source) {
     return mq_ring_subscriber_is_readable(source->ring_subscriber);
 }
 
-/* True if a nap could cost messages. Records lose no messages that counts do not show. */
+/* True if so many messages wait that publishers could overwrite some of them during a nap. Always false for vectors and
+ * boards, because the number of writes shows each overwritten value. */
 static inline bool mq_source_is_near_overrun(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS || source->kind == MQ_SOURCE_POLLED)
         return false;
@@ -131,7 +135,8 @@ static inline bool mq_source_is_near_overrun(const mq_source *source) {
            mq_ring_offset(now) - mq_ring_offset(s->cursor) > s->data_bytes / 64;
 }
 
-/* Return the word that publishers change when they wake readers. A nap on this word ends early then. */
+/* Return the word that publishers change when they wake readers. If a reader naps in a futex wait on this word, a wake
+ * ends the nap early. */
 static inline const mq_u32 *mq_source_get_futex_word(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS)
         return &source->record_source->parts.header->eventcount;

@@ -1,4 +1,5 @@
-/* Channels for C and C++: many publishers, one order of messages, crash recovery. See docs/guides/c.md. */
+/* Channels for C and C++: many publishers, the same order of messages for all subscribers, crash recovery. See
+ * docs/guides/c.md. */
 #ifndef MSGQ_CHANNEL_H
 #define MSGQ_CHANNEL_H
 
@@ -14,42 +15,45 @@ typedef struct msgq_channel_subscriber msgq_channel_subscriber;
 typedef struct {
     msgq_options open;
     const char *node; /* name of the participant, for people; NULL: the name of the process */
-    /* messages kept for slow subscribers, a power of two from 2 to 8192; 0: the existing value, or 64 */
+    /* number of messages kept for slow subscribers, a power of two from 2 to 8192; 0: the existing value, or 64 */
     uint32_t capacity;
-    int unstamped;  /* publishers of a new channel: 1 if messages carry no publish time */
+    int unstamped;  /* publishers of a new channel: 1 if messages have no publish time */
     uint32_t slots; /* publishers: slots in the pool; 0: the default, capacity + 2 within 64 MiB */
-    /* publishers: payload bytes per slot at first; 0: 4096. A larger message creates a larger pool */
+    /* publishers: payload bytes of each slot in the first pool; 0: 4096. A larger message creates a pool with larger
+     * slots */
     uint64_t slot_bytes;
     uint64_t max_bytes;        /* publishers: maximum size of the pool in bytes; 0: 1 GiB */
-    uint32_t history;          /* subscribers: begin this number of messages before the newest position */
+    uint32_t history;          /* subscribers: number of messages before the newest position to receive first */
     int conflate;              /* subscribers: 1 to receive only the newest message */
-    const msgq_schema *schema; /* schema of the messages, used if the channel has none yet */
+    const msgq_schema *schema; /* schema of the messages, used if the channel has no schema yet */
 } msgq_channel_options;
 
-/* Open a publisher. Returns -EEXIST if the channel has another capacity, or if `unstamped` is 1 and the channel's
- * messages carry a publish time. Returns -ENFILE if the channel has its maximum number of publishers. */
+/* Open a publisher. Errors:
+ * - -EEXIST: the channel has another capacity, or `unstamped` is 1 and the channel's messages have a publish time.
+ * - -ENFILE: the channel has its maximum number of publishers. */
 int msgq_channel_publisher_open(msgq_channel_publisher **publisher, const char *channel,
                                 const msgq_channel_options *options);
 
-/* Publish a copy of the message. Returns its position in the order of all messages. The call waits only if views of
- * other processes hold all slots. Errors, after which nothing was sent:
+/* Publish a copy of the message. Returns the position of the message in the order of all messages of the channel. The
+ * call waits only if views of other processes hold all slots. After each of these errors, no message was sent:
  * - -ENOBUFS: views hold all slots, and the timeout is 0.
  * - -ETIMEDOUT: views held all slots until the timeout.
  * - -EMSGSIZE: the message does not fit into max_bytes. */
 int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, size_t size, double timeout);
 
-/* Close the publisher. Its messages stay readable. NULL is allowed. */
+/* Close the publisher. Its messages stay readable. `publisher` may be NULL. */
 void msgq_channel_publisher_close(msgq_channel_publisher *publisher);
 
-/* Open a subscriber. The call creates the channel if needed. The first publisher completes its configuration. */
+/* Open a subscriber. The call creates the channel if needed. The first publisher completes the configuration of the
+ * channel. */
 int msgq_channel_subscriber_open(msgq_channel_subscriber **subscriber, const char *channel,
                                  const msgq_channel_options *options);
 
 /* Copy the next message to `buffer`. Returns the size of the message in bytes. Errors:
  * - -EAGAIN: the channel has no new message, and the timeout is 0.
  * - -ETIMEDOUT: no message arrived before the timeout.
- * - -EMSGSIZE: the message is larger than `room`. It stays unread, and about->size is its size.
- * - -EPROTO: the file has invalid data. The next call continues after it. */
+ * - -EMSGSIZE: the message is larger than `room`. The message stays unread, and about->size is its size.
+ * - -EPROTO: the file has invalid data. The next call continues after the invalid data. */
 int64_t msgq_channel_receive(msgq_channel_subscriber *subscriber, void *buffer, size_t room, double timeout,
                              msgq_message *about);
 

@@ -1,12 +1,14 @@
 /* msgq for C and C++: declarations that all types of endpoint share. See docs/guides/c.md for the contracts.
  *
- * A call returns 0 or a positive number, or a negative errno. After an error, msgq_error_text() describes the problem
- * and its solution. No call ends the process, prints, or sets errno on purpose. One thread at a time may use a handle.
- * Different handles are independent. In a forked child, handles of topics continue (see topic.h). Other handles of the
- * parent return -ECHILD there. The child may close all of them.
+ * After success, a call returns 0 or a positive number. After an error, a call returns a negative errno.
+ * msgq_error_text() then describes the problem and its solution. No call ends the process or prints. Calls do not set
+ * errno on purpose. One thread at a time may use a handle. Different handles are independent. In a forked child,
+ * handles of topics continue to work (see topic.h). If a child uses another handle of its parent, the call returns
+ * -ECHILD. The child may close all handles.
  *
- * Timeouts are in seconds: 0 never waits, and a negative timeout waits forever. If a signal handler runs during a wait,
- * the call returns -EINTR. Times are nanoseconds since the epoch by the host's clock.
+ * Timeouts are in seconds. With timeout 0 a call never waits. With a negative timeout a call waits without a limit. If
+ * a signal handler runs during a wait, the call returns -EINTR. Times are nanoseconds since the epoch by the host's
+ * clock.
  */
 #ifndef MSGQ_COMMON_H
 #define MSGQ_COMMON_H
@@ -22,15 +24,17 @@ extern "C" {
 /* Values of msgq_options.create. */
 enum { MSGQ_OPEN_OR_MAKE = 0, MSGQ_OPEN = 1, MSGQ_MAKE = 2 };
 
-/* Options to open an endpoint. Zeroed options, or a NULL pointer to them, select the defaults. */
+/* Options to open an endpoint. Zeroed options and a NULL pointer both select the defaults. */
 typedef struct {
     const char *prefix; /* NULL: OPENPILOT_PREFIX; "": none */
-    const char *trust;  /* users whose files are accepted in addition to your own and root's; NULL: MSGQ_TRUST */
-    int mode;           /* permissions of new files; 0: MSGQ_MODE, or 0600 */
-    int create;         /* MSGQ_OPEN_OR_MAKE, MSGQ_OPEN (-ENOENT if missing), MSGQ_MAKE (-EEXIST if it exists) */
+    /* comma-separated names or ids of trusted users. The library accepts files of these users, of root, and your own
+     * files; NULL: MSGQ_TRUST */
+    const char *trust;
+    int mode;   /* permissions of new files; 0: the value of MSGQ_MODE, or 0600 */
+    int create; /* MSGQ_OPEN_OR_MAKE, MSGQ_OPEN (-ENOENT if missing), MSGQ_MAKE (-EEXIST if it exists) */
 } msgq_options;
 
-/* Schema of the messages, for recorders and tools that decode messages (msgq.Schema in Python). */
+/* Schema of the messages. Recorders and tools decode messages with the schema (msgq.Schema in Python). */
 typedef struct {
     const char *name;     /* at most 191 bytes */
     const char *encoding; /* "json", "protobuf", "struct" (a NumPy dtype), ...; at most 47 bytes */
@@ -38,11 +42,11 @@ typedef struct {
     size_t bytes;
 } msgq_schema;
 
-/* Information about a received message. Fields that the type of endpoint does not have are 0. */
+/* Information about a received message. If a type of endpoint does not have a field, the field is 0. */
 typedef struct {
     uint64_t size;        /* bytes of the message, also after -EMSGSIZE */
-    int64_t publish_time; /* nanoseconds (channels, queues and tracked topics) */
-    /* nanoseconds, when the first input that led to this message was created; the same endpoints */
+    int64_t publish_time; /* channels, queues and tracked topics: time of publication, nanoseconds */
+    /* channels, queues and tracked topics: creation time of the first input that led to this message, nanoseconds */
     int64_t origin_time;
     uint64_t position;   /* channels: position in the order of all messages */
     uint64_t deliveries; /* queues: number of deliveries of this message, including this one */
@@ -51,13 +55,15 @@ typedef struct {
     char publisher[48];  /* channels: name of the publisher */
 } msgq_message;
 
-/* Return the name of an error code, such as "timed out". The code may be negative or positive. Never returns NULL. */
+/* Return the text of an error code, such as "Connection timed out". The code may be negative or positive. Never returns
+ * NULL. */
 const char *msgq_strerror(int error);
 
-/* Return the description of this thread's last error. Valid until the next failed call of this thread. */
+/* Return the description of this thread's last error. The text is valid until the next failed call of this thread. */
 const char *msgq_error_text(void);
 
-/* Set the origin time of messages that this thread sends from now on, in nanoseconds by the host's clock; 0: none. */
+/* Set the origin time, nanoseconds by the host's clock. Messages that this thread sends from now on have this origin
+ * time. 0: no origin time is set. */
 void msgq_set_origin(int64_t origin_time);
 int64_t msgq_origin(void);
 

@@ -1,4 +1,5 @@
-/* Work queues for C and C++: each message goes to one consumer, the highest priority first. See docs/guides/c.md. */
+/* Work queues for C and C++. Each message goes to one consumer. Messages with the highest priority go first. See
+ * docs/guides/c.md. */
 #ifndef MSGQ_QUEUE_H
 #define MSGQ_QUEUE_H
 
@@ -11,61 +12,69 @@ extern "C" {
 typedef struct msgq_queue msgq_queue;
 
 /* Events that all handles of a queue publish on the channel "NAME:events" (docs/guides/queues.md, "Events"). The
- * process that creates the queue selects the value. */
+ * process that creates the queue selects one of these values. */
 enum {
-    MSGQ_EVENTS_AS_IS = 0,   /* the existing value; a new queue publishes none */
+    MSGQ_EVENTS_AS_IS = 0,   /* the existing value; a new queue publishes no events */
     MSGQ_EVENTS = 1,         /* one event for each change of a message */
-    MSGQ_EVENTS_PAYLOAD = 2, /* the same, and the event of a send has the payload */
+    MSGQ_EVENTS_PAYLOAD = 2, /* one event for each change of a message. The event of a send includes the payload */
 };
 
 typedef struct {
     msgq_options open;
-    /* 1 to 65536 messages; 0: the existing value, or 128. -EEXIST if the queue has another value */
+    /* maximum number of messages, 1 to 65536; 0: the existing value, or 128. The open call returns -EEXIST if the queue
+     * has another value */
     uint32_t max_messages;
-    /* 1 to 2^30 bytes; 0: the existing value, or 8192. -EEXIST if the queue has another value */
+    /* maximum bytes of a message, 1 to 2^30; 0: the existing value, or 8192. The open call returns -EEXIST if the queue
+     * has another value */
     uint32_t max_message_size;
-    const msgq_schema *schema; /* schema of the messages, used if the queue has none yet */
-    int events; /* MSGQ_EVENTS_AS_IS, MSGQ_EVENTS, MSGQ_EVENTS_PAYLOAD. -EEXIST if the queue has another value */
+    const msgq_schema *schema; /* schema of the messages, used if the queue has no schema yet */
+    /* MSGQ_EVENTS_AS_IS, MSGQ_EVENTS or MSGQ_EVENTS_PAYLOAD. The open call returns -EEXIST if the queue has another
+     * value */
+    int events;
 } msgq_queue_options;
 
-/* A message between msgq_queue_take and its acknowledgement or return. Only the library uses the fields. */
+/* A job: a message that was taken, but not yet acknowledged or returned. Only the library uses the fields. */
 typedef struct {
     uint64_t slot, key, word, length, deliveries, sent_time, origin_time;
     int64_t taken_time;
 } msgq_job;
 
-/* Open a queue. Returns -ENFILE if 128 handles are open. If the queue has events, the handle opens an event publisher
- * at its first call that publishes an event. An event that cannot be published is counted (msgq.stats) and fails no
- * call. */
+/* Open a queue. Returns -ENFILE if the queue already has 128 open handles. If the queue has events, the handle opens an
+ * event publisher at its first call that publishes an event. If an event cannot be published, a counter is incremented
+ * (msgq.stats), and the call succeeds. */
 int msgq_queue_open(msgq_queue **queue, const char *name, const msgq_queue_options *options);
 
-/* Send a copy of the message with a priority from 0 to 32767. Waits while the queue is full. Errors, after which
- * nothing was sent: -EAGAIN (queue full and timeout 0), -ETIMEDOUT (queue full until the timeout), -EMSGSIZE (larger
- * than max_message_size). */
+/* Send a copy of the message with a priority from 0 to 32767. The call waits while the queue is full. After each of
+ * these errors, no message was sent:
+ * - -EAGAIN: the queue is full, and the timeout is 0.
+ * - -ETIMEDOUT: the queue was full until the timeout.
+ * - -EMSGSIZE: the message is larger than max_message_size. */
 int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priority, double timeout);
 
-/* Receive the next message and remove it from the queue. Returns its size in bytes. `about` may be NULL. Errors:
- * -EAGAIN (no message and timeout 0), -ETIMEDOUT (no message before the timeout), -EMSGSIZE (larger than `room`; the
- * message stays in the queue). */
+/* Receive the next message and remove the message from the queue. Returns the size of the message in bytes. `about` may
+ * be NULL. Errors:
+ * - -EAGAIN: the queue has no message, and the timeout is 0.
+ * - -ETIMEDOUT: no message arrived before the timeout.
+ * - -EMSGSIZE: the message is larger than `room`. The message stays in the queue. */
 int64_t msgq_queue_receive(msgq_queue *queue, void *buffer, size_t room, double timeout, msgq_message *about);
 
-/* Receive the next message as a job, which returns to the queue unless you acknowledge it. The job returns when `lease`
- * seconds have passed (0: no limit), when the handle is closed, or when the process dies. Errors: see
+/* Receive the next message as a job. Unless you acknowledge the job, the message returns to the queue when `lease`
+ * seconds have passed (0: no limit), when the handle is closed, or when the process dies. For errors, see
  * msgq_queue_receive. */
 int64_t msgq_queue_take(msgq_queue *queue, void *buffer, size_t room, double timeout, double lease, msgq_job *job,
                         msgq_message *about);
 
-/* Acknowledge a job: the message leaves the queue. Returns -ESTALE if the job had returned to the queue, and perhaps
- * has another consumer. Returns -EINVAL if `job` is finished, or is not a job. */
+/* Acknowledge a job: the message leaves the queue. Returns -ESTALE if the message already returned to the queue.
+ * Another consumer may then have the message. Returns -EINVAL if `job` is finished, or was never taken. */
 int msgq_queue_acknowledge(msgq_queue *queue, msgq_job *job);
 
-/* Return a job to its former position in the queue. */
+/* Return the message of a job to its previous position in the queue. */
 int msgq_queue_return(msgq_queue *queue, msgq_job *job);
 
-/* Return the number of waiting messages. */
+/* Return the number of messages that wait in the queue. */
 int64_t msgq_queue_waiting(msgq_queue *queue);
 
-/* Close the handle, and return its open jobs to the queue. The queue remains. NULL is allowed. */
+/* Close the handle, and return its open jobs to the queue. The queue remains. `queue` may be NULL. */
 void msgq_queue_close(msgq_queue *queue);
 
 #ifdef __cplusplus

@@ -16,13 +16,14 @@ typedef struct msgq_board msgq_board;
 
 typedef struct {
     msgq_options open;
-    /* dtype of an item as NumPy writes it: "<f8", or JSON of its fields, "[[\"x\", \"<f8\"], ...]" */
+    /* dtype of an item as in NumPy: "<f8", or the fields in JSON, such as "[[\"x\", \"<f8\"], ...]" */
     const char *dtype;
-    /* bytes of an item. A new vector needs dtype, item_bytes and length. 0 or NULL: the existing value */
+    /* bytes of an item. If a field is 0 or NULL, the existing value applies. A new vector needs dtype, item_bytes and
+     * length */
     uint64_t item_bytes;
-    uint64_t length; /* number of items. If the vector is longer, the handle uses only its first items */
-    int copies;      /* 2, or 4 for large items with fast writers; 0: the existing value, or 2 */
-    int exclusive;   /* new vector: 1 if only one handle writes, without locked instructions */
+    uint64_t length; /* number of items. If the vector has more items, the handle uses only the first `length` items */
+    int copies;      /* copies of each item: 2, or 4 for large items with fast writers; 0: the existing value, or 2 */
+    int exclusive;   /* new vectors: 1 if only one handle writes. Writes then need no locked instructions */
 } msgq_vector_options;
 
 /* Open a vector. Returns -EEXIST if the vector has another dtype, item size or length. */
@@ -31,22 +32,25 @@ int msgq_vector_open(msgq_vector **vector, const char *name, const msgq_vector_o
 uint64_t msgq_vector_length(const msgq_vector *vector);
 uint64_t msgq_vector_item_bytes(const msgq_vector *vector);
 
-/* Copy `count` items, from item `first` on, to `items`. Each item is consistent, but different items may be of
- * different times. `counts` (number of writes of each item) and `times` (time of its last write) may be NULL. Returns
- * -ETIMEDOUT if writers replaced an item during every attempt for 1 s. */
+/* Copy `count` items, from item `first` on, to `items`. Each item is consistent, but writers may replace some items
+ * between the copies of two items. Stores the number of writes of each item in `counts`, and the time of its last write
+ * in `times`. Both pointers may be NULL. Returns -ETIMEDOUT if writers replaced an item during every attempt for 1
+ * s. */
 int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *items, uint64_t *counts,
                      int64_t *times);
 
-/* Write items one after the other. Returns -ETIMEDOUT or -EAGAIN (timeout 0) if another writer holds an item: the items
- * before it are written. Returns -EBUSY if the vector is exclusive and belongs to another handle. */
+/* Write items one after the other. If another writer holds an item until the timeout, returns -ETIMEDOUT, or -EAGAIN
+ * with timeout 0. The items before that item are written. Returns -EBUSY if the vector is exclusive and belongs to
+ * another handle. */
 int msgq_vector_write(msgq_vector *vector, uint64_t first, uint64_t count, const void *items, double timeout);
 
-/* Wait until msgq_vector_changes has a change to report. Returns 0, or -EAGAIN (timeout 0), or -ETIMEDOUT. */
+/* Wait until msgq_vector_changes has a change to report. Returns 0 after a change. Without a change, returns
+ * -ETIMEDOUT, or -EAGAIN with timeout 0. */
 int msgq_vector_wait(msgq_vector *vector, double timeout);
 
-/* Store up to `room` indices of items in `indices` and their values in `items` (may be NULL). Reported are items
- * written since this handle's last call, or since the vector was created at the first call. Returns the number of
- * items. */
+/* Report changed items: store up to `room` indices of items in `indices`, and the values of these items in `items` (may
+ * be NULL). The first call reports items that were written since the vector was created. A later call reports items
+ * that were written since the previous call of this handle. Returns the number of reported items. */
 int64_t msgq_vector_changes(msgq_vector *vector, uint64_t *indices, void *items, size_t room);
 
 void msgq_vector_close(msgq_vector *vector);
@@ -69,23 +73,28 @@ typedef struct {
 
 int msgq_board_open(msgq_board **board, const char *name, const msgq_board_options *options);
 
-/* Become the owner of a key, which is its only writer. Returns the index of the key, the same in all processes. Returns
- * -EBUSY if the key has a living owner, and -ENOSPC if the board has no free key. */
+/* Become the owner of a key. Only the owner writes the value of the key. Returns the index of the key, which is the
+ * same in all processes. Returns -EBUSY if the key has a living owner, and -ENOSPC if the board has no free key. */
 int64_t msgq_board_declare(msgq_board *board, const char *key);
 
-/* Write a value of a key that this handle owns. Never waits. Errors: -EPERM (not the owner), -EMSGSIZE. */
+/* Write the value of a key that this handle owns. The call never waits. Errors:
+ * - -EPERM: this handle does not own the key.
+ * - -EMSGSIZE: the value is larger than value_bytes. */
 int msgq_board_write(msgq_board *board, int64_t index, const void *data, size_t size);
 
 /* Return the index of a key, or -ENOENT if no handle has declared the key. */
 int64_t msgq_board_find(msgq_board *board, const char *key);
 
-/* Copy a value. Returns its size in bytes. Errors: -ENOENT (never written), -EMSGSIZE. `about` may be NULL. */
+/* Copy a value. Returns the size of the value in bytes. `about` may be NULL. Errors:
+ * - -ENOENT: the value was never written.
+ * - -EMSGSIZE: the value is larger than `room`. */
 int64_t msgq_board_read(msgq_board *board, int64_t index, void *buffer, size_t room, msgq_value *about);
 
-/* Wait until the number of writes of a value differs from `count`. Returns 0, or -EAGAIN (timeout 0), or -ETIMEDOUT. */
+/* Wait until the number of writes of a value differs from `count`. Returns 0 after a write. Without a write, returns
+ * -ETIMEDOUT, or -EAGAIN with timeout 0. */
 int msgq_board_wait(msgq_board *board, int64_t index, uint64_t count, double timeout);
 
-/* Close the handle. Other handles may then declare its keys. Their values remain. */
+/* Close the handle. Other handles may then declare the keys that this handle owned. The values of the keys remain. */
 void msgq_board_close(msgq_board *board);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Topics for C and C++: one publisher, any number of subscribers; new messages overwrite old ones. See
+/* Topics for C and C++: one publisher, any number of subscribers. New messages overwrite the oldest messages. See
  * docs/guides/c.md. */
 #ifndef MSGQ_TOPIC_H
 #define MSGQ_TOPIC_H
@@ -17,49 +17,55 @@ enum { MSGQ_AS_IT_IS = 0, MSGQ_TRACKED = 1, MSGQ_UNTRACKED = 2 };
 
 typedef struct {
     msgq_options open; /* `create` must be 0: the calls open or create the topic */
-    /* bytes of the ring; 0: the existing value, or 1 MiB. -EEXIST if the ring has another size */
+    /* bytes of the ring; 0: the existing size, or 1 MiB for a new ring. The open call returns -EEXIST if the ring has
+     * another size */
     uint32_t segment_size;
     int conflate; /* subscribers: 1 to receive only the newest message */
-    int tracked;  /* publishers: fixed before the first message; -EINVAL if the topic has the other setting */
-    const msgq_schema *schema; /* publishers: schema of the messages, which replaces the existing one; NULL: keep it */
+    /* publishers: fixed once the topic has a message. The open call then returns -EINVAL if the topic has the other
+     * setting */
+    int tracked;
+    /* publishers: schema of the messages. Replaces the existing schema; NULL: keep the existing schema */
+    const msgq_schema *schema;
 } msgq_topic_options;
 
 /* Handles of topics continue after a fork. In the child, a subscriber continues at the same message and takes its own
- * row at its first receive. A publisher takes over at its first send in the child, and the parent's next send returns
- * -EADDRINUSE. These first calls may also return any error of the open call. The handle then still belongs to the
- * parent, and the next call tries again. */
+ * row at its first receive. A publisher takes over the topic at its first send in the child. The parent's next send
+ * then returns -EADDRINUSE. The first receive or send in the child may also return any error of the open call. After
+ * such an error, the handle still belongs to the parent, and the next call tries again. */
 
 /* Become the publisher of the topic. The previous publisher's next send returns -EADDRINUSE. Messages already in the
  * ring stay readable. */
 int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msgq_topic_options *options);
 
-/* Publish a copy of the message. Never waits. Errors, after which nothing was sent:
+/* Publish a copy of the message. The call never waits. After each of these errors, no message was sent:
  * - -EMSGSIZE: three messages of this size do not fit into the ring.
  * - -EADDRINUSE: another publisher took over.
  * - -ESTALE: a stock process truncated the ring.
  * - -ENOSPC: /dev/shm is full, and the ring does not have all of its memory yet. */
 int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size);
 
-/* Store the number of living subscribers, and how many of them have read all messages. Each pointer may be NULL. */
+/* Store the number of living subscribers in `attached`. Store the number of living subscribers that have read all
+ * messages in `updated`. Each pointer may be NULL. */
 int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *updated);
 
-/* Close the publisher. Subscribers can still read its messages. NULL is allowed. */
+/* Close the publisher. Subscribers can still read its messages. `publisher` may be NULL. */
 void msgq_publisher_close(msgq_publisher *publisher);
 
-/* Open a subscriber, which receives messages published from now on. The call creates the topic if needed. */
+/* Open a subscriber. The subscriber receives messages that are published from now on. The call creates the topic if
+ * needed. */
 int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const msgq_topic_options *options);
 
-/* Copy the next message to `buffer`. Returns its size in bytes. `about` may be NULL. Errors:
+/* Copy the next message to `buffer`. Returns the size of the message in bytes. `about` may be NULL. Errors:
  * - -EAGAIN: the topic has no new message, and the timeout is 0.
  * - -ETIMEDOUT: no message arrived before the timeout.
- * - -EMSGSIZE: the message is larger than `room`. It stays unread, and about->size is its size.
- * - -EPROTO: the file has invalid data. The next call continues after it.
+ * - -EMSGSIZE: the message is larger than `room`. The message stays unread, and about->size is its size.
+ * - -EPROTO: the file has invalid data. The next call continues after the invalid data.
  * - -ESTALE: the ring was resized. Close the subscriber and open it again. */
 int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,
                                 msgq_message *about);
 
-/* Store the number of messages received and lost. Returns 1 if `lost` is a lower bound, because a stock publisher wrote
- * during the loss. */
+/* Store the number of messages received and lost. Returns 1 if `lost` is only a lower bound. A stock publisher then
+ * published some of the lost messages, and stock publishers count no messages. */
 int msgq_subscriber_counts(const msgq_subscriber *subscriber, uint64_t *received, uint64_t *lost);
 
 void msgq_subscriber_close(msgq_subscriber *subscriber);
