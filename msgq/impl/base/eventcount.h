@@ -8,12 +8,13 @@
  * variant, with or without _mp. One of several writers may stop at any step while the other writers continue. Therefore
  * the waiters flag stays set until a wake has happened. The second flag, NOTIFYING, means that a wake is in progress. A
  * sleeper that announces itself clears NOTIFYING.
- * - prepare wait: set WAITERS, clear NOTIFYING.
- * - notify: if WAITERS is set, add 1 to the count and set NOTIFYING. Then wake all sleepers. If the word is unchanged
- *   after the wake, clear both flags.
  *
- * If a writer dies before its wake, the flag stays set for the next writer. If a writer dies after its wake, a flag
- * that no process needs may remain. If a sleeper announces itself during a notify, the wake may miss that sleeper. The
+ * To announce itself, a sleeper sets WAITERS and clears NOTIFYING. To notify, a writer first checks WAITERS. If WAITERS
+ * is set, the writer adds 1 to the count, sets NOTIFYING, and wakes all sleepers. If the word is unchanged after the
+ * wake, the writer clears both flags.
+ *
+ * If a writer dies before its wake, the flag stays set for the next writer. If a writer dies after its wake, an
+ * unneeded flag may remain. If a sleeper announces itself during a notify, the wake may miss that sleeper. The
  * announcement changes the word, so the notify does not clear the flags. If another writer notifies during a notify,
  * only the later notify clears the flags. The count protects a sleeper that enters the system call after the wake: the
  * word has changed, so the call returns at once. An announcement leaves an announced word unchanged, so one thread may
@@ -36,7 +37,8 @@ enum {
     MQ_EVENTCOUNT_TRIES = 1000,
 };
 
-/* Return the value that the word must have at the beginning of the sleep. Check the condition again after this call. */
+/* Return the value that the word must have at the beginning of the sleep. After this call, check the awaited condition
+ * again. */
 static inline uint32_t mq_eventcount_prepare_wait(mq_u32 *word) {
     uint32_t before = mq_fetch_or_u32(word, MQ_EVENTCOUNT_WAITERS);
     /* EDGE sleep: sequentially consistent. The flag is stored, then the awaited value is loaded. Partner:
@@ -59,9 +61,9 @@ static inline uint32_t mq_eventcount_load_flags(const mq_u32 *word) {
 static inline uint32_t mq_eventcount_notify(mq_u32 *word) {
     uint32_t old, tries = 0;
     /* The exchange clears the flags before the wake. A sleeper that sets the flag after the exchange then checks its
-     * condition again, and sees the published value. For a sleeper that set the flag before the exchange, there are two
-     * cases. If the sleeper is asleep, the wake finds the sleeper. Otherwise the word has changed, so the kernel does
-     * not let the sleeper sleep. */
+     * condition again, and sees the published value. A sleeper that set the flag before the exchange may already be
+     * asleep, and the wake finds the sleeper. If that sleeper is not asleep yet, the kernel refuses the sleep, because
+     * the word has changed. */
     do
         old = mq_load_relaxed_u32(word); /* relaxed: the exchange below checks it */
     while (!mq_compare_exchange_u32(word, old, (old & ~(uint32_t)MQ_EVENTCOUNT_FLAGS) + MQ_EVENTCOUNT_WAKE) &&

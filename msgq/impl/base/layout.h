@@ -49,9 +49,9 @@ _Static_assert(sizeof(mq_versioned_row) == 72, "bump the version of every piece 
  * during a change. The ring stores the same fields at other offsets. */
 typedef struct {
     mq_u64 seq;
-    mq_u64 bytes; /* size of data in bytes. If this is 0 and the name is empty, there is no schema */
-    /* offset in `data` of the shadow, which is the complete new schema. The upper 32 bits are the low half of the odd
-     * seq for which the shadow is valid */
+    mq_u64 bytes; /* size of data in bytes. If the size is 0 and the name is empty, there is no schema */
+    /* offset in `data` of the shadow, which is the complete new schema. The upper 32 bits of this word are the low half
+     * of the odd seq for which the shadow is valid */
     mq_u64 shadow;
     mq_u64 pad[5];
     char name[MQ_SCHEMA_NAME];

@@ -5,13 +5,15 @@
  * page refers to that open file, and forks do not inherit the page. The kernel therefore releases the lock when the
  * process dies, calls exec, or unmaps the page. The lock stays when the process closes descriptors, stops, or forks.
  * Processes in other PID and time namespaces see the same lock.
- * - join (under the topic's lock): open, map, exclude from forks, lock, close, then write the identity.
- * - leave: clear the identity, then unmap.
- * - probe: open the file again and ask the kernel for a conflicting lock.
  *
- * If a process is killed between two of these steps, at most an identity without a lock remains, and such a participant
- * is dead. Results of probes are never cached, because the next probe may give another result. A death becomes visible
- * when the kernel has freed the process's memory (about 80 ms for 1 GiB).
+ * To join, under the topic's lock, a participant opens the file, maps a page, excludes the page from forks, locks its
+ * byte and closes the file. Then it writes its identity.
+ * To leave, a participant clears its identity, and then unmaps the page.
+ * To probe a participant, a process opens the file again and asks the kernel for a conflicting lock.
+ *
+ * If a process is killed between two of these steps, at most an identity without a lock remains. A participant without
+ * a lock is dead. Results of probes are never cached, because the next probe may give another result. A death becomes
+ * visible when the kernel has freed the process's memory (about 80 ms for 1 GiB).
  */
 #ifndef MQ_LIVENESS_LOCK_H
 #define MQ_LIVENESS_LOCK_H
@@ -29,8 +31,8 @@
 
 /* The file with the rows. */
 typedef struct {
-    const char *path;       /* NULL: the file has no name */
-    int fd;                 /* a descriptor that may refer to the file. Used if the path does not lead to the file */
+    const char *path; /* NULL: the file has no name */
+    int fd; /* a descriptor that may refer to the file. This descriptor is used if the path does not lead to the file */
     uint64_t device, inode; /* identity of the file. The path may lead to another file now */
 } mq_liveness_file;
 
@@ -64,7 +66,7 @@ static inline int mq_liveness_file_reopen(const mq_liveness_file *liveness_file,
 
 /* ---- lock ---- */
 
-/* A child that is forked between open and close would keep the lock. Therefore forks wait during that time. Each module
+/* A child that is forked between open and close would keep the lock. Therefore forks wait for the close. Each module
  * has its own mutex. */
 static pthread_mutex_t mq_fork_guard_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -163,7 +165,8 @@ static inline void mq_liveness_probe_end(mq_liveness_probe *probe) {
     probe->fd = MQ_PROBE_NOT_OPEN;
 }
 
-/* Return MQ_ALIVE if a process holds the row's lock, MQ_DEAD if none does, and MQ_UNKNOWN if the test fails. */
+/* Return MQ_ALIVE if a process holds the row's lock, MQ_DEAD if no process holds the lock, and MQ_UNKNOWN if the test
+ * fails. */
 static inline mq_liveness mq_liveness_is_locked(mq_liveness_probe *probe, uint64_t row) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)row, .l_len = 1};
     if (probe->fd == MQ_PROBE_NOT_OPEN)

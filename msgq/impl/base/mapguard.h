@@ -2,11 +2,9 @@
  * raises SIGBUS, which kills the process by default. With this handler, the access sets a word instead. Only
  * segment.pxi includes this file, so each process has one handler.
  *
- * Each guarded mapping has a guard in a list. The list only grows, because guards are reused and never freed. `start`
- * of a guard has these values:
- * - 0: the guard is free.
- * - 1: a thread is filling in the guard, or is about to unmap the mapping.
- * - address: the guard belongs to the mapping that begins at this address, and a handler may use the guard.
+ * Each guarded mapping has a guard in a list. The list only grows, because guards are reused and never freed. If
+ * `start` of a guard is 0, the guard is free. If `start` is 1, a thread is filling in the guard, or is about to unmap
+ * the mapping. Any other `start` is the address of the mapping, and a handler may use the guard.
  *
  * After a fault in a guarded mapping, the handler maps pages of zeros over the *whole* mapping with the same
  * protection, clears `not_truncated`, and returns. The CPU repeats the load or store and sees zeros. A mapping never
@@ -17,8 +15,8 @@
  *
  * The handler only makes system calls (mmap, and for other signals sigaction and pthread_sigmask), and preserves errno.
  * All signals are blocked while the handler runs, so the handler ends soon. mq_sigbus_guard_remove waits until no
- * handler uses the guard. Otherwise such a handler could map zeros over a later mapping at the same address. A forked
- * child inherits guards and mappings, but no running handler.
+ * handler uses the guard. A handler that still used the guard could map zeros over a later mapping at the same address.
+ * A forked child inherits guards and mappings, but no running handler.
  */
 #ifndef MQ_MAPGUARD_H
 #define MQ_MAPGUARD_H
@@ -243,9 +241,9 @@ static inline bool mq_sigbus_guard_set_partner(mq_sigbus_guard *guard, mq_sigbus
     return mq_load_acquire_u64(&guard->not_truncated) == 1;
 }
 
-/* Remove the guard. Call this before the mapping is unmapped and after its last use. */
+/* Remove the guard. Call this after the last use of the mapping, and before the unmap. */
 static inline void mq_sigbus_guard_remove(mq_sigbus_guard *guard) {
-    mq_store_release_u64(&guard->start, 1); /* the guard is not free until no handler uses the guard */
+    mq_store_release_u64(&guard->start, 1); /* keep the guard reserved until all handlers have released it */
     /* EDGE unmap: sequentially consistent. `start` is stored, then `inside` is loaded. Partner:
      * mq_sigbus_guard_pin_address. If weaker: a handler maps zeros over a later mapping. */
     mq_fence_seq_cst();

@@ -5,7 +5,8 @@
 #include "base/layout.h"
 
 enum {
-    /* if the last origin is further ahead of the clock, a process with another clock wrote the last origin */
+    /* if the last origin is ahead of the clock by more than this time, a process with another clock wrote the last
+     * origin */
     MQ_ORIGIN_AHEAD_NS = 1000000000,
     /* maximum number of failed exchanges. An exchange fails if another process allocated an origin */
     MQ_ORIGIN_TRIES = 1000,

@@ -24,7 +24,7 @@ typedef struct {
     char name[MQ_NAME];
 } mq_process_identity;
 
-/* Read a whole small file of /proc, and append a NUL byte. Returns its length, or -1 with errno. */
+/* Read a whole small file of /proc, and append a NUL byte. Returns the length of the text, or -1 with errno. */
 static inline ssize_t mq_read_proc_file(const char *path, char *buffer, size_t room) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -103,7 +103,7 @@ static inline mq_liveness mq_process_liveness(uint64_t pid, uint64_t start_time,
     /* the process is dead, or /proc hides it (hidepid of proc(5)) */
     if (mq_read_process_stat(pid, &state, &threads, &started) != 0)
         return kill((pid_t)pid, 0) != 0 && errno == ESRCH ? MQ_DEAD : MQ_UNKNOWN;
-    /* If the main thread ends before other threads, its state is zombie although the process lives. */
+    /* If the main thread ends before other threads, the main thread is shown as a zombie although the process lives. */
     bool zombie = (state == 'Z' || state == 'X') && threads < 2;
     return started == start_time && !zombie ? MQ_ALIVE : MQ_DEAD;
 }
@@ -121,8 +121,8 @@ static inline mq_liveness mq_thread_liveness(uint32_t thread_id) {
     return state == 'Z' || state == 'X' ? MQ_DEAD : MQ_ALIVE;
 }
 
-/* Check whether the thread blocks `signal_number`, or its process catches the signal (proc_pid_status(5)). If so,
- * returns the process id. Returns 0 if the signal would kill the process, or if the thread does not exist. */
+/* Return the process id of the thread if the thread blocks `signal_number`, or if the process catches the signal
+ * (proc_pid_status(5)). Returns 0 if the signal would kill the process, or if the thread does not exist. */
 static inline uint32_t mq_thread_survives_signal(uint32_t thread_id, int signal_number) {
     char path[48], text[4096];
     snprintf(path, sizeof path, "/proc/%u/status", thread_id);

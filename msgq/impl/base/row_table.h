@@ -1,13 +1,16 @@
 /* Rows of the participants in a component's file. The functions reserve, occupy and leave a row, and test the liveness
  * of its owner.
- * - reserve, under the component's lock: find a free row or a dead owner's row, and lock its byte (liveness_lock.h).
- * - occupy, under the same lock: store uid 0, then the generation, then the other fields, and last the new uid.
- * - leave, at any time: store uid 0, then release the byte's lock.
+ *
+ * To reserve a row, under the component's lock, a process finds a free row or a dead owner's row, and locks its byte
+ * (liveness_lock.h).
+ * To occupy the row, under the same lock, the process stores uid 0, then the generation, then the other fields, and
+ * last the new uid.
+ * To leave the row, at any time, the owner stores uid 0, and then releases the byte's lock.
  *
  * If the process is killed after the reserve, the row stays unchanged and unlocked. If the process is killed during the
  * occupy, the row is free. The row may then have a new generation, which is harmless. Between reserve and occupy, the
- * component repairs the state that the dead owner left. During the repair a probe may report the dead owner as alive or
- * as dead. Both results are safe.
+ * component repairs the state that the dead owner left. During the repair, a probe may safely report the dead owner as
+ * alive or as dead.
  */
 #ifndef MQ_ROW_TABLE_H
 #define MQ_ROW_TABLE_H
@@ -42,8 +45,8 @@ static inline mq_liveness mq_participant_liveness(mq_liveness_probe *probe, cons
     return mq_process_liveness(pid, mq_load_relaxed_u64(&participant->start_time), pid_namespace);
 }
 
-/* Reserve a row under the lock: a free row, or a dead owner's row. Returns its index, or MQ_NO_ROW. *liveness_token is
- * its lock (NULL: the file system has no such locks). */
+/* Reserve a row under the lock: a free row, or a dead owner's row. Returns the index of the row, or MQ_NO_ROW.
+ * *liveness_token is the lock of the row (NULL: the file system has no such locks). */
 static inline int mq_row_table_reserve(const mq_row_table *row_table, const mq_liveness_file *liveness_file,
                                        void **liveness_token) {
     mq_liveness_probe probe = mq_liveness_probe_begin(liveness_file);
@@ -79,7 +82,7 @@ static inline void mq_participant_write(mq_participant *participant, const mq_pr
     mq_store_release_u64(&participant->uid, uid);
 }
 
-/* Free a row with one store. An owner may do so at any time without the lock. */
+/* Free a row with one store. An owner may free its row at any time without the lock. */
 static inline void mq_participant_clear(mq_participant *participant) { mq_store_release_u64(&participant->uid, 0); }
 
 /* Leave our own row, and then unlock it. On a file system without locks, a process of another PID namespace may already
@@ -106,8 +109,9 @@ static inline uint16_t mq_row_table_occupy(mq_versioned_row *row, const mq_proce
 }
 
 /* Return the liveness of the owner that a word names. The caller loaded the word with acquire. If the row's generation
- * differs, the generation is therefore later, and the row has another owner. If the row gets a new owner during this
- * test, the test may report the new owner's liveness. The next test then finds the later generation. */
+ * differs from the word's generation, the row's generation is later, and the row has another owner. If the row gets a
+ * new owner during this test, the test may report the new owner's liveness. The next test then finds the later
+ * generation. */
 static inline mq_liveness mq_row_liveness(mq_liveness_probe *probe, const mq_versioned_row *row, uint16_t generation,
                                           int byte) {
     if ((uint16_t)mq_load_acquire_u64(&row->generation) != generation)

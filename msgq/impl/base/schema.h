@@ -1,13 +1,15 @@
 /* The schema descriptor in a segment. Writers hold the component's lock. Readers need no lock.
  *
  * `seq` is odd while a writer changes the descriptor, and stays odd if the writer is killed. To keep a schema readable,
- * the writer first writes the complete new schema into the unused end of `data` (the shadow) and stores the odd seq for
- * which the shadow is valid. While seq has that odd value, readers use the shadow. If a writer is killed, the next
- * writer first completes the schema of the shadow.
- * - writer killed before seq is odd: the previous schema is valid.
- * - writer killed while seq is odd: the new schema in the shadow is valid.
+ * the writer first writes the complete new schema into the shadow, which is the unused end of `data`. The writer also
+ * stores the odd value of `seq` for which the shadow is valid. While `seq` has this odd value, readers use the shadow.
+ * If a writer is killed, the next writer first completes the schema of the shadow.
  *
- * A schema larger than half of the room has no shadow. If its writer is killed during the write, no schema is readable.
+ * If a writer is killed before `seq` is odd, the previous schema is valid. If a writer is killed while `seq` is odd,
+ * the new schema in the shadow is valid.
+ *
+ * A schema larger than half of the room has no shadow. If the writer of such a large schema is killed during the write,
+ * no schema is readable.
  */
 #ifndef MQ_SCHEMA_H
 #define MQ_SCHEMA_H

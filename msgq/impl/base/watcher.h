@@ -3,16 +3,15 @@
  * mq_poll_ops.
  *
  * One thread cannot wait for a futex and for descriptors together. The watcher thread therefore sleeps on the
- * `eventcount` words of all watched readers. When a reader has a message, the thread writes to the reader's eventfd. A
- * watch has two states:
- * - quiet: the eventfd is empty. The reader found no message, announced itself in `eventcount`, and checked once more.
- * - ready: the eventfd is readable. No process wakes the watcher for this reader, so a busy publisher has no extra
- *   cost.
+ * `eventcount` words of all watched readers. When a reader has a message, the thread writes to the reader's eventfd.
  *
- * Transitions:
- * - quiet to ready: the publisher sees the announcement, counts a wake and wakes the watcher. A second check of the
- *   reader may find a message, too. If the reader has already read the message, the watcher announces the sleep again.
- * - ready to quiet: a receive leaves no message for the reader.
+ * A watch is quiet while its eventfd is empty. When a watch becomes quiet, the reader has found no message, has announced
+ * itself in `eventcount`, and has checked once more. A watch is ready while its eventfd is readable. No process wakes
+ * the watcher for a ready reader, so a busy publisher has no extra cost.
+ *
+ * A quiet watch becomes ready when the publisher sees the announcement, counts a wake and wakes the watcher. The second
+ * check of the reader may also find a message. If the reader has already read the message, the watcher announces the
+ * sleep again. A ready watch becomes quiet when a receive leaves no message for the reader.
  *
  * The reader and the watcher hold the mutex while they check for messages and change the eventfd. If a message is read
  * during the check, the descriptor therefore does not stay readable. The thread does not call Python and never takes
@@ -70,10 +69,10 @@ static inline bool mq_watch_is_readable(const mq_watch *watch) {
     return watch->ops.is_readable(watch->ops.reader) != 0;
 }
 
-/* Make the descriptor readable if the reader has a message. Otherwise announce the sleep. Returns the value that the
- * futex word must have at the beginning of the sleep. The reader announced its sleep when it became quiet. A publisher
- * may have cleared this announcement for a message that the reader has already read. A sleeper that wakes and finds no
- * message therefore announces its sleep again. */
+/* Make the descriptor readable if the reader has a message. If the reader has no message, announce the sleep. Returns
+ * the value that the futex word must have at the beginning of the sleep. The reader announced its sleep when it became
+ * quiet. A publisher may have cleared this announcement for a message that the reader has already read. A sleeper that
+ * wakes and finds no message therefore announces its sleep again. */
 static inline uint32_t mq_watch_poll_or_arm(mq_watch *watch) {
     /* Load the word before the check. If a publisher publishes later and WAITERS is set, the publisher counts a wake,
      * which changes the word. */
@@ -128,8 +127,8 @@ static void *mq_watcher_thread_main(void *unused) {
             mq_futex_wait(mq_futex_word(&mq_watcher.changed), (uint32_t)words[0].expected, until);
         else if (mq_futex_waitv(words, count, until) < 0) /* EFAULT: a word was just unmapped */
             no_waitv = errno == ENOSYS || errno == EPERM;
-        /* Some polls are only for events that no futex reports. If a sleep before such a poll ends without a wake,
-         * triple the poll interval. */
+        /* Some polls are only for events that no futex reports. If a sleep before a poll of this sort ends without a
+         * wake, triple the poll interval. */
         backoff = errno == ETIMEDOUT && max_sleep_ns > MQ_WATCH_IDLE_NS && !no_backoff ? 3 * backoff : 1;
     }
     return unused;
@@ -195,8 +194,9 @@ static inline int mq_watcher_add(const mq_poll_ops *ops) {
     return watch.fd;
 }
 
-/* Make the descriptor unreadable. Call this after a receive found no more messages. Then announce a sleep, check again,
- * and call mq_watcher_set_readable if a message arrived. `max_sleep_ns`: longest interval between polls. */
+/* Make the descriptor unreadable. Call this after a receive found no more messages. After this call, announce a sleep
+ * and check again. If a message arrived, call mq_watcher_set_readable. `max_sleep_ns`: longest interval between
+ * polls. */
 static inline void mq_watcher_set_unreadable(int fd, int64_t max_sleep_ns) {
     uint64_t events;
     int64_t poll_ns = max_sleep_ns < MQ_WATCH_POLL_NS ? MQ_WATCH_POLL_NS : max_sleep_ns;
@@ -224,14 +224,13 @@ static inline void mq_watcher_set_readable(int fd) {
     pthread_mutex_unlock(&mq_watcher.mutex);
 }
 
-/* Between mq_watcher_lock and mq_watcher_unlock, the watcher calls no mq_poll_ops. A reader may then change its state
- * before an unmap. */
+/* Between mq_watcher_lock and mq_watcher_unlock, the watcher calls no mq_poll_ops. In between, a reader may change its
+ * state before an unmap. */
 static inline void mq_watcher_lock(void) { pthread_mutex_lock(&mq_watcher.mutex); }
 static inline void mq_watcher_unlock(void) { pthread_mutex_unlock(&mq_watcher.mutex); }
 
-/* End a watch. Call this before you unmap memory that the reader's mq_poll_ops use. The descriptor becomes readable
- * first. Therefore other threads that poll the descriptor or a copy of the descriptor (dup) detect that the reader was
- * closed. */
+/* End a watch. Call this before you unmap memory that the reader's mq_poll_ops use. The call first makes the descriptor
+ * readable. Therefore other threads that poll the descriptor, or its copy (dup), detect that the reader was closed. */
 static inline void mq_watcher_remove(int fd) {
     pthread_mutex_lock(&mq_watcher.mutex);
     mq_watch *watch = mq_watcher_find_fd(fd);

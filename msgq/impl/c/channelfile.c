@@ -134,8 +134,8 @@ int mqc_channel_file_init_beside(mqc_channel_file *file, const char *name, const
     return status;
 }
 
-/* Mark the channel as open. Otherwise another process could regard the channel as unused while this handle has no row.
- * Then configure the channel. */
+/* Mark the channel as open, and configure the channel. Without the mark, another process could regard the channel as
+ * unused while this handle has no row. */
 static int mqc_channel_file_mark_open(mqc_channel_file *file, const msgq_channel_options *options, bool publishes) {
     int fd = mqc_channel_file_lock(file, true);
     if (fd < 0)

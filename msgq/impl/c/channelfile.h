@@ -17,8 +17,8 @@ typedef struct {
     int generation;
 } mqc_channel_file;
 
-/* Prepare to open a channel by its name. The second function prepares a channel that belongs to the endpoint `beside`
- * and has the same trusted users. */
+/* Prepare to open a channel by its name. mqc_channel_file_init_beside prepares a channel that belongs to the endpoint
+ * `beside` and has the same trusted users. */
 MQC_HIDDEN int mqc_channel_file_init(mqc_channel_file *file, const char *name, const msgq_channel_options *options);
 MQC_HIDDEN int mqc_channel_file_init_beside(mqc_channel_file *file, const char *name, const mqc_endpoint *beside,
                                             mode_t mode, uint64_t capacity);
@@ -40,7 +40,8 @@ enum { MQC_KEPT_DEAD_POOLS = 8, MQC_CHANNEL_NAME_MAX = 229 };
 
 /* ---- publishers for other units ---- */
 
-/* Open a publisher on a prepared channel file. The publisher then owns the file. After an error, the file is closed. */
+/* Open a publisher on a prepared channel file. The publisher becomes the owner of the file. After an error, the file is
+ * closed. */
 MQC_HIDDEN int mqc_publisher_open(msgq_channel_publisher **publisher, const mqc_channel_file *begun,
                                   const msgq_channel_options *options);
 /* Publish a header and its payload as one message with this origin time. The message must fit into a slot. The call

@@ -27,7 +27,7 @@ struct msgq_channel_publisher {
 /* ---- pool ---- */
 
 /* Return the number of slots for a pool. The default is one slot for each entry of the index ring plus spare slots,
- * within the limits. 0: the slots do not fit into max_bytes. */
+ * within the limits. Returns 0 if the slots do not fit into max_bytes. */
 static uint64_t mqc_pool_slots(const msgq_channel_publisher *p, uint64_t slot_bytes) {
     uint64_t stride = mq_pool_slot_stride_bytes(slot_bytes), wanted = p->slots;
     if (!wanted) {
@@ -80,8 +80,8 @@ static int mqc_publisher_pool_init(mqc_channel_file *file, mqc_publisher_pool *o
                : mqc_endpoint_error(&file->endpoint, ENOMEM, "no memory for a publisher");
 }
 
-/* Create the pool, register the pool in the row, and then give the pool its name. In this order, each named pool has a
- * row. */
+/* Create the pool, register the pool in the row, and then give the pool its name. Because of this order, each named
+ * pool has a row. */
 static int mqc_publisher_fill_row(mqc_channel_file *file, mqc_publisher_pool *own, int row, uint64_t slots,
                                   uint64_t slot_bytes) {
     mq_process_identity self;

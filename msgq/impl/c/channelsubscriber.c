@@ -146,9 +146,10 @@ static int mqc_pool_map(msgq_channel_subscriber *s, const mq_channel_message *me
     return status == -ENOENT ? 0 : status;
 }
 
-/* Returns 1 with the message at the cursor, 0 if the channel has no new message, or a negative error. */
+/* Find the message at the cursor. Returns 1 with the message, 0 if the channel has no new message, or a negative
+ * error. */
 static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_message *message) {
-    /* the bound is needed because each message may be in another pool */
+    /* bound the loop, because each message may be in another pool */
     for (int pools = 0; pools < MQC_POOLS_MAX; pools++) {
         mq_channel_status found = mq_channel_next_message(&s->c, message);
         if (found == MQ_CHANNEL_OK)
@@ -166,7 +167,7 @@ static int mqc_channel_next_message(msgq_channel_subscriber *s, mq_channel_messa
                                   "no message at position %llu: another program wrote into the file",
                                   (unsigned long long)message->position);
     }
-    return 0; /* publishers replace messages as fast as this loop reads. The next call continues */
+    return 0; /* publishers replace messages as fast as this loop reads, so continue in the next call */
 }
 
 /* ---- wait ---- */
@@ -190,7 +191,7 @@ static int64_t mqc_channel_max_sleep_ns(void *reader, int64_t slept_ns) {
     return 2 * slept_ns > MQC_AGAIN_NS ? 2 * slept_ns : MQC_AGAIN_NS;
 }
 
-/* Returns 1 with a message, or a negative error. */
+/* Find the next message, and wait for a message if needed. Returns 1 with a message, or a negative error. */
 static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *message, double timeout) {
     mqc_waiter waiter = {.is_readable = mqc_channel_is_readable,
                          .prepare_wait = mqc_channel_prepare_wait,

@@ -1,12 +1,12 @@
 /* The host's clock, and unique origins. base/clock.pyx and origin.pyx use the same files. Compile as C11. If the host's
- * file is invalid, the clock uses the file of this user. If that file is invalid, too, the clock uses an offset of this
- * process. */
+ * file is invalid, the clock uses the file of this user. If the file of this user is invalid, too, the clock uses an
+ * offset of this process. */
 #define _GNU_SOURCE
 #include "c/file.h"
 #include "base/origin.h"
 
 enum { MQC_CLOCK_TRIES = 5 };
-static const int64_t MQC_LATEST_NS = 1ll << 62; /* later times are invalid */
+static const int64_t MQC_LATEST_NS = 1ll << 62; /* later times by the clock are invalid */
 static const int64_t MQC_NO_OFFSET = INT64_MIN;
 
 static _Thread_local int64_t mqc_origin;
@@ -15,8 +15,8 @@ void msgq_set_origin(int64_t origin_time) { mqc_origin = origin_time < 0 ? 0 : o
 int64_t msgq_origin(void) { return mqc_origin; }
 int64_t msgq_time_ns(void) { return mq_monotonic_ns() + mqc_clock_offset_ns(); }
 
-/* Prepare an endpoint without a prefix for the files of the clock and the origins. Files of root and of trusted users
- * are accepted. */
+/* Prepare an endpoint without a prefix for the files of the clock and the origins. The library accepts files of this
+ * user, of root and of trusted users. */
 static int mqc_init_process_endpoint(mqc_endpoint *endpoint, const char *kind_name, bool alone) {
     msgq_options options = {.prefix = "", .trust = alone ? "" : NULL, .mode = 0600};
     return mqc_endpoint_init(endpoint, kind_name, kind_name, MQC_NAME_MAX, &options, 0);
@@ -37,8 +37,8 @@ static int64_t mqc_wall_offset(void) {
     return offset;
 }
 
-/* Store the offset of CLOCK_MONOTONIC in this time namespace from CLOCK_MONOTONIC in the first time namespace, in
- * nanoseconds. Returns false if the offset is unknown. */
+/* Store the difference in nanoseconds between CLOCK_MONOTONIC of this time namespace and CLOCK_MONOTONIC of the first
+ * time namespace. Returns false if the offset is unknown. */
 static bool mqc_namespace_offset_ns(int64_t *ahead) {
     char ours[64] = "", childrens[64] = "", text[512];
     long long seconds = 0, nanoseconds = 0;

@@ -1,5 +1,5 @@
 /* Functions that all files of the C library share: names, files, the join lock, waiting, errors. base/segment.pxi,
- * endpointfile.pxi, naming.py and sharing.py follow the same rules:
+ * endpointfile.pxi, naming.py and sharing.py follow the same rules.
  * - A file is complete before it has a name.
  * - All data of a file is checked before its use.
  * - A process that joins or leaves holds the file's flock.
@@ -54,7 +54,7 @@ typedef struct {
 MQC_HIDDEN int mqc_set_error(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 MQC_HIDDEN int mqc_endpoint_error(const mqc_endpoint *endpoint, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* If `keep`, later errors do not change the text of the last error. Used during secondary work of a call. */
+/* If `keep` is true, later errors do not change the text of the last error. Calls use this during secondary work. */
 MQC_HIDDEN void mqc_suppress_error_text(bool keep);
 /* Returns 0, or -ECHILD if a parent process opened the handle. */
 MQC_HIDDEN int mqc_check_process(const mqc_endpoint *endpoint, int generation);
@@ -130,7 +130,7 @@ MQC_HIDDEN bool mqc_has_schema(const mq_schema_parts *at);
 typedef struct {
     bool (*is_readable)(void *reader);
     uint32_t (*prepare_wait)(void *reader);
-    void (*end_wait)(void *reader); /* ends the announcement of a sleep; NULL: nothing to end */
+    void (*end_wait)(void *reader); /* ends the announcement of a sleep; NULL: the reader has no announcement to end */
     int64_t (*max_sleep_ns)(void *reader, int64_t slept_ns);
     mq_u32 *word;
     void *reader;

@@ -44,8 +44,8 @@ static void mqc_queue_init_header(void *handle) {
                                (uint64_t)msgq_time_ns(), self.pid, creator, (mq_queue_events_mode)q->events);
 }
 
-/* Reject a mode that gives only the read or only the write permission. A consumer needs both permissions, because it
- * writes when it takes a message. */
+/* Reject a mode that gives only the read or only the write permission. A consumer needs both permissions, because
+ * taking a message writes to the file. */
 static int mqc_queue_mode(mqc_endpoint *endpoint, int asked) {
     for (int shift = 0; shift <= 3; shift += 3) {
         mode_t both = (mode_t)6 << shift, has = endpoint->mode & both;
@@ -240,7 +240,8 @@ static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
                          .max_sleep_ns = mqc_queue_max_sleep_ns,
                          .word = mq_queue_get_eventcount(&q->h, q->wait.role),
                          .reader = q,
-                         /* A spin requests no handoff. Therefore a call that was overtaken too often does not spin. */
+                         /* A spin requests no handoff. Therefore a call that other handles overtook too often does not
+                          * spin. */
                          .spin_ns = q->wait.overtaken < MQ_QUEUE_OVERTAKEN_MAX ? q->endpoint.spin_ns : 0};
     if (deadline >= 0 && mq_monotonic_ns() >= deadline)
         return 0; /* ends the loop even if other handles take every message first */

@@ -1,7 +1,7 @@
 /* The event publisher of a queue's handle. See impl/workqueue/events.pxi. If an event cannot be published, a counter in
  * the handle's row is incremented, and the call succeeds. A queue without events has a zeroed event publisher. For a
- * zeroed event publisher, the close and flush functions do nothing. Call the other functions only if
- * mqc_queue_has_events returns true. */
+ * zeroed event publisher, the close and flush functions do nothing. Except for close and flush, call functions of the
+ * event publisher only if mqc_queue_has_events returns true. */
 #ifndef MQC_QUEUEEVENTS_H
 #define MQC_QUEUEEVENTS_H
 
@@ -28,13 +28,13 @@ MQC_HIDDEN int mqc_event_publisher_check_name(const mqc_endpoint *endpoint);
  * arguments in memory. */
 MQC_HIDDEN int mqc_event_publisher_init(mqc_event_publisher *events, const mqc_endpoint *endpoint,
                                         const mqc_mapped_file *segment, const mq_queue_file_parts *parts);
-/* Attach a handle that has a row. The handle then buffers its events. */
+/* Attach a handle that has a row. After this call, the handle buffers its events. */
 MQC_HIDDEN void mqc_event_publisher_attach_handle(mqc_event_publisher *events, mq_queue_handle *h, uint64_t pid);
 /* Close the publisher. In a forked child, the publisher still belongs to the parent. */
 MQC_HIDDEN void mqc_event_publisher_close(mqc_event_publisher *events);
 
-/* Open the channel if needed. `sends`: the handle will publish events of sends. Call this before the change that an
- * event reports. The event then follows the change without the delay of the open. */
+/* Open the channel if needed. `sends` is true if the handle will publish events of sends. Call this before the change
+ * that an event reports. Then the open does not delay the event after its change. */
 MQC_HIDDEN void mqc_event_publisher_open(mqc_event_publisher *events, bool sends);
 /* Open the channel if needed, before a call takes a message. If the queue is empty, no publisher is opened. */
 MQC_HIDDEN void mqc_event_publisher_open_to_take(mqc_event_publisher *events);

@@ -10,7 +10,7 @@ enum {
     MQC_CHECK_US = 50,
 };
 static const int64_t MQC_SEND_IN_PROGRESS_NS = MQ_NS_PER_S;
-/* poll interval without the helper thread. Only polls find messages of stock publishers then */
+/* poll interval without the helper thread. Without the helper thread, only polls find messages of stock publishers */
 static const int64_t MQC_STOCK_POLL_NS = 50 * MQ_NS_PER_MS;
 /* poll interval without a reader slot. A stock publisher signals only subscribers with a reader slot */
 static const int64_t MQC_SLOTLESS_NS = MQ_NS_PER_MS;
@@ -135,7 +135,7 @@ int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msg
 }
 
 /* In a forked child, take over the topic from the parent. The effect is the same as close and open. The files already
- * have the schema. After a failure, the handle still counts as inherited. */
+ * have the schema. If the take-over fails, the handle still counts as inherited. */
 static int mqc_publisher_succeed(msgq_publisher *publisher) {
     mqc_topic_files *inherited = publisher->topic, *topic;
     int status = mqc_topic_files_reopen_in_child(&topic, inherited);
@@ -369,7 +369,7 @@ static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
     uint64_t cursor = s->cursor;
     if (!mq_ring_subscriber_mapping_valid(s))
         return mqc_topic_truncation_error(subscriber->topic);
-    mq_ring_subscriber_recover_from_lap(s); /* the next call can continue after a valid write */
+    mq_ring_subscriber_recover_from_lap(s); /* recover, so that the next call can continue after a valid write */
     return mqc_endpoint_error(&subscriber->topic->endpoint, EPROTO,
                               "no message at offset %u, lap %u: another program wrote into the ring",
                               mq_ring_offset(cursor), mq_ring_cycle(cursor));

@@ -38,8 +38,7 @@ int mqc_topic_truncation_error(const mqc_topic_files *t) {
 
 /* ---- the ring ---- */
 
-/* True if a file gets all of its memory at its creation. Otherwise each page gets its memory shortly before it is
- * written. */
+/* True if a file gets all of its memory at its creation. False if each page gets its memory shortly before a write. */
 static bool mqc_backed_at_once(void) { return getenv("MSGQ_PREALLOC") || !mq_can_populate(); }
 
 static int mqc_ring_map(mqc_topic_files *t, int fd, const struct stat *found, const char *path) {
@@ -251,7 +250,7 @@ static int mqc_topic_open_once(mqc_topic_files *t) {
     return status;
 }
 
-/* Open both files of the topic. Try again if another process removes the directories of the prefix. */
+/* Open both files of the topic. If another process removes the directories of the prefix, try again. */
 static int mqc_topic_open_named(mqc_topic_files *t) {
     int status = -ENOENT;
     for (int tries = *t->endpoint.prefix ? MQC_PREFIX_TRIES : 1; status == -ENOENT && tries > 0; tries--) {

@@ -14,8 +14,8 @@
 
 enum {
     MQ_GATE_ROW = 0, /* byte of the gate's file that the owner locks */
-    /* maximum number of attempts while other processes change the event. Also the maximum number of reads of 64 bytes,
-     * which together are twice the size of a FIFO */
+    /* maximum number of attempts while other processes change the event. Also the maximum number of reads from the
+     * FIFO. This number of reads of 64 bytes is twice the size of a FIFO */
     MQ_FAKE_EVENT_TRIES = 2000,
 };
 
@@ -86,7 +86,7 @@ static inline bool mq_fake_event_set(mq_fake_event *e) {
     if (mq_unlikely(before >= MQ_FAKE_EVENT_MAX))
         mq_fetch_add_u32(&e->count, 0u - MQ_FAKE_EVENT_ONE);
     if (before & MQ_FAKE_EVENT_SLEEPERS) {
-        /* A sleeper may set the flag between the next two calls. Then the wake finds the sleeper, or the sleeper finds
+        /* A sleeper may set the flag between the next two calls. The wake then finds this sleeper, or the sleeper finds
          * that the word changed and checks again. */
         mq_fetch_and_u32(&e->count, ~(uint32_t)MQ_FAKE_EVENT_SLEEPERS);
         mq_futex_wake_all(mq_futex_word(&e->count));
@@ -99,7 +99,7 @@ typedef enum { MQ_FAKE_EVENT_WAS_CLEAR, MQ_FAKE_EVENT_CLEARED, MQ_FAKE_EVENT_CLE
 /* Decrement the count. If the result is MQ_FAKE_EVENT_CLEARED_FIFO, the FIFO must be updated. */
 static inline mq_fake_event_change mq_fake_event_clear(mq_fake_event *e) {
     /* Bound: MQ_FAKE_EVENT_TRIES. At the bound, other processes change the event all the time. The call then returns as
-     * if it ran before these changes. */
+     * if the call ran before these changes. */
     for (int tries = 0; tries < MQ_FAKE_EVENT_TRIES; tries++) {
         /* EDGE event: acquire. Partner: mq_fake_event_set */
         uint32_t before = mq_load_acquire_u32(&e->count);
@@ -118,8 +118,8 @@ static inline mq_fake_event_change mq_fake_event_clear(mq_fake_event *e) {
  * clear. After an update of the FIFO, the process checks the event again. If the event has changed, the process updates
  * the FIFO again.
  *
- * Proof that the FIFO is correct after the last update: the check after the last update found the event unchanged. A
- * process that changes the event later also updates the FIFO later, so the earlier update would not be the last update.
+ * After the last update, the FIFO is correct for this reason. The check after the last update found the event
+ * unchanged. If a process had changed the event after this check, the process would also have updated the FIFO again.
  *
  * If a process is killed between its change and its update, the FIFO is out of date until the next change. Additional
  * bytes in the FIFO are harmless, because a reader reads all bytes together. */

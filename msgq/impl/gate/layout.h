@@ -13,15 +13,15 @@ enum {
     MQ_GATE_VERSION = 1,
     MQ_GATE_BYTES = 192,
     MQ_FAKE_EVENT_SLEEPERS = 1, /* flag of `count`: a process may sleep */
-    MQ_FAKE_EVENT_ONE = 2,      /* value to add to the word for one set. The count is above the flag */
+    MQ_FAKE_EVENT_ONE = 2,      /* value to add to the event's word for one set. The count is above the flag */
 };
-#define MQ_FAKE_EVENT_MAX 0x80000000u /* maximum of the word. At this maximum, further sets are not counted */
+#define MQ_FAKE_EVENT_MAX 0x80000000u /* maximum of the event's word. At the maximum, further sets are not counted */
 
 #define MQ_GATE_MAGIC 0x3145544147515347ull /* "GSQGATE1" read as little-endian */
 
 /* An event. Each process that sets the event, clears the event or waits for the event writes the first word. */
 typedef struct {
-    mq_u32 count; /* number of sets minus number of clears, above the flag. This is the futex word */
+    mq_u32 count; /* futex word: number of sets minus number of clears, above the flag */
     mq_u32 count_pad;
     /* inode of the event's FIFO; 0: no FIFO was requested. The FIFO is readable while the count is above 0 */
     mq_u64 fifo_inode;
@@ -39,7 +39,7 @@ typedef struct {
     mq_u64 pid_namespace; /* inode of the owner's PID namespace */
 
     mq_u32 enabled; /* 1: receive calls wait at the gate. Any handle may write this word */
-    mq_u32 closed;  /* 1: the owner closed the gate, or another handle replaced the gate. Afterwards the word stays 1 */
+    mq_u32 closed;  /* 1: the owner closed the gate, or another handle replaced the gate. A closed gate stays closed */
     mq_u64 held;    /* 1: the owner holds a lock on byte 0; 0: the file system has no such locks */
     mq_fake_event recv_called;
     mq_fake_event recv_ready;

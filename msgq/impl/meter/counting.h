@@ -2,7 +2,7 @@
  * Python.
  *
  * A sample reads all waiting messages at one moment. The time since the previous sample with messages is divided evenly
- * among the messages of a sample. The mean period is therefore correct for any sampling interval.
+ * among the messages of a sample. Therefore the mean period is correct for any sampling interval.
  */
 #ifndef MQ_METER_COUNTING_H
 #define MQ_METER_COUNTING_H
@@ -84,10 +84,10 @@ typedef struct {
 typedef struct {
     mq_meter *meter;
     void *reader;
-    /* Count all waiting messages. Returns their number, or -1 if Python must handle an error. */
+    /* Count all waiting messages. Returns the number of messages, or -1 if Python must handle an error. */
     int64_t (*sample)(mq_meter *m, void *reader);
-    /* futex_word returns the word that changes when a message arrives. prepare_wait returns the value of this word
-     * before a wait. NULL: only samples detect messages. */
+    /* The callback futex_word returns the word that changes when a message arrives. The callback prepare_wait returns
+     * the value of this word before a wait. If the callbacks are NULL, only samples detect messages. */
     const uint32_t *(*futex_word)(void *reader);
     uint32_t (*prepare_wait)(void *reader);
 } mq_metered_endpoint;

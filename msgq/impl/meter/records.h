@@ -9,7 +9,8 @@
 enum {
     /* after a scan of all elements, the meter pauses for this multiple of the scan's duration */
     MQ_METER_REST_FACTOR = 4,
-    /* maximum number of attempts to read an element that writers replace repeatedly. The next sample tries again */
+    /* maximum number of attempts to read an element that writers replace repeatedly. After the last attempt, the next
+     * sample tries again */
     MQ_METER_READ_TRIES = 1000,
 };
 

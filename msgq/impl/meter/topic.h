@@ -43,12 +43,12 @@ static inline int64_t mq_meter_sample_topic(mq_meter *m, void *reader) {
     int64_t now = mq_monotonic_ns();
     bool has_timestamps = m->stamp_offset >= 0 || s->stamps;
     int64_t wall_ns = has_timestamps ? mq_meter_read_wall_clock_ns(m) : 0;
-    /* Bounded by `published`, so the loop ends after at most one lap. */
+    /* The loop is bounded by `published`, so the loop ends after at most one lap. */
     while (s->cursor != s->published && mq_meter_count_topic_message(m, s, wall_ns, &status))
         found++;
     mq_meter_count_messages(m, now, (uint64_t)found);
     if (status == MQ_RING_CORRUPT) {
-        mq_ring_subscriber_recover_from_lap(s); /* the next sample can continue after a valid write */
+        mq_ring_subscriber_recover_from_lap(s); /* recover, so that the next sample can continue after a valid write */
         return -1;
     }
     return found;

@@ -51,10 +51,11 @@ mq_channel_source_take_message(mq_channel_source *c, const mq_source_buffer *roo
                                        .origin_time = (int64_t)m->origin_time};
         return MQ_SOURCE_OK;
     }
-    return MQ_SOURCE_EMPTY; /* publishers overwrite messages faster than this source copies. The caller calls again */
+    /* publishers overwrite messages faster than this source copies, so the caller calls again */
+    return MQ_SOURCE_EMPTY;
 }
 
-/* True if the index ring has an entry at the cursor. The entry may be retracted. */
+/* True if the index ring has an entry at the cursor. Also true for a retracted entry. */
 static inline bool mq_channel_source_has_pending(const mq_channel_source *c) {
     const mq_channel_poll_state poll_state = {
         .header = c->subscriber.header, .cursor = &c->subscriber.cursor, .not_truncated = c->subscriber.not_truncated};

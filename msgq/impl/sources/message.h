@@ -4,8 +4,8 @@
 
 #include "base/layout.h"
 
-/* maximum number of attempts to copy a message if publishers overwrite each message during the copy. Then the caller
- * continues with other sources */
+/* maximum number of attempts to copy a message if publishers overwrite each message during the copy. After the last
+ * attempt, the caller continues with other sources */
 enum { MQ_SOURCE_COPY_TRIES = 64 };
 
 /* The buffer for a payload. */
@@ -13,8 +13,8 @@ typedef struct {
     uint8_t *data;
     uint64_t bytes;
     uint64_t skip; /* offset of the first payload byte to copy */
-    /* true: copy the whole payload from offset 0; if the payload does not fit, leave the message. false: copy the bytes
-     * that fit */
+    /* If true, copy the whole payload from offset 0. If the whole payload does not fit, leave the message. If false,
+     * copy the bytes that fit. */
     bool all_or_nothing;
 } mq_source_buffer;
 
@@ -22,8 +22,8 @@ typedef struct {
     uint64_t size;     /* bytes of the payload */
     uint64_t sequence; /* number of the message. `era` and `counted` describe the numbering */
     uint64_t era;      /* changes when the numbering restarts */
-    /* true: publishers count messages, so a gap in the numbers is a loss. false: the source, or the writers of an
-     * element, number the messages */
+    /* If true, publishers count messages, and a gap in the numbers is a loss. If false, the source, or the writers of
+     * an element, number the messages. */
     bool counted;
     bool stamped;       /* the endpoint has stamps. The payload does not include the stamps */
     uint32_t origin_id; /* number of the publisher (channels) or index of the key (boards); 0 for other endpoints */
@@ -33,9 +33,10 @@ typedef struct {
 typedef enum {
     MQ_SOURCE_OK,
     MQ_SOURCE_EMPTY,
-    MQ_SOURCE_FULL,     /* the next message has `size` bytes and does not fit */
-    MQ_SOURCE_UNMAPPED, /* the message is in a pool that is not mapped. Map the pool, or skip the message */
-    MQ_SOURCE_CORRUPT,  /* the data is invalid, or another program truncated the file */
+    MQ_SOURCE_FULL, /* the next message has `size` bytes and does not fit */
+    /* the message is in a pool that is not mapped. The caller must map the pool, or skip the message */
+    MQ_SOURCE_UNMAPPED,
+    MQ_SOURCE_CORRUPT, /* the data is invalid, or another program truncated the file */
 } mq_source_status;
 
 /* Copy the requested part of a payload of `size` bytes. The caller checked that a whole payload fits. */

@@ -1,6 +1,6 @@
 /* The source for a vector or board: each detected change is a message. The source scans the elements repeatedly. Each
  * call scans a part of the elements. If an element is written twice between two scans, the source returns one message
- * for both writes. The number of writes in the message shows the difference.
+ * for both writes. The message includes the number of writes, so a reader can detect the overwritten value.
  *
  * The first scan reports every element that was ever written, because a reader of a recording needs the initial state.
  */

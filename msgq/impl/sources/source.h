@@ -62,7 +62,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_ring_source_tak
                                 .origin_time = stamps.origin_time};
         return MQ_SOURCE_OK;
     }
-    /* the publisher overwrites messages faster than this source copies. The caller calls again */
+    /* the publisher overwrites messages faster than this source copies, so the caller calls again */
     return MQ_SOURCE_EMPTY;
 }
 
@@ -93,8 +93,7 @@ static inline __attribute__((always_inline)) mq_source_status mq_source_take_mes
 }
 
 /* Return the schema's sequence. The sequence increases when the schema changes. A publisher writes its schema before
- * its messages. If you call this function after a message was found, the result is therefore at least the sequence of
- * the message's schema. */
+ * its messages. Therefore, after a message was found, the result is at least the sequence of the message's schema. */
 static inline uint64_t mq_source_load_schema_seq(const mq_source *source) {
     if (source->kind == MQ_SOURCE_POLLED)
         return 0;
@@ -110,7 +109,7 @@ static inline bool mq_source_schema_is_seen(const mq_source *source) {
     return mq_source_load_schema_seq(source) == source->schema_seq_seen;
 }
 
-/* True if a message waits. For vectors and boards always true, because only a scan finds changes. */
+/* True if a message waits. For vectors and boards, the result is always true, because only a scan finds changes. */
 static inline bool mq_source_has_pending(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS)
         return true;
@@ -121,8 +120,8 @@ static inline bool mq_source_has_pending(const mq_source *source) {
     return mq_ring_subscriber_is_readable(source->ring_subscriber);
 }
 
-/* True if so many messages wait that publishers could overwrite some of them during a nap. Always false for vectors and
- * boards, because the number of writes shows each overwritten value. */
+/* True if so many messages wait that publishers could overwrite some of them during a nap. For vectors and boards, the
+ * result is always false, because the number of writes shows each overwritten value. */
 static inline bool mq_source_is_near_overrun(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS || source->kind == MQ_SOURCE_POLLED)
         return false;

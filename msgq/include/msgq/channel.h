@@ -23,7 +23,7 @@ typedef struct {
      * slots */
     uint64_t slot_bytes;
     uint64_t max_bytes;        /* publishers: maximum size of the pool in bytes; 0: 1 GiB */
-    uint32_t history;          /* subscribers: number of messages before the newest position to receive first */
+    uint32_t history;          /* subscribers: number of existing messages to receive first */
     int conflate;              /* subscribers: 1 to receive only the newest message */
     const msgq_schema *schema; /* schema of the messages, used if the channel has no schema yet */
 } msgq_channel_options;
@@ -41,7 +41,7 @@ int msgq_channel_publisher_open(msgq_channel_publisher **publisher, const char *
  * - -EMSGSIZE: the message does not fit into max_bytes. */
 int64_t msgq_channel_send(msgq_channel_publisher *publisher, const void *data, size_t size, double timeout);
 
-/* Close the publisher. Its messages stay readable. `publisher` may be NULL. */
+/* Close the publisher. Messages of a closed publisher stay readable. `publisher` may be NULL. */
 void msgq_channel_publisher_close(msgq_channel_publisher *publisher);
 
 /* Open a subscriber. The call creates the channel if needed. The first publisher completes the configuration of the

@@ -1,10 +1,10 @@
 /* msgq for C and C++: declarations that all types of endpoint share. See docs/guides/c.md for the contracts.
  *
- * After success, a call returns 0 or a positive number. After an error, a call returns a negative errno.
- * msgq_error_text() then describes the problem and its solution. No call ends the process or prints. Calls do not set
- * errno on purpose. One thread at a time may use a handle. Different handles are independent. In a forked child,
- * handles of topics continue to work (see topic.h). If a child uses another handle of its parent, the call returns
- * -ECHILD. The child may close all handles.
+ * After success, a call returns 0 or a positive number. After an error, a call returns a negative errno. The text of
+ * msgq_error_text() describes the problem and its solution. No call ends the process or prints. Calls do not set errno
+ * on purpose. One thread at a time may use a handle. Different handles are independent. In a forked child, handles of
+ * topics continue to work (see topic.h). For handles of other endpoints, calls in the child return -ECHILD. The child
+ * may close all handles of its parent.
  *
  * Timeouts are in seconds. With timeout 0 a call never waits. With a negative timeout a call waits without a limit. If
  * a signal handler runs during a wait, the call returns -EINTR. Times are nanoseconds since the epoch by the host's
@@ -27,8 +27,8 @@ enum { MSGQ_OPEN_OR_MAKE = 0, MSGQ_OPEN = 1, MSGQ_MAKE = 2 };
 /* Options to open an endpoint. Zeroed options and a NULL pointer both select the defaults. */
 typedef struct {
     const char *prefix; /* NULL: OPENPILOT_PREFIX; "": none */
-    /* comma-separated names or ids of trusted users. The library accepts files of these users, of root, and your own
-     * files; NULL: MSGQ_TRUST */
+    /* comma-separated names or ids of trusted users; NULL: the value of MSGQ_TRUST. The library accepts files of
+     * trusted users, of root, and your own files */
     const char *trust;
     int mode;   /* permissions of new files; 0: the value of MSGQ_MODE, or 0600 */
     int create; /* MSGQ_OPEN_OR_MAKE, MSGQ_OPEN (-ENOENT if missing), MSGQ_MAKE (-EEXIST if it exists) */
@@ -62,8 +62,8 @@ const char *msgq_strerror(int error);
 /* Return the description of this thread's last error. The text is valid until the next failed call of this thread. */
 const char *msgq_error_text(void);
 
-/* Set the origin time, nanoseconds by the host's clock. Messages that this thread sends from now on have this origin
- * time. 0: no origin time is set. */
+/* Set the origin time of messages that this thread sends from now on. The unit is nanoseconds by the host's clock. If
+ * `origin_time` is 0, the thread has no origin time. */
 void msgq_set_origin(int64_t origin_time);
 int64_t msgq_origin(void);
 

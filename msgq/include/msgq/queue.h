@@ -16,7 +16,7 @@ typedef struct msgq_queue msgq_queue;
 enum {
     MSGQ_EVENTS_AS_IS = 0,   /* the existing value; a new queue publishes no events */
     MSGQ_EVENTS = 1,         /* one event for each change of a message */
-    MSGQ_EVENTS_PAYLOAD = 2, /* one event for each change of a message. The event of a send includes the payload */
+    MSGQ_EVENTS_PAYLOAD = 2, /* one event for each change of a message; the event of a send includes the payload */
 };
 
 typedef struct {

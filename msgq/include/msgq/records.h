@@ -23,7 +23,8 @@ typedef struct {
     uint64_t item_bytes;
     uint64_t length; /* number of items. If the vector has more items, the handle uses only the first `length` items */
     int copies;      /* copies of each item: 2, or 4 for large items with fast writers; 0: the existing value, or 2 */
-    int exclusive;   /* new vectors: 1 if only one handle writes. Writes then need no locked instructions */
+    /* new vectors: 1 if only one handle writes. Writes of an exclusive vector need no locked instructions */
+    int exclusive;
 } msgq_vector_options;
 
 /* Open a vector. Returns -EEXIST if the vector has another dtype, item size or length. */
@@ -34,8 +35,8 @@ uint64_t msgq_vector_item_bytes(const msgq_vector *vector);
 
 /* Copy `count` items, from item `first` on, to `items`. Each item is consistent, but writers may replace some items
  * between the copies of two items. Stores the number of writes of each item in `counts`, and the time of its last write
- * in `times`. Both pointers may be NULL. Returns -ETIMEDOUT if writers replaced an item during every attempt for 1
- * s. */
+ * in `times`. `counts` and `times` may be NULL. Returns -ETIMEDOUT if writers replaced an item during every attempt for
+ * 1 s. */
 int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *items, uint64_t *counts,
                      int64_t *times);
 

@@ -21,10 +21,10 @@ typedef struct {
      * another size */
     uint32_t segment_size;
     int conflate; /* subscribers: 1 to receive only the newest message */
-    /* publishers: fixed once the topic has a message. The open call then returns -EINVAL if the topic has the other
-     * setting */
+    /* publishers: fixed once the topic has a message. If the topic has the other setting, the open call returns
+     * -EINVAL */
     int tracked;
-    /* publishers: schema of the messages. Replaces the existing schema; NULL: keep the existing schema */
+    /* publishers: schema of the messages, which replaces an existing schema; NULL: keep the existing schema */
     const msgq_schema *schema;
 } msgq_topic_options;
 
@@ -48,7 +48,7 @@ int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size
  * messages in `updated`. Each pointer may be NULL. */
 int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *updated);
 
-/* Close the publisher. Subscribers can still read its messages. `publisher` may be NULL. */
+/* Close the publisher. Subscribers can still read messages of a closed publisher. `publisher` may be NULL. */
 void msgq_publisher_close(msgq_publisher *publisher);
 
 /* Open a subscriber. The subscriber receives messages that are published from now on. The call creates the topic if
@@ -64,8 +64,9 @@ int msgq_subscriber_open(msgq_subscriber **subscriber, const char *topic, const 
 int64_t msgq_subscriber_receive(msgq_subscriber *subscriber, void *buffer, size_t room, double timeout,
                                 msgq_message *about);
 
-/* Store the number of messages received and lost. Returns 1 if `lost` is only a lower bound. A stock publisher then
- * published some of the lost messages, and stock publishers count no messages. */
+/* Store the number of messages received and lost. Returns 1 if `lost` is only a lower bound, else 0. Stock
+ * publishers do not count messages, so `lost` is a lower bound if a stock publisher published some of the lost
+ * messages. */
 int msgq_subscriber_counts(const msgq_subscriber *subscriber, uint64_t *received, uint64_t *lost);
 
 void msgq_subscriber_close(msgq_subscriber *subscriber);
