@@ -64,7 +64,7 @@ def test_module_dependencies_equal_headers_read_by_compiler(modules: Modules) ->
         assert set(re.findall(r"[\w/]+\.h", done.stdout)) <= set(depends), source
 
 
-def test_headers_in_new_folder_are_dependencies(tmp_path: Path) -> None:
+def test_headers_in_new_folder_become_module_dependencies(tmp_path: Path) -> None:
     folder = tmp_path / "msgq" / "impl" / "piece"
     folder.mkdir(parents=True)
     for package in (folder, folder.parent, folder.parents[1]):
@@ -105,7 +105,7 @@ def test_requirements_of_extra_include_nested_extras() -> None:
     assert requirements(pyproject, []) == ["builder"]
 
 
-def test_unknown_cython_docstring_step_only_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_with_unknown_cython_step_warns_about_docstrings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "Step", object)
     with pytest.warns(UserWarning, match="may lack docstrings.*no visit_ClassDefNode, visit_DefNode"):
         building.use_stubs()

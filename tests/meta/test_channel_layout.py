@@ -142,21 +142,21 @@ SECTIONS = {
 }
 
 
-def test_channel_layout_of_compiler_equals_pinned_offsets(tmp_path: Path) -> None:
+def test_compiled_channel_layout_equals_pinned_offsets(tmp_path: Path) -> None:
     check_compiled(tmp_path, HEADERS, GOLDEN, CONSTANTS)
 
 
-def test_channel_layout_pins_each_field() -> None:
+def test_pinned_channel_layout_contains_each_header_field() -> None:
     """A field that is new in a header must be added above."""
     check_complete(HEADERS, GOLDEN, OWN)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_channel_documentation_has_same_offsets(section: Any) -> None:
+def test_documented_channel_offsets_equal_pinned_offsets(section: Any) -> None:
     assert documented("channel-protocol.md", section) == {k: v for k, v in GOLDEN[SECTIONS[section]].items() if k}
 
 
-def test_channel_documentation_has_same_constants() -> None:
+def test_documented_channel_constants_equal_pinned_constants() -> None:
     assert documented_constants("channel-protocol.md") == CONSTANTS
 
 

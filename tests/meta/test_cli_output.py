@@ -46,7 +46,7 @@ def other_ways(source: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", VERBS, ids=lambda path: str(path.relative_to(CLI)))
-def test_verbs_print_only_through_render(path: Path) -> None:
+def test_cli_verbs_print_only_through_render_module(path: Path) -> None:
     assert not list(other_ways(path.read_text())), (
         "use echo, echo_json, echo_bytes, or console of msgq.cli.common.render"
     )
@@ -65,5 +65,5 @@ def test_verbs_print_only_through_render(path: Path) -> None:
         "from rich.markup import escape",
     ],
 )
-def test_other_print_calls_are_detected(source: str) -> None:
+def test_print_calls_outside_render_module_are_detected(source: str) -> None:
     assert list(other_ways(source))

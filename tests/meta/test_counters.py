@@ -94,7 +94,7 @@ def test_documented_counter_bits_equal_header_bits(tmp_path: Path) -> None:
     }
 
 
-def test_each_counter_field_has_table_row() -> None:
+def test_each_counter_field_is_documented_in_counter_table() -> None:
     told = {field for fields, _, _ in rows() for field in fields}
     untold = set()
     for path in LAYOUTS:

@@ -62,13 +62,13 @@ UNTIDY = """
 import os, pathlib, tempfile
 from tests.leftovers import new_token
 
-def test_untidy():
+def test_leaves_files_and_process():
     pathlib.Path(f"/dev/shm/msgq_{new_token()}").touch()
     pathlib.Path(f"/tmp/p{new_token()}_visionipc_camera").touch()
     tempfile.mkdtemp(prefix="untidy")
     os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "600")
 
-def test_named(token):
+def test_leaves_file_with_its_token(token):
     pathlib.Path(f"/dev/shm/msgqchan_{token}").touch()
 """
 
@@ -93,7 +93,7 @@ TIDY = """
 import os, pathlib
 from tests.support import wait_until
 
-def test_tidy():
+def test_waits_for_files_of_other_program():
     rounds = pathlib.Path(os.environ["ROUNDS"])
     first = rounds.stat().st_size
     wait_until(lambda: rounds.stat().st_size > first + 1, "the other program makes and removes its files")
@@ -141,7 +141,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Leftovers]:
     found.folder.rmdir()
 
 
-def test_leftover_files_have_token_of_test_run(token: str, run: Leftovers) -> None:
+def test_leftover_files_are_found_by_token_of_test_run(token: str, run: Leftovers) -> None:
     own = [
         SHM / f".msgq_p{new_token()}.draft",
         SHM / f"of_another_program_{new_token()}",
@@ -156,7 +156,7 @@ def test_leftover_files_have_token_of_test_run(token: str, run: Leftovers) -> No
     assert found == sorted(map(str, own))
 
 
-def test_leftover_locks_and_claims_are_found(token: str, run: Leftovers) -> None:
+def test_leftover_zmq_and_frame_files_are_found(token: str, run: Leftovers) -> None:
     frames, zmq = SHM / f"msgqframes_{token}", SHM / f"msgqzmq_{token}"
     own = [frames / f"p{new_token()}_visionipc", zmq / "claims" / "a hash", zmq / "ipc" / new_token()]
     others = [frames / f"visionipc_{token}", zmq / "claims" / "another hash", zmq / "ipc" / token]
@@ -169,7 +169,7 @@ def test_leftover_locks_and_claims_are_found(token: str, run: Leftovers) -> None
     assert found == sorted(map(str, own))
 
 
-def test_leftover_processes_have_folder_of_test_run(run: Leftovers) -> None:
+def test_leftover_processes_are_found_by_folder_of_test_run(run: Leftovers) -> None:
     before = {**os.environ, "TMPDIR": str(run.folder.parent)}
     with subprocess.Popen(["sleep", "600"], env=before) as other, subprocess.Popen(["sleep", "601"]) as own:
         found = run.left()

@@ -29,7 +29,7 @@ def python_base(name: str) -> str:
     return "".join(base.__name__ if base.__module__ == "builtins" else f"queue.{base.__name__}" for base in bases)
 
 
-def test_each_error_class_has_one_row() -> None:
+def test_each_error_class_has_one_row_on_errors_page() -> None:
     assert sorted(row[0] for row in ROWS) == sorted(CLASSES)
 
 

@@ -66,7 +66,7 @@ def print_later() -> None:
     sys.exit(0)
 
 
-def test_forked_process_with_closed_pipe_has_exit_code_of_python() -> None:
+def test_forked_process_with_closed_pipe_exits_with_code_120() -> None:
     with forked("print_later") as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -79,7 +79,7 @@ def surroundings() -> list[Any]:
     return [os.getcwd(), os.environ.get("FORKED"), os.getppid(), sys.stdin.read()]
 
 
-def test_forked_process_has_directory_environment_and_parent_of_new_process(tmp_path: Path) -> None:
+def test_forked_process_has_requested_directory_and_environment_and_parent(tmp_path: Path) -> None:
     with forked("surroundings", cwd=tmp_path, env={**os.environ, "FORKED": "yes"}) as process:
         output, _ = process.communicate("input")
     assert output == f'["{tmp_path}", "yes", {os.getpid()}, "input"]\n'

@@ -40,7 +40,7 @@ def test_help_text_begins_with_noun_or_verb(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", COMMANDS)
-def test_verb_summary_fits_on_line(path: str) -> None:
+def test_verb_summary_fits_on_one_line(path: str) -> None:
     command, columns = COMMANDS[path]
     assert not command.get_short_help_str(limit=columns).endswith("...")
 
@@ -53,7 +53,7 @@ def test_option_help_ends_with_full_stop_or_default(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", COMMANDS)
-def test_option_value_is_named_by_noun(path: str) -> None:
+def test_option_value_name_is_noun_instead_of_type(path: str) -> None:
     """Not by click's name of a type, as FLOAT RANGE."""
     command, _ = COMMANDS[path]
     context = click.Context(command)

@@ -102,11 +102,11 @@ def upward(layers: list[set[str]], edges: Iterable[tuple[str, str]]) -> list[tup
     return sorted((a, b) for a, b in set(edges) if a != b and level(layers, b) >= level(layers, a))
 
 
-def test_boxes_import_only_from_lower_boxes() -> None:
+def test_modules_import_only_from_lower_layers() -> None:
     assert not upward(LAYERS, ((box(module), box(imported)) for module, imported in our_imports()))
 
 
-def test_layer_picture_has_few_boxes() -> None:
+def test_import_layers_have_at_most_20_boxes() -> None:
     boxes = {box(module) for module in modules()}
     assert len(boxes - FACES) + 1 <= 20
     assert set().union(*LAYERS) == boxes
@@ -177,7 +177,7 @@ def test_mcap_records_are_written_by_one_module() -> None:
     assert not users
 
 
-def test_library_imports_no_heavy_package() -> None:
+def test_msgq_import_loads_no_optional_package() -> None:
     loaded = loaded_by("import msgq.cli, visionipc; msgq.PubSocket")
     assert "msgq.impl.ring.core" in loaded
     assert not set(OUTSIDE) & loaded

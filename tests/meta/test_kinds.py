@@ -18,14 +18,14 @@ FOLDERS = {"topic": "msgq.topic", "channel": "msgq.channel", "records": "msgq.re
 FOLDERS |= {"frames": "visionipc"}
 
 
-def test_each_kind_folder_has_its_parts() -> None:
+def test_each_endpoint_kind_has_all_required_parts() -> None:
     assert {kind.name: kind.package for kind in kinds.list_kinds()} == FOLDERS
     for kind in kinds.list_stored_kinds():
         assert all((kind.stats, kind.source, kind.playback, kind.cleanup, kind.simulation, kind.publish))
     assert all(kind.playback for kind in kinds.list_kinds())
 
 
-def test_kind_is_named_only_in_its_folder() -> None:
+def test_endpoint_kind_names_are_imported_only_in_listed_modules() -> None:
     names = {f"{package}.names" for package in FOLDERS.values()}
     users = {
         module

@@ -223,22 +223,22 @@ def documented_constants(page: str) -> dict[str, int]:
     return {name: int(value, 0) for name, value in rows}
 
 
-def test_topic_layout_of_compiler_equals_pinned_offsets(tmp_path: Path) -> None:
+def test_compiled_topic_layout_equals_pinned_offsets(tmp_path: Path) -> None:
     check_compiled(tmp_path, HEADERS, GOLDEN, CONSTANTS)
 
 
-def test_topic_layout_pins_each_field() -> None:
+def test_pinned_topic_layout_contains_each_header_field() -> None:
     """A field that is new in a header must be added above."""
     check_complete(HEADERS, GOLDEN)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_topic_documentation_has_same_offsets(section: Any) -> None:
+def test_documented_topic_offsets_equal_pinned_offsets(section: Any) -> None:
     golden = {field: place for field, place in GOLDEN[SECTIONS[section]].items() if field}
     assert documented("layout.md", section) == golden
 
 
-def test_topic_documentation_has_same_constants() -> None:
+def test_documented_topic_constants_equal_pinned_constants() -> None:
     assert documented_constants("layout.md") == CONSTANTS
 
 
@@ -253,7 +253,7 @@ def position(cycle: int, offset: int) -> int:
     return cycle << 32 | offset
 
 
-def test_topic_has_golden_bytes(prefix: str) -> None:
+def test_topic_file_has_golden_bytes(prefix: str) -> None:
     schema = msgq.Schema("Point", "json", b'{"x": 0}')
     with msgq.PubSocket() as pub, msgq.sub_sock("golden", segment_size=1024, timeout=0) as sub:
         pub.connect(msgq.context, "golden", schema=schema)
@@ -309,7 +309,7 @@ def test_topic_has_golden_bytes(prefix: str) -> None:
     assert side[18928 : 18928 + 8] == schema.data
 
 
-def test_example_of_topic_page_has_library_bytes(prefix: str) -> None:
+def test_topic_page_example_equals_bytes_of_library(prefix: str) -> None:
     page = (INTERNALS / "topic-protocol.md").read_text()
     section = page.partition("\n## An example in bytes\n")[2].partition("\n## ")[0]
     found = re.findall(r"^\| (\d+) \| `([0-9a-f ]+)` \|", section, re.MULTILINE)
@@ -331,7 +331,7 @@ def test_example_of_topic_page_has_library_bytes(prefix: str) -> None:
     assert words(side, 2304 + 64, 3) == (0x10, 1, 0), "cursor, received, lost"
 
 
-def test_tracked_topic_has_golden_bytes(prefix: str) -> None:
+def test_tracked_topic_file_has_golden_bytes(prefix: str) -> None:
     with msgq.pub_sock("golden", segment_size=1024, tracked=True) as pub:
         pub.send(b"abc", origin_time=0x0102030405060708)
         pub.send(b"")
@@ -350,7 +350,7 @@ def test_tracked_topic_has_golden_bytes(prefix: str) -> None:
     assert words(ring, 8) == (position(0, 32 + 24),)
 
 
-def test_bridge_has_golden_bytes(prefix: str) -> None:
+def test_bridged_topic_file_has_golden_bytes(prefix: str) -> None:
     made: Any = PubSocket()  # its stub has nothing private
     with made as pub:
         pub._for_bridge = True
@@ -361,7 +361,7 @@ def test_bridge_has_golden_bytes(prefix: str) -> None:
     assert side[296:312] == b"msgq bridge".ljust(16, b"\0")
 
 
-def test_ring_wrap_has_golden_bytes(prefix: str) -> None:
+def test_ring_file_after_wrap_has_golden_bytes(prefix: str) -> None:
     with msgq.pub_sock("golden", segment_size=1024) as pub:
         for number in range(11):  # of 96 bytes each in the ring: ten fit into a lap
             pub.send(bytes([number]) * 88)
@@ -373,7 +373,7 @@ def test_ring_wrap_has_golden_bytes(prefix: str) -> None:
     assert ring[384 + 96 : 384 + 192] == struct.pack("<Q", 88) + bytes([1]) * 88
 
 
-def test_clock_message_has_golden_bytes() -> None:
+def test_clock_file_has_golden_bytes() -> None:
     before = time.time_ns() - time.monotonic_ns()
     assert abs(clock.offset_ns() - before) < 3600e9, "taken from the wall clock in this boot"
     found = Path("/dev/shm/msgqclock").read_bytes()
@@ -384,7 +384,7 @@ def test_clock_message_has_golden_bytes() -> None:
     assert not any(found[24:])
 
 
-def test_origin_record_has_golden_bytes() -> None:
+def test_origin_file_has_golden_bytes() -> None:
     made = origin.new_origin_time()
     path = Path(f"/dev/shm/msgqorigin_{os.geteuid()}")
     found = path.read_bytes()
@@ -396,7 +396,7 @@ def test_origin_record_has_golden_bytes() -> None:
     assert not any(found[24:])
 
 
-def test_gate_has_golden_bytes(endpoint: str) -> None:
+def test_event_gate_file_has_golden_bytes(endpoint: str) -> None:
     with msgq.fake_event_handle(endpoint, f"i:{endpoint}", enable=True) as handle:
         handle.recv_called_event.set()
         handle.recv_called_event.set()

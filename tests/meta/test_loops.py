@@ -37,7 +37,7 @@ def rows(page: str) -> set[str]:
     return {name for cell in cells for name in re.findall(r"`(mq_\w+)`", cell)}
 
 
-def test_each_unbounded_loop_has_table_row() -> None:
+def test_each_unbounded_loop_is_documented_in_loop_table() -> None:
     looping = {name: path for path in HEADERS for name, body in functions(path.read_text()) if loops(body)}
     told = set().union(*map(rows, PAGES))
     untold = {name: str(path.relative_to(ROOT)) for name, path in looping.items() if name not in told}
@@ -45,7 +45,7 @@ def test_each_unbounded_loop_has_table_row() -> None:
     assert told <= {name for path in HEADERS for name, _ in functions(path.read_text())}
 
 
-def test_each_loop_form_is_detected() -> None:
+def test_each_form_of_unbounded_loop_is_detected() -> None:
     text = "static inline int mq_one(int a) {\n%s\n}\n"
     for loop in ("    for (;;) {", "    while (a) {", "    do {", "    for (int i = 0; i < MQ_ONE_TRIES; i++) {"):
         ((name, body),) = functions(text % loop)
@@ -54,6 +54,6 @@ def test_each_loop_form_is_detected() -> None:
     assert not loops(body)
 
 
-def test_each_fuzzer_program_bounds_its_steps() -> None:
+def test_each_fuzzer_program_limits_its_number_of_steps() -> None:
     bounds = [path.read_text().count("#define FUZZ_STEPS_MAX ") for path in Path(ROOT / "tools/fuzz").glob("*.[ch]")]
     assert sum(bounds) == 8

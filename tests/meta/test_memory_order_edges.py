@@ -40,7 +40,7 @@ def sides() -> dict[str, list[tuple[Function, str]]]:
 EDGES = sides()
 
 
-def test_memory_order_edges_are_found() -> None:
+def test_memory_order_edges_are_found_in_header_comments() -> None:
     rings = {"commit", "grant", "checkpoint", "send-done", "sleep", "takeover", "schema", "claim", "frame", "lease"}
     queues = {"free", "fill-count", "message", "sent", "sleeper-bit", "lease-end", "empty-notify", "taken-time"}
     records = {"cell", "value", "key"}
@@ -48,7 +48,7 @@ def test_memory_order_edges_are_found() -> None:
 
 
 @pytest.mark.parametrize("edge", EDGES)
-def test_memory_order_edge_has_two_sides(edge: Any) -> None:
+def test_memory_order_edge_has_release_and_acquire(edge: Any) -> None:
     releasing = {function.name for function, text in EDGES[edge] if RELEASING.search(text)}
     acquiring = {function.name for function, text in EDGES[edge] if ACQUIRING.search(text)}
     assert releasing, f"no side of EDGE {edge} releases"
@@ -57,7 +57,7 @@ def test_memory_order_edge_has_two_sides(edge: Any) -> None:
 
 
 @pytest.mark.parametrize("edge", EDGES)
-def test_memory_order_edge_side_names_partner(edge: Any) -> None:
+def test_memory_order_edge_comment_names_partner_function(edge: Any) -> None:
     wrong = []
     for function, text in EDGES[edge]:
         partners = re.findall(r"\bmq_\w+", text.partition("Partner")[2])
@@ -69,14 +69,14 @@ def test_memory_order_edge_side_names_partner(edge: Any) -> None:
 
 
 @pytest.mark.parametrize("edge", EDGES)
-def test_memory_order_edge_is_documented(edge: Any) -> None:
+def test_memory_order_edge_is_documented_on_protocol_page(edge: Any) -> None:
     pages = list(INTERNALS.glob("*protocol.md"))
     assert any(f"EDGE {edge}" in page.read_text() for page in pages)
     assert re.search(rf"\b{edge}\b", (INTERNALS / "aarch64.md").read_text())
 
 
 @pytest.mark.parametrize("header", [path for path in headers() if path.name != "atomics.h"], ids=lambda path: path.name)
-def test_relaxed_access_states_reason(header: Any) -> None:
+def test_relaxed_memory_access_has_comment_with_reason(header: Any) -> None:
     """In the same function, in the comment above it, or for a whole file in its first comment."""
     if "relaxed" in head_comment(header):
         return
@@ -100,7 +100,7 @@ def test_header_parser_finds_each_function() -> None:
 
 
 @pytest.mark.parametrize("edge", EDGES)
-def test_access_has_memory_order_of_its_comment(edge: str) -> None:
+def test_memory_access_has_order_stated_in_its_comment(edge: str) -> None:
     wrong = []
     for function in functions():
         for start, end, comment in function.placed_comments():

@@ -49,7 +49,7 @@ QUICK = {"commit-release", "many-clear-first", "channel-pin-seq-cst", "queue-not
 
 @pytest.mark.parametrize("schedules", CLEAN_SCHEDULES)
 @pytest.mark.parametrize("scenario", BY_SCENARIO)
-def test_model_of_protocol_violates_no_property(scenario: str, schedules: int) -> None:
+def test_protocol_model_violates_no_property(scenario: str, schedules: int) -> None:
     """A failure proves docs/internals/topic-protocol.md wrong. `python -m tools.model --scenario` prints the trace."""
     finding = search(scenario, schedules)
     assert finding is None, f"seed {finding.seed}: {finding.text}"
@@ -67,27 +67,27 @@ def test_model_with_load_reordering_loses_no_wake(scenario: str) -> None:
     assert finding is None, f"seed {finding.seed}: {finding.text}"
 
 
-def test_model_finds_weak_release_store_only_with_x86_loads() -> None:
+def test_model_detects_missing_fence_only_with_x86_load_rules() -> None:
     release = MUTATIONS["many-release"]
     assert search("eventcount_x86", MUTATION_SCHEDULES, rules=release.rules) is not None
     assert search("eventcount", 5 * QUICK_SCHEDULES, rules=release.rules) is None, "ldar stays behind stlr"
 
 
-def test_model_finds_weak_release_store_of_version_on_x86_only() -> None:
+def test_model_detects_missing_fence_after_version_store_only_on_x86() -> None:
     release = MUTATIONS["cell-sleep-release"].rules
     assert search("cell_sleep", MUTATION_SCHEDULES, rules=release) is not None
     assert search("cell_sleep", 2 * QUICK_SCHEDULES, rules=replace(release, cpu=AARCH64)) is None
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-def test_model_accepts_release_stores_before_fence(cpu: tuple[str, str, str]) -> None:
+def test_model_finds_no_error_with_fence_after_release_stores(cpu: tuple[str, str, str]) -> None:
     """An exchange for each element, or one fence for all: either is an edge to those who sleep."""
     rules = replace(RECORDS.rules, publish="release", publish_fence=SEQ_CST, cpu=cpu)
     assert search("cell_sleep", QUICK_SCHEDULES, rules=rules) is None
     assert search("cell", QUICK_SCHEDULES, rules=rules) is None
 
 
-def test_mutation_names_belong_to_one_protocol() -> None:
+def test_mutation_and_scenario_names_are_unique_across_protocols() -> None:
     assert len(BY_SCENARIO) == sum(len(each.scenarios) for each in PROTOCOLS)
     assert len(MUTATIONS) == sum(len(each.mutations) for each in PROTOCOLS)
 
@@ -197,19 +197,19 @@ SEQ_CST_LOADS = {
 
 
 @pytest.mark.parametrize("name", SEQ_CST_LOADS)
-def test_seq_cst_load_after_release_store_is_edge_on_aarch64_only(name: str) -> None:
+def test_release_store_orders_later_seq_cst_load_only_on_aarch64(name: str) -> None:
     ordered, publish, look = SEQ_CST_LOADS[name]
     one = runs(publish, ("a", look))
     two = runs(store("y", 1), fence(SEQ_CST), ("b", load("x")))
     assert ((0, 0) in outcomes(["x", "y"], one, two)) is not ordered
 
 
-def test_loads_of_one_location_follow_its_order() -> None:
+def test_loads_of_one_location_see_stores_in_order() -> None:
     seen = outcomes(["x"], runs(store("x", 1), store("x", 2)), runs(("a", load("x")), ("b", load("x"))))
     assert seen == {(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)}
 
 
-def test_store_may_overtake_pending_store() -> None:
+def test_store_of_one_thread_may_precede_pending_store_of_another() -> None:
     def last(result: Result) -> Steps[None]:
         yield store("x", 2)
         result["a"] = yield load("x")

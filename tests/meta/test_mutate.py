@@ -59,7 +59,7 @@ def changes_in_function(body: str) -> list[str]:
         ("b[a if b else 'c']", ["b -> not b"]),
     ],
 )
-def test_mutants_of_statement_change_one_part_each(body: str, expected: list[str]) -> None:
+def test_each_mutant_of_statement_changes_one_part(body: str, expected: list[str]) -> None:
     assert changes_in_function(body) == expected
 
 
@@ -79,7 +79,7 @@ def test_mutants_of_statement_change_one_part_each(body: str, expected: list[str
         "match a:\n    case -1:\n        pass",
     ],
 )
-def test_mutants_skip_texts_types_and_names(source: str) -> None:
+def test_mutants_leave_texts_types_and_names_unchanged(source: str) -> None:
     assert changes(source) == []
 
 
@@ -114,7 +114,7 @@ def test_mutation_report_has_counts_and_surviving_mutants() -> None:
         ([SURVIVED, NOT_RUN], False),
     ],
 )
-def test_is_complete_needs_executed_tests(verdicts: list[str], complete: bool) -> None:
+def test_mutation_report_without_executed_tests_is_incomplete(verdicts: list[str], complete: bool) -> None:
     both = mutants("a.py", b"1 < 2")[:2]
     assert is_complete(dict(zip(both, verdicts, strict=True))) is complete
 
@@ -139,16 +139,16 @@ from product.clip import clip
 
 
 @pytest.mark.parametrize(("value", "expected"), [(3, 10), (30, 30)])
-def test_clip(value, expected):
+def test_clip_returns_at_least_ten(value, expected):
     assert clip(value) == expected
 
 
-def test_that_fails_always():
+def test_clip_fails_in_each_run():
     assert clip(3) == 0
 
 
 @pytest.mark.ci
-def test_that_is_not_in_make_test():
+def test_clip_in_ci_only():
     assert clip(10) == 10
 """
 
@@ -163,7 +163,7 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def test_mutate_copy_makes_python_read_each_module_version(
+def test_python_imports_each_module_version_of_mutate_copy(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
@@ -181,7 +181,7 @@ def verdicts(root: Path, seconds: float = 1000) -> dict[str, str]:
 
 
 @pytest.mark.ci
-def test_mutate_gives_each_mutant_verdict_and_removes_files(
+def test_mutate_reports_verdict_of_each_mutant_and_removes_files(
     tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -204,12 +204,14 @@ def test_mutate_gives_each_mutant_verdict_and_removes_files(
 def test_mutate_of_endless_loop_times_out(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "_SLACK_SECONDS", 2.0)
     (tree / "product" / "clip.py").write_text("def clip(value):\n    while value:\n        break\n")
-    (tree / "test_clip.py").write_text("from product.clip import clip\n\n\ndef test_clip():\n    clip(1)\n")
+    (tree / "test_clip.py").write_text(
+        "from product.clip import clip\n\n\ndef test_clip_returns_at_least_ten():\n    clip(1)\n"
+    )
     assert verdicts(tree)["3: break -> pass"] == TIMED_OUT
 
 
 @pytest.mark.ci
-def test_mutate_with_failing_test_start_gives_verdict_not_run(tree: Path, tmp_path: Path) -> None:
+def test_mutate_reports_not_run_if_pytest_cannot_start(tree: Path, tmp_path: Path) -> None:
     """The conftest simulates a machine without memory: it fails in each run of pytest after the first."""
     (tree / "product" / "clip.py").write_text("def clip(value):\n    return max(value, len('ten bytes!'))\n")
     lines = f"import pathlib\nfile = pathlib.Path({str(tmp_path / 'second')!r})\nassert not file.exists()\n"
@@ -218,18 +220,18 @@ def test_mutate_with_failing_test_start_gives_verdict_not_run(tree: Path, tmp_pa
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("broken", ["import nothing_such", "def test_a(): assert False"])
+@pytest.mark.parametrize("broken", ["import nothing_such", "def test_always_fails(): assert False"])
 def test_mutate_without_passing_test_raises(tree: Path, broken: str) -> None:
     (tree / "test_clip.py").write_text(broken)
     with pytest.raises(NotRunError, match="without a mutant"):
         verdicts(tree)
 
 
-def test_mutate_without_time_raises(tree: Path) -> None:
+def test_mutate_with_time_limit_zero_raises(tree: Path) -> None:
     with pytest.raises(NotRunError, match="without a mutant"):
         verdicts(tree, seconds=0)
 
 
-def test_mutate_without_module_raises(tree: Path) -> None:
+def test_mutate_without_matching_module_raises(tree: Path) -> None:
     with pytest.raises(NotRunError, match=r"no mutants in nothing/\*\.py"):
         mutate(tree, ["nothing/*.py"], [], None, 0, 1)

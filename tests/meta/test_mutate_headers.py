@@ -19,7 +19,7 @@ HEADER = "int two(void) { /* a\n comment */ return 2; }\nint three(void) { retur
 
 
 @pytest.mark.parametrize("path", sorted({mutant.path for mutant in MUTANTS}))
-def test_header_mutants_change_unique_code(path: str) -> None:
+def test_header_mutants_change_code_that_occurs_once(path: str) -> None:
     source = (ROOT / path).read_bytes()
     for mutant in MUTANTS:
         assert mutant.path != path or mutant.apply(source) != source, mutant
@@ -37,7 +37,7 @@ def test_header_mutants_differ_and_name_existing_tests() -> None:
                 assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text(), mutant
 
 
-def test_header_mutant_applies_across_comments_and_line_breaks() -> None:
+def test_header_mutant_matches_code_across_comments_and_line_breaks() -> None:
     mutant = mutants_of("a.h", "a")("three", "{ return 2; }", "{ return 3; }", "b")
     assert mutant.apply(HEADER.encode()) == b"int two(void) { return 3; }\nint three(void) { return 3; }\n"
     assert mutant.tests == ("tests/headers/test_headers.py::test_header_programs_succeed[a-b]",)
@@ -68,7 +68,7 @@ def changed(old: str, new: str, *numbers: int) -> Mutant:
 
 
 @pytest.mark.ci
-def test_mutate_kills_header_mutant_with_all_tests_failing(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_header_mutant_is_killed_if_all_its_tests_fail(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mutants = [changed("return 2;", "return 4;", 2), changed("return 2;", "return 4;", 2, 3)]
     verdicts = mutate(tree, mutants, 600)
     assert [*verdicts.values()] == [KILLED, SURVIVED]
@@ -81,7 +81,7 @@ def test_mutate_kills_header_mutant_with_all_tests_failing(tree: Path, capsys: p
 
 
 @pytest.mark.ci
-def test_mutate_with_failing_test_before_mutation_raises(tree: Path) -> None:
+def test_mutate_raises_if_test_fails_before_mutation(tree: Path) -> None:
     (tree / "a.h").write_text("return 2;")
     with pytest.raises(NotRunError, match="without a mutant"):
         mutate(tree, [changed("return 2;", "return 4;", 2, 3)], 600)

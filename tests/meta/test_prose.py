@@ -58,5 +58,5 @@ def faults(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_page_names_its_subjects(page: str) -> None:
+def test_documentation_page_follows_prose_rules(page: str) -> None:
     assert faults(page) == []

@@ -402,7 +402,7 @@ def plain_signature(function: Callable[..., Any]) -> str:
     return str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
 
 
-def test_package_has_pinned_names() -> None:
+def test_msgq_package_has_pinned_names() -> None:
     assert all(hasattr(msgq, name) for name in TOP)  # from now on the lazy ones are there, and their modules
     assert set(msgq.__all__) == TOP
     assert sorted(msgq.__all__) == sorted(set(msgq.__all__))
@@ -411,7 +411,7 @@ def test_package_has_pinned_names() -> None:
     assert set(api.__all__) | set(fake_events.__all__) <= TOP
 
 
-def test_errors_have_pinned_base_classes() -> None:
+def test_error_classes_have_pinned_base_classes() -> None:
     assert defined_in(errors) == set(ERRORS)
     bases = {name: " ".join(base.__name__ for base in getattr(errors, name).__bases__) for name in ERRORS}
     assert bases == ERRORS
@@ -423,7 +423,7 @@ def test_dataclasses_are_frozen_and_have_pinned_fields(record: Any) -> None:
     assert record.__dataclass_params__.frozen
 
 
-def test_simulation_has_pinned_names() -> None:
+def test_simulation_module_has_pinned_names() -> None:
     assert set(simulation.__all__) == {
         "Exploration",
         "Fault",
@@ -442,7 +442,7 @@ def test_simulation_has_pinned_names() -> None:
     assert public(simulation.Simulation) == members  # seed is set by __init__
 
 
-def test_recording_has_pinned_names() -> None:
+def test_recording_module_has_pinned_names() -> None:
     reading = {"Attachment", "EndpointInfo", "Header", "LogReader", "Message", "Metadata", "Problem"}
     reading |= {"DecodedBatch", "Schemas", "Undecoded"}
     playing = {"Player", "PlayerStats", "playback_messages", "replay"}
@@ -470,7 +470,7 @@ def test_recording_has_pinned_names() -> None:
     assert public(recording.Player) == members  # begin, end, endpoints and skipped are set by __init__
 
 
-def test_stats_has_pinned_names() -> None:
+def test_stats_module_has_pinned_names() -> None:
     named = set()
     for module in (stat_values, topic, channel, records, workqueue, endpoint, meter):
         there = {record.__name__ for record in RECORDS if record.__module__ == module.__name__}
@@ -512,7 +512,7 @@ def test_master_classes_have_pinned_signatures(kind: Any) -> None:
         assert inspect.getdoc(inspect.getattr_static(kind, name))
 
 
-def test_visionipc_has_pinned_names() -> None:
+def test_visionipc_module_has_pinned_names() -> None:
     named = {
         "ClientStats",
         "FrameFormat",
@@ -585,7 +585,7 @@ def arguments(text: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", ["zmq", "fake"])
 @pytest.mark.parametrize("kind", [msgq.Context, msgq.PubSocket, msgq.SubSocket, core.Poller])
-def test_other_backends_have_same_methods(kind: Any, name: Any) -> None:
+def test_zmq_and_fake_backends_have_methods_of_default_backend(kind: Any, name: Any) -> None:
     same = getattr(backend.load_backend(name), kind.__name__)
     assert public(same) == public(getattr(backend.load_backend("msgq"), kind.__name__))
     for method_name, text in METHODS[kind].items():

@@ -27,7 +27,7 @@ USES = {
 
 
 @pytest.mark.parametrize("package", USES)
-def test_dir_lists_only_public_names(package: str, token: str) -> None:
+def test_dir_of_package_lists_only_public_names(package: str, token: str) -> None:
     listed = LISTS.format(package)
     code = listed + USES[package].format(token=token) + listed
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE)
@@ -70,12 +70,12 @@ COMPATIBILITY: list[Any] = [
 
 
 @pytest.mark.parametrize("member", COMPATIBILITY, ids=lambda member: getattr(member, "__name__", str(member)))
-def test_compatibility_name_is_marked(member: Any) -> None:
+def test_compatibility_name_is_marked_in_its_docstring(member: Any) -> None:
     text = inspect.getdoc(member) or ""
     assert "compatibility" in text.lower()
 
 
-def test_new_timeouts_are_not_milliseconds() -> None:
+def test_timeouts_in_milliseconds_are_marked_as_compatibility() -> None:
     """Milliseconds are stock's and pyzmq's; a parameter or property of ours with them says so in its name."""
     stub = ast.parse((importlib.import_module("pathlib").Path(msgq.__file__).parent / "impl/ring/core.pyi").read_text())
     for kind in stub.body:

@@ -120,25 +120,25 @@ SECTIONS = {
 }
 
 
-def test_queue_layout_of_compiler_equals_pinned_offsets(tmp_path: Path) -> None:
+def test_compiled_queue_layout_equals_pinned_offsets(tmp_path: Path) -> None:
     check_compiled(tmp_path, ("workqueue/slot_state.h",), GOLDEN, CONSTANTS)
 
 
-def test_queue_layout_pins_each_field() -> None:
+def test_pinned_queue_layout_contains_each_header_field() -> None:
     """A field that is new in a header must be added above."""
     check_complete(HEADERS, GOLDEN, OWN)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_queue_documentation_has_same_offsets(section: Any) -> None:
+def test_documented_queue_offsets_equal_pinned_offsets(section: Any) -> None:
     assert documented("queue-protocol.md", section) == {k: v for k, v in GOLDEN[SECTIONS[section]].items() if k}
 
 
-def test_queue_documentation_has_same_constants() -> None:
+def test_documented_queue_constants_equal_pinned_constants() -> None:
     assert documented_constants("queue-protocol.md") == CONSTANTS
 
 
-def test_queue_limits_are_equal_in_headers_and_arguments() -> None:
+def test_queue_limits_of_python_equal_limits_of_c_headers() -> None:
     assert CONSTANTS["MQ_QUEUE_MESSAGES_MAX"] == options.MESSAGES_MAX
     assert CONSTANTS["MQ_QUEUE_MESSAGE_SIZE_MAX"] == options.MESSAGE_SIZE_MAX
     marks = 8 + 64 + 64 + 1 + 1 + 6  # version, identity, layout, their lengths
@@ -147,7 +147,7 @@ def test_queue_limits_are_equal_in_headers_and_arguments() -> None:
     assert posix_ipc.QUEUE_PRIORITY_MAX == options.PRIORITY_MAX
 
 
-def test_queue_limits_are_equal_in_texts() -> None:
+def test_documented_queue_limits_equal_limits_of_python() -> None:
     """What the page on the protocol says, and what help(MessageQueue) shows."""
     limits = (INTERNALS / "queue-protocol.md").read_text().partition("## Limits")[2]
     assert f"| 1 to {options.MESSAGES_MAX}, {options.DEFAULT_MAX_MESSAGES} by default |" in limits
@@ -174,7 +174,7 @@ def ready(priority: int, order: int) -> int:
     return 1 << 63 | priority << 48 | (1 << 48) - 1 - order
 
 
-def test_queue_has_golden_bytes(prefix: str) -> None:
+def test_queue_file_has_golden_bytes(prefix: str) -> None:
     before = clock.offset_ns() + time.monotonic_ns()
     path = Path(f"/dev/shm/msgqjobs_{prefix}/golden")
     with MessageQueue("golden", max_messages=70, max_message_size=100) as queue:
@@ -225,7 +225,7 @@ def test_queue_has_golden_bytes(prefix: str) -> None:
         assert file[at : at + 128] == payload.ljust(128, b"\0")
 
 
-def test_queue_with_events_has_golden_bytes(prefix: str) -> None:
+def test_queue_file_with_events_has_golden_bytes(prefix: str) -> None:
     path = Path(f"/dev/shm/msgqjobs_{prefix}/golden")
     with MessageQueue("golden", max_messages=2, max_message_size=64, events=True) as queue:
         assert words(path.read_bytes(), 136) == (1,), "slot_headers"
@@ -274,7 +274,7 @@ def test_queue_events_have_documented_bytes() -> None:
     assert named == [event.name for event in queue_events.Event]
 
 
-def test_queue_after_close_of_handles_has_golden_bytes(prefix: str) -> None:
+def test_queue_file_after_close_of_handles_has_golden_bytes(prefix: str) -> None:
     path = Path(f"/dev/shm/msgqjobs_{prefix}/golden")
     with MessageQueue("golden", max_messages=1) as queue:
         queue.send(b"message", 3)
@@ -292,7 +292,7 @@ def test_queue_after_close_of_handles_has_golden_bytes(prefix: str) -> None:
     assert words(file, 4096 + 128) == (1,), "take goes on"
 
 
-def test_queue_notification_has_golden_bytes(prefix: str) -> None:
+def test_queue_file_with_notification_has_golden_bytes(prefix: str) -> None:
     path = Path(f"/dev/shm/msgqjobs_{prefix}/golden")
     with MessageQueue("golden") as queue, QueueNotification(queue) as notification:
         assert words(path.read_bytes(), 368, 2) == (1, 0), "notified: row 0"
@@ -305,7 +305,7 @@ def test_queue_notification_has_golden_bytes(prefix: str) -> None:
     assert words(path.read_bytes(), 368, 2) == (0, 0)
 
 
-def test_queue_schema_has_golden_bytes(prefix: str) -> None:
+def test_queue_file_with_schema_has_golden_bytes(prefix: str) -> None:
     with MessageQueue("golden", schema=msgq.Schema("Job", "json", b"{}")):
         file = Path(f"/dev/shm/msgqjobs_{prefix}/golden").read_bytes()
     assert words(file, 36864)[0] % 2 == 0, "turn"
@@ -313,7 +313,7 @@ def test_queue_schema_has_golden_bytes(prefix: str) -> None:
     assert file[36864 + 256 : 36864 + 261] == b"json\0"
 
 
-def test_queue_after_waiting_call_has_golden_bytes(prefix: str) -> None:
+def test_queue_file_after_waiting_call_has_golden_bytes(prefix: str) -> None:
     path = Path(f"/dev/shm/msgqjobs_{prefix}/golden")
     with MessageQueue("golden", max_messages=1) as queue:
         assert queue.receive(0.001) is None

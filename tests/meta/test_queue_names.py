@@ -71,12 +71,12 @@ def test_job_has_pinned_signatures() -> None:
     assert found_in(Job) == JOB
 
 
-def test_fake_queue_has_same_names_and_signatures() -> None:
+def test_fake_queue_has_names_and_signatures_of_real_queue() -> None:
     assert plain_signature(fake.MessageQueue) == OPENING
     assert found_in(fake.MessageQueue) | {"signals_end_waits": ""} == QUEUE  # there it is a plain attribute
 
 
-def test_queue_message_is_pair() -> None:
+def test_queue_message_is_pair_of_data_and_priority() -> None:
     assert msgq.workqueue.Message is fake.Message
     assert public(msgq.workqueue.Message) == {
         *("data", "priority", "deliveries", "sent_time", "origin_time"),

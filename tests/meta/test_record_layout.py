@@ -97,11 +97,11 @@ ELEMENTS = 32768  # where they begin, in a vector
 KEY_BYTES = 128
 
 
-def test_record_layout_of_compiler_equals_pinned_offsets(tmp_path: Path) -> None:
+def test_compiled_record_layout_equals_pinned_offsets(tmp_path: Path) -> None:
     check_compiled(tmp_path, ("records/cell.h",), GOLDEN, CONSTANTS)
 
 
-def test_record_layout_pins_each_field() -> None:
+def test_pinned_record_layout_contains_each_header_field() -> None:
     """A field that is new in a header must be added above."""
     check_complete(HEADERS, GOLDEN, OWN)
 
@@ -140,7 +140,7 @@ def compiled_cells(folder: Path) -> dict[tuple[int, int], tuple[int, ...]]:
     return {(row[0], row[1]): row[2:] for row in rows}
 
 
-def test_record_cells_have_pinned_layout(tmp_path: Path) -> None:
+def test_record_elements_have_pinned_layout(tmp_path: Path) -> None:
     """And as the arguments of a vector are checked with, of all small sizes."""
     cells = compiled_cells(tmp_path)
     assert len(cells) > 400
@@ -153,7 +153,7 @@ def test_record_cells_have_pinned_layout(tmp_path: Path) -> None:
     assert sum(key in CELLS for key in cells) == len(CELLS) - 2
 
 
-def test_record_copies_use_few_cache_lines_without_overlap(tmp_path: Path) -> None:
+def test_record_copies_fit_cache_lines_and_do_not_overlap(tmp_path: Path) -> None:
     """A copy that fits into a line is in one; elements share none; none overlaps the next, or its element's end."""
     for (item, copies), (copy_stride, stride, _, *copy_places) in compiled_cells(tmp_path).items():
         assert stride % 64 == 0
@@ -171,15 +171,15 @@ PAGE = INTERNALS / "record-protocol.md"
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_record_documentation_has_same_offsets(section: Any) -> None:
+def test_documented_record_offsets_equal_pinned_offsets(section: Any) -> None:
     assert documented("record-protocol.md", section) == {k: v for k, v in GOLDEN[SECTIONS[section]].items() if k}
 
 
-def test_record_documentation_has_same_constants() -> None:
+def test_documented_record_constants_equal_pinned_constants() -> None:
     assert documented_constants("record-protocol.md") == CONSTANTS
 
 
-def test_record_documentation_has_same_cell_sizes() -> None:
+def test_documented_record_element_sizes_equal_compiled_sizes() -> None:
     cells = PAGE.read_text().partition("\n## Cells\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (\d+) \| (2|4) \| (\d+) \| (\d+) \|", cells, re.MULTILINE)
     told = {(int(item), int(copies)): (int(copy_stride), int(stride)) for item, copies, copy_stride, stride in rows}
@@ -188,7 +188,7 @@ def test_record_documentation_has_same_cell_sizes() -> None:
         assert options.compute_cell_strides(item, copies) == (stride, copy_stride)
 
 
-def test_record_limits_are_equal_in_headers_and_arguments() -> None:
+def test_record_limits_of_python_equal_limits_of_c_headers() -> None:
     assert CONSTANTS["MQ_RECORD_ELEMENTS_MAX"] == options.ELEMENTS_MAX
     assert CONSTANTS["MQ_RECORD_ITEM_BYTES_MAX"] == options.ITEM_BYTES_MAX
     assert CONSTANTS["MQ_RECORD_FILE_BYTES_MAX"] == options.FILE_BYTES_MAX
@@ -225,7 +225,7 @@ def times_between(before: int, *found: int) -> None:
     assert all(before <= time_ns <= clock.offset_ns() + time.monotonic_ns() for time_ns in found)
 
 
-def test_vector_has_golden_bytes(prefix: str) -> None:
+def test_vector_file_has_golden_bytes(prefix: str) -> None:
     before = clock.offset_ns() + time.monotonic_ns()
     path = Path(f"/dev/shm/msgqrec_{prefix}/golden")
     dtype = np.dtype([("x", "<f8"), ("n", "<i4")])
@@ -260,7 +260,7 @@ def test_vector_has_golden_bytes(prefix: str) -> None:
     assert last[40:52] == np.array((2.5, 8), dtype).tobytes()
 
 
-def test_vector_with_four_copies_has_golden_bytes(prefix: str) -> None:
+def test_vector_file_with_four_copies_has_golden_bytes(prefix: str) -> None:
     path = Path(f"/dev/shm/msgqrec_{prefix}/golden")
     with Seqlock("golden", "<u8", copies=4) as element:
         for value in range(1, 7):
@@ -271,7 +271,7 @@ def test_vector_with_four_copies_has_golden_bytes(prefix: str) -> None:
     assert [words(file, ELEMENTS + 8 + 64 * copy + 8)[0] for copy in range(4)] == [4, 5, 6, 3]
 
 
-def test_exclusive_vector_has_golden_bytes(prefix: str) -> None:
+def test_exclusive_vector_file_has_golden_bytes(prefix: str) -> None:
     path = Path(f"/dev/shm/msgqrec_{prefix}/golden")
     with SeqlockVector("golden", "<u8", 2, exclusive=True) as vector:
         vector[1] = 5
@@ -288,7 +288,7 @@ def test_exclusive_vector_has_golden_bytes(prefix: str) -> None:
         assert words(path.read_bytes(), 256) == (1 << 16 | 2,), "the next generation"
 
 
-def test_board_has_golden_bytes(prefix: str) -> None:
+def test_board_file_has_golden_bytes(prefix: str) -> None:
     before = clock.offset_ns() + time.monotonic_ns()
     path = Path(f"/dev/shm/msgqrec_{prefix}/golden")
     with Board("golden", keys=3, value_bytes=10, schema=msgq.Schema("a.B", "json", b"{}")) as board:
@@ -316,7 +316,7 @@ def test_board_has_golden_bytes(prefix: str) -> None:
     assert words(file, ELEMENTS + KEY_BYTES, 2) == (0, 1), "given back when the board is closed"
 
 
-def test_vector_with_waiting_reader_has_golden_bytes(prefix: str) -> None:
+def test_vector_file_with_waiting_reader_has_golden_bytes(prefix: str) -> None:
     path = Path(f"/dev/shm/msgqrec_{prefix}/golden")
     with SeqlockVector("golden", "<u8", 2) as vector:
         assert not vector.wait(0.01)

@@ -19,34 +19,34 @@ import pytest
 from hypothesis import given, strategies as st
 
 @pytest.mark.parametrize("kind", ["good", "bad"])
-def test_fixture(seed, kind):
+def test_seed_fixture_has_good_kind(seed, kind):
     assert kind == "good"
 
 @pytest.mark.seeds(2, 4, 8)
-def test_many(seed):
+def test_passes_with_each_seed(seed):
     pass
 
 @pytest.mark.xdist_group("a")
 @given(st.integers())
-def test_property(number):
+def test_drawn_number_is_zero(number):
     name = os.environ["PYTEST_CURRENT_TEST"].partition("::")[2].partition("]")[0]
     with open(f"drawn by {name}]", "a") as file:
         print(number, file=file)
     assert number == 0
 
 @pytest.mark.nightly
-def test_night(seed):
+def test_nightly_fails_with_each_seed(seed):
     assert False
 
-def test_crash(seed):
+def test_process_exits_if_crash_is_set(seed):
     if os.environ["CRASH"] == "1":
         os._exit(1)
 
 @pytest.mark.parametrize("seed", ["own"])
-def test_own_seed(seed):
+def test_own_parameter_named_seed_fails(seed):
     assert False
 
-def test_without_a_seed():
+def test_without_seed_fails():
     assert False
 """
 
@@ -98,16 +98,29 @@ def listed(folder: Path) -> list[str]:
     return [line.removeprefix("test_it.py::") for line in lines]
 
 
-FIXED = {f"test_{name}]" for name in ("fixture[good-seed=1", "fixture[bad-seed=1", "property[seed=1", "crash[seed=1")}
-UNSEEDED = {"test_own_seed[own]", "test_without_a_seed"}
+FIXED = {
+    "test_seed_fixture_has_good_kind[good-seed=1]",
+    "test_seed_fixture_has_good_kind[bad-seed=1]",
+    "test_drawn_number_is_zero[seed=1]",
+    "test_process_exits_if_crash_is_set[seed=1]",
+}
+UNSEEDED = {"test_own_parameter_named_seed_fails[own]", "test_without_seed_fails"}
 
 
 @pytest.mark.ci
 def test_default_seeds_are_constant_and_not_listed(tmp_path: Path) -> None:
     first, numbers = run(tmp_path, "", "-n", "0", "-m", FAST), drawn(tmp_path)
-    assert first.keys() == {*FIXED, *UNSEEDED, "test_many[seed=1]", "test_many[seed=2]"}
-    assert failures(first) == {"test_fixture[bad-seed=1]", "test_property[seed=1]"}
-    assert run(tmp_path, "", "-n", "0", "-m", CI).keys() == {"test_many[seed=3]", "test_many[seed=4]"}
+    assert first.keys() == {
+        *FIXED,
+        *UNSEEDED,
+        "test_passes_with_each_seed[seed=1]",
+        "test_passes_with_each_seed[seed=2]",
+    }
+    assert failures(first) == {"test_seed_fixture_has_good_kind[bad-seed=1]", "test_drawn_number_is_zero[seed=1]"}
+    assert run(tmp_path, "", "-n", "0", "-m", CI).keys() == {
+        "test_passes_with_each_seed[seed=3]",
+        "test_passes_with_each_seed[seed=4]",
+    }
     assert run(tmp_path, "", "-n", "0", "-m", FAST) == first
     assert drawn(tmp_path) == numbers
     assert listed(tmp_path) == []
@@ -118,11 +131,15 @@ def test_failing_random_seeds_are_listed_and_repeated(tmp_path: Path) -> None:
     nightly, numbers = run(tmp_path, "random", "-n", "2", "--dist", "loadgroup"), drawn(tmp_path)
     failed = failures(nightly)
     names = sorted(re.sub(r"\d+", "N", name) for name in failed)
-    assert names == ["test_fixture[bad-seed=N]", "test_night[seed=N]", *["test_property[seed=N]"] * 4]
+    assert names == [
+        *["test_drawn_number_is_zero[seed=N]"] * 4,
+        "test_nightly_fails_with_each_seed[seed=N]",
+        "test_seed_fixture_has_good_kind[bad-seed=N]",
+    ]
     assert len({*numbers.values()}) == 4
     assert sorted(listed(tmp_path)) == sorted(failed)
     again = run(tmp_path, "", "-n", "2", "--dist", "loadgroup", "-m", CI)
-    assert again.keys() == {*failed, "test_many[seed=3]", "test_many[seed=4]"}
+    assert again.keys() == {*failed, "test_passes_with_each_seed[seed=3]", "test_passes_with_each_seed[seed=4]"}
     assert failures(again) == failed
     assert drawn(tmp_path) == numbers
     assert run(tmp_path, "", "-n", "0", "-m", FAST).keys().isdisjoint(failed)
@@ -132,18 +149,18 @@ def test_failing_random_seeds_are_listed_and_repeated(tmp_path: Path) -> None:
 
 
 @pytest.mark.ci
-def test_random_seed_with_process_exit_is_listed(tmp_path: Path) -> None:
+def test_random_seed_of_crashed_process_is_listed(tmp_path: Path) -> None:
     (failed,) = failures(run(tmp_path, "random", "-n", "1", "-k", "crash", crash="1"))
     assert listed(tmp_path) == [failed]
 
 
-def test_mark_expressions_equal_makefile_expressions() -> None:
+def test_pytest_mark_expressions_equal_makefile_expressions() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert f'-m "{FAST}"' in makefile
     assert f'-m "{CI}"' in makefile
 
 
-def test_each_listed_test_exists() -> None:
+def test_each_test_in_failing_seeds_file_exists() -> None:
     for line in (ROOT / FILE).read_text().splitlines():
         if not line.startswith("#"):
             path, _, name = line.partition("[")[0].partition("::")

@@ -241,15 +241,15 @@ def found(prefix: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
         yield [*dataclasses_in([objects, stats.endpoints()])]
 
 
-def test_each_statistics_class_has_live_object(found: list[Any]) -> None:
+def test_each_statistics_class_is_filled_by_live_endpoint(found: list[Any]) -> None:
     assert {one.__name__ for one in statistics() - {type(one) for one in found}} == set()
 
 
-def test_statistics_fields_with_none_equal_list(found: list[Any]) -> None:
+def test_statistics_fields_that_may_be_none_are_listed(found: list[Any]) -> None:
     assert nones(found) == set(MAY_BE_NONE)
 
 
-def test_statistics_fields_without_values_have_other_tests(found: list[Any]) -> None:
+def test_statistics_fields_never_filled_here_are_listed(found: list[Any]) -> None:
     assert idle(found) == set(ELSEWHERE)
 
 

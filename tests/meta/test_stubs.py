@@ -86,7 +86,7 @@ def test_stubs_agree_with_compiled_modules() -> None:
 
 
 @pytest.mark.parametrize(("module", "kind", "method"), METHODS)
-def test_public_method_has_docstring_contract(module: Any, kind: Any, method: Any) -> None:
+def test_public_method_has_complete_docstring(module: Any, kind: Any, method: Any) -> None:
     text = ast.get_docstring(method)
     assert text
     assert text[0].isupper()
@@ -105,7 +105,7 @@ def runtime(module: str, *names: str) -> Any:
 
 
 @pytest.mark.parametrize(("module", "names", "stub"), DOCUMENTED)
-def test_help_shows_stub_contract(module: str, names: tuple[str, ...], stub: Documented) -> None:
+def test_help_shows_docstring_of_stub(module: str, names: tuple[str, ...], stub: Documented) -> None:
     contract = ast.get_docstring(stub)
     found = inspect.getdoc(runtime(module, *names)) or ""
     if not isinstance(stub, ast.ClassDef):
@@ -116,7 +116,7 @@ def test_help_shows_stub_contract(module: str, names: tuple[str, ...], stub: Doc
 
 
 @pytest.mark.parametrize(("module", "names", "stub"), DOCUMENTED)
-def test_signature_shows_stub_parameters(module: str, names: tuple[str, ...], stub: Documented) -> None:
+def test_signature_has_parameters_of_stub(module: str, names: tuple[str, ...], stub: Documented) -> None:
     found = runtime(module, *names)
     if isinstance(stub, ast.ClassDef):
         for maker in makers(stub):

@@ -97,17 +97,17 @@ def lines() -> set[Path]:
     return set().union(*(command_lines(source) for source in sources if RUNS_THE_COMMAND.search(source)))
 
 
-def test_each_verb_option_is_used_by_test(lines: set[Path]) -> None:
+def test_each_cli_option_is_used_by_a_test(lines: set[Path]) -> None:
     assert unused(app, lines) == []
 
 
-def test_each_verb_and_option_has_help_text() -> None:
+def test_each_cli_verb_and_option_has_help_text() -> None:
     options = ((path, one) for path, verb in verbs(app) for one in verb.params if isinstance(one, click.Option))
     without = [f"{' '.join(path)} {one.name}" for path, one in options if not one.help]
     assert [" ".join(path) for path, verb in verbs(app) if not verb.help] + without == []
 
 
-def test_each_verb_has_rows_in_guide() -> None:
+def test_each_cli_verb_has_row_in_cli_guide() -> None:
     assert undocumented(app, (ROOT / "docs/guides/cli.md").read_text(), groups=True) == []
 
 
@@ -164,7 +164,7 @@ ALL = ["run NAME", "run --fast", "run --log", "run --no-check", "run --size"]
         ('"run --fast"', set()),
     ],
 )
-def test_unused_options_are_absent_from_command_lines(source: str, used: set[str]) -> None:
+def test_options_absent_from_all_command_lines_are_unused(source: str, used: set[str]) -> None:
     lines = command_lines(f"from tests.command import run\nfrom tests import command\n{source}\n")
     assert unused(toy, lines) == [one for one in ALL if one not in used]
 
@@ -180,5 +180,5 @@ def test_unused_options_are_absent_from_command_lines(source: str, used: set[str
         ("`run` and `box open`", True, ["box open", "run"]),
     ],
 )
-def test_undocumented_verbs_have_no_row(document: str, groups: bool, missing: list[str]) -> None:
+def test_cli_verbs_without_table_row_are_undocumented(document: str, groups: bool, missing: list[str]) -> None:
     assert undocumented(toy, document, groups) == missing

@@ -124,7 +124,7 @@ def test_file_names_have_no_banned_word() -> None:
     assert not wrong
 
 
-def test_functions_are_not_named_by_single_participle() -> None:
+def test_function_names_are_not_single_participles() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
         for path, tree in python_trees()

@@ -59,7 +59,9 @@ def finish(one: Worker, history: History, folder: Path, others: int = 0) -> RunR
 
 
 @pytest.mark.nightly
-def test_poller_in_one_process_receives_all_kinds(history: History, tmp_path: Path, seed: int) -> None:
+def test_poller_in_one_process_receives_from_endpoints_of_all_kinds(
+    history: History, tmp_path: Path, seed: int
+) -> None:
     """What: a process publishes, sends, renders and writes, and gets all of it back by one poller.
 
     Why: five kinds share waiting, rows, clocks and locks in one process; each was tested by itself.
@@ -79,7 +81,7 @@ def test_poller_in_one_process_receives_all_kinds(history: History, tmp_path: Pa
 
 
 @pytest.mark.nightly
-def test_poller_wakes_for_all_kinds_from_two_processes(history: History, tmp_path: Path, seed: int) -> None:
+def test_poller_wakes_for_messages_of_all_kinds_from_two_processes(history: History, tmp_path: Path, seed: int) -> None:
     """What: this process makes nothing; it sleeps in its poller, and two others make things of all kinds.
 
     Failure would mean: one that sleeps for all kinds is not woken, or is told of too little.
@@ -271,7 +273,7 @@ def check_queue(folder: Path, received: list[int], killed: bool, receiving: int 
         ([0, 1, 2, 3], False, 0, (queues.BEGINS, queues.ACKNOWLEDGED)),
     ],
 )
-def test_checker_accepts_one_operation_explained_by_kill(
+def test_checker_accepts_one_missing_message_after_kill(
     tmp_path: Path, received: list[int], killed: bool, receiving: int, acks: tuple[int, ...]
 ) -> None:
     assert check_queue(tmp_path, received, killed, receiving, *acks) == []
@@ -289,7 +291,7 @@ def test_checker_accepts_one_operation_explained_by_kill(
         ([0, 1, 2, 3, 4], False, 1, (), "left an operation on queue/jobs open"),
     ],
 )
-def test_checker_rejects_operations_unexplained_by_kill(
+def test_checker_reports_missing_messages_not_explained_by_kill(
     tmp_path: Path, received: list[int], killed: bool, receiving: int, acks: tuple[int, ...], wrong: str
 ) -> None:
     assert wrong in "\n".join(check_queue(tmp_path, received, killed, receiving, *acks))

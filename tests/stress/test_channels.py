@@ -49,7 +49,7 @@ def test_channel_with_joining_and_leaving_participants_delivers_whole_messages(
     assert found.orphans == ()
 
 
-def test_channel_with_64_viewers_rejects_65th_until_death_of_viewer(scene: ProcessGroup, endpoint: str) -> None:
+def test_channel_rejects_65th_viewer_until_one_viewer_dies(scene: ProcessGroup, endpoint: str) -> None:
     """What: 64 subscribers in four processes take a view each. The next one gets none, until a process is killed."""
     channel = Channel(endpoint)
     with channel.publisher() as publisher, channel.subscriber() as one_more:
@@ -81,7 +81,7 @@ def test_channel_with_300_copying_subscribers_delivers_all_messages(scene: Proce
         assert [reader.result() for reader in readers] == [[64] * 100] * 3
 
 
-def test_channel_with_more_views_than_slots_continues(scene: ProcessGroup, endpoint: str) -> None:
+def test_publisher_continues_after_release_of_view_if_all_slots_are_held(scene: ProcessGroup, endpoint: str) -> None:
     """What: nine subscribers want to keep eight views each; the publisher has 66 slots.
 
     Why: the publisher must not write into any of them, must say who holds how many, and must go on when one is let
@@ -115,7 +115,7 @@ def test_channel_with_more_views_than_slots_continues(scene: ProcessGroup, endpo
 
 
 @pytest.mark.nightly
-def test_channel_with_killed_viewers_does_not_starve_publishers(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_killed_viewers_do_not_starve_publishers_of_slots(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: again and again a subscriber that holds eight of ten slots is killed, while two publishers go on."""
     rng, channel = random.Random(seed), Channel(endpoint, capacity=32)
     with channel.publisher(slots=10) as publisher, channel.publisher(slots=10) as other:

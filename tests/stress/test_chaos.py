@@ -20,7 +20,7 @@ SECONDS = 10.0
 
 @pytest.mark.nightly
 @pytest.mark.watchdog(SECONDS * max(LONGER, 1) + 240.0)
-def test_history_with_killed_and_stopped_processes_is_correct(seed: int, prefix: str) -> None:
+def test_history_is_correct_with_killed_and_stopped_processes(seed: int, prefix: str) -> None:
     """What: publishers and subscribers of topics, and processes that use all kinds of endpoints at once, come, go, are
     killed, stopped and superseded at random.
 
@@ -47,7 +47,7 @@ def run_with(tmp_path: Path, *publishers: tuple[int, int, int], received: int, l
     return run
 
 
-def test_correct_history_has_no_errors(tmp_path: Path) -> None:
+def test_checker_reports_no_error_in_correct_history(tmp_path: Path) -> None:
     assert not check(run_with(tmp_path, (0, 5, 5), (5, 3, 4), received=6, lost=3, total=9))
     assert not check(run_with(tmp_path, (0, 5, 5), (5, 0, 1), (5, 3, 4), received=6, lost=2, total=8))
     # a subscriber that the machine gave no time has lost all, and knows it
@@ -64,7 +64,7 @@ def test_correct_history_has_no_errors(tmp_path: Path) -> None:
     ],
     ids=["missing message", "too low count", "too high count", "late start"],
 )
-def test_wrong_history_has_errors(
+def test_checker_reports_errors_in_wrong_history(
     tmp_path: Path, publishers: Any, received: Any, lost: Any, total: Any, wrong: Any
 ) -> None:
     """A test of the test."""

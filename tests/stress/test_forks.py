@@ -11,7 +11,7 @@ from tests.support import DEADLINE, LONGER
 FAMILY = 28  # processes, when a subscriber forks eight times and every third child goes on forking
 
 
-def test_each_forked_subscriber_receives_rest_of_stream(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_each_forked_subscriber_receives_all_later_messages(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: a subscriber forks while messages arrive, its children fork too; all go on from the cursor of that moment.
 
     Why: parent and child share the mapping, but must not share cursor, entry or slot.

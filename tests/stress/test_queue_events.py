@@ -86,7 +86,7 @@ def check(queue: MessageQueue, ear: Ear) -> Counter[Event]:
     return told
 
 
-def test_signal_handler_with_calls_on_interrupted_queue_keeps_events_exact(queue: MessageQueue, ear: Ear) -> None:
+def test_events_are_exact_if_signal_handler_uses_interrupted_queue(queue: MessageQueue, ear: Ear) -> None:
     """Failure would mean: a handler's call fails as its publisher is in use, or its events are lost or doubled."""
     handled = []
 
@@ -149,9 +149,7 @@ def test_signal_handler_exception_during_channel_open_leaves_usable_handle(
     ear.end()
 
 
-def test_garbage_collection_of_jobs_during_calls_keeps_events_exact(
-    endpoint: str, queue: MessageQueue, ear: Ear
-) -> None:
+def test_events_are_exact_if_jobs_are_collected_during_calls(endpoint: str, queue: MessageQueue, ear: Ear) -> None:
     """What: jobs, and handles with jobs, are garbage in circles, and are collected while others send.
 
     Failure would mean: a crash, a publisher that is used after it was taken apart, or an event that is missing.

@@ -63,7 +63,7 @@ def interrupted(call: Callable[[], Any], handler: Callable[[], Any], afterwards:
 
 
 @each_wait
-def test_signal_handler_with_close_ends_wait(queue: MessageQueue, wait: str) -> None:
+def test_signal_handler_that_closes_queue_ends_wait(queue: MessageQueue, wait: str) -> None:
     prepare(queue, wait)
     with pytest.raises(EndpointClosedError):
         interrupted(lambda: WAITS[wait](queue), queue.close, lambda: None)
@@ -71,13 +71,13 @@ def test_signal_handler_with_close_ends_wait(queue: MessageQueue, wait: str) -> 
 
 
 @each_wait
-def test_signal_handler_with_queue_calls_during_wait_succeeds(queue: MessageQueue, wait: str) -> None:
+def test_signal_handler_can_call_queue_during_wait(queue: MessageQueue, wait: str) -> None:
     prepare(queue, wait)
     assert interrupted(lambda: WAITS[wait](queue) or True, lambda: let_go_on(queue, wait), lambda: None)
 
 
 @each_wait
-def test_signal_handler_with_exception_ends_wait(queue: MessageQueue, wait: str) -> None:
+def test_signal_handler_that_raises_ends_wait(queue: MessageQueue, wait: str) -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
@@ -89,7 +89,7 @@ def test_signal_handler_with_exception_ends_wait(queue: MessageQueue, wait: str)
 
 
 @each_wait
-def test_signal_handler_with_fork_leaves_two_waiting_processes(queue: MessageQueue, wait: str) -> None:
+def test_parent_and_child_wait_after_fork_in_signal_handler(queue: MessageQueue, wait: str) -> None:
     """The child goes on waiting, in a row of its own."""
     prepare(queue, wait)
     children: list[int] = []
@@ -167,7 +167,7 @@ each_argument = pytest.mark.parametrize("argument", ARGUMENTS)
 
 
 @each_argument
-def test_argument_conversion_with_close_raises_error(queue: MessageQueue, argument: str) -> None:
+def test_argument_that_closes_queue_during_conversion_raises(queue: MessageQueue, argument: str) -> None:
     queue.send(b"1")
     if "deadline" in argument:
         pytest.skip("a deadline is subtracted from, which runs nothing")
@@ -176,7 +176,7 @@ def test_argument_conversion_with_close_raises_error(queue: MessageQueue, argume
 
 
 @each_argument
-def test_argument_conversion_with_fork_gives_child_new_handle(queue: MessageQueue, argument: str) -> None:
+def test_fork_during_argument_conversion_gives_child_new_handle(queue: MessageQueue, argument: str) -> None:
     """The child goes on with the call by a handle of its own, and leaves the parent's as it is."""
     us = os.getpid()
     children: list[int] = []
@@ -203,7 +203,7 @@ def test_argument_conversion_with_fork_gives_child_new_handle(queue: MessageQueu
     assert queue.receive(0).data == b"2"  # type: ignore[union-attr]
 
 
-def test_iterable_with_queue_calls_and_close_is_safe(endpoint: str) -> None:
+def test_iterable_that_uses_and_closes_queue_is_safe(endpoint: str) -> None:
     sender = MessageQueue(endpoint)
 
     def messages() -> Iterator[bytes]:
@@ -223,7 +223,7 @@ def test_iterable_with_queue_calls_and_close_is_safe(endpoint: str) -> None:
         other.unlink()
 
 
-def test_iterable_with_fork_continues_in_parent_and_child(endpoint: str) -> None:
+def test_send_many_continues_in_both_processes_after_fork_in_iterable(endpoint: str) -> None:
     """Both go on with it."""
     us = os.getpid()
     children: list[int] = []
@@ -242,7 +242,7 @@ def test_iterable_with_fork_continues_in_parent_and_child(endpoint: str) -> None
         queue.unlink()
 
 
-def test_finalizer_with_close_of_notified_queue_does_not_deadlock(endpoint: str) -> None:
+def test_finalizer_that_closes_notified_queue_does_not_deadlock(endpoint: str) -> None:
     """The collector runs anywhere, also where a registration holds its lock."""
     assert run_child(register_among_garbage, endpoint) == 20
 
@@ -273,7 +273,7 @@ def register_among_garbage(endpoint: str) -> int:
     return len(queues)
 
 
-def test_notification_callback_with_queue_calls_and_new_registration_succeeds(endpoint: str) -> None:
+def test_notification_callback_can_use_queue_and_register_again(endpoint: str) -> None:
     """It runs in the thread of notifications, which waits for nobody."""
     seen: list[bytes] = []
 
@@ -296,7 +296,7 @@ def test_notification_callback_with_queue_calls_and_new_registration_succeeds(en
         other.unlink()
 
 
-def test_threads_of_forked_child_share_one_row(queue: MessageQueue, endpoint: str) -> None:
+def test_threads_of_forked_child_share_one_queue_handle_row(queue: MessageQueue, endpoint: str) -> None:
     """What: two threads of a child use the inherited handle for the first time while others hold the file's lock.
 
     Why: the first takes a row, and lets other threads run while it waits for the lock.
@@ -319,7 +319,7 @@ def test_threads_of_forked_child_share_one_row(queue: MessageQueue, endpoint: st
     assert queue.receive(0) is None
 
 
-def test_notification_request_at_end_of_previous_registration_is_kept(
+def test_notify_during_end_of_previous_registration_is_kept(
     queue: MessageQueue, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What: another thread asks to be notified at the moment in which a registration that was told once is forgotten.
@@ -363,7 +363,7 @@ def fork_in_a_callback(endpoint: str) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def test_notification_callback_with_fork_returns_in_parent_and_child(endpoint: str) -> None:
+def test_notification_callback_that_forks_returns_in_both_processes(endpoint: str) -> None:
     """Failure would mean: a child for which nothing is left to do waits for its parent's notifications for ever."""
     assert run_child(fork_in_a_callback, endpoint) == 0
 
@@ -390,5 +390,5 @@ def poll_and_fork(endpoint: str) -> list[str]:
     return [*seen, os.read(reading, 1000).decode()]
 
 
-def test_signal_handler_with_fork_and_queue_calls_during_poll_succeeds(endpoint: str) -> None:
+def test_signal_handler_can_fork_and_call_queue_during_poll(endpoint: str) -> None:
     assert run_child(poll_and_fork, endpoint) == ["."]

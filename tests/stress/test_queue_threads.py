@@ -213,7 +213,7 @@ def watch_beside_a_job(endpoint: str) -> int:
     return woken
 
 
-def test_idle_descriptor_on_busy_queue_sleeps(endpoint: str) -> None:
+def test_unused_descriptor_of_busy_queue_causes_no_wakeups(endpoint: str) -> None:
     """Failure would mean: an idle process that watches the queue looks at it a hundred times a second, for ever."""
     assert run_child(watch_beside_a_job, endpoint) < 20
 
@@ -234,7 +234,7 @@ def test_close_during_receive_many_loses_no_message(endpoint: str) -> None:
         queue.unlink()
 
 
-def test_dropped_jobs_return_to_queue(queue: MessageQueue) -> None:
+def test_messages_of_dropped_jobs_return_to_queue(queue: MessageQueue) -> None:
     def drop_in_a_cycle(job: Any) -> None:
         cycle = [job]
         cycle.append(cycle)
@@ -251,7 +251,7 @@ def test_dropped_jobs_return_to_queue(queue: MessageQueue) -> None:
         assert queue.peek()[0].deliveries == number
 
 
-def test_garbage_cycle_of_queue_and_job_returns_job(queue: MessageQueue, endpoint: str) -> None:
+def test_collected_cycle_of_queue_and_job_returns_message(queue: MessageQueue, endpoint: str) -> None:
     queue.send(b"again")
 
     class Holder:
@@ -266,7 +266,7 @@ def test_garbage_cycle_of_queue_and_job_returns_job(queue: MessageQueue, endpoin
     assert queue.receive(0).data == b"again"  # type: ignore[union-attr]
 
 
-def test_job_after_close_of_queue_returns_to_queue(queue: MessageQueue, endpoint: str) -> None:
+def test_message_of_job_returns_when_queue_closes(queue: MessageQueue, endpoint: str) -> None:
     queue.send(b"again")
     with MessageQueue(endpoint) as other:
         job = other.take(0)
@@ -321,7 +321,7 @@ def end_in_the_middle(endpoint: str) -> int:
     return 1
 
 
-def test_interpreter_exit_returns_all_jobs(queue: MessageQueue, endpoint: str) -> None:
+def test_interpreter_exit_returns_messages_of_all_jobs(queue: MessageQueue, endpoint: str) -> None:
     queue.send(b"again")
     assert run_child(end_in_the_middle, endpoint) == 1
     message = queue.receive(0)

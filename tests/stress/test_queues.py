@@ -66,7 +66,7 @@ def settled(queue: MessageQueue, sent: int | None = None) -> None:
 
 
 @pytest.mark.parametrize("max_messages", [1, 2])
-def test_queue_with_sleeping_senders_and_receivers_loses_no_wake(
+def test_sleeping_senders_and_receivers_miss_no_wakeup(
     scene: ProcessGroup, endpoint: str, seed: int, max_messages: int
 ) -> None:
     """What: two senders and two takers share one or two places, so that both sides sleep all the time.
@@ -88,7 +88,7 @@ def test_queue_with_four_senders_and_four_consumers_keeps_order_of_each_sender(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("max_messages", [1, 10, 200])
-def test_consumers_of_all_kinds_share_queue_without_loss(
+def test_consumers_with_different_receive_calls_lose_no_message(
     scene: ProcessGroup, endpoint: str, seed: int, max_messages: int
 ) -> None:
     """What: blocked receivers beside pollers, descriptors and coroutines; some give messages back.
@@ -99,7 +99,7 @@ def test_consumers_of_all_kinds_share_queue_without_loss(
     run(scene, endpoint, list(queues.KINDS), 2, int(800 * LONGER), seed)
 
 
-def test_queue_with_64_sleepers_wakes_each_once(scene: ProcessGroup, endpoint: str) -> None:
+def test_64_messages_wake_64_sleeping_receivers_once_each(scene: ProcessGroup, endpoint: str) -> None:
     """What: 64 threads in four processes sleep, a handle each; 64 messages wake one each."""
     with MessageQueue(endpoint) as queue:
         children = scene.start_all([(queues.sleepers, endpoint, 16)] * 4)
@@ -135,7 +135,7 @@ def test_queue_with_65536_messages_is_drained_in_order(scene: ProcessGroup, endp
 
 
 @pytest.mark.nightly
-def test_messages_of_sender_keep_order_during_long_scan(scene: ProcessGroup, endpoint: str) -> None:
+def test_messages_of_one_sender_keep_order_during_slot_scan(scene: ProcessGroup, endpoint: str) -> None:
     """What: one process sends without a pause into places far apart; another takes, looking at 65,536 places each time.
 
     Why: a look may have passed the place into which a message comes, and find the next one, in a place before it.
@@ -157,7 +157,7 @@ def test_messages_of_sender_keep_order_during_long_scan(scene: ProcessGroup, end
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["poller", "fileno"])
-def test_queue_watchers_do_not_consume_wakes_of_blocked_receiver(
+def test_polling_processes_do_not_take_wakeups_from_blocked_receiver(
     scene: ProcessGroup, endpoint: str, seed: int, kind: str
 ) -> None:
     """What: two processes watch, and hesitate before they take; a third one is blocked, and gets messages at once."""
@@ -178,7 +178,7 @@ def test_queue_watchers_do_not_consume_wakes_of_blocked_receiver(
 
 
 @pytest.mark.nightly
-def test_interrupted_waiters_forward_their_wakes(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_interrupted_waiters_pass_wakeups_to_other_waiters(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: two processes wait and give up all the time, by time-outs and handlers that raise, also in the moment in
     which they are woken, and give back what they took; two others wait patiently.
     """
@@ -228,7 +228,7 @@ def test_stopped_queue_processes_block_no_other_process(scene: ProcessGroup, end
 
 
 @pytest.mark.parametrize("count", [50, pytest.param(int(500 * LONGER), marks=pytest.mark.nightly)])
-def test_queue_rows_reused_under_traffic_lose_no_message(
+def test_handles_opened_and_closed_during_traffic_lose_no_message(
     scene: ProcessGroup, endpoint: str, seed: int, count: int
 ) -> None:
     """What: four processes open the queue, send, take, leave jobs undone and close it, again and again."""
@@ -300,7 +300,7 @@ def test_sigint_in_each_wait_raises_keyboard_interrupt(scene: ProcessGroup, endp
 
 
 @pytest.mark.parametrize("how", ["nack", "close", "drop", "raise"])
-def test_returned_message_wakes_sleeper(endpoint: str, how: str) -> None:
+def test_returned_message_wakes_sleeping_receiver(endpoint: str, how: str) -> None:
     with MessageQueue(endpoint) as queue:
         for _ in range(4):
             with MessageQueue(endpoint) as other:
@@ -329,7 +329,7 @@ def of(queue: MessageQueue, child: Child) -> QueueHandleInfo:
     return found
 
 
-def test_close_during_wait_and_watch_ends_threads(endpoint: str) -> None:
+def test_close_ends_threads_that_wait_or_poll(endpoint: str) -> None:
     """What: a handle is closed while threads wait in it, and while it is watched."""
     before = threading.active_count()
     for how in (lambda queue: queue.receive(), lambda queue: queue.take()):

@@ -48,7 +48,7 @@ def run(scene: ProcessGroup, name: str, writers: int, readers: int, seconds: flo
         pytest.param(1 << 20, 2, 4, 2, marks=NIGHT),
     ],
 )
-def test_record_flood_has_no_torn_value(
+def test_fast_record_writes_produce_no_torn_value(
     scene: ProcessGroup, endpoint: str, seed: int, item: int, length: int, copies: int, seconds: float
 ) -> None:
     """What: processes write the same elements without a pause, and others read them in every way.
@@ -60,7 +60,7 @@ def test_record_flood_has_no_torn_value(
 
 
 @NIGHT
-def test_exclusive_vector_with_three_candidates_has_one_writer(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_exclusive_vector_with_three_processes_has_one_writer(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: three processes want to be its one writer, all the time."""
     with SeqlockVector(endpoint, records.dtype(56), 1, exclusive=True) as vector:
         writing = scene.start_all([(records.take_turns, endpoint, seed + i, 3 * LONGER) for i in range(3)])
@@ -79,7 +79,7 @@ def test_exclusive_vector_with_three_candidates_has_one_writer(scene: ProcessGro
     ("item", "length", "seconds"),
     [(8, 100, 0.5), pytest.param(56, 1000, 2, marks=NIGHT), pytest.param(4096, 30, 2, marks=NIGHT)],
 )
-def test_atomic_snapshots_show_one_instant(
+def test_atomic_snapshot_shows_values_of_one_instant(
     scene: ProcessGroup, endpoint: str, seed: int, item: int, length: int, seconds: float
 ) -> None:
     """What: one process writes all elements in turn; others take atomic snapshots.
@@ -153,7 +153,7 @@ def test_watch_of_many_vectors_reports_each_change(
 
 
 @NIGHT
-def test_five_sleepers_of_vector_see_last_write(scene: ProcessGroup, made: Any) -> None:
+def test_five_sleeping_readers_of_vector_see_last_write(scene: ProcessGroup, made: Any) -> None:
     """What: five processes sleep in each way; each of them sees the last of a burst of writes."""
     rng, number, late, many = random.Random(1), 0, 0, 1 << 40
     vector, pongs = made("ping"), [made(how) for how in records.WATCHES]

@@ -12,7 +12,7 @@ from tests.support import LONGER
 COMPLETE = ("plain", "many", "into", "poller")
 
 
-def test_publisher_restarts_with_fast_readers_lose_nothing(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_fast_readers_lose_no_message_during_publisher_restarts(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: a publisher that connects, sends a few messages and closes, hundreds of times, and sends only after
     `all_readers_updated` said that everybody has read everything; the ring is tiny.
 

@@ -13,7 +13,7 @@ from tests.support import LONGER
 
 
 @pytest.mark.nightly
-def test_ping_pong_loses_no_wake(scene: ProcessGroup, endpoint: str, seed: int, prefix: str) -> None:
+def test_ping_pong_processes_miss_no_wakeup(scene: ProcessGroup, endpoint: str, seed: int, prefix: str) -> None:
     """What: two processes answer each other 100,000 times, after random pauses of the length that going to sleep takes.
 
     Why: the publisher stores write_pointer and loads eventcount, the sleeper does it the other way round.
@@ -34,7 +34,9 @@ def test_ping_pong_loses_no_wake(scene: ProcessGroup, endpoint: str, seed: int, 
 
 
 @pytest.mark.parametrize("readers", [1, pytest.param(6, marks=pytest.mark.nightly)])
-def test_bursts_of_whole_laps_lose_no_wake(scene: ProcessGroup, endpoint: str, seed: int, readers: int) -> None:
+def test_bursts_of_exactly_one_ring_lap_miss_no_wakeup(
+    scene: ProcessGroup, endpoint: str, seed: int, readers: int
+) -> None:
     """What: bursts of exactly one or two laps of a tiny ring, each awaited by blocking receives.
 
     Why: the offset of write_pointer is the same again after a lap.

@@ -32,7 +32,7 @@ def import_with_backend(name: str) -> str:
 
 
 class TestBadName:
-    def test_backend_invalid_name_does_not_break_the_import(self) -> None:
+    def test_import_of_msgq_succeeds_with_invalid_backend_name(self) -> None:
         result = run_python(
             "-c", import_with_backend("pigeons") + "print(msgq.__version__, msgq.stats.topics('none-has-this'))"
         )
@@ -40,12 +40,12 @@ class TestBadName:
         assert result.stdout == f"{msgq.__version__} []\n"
 
     @pytest.mark.parametrize("use", USES)
-    def test_backend_invalid_name_raises_one_line_at_first_use(self, use: str) -> None:
+    def test_first_use_with_invalid_backend_name_raises_one_line_error(self, use: str) -> None:
         code = f"try:\n    {use}\nexcept msgq.MsgqError as error:\n    print(type(error).__name__, error)"
         text = "BackendNotAvailableError MSGQ_BACKEND='pigeons' is not a backend; give one of msgq, zmq, fake\n"
         assert run_python("-c", import_with_backend("pigeons") + code).stdout == text
 
-    def test_backend_invalid_name_raises_again_and_may_be_corrected(self) -> None:
+    def test_invalid_backend_name_raises_until_it_is_corrected(self) -> None:
         code = """
 for name in ("pigeons", "pigeons", "fake"):
     os.environ["MSGQ_BACKEND"] = name
@@ -58,7 +58,7 @@ for name in ("pigeons", "pigeons", "fake"):
 
 
 @pytest.mark.parametrize("name", ["msgq", "zmq", "fake"])
-def test_the_names_are_of_the_chosen_backend(name: str, prefix: str) -> None:
+def test_msgq_exports_classes_of_chosen_backend(name: str, prefix: str) -> None:
     code = f"""
 os.environ["OPENPILOT_PREFIX"] = {prefix!r}
 from msgq import Context, Poller, PubSocket, SubSocket
@@ -81,12 +81,12 @@ class TestModules:
     """As if the names had been there from the start."""
 
     @pytest.mark.parametrize("module", MODULES)
-    def test_star_brings_all_names(self, module: str) -> None:
+    def test_star_import_provides_all_public_names(self, module: str) -> None:
         code = f"from {module} import *\nimport sys\nprint(set(sys.modules[{module!r}].__all__) - set(globals()))"
         assert run_python("-c", code).stdout == "set()\n"
 
     @pytest.mark.parametrize("module", MODULES)
-    def test_module_dir_lists_all_names_before_their_first_use(self, module: str) -> None:
+    def test_dir_of_module_lists_names_before_their_first_use(self, module: str) -> None:
         code = (
             import_with_backend("pigeons")
             + f"import sys; m = sys.modules[{module!r}]; print(set(m.__all__) - set(dir(m)))"
@@ -94,19 +94,19 @@ class TestModules:
         assert run_python("-c", code).stdout == "set()\n"
 
     @pytest.mark.parametrize("module", MODULES)
-    def test_module_unknown_name_raises_attribute_error(self, module: str) -> None:
+    def test_unknown_name_in_module_raises_attribute_error(self, module: str) -> None:
         with pytest.raises(AttributeError, match=f"module '{module}' has no attribute 'PigeonSocket'"):
             _ = import_module(module).PigeonSocket
 
-    def test_help_shows_the_classes(self) -> None:
+    def test_help_of_msgq_shows_socket_classes(self) -> None:
         text = run_python("-c", "import msgq; help(msgq)").stdout
         assert all(f"class {name}" in text for name in ("Context", "PubSocket", "SubSocket"))
 
-    def test_classes_can_be_pickled(self) -> None:
+    def test_socket_classes_can_be_pickled(self) -> None:
         for kind in (msgq.Context, msgq.PubSocket, msgq.SubSocket, msgq.Poller):
             assert pickle.loads(pickle.dumps(kind)) is kind
 
-    def test_module_used_name_is_stored_in_the_module(self) -> None:
+    def test_used_name_is_stored_in_module_dictionary(self) -> None:
         """So that further uses are as fast as those of any other."""
         code = (
             "import msgq; before = 'PubSocket' in vars(msgq); msgq.PubSocket; print(before, 'PubSocket' in vars(msgq))"
@@ -115,7 +115,7 @@ class TestModules:
 
 
 class TestChoose:
-    def test_all_modules_follow(self) -> None:
+    def test_all_modules_use_new_backend_after_set_backend(self) -> None:
         before = msgq.PubSocket, api.PubSocket
         former = backend.set_backend(fake)
         try:
@@ -124,7 +124,7 @@ class TestChoose:
             assert backend.set_backend(former) is fake
         assert (msgq.PubSocket, api.PubSocket) == before
 
-    def test_module_name_used_in_a_simulation_is_not_stored(self) -> None:
+    def test_name_used_in_simulation_is_not_stored_in_module(self) -> None:
         code = """
 from msgq.simulation import Simulation
 with Simulation():
@@ -137,9 +137,7 @@ except ImportError:
 """
         assert run_python("-c", import_with_backend("pigeons") + code).stdout == "msgq.impl.fake.publisher\nnone\n"
 
-    def test_module_lookup_overtaken_by_another_thread_keeps_no_old_value(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_name_lookup_during_backend_change_stores_no_old_class(self, monkeypatch: pytest.MonkeyPatch) -> None:
         names = {"__name__": "program"}
         find, _ = backend.make_lazy_attributes(names)
         former = backend.current_backend()
@@ -158,9 +156,7 @@ except ImportError:
             backend.set_backend(former)
             backend._lazy_namespaces.remove(names)
 
-    def test_backend_first_use_overtaken_by_another_thread_keeps_its_choice(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_first_use_keeps_backend_chosen_by_another_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
         former = backend.set_backend(None)
 
         def load_meanwhile() -> object:
@@ -176,7 +172,7 @@ except ImportError:
             backend.set_backend(former)
 
 
-def test_a_missing_library_is_one_line_of_the_command() -> None:
+def test_command_without_zmq_library_prints_one_line_error() -> None:
     code = "import sys; sys.modules['zmq'] = None; from msgq.cli import main; main(['pub', 'e', 'x'])"
     result = run_python("-c", import_with_backend("zmq") + code)
     assert result.returncode == 1
@@ -184,6 +180,6 @@ def test_a_missing_library_is_one_line_of_the_command() -> None:
     assert "pip install 'msgq-bus[zmq]'" in result.stderr
 
 
-def test_unavailable_is_an_import_error_of_msgq() -> None:
+def test_unavailable_backend_raises_backend_not_available_error() -> None:
     with pytest.raises(BackendNotAvailableError, match="pigeons"):
         backend.load_backend("pigeons")

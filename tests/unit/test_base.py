@@ -77,19 +77,19 @@ class TestParts:
         dies_of(signal.SIGSEGV, lambda: parts.write(offset, 77))
         assert 77 not in path.read_bytes()
 
-    def test_all_or_nothing_may_be_the_head(self, user: Any, path: Path) -> None:
+    def test_file_header_may_be_empty_or_whole_file(self, user: Any, path: Path) -> None:
         whole = user.Parts(str(path), 3 * PAGE)
         whole.write(3 * PAGE - 1, 77)
         assert path.read_bytes()[-1] == 77
         dies_of(signal.SIGSEGV, lambda: user.Parts(str(path), 0).write(0, 1))
 
     @pytest.mark.parametrize("size", [1, PAGE - 1, 4 * PAGE])
-    def test_segment_of_other_size_is_refused(self, user: Any, path: Path, size: Any) -> None:
+    def test_segment_with_invalid_header_size_is_refused(self, user: Any, path: Path, size: Any) -> None:
         with pytest.raises(SegmentError, match=f"{size} of them"):
             user.Parts(str(path), size)
 
     @pytest.mark.parametrize("left", [0, PAGE])
-    def test_file_truncated_by_another_process_does_not_kill(self, parts: Any, path: Path, left: Any) -> None:
+    def test_process_survives_truncation_of_mapped_file(self, parts: Any, path: Path, left: Any) -> None:
         assert not parts.lost
         os.truncate(path, left)
         assert parts.read(2 * PAGE) == 0
@@ -99,7 +99,7 @@ class TestParts:
 
 
 class TestHeldViews:
-    def test_held_view_deleted_releases_its_pin(self, user: Any, parts: Any) -> None:
+    def test_deleting_view_releases_its_pin(self, user: Any, parts: Any) -> None:
         pins = user.Pins()
         view = pins.view(parts, PAGE, 8)
         assert bytes(view) == b"\1" * 8
@@ -109,7 +109,7 @@ class TestHeldViews:
         del view
         assert pins.gone == [PAGE]
 
-    def test_held_view_is_kept_by_exported_buffers(self, user: Any, parts: Any) -> None:
+    def test_exported_buffer_keeps_pin_of_deleted_view(self, user: Any, parts: Any) -> None:
         pins = user.Pins()
         look = memoryview(pins.view(parts, PAGE, 8))
         part = look[2:4]
@@ -121,7 +121,7 @@ class TestHeldViews:
         del part, look
         assert pins.gone == [PAGE]
 
-    def test_release_with_buffers_alive_is_refused(self, user: Any, parts: Any) -> None:
+    def test_release_of_view_with_open_buffer_is_refused(self, user: Any, parts: Any) -> None:
         pins = user.Pins()
         view = pins.view(parts, PAGE, 8)
         look = memoryview(view)
@@ -133,7 +133,7 @@ class TestHeldViews:
         view.release()
         assert pins.gone == [PAGE]
 
-    def test_nothing_can_be_read_after_release(self, user: Any, parts: Any) -> None:
+    def test_released_view_cannot_be_read(self, user: Any, parts: Any) -> None:
         pins = user.Pins()
         view = pins.view(parts, PAGE, 8)
         view.release()
@@ -143,7 +143,7 @@ class TestHeldViews:
         del view
         assert pins.gone == [PAGE], "once"
 
-    def test_forked_child_releases_no_view(self, user: Any, parts: Any) -> None:
+    def test_forked_child_does_not_release_views_of_parent(self, user: Any, parts: Any) -> None:
         pins = user.Pins()
         views = [pins.view(parts, PAGE, 8), pins.view(parts, 2 * PAGE, 8)]
 
@@ -165,7 +165,7 @@ class TestHeldViews:
         gc.collect()
         assert pins.gone == [PAGE]
 
-    def test_python_makes_none(self, user: Any, parts: Any) -> None:
+    def test_view_cannot_be_created_from_python(self, user: Any, parts: Any) -> None:
         pins = user.Pins()
         with pytest.raises(TypeError, match="directly"):
             type(pins.view(parts, 0, 8))()
@@ -183,7 +183,7 @@ class TestSchema:
             assert parts.describe(None, self.ROOM) == schema
         assert not any(path.read_bytes()[304 + self.ROOM :]), "nothing beyond its room"
 
-    def test_next_schema_writer_continues_after_killed_writer(self, user: Any, path: Path) -> None:
+    def test_next_schema_writer_succeeds_after_killed_writer(self, user: Any, path: Path) -> None:
         path.write_bytes(bytes(3 * PAGE))
         parts = user.Parts(str(path), PAGE)
         schema, other = msgq.Schema("a", "json", b"x" * 300), msgq.Schema("o", "json", b"o")

@@ -53,7 +53,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run.stdout, json.loads(files["json"].read_text()), files["markdown"].read_text()
 
 
-def test_table_has_a_row_for_each_case_and_a_column_for_each_system(finished: Any) -> None:
+def test_bench_table_has_row_per_case_and_column_per_system(finished: Any) -> None:
     table = [line.strip("| ").split(" | ") for line in finished[0].splitlines() if line.startswith("|")]
     head = table[0]
     assert head == ["work", "msgq", "floor", "pipe", "ours / floor", "ours / best peer", "cores apart", "target", "met"]
@@ -66,7 +66,7 @@ def test_table_has_a_row_for_each_case_and_a_column_for_each_system(finished: An
     assert all(len(row) == len(head) for row in rows)
 
 
-def test_a_second_table_has_the_tails_and_how_far_apart_the_cores_were(finished: Any) -> None:
+def test_second_bench_table_has_percentiles_and_core_distance(finished: Any) -> None:
     table = [line.strip("| ").split(" | ") for line in finished[0].splitlines() if line.startswith("|")]
     head = next(row for row in table if row[0] == "one by one: p50, p99, p99.9")
     row = table[table.index(head) + 2]
@@ -76,14 +76,14 @@ def test_a_second_table_has_the_tails_and_how_far_apart_the_cores_were(finished:
     assert row[-1] == "-" or " ns (" in row[-1]
 
 
-def test_bench_markdown_file_equals_the_printed_text_and_names_the_machine(finished: Any) -> None:
+def test_bench_markdown_file_equals_printed_text_with_machine_facts(finished: Any) -> None:
     printed, _, file = finished
     assert file.strip() == printed.strip()
     for fact in ("- CPU: ", "- kernel: ", "- Python: ", "- compiler: ", "- commit: "):
         assert fact in file
 
 
-def test_json_has_every_slice_of_every_installed_system(finished: Any) -> None:
+def test_bench_json_has_all_slices_of_installed_systems(finished: Any) -> None:
     data = finished[1]
     assert {"msgq", "floor", "pipe"} == set(data["versions"]) | set(data["absent"])
     assert {(each["case"], each["system"]) for each in data["samples"]} == {
@@ -95,21 +95,21 @@ def test_json_has_every_slice_of_every_installed_system(finished: Any) -> None:
         assert len(sample["waited"]) == len(sample["slices"])
 
 
-def test_json_has_the_percentiles_of_latencies(finished: Any) -> None:
+def test_bench_json_has_latency_percentiles(finished: Any) -> None:
     opens = [sample for sample in finished[1]["samples"] if sample["case"] == "open_fresh"]
     assert opens
     for sample in opens:
         assert 0 < sample["p50"] <= sample["p90"] <= sample["p99"] <= sample["p99.9"] <= sample["max"]
 
 
-def test_bench_json_has_ratios_of_the_measured_values(finished: Any) -> None:
+def test_bench_json_has_ratio_of_measured_systems(finished: Any) -> None:
     data = finished[1]
     for row in data["rows"]:
         both = {"msgq", "floor"} <= set(row["medians"])
         assert (row["ours_to_floor"] is not None) == both
 
 
-def test_unknown_case_is_refused_with_the_names_of_all(short_folder: Any) -> None:
+def test_bench_refuses_unknown_case_and_lists_known_cases(short_folder: Any) -> None:
     run = subprocess.run(
         command("--only", "nonsense"), cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
@@ -120,7 +120,7 @@ def test_unknown_case_is_refused_with_the_names_of_all(short_folder: Any) -> Non
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.nightly
-def test_bench_interrupted_leaves_no_files(short_folder: Any, number: Any) -> None:
+def test_interrupted_bench_leaves_no_files(short_folder: Any, number: Any) -> None:
     """Interrupted while processes measure: their files are there before, and all is gone after."""
     run = subprocess.Popen(
         command("--only", "ping_asleep", "--repeats", "50"),
@@ -154,7 +154,7 @@ def await_tag(folder: Any) -> Any:
 
 @pytest.mark.nightly
 @pytest.mark.watchdog(LIMIT_S)
-def test_two_checkouts_are_compared_by_each_figure() -> None:
+def test_bench_compare_shows_each_measurement_of_two_checkouts() -> None:
     command = [sys.executable, "-m", "tools.bench.compare", str(PROJECT), "--rounds", "1", "--quick"]
     run = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert run.returncode == 0, run.stderr + run.stdout
@@ -198,7 +198,7 @@ def channels(folder: Path, cases: str) -> Any:
     return run.stdout, json.loads((folder / "out").read_text())
 
 
-def test_table_of_channels_sets_ours_beside_each_peer_and_a_publisher_may_be_killed(tmp_path: Path) -> None:
+def test_channel_bench_compares_peers_after_killed_publisher(tmp_path: Path) -> None:
     printed, data = channels(tmp_path, "after_kill")
     head = printed.splitlines()[0].strip("| ").split(" | ")
     assert head[1] == "channel"
@@ -212,13 +212,13 @@ def test_table_of_channels_sets_ours_beside_each_peer_and_a_publisher_may_be_kil
 
 
 @pytest.mark.nightly
-def test_ten_subscribers_take_a_burst(tmp_path: Path) -> None:
+def test_channel_bench_measures_burst_with_ten_subscribers(tmp_path: Path) -> None:
     rows = channels(tmp_path, "send_1,burst_64")[1]["rows"]
     assert 0 < rows[1]["medians"]["channel"] <= 100
 
 
 @pytest.mark.parametrize("words", [["channels", "--only", "idle"], ["--peers", "channel"]])
-def test_bench_benchmark_of_another_suite_is_refused(words: list[str]) -> None:
+def test_bench_refuses_case_or_peer_of_another_suite(words: list[str]) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "tools.bench", *words],
         cwd=PROJECT,

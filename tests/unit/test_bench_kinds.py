@@ -12,7 +12,7 @@ from tests.unit.test_bench import LIMIT_S, PROJECT
 pytestmark = pytest.mark.usefixtures("prefix")  # begins all names of a run, so that `token` finds leftovers
 
 
-def test_the_table_sets_the_kinds_side_by_side(tmp_path: Path) -> None:
+def test_bench_of_kinds_measures_each_endpoint_kind(tmp_path: Path) -> None:
     words = ["kinds", "--quick", "--repeats", "1", "--only", "pair", "--json", str(tmp_path / "out")]
     command = [sys.executable, "-m", "tools.bench", *words]
     run = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=LIMIT_S, check=False)

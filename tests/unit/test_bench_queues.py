@@ -28,7 +28,7 @@ def measure(folder: Path, cases: str, peers: str) -> Any:
     return run.stdout, json.loads((folder / "out").read_text())
 
 
-def test_the_table_sets_queues_beside_those_of_the_kernel_and_of_multiprocessing(tmp_path: Path) -> None:
+def test_queue_bench_compares_posix_and_multiprocessing_queues(tmp_path: Path) -> None:
     printed, data = measure(tmp_path, "pair_10,ping_asleep", "mp-queue")
     head = printed.splitlines()[0].strip("| ").split(" | ")
     assert head == [
@@ -48,7 +48,7 @@ def test_the_table_sets_queues_beside_those_of_the_kernel_and_of_multiprocessing
 
 
 @pytest.mark.nightly
-def test_four_senders_and_four_workers_lose_nothing(tmp_path: Path) -> None:
+def test_queue_bench_with_four_senders_and_workers_loses_no_message(tmp_path: Path) -> None:
     """The role that leads them receives what the workers left, and would wait for what is lost until it is ended."""
     _, data = measure(tmp_path, "crowd_128", "pipe,mp-queue")
     (row,) = data["rows"]
@@ -57,7 +57,7 @@ def test_four_senders_and_four_workers_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_bench_queue_depth_beyond_the_kernel_limit_is_reported(tmp_path: Path) -> None:
+def test_queue_bench_reports_depth_above_kernel_limit(tmp_path: Path) -> None:
     pytest.importorskip("posix_ipc")
     printed, data = measure(tmp_path, "pair_10,pair_65528", "posix_ipc")
     assert "posix_ipc" not in data["rows"][1]["medians"]

@@ -30,7 +30,7 @@ def measure(folder: Path, cases: str, peers: str = "") -> Any:
     return run.stdout, json.loads((folder / "out").read_text())
 
 
-def test_the_table_sets_records_beside_both_blackboards(tmp_path: Path) -> None:
+def test_record_bench_compares_blackboards_of_two_peers(tmp_path: Path) -> None:
     printed, data = measure(tmp_path, "write_board,read_many")
     head = printed.splitlines()[0].strip("| ").split(" | ")
     assert head[:3] == ["work", "records", "floor"]
@@ -49,7 +49,7 @@ def test_the_table_sets_records_beside_both_blackboards(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_value_is_watched_by_processes_whose_own_waiting_does_not_count(tmp_path: Path) -> None:
+def test_record_bench_excludes_waiting_time_of_watching_processes(tmp_path: Path) -> None:
     _, data = measure(tmp_path, "write_seqlock_5", "kickmsg-board")
     (sample,) = [each for each in data["samples"] if each["system"] == "records"]
     assert max(sample["cores"]) > 1.2  # who writes, and the others
@@ -57,7 +57,7 @@ def test_a_value_is_watched_by_processes_whose_own_waiting_does_not_count(tmp_pa
 
 
 @pytest.mark.nightly
-def test_queues_of_records_stand_beside_a_ring_in_c(tmp_path: Path) -> None:
+def test_record_queue_bench_compares_ring_written_in_c(tmp_path: Path) -> None:
     _, data = measure(tmp_path, "spmc")
     (row,) = data["rows"]
     assert set(row["medians"]) == {"records", "floor"}
@@ -66,7 +66,7 @@ def test_queues_of_records_stand_beside_a_ring_in_c(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_every_other_case_of_records_is_measured(tmp_path: Path) -> None:
+def test_record_bench_measures_all_other_cases(tmp_path: Path) -> None:
     cases = "read_board,mpmc,write_many,instant,changes_1k,seen_seqlock_5,seen_board,asleep_seqlock,asleep_board"
     cases += ",tracked,open,two_same"
     _, data = measure(tmp_path, cases, "kickmsg-board")
@@ -75,7 +75,7 @@ def test_every_other_case_of_records_is_measured(tmp_path: Path) -> None:
     assert data["failed"] == []
 
 
-def test_a_loop_may_be_around_a_statement_instead_of_a_call() -> None:
+def test_bench_loop_can_contain_statement_instead_of_call() -> None:
     place = bytearray(4)
     compile_loop("send", b"abcd", send=Call(place, "message", "CALL[:] = ARGUMENTS"))(1)
     assert place == b"abcd"

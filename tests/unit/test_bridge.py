@@ -123,19 +123,19 @@ def is_bridged(host: Host, topic: str = TOPIC) -> bool:
 
 
 class TestWrongArguments:
-    def test_bridge_topic_in_both_directions_is_refused(self) -> None:
+    def test_bridge_refuses_topic_in_both_directions(self) -> None:
         with pytest.raises(InvalidValueError, match="state"):
             Bridge([TOPIC], {TOPIC: "127.0.0.1"})
 
-    def test_bridge_invalid_pattern_is_refused(self) -> None:
+    def test_bridge_refuses_invalid_pattern(self) -> None:
         with pytest.raises(InvalidValueError, match=r"'\('"):
             Bridge(["("])
 
-    def test_bridge_unresolvable_host_is_refused(self) -> None:
+    def test_bridge_refuses_unresolvable_host(self) -> None:
         with pytest.raises(InvalidValueError):
             Bridge((), {TOPIC: "no host"})
 
-    def test_bridge_resolves_only_the_hosts_in_force(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_bridge_does_not_resolve_unused_hosts(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         """A map names other hosts, and socket files need none."""
         (tmp_path / "map.toml").write_text(f'{TOPIC} = "tcp://127.0.0.1:9001"')
         monkeypatch.delenv("OPENPILOT_PREFIX", raising=False)
@@ -147,17 +147,17 @@ class TestWrongArguments:
         Bridge((), {TOPIC: "nowhere.invalid"}).close()
 
     @pytest.mark.parametrize("host", ["*", "127.0.0.1", "localhost", "127.0.0.9"])
-    def test_bridge_bind_host_of_this_machine_is_accepted(self, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_bridge_accepts_bind_host_of_this_machine(self, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", host)
         Bridge([TOPIC]).close()
 
-    def test_bridge_invalid_endpoint_name_is_refused(self) -> None:
+    def test_bridge_refuses_invalid_endpoint_name(self) -> None:
         with pytest.raises(EndpointNameError):
             Bridge((), {"a/b": "127.0.0.1"})
 
 
 class TestOut:
-    def test_bridge_out_forwards_messages_to_zmq_and_counts_them(self, here: Host) -> None:
+    def test_outgoing_bridge_forwards_and_counts_messages(self, here: Host) -> None:
         pub, crossing = here.pub(), here.bridge(TOPIC)
         sub = attached_plain(here, crossing)
         pub.send_many([b"one", b"", b"three"])
@@ -166,7 +166,7 @@ class TestOut:
         assert [sub.receive() for _ in range(3)] == [b"one", b"", b"three"]
         assert crossing.flow() == FlowStats(TOPIC, "out", "", 3, 8, 0, 0, FORWARDING_STATE)
 
-    def test_bridge_out_pattern_matches_whole_names_and_later_topics(self, here: Host) -> None:
+    def test_outgoing_bridge_pattern_matches_whole_names_and_later_topics(self, here: Host) -> None:
         here.pub("other")
         crossing = here.bridge("st.*", "othe")
         crossing.step()
@@ -175,23 +175,23 @@ class TestOut:
         crossing.step()
         assert crossing.topics() == [TOPIC]
 
-    def test_bridge_out_name_equal_to_a_pattern_is_a_name_too(self, here: Host) -> None:
+    def test_outgoing_bridge_matches_topic_name_equal_to_pattern_text(self, here: Host) -> None:
         here.pub("a+b")
         crossing = here.bridge("a+b")
         crossing.step()
         assert crossing.topics() == ["a+b"]
 
-    def test_bridge_out_pattern_excludes_incoming_topics(self, here: Host) -> None:
+    def test_outgoing_bridge_pattern_excludes_incoming_topics(self, here: Host) -> None:
         here.pub("other")
         crossing = here.bridge(".*", into={TOPIC: "127.0.0.1"})
         crossing.step()
         assert {flow.topic: flow.direction for flow in crossing.made.flows()} == {TOPIC: "in", "other": "out"}
 
-    def test_bridge_out_creates_no_topic(self, here: Host) -> None:
+    def test_outgoing_bridge_creates_no_topic(self, here: Host) -> None:
         here.bridge(TOPIC).step()
         assert stats.topics(here.prefix) == []
 
-    def test_bridge_out_counts_overwritten_messages_exactly(self, here: Host) -> None:
+    def test_outgoing_bridge_counts_overwritten_messages_exactly(self, here: Host) -> None:
         pub, crossing = here.pub(segment_size=10_000), here.bridge(TOPIC)
         crossing.step()
         pub.send_many([bytes(100)] * 1000)
@@ -199,7 +199,7 @@ class TestOut:
         pub.send(b"after")
         until(lambda: crossing.flow().messages + (crossing.flow().lost or 0) == 1001, crossing)
 
-    def test_bridge_out_full_queue_is_counted(self, here: Host) -> None:
+    def test_outgoing_bridge_counts_messages_dropped_by_full_zmq_queue(self, here: Host) -> None:
         pub, crossing = here.pub(segment_size=1 << 24), here.bridge(TOPIC)
         attached_plain(here, crossing)  # and reads nothing
         sent = 0
@@ -209,7 +209,7 @@ class TestOut:
             assert sent < 100_000
         assert crossing.flow().messages <= sent
 
-    def test_bridge_out_too_large_message_for_zmq_is_counted_and_logged(
+    def test_outgoing_bridge_counts_and_logs_messages_too_large_for_zmq(
         self, here: Host, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_MAX_BYTES", "1000")
@@ -223,7 +223,7 @@ class TestOut:
         sub.setTimeout(DEADLINE * 1000)
         assert [sub.receive(), sub.receive()] == [b"a", b"b"]
 
-    def test_bridge_out_port_in_use_is_tried_again(self, hosts: list[Host]) -> None:
+    def test_outgoing_bridge_retries_port_in_use(self, hosts: list[Host]) -> None:
         first, second = hosts
         rival = first.socket("zmq", "PubSocket", TOPIC)
         second.pub()
@@ -235,7 +235,7 @@ class TestOut:
 
 
 class TestIn:
-    def test_bridge_in_publishes_on_the_ring_and_counts(self, here: Host) -> None:
+    def test_incoming_bridge_publishes_and_counts_messages(self, here: Host) -> None:
         plain, sub = here.socket("zmq", "PubSocket", TOPIC), here.sub()
         crossing = here.bridge(into={TOPIC: "127.0.0.1"})
         plain.wait_for_readers(DEADLINE, n=1)
@@ -244,7 +244,7 @@ class TestIn:
         assert sub.receive_many() == [b"one", b"two"]
         assert crossing.flow() == FlowStats(TOPIC, "in", "127.0.0.1", 2, 6, None, 0, FORWARDING_STATE)
 
-    def test_bridge_in_too_large_message_for_the_ring_is_counted_and_logged(
+    def test_incoming_bridge_counts_and_logs_messages_too_large_for_ring(
         self, here: Host, caplog: pytest.LogCaptureFixture
     ) -> None:
         plain, sub = here.socket("zmq", "PubSocket", TOPIC), here.sub()
@@ -257,7 +257,7 @@ class TestIn:
         assert "does not fit" in caplog.text
         assert sub.receive_many() == [b"a", b"b"]
 
-    def test_bridge_in_message_without_memory_is_counted_and_logged(
+    def test_incoming_bridge_counts_and_logs_messages_without_memory(
         self, here: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         def send(pub: Any, message: bytes) -> None:
@@ -282,11 +282,11 @@ class TestIn:
         assert "no space left" in caplog.text
         assert sub.receive_many() == [b"b"]
 
-    def test_bridge_in_segment_size_applies_to_new_rings(self, here: Host) -> None:
+    def test_incoming_bridge_creates_ring_with_given_segment_size(self, here: Host) -> None:
         here.bridge(into={TOPIC: "127.0.0.1"}, segment_size=1 << 16).step()
         assert stats.topic(TOPIC, here.prefix).data_bytes == 1 << 16
 
-    def test_bridge_in_never_replaces_a_local_publisher(self, here: Host) -> None:
+    def test_incoming_bridge_does_not_replace_local_publisher(self, here: Host) -> None:
         plain, mine = here.socket("zmq", "PubSocket", TOPIC), here.pub()
         crossing = here.bridge(into={TOPIC: "127.0.0.1"})
         plain.wait_for_readers(DEADLINE, n=1)
@@ -297,7 +297,7 @@ class TestIn:
         mine.close()
         until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
 
-    def test_bridge_in_yields_to_a_local_publisher_and_returns(self, here: Host) -> None:
+    def test_incoming_bridge_pauses_while_local_publisher_exists(self, here: Host) -> None:
         plain, crossing = here.socket("zmq", "PubSocket", TOPIC), here.bridge(into={TOPIC: "127.0.0.1"})
         plain.wait_for_readers(DEADLINE, n=1)
         until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
@@ -313,14 +313,14 @@ class TestIn:
 
 
 class TestNoLoops:
-    def test_incoming_message_is_not_forwarded_by_another_bridge(self, here: Host) -> None:
+    def test_outgoing_bridge_does_not_forward_messages_of_incoming_bridge(self, here: Host) -> None:
         coming, going = here.bridge(into={TOPIC: "127.0.0.1"}), here.bridge(".*")
         coming.step()
         going.step()
         assert f"msgq bridge {os.getpid()}" in going.flow().state
         assert stats.topic(TOPIC, here.prefix).subscribers == ()
 
-    def test_later_bridge_on_an_idle_topic_is_noticed_before_a_message_leaves(self, here: Host) -> None:
+    def test_outgoing_bridge_detects_new_incoming_bridge_of_idle_topic(self, here: Host) -> None:
         here.pub().close()
         going = here.bridge(TOPIC)
         going.step()
@@ -334,7 +334,7 @@ class TestNoLoops:
         assert going.flow().messages == 0
         assert "another bridge" in going.flow().state
 
-    def test_local_publisher_taking_over_is_forwarded(self, here: Host) -> None:
+    def test_outgoing_bridge_forwards_local_publisher_after_takeover(self, here: Host) -> None:
         coming, going = here.bridge(into={TOPIC: "127.0.0.1"}), here.bridge(TOPIC)
         coming.step()
         going.step()
@@ -343,7 +343,7 @@ class TestNoLoops:
         pub.send(b"mine")
         until(lambda: going.flow().messages == 1, going)
 
-    def test_bridges_in_a_ring_forward_each_message_once(self, hosts: list[Host], tmp_path: Path) -> None:
+    def test_circle_of_bridges_forwards_each_message_once(self, hosts: list[Host], tmp_path: Path) -> None:
         """Both hosts take the topic out and let it in. What is published on one comes to the other, and ends there."""
         one, other = hosts
         self.addresses(tmp_path, one, "there")
@@ -370,14 +370,14 @@ class TestNoLoops:
         """From now on sockets of this host connect to this address for the topic."""
         (tmp_path / "map.toml").write_text(f'"{host.prefix}/{TOPIC}" = "ipc://{tmp_path}/{name}"')
 
-    def test_killed_bridge_does_not_count_as_a_bridge(self, here: Host) -> None:
+    def test_topic_of_killed_bridge_is_not_bridged(self, here: Host) -> None:
         with Child(children.bridge_publisher, here.prefix, TOPIC) as child:
             assert child.hear() == "connected"
             assert is_bridged(here)
             child.kill()
         assert not is_bridged(here)
 
-    def test_thread_connecting_next_to_a_bridge_is_not_a_bridge(
+    def test_publisher_of_another_thread_does_not_count_as_bridge(
         self, here: Host, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its topic went nowhere: it was taken for the bridge's, for as long as the socket lived."""
@@ -398,7 +398,7 @@ class TestNoLoops:
         assert [is_bridged(here, topic) for topic in (TOPIC, "other")] == [True, False]
 
 
-def test_bridge_stop_ends_a_waiting_run(here: Host) -> None:
+def test_bridge_stop_ends_waiting_run_call(here: Host) -> None:
     made = here.bridge(TOPIC).made
     task = Task(made.run)
     task.wait_asleep()
@@ -407,7 +407,7 @@ def test_bridge_stop_ends_a_waiting_run(here: Host) -> None:
     assert made.run() is False
 
 
-def test_bridge_run_returns_after_its_time(here: Host) -> None:
+def test_bridge_run_returns_at_its_timeout(here: Host) -> None:
     assert here.bridge(TOPIC).made.run(0.001) is True
 
 
@@ -421,7 +421,7 @@ def test_bridge_counts_are_kept_after_close(here: Host) -> None:
     assert crossing.flow().messages == 1
 
 
-def test_bridge_closed_by_a_handler_during_close_closes_once() -> None:
+def test_handler_can_close_bridge_during_close() -> None:
     """The handler runs in the thread that closes, so it cannot wait for that."""
     bridge, closed = Bridge(), []
 
@@ -434,7 +434,7 @@ def test_bridge_closed_by_a_handler_during_close_closes_once() -> None:
     assert closed == [TOPIC]
 
 
-def test_bridge_keeps_the_name_of_the_process(here: Host) -> None:
+def test_bridge_does_not_change_process_name(here: Host) -> None:
     here.bridge(into={TOPIC: "127.0.0.1"}).step()
     here.pub("other")
     publisher = stats.topic("other", here.prefix).publisher
@@ -442,7 +442,7 @@ def test_bridge_keeps_the_name_of_the_process(here: Host) -> None:
     assert publisher.name == Path("/proc/self/comm").read_text().rstrip("\n")
 
 
-def test_link_closed_twice_keeps_the_descriptor_of_another_link() -> None:
+def test_second_close_of_link_keeps_descriptor_of_another_link() -> None:
     """The kernel gives the number of a closed descriptor to the next one."""
     loop, descriptor = BridgeLoop(), os.eventfd(1)
     closed, other = (topics.RingToZmqLink(loop, name, {}) for name in ("closed", "other"))

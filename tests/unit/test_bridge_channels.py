@@ -58,21 +58,21 @@ class TestWrongArguments:
         with pytest.raises(InvalidValueError, match=f"{name} cannot be bridged"):
             Bridge((), {name: "127.0.0.1"})
 
-    def test_bridge_topic_and_channel_of_one_name_are_refused(self) -> None:
+    def test_bridge_refuses_topic_and_channel_with_same_name(self) -> None:
         with pytest.raises(InvalidValueError, match=f"{TOPIC} and {CHANNEL} have the same ZMQ name"):
             Bridge([TOPIC, CHANNEL])
 
-    def test_bridge_channel_in_both_directions_is_refused(self) -> None:
+    def test_bridge_refuses_channel_in_both_directions(self) -> None:
         with pytest.raises(InvalidValueError, match=CHANNEL):
             Bridge([CHANNEL], {CHANNEL: "127.0.0.1"})
 
-    def test_bridge_channel_without_name_is_refused(self) -> None:
+    def test_bridge_refuses_channel_without_name(self) -> None:
         with pytest.raises(EndpointNameError):
             Bridge((), {"channel/": "127.0.0.1"})
 
 
 class TestOut:
-    def test_bridge_out_keeps_the_order_of_all_publishers(self, here: Host) -> None:
+    def test_outgoing_bridge_keeps_order_of_all_channel_publishers(self, here: Host) -> None:
         with channel(here) as made, made.publisher() as one, made.publisher() as other:
             crossing = here.bridge(CHANNEL)
             sub = attached(here, crossing)
@@ -82,7 +82,7 @@ class TestOut:
             assert [sub.receive() for _ in range(4)] == [b"1", b"2", b"", b"4"]
             assert crossing.flow(CHANNEL) == FlowStats(CHANNEL, "out", "", 4, 3, 0, 0, FORWARDING_STATE)
 
-    def test_bridge_out_leaves_no_trace_in_the_channel(self, here: Host) -> None:
+    def test_outgoing_bridge_is_not_channel_participant(self, here: Host) -> None:
         with channel(here) as made, made.publisher() as publisher:
             crossing = here.bridge(CHANNEL)
             crossing.step()
@@ -90,7 +90,7 @@ class TestOut:
             until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
             assert [role for role, _ in made.diagnose().participants] == ["publisher"]
 
-    def test_bridge_out_notices_a_later_publisher(self, here: Host) -> None:
+    def test_outgoing_bridge_detects_later_channel_publisher(self, here: Host) -> None:
         """A channel without a publisher has no capacity so far."""
         with channel(here) as made:
             crossing = here.bridge("channel/st.*")
@@ -103,7 +103,7 @@ class TestOut:
                 publisher.send(b"y")
                 until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
 
-    def test_bridge_out_counts_evicted_messages_exactly(self, here: Host) -> None:
+    def test_outgoing_bridge_counts_evicted_messages_exactly(self, here: Host) -> None:
         with channel(here, capacity=16) as made, made.publisher() as publisher:
             crossing = here.bridge(CHANNEL)
             crossing.step()
@@ -111,7 +111,7 @@ class TestOut:
             until(lambda: crossing.flow(CHANNEL).messages + (crossing.flow(CHANNEL).lost or 0) == 1000, crossing)
             assert crossing.flow(CHANNEL).lost
 
-    def test_bridge_out_follows_a_recreated_channel_and_keeps_its_counts(self, here: Host) -> None:
+    def test_outgoing_bridge_keeps_counts_of_recreated_channel(self, here: Host) -> None:
         first = channel(here, capacity=16)
         with first, first.publisher() as publisher:
             crossing = here.bridge(CHANNEL)
@@ -127,7 +127,7 @@ class TestOut:
             until(lambda: crossing.flow(CHANNEL).messages == before.messages + 1, crossing)
             assert crossing.flow(CHANNEL).lost == before.lost
 
-    def test_bridge_out_survives_a_killed_and_a_new_publisher(self, here: Host) -> None:
+    def test_outgoing_bridge_survives_killed_and_new_publisher(self, here: Host) -> None:
         with channel(here) as made:
             crossing = here.bridge(CHANNEL)
             sub = attached(here, crossing)
@@ -148,7 +148,7 @@ class TestOut:
                 newest[pid] = number
             assert len(newest) == 2
 
-    def test_bridge_out_opens_an_unreadable_channel_again(self, here: Host) -> None:
+    def test_outgoing_bridge_reopens_unreadable_channel(self, here: Host) -> None:
         class NoDescriptors:
             def __init__(self, real: Any) -> None:
                 self.lost, self.close = 0, real.close
@@ -169,7 +169,9 @@ class TestOut:
             publisher.send(b"x")
             until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
 
-    def test_bridge_out_too_large_message_for_zmq_is_counted(self, here: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_outgoing_bridge_counts_channel_messages_too_large_for_zmq(
+        self, here: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_MAX_BYTES", "1000")
         with channel(here) as made, made.publisher() as publisher:
             crossing = here.bridge(CHANNEL)
@@ -178,7 +180,7 @@ class TestOut:
             until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
             assert crossing.flow(CHANNEL).dropped == 1
 
-    def test_bridge_out_pattern_of_topic_and_channel_of_one_name_takes_topic(self, here: Host) -> None:
+    def test_outgoing_bridge_prefers_topic_to_channel_with_same_name(self, here: Host) -> None:
         with channel(here) as made, made.publisher() as publisher:
             pub, crossing = here.pub(), here.bridge(f".*{TOPIC}")
             sub = attached_plain(here, crossing)
@@ -190,7 +192,7 @@ class TestOut:
             assert sub.receive() == b"of the topic"
             assert crossing.flow(CHANNEL).messages == 0
 
-    def test_bridge_out_ended_topic_leaves_its_zmq_name_to_the_channel(self, here: Host) -> None:
+    def test_outgoing_bridge_forwards_channel_after_end_of_same_named_topic(self, here: Host) -> None:
         with channel(here) as made, made.publisher() as publisher:
             here.pub()
             crossing = here.bridge(f".*{TOPIC}")
@@ -203,7 +205,7 @@ class TestOut:
             until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
 
     @pytest.mark.parametrize("backend_name", ["zmq", "msgq"])
-    def test_bridge_channels_work_with_each_selected_backend(
+    def test_bridge_forwards_channel_with_each_selected_backend(
         self, here: Host, backend_name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with channel(here) as made, made.publisher() as publisher:
@@ -215,7 +217,7 @@ class TestOut:
 
 
 class TestIn:
-    def test_bridge_in_publishes_next_to_local_publishers(self, here: Host) -> None:
+    def test_incoming_bridge_publishes_in_addition_to_local_publishers(self, here: Host) -> None:
         plain = here.socket("zmq", "PubSocket", TOPIC)
         with channel(here) as made, made.publisher() as publisher, made.subscriber() as sub:
             crossing = here.bridge(into={CHANNEL: "127.0.0.1"})
@@ -228,11 +230,11 @@ class TestIn:
             assert got == [(b"one", "msgq bridge"), (b"two", "msgq bridge"), (b"mine", "test")]
             assert crossing.flow(CHANNEL) == FlowStats(CHANNEL, "in", "127.0.0.1", 2, 6, None, 0, FORWARDING_STATE)
 
-    def test_bridge_in_creates_the_channel(self, here: Host) -> None:
+    def test_incoming_bridge_creates_missing_channel(self, here: Host) -> None:
         here.bridge(into={CHANNEL: "127.0.0.1"}).step()
         assert [one.name for one in stats.channels(here.prefix)] == [TOPIC]
 
-    def test_bridge_in_joins_a_removed_channel_again(self, here: Host) -> None:
+    def test_incoming_bridge_creates_removed_channel_again(self, here: Host) -> None:
         plain, crossing = here.socket("zmq", "PubSocket", TOPIC), here.bridge(into={CHANNEL: "127.0.0.1"})
         crossing.step()
         channel(here).unlink()
@@ -243,7 +245,7 @@ class TestIn:
             until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
             assert sub.receive(0) == b"x"
 
-    def test_bridge_in_message_larger_than_any_pool_is_counted_and_logged(
+    def test_incoming_bridge_counts_and_logs_messages_too_large_for_channel(
         self, here: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         monkeypatch.setattr(channels, "POOL_BYTES_MAX", 1 << 20)
@@ -256,7 +258,7 @@ class TestIn:
         assert crossing.flow(CHANNEL).dropped == 1
         assert "dropped" in caplog.text
 
-    def test_bridge_in_full_channel_is_reported_until_a_publisher_leaves(self, here: Host) -> None:
+    def test_incoming_bridge_reports_full_channel_until_publisher_leaves(self, here: Host) -> None:
         with channel(here, publishers=1) as made:
             publisher = made.publisher()
             crossing = here.bridge(into={CHANNEL: "127.0.0.1"})
@@ -266,7 +268,7 @@ class TestIn:
             until(lambda: crossing.flow(CHANNEL).state == FORWARDING_STATE, crossing)
 
 
-def test_incoming_channel_messages_are_not_forwarded_and_others_are(here: Host, tmp_path: Path) -> None:
+def test_outgoing_bridge_forwards_only_local_channel_messages(here: Host, tmp_path: Path) -> None:
     """Per message: a channel has publishers of the host beside the bridge's."""
     coming = here.bridge(into={CHANNEL: "127.0.0.1"})
     coming.step()
@@ -321,7 +323,7 @@ def ended(process: Process) -> Any:
     return last
 
 
-def test_bridge_channel_has_the_prefix_in_force(hosts: list[Host]) -> None:
+def test_bridge_finds_only_channels_of_current_prefix(hosts: list[Host]) -> None:
     here, there = hosts
     with channel(there), settings.overrides(here.prefix):
         crossing = here.bridge("channel/.*")

@@ -81,7 +81,7 @@ def test_c_publisher_sends_stamps_on_tracked_topic(programs: Path, prefix: str) 
         assert before <= times[0] <= times[-1] <= clock.time_ns()
 
 
-def test_c_publisher_is_superseded_and_killed_one_is_replaced(programs: Path, prefix: str) -> None:
+def test_new_publisher_replaces_live_or_killed_c_publisher(programs: Path, prefix: str) -> None:
     with Program(programs / "topic-cpp", "t", "2") as program:
         assert program.hear() == "ready"
         program.kill()
@@ -117,7 +117,7 @@ def test_c_channel_subscriber_receives_from_python(programs: Path, prefix: str) 
     channel.close()
 
 
-def test_python_receives_from_c_channel_publisher(programs: Path, prefix: str) -> None:
+def test_python_subscriber_receives_from_c_channel_publisher(programs: Path, prefix: str) -> None:
     channel = msgq.Channel("chat", capacity=128)
     with channel.subscriber() as subscriber:
         before = clock.time_ns()
@@ -134,7 +134,7 @@ def test_python_receives_from_c_channel_publisher(programs: Path, prefix: str) -
     channel.close()
 
 
-def test_cpp_program_answers_on_channels(programs: Path, prefix: str) -> None:
+def test_cpp_program_receives_and_answers_on_channels(programs: Path, prefix: str) -> None:
     with Program(programs / "channel-cpp", "n", "50") as program:
         assert program.hear() == "ready"
         numbers, sums = msgq.Channel("n"), msgq.Channel("n.sums")
@@ -147,7 +147,7 @@ def test_cpp_program_answers_on_channels(programs: Path, prefix: str) -> None:
         sums.close()
 
 
-def test_c_publisher_of_channel_killed_leaves_slots_that_are_reclaimed(programs: Path, prefix: str) -> None:
+def test_slots_of_killed_c_channel_publisher_are_reclaimed(programs: Path, prefix: str) -> None:
     channel = msgq.Channel("n.sums", capacity=4)
     for _ in range(3):
         with Program(programs / "channel-cpp", "n", "1") as program:
@@ -240,14 +240,14 @@ def test_c_program_writes_vector_read_by_python(programs: Path, prefix: str) -> 
         assert len(quotes.changes().indices) == 8
 
 
-def test_c_program_refuses_other_dtype(programs: Path, prefix: str) -> None:
+def test_c_program_refuses_vector_with_different_dtype(programs: Path, prefix: str) -> None:
     msgq.SeqlockVector("quotes", [("price", "<f8"), ("size", "<f8")], 8).close()
     with Program(programs / "records", "write", "quotes", "1") as program:
         assert program.process.wait(DEADLINE) == 1
         assert "another dtype" in program.process.communicate()[1]
 
 
-def test_c_writer_killed_leaves_its_values_and_frees_its_row(programs: Path, prefix: str) -> None:
+def test_killed_c_writer_keeps_its_values_and_frees_its_row(programs: Path, prefix: str) -> None:
     with msgq.SeqlockVector("quotes", QUOTE, 8, exclusive=True) as quotes:
         with Program(programs / "records", "hold", "quotes", "1") as program:
             assert program.hear() == "written"
@@ -300,7 +300,7 @@ ROLES = [
 
 @pytest.mark.parametrize(("program", "role", "start"), ROLES)
 @pytest.mark.parametrize("size", [1, 4096, 1 << 17])
-def test_c_program_reports_hostile_files(
+def test_c_program_reports_invalid_files(
     programs: Path, endpoint: str, program: str, role: str, start: str, size: int
 ) -> None:
     path = SHM / f"{start}{endpoint}"
@@ -330,7 +330,7 @@ def test_c_program_with_invalid_environment_gets_error(programs: Path, prefix: s
         assert variable in program.process.communicate()[1]
 
 
-def test_links_and_strangers_are_refused(programs: Path, endpoint: str, tmp_path: Path) -> None:
+def test_c_program_refuses_linked_files_and_files_of_other_users(programs: Path, endpoint: str, tmp_path: Path) -> None:
     path = SHM / f"msgqjobs_{endpoint}"
     os.symlink(tmp_path / "there", path)
     with Program(programs / "queue", "send", endpoint, "1") as program:
@@ -348,7 +348,7 @@ def test_links_and_strangers_are_refused(programs: Path, endpoint: str, tmp_path
 # ---- what is installed ----
 
 
-def test_pkg_config_has_paths_of_headers_and_sources() -> None:
+def test_pkg_config_file_has_paths_of_headers_and_sources() -> None:
     text = (INCLUDE / "msgq.pc").read_text()
     assert f"Version: {msgq.__version__}\n" in text
     named = [

@@ -200,7 +200,7 @@ def told_by(handle: Handle, ear: Ear) -> list[Heard]:
 
 
 @pytest.mark.parametrize("events", [True, "payload"])
-def test_c_handle_publishes_the_same_events_as_python(program: InC, prefix: str, events: Any) -> None:
+def test_c_and_python_handles_publish_equal_events(program: InC, prefix: str, events: Any) -> None:
     heard = []
     for opened in (InPython, program.opened):
         with msgq.MessageQueue("jobs", max_messages=3, max_message_size=64, events=events) as queue:
@@ -222,7 +222,7 @@ def test_c_handle_publishes_the_same_events_as_python(program: InC, prefix: str,
         assert (end.taken_time, end.sent_time, end.number) == (taken.publish_time, taken.sent_time, taken.number)
 
 
-def test_numbers_are_the_same_in_both_languages(program: InC, ear: Ear) -> None:
+def test_c_and_python_handles_report_equal_event_numbers(program: InC, ear: Ear) -> None:
     with msgq.MessageQueue("jobs", events="payload") as queue:
         ours, theirs, us, them = InPython(), program.opened(), os.getpid(), program.pid
         turns: list[tuple[Handle, int, Handle, int]] = [(ours, us, theirs, them), (theirs, them, ours, us)] * 10
@@ -245,7 +245,7 @@ def test_numbers_are_the_same_in_both_languages(program: InC, ear: Ear) -> None:
         assert {each.sent_time for each in of_it} == {one.sent_time}
 
 
-def test_killed_c_taker_event_is_published_by_python(program: InC, ear: Ear) -> None:
+def test_python_publishes_event_of_killed_c_receiver(program: InC, ear: Ear) -> None:
     with msgq.MessageQueue("jobs", events=True) as queue:
         queue.send(b"piece")
         program.opened().take(0)
@@ -264,7 +264,7 @@ def test_killed_c_taker_event_is_published_by_python(program: InC, ear: Ear) -> 
     assert len({one.number for one in heard}) == 1
 
 
-def test_c_handle_publishes_events_of_messages_recovered_from_the_dead(program: InC, other: InC, ear: Ear) -> None:
+def test_c_handle_publishes_events_of_messages_of_killed_process(program: InC, other: InC, ear: Ear) -> None:
     with msgq.MessageQueue("jobs", events=True) as queue:
         for i in range(3):
             queue.send(b"%d" % i)
@@ -289,7 +289,7 @@ def pools() -> list[tuple[int, int, bool | None]]:
 
 
 @pytest.mark.parametrize(("events", "size"), [(True, 64), ("payload", 64), ("payload", 1 << 20), ("payload", 1 << 22)])
-def test_c_events_channel_equals_that_of_python(program: InC, prefix: str, events: Any, size: int) -> None:
+def test_c_and_python_create_equal_events_channels(program: InC, prefix: str, events: Any, size: int) -> None:
     shapes = []
     for opened in (InPython, program.opened):
         with msgq.MessageQueue("jobs", max_messages=4, max_message_size=size, events=events) as queue:
@@ -309,7 +309,7 @@ def test_c_events_channel_equals_that_of_python(program: InC, prefix: str, event
     assert {slot_bytes for _, slot_bytes, _ in c[3]} == ({48, 48 + size} if events == "payload" else {48})
 
 
-def test_large_payloads_arrive(program: InC, ear: Ear) -> None:
+def test_c_events_carry_payloads_up_to_one_mebibyte(program: InC, ear: Ear) -> None:
     with msgq.MessageQueue("jobs", max_message_size=1 << 20, events="payload"):
         program.opened()
         for size in (0, 1, 4096, 1 << 20):
@@ -317,7 +317,7 @@ def test_large_payloads_arrive(program: InC, ear: Ear) -> None:
     assert [(one.size, one.payload) for one in ear.heard()] == [(n, b"x" * n) for n in (0, 1, 4096, 1 << 20)]
 
 
-def test_unpublished_events_are_counted_and_fail_no_call(program: InC, prefix: str) -> None:
+def test_c_call_succeeds_and_counts_event_it_cannot_publish(program: InC, prefix: str) -> None:
     channel_path = SHM / f"msgqchan_{prefix}" / "jobs:events"
     with msgq.MessageQueue("jobs", events=True):
         program.opened()
@@ -346,7 +346,7 @@ def test_removed_queue_has_no_events_channel(program: InC, prefix: str) -> None:
     queue.close()
 
 
-def test_forked_child_leaves_the_event_publisher_to_its_parent(program: InC, ear: Ear) -> None:
+def test_forked_child_does_not_use_event_publisher_of_parent(program: InC, ear: Ear) -> None:
     with msgq.MessageQueue("jobs", events=True):
         program.opened().send("before")
         assert program.does("fork") == 0
@@ -356,7 +356,7 @@ def test_forked_child_leaves_the_event_publisher_to_its_parent(program: InC, ear
         assert stats.queue("jobs").events_lost == 0
 
 
-def test_c_handle_closed_leaves_the_events_channel(program: InC, ear: Ear) -> None:
+def test_closed_c_handle_removes_its_event_publisher(program: InC, ear: Ear) -> None:
     with msgq.MessageQueue("jobs", events=True):
         program.opened().send("message")
         assert [alive for *_, alive in pools()] == [True]
@@ -369,7 +369,7 @@ def test_c_handle_closed_leaves_the_events_channel(program: InC, ear: Ear) -> No
 
 
 @pytest.mark.parametrize("events", range(3))
-def test_c_open_creates_the_requested_events(program: InC, prefix: str, events: int) -> None:
+def test_c_open_creates_queue_with_requested_events(program: InC, prefix: str, events: int) -> None:
     program.opened(MAKE, messages=3, size=64, events=events)
     with msgq.MessageQueue("jobs", 0) as queue:
         assert (queue.events, queue.max_messages, queue.max_message_size) == (WISHES[events], 3, 64)
@@ -382,7 +382,7 @@ def test_c_open_creates_the_requested_events(program: InC, prefix: str, events: 
 
 
 @pytest.mark.parametrize("line", ["open jobs 0 0 0 3", "open jobs 0 0 0 -1", f"open {'x' * 223} 0 0 0 1"])
-def test_c_create_with_invalid_events_is_refused(program: InC, prefix: str, line: str) -> None:
+def test_c_open_with_invalid_events_is_refused(program: InC, prefix: str, line: str) -> None:
     said = program.ask(line)
     assert int(said.split()[0]) == -errno.EINVAL
     assert "events" in said
@@ -392,7 +392,7 @@ def test_c_create_with_invalid_events_is_refused(program: InC, prefix: str, line
 # ---- recorded ----
 
 
-def test_recorder_records_events_of_a_c_sender(programs: Path, prefix: str, tmp_path: Path) -> None:
+def test_recorder_records_queue_events_of_c_sender(programs: Path, prefix: str, tmp_path: Path) -> None:
     with msgq.MessageQueue("jobs", max_messages=64, max_message_size=64, events="payload") as queue:
         recorder = Recorder(tmp_path / "log", (), chunk_seconds=0.02)
         with Program(programs / "queue", "send", "jobs", "20") as sender:

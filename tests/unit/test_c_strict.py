@@ -30,7 +30,7 @@ def test_c_source_compiles_as_strict_c11(compiler: str, unit: Path) -> None:
 @pytest.mark.parametrize("standard", ["c99", "c11"])
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("header", HEADERS)
-def test_public_header_alone_compiles_as_strict_c(header: str, compiler: str, standard: str) -> None:
+def test_single_public_header_compiles_as_strict_c(header: str, compiler: str, standard: str) -> None:
     source = f"#include <{header}>\nint main(void) {{ return 0; }}\n"
     assert complaints(compiler, f"-std={standard}", *STRICT, "-xc", "-", source=source) == ""
 
@@ -38,13 +38,13 @@ def test_public_header_alone_compiles_as_strict_c(header: str, compiler: str, st
 @pytest.mark.parametrize("standard", ["c++11", "c++17"])
 @pytest.mark.parametrize("compiler", CPP_COMPILERS)
 @pytest.mark.parametrize("header", HEADERS)
-def test_public_header_alone_compiles_as_strict_cpp(header: str, compiler: str, standard: str) -> None:
+def test_single_public_header_compiles_as_strict_cpp(header: str, compiler: str, standard: str) -> None:
     source = f"#include <{header}>\nint main() {{ return 0; }}\n"
     assert complaints(compiler, f"-std={standard}", *STRICT, "-xc++", "-", source=source) == ""
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.c*")), ids=lambda path: path.name)
-def test_example_compiles_without_a_warning(path: Path) -> None:
+def test_c_example_compiles_without_warnings(path: Path) -> None:
     cpp = path.suffix == ".cpp"
     for compiler in CPP_COMPILERS if cpp else COMPILERS:
         assert complaints(compiler, "-std=c++17" if cpp else "-std=gnu11", *STRICT, path) == ""

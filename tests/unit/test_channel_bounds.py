@@ -49,7 +49,7 @@ def lead_round(channel: Channel, row: int, start: int, margin: int, tail: int) -
 
 @pytest.mark.watchdog(30.0)
 @pytest.mark.parametrize("passive", [False, True])
-def test_receive_of_withdrawn_messages_without_end_is_an_error(channel: Channel, passive: bool) -> None:
+def test_receive_raises_if_file_shows_endless_withdrawn_messages(channel: Channel, passive: bool) -> None:
     with channel.publisher() as pub, Channel(channel.name, passive=passive) as other, other.subscriber() as sub:
         for _ in range(6):  # until it goes on as far behind the oldest message as it ever does
             pub.send_many([b"x"] * 2 * CAPACITY)
@@ -63,7 +63,7 @@ def test_receive_of_withdrawn_messages_without_end_is_an_error(channel: Channel,
 
 @pytest.mark.watchdog(30.0)
 @pytest.mark.parametrize("receive", ["receive_many", "receive_array"])
-def test_receive_many_of_messages_without_end_takes_as_many_as_can_be_there(channel: Channel, receive: str) -> None:
+def test_receive_many_returns_at_most_capacity_messages_of_corrupt_file(channel: Channel, receive: str) -> None:
     with channel.publisher() as pub, Channel(channel.name, passive=True) as other, other.subscriber() as sub:
         pub.send(b"1")
         lead_round(channel, 0, sub.position, 0, 2**63)

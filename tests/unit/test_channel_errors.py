@@ -44,12 +44,12 @@ def pools(endpoint: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", ["", "a" * 230, "a/b", "a\0b", ".", "..", "a:b", b"\xff"])
-def test_channel_invalid_name_is_refused(name: Any) -> None:
+def test_channel_refuses_invalid_name(name: Any) -> None:
     with pytest.raises(EndpointNameError, match="channel"):
         Channel(name)
 
 
-def test_channel_name_longest_is_accepted(token: str) -> None:
+def test_channel_accepts_longest_name(token: str) -> None:
     name = token + "x" * (naming.CHANNEL_BYTES_MAX - len(token))
     channel = Channel(name)
     publisher = channel.publisher()
@@ -59,7 +59,7 @@ def test_channel_name_longest_is_accepted(token: str) -> None:
 
 
 @pytest.mark.parametrize("bad", ["a" * 48, "a\0", 3])
-def test_node_invalid_name_is_refused(endpoint: str, bad: Any) -> None:
+def test_node_refuses_invalid_name(endpoint: str, bad: Any) -> None:
     with pytest.raises((EndpointNameError, TypeError), match="node"):
         Channel(endpoint, node=bad)
     assert not channel_path(endpoint).exists()
@@ -73,7 +73,7 @@ def test_node_invalid_name_is_refused(endpoint: str, bad: Any) -> None:
         *(("subscribers", value) for value in (0, 65, -1)),
     ],
 )
-def test_channel_invalid_configuration_is_refused(endpoint: str, what: str, value: Any) -> None:
+def test_channel_refuses_invalid_configuration(endpoint: str, what: str, value: Any) -> None:
     with pytest.raises(InvalidValueError, match=f"{endpoint}.*{what} is {value!r}"):
         Channel(endpoint, **{what: value})
     assert not channel_path(endpoint).exists()
@@ -82,7 +82,7 @@ def test_channel_invalid_configuration_is_refused(endpoint: str, what: str, valu
 @pytest.mark.parametrize(
     ("what", "value"), [("slots", 0), ("slots", 16385), ("slot_bytes", 0), ("slot_bytes", 2**41), ("max_bytes", 0)]
 )
-def test_publisher_invalid_pool_is_refused(endpoint: str, what: str, value: int) -> None:
+def test_publisher_refuses_invalid_pool_size(endpoint: str, what: str, value: int) -> None:
     with pytest.raises(InvalidValueError, match=f"{what} is {value}"):
         Channel(endpoint).publisher(**{what: value})
     assert not pools(endpoint)
@@ -91,7 +91,7 @@ def test_publisher_invalid_pool_is_refused(endpoint: str, what: str, value: int)
 @pytest.mark.parametrize(
     ("what", "value"), [("history", -1), ("max_views", -1), ("on_lapped", "here"), ("on_lost", "cry"), ("spin_us", -1)]
 )
-def test_subscriber_invalid_arguments_are_refused(endpoint: str, what: str, value: Any) -> None:
+def test_subscriber_refuses_invalid_arguments(endpoint: str, what: str, value: Any) -> None:
     with pytest.raises(InvalidValueError, match=what):
         Channel(endpoint).subscriber(**{what: value})
 
@@ -100,7 +100,9 @@ def test_subscriber_invalid_arguments_are_refused(endpoint: str, what: str, valu
     ("said", "asked"),
     [({"capacity": 8}, 16), ({"publishers": 2}, 3), ({"subscribers": 2}, 3), ({"stamps": False}, True)],
 )
-def test_channel_other_configuration_raises_with_both_values(endpoint: str, said: dict[str, Any], asked: Any) -> None:
+def test_channel_opened_with_different_configuration_raises_with_both_values(
+    endpoint: str, said: dict[str, Any], asked: Any
+) -> None:
     Channel(endpoint, **said)
     what, there = next(iter(said.items()))
     with pytest.raises(ChannelMismatchError, match=f"{endpoint}.*{what}={there}.*{what}={asked}") as caught:
@@ -108,7 +110,7 @@ def test_channel_other_configuration_raises_with_both_values(endpoint: str, said
     assert caught.value.path == str(channel_path(endpoint))
 
 
-def test_publisher_sets_the_open_values_of_the_configuration(endpoint: str) -> None:
+def test_first_publisher_sets_unspecified_channel_configuration(endpoint: str) -> None:
     early = Channel(endpoint).subscriber()
     assert Channel(endpoint).capacity is None
     publisher = Channel(endpoint, capacity=4).publisher()
@@ -118,7 +120,7 @@ def test_publisher_sets_the_open_values_of_the_configuration(endpoint: str) -> N
     assert early.receive(0) == b"first"
 
 
-def test_create_decides_whether_the_channel_may_exist(endpoint: str) -> None:
+def test_create_argument_decides_if_existing_channel_is_opened(endpoint: str) -> None:
     with pytest.raises(SegmentError, match="channel not found"):
         Channel(endpoint, create=False)
     with pytest.raises(SegmentError, match="channel not found"):
@@ -128,7 +130,7 @@ def test_create_decides_whether_the_channel_may_exist(endpoint: str) -> None:
         Channel(endpoint, create=True)
 
 
-def test_channel_on_zmq_is_refused(endpoint: str) -> None:
+def test_channel_with_zmq_backend_is_refused(endpoint: str) -> None:
     assert run_child(zmq_child, endpoint, env={"MSGQ_BACKEND": "zmq"}) == "backend 'zmq' has no channels"
 
 
@@ -143,7 +145,7 @@ def zmq_child(endpoint: str) -> str:
 # ---- files ----
 
 
-def test_file_of_another_format_is_refused(endpoint: str) -> None:
+def test_channel_file_of_another_format_is_refused(endpoint: str) -> None:
     channel_path(endpoint).write_bytes(b"short")
     with pytest.raises(CorruptSegmentError, match="too few"):
         Channel(endpoint)
@@ -156,7 +158,7 @@ def test_file_of_another_format_is_refused(endpoint: str) -> None:
         Channel(endpoint)
 
 
-def test_file_of_another_layout_version_is_reported(endpoint: str) -> None:
+def test_channel_file_with_different_layout_version_is_reported(endpoint: str) -> None:
     Channel(endpoint)
     data = bytearray(channel_path(endpoint).read_bytes())
     data[12:16] = struct.pack("<I", 2)
@@ -166,7 +168,7 @@ def test_file_of_another_layout_version_is_reported(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("geometry", [0xFFFF, 3, 1, 16384])
-def test_file_with_invalid_configuration_is_refused(endpoint: str, geometry: int) -> None:
+def test_channel_file_with_invalid_configuration_is_refused(endpoint: str, geometry: int) -> None:
     channel = Channel(endpoint)
     with channel_path(endpoint).open("r+b") as file:
         file.seek(128)
@@ -178,7 +180,7 @@ def test_file_with_invalid_configuration_is_refused(endpoint: str, geometry: int
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
 @pytest.mark.parametrize("which", ["channel", "pool"])
-def test_files_of_another_user_are_refused(endpoint: str, which: str) -> None:
+def test_channel_files_of_another_user_are_refused(endpoint: str, which: str) -> None:
     channel = Channel(endpoint)
     channel.publisher().send(b"1")
     subscriber = channel.subscriber(history=1)
@@ -195,7 +197,7 @@ def test_files_of_another_user_are_refused(endpoint: str, which: str) -> None:
         os.seteuid(0)
 
 
-def test_pool_removed_loses_its_messages(endpoint: str) -> None:
+def test_messages_of_removed_pool_are_lost(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher = channel.publisher()
     subscriber = channel.subscriber()
@@ -206,7 +208,7 @@ def test_pool_removed_loses_its_messages(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["cut", "foreign", "geometry"])
-def test_pool_of_another_format_loses_its_messages_and_is_reported(endpoint: str, how: str) -> None:
+def test_messages_of_pool_with_invalid_format_are_lost_and_reported(endpoint: str, how: str) -> None:
     channel = Channel(endpoint)
     publisher = channel.publisher()
     subscriber = channel.subscriber()
@@ -233,7 +235,7 @@ def receive_twice(publisher: Any, subscriber: Any) -> None:
         subscriber.receive(0)
 
 
-def test_pool_truncated_while_mapped_is_reported(endpoint: str) -> None:
+def test_truncation_of_mapped_pool_is_reported(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher = channel.publisher()
     subscriber = channel.subscriber()
@@ -245,7 +247,7 @@ def test_pool_truncated_while_mapped_is_reported(endpoint: str) -> None:
         receive_twice(publisher, subscriber)
 
 
-def test_channel_file_truncated_is_reported(endpoint: str) -> None:
+def test_truncation_of_channel_file_is_reported(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher = channel.publisher()
     subscriber = channel.subscriber()
@@ -256,7 +258,7 @@ def test_channel_file_truncated_is_reported(endpoint: str) -> None:
         subscriber.receive(0)
 
 
-def test_pool_without_space_raises_and_leaves_no_file(endpoint: str) -> None:
+def test_publisher_without_memory_raises_and_leaves_no_file(endpoint: str) -> None:
     channel = Channel(endpoint)
     space = os.statvfs(SHM)
     size = space.f_blocks * space.f_frsize  # of the whole file system: other programs may free memory
@@ -270,7 +272,7 @@ def test_pool_without_space_raises_and_leaves_no_file(endpoint: str) -> None:
     assert len(pools(endpoint)) == 1
 
 
-def test_channel_removed_accepts_no_new_participants(endpoint: str) -> None:
+def test_removed_channel_accepts_no_new_participants(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     channel.unlink()
@@ -287,7 +289,7 @@ def test_channel_removed_accepts_no_new_participants(endpoint: str) -> None:
 # ---- sending ----
 
 
-def test_message_beyond_max_bytes_is_refused_with_the_sizes(endpoint: str) -> None:
+def test_message_above_max_bytes_is_refused_with_both_sizes(endpoint: str) -> None:
     publisher = Channel(endpoint).publisher(slots=4, slot_bytes=100, max_bytes=4096)
     with pytest.raises(MessageTooLargeError, match=r"4000 bytes.*4096"):
         publisher.send(bytes(4000))
@@ -307,7 +309,7 @@ def test_send_of_object_without_buffer_is_refused(endpoint: str) -> None:
     assert publisher.sent == 0
 
 
-def test_timeout_invalid_value_is_refused(endpoint: str) -> None:
+def test_channel_call_with_invalid_timeout_is_refused(endpoint: str) -> None:
     subscriber = Channel(endpoint).subscriber()
     for timeout in (-1, float("nan"), 1e10):
         with pytest.raises(InvalidValueError, match="timeout is"):
@@ -319,7 +321,7 @@ def test_timeout_invalid_value_is_refused(endpoint: str) -> None:
 JSON = Schema("pose", "json", b"{}")
 
 
-def test_schema_mismatch_is_reported_and_raised_only_if_strict(endpoint: str) -> None:
+def test_schema_mismatch_raises_only_with_strict_schema(endpoint: str) -> None:
     first = Channel(endpoint, schema=JSON)
     other = Schema("pose", "json", b"{}", layout=b"another build", version=2)
     second = Channel(endpoint, schema=other)
@@ -333,7 +335,7 @@ def test_schema_mismatch_is_reported_and_raised_only_if_strict(endpoint: str) ->
     assert (first.schema, first.schema_matches) == (other, False)
 
 
-def test_schema_late_claim_wins_without_an_earlier_one(endpoint: str) -> None:
+def test_claim_schema_sets_schema_only_if_channel_has_none(endpoint: str) -> None:
     channel = Channel(endpoint)
     assert channel.schema is None
     with pytest.raises(SchemaMismatchError, match="found none"):
@@ -344,12 +346,12 @@ def test_schema_late_claim_wins_without_an_earlier_one(endpoint: str) -> None:
     assert channel.schema == JSON
 
 
-def test_schema_of_the_largest_size_fits(endpoint: str) -> None:
+def test_channel_stores_schema_of_largest_size(endpoint: str) -> None:
     large = Schema("n" * 192, "e" * 48, bytes(46608), bytes(64), b"x" * 64, 2**32 - 1)
     assert Channel(endpoint, schema=large).schema == large
 
 
 @pytest.mark.parametrize("bad", [{"identity": bytes(65)}, {"layout": bytes(65)}, {"version": -1}, {"version": 2**32}])
-def test_schema_invalid_value_is_refused(bad: dict[str, Any]) -> None:
+def test_channel_refuses_invalid_schema(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
         Schema("name", "json", **bad)

@@ -106,7 +106,7 @@ def sweep_up(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("count", [20, pytest.param(300, marks=pytest.mark.ci)])
-def test_channel_words_with_any_value_raise_own_errors_only(endpoint: str, seed: int, count: int) -> None:
+def test_corrupt_channel_file_raises_only_msgq_errors(endpoint: str, seed: int, count: int) -> None:
     """What: two publishers and four subscribers work while words of their files are rewritten.
 
     Why: each of these words can be written by any process of the user.
@@ -125,7 +125,7 @@ def poke(endpoint: str, offset: int, value: int) -> None:
         channel_file.write(value.to_bytes(8, "little"))
 
 
-def test_capacity_of_no_channel_raises_and_initializes_no_order(endpoint: str) -> None:
+def test_channel_file_with_invalid_capacity_raises_and_stays_unchanged(endpoint: str) -> None:
     with Channel(endpoint, create=True) as channel:
         try:
             for capacity in (1, 48, 16384, 65535):
@@ -139,7 +139,7 @@ def test_capacity_of_no_channel_raises_and_initializes_no_order(endpoint: str) -
             channel.unlink()
 
 
-def test_pool_whose_header_changes_during_map_is_refused(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pool_header_changed_while_mapping_is_refused(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise pins would be written to read-only pages."""
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
@@ -151,7 +151,7 @@ def test_pool_whose_header_changes_during_map_is_refused(endpoint: str, monkeypa
     channel.unlink()
 
 
-def test_a_subscriber_far_behind_allocates_no_more_than_the_channel_holds(endpoint: str) -> None:
+def test_receive_array_allocates_at_most_channel_capacity(endpoint: str) -> None:
     with Channel(endpoint, capacity=CAPACITY, create=True) as channel:
         try:
             subscriber = channel.subscriber()
@@ -164,7 +164,7 @@ def test_a_subscriber_far_behind_allocates_no_more_than_the_channel_holds(endpoi
             channel.unlink()
 
 
-def test_a_message_before_a_stale_tail_is_taken_in_bulk(endpoint: str) -> None:
+def test_receive_many_returns_message_before_corrupt_tail(endpoint: str) -> None:
     """Its publisher was killed between its entry and the tail."""
     with Channel(endpoint, capacity=CAPACITY, create=True) as channel:
         try:

@@ -33,7 +33,7 @@ from tests.support import SHM, Child, Task, hear, in_fork, say, wait_until
 # ---- loans ----
 
 
-def test_loan_is_usable_once(endpoint: str) -> None:
+def test_loan_can_be_published_once(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     with publisher.loan(3) as loan:
@@ -46,7 +46,7 @@ def test_loan_is_usable_once(endpoint: str) -> None:
     assert subscriber.receive_many() == [b"ab"]
 
 
-def test_loan_is_discarded_after_an_exception(endpoint: str) -> None:
+def test_loan_is_discarded_if_with_block_raises(endpoint: str) -> None:
     publisher = Channel(endpoint).publisher(slots=1)
     for _ in range(3):
         with pytest.raises(ZeroDivisionError), publisher.loan(1):
@@ -102,7 +102,7 @@ def test_loans_are_ordered_by_publishing(endpoint: str) -> None:
     assert subscriber.receive_many() == [b"\2", b"\0", b"\1"]
 
 
-def test_loan_outlives_growth_but_not_its_publisher(endpoint: str) -> None:
+def test_loan_survives_larger_pool_and_ends_at_publisher_close(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(slot_bytes=8), channel.subscriber()
     early, late = publisher.loan(8), publisher.loan(8)
@@ -119,7 +119,7 @@ def test_loan_outlives_growth_but_not_its_publisher(endpoint: str) -> None:
 # ---- forks ----
 
 
-def test_publisher_in_forked_child_joins_again_and_loans_stay_the_parents(endpoint: str) -> None:
+def test_forked_child_has_new_publisher_without_loans_of_parent(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber(own=False)
     heard = channel.subscriber()
@@ -148,7 +148,7 @@ def test_publisher_in_forked_child_joins_again_and_loans_stay_the_parents(endpoi
     assert subscriber.receive_many() == messages[1:-1]
 
 
-def test_forked_child_continues_at_its_cursor_without_the_parents_views(endpoint: str) -> None:
+def test_forked_subscriber_keeps_position_without_views_of_parent(endpoint: str) -> None:
     channel = Channel(endpoint, capacity=4)
     publisher, subscriber = channel.publisher(slots=6), channel.subscriber()
     publisher.send_many([b"1", b"2", b"3"])
@@ -174,7 +174,7 @@ def test_forked_child_continues_at_its_cursor_without_the_parents_views(endpoint
 # ---- views ----
 
 
-def test_view_released_cannot_be_read(endpoint: str) -> None:
+def test_released_channel_view_cannot_be_read(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     publisher.send(b"abc")
@@ -239,7 +239,7 @@ def test_view_of_a_dead_publisher_stays_readable(endpoint: str) -> None:
     view.release()
 
 
-def test_too_many_views_raise_for_their_subscriber_only(endpoint: str) -> None:
+def test_too_many_views_raise_only_in_their_subscriber(endpoint: str) -> None:
     channel = Channel(endpoint, capacity=4)
     publisher, subscriber = channel.publisher(), channel.subscriber(max_views=2)
     other = channel.subscriber()
@@ -255,7 +255,7 @@ def test_too_many_views_raise_for_their_subscriber_only(endpoint: str) -> None:
     assert bytes(third) == b"3"
 
 
-def test_publisher_without_free_slots_names_the_holders_and_waits_on_request(endpoint: str) -> None:
+def test_publisher_without_free_slots_raises_or_waits_for_timeout(endpoint: str) -> None:
     channel = Channel(endpoint, capacity=2)
     publisher, subscriber = channel.publisher(slots=2), channel.subscriber()
     publisher.send_many([b"1", b"2"])
@@ -273,7 +273,7 @@ def test_publisher_without_free_slots_names_the_holders_and_waits_on_request(end
     assert subscriber.receive(1) == b"3"
 
 
-def test_passive_subscriber_only_copies(endpoint: str) -> None:
+def test_passive_channel_subscriber_receives_only_copies(endpoint: str) -> None:
     publisher = Channel(endpoint).publisher()
     passive = Channel(endpoint, passive=True)
     with passive.subscriber() as subscriber:
@@ -285,7 +285,7 @@ def test_passive_subscriber_only_copies(endpoint: str) -> None:
         passive.publisher()
 
 
-def test_channel_objects_may_be_garbage_at_once(endpoint: str) -> None:
+def test_channel_objects_can_be_garbage_collected_together(endpoint: str) -> None:
     for _ in range(3):
         channel = Channel(endpoint)
         publisher, subscriber = channel.publisher(), channel.subscriber()
@@ -301,7 +301,7 @@ def test_channel_objects_may_be_garbage_at_once(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_publishers_are_limited_and_grown_ones_count_once(endpoint: str, most: int) -> None:
+def test_publisher_limit_counts_publisher_with_two_pools_once(endpoint: str, most: int) -> None:
     channel = Channel(endpoint, publishers=most)
     publishers = [channel.publisher() for _ in range(most)]
     loan = publishers[0].loan(1)
@@ -313,7 +313,7 @@ def test_publishers_are_limited_and_grown_ones_count_once(endpoint: str, most: i
     channel.publisher().close()
 
 
-def test_publisher_64_is_refused(endpoint: str) -> None:
+def test_64th_channel_publisher_is_refused(endpoint: str) -> None:
     channel = Channel(endpoint, capacity=2)
     publishers = [channel.publisher(slots=1, slot_bytes=1) for _ in range(63)]
     for _ in range(2):
@@ -329,7 +329,7 @@ def test_publisher_64_is_refused(endpoint: str) -> None:
     assert len(list(SHM.glob(f"msgqpool_{endpoint}:*"))) <= 9
 
 
-def test_subscribers_are_limited_if_the_channel_has_a_limit(endpoint: str) -> None:
+def test_channel_with_subscriber_limit_refuses_more_subscribers(endpoint: str) -> None:
     channel = Channel(endpoint, subscribers=1)
     subscriber = channel.subscriber()
     with pytest.raises(TooManySubscribersError, match=f"{endpoint}.*\\(1\\).*{os.getpid()}"):
@@ -340,7 +340,7 @@ def test_subscribers_are_limited_if_the_channel_has_a_limit(endpoint: str) -> No
     channel.subscriber().close()
 
 
-def test_64_subscribers_take_views_and_any_number_copies(endpoint: str) -> None:
+def test_channel_has_64_view_subscribers_and_unlimited_copy_subscribers(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher = channel.publisher(slots=4)
     viewers = [channel.subscriber() for _ in range(65)]
@@ -373,7 +373,7 @@ def test_receive_into_small_buffer_keeps_the_message(endpoint: str) -> None:
     assert subscriber.receive_into(buffer, 0) is None
 
 
-def test_an_array_has_messages_of_one_size_and_none_beyond_a_loss(endpoint: str) -> None:
+def test_receive_array_ends_before_different_size_or_loss(endpoint: str) -> None:
     channel = Channel(endpoint, capacity=16)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     publisher.send_many([b"%4d" % n for n in range(3)])
@@ -390,7 +390,7 @@ def test_an_array_has_messages_of_one_size_and_none_beyond_a_loss(endpoint: str)
         subscriber.receive_many(-1)
 
 
-def test_losses_are_raised_once_each_if_wanted(endpoint: str) -> None:
+def test_on_lost_raise_reports_each_loss_once(endpoint: str) -> None:
     channel = Channel(endpoint, capacity=16)
     publisher, subscriber = channel.publisher(), channel.subscriber(on_lost="raise")
     publisher.send_many([b"%d" % n for n in range(20)])
@@ -402,7 +402,7 @@ def test_losses_are_raised_once_each_if_wanted(endpoint: str) -> None:
         publisher.send_many([b"%d" % n for n in range(20)])
 
 
-def test_closed_handles_raise_on_each_call(endpoint: str) -> None:
+def test_closed_channel_handles_raise_on_each_call(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     publisher.close()
@@ -418,7 +418,7 @@ def test_closed_handles_raise_on_each_call(endpoint: str) -> None:
             make()
 
 
-def test_loan_overflowing_size_is_too_large(endpoint: str) -> None:
+def test_loan_of_size_above_limit_is_refused(endpoint: str) -> None:
     channel = Channel(endpoint)
     for publisher in (channel.publisher(), channel.publisher(slots=3)):
         for size in (2**64 - 1, 2**63, 2**64 // 3, 2**50, 2**30 + 1):
@@ -427,7 +427,7 @@ def test_loan_overflowing_size_is_too_large(endpoint: str) -> None:
         publisher.send(b"")
 
 
-def test_trust_of_a_channel_applies_to_its_publishers_and_subscribers(endpoint: str) -> None:
+def test_channel_trust_applies_to_its_publishers_and_subscribers(endpoint: str) -> None:
     first = Channel(endpoint).publisher()
     try:
         os.chown(SHM / f"msgqchan_{endpoint}", 65001, -1)
@@ -443,7 +443,7 @@ def test_trust_of_a_channel_applies_to_its_publishers_and_subscribers(endpoint: 
     channel.unlink()
 
 
-def test_messages_received_before_an_error_are_returned(endpoint: str) -> None:
+def test_channel_receive_many_returns_messages_before_error(endpoint: str) -> None:
     def child() -> None:
         channel = Channel(endpoint)
         known, new = channel.publisher(), channel.publisher()
@@ -466,7 +466,7 @@ def test_messages_received_before_an_error_are_returned(endpoint: str) -> None:
     assert in_fork(child) == 0
 
 
-def test_forked_child_is_registered_at_its_position(endpoint: str) -> None:
+def test_forked_subscriber_is_registered_with_its_position(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher, subscriber = channel.publisher(), channel.subscriber()
     publisher.send_many([b"1", b"2"])

@@ -26,7 +26,7 @@ def waits(sub: Any) -> None:
     assert sub.receive(MOMENT) is None
 
 
-def test_subscriber_lapped_naps_unannounced(endpoint: str) -> None:
+def test_lapped_subscriber_sleeps_without_waiting_flag(endpoint: str) -> None:
     with Channel(endpoint, capacity=16) as channel, channel.subscriber() as sub, channel.publisher() as pub:
         pub.send_many([b""] * 17)
         waits(sub)
@@ -35,7 +35,7 @@ def test_subscriber_lapped_naps_unannounced(endpoint: str) -> None:
         channel.unlink()
 
 
-def test_subscriber_up_to_date_announces_its_sleep(endpoint: str) -> None:
+def test_subscriber_without_loss_sets_waiting_flag_before_sleep(endpoint: str) -> None:
     with Channel(endpoint, capacity=16) as channel, channel.subscriber() as sub, channel.publisher() as pub:
         pub.send_many([b""] * 16)
         waits(sub)
@@ -44,7 +44,7 @@ def test_subscriber_up_to_date_announces_its_sleep(endpoint: str) -> None:
         channel.unlink()
 
 
-def test_subscriber_with_few_messages_announces_its_sleep(endpoint: str) -> None:
+def test_lapped_subscriber_of_small_channel_sets_waiting_flag_before_sleep(endpoint: str) -> None:
     """They would not gather: a nap brings less than wakes do."""
     with Channel(endpoint, capacity=8) as channel, channel.subscriber() as sub, channel.publisher() as pub:
         pub.send_many([b""] * 9)
@@ -55,7 +55,7 @@ def test_subscriber_with_few_messages_announces_its_sleep(endpoint: str) -> None
 
 
 @pytest.mark.parametrize("timeout", [0.02, 0.3])
-def test_nap_without_messages_is_followed_by_an_announced_sleep(endpoint: str, timeout: float) -> None:
+def test_subscriber_sets_waiting_flag_after_short_sleep_without_messages(endpoint: str, timeout: float) -> None:
     with Channel(endpoint, capacity=16) as channel, channel.subscriber() as sub, channel.publisher() as pub:
         pub.send_many([b""] * 17)
         sub.receive_many()

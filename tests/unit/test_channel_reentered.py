@@ -38,7 +38,7 @@ def interruption(monkeypatch: pytest.MonkeyPatch) -> Interruption:
     return Interruption(monkeypatch)
 
 
-def test_a_first_view_while_a_pool_is_mapped_for_copies(endpoint: str, interruption: Interruption) -> None:
+def test_first_view_can_be_taken_while_pool_is_mapped(endpoint: str, interruption: Interruption) -> None:
     """A signal handler or another thread takes it; the pool is then mapped with pins that can be written."""
 
     def child() -> None:
@@ -79,7 +79,7 @@ def wait_for_a_view(endpoint: str) -> list[int]:
     return [*seen, os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])]
 
 
-def test_child_forked_by_a_handler_in_a_view_wait_takes_its_own_views(endpoint: str) -> None:
+def test_child_forked_in_signal_handler_takes_its_own_views(endpoint: str) -> None:
     publisher = Channel(endpoint).publisher()
     publisher.send(b"before")
     with Child(wait_for_a_view, endpoint) as child:
@@ -90,7 +90,7 @@ def test_child_forked_by_a_handler_in_a_view_wait_takes_its_own_views(endpoint: 
         assert child.result() == [1, 2, 0]
 
 
-def test_interrupted_close_has_closed_the_publisher(endpoint: str, interruption: Interruption) -> None:
+def test_interrupted_close_still_closes_publisher(endpoint: str, interruption: Interruption) -> None:
     """Else it would publish from a row that is another publisher's by then."""
 
     def interrupt() -> None:
@@ -105,7 +105,7 @@ def test_interrupted_close_has_closed_the_publisher(endpoint: str, interruption:
         publisher.send(b"")
 
 
-def test_publisher_closed_before_its_wait_for_a_slot_stays_closed(endpoint: str) -> None:
+def test_publisher_closed_during_send_raises_instead_of_waiting(endpoint: str) -> None:
     class ClosesIt(float):
         """Is compared by Python code, as all time-outs: there signal handlers run, and other threads."""
 
@@ -121,7 +121,7 @@ def test_publisher_closed_before_its_wait_for_a_slot_stays_closed(endpoint: str)
     assert publisher.closed
 
 
-def test_signal_handler_may_close_the_publisher_waiting_for_a_slot(endpoint: str) -> None:
+def test_signal_handler_can_close_publisher_that_waits_for_slot(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher = channel.publisher(slots=1)
     loan = publisher.loan(1)
@@ -137,7 +137,7 @@ def test_signal_handler_may_close_the_publisher_waiting_for_a_slot(endpoint: str
     assert channel.diagnose().publishers == ()
 
 
-def test_growing_publisher_cannot_be_closed_before_its_message(endpoint: str, interruption: Interruption) -> None:
+def test_close_during_pool_growth_raises_concurrent_use_error(endpoint: str, interruption: Interruption) -> None:
     """What runs while the former pool is removed cannot close the publisher under the message."""
     refused: list[BaseException] = []
 

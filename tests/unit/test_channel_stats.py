@@ -49,7 +49,7 @@ def one(channel: Channel, node: str) -> ChannelSubscriber:
     return found
 
 
-def test_stats_of_unused_channel_have_no_participants(channel: Channel) -> None:
+def test_channel_stats_of_unused_channel_have_no_participants(channel: Channel) -> None:
     found = channel.diagnose()
     assert (found.name, found.prefix, found.path) == (channel.name, "", str(SHM / f"msgqchan_{channel.name}"))
     assert (found.kind, found.capacity, found.stamps, found.max_publishers) == ("pubsub", 16, None, None)
@@ -58,7 +58,7 @@ def test_stats_of_unused_channel_have_no_participants(channel: Channel) -> None:
     assert (found.hub_bytes, found.pool_bytes, found.orphans) == (os.stat(found.path).st_size, 0, ())
 
 
-def test_stats_name_participants_and_their_counts(channel: Channel) -> None:
+def test_channel_stats_show_participants_and_their_counts(channel: Channel) -> None:
     channel.replace_schema(Schema("words", "text"))
     with channel.publisher(slots=4, slot_bytes=100) as publisher, channel.subscriber() as subscriber:
         publisher.send_many([b"x" * 10] * 3)
@@ -81,7 +81,7 @@ def test_stats_name_participants_and_their_counts(channel: Channel) -> None:
     assert channel.diagnose().subscribers == ()
 
 
-def test_stats_show_losses_before_the_subscriber_notices(channel: Channel) -> None:
+def test_channel_stats_show_losses_before_next_receive(channel: Channel) -> None:
     """And as the subscriber itself tells them when it looks."""
     node = Node("late")
     early = node.subscribe(channel.name)  # before the first publisher: its cursor is not known
@@ -101,7 +101,7 @@ def test_stats_show_losses_before_the_subscriber_notices(channel: Channel) -> No
     assert [told[name].lost for name in ("late", "history", "plain")] == [38 - 8, 28 - 8, 23 - 8]
 
 
-def test_stats_show_skipped_messages_at_once(channel: Channel) -> None:
+def test_channel_stats_show_skipped_messages_immediately(channel: Channel) -> None:
     """Also when nothing was received behind it: one's own messages, and what was evicted."""
     with channel.publisher() as publisher, channel.subscriber(own=False) as subscriber:
         publisher.send_many([b"x"] * 5)
@@ -110,7 +110,7 @@ def test_stats_show_skipped_messages_at_once(channel: Channel) -> None:
         assert (listed.cursor, listed.lag, listed.lost) == (subscriber.position, 0, 0)
 
 
-def test_stats_show_subscriber_of_a_forked_child(channel: Channel) -> None:
+def test_channel_stats_show_subscriber_of_forked_child(channel: Channel) -> None:
     with channel.publisher() as publisher, channel.subscriber() as subscriber:
         publisher.send_many([b"x"] * 5)
         assert len(subscriber.receive_many(3)) == 3
@@ -124,7 +124,7 @@ def test_stats_show_subscriber_of_a_forked_child(channel: Channel) -> None:
         assert (one(channel, "tester").cursor, one(channel, "tester").lag) == (19, 2)
 
 
-def test_stats_show_holders_of_views(channel: Channel) -> None:
+def test_channel_stats_show_subscribers_that_hold_views(channel: Channel) -> None:
     with channel.publisher(slots=8) as publisher, channel.subscriber() as subscriber:
         publisher.send_many([b"x"] * 3)
         views = [subscriber.receive_view(0) for _ in range(3)]
@@ -144,7 +144,7 @@ def test_stats_show_holders_of_views(channel: Channel) -> None:
     assert channel.diagnose().viewers == ()
 
 
-def test_stats_separate_dead_from_closed_participants(channel: Channel) -> None:
+def test_channel_stats_distinguish_dead_from_closed_participants(channel: Channel) -> None:
     with Child(publish, channel.name) as child:
         assert child.hear() == "up"
         with Child(watch, channel.name) as watcher:
@@ -161,7 +161,7 @@ def test_stats_separate_dead_from_closed_participants(channel: Channel) -> None:
     assert {role for role, who in found.participants if who.alive is False} == {"publisher", "subscriber", "viewer"}
 
 
-def test_stats_show_several_rows_of_a_grown_publisher(channel: Channel) -> None:
+def test_channel_stats_show_each_pool_of_publisher(channel: Channel) -> None:
     with channel.publisher(slots=4, slot_bytes=64) as publisher, publisher.loan(10):
         publisher.send(b"x" * 1000)
         small, large = sorted(channel.diagnose().publishers, key=lambda one: one.slot_bytes)
@@ -169,7 +169,7 @@ def test_stats_show_several_rows_of_a_grown_publisher(channel: Channel) -> None:
         assert (large.superseded, large.left, large.sent) == (False, False, 1)
 
 
-def test_stats_pools_without_owner_are_orphans(channel: Channel) -> None:
+def test_channel_stats_list_pools_without_owner_as_orphans(channel: Channel) -> None:
     path = Path(shm_paths.pool_path(channel.name, "", 0x1234))
     with channel.publisher():
         assert channel.diagnose().orphans == ()
@@ -180,7 +180,7 @@ def test_stats_pools_without_owner_are_orphans(channel: Channel) -> None:
     path.unlink()
 
 
-def test_stats_of_channel_with_missing_pool_succeed(channel: Channel) -> None:
+def test_channel_stats_succeed_with_missing_pool(channel: Channel) -> None:
     with channel.publisher() as publisher:
         publisher.send(b"x")
         os.unlink(channel.diagnose().publishers[0].path)
@@ -188,7 +188,7 @@ def test_stats_of_channel_with_missing_pool_succeed(channel: Channel) -> None:
         assert (row.pool_bytes, row.messages, row.participant.alive) == (None, 1, True)
 
 
-def test_stats_leave_no_trace(channel: Channel) -> None:
+def test_channel_stats_do_not_change_files(channel: Channel) -> None:
     with channel.publisher() as publisher, channel.subscriber() as subscriber:
         publisher.send(b"x")
         view = subscriber.receive_view(0)
@@ -200,7 +200,7 @@ def test_stats_leave_no_trace(channel: Channel) -> None:
         view.release()
 
 
-def test_stats_opened_counts_unregistered_handles(endpoint: str) -> None:
+def test_channel_stats_are_opened_with_unregistered_handle(endpoint: str) -> None:
     channel = Channel(endpoint)
     assert msgq.stats.channel(endpoint).opened
     subscribers = [channel.subscriber() for _ in range(65)]
@@ -216,7 +216,7 @@ def test_stats_opened_counts_unregistered_handles(endpoint: str) -> None:
     assert msgq.stats.channel(endpoint).participants == ()
 
 
-def test_stats_opened_is_true_after_close_in_a_forked_child(channel: Channel) -> None:
+def test_channel_stats_are_opened_after_close_in_forked_child(channel: Channel) -> None:
     def look() -> None:
         channel.close()  # the parent's
 
@@ -224,7 +224,7 @@ def test_stats_opened_is_true_after_close_in_a_forked_child(channel: Channel) ->
     assert channel.diagnose().opened
 
 
-def test_stats_name_the_kind_of_channel(prefix: str) -> None:
+def test_channel_stats_show_pubsub_broadcast_or_mailbox(prefix: str) -> None:
     with Node("a") as node:
         node.advertise("plain")
         node.join_broadcast("news")
@@ -238,7 +238,7 @@ def test_stats_name_the_kind_of_channel(prefix: str) -> None:
         assert {one.prefix for one in found.values()} == {prefix}
 
 
-def test_stats_skip_files_of_other_formats(prefix: str) -> None:
+def test_list_of_channel_stats_skips_invalid_files(prefix: str) -> None:
     Channel("good").close()
     (SHM / f"msgqchan_{prefix}" / "bad").write_bytes(bytes(100))
     assert [one.name for one in msgq.stats.channels()] == ["good"]
@@ -258,7 +258,7 @@ def random_bytes(path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_stats_with_invalid_bytes_raise_no_foreign_error(channel: Channel, seed: int) -> None:
+def test_channel_stats_of_corrupt_file_raise_only_msgq_errors(channel: Channel, seed: int) -> None:
     """Channel file and pool are filled with noise: a look says something, or fails with an error of ours."""
     with channel.publisher() as publisher, channel.subscriber() as subscriber:
         publisher.send_many([b"x"] * 5)
@@ -278,7 +278,7 @@ def test_stats_with_invalid_bytes_raise_no_foreign_error(channel: Channel, seed:
                 file.write(before)
 
 
-def test_stats_during_traffic_are_consistent(channel: Channel) -> None:
+def test_channel_stats_during_traffic_are_consistent(channel: Channel) -> None:
     """What: one thread publishes into a pool that is smaller than the order, another receives; this one looks.
 
     Failure would mean: a figure that was never true, as more messages lost than were published.
@@ -315,7 +315,7 @@ def test_stats_during_traffic_are_consistent(channel: Channel) -> None:
     subscriber.close()
 
 
-def test_stats_count_refused_sends_of_an_exhausted_pool(channel: Channel) -> None:
+def test_channel_stats_count_sends_refused_by_full_pool(channel: Channel) -> None:
     with channel.publisher(slots=1) as publisher, channel.subscriber() as subscriber:
         publisher.send(b"x")
         view = subscriber.receive_view(0)

@@ -54,7 +54,7 @@ def alive(prefix: str) -> Iterator[msgq.PubSocket]:
         yield socket
 
 
-def test_cleanup_separates_users_from_dead_processes(alive: msgq.PubSocket, prefix: str) -> None:
+def test_cleanup_distinguishes_live_users_from_dead_processes(alive: msgq.PubSocket, prefix: str) -> None:
     pid = killed_publisher("left")
     living, unknown = cleanup.find_topic_users(msgq.stats.topic("alive"))
     assert ([word.split()[-1] for word in living], unknown) == ([str(os.getpid())], ())
@@ -65,7 +65,7 @@ def test_cleanup_separates_users_from_dead_processes(alive: msgq.PubSocket, pref
     assert str(participant).endswith(f" {pid} (dead)")
 
 
-def test_cleanup_removes_topics_unless_a_process_may_use_them(alive: msgq.PubSocket, prefix: str) -> None:
+def test_cleanup_keeps_topics_that_a_process_may_use(alive: msgq.PubSocket, prefix: str) -> None:
     killed_publisher("left")
     stock_ring(prefix, "stock")
     names = ["alive", "left", "nobody", "stock"]
@@ -95,7 +95,7 @@ def test_cleanup_keeps_an_unreadable_topic(prefix: str) -> None:
     assert issue == (str(error.value), "error")
 
 
-def test_repair_keeps_topics_without_participants_or_in_use(alive: msgq.PubSocket, prefix: str) -> None:
+def test_cleanup_of_dead_topics_keeps_unused_and_used_topics(alive: msgq.PubSocket, prefix: str) -> None:
     msgq.pub_sock("unused", 4096).close()
     killed_publisher("left")
     msgq.pub_sock("halved", 4096).close()
@@ -107,7 +107,7 @@ def test_repair_keeps_topics_without_participants_or_in_use(alive: msgq.PubSocke
     assert sorted(one.endpoint for one in msgq.stats.topics()) == ["alive", "unused"]
 
 
-def test_cleanup_finds_orphans_of_an_ended_prefix(prefix: str) -> None:
+def test_cleanup_finds_orphaned_side_segments_of_removed_prefix(prefix: str) -> None:
     msgq.pub_sock("topic", 4096).close()
     shutil.rmtree(shm_paths.topic_directories(prefix)[0])
     size = os.stat(path := shm_paths.side_segment_path("topic", prefix)).st_size
@@ -120,7 +120,7 @@ def test_cleanup_finds_orphans_of_an_ended_prefix(prefix: str) -> None:
     assert prefix not in cleanup.find_orphaned_prefixes()
 
 
-def test_cleanup_reports_too_open_modes(alive: msgq.PubSocket, prefix: str) -> None:
+def test_cleanup_reports_files_writable_by_other_users(alive: msgq.PubSocket, prefix: str) -> None:
     assert cleanup.find_permission_issues(prefix) == []
     os.chmod(shm_paths.ring_path("alive", prefix), 0o622)
     ((text, severity),) = cleanup.find_permission_issues(prefix)

@@ -38,7 +38,7 @@ def flow(topic: str, messages: int, state: str = FORWARDING_STATE) -> FlowStats:
         (("--in", "camera.(left|right)@10.0.0.7"), "ZMQ cannot list topics"),
     ],
 )
-def test_bridge_invalid_options_are_wrong_usage(arguments: tuple[str, ...], complaint: str) -> None:
+def test_bridge_command_with_invalid_options_exits_with_usage_error(arguments: tuple[str, ...], complaint: str) -> None:
     result = msgq(*arguments)
     assert result.exit_code == 2
     assert complaint in result.output
@@ -64,25 +64,25 @@ def test_bridge_invalid_options_are_wrong_usage(arguments: tuple[str, ...], comp
         (("--in", "a", "--segment-size", "1"), "segment_size"),
     ],
 )
-def test_bridge_errors_are_one_line(prefix: str, arguments: tuple[str, ...], word: str) -> None:
+def test_bridge_command_prints_error_in_one_line(prefix: str, arguments: tuple[str, ...], word: str) -> None:
     result = msgq(*arguments)
     assert result.exit_code == 1
     assert result.output.count("\n") == 1
     assert word in result.output
 
 
-def test_bridge_host_option_is_the_default_of_in() -> None:
+def test_host_option_is_default_host_of_in_option() -> None:
     assert bridge._parse_sources(["a", "b@there", "c@::1"], "here") == {"a": "here", "b": "there", "c": "::1"}
 
 
-def test_completion_offers_topics_and_channels_for_bridge(prefix: str) -> None:
+def test_completion_of_bridge_command_offers_topics_and_channels(prefix: str) -> None:
     with pub_sock("topic a"), Channel("a"), MessageQueue("a"):
         completion = ShellComplete(app, {}, "msgq", "_MSGQ_COMPLETE")
         found = [item.value for item in completion.get_completions(["bridge", "--out"], "")]
         assert found == ["topic a", "channel/a"]
 
 
-def test_bridge_rates_cover_the_time_since_the_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bridge_command_shows_rates_since_last_report(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("msgq.cli.bridge.time.monotonic", lambda: now[0])
     report = bridge.FlowReport()
@@ -94,7 +94,7 @@ def test_bridge_rates_cover_the_time_since_the_last_report(monkeypatch: pytest.M
     assert report.compute_overall_rates([flow("a", 20)]) == [(flow("a", 20), 5.0, 50.0)]
 
 
-def test_bridge_table_shows_names_unchanged() -> None:
+def test_bridge_command_table_shows_names_unchanged() -> None:
     screen = get_console()
     with screen.capture() as capture:
         screen.print(bridge._make_table([(flow("a[b]", 1234, "taken [red]"), 5.0, 50.0)]))
@@ -121,13 +121,13 @@ def running(prefix: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_bridge_ends_with_the_totals(running: Process, number: int) -> None:
+def test_bridge_command_prints_totals_at_end(running: Process, number: int) -> None:
     said, complaints = running.end(number)
     assert complaints == ""
     assert said[-1]["final"] is True
 
 
-def test_second_bridge_waits_for_the_first_to_end(running: Process, prefix: str) -> None:
+def test_second_bridge_command_waits_until_first_ends(running: Process, prefix: str) -> None:
     with start(*IN, "--prefix", prefix, env={"OPENPILOT_PREFIX": ""}) as second:
         assert f"msgq bridge {running.pid} is its publisher" in second.line()["state"]
         running.kill()

@@ -62,7 +62,7 @@ def killed(name: str, role: str) -> int:
 # ---- looking ----
 
 
-def test_list_shows_channels_next_to_topics(prefix: str) -> None:
+def test_list_shows_channels_and_topics(prefix: str) -> None:
     with Node("driver") as node, Child(take_part, "scans", "subscriber") as child:
         publisher = node.advertise("scans")
         node.join_broadcast("news")
@@ -82,7 +82,7 @@ def test_list_shows_channels_next_to_topics(prefix: str) -> None:
         assert command.run("list", "scans", "--interval", "0", code=1).stdout == ""
 
 
-def test_info_shows_the_allowed_pause_of_a_subscriber(prefix: str) -> None:
+def test_info_shows_longest_pause_without_loss_of_subscriber(prefix: str) -> None:
     over = Path(f"/dev/shm/msgqchan_{prefix}/scans")
     with Channel("scans", capacity=64, node="driver") as channel, channel.publisher() as publisher:
 
@@ -104,7 +104,7 @@ def test_info_shows_the_allowed_pause_of_a_subscriber(prefix: str) -> None:
     assert f"driver python {os.getpid()}" in text or f"driver pytest {os.getpid()}" in text
 
 
-def test_info_shows_all_parts_of_a_channel(prefix: str) -> None:
+def test_info_shows_participants_and_pools_of_channel(prefix: str) -> None:
     with Node("a") as node:
         publisher = node.advertise("scans", slots=4, slot_bytes=64)
         subscriber = node.subscribe("scans")
@@ -126,7 +126,7 @@ def test_info_shows_all_parts_of_a_channel(prefix: str) -> None:
         assert word in text, text
 
 
-def test_verbs_on_missing_channel_fail(prefix: str) -> None:
+def test_commands_on_missing_channel_fail(prefix: str) -> None:
     assert "no endpoint matches channel/scans; run `msgq list`" in command.run("info", "channel/scans", code=1).output
     assert "no endpoint matches channel/scans; run `msgq list`" in command.run("clean", "channel/scans", code=1).output
     assert "no endpoint matches channel/scans; run `msgq list`" in command.run("list", "channel/scans", code=1).output
@@ -140,7 +140,7 @@ def test_info_of_channel_without_messages_succeeds(prefix: str) -> None:
     assert "subscribers  1\n" in text
 
 
-def test_topic_name_of_a_channel_gets_a_hint(prefix: str) -> None:
+def test_info_with_channel_name_without_prefix_suggests_full_name(prefix: str) -> None:
     Channel("scans").close()
     assert "no endpoint matches scans; did you mean channel/scans?" in command.run("info", "scans", code=1).output
 
@@ -155,7 +155,7 @@ def test_completion_offers_names_of_channels(prefix: str) -> None:
 # ---- removing ----
 
 
-def test_clean_removes_an_unused_channel_with_its_pools(prefix: str) -> None:
+def test_clean_removes_unused_channel_and_its_pools(prefix: str) -> None:
     killed("dead", "publisher")
     killed("dead", "subscriber")
     Channel("unused").close()
@@ -216,7 +216,7 @@ def uses(path: Path) -> int:
     return count
 
 
-def test_channel_opened_during_clean_is_a_new_one(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channel_opened_during_clean_is_created_again(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Task] = []
     Channel("scans").close()
     path = SHM / f"msgqchan_{prefix}" / "scans"
@@ -248,7 +248,7 @@ def test_clean_removes_pools_without_a_channel(prefix: str) -> None:
         assert subscriber.lost == 1
 
 
-def test_clean_removes_pools_of_the_dead_without_messages(prefix: str) -> None:
+def test_clean_removes_empty_pools_of_dead_publishers(prefix: str) -> None:
     killed("scans", "publisher")
     Path(shm_paths.pool_path("scans", prefix, 0xABC)).write_bytes(b"")
     with Channel("scans") as channel, channel.subscriber():
@@ -265,7 +265,7 @@ def test_clean_removes_pools_of_the_dead_without_messages(prefix: str) -> None:
             assert publisher.send(b"x") > 0
 
 
-def test_clean_of_channels_in_two_processes_at_once_succeeds(prefix: str) -> None:
+def test_two_simultaneous_clean_commands_remove_channels(prefix: str) -> None:
     for number in range(30):
         killed(f"c{number}", "publisher") if number % 10 == 0 else Channel(f"c{number}").close()
     tasks = [Task(lambda: list(cleanup.remove_unused([f"c{i}" for i in range(30)], prefix))) for _ in range(3)]
@@ -296,7 +296,7 @@ def test_doctor_fix_repairs_channels_of_dead_processes(prefix: str) -> None:
     assert files(prefix) == []
 
 
-def test_doctor_reports_full_rows(prefix: str) -> None:
+def test_doctor_reports_channel_with_maximum_of_publishers(prefix: str) -> None:
     with Node("a") as node:
         node.advertise("scans", publishers=1)
         assert checked() == ("error", "channel/scans has 1 publisher, its limit")
@@ -304,7 +304,7 @@ def test_doctor_reports_full_rows(prefix: str) -> None:
         assert "mbx" not in checked()[1], "a mailbox has one owner"
 
 
-def test_doctor_reports_views_held_for_long(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_views_held_for_long_time(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Channel("scans", capacity=2) as channel, channel.publisher() as publisher:
         subscriber = channel.subscriber()
         publisher.send(b"x")

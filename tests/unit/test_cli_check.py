@@ -60,7 +60,7 @@ optional = true
 """
 
 
-def test_check_of_expected_endpoints_succeeds(traffic: Child, check: Any) -> None:
+def test_check_command_succeeds_if_all_expectations_are_met(traffic: Child, check: Any) -> None:
     code, found = check(GOOD)
     assert code == 0, found
     assert {(line["endpoint"], line["condition"]) for line in found} >= {("camera", "lost"), ("wheel.left", "rate")}
@@ -79,7 +79,9 @@ def test_check_of_expected_endpoints_succeeds(traffic: Child, check: Any) -> Non
         ("only = true\n[endpoints.camera]", "wheel.left", "only"),
     ],
 )
-def test_check_unmet_expectation_fails(traffic: Child, check: Any, expected: str, endpoint: str, what: str) -> None:
+def test_check_command_fails_if_expectation_is_not_met(
+    traffic: Child, check: Any, expected: str, endpoint: str, what: str
+) -> None:
     code, found = check(f"seconds = 0.2\n{expected}")
     assert code == 1
     assert (endpoint, what) in {(line["endpoint"], line["condition"]) for line in found if not line["ok"]}
@@ -89,7 +91,7 @@ def test_check_unmet_expectation_fails(traffic: Child, check: Any, expected: str
     ("expected", "ok"),
     [((10, 1000), True), ((10, None), True), ((10, 999), False), ((11, 1000), False), ((11, None), False)],
 )
-def test_judge_of_sizes_compares_the_least_and_the_most(
+def test_size_expectation_is_compared_with_smallest_and_largest_message(
     prefix: str, expected: tuple[float, float | None], ok: bool
 ) -> None:
     with msgq.pub_sock("camera") as publisher:
@@ -103,7 +105,7 @@ def test_judge_of_sizes_compares_the_least_and_the_most(
     assert [(one.condition, one.ok) for one in found] == [("size", ok)]
 
 
-def test_check_reports_losses_of_a_stopped_subscriber(prefix: str, check: Any) -> None:
+def test_check_command_reports_losses_of_stopped_subscriber(prefix: str, check: Any) -> None:
     """It has not noticed them itself."""
     over = threading.Event()
 
@@ -122,7 +124,7 @@ def test_check_reports_losses_of_a_stopped_subscriber(prefix: str, check: Any) -
     assert [line["condition"] for line in found if not line["ok"]] == ["lost"]
 
 
-def test_check_reports_a_dead_publisher(prefix: str, check: Any) -> None:
+def test_check_command_reports_dead_publisher(prefix: str, check: Any) -> None:
     with Child(publisher_children.die_publishing, "camera") as child:
         child.process.wait()
     code, found = check("seconds = 0.01\n[endpoints.camera]")
@@ -130,7 +132,7 @@ def test_check_reports_a_dead_publisher(prefix: str, check: Any) -> None:
     assert [(line["condition"], line["ok"]) for line in found] == [("publisher", False)]
 
 
-def test_check_reports_losses_of_subscribers(prefix: str, check: Any) -> None:
+def test_check_command_reports_losses_of_subscribers(prefix: str, check: Any) -> None:
     with msgq.pub_sock("camera") as publisher, msgq.sub_sock("camera", timeout=0) as subscriber:
         code, _ = check("seconds = 0.01\n[endpoints.camera]\nlost = 0")
         assert code == 0
@@ -141,7 +143,7 @@ def test_check_reports_losses_of_subscribers(prefix: str, check: Any) -> None:
         assert code == 0  # what was lost before the measurement is not counted
 
 
-def test_check_waits_for_late_endpoints(prefix: str, check: Any) -> None:
+def test_check_command_waits_for_late_endpoints(prefix: str, check: Any) -> None:
     with Child(publisher_children.publish_steadily, ["camera"]):
         code, _ = check("seconds = 0.1\n[endpoints.camera]\nrate = 1", "--timeout", "20")
     assert code == 0
@@ -164,11 +166,11 @@ def test_check_waits_for_late_endpoints(prefix: str, check: Any) -> None:
         "[endpoint.a]",
     ],
 )
-def test_check_invalid_file_is_wrong_usage(prefix: str, check: Any, text: str) -> None:
+def test_check_command_with_invalid_file_exits_with_usage_error(prefix: str, check: Any, text: str) -> None:
     assert check(text)[0] == 2
 
 
-def test_check_missing_file_is_wrong_usage(prefix: str, tmp_path: Path) -> None:
+def test_check_command_with_missing_file_exits_with_usage_error(prefix: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["check", str(tmp_path / "none")], catch_exceptions=False)
     assert result.exit_code == 2
     assert "Traceback" not in result.output
@@ -219,7 +221,7 @@ def kinds(prefix: str) -> Iterator[None]:
     task.result()
 
 
-def test_check_compares_endpoints_of_each_kind(kinds: None, check: Any) -> None:
+def test_check_command_compares_endpoints_of_each_kind(kinds: None, check: Any) -> None:
     code, found = check(ALL_KINDS)
     wrong = {(line["endpoint"], line["condition"]): line["text"] for line in found if not line["ok"]}
     assert wrong.keys() == {("channel/scans", "lost")}
@@ -236,7 +238,7 @@ def test_check_compares_endpoints_of_each_kind(kinds: None, check: Any) -> None:
     }
 
 
-def test_check_expected_queue_includes_its_events_channel(prefix: str, check: Any) -> None:
+def test_check_command_with_expected_queue_accepts_its_events_channel(prefix: str, check: Any) -> None:
     with msgq.MessageQueue("jobs", events=True) as queue, msgq.MessageQueue("others", events=True) as others:
         queue.send(b"x")
         others.send(b"x")
@@ -261,7 +263,7 @@ def test_check_expected_queue_includes_its_events_channel(prefix: str, check: An
         ('only = true\n[endpoints."records/poses"]', "queue/jobs", "only"),
     ],
 )
-def test_check_unmet_expectation_of_other_kinds_fails(
+def test_check_command_fails_if_non_topic_expectation_is_not_met(
     kinds: None, check: Any, expected: str, endpoint: str, what: str
 ) -> None:
     code, found = check(f"seconds = 0.1\n{expected}")
@@ -278,7 +280,7 @@ def test_check_unmet_expectation_of_other_kinds_fails(
         ("records/poses", "lost = 1", "records do not count the values that readers miss"),
     ],
 )
-def test_check_unmeasurable_expectation_is_wrong_usage(
+def test_check_command_with_unmeasurable_expectation_exits_with_usage_error(
     prefix: str, tmp_path: Path, name: str, key: str, why: str
 ) -> None:
     file = tmp_path / "expected.toml"

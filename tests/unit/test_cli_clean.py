@@ -85,7 +85,7 @@ def clean_many() -> dict[str, Any]:
     }
 
 
-def test_clean_removes_ended_prefixes_and_keeps_living_ones() -> None:
+def test_clean_removes_leftovers_of_ended_prefixes_and_keeps_used_prefixes() -> None:
     said = in_own_shared_memory(clean_many)
     assert "40 side segments without a ring" in said["noted"]
     assert "`msgq clean` removes them" in said["noted"]
@@ -98,12 +98,12 @@ def test_clean_removes_ended_prefixes_and_keeps_living_ones() -> None:
     assert said["every"] == [["lives", "busy", "kept"], ["lives", "idle", "removed"]]
 
 
-def test_clean_all_prefixes_excludes_other_options() -> None:
+def test_all_prefixes_option_of_clean_excludes_other_options() -> None:
     command.run("clean", "--all-prefixes", "--prefix", "p", code=2)
     command.run("clean", "--all-prefixes", "endpoint", code=2)
 
 
-def test_ended_prefix_in_use_again_is_kept_by_clean(prefix: str) -> None:
+def test_clean_keeps_side_segment_of_recreated_topic(prefix: str) -> None:
     """Its side segment is of another ring."""
     prefix_that_ended(prefix, "topic")
     with msgq.sub_sock("topic", timeout=0) as sub, msgq.pub_sock("topic") as pub:
@@ -112,7 +112,7 @@ def test_ended_prefix_in_use_again_is_kept_by_clean(prefix: str) -> None:
         assert outcomes("--dry-run")[0]["action"] == "kept"
 
 
-def test_clean_of_ring_keeps_its_open_users_working(prefix: str) -> None:
+def test_sockets_work_after_clean_removes_their_files(prefix: str) -> None:
     with msgq.sub_sock("topic", timeout=0) as sub, msgq.pub_sock("topic") as pub:
         shutil.rmtree(shm_paths.topic_directories(prefix)[0])
         assert [one["endpoint"] for one in outcomes()] == ["topic"]
@@ -121,7 +121,7 @@ def test_clean_of_ring_keeps_its_open_users_working(prefix: str) -> None:
         assert sub.receive() == b"x"
 
 
-def test_clean_keeps_the_side_segment_of_a_ring_created_meanwhile(prefix: str) -> None:
+def test_clean_keeps_side_segment_if_ring_is_created_during_clean(prefix: str) -> None:
     prefix_that_ended(prefix, "topic")
     assert cleanup.find_orphaned_sides(prefix) == ["topic"]
     with msgq.pub_sock("topic") as pub, msgq.sub_sock("topic", timeout=0) as sub:
@@ -132,7 +132,9 @@ def test_clean_keeps_the_side_segment_of_a_ring_created_meanwhile(prefix: str) -
         assert sub.receive() == b"x"
 
 
-def test_clean_survives_a_directory_created_and_removed_by_others(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_succeeds_if_other_process_creates_and_removes_directory(
+    prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both between our look and our mkdir: that is no reason to fail."""
     beaten: list[str] = []
     mkdir = os.mkdir
@@ -150,7 +152,7 @@ def test_clean_survives_a_directory_created_and_removed_by_others(prefix: str, m
     assert beaten == [shm_paths.topic_directories(prefix)[0]]
 
 
-def test_clean_survives_a_directory_created_by_another_user(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_succeeds_if_other_user_creates_directory(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a sticky directory the kernel does not let us rename over it: EPERM, whatever is in it."""
     mkdir = os.mkdir
 
@@ -204,7 +206,7 @@ def test_clean_removes_orphans_during_connections_of_other_processes(prefix: str
         assert sweeping.result() > 0
 
 
-def test_clean_in_two_processes_at_once_succeeds(prefix: str) -> None:
+def test_two_simultaneous_clean_commands_succeed(prefix: str) -> None:
     """Each finds files that the other removes between its look and its hand."""
     for ended in (False, False, True):
         for number in range(40):
@@ -219,7 +221,9 @@ def test_clean_in_two_processes_at_once_succeeds(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["TopicLock", "read", "unlink_topic"])
-def test_clean_survives_a_topic_removed_at_any_step(prefix: str, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_clean_succeeds_if_topic_disappears_at_any_step(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
     """Right before each of the steps that a clean takes for one topic."""
     for endpoint in ("here", "stays"):
         msgq.pub_sock(endpoint, 4096).close()
@@ -246,7 +250,7 @@ def test_clean_of_a_locked_topic_does_not_block_other_topics(prefix: str) -> Non
     assert Path(shm_paths.ring_path("locked", prefix)).exists()
 
 
-def test_clean_keeps_a_topic_of_unlisted_subscribers(endpoint: str) -> None:
+def test_clean_keeps_topic_with_unregistered_subscribers(endpoint: str) -> None:
     """The table has room for 128; the next one is in no list, and its topic was removed under it."""
     subs = [msgq.sub_sock(endpoint) for _ in range(129)]
     for sub in subs[:128]:

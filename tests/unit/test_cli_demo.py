@@ -24,7 +24,7 @@ from msgq.common.histogram import Histogram
 FLOW = FlowRates(100.0, 6400.0, 10.0, 20.0)
 
 
-def test_meter_percentiles_are_within_three_percent(seed: int) -> None:
+def test_demo_histogram_percentiles_are_within_three_percent(seed: int) -> None:
     generator = random.Random(seed)
     values = sorted(int(generator.lognormvariate(9, 2)) for _ in range(10_001))
     histogram = Histogram()
@@ -36,25 +36,25 @@ def test_meter_percentiles_are_within_three_percent(seed: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, 63, 64, 65, 1 << 32, (1 << 64) - 1])
-def test_meter_each_duration_has_a_close_bucket(value: int) -> None:
+def test_demo_histogram_stores_each_duration_within_three_percent(value: int) -> None:
     histogram = Histogram()
     histogram.add(value)
     (found,) = histogram.percentiles_us(0.5)
     assert found * 1000 == pytest.approx(value, rel=0.03, abs=60)
 
 
-def test_meter_percentiles_of_an_empty_histogram_are_zero() -> None:
+def test_percentiles_of_empty_demo_histogram_are_zero() -> None:
     assert Histogram().percentiles_us(0.5, 0.99) == (0.0, 0.0)
 
 
-def test_meter_percentiles_of_one_value_are_that_value() -> None:
+def test_percentiles_of_demo_histogram_with_one_value_are_equal() -> None:
     histogram = Histogram()
     histogram.add(50_000)
     median, high = histogram.percentiles_us(0.5, 0.99)
     assert median == high > 0
 
 
-def test_meter_counts_missing_messages() -> None:
+def test_demo_meter_counts_missing_messages() -> None:
     meter = DemoMeter("busy")
     for sequence in (2, 3, 7):
         meter.count_message((sequence * 1_000, sequence, 1), size=64, now_ns=sequence * 1_000 + 500)
@@ -63,21 +63,21 @@ def test_meter_counts_missing_messages() -> None:
     assert reading.restarts == ()
 
 
-def test_meter_counts_a_duplicate() -> None:
+def test_demo_meter_counts_duplicate_as_negative_gap() -> None:
     meter = DemoMeter("busy")
     for sequence in (0, 1, 1):
         meter.count_message((sequence, sequence, 1), size=64, now_ns=10)
     assert meter.make_reading(lost=0, now_ns=10).missing_messages == -1
 
 
-def test_meter_reports_a_restart_with_its_losses() -> None:
+def test_demo_meter_reports_publisher_restart_with_losses() -> None:
     meter = DemoMeter("pulse")
     meter.count_message((1_000_000, 0, 11), size=64, now_ns=1_000_000)
     meter.count_message((5_000_000, 3, 12), size=64, now_ns=5_000_000)
     assert meter.make_reading(lost=2, now_ns=6_000_000).restarts == (PublisherRestart(11, 12, lost=2, outage_ms=4.0),)
 
 
-def test_report_survives_json() -> None:
+def test_demo_report_converted_to_json_and_back_is_equal() -> None:
     reading = TopicReading("pulse", 3, 192, None, 0, 1.5, FLOW, FLOW, (PublisherRestart(1, 2, 0, 3.5),))
     report = SubscriberReport("survivor", 7, False, (reading,))
     assert SubscriberReport.from_json(report.to_json()) == report
@@ -125,7 +125,7 @@ def test_demo_run_without_faults_succeeds() -> None:
         ("observer", {"restarts": ()}, "saw 0 restarts"),
     ],
 )
-def test_demo_checks_its_required_properties(name: str, changes: dict[str, object], complaint: str) -> None:
+def test_demo_fails_if_required_property_is_violated(name: str, changes: dict[str, object], complaint: str) -> None:
     summary = summary_of(spoil(perfect_reports(), name, **changes))
     assert not summary.ok
     assert any(complaint in failure for failure in summary.failures), summary.failures
@@ -135,18 +135,18 @@ def test_demo_allows_losses_of_the_slow_subscriber() -> None:
     assert summary_of(spoil(perfect_reports(), "slow", received=60, lost=40, missing_messages=40)).ok
 
 
-def test_demo_losses_after_the_last_message_leave_no_gap() -> None:
+def test_demo_accepts_losses_after_last_received_message() -> None:
     assert summary_of(spoil(perfect_reports(), "slow", received=60, lost=40, missing_messages=25)).ok
 
 
-def test_demo_without_final_report_of_a_subscriber_fails() -> None:
+def test_demo_fails_without_final_report_of_subscriber() -> None:
     reports = perfect_reports()
     del reports["display"]
     reports["slow"] = replace(reports["slow"], final=False)
     assert [failure.split()[1] for failure in summary_of(reports).failures] == ["display", "slow"]
 
 
-def test_demo_interrupted_without_messages_succeeds() -> None:
+def test_interrupted_demo_without_messages_succeeds() -> None:
     reports = perfect_reports()
     for name, report in reports.items():
         readings = (replace(reading, received=0, restarts=()) for reading in report.readings)
@@ -155,7 +155,7 @@ def test_demo_interrupted_without_messages_succeeds() -> None:
     assert not summary_of(reports, interrupted=False, messages=0).ok
 
 
-def test_demo_second_run_with_other_messages_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_fails_if_second_run_has_different_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     digests = iter(("one", "other"))
 
     class Run:

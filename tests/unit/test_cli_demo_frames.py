@@ -24,20 +24,20 @@ def steady(*percent: float, times: int = 1) -> LoadPicture:
     return picture
 
 
-def test_a_bar_is_as_high_as_the_load() -> None:
+def test_demo_picture_bar_height_equals_core_load() -> None:
     luma, _ = random_faults(steady(50.0))
     newest = luma[:, -1]
     assert (newest[: HEIGHT // 2 - 1] == 16).all()
     assert (newest[HEIGHT // 2 + 1 :] > 90).all()
 
 
-def test_demo_each_core_has_its_own_band_in_the_picture() -> None:
+def test_demo_picture_has_one_band_per_core() -> None:
     luma, _ = random_faults(steady(0.0, 100.0))
     assert (luma[: HEIGHT // 2, -1] == 16).sum() >= HEIGHT // 2 - 1
     assert (luma[HEIGHT // 2 :, -1] > 100).all()
 
 
-def test_busy_is_red_and_idle_is_blue() -> None:
+def test_demo_picture_shows_busy_core_red_and_idle_core_blue() -> None:
     _, busy = random_faults(steady(100.0))
     _, idle = random_faults(steady(10.0))
     (blue, red), (cold_blue, cold_red) = busy[-1, -1], idle[-1, -1]
@@ -45,7 +45,7 @@ def test_busy_is_red_and_idle_is_blue() -> None:
     assert cold_red < 128 < cold_blue
 
 
-def test_the_picture_moves_to_the_left_and_wraps_without_a_trace() -> None:
+def test_demo_picture_scrolls_left_across_buffer_end() -> None:
     picture = steady(0.0, times=2 * WIDTH // STEP + 3)
     before, _ = random_faults(picture)
     for load in (100.0, 100.0):
@@ -55,7 +55,7 @@ def test_the_picture_moves_to_the_left_and_wraps_without_a_trace() -> None:
     assert (after[:, -2 * STEP :] != before[:, -2 * STEP :]).any()
 
 
-def test_cores_may_come_and_go() -> None:
+def test_demo_picture_accepts_change_of_core_count() -> None:
     picture = steady(100.0, 100.0)
     picture.append_columns([100.0])
     luma, _ = random_faults(picture)

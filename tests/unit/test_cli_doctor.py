@@ -33,17 +33,17 @@ def test_doctor_on_the_test_machine_finds_no_error(prefix: str) -> None:
         assert checks[name]["status"] == "ok", checks[name]
 
 
-def test_doctor_exit_code_shows_errors(prefix: str) -> None:
+def test_doctor_exits_with_1_if_a_check_finds_an_error(prefix: str) -> None:
     code, checks = diagnose()
     assert code == any(check["status"] == "error" for check in checks.values())
 
 
-def test_doctor_leaves_no_topic_behind(prefix: str) -> None:
+def test_doctor_creates_no_permanent_topic(prefix: str) -> None:
     diagnose()
     assert list(SHM.glob(f"msgq*_{prefix}/*")) == []
 
 
-def test_doctor_reports_a_dead_publisher_as_an_error(prefix: str) -> None:
+def test_doctor_reports_dead_publisher_as_error(prefix: str) -> None:
     died = subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60)
     assert died.returncode == -9
     code, checks = diagnose()
@@ -61,7 +61,7 @@ def test_doctor_reports_a_truncated_segment_as_an_error(prefix: str) -> None:
     assert "weather" in checks["segments"]["text"]
 
 
-def test_doctor_notes_a_symbolic_link_in_place_of_a_topic(prefix: str, tmp_path: Path) -> None:
+def test_doctor_reports_symbolic_link_in_place_of_topic(prefix: str, tmp_path: Path) -> None:
     (SHM / f"msgq_{prefix}").mkdir(mode=0o700)
     (SHM / f"msgq_{prefix}" / "weather").symlink_to(tmp_path)
     _, checks = diagnose()
@@ -78,7 +78,7 @@ def test_doctor_prints_one_line_per_check(prefix: str) -> None:
 @pytest.mark.parametrize(
     ("total_mib", "free_mib", "status"), [(64, 1, "error"), (64, 60, "warning"), (8192, 4096, "ok"), (8192, 3, "error")]
 )
-def test_doctor_notes_little_space_and_reports_no_space(
+def test_doctor_warns_of_little_space_and_reports_full_file_system(
     monkeypatch: pytest.MonkeyPatch, total_mib: int, free_mib: int, status: str
 ) -> None:
     total, free = total_mib << 20, free_mib << 20
@@ -88,7 +88,7 @@ def test_doctor_notes_little_space_and_reports_no_space(
     assert f"{free_mib} MiB of {total_mib} MiB" in check.text
 
 
-def test_doctor_missing_directory_is_an_error(tmp_path: Path) -> None:
+def test_doctor_reports_missing_directory_as_error(tmp_path: Path) -> None:
     assert machine.check_shm_space(tmp_path / "nowhere").status == "error"
     assert machine.check_shm_permissions(tmp_path / "nowhere").status == "error"
 
@@ -101,7 +101,7 @@ def test_doctor_permission_check_leaves_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "check", [machine.check_futex_waitv, machine.check_membarrier], ids=["futex_waitv", "membarrier"]
 )
-def test_doctor_missing_system_call_is_a_note(monkeypatch: pytest.MonkeyPatch, check: Any) -> None:
+def test_doctor_warns_of_missing_system_call(monkeypatch: pytest.MonkeyPatch, check: Any) -> None:
     monkeypatch.setattr(machine, "_FUTEX_WAITV_NUMBER", 100_000)
     monkeypatch.setattr(machine, "_MEMBARRIER_NUMBERS", dict.fromkeys(machine._MEMBARRIER_NUMBERS, 100_000))
     found = check()
@@ -109,14 +109,14 @@ def test_doctor_missing_system_call_is_a_note(monkeypatch: pytest.MonkeyPatch, c
     assert "not implemented" in found.text
 
 
-def test_doctor_failed_round_trip_is_an_error(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+def test_doctor_reports_failed_round_trip_as_error(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
     monkeypatch.setenv("MSGQ_MODE", "nonsense")
     found = doctor.check_round_trip()
     assert found.status == "error"
     assert "nonsense" in found.text
 
 
-def test_doctor_one_failed_check_fails_the_command(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
+def test_doctor_exits_with_1_if_one_check_fails(monkeypatch: pytest.MonkeyPatch, prefix: str) -> None:
     monkeypatch.setattr(doctor, "MACHINE_CHECKS", (lambda: DoctorCheck("moon", "error", "it is made of cheese"),))
     code, checks = diagnose()
     assert code == 1
@@ -149,7 +149,7 @@ def killed(function: Callable[[str], None], name: str) -> int:
         return child.pid
 
 
-def test_doctor_counts_many_dead_subscribers_in_one_note(prefix: str) -> None:
+def test_doctor_summarizes_many_dead_subscribers_in_one_warning(prefix: str) -> None:
     with msgq.pub_sock("weather") as publisher:
         pid = killed(subscribers, "weather")
         participants = diagnose()[1]["topics"]
@@ -170,7 +170,7 @@ def test_doctor_counts_many_dead_subscribers_in_one_note(prefix: str) -> None:
     assert checks["topics"]["status"] == "ok"
 
 
-def test_doctor_shortens_the_note_of_many_dead_in_a_channel(prefix: str) -> None:
+def test_doctor_shortens_list_of_dead_channel_participants(prefix: str) -> None:
     with msgq.Channel("scans"):
         killed(channel_members, "scans")
         _, checks = diagnose()
@@ -185,14 +185,14 @@ def test_doctor_shortens_the_note_of_many_dead_in_a_channel(prefix: str) -> None
         assert len(checks["channels"]["text"]) < 2000
 
 
-def test_doctor_replaced_dead_publisher_is_a_note(prefix: str) -> None:
+def test_doctor_accepts_dead_publisher_that_was_replaced(prefix: str) -> None:
     assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
     assert diagnose()[1]["topics"]["status"] == "error"
     with msgq.pub_sock("weather"):
         assert diagnose()[1]["topics"]["status"] != "error"
 
 
-def test_doctor_line_with_an_error_ends_with_its_marked_notes(prefix: str) -> None:
+def test_doctor_appends_warnings_to_line_with_error(prefix: str) -> None:
     with msgq.pub_sock("abc"):
         killed(subscribers, "abc")
         assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
@@ -203,7 +203,7 @@ def test_doctor_line_with_an_error_ends_with_its_marked_notes(prefix: str) -> No
     assert second.startswith(f"abc: {DEAD} subscribers: ")
 
 
-def test_doctor_counts_flaws_of_many_endpoints(prefix: str) -> None:
+def test_doctor_lists_ten_issues_and_counts_remaining_issues(prefix: str) -> None:
     for number in range(25):
         with msgq.pub_sock(f"weather{number:02}"):
             pass
@@ -220,7 +220,7 @@ def fix(prefix: str) -> tuple[int, dict[str, dict[str, Any]]]:
     return result.exit_code, {check["check"]: check for check in checks}
 
 
-def test_doctor_fix_removes_a_topic_used_only_by_the_dead(prefix: str) -> None:
+def test_doctor_fix_removes_topic_with_only_dead_participants(prefix: str) -> None:
     assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
     _, checks = fix(prefix)
     assert "removed weather" in checks["repair"]["text"]
@@ -252,7 +252,7 @@ def test_doctor_fix_removes_a_side_segment_without_a_ring(prefix: str) -> None:
     assert list(SHM.glob(f"msgq*_{prefix}/*")) == []
 
 
-def test_doctor_notes_a_segment_writable_by_others(prefix: str) -> None:
+def test_doctor_warns_of_segment_writable_by_other_users(prefix: str) -> None:
     with msgq.pub_sock("weather"):
         (SHM / f"msgq_{prefix}" / "weather").chmod(0o666)
         _, checks = diagnose()

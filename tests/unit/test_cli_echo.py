@@ -43,7 +43,7 @@ def listen(prefix: str) -> Iterator[Callable[..., Process]]:
 # ---- channels ----
 
 
-def test_echo_of_channel_names_each_publisher(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_of_channel_shows_publisher_of_each_message(prefix: str, listen: Callable[..., Process]) -> None:
     with (
         Child(traffic_children.publish_on_channel, "cam", "left") as left,
         Child(traffic_children.publish_on_channel, "cam", "right") as right,
@@ -146,7 +146,7 @@ def test_echo_of_seqlock_shows_a_number(prefix: str) -> None:
 # ---- queues ----
 
 
-def test_echo_of_queue_shows_waiting_messages_once_and_takes_none(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_of_queue_shows_waiting_messages_without_taking_them(prefix: str, listen: Callable[..., Process]) -> None:
     with MessageQueue("jobs", schema=Schema("Job", "json")) as queue:
         queue.send(b"1", 1)
         queue.send(b"2", 5)
@@ -185,7 +185,7 @@ def test_echo_of_queue_counts_messages_taken_between_polls(prefix: str, listen: 
 # ---- several at once ----
 
 
-def test_echo_of_several_kinds_shows_all(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_shows_messages_of_several_endpoint_kinds(prefix: str, listen: Callable[..., Process]) -> None:
     with (
         msgq.pub_sock("car") as topic,
         Channel("car") as channel,
@@ -209,7 +209,7 @@ def test_echo_of_several_kinds_shows_all(prefix: str, listen: Callable[..., Proc
         assert echo.end() == ([], "")
 
 
-def test_echo_of_several_endpoints_names_the_endpoint_of_each_line(prefix: str) -> None:
+def test_echo_of_several_endpoints_shows_endpoint_in_each_line(prefix: str) -> None:
     with MessageQueue("a") as one, MessageQueue("b") as other:
         one.send(b"\x01")
         other.send(b"\x02", 3)
@@ -217,7 +217,7 @@ def test_echo_of_several_endpoints_names_the_endpoint_of_each_line(prefix: str) 
         assert text == "queue/a: waiting 1, priority 0: 01\nqueue/b: waiting 1, priority 3: 02\n"
 
 
-def test_echo_joins_later_endpoints(prefix: str, listen: Callable[..., Process]) -> None:
+def test_echo_shows_endpoints_created_later(prefix: str, listen: Callable[..., Process]) -> None:
     echo = listen("records/later", "queue/later", "-n", "2", opened=())
     assert echo.stderr is not None
     assert "no endpoint matches records/later, queue/later yet; waiting" in echo.stderr.readline()
@@ -230,7 +230,7 @@ def test_echo_joins_later_endpoints(prefix: str, listen: Callable[..., Process])
 
 
 @pytest.mark.parametrize("kind", ["channel/", "records/", "queue/"])
-def test_echo_timeout_has_its_own_exit_code(prefix: str, kind: str) -> None:
+def test_echo_timeout_exits_with_3(prefix: str, kind: str) -> None:
     Channel("silent").close()
     MessageQueue("silent").close()
     msgq.Seqlock("silent", POSE).close()

@@ -114,7 +114,7 @@ def cells(text: str) -> dict[str, list[str]]:
     return {one[0]: one[1:] for one in every}
 
 
-def test_each_kind_has_all_its_parts() -> None:
+def test_each_stored_kind_has_stats_source_and_cleanup() -> None:
     assert [kind.name for kind in list_stored_kinds()] == ["topic", "channel", "records", "queue"]
     assert all(
         isinstance(kind.stats, KindStats) and isinstance(kind.source, KindSource) for kind in list_stored_kinds()
@@ -122,7 +122,7 @@ def test_each_kind_has_all_its_parts() -> None:
     assert all(isinstance(kind.cleanup, KindCleanup) for kind in list_stored_kinds())
 
 
-def test_list_shows_all_kinds_in_one_table(bus: Bus) -> None:
+def test_list_shows_endpoints_of_all_kinds_in_one_table(bus: Bus) -> None:
     found = cells(command.run("list", "--interval", "0").output)
     assert [name for name in found if name] == SHOWN
     assert [found[name][0].partition(",")[0] for name in SHOWN] == [KIND[name] for name in SHOWN]
@@ -140,7 +140,7 @@ def test_list_shows_all_kinds_in_one_table(bus: Bus) -> None:
     assert (found["records/poses"][2], found["queue/jobs"][2].endswith(me)) == ("-", True)
 
 
-def test_json_has_the_same_keys_for_each_kind_and_null_for_unknown(bus: Bus) -> None:
+def test_json_output_has_equal_keys_for_each_kind(bus: Bus) -> None:
     for verb in (("list", "--interval", "0.01"), ("info", *SHOWN, "--interval", "0.01"), ("top", "--once")):
         found = {one["endpoint"]: one for one in lines(*verb, *(["--interval", "0.01"] if verb[0] == "top" else []))}
         assert {name: found[name]["kind"] for name in SHOWN} == KIND
@@ -193,7 +193,7 @@ def test_info_shows_each_endpoint_and_suggests_similar_names(bus: Bus) -> None:
     assert "is not a valid file name" in command.run("info", "topics/car", code=1).output
 
 
-def test_stat_counts_all_kinds(bus: Bus) -> None:
+def test_stat_counts_endpoints_of_all_kinds(bus: Bus) -> None:
     (line,) = lines("stat", "--once", "--interval", "0.01")
     kinds = {key: line[key] for key in ("topics", "channels", "records", "queues")}
     assert kinds == {"topics": 2, "channels": 1, "records": 2, "queues": 1}
@@ -209,7 +209,7 @@ def test_stat_counts_all_kinds(bus: Bus) -> None:
     assert figures.split()[8] == "-"
 
 
-def test_list_rates_are_changes_between_two_reads(bus: Bus) -> None:
+def test_list_shows_rates_between_two_reads_of_counters(bus: Bus) -> None:
     board = live_endpoints.LiveEndpoints(EndpointSelection([], None))
     assert {row.rate for row in board.poll()} == {None}
     for times in (1, 3):
@@ -238,7 +238,7 @@ def _moved(row: AnyEndpointRow, rate: Callable[[AnyEndpointRow], float | None]) 
     return None if found is None else round(found * row.interval_s)
 
 
-def test_live_endpoints_read_participants_rarely(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_endpoint_display_reads_participants_rarely(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     class Slow(RecordStatsReader):
@@ -256,7 +256,7 @@ def test_live_endpoints_read_participants_rarely(bus: Bus, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("kind", ["queue", "records", "channel"])
-def test_list_omits_an_endpoint_with_a_truncated_file(bus: Bus, kind: str, prefix: str) -> None:
+def test_list_omits_endpoint_with_truncated_file(bus: Bus, kind: str, prefix: str) -> None:
     endpoint = {"queue": "queue/jobs", "records": "records/poses", "channel": "channel/scans"}[kind]
     board = live_endpoints.LiveEndpoints(EndpointSelection([], None))
     assert endpoint in [row.endpoint for row in board.poll()]
@@ -270,7 +270,7 @@ def test_list_omits_an_endpoint_with_a_truncated_file(bus: Bus, kind: str, prefi
         path.write_bytes(whole)
 
 
-def test_top_fits_its_columns_and_sorts_by_kind(bus: Bus) -> None:
+def test_top_aligns_columns_and_sorts_by_kind(bus: Bus) -> None:
     rows = live_endpoints.LiveEndpoints(EndpointSelection([], None, auxiliary=False)).poll()
     head, titles, *text = top_verb.format_display(rows, {}, "kind")
     assert head.startswith("6 endpoints, - messages/s, -/s; by kind")
@@ -317,7 +317,7 @@ def traces(prefix: str) -> dict[str, tuple[bytes, int, int]]:
 
 
 @pytest.mark.parametrize("words", VERBS, ids=" ".join)
-def test_observing_verbs_leave_no_trace(bus: Bus, prefix: str, words: tuple[str, ...]) -> None:
+def test_observing_commands_do_not_change_files_or_counts(bus: Bus, prefix: str, words: tuple[str, ...]) -> None:
     before = traces(prefix)
     assert len(before) >= 2 * 3 + 2 + 1 + 2 + 1  # topics have two files, the channel a pool
     known = [(one.endpoint, one.participants, one.messages, one.lost) for one in stats.endpoints()]
@@ -326,7 +326,7 @@ def test_observing_verbs_leave_no_trace(bus: Bus, prefix: str, words: tuple[str,
     assert [(one.endpoint, one.participants, one.messages, one.lost) for one in stats.endpoints()] == known
 
 
-def test_observing_verbs_do_not_count_as_use(prefix: str) -> None:
+def test_clean_removes_endpoints_that_are_only_observed(prefix: str) -> None:
     for made in (msgq.pub_sock("car", 4096), Channel("scans"), SeqlockVector("poses", "<f8", 3), MessageQueue("jobs")):
         made.close()
     board = live_endpoints.LiveEndpoints(EndpointSelection([], None))
@@ -391,7 +391,7 @@ class Screen:
         os.close(self.keyboard)
 
 
-def test_top_sorts_by_keys_in_a_narrow_terminal(bus: Bus) -> None:
+def test_top_changes_sort_order_by_key_press(bus: Bus) -> None:
     with closing(Screen()) as screen:
         screen.shows("by rate")
         for key, title in (("k", "by kind"), ("n", "by name"), ("m", "by memory")):

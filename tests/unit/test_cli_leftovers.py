@@ -28,7 +28,7 @@ def noted() -> str:
     return f"{check['status']}: {check['text']}"
 
 
-def test_the_gate_of_a_killed_controller_is_found_and_removed(prefix: str) -> None:
+def test_clean_removes_event_gate_of_killed_controller(prefix: str) -> None:
     with msgq.fake_event_handle("lives", "", enable=True) as alive:
         assert alive.recv_called_event.fd >= 0
         with Child(gate_children.controller, "left", "recv_ready_event", env={"CEREAL_FAKE_PREFIX": "a:%b"}) as child:
@@ -45,7 +45,7 @@ def test_the_gate_of_a_killed_controller_is_found_and_removed(prefix: str) -> No
     assert not list(SHM.glob(f"msgqgate_{prefix}:*"))
 
 
-def test_the_claim_of_a_killed_publisher_is_found_and_removed(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_removes_address_claim_of_killed_zmq_publisher(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "tcp")
     with Child(zmq_children.plain_claim, "left") as child:
         assert child.hear() == "published"

@@ -21,18 +21,18 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=DEADLINE_S)
 
 
-def test_version_names_the_installed_distribution() -> None:
+def test_version_option_shows_installed_version() -> None:
     result = CliRunner().invoke(app, ["version"])
     assert result.exit_code == 0
     assert f"msgq {version('msgq-bus')}\n" in result.output
 
 
-def test_version_as_json_is_one_object() -> None:
+def test_version_option_with_json_prints_one_object() -> None:
     result = CliRunner().invoke(app, ["version", "--json"])
     assert json.loads(result.output)["msgq"] == version("msgq-bus")
 
 
-def test_python_dash_m_runs_the_command() -> None:
+def test_python_m_msgq_runs_command() -> None:
     result = run_python("-m", "msgq", "version", "--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["msgq"] == version("msgq-bus")
@@ -48,14 +48,14 @@ def started(*program: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_installed_script_ends_quietly_by_ctrl_c(prefix: str) -> None:
+def test_installed_script_exits_without_traceback_on_ctrl_c(prefix: str) -> None:
     with started(str(Path(sys.executable).with_name("msgq"))) as process:
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=DEADLINE_S)[1] == ""
         assert process.returncode == 0
 
 
-def test_python_dash_m_with_closed_pipe_ends_quietly(prefix: str) -> None:
+def test_python_m_msgq_exits_without_traceback_on_closed_pipe(prefix: str) -> None:
     with started(sys.executable, "-m", "msgq") as process:
         assert process.stdout is not None
         process.stdout.close()
@@ -65,17 +65,17 @@ def test_python_dash_m_with_closed_pipe_ends_quietly(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_help_of_each_verb_documents_its_exit_codes(verb: str) -> None:
+def test_help_of_each_command_documents_exit_codes(verb: str) -> None:
     result = CliRunner().invoke(app, [verb, "--help"])
     assert result.exit_code == 0
     assert "Exit codes: 0" in result.output
 
 
-def test_unknown_verb_is_wrong_usage() -> None:
+def test_unknown_command_exits_with_usage_error() -> None:
     assert CliRunner().invoke(app, ["fly"]).exit_code == 2
 
 
-def test_library_errors_are_one_line_without_traceback() -> None:
+def test_command_prints_library_error_in_one_line() -> None:
     result = run_python("-m", "msgq", "list", "--prefix", "a/b")
     assert result.returncode == 1
     assert result.stdout == ""
@@ -83,7 +83,7 @@ def test_library_errors_are_one_line_without_traceback() -> None:
     assert "a/b" in result.stderr
 
 
-def test_unknown_backend_is_one_line_without_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_prints_unknown_backend_error_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGQ_BACKEND", "foo")
     result = run_python("-m", "msgq", "pub", "e", "x")
     assert result.returncode == 1
@@ -92,7 +92,7 @@ def test_unknown_backend_is_one_line_without_traceback(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("missing", ["click", "rich", "psutil"])
-def test_command_without_its_extra_names_the_extra(missing: str) -> None:
+def test_command_without_optional_package_names_missing_extra(missing: str) -> None:
     result = run_python("-c", f"import sys; sys.modules[{missing!r}] = None; {RUN_DEMO}")
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
@@ -100,7 +100,7 @@ def test_command_without_its_extra_names_the_extra(missing: str) -> None:
     assert "pip install 'msgq-bus[cli]'" in result.stderr
 
 
-def test_other_missing_modules_are_not_blamed_on_the_extra() -> None:
+def test_missing_standard_module_is_not_reported_as_missing_extra() -> None:
     result = run_python("-c", f"import sys; sys.modules['secrets'] = None; {RUN_DEMO}")
     assert result.returncode == 1
     assert "ModuleNotFoundError" in result.stderr
@@ -118,7 +118,7 @@ main(["record", "--all", "-o", "never"])
 
 
 @pytest.mark.parametrize("missing", ["mcap", "zstandard"])
-def test_help_lists_verbs_without_their_extras(missing: str) -> None:
+def test_help_lists_commands_with_missing_extras(missing: str) -> None:
     hide = f"import sys; sys.modules[{missing!r}] = None"
     called = run_python("-c", f"{hide}\n{LIST_THEN_RECORD}")
     assert "hz " in called.stdout
@@ -128,7 +128,7 @@ def test_help_lists_verbs_without_their_extras(missing: str) -> None:
     assert "pip install 'msgq-bus[record]'" in called.stderr
 
 
-def test_arrow_batches_alone_need_arrow() -> None:
+def test_play_and_merge_modules_do_not_import_arrow() -> None:
     modules = "msgq.cli.play, msgq.recording.merge.log_copy, msgq.recording.player.replay"
     result = run_python("-c", f"import sys; sys.modules['pyarrow'] = None; import {modules}")
     assert result.returncode == 0, result.stderr
@@ -150,7 +150,7 @@ for package, missing in (
 """
 
 
-def test_package_without_its_extra_names_the_extra() -> None:
+def test_package_import_without_extra_names_missing_extra() -> None:
     done = run_python("-c", WITHOUT)
     needed = (
         ("msgq.spark", "pyspark", "spark"),
@@ -163,13 +163,13 @@ def test_package_without_its_extra_names_the_extra() -> None:
     assert done.stdout.splitlines() == expected, done.stderr
 
 
-def test_recording_without_its_extra_names_the_extra() -> None:
+def test_recording_import_without_extra_names_missing_extra() -> None:
     called = run_python("-c", "import sys; sys.modules['mcap'] = None; from msgq.recording import LogReader")
     text = "msgq.recording.LogReader needs mcap, which is not installed; run: pip install 'msgq-bus[record]'"
     assert called.stderr.splitlines()[-1].endswith(f"MissingLibraryError: {text}")
 
 
-def test_lake_without_its_extra_names_the_extra(tmp_path: Path) -> None:
+def test_lake_import_without_extra_names_missing_extra(tmp_path: Path) -> None:
     hide = "import sys; sys.modules['pyspark'] = None; from msgq.cli import main; "
     called = run_python("-c", f"{hide}main(['lake', 'ingest', {str(tmp_path)!r}, 'x'])")
     assert called.returncode == 1, called.stdout

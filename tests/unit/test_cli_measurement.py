@@ -33,7 +33,7 @@ def traffic(prefix: str) -> Iterator[Child]:
         yield child
 
 
-def test_list_has_rates_and_accepts_names_and_patterns(traffic: Child) -> None:
+def test_list_shows_rates_for_names_and_patterns(traffic: Child) -> None:
     found = {line["endpoint"]: line for line in lines("list", "--interval", "0.3")}
     assert found.keys() == {"car", "weather", "plain"}
     assert found["plain"]["rate"] > 5
@@ -53,7 +53,7 @@ def test_info_shows_publisher_schema_and_file(traffic: Child) -> None:
     assert (done.stdout, done.stderr.count("\n")) == ("", 1)
 
 
-def test_echo_decodes_by_schema(traffic: Child) -> None:
+def test_echo_decodes_message_by_its_schema(traffic: Child) -> None:
     for line in lines("echo", "car", "-n", "3"):
         assert line["value"].keys() == {"publish_time", "speed", "wheels"}
         assert line["value"]["wheels"] == [line["value"]["speed"], -1]
@@ -71,19 +71,19 @@ def test_echo_shows_bytes_without_a_schema_in_hexadecimal(traffic: Child) -> Non
     assert (len(raw), raw[:2]) == (20, b"\x00\x01")
 
 
-def test_echo_of_several_names_shows_each(traffic: Child) -> None:
+def test_echo_of_several_topics_shows_each_topic(traffic: Child) -> None:
     done = run("echo", "car|weather", "-n", "4")
     assert {line.partition(":")[0] for line in done.stdout.splitlines()} == {"car", "weather"}
 
 
 @pytest.mark.parametrize("verb", ["echo", "hz", "bw"])
-def test_measurement_timeout_has_its_own_exit_code(prefix: str, verb: str) -> None:
+def test_measuring_command_exits_with_3_on_timeout(prefix: str, verb: str) -> None:
     assert run(verb, "nothing", "--timeout", "0.1", code=3).stdout == ""
     with msgq.pub_sock("silent"):
         assert "no message within 0.1 s" in run(verb, "silent", "--timeout", "0.1", code=3).stderr
 
 
-def test_hz_is_exact_at_full_speed(prefix: str) -> None:
+def test_hz_shows_exact_rate_at_full_speed(prefix: str) -> None:
     with Child(publisher_children.publish_blocks, "busy", 2000) as child:
         child.hear()
         with start("hz", "busy", "--json", "--interval", "0.2") as meter:
@@ -99,7 +99,7 @@ def test_hz_is_exact_at_full_speed(prefix: str) -> None:
             assert meter.end(signal.SIGINT)[1] == ""
 
 
-def test_hz_bw_and_delay_measure_and_take_no_place(traffic: Child) -> None:
+def test_hz_bw_and_delay_measure_without_using_subscriber_slot(traffic: Child) -> None:
     (hz,) = lines("hz", "car", "--once", "--interval", "0.3")
     assert hz["periods_us"]["min"] <= hz["periods_us"]["p50"] <= hz["periods_us"]["max"]
     assert hz["rate"] == pytest.approx(1e6 / hz["periods_us"]["mean"])
@@ -114,13 +114,13 @@ def test_hz_bw_and_delay_measure_and_take_no_place(traffic: Child) -> None:
     assert "p99.9" in run("hz", "car", "--once", "--interval", "0.1").stdout
 
 
-def test_delay_without_known_time_is_wrong_usage(traffic: Child) -> None:
+def test_delay_without_publish_time_exits_with_usage_error(traffic: Child) -> None:
     complaint = run("delay", "weather", "--once", code=1).stderr
     assert "--offset" in complaint
     assert complaint.count("\n") == 1
 
 
-def test_delay_of_frames_names_the_offset_of_their_time(prefix: str) -> None:
+def test_delay_of_frames_suggests_offset_of_frame_time(prefix: str) -> None:
     with VisionIpcServer("cam") as server:
         server.create_buffers(0, 2, 64, 64)
         server.start_listener()
@@ -137,7 +137,7 @@ def test_delay_of_frames_names_the_offset_of_their_time(prefix: str) -> None:
         assert delay["negative_delays"] == 0
 
 
-def test_stat_sums_and_top_sorts(traffic: Child) -> None:
+def test_stat_shows_sums_and_top_sorts_rows(traffic: Child) -> None:
     (line,) = lines("stat", "--once", "--interval", "0.3")
     assert (line["topics"], line["publishers"], line["dead_participants"], line["silent_endpoints"]) == (3, 1 * 3, 0, 0)
     assert line["rate"] > 15
@@ -149,7 +149,7 @@ def test_stat_sums_and_top_sorts(traffic: Child) -> None:
     assert [line.split()[0] for line in shown[2:]] == ["weather", "car", "plain"]
 
 
-def test_pub_publishes_text_hex_json_files_and_lines(prefix: str, tmp_path: Path) -> None:
+def test_pub_sends_text_hex_json_file_and_input_lines(prefix: str, tmp_path: Path) -> None:
     subscriber = msgq.sub_sock("said", timeout=0)
 
     def pub(*arguments: str, stdin: str | None = None) -> list[bytes]:
@@ -170,7 +170,7 @@ def test_pub_publishes_text_hex_json_files_and_lines(prefix: str, tmp_path: Path
     subscriber.close()
 
 
-def test_pub_packs_json_by_a_struct_schema(prefix: str) -> None:
+def test_pub_converts_json_by_struct_schema(prefix: str) -> None:
     with publisher_children.publisher("car"):
         pass
     with msgq.sub_sock("car", timeout=0) as subscriber:
@@ -180,7 +180,7 @@ def test_pub_packs_json_by_a_struct_schema(prefix: str) -> None:
         assert "wings" in run("pub", "car", '{"wings": 2}', "--format", "json", code=1).stderr
 
 
-def test_pub_refuses_to_replace_a_living_publisher(traffic: Child) -> None:
+def test_pub_refuses_to_replace_live_publisher(traffic: Child) -> None:
     assert str(traffic.pid) in run("pub", "plain", "mine", code=1).stderr
     publisher = topic("plain").publisher
     assert publisher is not None
@@ -196,7 +196,7 @@ def test_pub_waits_for_subscribers(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("a", "--lines"), ("--rate", "0", "a"), ("a", "--format", "xml")])
-def test_pub_invalid_options_are_wrong_usage(prefix: str, arguments: tuple[str, ...]) -> None:
+def test_pub_with_invalid_options_exits_with_usage_error(prefix: str, arguments: tuple[str, ...]) -> None:
     run("pub", "said", *arguments, code=2)
 
 
@@ -206,7 +206,7 @@ def test_pub_invalid_options_are_wrong_usage(prefix: str, arguments: tuple[str, 
     ids=lambda arguments: arguments[0],
 )
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_measurement_ended_by_a_signal_is_quiet(traffic: Child, arguments: tuple[str, ...], number: int) -> None:
+def test_measuring_command_prints_no_error_on_signal(traffic: Child, arguments: tuple[str, ...], number: int) -> None:
     pace = ["--rate", "50"] if arguments[0] == "pub" else [] if arguments[0] == "echo" else ["--interval", "0.1"]
     with start(*arguments, *pace) as running:
         assert running.stdout is not None
@@ -220,7 +220,7 @@ def test_measurement_ended_by_a_signal_is_quiet(traffic: Child, arguments: tuple
 
 
 @pytest.mark.parametrize("arguments", ["echo plain", "hz plain", "stat", "top", "echo plain --json"])
-def test_measurement_ended_by_a_closed_pipe_is_quiet(traffic: Child, arguments: str) -> None:
+def test_measuring_command_prints_no_error_on_closed_pipe(traffic: Child, arguments: str) -> None:
     pace = [] if arguments.startswith("echo") else ["--interval", "0.05"]
     with start(*arguments.split(), *pace) as running:
         assert running.stdout is not None
@@ -231,7 +231,7 @@ def test_measurement_ended_by_a_closed_pipe_is_quiet(traffic: Child, arguments: 
         assert running.stderr.read() == ""
 
 
-def test_measurement_follows_a_recreated_endpoint(prefix: str) -> None:
+def test_echo_shows_messages_of_recreated_topic(prefix: str) -> None:
     with msgq.pub_sock("x"):
         pass
     with start("echo", "x", "-n", "1") as running:
@@ -243,7 +243,7 @@ def test_measurement_follows_a_recreated_endpoint(prefix: str) -> None:
         assert running.communicate()[0] == "ab\n"
 
 
-def test_prefix_option_selects_the_directory(traffic: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_command_reads_topics_of_prefix_option(traffic: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     prefix = os.environ["OPENPILOT_PREFIX"]
     monkeypatch.delenv("OPENPILOT_PREFIX")
     assert len(lines("echo", "plain", "--once", "--prefix", prefix)) == 1
@@ -258,11 +258,11 @@ def test_completion_offers_endpoint_names(traffic: Child) -> None:
 
 
 @pytest.mark.parametrize("verb", ["list", "echo", "hz", "top", "stat"])
-def test_invalid_expression_is_wrong_usage(prefix: str, verb: str) -> None:
+def test_invalid_expression_exits_with_usage_error(prefix: str, verb: str) -> None:
     assert "not a regular expression" in run(verb, "(", code=2).stderr
 
 
-def test_bench_measures_and_leaves_nothing(prefix: str) -> None:
+def test_bench_command_measures_latency_and_removes_topic(prefix: str) -> None:
     with start("bench", "--seconds", "0.05", "--size", "64", "--size", "4096", "--json") as running:
         found, _ = running.end()
     assert [line["size"] for line in found] == [64, 4096]

@@ -122,7 +122,7 @@ def words(prefix: str, tmp_path: Path) -> Iterator[Callable[[str, str], list[str
 
 @pytest.mark.parametrize("name", ["nosuch", "nosuch.*"])
 @pytest.mark.parametrize("case", MISSING.values(), ids=MISSING)
-def test_name_without_a_match_is_reported_with_an_exit_code(
+def test_name_without_match_is_reported_and_sets_exit_code(
     words: Callable[[str, str], list[str]], case: Case, name: str
 ) -> None:
     done = run(*words(case.words, name), code=case.code)
@@ -137,7 +137,9 @@ def test_name_without_a_match_is_reported_with_an_exit_code(
 @pytest.mark.parametrize(
     "verb", ["list", "info", "stat --once --interval 0.01", "top --once --interval 0.01", "record --seconds 0 -o {new}"]
 )
-def test_existing_names_are_shown_before_a_missing_one_fails(words: Callable[[str, str], list[str]], verb: str) -> None:
+def test_existing_endpoints_are_shown_before_error_for_missing_name(
+    words: Callable[[str, str], list[str]], verb: str
+) -> None:
     done = run(*words(f"{verb} there nosuch", ""), code=1)
     assert "there" in done.stdout or verb.startswith(("stat", "record"))
     assert "no endpoint matches nosuch; run `msgq list`" in done.stderr
@@ -154,12 +156,12 @@ def test_measurement_reports_endpoints_that_never_appeared(words: Callable[[str,
     ]
 
 
-def test_list_of_an_empty_bus_is_no_error(prefix: str) -> None:
+def test_list_without_endpoints_succeeds(prefix: str) -> None:
     for verb in ("list", "stat --once --interval 0.01", "top --once --interval 0.01", "clean", "stages --window 0.1"):
         run(*verb.split())
 
 
-def test_delay_of_a_pattern_omits_endpoints_without_times(prefix: str) -> None:
+def test_delay_of_pattern_omits_endpoints_without_publish_time(prefix: str) -> None:
     with msgq.pub_sock("plain"), msgq.pub_sock("tracked", tracked=True), msgq.pub_sock("also plain"):
         done = run("delay", "*", "--once", "--json", "--interval", "0.3")
         assert [json.loads(line)["endpoint"] for line in done.stdout.splitlines()] == ["tracked"]
@@ -171,13 +173,13 @@ def test_delay_of_a_pattern_omits_endpoints_without_times(prefix: str) -> None:
         assert "plain has no timestamps" in run("delay", "plain", "tracked", "--once", code=1).stderr
 
 
-def test_check_reports_a_pattern_without_a_match(prefix: str, tmp_path: Path) -> None:
+def test_check_command_reports_pattern_without_match(prefix: str, tmp_path: Path) -> None:
     (tmp_path / "expected.toml").write_text('seconds = 0.01\n[endpoints."nosuch.*"]\n')
     assert "nosuch.*: no endpoint matches" in run("check", tmp_path / "expected.toml", code=1).stdout
 
 
 @pytest.mark.ci
-def test_bridge_reports_patterns_without_a_match(prefix: str) -> None:
+def test_bridge_command_reports_pattern_without_match(prefix: str) -> None:
     with start("bridge", "--out", "nosuch.*", "--json", env={"MSGQ_ZMQ_TRANSPORT": "ipc"}) as bridge:
         assert bridge.stderr is not None
         assert bridge.stderr.readline() == "msgq: no endpoint matches nosuch.* yet; waiting\n"
@@ -203,7 +205,7 @@ def names_of(command: click.Command) -> Iterator[str]:
             yield one.name or ""
 
 
-def test_each_verb_and_each_parameter_with_names_is_in_the_table() -> None:
+def test_each_command_parameter_for_names_is_tested_with_missing_name() -> None:
     found = {" ".join(path): list(names_of(verb)) for path, verb in verbs(app)}
     parameters = {f"{verb} {name}" for verb, names in found.items() for name in names} - {"frames save file"}
     covered = {" ".join(key.split(" --")[0].split()) for key in MISSING} | APART.keys()
@@ -211,7 +213,7 @@ def test_each_verb_and_each_parameter_with_names_is_in_the_table() -> None:
     assert {verb for verb, names in found.items() if not names} == NAMELESS
 
 
-def test_new_verb_with_names_is_noticed() -> None:
+def test_new_command_with_name_parameter_is_detected() -> None:
     @click.command()
     @click.argument("which", metavar="NAME")
     @click.option("-x", "--fast", is_flag=True)

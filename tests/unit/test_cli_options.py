@@ -48,7 +48,7 @@ def lines(*arguments: object) -> list[dict[str, Any]]:
         ("pub", ["lorry", "hello"]),
     ],
 )
-def test_prefix_option_selects_the_endpoints_of_the_prefix(
+def test_prefix_option_selects_endpoints_of_prefix(
     traffic: None, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, more: list[object]
 ) -> None:
     monkeypatch.delenv("OPENPILOT_PREFIX")
@@ -66,12 +66,12 @@ def test_prefix_option_selects_the_endpoints_of_the_prefix(
 
 
 @pytest.mark.parametrize("verb", ["hz", "bw", "delay", "stat", "top"])
-def test_count_option_limits_the_printed_lines(traffic: None, verb: str) -> None:
+def test_count_option_limits_number_of_printed_lines(traffic: None, verb: str) -> None:
     assert len(lines(verb, "car", "-n", 3, "--interval", 0.01)) == 3
 
 
 @pytest.mark.parametrize(("verb", "figure"), [("hz", "periods_us"), ("delay", "delays_us")])
-def test_verb_with_spin_measures_each_message(traffic: None, verb: str, figure: str) -> None:
+def test_command_with_spin_option_measures_each_message(traffic: None, verb: str, figure: str) -> None:
     def measured() -> Any:
         (reading,) = lines(verb, "car", "--spin", "--once", "--interval", 0.05)
         assert reading["lost"] == 0
@@ -81,7 +81,7 @@ def test_verb_with_spin_measures_each_message(traffic: None, verb: str, figure: 
 
 
 @pytest.mark.parametrize(("name", "offset"), [("host", 0), ("realtime", 8), ("monotonic", 16)])
-def test_delay_clock_option_is_compared_with_the_payload(traffic: None, name: str, offset: int) -> None:
+def test_delay_with_clock_option_compares_payload_time_with_that_clock(traffic: None, name: str, offset: int) -> None:
     def measured() -> Any:
         (reading,) = lines("delay", "car", "--offset", offset, "--clock", name, "--once", "--interval", 0.05)
         assert (reading["negative_delays"], reading["without_timestamp"]) == (0, 0)

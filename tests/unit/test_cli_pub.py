@@ -36,7 +36,7 @@ def refused(*words: object, code: int = 1) -> str:
 # ---- channels ----
 
 
-def test_pub_to_channel_publishes_next_to_others(prefix: str) -> None:
+def test_pub_to_channel_publishes_in_addition_to_other_publishers(prefix: str) -> None:
     with Child(traffic_children.publish_on_channel, "cam", "left") as child:
         assert child.hear() == "up"
         with Channel("cam") as channel, channel.subscriber() as subscriber:
@@ -60,7 +60,7 @@ def test_pub_to_missing_channel_creates_it(prefix: str) -> None:
     assert [one.left for one in stats.channel("cam").publishers] == [True]
 
 
-def test_pub_lines_to_channel_sends_each_line(prefix: str) -> None:
+def test_pub_with_lines_option_sends_each_line_to_channel(prefix: str) -> None:
     with Channel("cam") as channel, channel.subscriber() as subscriber:
         command.run("pub", "channel/cam", "--lines", "--format", "hex", stdin="00 ff\n01\n")
         assert subscriber.receive_many() == [b"\x00\xff", b"\x01"]
@@ -78,7 +78,7 @@ def test_pub_waits_for_subscribers_of_a_channel(prefix: str) -> None:
 # ---- queues ----
 
 
-def test_pub_to_queue_sends_with_the_priority(prefix: str) -> None:
+def test_pub_to_queue_sends_message_with_given_priority(prefix: str) -> None:
     assert pub("queue/jobs", "a", "-n", "2") == {"endpoint": "queue/jobs", "messages": 2, "bytes": 2}
     pub("queue/jobs", "b", "--priority", "7")
     with MessageQueue("jobs", 0) as queue:
@@ -86,14 +86,14 @@ def test_pub_to_queue_sends_with_the_priority(prefix: str) -> None:
         assert queue.schema is None
 
 
-def test_pub_json_to_queue_is_packed_by_its_schema(prefix: str) -> None:
+def test_pub_to_queue_converts_json_by_schema_of_queue(prefix: str) -> None:
     schema = Schema("Pose", "struct", json.dumps(np.lib.format.dtype_to_descr(POSE)).encode())
     with MessageQueue("jobs", schema=schema) as queue:
         pub("queue/jobs", '{"x": 2.5, "id": 3}', "--format", "json")
         assert np.frombuffer(queue.receive().data, POSE).tolist() == [(2.5, 3)]
 
 
-def test_pub_to_full_queue_waits(prefix: str) -> None:
+def test_pub_to_full_queue_waits_for_free_slot(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=1) as queue:
         queue.send(b"first")
         assert "holds 1 message," in refused("queue/jobs", "x", "--timeout", "0.1", code=3)
@@ -104,7 +104,7 @@ def test_pub_to_full_queue_waits(prefix: str) -> None:
         assert queue.receive(0) == (b"second", 0)
 
 
-def test_pub_to_full_queue_ends_by_a_signal(prefix: str) -> None:
+def test_pub_to_full_queue_ends_on_signal(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=1) as queue:
         queue.send(b"first")
         with command.start("pub", "queue/jobs", "x") as running:
@@ -116,7 +116,7 @@ def test_pub_to_full_queue_ends_by_a_signal(prefix: str) -> None:
 # ---- records ----
 
 
-def test_pub_to_vector_writes_the_element(prefix: str) -> None:
+def test_pub_to_vector_writes_element_at_given_index(prefix: str) -> None:
     with msgq.SeqlockVector("poses", POSE, 4) as vector:
         assert pub("records/poses", '{"x": 2.5, "id": 7}', "--index", 2, "-n", 3)["messages"] == 3
         assert vector[2].tolist() == (2.5, 7)
@@ -125,7 +125,7 @@ def test_pub_to_vector_writes_the_element(prefix: str) -> None:
         assert vector[0] == vector[2]
 
 
-def test_pub_json_with_missing_fields_keeps_their_values(prefix: str) -> None:
+def test_pub_json_to_record_keeps_values_of_omitted_fields(prefix: str) -> None:
     with msgq.SeqlockVector("poses", POSE, 4) as vector:
         vector[1] = (2.5, 7)
         pub("records/poses", '{"x": 9}', "--index", 1)
@@ -134,20 +134,20 @@ def test_pub_json_with_missing_fields_keeps_their_values(prefix: str) -> None:
         assert vector[1].tolist() == (9.0, 8)
 
 
-def test_pub_json_without_all_fields_to_unwritten_record_is_refused(prefix: str) -> None:
+def test_pub_json_to_unwritten_record_requires_all_fields(prefix: str) -> None:
     with msgq.SeqlockVector("poses", POSE, 4) as vector:
         assert "id missing; give all fields" in refused("records/poses", '{"x": 9}', "--index", 1)
         assert vector.counts().tolist() == [0, 0, 0, 0]
 
 
-def test_pub_json_to_tracked_record_may_omit_the_times(prefix: str) -> None:
+def test_pub_json_to_tracked_record_does_not_require_timestamps(prefix: str) -> None:
     with msgq.Seqlock("speed", msgq.tracked([("v", "<f8")])) as record:
         pub("records/speed", '{"v": 2.5}')
         assert record.value["v"] == 2.5
         assert record.value["publish_time"] == record.time
 
 
-def test_pub_json_to_board_keeps_omitted_fields(prefix: str) -> None:
+def test_pub_json_to_board_keeps_values_of_omitted_fields(prefix: str) -> None:
     with msgq.Board("state", 8, 100, schema=struct_schema(np.dtype(POSE))) as board:
         assert "id missing" in refused("records/state", '{"x": 9}', "--format", "json", "--key", "car")
         pub("records/state", '{"x": 9, "id": 3}', "--format", "json", "--key", "car")
@@ -158,7 +158,7 @@ def test_pub_json_to_board_keeps_omitted_fields(prefix: str) -> None:
         assert "has 5 bytes" in refused("records/state", '{"x": 8}', "--format", "json", "--key", "car")
 
 
-def test_pub_without_as_packs_json_for_each_endpoint_with_a_struct_schema(prefix: str) -> None:
+def test_pub_converts_json_by_struct_schema_without_as_option(prefix: str) -> None:
     schema = struct_schema(np.dtype(POSE))
     packed = np.array([(9, 3)], POSE).tobytes()
     with msgq.Board("state", 8, 100, schema=schema) as board, MessageQueue("poses", schema=schema) as queue:
@@ -174,7 +174,7 @@ def test_pub_without_as_packs_json_for_each_endpoint_with_a_struct_schema(prefix
 NESTED = [("at", [("x", "<f8"), ("y", "<f8")]), ("wheels", [("speed", "<f4")], 2)]
 
 
-def test_pub_with_nested_objects_packs_each_field(prefix: str) -> None:
+def test_pub_converts_each_field_of_nested_json(prefix: str) -> None:
     with msgq.Seqlock("car", NESTED) as record:
         pub("records/car", '{"at": {"x": 1, "y": 2}, "wheels": [{"speed": 3}, {"speed": 4}]}')
         assert record.read()["at"].tolist() == (1.0, 2.0)
@@ -194,7 +194,7 @@ def test_pub_with_nested_objects_packs_each_field(prefix: str) -> None:
         ("[1]", "Record needs an object with the fields at, wheels, not [1]"),
     ],
 )
-def test_pub_with_a_wrong_field_names_the_field(prefix: str, message: str, text: str) -> None:
+def test_pub_with_invalid_json_field_names_the_field(prefix: str, message: str, text: str) -> None:
     with msgq.Seqlock("car", NESTED) as record:
         assert text in refused("records/car", message)
         assert record.count == 0
@@ -210,7 +210,7 @@ def test_pub_with_a_wrong_field_names_the_field(prefix: str, message: str, text:
         ('{"count": [1]}', "count: [1] has the shape (1,), but the field has ()"),
     ],
 )
-def test_pub_refuses_values_of_the_wrong_shape_or_range(prefix: str, message: str, text: str) -> None:
+def test_pub_refuses_values_of_wrong_shape_or_range(prefix: str, message: str, text: str) -> None:
     with msgq.Seqlock("e", np.dtype([("three", "<i4", (3,)), ("count", "<u8")])) as record:
         pub("records/e", '{"three": [1, 2, 3], "count": 18446744073709551615}')
         assert text in refused("records/e", message)
@@ -219,13 +219,13 @@ def test_pub_refuses_values_of_the_wrong_shape_or_range(prefix: str, message: st
         assert (found["three"].tolist(), int(found["count"])) == ([1, 2, 3], 2)
 
 
-def test_pub_json_message_needs_all_fields(prefix: str) -> None:
+def test_pub_json_message_requires_all_fields(prefix: str) -> None:
     with MessageQueue("poses", schema=struct_schema(np.dtype(POSE))) as queue:
         assert "id missing; give all fields" in refused("queue/poses", '{"x": 9}', "--format", "json")
         assert queue.receive(0) is None
 
 
-def test_pub_to_seqlock_needs_no_index(prefix: str) -> None:
+def test_pub_to_seqlock_requires_no_index(prefix: str) -> None:
     with msgq.Seqlock("speed", np.int32) as record:
         pub("--", "records/speed", "-5")
         assert record.value == -5
@@ -234,7 +234,7 @@ def test_pub_to_seqlock_needs_no_index(prefix: str) -> None:
         assert record.count == 1
 
 
-def test_pub_to_board_writes_the_value_of_the_key(prefix: str) -> None:
+def test_pub_to_board_writes_value_of_given_key(prefix: str) -> None:
     with msgq.Board("state", 8, 100, schema=Schema("State", "json")) as board:
         assert pub("records/state", "1.5", "--format", "json", "--key", "speed")["bytes"] == 3
         assert board.items() == [("speed", b"1.5")]
@@ -268,7 +268,7 @@ def test_pub_to_board_writes_the_value_of_the_key(prefix: str) -> None:
         ("queue/a/b x", 1, "a/b"),
     ],
 )
-def test_pub_invalid_arguments_are_refused_in_one_line(prefix: str, words: str, code: int, text: str) -> None:
+def test_pub_refuses_invalid_arguments_with_one_line_error(prefix: str, words: str, code: int, text: str) -> None:
     with msgq.SeqlockVector("poses", POSE, 4), msgq.Board("state", 8, 100):
         before = set(stats.endpoint_inodes())
         said = refused(*words.split(), code=code)
@@ -277,7 +277,7 @@ def test_pub_invalid_arguments_are_refused_in_one_line(prefix: str, words: str, 
         assert set(stats.endpoint_inodes()) - before <= {"queue/jobs"}
 
 
-def test_pub_of_two_processes_at_once_delivers_all_messages(prefix: str) -> None:
+def test_two_simultaneous_pub_commands_deliver_all_messages(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=4) as queue:
         with ExitStack() as stack:
             words = "pub", "queue/jobs", "-n", "200", "--json"

@@ -74,7 +74,7 @@ def write_nonsense(name: str) -> None:
 # ---- looking ----
 
 
-def test_list_shows_queues_next_to_topics_and_channels(prefix: str) -> None:
+def test_list_shows_queues_topics_and_channels(prefix: str) -> None:
     Channel("jobs").close()
     with MessageQueue("jobs", max_messages=10) as queue, Child(take_part, "jobs", "take") as child:
         child.hear()
@@ -92,7 +92,7 @@ def test_list_shows_queues_next_to_topics_and_channels(prefix: str) -> None:
         assert command.run("list", "jobs", "queue/other", "--interval", "0", code=1).stdout == ""
 
 
-def test_info_separates_senders_from_receivers(prefix: str) -> None:
+def test_info_shows_senders_and_receivers_of_queue(prefix: str) -> None:
     with MessageQueue("jobs") as queue:
         queue.send_many([b"x"] * 2)
     with MessageQueue("jobs") as queue, Child(take_part, "jobs", "take") as child:
@@ -105,7 +105,7 @@ def test_info_separates_senders_from_receivers(prefix: str) -> None:
         assert receiver.endswith(str(child.pid))
 
 
-def test_list_measures_rates_of_queues(prefix: str) -> None:
+def test_list_shows_message_rates_of_queues(prefix: str) -> None:
     over = Path(f"/dev/shm/msgqjobs_{prefix}/jobs")
     with MessageQueue("jobs") as queue:
 
@@ -126,7 +126,7 @@ def test_list_measures_rates_of_queues(prefix: str) -> None:
     assert (found["owner"], found["mode"]) == (os.geteuid(), "600")
 
 
-def test_info_shows_all_parts_of_a_queue(prefix: str) -> None:
+def test_info_shows_configuration_and_counts_of_queue(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=20, max_message_size=1000) as queue:
         write_nonsense("jobs")
         for priority in range(10):
@@ -159,12 +159,12 @@ def test_info_of_an_empty_queue_succeeds(prefix: str) -> None:
     assert "nonsense" not in text
 
 
-def test_verbs_on_missing_queue_fail(prefix: str) -> None:
+def test_commands_on_missing_queue_fail(prefix: str) -> None:
     for verb in ("info", "clean", "list"):
         assert "no endpoint matches queue/jobs; run `msgq list`" in command.run(verb, "queue/jobs", code=1).output
 
 
-def test_topic_name_of_a_queue_gets_a_hint(prefix: str) -> None:
+def test_command_with_queue_name_without_prefix_suggests_full_name(prefix: str) -> None:
     MessageQueue("jobs").close()
     for verb in ("info", "clean"):
         assert "no endpoint matches jobs; did you mean queue/jobs?" in command.run(verb, "jobs", code=1).output
@@ -172,7 +172,7 @@ def test_topic_name_of_a_queue_gets_a_hint(prefix: str) -> None:
     assert "did you mean channel/jobs, queue/jobs?" in command.run("info", "jobs", code=1).output
 
 
-def test_prefix_option_selects_queues(prefix: str) -> None:
+def test_prefix_option_selects_queues_of_prefix(prefix: str) -> None:
     MessageQueue("jobs").close()
     assert [one["endpoint"] for one in lines("list", "--prefix", prefix, "--interval", "0")] == ["queue/jobs"]
     assert lines("list", "--prefix", f"{prefix}other", "--interval", "0") == []
@@ -188,7 +188,7 @@ def test_completion_offers_names_of_queues(prefix: str) -> None:
 # ---- removing ----
 
 
-def test_clean_keeps_unnamed_queues(prefix: str) -> None:
+def test_clean_keeps_queues_not_given_by_name(prefix: str) -> None:
     MessageQueue("empty").close()
     killed("dead")
     with MessageQueue("full") as queue:
@@ -205,7 +205,7 @@ def test_clean_keeps_unnamed_queues(prefix: str) -> None:
     assert every["queue/full", prefix] == "kept"
 
 
-def test_clean_removes_named_queues_with_their_messages(prefix: str) -> None:
+def test_clean_removes_queue_given_by_name_and_its_messages(prefix: str) -> None:
     with MessageQueue("full") as queue:
         queue.send_many([b"x"] * 3)
     killed("dead", "open")
@@ -219,7 +219,7 @@ def test_clean_removes_named_queues_with_their_messages(prefix: str) -> None:
     assert files(prefix) == ["stays"]
 
 
-def test_clean_of_queue_removes_its_events(prefix: str) -> None:
+def test_clean_of_queue_removes_its_events_channel(prefix: str) -> None:
     with MessageQueue("jobs", events="payload") as queue:
         queue.send(b"message")
         assert "  events       payload, 0 lost" in command.run("info", "queue/jobs", "--interval", "0.01").output
@@ -231,7 +231,7 @@ def test_clean_of_queue_removes_its_events(prefix: str) -> None:
     assert not list(SHM.glob(f"msgqpool_{prefix}/*"))
 
 
-def test_clean_keeps_events_of_an_existing_queue(prefix: str) -> None:
+def test_clean_keeps_events_channel_of_existing_queue(prefix: str) -> None:
     """A pattern, too, means the channel of events only when it has no queue; its name means it always."""
     Channel("scans").close()
     with MessageQueue("jobs", events=True) as queue:
@@ -246,7 +246,7 @@ def test_clean_keeps_events_of_an_existing_queue(prefix: str) -> None:
     assert not channel_path.exists()
 
 
-def test_clean_removes_events_without_a_queue(prefix: str) -> None:
+def test_clean_removes_events_channel_without_queue(prefix: str) -> None:
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"message")
     os.unlink(stats.queue("jobs").path)
@@ -265,7 +265,7 @@ def test_clean_keeps_an_open_queue(prefix: str) -> None:
     assert outcomes("queue/jobs") == {"queue/jobs": "removed"}
 
 
-def test_clean_force_removes_a_queue_of_unknown_use(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_force_removes_queue_with_users_of_unknown_liveness(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MessageQueue("jobs").close()
     users = EndpointUsers((), ("python 17",))
     monkeypatch.setattr(PersistentKind, "list_users", lambda kind, one: users)
@@ -286,7 +286,7 @@ def test_clean_removes_an_empty_directory_of_queues(prefix: str) -> None:
         assert files(prefix) == ["jobs"]
 
 
-def test_clean_of_queues_in_two_processes_at_once_succeeds(prefix: str) -> None:
+def test_two_simultaneous_clean_commands_remove_queues(prefix: str) -> None:
     names = [f"q{number}" for number in range(30)]
     for name in names:
         MessageQueue(name, max_messages=1, max_message_size=1).close()
@@ -309,14 +309,14 @@ def test_clean_keeps_and_reports_a_damaged_queue(prefix: str) -> None:
 # ---- the doctor ----
 
 
-def test_doctor_shows_the_memory_of_queues(prefix: str) -> None:
+def test_doctor_shows_memory_of_queues(prefix: str) -> None:
     assert checked() == ("ok", "0 queues, 0 B of /dev/shm; no leftovers of dead processes")
     with MessageQueue("a"), MessageQueue("b"):
         used = 2 * stats.queue("a").bytes / 1e6
         assert checked() == ("ok", f"2 queues, {used:.1f} MB of /dev/shm; no leftovers of dead processes")
 
 
-def test_doctor_fix_repairs_leftovers_of_dead_processes(prefix: str) -> None:
+def test_doctor_fix_returns_messages_of_dead_queue_consumers(prefix: str) -> None:
     with MessageQueue("jobs") as queue:
         queue.send_many([b"x"] * 3)
     taker, watcher = killed("jobs", "take"), killed("other", "watch")
@@ -355,7 +355,7 @@ def test_doctor_reports_invalid_slot_states_as_errors(prefix: str) -> None:
     assert stats.queue("jobs").corrupt_slots == 1, "nobody knows what it was"
 
 
-def test_doctor_reports_full_rows_of_a_queue(prefix: str) -> None:
+def test_doctor_reports_queue_with_maximum_of_handles(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=1, max_message_size=1):
         others = [MessageQueue("jobs") for _ in range(126)]
         assert checked()[0] == "ok"
@@ -365,7 +365,7 @@ def test_doctor_reports_full_rows_of_a_queue(prefix: str) -> None:
             one.close()
 
 
-def test_doctor_reports_unrepairable_queues(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_fix_reports_queues_it_cannot_repair(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with MessageQueue("jobs") as queue:
         queue.send(b"x")
     killed("jobs", "take")

@@ -49,7 +49,7 @@ def make(name: str) -> None:
 # ---- looking ----
 
 
-def test_list_shows_records_next_to_other_kinds(prefix: str) -> None:
+def test_list_shows_records_and_endpoints_of_other_kinds(prefix: str) -> None:
     with SeqlockVector("v", "<f8", 1000) as vector, Board("b", 4, 100) as board, board.declare("k") as entry:
         vector[[1, 2]] = 3
         entry.write(b"abc")
@@ -95,7 +95,7 @@ def test_list_measures_the_rate_of_writes(prefix: str) -> None:
     assert (found["owner"], found["mode"]) == (os.geteuid(), "600")
 
 
-def test_info_shows_all_parts_of_a_vector(prefix: str) -> None:
+def test_info_shows_configuration_and_writers_of_vector(prefix: str) -> None:
     with SeqlockVector("v", "<f8", 2000, exclusive=True) as vector:
         vector[5] = 1
         held_by(vector.path, 0, 7)
@@ -116,7 +116,7 @@ def test_info_shows_all_parts_of_a_vector(prefix: str) -> None:
         assert expected in text, text
 
 
-def test_info_shows_all_parts_of_a_board(prefix: str) -> None:
+def test_info_shows_keys_and_writers_of_board(prefix: str) -> None:
     with Board("b", 300, 100) as board:
         entry, _ = board.declare("pose"), board.declare("wheels")
         board.declare("left").close()
@@ -148,7 +148,7 @@ def test_info_shows_unwritten_records(prefix: str) -> None:
         assert word not in text
 
 
-def test_verbs_on_missing_records_fail(prefix: str) -> None:
+def test_commands_on_missing_records_fail(prefix: str) -> None:
     for verb in ("info", "clean"):
         assert "no endpoint matches records/v; run `msgq list`" in command.run(verb, "records/v", code=1).output
     make("v")
@@ -156,7 +156,7 @@ def test_verbs_on_missing_records_fail(prefix: str) -> None:
         assert "no endpoint matches v; did you mean records/v?" in command.run(verb, "v", code=1).output
 
 
-def test_prefix_option_selects_records(prefix: str) -> None:
+def test_prefix_option_selects_records_of_prefix(prefix: str) -> None:
     make("v")
     assert [one["endpoint"] for one in lines("list", "--prefix", prefix, "--interval", "0")] == ["records/v"]
     assert lines("list", "--prefix", f"{prefix}other", "--interval", "0") == []
@@ -172,7 +172,7 @@ def test_completion_offers_names_of_records(prefix: str) -> None:
 # ---- removing ----
 
 
-def test_clean_keeps_unnamed_records(prefix: str) -> None:
+def test_clean_keeps_records_not_given_by_name(prefix: str) -> None:
     make("full")
     Board("empty", 3, 8).close()
     everything = {"records/empty": "kept", "records/full": "kept"}
@@ -187,7 +187,7 @@ def test_clean_keeps_unnamed_records(prefix: str) -> None:
     assert every["records/full", prefix] == "kept"
 
 
-def test_clean_removes_named_records(prefix: str) -> None:
+def test_clean_removes_records_given_by_name(prefix: str) -> None:
     for name in ("full", "dead", "stays"):
         make(name)
     killed(write_one, "dead")
@@ -218,7 +218,9 @@ def test_clean_keeps_records_with_a_living_writer(prefix: str) -> None:
     assert outcomes("records/v") == {"records/v": "removed"}
 
 
-def test_clean_force_removes_records_of_unknown_use(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_force_removes_records_with_users_of_unknown_liveness(
+    prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make("v")
     users = EndpointUsers((), ("python 17",))
     monkeypatch.setattr(PersistentKind, "list_users", lambda kind, one: users)
@@ -237,7 +239,7 @@ def test_clean_removes_an_empty_directory_of_records(prefix: str) -> None:
     assert not os.path.lexists(folder)
 
 
-def test_clean_of_records_in_two_processes_at_once_succeeds(prefix: str) -> None:
+def test_two_simultaneous_clean_commands_remove_records(prefix: str) -> None:
     names = [f"v{number}" for number in range(30)]
     for name in names:
         make(name)
@@ -259,7 +261,7 @@ def test_clean_keeps_and_reports_damaged_records(prefix: str) -> None:
 # ---- the doctor ----
 
 
-def test_doctor_shows_the_memory_of_records(prefix: str) -> None:
+def test_doctor_shows_memory_of_records(prefix: str) -> None:
     assert checked() == ("ok", "0 vectors and boards, 0 B of /dev/shm; no leftovers of dead processes")
     with SeqlockVector("v", "<f8", 3) as vector, Board("b", 3, 8):
         vector[0] = 1
@@ -267,7 +269,7 @@ def test_doctor_shows_the_memory_of_records(prefix: str) -> None:
         assert checked() == ("ok", f"2 vectors and boards, {used:.1f} kB of /dev/shm; no leftovers of dead processes")
 
 
-def test_doctor_reports_dead_writers_and_repairs_nothing(prefix: str) -> None:
+def test_doctor_fix_reports_dead_writers_without_repair(prefix: str) -> None:
     make("idle")
     idle = killed(write_one, "idle")
     with SeqlockVector("v", "<f8", 3) as vector, Board("b", 5, 100) as board:
@@ -287,7 +289,7 @@ def test_doctor_reports_dead_writers_and_repairs_nothing(prefix: str) -> None:
             assert "keys" not in checked()[1]
 
 
-def test_doctor_reports_full_rows_of_records(prefix: str) -> None:
+def test_doctor_reports_records_with_maximum_of_writers(prefix: str) -> None:
     others = [SeqlockVector("v", "<f8", 1) for _ in range(128)]
     for one in others[1:]:
         one[0] = 1

@@ -46,7 +46,7 @@ def lines_with(text: str, *arguments: str) -> str | None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 99, 100, 101, 1000])
-def test_percentiles_are_the_elements_of_these_ranks(count: int) -> None:
+def test_percentile_is_element_at_requested_rank(count: int) -> None:
     values = np.random.default_rng(count).permutation(np.arange(count) * 7 - 3)
     found = compute_spread(values)
     assert (found.count, found.max) == (count, 7 * (count - 1) - 3)
@@ -55,11 +55,11 @@ def test_percentiles_are_the_elements_of_these_ranks(count: int) -> None:
         assert (values < value).sum() < share * count <= (values <= value).sum()
 
 
-def test_nothing_has_no_percentiles() -> None:
+def test_empty_sample_has_no_percentiles() -> None:
     assert compute_spread(np.empty(0, np.int64)) == DurationSpread(0, None, None, None)
 
 
-def test_window_drops_old_samples_and_reports_its_duration() -> None:
+def test_sliding_window_drops_old_samples_and_reports_duration() -> None:
     window = SlidingWindow(10.0, began_s=100.0, most=5)
     window.add_sample(101.0, [np.arange(2)], lost=3, left_out=1)
     assert window.compute_duration_s(104.0) == 4.0
@@ -102,7 +102,7 @@ def by_hand(messages: list[tuple[str, int, int]]) -> dict[tuple[str | None, str]
     return found
 
 
-def test_hops_equal_those_of_a_simple_count() -> None:
+def test_computed_hops_equal_hops_of_reference_implementation() -> None:
     random = np.random.default_rng(3)
     names = ["plan", "camera", "model", "ä", "z"]
     messages = [
@@ -116,7 +116,7 @@ def test_hops_equal_those_of_a_simple_count() -> None:
     } == by_hand(messages)
 
 
-def test_tree_shows_each_edge_once_below_its_parent() -> None:
+def test_stage_tree_shows_each_edge_below_its_parent() -> None:
     edges = [(None, "a"), ("a", "b"), ("b", "c"), ("a", "c"), ("c", "a"), (None, "x"), ("lost", "y")]
     shown = [(depth, hop.parent, hop.endpoint) for depth, hop in walk_branches([HopEdge(*edge, 1) for edge in edges])]
     assert shown == [
@@ -133,7 +133,7 @@ def test_tree_shows_each_edge_once_below_its_parent() -> None:
 # ---- stages ----
 
 
-def test_a_row_for_each_stage_and_endpoint(prefix: str) -> None:
+def test_stages_shows_one_row_per_stage_and_endpoint(prefix: str) -> None:
     view = StageCollector(everything, 10.0)
     with timings("planner", "channel/scans") as scans, timings("planner", "orders") as orders, steps("orders"):
         view.poll()
@@ -163,7 +163,7 @@ def test_a_row_for_each_stage_and_endpoint(prefix: str) -> None:
     assert second.rate == pytest.approx(1 / second.seconds)
 
 
-def test_invalid_records_are_counted_and_left_out(prefix: str) -> None:
+def test_stages_counts_invalid_timing_records_separately(prefix: str) -> None:
     view = StageCollector(everything, 10.0)
     bad = [
         record(5, 6, 7, 4)[:-1],
@@ -190,7 +190,7 @@ def test_invalid_records_are_counted_and_left_out(prefix: str) -> None:
     )
 
 
-def test_overwritten_records_are_counted(prefix: str) -> None:
+def test_stages_counts_overwritten_timing_records(prefix: str) -> None:
     view = StageCollector(everything, 10.0)
     with timings("a", "b", size=4096) as socket:
         view.poll()
@@ -205,7 +205,7 @@ def test_overwritten_records_are_counted(prefix: str) -> None:
     assert row.rate == pytest.approx(1003 / row.seconds)
 
 
-def test_topic_created_later_or_again_is_joined(prefix: str) -> None:
+def test_stages_reads_timing_topics_created_later(prefix: str) -> None:
     from msgq.impl.ring.core import unlink_topic
 
     view = StageCollector(everything, 10.0)
@@ -222,7 +222,7 @@ def test_topic_created_later_or_again_is_joined(prefix: str) -> None:
     assert (row.messages, row.lost) == (7, 2)
 
 
-def test_stage_is_shown_until_its_last_record_leaves_the_window(prefix: str) -> None:
+def test_stage_is_shown_until_its_last_record_is_too_old(prefix: str) -> None:
     from msgq.impl.ring.core import unlink_topic
 
     view = StageCollector(everything, 0.2)
@@ -255,7 +255,7 @@ def going_on(send: Callable[[int], object]) -> Iterator[None]:
         thread.join()
 
 
-def test_the_command_shows_stages(prefix: str) -> None:
+def test_stages_command_shows_processing_times(prefix: str) -> None:
     with timings("planner", "channel/scans") as socket, timings("other", "orders"):
 
         def send(now: int) -> None:
@@ -281,7 +281,7 @@ def test_the_command_shows_stages(prefix: str) -> None:
             assert topic("timing:planner:channel%2Fscans").subscribers == ()
 
 
-def test_stages_read_the_prefix_of_the_option(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_command_reads_topics_of_prefix_option(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with timings("a", "b"), steps("camera"):
         monkeypatch.delenv("OPENPILOT_PREFIX")
         assert [row["endpoint"] for row in objects("--prefix", prefix)] == ["b"]
@@ -289,7 +289,7 @@ def test_stages_read_the_prefix_of_the_option(prefix: str, monkeypatch: pytest.M
         assert not objects("--prefix", f"{prefix}-other")
 
 
-def test_stages_without_topics_print_the_reason(prefix: str) -> None:
+def test_stages_command_without_topics_prints_reason(prefix: str) -> None:
     said = {(): "no topic of a stage with a `msgq.StageTracer` found", ("--tree",): "no topic with timestamps found"}
     for arguments, text in said.items():
         result = run("stages", "--window", "0.1", "--json", *arguments)
@@ -297,7 +297,7 @@ def test_stages_without_topics_print_the_reason(prefix: str) -> None:
         assert text in result.stderr
 
 
-def test_stages_name_an_unreadable_topic(prefix: str) -> None:
+def test_stages_command_names_unreadable_topic(prefix: str) -> None:
     from tests.support import SHM
 
     with timings("a", "b"), timings("a", "c"):
@@ -307,7 +307,7 @@ def test_stages_name_an_unreadable_topic(prefix: str) -> None:
     assert "left out: timing:a:c" in result.stderr
 
 
-def test_names_of_others_are_escaped(prefix: str) -> None:
+def test_stages_command_escapes_control_characters_in_names(prefix: str) -> None:
     evil = "\x1b[2J\u202e"
     with timings(evil, "orders") as socket, steps(evil + "topic") as beside:
 
@@ -324,7 +324,7 @@ def test_names_of_others_are_escaped(prefix: str) -> None:
     assert "not a regular expression" in run("stages", "(", code=2).stderr
 
 
-def test_stages_on_a_terminal_run_until_q(prefix: str) -> None:
+def test_stages_command_in_terminal_runs_until_key_q(prefix: str) -> None:
     ours, theirs = pty.openpty()
     terminal: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
     environment = {"TERM": "xterm", "COLUMNS": "200", "LINES": "30"}
@@ -352,7 +352,7 @@ def edges(view: HopTreeCollector) -> list[tuple[Any, ...]]:
     return [(hop.parent, hop.endpoint, hop.messages) for hop in view.build_tree().hops]
 
 
-def test_tree_equals_the_sent_chain(prefix: str) -> None:
+def test_stage_tree_equals_chain_of_sent_messages(prefix: str) -> None:
     names = ["camera", "model", "plan"]
     view = HopTreeCollector(everything, 60.0)
     with Child(stage_children.chain, names, 500) as child, timings("planner", "model") as beside:
@@ -372,7 +372,7 @@ def test_tree_equals_the_sent_chain(prefix: str) -> None:
     assert tree.lost == tree.left_out == dict.fromkeys(names, 0)
 
 
-def test_poll_in_the_middle_of_a_chain_adds_no_wrong_edge(prefix: str) -> None:
+def test_poll_during_message_chain_adds_no_wrong_tree_edge(prefix: str) -> None:
     """What is published after a look began waits for the next one, which sees what led to it as well."""
     view = HopTreeCollector(everything, 60.0)
     with steps("parent") as parent, steps("child") as child:
@@ -388,7 +388,7 @@ def test_poll_in_the_middle_of_a_chain_adds_no_wrong_edge(prefix: str) -> None:
         assert edges(view) == [(None, "parent", 2), ("parent", "child", 1)]
 
 
-def test_chains_begun_before_the_window_are_counted_and_left_out(prefix: str) -> None:
+def test_message_chains_started_before_window_are_counted_but_not_shown(prefix: str) -> None:
     view = HopTreeCollector(everything, 60.0)
     with steps("camera") as camera, steps("plan") as plan:
         before = clock.time_ns()
@@ -407,7 +407,7 @@ def test_chains_begun_before_the_window_are_counted_and_left_out(prefix: str) ->
     assert (tree.cut_chain_count, tree.messages) == (1, 2)
 
 
-def test_times_of_another_clock_are_no_reason_to_leave_chains_out(prefix: str) -> None:
+def test_message_chains_with_times_of_another_clock_are_shown(prefix: str) -> None:
     """As when a recording is played, or a publisher counts from when it started."""
     view = HopTreeCollector(everything, 60.0)
     with steps("camera") as camera, steps("plan") as plan:
@@ -419,7 +419,7 @@ def test_times_of_another_clock_are_no_reason_to_leave_chains_out(prefix: str) -
         assert edges(view) == [(None, "camera", 5), ("camera", "plan", 5)]
 
 
-def test_messages_without_an_origin_or_too_short_are_counted(prefix: str) -> None:
+def test_stage_tree_counts_messages_without_origin(prefix: str) -> None:
     view = HopTreeCollector(everything, 60.0)
     with steps("a") as socket, publisher("plain") as plain, publisher("short", stage_children.STEP_SCHEMA) as short:
         view.poll()
@@ -436,7 +436,7 @@ def test_messages_without_an_origin_or_too_short_are_counted(prefix: str) -> Non
     assert (tree.left_out, tree.topic_count, tree.stamped_topic_count) == ({"a": 2, "short": 1}, 3, 2)
 
 
-def test_schema_set_by_a_later_publisher_is_noticed(prefix: str) -> None:
+def test_stage_tree_detects_schema_set_by_later_publisher(prefix: str) -> None:
     import msgq
 
     view = HopTreeCollector(everything, 60.0)
@@ -449,7 +449,7 @@ def test_schema_set_by_a_later_publisher_is_noticed(prefix: str) -> None:
             assert edges(view) == [(None, "late", 1)]
 
 
-def test_messages_of_another_schema_are_not_read_by_the_new_one(prefix: str) -> None:
+def test_stage_tree_reads_each_message_by_its_own_schema(prefix: str) -> None:
     view = HopTreeCollector(everything, 60.0)
     with publisher("a") as plain:
         plain.send(step(1, 2))
@@ -469,7 +469,7 @@ def test_messages_of_another_schema_are_not_read_by_the_new_one(prefix: str) -> 
         assert edges(view) == [(None, "a", 1)]
 
 
-def test_tracked_topics_are_in_the_tree(prefix: str) -> None:
+def test_stage_tree_contains_tracked_topics(prefix: str) -> None:
     import msgq
 
     view = HopTreeCollector(everything, 60.0)
@@ -492,7 +492,7 @@ def test_tracked_topics_are_in_the_tree(prefix: str) -> None:
             assert edges(view) == [(None, "camera", 1), (None, "plan", 0)]
 
 
-def test_the_command_shows_the_tree(prefix: str) -> None:
+def test_stages_command_with_tree_option_shows_tree(prefix: str) -> None:
     with steps("camera") as camera, steps("plan") as plan, timings("planner", "camera") as beside:
 
         def send(now: int) -> None:
@@ -534,7 +534,7 @@ def test_list_hides_timing_topics_unless_requested(prefix: str) -> None:
         assert "hidden" not in run("list", "--interval", "0", "--all").stdout
 
 
-def test_completion_offers_stages_and_topics(prefix: str) -> None:
+def test_completion_of_stages_command_offers_stages_and_topics(prefix: str) -> None:
     from types import SimpleNamespace
 
     from msgq.cli.common.options import complete_stage

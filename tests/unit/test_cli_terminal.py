@@ -43,14 +43,14 @@ def run(*arguments: object, code: int | None = 0) -> Result:
     return result
 
 
-def test_unprintable_characters_are_escaped_and_others_kept() -> None:
+def test_unprintable_characters_are_escaped() -> None:
     assert escape_terminal("a\x1b[2J\x9b\u202e\n\ud800") == r"a\x1b[2J\x9b\u202e\n\ud800"
     plain = "Grüße, 日本\u3000語, 100\u00a0€ ▀ 🙂 [red] \\x1b"
     assert escape_terminal(plain) == plain
     assert escape_terminal(escape_terminal(EVIL)) == escape_terminal(EVIL)
 
 
-def test_echo_prints_one_line_for_any_content(capsys: pytest.CaptureFixture[str]) -> None:
+def test_echo_function_prints_any_content_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     echo(f"a{EVIL}b")
     echo("ä\ud800", err=True)
     said = capsys.readouterr()
@@ -60,7 +60,7 @@ def test_echo_prints_one_line_for_any_content(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("value", ["\ud800", "\x1b\x7f\x9b", {"\udfff": float("nan")}, [float("inf"), -1e999], b"\xff"])
-def test_json_is_ascii_for_every_parser(value: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_is_valid_ascii_json(value: object, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(constant: str) -> object:
         raise AssertionError(constant)
 
@@ -72,7 +72,7 @@ def test_json_is_ascii_for_every_parser(value: object, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("colours", [False, True])
-def test_console_prints_no_foreign_control_characters(
+def test_console_escapes_control_characters_of_content(
     colours: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rich.table import Table
@@ -134,7 +134,7 @@ LOOKING: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("verb", LOOKING)
-def test_names_schemas_and_processes_of_others_are_escaped(hostile: str, verb: str) -> None:
+def test_commands_escape_control_characters_in_names_and_schemas(hostile: str, verb: str) -> None:
     arguments = [r"[\s\S]*" if one == ".*" else one for one in LOOKING[verb]]
     result = run(verb, *arguments, code=None)
     shown = {"stat": "topics", "doctor": "topics"}.get(verb, r"\x1b[2J")
@@ -144,7 +144,7 @@ def test_names_schemas_and_processes_of_others_are_escaped(hostile: str, verb: s
         json.loads(line)
 
 
-def test_doctor_and_clean_print_damaged_names_in_one_line(hostile: str, prefix: str) -> None:
+def test_doctor_and_clean_print_invalid_file_names_in_one_line(hostile: str, prefix: str) -> None:
     Path(f"/dev/shm/msgq_{prefix}", f"damaged{EVIL}").write_bytes(b"x" * 100)
     Path(f"/dev/shm/msgqside_{prefix}", f"orphan{EVIL}").write_bytes(b"x" * 100)
     said = run("doctor", code=1).output
@@ -153,7 +153,7 @@ def test_doctor_and_clean_print_damaged_names_in_one_line(hostile: str, prefix: 
     assert len(said.splitlines()) == len(run("doctor", "--json", code=1).stdout.splitlines())
 
 
-def test_echo_shows_payloads_of_any_text_in_one_line_each(prefix: str) -> None:
+def test_echo_shows_each_text_payload_in_one_line(prefix: str) -> None:
     payloads = [json.dumps(EVIL + "\ud800").encode(), json.dumps({EVIL: 1}, ensure_ascii=False).encode(), b"\x1b\x9b"]
     with msgq.PubSocket() as pub:
         pub.connect(msgq.context, "texts", schema=msgq.Schema("text", "json"))
@@ -168,7 +168,7 @@ def test_echo_shows_payloads_of_any_text_in_one_line_each(prefix: str) -> None:
             assert len([line for line in said.splitlines() if not line.startswith("msgq:")]) == len(payloads)
 
 
-def test_echo_runs_where_python_would_print_ascii_only(prefix: str) -> None:
+def test_echo_prints_unicode_with_ascii_python_encoding(prefix: str) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     with msgq.MessageQueue("jobs", schema=msgq.Schema("text", "json")) as queue:
         queue.send('"grüß"'.encode())
@@ -177,7 +177,7 @@ def test_echo_runs_where_python_would_print_ascii_only(prefix: str) -> None:
     assert (done.stdout.decode(), done.stderr) == ('waiting 1, priority 0: "grüß"\n', b"")
 
 
-def test_raw_payloads_do_not_go_to_a_terminal(prefix: str) -> None:
+def test_echo_with_raw_option_refuses_output_to_terminal(prefix: str) -> None:
     leader, terminal = os.openpty()
     try:
         with msgq.pub_sock("raw") as pub:
@@ -208,20 +208,20 @@ def test_raw_payloads_do_not_go_to_a_terminal(prefix: str) -> None:
         ["echo", f"({EVIL}"],
     ],
 )
-def test_error_texts_are_escaped(arguments: list[str]) -> None:
+def test_error_messages_escape_control_characters(arguments: list[str]) -> None:
     result = run(*arguments, code=None)
     assert result.exit_code in (1, 2)
     assert result.output.splitlines()[-1].startswith("Error: ")
 
 
-def test_completion_hides_names_with_shell_syntax(hostile: str, prefix: str) -> None:
+def test_completion_omits_names_with_shell_syntax(hostile: str, prefix: str) -> None:
     with msgq.pub_sock("harmless"):
         environment = {"_MSGQ_COMPLETE": "bash_complete", "COMP_WORDS": "msgq info ", "COMP_CWORD": "2"}
         with start(env=environment) as process:
             assert process.communicate()[0] == "plain,harmless\n"
 
 
-def test_log_contents_are_escaped(tmp_path: Path, prefix: str) -> None:
+def test_commands_escape_control_characters_in_recordings(tmp_path: Path, prefix: str) -> None:
     schema = msgq.Schema(f"s{EVIL}", "json", b"")
     logs = []
     for number in (1, 2):
@@ -240,7 +240,7 @@ def test_log_contents_are_escaped(tmp_path: Path, prefix: str) -> None:
     run("play", logs[1], "--rate", "inf", "--remap", "b:=c", code=None)
 
 
-def test_click_errors_keep_their_usage() -> None:
+def test_usage_error_shows_usage_line() -> None:
     result = run("list", "--nothing", code=2)
     assert result.output.startswith("Usage: ")
     assert "Try 'app list --help' for help.\n\nError: No such option '--nothing'.\n" in result.output

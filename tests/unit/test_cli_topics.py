@@ -80,7 +80,7 @@ def test_list_shows_topic_with_publisher_and_subscriber(prefix: str, start: Star
     assert str(subscriber.pid) in result.output
 
 
-def test_list_as_json_has_one_object_per_topic(prefix: str, start: Start) -> None:
+def test_list_with_json_prints_one_object_per_topic(prefix: str, start: Start) -> None:
     publisher = start(publish, "weather")
     start(publish, "traffic")
     found = {topic["endpoint"]: topic for topic in lines(msgq("list", "--json", "--prefix", prefix))}
@@ -95,7 +95,7 @@ def test_list_marks_dead_publisher(prefix: str, start: Start) -> None:
     assert "(dead)" in msgq("list", "--prefix", prefix).output
 
 
-def test_list_of_nothing_is_empty(prefix: str) -> None:
+def test_list_with_json_prints_nothing_without_topics(prefix: str) -> None:
     result = msgq("list", "--json", "--prefix", prefix)
     assert result.exit_code == 0
     assert result.output == ""

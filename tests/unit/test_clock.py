@@ -61,7 +61,7 @@ def leave(path: Path, data: bytes, owner: int = -1, mode: int = 0o444) -> None:
 
 
 class TestAgreement:
-    def test_first_process_stores_wall_clock_offset(self, shm: Path) -> None:
+    def test_first_process_creates_clock_file_with_wall_clock_offset(self, shm: Path) -> None:
         found = ask(shm)
         assert found["off_by"] < HOUR / 60
         assert (found["trouble"], found["warned"]) == ("", [])
@@ -69,7 +69,7 @@ class TestAgreement:
         assert (shm / "msgqclock").stat().st_mode & 0o777 == 0o444
         assert os.listdir(shm) == ["msgqclock"]
 
-    def test_later_processes_use_stored_offset(self, shm: Path) -> None:
+    def test_later_processes_use_offset_of_clock_file(self, shm: Path) -> None:
         offset = an_hour_ago()
         leave(shm / "msgqclock", packed(offset))
         found = ask(shm)
@@ -77,7 +77,7 @@ class TestAgreement:
         assert HOUR - 10**9 < found["off_by"] < HOUR + 60 * 10**9
         assert found["trouble"] == ""
 
-    def test_processes_started_together_agree(self, shm: Path) -> None:
+    def test_processes_started_together_use_equal_clock_offset(self, shm: Path) -> None:
         children = [Child(clock_children.ask_together, str(shm)) for _ in range(4)]
         try:
             for child in children:
@@ -141,7 +141,7 @@ class TestHostileFiles:
         os.link(shm / "msgqclock", shm / "another")
         self.refused(shm)
 
-    def test_clock_with_both_files_invalid_is_local_and_warns(self, shm: Path) -> None:
+    def test_process_with_invalid_clock_files_warns_and_uses_local_clock(self, shm: Path) -> None:
         for path in (shm / "msgqclock", shm / f"msgqclock_{os.geteuid()}"):
             leave(path, b"nonsense")
         found = ask(shm)
@@ -149,7 +149,7 @@ class TestHostileFiles:
         assert "uses a separate clock" in found["trouble"]
         assert len(found["warned"]) == 1
 
-    def test_creator_of_host_clock_keeps_offset_of_its_user(self, shm: Path) -> None:
+    def test_creator_of_host_clock_file_keeps_offset_of_user_clock_file(self, shm: Path) -> None:
         """The stranger's file is gone, and what this user's processes stamp goes on as before."""
         offset = an_hour_ago()
         leave(shm / f"msgqclock_{os.geteuid()}", packed(offset))
@@ -159,7 +159,7 @@ class TestHostileFiles:
 
 @needs_root
 class TestUsers:
-    def test_clock_of_root_is_used_by_all_users(self, shm: Path) -> None:
+    def test_clock_file_of_root_is_used_by_all_users(self, shm: Path) -> None:
         offset = an_hour_ago()
         leave(shm / "msgqclock", packed(offset))
         assert [ask(shm, user)["offset"] for user in (None, ALICE, BOB)] == [offset] * 3
@@ -185,7 +185,7 @@ class TestUsers:
         leave(shm / "msgqclock", packed(offset), ALICE)
         assert ask(shm, BOB, MSGQ_TRUST=str(ALICE))["offset"] == offset
 
-    def test_clock_ignores_trust_of_single_topic(self, shm: Path) -> None:
+    def test_clock_file_trust_does_not_depend_on_trust_of_topic(self, shm: Path) -> None:
         """Or a process's clock would depend on which of its sockets connects first."""
         leave(shm / "msgqclock", packed(an_hour_ago()), ALICE)
         found = run_child(clock_children.ask_while_connecting, str(shm), str(ALICE))
@@ -197,7 +197,7 @@ class TestUsers:
         assert found["offset"] == offset
         assert found["trouble"] == ""
 
-    def test_clock_without_write_permission_is_local(self, shm: Path) -> None:
+    def test_process_without_write_permission_uses_local_clock(self, shm: Path) -> None:
         shm.chmod(0o555)
         found = ask(shm, BOB)
         assert found["off_by"] < HOUR / 60
@@ -237,7 +237,7 @@ class TestUsers:
 
 
 class TestUse:
-    def test_topic_creation_time_uses_host_clock(self, endpoint: str) -> None:
+    def test_topic_creation_time_is_measured_by_host_clock(self, endpoint: str) -> None:
         before = clock.time_ns()
         with msgq.pub_sock(endpoint):
             made = stats.topic(endpoint).created_ns
@@ -252,13 +252,13 @@ class TestUse:
     def test_wall_offset_equals_wall_clock_minus_monotonic_clock(self) -> None:
         assert abs(clock.wall_offset_ns() - (time.time_ns() - time.monotonic_ns())) < 10**9
 
-    def test_stamps_are_virtual_in_virtual_time(self) -> None:
+    def test_timestamps_are_virtual_in_virtual_time(self) -> None:
         virtual = VirtualClock(lambda ns: None)
         with virtual.patch_time():
             assert clock.time_ns() == 0
         assert clock.time_ns() > HOUR
 
-    def test_verbs_ignore_clock_file(self, prefix: str) -> None:
+    def test_commands_neither_list_nor_remove_clock_file(self, prefix: str) -> None:
         clock.time_ns()
         before = (SHM / "msgqclock").stat().st_ino
         for words in (["clean"], ["clean", "--all-prefixes", "--dry-run"], ["doctor", "--fix"], ["list"]):

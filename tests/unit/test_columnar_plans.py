@@ -95,7 +95,7 @@ FORMS = st.sampled_from([(True, "<"), (True, ">"), (False, "<")])
 
 @pytest.mark.ci
 @given(st.data(), STRUCTS, FORMS)
-def test_columns_equal_the_written_values(data: st.DataObject, of: CdrStruct, form: tuple[bool, str]) -> None:
+def test_decoded_columns_equal_written_values(data: st.DataObject, of: CdrStruct, form: tuple[bool, str]) -> None:
     is_cdr, order = form
     written = data.draw(st.lists(values_of(of), min_size=1, max_size=4))
     messages = [Encoder(is_cdr, order).message(of, value) for value in written]
@@ -119,7 +119,7 @@ def octets(of: CdrType, value: Any) -> Any:
 @pytest.mark.ci
 @given(st.data(), STRUCTS, FORMS)
 @settings(max_examples=300)
-def test_columns_of_random_bytes_equal_single_decoding(
+def test_decoded_columns_of_random_bytes_equal_single_decoding(
     data: st.DataObject, of: CdrStruct, form: tuple[bool, str]
 ) -> None:
     is_cdr, order = form
@@ -135,13 +135,13 @@ def test_columns_of_random_bytes_equal_single_decoding(
 
 
 @pytest.mark.parametrize("behind", [0, 3, 4])
-def test_columns_with_trailing_bytes_are_judged_as_single_messages(behind: int) -> None:
+def test_column_decoder_handles_trailing_bytes_like_message_decoder(behind: int) -> None:
     of = CdrStruct("S", (("a", ScalarType("u1")),))
     assert by_column(of, True, [b"\0\1\0\0\7" + bytes(behind)]) == [{"a": 7} if behind < 4 else None]
     assert by_column(of, False, [b"\7" + bytes(behind)]) == [None if behind else {"a": 7}]
 
 
-def test_lengths_beyond_a_message_cost_no_memory() -> None:
+def test_column_decoder_allocates_no_memory_for_impossible_lengths() -> None:
     of = CdrStruct(
         "S", (("a", CdrSequence(CdrStruct("T", (("b", TextType()), ("c", CdrSequence(ScalarType("f8"))))))),)
     )
@@ -151,21 +151,21 @@ def test_lengths_beyond_a_message_cost_no_memory() -> None:
     assert by_column(huge, True, [many]) == [None]
 
 
-def test_texts_are_checked() -> None:
+def test_column_decoder_rejects_invalid_utf8() -> None:
     of = CdrStruct("S", (("a", TextType()),))
     texts = [b"plain", "é€𝄞".encode(), b"12345678\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82"]
     messages = [struct.pack("<I", len(text)) + text for text in texts]
     assert by_column(of, False, messages) == [{"a": "plain"}, {"a": "é€𝄞"}, None, None, None, None, None]
 
 
-def test_structs_without_fields_are_no_columns() -> None:
+def test_column_decoder_omits_structs_without_fields() -> None:
     of = CdrStruct("S", (("a", EMPTY), ("b", ScalarType("i2")), ("c", CdrStruct("T", (("d", EMPTY),)))))
     assert by_column(of, False, [b"\1\0"]) == [{"b": 1}]
     with pytest.raises(NotColumnarError):
         ColumnarDecodePlan(EMPTY, False)
 
 
-def test_columns_of_lists_have_the_length_of_the_definition() -> None:
+def test_list_columns_have_length_of_type_definition() -> None:
     of = CdrStruct(
         "S",
         (
@@ -184,13 +184,13 @@ def test_columns_of_lists_have_the_length_of_the_definition() -> None:
     [TextType(is_wide=True), ScalarType("i4", {0: "zero"}), struct_of([ScalarType("u1")])],
     ids=["wide text", "enum", "many fields"],
 )
-def test_columns_without_a_plan_raise_not_columnar(kind: CdrType) -> None:
+def test_unsupported_column_type_raises_not_columnar_error(kind: CdrType) -> None:
     fields = [(f"f{i}", kind) for i in range(5000 if isinstance(kind, CdrStruct) else 1)]
     with pytest.raises(NotColumnarError):
         ColumnarDecodePlan(CdrStruct("S", tuple(fields)), True)
 
 
-def test_lists_within_lists() -> None:
+def test_column_decoder_supports_17_nested_lists() -> None:
     of: CdrType = ScalarType("u1")
     for _ in range(17):
         of = CdrSequence(of)
@@ -199,7 +199,7 @@ def test_lists_within_lists() -> None:
         ColumnarDecodePlan(CdrStruct("S", (("a", CdrSequence(of)),)), True)
 
 
-def test_plans_of_schemas() -> None:
+def test_columnar_plan_is_made_only_for_valid_cdr_schema() -> None:
     made = make_columnar_decode_plan(Schema("std_msgs/msg/String", "cdr", b"string data"))
     assert made is not None
     assert made.arrow_type == pa.struct([("data", pa.string())])

@@ -19,13 +19,13 @@ from tests.support import DEADLINE, ROOT
 ALL = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, MsgqError)]
 
 
-def test_errors_of_stock_are_at_the_top_level() -> None:
+def test_stock_error_classes_are_exported_by_msgq() -> None:
     assert msgq.IpcError is IpcError
     assert msgq.MultiplePublishersError is MultiplePublishersError
 
 
 @pytest.mark.parametrize("cls", ALL)
-def test_errors_carry_endpoint_and_text(cls: type[MsgqError]) -> None:
+def test_error_has_endpoint_and_text(cls: type[MsgqError]) -> None:
     error = cls("what happened", "topic")
     assert error.endpoint == "topic"
     assert str(error) == "'topic': what happened"
@@ -34,7 +34,7 @@ def test_errors_carry_endpoint_and_text(cls: type[MsgqError]) -> None:
 
 
 @pytest.mark.parametrize("cls", ALL)
-def test_errors_survive_pickling(cls: type[MsgqError]) -> None:
+def test_pickled_error_keeps_class_text_and_errno(cls: type[MsgqError]) -> None:
     """multiprocessing hands errors from process to process."""
     error = cls("what happened", "topic", errno=errno.EPERM)
     copy = pickle.loads(pickle.dumps(error))
@@ -42,7 +42,7 @@ def test_errors_survive_pickling(cls: type[MsgqError]) -> None:
     assert (str(copy), copy.endpoint, copy.errno) == (str(error), "topic", errno.EPERM)
 
 
-def test_errno_is_the_given_or_the_classs() -> None:
+def test_errno_of_error_is_argument_or_class_default() -> None:
     assert IpcError("x").errno is None
     assert IpcError("x", errno=errno.EPERM).errno == errno.EPERM
     assert MultiplePublishersError("x").errno == errno.EADDRINUSE
@@ -108,12 +108,12 @@ BUILTIN: dict[type[MsgqError], tuple[int | None, type[BaseException]]] = {
 }
 
 
-def test_the_table_of_builtin_classes_has_all_errors() -> None:
+def test_each_error_class_is_tested_with_its_builtin_class() -> None:
     assert set(ALL) == set(BUILTIN)
 
 
 @pytest.mark.parametrize("cls", ALL)
-def test_error_has_its_number_and_its_builtin_class(cls: type[MsgqError]) -> None:
+def test_error_class_has_expected_errno_and_builtin_base(cls: type[MsgqError]) -> None:
     number, builtin = BUILTIN[cls]
     assert cls("x").errno == number
     assert pickle.loads(pickle.dumps(cls("x"))).errno == number
@@ -132,13 +132,13 @@ def test_error_has_its_number_and_its_builtin_class(cls: type[MsgqError]) -> Non
         (errno.ENOSPC, SegmentError),
     ],
 )
-def test_segment_error_class_follows_from_its_number(number: int, cls: type[SegmentError]) -> None:
+def test_segment_error_class_depends_on_errno(number: int, cls: type[SegmentError]) -> None:
     for error in (SegmentError("no", "topic", "/x", number), SegmentError("no", "topic", "/x", errno=number)):
         assert type(error) is cls
         assert (str(error), error.errno, error.path) == ("'topic': /x: no", number, "/x")
 
 
-def test_a_full_queue_is_caught_as_the_standard_librarys() -> None:
+def test_queue_full_error_is_subclass_of_standard_queue_full() -> None:
     with pytest.raises(queue.Full):
         raise errors.QueueFullError("no room", "jobs", errno.ETIMEDOUT)
     assert issubclass(errors.QueueMismatchError, SegmentError)
@@ -151,7 +151,7 @@ def test_pool_exhausted_error_is_a_blocking_io_error() -> None:
     assert isinstance(caught.value, IpcError)
 
 
-def test_errors_of_records_are_caught_as_the_built_in_ones() -> None:
+def test_record_errors_are_subclasses_of_builtin_errors() -> None:
     for cls, kind in ((errors.RecordIndexError, IndexError), (errors.RecordTypeError, TypeError)):
         with pytest.raises(kind, match="'quotes': no"):
             raise cls("no", "quotes")
@@ -161,7 +161,7 @@ def test_errors_of_records_are_caught_as_the_built_in_ones() -> None:
 
 
 @pytest.mark.parametrize("cls", [IpcError, MultiplePublishersError])
-def test_stocks_arguments_are_nothing_or_the_endpoint_as_bytes(cls: type[IpcError]) -> None:
+def test_stock_error_accepts_no_argument_or_endpoint_as_bytes(cls: type[IpcError]) -> None:
     assert (str(cls()), cls().endpoint) == ("messaging failure", "")
     assert (str(cls(endpoint=None)), cls(None).endpoint) == ("messaging failure", "")
     for error in (cls(b"topic"), cls(endpoint=b"topic"), pickle.loads(pickle.dumps(cls(b"topic")))):
@@ -174,13 +174,13 @@ def test_segment_error_names_its_file() -> None:
     assert str(error) == "'topic': /dev/shm/x: cannot open"
 
 
-def test_a_time_out_is_caught_as_a_time_out() -> None:
+def test_wait_timeout_error_is_subclass_of_timeout_error() -> None:
     error = WaitTimeoutError("too late", "topic")
     assert isinstance(error, TimeoutError)
     assert str(error) == "'topic': too late"
 
 
-def test_again_does_not_import_zmq(endpoint: str) -> None:
+def test_receive_that_raises_again_does_not_import_zmq(endpoint: str) -> None:
     code = f"from tests.unit import children; print(children.again({endpoint!r}))"  # a forked process has other imports
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)
     assert done.stdout == "[True, False]\n", done.stderr

@@ -26,7 +26,7 @@ def send_one_on_each(sim: Simulation, n: int) -> None:
 
 
 @pytest.mark.parametrize("n", range(1, 6))
-def test_functions_see_every_permutation_once(n: int) -> None:
+def test_explore_gives_functions_each_permutation_once(n: int) -> None:
     seen: list[bytes] = []
 
     def scenario(sim: Simulation) -> None:
@@ -44,7 +44,7 @@ def test_functions_see_every_permutation_once(n: int) -> None:
 
 @pytest.mark.parametrize("n", range(1, 6))
 @pytest.mark.parametrize("kind", ["blocking", "generator"])
-def test_a_poller_finds_every_sequence_of_sets_once(n: int, kind: str) -> None:
+def test_explore_gives_poller_each_sequence_of_ready_sets_once(n: int, kind: str) -> None:
     seen: list[str] = []
 
     def scenario(sim: Simulation) -> None:
@@ -78,7 +78,7 @@ def test_a_poller_finds_every_sequence_of_sets_once(n: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("a", "b"), [(1, 1), (2, 2), (3, 4)])
-def test_two_topics_are_interleaved_in_every_way_once(a: int, b: int) -> None:
+def test_explore_tries_each_interleaving_of_two_topics_once(a: int, b: int) -> None:
     def scenario(sim: Simulation) -> None:
         sim.on("a", lambda _: None)
         sim.on("b", lambda _: None)
@@ -128,7 +128,7 @@ def test_explore_without_commuting_orders_finds_all_outcomes(monkeypatch: pytest
     assert fewer < more
 
 
-def test_messages_of_different_times_do_not_race() -> None:
+def test_explore_keeps_order_of_messages_with_different_times() -> None:
     def scenario(sim: Simulation) -> None:
         order: list[bytes] = []
         for name in make_names(4):
@@ -140,7 +140,7 @@ def test_messages_of_different_times_do_not_race() -> None:
     assert explore(scenario).orders == 1
 
 
-def test_a_time_out_races_with_a_message_of_the_same_time() -> None:
+def test_explore_tries_both_orders_of_simultaneous_timeout_and_message() -> None:
     seen = set()
 
     def scenario(sim: Simulation) -> None:
@@ -187,7 +187,7 @@ def test_explore_stops_at_its_limit_and_reports_it() -> None:
     assert str(explore(scenario, limit=24)) == "24 orders, all there are; none failed"
 
 
-def test_faults_by_script_are_part_of_every_order() -> None:
+def test_explore_applies_scheduled_faults_in_each_order() -> None:
     def scenario(sim: Simulation) -> None:
         order: list[bytes] = []
         for name in make_names(3):
@@ -200,7 +200,7 @@ def test_faults_by_script_are_part_of_every_order() -> None:
     assert found.orders == 2
 
 
-def test_explore_of_a_nondeterministic_scenario_raises() -> None:
+def test_explore_raises_if_scenario_is_not_deterministic() -> None:
     runs: list[int] = []
 
     def scenario(sim: Simulation) -> None:

@@ -143,7 +143,9 @@ def test_random_program_has_equal_results_on_fake_and_ring(
 
 @pytest.mark.parametrize("more", [["poll", "restart"], ["join_conflating"]], ids=["plain", "conflating"])
 @pytest.mark.parametrize("segment_size", [1024, 1168, 4096])
-def test_fake_agrees_with_the_ring_on_a_tracked_topic(endpoint: str, segment_size: int, more: list[str]) -> None:
+def test_random_program_has_equal_results_on_tracked_fake_and_ring(
+    endpoint: str, segment_size: int, more: list[str]
+) -> None:
     steps = [*STEPS, *more, "send_with_origin", "send_with_origin", "receive_tracked", "receive_tracked"]
     ring, fake = (Program(backend.load_backend(name), endpoint, segment_size, steps, True) for name in ("msgq", "fake"))
     rngs = random.Random(segment_size), random.Random(segment_size)

@@ -63,7 +63,7 @@ def step(handle: msgq.SocketEventHandle) -> None:
 
 
 class TestEvent:
-    def test_sets_are_counted_and_taken_back_one_by_one(self, endpoint: str) -> None:
+    def test_each_clear_of_event_cancels_one_set(self, endpoint: str) -> None:
         event = msgq.fake_event_handle(endpoint).recv_called_event
         assert not event.peek()
         assert not event.clear()
@@ -76,7 +76,7 @@ class TestEvent:
         assert not event.clear()
         assert not event.peek()
 
-    def test_waiting_takes_nothing_back(self, endpoint: str) -> None:
+    def test_wait_for_event_does_not_clear_event(self, endpoint: str) -> None:
         event = msgq.fake_event_handle(endpoint).recv_ready_event
         event.set()
         event.wait(0)
@@ -212,7 +212,7 @@ class TestWaitForOneEvent:
 
 
 class TestHandle:
-    def test_handle_new_is_clear_and_disabled(self, endpoint: str) -> None:
+    def test_new_event_handle_is_disabled_and_clear(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         assert not handle.enabled
         assert not handle.recv_called_event.peek()
@@ -233,13 +233,13 @@ class TestHandle:
             with pytest.raises(EventError, match="not managed"):
                 getattr(handle.recv_called_event, use)()
 
-    def test_handle_is_unchanged_by_sockets_of_its_endpoint(self, endpoint: str) -> None:
+    def test_event_handle_is_unchanged_by_sockets_of_its_endpoint(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         before = handle.enabled, handle.recv_called_event.fd, handle.recv_ready_event.fd
         with msgq.pub_sock(endpoint), msgq.sub_sock(endpoint):
             assert (handle.enabled, handle.recv_called_event.fd, handle.recv_ready_event.fd) == before
 
-    def test_handle_close_ends_all_waits_and_removes_its_files(self, endpoint: str, token: str) -> None:
+    def test_event_handle_close_ends_waits_and_removes_files(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         event = handle.recv_called_event
         assert event.fd >= 0
@@ -258,7 +258,7 @@ class TestHandle:
         assert not handle.enabled
         assert not attached.enabled
 
-    def test_last_handle_with_override_replaces_gate(self, endpoint: str, token: str) -> None:
+    def test_last_event_handle_with_override_replaces_gate(self, endpoint: str, token: str) -> None:
         first = msgq.fake_event_handle(endpoint, enable=True)
         assert first.recv_called_event.fd >= 0
         with msgq.fake_event_handle(endpoint) as second:
@@ -271,7 +271,7 @@ class TestHandle:
             attached = msgq.fake_event_handle(endpoint, override=False)
             assert attached.recv_called_event.clear()
 
-    def test_handle_left_open_is_removed_at_process_exit(self, endpoint: str, token: str) -> None:
+    def test_open_event_handle_is_removed_at_process_exit(self, endpoint: str, token: str) -> None:
         with Child(children.controller, endpoint, "recv_called_event") as child:
             assert child.hear() == "made"
             assert gate_files(token)
@@ -279,7 +279,7 @@ class TestHandle:
             child.result()
         assert not gate_files(token)
 
-    def test_identifiers_have_separate_gates(self, endpoint: str) -> None:
+    def test_identifiers_have_separate_event_gates(self, endpoint: str) -> None:
         mine, other = msgq.fake_event_handle(endpoint), msgq.fake_event_handle(endpoint, f"other{endpoint}")
         mine.recv_called_event.set()
         assert not other.recv_called_event.peek()
@@ -294,7 +294,7 @@ class TestHandle:
         assert not msgq.fake_event_handle("topic", override=False).enabled
         assert handle.enabled
 
-    def test_gate_names_are_unique(self, endpoint: str) -> None:
+    def test_event_gate_file_names_are_unique(self, endpoint: str) -> None:
         handles = [
             msgq.fake_event_handle(endpoint, f"a:{endpoint}"),
             msgq.fake_event_handle(f"{endpoint}:{endpoint}", "a"),
@@ -304,13 +304,13 @@ class TestHandle:
         assert [handle.recv_called_event.peek() for handle in handles] == [True, False, False]
 
     @pytest.mark.parametrize("bad", ["a/b", "..", "x" * 240])
-    def test_bad_names_are_refused(self, endpoint: str, bad: str) -> None:
+    def test_event_handle_with_invalid_name_is_refused(self, endpoint: str, bad: str) -> None:
         with pytest.raises(EndpointNameError):
             msgq.fake_event_handle(bad)
         with pytest.raises(EndpointNameError):
             msgq.fake_event_handle(endpoint, bad)
 
-    def test_handle_cannot_be_initialized_twice(self, endpoint: str) -> None:
+    def test_event_handle_cannot_be_initialized_twice(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         with pytest.raises(StateError, match="already"):
             handle.__init__(endpoint, "", True)  # type: ignore[misc]
@@ -367,7 +367,7 @@ class TestSubscriber:
             child.result()
 
     @pytest.mark.parametrize("way", ONE_BY_ONE)
-    def test_each_call_passes_gate_once(self, endpoint: str, way: str) -> None:
+    def test_each_receive_call_passes_event_gate_once(self, endpoint: str, way: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             for i in range(3):
@@ -380,7 +380,7 @@ class TestSubscriber:
                 assert not handle.recv_called_event.clear(), f"call {i} went twice"
                 assert not handle.recv_ready_event.peek()
 
-    def test_subscriber_does_not_stop_at_disabled_gate(self, endpoint: str) -> None:
+    def test_subscriber_with_disabled_event_gate_does_not_stop(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             handle.enabled = True
@@ -394,14 +394,14 @@ class TestSubscriber:
             assert sub.receive() == b"test"
             assert not handle.recv_called_event.peek()
 
-    def test_without_fake_events_nothing_stops(self, endpoint: str) -> None:
+    def test_subscriber_without_fake_events_does_not_stop(self, endpoint: str) -> None:
         msgq.toggle_fake_events(False)
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.sub_sock(endpoint) as sub:
             assert sub.receive(True) is None
         assert not handle.recv_called_event.peek()
 
-    def test_subscriber_detects_later_handle(self, endpoint: str) -> None:
+    def test_subscriber_stops_at_event_handle_created_later(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send(b"1")
             assert sub.receive() == b"1"
@@ -448,7 +448,7 @@ class TestSubscriber:
                 assert handle.recv_called_event.clear()
                 handle.enabled = True
 
-    def test_signal_handler_with_fork_at_gate_leaves_two_receives(self, endpoint: str) -> None:
+    def test_fork_in_signal_handler_at_gate_leaves_two_receives(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, Child(children.forking, endpoint) as child:
             assert child.hear() == "connected"
@@ -570,7 +570,7 @@ class TestSeveralAtOnce:
                 assert task.result() == []
                 assert idle(handle)
 
-    def test_receive_many_after_poll_has_one_stop_less(self, endpoint: str, way: str) -> None:
+    def test_receive_many_after_poll_does_not_stop_before_first_message(self, endpoint: str, way: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         poller = msgq.Poller()
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint, poller=poller) as sub:
@@ -584,7 +584,7 @@ class TestSeveralAtOnce:
             assert task.result() == [b"1", b"2"]
             assert idle(handle)
 
-    def test_receive_many_at_disabled_gate_takes_rest(self, endpoint: str, way: str) -> None:
+    def test_receive_many_takes_remaining_messages_after_gate_is_disabled(self, endpoint: str, way: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             task = Task(SEVERAL[way], sub)
@@ -674,7 +674,7 @@ class TestProcessReplay:
             called[i].clear()
             handles[i].recv_ready_event.set()
 
-    def test_draining_process_gets_each_step_in_one_cycle(self, prefix: str) -> None:
+    def test_process_that_reads_until_empty_gets_one_message_per_step(self, prefix: str) -> None:
         """The second time it is let through is for the empty receive that ends the loop."""
         handle = msgq.fake_event_handle("can", enable=True)
         called, ready = handle.recv_called_event, handle.recv_ready_event
@@ -742,7 +742,7 @@ class TestController:
             msgq.fake_event_handle(endpoint).close()
 
     @pytest.mark.parametrize("delay", range(12))
-    def test_controller_killed_during_creation_leaves_no_obstacle(self, endpoint: str, delay: int) -> None:
+    def test_event_handle_can_be_created_after_kill_during_creation(self, endpoint: str, delay: int) -> None:
         with Child(children.remaker, endpoint) as child:
             assert child.hear() == "making"
             time.sleep(delay / 4000)  # not to let things settle: to hit another place each time
@@ -789,7 +789,7 @@ class TestPoller:
             assert sub.receive() == b"2"
             assert handle.recv_called_event.clear()
 
-    def test_ungated_sockets_are_polled_as_ever(self, endpoint: str) -> None:
+    def test_poll_of_sockets_without_event_gate_waits_for_message(self, endpoint: str) -> None:
         poller = msgq.Poller()
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint, poller=poller) as sub:
             task = Task(poller.poll, -1)
@@ -799,7 +799,7 @@ class TestPoller:
 
 
 class TestDescriptor:
-    def test_descriptor_is_readable_while_event_is_set(self, endpoint: str) -> None:
+    def test_event_descriptor_is_readable_while_event_is_set(self, endpoint: str) -> None:
         event = msgq.fake_event_handle(endpoint).recv_called_event
 
         def readable() -> bool:
@@ -815,7 +815,7 @@ class TestDescriptor:
         event.set()
         assert readable()
 
-    def test_descriptor_is_constant_while_event_exists(self, endpoint: str) -> None:
+    def test_event_descriptor_is_constant_while_event_exists(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         event = handle.recv_called_event
         fd = event.fd
@@ -827,7 +827,7 @@ class TestDescriptor:
         with pytest.raises(OSError, match="Bad file"):
             os.fstat(fd)
 
-    def test_descriptor_wakes_unrelated_process_in_epoll(self, endpoint: str) -> None:
+    def test_event_descriptor_wakes_unrelated_process_in_epoll(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         with Child(children.watcher, endpoint) as child:
             assert child.hear() == "watching"
@@ -839,7 +839,7 @@ class TestDescriptor:
             child.say()
             assert child.result() == [1, 3, 1, 2]
 
-    def test_descriptor_is_right_after_concurrent_sets_and_clears(self, endpoint: str) -> None:
+    def test_event_descriptor_is_correct_after_concurrent_sets_and_clears(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         event = handle.recv_called_event
         fd = event.fd
@@ -853,7 +853,7 @@ class TestDescriptor:
         assert not event.peek()
         assert not select.select([fd], [], [], 0)[0]
 
-    def test_missing_fifo_raises(self, endpoint: str, token: str) -> None:
+    def test_event_without_fifo_raises(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         assert handle.recv_called_event.fd >= 0
         fifo = Path(f"{gate_path(token)}:called")
@@ -890,7 +890,7 @@ class TestHostileBytes:
                 assert not fresh.enabled
                 assert path.stat().st_size == 192
 
-    def test_invalid_owner_counts_as_dead(self, endpoint: str, token: str) -> None:
+    def test_event_gate_with_invalid_owner_has_dead_owner(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         path = gate_path(token)
         for pid in (0, 2**31, 2**64 - 1):
@@ -902,7 +902,7 @@ class TestHostileBytes:
                 attached.recv_ready_event.wait()
         handle.close()
 
-    def test_event_with_any_stored_count_works(self, endpoint: str, token: str) -> None:
+    def test_event_with_arbitrary_stored_count_works(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         event = handle.recv_called_event
         with gate_path(token).open("r+b") as file:
@@ -915,7 +915,9 @@ class TestHostileBytes:
         assert event.peek()
         assert event.clear()
 
-    def test_random_bytes_in_gate_file_never_crash_or_hang(self, endpoint: str, token: str, seed: int) -> None:
+    def test_event_gate_file_with_random_bytes_does_not_crash_subscriber(
+        self, endpoint: str, token: str, seed: int
+    ) -> None:
         dice = random.Random(seed)
         with msgq.fake_event_handle(endpoint, enable=True) as handle:
             good, path = gate_path(token).read_bytes(), gate_path(token)
@@ -963,7 +965,7 @@ class TestHostileBytes:
             path.rmdir() if kind == "directory" else path.unlink()
 
 
-def test_process_without_fake_events_is_not_delayed(endpoint: str) -> None:
+def test_event_gate_does_not_delay_process_without_fake_events(endpoint: str) -> None:
     msgq.toggle_fake_events(False)
     with (
         msgq.fake_event_handle(endpoint, enable=True),

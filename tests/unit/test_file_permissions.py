@@ -84,7 +84,7 @@ def trusting(*users: int) -> str:
 
 @pytest.mark.parametrize("first", ["publisher", "subscriber"])
 @pytest.mark.parametrize("publisher_user", [ALICE, BOB])
-def test_two_users_of_endpoint_exchange_messages(
+def test_two_users_who_trust_each_other_exchange_messages(
     place: str, token: str, join: Join, publisher_user: int, first: str
 ) -> None:
     """Whoever comes first, and makes the files. Both have umask 077."""
@@ -136,7 +136,7 @@ def test_user_outside_group_is_refused(token: str, place: str, join: Join) -> No
     assert "Permission denied" in stranger.refused("subscribe", token)
 
 
-def test_trust_can_be_given_to_one_socket(place: str, token: str, join: Join) -> None:
+def test_trust_argument_applies_to_one_socket(place: str, token: str, join: Join) -> None:
     alice, bob = join(ALICE, OPENPILOT_PREFIX=place), join(BOB, OPENPILOT_PREFIX=place)
     alice.do("publish", token, "hello")
     bob.do("subscribe", token, f"0, {ALICE}")
@@ -160,7 +160,7 @@ def test_user_with_read_access_can_only_observe(token: str, place: str, join: Jo
     assert bob.do("receive", token) == "to all"
 
 
-def test_command_shows_trusted_endpoints(token: str, place: str, join: Join) -> None:
+def test_list_command_shows_endpoints_of_trusted_users(token: str, place: str, join: Join) -> None:
     alice = join(ALICE, OPENPILOT_PREFIX=place)
     bob = join(BOB, OPENPILOT_PREFIX=place)
     alice.do("publish", token, "hello")
@@ -229,7 +229,7 @@ class TestPrefixDirectories:
     @pytest.mark.parametrize(
         ("permissions", "mode"), [(0o600, 0o700), (0o640, 0o750), (0o660, 0o1770), (0o644, 0o755), (0o666, 0o1777)]
     )
-    def test_modes(self, permissions: int, mode: int) -> None:
+    def test_directory_mode_is_derived_from_file_mode(self, permissions: int, mode: int) -> None:
         assert oct(file_permissions.compute_directory_mode(permissions)) == oct(mode)
 
 
@@ -255,7 +255,7 @@ def test_corrupt_file_of_trusted_user_is_refused(token: str, join: Join, place: 
     alice.refused("publish", token, "hello", error="CorruptSegmentError")
 
 
-def test_group_without_membership_raises(token: str, join: Join) -> None:
+def test_topic_group_without_membership_is_refused(token: str, join: Join) -> None:
     alice = join(ALICE, groups=())
     assert f"group {GROUP} (MSGQ_GROUP)" in alice.refused("publish", token, "hello")
     alice.do("environ", {"MSGQ_GROUP": "nobody-has-this-name"})
@@ -328,14 +328,14 @@ class TestFrames:
 
 
 class TestNames:
-    def test_users_are_named_by_name_or_id(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_trust_setting_accepts_user_names_and_ids(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_TRUST", "root, 12345")
         assert file_permissions.trusted_users() == {0, 12345}
         monkeypatch.setenv("MSGQ_TRUST", "")
         assert file_permissions.trusted_users() == frozenset()
 
     @pytest.mark.parametrize("value", ["nobody-has-this-name", "1,,2", "-1", "4294967295", "1 2", "\xb2"])
-    def test_trust_invalid_names_are_refused_at_every_connect(
+    def test_invalid_trust_setting_is_refused_at_each_connect(
         self, endpoint: str, monkeypatch: pytest.MonkeyPatch, value: str
     ) -> None:
         monkeypatch.setenv("MSGQ_TRUST", value)

@@ -19,7 +19,7 @@ def state(pid: int) -> str:
     return stat[stat.rindex(")") + 2]
 
 
-def test_process_identity_equals_that_of_the_kernel() -> None:
+def test_process_identity_equals_pid_and_start_time_of_kernel() -> None:
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     assert identity() == (os.getpid(), int(fields[19]), os.stat("/proc/self/ns/pid").st_ino)
 
@@ -28,25 +28,25 @@ def test_own_process_is_alive() -> None:
     assert is_process_alive(*identity()) is True
 
 
-def test_recycled_pid_is_another_process() -> None:
+def test_reused_pid_with_different_start_time_is_dead() -> None:
     pid, start_time, namespace = identity()
     assert is_process_alive(pid, start_time + 1, namespace) is False
     assert is_process_alive(pid, start_time - 1, namespace) is False
     assert is_process_alive(pid, 0, namespace) is False
 
 
-def test_liveness_in_another_pid_namespace_is_unknown() -> None:
+def test_process_in_another_pid_namespace_has_unknown_liveness() -> None:
     pid, start_time, namespace = identity()
     assert is_process_alive(pid, start_time, namespace + 1) is None
     assert is_process_alive(2**22 - 1, 5, 1) is None
 
 
 @pytest.mark.parametrize("pid", [0, 2**31, 2**32 + 1, 2**63, 2**64 - 1])
-def test_impossible_pid_is_dead(pid: int) -> None:
+def test_process_with_impossible_pid_is_dead(pid: int) -> None:
     assert is_process_alive(pid, *identity()[1:]) is False
 
 
-def test_process_is_alive_until_its_death_and_a_zombie_is_dead() -> None:
+def test_process_is_alive_until_it_exits_or_becomes_zombie() -> None:
     with Child(children.be_somebody) as child:
         who = child.hear()
         assert is_process_alive(*who) is True
@@ -73,7 +73,7 @@ def test_process_is_alive_while_one_of_its_threads_lives() -> None:
         assert is_process_alive(*who) is True
 
 
-def test_liveness_is_independent_of_the_process_name() -> None:
+def test_process_name_does_not_change_liveness() -> None:
     comm = Path("/proc/self/comm")
     name = comm.read_text()
     try:
@@ -84,7 +84,7 @@ def test_liveness_is_independent_of_the_process_name() -> None:
         comm.write_text(name.strip())
 
 
-def test_threads() -> None:
+def test_thread_is_alive_until_it_ends() -> None:
     assert is_thread_alive(threading.get_native_id()) is True
     started, leave = threading.Event(), threading.Event()
 
@@ -103,7 +103,7 @@ def test_threads() -> None:
     assert is_thread_alive(0) is False
 
 
-def test_forked_child_has_another_identity() -> None:
+def test_forked_child_has_its_own_process_identity() -> None:
     parent, child, parent_again = run_child(children.identities_around_a_fork)
     assert parent == parent_again
     assert parent[0] != child[0]

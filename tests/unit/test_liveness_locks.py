@@ -190,7 +190,7 @@ class TestNamespaces:
                 assert alive(endpoint).count(True) == 1
                 assert not stats.topic(endpoint).unlisted
 
-    def test_reservation_in_other_pid_namespace_is_awaited(self, endpoint: str, kind: int) -> None:
+    def test_connect_is_refused_during_reservation_in_other_pid_namespace(self, endpoint: str, kind: int) -> None:
         """It was passed over after a second, and then wrote into its successor's messages."""
         with msgq.sub_sock(endpoint) as sub, Child(liveness_children.in_namespace, kind, "reserve", endpoint) as child:
             entered(child)
@@ -204,7 +204,7 @@ class TestNamespaces:
                 assert sub.receive() == b"next"
                 assert sub.lost == 0
 
-    def test_reservation_of_dead_publisher_is_not_awaited(self, endpoint: str, kind: int) -> None:
+    def test_connect_does_not_wait_for_reservation_of_dead_publisher(self, endpoint: str, kind: int) -> None:
         with msgq.sub_sock(endpoint) as sub, Child(liveness_children.in_namespace, kind, "reserve", endpoint) as child:
             pid = entered(child)
             os.kill(pid, signal.SIGKILL)
@@ -217,7 +217,7 @@ class TestNamespaces:
 class TestWithoutLocks:
     """If the file system has no locks, pid and start time tell which participants live."""
 
-    def test_live_process_without_lock_is_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_running_process_without_lock_is_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with msgq.sub_sock(endpoint), Words(side_path(endpoint)) as side:
             side[READERS + LOCKED_UID] = 0
             assert alive(endpoint) == [True]
@@ -231,7 +231,7 @@ class TestWithoutLocks:
             assert alive(endpoint) == [None]
             pub.wait_for_readers(0, n=1)
 
-    def test_publisher_of_unknown_liveness_is_not_evicted(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_running_publisher_without_lock_is_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with Words(side_path(endpoint)) as side:
             assert side[PUBLISHERS + LOCKED_UID] == side[PUBLISHERS]
             side[PUBLISHERS + LOCKED_UID] = 0
@@ -239,7 +239,7 @@ class TestWithoutLocks:
             assert publisher is not None
             assert publisher.alive is True
 
-    def test_publishers_of_unknown_liveness_do_not_fill_row_table(self, endpoint: str) -> None:
+    def test_publishers_with_unknown_liveness_do_not_fill_row_table(self, endpoint: str) -> None:
         """They were killed in another PID namespace, in the middle of a send."""
         with msgq.sub_sock(endpoint) as sub, Words(side_path(endpoint)) as side:
             for row in range(PUBLISHERS, READERS, 128):
@@ -252,7 +252,7 @@ class TestWithoutLocks:
 
 
 class TestUnlisted:
-    def test_129th_subscriber_is_counted(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_stats_report_unlisted_subscribers_above_128(self, endpoint: str, pub: msgq.PubSocket) -> None:
         subs = [msgq.sub_sock(endpoint) for _ in range(128)]
         assert not stats.topic(endpoint).unlisted
         with msgq.sub_sock(endpoint), msgq.sub_sock(endpoint):
@@ -262,7 +262,7 @@ class TestUnlisted:
             sub.close()
 
 
-def test_removed_topic_shows_subscribers_as_alive(endpoint: str, pub: msgq.PubSocket) -> None:
+def test_subscribers_of_removed_topic_are_alive(endpoint: str, pub: msgq.PubSocket) -> None:
     """Nobody can be asked when the file has lost its name, nor by a file that has taken it."""
     with msgq.sub_sock(endpoint):
         pub.wait_for_readers(0, n=1)
@@ -342,7 +342,7 @@ class TestLockFile:
                 for child in children:
                     os.kill(child, signal.SIGKILL)
 
-    def test_lock_file_release_keeps_replaced_file(self, tmp_path: Path) -> None:
+    def test_release_of_lock_file_keeps_file_that_replaced_it(self, tmp_path: Path) -> None:
         path = tmp_path / "lock"
         lock = LockFile(str(path))
         path.unlink()

@@ -35,7 +35,7 @@ def steady(rate: float, start: float, stop: float) -> list[float]:
 # What an update sets.
 
 
-def test_submaster_before_first_update_has_empty_state() -> None:
+def test_submaster_has_empty_state_before_first_update() -> None:
     sm = master({"a": 10.0, "b": None})
     assert sm.frame == 0
     assert sm.updated == sm.seen == sm.alive == sm.valid == {"a": False, "b": False}
@@ -56,7 +56,7 @@ def test_update_sets_state_of_its_topics() -> None:
     assert sm.messages == {"a": [b"1"], "b": []}
 
 
-def test_updated_is_true_for_this_update_only() -> None:
+def test_updated_flag_is_true_only_for_latest_update() -> None:
     sm = master({"a": 10.0, "b": 10.0})
     sm.update_msgs(5.0, [("a", b"1")])
     sm.update_msgs(5.1, [("b", b"2")])
@@ -75,20 +75,20 @@ def test_update_keeps_earlier_message_list_unchanged() -> None:
     assert kept == [b"1"]
 
 
-def test_update_of_conflating_topic_decodes_only_last_message() -> None:
+def test_update_of_topic_without_keep_all_decodes_only_last_message() -> None:
     decoded: list[bytes] = []
     sm = master({"a": 10.0}, decoders={"a": decoded.append})
     sm.update_msgs(5.0, [("a", b"1"), ("a", b"2"), ("a", b"3")])
     assert decoded == [b"3"]
 
 
-def test_kept_topic_gives_all_messages_in_order() -> None:
+def test_keep_all_option_gives_all_messages_in_order() -> None:
     sm = master({"a": 10.0, "b": 10.0}, keep_all=["a"], decoders={"a": int})
     sm.update_msgs(5.0, [("a", b"1"), ("b", b"x"), ("a", b"2"), ("b", b"y")])
     assert (sm.messages, sm.data) == ({"a": [1, 2], "b": [b"y"]}, {"a": 2, "b": b"y"})
 
 
-def test_same_messages_give_same_state() -> None:
+def test_submasters_with_equal_messages_have_equal_state() -> None:
     script = [(i / 10, [("a", b"%d" % i)] * (i % 3)) for i in range(40)]
     one, two = (master({"a": 10.0}, keep_all=["a"], decoders={"a": int}) for _ in range(2))
     for now, messages in script:
@@ -113,7 +113,7 @@ def test_same_messages_give_same_state() -> None:
         (2.5, 4.0, False),
     ],
 )
-def test_alive_is_younger_than_ten_periods(rate: float, age: float, alive: bool) -> None:
+def test_topic_is_alive_for_ten_periods_after_message(rate: float, age: float, alive: bool) -> None:
     sm = feed(master({"a": rate}), [64.0])
     assert sm.alive["a"]
     sm.update_msgs(64.0 + age, [])
@@ -121,7 +121,7 @@ def test_alive_is_younger_than_ten_periods(rate: float, age: float, alive: bool)
 
 
 @pytest.mark.parametrize("frequency", [0.5, 4.0, 100.0])
-def test_alive_ends_after_ten_periods_at_any_update_rate(frequency: float) -> None:
+def test_topic_is_dead_after_ten_periods_at_any_update_rate(frequency: float) -> None:
     sm = feed(master({"a": 8.0}, frequency=frequency), [64.0])
     for age, alive in ((1.1875, True), (1.25, False)):
         sm.update_msgs(64.0 + age, [])
@@ -135,7 +135,7 @@ def test_topic_is_alive_again_after_message() -> None:
     assert feed(sm, [61.0]).alive["a"]
 
 
-def test_unseen_topic_is_not_alive_at_clock_zero() -> None:
+def test_topic_without_message_is_not_alive_at_time_zero() -> None:
     sm = master({"a": 10.0})
     sm.update_msgs(0.0, [])
     assert not sm.alive["a"]
@@ -143,7 +143,7 @@ def test_unseen_topic_is_not_alive_at_clock_zero() -> None:
 
 
 @pytest.mark.parametrize("rate", [None, 0, 0.0])
-def test_topic_without_rate_is_alive_once_seen_and_has_freq_ok(rate: float | None) -> None:
+def test_topic_without_rate_is_alive_after_first_message(rate: float | None) -> None:
     sm = master({"a": rate})
     sm.update_msgs(0.0, [])
     assert (sm.alive["a"], sm.freq_ok["a"]) == (False, True)
@@ -152,14 +152,14 @@ def test_topic_without_rate_is_alive_once_seen_and_has_freq_ok(rate: float | Non
     assert (sm.alive["a"], sm.freq_ok["a"]) == (True, True)
 
 
-def test_topics_without_frequency_pass_all_checks() -> None:
+def test_topics_without_expected_rate_pass_all_checks() -> None:
     assert feed(master(["a"]), [1.0]).all_checks()
 
 
 # The frequency: 0.8 to 1.2 times what is expected. Numbers that binary fractions hold exactly make borders exact.
 
 
-def test_frequency_needs_two_messages() -> None:
+def test_freq_ok_requires_two_messages() -> None:
     sm = feed(master({"a": 10.0}), [0.0])
     assert not sm.freq_ok["a"]
     assert feed(sm, [0.1]).freq_ok["a"]
@@ -182,7 +182,7 @@ def test_frequency_needs_two_messages() -> None:
     ],
 )
 @pytest.mark.parametrize("count", [2, 5, 300])
-def test_freq_ok_has_exact_limits(rate: float, actual: float, right: bool, count: int) -> None:
+def test_freq_ok_is_true_from_80_to_120_percent_of_rate(rate: float, actual: float, right: bool, count: int) -> None:
     assert feed(master({"a": rate}), (i / actual for i in range(count))).freq_ok["a"] is right
 
 
@@ -191,7 +191,7 @@ def test_freq_ok_accepts_one_disturbed_second_in_ten_seconds() -> None:
     assert feed(sm, [10.5, 10.75, 11.0, 11.25, 11.5]).freq_ok["a"]  # 160 intervals in 11.2 s
 
 
-def test_freq_ok_with_correct_newest_tenth_is_true() -> None:
+def test_freq_ok_is_true_if_newest_tenth_is_on_time() -> None:
     sm = feed(master({"a": 16.0}), steady(4, 0, 40))
     assert not sm.freq_ok["a"]
     feed(sm, steady(16, 40 + 1 / 16, 40.75))
@@ -200,7 +200,7 @@ def test_freq_ok_with_correct_newest_tenth_is_true() -> None:
     assert sm.freq_ok["a"]  # 16 / (15/16 + 1/4) = 13.5 Hz
 
 
-def test_freq_ok_with_correct_ten_second_average_is_true() -> None:
+def test_freq_ok_is_true_if_ten_second_average_is_correct() -> None:
     """Three fast seconds, then seven slow ones: a tenth is wrong (16 or 7 Hz), 100 in a row are right."""
     sm, now = master({"a": 10.0}), 0.0
     for i in range(400):
@@ -210,7 +210,7 @@ def test_freq_ok_with_correct_ten_second_average_is_true() -> None:
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5, 0.1, 0.01])
-def test_freq_ok_of_slow_topic_needs_newest_interval_only(rate: float) -> None:
+def test_freq_ok_of_slow_topic_depends_only_on_newest_interval(rate: float) -> None:
     sm = feed(master({"a": rate}), [0.0, 3 / rate])
     assert not sm.freq_ok["a"]
     assert feed(sm, [4 / rate]).freq_ok["a"]
@@ -226,14 +226,14 @@ def test_freq_ok_fails_when_next_message_would_be_late() -> None:
     assert not feed(sm, [0.2502]).freq_ok["a"]
 
 
-def test_freq_ok_after_long_steady_period_fails_later() -> None:
+def test_freq_ok_after_steady_period_tolerates_longer_pause() -> None:
     sm = feed(master({"a": 8.0}), steady(8, 0, 20))  # the window of 80 intervals begins at 10
     for now, right in ((22.65, True), (22.66, False)):  # 10 + 81 / 6.4 = 22.65625
         sm.update_msgs(now, [])
         assert sm.freq_ok["a"] is right
 
 
-def test_two_messages_at_same_time_have_no_frequency() -> None:
+def test_freq_ok_is_false_for_two_messages_at_same_time() -> None:
     sm = master({"a": 10.0}, keep_all=["a"])
     sm.update_msgs(1.0, [("a", b"1"), ("a", b"2")])
     assert not sm.freq_ok["a"]
@@ -282,13 +282,13 @@ def test_expected_rate_depends_on_topic_rate_and_loop_rate(options: dict[str, An
 # Decoding and validity.
 
 
-def test_decoders_are_any_callables() -> None:
+def test_submaster_accepts_any_callable_as_decoder() -> None:
     sm = master(["a", "b", "c"], decoders={"a": json.loads, "b": memoryview, "c": None})
     sm.update_msgs(0.0, [("a", b'{"x": 1}'), ("b", b"y"), ("c", b"z")])
     assert (sm["a"], sm["b"][0], sm["c"]) == ({"x": 1}, ord("y"), b"z")
 
 
-def test_undecodable_message_is_skipped_and_makes_topic_invalid() -> None:
+def test_message_that_cannot_be_decoded_makes_topic_invalid() -> None:
     sm = master({"a": 10.0, "b": 10.0}, decoders={"a": int})
     sm.update_msgs(1.0, [("a", b"7")])
     sm.update_msgs(1.5, [("a", b"seven"), ("b", b"x")])
@@ -313,7 +313,7 @@ def test_first_decode_failure_of_topic_is_logged(caplog: pytest.LogCaptureFixtur
     assert record.exc_info
 
 
-def test_undecodable_message_among_several_is_skipped() -> None:
+def test_message_that_cannot_be_decoded_is_skipped() -> None:
     sm = master(["a"], keep_all=["a"], decoders={"a": int})
     sm.update_msgs(0.0, [("a", b"1"), ("a", b"?"), ("a", b"3")])
     assert (sm.messages["a"], sm.valid["a"], sm.decode_errors["a"]) == ([1, 3], True, 1)
@@ -351,7 +351,7 @@ def test_decoder_base_exception_is_raised() -> None:
 # All of them.
 
 
-def test_all_functions_check_all_or_named_topics() -> None:
+def test_all_checks_cover_all_topics_or_given_topics() -> None:
     sm = master({"a": 10.0, "b": 10.0}, validators={"b": bool})
     feed(sm, [0.0, 0.1])
     assert not sm.all_alive()
@@ -366,7 +366,7 @@ def test_all_functions_check_all_or_named_topics() -> None:
         assert ask([])
 
 
-def test_ignored_topic_is_left_out_of_checks_even_if_named() -> None:
+def test_ignored_topic_is_never_checked() -> None:
     sm = feed(master({"a": 10.0, "b": 10.0}, ignore_alive=["b"]), [0.0, 0.1])
     assert sm.all_alive()
     assert sm.all_alive(["b"])
@@ -378,7 +378,7 @@ def test_ignored_topic_is_left_out_of_checks_even_if_named() -> None:
     assert (sm.all_alive(), sm.all_freq_ok(), sm.all_valid()) == (False, False, True)
 
 
-def test_all_checks_needs_alive_frequency_and_valid() -> None:
+def test_all_checks_requires_alive_rate_and_valid() -> None:
     options = {"ignore_alive": "b", "ignore_valid": ["b"]}
     assert feed(master({"a": 10.0, "b": 10.0}, **options), [0.0, 0.1]).all_checks()
 
@@ -386,7 +386,7 @@ def test_all_checks_needs_alive_frequency_and_valid() -> None:
 # Misuse.
 
 
-def test_unknown_topic_raises_with_its_name() -> None:
+def test_submaster_with_unknown_topic_raises_with_its_name() -> None:
     sm = master(["a", "b"])
     for ask in (
         lambda: sm["typo"],
@@ -419,13 +419,13 @@ def test_unknown_topic_raises_with_its_name() -> None:
         {"segment_sizes": {"typo": 1024}},
     ],
 )
-def test_arguments_with_unknown_topics_are_refused(options: dict[str, Any]) -> None:
+def test_submaster_options_with_unknown_topics_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UnknownTopicError, match="'typo'"):
         master(["a"], **options)
 
 
 @pytest.mark.parametrize("rate", [-1, float("nan"), float("inf"), 1.1e6])
-def test_impossible_rates_are_refused(rate: float) -> None:
+def test_submaster_refuses_impossible_rates(rate: float) -> None:
     with pytest.raises(InvalidValueError, match="'a': rate is") as caught:
         master({"a": rate})
     assert caught.value.endpoint == "a"
@@ -434,13 +434,13 @@ def test_impossible_rates_are_refused(rate: float) -> None:
 
 
 @pytest.mark.parametrize("topics", ["carState", b"carState"])
-def test_single_name_instead_of_list_is_refused(topics: Any) -> None:
+def test_submaster_refuses_single_name_instead_of_list(topics: Any) -> None:
     with pytest.raises(TypeError, match="carState"):
         master(topics)
 
 
 @pytest.mark.parametrize("now", [4.9, float("nan")])
-def test_decreasing_update_time_is_refused(now: float) -> None:
+def test_submaster_refuses_decreasing_update_time(now: float) -> None:
     sm = feed(master({"a": 10.0}), [5.0])
     with pytest.raises(InvalidValueError, match=r"now=.*5\.0"):
         sm.update_msgs(now, [])
@@ -448,14 +448,14 @@ def test_decreasing_update_time_is_refused(now: float) -> None:
     sm.update_msgs(5.0, [])
 
 
-def test_without_sockets_there_is_no_update() -> None:
+def test_update_of_submaster_without_sockets_raises() -> None:
     with master(["a"]) as sm, pytest.raises(EndpointClosedError, match="update_msgs"):
         sm.update()
     sm.close()
     assert feed(sm, [0.0])["a"] == b"x"
 
 
-def test_waiting_for_readers_shares_one_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_readers_of_pubmaster_shares_one_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     now, given = [100.0], []
 
     class Socket:
@@ -471,7 +471,7 @@ def test_waiting_for_readers_shares_one_time_out(monkeypatch: pytest.MonkeyPatch
     assert given == [1.0, 0.25, 0.0, None, None, None]
 
 
-def test_corrupt_topic_does_not_block_updates_of_others(prefix: str) -> None:
+def test_update_with_corrupt_topic_still_updates_other_topics(prefix: str) -> None:
     pm, sm = PubMaster(["a", "b"]), SubMaster(["a", "b"])
     with pm, sm, RingFile(f"{prefix}/b") as ring:
         for topic in ("a", "b"):
@@ -496,7 +496,7 @@ def test_corrupt_topic_does_not_block_updates_of_others(prefix: str) -> None:
         lambda: PubMaster(["good", "odd"], encoders={"odd": "json"}),  # type: ignore[dict-item]  # it is the test
     ],
 )
-def test_argument_of_wrong_type_raises_with_its_topic(make: Callable[[], Any], prefix: str) -> None:
+def test_option_of_wrong_type_raises_with_its_topic(make: Callable[[], Any], prefix: str) -> None:
     with pytest.raises(TypeError, match=r"^'odd': "):
         make()
 

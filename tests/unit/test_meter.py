@@ -16,7 +16,7 @@ from msgq.stats import topic, topic_inodes
 from tests.support import SHM, Task
 
 
-def test_counts_messages_bytes_and_sizes(endpoint: str) -> None:
+def test_meter_counts_messages_bytes_and_sizes(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
         publisher.send(b"before")
         meter = Meter(msgq.context, endpoint)
@@ -30,7 +30,7 @@ def test_counts_messages_bytes_and_sizes(endpoint: str) -> None:
     assert reading.delays_us is None
 
 
-def test_nothing_has_no_rate(endpoint: str) -> None:
+def test_meter_without_messages_has_no_rate(endpoint: str) -> None:
     with msgq.pub_sock(endpoint):
         meter = Meter(msgq.context, endpoint)
         run_meters([meter], 0.001)
@@ -38,7 +38,7 @@ def test_nothing_has_no_rate(endpoint: str) -> None:
     assert (reading.messages, reading.rate, reading.byte_rate, reading.periods_us) == (0, None, None, None)
 
 
-def test_meter_reset_continues_from_the_last_message(endpoint: str) -> None:
+def test_meter_measures_period_since_last_message_before_reset(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
         meter = Meter(msgq.context, endpoint)
         publisher.send(b"a")
@@ -54,7 +54,7 @@ def test_meter_reset_continues_from_the_last_message(endpoint: str) -> None:
     assert reading.rate is not None
 
 
-def test_percentiles_are_within_a_percent(endpoint: str) -> None:
+def test_meter_percentiles_are_within_one_percent(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, 4 << 20) as publisher:
         meter = Meter(msgq.context, endpoint)
         sizes = [17 * i for i in range(500)]
@@ -69,7 +69,7 @@ def test_percentiles_are_within_a_percent(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("spin", [False, True])
-def test_meter_mean_period_is_exact_for_any_polling(endpoint: str, spin: bool) -> None:
+def test_meter_mean_period_is_exact_with_and_without_spinning(endpoint: str, spin: bool) -> None:
     def publish() -> None:
         for _ in range(49):
             time.sleep(0.001)
@@ -90,7 +90,7 @@ def test_meter_mean_period_is_exact_for_any_polling(endpoint: str, spin: bool) -
     assert reading.periods_us.mean >= 950  # 1 ms of sleep, and a look that may be late by a nap
 
 
-def test_meter_counts_overwritten_messages_as_lost_and_in_the_rate(endpoint: str) -> None:
+def test_meter_counts_overwritten_messages_in_losses_and_rate(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
         meter = Meter(msgq.context, endpoint)
         publisher.send(b"first")
@@ -108,7 +108,7 @@ def test_meter_counts_overwritten_messages_as_lost_and_in_the_rate(endpoint: str
     assert reading.rate == pytest.approx((reading.periods_us.count + reading.lost) / reading.span_s)
 
 
-def test_delays_are_measured_from_the_time_in_the_message(endpoint: str) -> None:
+def test_meter_measures_delays_from_time_in_payload(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
         meter = Meter(msgq.context, endpoint, stamp_offset=4)
         now = time.time_ns()
@@ -124,7 +124,7 @@ def test_delays_are_measured_from_the_time_in_the_message(endpoint: str) -> None
     assert reading.delays_us.max >= 5000
 
 
-def test_delays_by_the_monotonic_clock(endpoint: str) -> None:
+def test_meter_measures_delays_with_monotonic_clock(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
         meter = Meter(msgq.context, endpoint, 0, clock="monotonic")
         publisher.send(struct.pack("<Q", time.monotonic_ns()))
@@ -134,7 +134,7 @@ def test_delays_by_the_monotonic_clock(endpoint: str) -> None:
     assert 0 < delays.max < 60e6
 
 
-def test_many_meters_at_once(prefix: str) -> None:
+def test_run_meters_measures_150_topics_at_once(prefix: str) -> None:
     publishers = [msgq.pub_sock(f"e{i}") for i in range(150)]  # more than one futex call takes
     meters = [Meter(msgq.context, f"e{i}") for i in range(150)]
     for publisher in publishers:
@@ -143,7 +143,7 @@ def test_many_meters_at_once(prefix: str) -> None:
     assert [meter.take_reading().messages for meter in meters] == [1] * 150
 
 
-def test_meter_leaves_no_trace(endpoint: str) -> None:
+def test_topic_meter_does_not_change_files(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
         publisher.send(b"x")
         files = [(SHM / f"{kind}{endpoint}") for kind in ("msgq_", "msgqside_")]
@@ -154,7 +154,7 @@ def test_meter_leaves_no_trace(endpoint: str) -> None:
         assert topic(endpoint).subscribers == ()
 
 
-def test_errors_name_the_endpoint(endpoint: str) -> None:
+def test_meter_errors_name_the_endpoint(endpoint: str) -> None:
     with pytest.raises(SegmentError, match=endpoint):
         Meter(msgq.context, endpoint)
     with pytest.raises(InvalidValueError, match="publish time is -1"):
@@ -166,7 +166,7 @@ def test_errors_name_the_endpoint(endpoint: str) -> None:
             run_meters([meter], 0.001)
 
 
-def test_topic_observer_counts_the_messages_of_participants(endpoint: str) -> None:
+def test_topic_observer_counts_messages_and_subscribers(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as publisher:
         look = TopicObserver(endpoint, "")
         before = look.counts()
@@ -180,7 +180,7 @@ def test_topic_observer_counts_the_messages_of_participants(endpoint: str) -> No
     assert now.position_bytes - before.position_bytes == 3 * 112
 
 
-def test_topic_inodes_change_for_a_recreated_ring(prefix: str) -> None:
+def test_topic_inode_changes_when_ring_is_recreated(prefix: str) -> None:
     with msgq.pub_sock("x"):
         before = topic_inodes(prefix)
     for kind in ("msgq_", "msgqside_"):

@@ -21,7 +21,7 @@ def flood(name: str) -> None:
         publisher.send(b"x")
 
 
-def test_flooding_publisher_without_pool_does_not_block_the_observer(prefix: str) -> None:
+def test_meter_returns_in_time_during_flood_of_messages_without_pool(prefix: str) -> None:
     """Failure would mean: somebody who publishes without a pause has `msgq hz` run for ever."""
     with Child(flood, "c") as child:
         assert child.hear() == "ready"

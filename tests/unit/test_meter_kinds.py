@@ -46,7 +46,7 @@ def seen_by(meter: EndpointMeter, messages: int) -> None:
 # ---- channels ----
 
 
-def test_a_channel_of_two_publishers_is_counted_exactly(prefix: str) -> None:
+def test_channel_meter_counts_messages_of_two_publishers_exactly(prefix: str) -> None:
     with (
         Child(traffic_children.publish_on_channel, "cam", "left") as left,
         Child(traffic_children.publish_on_channel, "cam", "right") as right,
@@ -89,7 +89,7 @@ def test_channel_meter_counts_evicted_messages_exactly(prefix: str) -> None:
         assert (meter.take_reading().messages, meter.take_reading().lost) == (1, 0)
 
 
-def test_channel_meter_polls_at_least_once(prefix: str) -> None:
+def test_channel_meter_with_zero_duration_polls_once(prefix: str) -> None:
     with Channel("cam") as channel, channel.publisher() as publisher:
         meter = ChannelMeter("cam", prefix)
         publisher.send_many([b"1", b"2"])
@@ -97,7 +97,7 @@ def test_channel_meter_polls_at_least_once(prefix: str) -> None:
         assert meter.take_reading().messages == 2
 
 
-def test_a_publish_time_in_the_payload_of_a_channel(prefix: str) -> None:
+def test_channel_meter_measures_delays_from_time_in_payload(prefix: str) -> None:
     with Channel("cam", stamps=False) as channel, channel.publisher() as publisher:
         meter = ChannelMeter("cam", prefix, 4)
         publisher.send(b"head" + struct.pack("<Q", clock.time_ns() - 5_000_000))
@@ -117,7 +117,7 @@ def test_a_publish_time_in_the_payload_of_a_channel(prefix: str) -> None:
 # ---- records ----
 
 
-def test_writes_of_a_vector_are_counted_exactly(prefix: str) -> None:
+def test_records_meter_counts_writes_of_vector_exactly(prefix: str) -> None:
     with Child(traffic_children.write_vector, "poses", 10) as child:
         assert child.hear() == "up"
         child.say(1)
@@ -148,7 +148,7 @@ def test_records_meter_counts_overwritten_values_as_lost(prefix: str) -> None:
         assert (meter.take_reading().messages, meter.take_reading().lost) == (1, 99)
 
 
-def test_values_of_a_board_are_counted_with_their_sizes(prefix: str) -> None:
+def test_records_meter_counts_values_and_sizes_of_board(prefix: str) -> None:
     with msgq.Board("state", 100, 1000) as board:
         meter = RecordsMeter("state", prefix)
         board.declare("small").write(bytes(10))
@@ -184,7 +184,7 @@ def test_queue_meter_with_events_measures_sizes_and_waiting_times(prefix: str) -
         child.say(0)
 
 
-def test_queue_meter_measures_one_wait_for_a_returned_message(prefix: str) -> None:
+def test_queue_meter_measures_delay_of_returned_message_once(prefix: str) -> None:
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"x")
         meter = QueueEventsMeter("jobs", prefix)
@@ -195,7 +195,7 @@ def test_queue_meter_measures_one_wait_for_a_returned_message(prefix: str) -> No
         assert (reading.messages, reading.delays_us and reading.delays_us.count) == (0, 1)
 
 
-def test_queue_meter_without_events_measures_counts_and_present_waits(prefix: str) -> None:
+def test_queue_meter_without_events_measures_counts_and_current_delays(prefix: str) -> None:
     with MessageQueue("jobs") as queue, Child(traffic_children.work_in_queue, "jobs") as child:
         assert child.hear() == "up"
         queue.send(b"before")
@@ -224,7 +224,7 @@ def test_queue_meter_without_events_measures_counts_and_present_waits(prefix: st
 # ---- all of them ----
 
 
-def test_meters_of_all_kinds_in_one_watch(prefix: str) -> None:
+def test_run_meters_measures_endpoints_of_all_kinds_at_once(prefix: str) -> None:
     with (
         msgq.pub_sock("car") as topic,
         Channel("car") as channel,
@@ -255,7 +255,7 @@ def test_meters_of_all_kinds_in_one_watch(prefix: str) -> None:
                 run_meters([meter], 0.001)
 
 
-def test_meters_leave_no_trace(prefix: str) -> None:
+def test_meters_of_all_kinds_do_not_change_files(prefix: str) -> None:
     with (
         Channel("car") as channel,
         channel.publisher() as publisher,
@@ -285,7 +285,7 @@ def test_meters_leave_no_trace(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [ChannelMeter, RecordsMeter, QueueMeter])
-def test_meter_of_missing_endpoint_raises(prefix: str, kind: Any) -> None:
+def test_opening_meter_of_missing_endpoint_raises(prefix: str, kind: Any) -> None:
     with pytest.raises(SegmentError, match="none"):
         kind("none", prefix)
 
@@ -333,7 +333,7 @@ def traffic(prefix: str) -> Any:
         task.result()
 
 
-def test_hz_bw_and_delay_of_every_kind(traffic: None) -> None:
+def test_hz_bw_and_delay_measure_endpoints_of_every_kind(traffic: None) -> None:
     names = ["channel/car", "queue/bus", "queue/car", "records/car"]
     hz = lines("hz", *names, "--once", "--interval", "0.5")
     assert sorted(one["endpoint"] for one in hz) == names
@@ -350,7 +350,7 @@ def test_hz_bw_and_delay_of_every_kind(traffic: None) -> None:
     assert "taken" in command.run("delay", "queue/car", "--once", "--interval", "0.1").output
 
 
-def test_delay_wants_an_offset_where_there_is_no_time(prefix: str) -> None:
+def test_delay_requires_offset_option_for_channel_without_timestamps(prefix: str) -> None:
     said = Schema("Car", "struct", json.dumps([["publish_time", "<u8"]]).encode())
     with Channel("bare", stamps=False) as bare, Channel("said", stamps=False, schema=said) as channel:
         assert "--offset" in command.run("delay", "channel/bare", "--once", code=1).stderr
@@ -370,7 +370,7 @@ def test_delay_wants_an_offset_where_there_is_no_time(prefix: str) -> None:
             task.result()
 
 
-def test_an_offset_is_for_payloads(prefix: str) -> None:
+def test_delay_refuses_offset_option_for_records_and_queues(prefix: str) -> None:
     with msgq.Seqlock("speed", np.float64), MessageQueue("jobs"):
         for name in ("records/speed", "queue/jobs"):
             assert name in command.run("delay", name, "--offset", "0", "--once", code=2).stderr
@@ -378,7 +378,7 @@ def test_an_offset_is_for_payloads(prefix: str) -> None:
 
 @pytest.mark.parametrize("verb", ["hz", "bw", "delay"])
 @pytest.mark.parametrize("kind", ["channel/", "records/", "queue/"])
-def test_verb_timeout_has_its_own_exit_code(prefix: str, verb: str, kind: str) -> None:
+def test_measuring_command_on_silent_endpoint_exits_with_3(prefix: str, verb: str, kind: str) -> None:
     Channel("silent").close()
     MessageQueue("silent").close()
     msgq.Seqlock("silent", POSE).close()

@@ -16,7 +16,7 @@ from tests.support import SHM
 
 
 @pytest.mark.parametrize("name", ["a", "carState", "with.dots", "..twodots", "spaces too", "ünïcödé", "-", "x" * 246])
-def test_endpoint_name_valid_is_returned_unchanged(name: str) -> None:
+def test_valid_endpoint_name_is_returned_unchanged(name: str) -> None:
     assert naming.validate_endpoint_name(name) == name
     assert naming.validate_endpoint_name(name.encode()) == name
 
@@ -25,7 +25,7 @@ BAD_NAMES = ["", ".", "..", "a/b", "/", "../up", "a\0b", "\0", "x" * 247, "ü" *
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_endpoint_name_invalid_is_refused_and_no_file_created(name: str | bytes) -> None:
+def test_invalid_endpoint_name_is_refused_and_creates_no_file(name: str | bytes) -> None:
     before = set(os.listdir(SHM))
     with pytest.raises(EndpointNameError) as caught:
         naming.validate_endpoint_name(name)
@@ -40,7 +40,7 @@ def test_endpoint_name_invalid_is_refused_and_no_file_created(name: str | bytes)
 
 
 @pytest.mark.parametrize("name", ["x" * 247, "x" * 100_000])
-def test_endpoint_name_error_of_long_name_has_size_and_limit(name: str) -> None:
+def test_error_for_long_endpoint_name_has_size_and_limit(name: str) -> None:
     with pytest.raises(EndpointNameError, match=f"{len(name)} bytes.*246") as caught:
         naming.validate_endpoint_name(name)
     assert len(str(caught.value)) < 200
@@ -52,7 +52,7 @@ def test_endpoint_name_of_wrong_type_raises_type_error(name: Any) -> None:
         naming.validate_endpoint_name(name)
 
 
-def test_endpoint_name_longest_works(token: str) -> None:
+def test_longest_endpoint_name_is_usable(token: str) -> None:
     name = token + "x" * (naming.NAME_BYTES_MAX - len(token))
     with msgq.pub_sock(name, 4096) as pub, msgq.sub_sock(name) as sub:
         pub.send(b"x")
@@ -68,7 +68,7 @@ def test_topic_paths_equal_stock_paths() -> None:
     assert shm_paths.side_segment_path("topic", "p") == "/dev/shm/msgqside_p/topic"
 
 
-def test_queue_has_one_file() -> None:
+def test_queue_is_stored_in_one_file() -> None:
     assert shm_paths.queue_path("jobs", "") == "/dev/shm/msgqjobs_jobs"
     assert shm_paths.queue_path("jobs", "p") == "/dev/shm/msgqjobs_p/jobs"
     assert shm_paths.queue_directories("p") == ("/dev/shm/msgqjobs_p",)
@@ -77,11 +77,11 @@ def test_queue_has_one_file() -> None:
 
 
 @pytest.mark.parametrize("name", ["jobs", "/jobs", b"jobs", b"/jobs"])
-def test_queue_name_leading_slash_is_removed(name: str | bytes) -> None:
+def test_leading_slash_of_queue_name_is_removed(name: str | bytes) -> None:
     assert naming.validate_queue_name(name) == "jobs"
 
 
-def test_queue_name_longest_fits_file_name() -> None:
+def test_longest_queue_name_fits_file_name() -> None:
     name = naming.validate_queue_name("/" + "x" * 246)
     assert len(os.path.basename(shm_paths.queue_path(name, ""))) == 255
     with pytest.raises(EndpointNameError, match=r"queue.*247 bytes"):
@@ -94,7 +94,7 @@ def test_queue_name_with_other_slashes_is_refused(name: str) -> None:
         naming.validate_queue_name(name)
 
 
-def test_records_have_one_file() -> None:
+def test_records_are_stored_in_one_file() -> None:
     assert shm_paths.records_path("quotes", "") == "/dev/shm/msgqrec_quotes"
     assert shm_paths.records_path("quotes", "p") == "/dev/shm/msgqrec_p/quotes"
     assert shm_paths.records_directories("p") == ("/dev/shm/msgqrec_p",)
@@ -103,7 +103,7 @@ def test_records_have_one_file() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "/quotes", "a/b", "..", "a\0b", "x" * 247])
-def test_records_name_invalid_is_refused(name: str) -> None:
+def test_invalid_records_name_is_refused(name: str) -> None:
     with pytest.raises(EndpointNameError, match="records"):
         naming.validate_records_name(name)
     assert naming.validate_records_name(b"quotes") == "quotes"
@@ -120,7 +120,7 @@ class TestPrefix:
         assert settings.get_prefix() == ""
 
     @pytest.mark.parametrize("value", ["..", ".", "a/b", "../x", "x" * 247])
-    def test_prefix_invalid_is_refused(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    def test_invalid_prefix_is_refused(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
         monkeypatch.setenv("OPENPILOT_PREFIX", value)
         with pytest.raises(EndpointNameError, match="OPENPILOT_PREFIX"):
             msgq.pub_sock("topic")
@@ -159,7 +159,7 @@ class TestPrefix:
             directory.rmdir()
 
     @pytest.mark.parametrize("kind", ["msgq_", "msgqside_"])
-    def test_prefix_directory_blocked_by_file_error_names_path(self, prefix: str, kind: str) -> None:
+    def test_error_names_file_that_blocks_prefix_directory(self, prefix: str, kind: str) -> None:
         path = SHM / f"{kind}{prefix}"
         path.write_bytes(b"")
         try:
@@ -189,44 +189,48 @@ class TestPrefix:
 
 
 class TestMode:
-    def test_mode_default_is_0600(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_default_mode_is_0600(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("MSGQ_MODE", raising=False)
         assert settings.resolve_file_mode(None, "e") == 0o600
 
     @pytest.mark.parametrize(("value", "mode"), [("660", 0o660), ("0644", 0o644), ("0o666", 0o666), ("", 0o600)])
-    def test_mode_in_environment_is_octal(self, monkeypatch: pytest.MonkeyPatch, value: str, mode: int) -> None:
+    def test_mode_variable_is_read_as_octal_number(
+        self, monkeypatch: pytest.MonkeyPatch, value: str, mode: int
+    ) -> None:
         monkeypatch.setenv("MSGQ_MODE", value)
         assert settings.resolve_file_mode(None, "e") == mode
 
-    def test_mode_argument_precedes_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_mode_argument_overrides_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_MODE", "666")
         assert settings.resolve_file_mode(0o640, "e") == 0o640
 
     @pytest.mark.parametrize("value", ["rw", "9", "777", "400", "-660", "1660", "66 0"])
-    def test_mode_invalid_value_is_refused(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    def test_invalid_mode_variable_is_refused(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
         monkeypatch.setenv("MSGQ_MODE", value)
         with pytest.raises(InvalidValueError) as caught:
             settings.resolve_file_mode(None, "e")
         assert caught.value.endpoint == "e"
 
     @pytest.mark.parametrize("asked", [0o777, 0o060, 0, 0o10600, -1])
-    def test_mode_impossible_argument_is_refused(self, asked: int) -> None:
+    def test_impossible_mode_argument_is_refused(self, asked: int) -> None:
         with pytest.raises(InvalidValueError):
             settings.resolve_file_mode(asked, "e")
 
 
 class TestSpin:
     @pytest.mark.parametrize(("asked", "result"), [(None, 0), (0, 0), (5, 5), (1_000_000, 1_000_000)])
-    def test_spin_values_are_resolved(self, monkeypatch: pytest.MonkeyPatch, asked: int | None, result: int) -> None:
+    def test_spin_setting_is_converted_to_microseconds(
+        self, monkeypatch: pytest.MonkeyPatch, asked: int | None, result: int
+    ) -> None:
         monkeypatch.delenv("MSGQ_SPIN_US", raising=False)
         assert settings.resolve_spin_us(asked, "e") == result
 
-    def test_spin_is_read_from_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_spin_setting_is_read_from_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_SPIN_US", "20")
         assert settings.resolve_spin_us(None, "e") == 20
         assert settings.resolve_spin_us(3, "e") == 3
 
-    def test_spin_argument_and_environment_precede_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_spin_argument_and_environment_override_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("MSGQ_SPIN_US", raising=False)
         assert settings.resolve_spin_us(None, "e", 10) == 10
         assert settings.resolve_spin_us(0, "e", 10) == 0
@@ -234,7 +238,7 @@ class TestSpin:
         assert settings.resolve_spin_us(None, "e", 10) == 0
 
     @pytest.mark.parametrize("value", ["-1", "1000001", "fast", "1.5"])
-    def test_spin_invalid_value_is_refused(self, monkeypatch: pytest.MonkeyPatch, endpoint: str, value: str) -> None:
+    def test_invalid_spin_setting_is_refused(self, monkeypatch: pytest.MonkeyPatch, endpoint: str, value: str) -> None:
         monkeypatch.setenv("MSGQ_SPIN_US", value)
         with pytest.raises(InvalidValueError, match="MSGQ_SPIN_US"):
             msgq.sub_sock(endpoint)
@@ -242,20 +246,22 @@ class TestSpin:
 
 class TestBackendName:
     @pytest.mark.parametrize("value", [None, "", "msgq"])
-    def test_backend_default_is_msgq(self, monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+    def test_default_backend_is_msgq(self, monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
         if value is None:
             monkeypatch.delenv("MSGQ_BACKEND", raising=False)
         else:
             monkeypatch.setenv("MSGQ_BACKEND", value)
         assert backend.load_backend().PubSocket is msgq.PubSocket
 
-    def test_backend_error_names_unknown_backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_error_names_unknown_backend(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_BACKEND", "pigeons")
         with pytest.raises(BackendNotAvailableError, match="pigeons"):
             backend.load_backend()
 
 
-def test_preallocation_variable_with_any_value_allocates(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+def test_preallocation_variable_set_to_any_value_allocates_memory(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
     monkeypatch.delenv("MSGQ_PREALLOC", raising=False)
     assert not settings.is_preallocation_enabled()
     monkeypatch.setenv("MSGQ_PREALLOC", "")

@@ -11,12 +11,12 @@ from msgq.errors import EndpointClosedError, EndpointNameError, InvalidTypeError
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a:b", "x" * 48, "\u00e4" * 24])
-def test_node_name_too_long_is_refused_at_once(name: str) -> None:
+def test_node_refuses_invalid_name_immediately(name: str) -> None:
     with pytest.raises(EndpointNameError):
         msgq.Node(name)
 
 
-def test_node_name_error_names_the_node(prefix: str) -> None:
+def test_error_for_invalid_node_name_contains_the_name(prefix: str) -> None:
     with pytest.raises(TypeError, match="node None is of type NoneType; give str or bytes"):
         msgq.Node(None)  # type: ignore[arg-type]
     with pytest.raises(EndpointNameError, match="node '' has 0 bytes"):
@@ -25,7 +25,7 @@ def test_node_name_error_names_the_node(prefix: str) -> None:
         msgq.Node("a").create_mailbox("a:b")
 
 
-def test_node_unknown_setting_raises_with_the_known_ones(prefix: str) -> None:
+def test_node_with_unknown_setting_raises_with_known_settings(prefix: str) -> None:
     with msgq.Node("a") as node:
         for again in (False, True):
             with pytest.raises(TypeError, match=r"unknown settings 'history'; known settings are .*slots"):
@@ -39,7 +39,7 @@ def test_node_unknown_setting_raises_with_the_known_ones(prefix: str) -> None:
             node.advertise("x", prefix="other")
 
 
-def test_node_channels_have_their_full_names(prefix: str) -> None:
+def test_node_lists_its_channels_by_full_name(prefix: str) -> None:
     with msgq.Node("a" * 47) as node:
         node.advertise("lidar")
         node.join_broadcast("chat")
@@ -67,7 +67,7 @@ def test_node_close_closes_its_publishers_and_subscribers(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("config", [{"capacity": 8}, int, object()])
-def test_config_by_position_is_refused_and_keywords_are_named(prefix: str, config: Any) -> None:
+def test_node_refuses_positional_configuration_and_lists_keywords(prefix: str, config: Any) -> None:
     with msgq.Node("a") as node:
         calls = {
             "advertise": ["x"],
@@ -85,7 +85,7 @@ def test_config_by_position_is_refused_and_keywords_are_named(prefix: str, confi
 
 
 @pytest.mark.parametrize(("settings", "heard"), [({}, None), ({"own": False}, None), ({"own": True}, b"me")])
-def test_broadcast_gives_own_messages_only_on_request(
+def test_broadcast_returns_own_messages_only_on_request(
     prefix: str, settings: dict[str, Any], heard: bytes | None
 ) -> None:
     with msgq.Node("a") as node:

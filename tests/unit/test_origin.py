@@ -41,10 +41,10 @@ def check_seven() -> None:
 
 
 class TestThreads:
-    def test_origin_of_a_new_thread_is_zero(self) -> None:
+    def test_origin_time_of_new_thread_is_zero(self) -> None:
         assert Task(origin.origin_time).result() == 0
 
-    def test_origin_is_separate_for_each_thread(self) -> None:
+    def test_origin_time_is_separate_for_each_thread(self) -> None:
         origin.set_origin(7)
         try:
             assert Task(origin.origin_time).result() == 0
@@ -54,7 +54,7 @@ class TestThreads:
             origin.set_origin(0)
         assert origin.origin_time() == 0
 
-    def test_origin_out_of_range_is_refused(self) -> None:
+    def test_origin_time_out_of_range_is_refused(self) -> None:
         with pytest.raises(InvalidValueError, match="-1"):
             origin.set_origin(-1)
         with pytest.raises(OverflowError):
@@ -63,14 +63,14 @@ class TestThreads:
 
 
 class TestUnique:
-    def test_new_origins_are_increasing_times(self) -> None:
+    def test_new_origin_times_increase(self) -> None:
         before = clock.time_ns()
         made = [origin.new_origin_time() for _ in range(1000)]
         assert made == sorted(set(made))
         assert before <= made[0]
         assert made[-1] <= clock.time_ns() + 1000
 
-    def test_no_two_processes_make_the_same(self) -> None:
+    def test_new_origin_times_of_processes_are_unique(self) -> None:
         count = 20_000
         children = [Child(origin_children.make, count) for _ in range(3)]
         try:
@@ -87,11 +87,11 @@ class TestUnique:
         for each in found:
             assert each["made"] == sorted(each["made"])
 
-    def test_nor_do_parent_and_child(self) -> None:
+    def test_new_origin_times_of_parent_and_child_are_unique(self) -> None:
         here, there = run_child(origin_children.make_in_forks, 3000)
         assert len({*here, *there}) == 6000
 
-    def test_nor_do_threads(self) -> None:
+    def test_new_origin_times_of_threads_are_unique(self) -> None:
         start = threading.Barrier(3)
 
         def some() -> list[int]:
@@ -101,7 +101,7 @@ class TestUnique:
         made = [one for task in [Task(some) for _ in range(3)] for one in task.result()]
         assert len(set(made)) == 30_000
 
-    def test_new_origin_in_use_takes_the_next_value(self, shm: Path) -> None:
+    def test_new_origin_time_in_use_is_replaced_by_next_value(self, shm: Path) -> None:
         """A busy machine may take longer to start the child than the word may be ahead; then it shows nothing."""
         for _ in range(10):
             with Child(origin_children.make, 3, str(shm)) as child:
@@ -115,14 +115,14 @@ class TestUnique:
                 return
         pytest.skip("too busy")
 
-    def test_new_origin_is_right_despite_an_invalid_stored_time(self, shm: Path) -> None:
+    def test_new_origin_time_ignores_invalid_stored_time(self, shm: Path) -> None:
         for last in (clock.time_ns() + HOUR, (1 << 63) - 1, (1 << 64) - 1):
             leave(shm / FILE, packed(last), mode=0o600)
             found = make(shm)
             assert found["before"] <= found["made"][0]
             assert found["made"][-1] <= found["after"] + HOUR / 3600
 
-    def test_new_origin_in_virtual_time_is_virtual(self) -> None:
+    def test_new_origin_time_in_virtual_time_is_virtual(self) -> None:
         virtual = VirtualClock(lambda ns: None)
         with virtual.patch_time():
             assert [origin.new_origin_time() for _ in range(3)] == [0, 1, 2]
@@ -149,7 +149,7 @@ class TestFile:
         assert "only in this process" in found["trouble"]
         return str(found["trouble"])
 
-    def test_origin_file_is_created_whole_with_the_users_id(self, shm: Path) -> None:
+    def test_origin_file_is_created_with_user_id_in_name(self, shm: Path) -> None:
         found = make(shm)
         assert (found["trouble"], found["warned"]) == ("", [])
         assert set(os.listdir(shm)) == {FILE, "msgqclock"}
@@ -168,7 +168,7 @@ class TestFile:
         self.refused(shm)
 
     @needs_root
-    def test_a_strangers_is_not_used(self, shm: Path) -> None:
+    def test_origin_file_of_another_user_is_refused(self, shm: Path) -> None:
         leave(shm / FILE, packed(), 65001, mode=0o666)
         assert "65001" in self.refused(shm)
 
@@ -178,11 +178,11 @@ class TestFile:
         monkeypatch.setenv("MSGQ_TRUST", "65001")
         assert "65001" in self.refused(shm)
 
-    def test_origin_file_truncated_later_ends_no_process(self, shm: Path) -> None:
+    def test_truncation_of_mapped_origin_file_ends_no_process(self, shm: Path) -> None:
         found = run_child(origin_children.cut_and_make, str(shm / FILE))
         assert found[0] < found[1] < found[2]
 
-    def test_no_prefix_is_called_so(self) -> None:
+    def test_origin_file_is_not_listed_as_prefix(self) -> None:
         origin.new_origin_time()
         assert (SHM / FILE).exists()
         assert not [name for name in shm_paths.list_prefixes() if "origin" in name]

@@ -17,20 +17,20 @@ import pytest
 if "msgq" in sys.modules:
     raise RuntimeError("pytest must not import msgq before a test does")
 
-def test_one(msgq_sim):
+def test_simulation_with_one_seed(msgq_sim):
     import msgq
     msgq.pub_sock("a").send(b"x")
     assert msgq_sim.sent_on("a") == [b"x"]
 
 @pytest.mark.msgq_sim(seeds=5)
-def test_five(msgq_sim):
+def test_simulation_with_five_seeds(msgq_sim):
     assert msgq_sim.seed != 3
 
 @pytest.mark.msgq_sim(fault_schedule=())
-def test_script(msgq_sim):
+def test_simulation_with_fault_schedule(msgq_sim):
     pass
 
-def test_without_it():
+def test_without_simulation():
     pass
 """
 
@@ -48,29 +48,29 @@ def run(tmp_path: Path) -> object:
     return run
 
 
-def test_failing_seed_is_printed_and_can_be_repeated(run: Any) -> None:
+def test_failing_seed_is_printed_with_command_that_repeats_it(run: Any) -> None:
     code, output = run()
     assert code == 1
     assert "7 passed, 1 failed" in output or "1 failed, 7 passed" in output
     assert output.count("again: pytest") == 1
-    again = "pytest 'test_it.py::test_five[seed3]' --msgq-seed 3"
+    again = "pytest 'test_it.py::test_simulation_with_five_seeds[seed3]' --msgq-seed 3"
     assert f"msgq_sim has seed 3; again: {again}" in output
-    code, output = run("test_it.py::test_five[seed3]", "--msgq-seed", "3")
+    code, output = run("test_it.py::test_simulation_with_five_seeds[seed3]", "--msgq-seed", "3")
     assert code == 1
     assert "1 failed" in output
     assert "passed" not in output
 
 
-def test_more_seeds_can_be_asked_for(run: Any) -> None:
+def test_seeds_option_runs_test_with_more_seeds(run: Any) -> None:
     code, output = run("--msgq-seeds", "3")
     assert code == 0
     assert "10 passed" in output
 
 
-def test_single_seed_can_be_selected(run: Any) -> None:
+def test_seed_option_runs_test_with_single_seed(run: Any) -> None:
     code, output = run("--msgq-seed", "12345678901")
     assert code == 0
-    assert "test_five[seed12345678901] PASSED" in output
+    assert "test_simulation_with_five_seeds[seed12345678901] PASSED" in output
     assert "4 passed" in output
 
 

@@ -60,7 +60,7 @@ def without_queues(endpoint: str) -> str:
     return ""
 
 
-def test_queue_on_zmq_is_refused(endpoint: str) -> None:
+def test_queue_with_zmq_backend_is_refused(endpoint: str) -> None:
     text = run_child(without_queues, endpoint, env={"MSGQ_BACKEND": "zmq"})
     assert "'zmq' has no MessageQueue; use the backend msgq or fake" in text
 
@@ -68,7 +68,7 @@ def test_queue_on_zmq_is_refused(endpoint: str) -> None:
 # ---- files ----
 
 
-def test_file_of_another_format_is_refused(endpoint: str) -> None:
+def test_queue_with_file_of_another_format_is_refused(endpoint: str) -> None:
     file_of(endpoint).write_bytes(b"short")
     with pytest.raises(CorruptSegmentError, match="too few"):
         MessageQueue(endpoint)
@@ -81,7 +81,7 @@ def test_file_of_another_format_is_refused(endpoint: str) -> None:
         MessageQueue(endpoint)
 
 
-def test_file_of_another_layout_version_is_reported(endpoint: str) -> None:
+def test_queue_file_with_different_layout_version_is_reported(endpoint: str) -> None:
     MessageQueue(endpoint).close()
     data = bytearray(file_of(endpoint).read_bytes())
     data[12:16] = struct.pack("<I", 3)
@@ -91,7 +91,7 @@ def test_file_of_another_layout_version_is_reported(endpoint: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
-def test_file_of_another_user_is_refused(endpoint: str) -> None:
+def test_queue_of_another_user_is_refused(endpoint: str) -> None:
     MessageQueue(endpoint).close()
     os.chown(file_of(endpoint), 65001, 65001)
     os.seteuid(65002)
@@ -102,7 +102,7 @@ def test_file_of_another_user_is_refused(endpoint: str) -> None:
         os.seteuid(0)
 
 
-def test_no_space_is_an_error_and_nothing_is_left(endpoint: str) -> None:
+def test_queue_without_memory_raises_and_leaves_no_file(endpoint: str) -> None:
     space = os.statvfs(SHM)
     size = min(space.f_blocks * space.f_frsize // 512, 2**30)
     with pytest.raises(SegmentError, match=f"{endpoint}.*cannot allocate.*free") as error:
@@ -111,7 +111,7 @@ def test_no_space_is_an_error_and_nothing_is_left(endpoint: str) -> None:
     assert not file_of(endpoint).exists()
 
 
-def test_truncated_queue_raises(endpoint: str) -> None:
+def test_call_on_truncated_queue_raises(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     queue.send(b"1")
     os.truncate(file_of(endpoint), 4096)
@@ -120,7 +120,7 @@ def test_truncated_queue_raises(endpoint: str) -> None:
             use()
 
 
-def test_truncated_queue_ends_a_wait(endpoint: str) -> None:
+def test_truncation_of_queue_file_ends_wait(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     waiting = Task(queue.receive)
     waiting.wait_asleep()
@@ -132,7 +132,7 @@ def test_truncated_queue_ends_a_wait(endpoint: str) -> None:
 # ---- handles ----
 
 
-def test_handle_129_is_refused_until_one_closes(endpoint: str) -> None:
+def test_129th_queue_handle_is_refused_until_one_closes(endpoint: str) -> None:
     handles = [MessageQueue(endpoint, max_messages=1, max_message_size=8) for _ in range(ROWS)]
     with pytest.raises(TooManyHandlesError, match=f"{endpoint}.*128 open handles"):
         MessageQueue(endpoint)
@@ -142,7 +142,7 @@ def test_handle_129_is_refused_until_one_closes(endpoint: str) -> None:
     assert handles[-1].receive(0) == (b"1", 0)
 
 
-def test_unlinked_queue_returns_messages_of_a_dead_consumer(endpoint: str) -> None:
+def test_message_of_dead_consumer_returns_to_unlinked_queue(endpoint: str) -> None:
     queue, other = MessageQueue(endpoint), MessageQueue(endpoint)
     queue.send(b"1")
     with Child(holder, endpoint) as child:
@@ -164,7 +164,7 @@ def holder(endpoint: str) -> None:
         del job
 
 
-def test_consumer_after_exec_is_dead(endpoint: str) -> None:
+def test_queue_consumer_is_dead_after_exec(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     queue.send(b"1")
 
@@ -182,7 +182,7 @@ def test_consumer_after_exec_is_dead(endpoint: str) -> None:
 # ---- forks ----
 
 
-def test_forked_child_has_its_own_row(endpoint: str) -> None:
+def test_forked_child_has_its_own_queue_row(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     queue.send(b"to the child")
 
@@ -195,7 +195,7 @@ def test_forked_child_has_its_own_row(endpoint: str) -> None:
     assert queue.receive(DEADLINE) == (b"from the child", 3)
 
 
-def test_a_job_is_not_the_childs(endpoint: str) -> None:
+def test_forked_child_cannot_end_job_of_parent(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     queue.send(b"1")
     job = queue.take(0)
@@ -214,7 +214,7 @@ def test_a_job_is_not_the_childs(endpoint: str) -> None:
     assert queue.current_messages == queue.in_flight == 0
 
 
-def test_child_leaving_the_parents_job_block_keeps_the_job(endpoint: str) -> None:
+def test_child_that_leaves_job_block_keeps_job_of_parent(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     queue.send(b"1")
     job = queue.take(0)
@@ -235,7 +235,7 @@ def test_child_leaving_the_parents_job_block_keeps_the_job(endpoint: str) -> Non
 # ---- jobs ----
 
 
-def test_late_acknowledgement_raises(endpoint: str) -> None:
+def test_ack_after_expired_lease_raises(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     queue.send(b"1")
     late = queue.take(0, lease=0.02)
@@ -250,7 +250,7 @@ def test_late_acknowledgement_raises(endpoint: str) -> None:
         again.ack()
 
 
-def test_closed_handle_returns_its_jobs(endpoint: str) -> None:
+def test_closed_queue_handle_returns_messages_of_its_jobs(endpoint: str) -> None:
     queue, other = MessageQueue(endpoint), MessageQueue(endpoint)
     queue.send_many([b"1", b"2"])
     jobs = [queue.take(0), queue.take(0)]
@@ -262,7 +262,7 @@ def test_closed_handle_returns_its_jobs(endpoint: str) -> None:
             job.ack()
 
 
-def test_job_without_reference_returns_its_message(endpoint: str) -> None:
+def test_message_of_dropped_job_returns_to_queue(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     queue.send(b"1")
     queue.take(0)
@@ -335,7 +335,7 @@ ENDS = {"raise": "Interruption", "close": "EndpointClosedError", "use": "went on
 
 @pytest.mark.parametrize("what", ENDS)
 @pytest.mark.parametrize("wait", [*RECEIVING, wait_space, send])
-def test_a_signal_in_a_wait(endpoint: str, wait: Wait, what: str) -> None:
+def test_signal_handler_can_end_queue_wait_or_use_queue(endpoint: str, wait: Wait, what: str) -> None:
     """A handler that raises ends the wait; one that closes ends it with an error; one that uses the queue helps it."""
     with Child(interrupt, endpoint, wait.__name__, what) as child:
         assert child.hear() == "waits"
@@ -361,7 +361,7 @@ def fork_in_wait(endpoint: str) -> list[Any]:
     return [message and message.data.decode(), os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])]
 
 
-def test_child_forked_by_a_handler_in_a_wait_has_its_own_wait(endpoint: str) -> None:
+def test_child_forked_in_signal_handler_waits_independently(endpoint: str) -> None:
     queue = MessageQueue(endpoint)
     with Child(fork_in_wait, endpoint) as child:
         wait_asleep(child.hear())
@@ -374,7 +374,7 @@ def test_child_forked_by_a_handler_in_a_wait_has_its_own_wait(endpoint: str) -> 
 # ---- full ----
 
 
-def test_full_is_also_the_standard_librarys_error(endpoint: str) -> None:
+def test_full_queue_raises_subclass_of_standard_queue_full(endpoint: str) -> None:
     queue = MessageQueue(endpoint, max_messages=1)
     queue.send(b"1")
     with pytest.raises(standard.Full) as full:
@@ -386,7 +386,7 @@ def test_full_is_also_the_standard_librarys_error(endpoint: str) -> None:
     assert late.value.errno == errno.ETIMEDOUT
 
 
-def test_waits_spin_for_a_moment_by_default(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_waits_spin_by_default(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen by a default that is refused: nothing tells a short spin from a short sleep."""
     monkeypatch.setattr(options, "SPIN_US", -1)
     with pytest.raises(InvalidValueError, match="spin_us"):
@@ -399,7 +399,7 @@ def test_waits_spin_for_a_moment_by_default(endpoint: str, monkeypatch: pytest.M
 # ---- many at once ----
 
 
-def test_messages_of_a_slow_iterable_are_not_late(endpoint: str) -> None:
+def test_send_many_delivers_messages_of_slow_iterable_immediately(endpoint: str) -> None:
     """The receiver is asleep for each of them; without a wake it would look a second later."""
     queue, other = MessageQueue(endpoint), MessageQueue(endpoint)
     got = threading.Semaphore(0)

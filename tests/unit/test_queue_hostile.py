@@ -67,7 +67,7 @@ def queue(endpoint: str) -> Iterator[MessageQueue]:
 # ---- each part of it ----
 
 
-def test_slot_states_with_any_value_are_harmless(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_calls_do_not_crash_with_arbitrary_slot_states(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     generation = file.read(file.row(0, 8))
     for word in words_of_all_kinds(0, generation):
@@ -78,7 +78,7 @@ def test_slot_states_with_any_value_are_harmless(queue: MessageQueue, endpoint: 
         empty(file)
 
 
-def test_queue_opened_with_any_slot_states_delivers(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_opened_with_arbitrary_slot_states_delivers_messages(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     for word in words_of_all_kinds(1, file.read(file.row(1, 8)) + 1):
         for place in PLACES:
@@ -89,7 +89,7 @@ def test_queue_opened_with_any_slot_states_delivers(queue: MessageQueue, endpoin
         empty(file)
 
 
-def test_queue_of_invalid_slot_states_is_full_and_empty(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_with_only_invalid_slots_is_full_and_empty(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     for place in range(MESSAGES):
         file.write(file.word(place), 3 << 61 | place)
@@ -103,7 +103,7 @@ def test_queue_of_invalid_slot_states_is_full_and_empty(queue: MessageQueue, end
     check_delivers(queue)
 
 
-def test_heads_of_waiting_messages_with_any_value_are_harmless(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_calls_do_not_crash_with_arbitrary_heads_of_waiting_messages(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     for field in range(8):
         for value in (*EDGES, SIZE, SIZE + 1, READY_BIT | 5, 5 << 48):
@@ -115,7 +115,7 @@ def test_heads_of_waiting_messages_with_any_value_are_harmless(queue: MessageQue
             queue.receive_many()
 
 
-def test_heads_of_taken_messages_with_any_value_are_harmless(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_calls_do_not_crash_with_arbitrary_heads_of_taken_messages(queue: MessageQueue, endpoint: str) -> None:
     """With a foreign key they come back nevertheless; a foreign lease takes nobody's job."""
     file = QueueFile(endpoint)
     for field in range(8):
@@ -147,7 +147,7 @@ def test_message_longer_than_its_slot_raises_once(queue: MessageQueue, endpoint:
             assert queue.receive(0) is None
 
 
-def test_fill_counts_with_any_value_are_harmless(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_calls_do_not_crash_with_arbitrary_fill_counts(queue: MessageQueue, endpoint: str) -> None:
     """A receiver remembers a block by this count. One that goes back may come to what is remembered."""
     file = QueueFile(endpoint)
     for value in EDGES:
@@ -164,7 +164,7 @@ def test_fill_counts_with_any_value_are_harmless(queue: MessageQueue, endpoint: 
             check_delivers(sender, queue)
 
 
-def test_message_without_fill_count_does_not_keep_a_receiver_busy(queue: MessageQueue, endpoint: str) -> None:
+def test_receiver_of_message_without_fill_count_ends_at_timeout(queue: MessageQueue, endpoint: str) -> None:
     """It is remembered as free, and a look shows that it is there: to wait for it would never end."""
     file = QueueFile(endpoint)
     assert queue.receive(0) is None
@@ -174,7 +174,7 @@ def test_message_without_fill_count_does_not_keep_a_receiver_busy(queue: Message
 
 
 @pytest.mark.parametrize("at", [READY_COUNT, ARRIVED, ATTENTION, ATTENTION + 8, *range(BITS, BITS + 64, 8)])
-def test_sleeper_words_with_any_value_are_harmless(queue: MessageQueue, endpoint: str, at: int) -> None:
+def test_queue_calls_do_not_crash_with_arbitrary_sleeper_counts(queue: MessageQueue, endpoint: str, at: int) -> None:
     file = QueueFile(endpoint)
     for value in EDGES:
         file.write(at, value)
@@ -183,7 +183,7 @@ def test_sleeper_words_with_any_value_are_harmless(queue: MessageQueue, endpoint
 
 
 @pytest.mark.parametrize("at", [TICKETS, TURNS, TURNS + 8, TURNS + 16])
-def test_turn_words_with_any_value_are_harmless(queue: MessageQueue, endpoint: str, at: int) -> None:
+def test_queue_calls_do_not_crash_with_arbitrary_ticket_numbers(queue: MessageQueue, endpoint: str, at: int) -> None:
     file = QueueFile(endpoint)
     for value in EDGES:
         file.write(at, value)
@@ -197,7 +197,7 @@ def test_turn_words_with_any_value_are_harmless(queue: MessageQueue, endpoint: s
             assert waiting.result().data == SANE
 
 
-def test_a_sleeper_whose_bit_was_taken_away_wakes_by_the_clock(queue: MessageQueue, endpoint: str) -> None:
+def test_receiver_without_its_sleeper_bit_wakes_after_time_limit(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     waiting = Task(queue.receive, 30.0)
     waiting.wait_asleep()
@@ -210,7 +210,7 @@ def test_a_sleeper_whose_bit_was_taken_away_wakes_by_the_clock(queue: MessageQue
         assert time.monotonic() - begun < CALL_SECONDS
 
 
-def test_rows_of_living_handles_with_any_value_are_harmless(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_calls_do_not_crash_with_arbitrary_handle_rows(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     with MessageQueue(endpoint) as other:
         for field in range(32):
@@ -226,7 +226,7 @@ def test_rows_of_living_handles_with_any_value_are_harmless(queue: MessageQueue,
         all_calls(other)
 
 
-def test_rows_that_all_seem_alive_refuse_another_handle(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_with_row_table_full_of_live_processes_refuses_handle(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     ours = [file.read(file.row(0, field)) for field in range(8)]
     for row in range(1, 128):
@@ -241,7 +241,7 @@ def test_rows_that_all_seem_alive_refuse_another_handle(queue: MessageQueue, end
         opened.close()
 
 
-def test_schemas_with_any_bytes_are_harmless(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_calls_do_not_crash_with_arbitrary_schema_bytes(queue: MessageQueue, endpoint: str) -> None:
     file = QueueFile(endpoint)
     rng = random.Random(1)
     for value in EDGES:
@@ -319,7 +319,7 @@ def rounds(endpoint: str, seed: int, count: int) -> int:
 
 
 @pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.ci)])
-def test_random_bytes_anywhere_are_harmless(endpoint: str, seed: int, count: int) -> None:
+def test_queue_calls_do_not_crash_with_random_bytes_anywhere(endpoint: str, seed: int, count: int) -> None:
     try:
         assert run_child(rounds, endpoint, seed, count) == count
     finally:

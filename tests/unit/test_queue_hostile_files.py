@@ -35,7 +35,7 @@ def queue(endpoint: str) -> Iterator[MessageQueue]:
 # ---- what opening refuses ----
 
 
-def test_header_fields(queue: MessageQueue, endpoint: str) -> None:
+def test_open_queue_works_after_changes_of_header_fields(queue: MessageQueue, endpoint: str) -> None:
     """Sizes are read once: those who have it open go on."""
     file = QueueFile(endpoint)
     for at in range(0, 256, 8):
@@ -70,7 +70,7 @@ def test_header_fields(queue: MessageQueue, endpoint: str) -> None:
         (56, 2**64 - 1, CorruptSegmentError),
     ],
 )
-def test_file_with_invalid_header_is_refused(
+def test_queue_file_with_invalid_header_is_refused(
     queue: MessageQueue, endpoint: str, at: int, value: int, error: type[Exception]
 ) -> None:
     file = QueueFile(endpoint)
@@ -83,7 +83,7 @@ def test_file_with_invalid_header_is_refused(
 
 
 @pytest.mark.parametrize("size", [0, 8, HEADER - 1, HEADER, HEADER + 8 * MESSAGES, -1])
-def test_file_too_short_is_refused(queue: MessageQueue, size: int) -> None:
+def test_queue_file_that_is_too_short_is_refused(queue: MessageQueue, size: int) -> None:
     path = Path(queue.path)
     whole = path.stat().st_size
     os.truncate(path, size if size >= 0 else whole - 1)
@@ -118,7 +118,7 @@ def empty_file(path: Path) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("make", [directory, symlink, fifo, bound_socket, empty_file])
-def test_file_of_another_format_is_refused(endpoint: str, make: Callable[[Path], Callable[[], None]]) -> None:
+def test_queue_file_of_another_format_is_refused(endpoint: str, make: Callable[[Path], Callable[[], None]]) -> None:
     path = SHM / f"msgqjobs_{endpoint}"
     remove = make(path)
     try:
@@ -130,7 +130,7 @@ def test_file_of_another_format_is_refused(endpoint: str, make: Callable[[Path],
         remove()
 
 
-def test_a_file_of_two_names_is_refused(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_file_with_second_link_is_refused(queue: MessageQueue, endpoint: str) -> None:
     other = SHM / f"msgqjobs_{endpoint}-second"
     os.link(queue.path, other)
     try:
@@ -143,7 +143,7 @@ def test_a_file_of_two_names_is_refused(queue: MessageQueue, endpoint: str) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
-def test_a_file_of_another_user_is_refused(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_file_of_another_user_is_refused(queue: MessageQueue, endpoint: str) -> None:
     os.chown(queue.path, 54321, 54321)
     with pytest.raises(SegmentError, match="user 54321"):
         MessageQueue(endpoint)
@@ -154,7 +154,7 @@ def test_a_file_of_another_user_is_refused(queue: MessageQueue, endpoint: str) -
 
 
 @pytest.mark.parametrize("size", [0, HEADER, HEADER + 4096])
-def test_truncated_file_raises_in_every_call(queue: MessageQueue, endpoint: str, size: int) -> None:
+def test_truncated_queue_file_raises_in_each_call(queue: MessageQueue, endpoint: str, size: int) -> None:
     """Above all of a send: a message in memory that nobody else has would be lost without a word."""
     for _ in range(3):
         queue.send(SANE)
@@ -179,7 +179,7 @@ def test_truncated_file_raises_in_every_call(queue: MessageQueue, endpoint: str,
     other.nack()
 
 
-def test_truncated_file_wakes_a_waiting_receiver(queue: MessageQueue) -> None:
+def test_truncation_of_queue_file_wakes_waiting_receiver(queue: MessageQueue) -> None:
     waiting = Task(queue.receive, 30.0)
     waiting.wait_asleep()
     os.truncate(queue.path, 0)
@@ -187,7 +187,7 @@ def test_truncated_file_wakes_a_waiting_receiver(queue: MessageQueue) -> None:
         waiting.result()
 
 
-def test_file_grown_by_others_is_used_unchanged(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_works_after_another_program_extends_its_file(queue: MessageQueue, endpoint: str) -> None:
     queue.send(SANE)
     os.truncate(queue.path, Path(queue.path).stat().st_size * 2)
     assert queue.receive(0) == (SANE, 0)

@@ -36,7 +36,7 @@ def data(messages: list[QueueMessage]) -> list[bytes]:
 # ---- what is seen ----
 
 
-def test_browser_shows_messages_in_receive_order(queue: MessageQueue) -> None:
+def test_queue_browser_shows_messages_in_receive_order(queue: MessageQueue) -> None:
     began_ns = clock.time_ns()
     queue.send(b"first", 1)
     queue.send(b"urgent", 9, origin_time=77)
@@ -54,7 +54,7 @@ def test_browser_shows_messages_in_receive_order(queue: MessageQueue) -> None:
     assert stats.queue_messages(queue.name) == []
 
 
-def test_browser_with_limit_shows_the_first_messages(queue: MessageQueue) -> None:
+def test_queue_browser_with_limit_shows_first_messages(queue: MessageQueue) -> None:
     queue.send_many([b"0", b"1", b"2"])
     assert data(stats.queue_messages(queue.name, limit=2)) == [b"0", b"1"]
     assert stats.queue_messages(queue.name, limit=0) == []
@@ -62,7 +62,7 @@ def test_browser_with_limit_shows_the_first_messages(queue: MessageQueue) -> Non
         stats.queue_messages(queue.name, limit=-1)
 
 
-def test_browser_hides_taken_messages_and_shows_returned_ones(queue: MessageQueue) -> None:
+def test_queue_browser_hides_taken_and_shows_returned_messages(queue: MessageQueue) -> None:
     queue.send_many([b"0", b"1"])
     (number, _) = [one.number for one in stats.queue_messages(queue.name)]
     job = queue.take()
@@ -72,7 +72,7 @@ def test_browser_hides_taken_messages_and_shows_returned_ones(queue: MessageQueu
     assert (back.data, back.deliveries, back.number) == (b"0", 1, number)
 
 
-def test_browser_shows_each_message_once(queue: MessageQueue) -> None:
+def test_queue_browser_shows_each_unseen_message_once(queue: MessageQueue) -> None:
     browser = QueueBrowser(queue.name, "")
     queue.send_many([b"0", b"1", b"2"])
     assert data(browser.unseen(1)) == [b"0"]
@@ -87,7 +87,7 @@ def test_browser_shows_each_message_once(queue: MessageQueue) -> None:
     assert data(browser.unseen()) == [b"0"], "another one in the same place"
 
 
-def test_browser_separates_equal_words_by_send_time(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_browser_distinguishes_messages_with_equal_numbers_by_time(queue: MessageQueue, endpoint: str) -> None:
     """As when a sender is stopped between READY and the count, and the next one gets the same number."""
     browser, file = QueueBrowser(queue.name, ""), QueueFile(endpoint)
     queue.send(b"0")
@@ -99,7 +99,7 @@ def test_browser_separates_equal_words_by_send_time(queue: MessageQueue, endpoin
 # ---- without a trace ----
 
 
-def test_browser_leaves_no_trace(queue: MessageQueue) -> None:
+def test_queue_browser_does_not_change_file(queue: MessageQueue) -> None:
     queue.send_many([b"0", b"1"], 3)
     before = Path(queue.path).read_bytes()
     browser = QueueBrowser(queue.name, "")
@@ -112,14 +112,14 @@ def test_browser_leaves_no_trace(queue: MessageQueue) -> None:
     assert maps == "r--s"
 
 
-def test_browser_of_missing_queue_raises(endpoint: str) -> None:
+def test_queue_browser_of_missing_queue_raises(endpoint: str) -> None:
     with pytest.raises(SegmentError) as raised:
         stats.queue_messages(endpoint)
     assert raised.value.errno == errno.ENOENT
     assert not os.path.exists(f"/dev/shm/msgqjobs_{endpoint}")
 
 
-def test_browser_opened_before_removal_still_shows_messages(endpoint: str) -> None:
+def test_queue_browser_shows_messages_of_removed_queue(endpoint: str) -> None:
     with MessageQueue(endpoint) as queue:
         browser = QueueBrowser(endpoint, "")
         queue.unlink()
@@ -130,7 +130,7 @@ def test_browser_opened_before_removal_still_shows_messages(endpoint: str) -> No
 # ---- hostile bytes ----
 
 
-def test_browser_with_any_slot_states_is_harmless(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_browser_does_not_crash_with_arbitrary_slot_states(queue: MessageQueue, endpoint: str) -> None:
     file, browser = QueueFile(endpoint), QueueBrowser(endpoint, "")
     queue.send(b"sound")
     for word in words_of_all_kinds(0, file.read(file.row(0, 8))):
@@ -140,7 +140,7 @@ def test_browser_with_any_slot_states_is_harmless(queue: MessageQueue, endpoint:
         soon(browser.unseen)
 
 
-def test_browser_with_invalid_heads_reads_no_payload(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_browser_shows_valid_message_after_invalid_message_head(queue: MessageQueue, endpoint: str) -> None:
     """A length that no message can have is never read so far; the other words are only shown."""
     file, browser = QueueFile(endpoint), QueueBrowser(endpoint, "")
     queue.send_many([b"hostile", b"sound"])
@@ -154,7 +154,7 @@ def test_browser_with_invalid_heads_reads_no_payload(queue: MessageQueue, endpoi
         file.write(file.head(0, field), before)
 
 
-def test_browser_of_truncated_file_raises(endpoint: str) -> None:
+def test_queue_browser_of_truncated_file_raises(endpoint: str) -> None:
     queue = MessageQueue(endpoint, max_messages=1000, max_message_size=1000)
     browser = QueueBrowser(endpoint, "")
     queue.send(b"x")
@@ -205,7 +205,7 @@ def whole(payload: bytes) -> bool:
 
 
 @pytest.mark.ci
-def test_looks_beside_two_takers_never_take_and_never_tear(endpoint: str, seed: int) -> None:
+def test_queue_browser_never_takes_or_tears_message_during_traffic(endpoint: str, seed: int) -> None:
     """What: two send, two take and give back, and this one looks all the time.
 
     Why: a place is used again while it is copied.

@@ -13,7 +13,7 @@ from msgq.impl.workqueue import core, removal
 from msgq.workqueue import MessageQueue
 
 
-def test_clean_removes_events_before_the_queue_loses_its_name(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_deletes_events_channel_before_queue_file(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failure would mean: the events of a queue that somebody makes just then are taken from all who listen."""
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"x")

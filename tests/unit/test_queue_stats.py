@@ -79,7 +79,7 @@ def sleep_in(name: str, how: str) -> None:
 # ---- figures ----
 
 
-def test_stats_of_unused_queue_are_zero(queue: MessageQueue) -> None:
+def test_queue_stats_of_unused_queue_are_zero(queue: MessageQueue) -> None:
     found = stats.queue(queue.name)
     assert (found.name, found.prefix, found.path) == (queue.name, "", str(SHM / f"msgqjobs_{queue.name}"))
     assert (found.max_messages, found.max_message_size, found.mode) == (10, 100, 0o600)
@@ -100,7 +100,7 @@ def test_stats_of_unused_queue_are_zero(queue: MessageQueue) -> None:
     assert not handle.leaves
 
 
-def test_stats_count_slots_by_state(queue: MessageQueue) -> None:
+def test_queue_stats_count_slots_by_state(queue: MessageQueue) -> None:
     for priority in (3, 5, 3, 0):
         queue.send(b"x", priority)
     with take(queue), take(queue, lease=30):
@@ -120,13 +120,13 @@ def test_stats_count_slots_by_state(queue: MessageQueue) -> None:
     assert (found.in_flight, found.sent, found.received, found.acknowledged) == (0, 4, 2, 2)
 
 
-def test_stats_list_the_highest_priorities(queue: MessageQueue) -> None:
+def test_queue_stats_list_highest_priorities(queue: MessageQueue) -> None:
     for priority in (0, 1, 32767, 2, 3, 4, 5, 6, 7, 32767):
         queue.send(b"", priority)
     assert stats.queue(queue.name).priorities == ((32767, 2), (7, 1), (6, 1), (5, 1), (4, 1), (3, 1), (2, 1), (1, 1))
 
 
-def test_stats_show_the_oldest_message(queue: MessageQueue) -> None:
+def test_queue_stats_show_age_of_oldest_message(queue: MessageQueue) -> None:
     queue.send(b"first", 1)
     queue.send(b"second", 7)
     first = queue.peek()[-1]
@@ -142,7 +142,7 @@ def test_stats_show_the_oldest_message(queue: MessageQueue) -> None:
         assert stats.queue(queue.name).oldest_ns is None, "it waits no more"
 
 
-def test_stats_count_returned_messages(queue: MessageQueue) -> None:
+def test_queue_stats_count_returned_messages(queue: MessageQueue) -> None:
     queue.send(b"poison")
     for _ in range(3):
         take(queue).nack()
@@ -154,7 +154,7 @@ def test_stats_count_returned_messages(queue: MessageQueue) -> None:
     assert stats.queue(queue.name).redelivered == 0
 
 
-def test_stats_count_refused_messages(queue: MessageQueue) -> None:
+def test_queue_stats_count_refused_messages(queue: MessageQueue) -> None:
     for _ in range(10):
         queue.send(b"")
     for _ in range(3):
@@ -164,7 +164,7 @@ def test_stats_count_refused_messages(queue: MessageQueue) -> None:
     assert (found.free_slots, found.refused, found.handles[0].refused, found.sent) == (0, 3, 3, 10)
 
 
-def test_stats_of_a_new_owner_start_at_zero_and_totals_continue(queue: MessageQueue) -> None:
+def test_queue_stats_keep_totals_when_row_gets_new_owner(queue: MessageQueue) -> None:
     with MessageQueue(queue.name) as other:
         other.send(b"x")
         assert [one.sent for one in stats.queue(queue.name).handles] == [0, 1]
@@ -176,7 +176,7 @@ def test_stats_of_a_new_owner_start_at_zero_and_totals_continue(queue: MessageQu
         assert found.sent == 2
 
 
-def test_stats_count_an_expired_lease_until_its_return(queue: MessageQueue) -> None:
+def test_queue_stats_count_expired_lease_until_message_returns(queue: MessageQueue) -> None:
     queue.send(b"x")
     job = take(queue, lease=0.01)
     wait_until(lambda: stats.queue(queue.name).expired_leases == 1)
@@ -187,7 +187,7 @@ def test_stats_count_an_expired_lease_until_its_return(queue: MessageQueue) -> N
     del job
 
 
-def test_stats_have_the_schema(queue: MessageQueue) -> None:
+def test_queue_stats_contain_schema(queue: MessageQueue) -> None:
     with MessageQueue(queue.name, schema=Schema("words", "text")):
         assert stats.queue(queue.name).schema == Schema("words", "text")
 
@@ -195,7 +195,7 @@ def test_stats_have_the_schema(queue: MessageQueue) -> None:
 # ---- who sleeps ----
 
 
-def test_stats_show_sleeping_receivers_and_senders(queue: MessageQueue) -> None:
+def test_queue_stats_show_sleeping_receivers_and_senders(queue: MessageQueue) -> None:
     receiver = Task(lambda: queue.receive(30))
     wait_until(lambda: own(queue.name).waits == ("receiving",))
     queue.send(b"x")
@@ -209,7 +209,7 @@ def test_stats_show_sleeping_receivers_and_senders(queue: MessageQueue) -> None:
     assert own(queue.name).waits == ()
 
 
-def test_stats_show_watching_handles(queue: MessageQueue) -> None:
+def test_queue_stats_show_handles_that_poll(queue: MessageQueue) -> None:
     queue.fileno()
     wait_until(lambda: own(queue.name).waits == ("watching",))
 
@@ -223,7 +223,7 @@ def test_stats_show_watching_handles(queue: MessageQueue) -> None:
     asyncio.run(wait())
 
 
-def test_stats_show_handles_with_notification(queue: MessageQueue) -> None:
+def test_queue_stats_show_handles_with_notification(queue: MessageQueue) -> None:
     queue.notify(lambda queue: None)
     wait_until(lambda: "notified" in own(queue.name).waits)
     queue.notify(None)
@@ -233,7 +233,7 @@ def test_stats_show_handles_with_notification(queue: MessageQueue) -> None:
 # ---- the dead ----
 
 
-def test_stats_show_dead_handles_with_their_messages(queue: MessageQueue) -> None:
+def test_queue_stats_show_dead_handles_with_their_messages(queue: MessageQueue) -> None:
     for _ in range(3):
         queue.send(b"x")
     with Child(take_two, queue.name) as child:
@@ -250,7 +250,7 @@ def test_stats_show_dead_handles_with_their_messages(queue: MessageQueue) -> Non
 
 
 @pytest.mark.parametrize("how", ["receiving", "sending"])
-def test_stats_show_dead_sleepers(queue: MessageQueue, how: str) -> None:
+def test_queue_stats_show_waits_of_dead_processes(queue: MessageQueue, how: str) -> None:
     for _ in range(10 if how == "sending" else 0):
         queue.send(b"")
     with Child(sleep_in, queue.name, how) as child:
@@ -261,7 +261,7 @@ def test_stats_show_dead_sleepers(queue: MessageQueue, how: str) -> None:
     assert (dead.participant.alive, dead.waits, dead.leaves) == (False, (how,), True)
 
 
-def test_stats_count_slots_of_previous_owners_as_lost(queue: MessageQueue) -> None:
+def test_queue_stats_count_slots_of_previous_owners_as_lost(queue: MessageQueue) -> None:
     """Whoever takes a row sweeps; between the two somebody may look."""
     queue.send(b"x")
     job = take(queue)
@@ -279,7 +279,7 @@ def test_stats_count_slots_of_previous_owners_as_lost(queue: MessageQueue) -> No
 # ---- looking ----
 
 
-def test_stats_leave_no_trace(queue: MessageQueue) -> None:
+def test_queue_stats_do_not_change_file(queue: MessageQueue) -> None:
     queue.send(b"x")
     with take(queue, lease=5):
         before = Path(queue.path).read_bytes()
@@ -291,7 +291,7 @@ def test_stats_leave_no_trace(queue: MessageQueue) -> None:
     assert stats.queue("/" + queue.name).mode == 0o400
 
 
-def test_stats_list_queues_of_a_prefix(prefix: str) -> None:
+def test_queue_stats_list_queues_of_prefix(prefix: str) -> None:
     with MessageQueue("b") as queue, MessageQueue("a", max_messages=1):
         queue.send(b"x")
         assert [(one.name, one.depth, one.prefix) for one in stats.queues()] == [("a", 0, prefix), ("b", 1, prefix)]
@@ -301,7 +301,7 @@ def test_stats_list_queues_of_a_prefix(prefix: str) -> None:
         assert stats.queue("b", prefix).depth == 1
 
 
-def test_stats_skip_files_of_other_formats(prefix: str) -> None:
+def test_list_of_queue_stats_skips_invalid_files(prefix: str) -> None:
     MessageQueue("good").close()
     folder = SHM / f"msgqjobs_{prefix}"
     (folder / "short").write_bytes(bytes(100))
@@ -332,7 +332,7 @@ def noise(path: Path, seed: int, start: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("start", [8, 64, words("")])
-def test_stats_with_invalid_bytes_are_harmless(queue: MessageQueue, seed: int, start: int) -> None:
+def test_queue_stats_do_not_crash_with_random_bytes(queue: MessageQueue, seed: int, start: int) -> None:
     for _ in range(5):
         queue.send(b"x")
     path = SHM / f"msgqjobs_{queue.name}copy"
@@ -351,7 +351,7 @@ def test_stats_with_invalid_bytes_are_harmless(queue: MessageQueue, seed: int, s
     path.unlink()
 
 
-def test_stats_count_invalid_slot_states(queue: MessageQueue) -> None:
+def test_queue_stats_count_invalid_slot_states(queue: MessageQueue) -> None:
     with open(queue.path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
         for number, word in enumerate((1, 3 << 61, 2 << 61 | 200 << 48, 1 << 61 | 5)):
             place = words(queue.path) + 8 * number
@@ -360,7 +360,7 @@ def test_stats_count_invalid_slot_states(queue: MessageQueue) -> None:
     assert (found.corrupt_slots, found.free_slots, found.handles[0].taken) == (4, 6, 0)
 
 
-def test_stats_of_truncated_file_raise(queue: MessageQueue, endpoint: str) -> None:
+def test_queue_stats_of_truncated_file_raise(queue: MessageQueue, endpoint: str) -> None:
     path = SHM / f"msgqjobs_{endpoint}cut"
     path.write_bytes(Path(queue.path).read_bytes())
     os.truncate(path, HEADER + 64)
@@ -369,7 +369,7 @@ def test_stats_of_truncated_file_raise(queue: MessageQueue, endpoint: str) -> No
     path.unlink()
 
 
-def test_stats_during_traffic_are_consistent(queue: MessageQueue) -> None:
+def test_queue_stats_during_traffic_are_consistent(queue: MessageQueue) -> None:
     """What: one thread sends, one takes; this one looks.
 
     Failure would mean: a figure that was never true, as more messages than places.
@@ -406,7 +406,7 @@ def test_stats_during_traffic_are_consistent(queue: MessageQueue) -> None:
 # ---- removing ----
 
 
-def test_open_during_removal_creates_another_queue(endpoint: str) -> None:
+def test_queue_opened_during_removal_is_created_again(endpoint: str) -> None:
     MessageQueue(endpoint).close()
     opened: list[Task] = []
 
@@ -422,7 +422,7 @@ def test_open_during_removal_creates_another_queue(endpoint: str) -> None:
         assert len(stats.queue(endpoint).handles) == 1
 
 
-def test_removal_keeps_a_recreated_queue(endpoint: str) -> None:
+def test_removal_keeps_queue_that_was_recreated(endpoint: str) -> None:
     path = SHM / f"msgqjobs_{endpoint}"
     MessageQueue(endpoint).close()
     with open(path) as locked:

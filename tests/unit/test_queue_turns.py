@@ -19,7 +19,7 @@ def spins(name: str) -> None:
         queue.receive()
 
 
-def test_spinning_call_takes_its_turn(endpoint: str) -> None:
+def test_spinning_receive_takes_ticket_before_sleep(endpoint: str) -> None:
     """It sees messages that others take, again and again. A spin announces nothing, so it must end for the turn."""
     with MessageQueue(endpoint) as queue, Child(spins, endpoint) as child:
         assert child.hear() == "ready"

@@ -64,7 +64,7 @@ def board(endpoint: str) -> Iterator[Board]:
 # ---- vectors ----
 
 
-def test_versions_with_any_value_are_harmless(vector: SeqlockVector, endpoint: str) -> None:
+def test_vector_is_writable_after_arbitrary_version_words(vector: SeqlockVector, endpoint: str) -> None:
     """The element is written by the next who writes there, unless the word says that one writes it who lives."""
     file = RecordFile(endpoint)
     generation = file.read(file.row(0, 8))
@@ -86,7 +86,7 @@ def test_versions_with_any_value_are_harmless(vector: SeqlockVector, endpoint: s
             file.reset()
 
 
-def test_vector_opened_with_any_versions_is_usable(vector: SeqlockVector, endpoint: str) -> None:
+def test_vector_opened_with_arbitrary_version_words_is_usable(vector: SeqlockVector, endpoint: str) -> None:
     file = RecordFile(endpoint)
     vector.close()
     for version in versions(0, file.read(file.row(0, 8))):
@@ -99,7 +99,7 @@ def test_vector_opened_with_any_versions_is_usable(vector: SeqlockVector, endpoi
         file.reset()
 
 
-def test_times_with_any_value_are_harmless(vector: SeqlockVector, endpoint: str) -> None:
+def test_vector_calls_do_not_crash_with_arbitrary_write_times(vector: SeqlockVector, endpoint: str) -> None:
     """They are told as they are, and right again after the next write."""
     file = RecordFile(endpoint)
     now = int(vector.times([0])[0])
@@ -113,7 +113,7 @@ def test_times_with_any_value_are_harmless(vector: SeqlockVector, endpoint: str)
         assert now < vector.times([3])[0] < now + 10**12
 
 
-def test_element_changing_all_the_time_raises(vector: SeqlockVector, endpoint: str) -> None:
+def test_read_of_constantly_changing_element_raises(vector: SeqlockVector, endpoint: str) -> None:
     """Its versions jump, so no read of it is whole; what is beside it is read."""
     file, over = RecordFile(endpoint), threading.Event()
 
@@ -134,7 +134,7 @@ def test_element_changing_all_the_time_raises(vector: SeqlockVector, endpoint: s
 
 
 @pytest.mark.parametrize("value", EDGES)
-def test_sleeper_words_with_any_value_are_harmless(vector: SeqlockVector, endpoint: str, value: int) -> None:
+def test_vector_wait_ends_with_arbitrary_sleeper_flags(vector: SeqlockVector, endpoint: str, value: int) -> None:
     """Who sleeps looks by itself, when its flag was taken away."""
     file = RecordFile(endpoint)
     file.write(ATTENTION, value)
@@ -150,7 +150,7 @@ def test_sleeper_words_with_any_value_are_harmless(vector: SeqlockVector, endpoi
         assert time.monotonic() - begun < CALL_SECONDS
 
 
-def test_rows_of_living_handles_with_any_value_are_harmless(vector: SeqlockVector, endpoint: str) -> None:
+def test_vector_works_with_arbitrary_writer_rows(vector: SeqlockVector, endpoint: str) -> None:
     file = RecordFile(endpoint)
     with SeqlockVector(endpoint) as other:
         other.claim()
@@ -165,7 +165,7 @@ def test_rows_of_living_handles_with_any_value_are_harmless(vector: SeqlockVecto
         all_calls(other)
 
 
-def test_rows_that_all_seem_alive_refuse_another_writer(vector: SeqlockVector, endpoint: str) -> None:
+def test_vector_with_row_table_full_of_live_processes_refuses_writer(vector: SeqlockVector, endpoint: str) -> None:
     file = RecordFile(endpoint)
     ours = [file.read(file.row(0, field)) for field in range(8)]
     for row in range(1, 128):
@@ -180,7 +180,7 @@ def test_rows_that_all_seem_alive_refuse_another_writer(vector: SeqlockVector, e
     check_works(vector)
 
 
-def test_owners_of_an_exclusive_vector_with_any_value_are_harmless(endpoint: str) -> None:
+def test_exclusive_vector_works_with_arbitrary_owner_word(endpoint: str) -> None:
     """Only one who lives keeps others from writing, and it goes on."""
     with SeqlockVector(endpoint, "f8", LENGTH, exclusive=True) as vector:
         vector[0] = 1.0
@@ -199,7 +199,7 @@ def test_owners_of_an_exclusive_vector_with_any_value_are_harmless(endpoint: str
             file.reset()
 
 
-def test_schemas_with_any_bytes_are_harmless(vector: SeqlockVector, endpoint: str) -> None:
+def test_vector_works_with_arbitrary_schema_bytes(vector: SeqlockVector, endpoint: str) -> None:
     file = RecordFile(endpoint)
     rng = random.Random(1)
     for value in EDGES:
@@ -214,7 +214,7 @@ def test_schemas_with_any_bytes_are_harmless(vector: SeqlockVector, endpoint: st
 # ---- boards ----
 
 
-def test_board_values_and_versions_with_any_value_are_harmless(board: Board, endpoint: str) -> None:
+def test_board_works_with_arbitrary_value_sizes_and_versions(board: Board, endpoint: str) -> None:
     file = RecordFile(endpoint)
     generation = file.read(file.row(0, 8))
     for version in versions(0, generation):
@@ -233,7 +233,7 @@ def test_board_values_and_versions_with_any_value_are_harmless(board: Board, end
             assert board["k0"] == b"1234"
 
 
-def test_keys_with_any_bytes_are_harmless(board: Board, endpoint: str) -> None:
+def test_board_works_with_arbitrary_key_bytes(board: Board, endpoint: str) -> None:
     file = RecordFile(endpoint)
     sound = bytes(file.map[HEADER : file.version(0)])
     for field in range(16):
@@ -251,7 +251,7 @@ def test_keys_with_any_bytes_are_harmless(board: Board, endpoint: str) -> None:
             assert board["k2"] == b"1234"
 
 
-def test_board_with_all_keys_named_is_full(board: Board, endpoint: str) -> None:
+def test_board_with_corrupt_key_table_is_full(board: Board, endpoint: str) -> None:
     file = RecordFile(endpoint)
     for element in range(LENGTH):
         file.write(file.key(element, 1), 2**64 - 1)
@@ -298,7 +298,7 @@ def rounds(endpoint: str, seed: int, count: int) -> int:
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.ci)])
-def test_random_bytes_anywhere_are_harmless(endpoint: str, seed: int, count: int) -> None:
+def test_record_calls_do_not_crash_with_random_bytes_anywhere(endpoint: str, seed: int, count: int) -> None:
     try:
         assert run_child(rounds, endpoint, seed, count) == count
     finally:

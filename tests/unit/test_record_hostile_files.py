@@ -61,7 +61,7 @@ def board(endpoint: str) -> Iterator[Board]:
 # ---- what opening refuses ----
 
 
-def test_header_fields(vector: SeqlockVector, endpoint: str) -> None:
+def test_open_records_work_after_changes_of_header_fields(vector: SeqlockVector, endpoint: str) -> None:
     """Sizes are read once: those who have it open go on."""
     file = RecordFile(endpoint)
     for at in range(0, 256, 8):
@@ -119,7 +119,7 @@ def shaped(item: int, copies: int) -> dict[int, int]:
     ],
 )
 @pytest.mark.parametrize("passive", [False, True])
-def test_file_with_invalid_header_is_refused(
+def test_record_file_with_invalid_header_is_refused(
     vector: SeqlockVector, endpoint: str, fields: dict[int, int], error: type[Exception], passive: bool
 ) -> None:
     """Also one whose numbers fit each other: then the dtype does not."""
@@ -138,7 +138,7 @@ def test_file_with_invalid_header_is_refused(
     check_works(vector)
 
 
-def test_a_vector_is_no_board_and_the_reverse(vector: SeqlockVector, token: str) -> None:
+def test_vector_file_is_refused_as_board_and_board_file_as_vector(vector: SeqlockVector, token: str) -> None:
     name = f"{token}b"
     with Board(name, keys=1):
         for wrong in (SeqlockVector, Seqlock):
@@ -149,7 +149,7 @@ def test_a_vector_is_no_board_and_the_reverse(vector: SeqlockVector, token: str)
     Board.unlink_name(name)
 
 
-def test_vector_file_with_board_flag_opens_as_a_harmless_board(endpoint: str) -> None:
+def test_vector_file_with_board_flag_does_not_crash_board_calls(endpoint: str) -> None:
     """Items are large enough for a length: what was a value is one, and keys lie over elements."""
     with SeqlockVector(endpoint, "V200", 400) as vector:
         vector[:] = np.full(400, b"\xff" * 200, "V200")
@@ -167,7 +167,7 @@ def test_vector_file_with_board_flag_opens_as_a_harmless_board(endpoint: str) ->
 
 @pytest.mark.parametrize("size", [0, 8, HEADER - 1, HEADER, HEADER + 64, -1])
 @pytest.mark.parametrize("passive", [False, True])
-def test_file_too_short_is_refused(vector: SeqlockVector, size: int, passive: bool) -> None:
+def test_record_file_that_is_too_short_is_refused(vector: SeqlockVector, size: int, passive: bool) -> None:
     path = Path(vector.path)
     whole = path.stat().st_size
     os.truncate(path, size if size >= 0 else whole - 1)
@@ -202,7 +202,7 @@ def empty_file(path: Path) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("make", [directory, symlink, fifo, bound_socket, empty_file])
-def test_file_of_another_format_is_refused(endpoint: str, make: Callable[[Path], Callable[[], None]]) -> None:
+def test_record_file_of_another_format_is_refused(endpoint: str, make: Callable[[Path], Callable[[], None]]) -> None:
     path = SHM / f"msgqrec_{endpoint}"
     remove = make(path)
     openings: tuple[Callable[[], Any], ...] = (
@@ -220,7 +220,7 @@ def test_file_of_another_format_is_refused(endpoint: str, make: Callable[[Path],
         remove()
 
 
-def test_a_file_of_two_names_is_refused(vector: SeqlockVector, endpoint: str) -> None:
+def test_record_file_with_second_link_is_refused(vector: SeqlockVector, endpoint: str) -> None:
     other = SHM / f"msgqrec_{endpoint}-second"
     os.link(vector.path, other)
     try:
@@ -233,7 +233,7 @@ def test_a_file_of_two_names_is_refused(vector: SeqlockVector, endpoint: str) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
-def test_a_file_of_another_user_is_refused(vector: SeqlockVector, endpoint: str) -> None:
+def test_record_file_of_another_user_is_refused(vector: SeqlockVector, endpoint: str) -> None:
     os.chown(vector.path, 54321, 54321)
     with pytest.raises(SegmentError, match="user 54321"):
         SeqlockVector(endpoint)
@@ -245,7 +245,7 @@ def test_a_file_of_another_user_is_refused(vector: SeqlockVector, endpoint: str)
 
 @pytest.mark.parametrize("size", [0, 4096, HEADER])
 @pytest.mark.parametrize("passive", [False, True])
-def test_truncated_vector_raises_in_every_call(endpoint: str, size: int, passive: bool) -> None:
+def test_truncated_vector_raises_in_each_call(endpoint: str, size: int, passive: bool) -> None:
     """Above all of a write: a value in memory that nobody else has would be lost without a word."""
     with SeqlockVector(endpoint, "f8", 4000) as vector, SeqlockVector(endpoint, passive=True) as looking:
         vector[:] = 1.0
@@ -274,7 +274,7 @@ def test_truncated_vector_raises_in_every_call(endpoint: str, size: int, passive
                 call()
 
 
-def test_truncated_board_raises_in_every_call(board: Board) -> None:
+def test_truncated_board_raises_in_each_call(board: Board) -> None:
     entry, observed = board.declare("k1"), board.observe("k1")
     os.truncate(board.path, HEADER)
     calls: tuple[Callable[[], Any], ...] = (
@@ -302,7 +302,7 @@ def test_vector_truncated_before_its_first_write_raises(endpoint: str, large: bo
             vector[1] = np.zeros((), vector.dtype)
 
 
-def test_truncated_file_wakes_a_waiting_thread(vector: SeqlockVector) -> None:
+def test_truncation_of_record_file_wakes_waiting_thread(vector: SeqlockVector) -> None:
     vector.changes()
     waiting = Task(vector.wait, 30.0)
     waiting.wait_asleep()
@@ -311,7 +311,7 @@ def test_truncated_file_wakes_a_waiting_thread(vector: SeqlockVector) -> None:
         waiting.result()
 
 
-def test_file_grown_by_others_is_used_unchanged(vector: SeqlockVector, endpoint: str) -> None:
+def test_records_work_after_another_program_extends_their_file(vector: SeqlockVector, endpoint: str) -> None:
     os.truncate(vector.path, Path(vector.path).stat().st_size * 2)
     check_works(vector)
     with SeqlockVector(endpoint) as other:

@@ -66,7 +66,7 @@ def dtype_of(case: str) -> np.dtype[Any]:
 
 class TestDtypes:
     @pytest.mark.parametrize("case", DTYPES)
-    def test_schema_of_a_dtype_gives_the_same_dtype(self, case: str) -> None:
+    def test_dtype_converted_to_schema_and_back_is_equal(self, case: str) -> None:
         dtype = dtype_of(case)
         said = record_dtype(dtype)
         assert said == dtype
@@ -76,7 +76,7 @@ class TestDtypes:
         assert struct_dtype(schema) == dtype
 
     @pytest.mark.parametrize("case", DTYPES)
-    def test_dtype_is_readable_by_the_decoder_of_recordings(self, case: str) -> None:
+    def test_recording_decoder_reads_values_of_record_dtype(self, case: str) -> None:
         dtype = dtype_of(case)
         readable = case not in ("text", "nested", "long double")
         data = bytes(range(1, dtype.itemsize + 1)) if readable else bytes(dtype.itemsize)
@@ -86,7 +86,7 @@ class TestDtypes:
         assert decoded.dtype.names == dtype.names
         assert decoded.dtype.kind == dtype.kind
 
-    def test_metadata_and_the_mark_of_alignment_do_not_count(self) -> None:
+    def test_record_dtype_ignores_metadata_and_alignment_flag(self) -> None:
         assert record_dtype(np.dtype("i4", metadata={"unit": "m"})).metadata is None
         assert not record_dtype(INNER).isalignedstruct
         assert record_dtype(INNER).itemsize == 16
@@ -111,17 +111,17 @@ class TestDtypes:
         ],
         ids=str,
     )
-    def test_dtype_unsupported_is_refused(self, asked: Any, why: str) -> None:
+    def test_unsupported_record_dtype_is_refused(self, asked: Any, why: str) -> None:
         with pytest.raises(RecordTypeError, match=why) as caught:
             record_dtype(asked, "quotes")
         assert caught.value.endpoint == "quotes"
 
-    def test_dtype_too_long_for_the_header_is_refused(self) -> None:
+    def test_record_dtype_too_long_for_header_is_refused(self) -> None:
         many = [(f"{number:050}", "i1") for number in range(200)]
         with pytest.raises(RecordTypeError, match=f"at most {options.SCHEMA_DATA_BYTES_MAX}"):
             vector_options("quotes", many, 1)
 
-    def test_dtype_of_a_header_must_have_the_header_size(self) -> None:
+    def test_header_dtype_with_wrong_item_size_is_refused(self) -> None:
         assert options.read_schema_dtype(struct_schema(QUOTE), 16, "quotes") == QUOTE
         for schema, size in [
             (struct_schema(QUOTE), 8),
@@ -162,18 +162,18 @@ class TestOpening:
         with pytest.raises(InvalidValueError, match="create=True"):
             vector_options(**given, create=True)
 
-    def test_a_seqlock_has_one(self) -> None:
+    def test_seqlock_options_have_length_one(self) -> None:
         assert vector_options(dtype="f8", is_single_element=True).fill_defaults()[1] == 1
         with pytest.raises(RecordMismatchError, match="2 elements"):
             vector_options(is_single_element=True).check_existing(np.dtype("f8"), 2, False, 2)
 
-    def test_private_memory_is_new(self) -> None:
+    def test_private_vector_is_always_created(self) -> None:
         assert vector_options(None, "f8", 3).create is True
         for given in ({"create": False}, {"passive": True}, {"dtype": None}, {"length": None}):
             with pytest.raises(InvalidValueError, match="private"):
                 vector_options(**{"name": None, "dtype": "f8", "length": 3, **given})
 
-    def test_a_passive_handle_opens(self) -> None:
+    def test_passive_vector_options_only_open(self) -> None:
         assert vector_options(dtype="f8", length=3, passive=True).create is False
         with pytest.raises(InvalidValueError, match="passive"):
             vector_options(dtype="f8", length=3, passive=True, create=True)
@@ -211,7 +211,7 @@ class TestOpening:
         with pytest.raises(RecordMismatchError, match=told):
             vector_options(**given).check_existing(np.dtype("f8"), 10, False, 2)
 
-    def test_a_smaller_length_is_the_first_so_many(self) -> None:
+    def test_smaller_length_selects_first_elements_of_vector(self) -> None:
         assert vector_options().check_existing(np.dtype("f8"), 10, False, 2) == 10
         assert vector_options(length=10).check_existing(np.dtype("f8"), 10, False, 2) == 10
         assert vector_options(length=4, copies=4, exclusive=False).check_existing(np.dtype("f8"), 10, False, 4) == 4
@@ -229,7 +229,7 @@ class TestOpening:
             (1, 4, (256, 64)),
         ],
     )
-    def test_where_copies_lie(self, item: int, copies: int, strides: tuple[int, int]) -> None:
+    def test_copies_of_element_have_expected_strides(self, item: int, copies: int, strides: tuple[int, int]) -> None:
         assert options.compute_cell_strides(item, copies) == strides
 
 
@@ -239,7 +239,7 @@ def board(name: Any = "status", **given: Any) -> options.BoardOpenOptions:
 
 
 class TestBoards:
-    def test_defaults(self) -> None:
+    def test_board_options_have_defaults(self) -> None:
         assert board().fill_defaults() == (256, 1008)
         assert board().create is None
         assert board(passive=True).create is False
@@ -276,7 +276,7 @@ class TestBoards:
         with pytest.raises(TypeError):
             options.validate_key(b"key", "status")  # type: ignore[arg-type]
 
-    def test_keys(self) -> None:
+    def test_valid_board_key_is_encoded_as_utf8(self) -> None:
         assert options.validate_key("x" * 111, "status") == b"x" * 111
         assert options.validate_key("é/ ", "status") == "é/ ".encode()
 
@@ -310,13 +310,13 @@ class TestIndices:
         ],
         ids=str,
     )
-    def test_indices_are_resolved_to_elements(self, selection: Any, expected: list[int]) -> None:
+    def test_index_selection_is_resolved_to_element_numbers(self, selection: Any, expected: list[int]) -> None:
         found = arrays.resolve_element_indices(selection, 10, "quotes")
         assert found.tolist() == expected
         assert found.dtype == np.int64
         assert found.flags.c_contiguous
 
-    def test_indices_are_copied_from_the_callers_array(self) -> None:
+    def test_element_indices_are_copied_from_array_of_caller(self) -> None:
         """Who changes the array meanwhile must not reach what lies beside the vector."""
         given = np.arange(3)
         found = arrays.resolve_element_indices(given, 10, "quotes")
@@ -348,15 +348,15 @@ class TestIndices:
         ],
         ids=str,
     )
-    def test_indices_invalid_are_refused(self, selection: Any, told: str) -> None:
+    def test_invalid_element_indices_are_refused(self, selection: Any, told: str) -> None:
         assert re.search(told, refuses(selection))
 
     @pytest.mark.parametrize("index", [0, 9, np.int8(9), np.uint64(3), np.array(4)], ids=repr)
-    def test_an_index(self, index: Any) -> None:
+    def test_valid_element_index_is_returned(self, index: Any) -> None:
         assert arrays.check_element_index(index, 10, "quotes") == int(index)
 
     @pytest.mark.parametrize("index", [-1, 10, 2**70, -(2**70), True, False, 1.0, "1", "bid", None, ..., (1,), b"1"])
-    def test_no_index(self, index: Any) -> None:
+    def test_invalid_element_index_raises_record_index_error(self, index: Any) -> None:
         with pytest.raises(RecordIndexError, match="0 to 9"):
             arrays.check_element_index(index, 10, "quotes")
         with pytest.raises(IndexError):
@@ -388,19 +388,21 @@ class TestValues:
         ],
         ids=str,
     )
-    def test_values_are_converted_to_elements(self, given: Any, dtype: Any, count: int, expected: list[Any]) -> None:
+    def test_values_are_converted_to_record_elements(
+        self, given: Any, dtype: Any, count: int, expected: list[Any]
+    ) -> None:
         found = arrays.convert_element_values(given, np.dtype(dtype), count, "quotes")
         assert found.tolist() == expected
         assert (found.dtype, found.shape) == (np.dtype(dtype), (count,))
         assert found.flags.c_contiguous
 
-    def test_value_list_for_a_record_raises_with_a_hint_to_tuples(self) -> None:
+    def test_list_instead_of_tuple_for_record_raises_with_hint(self) -> None:
         with pytest.raises(InvalidValueError, match=r"shape \(2,\) for 1 element;.*a record is a tuple"):
             arrays.convert_element_values([1, 2], QUOTE, 1, "quotes")
         with pytest.raises(InvalidValueError, match=r"for 3 elements; give one, or 3$"):
             arrays.convert_element_values([1, 2], np.dtype("f8"), 3, "quotes")
 
-    def test_values_of_the_right_dtype_are_not_copied(self) -> None:
+    def test_element_values_of_matching_dtype_are_not_copied(self) -> None:
         given = np.zeros(3, QUOTE)
         assert arrays.convert_element_values(given, QUOTE, 3, "quotes") is given
 
@@ -425,7 +427,7 @@ class TestValues:
         ],
         ids=str,
     )
-    def test_values_of_another_type_raise_with_both_types(self, given: Any, dtype: Any, told: str) -> None:
+    def test_element_values_of_different_dtype_raise_with_both_dtypes(self, given: Any, dtype: Any, told: str) -> None:
         with pytest.raises(RecordTypeError, match=told) as caught:
             arrays.convert_element_values(given, np.dtype(dtype), 3, "quotes")
         assert isinstance(caught.value, TypeError)
@@ -442,15 +444,15 @@ class TestValues:
         ],
         ids=str,
     )
-    def test_values_of_invalid_shape_are_refused(self, given: Any, dtype: Any) -> None:
+    def test_element_values_of_invalid_shape_are_refused(self, given: Any, dtype: Any) -> None:
         with pytest.raises(InvalidValueError):
             arrays.convert_element_values(given, np.dtype(dtype), 3, "quotes")
 
-    def test_value_out_of_range_is_refused(self) -> None:
+    def test_element_value_out_of_range_is_refused(self) -> None:
         with pytest.raises(InvalidValueError):
             arrays.convert_element_values(2**70, np.dtype("i8"), 1, "quotes")
 
-    def test_tracked_records(self) -> None:
+    def test_tracked_dtype_gets_timestamps_in_a_copy(self) -> None:
         tracked = np.dtype([("publish_time", "<i8"), ("origin_time", "<i8"), ("x", "f8")])
         assert arrays.is_tracked_dtype(tracked)
         rows = np.ones(2, tracked)
@@ -470,7 +472,7 @@ class TestValues:
         ],
         ids=str,
     )
-    def test_dtype_without_both_times_is_not_tracked(self, dtype: Any) -> None:
+    def test_dtype_without_both_timestamp_fields_is_not_tracked(self, dtype: Any) -> None:
         assert not arrays.is_tracked_dtype(np.dtype(dtype))
 
 
@@ -480,11 +482,11 @@ class TestOut:
         assert arrays.check_output_array(out, QUOTE, (3,), "quotes") is out
 
     @pytest.mark.parametrize("out", [bytearray(48), [0.0] * 3, None, np.zeros(3), np.zeros(3, "f4")], ids=str)
-    def test_another_dtype(self, out: Any) -> None:
+    def test_output_array_of_different_dtype_is_refused(self, out: Any) -> None:
         with pytest.raises(RecordTypeError, match="out is"):
             arrays.check_output_array(out, QUOTE, (3,), "quotes")
 
-    def test_another_shape_or_place(self) -> None:
+    def test_output_array_of_wrong_shape_or_layout_is_refused(self) -> None:
         frozen = np.zeros(3)
         frozen.flags.writeable = False
         for out in (np.zeros(2), np.zeros((3, 1)), np.zeros(6)[::2], frozen):
@@ -492,7 +494,7 @@ class TestOut:
                 arrays.check_output_array(out, np.dtype("f8"), (3,), "quotes")
 
 
-def test_returned_objects_can_be_pickled() -> None:
+def test_record_changes_and_board_values_can_be_pickled() -> None:
     changes = Changes(np.arange(1), np.zeros(1, QUOTE), np.arange(1), np.arange(1, dtype="u8"))
     assert pickle.loads(pickle.dumps(changes)).rows.dtype == QUOTE
     value = Value(b"x", 1, 2, 3, lambda: Participant(7, 8, 9, "plan", True))
@@ -524,7 +526,7 @@ def test_returned_objects_can_be_pickled() -> None:
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, Exception) else "",
 )
-def test_errors_name_the_records_and_the_values(error: errors.IpcError, kind: type[Exception], told: str) -> None:
+def test_record_errors_name_endpoint_and_values(error: errors.IpcError, kind: type[Exception], told: str) -> None:
     assert isinstance(error, kind)
     assert error.endpoint == "q"
     with pytest.raises(kind, match=told):

@@ -35,7 +35,9 @@ def files(prefix: str) -> list[Path]:
     return list(SHM.glob(f"msgq*_{prefix}/*"))
 
 
-def test_create_fails_if_another_one_creates_after_the_check(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_queue_create_fails_if_another_process_creates_first(
+    prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     others: list[RecordQueue] = []
     act_before_connect(monkeypatch, lambda: others.append(RecordQueue("quotes", QUOTE, create=True)))
     with pytest.raises(SegmentError) as error:
@@ -46,7 +48,7 @@ def test_create_fails_if_another_one_creates_after_the_check(prefix: str, monkey
         assert queue.consume(timeout=0)["number"].tolist() == [1], "the queue of the other one is as it was"
 
 
-def test_open_fails_if_another_one_unlinks_after_the_check(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_queue_open_fails_if_another_process_unlinks_first(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with RecordQueue("quotes", QUOTE, create=True) as queue:
         act_before_connect(monkeypatch, queue.unlink)
         with pytest.raises(SegmentError) as error:
@@ -56,7 +58,7 @@ def test_open_fails_if_another_one_unlinks_after_the_check(prefix: str, monkeypa
 
 
 @pytest.mark.parametrize("by_name", [False, True])
-def test_unlink_waits_for_an_open(prefix: str, by_name: bool) -> None:
+def test_record_queue_unlink_waits_for_open_in_progress(prefix: str, by_name: bool) -> None:
     """An open holds the lock of the ring until it has created the side segment."""
     with RecordQueue("quotes", QUOTE) as queue, open(shm_paths.ring_path("quotes", prefix), "rb") as ring:
         fcntl.flock(ring, fcntl.LOCK_EX)
@@ -68,7 +70,7 @@ def test_unlink_waits_for_an_open(prefix: str, by_name: bool) -> None:
         assert not files(prefix)
 
 
-def test_unlink_removes_a_side_segment_without_a_ring(prefix: str) -> None:
+def test_record_queue_unlink_removes_side_segment_without_ring(prefix: str) -> None:
     with RecordQueue("quotes", QUOTE):
         Path(shm_paths.ring_path("quotes", prefix)).unlink()
         RecordQueue.unlink_name("quotes", prefix)

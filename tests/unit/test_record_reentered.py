@@ -31,7 +31,7 @@ class Closing(float):
         return float(self) >= other
 
 
-def test_a_time_out_may_close_the_handle(endpoint: str) -> None:
+def test_timeout_conversion_can_close_record_handle(endpoint: str) -> None:
     def child() -> None:
         handle = msgq.SeqlockVector(endpoint, "i8", 4)
         handle[0] = 1
@@ -68,7 +68,7 @@ def write_and_close(what: str, endpoint: str) -> bool:
 
 
 @pytest.mark.parametrize("what", ["vector", "topic"])
-def test_the_first_origin_is_not_looked_for_in_the_middle_of_a_write(what: str, endpoint: str) -> None:
+def test_first_origin_time_is_created_at_open_instead_of_write(what: str, endpoint: str) -> None:
     """It is when the handle is opened. That is Python code, so signal handlers and other threads may run meanwhile."""
     assert run_child(write_and_close, what, endpoint) is True
 
@@ -114,11 +114,11 @@ def close_on_top(endpoint: str) -> int:
 
 
 @pytest.mark.ci
-def test_handle_closed_during_a_wait_frees_its_row_when_dropped(endpoint: str) -> None:
+def test_record_handle_closed_during_wait_frees_its_row(endpoint: str) -> None:
     assert run_child(close_on_top, endpoint) == 0
 
 
-def test_interrupted_close_is_completed(endpoint: str) -> None:
+def test_interrupted_close_of_vector_is_completed(endpoint: str) -> None:
     """Another thread copies, so the close waits for it."""
 
     def child() -> None:
@@ -150,7 +150,7 @@ def test_interrupted_close_is_completed(endpoint: str) -> None:
     assert in_fork(child) == 0
 
 
-def test_entry_in_a_forked_child_is_refused_as_the_parents(endpoint: str) -> None:
+def test_board_entry_in_forked_child_is_refused(endpoint: str) -> None:
     with msgq.Board(endpoint) as board, board.declare("key") as entry:
         entry.write(b"parent")
 
@@ -169,7 +169,7 @@ class TestForksWhileAnotherThreadWaits:
     """The child has not that thread: what it waited in is free."""
 
     @pytest.mark.parametrize("producers", ["single", "multiple"])
-    def test_a_queue(self, producers: Any, endpoint: str) -> None:
+    def test_child_forked_during_record_queue_wait_uses_its_own_wait(self, producers: Any, endpoint: str) -> None:
         opened = partial(msgq.RecordQueue, endpoint, "i8", producers=producers)
         with opened() as queue, opened() as producer:
             task = Task(queue.consume)
@@ -182,7 +182,7 @@ class TestForksWhileAnotherThreadWaits:
             producer.produce(5)
             assert task.result().tolist() == [5]
 
-    def test_a_boards_key(self, endpoint: str) -> None:
+    def test_child_forked_during_board_key_wait_uses_its_own_wait(self, endpoint: str) -> None:
         with msgq.Board(endpoint) as board, board.declare("key") as entry, board.observe("key") as observed:
             task = Task(observed.wait)
             task.wait_asleep()
@@ -204,7 +204,7 @@ def stage(endpoint: str) -> Iterator[str]:
 
 
 class TestRounds:
-    def test_span_open_cannot_be_entered_again(self, stage: str) -> None:
+    def test_open_span_cannot_be_entered_again(self, stage: str) -> None:
         with msgq.StageTracer(stage) as tracer:
             this = tracer.timer("x")
             with this, pytest.raises(ConcurrentUseError), this:
@@ -214,14 +214,14 @@ class TestRounds:
             assert origin.origin_time() == 0
             Task(lambda: tracer.timer("x").__enter__().__exit__(None, None, None)).result()
 
-    def test_a_timer_is_one_each_time(self, stage: str) -> None:
+    def test_timer_can_be_entered_repeatedly(self, stage: str) -> None:
         with msgq.StageTracer(stage) as tracer:
             timer = tracer.timer("x")
             for _ in range(2):
                 with timer:
                     assert origin.origin_time() == 0
 
-    def test_trace_messages_takes_no_message_while_a_span_is_open(self, stage: str) -> None:
+    def test_trace_messages_takes_no_message_during_open_span(self, stage: str) -> None:
         with msgq.StageTracer(stage) as tracer, msgq.RecordQueue(stage, msgq.tracked("i8")) as queue:
             queue.produce(np.arange(3))
             iterator = tracer.trace_messages(queue)
@@ -230,7 +230,7 @@ class TestRounds:
             assert [next(iterator)["value"] for _ in range(3)] == [0, 1, 2]
             iterator.end_span()  # type: ignore[attr-defined]
 
-    def test_origin_of_a_span_dropped_in_another_thread_ends_with_the_next(self, stage: str) -> None:
+    def test_origin_time_of_dropped_span_ends_with_next_span(self, stage: str) -> None:
         with msgq.StageTracer(stage) as tracer, msgq.RecordQueue(stage, msgq.tracked("i8")) as queue:
             queue.produce(1)
             kept = [tracer.trace_messages(queue)]
@@ -241,7 +241,7 @@ class TestRounds:
             assert origin.origin_time() == 0
 
 
-def test_key_with_a_nul_is_not_cut_there(endpoint: str) -> None:
+def test_board_key_is_not_truncated_at_nul_character(endpoint: str) -> None:
     with msgq.Board(endpoint) as board:
         board.declare("a")
         assert "a" in board
@@ -250,7 +250,7 @@ def test_key_with_a_nul_is_not_cut_there(endpoint: str) -> None:
 
 @pytest.mark.parametrize("producers", ["single", "multiple"])
 @pytest.mark.parametrize("capacity", [1, 4, 5])
-def test_the_smallest_queue_of_the_smallest_records(capacity: int, producers: Any, endpoint: str) -> None:
+def test_record_queue_of_one_byte_records_delivers_full_capacity(capacity: int, producers: Any, endpoint: str) -> None:
     with msgq.RecordQueue(endpoint, "u1", capacity, producers=producers) as queue:
         queue.produce(np.arange(capacity, dtype="u1"))
         assert queue.consume(timeout=0).tolist() == list(range(capacity))

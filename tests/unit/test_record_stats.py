@@ -71,7 +71,7 @@ def dead(found: RecordStats) -> RecordWriterInfo:
 # ---- figures ----
 
 
-def test_stats_of_unwritten_vector_are_zero(endpoint: str) -> None:
+def test_record_stats_of_unwritten_vector_are_zero(endpoint: str) -> None:
     with SeqlockVector(endpoint, [("a", "<f8"), ("b", "<i4")], 10, copies=4, exclusive=True):
         found = stats.record(endpoint)
     assert (found.name, found.prefix, found.path) == (endpoint, "", str(SHM / f"msgqrec_{endpoint}"))
@@ -85,7 +85,7 @@ def test_stats_of_unwritten_vector_are_zero(endpoint: str) -> None:
     assert json.loads(found.dtype or "") == [["a", "<f8"], ["b", "<i4"]]
 
 
-def test_stats_count_writes(endpoint: str) -> None:
+def test_record_stats_count_writes(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 10) as vector:
         vector[[2, 3]] = 1.0
         vector[7] = 2.0
@@ -102,7 +102,7 @@ def test_stats_count_writes(endpoint: str) -> None:
     assert (found.writers, found.written, found.elements_written) == ((), 4, 3), "who left is not listed"
 
 
-def test_stats_list_writers_and_no_readers(endpoint: str) -> None:
+def test_record_stats_list_writers_without_readers(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 3) as vector, SeqlockVector(endpoint) as other, SeqlockVector(endpoint) as one:
         vector[0] = 1
         other[[0, 1]] = 2
@@ -112,7 +112,7 @@ def test_stats_list_writers_and_no_readers(endpoint: str) -> None:
         assert found.written == 3
 
 
-def test_stats_of_board_have_its_keys(endpoint: str) -> None:
+def test_record_stats_of_board_list_its_keys(endpoint: str) -> None:
     schema = Schema("words", "text")
     with Board(endpoint, 5, 100, schema=schema) as board, Board(endpoint) as other:
         first, second = board.declare("pose"), board.declare("späť")
@@ -135,7 +135,7 @@ def test_stats_of_board_have_its_keys(endpoint: str) -> None:
         assert isinstance(pose.owner, Participant)
 
 
-def test_the_list_of_keys_has_an_end(endpoint: str) -> None:
+def test_record_stats_list_at_most_256_board_keys(endpoint: str) -> None:
     with Board(endpoint, 300, 8) as board:
         entries = [board.declare(f"key {number}") for number in range(300)]
         found = stats.record(endpoint)
@@ -143,7 +143,7 @@ def test_the_list_of_keys_has_an_end(endpoint: str) -> None:
         assert found.writers[0].keys == len(entries)
 
 
-def test_stats_show_sleepers(endpoint: str) -> None:
+def test_record_stats_show_waiting_readers(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 3) as vector, SeqlockVector(endpoint) as other:
         waiting = Task(vector.wait, 30)
         wait_until(lambda: stats.record(endpoint).has_waiters)
@@ -155,14 +155,14 @@ def test_stats_show_sleepers(endpoint: str) -> None:
 # ---- the dead ----
 
 
-def test_stats_show_dead_writers_until_their_row_is_reused(endpoint: str) -> None:
+def test_record_stats_show_dead_writers_until_row_is_reused(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 3):
         pid = killed(write_one, endpoint)
         one = dead(stats.record(endpoint))
         assert (one.participant.pid, one.row, one.written, one.locked) == (pid, 0, 1, 0)
 
 
-def test_stats_show_elements_locked_by_dead_writers(endpoint: str) -> None:
+def test_record_stats_count_elements_locked_by_dead_writers(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 3) as vector:
         vector[0] = 1
         killed(write_one, endpoint)
@@ -178,7 +178,7 @@ def test_stats_show_elements_locked_by_dead_writers(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize(("row", "generation"), [(0, 2), (0, 0xFFFF), (127, 1), (200, 1)])
-def test_stats_count_elements_of_previous_writers_as_locked(endpoint: str, row: int, generation: int) -> None:
+def test_record_stats_count_elements_locked_by_previous_row_owners(endpoint: str, row: int, generation: int) -> None:
     """Whoever takes a row gives them back; between the two somebody may look."""
     with SeqlockVector(endpoint, "<f8", 3) as vector:
         vector[0] = 1
@@ -187,7 +187,7 @@ def test_stats_count_elements_of_previous_writers_as_locked(endpoint: str, row: 
         assert (found.locked, found.locked_by_dead, found.writers[0].locked) == (1, 1, 0)
 
 
-def test_keys_of_the_dead(endpoint: str) -> None:
+def test_record_stats_count_board_keys_of_dead_writers(endpoint: str) -> None:
     with Board(endpoint, 5, 100) as board:
         pid = killed(declare, endpoint, "a", "b")
         found = stats.record(endpoint)
@@ -201,7 +201,7 @@ def test_keys_of_the_dead(endpoint: str) -> None:
 # ---- looking ----
 
 
-def test_stats_leave_no_trace(endpoint: str) -> None:
+def test_record_stats_do_not_change_file(endpoint: str) -> None:
     with Board(endpoint, 5, 100) as board, board.declare("a") as entry:
         entry.write(b"x")
         before, status = Path(board.path).read_bytes(), Path(board.path).stat()
@@ -212,7 +212,7 @@ def test_stats_leave_no_trace(endpoint: str) -> None:
         assert stats.record(endpoint).mode == 0o400
 
 
-def test_stats_list_records_of_a_prefix(prefix: str) -> None:
+def test_record_stats_list_records_of_prefix(prefix: str) -> None:
     with SeqlockVector("b", "<f8", 1) as vector, Board("a", 1, 1):
         vector[0] = 1
         assert [(one.name, one.elements_written, one.prefix) for one in stats.records()] == [
@@ -225,7 +225,7 @@ def test_stats_list_records_of_a_prefix(prefix: str) -> None:
         assert stats.record("b", prefix).elements_written == 1
 
 
-def test_stats_skip_files_of_other_formats(prefix: str) -> None:
+def test_list_of_record_stats_skips_invalid_files(prefix: str) -> None:
     SeqlockVector("good", "<f8", 1).close()
     folder = SHM / f"msgqrec_{prefix}"
     (folder / "short").write_bytes(bytes(100))
@@ -256,7 +256,7 @@ def noise(path: Path, seed: int, start: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("start", [8, ROWS, ELEMENTS])
-def test_stats_with_invalid_bytes_are_harmless(endpoint: str, prefix: str, seed: int, start: int) -> None:
+def test_record_stats_do_not_crash_with_random_bytes(endpoint: str, prefix: str, seed: int, start: int) -> None:
     things: list[Any] = [SeqlockVector("vector", "<f8", 50), Board("board", 50, 20)]
     things[0][:] = 1
     things[1].declare("a").write(b"abc")
@@ -275,7 +275,7 @@ def test_stats_with_invalid_bytes_are_harmless(endpoint: str, prefix: str, seed:
         thing.close()
 
 
-def test_stats_during_writes_are_consistent(endpoint: str) -> None:
+def test_record_stats_during_writes_are_consistent(endpoint: str) -> None:
     """What: two threads write by handles of their own; this one looks.
 
     Failure would mean: a figure that was never true, as an element held by the dead.
@@ -310,7 +310,7 @@ def test_stats_during_writes_are_consistent(endpoint: str) -> None:
 # ---- removing ----
 
 
-def test_removal_takes_place_if_the_callback_agrees(endpoint: str) -> None:
+def test_records_are_removed_only_if_callback_agrees(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 3) as vector:
         vector[0] = 5
         seen: list[RecordStats] = []
@@ -329,7 +329,7 @@ def test_removal_takes_place_if_the_callback_agrees(endpoint: str) -> None:
             remove_record(endpoint, "", lambda _found: True)
 
 
-def test_writer_waits_for_a_running_removal(endpoint: str) -> None:
+def test_new_writer_waits_for_running_removal_of_records(endpoint: str) -> None:
     """The judgement that nobody writes holds until the name is gone."""
     with SeqlockVector(endpoint, "<f8", 3) as vector:
         tasks: list[Task] = []

@@ -19,7 +19,7 @@ def age(endpoint: str, element: int, times: int) -> None:
 
 @pytest.mark.parametrize("copies", [2, 4])
 @pytest.mark.parametrize("exclusive", [True, False])
-def test_vector_counter_at_its_end_is_not_unwritten(endpoint: str, exclusive: bool, copies: int) -> None:
+def test_vector_is_readable_after_wrap_of_write_counter(endpoint: str, exclusive: bool, copies: int) -> None:
     with (
         SeqlockVector(endpoint, "f8", 2, exclusive=exclusive, copies=copies) as vector,
         SeqlockVector(endpoint, passive=True) as reader,
@@ -38,7 +38,7 @@ def test_vector_counter_at_its_end_is_not_unwritten(endpoint: str, exclusive: bo
         assert reader.counts([0])[0] == 0
 
 
-def test_board_counter_at_its_end_returns_each_value(endpoint: str) -> None:
+def test_board_is_readable_after_wrap_of_write_counter(endpoint: str) -> None:
     with Board(endpoint) as board, board.declare("state") as entry:
         observed = board.observe("state")
         entry.write(b"0")

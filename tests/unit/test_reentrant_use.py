@@ -41,9 +41,7 @@ class Handler:
 
 
 @pytest.mark.parametrize("backend", ["msgq", pytest.param("zmq", marks=pytest.mark.ci)])
-def test_sockets_cannot_be_pickled_and_the_error_has_advice(
-    endpoint: str, backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pickling_socket_raises_with_advice(endpoint: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSGQ_ZMQ_TRANSPORT", "ipc")
     with msgq.pub_sock(endpoint, backend=backend) as pub, msgq.sub_sock(endpoint, backend=backend) as sub:
         for socket in (pub, sub):
@@ -52,7 +50,7 @@ def test_sockets_cannot_be_pickled_and_the_error_has_advice(
                     call(socket)
 
 
-def test_channel_handles_cannot_be_pickled_and_the_error_has_advice(endpoint: str) -> None:
+def test_pickling_channel_handle_raises_with_advice(endpoint: str) -> None:
     with msgq.Channel(endpoint) as channel, channel.publisher() as publisher, channel.subscriber() as subscriber:
         for member in (publisher, subscriber):
             with pytest.raises(TypeError, match=r"a (Publisher|Subscriber) cannot be pickled or copied; open another"):
@@ -69,7 +67,7 @@ def lock(endpoint: str) -> Iterator[int]:
     os.close(fd)
 
 
-def test_signal_handler_may_close_the_connecting_socket(endpoint: str, lock: int) -> None:
+def test_signal_handler_can_close_socket_during_connect(endpoint: str, lock: int) -> None:
     sub = msgq.SubSocket()
 
     def close() -> None:
@@ -83,7 +81,7 @@ def test_signal_handler_may_close_the_connecting_socket(endpoint: str, lock: int
 
 
 @pytest.mark.parametrize("kind", [msgq.PubSocket, msgq.SubSocket])
-def test_connecting_socket_cannot_connect_to_another_endpoint(endpoint: str, lock: int, kind: Any) -> None:
+def test_socket_cannot_connect_twice_at_the_same_time(endpoint: str, lock: int, kind: Any) -> None:
     socket = kind()
     task = Task(socket.connect, msgq.context, endpoint)
     wait_until(lambda: not socket.closed)
@@ -95,7 +93,7 @@ def test_connecting_socket_cannot_connect_to_another_endpoint(endpoint: str, loc
     socket.close()
 
 
-def test_failed_connect_leaves_the_socket_closed(endpoint: str) -> None:
+def test_failed_connect_leaves_socket_closed_and_reusable(endpoint: str) -> None:
     for kind in (msgq.PubSocket, msgq.SubSocket):
         socket = kind()
         with pytest.raises(InvalidValueError):
@@ -105,7 +103,7 @@ def test_failed_connect_leaves_the_socket_closed(endpoint: str) -> None:
         socket.close()
 
 
-def test_signal_handler_may_close_all_polled_sockets(endpoint: str) -> None:
+def test_signal_handler_can_close_all_polled_sockets(endpoint: str) -> None:
     subs = [msgq.sub_sock(endpoint) for _ in range(3)]
     poller = msgq.Poller()
     for sub in subs:
@@ -121,7 +119,7 @@ def test_signal_handler_may_close_all_polled_sockets(endpoint: str) -> None:
     assert msgq.stats.topic(endpoint).subscribers == ()
 
 
-def test_a_handler_may_close_and_raise(endpoint: str) -> None:
+def test_signal_handler_can_close_socket_and_raise(endpoint: str) -> None:
     sub = msgq.sub_sock(endpoint)
 
     def close() -> None:
@@ -133,7 +131,7 @@ def test_a_handler_may_close_and_raise(endpoint: str) -> None:
     assert sub.closed
 
 
-def test_a_handler_ends_the_wait_for_readers(endpoint: str) -> None:
+def test_signal_handler_that_raises_ends_wait_for_readers(endpoint: str) -> None:
     """However short the sleeps are, between which it comes."""
 
     def interrupt() -> None:
@@ -154,7 +152,7 @@ class Chatty(list[bytes]):
             self.pub.send(bytes(300_000))
 
 
-def test_send_during_the_iteration_of_send_many_succeeds(endpoint: str) -> None:
+def test_iterable_of_send_many_can_call_send(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         pub.send_many([bytes(1000)] * 900)
         assert len(sub.receive_many()) == 900
@@ -165,7 +163,7 @@ def test_send_during_the_iteration_of_send_many_succeeds(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [object, np.dtype([("a", "i4"), ("b", object)])])
-def test_addresses_of_objects_are_not_sent(endpoint: str, dtype: Any) -> None:
+def test_send_refuses_arrays_of_python_objects(endpoint: str, dtype: Any) -> None:
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         for send in (pub.send, pub.send_many):
             with pytest.raises(TypeError, match="objects"):
@@ -173,7 +171,7 @@ def test_addresses_of_objects_are_not_sent(endpoint: str, dtype: Any) -> None:
         assert sub.receive(True) is None
 
 
-def test_a_time_out_below_a_millisecond_waits(endpoint: str) -> None:
+def test_receive_timeout_below_one_millisecond_is_accepted(endpoint: str) -> None:
     with msgq.sub_sock(endpoint, timeout=0.5) as sub:
         task = Task(sub.receive)
         assert task.result() is None
@@ -183,7 +181,7 @@ def test_a_time_out_below_a_millisecond_waits(endpoint: str) -> None:
             sub.setTimeout(float("nan"))
 
 
-def test_messages_received_before_invalid_data_are_returned(endpoint: str) -> None:
+def test_receive_many_returns_messages_before_invalid_data(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         pub.send_many([b"12345678", b"87654321", b"x"])
         with ring_path(endpoint).open("r+b") as file:
@@ -194,7 +192,7 @@ def test_messages_received_before_invalid_data_are_returned(endpoint: str) -> No
             sub.receive_many()
 
 
-def test_lock_belongs_to_the_file_with_the_name(endpoint: str) -> None:
+def test_topic_lock_is_held_on_file_that_replaced_removed_file(endpoint: str) -> None:
     """Who waited for the lock of a file that was removed meanwhile holds that of its successor."""
     msgq.sub_sock(endpoint).close()
     with TopicLock(endpoint):
@@ -211,7 +209,7 @@ def test_lock_belongs_to_the_file_with_the_name(endpoint: str) -> None:
     waiting.__exit__(None, None, None)
 
 
-def test_daemon_thread_waiting_at_exit_ends_quietly(endpoint: str) -> None:
+def test_daemon_thread_waiting_at_exit_prints_no_error(endpoint: str) -> None:
     program = """
 import msgq, sys, threading
 sub = msgq.sub_sock(sys.argv[1])

@@ -47,12 +47,12 @@ def fill(pub: msgq.PubSocket, offset: int, until: int) -> int:
     return offset
 
 
-def test_open_does_not_wait_for_the_pages_of_the_topic(endpoint: str) -> None:
+def test_opening_topic_does_not_populate_its_pages(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, MIB):
         assert sum(Pages(endpoint).mapped()) <= 3  # the header's, the tail's
 
 
-def test_each_message_after_the_first_finds_mapped_pages(endpoint: str) -> None:
+def test_publisher_populates_pages_before_each_later_message(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, MIB) as pub:
         pages, offset = Pages(endpoint), 0
         while offset + need(SIZE) <= lap_end(MIB):
@@ -61,7 +61,7 @@ def test_each_message_after_the_first_finds_mapped_pages(endpoint: str) -> None:
         assert all(pages.mapped())
 
 
-def test_publisher_starting_mid_ring_has_all_pages_mapped_a_lap_later(endpoint: str) -> None:
+def test_publisher_that_starts_mid_ring_populates_all_pages_in_one_lap(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, MIB) as former:
         middle = fill(former, 0, MIB // 2)
     del former  # it keeps its mapping
@@ -77,13 +77,13 @@ def test_publisher_starting_mid_ring_has_all_pages_mapped_a_lap_later(endpoint: 
 
 
 @pytest.mark.parametrize("size", [128, 4096, 65536])
-def test_small_rings_are_mapped_at_once(endpoint: str, size: int) -> None:
+def test_small_ring_is_populated_by_first_message(endpoint: str, size: int) -> None:
     with msgq.pub_sock(endpoint, size) as pub:
         pub.send(bytes(16))
         assert all(Pages(endpoint).mapped())
 
 
-def test_large_ring_is_mapped_slightly_ahead_of_its_use(endpoint: str) -> None:
+def test_large_ring_is_populated_shortly_before_use(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, 10 * MIB) as pub:
         pages, offset = Pages(endpoint), 0
         while offset < 2 * MIB:

@@ -158,7 +158,7 @@ class World:
 
 
 @SEEDS
-def test_ring_behaves_like_a_list(endpoint: str, seed: int) -> None:
+def test_random_ring_operations_equal_list_operations(endpoint: str, seed: int) -> None:
     world = World(endpoint, seed)
     for _ in range(3):
         world.join()
@@ -177,7 +177,7 @@ def test_ring_behaves_like_a_list(endpoint: str, seed: int) -> None:
 
 
 @SEEDS
-def test_ring_of_arrays_behaves_like_a_list_of_numbers(endpoint: str, seed: int) -> None:
+def test_random_array_batches_deliver_or_count_each_number(endpoint: str, seed: int) -> None:
     """receive_array validates block by block: every number once, in order, or counted."""
     rng = random.Random(seed)
     size = rng.choice([256, 1024, 4096, 2**17])

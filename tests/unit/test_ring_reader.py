@@ -67,7 +67,7 @@ class TestFullLap:
 
     @every_drain
     @every_kind
-    def test_publisher_exactly_one_lap_ahead_keeps_messages(self, endpoint: str, kind: str, drain: Any) -> None:
+    def test_subscriber_exactly_one_lap_behind_loses_no_message(self, endpoint: str, kind: str, drain: Any) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub:
             pub.send_many(numbered(0, 32))  # to offset 512, where a grant ends
             with subscriber(kind, endpoint) as sub, RingFile(endpoint) as ring:
@@ -78,7 +78,7 @@ class TestFullLap:
                 assert drain(sub) == sent
                 assert sub.lost == 0
 
-    def test_full_lap_is_reported_by_poller(self, endpoint: str) -> None:
+    def test_poller_reports_subscriber_exactly_one_lap_behind(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub:
             pub.send_many(numbered(0, 32))
             poller = msgq.Poller()
@@ -86,7 +86,7 @@ class TestFullLap:
                 pub.send_many(numbered(0, lap_end(SIZE) // need(8)))
                 assert poller.poll(0) == [sub]
 
-    def test_unannounced_publisher_exactly_one_lap_ahead_has_lapped(self, endpoint: str) -> None:
+    def test_subscriber_exactly_one_lap_behind_unregistered_publisher_is_lapped(self, endpoint: str) -> None:
         with RingFile.make(endpoint, SIZE) as ring, msgq.sub_sock(endpoint) as sub:
             ring.start_stranger()
             for message in numbered(0, lap_end(SIZE) // need(8)):
@@ -103,7 +103,7 @@ class TestLapped:
 
     @every_drain
     @every_kind
-    def test_nearly_whole_ring_may_be_pending(self, endpoint: str, kind: str, drain: Any) -> None:
+    def test_subscriber_receives_nearly_full_ring_without_loss(self, endpoint: str, kind: str, drain: Any) -> None:
         """With our publisher the lag may reach all but one chunk; more than the 2/3 that stock allows."""
         usable = lap_end(SIZE) - chunk(SIZE) - need(8)
         assert usable > SIZE * 2 // 3 + 100
@@ -160,9 +160,7 @@ class TestLapped:
             assert sub.lost is not None
 
     @every_drain
-    def test_lag_above_two_thirds_under_unannounced_publisher_discards_messages(
-        self, endpoint: str, drain: Any
-    ) -> None:
+    def test_lag_above_two_thirds_behind_unregistered_publisher_loses_messages(self, endpoint: str, drain: Any) -> None:
         """Where it may write, it is not believed: with a lag beyond 2/3 of the ring all is thrown away."""
         with RingFile.make(endpoint, SIZE) as ring:
             ring.start_stranger()
@@ -177,7 +175,7 @@ class TestLapped:
                     assert drain(sub) == (numbered(0, count) if fits else [])
                     assert sub.lost == (0 if fits else None)
 
-    def test_subscriber_lapped_by_unannounced_publisher_has_unknown_loss(self, endpoint: str) -> None:
+    def test_subscriber_lapped_by_unregistered_publisher_has_unknown_loss(self, endpoint: str) -> None:
         with RingFile.make(endpoint, SIZE) as ring, msgq.sub_sock(endpoint) as sub:
             ring.start_stranger()
             for message in numbered(0, 500):
@@ -197,7 +195,9 @@ class TestFlags:
     """Validity flags and pointers of the header are for stock programs; a subscriber of ours believes neither."""
 
     @pytest.mark.parametrize(("valid", "pointer"), [(0, 0), (1, 0), (1, position(7, 8)), (2**64 - 1, 2**64 - 1)])
-    def test_flags_with_any_value_change_nothing(self, endpoint: str, valid: int, pointer: int) -> None:
+    def test_arbitrary_slot_flags_do_not_change_received_messages(
+        self, endpoint: str, valid: int, pointer: int
+    ) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             for i in range(10):
                 pub.send(b"%d" % i)
@@ -206,7 +206,7 @@ class TestFlags:
                 assert sub.receive(True) == b"%d" % i
             assert sub.lost == 0
 
-    def test_flags_are_maintained_for_an_unannounced_publisher(self, endpoint: str) -> None:
+    def test_subscriber_updates_slot_flags_for_unregistered_publisher(self, endpoint: str) -> None:
         with RingFile.make(endpoint, SIZE) as ring, msgq.sub_sock(endpoint) as sub:
             ring.start_stranger()
             for i in range(200):
@@ -229,7 +229,7 @@ class TestCycleCounterWraps:
 
     @every_drain
     @every_kind
-    def test_wrap_loses_no_message(self, endpoint: str, late_ring: RingFile, kind: str, drain: Any) -> None:
+    def test_ring_wrap_loses_no_message(self, endpoint: str, late_ring: RingFile, kind: str, drain: Any) -> None:
         with msgq.pub_sock(endpoint) as pub, subscriber(kind, endpoint) as sub:
             sent, received = numbered(0, 250), []
             for batch in _batched(sent, 7):
@@ -239,7 +239,7 @@ class TestCycleCounterWraps:
             assert received == sent
             assert sub.lost == 0
 
-    def test_cycle_wrap_is_crossed_by_conflating_subscriber(self, endpoint: str, late_ring: RingFile) -> None:
+    def test_conflating_subscriber_works_across_cycle_counter_wrap(self, endpoint: str, late_ring: RingFile) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint, conflate=True) as sub:
             for batch in _batched(numbered(0, 250), 7):
                 pub.send_many(batch)
@@ -248,13 +248,13 @@ class TestCycleCounterWraps:
             assert sub.lost + sub.stats().received == 250
 
     @pytest.mark.parametrize("count", [100, 130, 190, 500])
-    def test_cycle_wrap_keeps_losses_exact(self, endpoint: str, late_ring: RingFile, count: int) -> None:
+    def test_losses_are_exact_across_cycle_counter_wrap(self, endpoint: str, late_ring: RingFile, count: int) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send_many(numbered(0, count))
             received = sub.receive_many()
             assert sub.lost == count - len(received)
 
-    def test_cycle_wrap_during_restarts_loses_nothing(self, endpoint: str, late_ring: RingFile) -> None:
+    def test_restarts_across_cycle_counter_wrap_lose_no_message(self, endpoint: str, late_ring: RingFile) -> None:
         with msgq.sub_sock(endpoint) as sub:
             for i in range(150):
                 with msgq.pub_sock(endpoint) as pub:
@@ -262,7 +262,9 @@ class TestCycleCounterWraps:
                 assert sub.receive(True) == b"%07d" % i
             assert sub.lost == 0
 
-    def test_cycle_wrap_is_crossed_under_unannounced_publisher(self, endpoint: str, late_ring: RingFile) -> None:
+    def test_subscriber_of_unregistered_publisher_works_across_cycle_counter_wrap(
+        self, endpoint: str, late_ring: RingFile
+    ) -> None:
         with msgq.sub_sock(endpoint) as sub:
             late_ring.start_stranger()
             for message in numbered(0, 250):
@@ -271,7 +273,7 @@ class TestCycleCounterWraps:
             assert sub.lost == 0
             assert late_ring.write_pointer >> 32 < 10
 
-    def test_cycle_wrap_keeps_lag_exact(self, endpoint: str, late_ring: RingFile) -> None:
+    def test_lag_is_exact_across_cycle_counter_wrap(self, endpoint: str, late_ring: RingFile) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             for batch in _batched(numbered(0, 249), 3):
                 pub.send_many(batch)
@@ -315,7 +317,7 @@ class TestWrapMark:
                 assert sub.receive(True) == other.receive(True) == b"x" * 100
                 assert sub.lost == other.lost == 0
 
-    def test_poll_with_only_wrap_mark_keeps_waiting(self, endpoint: str) -> None:
+    def test_poll_waits_if_ring_has_only_wrap_mark(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint, conflate=True) as sub:
             poller = msgq.Poller()
             poller.registerSocket(sub)
@@ -327,7 +329,7 @@ class TestWrapMark:
                 assert sub.receive() is None
             assert poller.poll(0) == [sub]
 
-    def test_discard_after_wrap_mark_leaves_valid_ring(self, endpoint: str) -> None:
+    def test_discarded_reservation_after_wrap_mark_leaves_valid_ring(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub:
             for i in range(100):
                 with pytest.raises(KeyError):
@@ -342,7 +344,9 @@ class TestHostileBytes:
 
     @every_drain
     @pytest.mark.parametrize("size", [SIZE, SIZE - 8, 2**20, 2**31, 2**32, 2**63, 2**64 - 2, 17, 1000])
-    def test_impossible_size_raises_and_can_be_skipped(self, endpoint: str, size: int, drain: Any) -> None:
+    def test_impossible_message_size_raises_and_next_receive_continues(
+        self, endpoint: str, size: int, drain: Any
+    ) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             pub.send(b"12345678")
             ring[HEADER] = size
@@ -352,7 +356,7 @@ class TestHostileBytes:
             pub.send(b"87654321")
             assert drain(sub) == [b"87654321"]
 
-    def test_wrap_mark_at_start_does_not_loop(self, endpoint: str) -> None:
+    def test_wrap_mark_at_start_of_ring_raises(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             pub.send(b"x")
             ring[HEADER] = WRAP_MARK
@@ -360,7 +364,7 @@ class TestHostileBytes:
                 sub.receive()
 
     @pytest.mark.parametrize("conflate", [False, True])
-    def test_wrap_mark_in_middle_gives_no_false_message(self, endpoint: str, conflate: bool) -> None:
+    def test_wrap_mark_in_middle_of_ring_produces_no_false_message(self, endpoint: str, conflate: bool) -> None:
         with (
             msgq.pub_sock(endpoint, SIZE) as pub,
             msgq.sub_sock(endpoint, conflate=conflate) as sub,
@@ -386,7 +390,7 @@ class TestHostileBytes:
             pub.send_many(numbered(3, 2))
             assert sub.receive_many(100) == numbered(3, 2)
 
-    def test_decreasing_write_pointer_raises(self, endpoint: str) -> None:
+    def test_decreasing_write_position_raises(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             pub.send_many(numbered(0, 3))
             sub.receive_many()
@@ -409,7 +413,7 @@ class TestHostileBytes:
 class TestPassive:
     """A passive subscriber reads, and leaves no trace."""
 
-    def test_passive_subscriber_changes_no_byte(self, endpoint: str) -> None:
+    def test_passive_subscriber_does_not_change_files(self, endpoint: str) -> None:
         files = ring_path(endpoint), side_path(endpoint)
         with msgq.pub_sock(endpoint, 4096) as pub:
             pub.send(b"first")
@@ -436,7 +440,7 @@ class TestPassive:
             sub.close()
             assert [path.read_bytes() for path in files] == before
 
-    def test_passive_subscriber_maps_read_only(self, endpoint: str) -> None:
+    def test_passive_subscriber_maps_files_read_only(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 4096) as pub:
             pub.close()
             with passive(endpoint), open("/proc/self/maps") as maps:
@@ -459,7 +463,7 @@ class TestPassive:
             for sub in subs:
                 sub.close()
 
-    def test_passive_subscriber_creates_nothing(self, endpoint: str) -> None:
+    def test_passive_subscriber_creates_no_file(self, endpoint: str) -> None:
         with pytest.raises(msgq.errors.SegmentError, match="topic not found"):
             passive(endpoint)
         assert not ring_path(endpoint).exists()
@@ -486,7 +490,7 @@ class TestPassive:
             assert sub.lost == 0
 
     @every_drain
-    def test_passive_subscriber_does_not_trust_unannounced_takeover(self, endpoint: str, drain: Any) -> None:
+    def test_passive_subscriber_has_unknown_loss_after_unregistered_takeover(self, endpoint: str, drain: Any) -> None:
         """While ours published, the limit told how far; from the stranger's start on it says nothing any more."""
         with (
             msgq.pub_sock(endpoint, SIZE) as pub,

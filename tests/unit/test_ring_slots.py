@@ -41,7 +41,9 @@ def ring(endpoint: str, pub: msgq.PubSocket) -> Iterator[RingFile]:
 
 class TestSlots:
     @pytest.mark.parametrize("count", [15, 16, 17, 40])
-    def test_more_than_fifteen_readers_all_receive_everything(self, endpoint: str, ring: RingFile, count: int) -> None:
+    def test_more_than_fifteen_subscribers_receive_all_messages(
+        self, endpoint: str, ring: RingFile, count: int
+    ) -> None:
         """The original evicts somebody at every call of the 16th."""
         with msgq.pub_sock(endpoint) as pub:
             subs = [msgq.sub_sock(endpoint) for _ in range(count)]
@@ -56,7 +58,7 @@ class TestSlots:
             for sub in subs:
                 sub.close()
 
-    def test_slot_is_free_after_its_owner_closes(self, endpoint: str, ring: RingFile) -> None:
+    def test_reader_slot_is_free_after_owner_closes(self, endpoint: str, ring: RingFile) -> None:
         subs = [msgq.sub_sock(endpoint) for _ in range(5)]
         for sub in subs[:3]:
             sub.close()
@@ -68,7 +70,9 @@ class TestSlots:
             sub.close()
         assert ring.read_uids() == [0] * SLOTS
 
-    def test_slots_of_dead_subscribers_are_reused(self, endpoint: str, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_reader_slots_of_dead_subscribers_are_reused(
+        self, endpoint: str, pub: msgq.PubSocket, ring: RingFile
+    ) -> None:
         with Child(children.participate, endpoint, ["sub"] * SLOTS) as child:
             child.hear()
             of_the_dead = ring.read_uids()
@@ -81,7 +85,7 @@ class TestSlots:
         for sub in subs:
             sub.close()
 
-    def test_slots_of_living_subscribers_are_kept(self, endpoint: str, ring: RingFile) -> None:
+    def test_reader_slots_of_live_subscribers_are_kept(self, endpoint: str, ring: RingFile) -> None:
         subs = [msgq.sub_sock(endpoint) for _ in range(SLOTS)]
         uids = ring.read_uids()
         with msgq.sub_sock(endpoint):
@@ -89,11 +93,11 @@ class TestSlots:
         for sub in subs:
             sub.close()
 
-    def test_slots_are_free_after_process_exit(self, endpoint: str, ring: RingFile) -> None:
+    def test_reader_slots_are_free_after_process_exit(self, endpoint: str, ring: RingFile) -> None:
         assert run_child(children.subscribe_and_exit, endpoint, 4) == 4
         assert ring.read_uids() == [0] * SLOTS
 
-    def test_starting_publisher_keeps_living_subscribers(self, endpoint: str, ring: RingFile) -> None:
+    def test_new_publisher_keeps_live_subscribers(self, endpoint: str, ring: RingFile) -> None:
         subs = [msgq.sub_sock(endpoint) for _ in range(3)]
         before = ring.num_readers, ring.read_uids(), ring.read_pointers(), ring.read_valids()
         with msgq.pub_sock(endpoint):
@@ -101,7 +105,7 @@ class TestSlots:
         for sub in subs:
             sub.close()
 
-    def test_starting_publisher_removes_dead_subscribers(self, endpoint: str, ring: RingFile) -> None:
+    def test_new_publisher_removes_dead_subscribers(self, endpoint: str, ring: RingFile) -> None:
         with Child(children.participate, endpoint, ["sub"] * 3) as child:
             child.hear()
             child.kill()
@@ -111,7 +115,9 @@ class TestSlots:
                 assert not successor.closed
             assert not sub.closed
 
-    def test_subscriber_with_erased_slot_joins_again(self, endpoint: str, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_subscriber_registers_again_after_its_slot_is_erased(
+        self, endpoint: str, pub: msgq.PubSocket, ring: RingFile
+    ) -> None:
         """A stock publisher zeroes the slots at its start; messages after it must arrive, and the slot come back."""
         with msgq.sub_sock(endpoint) as sub:
             uid = ring.read_uids()[0]
@@ -124,7 +130,7 @@ class TestSlots:
             assert ring.read_valids()[0] == 1
         pub.close()
 
-    def test_whose_slot_was_taken_joins_another(self, endpoint: str, ring: RingFile) -> None:
+    def test_subscriber_uses_another_slot_after_overwrite_of_its_slot(self, endpoint: str, ring: RingFile) -> None:
         """A stock reader that counted itself before our write of the uid overwrites it afterwards."""
         with msgq.sub_sock(endpoint) as sub, msgq.pub_sock(endpoint) as pub:
             uid = ring.read_uids()[0]
@@ -135,7 +141,7 @@ class TestSlots:
             assert sub.lost == 0
 
     @pytest.mark.parametrize("hostile", [16, 1000, 2**31, 2**63, 2**64 - 1])
-    def test_hostile_reader_count_is_bounded(self, endpoint: str, ring: RingFile, hostile: int) -> None:
+    def test_invalid_reader_count_does_not_crash_sockets(self, endpoint: str, ring: RingFile, hostile: int) -> None:
         ring[0] = hostile
         with msgq.sub_sock(endpoint) as sub, msgq.pub_sock(endpoint) as pub:
             pub.send(b"x")
@@ -162,7 +168,7 @@ class TestManySockets:
         for socket in pubs + subs:
             socket.close()
 
-    def test_more_subscribers_than_entries(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_topic_supports_more_than_128_subscribers(self, endpoint: str, pub: msgq.PubSocket) -> None:
         """Beyond 128 they are not seen by others, and otherwise the same."""
         subs = [msgq.sub_sock(endpoint) for _ in range(140)]
         assert len(stats.topic(endpoint).subscribers) == 128
@@ -187,7 +193,7 @@ class TestForStockSubscribers:
 
     @pytest.mark.parametrize("slot", [0, 7, 14])
     @pytest.mark.parametrize("num_readers", [0, 15])
-    def test_stock_reader_lapped_in_any_slot_gets_its_flag_cleared(
+    def test_valid_flag_of_lapped_stock_reader_is_cleared_in_any_slot(
         self, pub: msgq.PubSocket, ring: RingFile, slot: int, num_readers: int
     ) -> None:
         """Also beyond num_readers: one that joins while a stock publisher starts may sit there."""
@@ -198,7 +204,7 @@ class TestForStockSubscribers:
         assert ring.read_valids()[slot] == 0
 
     @pytest.mark.parametrize("offset", range(0, lap_end(SIZE), 16))
-    def test_stock_reader_flag_is_cleared_before_overwrite(
+    def test_valid_flag_of_stock_reader_is_cleared_before_overwrite(
         self, pub: msgq.PubSocket, ring: RingFile, offset: int
     ) -> None:
         """At every position of the ring, over one lap: never overwritten (or exactly lapped) while valid."""
@@ -216,14 +222,14 @@ class TestForStockSubscribers:
             kept += 1
         assert kept >= (lap_end(SIZE) - SIZE // 16) // need(8) - 2  # and not long before it must
 
-    def test_stock_reader_up_to_date_stays_valid(self, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_valid_flag_of_up_to_date_stock_reader_is_kept(self, pub: msgq.PubSocket, ring: RingFile) -> None:
         stock_reader(ring, 0, where=0)
         for _ in range(300):
             pub.send(b"12345678")
             assert ring.read_valids()[0] == 1
             ring[24] = ring.write_pointer
 
-    def test_empty_message_is_refused_with_stock_reader(self, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_empty_message_is_refused_if_stock_reader_exists(self, pub: msgq.PubSocket, ring: RingFile) -> None:
         """It would abort."""
         pub.send(b"")
         stock_reader(ring, 0, where=ring.write_pointer, thread_id=threading.get_native_id())
@@ -258,7 +264,7 @@ class TestForStockSubscribers:
                 pub.send(b"x")
                 assert child.hear() == signal.SIGUSR2
 
-    def test_stock_reader_counts_as_a_reader(self, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_wait_for_readers_counts_stock_reader(self, pub: msgq.PubSocket, ring: RingFile) -> None:
         stock_reader(ring, 0, where=0, thread_id=threading.get_native_id())
         pub.send(b"x")
         pub.wait_for_readers(0, n=1)
@@ -275,7 +281,7 @@ class TestForStockSubscribers:
 class TestTakeoverByStock:
     """A stock publisher waits for nobody: it may start in the middle of a send of ours."""
 
-    def test_reservation_interrupted_by_takeover_is_not_published(self, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_reserved_message_is_not_published_after_takeover(self, pub: msgq.PubSocket, ring: RingFile) -> None:
         before = ring.write_pointer
         reservation = pub.reserve(8)
         reservation.__enter__()[:] = b"12345678"
@@ -287,7 +293,7 @@ class TestTakeoverByStock:
             pub.send(b"x")
         assert ring.write_pointer == before
 
-    def test_batch_interrupted_by_takeover_stops(self, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_send_many_stops_at_takeover(self, pub: msgq.PubSocket, ring: RingFile) -> None:
         def messages() -> Iterator[bytes]:
             yield b"1"
             ring.start_stranger()
@@ -297,7 +303,9 @@ class TestTakeoverByStock:
             pub.send_many(messages())
         assert ring.write_pointer == need(1)
 
-    def test_ours_takes_over_and_subscribers_follow(self, endpoint: str, pub: msgq.PubSocket, ring: RingFile) -> None:
+    def test_msgq_publisher_replaces_unregistered_publisher_without_loss(
+        self, endpoint: str, pub: msgq.PubSocket, ring: RingFile
+    ) -> None:
         with msgq.sub_sock(endpoint) as sub:
             pub.send(b"1")
             ring.start_stranger()
@@ -324,7 +332,7 @@ class TestCrashedPublisher:
             assert sub.receive(True) == b"next"
             assert sub.lost == 0
 
-    def test_bytes_overwritten_by_killed_publisher_stay_lost(self, endpoint: str) -> None:
+    def test_bytes_overwritten_by_killed_publisher_remain_lost(self, endpoint: str) -> None:
         """Its limit outlives it: the next publisher did not write there, but the bytes are gone all the same."""
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send_many([b"%08d" % i for i in range(lap_end(SIZE) // need(8))])

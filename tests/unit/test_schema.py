@@ -36,15 +36,15 @@ def published(endpoint: str, schema: Schema | None) -> Schema | None:
         Schema("exactly", "full", b"\1" * SCHEMA_DATA_BYTES_MAX),
     ],
 )
-def test_schema_is_read_unchanged_by_others(endpoint: str, schema: Schema) -> None:
+def test_schema_is_read_unchanged_by_other_processes(endpoint: str, schema: Schema) -> None:
     assert published(endpoint, schema) == schema
 
 
-def test_without_one_there_is_none(endpoint: str) -> None:
+def test_topic_without_schema_has_schema_none(endpoint: str) -> None:
     assert published(endpoint, None) is None
 
 
-def test_schema_outlives_its_publisher_and_is_replaced_by_the_next(endpoint: str) -> None:
+def test_schema_is_kept_until_next_publisher_sets_another(endpoint: str) -> None:
     long, short = Schema("long name", "encoding", b"x" * 1000), Schema("s", "e", b"")
     published(endpoint, long)
     assert stats.topic(endpoint).schema == long
@@ -65,13 +65,13 @@ def test_schema_outlives_its_publisher_and_is_replaced_by_the_next(endpoint: str
         (("n", "e\0"), "encoding"),
     ],
 )
-def test_schema_too_long_is_refused(wrong: tuple[Any, ...], what: str) -> None:
+def test_schema_with_invalid_name_or_size_is_refused(wrong: tuple[Any, ...], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         Schema(*(*wrong, "json")[: max(2, len(wrong))])
 
 
 @pytest.mark.parametrize("wrong", [(5, "json"), ("a", None), ("a", "json", "text"), ("a", "json", 3)])
-def test_another_type_is_refused_at_once_or_at_connect(endpoint: str, wrong: tuple[Any, ...]) -> None:
+def test_schema_with_field_of_wrong_type_is_refused(endpoint: str, wrong: tuple[Any, ...]) -> None:
     pub = msgq.PubSocket()
     with pytest.raises((TypeError, ValueError, AttributeError)):
         pub.connect(msgq.context, endpoint, schema=Schema(*wrong))
@@ -79,11 +79,11 @@ def test_another_type_is_refused_at_once_or_at_connect(endpoint: str, wrong: tup
 
 
 @pytest.mark.parametrize("data", [bytearray(b"data"), memoryview(b"data")])
-def test_data_may_be_any_bytes(data: Any) -> None:
+def test_schema_accepts_any_bytes_like_data(data: Any) -> None:
     assert Schema("a", "b", data).data == b"data"
 
 
-def test_schema_is_a_frozen_value() -> None:
+def test_schema_is_immutable_and_hashable() -> None:
     schema = Schema("a", "b", b"c")
     assert schema == Schema("a", "b", b"c")
     assert hash(schema) == hash(Schema("a", "b", b"c"))

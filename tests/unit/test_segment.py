@@ -73,9 +73,7 @@ class TestSize:
 
     @both
     @pytest.mark.parametrize("size", [-1, -(2**40), 1, 127, 2**32, 2**40, 2**64, 2**70])
-    def test_segment_size_impossible_value_is_refused(
-        self, endpoint: str, connect: Callable[..., Any], size: int
-    ) -> None:
+    def test_impossible_segment_size_is_refused(self, endpoint: str, connect: Callable[..., Any], size: int) -> None:
         with pytest.raises(InvalidValueError, match=str(size)) as caught:
             sized(connect, endpoint, size)
         assert caught.value.endpoint == endpoint
@@ -96,7 +94,7 @@ class TestSize:
 
     @both
     @pytest.mark.parametrize("other", [4096, 16384, 8193])
-    def test_different_segment_size_error_names_both_sizes(
+    def test_error_for_different_segment_size_names_both_sizes(
         self, endpoint: str, connect: Callable[..., Any], other: int
     ) -> None:
         with msgq.pub_sock(endpoint, 8192) as pub, msgq.sub_sock(endpoint) as sub:
@@ -206,7 +204,7 @@ class TestStrangeFiles:
         assert caught.value.endpoint == endpoint
 
     @pytest.mark.parametrize("bad", [position(0, 7), position(1, 2**32 - 8), 2**64 - 1])
-    def test_foreign_write_during_use_raises_and_socket_can_be_closed(self, endpoint: str, bad: int) -> None:
+    def test_invalid_bytes_in_used_ring_raise_and_socket_can_be_closed(self, endpoint: str, bad: int) -> None:
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             pub.send(b"x")
             good, ring.write_pointer = ring.write_pointer, bad
@@ -218,7 +216,7 @@ class TestStrangeFiles:
             assert sub.receive(True) == b"sane again"
 
     @pytest.mark.parametrize("wait", [False, True])
-    def test_records_in_truncated_ring_raise(self, endpoint: str, wait: bool) -> None:
+    def test_receive_array_from_truncated_ring_raises(self, endpoint: str, wait: bool) -> None:
         """What is pending is smaller than one record, so nothing is taken that could be found torn."""
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint, timeout=DEADLINE_MS) as sub:
             pub.send(b"x")
@@ -235,7 +233,7 @@ class TestStrangeFiles:
             with pytest.raises(SegmentSizeError, match=endpoint):
                 pub.send_many([bytes(1000)] * 1000)
 
-    def test_records_of_impossible_size_raise(self, endpoint: str) -> None:
+    def test_receive_array_with_impossible_message_size_raises(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send(b"x")
             with ring_path(endpoint).open("r+b") as file:
@@ -324,7 +322,7 @@ class TestSideSegment:
             assert msgq.stats.topic(endpoint).messages == 0
         assert works(endpoint)
 
-    def test_side_segment_with_random_counts_harms_no_process(self, endpoint: str) -> None:
+    def test_overwritten_side_segment_does_not_crash_sockets(self, endpoint: str) -> None:
         """All of it but the constant head is overwritten while in use."""
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub, Words(side_path(endpoint)) as side:
             for value in (0, 2**64 - 1, 0x5A5A5A5A5A5A5A5A):
@@ -338,7 +336,7 @@ class TestSideSegment:
 class TestRemovedWhileInUse:
     """`unlink_topic`, or any rm: who is connected keeps what there is; newcomers start anew."""
 
-    def test_old_and_new_topic_after_removal_are_separate(self, endpoint: str) -> None:
+    def test_topic_recreated_after_removal_is_separate_from_old_topic(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub:
             assert unlink_topic(endpoint)
             assert not unlink_topic(endpoint)
@@ -369,7 +367,7 @@ class TestRemovedWhileInUse:
                 assert task.result() == b"x"
                 assert sub.receive(True) == b"x"
 
-    def test_new_subscriber_in_freed_slot_after_removal_is_woken(self, endpoint: str) -> None:
+    def test_new_subscriber_in_reused_slot_is_woken_without_side_segment(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as first, msgq.sub_sock(endpoint) as second:
             side_path(endpoint).unlink()
             first.close()
@@ -382,7 +380,7 @@ class TestRemovedWhileInUse:
                 assert task.result() == b"x"
                 assert second.receive_many() == [b"seen by the second", b"x"]
 
-    def test_publisher_after_removal_of_side_segment_reaches_subscribers(self, endpoint: str) -> None:
+    def test_new_publisher_after_removal_of_side_segment_reaches_subscribers(self, endpoint: str) -> None:
         pub = msgq.pub_sock(endpoint)
         with msgq.sub_sock(endpoint, timeout=DEADLINE_MS) as sub:
             side_path(endpoint).unlink()
@@ -393,7 +391,7 @@ class TestRemovedWhileInUse:
                 assert task.result() == b"x"
         pub.close()
 
-    def test_removal_of_ring_only_separates_old_and_new_topic(self, endpoint: str) -> None:
+    def test_topic_recreated_after_removal_of_ring_is_separate(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             ring_path(endpoint).unlink()
             with msgq.pub_sock(endpoint) as newcomer:
@@ -417,7 +415,7 @@ class TestMode:
             assert oct(stat.S_IMODE(path.stat().st_mode)) == oct(0o600)
 
     @pytest.mark.parametrize("role", ["PubSocket", "SubSocket"])
-    def test_mode_argument_is_independent_of_umask(self, endpoint: str, role: str) -> None:
+    def test_file_mode_equals_mode_argument_with_any_umask(self, endpoint: str, role: str) -> None:
         old = os.umask(0o077)
         try:
             with getattr(msgq, role)() as socket:
@@ -427,7 +425,7 @@ class TestMode:
         for path in (ring_path(endpoint), side_path(endpoint)):
             assert oct(stat.S_IMODE(path.stat().st_mode)) == oct(0o664)
 
-    def test_mode_is_read_from_environment(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_default_file_mode_is_read_from_environment(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_MODE", "640")
         msgq.pub_sock(endpoint).close()
         assert oct(stat.S_IMODE(ring_path(endpoint).stat().st_mode)) == oct(0o640)
@@ -439,7 +437,7 @@ class TestMode:
         assert oct(stat.S_IMODE(ring_path(endpoint).stat().st_mode)) == oct(0o600)
 
     @pytest.mark.parametrize("mode", [0o777, 0o066, -1])
-    def test_mode_invalid_value_is_refused_and_no_file_created(self, endpoint: str, mode: int) -> None:
+    def test_invalid_mode_is_refused_and_creates_no_file(self, endpoint: str, mode: int) -> None:
         with pytest.raises(InvalidValueError, match="mode"):
             msgq.PubSocket().connect(msgq.context, endpoint, mode=mode)
         assert not ring_path(endpoint).exists()
@@ -447,7 +445,7 @@ class TestMode:
 
 class TestNoSpace:
     @pytest.mark.parametrize("limit", [HEADER + 4000, HEADER + 8192])
-    def test_file_size_limit_leaves_no_unfinished_file(self, endpoint: str, limit: int) -> None:
+    def test_connect_above_file_size_limit_leaves_no_file(self, endpoint: str, limit: int) -> None:
         """The ring's own file, or only the side segment, hits the limit; neither is left behind unfinished."""
         name, number, text, closed = run_child(children.file_size_limit, endpoint, limit, 8192)
         assert (name, number, closed) == ("SegmentError", errno.EFBIG, True)
@@ -457,7 +455,7 @@ class TestNoSpace:
         assert works(endpoint)
 
     @pytest.mark.parametrize("size", [2**20, 200 * 1024])
-    def test_full_file_system_leaves_no_file(self, endpoint: str, size: int) -> None:
+    def test_connect_on_full_file_system_leaves_no_file(self, endpoint: str, size: int) -> None:
         answer = run_child(children.full_file_system, endpoint, size)
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
@@ -467,7 +465,7 @@ class TestNoSpace:
         assert "--shm-size" in text
         assert [entry for entry in left if entry.startswith("msgqside")] == []
 
-    def test_file_system_full_later_raises_in_send(self, endpoint: str) -> None:
+    def test_send_on_full_file_system_raises(self, endpoint: str) -> None:
         """The ring's memory comes chunk by chunk. Without a handler of SIGBUS, a write into a hole ends the process."""
         answer = run_child(children.full_file_system_later, endpoint, env={"MSGQ_SIGBUS": "0"})
         if answer == ["not permitted"]:
@@ -480,7 +478,7 @@ class TestNoSpace:
             assert "cannot send a message of N bytes" in text
             assert "bytes free" in text
 
-    def test_message_without_space_leaves_free_memory_to_others(self, endpoint: str) -> None:
+    def test_message_too_large_for_free_memory_allocates_no_memory(self, endpoint: str) -> None:
         answer = run_child(children.too_large_for_what_is_free, endpoint)
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
@@ -489,7 +487,7 @@ class TestNoSpace:
         assert taken[:2] == [0, 0]
         assert 1 << 20 <= taken[2] < 1.1 * (1 << 20)
 
-    def test_publisher_with_less_than_chunk_of_free_space_continues(self, endpoint: str) -> None:
+    def test_publisher_continues_if_free_space_is_below_chunk_size(self, endpoint: str) -> None:
         answer = run_child(children.begins_again_where_little_is_free, endpoint)
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
@@ -497,7 +495,7 @@ class TestNoSpace:
         assert came
         assert free <= 32 << 10
 
-    def test_stage_without_space_for_timing_continues(self, endpoint: str) -> None:
+    def test_stage_continues_without_space_for_timing_topic(self, endpoint: str) -> None:
         answer = run_child(children.a_stage_that_cannot_tell, endpoint)
         if answer == ["not permitted"]:
             pytest.skip("needs the right to mount")
@@ -518,7 +516,7 @@ class TestNoSpace:
             assert endpoint in error[2]
         assert worked
 
-    def test_unmappable_ring_is_removed(self, endpoint: str) -> None:
+    def test_new_ring_that_cannot_be_mapped_is_removed(self, endpoint: str) -> None:
         size = 64 << 20
         errors = run_child(children.little_address_space, endpoint, size, size // 2)
         assert [error[:2] for error in errors] == [["SegmentError", errno.ENOMEM]] * 2
@@ -527,7 +525,9 @@ class TestNoSpace:
         assert not side_path(endpoint).exists()
 
     @both
-    def test_ring_without_side_segment_after_error_is_removed(self, endpoint: str, connect: Callable[..., Any]) -> None:
+    def test_new_ring_is_removed_if_side_segment_cannot_be_created(
+        self, endpoint: str, connect: Callable[..., Any]
+    ) -> None:
         """What is in the place of its side segment cannot be one."""
         side_path(endpoint).write_bytes(b"foreign")
         with pytest.raises(CorruptSegmentError):
@@ -557,7 +557,7 @@ class TestNoSpace:
         assert set(leaks) == {0}
 
     @both
-    def test_connected_socket_holds_no_descriptor(self, endpoint: str, connect: Callable[..., Any]) -> None:
+    def test_connected_socket_keeps_no_descriptor_open(self, endpoint: str, connect: Callable[..., Any]) -> None:
         before = os.listdir("/proc/self/fd")
         with connect(endpoint):
             assert os.listdir("/proc/self/fd") == before
@@ -600,7 +600,7 @@ class TestCreation:
             for sub in subs:
                 sub.close()
 
-    def test_child_after_exec_inherits_no_file(self, endpoint: str) -> None:
+    def test_child_process_after_exec_inherits_no_descriptor(self, endpoint: str) -> None:
         """Files are open for an instant only; then one is caught open, its flag is checked."""
         flags: list[int] = []
 
@@ -628,7 +628,7 @@ class TestCreation:
         task.result()
         assert all(flag & os.O_CLOEXEC for flag in flags)
 
-    def test_locked_topic_raises_after_timeout(self, endpoint: str) -> None:
+    def test_connect_to_locked_topic_raises_after_timeout(self, endpoint: str) -> None:
         import fcntl
 
         msgq.pub_sock(endpoint, 4096).close()
@@ -638,7 +638,7 @@ class TestCreation:
                 msgq.sub_sock(endpoint)
         assert works(endpoint)
 
-    def test_many_sockets_in_sequence_use_up_no_resource(self, endpoint: str) -> None:
+    def test_thousand_sockets_in_sequence_leak_no_slot_or_descriptor(self, endpoint: str) -> None:
         """Thousands of sockets, one after another, use up nothing."""
         with msgq.pub_sock(endpoint, 4096) as pub:
             for i in range(1000):
@@ -663,7 +663,7 @@ class TestUnlink:
         assert caught.value.path == str(ring_path(endpoint))
         ring_path(endpoint).rmdir()
 
-    def test_unlink_accepts_prefix(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unlink_removes_topic_of_given_prefix(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
         msgq.pub_sock("topic", 4096).close()
         monkeypatch.delenv("OPENPILOT_PREFIX")
         assert unlink_topic("topic", prefix)

@@ -70,7 +70,7 @@ KINDS = ["function", "blocking", "generator", "poller"]
 class TestNodes:
     @pytest.mark.parametrize("first", KINDS)
     @pytest.mark.parametrize("second", KINDS)
-    def test_kinds_of_nodes_work_together(self, first: str, second: str) -> None:
+    def test_function_generator_and_blocking_nodes_exchange_messages(self, first: str, second: str) -> None:
         with Simulation() as sim:
             add_echo(sim, first, "a", "b")
             add_echo(sim, second, "b", "c")
@@ -97,7 +97,7 @@ class TestNodes:
                 sim.add(lambda endpoint: msgq.pub_sock(endpoint).send(b"x"), f"e{i}", name="same")
             assert [sent.node for sent in sim.sent_messages] == ["same", "same-2", "same-3"]
 
-    def test_generators_wait_for_seconds_and_time_outs(self) -> None:
+    def test_generator_node_can_wait_for_seconds_and_timeouts(self) -> None:
         seen = []
 
         def node() -> Generator[Any, Any, None]:
@@ -160,7 +160,7 @@ class TestNodes:
             sim.run()
             assert sim.sent_messages == [SentMessage(5 * S, "node", "a", b"5")]
 
-    def test_one_node_runs_at_any_time(self) -> None:
+    def test_only_one_node_runs_at_a_time(self) -> None:
         running: list[str] = []
 
         def node(name: str) -> None:
@@ -177,7 +177,7 @@ class TestNodes:
                 sim.add(node, name)
             sim.run()
 
-    def test_node_may_add_other_node(self) -> None:
+    def test_node_can_add_another_node(self) -> None:
         def parent() -> None:
             sim.add(echo_blocking, "a", "b")
             sim.clock.sleep(1)
@@ -188,7 +188,7 @@ class TestNodes:
             sim.run()
             assert sim.sent_on("b") == [b"x!"]
 
-    def test_socket_awaited_by_node_is_in_use(self) -> None:
+    def test_socket_awaited_by_node_refuses_other_calls(self) -> None:
         subs: list[Any] = []
 
         def node() -> None:
@@ -256,7 +256,7 @@ class TestMain:
                 pub.send(text)
                 assert sub.receive() == text + b"!"
 
-    def test_main_node_before_wait_receives_nothing(self) -> None:
+    def test_main_node_receives_nothing_before_first_wait(self) -> None:
         with Simulation():
             pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a")
             pub.send(b"x")
@@ -275,7 +275,7 @@ class TestMain:
             assert sub.receive() == b"late"
             assert sim.clock.time() == 7.0
 
-    def test_endless_wait_of_main_names_all_waiting_nodes(self) -> None:
+    def test_endless_wait_of_main_node_raises_with_names_of_waiting_nodes(self) -> None:
         with Simulation() as sim:
             sim.add(echo_blocking, "a", "b")
             sim.add(echo_generator, "b", "a")
@@ -305,7 +305,7 @@ class TestRun:
             sim.run(until=lambda: len(sim.sent_messages) == 4)
             assert sim.clock.time() == 3.0
 
-    def test_run_until_impossible_condition_raises(self) -> None:
+    def test_run_until_condition_that_never_holds_raises(self) -> None:
         with Simulation() as sim:
             sim.add(echo_blocking, "a", "b")
             with pytest.raises(DeadlockError, match="echo_blocking waits for a message on 'a'"):
@@ -318,7 +318,7 @@ class TestRun:
             sim.run()
             assert [sent.time_ns for sent in sim.sent_messages] == [S * 3 // 2, exact]
 
-    def test_two_played_recordings_are_merged(self) -> None:
+    def test_play_merges_two_recordings(self) -> None:
         with Simulation() as sim:
             sim.play((float(i), "even", b"%d" % i) for i in (0, 2, 4))
             sim.play((float(i), "odd", b"%d" % i) for i in (1, 3, 5))
@@ -331,7 +331,7 @@ class TestRun:
             with pytest.raises(InvalidValueError, match="sort the messages by time"):
                 sim.run()
 
-    def test_played_recording_is_read_lazily(self) -> None:
+    def test_play_reads_recording_lazily(self) -> None:
         def endless() -> Generator[tuple[float, str, bytes], None, None]:
             time = 0.0
             while True:
@@ -410,7 +410,7 @@ class TestErrors:
 
 
 class TestEnd:
-    def test_simulation_end_ends_threads_and_sockets(self) -> None:
+    def test_end_of_simulation_ends_threads_and_closes_sockets(self) -> None:
         before = threading.active_count()
         ended = []
 
@@ -466,7 +466,7 @@ class TestEnd:
             sim.add(stubborn)
         assert sim.clock.time() == 0
 
-    def test_simulation_replaces_and_restores_classes(self) -> None:
+    def test_simulation_replaces_and_restores_socket_classes(self) -> None:
         before = msgq.PubSocket, msgq.SubSocket, msgq.Poller
         with Simulation():
             from msgq import PubSocket  # as a node that imports a module
@@ -487,7 +487,7 @@ class TestEnd:
             assert sub.receive() is None
 
 
-def test_masters_live_in_virtual_time() -> None:
+def test_submaster_in_simulation_uses_virtual_time() -> None:
     """Inside `patched` the default clock is the simulation's: ten messages a second are in their rate."""
 
     def controller() -> None:
@@ -507,7 +507,7 @@ def test_masters_live_in_virtual_time() -> None:
 class TestRealTime:
     """What would wait in real time while all others stand still says so at once."""
 
-    def test_node_waiting_by_asyncio_raises(self) -> None:
+    def test_asyncio_wait_in_node_raises(self) -> None:
         async def arecv() -> None:
             await msgq.sub_sock("a").arecv()
 
@@ -520,11 +520,11 @@ class TestRealTime:
             with Simulation() as sim, pytest.raises(DeadlockError, match=r"^'a': node 'listener' waits .* receive"):
                 sim.add(lambda wait=wait: asyncio.run(wait()), name="listener")
 
-    def test_main_node_fileno_raises(self) -> None:
+    def test_fileno_of_socket_in_main_node_raises(self) -> None:
         with Simulation(), pytest.raises(DeadlockError, match="node 'main'"):
             msgq.sub_sock("a").fileno()
 
-    def test_asyncio_takes_waiting_message(self) -> None:
+    def test_asyncio_receive_returns_available_message(self) -> None:
         with Simulation() as sim:
             sub, pub = msgq.sub_sock("a"), msgq.pub_sock("a")
             pub.send(b"x")
@@ -543,7 +543,7 @@ class TestRealTime:
         assert socket.closed
         assert not any(SHM.glob(f"msgq*{prefix}*"))
 
-    def test_other_threads_may_connect_real_sockets(self, prefix: str) -> None:
+    def test_threads_outside_simulation_can_connect_real_sockets(self, prefix: str) -> None:
         real = backend.load_backend("msgq").PubSocket
         with real() as before, real() as beside, real() as after:
             before.connect(msgq.context, "before")

@@ -28,7 +28,7 @@ def publish_messages(*messages: bytes) -> Any:
 
 class TestOrders:
     @pytest.mark.parametrize("readers", [1, 2, 3, 4])
-    def test_explore_covers_all_delivery_orders_of_subscribers(self, readers: int) -> None:
+    def test_explore_tries_all_delivery_orders_of_channel_subscribers(self, readers: int) -> None:
         seen: list[str] = []
 
         def scenario(sim: Simulation) -> None:
@@ -44,7 +44,7 @@ class TestOrders:
         assert found.orders == len(set(seen)) == math.factorial(readers)
 
     @pytest.mark.ci
-    def test_explore_covers_all_publisher_orders(self) -> None:
+    def test_explore_tries_all_orders_of_channel_publishers(self) -> None:
         seen: set[tuple[bytes, ...]] = set()
 
         def publisher(name: str) -> Generator[float, Any, None]:
@@ -65,7 +65,7 @@ class TestOrders:
         assert explore(scenario).complete
         assert len(seen) == math.comb(4, 2)
 
-    def test_explore_finds_and_repeats_bug_of_one_channel_order(self) -> None:
+    def test_explore_finds_and_replays_bug_in_one_channel_order(self) -> None:
         def scenario(sim: Simulation) -> None:
             order: list[str] = []
             sim.on("channel/a", lambda _: order.append("a"))
@@ -80,7 +80,7 @@ class TestOrders:
         with pytest.raises(AssertionError), Simulation(choices=found.choices) as sim:
             scenario(sim)
 
-    def test_topics_and_channels_are_interleaved(self) -> None:
+    def test_explore_interleaves_topic_and_channel_messages(self) -> None:
         def scenario(sim: Simulation) -> None:
             sim.on("topic", lambda _: None)
             sim.on("channel/scans", lambda _: None)
@@ -89,7 +89,7 @@ class TestOrders:
 
         assert explore(scenario).orders == math.comb(4, 2)
 
-    def test_same_seed_gives_same_channel_run(self) -> None:
+    def test_equal_seeds_give_equal_channel_runs(self) -> None:
         def run(seed: int) -> list[Any]:
             with Simulation(seed, Faults(drop=0.2, delay=0.3, duplicate=0.2, reorder=0.2, lap=0.1)) as sim:
                 got: list[Any] = []
@@ -102,7 +102,7 @@ class TestOrders:
         assert run(3) == run(3)
         assert run(3) != run(4)
 
-    def test_sent_messages_have_channel_name(self) -> None:
+    def test_sent_messages_of_simulation_have_channel_name(self) -> None:
         with Simulation() as sim:
             publish_messages(b"1", b"2")
             assert sim.sent_on("channel/scans") == [b"1", b"2"]
@@ -125,28 +125,28 @@ class TestFaults:
             sim.run()
         return sub, got
 
-    def test_none(self) -> None:
+    def test_channel_without_fault_delivers_all_messages(self) -> None:
         sub, got = self.run()
         assert got == [b"1", b"2", b"3", b"4"]
         assert (sub.lost, sub.received) == (0, 4)
 
     @pytest.mark.parametrize("message", [1, 2, 4])
-    def test_drop(self, message: int) -> None:
+    def test_drop_fault_loses_one_channel_message(self, message: int) -> None:
         sub, got = self.run(Fault("drop", "channel/scans", message=message))
         assert got == [b"%d" % number for number in range(1, 5) if number != message]
         assert sub.received == 3
         assert sub.lost == 1
 
-    def test_dropped_message_raises_loss_error(self) -> None:
+    def test_drop_fault_raises_lost_messages_error_if_requested(self) -> None:
         with pytest.raises(LostMessagesError) as caught:
             self.run(Fault("drop", "channel/scans", message=2), on_lost="raise")
         assert caught.value.lost == 1
 
-    def test_delay_keeps_channel_order(self) -> None:
+    def test_delay_fault_keeps_order_of_channel_messages(self) -> None:
         _, got = self.run(Fault("delay", "channel/scans", message=1, delay=2.5))
         assert got == [b"1", b"2", b"3", b"4"]
 
-    def test_delay_longer_than_capacity_laps_subscribers(self) -> None:
+    def test_delay_fault_longer_than_channel_capacity_laps_subscribers(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", "channel/scans", message=1, delay=5.0)]) as sim:
             channel = open_scans_channel(capacity=4)
             sub = channel.subscriber()
@@ -156,12 +156,12 @@ class TestFaults:
             assert sub.receive_many() == [b"6", b"7", b"8", b"9"]
             assert (sub.lost, sub.resets) == (6, 1)
 
-    def test_duplicate(self) -> None:
+    def test_duplicate_fault_delivers_channel_message_twice(self) -> None:
         sub, got = self.run(Fault("duplicate", "channel/scans", message=2))
         assert got == [b"1", b"2", b"2", b"3", b"4"]
         assert (sub.lost, sub.received) == (0, 5)
 
-    def test_lap(self) -> None:
+    def test_lap_fault_loses_unread_channel_messages(self) -> None:
         with Simulation(fault_schedule=[Fault("lap", "channel/scans", message=2)]) as sim:
             sub = open_scans_channel().subscriber()
             publish_messages(b"1", b"2", b"3")
@@ -186,7 +186,7 @@ class TestFaults:
         assert starts == ["a", "b", "b"]
         assert sim.sent_on("channel/scans") == [b"a", b"b", b"b"]
 
-    def test_restart_of_main_node_is_refused(self) -> None:
+    def test_channel_restart_fault_of_main_node_is_refused(self) -> None:
         fault_schedule = [Fault("restart", "channel/scans", message=1)]
         with Simulation(fault_schedule=fault_schedule), pytest.raises(InvalidValueError, match="'main'"):
             publish_messages(b"message")
@@ -213,7 +213,7 @@ class TestWaits:
             sim.run()
         assert times == [2.0]
 
-    def test_receive_with_timeout_takes_virtual_time(self) -> None:
+    def test_channel_receive_with_timeout_takes_virtual_time(self) -> None:
         with Simulation() as sim:
             sub = open_scans_channel().subscriber()
             assert sub.receive(2.5) is None
@@ -221,7 +221,7 @@ class TestWaits:
             with pytest.raises(DeadlockError, match="'scans'"):
                 sub.receive()
 
-    def test_stamps_are_virtual(self) -> None:
+    def test_channel_timestamps_are_virtual(self) -> None:
         with Simulation() as sim:
             sub = open_scans_channel().subscriber()
             sim.clock.sleep(1.5)
@@ -258,11 +258,11 @@ class TestWaits:
             sim.run()
         assert got == [b"topic", b"channel"]
 
-    def test_asyncio_would_wait_in_real_time(self) -> None:
+    def test_fileno_of_channel_subscriber_in_simulation_raises(self) -> None:
         with Simulation(), pytest.raises(DeadlockError, match="real time"):
             open_scans_channel().subscriber().fileno()
 
-    def test_simulation_end_removes_its_channels(self) -> None:
+    def test_end_of_simulation_removes_its_channels(self) -> None:
         for _ in range(2):
             with Simulation():
                 channel = open_scans_channel(create=True)

@@ -30,12 +30,12 @@ def texts(got: list[tuple[float, bytes]]) -> str:
 
 class TestScript:
     @pytest.mark.parametrize("when", [{"message": 4}, {"at": 0.3}, {"at": 0.25}])
-    def test_drop(self, when: dict[str, Any]) -> None:
+    def test_drop_fault_removes_one_topic_message(self, when: dict[str, Any]) -> None:
         with Simulation(fault_schedule=[Fault("drop", "a", **when)]) as sim:
             assert texts(play_to_function(sim)) == "012456789"
             assert len(sim.sent_messages) == 10
 
-    def test_drop_counts_as_lost(self) -> None:
+    def test_drop_fault_counts_topic_message_as_lost(self) -> None:
         with Simulation(fault_schedule=[Fault("drop", "a", message=2)]) as sim:
             pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a", timeout=0)
             pub.send_many([b"1", b"2", b"3"])
@@ -44,18 +44,18 @@ class TestScript:
             assert sub.lost == 1
             assert pub.all_readers_updated()
 
-    def test_delay_also_delays_later_messages_of_the_topic(self) -> None:
+    def test_delay_fault_also_delays_later_messages_of_topic(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", "a", message=4, delay=0.25)]) as sim:
             got = play_to_function(sim)
         assert texts(got) == "0123456789"
         assert [time for time, _ in got] == [0.0, 0.1, 0.2, 0.55, 0.55, 0.55, 0.6, 0.7, 0.8, 0.9]
 
-    def test_duplicate(self) -> None:
+    def test_duplicate_fault_delivers_topic_message_twice(self) -> None:
         with Simulation(fault_schedule=[Fault("duplicate", "a", message=1), Fault("duplicate", "a", at=0.85)]) as sim:
             assert texts(play_to_function(sim)) == "001234567899"
 
     @pytest.mark.parametrize("seed", range(10))
-    def test_reorder_lets_the_other_topics_pass(self, seed: int) -> None:
+    def test_reorder_fault_delivers_message_after_other_topics(self, seed: int) -> None:
         order: list[bytes] = []
 
         def program() -> None:
@@ -71,7 +71,7 @@ class TestScript:
             sim.run()
         assert order[2] == b"a"
 
-    def test_lap_loses_the_message_and_all_unread_ones(self) -> None:
+    def test_lap_fault_loses_message_and_all_unread_messages(self) -> None:
         with Simulation(fault_schedule=[Fault("lap", "a", message=3)]) as sim:
             pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a", timeout=0)
             for text in (b"1", b"2", b"3"):
@@ -84,12 +84,12 @@ class TestScript:
             assert sub.receive() == b"4"
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_lapped_function_continues_with_the_next_message(self, seed: int) -> None:
+    def test_function_node_continues_after_lap_fault(self, seed: int) -> None:
         with Simulation(seed, fault_schedule=[Fault("lap", "a", message=3)]) as sim:
             assert texts(play_to_function(sim)) == "013456789"
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_lapped_program_continues_with_the_next_message(self, seed: int) -> None:
+    def test_program_node_continues_after_lap_fault(self, seed: int) -> None:
         got: list[bytes] = []
 
         def program() -> Generator[Any, Any, None]:
@@ -103,7 +103,7 @@ class TestScript:
             sim.run()
         assert b"".join(got) == b"013456789"
 
-    def test_a_conflating_subscriber_is_not_lapped(self) -> None:
+    def test_lap_fault_does_not_lap_conflating_subscriber(self) -> None:
         with Simulation(fault_schedule=[Fault("lap", "a", message=2)]) as sim:
             pub, sub = msgq.pub_sock("a"), msgq.sub_sock("a", conflate=True)
             pub.send_many([b"1", b"2"])
@@ -114,7 +114,7 @@ class TestScript:
 
 class TestRestart:
     @pytest.mark.parametrize("kind", ["blocking", "generator"])
-    def test_restart_runs_the_sending_program_from_the_beginning(self, kind: str) -> None:
+    def test_restart_fault_runs_sending_program_from_its_beginning(self, kind: str) -> None:
         ends: list[float] = []
 
         def blocking() -> None:
@@ -144,7 +144,7 @@ class TestRestart:
         assert b"".join(got) == b"01201234"
         assert ends == [2.0, 7.0]
 
-    def test_restart_closes_the_sockets_of_the_program(self) -> None:
+    def test_restart_fault_closes_sockets_of_program(self) -> None:
         subs: list[Any] = []
 
         def program() -> None:
@@ -158,19 +158,19 @@ class TestRestart:
             sim.run()
             assert [sub.closed for sub in subs] == [True, False]
 
-    def test_restart_of_played_messages_is_refused(self) -> None:
+    def test_restart_fault_on_played_message_is_refused(self) -> None:
         with Simulation(fault_schedule=[Fault("restart", "a", message=1)]) as sim:
             sim.play(TEN)
             with pytest.raises(InvalidValueError, match="'play' publishes the message and cannot be restarted"):
                 sim.run()
 
-    def test_restart_by_chance_spares_played_messages(self) -> None:
+    def test_random_restart_faults_do_not_affect_played_messages(self) -> None:
         with Simulation(faults=Faults(restart=1)) as sim:
             assert texts(play_to_function(sim)) == "0123456789"
 
 
 class TestChance:
-    def test_chance_of_one_applies_to_all_messages(self) -> None:
+    def test_random_fault_with_probability_one_affects_all_messages(self) -> None:
         with Simulation(faults=Faults(drop=1)) as sim:
             assert play_to_function(sim) == []
         with Simulation(faults=Faults(duplicate=1)) as sim:
@@ -178,14 +178,14 @@ class TestChance:
         with Simulation(faults=Faults(lap=1)) as sim:
             assert play_to_function(sim) == []
 
-    def test_delays_are_bounded_and_differ(self) -> None:
+    def test_random_delays_differ_and_stay_below_limit(self) -> None:
         with Simulation(faults=Faults(delay=1, delay_max=0.05)) as sim:
             got = play_to_function(sim)
         late = [time - 0.1 * i for i, (time, _) in enumerate(got)]
         assert all(0 < delay <= 0.05 + 1e-6 for delay in late)
         assert len(set(late)) == 10
 
-    def test_chance_depends_on_the_seed_only(self) -> None:
+    def test_random_faults_depend_only_on_seed(self) -> None:
         def run(seed: int) -> str:
             with Simulation(seed, faults=Faults(drop=0.5)) as sim:
                 return texts(play_to_function(sim))
@@ -193,7 +193,7 @@ class TestChance:
         assert run(5) == run(5)
         assert len({run(seed) for seed in range(20)}) > 10
 
-    def test_chance_matches_the_requested_rate(self) -> None:
+    def test_random_drop_rate_matches_probability(self) -> None:
         with Simulation(faults=Faults(drop=0.25)) as sim:
             got: list[bytes] = []
             sim.on("a", got.append)
@@ -213,12 +213,12 @@ class TestChance:
         {"kind": "drop", "message": 1, "delay": 1.0},
     ],
 )
-def test_fault_invalid_arguments_are_refused(wrong: dict[str, Any]) -> None:
+def test_fault_with_invalid_arguments_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidValueError):
         Fault(endpoint="a", **wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"drop": -0.1}, {"lap": 1.1}, {"delay_max": 0.0}])
-def test_an_impossible_probability_is_refused(wrong: dict[str, float]) -> None:
+def test_impossible_fault_probability_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidValueError, match=next(iter(wrong))):
         Faults(**wrong)

@@ -42,7 +42,7 @@ def connect_client(conflate: bool = False) -> VisionIpcClient:
 
 
 class TestOneAfterTheOther:
-    def test_frame_received_equals_the_sent_one(self) -> None:
+    def test_simulated_client_receives_sent_frame_unchanged(self) -> None:
         with Simulation() as sim, open_server() as server, connect_client() as client:
             sim.clock.sleep(2)
             assert server.send(1, PIXELS, 7, 5, 6)
@@ -57,7 +57,7 @@ class TestOneAfterTheOther:
                 frame.view  # noqa: B018
             assert client.recv(0) is None
 
-    def test_a_closed_server_gives_no_frame(self) -> None:
+    def test_closed_frame_server_raises(self) -> None:
         with Simulation(), open_server() as server:
             frame = server.frame(1)
             with pytest.raises(StateError, match="not entered"):
@@ -66,7 +66,7 @@ class TestOneAfterTheOther:
             with pytest.raises(EndpointClosedError):
                 server.frame(1)
 
-    def test_frames_are_rendered_in_virtual_time(self) -> None:
+    def test_simulated_frame_can_be_rendered_over_virtual_time(self) -> None:
         with Simulation() as sim, open_server() as server, connect_client() as client:
             sim.clock.sleep(2)
             with server.frame(1) as draft:
@@ -81,7 +81,7 @@ class TestOneAfterTheOther:
                 pass
             assert server.stats(1).published == 1
 
-    def test_layouts_with_gaps(self) -> None:
+    def test_simulated_frame_layout_can_have_gaps(self) -> None:
         with Simulation(), VisionIpcServer("cam") as server:
             server.create_buffers_with_sizes(1, 4, 2, 2, 40, 4, 20, FrameFormat.NV12)
             server.start_listener()
@@ -91,7 +91,7 @@ class TestOneAfterTheOther:
                 with client.frame(1) as frame:
                     assert [plane.tolist() for plane in frame.planes] == [[[0, 1], [4, 5]], [[[20, 21]]]]
 
-    def test_frame_stream_created_again_is_followed(self) -> None:
+    def test_client_follows_frame_stream_that_is_created_again(self) -> None:
         with Simulation(), open_server() as server, connect_client() as client:
             server.create_buffers(1, 4, 2, 4, FrameFormat.GRAY8)
             server.send(1, bytes(8))
@@ -99,7 +99,7 @@ class TestOneAfterTheOther:
                 assert frame.image.shape == (4, 2)
             assert (client.height, client.connections) == (4, 2)
 
-    def test_frame_invalid_arguments_are_refused(self) -> None:
+    def test_frame_server_refuses_invalid_arguments(self) -> None:
         with Simulation(), open_server() as server:
             with pytest.raises(MessageSizeError, match="12"):
                 server.send(1, bytes(11))
@@ -110,7 +110,7 @@ class TestOneAfterTheOther:
             with pytest.raises(MultiplePublishersError):
                 VisionIpcServer("cam").start_listener()
 
-    def test_coming_and_going(self) -> None:
+    def test_frame_client_connects_only_while_server_exists(self) -> None:
         with Simulation():
             client = VisionIpcClient("cam", 2, False)
             assert not client.connect(False)
@@ -125,7 +125,7 @@ class TestOneAfterTheOther:
                 server.send(1, bytes(12))
             assert VisionIpcClient.available_streams("cam", False) == set()
 
-    def test_waits_are_virtual(self) -> None:
+    def test_frame_client_waits_in_virtual_time(self) -> None:
         with Simulation() as sim, open_server(), connect_client() as client:
             with pytest.raises(WaitTimeoutError):
                 client.frame(5000)
@@ -134,7 +134,7 @@ class TestOneAfterTheOther:
             assert unconnected.recv(1000) is None
             assert sim.clock.time() == 6
 
-    def test_conflating(self) -> None:
+    def test_conflating_frame_client_gets_newest_frame(self) -> None:
         with Simulation() as sim, open_server() as server, connect_client(True) as client:
             for number in range(3):
                 server.send(1, bytes(12), number)
@@ -169,7 +169,7 @@ class TestNodes:
             sim.run()
         return sim, seen
 
-    def test_frame_nodes_wait_for_each_other(self) -> None:
+    def test_frame_server_and_client_nodes_exchange_frames(self) -> None:
         sim, seen = self.run()
         assert seen == [(0, 1), (1, 2), (2, 3), (3, 4)]
         sent = [message for message in sim.sent_messages if message.endpoint == "visionipc_cam_1/image"]
@@ -178,7 +178,7 @@ class TestNodes:
         assert sent[0].schema is not None
         assert sent[0].schema.name == "sensor_msgs/msg/Image"
 
-    def test_faults_are_those_of_the_stream(self) -> None:
+    def test_faults_of_frame_stream_drop_and_delay_frames(self) -> None:
         delay = Fault("delay", "visionipc_cam_1", message=3, delay=2.5)
         assert self.run(fault_schedule=[Fault("drop", "visionipc_cam_1", message=2), delay])[1] == [
             (0, 1),

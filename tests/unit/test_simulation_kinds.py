@@ -25,7 +25,7 @@ def change(index: int, value: int, count: int = 1, time_ns: int = 0) -> bytes:
 
 
 class TestPlaying:
-    def test_play_of_time_endpoint_and_data_writes_existing_endpoints(self) -> None:
+    def test_play_writes_data_to_existing_endpoints_of_all_kinds(self) -> None:
         with Simulation() as sim:
             numbers = msgq.SeqlockVector("numbers", "i8", 4)
             board = msgq.Board("board", 4, 16)
@@ -46,7 +46,7 @@ class TestPlaying:
             assert scans.receive(0) == b"scan"
             assert {message.node for message in sim.sent_messages} == {"play"}
 
-    def test_play_with_source_creates_missing_endpoints(self) -> None:
+    def test_play_with_message_source_creates_missing_endpoints(self) -> None:
         with Simulation() as sim:
             sim.play(
                 [
@@ -68,14 +68,14 @@ class TestPlaying:
             assert msgq.MessageQueue("jobs", 0).receive(0) == (b"job", 5)
             assert msgq.Channel("scans", create=False).capacity == 8
 
-    def test_play_to_vector_without_source_is_refused(self) -> None:
+    def test_play_to_missing_vector_without_source_is_refused(self) -> None:
         with Simulation() as sim:
             sim.play([(0.0, "records/numbers", change(2, 7))])
             with pytest.raises(InvalidValueError, match="how to create them"):
                 sim.run()
 
     @pytest.mark.parametrize("data", [b"", change(4, 1), change(1, 1) + b"x"])
-    def test_play_of_invalid_changes_is_refused(self, data: bytes) -> None:
+    def test_play_of_invalid_record_changes_is_refused(self, data: bytes) -> None:
         with Simulation() as sim:
             msgq.SeqlockVector("numbers", "i8", 4)
             sim.play([(0.0, "records/numbers", data)])
@@ -104,7 +104,7 @@ class TestPlaying:
 
 
 class TestFunctions:
-    def test_function_node_gets_the_changes_of_records(self) -> None:
+    def test_function_node_receives_changes_of_records(self) -> None:
         got: list[Any] = []
         with Simulation() as sim:
             msgq.SeqlockVector("numbers", "i8", 4)
@@ -121,7 +121,7 @@ class TestFunctions:
 
 
 class TestSent:
-    def test_a_write_of_several_elements_is_a_change_of_each(self) -> None:
+    def test_write_of_several_elements_sends_one_change_per_element(self) -> None:
         with Simulation() as sim:
             numbers = msgq.SeqlockVector("numbers", "i8", 4)
             sim.clock.sleep(2)
@@ -136,7 +136,7 @@ class TestSent:
             assert {message.schema for message in sim.sent_messages} == {INTEGERS}
             assert json.loads(sim.sent_messages[0].source.options) == json.loads(VECTOR)
 
-    def test_a_dropped_write_was_sent(self) -> None:
+    def test_dropped_record_write_is_listed_as_sent(self) -> None:
         with Simulation(fault_schedule=[Fault("drop", "records/numbers", message=1)]) as sim:
             numbers = msgq.SeqlockVector("numbers", "i8", 4)
             numbers[1] = numbers[2] = 5

@@ -30,7 +30,7 @@ def test_simulation_seed_in_new_process_gives_golden_bytes(hash_seed: str) -> No
     assert run_child(simulation_scenario.digest, 7, env={"PYTHONHASHSEED": hash_seed}) == GOLDEN[7]
 
 
-def test_seeds_differ() -> None:
+def test_different_seeds_give_different_runs() -> None:
     assert len({simulation_scenario.digest(seed) for seed in range(20)}) == 20
 
 
@@ -40,30 +40,30 @@ def test_random_generator_is_splitmix64() -> None:
     assert [random.next_uint64() for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
-def test_numbers_below_are_all_there_and_no_others() -> None:
+def test_random_number_below_limit_takes_each_value() -> None:
     random = SplitMixRandom(1)
     assert {random.choose_number_below(5) for _ in range(500)} == set(range(5))
 
 
 @pytest.mark.parametrize(("probability", "expected"), [(0, {False}), (1, {True}), (0.5, {False, True})])
-def test_chances(probability: float, expected: set[bool]) -> None:
+def test_draw_with_probability_zero_or_one_is_constant(probability: float, expected: set[bool]) -> None:
     random = SplitMixRandom(1)
     assert {random.draw_with_probability(probability) for _ in range(200)} == expected
 
 
 class TestOrder:
-    def test_given_choices_come_first_then_zeros(self) -> None:
+    def test_choice_sequence_returns_given_choices_then_zeros(self) -> None:
         order = ChoiceSequence(0, [2, 1])
         assert [order.choose_index(3) for _ in range(4)] == [2, 1, 0, 0]
         assert order.decisions == [(2, 3), (1, 3), (0, 3), (0, 3)]
 
-    def test_single_alternative_is_not_a_decision(self) -> None:
+    def test_choice_with_single_alternative_is_not_recorded(self) -> None:
         order = ChoiceSequence(0, [1])
         assert [order.choose_index(1), order.choose_index(2)] == [0, 1]
         assert order.decisions == [(1, 2)]
 
     @pytest.mark.parametrize("choice", [3, -1])
-    def test_impossible_choice_is_refused(self, choice: int) -> None:
+    def test_choice_sequence_refuses_impossible_choice(self, choice: int) -> None:
         with pytest.raises(InvalidValueError, match=rf"choices\[0\] is {choice},"):
             ChoiceSequence(0, [choice]).choose_index(3)
 
@@ -78,7 +78,7 @@ def list_arrivals(sim: Simulation, topics: str = "abc", each: int = 2) -> bytes:
     return b" ".join(seen)
 
 
-def test_topics_race_and_each_keeps_its_order() -> None:
+def test_messages_of_topics_interleave_in_order_of_each_topic() -> None:
     seen = set()
     for seed in range(300):
         with Simulation(seed) as sim:
@@ -89,12 +89,12 @@ def test_topics_race_and_each_keeps_its_order() -> None:
     assert len(seen) > 60  # of 90
 
 
-def test_order_without_choices_is_send_order() -> None:
+def test_messages_without_choices_arrive_in_send_order() -> None:
     with Simulation(choices=[]) as sim:
         assert list_arrivals(sim) == b"a0 a1 b0 b1 c0 c1"
 
 
-def test_recorded_choices_repeat_order() -> None:
+def test_recorded_choices_repeat_message_order() -> None:
     with Simulation(choices=[2, 1, 0, 1]) as sim:
         first = list_arrivals(sim)
     with Simulation(choices=[choice for choice, _ in sim.decisions]) as again:
@@ -102,7 +102,7 @@ def test_recorded_choices_repeat_order() -> None:
     assert repr(again) == repr(sim) == f"Simulation(choices={[choice for choice, _ in sim.decisions]})"
 
 
-def test_subscribers_of_one_topic_race_too() -> None:
+def test_subscribers_of_one_topic_receive_in_random_order() -> None:
     seen = set()
     for seed in range(50):
         order: list[str] = []

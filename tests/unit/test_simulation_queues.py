@@ -30,7 +30,7 @@ def send(*messages: bytes, **options: Any) -> None:
 
 class TestOrders:
     @pytest.mark.parametrize("takers", [1, 2, 3, 4])
-    def test_each_of_several_consumers_may_get_message(self, takers: int) -> None:
+    def test_each_of_several_queue_consumers_can_receive_message(self, takers: int) -> None:
         got: list[int] = []
 
         def scenario(sim: Simulation) -> None:
@@ -46,7 +46,7 @@ class TestOrders:
         assert found.orders == takers
         assert sorted(got) == list(range(takers))
 
-    def test_explore_covers_all_message_distributions(self) -> None:
+    def test_explore_tries_all_distributions_of_queue_messages(self) -> None:
         """Two generators that each take what there is: each message goes to either."""
         seen = set()
 
@@ -69,7 +69,7 @@ class TestOrders:
         assert explore(scenario).complete
         assert len(seen) == 2**3
 
-    def test_racing_senders_keep_their_order(self) -> None:
+    def test_messages_of_each_queue_sender_keep_order(self) -> None:
         seen = set()
 
         def sender(name: str) -> Generator[float, Any, None]:
@@ -89,7 +89,7 @@ class TestOrders:
         assert explore(scenario).complete
         assert len(seen) == math.comb(4, 2)
 
-    def test_explore_finds_and_repeats_bug_of_one_order(self) -> None:
+    def test_explore_finds_and_replays_bug_in_one_queue_order(self) -> None:
         def scenario(sim: Simulation) -> None:
             takes: list[str] = []
             sim.on("queue/jobs", lambda _: takes.append("a"))
@@ -104,18 +104,18 @@ class TestOrders:
         with pytest.raises(AssertionError), Simulation(choices=found.choices) as sim:
             scenario(sim)
 
-    def test_receive_sees_sent_message_at_once(self) -> None:
+    def test_queue_receive_returns_sent_message_immediately(self) -> None:
         with Simulation():
             send(b"message")
             assert open_jobs_queue().receive(0) == (b"message", 0)
 
-    def test_sent_messages_have_queue_name(self) -> None:
+    def test_sent_messages_of_simulation_have_queue_name(self) -> None:
         with Simulation() as sim:
             send(b"1", b"2", priority=3)
             assert sim.sent_on("queue/jobs") == [b"1", b"2"]
             assert sim.sent_messages[0].node == "main"
 
-    def test_same_seed_gives_same_run(self) -> None:
+    def test_equal_seeds_give_equal_queue_runs(self) -> None:
         def run(seed: int) -> list[Any]:
             got: list[Any] = []
 
@@ -149,7 +149,7 @@ def work_on_jobs(sim: Simulation, seconds: float, done: list[bytes], starts: lis
 
 class TestFaults:
     @pytest.mark.parametrize("kind", ["drop", "duplicate", "lap"])
-    def test_queue_with_faults_loses_and_repeats_nothing(self, kind: Any) -> None:
+    def test_queue_faults_neither_lose_nor_repeat_messages(self, kind: Any) -> None:
         with pytest.raises(InvalidValueError, match=kind):
             Fault(kind, "queue/jobs", message=1)
         with Simulation(1, Faults(**{kind: 1.0})) as sim:
@@ -157,7 +157,7 @@ class TestFaults:
             sim.run()
             assert [data for data, _ in open_jobs_queue().receive_many()] == [b"1", b"2"]
 
-    def test_delayed_message_is_hidden_and_keeps_slot(self) -> None:
+    def test_delayed_queue_message_is_invisible_and_occupies_slot(self) -> None:
         """Who sends is held up in the middle: nobody sees the message, and its place is taken."""
         with Simulation(fault_schedule=[Fault("delay", "queue/jobs", message=1, delay=2.5)]) as sim:
             queue = open_jobs_queue(max_messages=2)
@@ -170,14 +170,14 @@ class TestFaults:
             assert sim.clock.time() == 2.5
             assert queue.receive() == (b"behind it", 0)
 
-    def test_random_delays_lose_no_message(self) -> None:
+    def test_random_delays_lose_no_queue_message(self) -> None:
         for seed in range(20):
             with Simulation(seed, Faults(delay=0.5, reorder=0.3, drop=0.9, delay_max=1.0)) as sim:
                 sim.play((0.1 * number, "queue/jobs", b"%d" % number) for number in range(30))
                 sim.run()
                 assert [int(data) for data, _ in open_jobs_queue().receive_many()] == list(range(30))
 
-    def test_consumer_restart_returns_its_message(self) -> None:
+    def test_restart_of_consumer_returns_its_queue_message(self) -> None:
         done: list[bytes] = []
         starts: list[float] = []
         with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=2)]) as sim:
@@ -187,7 +187,7 @@ class TestFaults:
         assert done == [b"1", b"2", b"3"]
         assert starts == [0.0, 1.0]
 
-    def test_redelivered_message_has_its_delivery_count(self) -> None:
+    def test_redelivered_queue_message_has_delivery_count(self) -> None:
         with Simulation(fault_schedule=[Fault("restart", "queue/jobs", at=0.5)]) as sim:
             deliveries: list[tuple[bytes, int]] = []
 
@@ -202,7 +202,7 @@ class TestFaults:
             sim.run()
         assert deliveries == [(b"1", 1), (b"2", 2)]
 
-    def test_received_message_is_lost_with_its_restarted_receiver(self) -> None:
+    def test_message_received_without_job_is_lost_at_restart(self) -> None:
         got: list[bytes] = []
 
         def receiver() -> None:
@@ -216,7 +216,7 @@ class TestFaults:
             sim.run()
         assert got == [b"1", b"3"]
 
-    def test_restarted_generator_ends_at_next_wait(self) -> None:
+    def test_restarted_generator_node_ends_at_next_wait(self) -> None:
         done: list[tuple[bytes, int]] = []
 
         def taker() -> Generator[float, Any, None]:
@@ -232,13 +232,13 @@ class TestFaults:
             sim.run()
         assert done == [(b"1", 2), (b"2", 1)]
 
-    def test_restart_of_main_node_is_refused(self) -> None:
+    def test_queue_restart_fault_of_main_node_is_refused(self) -> None:
         with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=1)]):
             send(b"message")
             with pytest.raises(InvalidValueError, match="'main'"):
                 open_jobs_queue().take(0)
 
-    def test_workers_restarted_at_random_do_each_job(self) -> None:
+    def test_randomly_restarted_workers_complete_each_job(self) -> None:
         """Once, as a restart hits a worker that has only taken its job."""
         restarts = 0
         for seed in range(30):
@@ -264,7 +264,7 @@ def collect_events(sim: Simulation) -> list[tuple[Any, ...]]:
 
 
 class TestEvents:
-    def test_delayed_message_publishes_sent_once_with_its_time(self) -> None:
+    def test_delayed_queue_message_publishes_one_sent_event(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", "queue/jobs", message=1, delay=5.0)]) as sim:
             events = collect_events(sim)
             sim.on("queue/jobs", lambda _: None)
@@ -275,7 +275,7 @@ class TestEvents:
         assert sent == sent_time
         assert received - sent == 5 * 10**9
 
-    def test_restarted_taker_publishes_returned(self) -> None:
+    def test_restart_of_job_holder_publishes_returned_event(self) -> None:
         done: list[bytes] = []
         starts: list[float] = []
         with Simulation(fault_schedule=[Fault("restart", "queue/jobs", message=1)]) as sim:
@@ -289,7 +289,7 @@ class TestEvents:
         assert len({event[4] for event in events}) == 1
 
     @pytest.mark.ci
-    def test_random_faults_apply_to_queue_but_not_events(self) -> None:
+    def test_random_faults_affect_queue_without_its_events_channel(self) -> None:
         restarts = 0
         for seed in range(15):
             done: list[bytes] = []
@@ -310,7 +310,7 @@ class TestEvents:
 
 
 class TestLeases:
-    def test_expired_lease_gives_job_to_other_worker(self) -> None:
+    def test_job_with_expired_lease_goes_to_other_worker(self) -> None:
         done: list[tuple[str, float]] = []
 
         def hangs() -> None:
@@ -331,7 +331,7 @@ class TestLeases:
             sim.run(until=50)
         assert done == [("job", 2.0)]
 
-    def test_ended_lease_does_not_advance_time(self) -> None:
+    def test_lease_of_ended_job_does_not_advance_virtual_time(self) -> None:
         with Simulation() as sim:
             send(b"job")
             open_jobs_queue().take(0, lease=1000.0).ack()
@@ -340,7 +340,7 @@ class TestLeases:
 
 
 class TestWaits:
-    def test_sender_waits_for_free_slot(self) -> None:
+    def test_sender_waits_for_free_queue_slot(self) -> None:
         def receiver() -> None:
             sim.clock.sleep(2.0)
             open_jobs_queue().receive()
@@ -356,18 +356,18 @@ class TestWaits:
             assert sim.clock.time() == 2.0
             assert queue.receive() == (b"2", 0)
 
-    def test_endless_wait_error_names_nodes(self) -> None:
+    def test_endless_queue_wait_error_names_nodes(self) -> None:
         with Simulation() as sim:
             sim.add(lambda: open_jobs_queue().receive(), name="idle")
             with pytest.raises(DeadlockError, match="idle waits for a message of the queue 'jobs'"):
                 open_jobs_queue().receive()
 
-    def test_queue_deadline_is_virtual(self) -> None:
+    def test_queue_receive_deadline_is_virtual(self) -> None:
         with Simulation() as sim:
             assert open_jobs_queue().receive(deadline=7.5) is None
             assert sim.clock.time() == 7.5
 
-    def test_several_nodes_may_wait_on_one_handle(self) -> None:
+    def test_several_nodes_can_wait_on_one_queue_handle(self) -> None:
         got: list[Any] = []
         with Simulation() as sim:
             queue = open_jobs_queue()
@@ -408,13 +408,13 @@ class TestWaits:
             sim.run()
         assert got == [b"topic", b"queue"]
 
-    def test_queue_stamps_are_virtual(self) -> None:
+    def test_queue_timestamps_are_virtual(self) -> None:
         with Simulation() as sim:
             sim.clock.sleep(1.5)
             send(b"message")
             assert open_jobs_queue().receive().sent_time == 1_500_000_000
 
-    def test_notify_is_skipped_while_node_waits(self) -> None:
+    def test_notify_callback_is_skipped_while_another_node_waits(self) -> None:
         told: list[float] = []
         with Simulation() as sim:
             queue = open_jobs_queue()
@@ -437,7 +437,7 @@ class TestWaits:
                 sim.run()
             assert "in node 'watcher' at 1 s" in caught.value.__notes__
 
-    def test_notify_is_skipped_for_messages_returned_at_end(self) -> None:
+    def test_notify_callback_is_skipped_after_end_of_simulation(self) -> None:
         told: list[Any] = []
         with Simulation():
             working, watching = open_jobs_queue(), open_jobs_queue()
@@ -447,7 +447,7 @@ class TestWaits:
         assert told == []
         del job
 
-    def test_simulation_replaces_library_queues(self) -> None:
+    def test_simulation_replaces_message_queue_class(self) -> None:
         with Simulation():
             assert msgq.MessageQueue.__module__ == workqueue.__name__
         assert msgq.MessageQueue.__module__ != workqueue.__name__
@@ -459,18 +459,18 @@ class TestWaits:
         with pytest.raises(SegmentError):
             real(endpoint, 0)
 
-    def test_asyncio_in_simulation_raises_deadlock_error(self) -> None:
+    def test_asyncio_wait_for_simulated_queue_raises_deadlock_error(self) -> None:
         with Simulation(), pytest.raises(DeadlockError, match="real time"):
             open_jobs_queue().fileno()
 
-    def test_played_recording_does_not_wait_for_free_slot(self) -> None:
+    def test_play_to_full_queue_does_not_wait_for_free_slot(self) -> None:
         with Simulation() as sim:
             open_jobs_queue(max_messages=1)
             sim.play([(0.0, "queue/jobs", b"1"), (0.0, "queue/jobs", b"2")])
             with pytest.raises(QueueFullError):
                 sim.run()
 
-    def test_simulation_end_removes_its_queues(self) -> None:
+    def test_end_of_simulation_removes_its_queues(self) -> None:
         for _ in range(2):
             with Simulation():
                 queue = open_jobs_queue(flags=O_CREX)
@@ -482,7 +482,7 @@ class TestWaits:
 
 @pytest.mark.parametrize("call", ["send", "send_many", "receive", "take"])
 @pytest.mark.parametrize("seed", range(4))
-def test_blocked_calls_are_served_in_turn_with_any_seed(call: str, seed: int) -> None:
+def test_blocked_queue_calls_are_served_in_order(call: str, seed: int) -> None:
     served: list[int] = []
 
     def waiter(number: int) -> None:

@@ -25,28 +25,28 @@ def open_vector(**options: Any) -> Any:
 
 
 class TestWrites:
-    def test_record_write_is_visible_after_call(self) -> None:
+    def test_record_write_is_visible_when_call_returns(self) -> None:
         with Simulation() as sim:
             numbers, other = open_vector(), open_vector()
             numbers[1] = 5
             assert other[1] == 5
             assert sim.sent_on(RECORDS) == [pack_change(RecordChange(1, 1, 0), (5).to_bytes(8, "little"))]
 
-    def test_record_times_are_virtual(self) -> None:
+    def test_record_write_times_are_virtual(self) -> None:
         with Simulation() as sim:
             numbers = open_vector()
             sim.clock.sleep(2.5)
             numbers[1] = 5
             assert numbers.times().tolist() == [0, 2_500_000_000, 0, 0]
 
-    def test_private_record_ignores_faults(self) -> None:
+    def test_faults_do_not_affect_private_records(self) -> None:
         with Simulation(faults=Faults(drop=1)) as sim:
             numbers = SeqlockVector(None, "i8", 4)
             numbers[1] = 5
             assert numbers[1] == 5
             assert sim.sent_messages == []
 
-    def test_record_origins_are_unique_in_virtual_time(self) -> None:
+    def test_record_origin_times_are_unique_in_virtual_time(self) -> None:
         tracked = np.dtype([("publish_time", "<i8"), ("origin_time", "<i8"), ("x", "i8")])
         with Simulation():
             import msgq.records
@@ -67,7 +67,7 @@ class TestWrites:
 
 
 class TestWaits:
-    def test_nodes_exchange_values_by_records(self) -> None:
+    def test_nodes_exchange_values_through_records(self) -> None:
         seen: list[int] = []
 
         def answerer() -> None:
@@ -92,7 +92,7 @@ class TestWaits:
             sim.run()
         assert seen == [11, 21, 31]
 
-    def test_generators_yield_vectors_boards_and_keys(self) -> None:
+    def test_generator_node_can_wait_for_vector_board_or_key(self) -> None:
         seen: list[Any] = []
 
         def node() -> Generator[Any, Any, None]:
@@ -114,7 +114,7 @@ class TestWaits:
             sim.run()
         assert seen == [[2], {"key": 0}.keys(), b"value"]
 
-    def test_endless_wait_error_names_records(self) -> None:
+    def test_endless_wait_for_records_raises_with_their_name(self) -> None:
         with Simulation() as sim:
             sim.add(lambda: open_vector().wait(), name="node")
             with pytest.raises(DeadlockError, match=r"node waits for a change of 'numbers'"):
@@ -126,7 +126,7 @@ class TestWaits:
 
 
 class TestFaults:
-    def test_dropped_write_is_not_visible(self) -> None:
+    def test_dropped_record_write_is_not_visible(self) -> None:
         with Simulation(fault_schedule=[Fault("drop", RECORDS, message=2)]):
             numbers = open_vector()
             for number in (1, 2, 3):
@@ -134,7 +134,7 @@ class TestFaults:
             assert numbers.read().tolist() == [0, 1, 0, 3]
             assert numbers.changes().indices.tolist() == [1, 3]
 
-    def test_delayed_write_also_delays_later_writes(self) -> None:
+    def test_delayed_record_write_also_delays_later_writes(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", RECORDS, message=1, delay=0.5)]) as sim:
             numbers = open_vector()
             numbers[0] = 1
@@ -146,7 +146,7 @@ class TestFaults:
             assert numbers.read().tolist() == [1, 2, 0, 0]
             assert numbers.times().tolist() == [0] * 4
 
-    def test_delayed_write_has_values_of_its_call(self) -> None:
+    def test_delayed_record_write_stores_values_of_its_call(self) -> None:
         with Simulation(fault_schedule=[Fault("delay", RECORDS, message=1, delay=0.5)]) as sim:
             numbers, values = open_vector(), np.arange(4)
             numbers[:] = values
@@ -154,7 +154,7 @@ class TestFaults:
             sim.run()
             assert numbers.read().tolist() == [0, 1, 2, 3]
 
-    def test_restart_fault_restarts_writer(self) -> None:
+    def test_restart_fault_restarts_record_writer(self) -> None:
         starts: list[int] = []
 
         def writer() -> None:
@@ -169,7 +169,7 @@ class TestFaults:
             assert starts == [0, 1]
             assert open_vector()[0] == 2
 
-    def test_random_faults_apply_to_record_writes(self) -> None:
+    def test_random_faults_affect_record_writes(self) -> None:
         with Simulation(seed=5, faults=Faults(drop=0.5, delay=0.3, duplicate=0.5, lap=0.5)) as sim:
             numbers = open_vector()
             for _ in range(200):
@@ -177,7 +177,7 @@ class TestFaults:
             sim.run()
             assert 50 < numbers.counts()[0] < 150
 
-    def test_fault_on_board_applies_to_key(self) -> None:
+    def test_fault_with_key_affects_one_board_key(self) -> None:
         import msgq.records
 
         with Simulation(fault_schedule=[Fault("drop", "records/board", message=1)]) as sim:
@@ -195,7 +195,7 @@ class TestFaults:
             Fault(kind, RECORDS, message=1)
 
 
-def test_exclusive_vector_belongs_to_one_node() -> None:
+def test_exclusive_vector_is_writable_by_one_node() -> None:
     refused: list[str] = []
 
     def other() -> None:
@@ -216,7 +216,7 @@ def test_exclusive_vector_belongs_to_one_node() -> None:
     assert len(refused) == 1
 
 
-def test_explore_covers_all_orders_of_two_writers_and_reader() -> None:
+def test_explore_tries_all_orders_of_two_record_writers_and_reader() -> None:
     """Whoever is last, its value is there; the reader sees one of them first, and then perhaps the other."""
     seen = set()
 
@@ -243,7 +243,7 @@ def test_explore_covers_all_orders_of_two_writers_and_reader() -> None:
     assert seen == {(1, 2, 2), (2, 1, 1), (1, 1), (2, 2)}
 
 
-def test_simulation_records_module_has_backend_classes() -> None:
+def test_records_module_has_fake_classes_in_simulation() -> None:
     assert Board.__module__ == "msgq.impl.records.core"
     with Simulation():
         import msgq.records

@@ -44,7 +44,7 @@ def lines(*words: object, code: int | None = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in command.run(*words, "--json", code=code).output.splitlines()]
 
 
-def test_blob_is_listed_and_counted(blob: str, prefix: str) -> None:
+def test_added_endpoint_kind_is_listed_and_counted(blob: str, prefix: str) -> None:
     (row,) = lines("list", "--interval", "0")
     assert (row["endpoint"], row["kind"], row["messages"], row["memory"]) == (blob, "blob", 2, 11)
     (line,) = lines("stat", "--once", "--interval", "0.01")
@@ -55,11 +55,11 @@ def test_blob_is_listed_and_counted(blob: str, prefix: str) -> None:
     assert [found.endpoint for found in stats.endpoints()] == [blob]
 
 
-def test_blob_is_echoed(blob: str) -> None:
+def test_echo_shows_messages_of_added_endpoint_kind(blob: str) -> None:
     assert [line["hex"] for line in lines("echo", blob, "-n", "2")] == [message.hex() for message in MESSAGES]
 
 
-def test_blob_is_diagnosed_and_cleaned(blob: str, prefix: str) -> None:
+def test_doctor_and_clean_handle_added_endpoint_kind(blob: str, prefix: str) -> None:
     append("empty", prefix, b"")
     checks = {check["check"]: check for check in lines("doctor", code=None)}
     assert checks["blobs"]["text"].startswith("2 blobs, ")
@@ -67,7 +67,7 @@ def test_blob_is_diagnosed_and_cleaned(blob: str, prefix: str) -> None:
     assert not blob_path("notes", prefix).exists()
 
 
-def test_recorded_blobs_are_read_played_back_and_compared(tmp_path: Path, prefix: str) -> None:
+def test_recording_of_added_endpoint_kind_is_read_and_played(tmp_path: Path, prefix: str) -> None:
     path = write_log(tmp_path / "log.mcap")
     log = LogReader(path)
     assert {name: info.kind for name, info in log.endpoints.items()} == {"blob/notes": "blob"}
@@ -77,7 +77,7 @@ def test_recorded_blobs_are_read_played_back_and_compared(tmp_path: Path, prefix
     assert compare(path, path)
 
 
-def test_blob_is_recorded(blob: str, prefix: str, tmp_path: Path) -> None:
+def test_added_endpoint_kind_is_recorded(blob: str, prefix: str, tmp_path: Path) -> None:
     with Recorder(tmp_path / "log", [blob]) as recorder:
         append("notes", prefix, b"third")
         wait_until(lambda: recorder.stats().messages == 1)
@@ -85,7 +85,7 @@ def test_blob_is_recorded(blob: str, prefix: str, tmp_path: Path) -> None:
     assert [(message.kind, message.data) for message in log] == [("blob", b"third")]
 
 
-def test_blob_is_played_in_simulation(prefix: str) -> None:
+def test_simulation_plays_added_endpoint_kind(prefix: str) -> None:
     with Simulation() as sim:
         sim.play([(1.0, "blob/notes", b"first"), (2.0, "blob/notes", b"second")])
         sim.run(1.5)
@@ -96,7 +96,7 @@ def test_blob_is_played_in_simulation(prefix: str) -> None:
         Fault("vanish", "blob/notes", message=1)  # type: ignore[arg-type]
 
 
-def test_blob_messages_are_metered(blob: str, prefix: str) -> None:
+def test_meter_counts_messages_of_added_endpoint_kind(blob: str, prefix: str) -> None:
     meter = open_meter(blob)
     append("notes", prefix, b"third")
     run_meters([meter], 0.0)

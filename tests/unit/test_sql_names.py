@@ -65,13 +65,13 @@ TABLES = {
 NAMES = {field.name for schema in SCHEMAS for field in schema} | TABLES
 
 
-def test_names_are_reserved_by_no_engine() -> None:
+def test_lake_column_names_are_not_reserved_sql_words() -> None:
     assert not {name for name in NAMES if not name.isidentifier() or name != name.lower()}
     assert not NAMES & (SPARK | DUCKDB)
     assert not {name for name in NAMES if keyword.iskeyword(name) or keyword.issoftkeyword(name)}
 
 
-def test_names_are_no_attributes_of_data_frames() -> None:
+def test_lake_column_names_are_not_data_frame_attributes() -> None:
     found = set()
     for library in ("pandas", "polars"):
         found |= NAMES & set(dir(pytest.importorskip(library).DataFrame))
@@ -79,7 +79,7 @@ def test_names_are_no_attributes_of_data_frames() -> None:
 
 
 @pytest.mark.ci
-def test_the_words_of_duckdb_are_those_of_the_installed_one() -> None:
+def test_lake_column_names_are_usable_in_installed_duckdb() -> None:
     duckdb = pytest.importorskip("duckdb")
     query = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'"
     assert not NAMES & {name for (name,) in duckdb.sql(query).fetchall()}

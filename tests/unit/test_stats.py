@@ -47,7 +47,7 @@ def test_topic_stats_have_publisher_and_counts(endpoint: str) -> None:
     assert who.name == Path("/proc/self/comm").read_text().strip()
 
 
-def test_topic_stats_list_each_subscriber_with_its_counts(endpoint: str) -> None:
+def test_topic_stats_list_subscribers_with_counts(endpoint: str) -> None:
     newest = msgq.sub_sock(endpoint, conflate=True)
     with newest, msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as first:
         pub.send_many([b"1", b"2", b"3"])
@@ -59,7 +59,7 @@ def test_topic_stats_list_each_subscriber_with_its_counts(endpoint: str) -> None
     assert {info.participant.pid for info in infos} == {os.getpid()}
 
 
-def test_topic_stats_name_connecting_thread(endpoint: str) -> None:
+def test_topic_stats_show_thread_that_connected(endpoint: str) -> None:
     def connect() -> tuple[msgq.SubSocket, msgq.PubSocket, int]:
         return msgq.sub_sock(endpoint), msgq.pub_sock(endpoint), threading.get_native_id()
 
@@ -71,7 +71,7 @@ def test_topic_stats_name_connecting_thread(endpoint: str) -> None:
         assert topic.publisher.thread_id == thread_id
 
 
-def test_lag_grows_to_one_lap_and_is_unknown_beyond(endpoint: str) -> None:
+def test_lag_is_unknown_after_more_than_one_lap(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint) as sub:
         pub.send(bytes(8))
         sub.receive()
@@ -85,14 +85,14 @@ def test_lag_grows_to_one_lap_and_is_unknown_beyond(endpoint: str) -> None:
     assert lags[-1] is None
 
 
-def test_closed_publisher_leaves_counts_only(endpoint: str) -> None:
+def test_closed_publisher_keeps_only_counts_in_stats(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as pub:
         pub.send(b"123")
     topic = stats.topic(endpoint)
     assert (topic.publisher, topic.publisher_kind, topic.messages, topic.bytes) == (None, "none", 1, 3)
 
 
-def test_counts_continue_over_publishers(endpoint: str) -> None:
+def test_topic_counts_continue_with_next_publisher(endpoint: str) -> None:
     for _ in range(3):
         with msgq.pub_sock(endpoint) as pub:
             pub.send(b"12")
@@ -101,7 +101,7 @@ def test_counts_continue_over_publishers(endpoint: str) -> None:
     assert (stats.topic(endpoint).messages, stats.topic(endpoint).bytes) == (3, 6)
 
 
-def test_topic_stats_show_dead_participants_until_replaced(endpoint: str) -> None:
+def test_topic_stats_show_dead_participants_until_replacement(endpoint: str) -> None:
     with Child(children.participate, endpoint, ["pub", "sub"]) as child:
         pid, _ = child.hear()
         topic = stats.topic(endpoint)
@@ -114,7 +114,7 @@ def test_topic_stats_show_dead_participants_until_replaced(endpoint: str) -> Non
         assert [info.participant.alive for info in topic.subscribers] == [False]
 
 
-def test_stats_take_no_slot_and_change_nothing(endpoint: str) -> None:
+def test_topic_stats_do_not_change_files(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         pub.send(b"x")
         files = ring_path(endpoint), side_path(endpoint)
@@ -126,7 +126,7 @@ def test_stats_take_no_slot_and_change_nothing(endpoint: str) -> None:
         assert sub.receive(True) == b"x"
 
 
-def test_stats_create_no_file(token: str) -> None:
+def test_topic_stats_create_no_file(token: str) -> None:
     with pytest.raises(SegmentError, match="topic not found") as caught:
         stats.topic(token)
     assert caught.value.path == str(ring_path(token))
@@ -136,7 +136,7 @@ def test_stats_create_no_file(token: str) -> None:
 class TestLostBeforeItLooks:
     """A subscriber that was lapped has lost messages, whether it has noticed or not."""
 
-    def test_stats_show_stopped_subscriber(self, prefix: str) -> None:
+    def test_topic_stats_show_stopped_subscriber(self, prefix: str) -> None:
         with msgq.pub_sock("e", 1 << 16) as pub, Child(children.receive_on_a_word, "e") as child:
             assert child.hear() == "subscribed"
             pub.send_many([bytes(100)] * 300)
@@ -157,7 +157,7 @@ class TestLostBeforeItLooks:
             assert child.hear() == [1, 160_500]
             assert stats.topic("e").subscribers[0].lost == counted("e") == 160_500
 
-    def test_lost_in_stats_equals_later_count_of_subscriber(self, endpoint: str) -> None:
+    def test_losses_in_topic_stats_equal_later_count_of_subscriber(self, endpoint: str) -> None:
         """Whatever the publishers do in between; and the figure never goes back."""
         draw, shown, laps = Random(7), 0, 0
         msgq.pub_sock(endpoint, 1024).close()
@@ -179,14 +179,14 @@ class TestLostBeforeItLooks:
                 assert counted(endpoint) == shown >= sub.lost
         assert laps > 20
 
-    def test_lost_of_conflating_subscriber_excludes_newest_message(self, endpoint: str) -> None:
+    def test_losses_of_conflating_subscriber_exclude_newest_message(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint, conflate=True) as sub:
             pub.send_many([bytes(100)] * 50)
             assert counted(endpoint) == 50
             sub.receive()
             assert counted(endpoint) == sub.lost == 49
 
-    def test_lost_of_dead_subscriber_is_its_noticed_loss(self, endpoint: str) -> None:
+    def test_losses_of_dead_subscriber_equal_its_last_own_count(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 1024) as pub, Child(children.receive_on_a_word, endpoint) as child:
             assert child.hear() == "subscribed"
             pub.send_many([bytes(100)] * 50)
@@ -197,7 +197,7 @@ class TestLostBeforeItLooks:
             child.kill()
             assert counted(endpoint) == stats.topic(endpoint).subscribers[0].lost == 50
 
-    def test_lost_is_unknown_after_lap_by_stock_publisher(self, endpoint: str) -> None:
+    def test_losses_are_unknown_after_lap_by_stock_publisher(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             pub.send(b"x")
             ring.start_stranger()
@@ -212,7 +212,7 @@ class TestLostBeforeItLooks:
             sub.receive_many()
             assert sub.lost is None
 
-    def test_lost_is_unknown_for_subscriber_without_start_position(self, endpoint: str) -> None:
+    def test_losses_are_unknown_for_subscriber_without_start_position(self, endpoint: str) -> None:
         """As those of a library that did not know of these words, which left them 0, or another one's."""
         with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint) as sub, Words(side_path(endpoint)) as side:
             for counted_word in (0, 1 << 63 | 1 << 32):
@@ -229,13 +229,13 @@ def counted(endpoint: str) -> int | None:
 
 
 class TestTopics:
-    def test_topics_of_prefix_are_sorted_by_name(self, prefix: str) -> None:
+    def test_topic_stats_of_prefix_are_sorted_by_name(self, prefix: str) -> None:
         for name in ("b", "a", "c"):
             msgq.pub_sock(name, 4096).close()
         assert [topic.endpoint for topic in stats.topics()] == ["a", "b", "c"]
         assert [topic.endpoint for topic in stats.topics(prefix)] == ["a", "b", "c"]
 
-    def test_topics_without_prefix_are_found_among_other_files(self, endpoint: str, prefix: str) -> None:
+    def test_topic_list_without_prefix_omits_other_files(self, endpoint: str, prefix: str) -> None:
         os.environ.pop("OPENPILOT_PREFIX")
         msgq.pub_sock(endpoint, 4096).close()
         assert endpoint in [topic.endpoint for topic in stats.topics("")]
@@ -244,16 +244,16 @@ class TestTopics:
     def test_unknown_prefix_has_no_topics(self, token: str) -> None:
         assert stats.topics(f"{token}-none") == []
 
-    def test_endpoint_is_not_a_prefix(self, endpoint: str) -> None:
+    def test_topic_name_is_not_listed_as_prefix(self, endpoint: str) -> None:
         msgq.pub_sock(endpoint, 4096).close()
         assert stats.topics(endpoint) == []
 
     @pytest.mark.parametrize("prefix_name", ["..", "a/b", "../tmp"])
-    def test_topics_refuse_prefix_outside_directory(self, prefix_name: str) -> None:
+    def test_topic_list_refuses_prefix_outside_shared_memory(self, prefix_name: str) -> None:
         with pytest.raises(ValueError, match="prefix"):
             stats.topics(prefix_name)
 
-    def test_topics_skip_files_of_other_formats(self, prefix: str) -> None:
+    def test_topic_list_skips_files_of_other_formats(self, prefix: str) -> None:
         msgq.pub_sock("good", 4096).close()
         rings = SHM / f"msgq_{prefix}"
         (rings / "tiny").write_bytes(b"x")
@@ -267,7 +267,7 @@ class TestTopics:
 class TestStock:
     """Who is not in the side segment is a stock program."""
 
-    def test_topic_stats_publisher_missing_in_side_segment_is_unknown(self, endpoint: str) -> None:
+    def test_publisher_without_side_segment_row_is_unknown_in_topic_stats(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub, RingFile(endpoint) as ring:
             ring.write_uid = STRANGER_UID
             topic = stats.topic(endpoint)
@@ -284,7 +284,7 @@ class TestStock:
         assert topic.write_position == (0, 16)
         assert not side_path(endpoint).exists()
 
-    def test_slot_of_live_thread_counts(self, endpoint: str) -> None:
+    def test_reader_slot_of_live_thread_is_counted(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint), RingFile(endpoint) as ring:
             ring[0], ring[264] = 1, STRANGER_UID | threading.get_native_id()
             assert stats.topic(endpoint).stock_subscribers == 1
@@ -302,7 +302,7 @@ def test_stats_snapshots_are_frozen(endpoint: str) -> None:
 class TestEndpoints:
     """Of every kind, in one pass."""
 
-    def test_endpoints_have_statistics_of_their_kind(self, prefix: str) -> None:
+    def test_endpoint_stats_have_class_of_their_kind(self, prefix: str) -> None:
         with (
             msgq.pub_sock("visionipc_cam_1", 4096) as pub,
             msgq.sub_sock("visionipc_cam_1"),
@@ -339,15 +339,13 @@ class TestEndpoints:
             assert one.created_ns == one.stats.created_ns
             assert one.bytes > 0
 
-    def test_endpoints_memory_equals_the_allocated_bytes(self, prefix: str) -> None:
+    def test_endpoint_stats_show_allocated_memory(self, prefix: str) -> None:
         with msgq.pub_sock("car", 4096), msgq.Channel("scans") as channel, channel.publisher():
             sizes = {one.endpoint: one.bytes for one in stats.endpoints()}
             files = [path for kind in ("msgqchan_", "msgqpool_") for path in (SHM / f"{kind}{prefix}").glob("*")]
             assert sizes == {"car": 4096, "channel/scans": sum(path.stat().st_size for path in files)}
 
-    def test_losses_are_added_and_unknown_with_one_unknown(
-        self, endpoint: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_sum_of_losses_is_unknown_if_one_is_unknown(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
         with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint), msgq.sub_sock(endpoint):
             pub.send_many([bytes(8)] * 200)
             topic = stats.topic(endpoint)
@@ -356,7 +354,7 @@ class TestEndpoints:
             unknown = dataclasses.replace(topic.subscribers[0], lost=None)
             assert dataclasses.replace(topic, subscribers=(unknown, topic.subscribers[1])).lost is None
 
-    def test_handle_is_listed_once_per_role(self, prefix: str) -> None:
+    def test_queue_handle_is_listed_once_per_role(self, prefix: str) -> None:
         def roles() -> list[str]:
             return [role for role, _ in stats.endpoint("queue/jobs").participants]
 
@@ -376,7 +374,7 @@ class TestEndpoints:
             stats.endpoint("pipe/scans")
         assert stats.endpoints(f"{prefix}other") == []
 
-    def test_endpoint_names_have_kind_prefixes_and_inodes(self, prefix: str) -> None:
+    def test_endpoint_list_has_kind_prefixes_and_inodes(self, prefix: str) -> None:
         msgq.Channel("same").close()
         msgq.MessageQueue("same").close()
         msgq.pub_sock("same", 4096).close()

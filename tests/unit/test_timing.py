@@ -27,24 +27,24 @@ NAMES = [
 
 @pytest.mark.parametrize("stage", NAMES)
 @pytest.mark.parametrize("endpoint", NAMES)
-def test_timing_topic_keeps_any_stage_and_endpoint_name(stage: str, endpoint: str) -> None:
+def test_timing_topic_name_contains_any_stage_and_endpoint_name(stage: str, endpoint: str) -> None:
     topic = timing.make_timing_topic(stage, endpoint)
     assert timing.parse_timing_topic(topic) == (stage, endpoint)
     assert "/" not in topic
     assert topic.count(":") == 2
 
 
-def test_timing_topic_keeps_plain_names_unchanged() -> None:
+def test_timing_topic_name_contains_plain_names_unchanged() -> None:
     assert timing.make_timing_topic("planner", "@solve") == "timing:planner:@solve"
     assert timing.make_timing_topic("planner", "channel/scans") == "timing:planner:channel%2Fscans"
 
 
 @pytest.mark.parametrize("topic", ["orders", "timing", "timing:planner", "timing:planner:a:b", "xtiming:a:b"])
-def test_other_topics_are_none(topic: str) -> None:
+def test_parse_timing_topic_returns_none_for_other_topics(topic: str) -> None:
     assert timing.parse_timing_topic(topic) is None
 
 
-def test_the_schema_describes_a_record() -> None:
+def test_timing_schema_describes_timing_record() -> None:
     fields = [tuple(field) for field in json.loads(timing.TIMING_SCHEMA.data)]
     dtype = np.dtype(fields)
     assert (timing.TIMING_SCHEMA.encoding, dtype.names, dtype.itemsize) == (

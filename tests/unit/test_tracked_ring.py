@@ -40,7 +40,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("size", [0, 8, 15])
 @pytest.mark.parametrize("call", CALLS)
-def test_a_message_without_room_for_stamps_is_foreign(endpoint: str, call: str, size: int) -> None:
+def test_tracked_message_too_short_for_timestamps_raises(endpoint: str, call: str, size: int) -> None:
     with msgq.pub_sock(endpoint, tracked=True) as pub, passive(endpoint) as sub:
         pub.send_many([b"x", b"y"])
         Words(ring_path(endpoint))[HEADER] = size
@@ -50,7 +50,7 @@ def test_a_message_without_room_for_stamps_is_foreign(endpoint: str, call: str, 
         assert sub.receive() == b"z", "it goes on at the present"
 
 
-def test_tracked_word_with_another_value_means_untracked(endpoint: str) -> None:
+def test_topic_with_invalid_tracked_word_is_untracked(endpoint: str) -> None:
     msgq.sub_sock(endpoint).close()
     Words(side_path(endpoint))[TRACKED] = 2
     with msgq.pub_sock(endpoint) as pub, passive(endpoint) as sub:
@@ -60,7 +60,7 @@ def test_tracked_word_with_another_value_means_untracked(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("tracked", [True, False])
-def test_tracked_ring_truncated_by_others_stays_tracked(endpoint: str, tracked: bool) -> None:
+def test_tracked_topic_remains_tracked_after_truncation(endpoint: str, tracked: bool) -> None:
     """A stock process sets the file to a size of its own; the next participant makes a new side segment."""
     with msgq.pub_sock(endpoint, 4096, tracked=tracked) as pub:
         pub.send(b"x" * 1000)
@@ -91,7 +91,7 @@ def sub_time(endpoint: str) -> int:
     return int(struct.unpack_from("<q", ring_path(endpoint).read_bytes(), HEADER + 8)[0])
 
 
-def test_a_forked_child_goes_on(endpoint: str) -> None:
+def test_forked_subscriber_receives_tracked_message(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, tracked=True) as pub, msgq.sub_sock(endpoint, timeout=0) as sub:
         pub.send(b"x", origin_time=5)
         child = os.fork()
@@ -101,7 +101,7 @@ def test_a_forked_child_goes_on(endpoint: str) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_statistics_say_so(endpoint: str) -> None:
+def test_topic_stats_show_if_topic_is_tracked(endpoint: str) -> None:
     with msgq.pub_sock(endpoint):
         assert not stats.topic(endpoint).tracked
     with msgq.pub_sock(endpoint, tracked=True) as pub:
@@ -112,7 +112,7 @@ def test_statistics_say_so(endpoint: str) -> None:
     assert "tracked      yes (messages have publish and origin times)" in shown.stdout
 
 
-def test_tracked_messages_are_metered_without_stamps(endpoint: str) -> None:
+def test_meter_excludes_timestamps_from_size_of_tracked_messages(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, tracked=True) as pub:
         meter = Meter(msgq.context, endpoint)
         before = clock.time_ns()
@@ -126,7 +126,7 @@ def test_tracked_messages_are_metered_without_stamps(endpoint: str) -> None:
     assert 0 <= reading.delays_us.max <= (after - before) / 1000
 
 
-def test_a_meter_may_date_by_the_payload_instead(endpoint: str) -> None:
+def test_meter_with_offset_measures_delay_from_payload_of_tracked_topic(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, tracked=True) as pub:
         meter = Meter(msgq.context, endpoint, 2)
         pub.send(b"--" + struct.pack("<q", clock.time_ns() - 5_000_000_000))
@@ -136,7 +136,7 @@ def test_a_meter_may_date_by_the_payload_instead(endpoint: str) -> None:
     assert delays.min > 4e6
 
 
-def test_echo_shows_payloads(endpoint: str) -> None:
+def test_echo_of_tracked_topic_shows_only_payload(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, tracked=True) as pub, start("echo", "--raw", "--once", endpoint) as process:
         process.wait_opened(f"msgq_{endpoint}")
         pub.send(b"payload")

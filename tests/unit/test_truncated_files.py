@@ -57,7 +57,7 @@ def outcomes(file: str, program: str, prefix: str, token: str, env: dict[str, st
 
 
 @pytest.mark.parametrize(("file", "program"), CASES)
-def test_truncated_file_raises_on_use(file: str, program: str, prefix: str, token: str) -> None:
+def test_use_of_truncated_file_raises(file: str, program: str, prefix: str, token: str) -> None:
     for outcome in outcomes(file, program, prefix, token, {}):
         assert isinstance(outcome, list), (outcome, -signal.SIGBUS)
         error, text = outcome
@@ -67,14 +67,14 @@ def test_truncated_file_raises_on_use(file: str, program: str, prefix: str, toke
 
 @pytest.mark.ci
 @pytest.mark.parametrize(("file", "program"), CASES)
-def test_truncated_file_without_handler_raises_or_sends_sigbus(
+def test_use_of_truncated_file_without_sigbus_handler_raises_or_ends_process(
     file: str, program: str, prefix: str, token: str
 ) -> None:
     for outcome in outcomes(file, program, prefix, token, {"MSGQ_SIGBUS": "0"}):
         assert outcome == -signal.SIGBUS or (isinstance(outcome, list) and outcome[0] != "MultiplePublishersError")
 
 
-def test_topic_whose_side_segment_was_cut_can_be_made_again(prefix: str, token: str) -> None:
+def test_topic_can_be_recreated_after_truncation_of_side_segment(prefix: str, token: str) -> None:
     pub, sub = msgq.pub_sock(token), msgq.sub_sock(token)
     pub.send(b"pending")
     cut("side segment", prefix, token)
@@ -91,7 +91,7 @@ def test_topic_whose_side_segment_was_cut_can_be_made_again(prefix: str, token: 
         assert sub.receive() == b"x"
 
 
-def test_each_mapping_of_a_file_is_guarded() -> None:
+def test_each_source_file_that_calls_mmap_is_listed() -> None:
     sources = [path for path in (ROOT / "msgq").rglob("*.[chp]*") if path.suffix in (".pyx", ".pxi", ".h", ".c")]
     mapping = {
         str(path.relative_to(ROOT))

@@ -61,7 +61,7 @@ def bell(bells: ModuleType) -> Any:
     return bells.Bell(bells.Tower(), "bell")
 
 
-def test_one_poller_waits_for_a_socket_and_a_bell(bell: Any, endpoint: str) -> None:
+def test_poller_waits_for_socket_and_custom_waitable(bell: Any, endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         poller = msgq.Poller()
         poller.registerSocket(sub)
@@ -83,7 +83,7 @@ def test_one_poller_waits_for_a_socket_and_a_bell(bell: Any, endpoint: str) -> N
         assert poller.poll(0) == [sub, bell]
 
 
-def test_bells_of_one_word_sleep_together(bells: ModuleType) -> None:
+def test_waitables_with_shared_futex_word_wait_together(bells: ModuleType) -> None:
     tower = bells.Tower()
     both = [bells.Bell(tower, "one"), bells.Bell(tower, "two")]
     poller = msgq.Poller()
@@ -99,7 +99,7 @@ def test_bells_of_one_word_sleep_together(bells: ModuleType) -> None:
     assert task.result() == [both[1]]
 
 
-def test_descriptor_is_readable_until_received(bell: Any) -> None:
+def test_waitable_descriptor_is_readable_until_receive(bell: Any) -> None:
     assert not select.select([bell], [], [], 0)[0]
     for _ in range(20):
         bell.ring()
@@ -108,7 +108,7 @@ def test_descriptor_is_readable_until_received(bell: Any) -> None:
         assert not select.select([bell], [], [], 0)[0]
 
 
-def test_asyncio_task_waits_for_a_waitable(bell: Any, endpoint: str) -> None:
+def test_asyncio_task_can_wait_for_custom_waitable(bell: Any, endpoint: str) -> None:
     async def main() -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             both = asyncio.gather(bell.arecv(), sub.arecv())
@@ -124,7 +124,7 @@ def test_asyncio_task_waits_for_a_waitable(bell: Any, endpoint: str) -> None:
     asyncio.run(asyncio.wait_for(main(), DEADLINE))
 
 
-def test_waitable_can_be_closed_during_a_wait(bell: Any) -> None:
+def test_close_of_waitable_ends_wait_of_another_thread(bell: Any) -> None:
     task = Task(bell.receive)
     task.wait_asleep()
     with pytest.raises(ConcurrentUseError):

@@ -51,7 +51,7 @@ def waiting(sub: msgq.SubSocket, how: str) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("how", ["receive", "poll"])
-def test_a_sleeper_without_an_alarm_is_woken_by_each_message(endpoint: str, how: str) -> None:
+def test_subscriber_in_unlimited_sleep_is_woken_by_each_message(endpoint: str, how: str) -> None:
     """It does not look by itself: a wake-up that is not sent would be slept through."""
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         call = waiting(sub, how)
@@ -65,7 +65,7 @@ def test_a_sleeper_without_an_alarm_is_woken_by_each_message(endpoint: str, how:
         assert task.result() == b"by send_many"
 
 
-def test_every_sleeper_is_woken_by_one_message(endpoint: str) -> None:
+def test_one_message_wakes_all_sleeping_subscribers(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as pub:
         subs = [msgq.sub_sock(endpoint) for _ in range(20)]
         tasks = [sleeping_for_good(endpoint, sub.receive) for sub in subs]
@@ -76,7 +76,7 @@ def test_every_sleeper_is_woken_by_one_message(endpoint: str) -> None:
             sub.close()
 
 
-def test_sleeper_is_woken_by_a_later_publisher(endpoint: str) -> None:
+def test_publisher_that_starts_later_wakes_sleeping_subscriber(endpoint: str) -> None:
     with msgq.sub_sock(endpoint) as sub:
         task = sleeping_for_good(endpoint, sub.receive)
         with msgq.pub_sock(endpoint) as pub:
@@ -84,7 +84,7 @@ def test_sleeper_is_woken_by_a_later_publisher(endpoint: str) -> None:
             assert task.result() == b"x"
 
 
-def test_an_idle_sleeper_does_not_wake_up_again_and_again(endpoint: str) -> None:
+def test_sleeping_subscriber_without_messages_is_not_scheduled(endpoint: str) -> None:
     """With no stock publisher about, the kernel lets the thread sleep: it gives up the processor once, not more."""
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         task = sleeping_for_good(endpoint, sub.receive)
@@ -101,12 +101,12 @@ def test_an_idle_sleeper_does_not_wake_up_again_and_again(endpoint: str) -> None
         assert task.result() == b"x"
 
 
-def test_idle_process_sleeps_with_all_threads(endpoint: str) -> None:
+def test_receive_without_messages_causes_few_context_switches(endpoint: str) -> None:
     """Its first receive starts the helper thread, which has nothing to look at: nobody opens the ring meanwhile."""
     assert run_child(children.sleeps_of_a_receive, endpoint) <= 4  # two, and two more for the start of a thread
 
 
-def test_stock_publisher_signal_wakes_the_sleeper(endpoint: str) -> None:
+def test_signal_of_stock_publisher_wakes_sleeping_subscriber(endpoint: str) -> None:
     """It knows only a thread to signal. That is the helper's; the signal neither kills nor runs a handler."""
     handler = signal.getsignal(signal.SIGUSR2)
     with msgq.sub_sock(endpoint) as sub:
@@ -135,7 +135,7 @@ def tkill(thread_id: int, number: int) -> None:
     assert ctypes.CDLL(None).syscall(tgkill, os.getpid(), thread_id, number) == 0
 
 
-def test_sleeper_of_a_killed_publisher_is_woken_by_the_next(endpoint: str) -> None:
+def test_next_publisher_wakes_subscriber_of_killed_publisher(endpoint: str) -> None:
     """Published, but nobody woken: that is what a kill between the two leaves. The successor wakes everybody."""
     with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
         task = sleeping_for_good(endpoint, sub.receive)
@@ -147,7 +147,7 @@ def test_sleeper_of_a_killed_publisher_is_woken_by_the_next(endpoint: str) -> No
         pub.close()
 
 
-def test_spinning_finds_a_message_without_sleeping(endpoint: str) -> None:
+def test_spinning_receive_returns_message_without_sleep(endpoint: str) -> None:
     with msgq.pub_sock(endpoint) as pub, msgq.SubSocket() as sub:
         sub.connect(msgq.context, endpoint, spin_us=200)
         sub.setTimeout(DEADLINE_MS)
@@ -159,7 +159,7 @@ def test_spinning_finds_a_message_without_sleeping(endpoint: str) -> None:
                 assert sub.receive() == b"%d" % i
 
 
-def test_spin_ends_and_then_the_receive_sleeps(endpoint: str) -> None:
+def test_receive_sleeps_after_spin_time(endpoint: str) -> None:
     with msgq.SubSocket() as sub:
         sub.connect(msgq.context, endpoint, spin_us=100)
         sub.setTimeout(30)
@@ -168,7 +168,7 @@ def test_spin_ends_and_then_the_receive_sleeps(endpoint: str) -> None:
         assert time.monotonic() - started >= 0.03
 
 
-def test_passive_sleeper_finds_new_messages(endpoint: str) -> None:
+def test_sleeping_passive_subscriber_receives_new_messages(endpoint: str) -> None:
     """Nobody wakes it; it looks by itself."""
     with msgq.pub_sock(endpoint) as pub, msgq.SubSocket() as sub:
         sub.connect(msgq.context, endpoint, passive=True)
@@ -178,7 +178,7 @@ def test_passive_sleeper_finds_new_messages(endpoint: str) -> None:
             assert task.result() == b"x"
 
 
-def test_descriptor_is_readable_after_a_delayed_wake(endpoint: str) -> None:
+def test_subscriber_descriptor_is_readable_after_delayed_wakeup(endpoint: str) -> None:
     """A publisher that pauses between its message and the wake for it takes a flag that was set for the next one."""
     libc = ctypes.CDLL(None)
     sys_futex, futex_wake, waiters, one_wake = 202 if os.uname().machine == "x86_64" else 98, 1, 1, 4
@@ -195,7 +195,7 @@ def test_descriptor_is_readable_after_a_delayed_wake(endpoint: str) -> None:
         assert select.select([fd], [], [], DEADLINE)[0] == [fd]
 
 
-def test_a_passive_descriptor_becomes_readable_again_and_again(endpoint: str) -> None:
+def test_passive_subscriber_descriptor_becomes_readable_repeatedly(endpoint: str) -> None:
     """No futex tells of its messages, so its thread must look by the clock again as soon as all was read."""
     with msgq.pub_sock(endpoint) as pub, msgq.SubSocket() as sub:
         sub.connect(msgq.context, endpoint, passive=True)

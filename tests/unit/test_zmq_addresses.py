@@ -112,7 +112,7 @@ class TestPorts:
             publisher_address("can")
 
     @pytest.mark.parametrize("host", ["fe80::1%eth0", "[fe80::1%eth0]", "robot-7.local", "*"])
-    def test_host_of_other_form_is_accepted(self, host: str) -> None:
+    def test_host_names_and_ip_addresses_are_accepted(self, host: str) -> None:
         assert subscriber_address("can", host).host == host.strip("[]")
 
     def test_sockets_with_bracketed_ipv6_address_exchange_messages(
@@ -132,7 +132,7 @@ class TestPorts:
             pub.send(b"x")
             assert sub.receive() == b"x"
 
-    def test_publisher_binds_configured_interface(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_publisher_address_uses_bind_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "*")
         assert publisher_address("can").uri == f"tcp://*:{compute_port('can')}"
 
@@ -146,23 +146,23 @@ class TestAsStock:
         monkeypatch.setenv("OPENPILOT_PREFIX", "sim")
 
     @pytest.mark.parametrize(("name", "port"), GOLDEN)
-    def test_stock_port_depends_only_on_endpoint(self, name: str, port: int) -> None:
+    def test_stock_port_number_depends_only_on_endpoint(self, name: str, port: int) -> None:
         assert publisher_address(name).uri == f"tcp://*:{port}"
         assert subscriber_address(name, "10.0.0.7").uri == f"tcp://10.0.0.7:{port}"
         assert msgq.zeromq_address(name) == f"tcp://127.0.0.1:{port}"
 
-    def test_bind_variable_applies_to_stock_ports(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_bind_variable_sets_host_of_stock_ports(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "127.0.0.2")
         assert publisher_address("can") == ZmqAddress("127.0.0.2", 62300)
         with settings.overrides(bind_host="127.0.0.3"):
             assert publisher_address("can") == ZmqAddress("127.0.0.3", 62300)
 
     @pytest.mark.parametrize("value", ["", "0"])
-    def test_stock_ports_can_be_switched_off(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_stock_ports_are_disabled_by_variable(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_STOCK", value)
         assert publisher_address("can") == ZmqAddress("127.0.0.1", compute_port("sim/can"))
 
-    def test_map_precedes_stock_ports_and_keeps_prefix(self, write_map: Callable[[str], None]) -> None:
+    def test_address_map_overrides_stock_ports_and_uses_prefix(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://a:1"\n"sim/can" = "tcp://b:2"')
         assert publisher_address("can") == ZmqAddress("b", 2)
 
@@ -176,22 +176,24 @@ class TestAsStock:
 
 
 class TestMap:
-    def test_map_gives_address_of_endpoint(self, write_map: Callable[[str], None]) -> None:
+    def test_address_map_sets_address_of_endpoint(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://10.0.0.7:4000"\n"odd name" = "ipc:///run/odd"\nv6 = "tcp://[::1]:4001"')
         assert publisher_address("can") == subscriber_address("can", "ignored") == ZmqAddress("10.0.0.7", 4000)
         assert publisher_address("odd name").uri == "ipc:///run/odd"
         assert publisher_address("v6") == ZmqAddress("::1", 4001)
 
-    def test_map_without_endpoint_changes_nothing(self, write_map: Callable[[str], None]) -> None:
+    def test_address_map_without_endpoint_keeps_default_address(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://10.0.0.7:4000"')
         assert publisher_address("other").port == compute_port("other")
 
-    def test_map_star_leaves_host_to_subscriber(self, write_map: Callable[[str], None]) -> None:
+    def test_address_map_with_star_lets_subscriber_choose_host(self, write_map: Callable[[str], None]) -> None:
         write_map('can = "tcp://*:4000"')
         assert publisher_address("can").uri == "tcp://*:4000"
         assert subscriber_address("can", "far.example").uri == "tcp://far.example:4000"
 
-    def test_map_keys_include_prefix(self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_address_map_keys_include_prefix(
+        self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         write_map('can = "tcp://a:1"\n"sim/can" = "tcp://b:2"')
         monkeypatch.setenv("OPENPILOT_PREFIX", "sim")
         assert publisher_address("can") == ZmqAddress("b", 2)
@@ -212,7 +214,7 @@ class TestMap:
             '"tcp://h:x"',
         ],
     )
-    def test_map_with_invalid_address_raises_with_file_and_name(
+    def test_address_map_with_invalid_address_raises_with_file_and_name(
         self, write_map: Callable[[str], None], value: str
     ) -> None:
         write_map(f"can = {value}")
@@ -220,7 +222,7 @@ class TestMap:
             publisher_address("can")
         assert caught.value.endpoint == "can"
 
-    def test_invalid_toml_map_error_names_variable(
+    def test_address_map_with_invalid_toml_raises_with_variable_name(
         self, write_map: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write_map("this is not TOML")
@@ -242,7 +244,7 @@ class TestIpc:
             assert stat.S_IMODE(path.stat().st_mode) == 0o700
             assert path.stat().st_uid == os.geteuid()
 
-    def test_names_and_prefixes_do_not_collide(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_socket_file_paths_of_names_and_prefixes_are_unique(self, monkeypatch: pytest.MonkeyPatch) -> None:
         plain = [publisher_address(name).path for name in ("a", "p%2Fa", "p a")]
         monkeypatch.setenv("OPENPILOT_PREFIX", "p")
         paths = {*plain, publisher_address("a").path}
@@ -348,7 +350,7 @@ class TestCollisions:
         assert not isinstance(caught.value, MultiplePublishersError)
         assert (caught.value.endpoint, caught.value.errno) == ("other", errno.EADDRINUSE)
 
-    def test_same_port_on_all_interfaces_is_collision(
+    def test_same_port_on_all_interfaces_raises(
         self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
     ) -> None:
         write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"\nother = "tcp://*:{free_port}"')
@@ -356,14 +358,14 @@ class TestCollisions:
         with pytest.raises(IpcError, match=f"'other'.*'{endpoint}'"):
             publish("other")
 
-    def test_same_port_on_two_hosts_is_not_collision(
+    def test_same_port_on_two_hosts_is_accepted(
         self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
     ) -> None:
         write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"\nother = "tcp://127.0.0.2:{free_port}"')
         publish(endpoint)
         publish("other")
 
-    def test_address_held_by_unknown_program_raises(
+    def test_address_used_by_another_program_raises(
         self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
     ) -> None:
         write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"')
@@ -374,7 +376,7 @@ class TestCollisions:
                 publish(endpoint)
         publish(endpoint)
 
-    def test_error_names_host_of_other_machine(
+    def test_bind_to_address_of_another_machine_raises_with_host(
         self, endpoint: str, monkeypatch: pytest.MonkeyPatch, publish: Callable[[str], PubSocket]
     ) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_BIND", "192.0.2.1")
@@ -384,7 +386,9 @@ class TestCollisions:
         with pytest.raises(InvalidValueError, match="no host"):
             publish(endpoint)
 
-    def test_address_claim_leaves_no_file(self, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_released_address_claim_leaves_no_file(
+        self, endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         monkeypatch.setattr(shm_paths, "SHARED_MEMORY", str(tmp_path))
         claim = AddressClaim(endpoint, ZmqAddress("127.0.0.1", 0))
         assert len(list(tmp_path.rglob("claims/*"))) == 1
@@ -394,14 +398,14 @@ class TestCollisions:
 
 
 class TestForOtherPrograms:
-    def test_zeromq_address_is_subscriber_address(self, write_map: Callable[[str], None]) -> None:
+    def test_zeromq_address_function_returns_subscriber_address(self, write_map: Callable[[str], None]) -> None:
         assert msgq.zeromq_address("carState") == "tcp://127.0.0.1:9041"
         assert msgq.zeromq_address(b"carState", "10.0.0.7") == "tcp://10.0.0.7:9041"
         assert msgq.zeromq_address("carState", "::1") == "tcp://[::1]:9041"
         write_map('carState = "tcp://*:9001"')
         assert msgq.zeromq_address("carState", "10.0.0.7") == "tcp://10.0.0.7:9001"
 
-    def test_zeromq_address_of_invalid_name_is_refused(self) -> None:
+    def test_zeromq_address_function_refuses_invalid_name(self) -> None:
         with pytest.raises(EndpointNameError):
             msgq.zeromq_address("a/b")
 

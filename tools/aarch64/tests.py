@@ -47,18 +47,18 @@ WORDS = "not zmq and not fake and not stock"
 _SIGNALS = "QEMU catches every signal itself, so /proc says that a thread survives one that in truth kills it"
 #: Tests that are left out, and why.
 LEFT_OUT = {
-    "tests/unit/test_ring_slots.py::TestSlots::test_whose_slot_was_taken_joins_another": _SIGNALS,
+    "tests/unit/test_ring_slots.py::TestSlots::test_subscriber_uses_another_slot_after_overwrite_of_its_slot": _SIGNALS,
     "tests/unit/test_ring_slots.py::TestForStockSubscribers": _SIGNALS,
-    "tests/unit/test_liveness.py::test_process_identity_equals_that_of_the_kernel": (
+    "tests/unit/test_liveness.py::test_process_identity_equals_pid_and_start_time_of_kernel": (
         "QEMU writes /proc/self/stat itself, with another start time than the kernel tells other processes"
     ),
-    "tests/unit/test_wake.py::test_an_idle_sleeper_does_not_wake_up_again_and_again": (
+    "tests/unit/test_wake.py::test_sleeping_subscriber_without_messages_is_not_scheduled": (
         "it counts context switches, and QEMU's own are among them"
     ),
-    "tests/unit/test_reentrant_use.py::test_lock_belongs_to_the_file_with_the_name": (
+    "tests/unit/test_reentrant_use.py::test_topic_lock_is_held_on_file_that_replaced_removed_file": (
         "it looks for a thread by /proc/PID/task, which it may find ended under an emulator that is slow"
     ),
-    "tests/unit/test_segment.py::TestNoSpace::test_unmappable_ring_is_removed": (
+    "tests/unit/test_segment.py::TestNoSpace::test_new_ring_that_cannot_be_mapped_is_removed": (
         "QEMU does not bind the emulated program to a limit of its address space"
     ),
 }

@@ -2,7 +2,7 @@
 
 from tools.mutate.headers.mutant import Mutant, mutants_of
 
-_TEST = "tests/meta/test_memory_order_edges.py::test_access_has_memory_order_of_its_comment"
+_TEST = "tests/meta/test_memory_order_edges.py::test_memory_access_has_order_stated_in_its_comment"
 
 
 def relaxed(path: str, edge: str, old: str, new: str) -> Mutant:
