@@ -15,7 +15,7 @@ TESTS = (
             "liveness",
             "meter",
             "stats",
-            "misuse",
+            "reentrant_use",
             "errors",
             "naming",
             "schema",
