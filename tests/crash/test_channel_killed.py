@@ -166,7 +166,7 @@ def test_channel_subscriber_killed_at_each_step_leaves_usable_channel(place: Pla
     at_each_step(place, scene, lambda where, at: kill_subscriber(where, at, operations))
 
 
-def test_viewer_bit_reused_after_kill_at_each_step_releases_slots(place: Place) -> None:
+def test_reused_viewer_bit_of_killed_subscriber_releases_slots(place: Place) -> None:
     """What: a viewer dies with all slots in its hands. Its successor dies at each step of
     taking it; then comes another one.
 

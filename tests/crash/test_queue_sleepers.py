@@ -100,7 +100,7 @@ def first_step(slot: Place, operations: str, name: str, before: int) -> int:
 @pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize("scene", WAKERS)
-def test_queue_sleeper_continues_after_death_or_stop_of_its_waker(slot: Place, scene: str, number: int) -> None:
+def test_queue_sleeper_wakes_after_death_or_stop_of_its_waker(slot: Place, scene: str, number: int) -> None:
     """What: a message, or room, is there, and its waker does not come to wake; somebody sleeps.
 
     Why: sleepers look once a second, for exactly that.
@@ -129,7 +129,7 @@ def test_queue_sleeper_continues_after_death_or_stop_of_its_waker(slot: Place, s
 @pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize(("operation", "before", "wish"), [("wait:30000", 0, receive), ("waitroom:30000", 1, send)])
-def test_queue_message_of_dead_or_stopped_woken_sleeper_reaches_next_sleeper(
+def test_message_reaches_next_sleeper_after_woken_sleeper_dies_or_stops(
     slot: Place, number: int, operation: str, before: int, wish: Callable[[MessageQueue], bool]
 ) -> None:
     """What: three sleep; the first is woken and does nothing any more.
@@ -159,7 +159,7 @@ def test_queue_message_of_dead_or_stopped_woken_sleeper_reaches_next_sleeper(
 
 
 @pytest.mark.ci
-def test_interrupted_sleeper_forwards_its_wake(slot: Place) -> None:
+def test_interrupted_sleeper_passes_its_wake_to_another_sleeper(slot: Place) -> None:
     """What: two sleep; the first is woken, and leaves without the message, as one whom a signal ended.
 
     Failure would mean: the other one sleeps on until it looks for itself, which takes a second.

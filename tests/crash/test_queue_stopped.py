@@ -211,7 +211,7 @@ def test_queue_lock_of_stopped_process_makes_open_fail_after_5_seconds(slot: Pla
     slot.look()
 
 
-def test_sender_during_stopped_wake_wakes_other_sleeper(slot: Place) -> None:
+def test_second_sender_wakes_other_sleeper_while_first_sender_is_stopped(slot: Place) -> None:
     """What: two sleep; a sender stops while it wakes one of them, and another sender comes.
 
     Why: the second one cannot know whether the first one stopped before its wake or behind it: it wakes that one, too.

@@ -138,7 +138,7 @@ def test_board_writer_killed_at_each_step_leaves_usable_board(board: Place, scen
     at_each_step(lambda step: play(board, SCENES[scene], step), NAMED.get(scene, ()))
 
 
-def test_board_key_after_killed_declaration_has_no_remains_of_longer_name(board: Place) -> None:
+def test_board_key_after_killed_declaration_has_no_bytes_of_longer_name(board: Place) -> None:
     """What: one was killed while it wrote a name, which was longer than the next one.
 
     Failure would mean: a key that begins as it was called, and ends as another one.

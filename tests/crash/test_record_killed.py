@@ -203,7 +203,7 @@ def test_exclusive_writer_killed_at_each_step_leaves_usable_record(exclusive: Pl
         at_each_step(lambda step: play(exclusive, readers, EXCLUSIVE[scene], step, None), steps)
 
 
-def test_waiting_writer_killed_at_each_step_notifies_of_completed_writes(place: Place) -> None:
+def test_writer_killed_while_waiting_has_notified_earlier_writes(place: Place) -> None:
     """What: the victim waits for an element whose writer is stopped, and has told of those before it.
 
     Failure would mean: a wait leaves something behind.

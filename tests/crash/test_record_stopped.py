@@ -221,7 +221,7 @@ def test_stopped_board_writer_blocks_no_other_key(board: Place, scene: str) -> N
 # ---- rows that change hands ----
 
 
-def test_writer_stopped_after_liveness_probe_keeps_element_of_new_row_owner(place: Place) -> None:
+def test_writer_resumed_after_liveness_check_keeps_element_of_new_row_owner(place: Place) -> None:
     """What: a writer has learned that the one who holds an element is dead, and stops; somebody takes the dead one's
     row, and the same element; then the first goes on.
 

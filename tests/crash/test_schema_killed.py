@@ -57,7 +57,7 @@ def test_second_schema_writer_killed_during_repair_leaves_valid_schema(topic: To
             assert schema_of(trial) in (NEW, known[second]), points[at - 1]
 
 
-def test_restart_with_same_schema_writes_nothing(topic: Topic) -> None:
+def test_publisher_restart_with_same_schema_writes_no_schema(topic: Topic) -> None:
     topic.driver(DESCRIBE["O"]).ended(0)
     before = topic.side_bytes()
     topic.driver(DESCRIBE["O"]).ended(0)

@@ -131,7 +131,7 @@ def test_new_publishers_reuse_rows_of_100_killed_publishers(topic: Topic) -> Non
     assert publisher.alive
 
 
-def test_new_publisher_after_kill_before_wake_wakes_sleepers(topic: Topic) -> None:
+def test_new_publisher_wakes_sleepers_of_publisher_killed_before_wake(topic: Topic) -> None:
     """What: a publisher has cleared the sleepers' bit and dies before it wakes them; a new publisher starts.
 
     Why: nothing in shared memory says any more that somebody sleeps.

@@ -102,7 +102,7 @@ def sleep_once(endpoint: str) -> int:
 
 
 @pytest.mark.parametrize("laps", [0, 1, 3])
-def test_subscriber_stopped_before_sleep_receives_message_sent_meanwhile(topic: Topic, laps: int) -> None:
+def test_subscriber_stopped_before_sleep_receives_message_sent_during_stop(topic: Topic, laps: int) -> None:
     """What: a subscriber stops just before the system call that puts it to sleep; meanwhile the publisher sends one
     message, or exactly a lap, so that the low half of write_pointer is the same again.
 

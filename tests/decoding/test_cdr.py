@@ -311,7 +311,7 @@ def test_cdr_value_count_is_bounded() -> None:
         tracemalloc.stop()
 
 
-def test_cdr_elements_without_bytes_are_bounded() -> None:
+def test_number_of_cdr_elements_without_bytes_is_bounded() -> None:
     text = f"Part[1000000] x\n{LINE}\nMSG: pkg/Part\nuint8 A=1"
     assert "elements without bytes" in why(text, b"", "ros1")
 

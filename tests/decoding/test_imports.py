@@ -112,7 +112,7 @@ def test_capnp_imports_are_relative_to_link_name(tmp_path: Path) -> None:
     assert PayloadDecoder().decode_payload(named(f"capnproto:{path}:Event"), message())["car"] == EXPECTED["car"]
 
 
-def test_capnp_files_keep_names_next_to_renamed_files(tmp_path: Path) -> None:
+def test_each_capnp_file_has_unique_name_after_renaming(tmp_path: Path) -> None:
     """A second "a.capnp" gets another name in the folder for the compiler, which must not be that of a third file."""
     files = ["a.capnp", *(f"{number}-a.capnp" for number in range(40)), "other/a.capnp"]
     (tmp_path / "other").mkdir()
@@ -191,7 +191,7 @@ def test_ros1_definitions_are_found_without_msg_folder(tmp_path: Path) -> None:
     assert PayloadDecoder().decode_payload(schema, b"\5\0\0\0") == {"header": {"seq": 5}}
 
 
-def test_ros_definitions_in_file_precede_other_files(tmp_path: Path) -> None:
+def test_ros_definitions_in_file_take_precedence_over_other_files(tmp_path: Path) -> None:
     behind = "=" * 80 + "\nMSG: std_msgs/Header\nuint8 own\n"
     write_tree(tmp_path, MSG | {"pkg/msg/Scan.msg": f"std_msgs/Header header\n{behind}"})
     schema = named(f"cdr:{tmp_path}/pkg/msg/Scan.msg:pkg/msg/Scan", tmp_path / "more")

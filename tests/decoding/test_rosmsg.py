@@ -46,7 +46,7 @@ def test_ros_parser_reads_all_line_kinds() -> None:
     assert found["last"] == ScalarType("u2")
 
 
-def test_ros_parser_finds_other_definitions_by_name() -> None:
+def test_ros_parser_finds_embedded_definitions_by_type_name() -> None:
     text = (
         f"Header header\nPoint near\nother/Point far\nother/msg/Point[] points\nbuiltin_interfaces/Time when\n"
         f"{LINE}\nMSG: std_msgs/Header\nstring frame_id\n"

@@ -47,7 +47,7 @@ def log(tmp_path: Path, event: Any) -> Path:
     return write_log(tmp_path / "a.mcap", *messages, ("said", 5, b"{}"), ("other", 6, b"?"), schemas={"said": JSON})
 
 
-def test_schema_of_endpoint_precedes_option() -> None:
+def test_schema_of_endpoint_takes_precedence_over_schema_option() -> None:
     chosen, said = Schema("b", "json"), Schema("a", "cdr", b"int32 x")
     schemas = Schemas({"a": chosen, re.compile("^c"): Schema("c", "cbor")})
     assert schemas.of("a", None) == chosen
@@ -131,7 +131,7 @@ def test_invalid_schema_option_raises_error(text: str, why: str) -> None:
     assert why in str(error.value)
 
 
-def test_large_schema_can_be_named(tmp_path: Path) -> None:
+def test_named_schema_may_exceed_size_limit_of_endpoint_schema(tmp_path: Path) -> None:
     """That of openpilot's logs is larger than what an endpoint can have."""
     fields = "".join(f"  field{i} @{i + 1} :Int32;\n" for i in range(3000))
     (tmp_path / "log.capnp").write_text(f"@0xf3b1f17e25a4285b;\nstruct Event {{\n  time @0 :UInt64;\n{fields}}}\n")

@@ -50,13 +50,13 @@ def levels() -> list[Any]:
 
 
 @pytest.mark.parametrize("level", levels())
-def test_fuzzed_level_survives_hostile_bytes(level: Any, seed: int, prefix: str) -> None:
+def test_fuzzed_program_survives_hostile_bytes(level: Any, seed: int, prefix: str) -> None:
     check(fuzz(level, seed, ENOUGH_SECONDS, count=CASES[level]))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("level", levels())
-def test_fuzzed_level_survives_hostile_bytes_in_long_run(level: Any, seed: int, prefix: str) -> None:
+def test_fuzzed_program_survives_hostile_bytes_in_long_run(level: Any, seed: int, prefix: str) -> None:
     check(fuzz(level, seed, NIGHT_SECONDS))
 
 

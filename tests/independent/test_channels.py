@@ -71,7 +71,7 @@ def test_msgq_and_independent_publishers_share_one_order(endpoint: str) -> None:
         endpoint_part.close()
 
 
-def test_lapped_independent_subscriber_receives_rest_and_counts_losses(endpoint: str) -> None:
+def test_lapped_independent_subscriber_receives_stored_messages_and_counts_losses(endpoint: str) -> None:
     ours = msgq.Node("ours").advertise(endpoint, capacity=CAPACITY)
     theirs = Subscriber(endpoint)
     for number in range(COUNT):
@@ -268,7 +268,7 @@ def publish_and_wait(endpoint: str) -> None:
     hear()
 
 
-def test_killed_independent_publisher_leaves_messages_and_pool_is_removed_later(endpoint: str) -> None:
+def test_messages_of_killed_independent_publisher_stay_until_replaced(endpoint: str) -> None:
     ours = msgq.Node("ours").subscribe(endpoint)
     with Child(publish_and_wait, endpoint) as child:
         child.hear()

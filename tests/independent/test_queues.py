@@ -280,7 +280,7 @@ def announced(handle: Handle, ticket: int) -> Iterator[EventCount]:
         yield eventcount
 
 
-def test_calls_yield_to_handoff_and_end_unused_handoff(endpoint: str) -> None:
+def test_receive_respects_pending_handoff_and_ends_unused_handoff(endpoint: str) -> None:
     with msgq.MessageQueue(endpoint) as ours:
         theirs = Handle(endpoint)
         for receive in (theirs.receive, lambda timeout: ours.receive(timeout=timeout)):

@@ -238,7 +238,7 @@ def test_row_of_killed_independent_subscriber_counts_as_dead(endpoint: str) -> N
         assert not any(subscriber.participant.alive for subscriber in msgq.stats.topic(endpoint).subscribers)
 
 
-def test_slots_of_independent_subscribers_differ_from_stock_and_are_released(endpoint: str) -> None:
+def test_independent_subscribers_do_not_count_as_stock_and_release_slots(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, RING) as publisher, msgq.sub_sock(endpoint) as ours:
         theirs = [Subscriber(endpoint) for _ in range(3)]
         publisher.send(b"1")
@@ -295,7 +295,7 @@ def test_topic_schemas_are_exchanged_in_both_directions(endpoint: str) -> None:
         subscriber.close()
 
 
-def test_msgq_removes_independent_topic(endpoint: str) -> None:
+def test_msgq_unlink_removes_topic_of_independent_program(endpoint: str) -> None:
     run_child(use_and_leave, endpoint)
     with msgq.pub_sock(endpoint) as publisher:
         publisher.unlink()

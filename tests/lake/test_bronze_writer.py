@@ -81,7 +81,7 @@ def test_bronze_writer_limits_open_parts(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(written.aggregate_files["ranges"]) == len(written.aggregate_files["traffic_windows"]) == days + 2
 
 
-def test_compacted_bronze_parts_have_same_messages(tmp_path: Path) -> None:
+def test_compacted_bronze_part_has_all_messages_of_original_parts(tmp_path: Path) -> None:
     lake = LakeDirectory(tmp_path)
     parts = [write_bronze([batch([message("ab"[i % 2], i, i)])], lake).bronze_files[0].path for i in range(6)]
     joined = merge_bronze_files(lake, parts)

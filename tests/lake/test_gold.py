@@ -40,7 +40,7 @@ def at_once(path: Path, rows: list[dict[str, object]]) -> golds.Rows:
 
 
 @pytest.mark.seeds(1, 1, 7)
-def test_gold_of_pieces_equals_gold_of_whole(tmp_path: Path, seed: int) -> None:
+def test_gold_tables_of_pieces_equal_gold_tables_of_whole_recording(tmp_path: Path, seed: int) -> None:
     """Pieces come in any order and overlap; gold is made after some of them."""
     rng = random.Random(seed)
     rows = some_rows(rng)
@@ -57,7 +57,7 @@ def topic(name: str, times: list[int], first: int = 0) -> list[dict[str, object]
     return [row(RecordedMessage(name, first + number, time, b"")) for number, time in enumerate(times)]
 
 
-def test_late_piece_removes_gaps_and_dropouts(tmp_path: Path) -> None:
+def test_late_recording_piece_removes_gaps_and_dropouts(tmp_path: Path) -> None:
     times = [MIDNIGHT - 60 * SECOND + i * SECOND for i in range(200)]
     rows = topic("a", times)
     add(directory(tmp_path), rows[:50] + rows[130:])
@@ -88,7 +88,7 @@ def test_losses_at_epoch_ends_are_gaps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", [2**30 - 2, 2**31 + 5, 3 * 10**9, 2**32 + 5, 2**61])
-def test_losses_at_epoch_ends_count_as_maximum_of_statements(tmp_path: Path, lost: int) -> None:
+def test_excessive_losses_at_epoch_ends_are_limited_to_maximum(tmp_path: Path, lost: int) -> None:
     (row,) = rows = topic("a", [MIDNIGHT], first=3)
     row["lost_before"] = row["lost_after"] = lost
     add(directory(tmp_path), rows)
@@ -112,7 +112,7 @@ def test_gold_drops_endpoints_of_removed_messages(tmp_path: Path) -> None:
     assert golds.table(tmp_path, "endpoints").column("endpoint").to_pylist() == ["b"]
 
 
-def test_gold_update_reads_only_new_piece(tmp_path: Path) -> None:
+def test_gold_update_reads_only_new_recording_piece(tmp_path: Path) -> None:
     """RowGroups that are made, and rows that are read for them."""
     costs = []
     for pieces_before in (1, 6):

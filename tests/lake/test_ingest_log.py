@@ -49,6 +49,6 @@ def test_unreadable_file_has_read_error_until_readable(inputs: IngestLog, tmp_pa
     assert inputs.list_read_errors() == gone[1:]
 
 
-def test_last_state_of_path_counts(inputs: IngestLog) -> None:
+def test_ingest_log_uses_last_entry_of_each_path(inputs: IngestLog) -> None:
     inputs.record_inputs([IngestedFile("/a", 1, 9), IngestedFile("/a", 1, 3)], [Problem("/a", 0, "of the last one")])
     assert reasons(inputs) == ["of the last one"]

@@ -124,7 +124,7 @@ def test_partial_aggregates_give_expected_tables(seed: int) -> None:
 
 @settings(max_examples=8)
 @given(SEEDS, st.sampled_from((2, 3, 9)), st.booleans())
-def test_partial_aggregates_of_pieces_equal_whole(seed: int, count: int, ordered: bool) -> None:
+def test_partial_aggregates_of_pieces_equal_aggregates_of_whole_recording(seed: int, count: int, ordered: bool) -> None:
     """Pieces that overlap, in any order; rows that come in order or do not."""
     rng = random.Random(seed)
     rows = some_rows(rng)

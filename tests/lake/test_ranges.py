@@ -41,7 +41,7 @@ def do_meet(one: Any, other: Any) -> Any:
     )
 
 
-def test_overlapping_parts_equal_pairwise_comparison() -> None:
+def test_overlapping_parts_equal_result_of_pairwise_comparison() -> None:
     random = np.random.default_rng(6)
     found = 0
     for _ in range(300):

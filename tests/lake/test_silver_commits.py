@@ -84,7 +84,9 @@ def test_silver_decoder_killed_between_commits_keeps_each_row_once(
         pytest.param(True, 1, marks=pytest.mark.nightly),
     ],
 )
-def test_silver_kills_between_any_commits_keep_each_row_once(tmp_path: Path, full_refresh: bool, step: int) -> None:
+def test_silver_decoder_killed_at_each_commit_keeps_each_row_once(
+    tmp_path: Path, full_refresh: bool, step: int
+) -> None:
     """With a step, at some moments before and after commits."""
     for moment in range(0, 1000, step):
         lake = fill_lake(tmp_path / str(moment))
@@ -101,7 +103,7 @@ def test_silver_kills_between_any_commits_keep_each_row_once(tmp_path: Path, ful
     assert moment >= 12
 
 
-def test_silver_reader_during_full_decode_sees_no_fewer_rows(tmp_path: Path) -> None:
+def test_silver_row_count_never_decreases_during_full_decode(tmp_path: Path) -> None:
     lake, other = fill_lake(tmp_path), Lake(tmp_path)
     lake.decode()
     ends = threading.Event()
@@ -185,7 +187,7 @@ def test_silver_parts_with_conflicting_types_use_two_tables(tmp_path: Path) -> N
     assert sorted(len(rows) for rows in lake.tables().values()) == [1, 2]
 
 
-def test_silver_rows_follow_compacted_parts(tmp_path: Path) -> None:
+def test_silver_rows_stay_unique_after_bronze_compaction(tmp_path: Path) -> None:
     lake = fill_lake(tmp_path, 2)
     lake.decode()
     merged = pa.concat_tables([pq.ParquetFile(tmp_path / "messages" / part).read() for part in sorted(lake.parts())])

@@ -201,7 +201,7 @@ def test_failed_table_checkpoint_does_not_fail_commit(tmp_path: Path, monkeypatc
     assert read_numbers(numbers) == [0, 1, 2, 3, 4, 5]
 
 
-def test_table_commit_with_lost_answer_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_commit_succeeds_despite_error_after_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
     numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
     plain = DeltaTable.create_write_transaction

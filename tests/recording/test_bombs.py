@@ -206,7 +206,7 @@ def test_larger_chunk_limit_allows_larger_chunk(tmp_path: Path) -> None:
     assert recover(path, in_place=True).messages == 4
 
 
-def test_zeros_in_chunk_count_as_damage(tmp_path: Path) -> None:
+def test_zero_bytes_in_chunk_are_reported_as_damage(tmp_path: Path) -> None:
     bad = build_chunk_record(channel(1, "a"), message(1, 1, 6, b"before"), bytes(1000))
     path = write_unclosed_file(tmp_path / "a.mcap", GOOD, bad, GOOD)
     log = LogReader(path)
@@ -215,7 +215,7 @@ def test_zeros_in_chunk_count_as_damage(tmp_path: Path) -> None:
     assert recover(path, in_place=True).messages == 3
 
 
-def test_other_records_are_skipped_only_in_chunks(tmp_path: Path) -> None:
+def test_private_records_in_and_outside_chunks_are_skipped(tmp_path: Path) -> None:
     private = struct.pack("<BQ3s", 0x90, 3, b"abc")
     loose = [encode_parts(message(1, 0, 5)), private, encode_parts(message(1, 1, 6))]
     path = write_unclosed_file(

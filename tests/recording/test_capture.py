@@ -27,7 +27,7 @@ def capture_until_interrupted(capture: Capture) -> tuple[bool, int]:
     return full, len(chunk)
 
 
-def test_capture_ends_when_other_thread_stops_it(capture: Capture) -> None:
+def test_capture_stopped_by_another_thread_ends(capture: Capture) -> None:
     running = Task(capture_until_interrupted, capture)
     running.wait_asleep()
     capture.interrupt_capture()
@@ -44,7 +44,7 @@ def test_capture_takes_messages_published_before_interrupt(capture: Capture) -> 
         assert running.result() == (False, 1)
 
 
-def test_interrupt_before_capture_ends_capture(capture: Capture) -> None:
+def test_capture_after_earlier_interrupt_ends_at_once(capture: Capture) -> None:
     capture.interrupt_capture()
     capture.interrupt_capture()
     assert capture_until_interrupted(capture) == (False, 0)

@@ -34,7 +34,7 @@ def read_bag_info(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run("bag", "info", "--json", *arguments).stdout.splitlines()]
 
 
-def test_channel_statistics_equal_scan(tmp_path: Path) -> None:
+def test_channel_statistics_equal_totals_of_full_scan(tmp_path: Path) -> None:
     log = LogReader(write_numbered_file(tmp_path / "a.mcap", step=3))
     assert log.has_statistics
     assert log.endpoints == log.summarize(scan=True)
@@ -43,13 +43,13 @@ def test_channel_statistics_equal_scan(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("begins", [(0, 3000), (0, 3100), (3000, 0)], ids=["continued", "gap", "out of order"])
-def test_channel_statistics_of_several_files_equal_scan(tmp_path: Path, begins: tuple[int, int]) -> None:
+def test_channel_statistics_of_several_files_equal_totals_of_full_scan(tmp_path: Path, begins: tuple[int, int]) -> None:
     log = LogReader(*(write_numbered_file(tmp_path / f"{begin}.mcap", begin) for begin in begins))
     assert log.has_statistics
     assert log.endpoints == log.summarize(scan=True)
 
 
-def test_file_without_channel_statistics_among_others_is_scanned(tmp_path: Path) -> None:
+def test_file_without_channel_statistics_is_scanned_next_to_other_files(tmp_path: Path) -> None:
     first, second = write_numbered_file(tmp_path / "1.mcap"), write_numbered_file(tmp_path / "2.mcap", 3005)
     second.write_bytes(second.read_bytes()[:-100])
     log = LogReader(first, second, write_numbered_file(tmp_path / "3.mcap", 7000))
@@ -57,7 +57,7 @@ def test_file_without_channel_statistics_among_others_is_scanned(tmp_path: Path)
     assert log.endpoints == log.summarize(scan=True)
 
 
-def test_channel_statistics_need_no_message_read(tmp_path: Path) -> None:
+def test_channel_statistics_are_available_without_reading_messages(tmp_path: Path) -> None:
     path = write_numbered_file(tmp_path / "a.mcap")
     data = bytearray(path.read_bytes())
     data[600:700] = bytes(100)  # within the first chunk

@@ -270,7 +270,7 @@ WRITING = {
 
 
 @pytest.mark.parametrize("verb", WRITING)
-def test_writing_bag_verb_prints_path_and_count_as_json(
+def test_bag_command_that_writes_prints_path_and_count_as_json(
     tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -306,7 +306,7 @@ LARGE = "exceed max_chunk_bytes (--max-chunk-bytes), which is 1000"
         ("split", ["-o", "new", "--every", 1, "--compression", "lz4"]),
     ],
 )
-def test_reading_bag_verb_skips_chunks_above_max_chunk_bytes(
+def test_bag_command_that_reads_skips_chunks_above_max_chunk_bytes(
     tmp_path: Path, verb: str, more: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -318,13 +318,13 @@ def test_reading_bag_verb_skips_chunks_above_max_chunk_bytes(
 
 
 @pytest.mark.parametrize("verb", ["doctor", "recover", "reindex"])
-def test_checking_bag_verb_fails_at_chunk_above_max_chunk_bytes(tmp_path: Path, verb: str) -> None:
+def test_bag_command_that_checks_fails_at_chunk_above_max_chunk_bytes(tmp_path: Path, verb: str) -> None:
     path = write_foreign(tmp_path / "a.mcap", chunk_size=1 << 20)
     assert LARGE in bag(verb, path, "--max-chunk-bytes", "1kB", code=1).output
     bag(verb, path, "--max-chunk-bytes", "13kB")
 
 
-def test_bag_list_reads_file_with_summary_above_max_chunk(tmp_path: Path) -> None:
+def test_bag_list_reads_file_with_summary_above_max_chunk_bytes(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     assert "the whole file is scanned instead" in bag("list", "channels", path, "--max-chunk-bytes", "1kB").stderr
     assert bag("list", "channels", path).stderr == ""

@@ -51,7 +51,7 @@ def test_bag_cat_prints_key_and_publisher(tmp_path: Path) -> None:
     assert second.endswith(" channel/b (left): 01")
 
 
-def test_bag_verb_reports_unknown_endpoint(log: Path, tmp_path: Path) -> None:
+def test_bag_command_reports_unknown_endpoint(log: Path, tmp_path: Path) -> None:
     verbs = [("cat",), ("info",), ("filter", "-o", tmp_path / "c.mcap"), ("convert", "-o", tmp_path / "c.csv")]
     for verb, *more in verbs:
         done = run("bag", verb, log, "--endpoint", "jsn", "--endpoint", "json", *more, code=1)
@@ -114,7 +114,7 @@ def test_bag_list_prints_attachments_and_metadata(attached: Path) -> None:
     assert {"name": "place", "values": {"city": "Oslo"}} in said
 
 
-def test_bag_attachments_writes_only_in_output_directory(attached: Path, tmp_path: Path) -> None:
+def test_bag_attachments_command_writes_only_into_output_directory(attached: Path, tmp_path: Path) -> None:
     said = run("bag", "attachments", attached, "-o", tmp_path / "out", "--json").stdout
     assert [Path(json.loads(line)["path"]).name for line in said.splitlines()] == ["map.txt", "notes"]
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == {

@@ -189,7 +189,7 @@ def wait_for_exit_code(process: Process, terminal: int) -> int:
     return process.wait(DEADLINE)
 
 
-def test_play_keys_pause_and_step(prefix: str, tmp_path: Path) -> None:
+def test_keyboard_during_play_pauses_and_steps(prefix: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "a.mcap", 1000, NS)
     sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
     with at_terminal(path, "--start-paused") as (process, terminal):
@@ -206,7 +206,7 @@ def test_play_keys_pause_and_step(prefix: str, tmp_path: Path) -> None:
         assert wait_for_exit_code(process, terminal) == 0
 
 
-def test_play_keys_seek_and_change_rate(prefix: str, tmp_path: Path) -> None:
+def test_keyboard_during_play_seeks_and_changes_rate(prefix: str, tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "a.mcap", 1000, NS)
     sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
     with at_terminal(path, "--start-paused") as (process, terminal):
@@ -272,7 +272,7 @@ def test_replay_command_compares_two_runs(tmp_path: Path, program: str) -> None:
     assert "'half' message 0" in result.stdout
 
 
-def test_replay_command_ends_for_periodic_programs(tmp_path: Path, program: str) -> None:
+def test_replay_command_ends_with_programs_that_send_periodically(tmp_path: Path, program: str) -> None:
     log = write_numbers(tmp_path / "a.mcap")
     assert "the same: 10 messages" in run("play", log, "--deterministic", f"{program}:patient").stdout
     result = run("play", log, "--deterministic", f"{program}:restless", "--max-runtime", 5, "--idle-timeout", 2)

@@ -151,7 +151,7 @@ def run_record(where: Path, *arguments: object) -> dict[str, Any]:
     return said
 
 
-def test_record_exclude_leaves_out_matching_endpoints(prefix: str, tmp_path: Path) -> None:
+def test_record_exclude_option_omits_matching_endpoints(prefix: str, tmp_path: Path) -> None:
     with publish_on_topics("wanted", "unwanted"):
         run_record(tmp_path / "a.mcap", "--all", "-x", "^un", "-n", 10)
     assert {endpoint for endpoint, *_ in read_recorded_messages(tmp_path / "a.mcap")} == {"wanted"}
@@ -243,7 +243,9 @@ def test_record_before_trigger_writes_nothing(
 
 
 @pytest.mark.parametrize(("form", "end"), [("raw", "image"), ("jpeg", "compressed")])
-def test_record_frames_as_sets_picture_encoding(prefix: str, token: str, tmp_path: Path, form: str, end: str) -> None:
+def test_record_frame_format_option_sets_picture_encoding(
+    prefix: str, token: str, tmp_path: Path, form: str, end: str
+) -> None:
     with VisionIpcServer(token) as server:
         server.create_buffers(0, 4, 64, 48)
         server.start_listener()

@@ -100,7 +100,7 @@ def test_batches_in_publish_order_equal_iterated_messages(tmp_path: Path, seed: 
     )
 
 
-def test_batches_of_ordered_log_follow_chunks(tmp_path: Path) -> None:
+def test_batches_of_ordered_log_span_at_most_two_chunks(tmp_path: Path) -> None:
     path = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i * NS // 10, bytes(100)) for i in range(1000)))
     log = LogReader(path)
     given = list(iter_batches_by_time(log, "publish_time"))
@@ -132,7 +132,9 @@ def test_batch_order_buffer_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
         assert max(held) < 60_000
 
 
-def test_late_timed_message_gets_time_of_burst_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_too_late_for_ordering_gets_time_of_previous_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second message leaves because of its size, the third one at the end of the log."""
     monkeypatch.setattr(schedule, "_UNORDERED_BYTES_MAX", 8000)
     sent = [("a", 5, 10_000, 5), ("b", 6, 10_000, 3), ("c", 7, 100, 4)]  # endpoint, log_time, bytes, publish_time
@@ -145,7 +147,7 @@ def test_late_timed_message_gets_time_of_burst_before_it(tmp_path: Path, monkeyp
     assert found == [(5, "a", 5), (5, "b", 3), (5, "c", 4)]
 
 
-def test_excessive_overlap_is_skipped_and_reported(tmp_path: Path) -> None:
+def test_chunks_with_excessive_time_overlap_are_skipped_and_reported(tmp_path: Path) -> None:
     parts = (message(1, i, t, bytes(400)) for i, t in enumerate((1, 9, 2, 8, 3, 7, 4, 6)))
     chunks = [build_chunk_record(channel(1, "e"), one, two) for one, two in zip(*[parts] * 2, strict=True)] * 8
     log = LogReader(write_unclosed_file(tmp_path / "a.mcap", *chunks), max_chunk_bytes=1500)
@@ -173,7 +175,7 @@ def test_publish_order_with_invalid_arguments_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("content_index", 1), ("offset", 3), ("offset", -1), ("length", 5), ("channel_code", 1)]
 )
-def test_direct_send_rejects_ranges_beyond_data(prefix: str, name: str, value: int) -> None:
+def test_ring_sender_rejects_byte_ranges_beyond_message_data(prefix: str, name: str, value: int) -> None:
     import msgq
 
     columns = {

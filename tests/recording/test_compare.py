@@ -98,7 +98,7 @@ def test_comparison_without_schema_compares_bytes(tmp_path: Path) -> None:
         ({("e", "x"): math.inf}, False),
     ],
 )
-def test_comparison_without_schema_needs_infinite_tolerance_to_ignore_bytes(
+def test_comparison_without_schema_ignores_bytes_only_with_infinite_tolerance(
     tmp_path: Path, tolerances: Any, same: bool
 ) -> None:
     a = write_log(tmp_path / "a.mcap", ("e", 1, b"1"))
@@ -106,7 +106,7 @@ def test_comparison_without_schema_needs_infinite_tolerance_to_ignore_bytes(
     assert bool(compare(a, b, tolerances)) is same
 
 
-def test_comparison_reports_message_missing_on_one_side(tmp_path: Path) -> None:
+def test_comparison_reports_message_missing_in_one_log(tmp_path: Path) -> None:
     a = json_log(tmp_path / "a.mcap", 1, 2, 3)
     b = json_log(tmp_path / "b.mcap", 1, 2)
     for one, other, side in ((a, b, "first"), (b, a, "second")):
@@ -197,7 +197,7 @@ def speed_log(path: Path) -> Path:
     return json_log(path, *(i * 0.1 for i in range(50)), endpoint="speed")
 
 
-def test_replay_twice_gives_same_output(tmp_path: Path) -> None:
+def test_two_replays_of_one_log_give_equal_output(tmp_path: Path) -> None:
     log = LogReader(speed_log(tmp_path / "a.mcap"))
     first, second = replay(log, publish_mean_speeds), replay(log, publish_mean_speeds)
     assert first == second

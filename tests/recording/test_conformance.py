@@ -84,7 +84,7 @@ def test_conformance_suite_has_416_variants() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("data", DATA)
-def test_conformance_files_have_written_messages(folder: Path, data: str, way: str) -> None:
+def test_readers_return_all_messages_of_conformance_files(folder: Path, data: str, way: str) -> None:
     chosen = [variant for variant in variants() if variant.data == data]
     wrong = [variant.name for variant in chosen if WAYS[way](path(folder, variant)) != build_written_messages(variant)]
     assert chosen
@@ -125,7 +125,7 @@ COPIES: dict[str, Callable[[Path, Path], object]] = {
 
 
 @pytest.mark.parametrize("way", COPIES)
-def test_copies_of_conformance_files_have_written_values(folder: Path, way: str, tmp_path: Path) -> None:
+def test_copies_of_conformance_files_contain_all_original_values(folder: Path, way: str, tmp_path: Path) -> None:
     for variant in variants():
         output = tmp_path / f"{variant.name}.mcap"
         COPIES[way](path(folder, variant), output)

@@ -84,7 +84,7 @@ def test_symbolic_link_is_not_followed(arrivals: FileWatcher, folder: Path) -> N
     assert (arrival.fd, arrival.is_gone) == (-1, False)
 
 
-def test_capture_with_pending_arrivals_ends_at_once(arrivals: FileWatcher, folder: Path) -> None:
+def test_capture_with_pending_new_files_ends_at_once(arrivals: FileWatcher, folder: Path) -> None:
     """As the second part of a run does that maps a pool just after a file came."""
     capture = Capture()
     capture.set_file_watcher(arrivals)
@@ -169,7 +169,7 @@ def test_file_in_place_of_directory_is_not_watched(folder: Path) -> None:
     assert to_be_looked(arrivals)
 
 
-def test_files_above_buffer_size_stay_in_kernel_queue(arrivals: FileWatcher, folder: Path) -> None:
+def test_file_events_beyond_buffer_size_stay_in_kernel_queue(arrivals: FileWatcher, folder: Path) -> None:
     for number in range(1000):
         (folder / f"a_{number}").touch()
     found: list[str] = []
@@ -180,7 +180,7 @@ def test_files_above_buffer_size_stay_in_kernel_queue(arrivals: FileWatcher, fol
     assert not arrivals.has_overflowed
 
 
-def test_arrival_is_reported_with_its_directory(folder: Path) -> None:
+def test_new_file_is_reported_with_its_directory(folder: Path) -> None:
     later = folder.parent / "later"
     arrivals = FileWatcher([(str(folder), "a_"), (str(later), "")], str(folder.parent))
     (folder / "a_1").write_text("text")
@@ -190,7 +190,7 @@ def test_arrival_is_reported_with_its_directory(folder: Path) -> None:
     assert os.pread(arrival.fd, 9, 0) == b"text"
 
 
-def test_many_arrivals_have_limited_open_files_and_none_is_gone(arrivals: FileWatcher, folder: Path) -> None:
+def test_file_watcher_opens_at_most_64_new_files_at_once(arrivals: FileWatcher, folder: Path) -> None:
     for number in range(200):
         (folder / f"a_{number}").touch()
     before = len(os.listdir("/proc/self/fd"))
@@ -226,7 +226,7 @@ def test_watcher_without_descriptors_raises_error(folder: Path) -> None:
     assert in_fork(starved) == 0
 
 
-def test_file_without_free_descriptor_is_not_gone(arrivals: FileWatcher, folder: Path) -> None:
+def test_file_is_not_reported_as_gone_without_free_descriptor(arrivals: FileWatcher, folder: Path) -> None:
     def starved() -> None:
         (folder / "a_1").touch()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -237,7 +237,7 @@ def test_file_without_free_descriptor_is_not_gone(arrivals: FileWatcher, folder:
     assert in_fork(starved) == 0
 
 
-def test_closed_watcher_leaves_no_descriptor(folder: Path) -> None:
+def test_closed_file_watcher_leaves_no_open_descriptor(folder: Path) -> None:
     before = os.listdir("/proc/self/fd")
     arrivals = FileWatcher([(str(folder), "a_"), (str(folder), "b_"), (str(folder / "none"), "")], str(folder.parent))
     (folder / "a_1").touch()

@@ -194,7 +194,7 @@ def test_copy_has_all_records(source: Path, tmp_path: Path, compression: str | N
         assert {one.compression for one in chunks(tmp_path / "copy.mcap")} == {"" if compression == "none" else "lz4"}
 
 
-def test_copy_of_selected_endpoints_has_their_messages(source: Path, tmp_path: Path) -> None:
+def test_copy_of_selected_endpoints_has_all_messages_of_those_endpoints(source: Path, tmp_path: Path) -> None:
     wanted = ["/a/0", "/a/3"]
     assert write_merged_log([LogReader(source, endpoints=wanted)], tmp_path / "copy.mcap") == 180
     before, after = read_with_library(source), read_with_library(tmp_path / "copy.mcap")
@@ -375,7 +375,7 @@ def test_copy_keeps_channel_statistics_of_sources(tmp_path: Path) -> None:
         assert copy.endpoints["a"].lost == 20
 
 
-def test_copy_of_time_range_has_known_statistics(tmp_path: Path) -> None:
+def test_copy_of_time_range_has_exact_statistics(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     with OurWriter(path, chunk_bytes=1024) as writer:
         number = writer.channel("a", metadata=COUNTED)
@@ -494,7 +494,9 @@ def test_copy_skips_and_reports_attachment_with_contradicting_lengths(tmp_path: 
     assert ["does not fit into its record" in problem.reason for problem in log.problems] == [True]
 
 
-def test_excessive_overlap_is_copied_out_of_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_with_excessive_time_overlap_are_copied_out_of_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is read skips it, as it must give an order; a copy must not lose it."""
     monkeypatch.setattr(merge, "_PENDING_BLOCKS_MAX", 3)
     parts = [build_chunk_record(channel(1, "a"), message(1, i, i), message(1, 100 + i, 1000 + i)) for i in range(20)]

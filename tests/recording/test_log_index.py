@@ -48,7 +48,7 @@ def large_chunks(path: Path, **options: Any) -> Path:
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_log_index_equals_full_read(tmp_path: Path, kind: str) -> None:
+def test_log_index_equals_index_from_full_read(tmp_path: Path, kind: str) -> None:
     log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]))
     for part in (log, log.between(1500, 2500), log.between(1000, 1011), log.between(9000)):
         found = LogIndex(part).endpoints
@@ -100,7 +100,9 @@ def test_file_statistics_give_message_sizes(tmp_path: Path, read: list[int]) -> 
 
 
 @pytest.mark.parametrize("said", [10, 1 << 62, -5, "x", None])
-def test_false_file_statistics_do_no_harm(prefix: str, tmp_path: Path, monkeypatch: Any, said: Any) -> None:
+def test_player_with_wrong_file_statistics_counts_unplayable_messages(
+    prefix: str, tmp_path: Path, monkeypatch: Any, said: Any
+) -> None:
     path = tmp_path / "a.mcap"
     with Writer(path) as writer:
         number = writer.channel("e")

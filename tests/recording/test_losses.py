@@ -162,7 +162,7 @@ def write_file_with_lost_endpoint(path: Path, lost: object, endpoint: str = "los
     return logs.write_unclosed_file(path, *chunks, other)
 
 
-def test_losses_of_endpoint_without_messages_belong_to_start(tmp_path: Path) -> None:
+def test_losses_of_endpoint_without_messages_count_at_start_of_log(tmp_path: Path) -> None:
     path = write_file_with_lost_endpoint(tmp_path / "a.mcap", 5000)
     whole, rest = {"e": 0, "lost": 5000}, {"e": 0}
     assert count_losses(path) == count_losses(path, end=2500) == read_shown_losses(path, "--scan") == whole
@@ -192,7 +192,7 @@ def test_losses_of_endpoint_without_messages_add_up_in_copies(tmp_path: Path) ->
     assert count_losses(tmp_path / "both.mcap") == {"e": 0, "lost": 5000, "other": 70}
 
 
-def test_losses_without_messages_do_not_change_arrays(tmp_path: Path) -> None:
+def test_to_numpy_of_endpoint_with_losses_and_no_messages_raises(tmp_path: Path) -> None:
     schema = records.Schema(id=1, name="n", encoding="struct", data=b'[["x", "<u1"]]')
     made = records.Channel(1, "e", "struct", {"epoch": "2", "sequence": "published"}, 1)
     lost = records.Channel(2, "e", "", {"epoch": "1", "sequence": "published", "unrecorded": "7"}, 0)
@@ -205,7 +205,7 @@ def test_losses_without_messages_do_not_change_arrays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["", "-1", "unknown", "9" * 400, 1 << 63, "0", "1\0"])
-def test_impossible_losses_of_endpoint_without_messages_count_as_none(tmp_path: Path, lost: object) -> None:
+def test_impossible_loss_count_of_endpoint_without_messages_is_ignored(tmp_path: Path, lost: object) -> None:
     assert count_losses(write_file_with_lost_endpoint(tmp_path / "a.mcap", lost)) == {"e": 0}
 
 
@@ -225,7 +225,7 @@ def of_file(tmp_path: Path, first: records.Channel, *others: records.Channel, st
     return LogReader(path, start=start).endpoints["e"].lost
 
 
-def test_stated_losses_count_only_next_to_their_messages(tmp_path: Path) -> None:
+def test_stored_loss_count_applies_only_if_adjacent_message_is_present(tmp_path: Path) -> None:
     plain = build_channel_with_losses(1)
     before, after = (
         build_channel_with_losses(1, first_sequence=5, lost_before=40),
@@ -241,7 +241,7 @@ def test_stated_losses_count_only_next_to_their_messages(tmp_path: Path) -> None
     assert of_file(tmp_path, before, build_channel_with_losses(2, last_sequence=9, lost_after=40)) == 82
 
 
-def test_unknown_losses_at_one_end_make_total_unknown(tmp_path: Path) -> None:
+def test_unknown_losses_at_one_end_of_log_make_total_unknown(tmp_path: Path) -> None:
     assert of_file(tmp_path, build_channel_with_losses(1, first_sequence=5, lost_before="unknown")) is None
     assert (
         of_file(
@@ -253,7 +253,7 @@ def test_unknown_losses_at_one_end_make_total_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["", "-1", "1e3", "\u0665", "9" * 400, 1 << 63, "lots"])
-def test_impossible_losses_at_one_end_count_as_none(tmp_path: Path, lost: object) -> None:
+def test_impossible_loss_count_at_one_end_of_log_is_ignored(tmp_path: Path, lost: object) -> None:
     assert of_file(tmp_path, build_channel_with_losses(1, first_sequence=5, lost_before=lost)) == 2
     assert of_file(tmp_path, build_channel_with_losses(1, first_sequence=lost, lost_before=7)) == 2
     assert of_file(tmp_path, build_channel_with_losses(1, lost_before=7, last_sequence=9)) == 2

@@ -33,7 +33,7 @@ def build_block_messages(**others: Any) -> BlockMessages:
     return BlockMessages(b"abcde", **rows | others)
 
 
-def test_built_messages_equal_constructed_messages() -> None:
+def test_messages_built_from_columns_equal_message_objects() -> None:
     made = build_messages(build_block_messages(), 0, 3, CHANNELS)
     assert made == [
         Message("a", b"abc", 1, 0, 7, 1, None, 0, TOPIC_SOURCE),
@@ -64,19 +64,19 @@ def test_built_messages_equal_constructed_messages() -> None:
         ("offset", [3, 0, 0]),
     ],
 )
-def test_built_messages_beyond_data_are_refused(what: str, values: list[int]) -> None:
+def test_message_columns_with_ranges_beyond_data_are_refused(what: str, values: list[int]) -> None:
     wrong = build_block_messages(**{what: np.array(values, np.int32 if what == "channel_code" else np.int64)})
     with pytest.raises(InvalidValueError):
         build_messages(wrong, 0, 1, CHANNELS)
 
 
 @pytest.mark.parametrize(("begin", "end"), [(-1, 2), (2, 1), (0, 4)])
-def test_built_messages_with_missing_rows_are_refused(begin: int, end: int) -> None:
+def test_message_columns_with_too_few_rows_are_refused(begin: int, end: int) -> None:
     with pytest.raises(InvalidValueError):
         build_messages(build_block_messages(), begin, end, CHANNELS)
 
 
-def test_built_messages_restore_reference_counts() -> None:
+def test_deleted_built_messages_restore_reference_counts() -> None:
     """The count of references to what channels share comes back to what it was."""
     schema = CHANNELS[1][2]
     counts = [sys.getrefcount(schema)]

@@ -592,7 +592,7 @@ def test_paused_player_rate_can_be_changed(prefix: str, tmp_path: Path) -> None:
         assert task.result().messages == 100
 
 
-def test_player_skips_time(prefix: str, tmp_path: Path) -> None:
+def test_player_skip_moves_forward_and_backward_in_time(prefix: str, tmp_path: Path) -> None:
     path = write_numbered_log(tmp_path / "a.mcap", 100, NS, "a")
     sub = msgq.sub_sock("a", timeout=DEADLINE_MS)
     with Player(path, start_paused=True) as player:

@@ -201,7 +201,7 @@ def test_played_records_include_values_written_before_start(log: Any) -> None:
         msgq.Board("state", create=False)
 
 
-def test_latched_returns_last_changes_in_time_order(log: Any) -> None:
+def test_find_latest_state_returns_last_changes_in_time_order(log: Any) -> None:
     def fill(log: Log) -> None:
         for at, key in enumerate(("mode", "pose", "mode")):
             log.board(10 * at, key, b"%d" % at)
@@ -320,7 +320,7 @@ def test_player_remap_to_other_kind_is_refused(log: Any) -> None:
         Player(path, remap={"queue/jobs": "queue/a/b"})
 
 
-def test_foreign_topics_with_kind_like_names_stay_topics(log: Any) -> None:
+def test_foreign_topic_named_like_a_channel_stays_a_topic(log: Any) -> None:
     def fill(log: Log) -> None:
         log.topic(0, b"1", "channel/ros")
         log.topic(1, b"2")

@@ -41,7 +41,7 @@ def test_reader_agrees_with_mcap_library_on_foreign_files(tmp_path: Path, kind: 
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_reader_batches_have_same_messages(tmp_path: Path, kind: str) -> None:
+def test_reader_batches_have_same_messages_as_iteration(tmp_path: Path, kind: str) -> None:
     log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]))
     batches = list(log.batches(rows=70))
     assert [batch.num_rows for batch in batches] == [70, 70, 70, 70, 20]
@@ -193,7 +193,7 @@ def test_reader_of_other_file_type_raises_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_log_pieces_in_other_processes_give_whole_log(tmp_path: Path, kind: str) -> None:
+def test_log_pieces_read_in_other_processes_contain_all_messages(tmp_path: Path, kind: str) -> None:
     log = LogReader(write_foreign(tmp_path / "a.mcap", **FOREIGN[kind]), exclude=["topic2"])
     pieces = pickle.loads(pickle.dumps(log.split(2000)))
     assert len(pieces) > 2 or kind in ("one chunk", "unchunked")
@@ -231,7 +231,7 @@ def test_schema_is_found_in_any_chunk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_log_span_and_rest_give_whole_log(tmp_path: Path, kind: str) -> None:
+def test_two_spans_of_a_log_contain_all_messages(tmp_path: Path, kind: str) -> None:
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN[kind])
     batches = LogReader(path).batches(["log_time", "byte_offset", "channel"])
     offsets = [row["byte_offset"] for batch in batches for row in batch.to_pylist()]

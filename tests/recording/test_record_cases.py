@@ -13,7 +13,7 @@ from tests.recording.record_cases import CASES
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_record_cases_give_valid_messages_and_problems(tmp_path: Path, name: str) -> None:
+def test_files_with_each_record_type_give_valid_messages_and_problems(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     log = LogReader(case.write(tmp_path / "a.mcap"))
     assert sorted((m.endpoint, m.data) for m in log) == sorted(case.messages)
@@ -25,7 +25,7 @@ def test_record_cases_give_valid_messages_and_problems(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_record_cases_have_same_messages_in_batches_and_pieces(tmp_path: Path, name: str) -> None:
+def test_files_with_each_record_type_give_equal_batches_and_pieces(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     log = LogReader(case.write(tmp_path / "a.mcap"))
     for readers in ([log], log.split(1)):
@@ -37,7 +37,7 @@ def test_record_cases_have_same_messages_in_batches_and_pieces(tmp_path: Path, n
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_recovered_record_cases_are_readable_by_mcap_library(tmp_path: Path, name: str) -> None:
+def test_recovered_files_with_each_record_type_are_readable_by_mcap_library(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     path = case.write(tmp_path / "a.mcap")
     done = recover(path, in_place=True)

@@ -125,7 +125,7 @@ def test_recorder_writes_schema_and_publish_time(start: Any, tmp_path: Path) -> 
     assert (found.name, found.encoding, found.data) == (schema.name, "struct", schema.data)
 
 
-def test_recorder_writes_mcap_names_for_json(start: Any, tmp_path: Path) -> None:
+def test_recorder_writes_mcap_encoding_names_for_json(start: Any, tmp_path: Path) -> None:
     pub = msgq.PubSocket()
     pub.connect(msgq.context, "j", schema=msgq.Schema("thing", "json", b'{"type": "object"}'))
     recorder = start()

@@ -59,7 +59,7 @@ def waiting(recorder: Recorder) -> bool:
     return bool(changed._waiters)
 
 
-def test_stop_after_resume_records_nothing_of_pause(prefix: str, tmp_path: Path) -> None:
+def test_recorder_stopped_after_resume_records_no_messages_of_pause(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = Recorder(tmp_path / "log", start_paused=True, chunk_seconds=60)
     wait_until(lambda: waiting(recorder))  # it has seen that it is paused
@@ -70,7 +70,7 @@ def test_stop_after_resume_records_nothing_of_pause(prefix: str, tmp_path: Path)
     assert recorder.stop().messages == 0
 
 
-def test_resume_does_not_wait_for_end_of_chunk(prefix: str, tmp_path: Path) -> None:
+def test_recorder_resume_does_not_wait_for_end_of_chunk(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e")
     recorder = Recorder(tmp_path / "log", start_paused=True, chunk_bytes=1024, chunk_seconds=60)
     wait_until(lambda: waiting(recorder))

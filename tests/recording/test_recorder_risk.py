@@ -84,7 +84,7 @@ def kill_under_load(directory: Path, seconds: float) -> int:
 @pytest.mark.parametrize(
     "round_", [0, *(pytest.param(number, marks=pytest.mark.ci) for number in range(1, 1 + int(10 * LONGER)))]
 )
-def test_killed_recorder_loses_at_most_bytes_at_risk(prefix: str, tmp_path: Path, round_: int) -> None:
+def test_killed_recorder_loses_at_most_the_reported_at_risk_bytes(prefix: str, tmp_path: Path, round_: int) -> None:
     """What: kill -9 at a random moment, of a recorder whose compressor cannot keep up.
 
     Why: what waits for the compressor is lost, too. Failure would mean: the file has less than the recorder's figures
@@ -127,7 +127,7 @@ def test_chunk_queue_accepts_two_chunks_of_any_size() -> None:
     putting.result()
 
 
-def test_open_chunk_counts_as_at_risk() -> None:
+def test_messages_in_open_chunk_count_as_at_risk_bytes() -> None:
     queue = ChunkQueue(10_000, 1024, None)
     chunk = queue.open_next_chunk(5000)
     assert queue.at_risk_bytes == 0
@@ -137,7 +137,7 @@ def test_open_chunk_counts_as_at_risk() -> None:
     assert (queue.waiting_bytes, queue.at_risk_bytes) == (4000 + MESSAGE_RECORD_HEADER_BYTES,) * 2
 
 
-def test_snapshot_memory_counts_as_at_risk_and_does_not_block() -> None:
+def test_snapshot_memory_counts_as_at_risk_bytes_and_never_blocks() -> None:
     queue = ChunkQueue(0, 1024, SnapshotBuffer(None, 4000))
     for _ in range(10):
         queue.put_chunk(chunk_of(2000))
@@ -225,7 +225,7 @@ def test_snapshot_has_last_message_before_trigger(prefix: str, tmp_path: Path) -
         assert read_payloads(tmp_path / "log") == [b"%d" % number for number in range(50)]
 
 
-def test_snapshot_has_whole_burst_before_trigger(prefix: str, tmp_path: Path) -> None:
+def test_snapshot_has_all_messages_of_burst_before_trigger(prefix: str, tmp_path: Path) -> None:
     pub = msgq.pub_sock("e", segment_size=64 << 20)
     with Recorder(tmp_path / "log", snapshot_bytes=1 << 30, chunk_seconds=60) as recorder:
         pub.send_many(np.zeros((100_000, 64), np.uint8))  # of many chunks, and many turns

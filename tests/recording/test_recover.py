@@ -304,7 +304,7 @@ def test_recover_corrects_chunk_times(tmp_path: Path) -> None:
     check_truncation(Path(done.output), before)
 
 
-def test_recover_rewrites_chunk_with_sloppy_compression(tmp_path: Path) -> None:
+def test_recover_rewrites_chunk_without_lz4_end_mark(tmp_path: Path) -> None:
     content = encode_parts(channel(1, "a"), message(1, 0, 5))
     packed = lz4.frame.compress(content)[:-4]  # without its end mark
     bad = encode_parts(records.Chunk("lz4", packed, 5, 5, zlib.crc32(content), len(content)))
@@ -314,7 +314,7 @@ def test_recover_rewrites_chunk_with_sloppy_compression(tmp_path: Path) -> None:
     check_truncation(Path(done.output), found(path))
 
 
-def test_record_that_hides_known_chunk_is_damage(tmp_path: Path) -> None:
+def test_record_length_that_covers_a_known_chunk_is_damage(tmp_path: Path) -> None:
     """A record's length may lead over a chunk to where another one begins; nothing but the summary tells then."""
     private = RECORD_HEAD_STRUCT.pack(0x90, 4) + b"abcd"
     hidden = build_chunk_record(message(1, 1, 6))

@@ -136,7 +136,7 @@ def test_message_compressed_payloads_are_decompressed(tmp_path: Path, chunked: b
     assert [m.data for m in LogReader(path, start=300, end=320)] == [payload(30), payload(31)]
 
 
-def test_compressed_payloads_are_bounded_and_damage_is_a_problem(tmp_path: Path) -> None:
+def test_compressed_payload_size_is_bounded_and_damage_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     frames = [
         compress(payload(1)),
@@ -162,7 +162,7 @@ def test_compressed_payloads_are_bounded_and_damage_is_a_problem(tmp_path: Path)
     assert len(list(LogReader(path))) == 4
 
 
-def test_copies_have_decompressed_payloads(tmp_path: Path) -> None:
+def test_copies_of_compressed_messages_have_decompressed_payloads(tmp_path: Path) -> None:
     """Others would need a metadata.yaml that says how to read them."""
     write_merged_log([LogReader(write_bag(tmp_path / "a.mcap", packed=True))], tmp_path / "b.mcap")
     data = [data for topic, data, _ in by_library(tmp_path / "b.mcap") if topic != "/blob"]
@@ -193,7 +193,7 @@ def test_attachments_of_compressed_file_are_readable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".zstd", ".zst"])
-def test_compressed_file_has_same_messages(tmp_path: Path, suffix: str) -> None:
+def test_compressed_file_has_same_messages_as_uncompressed_file(tmp_path: Path, suffix: str) -> None:
     plain = write_foreign(tmp_path / "plain")
     path = tmp_path / f"a.mcap{suffix}"
     path.write_bytes(compress(plain.read_bytes()))
@@ -223,9 +223,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def test_decompressed_copy_is_unnamed_and_freed_with_last_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decompressed_temporary_file_is_freed_with_last_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "copies").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "copies"))
     path = tmp_path / "a.mcap.zstd"

@@ -49,7 +49,7 @@ def read_with_library(path: Path, **chosen: Any) -> Sent:
         return [(names[m.channel_id], m.sequence, m.log_time, m.publish_time, m.data) for m in messages]
 
 
-def test_second_reader_gives_same_messages(recording: Path) -> None:
+def test_pybag_reader_and_msgq_reader_give_equal_messages(recording: Path) -> None:
     found = read_with_msgq(recording)
     assert len(found) == 400
     assert sorted(read_with_library(recording)) == sorted(found)
@@ -57,7 +57,7 @@ def test_second_reader_gives_same_messages(recording: Path) -> None:
     assert sorted(read_with_library(recording, end_timestamp=middle)) == sorted(m for m in found if m[2] <= middle)
 
 
-def test_second_reader_gives_same_schemas_and_channels(recording: Path) -> None:
+def test_pybag_reader_and_msgq_reader_give_equal_schemas_and_channels(recording: Path) -> None:
     log = LogReader(recording)
     with McapChunkedReader.from_file(recording, enable_crc_check=True) as reader:
         counts = reader.get_statistics().channel_message_counts
@@ -71,7 +71,7 @@ def test_second_reader_gives_same_schemas_and_channels(recording: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6])
-def test_second_reader_gives_same_messages_after_recovery(recording: Path, share: float) -> None:
+def test_pybag_reader_and_msgq_reader_give_equal_messages_after_recovery(recording: Path, share: float) -> None:
     os.truncate(recording, int(recording.stat().st_size * share))
     left = read_with_msgq(recording)
     assert 0 < len(left) < 400
@@ -79,7 +79,7 @@ def test_second_reader_gives_same_messages_after_recovery(recording: Path, share
     assert sorted(read_with_library(recording)) == sorted(left)
 
 
-def test_second_reader_gives_same_messages_after_skipped_damage(recording: Path) -> None:
+def test_pybag_reader_and_msgq_reader_give_equal_messages_after_damage(recording: Path) -> None:
     damaged = LogReader(recording).files[0].blocks[2]
     data = bytearray(recording.read_bytes())
     for place in range(damaged.offset + damaged.stored_bytes - 40, damaged.offset + damaged.stored_bytes - 20):

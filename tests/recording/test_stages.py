@@ -16,7 +16,7 @@ from tests.unit import stage_children
 NAMES = ["camera", "model", "plan"]
 
 
-def test_full_recording_has_timing_topics_and_same_stage_tree(prefix: str, tmp_path: Path) -> None:
+def test_full_recording_gives_same_stage_tree_as_live_topics(prefix: str, tmp_path: Path) -> None:
     view = HopTreeCollector(lambda _: True, 600.0)
     with Child(stage_children.chain, NAMES, 300) as child, stage_children.timings("planner", "model") as beside:
         child.hear()

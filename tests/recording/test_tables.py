@@ -57,7 +57,7 @@ def test_table_has_message_values(tmp_path: Path) -> None:
     assert log.problems == []
 
 
-def test_table_of_time_range_has_its_messages(tmp_path: Path) -> None:
+def test_table_of_time_range_has_only_messages_in_range(tmp_path: Path) -> None:
     log = write_messages(tmp_path / "a.mcap", (("/p", POINT, point_bytes(i)) for i in range(20)))
     assert log.between(1050, 1070).to_arrow("/p")["sequence"].to_pylist() == [5, 6]
     batches = [batch.rows["sequence"].to_pylist() for batch in log.decoded_batches("/p", rows=8)]
@@ -69,7 +69,7 @@ def test_table_of_time_range_has_its_messages(tmp_path: Path) -> None:
         log.to_arrow("/q")
 
 
-def test_tables_of_log_pieces_have_separate_messages(tmp_path: Path) -> None:
+def test_tables_of_log_pieces_share_no_messages(tmp_path: Path) -> None:
     with Writer(tmp_path / "a.mcap", chunk_bytes=1024) as writer:
         number = writer.channel("/p", POINT)
         for i in range(100):
@@ -177,7 +177,7 @@ def test_pandas_frame_has_column_for_each_field(tmp_path: Path) -> None:
     assert frame["log_time"].tolist() == [1000, 1010]
 
 
-def test_polars_frame_has_same_columns(tmp_path: Path) -> None:
+def test_polars_frame_has_same_columns_as_pandas_frame(tmp_path: Path) -> None:
     log = write_messages(tmp_path / "a.mcap", [("/p", POINT, point_bytes(i)) for i in range(5)])
     frame = log.to_polars("/p")
     assert isinstance(frame, polars.DataFrame)

@@ -79,7 +79,7 @@ def test_tracked_recording_is_readable_by_mcap_readers(log: Any) -> None:
         assert found == [(data, published) for data, published, _ in sent]
 
 
-def test_tracked_recording_has_origins_outside_chunks(log: Any) -> None:
+def test_tracked_recording_stores_origin_records_directly_before_chunks(log: Any) -> None:
     path, _ = log
     data, here, seen = path.read_bytes(), len(MCAP_MAGIC), []
     while here < len(data) - len(MCAP_MAGIC):
@@ -174,7 +174,7 @@ def test_untracked_recording_has_no_origin_record(prefix: str, tmp_path: Path) -
     assert b"msgqorat" not in (tmp_path / "log.mcap").read_bytes()
 
 
-def test_played_tracked_messages_have_same_ages(prefix: str, tmp_path: Path) -> None:
+def test_played_tracked_messages_have_ages_of_recorded_messages(prefix: str, tmp_path: Path) -> None:
     start = clock.time_ns()
     ages = [0, 1_000, 5_000_000, 3_000_000_000]
     with Writer(tmp_path / "log.mcap") as writer:

@@ -220,7 +220,7 @@ def test_copy_bounds_unknown_records_within_chunks(tmp_path: Path) -> None:
         assert LogReader(copy).messages == 2 * len(chunks)
 
 
-def test_unknown_records_are_not_a_problem(tmp_path: Path) -> None:
+def test_unknown_records_are_not_reported_as_problem(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     path.write_bytes(RawFile(beside=UNKNOWN, inside=UNKNOWN, behind=UNKNOWN).bytes())
     log = LogReader(path)
@@ -228,7 +228,7 @@ def test_unknown_records_are_not_a_problem(tmp_path: Path) -> None:
     assert log.problems == []
 
 
-def test_copy_keeps_unknown_records_of_chunks_with_equal_start(tmp_path: Path) -> None:
+def test_copy_keeps_unknown_records_of_chunks_with_equal_first_records(tmp_path: Path) -> None:
     """Channels that a chunk repeats are not read again. Failure would mean that unknown records are passed over too."""
     begin = [channel(1, "a"), record(RESERVED, b"one"), channel(2, "b"), record(FIRST_PRIVATE_OPCODE, b"two")]
     parts = [build_chunk_record(*begin, sent(1, i, 2 * i), sent(2, i, 2 * i + 1)) for i in range(3)]

@@ -133,7 +133,7 @@ def test_all_read_methods_give_wall_times(tmp_path: Path) -> None:
     assert [message.log_time - BEGIN for message, _ in log.decoded()] == [shown for shown, _ in SHOWN]
 
 
-def test_part_of_file_uses_earlier_clock_readings(tmp_path: Path) -> None:
+def test_wall_times_in_part_of_file_use_earlier_clock_readings(tmp_path: Path) -> None:
     path = write_segment(tmp_path / "a.mcap", HOUR, [BEGIN], (BEGIN + 5, 0), [BEGIN + 10], [BEGIN + 20], ends=False)
     (*_, (_, last)) = LogReader(path).log_view.iter_wanted_blocks()
     assert list_times(LogReader(path, clock="wall", span=(last.offset, path.stat().st_size))) == [(20, 20)]
@@ -213,7 +213,7 @@ def test_file_without_clock_readings_keeps_host_times(tmp_path: Path) -> None:
         {"since_ns": "-1"},
     ],
 )
-def test_invalid_clock_readings_are_a_problem(tmp_path: Path, wrong: dict[str, str]) -> None:
+def test_invalid_clock_readings_are_reported_as_problem(tmp_path: Path, wrong: dict[str, str]) -> None:
     name, note = noted(HOUR)
     path = write_loose_messages(tmp_path / "a.mcap", records.Metadata(name, note | wrong), message(1, 0, 1000))
     log = LogReader(path, clock="wall")
@@ -224,7 +224,7 @@ def test_invalid_clock_readings_are_a_problem(tmp_path: Path, wrong: dict[str, s
 
 
 @pytest.mark.parametrize(("ahead", "expected"), [(HOUR, [1000 + HOUR]), (0, [1000])])
-def test_file_of_several_runs_with_different_clocks_is_a_problem(
+def test_file_of_runs_with_different_clocks_is_reported_as_problem(
     tmp_path: Path, ahead: int, expected: list[int]
 ) -> None:
     """Where their clocks differ, nobody can know which messages are of which."""
@@ -260,7 +260,7 @@ def test_unknown_clock_name_is_refused(tmp_path: Path) -> None:
         LogReader(step_back(tmp_path), clock="sun")
 
 
-def test_clock_step_in_queued_chunk_is_noted_in_its_segment(tmp_path: Path) -> None:
+def test_clock_step_in_queued_chunk_is_stored_in_segment_of_that_chunk(tmp_path: Path) -> None:
     """The segment before ends when that chunk has come already."""
     now = clock.time_ns()
     wall = WallClock()
@@ -279,7 +279,7 @@ def test_clock_step_in_queued_chunk_is_noted_in_its_segment(tmp_path: Path) -> N
     assert [m.log_time - now for m in found] == [-2 * HOUR, -2 * HOUR + 1, -HOUR - 1, 1]
 
 
-def test_clock_step_before_first_row_of_chunk_is_noted(tmp_path: Path) -> None:
+def test_clock_step_before_first_message_of_chunk_is_stored(tmp_path: Path) -> None:
     """A frame is appended up to `chunk_seconds` after its receipt."""
     now = clock.time_ns()
     wall = WallClock()

@@ -50,7 +50,7 @@ def test_unwrapped_ring_gives_all_messages(prefix: str, count: int) -> None:
 
 @pytest.mark.parametrize("more", [0, 1, 7, 40])
 @pytest.mark.parametrize("laps", [1, 2, 9])
-def test_wrapped_ring_gives_current_lap_and_counts_rest(prefix: str, laps: int, more: int) -> None:
+def test_wrapped_ring_gives_current_messages_and_counts_overwritten_messages(prefix: str, laps: int, more: int) -> None:
     send_numbers(laps * per_lap() + more)
     found, lost = take_all(open_source("e", whole=True))
     assert (found, lost) == ((more, laps * per_lap()) if more else (per_lap(), (laps - 1) * per_lap()))

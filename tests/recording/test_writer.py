@@ -142,7 +142,7 @@ COLUMNS: dict[str, Callable[[list[bytes]], Any]] = {
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_writer_columns_give_same_file_as_messages(tmp_path: Path, column: str) -> None:
+def test_writing_columns_gives_same_file_as_writing_messages(tmp_path: Path, column: str) -> None:
     payloads = [b"%04d" % i for i in range(3000)]
     times = BEGIN + np.arange(3000)
     for name in ("one", "many"):
@@ -442,7 +442,7 @@ def test_writer_refuses_impossible_values(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_writer_writes_more_channels_than_one_system_call(tmp_path: Path) -> None:
+def test_writer_writes_more_channels_than_fit_in_one_system_call(tmp_path: Path) -> None:
     with Writer(tmp_path / "a.mcap") as writer:
         for number in range(1500):
             writer.channel(f"e{number}")

@@ -112,7 +112,7 @@ WRITERS: dict[str, tuple[Callable[..., Sent], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_file_of_each_writer_has_written_messages(tmp_path: Path, writer: str) -> None:
+def test_reader_returns_all_messages_written_by_each_writer(tmp_path: Path, writer: str) -> None:
     path = tmp_path / "a.mcap"
     write, options = WRITERS[writer]
     expected = sorted(write(path, **options), key=lambda message: message[1])

@@ -40,7 +40,7 @@ def rates_of(random: random.Random, endpoints: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("step_s", [1, 5, 30, 120, 3600])
-def test_report_window_is_spread_over_covered_page_steps(step_s: int) -> None:
+def test_report_distributes_window_messages_evenly_over_page_steps(step_s: int) -> None:
     rows = rates_of(random.Random(step_s), 30)
     names = [f"e{number}" for number in range(20)]
     step, expected = step_s * SECOND, Counter[tuple[str, int]]()
@@ -65,7 +65,7 @@ def test_report_window_longer_than_recording_is_cut_to_recording() -> None:
     assert [((one["window_start"] - begin) // SECOND, one["rate"]) for one in found] == [(i, 3.0) for i in range(10)]
 
 
-def test_report_page_steps_are_few_and_multiples_of_gold_windows() -> None:
+def test_report_page_has_at_most_240_steps_that_fit_gold_windows() -> None:
     for seconds in (0, 1, 239, 240, 241, 86_400, 7 * 86_400, 400 * 86_400):
         step = data.choose_page_window_ns(BEGIN, BEGIN + seconds * SECOND) // SECOND
         assert seconds <= 240 * step
@@ -118,7 +118,7 @@ def middle(bucket: int) -> float:
     return float(2.0 ** ((bucket - 0.5) / 16))
 
 
-def test_report_lines_prefer_endpoints_with_most_losses_then_messages() -> None:
+def test_report_shows_endpoints_with_losses_before_endpoints_with_most_messages() -> None:
     rows = [endpoint(f"e{number:03}", messages=number, lost=int(number == 5)) for number in range(100)]
     rows += [endpoint("e000", run="s", messages=1000)]
     names = data.choose_endpoints(GoldReader(Tables(endpoints=rows)))
@@ -132,7 +132,7 @@ def test_report_losses_are_at_first_message_after_gap() -> None:
     assert {(row["endpoint"], (row["window_start"] - BEGIN) // SECOND): row["lost"] for row in found} == expected
 
 
-def test_report_queue_sums_windows_and_uses_last_backlog() -> None:
+def test_report_adds_up_queue_windows_and_uses_last_backlog() -> None:
     chance = random.Random(3)
     rows = []
     for number in chance.sample(range(40), 40):

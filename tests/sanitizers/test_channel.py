@@ -47,7 +47,9 @@ RELAXED = {
 @needs_tsan
 @pytest.mark.parametrize("edge", RELAXED)
 @pytest.mark.nightly
-def test_sanitizer_detects_relaxed_channel_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
+def test_sanitizer_detects_race_of_relaxed_channel_memory_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any
+) -> None:
     """A test of the test. A relaxed look at the entry is not seen: the second look, behind the pin, acquires."""
     mutate_header(tmp_path, monkeypatch, "HEADERS", *RELAXED[edge])
     assert "data race" in Stress("channel").complaint(tmp_path, "thread", 5)
@@ -80,7 +82,9 @@ MISSING = {
 
 @pytest.mark.parametrize("piece", MISSING)
 @pytest.mark.nightly
-def test_channel_stress_detects_missing_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
+def test_channel_stress_test_detects_missing_algorithm_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any
+) -> None:
     """A test of the test."""
     mutate_header(tmp_path, monkeypatch, "HEADERS", *MISSING[piece])
     assert "channel:" in Stress("channel").complaint(tmp_path, "native", 10)

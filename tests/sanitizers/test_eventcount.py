@@ -31,7 +31,9 @@ def test_eventcount_stress_loses_no_wake(seed: int, flags: Any, seconds: Any) ->
 
 @pytest.mark.parametrize("piece", PIECES)
 @pytest.mark.nightly
-def test_eventcount_stress_detects_missing_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
+def test_eventcount_stress_test_detects_missing_algorithm_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any
+) -> None:
     """A test of the test."""
     mutate_header(tmp_path, monkeypatch, "HEADERS", "base/eventcount.h", *PIECES[piece])
     complaint = Stress("eventcount").complaint(tmp_path, "impatient", 10)

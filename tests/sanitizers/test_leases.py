@@ -17,7 +17,7 @@ pytestmark = LIMITS
 
 
 @pytest.mark.parametrize(("flags", "seconds"), RUNS)
-def test_lease_stress_has_no_change_of_held_frame(seed: int, flags: Any, seconds: Any) -> None:
+def test_held_frames_stay_unchanged_in_lease_stress_test(seed: int, flags: Any, seconds: Any) -> None:
     # all buffers are seldom held at once
     Stress("leases").check(seed, flags, seconds, seldom=["dropped"])
 
@@ -35,7 +35,9 @@ RELAXED = {
 @needs_tsan
 @pytest.mark.parametrize("edge", RELAXED)
 @pytest.mark.nightly
-def test_sanitizer_detects_relaxed_lease_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
+def test_sanitizer_detects_race_of_relaxed_lease_memory_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any
+) -> None:
     """A test of the test: leases that are returned, or generations that are stored, without release."""
     old, what = RELAXED[edge]
     mutate_header(tmp_path, monkeypatch, *LEASES, old, f"atomic_store_explicit(&{what}, memory_order_relaxed);")

@@ -59,7 +59,9 @@ RELAXED = {
 @needs_tsan
 @pytest.mark.parametrize("edge", RELAXED)
 @pytest.mark.nightly
-def test_sanitizer_detects_relaxed_queue_edge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any) -> None:
+def test_sanitizer_detects_race_of_relaxed_queue_memory_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: Any
+) -> None:
     """A test of the test."""
     header, old, new = RELAXED[edge]
     mutate_header(tmp_path, monkeypatch, "HEADERS", f"workqueue/{header}", old, new)
@@ -109,7 +111,9 @@ MISSING = {
 
 @pytest.mark.parametrize("piece", MISSING)
 @pytest.mark.nightly
-def test_queue_stress_detects_missing_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
+def test_queue_stress_test_detects_missing_algorithm_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any
+) -> None:
     """A test of the test."""
     header, old, new = MISSING[piece]
     mutate_header(tmp_path, monkeypatch, "HEADERS", f"workqueue/{header}", old, new)

@@ -45,7 +45,9 @@ PLAIN = {
 @needs_tsan
 @pytest.mark.parametrize("copy", PLAIN)
 @pytest.mark.nightly
-def test_sanitizer_detects_plain_record_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy: Any) -> None:
+def test_sanitizer_detects_race_of_non_atomic_record_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy: Any
+) -> None:
     """A test of the test."""
     header, old, new = PLAIN[copy]
     mutate_header(tmp_path, monkeypatch, "HEADERS", f"records/{header}", old, new)
@@ -91,7 +93,9 @@ MISSING = {
 
 @pytest.mark.parametrize("piece", MISSING)
 @pytest.mark.nightly
-def test_record_stress_detects_missing_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any) -> None:
+def test_record_stress_test_detects_missing_algorithm_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: Any
+) -> None:
     """A test of the test."""
     header, old, new = MISSING[piece]
     mutate_header(tmp_path, monkeypatch, "HEADERS", f"records/{header}", old, new)

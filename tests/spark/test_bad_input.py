@@ -227,7 +227,7 @@ def test_clock_jumps_and_sequence_restarts_are_counted(everything: Everything) -
     assert run("bag", "info", everything.recordings / "clocks.mcap").output
 
 
-def test_duplicates_and_mixed_schemas_of_endpoint_are_read(spark: Any, everything: Everything) -> None:
+def test_endpoint_with_duplicates_and_mixed_schemas_is_read(spark: Any, everything: Everything) -> None:
     assert count_messages(everything.lake, "twice") == [("twice", 3, 0)]
     found = sorted_rows(everything.lake.messages().where("endpoint = 'mixed'"), "schema", "encoding")
     assert found == [("One", "json"), ("Two", "struct")]
@@ -242,7 +242,7 @@ def test_empty_and_large_payloads_are_read(spark: Any, everything: Everything) -
     assert sorted_rows(lengths, "size_bytes") == wanted
 
 
-def test_skewed_endpoint_and_many_others_are_read(everything: Everything) -> None:
+def test_one_large_endpoint_and_many_small_endpoints_are_read(everything: Everything) -> None:
     assert count_messages(everything.lake, "most") == [("most", 9 * OTHERS, 0)]
     assert everything.lake.table("endpoints").where("endpoint LIKE 'other%'").count() == OTHERS
     assert len(list((everything.recordings.parent / "lake").rglob("*.parquet"))) < 200, "no file for each endpoint"

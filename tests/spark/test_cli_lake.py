@@ -100,7 +100,7 @@ def test_lake_commands_handle_queues_and_publishers(spark: Any, tmp_path: Path) 
     assert list(LogReader(out)) == list(LogReader(recording))
 
 
-def test_lake_queries_of_documentation_have_answers(spark: Any, ingested: Ingested) -> None:
+def test_lake_queries_in_documentation_return_rows(spark: Any, ingested: Ingested) -> None:
     Lake(spark, ingested.lake).register()
     answers = {question: spark.sql(sql).collect() for question, sql in questions.QUESTIONS.items()}
     assert len(answers) == 5
@@ -231,7 +231,9 @@ def lake_of(tmp_path: Path, *options: object) -> tuple[Path, dict[str, Any]]:
         ("stream", ["{}/a.mcap"]),
     ],
 )
-def test_lake_master_sets_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, more: list[str]) -> None:
+def test_lake_master_option_selects_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, more: list[str]
+) -> None:
     monkeypatch.setattr(sessions, "_get_active_session", lambda: None)  # a test before may have left one
     (tmp_path / "lake" / "messages" / "_delta_log").mkdir(parents=True)
     logs.write_unclosed_file(tmp_path / "a.mcap")
@@ -240,7 +242,7 @@ def test_lake_master_sets_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert done.stderr.startswith("Error: master 'moon' is invalid; use local[4], ")
 
 
-def test_lake_version_reads_earlier_ingest(
+def test_lake_version_option_reads_earlier_ingest(
     spark: Any, tmp_path: Path, prefix: str, recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, first = lake_of(tmp_path / "first", "--no-silver", "--no-gold")
@@ -264,7 +266,7 @@ def test_ingest_builds_only_selected_tables(spark: Any, tmp_path: Path) -> None:
     assert [has_parts(lake / name) for name in ("silver", "gold")] == [True, False]
 
 
-def test_ingest_schema_decodes_endpoints_without_one(spark: Any, tmp_path: Path) -> None:
+def test_ingest_schema_option_decodes_endpoints_without_schema(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "Number.msg").write_text("uint8 n\n")
     path = logs.write_log(tmp_path / "a.mcap", ("e", 1, b"\0\1\0\0\7"))
     schema = f"cdr:{tmp_path}/Number.msg:p/msg/Number"
@@ -288,14 +290,14 @@ def parts(lake: Path) -> int:
     return sum("_delta_log" not in path.parts for path in (lake / "messages").rglob("*.parquet"))
 
 
-def test_export_to_sets_format(spark: Any, tmp_path: Path) -> None:
+def test_export_to_option_sets_file_format(spark: Any, tmp_path: Path) -> None:
     lake, _ = lake_of(tmp_path, "--no-silver", "--no-gold")
     run("lake", "export", lake, "SELECT sequence FROM messages WHERE sequence = 3", "-o", tmp_path / "x", "--to", "csv")
     (file,) = (path for path in (tmp_path / "x").glob("*.csv") if path.stat().st_size)
     assert file.read_text() == "sequence\n3\n"
 
 
-def test_report_run_selects_one_run(spark: Any, tmp_path: Path) -> None:
+def test_report_run_option_selects_one_run(spark: Any, tmp_path: Path) -> None:
     lake, _ = lake_of(tmp_path)
     other = tmp_path / "b.mcap"
     other.write_bytes(logs.build_recording_head("cd" * 16) + OTHER)
@@ -305,7 +307,7 @@ def test_report_run_selects_one_run(spark: Any, tmp_path: Path) -> None:
         assert json.loads(run("lake", "report", lake, "-o", page, *options, "--json").stdout)["messages"] == expected
 
 
-def test_stream_every_and_checkpoint_set_interval_and_folder(spark: Any, tmp_path: Path, recording: Path) -> None:
+def test_stream_options_set_trigger_interval_and_checkpoint_folder(spark: Any, tmp_path: Path, recording: Path) -> None:
     lake, place = tmp_path / "lake", tmp_path / "place"
 
     def interrupt() -> None:
@@ -328,7 +330,7 @@ def restless():
 """
 
 
-def test_replay_after_and_silence_end_programs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_time_limit_options_end_programs(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "program_of_lake.py").write_text(RESTLESS)
     monkeypatch.syspath_prepend(str(tmp_path))
     lake, _ = lake_of(tmp_path, "--no-silver", "--no-gold")

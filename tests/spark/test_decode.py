@@ -74,7 +74,7 @@ def test_struct_payloads_are_decoded_on_spark(spark: SparkSession, tmp_path: Pat
     assert two.load(str(tmp_path)).where("log_time = 7").collect()[0][:] == ((2**32 - 8, None), 7)
 
 
-def test_decode_of_several_or_no_elements_gives_rows(tmp_path: Path) -> None:
+def test_decode_of_array_payload_gives_row_for_each_element(tmp_path: Path) -> None:
     numbers = np.arange(6, dtype="<i4")
     part = build_chunk_record(
         dtype_schema(1, np.dtype("<i4")),
@@ -222,7 +222,7 @@ def test_decode_of_always_empty_field_omits_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("encoding", "payload"), [("json", b"[" * 90 + b"]" * 90), ("msgpack", b"\x91" * 90 + b"\1")])
-def test_decode_of_deep_nesting_gives_text_inside(tmp_path: Path, encoding: str, payload: bytes) -> None:
+def test_decode_of_deep_nesting_gives_text_for_inner_values(tmp_path: Path, encoding: str, payload: bytes) -> None:
     (row,) = decode_sent(tmp_path, encoding, payload)
     depth, value = 0, row["value"]
     while isinstance(value, list):
@@ -238,7 +238,7 @@ def test_decode_of_excessive_nesting_is_decode_error(tmp_path: Path) -> None:
     assert "nested deeper than 100" in row["reason"]
 
 
-def test_decode_of_self_reference_is_decode_error(tmp_path: Path) -> None:
+def test_decode_of_cbor_list_that_contains_itself_is_decode_error(tmp_path: Path) -> None:
     payload = bytes.fromhex("d81c81d81d00")  # CBOR: a list that has itself in it
     (row,) = decode_sent(tmp_path, "cbor", payload)
     assert (row["value"], row["data"]) == (None, payload)

@@ -99,7 +99,7 @@ def test_demo_channel_publishers_have_messages(demo: Demo) -> None:
     assert found == {}
 
 
-def test_demo_vector_values_are_recorded_or_overwritten(demo: Demo) -> None:
+def test_each_demo_vector_value_is_recorded_or_counted_as_overwritten(demo: Demo) -> None:
     gauges = endpoint(demo, "gauges")
     one = row(demo, "endpoints", f"endpoint = '{gauges}'")
     first = demo.lake.silver(gauges).groupBy("index").agg({"count": "min"}).collect()
@@ -108,7 +108,7 @@ def test_demo_vector_values_are_recorded_or_overwritten(demo: Demo) -> None:
     assert one.lost == 0
 
 
-def test_demo_queue_jobs_equal_counters(demo: Demo) -> None:
+def test_demo_queue_summary_equals_counters_of_demo_programs(demo: Demo) -> None:
     """A worker was killed at work: what it had taken came back, and was taken again."""
     work = demo.summary["work"]
     total = row(demo, "queue_summary", "queue LIKE 'demo-%-jobs'")
@@ -129,7 +129,7 @@ def test_demo_queue_jobs_equal_counters(demo: Demo) -> None:
     assert {one.deliveries for one in returned} == {1}
 
 
-def test_demo_stages_equal_loop_values(demo: Demo) -> None:
+def test_demo_stage_counts_equal_counts_of_demo_programs(demo: Demo) -> None:
     told = {one["topic"]: one["messages"] for one in demo.summary["recording"]}
     stages = {one.stage: one for one in demo.lake.table("stage_summary").collect()}
     for name, cause in (("estimate", "sensor"), ("command", "estimate")):

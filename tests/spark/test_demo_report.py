@@ -14,7 +14,7 @@ from tests.spark.pages import sections
 
 
 @pytest.mark.nightly
-def test_demo_report_is_page_of_recording(spark: Any, prefix: str, tmp_path: Path) -> None:
+def test_demo_report_page_shows_the_recording(spark: Any, prefix: str, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     summary = json.loads(run("demo", "--duration", 1, "-o", tmp_path / "log", "--report", page, "--json").stdout)
     assert summary["notes"][-1] == f"report: {page}"

@@ -44,7 +44,7 @@ def test_pictures_are_stored_in_small_row_groups(tmp_path: Path) -> None:
     assert pq.ParquetFile(tmp_path / "messages" / part).num_row_groups == 1
 
 
-def test_message_keys_of_part_have_identity_only_without_epochs(tmp_path: Path) -> None:
+def test_message_keys_contain_identity_only_for_rows_without_epoch(tmp_path: Path) -> None:
     lake = LakeDirectory(tmp_path)
     pictures = [message("camera", i, i, data=bytes([i]) * (5 << 20)) for i in range(5)]
     (part,) = write_rows(lake, *pictures)

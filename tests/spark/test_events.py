@@ -24,7 +24,7 @@ PAIR = np.dtype([("a", "<u2"), ("b", "|u1")])
 
 @pytest.mark.parametrize("sizes", [[], [0], [2], [3], [3, 3], [3, 0, 9, 2, 3, None, 5], [None]])
 @pytest.mark.parametrize("cut", [0, 1])
-def test_event_heads_are_read_from_long_enough_payloads(sizes: list[int | None], cut: int) -> None:
+def test_fixed_headers_are_read_only_from_long_enough_payloads(sizes: list[int | None], cut: int) -> None:
     rng = random.Random(1)
     payloads = [None if size is None else rng.randbytes(size) for size in sizes]
     whole, found = read_fixed_headers(pa.array(payloads, pa.binary()).slice(cut), PAIR)

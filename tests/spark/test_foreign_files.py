@@ -40,14 +40,16 @@ def write_variant(variant: Variant) -> list[tuple[Any, ...]]:
     return sorted((*fields, schema[0] if schema else fields[0]) for *fields, schema in variant.messages())
 
 
-def test_conformance_files_have_written_messages_in_batch(spark: SparkSession, folder: Path) -> None:
+def test_spark_batch_returns_all_messages_of_conformance_files(spark: SparkSession, folder: Path) -> None:
     expected = {variant.name: write_variant(variant) for variant in variants() if variant.of("Message")}
     assert by_file(read(spark, str(folder), columns=_COLUMNS)) == expected
     assert read(spark, str(folder), readErrors=True).count() == 0
 
 
 @pytest.mark.nightly
-def test_conformance_files_have_written_messages_in_stream(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+def test_spark_stream_returns_all_messages_of_conformance_files(
+    spark: SparkSession, folder: Path, tmp_path: Path
+) -> None:
     stream = spark.readStream.format("msgq").schema(read(spark, str(folder), columns=_COLUMNS).schema)
     query = stream.option("maxBytesPerTrigger", "4k").load(str(folder)).writeStream.trigger(availableNow=True)
     where = {"checkpointLocation": str(tmp_path / "checkpoint"), "path": str(tmp_path / "found")}

@@ -80,7 +80,7 @@ def expected_gaps(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted(found, key=lambda row: [(value is not None, value) for value in row])
 
 
-def test_consecutive_messages_form_one_island() -> None:
+def test_consecutive_sequence_numbers_form_one_island() -> None:
     """However they come; it is islands that Spark sorts, not messages."""
     sent = [("r", "ab"[i % 2], 1, (TURN - 500 + i // 2) % TURN, i) for i in range(2000)]
     random.Random(1).shuffle(sent)

@@ -24,7 +24,7 @@ FEW = ("sequence_gaps", "checks", "hops", "queue_summary")  # most others are ma
     ("names", "count"),
     [pytest.param(FEW, 1, id="few"), pytest.param(GOLD_TABLE_NAMES, 2, id="all", marks=pytest.mark.nightly)],
 )
-def test_gold_tables_of_lake_equal_table_functions(
+def test_gold_tables_of_lake_equal_results_of_table_functions(
     spark: Any, tmp_path: Path, names: tuple[str, ...], count: int, seed: int
 ) -> None:
     """Added in pieces, and made by hours; against all messages at once, in three partitions."""

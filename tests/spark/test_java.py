@@ -91,7 +91,7 @@ def test_find_java_without_java_raises_spark_error(tmp_path: Path, monkeypatch: 
         ("25.1", False),
     ],
 )
-def test_java_version_decides_need_for_parallel_collector(version: str, needed: bool) -> None:
+def test_java_version_decides_whether_parallel_collector_is_set(version: str, needed: bool) -> None:
     assert JavaRuntime(Path("/x"), tuple(map(int, version.split(".")))).needs_parallel_gc is needed
 
 
@@ -113,7 +113,7 @@ def test_java_launcher_removes_one_argument(tmp_path: Path) -> None:
     assert (home / "lib").is_dir()
 
 
-def test_java_launcher_is_created_once_and_not_nested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_launcher_is_created_once_and_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """JAVA_HOME names it in what a session's process starts."""
     found = JavaRuntime(runtime(tmp_path / "a", "21"), (21,))
     home = make_launcher_home(found)

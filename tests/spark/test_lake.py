@@ -80,7 +80,7 @@ def test_ingest_pieces_have_separate_tasks_without_overlap(
     assert len(list((tmp_path / "lake" / "messages").rglob("*.parquet"))) == 4
 
 
-def test_ingest_of_copies_and_cuts_adds_only_new_messages(spark: Any, tmp_path: Path) -> None:
+def test_ingest_of_copies_and_excerpts_adds_only_new_messages(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([recording(tmp_path / "one.mcap")])
     shutil.copy(tmp_path / "one.mcap", tmp_path / "copy.mcap")
@@ -151,7 +151,7 @@ def test_repeated_stream_batch_counts_once(spark: Any, tmp_path: Path) -> None:
     assert lake.messages().count() == 5
 
 
-def test_appended_rows_without_run_or_epoch_equal_foreign_files(spark: Any, tmp_path: Path) -> None:
+def test_appended_rows_without_run_or_epoch_are_treated_as_foreign(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     rows = messages(spark, [message("a", 0, 1, run=None, epoch=None, host=None, publish_time=None), message("a", 0, 1)])
     assert [lake.append(rows), lake.append(rows)] == [2, 0]
@@ -167,7 +167,7 @@ def test_appended_rows_with_wrong_columns_are_refused_by_name(spark: Any, tmp_pa
     assert lake.messages().count() == 0
 
 
-def test_gold_follows_ingested_messages(spark: Any, tmp_path: Path) -> None:
+def test_gold_tables_include_newly_ingested_messages(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     lake.ingest([recording(tmp_path / "one.mcap"), recording(tmp_path / "three.mcap", first=15)])
     assert lake.build_gold() == 1
@@ -247,7 +247,7 @@ def meet(lake: Lake, others: threading.Barrier) -> None:
     lake._bronze._commit_bronze_files = wait  # type: ignore[method-assign]
 
 
-def test_lake_reader_during_ingest_and_optimize_sees_no_fewer_messages(spark: Any, tmp_path: Path) -> None:
+def test_lake_message_count_never_decreases_during_ingest_and_optimize(spark: Any, tmp_path: Path) -> None:
     """While recordings come, and while parts are put together and removed; nor does it see half of an ingest."""
     root = tmp_path / "lake"
     Lake(spark, root).ingest([recording(tmp_path / "0.mcap")])
@@ -278,7 +278,7 @@ def test_lake_reader_during_ingest_and_optimize_sees_no_fewer_messages(spark: An
     assert message_numbers(Lake(spark, root)) == sorted(numbers(0, 50))
 
 
-def test_optimized_lake_has_same_messages(spark: Any, tmp_path: Path) -> None:
+def test_optimize_keeps_all_messages_and_gold_tables(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     for index in range(3):
         lake.ingest([recording(tmp_path / f"{index}.mcap", first=12 * index)])
@@ -301,7 +301,7 @@ def test_optimized_lake_has_same_messages(spark: Any, tmp_path: Path) -> None:
     assert lake.messages().count() == 72
 
 
-def test_messages_of_version_equal_earlier_state(spark: Any, tmp_path: Path) -> None:
+def test_lake_version_has_messages_that_were_stored_at_that_version(spark: Any, tmp_path: Path) -> None:
     root = tmp_path / "lake"
     versions = []
     for index in range(3):

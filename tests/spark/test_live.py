@@ -65,7 +65,7 @@ def send(pub: msgq.PubSocket, *values: int) -> None:
     pub.send_many([b"%d" % value for value in values])
 
 
-def test_live_frame_announcements_are_topics_as_in_recordings(reader: Make) -> None:
+def test_live_frame_announcements_are_rows_of_kind_topic(reader: Make) -> None:
     with msgq.pub_sock("visionipc_front_0") as frames, msgq.pub_sock("a") as pub:
         stream = reader()
         start = stream.initialOffset()

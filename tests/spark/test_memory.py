@@ -39,7 +39,7 @@ def memory_limit(root: Path, told: str, limits: dict[str, str]) -> int:
     return measure_machine_memory(root)
 
 
-def test_driver_heap_respects_control_groups(tmp_path: Path) -> None:
+def test_driver_heap_respects_memory_limit_of_control_group(tmp_path: Path) -> None:
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert measure_machine_memory(tmp_path) == whole, "there are none"
     assert memory_limit(tmp_path / "a", "0::/x/y\n", {"x/memory.max": "5000\n", "x/y/memory.max": "max\n"}) == 5000

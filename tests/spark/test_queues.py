@@ -206,7 +206,7 @@ def test_queue_tables_shuffle_events_once(histories: Any) -> None:
     assert plan.count("Exchange hashpartitioning") == 1
 
 
-def test_queue_message_without_send_event_is_known_by_delivery(spark: Any, tmp_path: Path) -> None:
+def test_queue_message_without_send_event_is_found_by_delivery_events(spark: Any, tmp_path: Path) -> None:
     """Its sender was killed between the two; and the end of another one tells when that was taken."""
     told = [
         QueueEvent(Event.TAKEN, 7, BEGIN + 50, 1, BEGIN + 10, row=3, pid=33),
@@ -266,7 +266,7 @@ def test_queues_and_recreated_queues_are_separate(spark: Any, tmp_path: Path) ->
     assert sorted_rows(tables.queue_summary(windows), "queue", "sent", "backlog") == [("a/b", 1, 0), ("jobs", 6, 3)]
 
 
-def test_repeated_queue_number_is_new_message(spark: Any, tmp_path: Path) -> None:
+def test_repeated_queue_message_number_starts_a_new_message(spark: Any, tmp_path: Path) -> None:
     """A sender died between taking its number and sending."""
     told = [
         one

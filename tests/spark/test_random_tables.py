@@ -81,7 +81,7 @@ def test_consecutive_messages_of_endpoint_have_same_parent(spark: SparkSession, 
         st.tuples(st.sampled_from("rs"), names, st.integers(0, 30), st.sampled_from([None, 0, 1, 2, 3])), max_size=60
     )
 )
-def test_hops_equal_reference_loop(spark: SparkSession, rows: list[Row]) -> None:
+def test_hops_table_equals_result_of_reference_loop(spark: SparkSession, rows: list[Row]) -> None:
     found = tables.hops(chain_messages(spark, rows))
     assert sorted_rows(found, *found.columns) == hops(rows)
 
@@ -125,7 +125,7 @@ def checks(gold: dict[str, list[Row]], thresholds: tables.CheckThresholds) -> li
     ),
     st.builds(tables.CheckThresholds, thresholds, thresholds, thresholds, thresholds, thresholds),
 )
-def test_checks_equal_reference_loop(
+def test_checks_table_equals_result_of_reference_loop(
     spark: SparkSession, made: dict[str, Any], thresholds: tables.CheckThresholds
 ) -> None:
     rows = {

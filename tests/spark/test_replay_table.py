@@ -78,7 +78,7 @@ def test_played_rows_reach_subscriber_in_time_order(lake: Path, prefix: str) -> 
     assert "20 messages of 2 endpoints played" in done.stdout
 
 
-def test_played_rows_keep_time_distances(lake: Path, prefix: str) -> None:
+def test_played_rows_keep_recorded_time_intervals(lake: Path, prefix: str) -> None:
     query = "SELECT * FROM messages WHERE endpoint IN ('a', 'b')"
     begin = time.monotonic()
     got, done = replay_recording(lake, query, ["a", "b"], 40, "--rate", 2, "--json")
@@ -204,7 +204,7 @@ def test_export_refuses_unsupported_values_of_format(lake: Path, tmp_path: Path)
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_large_results_are_streamed_in_order(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_large_query_results_are_streamed_in_order(spark: SparkSession, tmp_path: Path) -> None:
     """They are in order across what workers wrote, and where times are equal; of that nothing is left."""
     made = [message("ba"[i % 2], i, 1000 + i // 10, data=b"%d" % i) for i in range(3000)]
     rows = messages(spark, made[::-1]).repartition(7)
@@ -214,7 +214,7 @@ def test_large_results_are_streamed_in_order(spark: SparkSession, tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["a.mcap"]
 
 
-def test_export_of_other_rows_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_export_skips_incomplete_rows_and_refuses_invalid_times(spark: SparkSession, tmp_path: Path) -> None:
     made = [message("a", 0, 1000), message("a", 1, 1001, data=None), message("a", 2, None), message(None, 3, 1003)]
     large = [message("a", 2**32 + 4, 1004, publish_time=None), message("a", 5, 1005, publish_time=0, run=None)]
     none = message("a", None, 1006, epoch=None, encoding=None)

@@ -161,7 +161,7 @@ def test_report_of_1000_endpoints_has_bounded_size(spark: Any, tmp_path: Path) -
     assert page.stat().st_size < 6_000_000
 
 
-def test_report_of_empty_recording_is_page(spark: Any, tmp_path: Path) -> None:
+def test_report_page_is_written_for_empty_recording(spark: Any, tmp_path: Path) -> None:
     from tests.recording import logs
 
     recording = logs.write_unclosed_file(tmp_path / "empty.mcap")

@@ -40,7 +40,7 @@ def test_session_sets_collector_needed_by_java(tmp_path: Path) -> None:
     assert EXECUTOR not in options
 
 
-def test_session_options_of_user_are_last_and_replace_collector(tmp_path: Path) -> None:
+def test_java_options_of_user_follow_defaults_and_replace_collector(tmp_path: Path) -> None:
     extra = {DRIVER_EXTRA: "-Dz=3", EXECUTOR_EXTRA: "-XX:+UseZGC"}
     given = {DRIVER: "-Dx=1", EXECUTOR: "-Dy=2", **extra}
     options = _choose_java_options(JavaRuntime(tmp_path, (25, 0, 1)), given)
@@ -85,7 +85,7 @@ def test_session_keeps_worker_settings_of_user(monkeypatch: pytest.MonkeyPatch) 
     assert _choose_local_environment("local[2]") == {}
 
 
-def test_second_session_is_first_session_with_new_settings(spark: SparkSession) -> None:
+def test_second_session_call_returns_first_session_with_new_settings(spark: SparkSession) -> None:
     """With what is said anew, as far as that can be changed; what is not said stays."""
     partitions = spark.conf.get("spark.sql.shuffle.partitions")
     assert partitions is not None
@@ -179,7 +179,7 @@ print(python == [sys.executable], all(before.get(name) == os.environ.get(name) f
 
 
 @pytest.mark.nightly
-def test_session_starts_without_optimizations(tmp_path: Path) -> None:
+def test_session_starts_when_startup_optimizations_fail(tmp_path: Path) -> None:
     """What: a cache and a Java with blanks and quotes in their names, options in Spark's own file, and a Java that ends
     at once with the archive of classes.
 

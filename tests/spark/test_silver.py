@@ -76,7 +76,7 @@ def test_values_without_schema_have_common_type(values: Any, kind: Any, expected
     assert found.to_pylist() == expected
 
 
-def test_map_like_names_and_deep_nesting_become_text() -> None:
+def test_json_with_many_keys_or_deep_nesting_becomes_text() -> None:
     many = {f"id{i}": 1 for i in range(1001)}
     assert arrow_types.build_value_column([many]).to_pylist() == [json.dumps(many)]
     deep: Any = 1
@@ -94,7 +94,7 @@ def test_map_like_names_and_deep_nesting_become_text() -> None:
         ("bool", "int64", "string"),
     ],
 )
-def test_column_with_two_types_has_wider_type_or_text(first: Any, second: Any, wider: Any) -> None:
+def test_column_of_two_value_types_gets_wider_type_or_text(first: Any, second: Any, wider: Any) -> None:
     one, two, expected = (pa.type_for_alias(name) for name in (first, second, wider))
     assert arrow_types.find_common_type(one, two) == arrow_types.find_common_type(two, one) == expected
     assert arrow_types.find_common_type(pa.list_(one), pa.list_(two)) in (pa.list_(expected), pa.string())
@@ -423,7 +423,7 @@ def test_silver_query_of_endpoint_reads_only_its_files(spark: Any, tmp_path: Pat
 
 
 @pytest.mark.nightly
-def test_silver_spark_reader_during_full_decode_sees_no_fewer_rows(spark: Any, tmp_path: Path) -> None:
+def test_silver_row_count_in_spark_never_decreases_during_full_decode(spark: Any, tmp_path: Path) -> None:
     lake, other = Lake(spark, tmp_path / "lake"), Lake(spark, tmp_path / "lake")
     for number in range(2):
         payloads = [b'{"n": 1}', b'{"n": "x"}', b"{"]
@@ -452,7 +452,7 @@ def test_silver_spark_reader_during_full_decode_sees_no_fewer_rows(spark: Any, t
 
 
 @pytest.mark.nightly
-def test_silver_follows_compacted_parts(spark: Any, tmp_path: Path) -> None:
+def test_silver_tables_keep_rows_after_optimize(spark: Any, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path / "lake")
     for number in range(3):
         payloads = [b'{"n": %d}' % number, b"{"]

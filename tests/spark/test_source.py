@@ -105,7 +105,7 @@ def test_spark_source_has_bronze_columns(spark: SparkSession, tmp_path: Path) ->
     assert path.read_bytes()[placed.byte_offset] == 6, "a chunk"
 
 
-def test_spark_source_options_and_columns_prune_reads(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_source_options_select_endpoints_times_and_columns(spark: SparkSession, tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     end = "1970-01-01T00:00:00.000002"
     table = read(spark, str(path), endpoints=["topic[12]"], exclude=["topic2"], start=1500, end=end)
@@ -137,7 +137,7 @@ def test_spark_source_load_answers_several_queries(spark: SparkSession, tmp_path
 
 
 @pytest.mark.nightly
-def test_spark_pushes_filters_to_other_queries(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_applies_pushed_filter_of_one_query_to_later_queries(spark: SparkSession, tmp_path: Path) -> None:
     """Why there are none. When this fails, Spark has become right, and the source may prune by filters."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
@@ -236,7 +236,7 @@ def test_spark_source_of_directory_without_messages_gives_read_error(spark: Spar
         ({"clock": "sun"}, "option 'clock' is 'sun'; use host or wall"),
     ],
 )
-def test_spark_source_user_error_needs_no_java(tmp_path: Path, options: dict[str, Any], text: str) -> None:
+def test_spark_source_user_error_is_raised_without_java(tmp_path: Path, options: dict[str, Any], text: str) -> None:
     with pytest.raises(IpcError, match=text):
         read(None, str(write_foreign(tmp_path / "a.mcap")), **options)  # type: ignore[arg-type]
 

@@ -18,7 +18,7 @@ ENFORCE = "spark.sql.ansi.enforceReservedKeywords"
 OF_SPARK = {*map(_make_timestamp_name, _TIME_COLUMNS), *MESSAGE_COLUMNS.names, *READ_ERRORS_SCHEMA.names, "age"}
 
 
-def test_column_names_are_not_data_frame_attributes() -> None:
+def test_column_names_differ_from_data_frame_attributes() -> None:
     assert (NAMES | OF_SPARK) & set(dir(DataFrame)) <= METHODS
 
 

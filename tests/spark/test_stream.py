@@ -97,7 +97,7 @@ def test_stream_gives_wall_times(tmp_path: Path) -> None:
     assert times(stream, first, second) == list(range(75, 80))
 
 
-def test_stream_continues_with_recorder_after_killed_recorder(tmp_path: Path) -> None:
+def test_stream_continues_with_next_recorder_after_recorder_is_killed(tmp_path: Path) -> None:
     """The end that was cut off is passed over as soon as there is a later segment; other directories do not wait."""
     cut = part(5)[:-9]
     (tmp_path / "1").mkdir()

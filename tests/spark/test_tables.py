@@ -177,7 +177,7 @@ def test_latency_summary_adds_known_latencies_of_all_windows(spark: Any) -> None
         assert total[name] == pytest.approx(np.percentile(late, 100 * rank, method="inverted_cdf"), rel=0.022)
 
 
-def test_hops_follow_origin_time(spark: Any) -> None:
+def test_hops_table_follows_origin_time_of_messages(spark: Any) -> None:
     from pyspark.sql import functions as F
 
     rows = []
@@ -200,7 +200,7 @@ def test_messages_without_origin_time_have_no_hops(spark: Any) -> None:
     assert found.columns == ["run", "parent", "endpoint", "messages", "p50", "p99", "max", "e2e_p50"]
 
 
-def test_checks_state_result(spark: Any) -> None:
+def test_checks_table_has_result_of_each_check(spark: Any) -> None:
     rows = [message("a", i, i * SECOND, publish_time=i * SECOND - 10) for i in (0, 1, 3)]
     rows += [message("b", 0, 5, publish_time=7), message("b", 0, 6, epoch=2, publish_time=5)]
     thresholds = tables.CheckThresholds(lost=0, latency_p99_ns=5, dropout_ns=3 * SECOND, epochs=1)

@@ -80,7 +80,7 @@ def draft_of(options: str) -> Path:
     return Path(path)
 
 
-def test_first_session_writes_archive_for_later_sessions(java: JavaRuntime) -> None:
+def test_first_session_writes_class_archive_for_later_sessions(java: JavaRuntime) -> None:
     pytest.importorskip("pyspark")
     draft = draft_of(choose_archive_options(java))
     assert choose_archive_options(java) == ""  # while the first one is there, and while its Java writes
@@ -99,7 +99,7 @@ def test_first_session_writes_archive_for_later_sessions(java: JavaRuntime) -> N
 
 
 @pytest.mark.parametrize("kind", ["open", "another user's", "link"])
-def test_archive_of_other_user_is_ignored(
+def test_class_archive_of_other_user_is_ignored(
     java: JavaRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Who has no home has the cache among the temporary files, where anybody may have made it before."""
@@ -125,7 +125,7 @@ def test_archive_of_other_user_is_ignored(
     assert len(list(ours.iterdir())) == 1, "what is not ours is let alone"
 
 
-def test_archive_draft_of_killed_java_is_removed(java: JavaRuntime) -> None:
+def test_incomplete_class_archive_of_killed_java_is_removed(java: JavaRuntime) -> None:
     pytest.importorskip("pyspark")
     draft = draft_of(choose_archive_options(java))
     os.utime(draft, (0, time.time() - 3600))
@@ -133,7 +133,7 @@ def test_archive_draft_of_killed_java_is_removed(java: JavaRuntime) -> None:
     assert not draft.exists()
 
 
-def test_java_with_foreign_options_writes_no_archive(java: JavaRuntime, tmp_path: Path) -> None:
+def test_java_with_incompatible_options_writes_no_class_archive(java: JavaRuntime, tmp_path: Path) -> None:
     """With some of them it would not start: "Must enable AllowArchivingWithJavaAgent", and the like."""
     pytest.importorskip("pyspark")
     assert choose_archive_options(java, "-javaagent:x.jar") == ""
@@ -148,7 +148,7 @@ def test_java_with_foreign_options_writes_no_archive(java: JavaRuntime, tmp_path
     assert choose_archive_options(java) == ""
 
 
-def test_archive_needs_valid_path_and_disk_space(java: JavaRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_archive_needs_valid_path_and_disk_space(java: JavaRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     with monkeypatch.context() as patch:
         patch.setattr(cds_archive, "_FREE_DISK_BYTES_MIN", 1 << 80)
@@ -161,7 +161,7 @@ def test_archive_needs_valid_path_and_disk_space(java: JavaRuntime, monkeypatch:
         assert not possible or draft_of(options).parent == cache_dir.get_cache_folder()
 
 
-def test_java_without_base_archive_or_cache_writes_no_archive(java: JavaRuntime) -> None:
+def test_java_without_base_archive_or_cache_writes_no_class_archive(java: JavaRuntime) -> None:
     pytest.importorskip("pyspark")
     (java.home_path / "lib" / "server" / "classes_nocoops.jsa").unlink()  # which a large heap needs
     assert choose_archive_options(java) == ""

@@ -94,7 +94,7 @@ def test_list_shows_streams_with_layout_and_process(name: str, prefix: str, came
     assert "RGB24" in table.output
 
 
-def test_list_shows_frame_rate_of_interval(prefix: str, cameras: Child) -> None:
+def test_frames_list_shows_frame_rate_of_sampling_interval(prefix: str, cameras: Child) -> None:
     assert [one["rate"] for one in lines(msgq("list", "--json", "--interval", "0.01", "--prefix", prefix))] == [
         0.0,
         0.0,
@@ -103,7 +103,7 @@ def test_list_shows_frame_rate_of_interval(prefix: str, cameras: Child) -> None:
         assert all(one["rate"] > 0 for one in lines(msgq("list", "--json", "--interval", "0.5", "--prefix", prefix)))
 
 
-def test_list_takes_no_client_row_and_no_buffer(name: str, prefix: str, cameras: Child) -> None:
+def test_frames_list_uses_no_client_row_and_no_buffer(name: str, prefix: str, cameras: Child) -> None:
     with streaming(cameras):
         msgq("list", "--interval", "0.1", "--prefix", prefix)
     assert topic(get_endpoint_name(name, 7), prefix).subscribers == ()
@@ -139,7 +139,7 @@ def test_list_shows_streams_of_a_stock_server(name: str, prefix: str) -> None:
         child.result()
 
 
-def test_list_of_dead_server_reports_missing_listener(name: str, prefix: str) -> None:
+def test_frames_list_reports_missing_listener_of_dead_server(name: str, prefix: str) -> None:
     path = Path(f"/tmp/{prefix}_visionipc_{name}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
         dead.bind(str(path))
@@ -193,7 +193,7 @@ def test_view_without_terminal_saves_one_frame(name: str, tmp_path: Path, camera
     assert (tmp_path / "seen.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_view_with_json_prints_and_releases_frames(name: str, cameras: Child) -> None:
+def test_frames_view_with_json_option_prints_and_releases_frames(name: str, cameras: Child) -> None:
     with streaming(cameras):
         seen = lines(msgq("view", name, "--frames", "4", "--json"))
     assert [(one["format"], one["width"]) for one in seen] == [("NV12", WIDTH)] * 4
@@ -205,7 +205,7 @@ def test_view_without_output_is_usage_error(name: str, cameras: Child) -> None:
     assert msgq("view", name).exit_code == 2
 
 
-def test_frames_verb_without_library_names_package(
+def test_frames_command_without_library_names_package(
     name: str, tmp_path: Path, cameras: Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for library in ("cv2", "av"):
@@ -218,7 +218,7 @@ def test_frames_verb_without_library_names_package(
 
 
 @pytest.mark.parametrize("verb", [["view", "--json"], ["save", "/nowhere/file"]])
-def test_frames_verb_without_server_prints_one_line_error(name: str, verb: list[str]) -> None:
+def test_frames_command_without_server_prints_one_line_error(name: str, verb: list[str]) -> None:
     result = msgq(verb[0], name, *verb[1:])
     assert result.exit_code == 1
     assert "msgq frames list" in result.output
@@ -226,14 +226,14 @@ def test_frames_verb_without_server_prints_one_line_error(name: str, verb: list[
 
 
 @pytest.mark.parametrize("verb", [["view", "--json"], ["save", "frame.png"]])
-def test_frames_verb_without_frames_fails_after_timeout(name: str, cameras: Child, verb: list[str]) -> None:
+def test_frames_command_without_frames_fails_after_timeout(name: str, cameras: Child, verb: list[str]) -> None:
     result = msgq(verb[0], name, *verb[1:], "--timeout", "0.01")
     assert result.exit_code == 1
     assert "no frame within 0.01 s" in result.output
 
 
 @pytest.mark.parametrize("verb", [["view", "--json", "--frames", "1"], ["save", "frame.png", "--json"]])
-def test_frames_verb_with_prefix_finds_server_of_that_prefix(
+def test_frames_command_with_prefix_finds_server_of_that_prefix(
     name: str, prefix: str, cameras: Child, verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENPILOT_PREFIX")
@@ -258,7 +258,7 @@ def test_save_to_unwritable_file_prints_one_line_error(name: str, tmp_path: Path
     assert len(result.output.splitlines()) == 1
 
 
-def test_half_blocks_show_two_pixels_per_character() -> None:
+def test_terminal_picture_shows_two_pixels_per_character() -> None:
     rgb = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
     rgb[: HEIGHT // 2], rgb[HEIGHT // 2 :] = RED, GREEN
     screen = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=32, height=80)
@@ -310,7 +310,7 @@ def left_of_benches(prefix: str) -> list[str]:
     return shm + [str(path) for path in Path("/tmp").glob(f"{prefix}_visionipc_bench*")]
 
 
-def test_bench_measures_two_runs_and_removes_files(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_bench_measures_two_runs_and_removes_files(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENPILOT_PREFIX")
     small = ("--width", "64", "--height", "48", "--rate", "200", "--duration", "0.3")
     fast, steady = lines(msgq("bench", *small, "--prefix", prefix, "--json"))
@@ -322,7 +322,7 @@ def test_bench_measures_two_runs_and_removes_files(prefix: str, monkeypatch: pyt
     assert left_of_benches(prefix) == []
 
 
-def test_killed_bench_leaves_no_files(prefix: str) -> None:
+def test_killed_frames_bench_leaves_no_files(prefix: str) -> None:
     with start("frames", "bench", "--duration", "600") as process:
         wait_until(lambda: any("visionipc" in path for path in left_of_benches(prefix)), "a server listens")
         process.kill()

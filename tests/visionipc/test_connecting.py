@@ -27,7 +27,7 @@ def serving(name: Any) -> Iterator[Any]:
         yield server
 
 
-def test_connect_during_server_start_connects_or_finds_no_server(name: Any) -> None:
+def test_connect_during_server_start_succeeds_or_finds_no_server(name: Any) -> None:
     """Failure would mean: a client that found nobody listening, and somebody a moment later, says it was refused."""
     over = threading.Event()
 
@@ -59,7 +59,7 @@ def listening(name: Any) -> Any:
     return listener
 
 
-def test_client_after_early_disconnect_repeats_request(name: Any) -> None:
+def test_client_repeats_request_after_early_disconnect_of_server(name: Any) -> None:
     client = VisionIpcClient(name, 0, False)
     with listening(name) as listener:
         task = Task(client.connect, True)
@@ -73,7 +73,7 @@ def test_client_after_early_disconnect_repeats_request(name: Any) -> None:
     client.close()
 
 
-def test_connect_to_server_with_early_disconnects_reports_no_answer(name: Any) -> None:
+def test_connect_reports_no_answer_after_repeated_early_disconnects(name: Any) -> None:
     over = threading.Event()
 
     def send_away() -> None:

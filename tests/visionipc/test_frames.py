@@ -434,7 +434,7 @@ def test_one_buffer_serves_clients_with_held_frames(one_buffer: Any, connect: An
     assert [(reader.lost, reader.dropped) for reader in readers] == [(0, 0)] * clients
 
 
-def test_clients_with_kept_frames_do_not_block_others(one_buffer: Any, connect: Any) -> None:
+def test_clients_that_keep_frames_do_not_block_other_clients(one_buffer: Any, connect: Any) -> None:
     kept = []
     for value, keeper in enumerate([connect() for _ in range(SPARE_BUFFERS)]):
         publish(one_buffer, value)
@@ -483,7 +483,9 @@ def test_spare_buffer_without_memory_drops_frame(server: Any, connect: Any, monk
     assert (server.stats(0).dropped, client.dropped) == (1, 1)
 
 
-def test_spare_buffer_is_added_by_one_thread_at_once(server: Any, connect: Any, monkeypatch: Any) -> None:
+def test_publish_while_another_thread_adds_spare_buffer_raises_concurrent_use(
+    server: Any, connect: Any, monkeypatch: Any
+) -> None:
     client, held, before = connect(), [], memfd.allocate
 
     def allocate(fd: int) -> bool:
@@ -502,7 +504,7 @@ def test_spare_buffer_is_added_by_one_thread_at_once(server: Any, connect: Any, 
     assert server.stats(0).buffers == BUFFERS + 1
 
 
-def test_dropped_count_restarts_with_stream(server: Any, connect: Any) -> None:
+def test_new_client_after_stream_restart_has_zero_dropped_frames(server: Any, connect: Any) -> None:
     client = connect()
     for life in (1, 2):
         held = []

@@ -126,7 +126,9 @@ def test_unknown_bytes_after_request_are_ignored(server: Any, served: Any, rest:
 
 
 @pytest.mark.parametrize("address", ["", "\0mqframe", "\0mqframe2 a", "\0Mqframe1", "a path"], ids=repr)
-def test_client_without_library_mark_gets_stock_answer(server: Any, served: Any, address: Any, tmp_path: Path) -> None:
+def test_client_without_msgq_socket_name_gets_stock_answer(
+    server: Any, served: Any, address: Any, tmp_path: Path
+) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         if address:
             connection.bind(str(tmp_path / "mqframe1") if address == "a path" else address)
@@ -140,7 +142,7 @@ def test_client_without_library_mark_gets_stock_answer(server: Any, served: Any,
     assert server.stats(0).clients == [os.getpid()]  # the one of `served`
 
 
-def test_random_requests_do_not_harm_server(server: Any, served: Any) -> None:
+def test_server_continues_after_random_requests(server: Any, served: Any) -> None:
     chance = random.Random(4)
     for _ in range(500):
         with raw(server.name) as connection:
@@ -294,7 +296,7 @@ LEFT = (bytes(ROWS_AT) + (b"\2\0\0\0" + bytes(572)) * LEASE_CLIENTS_MAX)[:LEASE_
     [b"\xff" * LEASE_TABLE_BYTES, bytes(LEASE_TABLE_BYTES), LEFT, random.Random(1).randbytes(LEASE_TABLE_BYTES)],
     ids=["ones", "zeros", "all released", "random"],
 )
-def test_overwritten_lease_table_does_no_lasting_harm(server: Any, served: Any, fill: Any) -> None:
+def test_server_recovers_after_lease_table_is_overwritten(server: Any, served: Any, fill: Any) -> None:
     """While they are there frames may be lost, or be written anew under those who hold them; nothing breaks."""
     data = bytes(64 * 48 * 3 // 2)
     with table_of(server.name) as table:

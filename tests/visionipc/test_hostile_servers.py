@@ -301,7 +301,7 @@ def test_impossible_geometry_is_refused(client: Any, changes: Any) -> None:
     ],
     ids=str,
 )
-def test_grant_with_wrong_fields_is_refused(client: Any, changes: Any) -> None:
+def test_lease_grant_with_wrong_fields_is_refused(client: Any, changes: Any) -> None:
     data = packed(GRANT_FIELDS, records() + grant(), COUNT * wire.BUFFER_STRUCT.size, **changes)
     with memory(True) as fds:
         refused(client, answering(data, fds), SegmentError, "protocol version|invalid layout|not a table")
@@ -565,7 +565,7 @@ def test_frame_packet_with_wrong_generation_is_skipped(topic: Any, generation: A
     assert client.frame(DEADLINE_MS).frame_id == 5
 
 
-def test_duplicate_announcement_of_held_frame_is_safe(topic: Any) -> None:
+def test_duplicate_announcement_does_not_invalidate_held_frame(topic: Any) -> None:
     client, pub, ours = topic
     pub.send(good(ours))
     pub.send(good(ours))

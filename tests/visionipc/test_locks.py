@@ -78,7 +78,7 @@ def test_next_server_takes_lock_of_killed_server(name: Any) -> None:
             assert lock_of(name).read_text() == str(os.getpid())
 
 
-def test_lock_names_server_with_removed_socket(name: Any) -> None:
+def test_server_lock_error_names_server_with_removed_socket(name: Any) -> None:
     with Child(serve, name) as child:
         child.hear()
         os.unlink(wire.socket_path(name))

@@ -113,7 +113,7 @@ def test_stock_client_next_to_holding_client_receives_each_frame(name: Any, stac
         expect(stock.receive(DEADLINE_MS), frame_id, layout)
 
 
-def test_msgq_client_maps_frames_before_first_frame(name: Any, stack: Any) -> None:
+def test_msgq_client_maps_all_buffers_before_first_frame(name: Any, stack: Any) -> None:
     """Page by page, at the first look at each buffer, it takes milliseconds of a large frame."""
     stack.enter_context(OurServer(name, {0: nv12(256, 256, 2)}))
     connected(stack, name)
@@ -228,7 +228,7 @@ def test_msgq_client_receives_frames_of_stock_server(name: Any, stack: Any, layo
     assert client.lost in (0, None)
 
 
-def test_msgq_clients_of_two_1080p_stock_streams_survive_kill(name: Any, stack: Any) -> None:
+def test_msgq_clients_of_two_1080p_streams_reconnect_after_stock_server_kill(name: Any, stack: Any) -> None:
     layout = nv12(1920, 1080)
     first = stack.enter_context(StockServer(name, {0: layout, 2: layout}))
     clients = {kind: connected(stack, name, kind) for kind in (0, 2)}
@@ -392,7 +392,7 @@ def test_queued_frames_of_ended_server_are_skipped(name: Any, stack: Any, kinds:
     expect(client.recv(DEADLINE_MS), 11, SMALL)
 
 
-def test_client_follows_sequence_of_servers(name: Any, stack: Any) -> None:
+def test_client_reconnects_to_each_of_seven_servers(name: Any, stack: Any) -> None:
     client: Any = None
     stock: Any = None
     for life, kind in enumerate(["msgq", "stock", "msgq", "msgq", "stock", "stock", "msgq"], 1):

@@ -67,7 +67,7 @@ def test_frame_reuses_latest_buffer_seen_by_all_clients(server: Any, settled: Se
     assert is_warm(server, settled())
 
 
-def test_buffer_reuse_with_two_clients_needs_both_to_have_seen_frame(server: Any, settled: Settled) -> None:
+def test_buffer_is_reused_only_after_two_clients_have_seen_its_frame(server: Any, settled: Settled) -> None:
     first = settled()
     second = settled(first)
     assert len(set(passed_on(server, first, second, count=BUFFERS))) == 1
@@ -78,7 +78,7 @@ def test_buffer_reuse_with_two_clients_needs_both_to_have_seen_frame(server: Any
     assert received(second) == values
 
 
-def test_buffer_reuse_uses_as_many_buffers_as_held_frames(server: Any, settled: Settled) -> None:
+def test_two_buffers_suffice_while_client_holds_one_frame(server: Any, settled: Settled) -> None:
     client, used, held = settled(), set(), None
     for value in range(10):
         publish(server, value)
