@@ -212,7 +212,7 @@ def test_channel_file_has_golden_bytes(prefix: str) -> None:
     assert words(header, 24576 + 128, 5) == (8, 2, 2, 1, 1), "cursor, received, lost, resets, views_held"
 
 
-def test_pool_has_golden_bytes(prefix: str) -> None:
+def test_pool_file_has_golden_bytes(prefix: str) -> None:
     channel = msgq.Channel("golden", capacity=4, node="tester")
     inode = os.stat(f"/dev/shm/msgqchan_{prefix}/golden").st_ino
     with channel.subscriber() as sub, channel.publisher(slots=3, slot_bytes=70) as pub:

@@ -69,7 +69,7 @@ def test_guides_pass_mypy_strict_without_annotation_rules(tmp_path: Path, versio
     assert complaints(tmp_path, [ROOT / page for page in PAGES if page != "README.md"], version, *BRIEF) == []
 
 
-def test_wrong_code_block_is_reported_with_line(tmp_path: Path) -> None:
+def test_type_error_in_code_block_is_reported_with_line(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A page\n\n```python\nimport msgq\n\nmsgq.pub_sock(1)\n```\n\n```text\nnot Python\n```\n")
     (line,) = complaints(tmp_path, [page], VERSIONS[0])

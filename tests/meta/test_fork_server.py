@@ -104,7 +104,7 @@ def test_ctrl_c_in_terminal_of_new_session_reaches_forked_process() -> None:
         os.close(terminal)
 
 
-def test_fork_server_stops_while_child_holds_its_socket() -> None:
+def test_fork_server_stops_while_child_holds_server_socket() -> None:
     server = _Server()
     if (pid := os.fork()) == 0:
         signal.pause()

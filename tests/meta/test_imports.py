@@ -131,7 +131,7 @@ def test_imports_between_files_have_no_cycles() -> None:
         pytest.fail(" <- ".join(circle.args[1]))
 
 
-def test_headers_include_only_lower_headers() -> None:
+def test_headers_include_only_headers_of_lower_layers() -> None:
     includes = {
         header_name(header): set(re.findall(r'^#include "(\S+)"', header.read_text(), re.MULTILINE))
         for header in headers()
@@ -231,7 +231,7 @@ def library() -> list[Path]:
 
 
 @pytest.mark.parametrize("path", library(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_library_does_not_print_assert_or_read_environment(path: Path) -> None:
+def test_library_code_does_not_print_or_assert_or_read_environment(path: Path) -> None:
     text = code(path)
     assert not re.search(r"(?<![\w.])print\(", text), "logging is for that"
     assert not re.search(r"^\s*assert\b", text, re.MULTILINE), "python -O takes it away; raise an IpcError"
@@ -240,7 +240,7 @@ def test_library_does_not_print_assert_or_read_environment(path: Path) -> None:
         assert not re.search(r"\benviron\b|\bgetenv\b|\benvironment\(", text), "msgq.common.settings is the only reader"
 
 
-def test_commands_assert_only_for_type_checkers() -> None:
+def test_cli_commands_use_assert_only_for_type_checkers() -> None:
     for path in [path for module, paths in modules().items() if is_command(module) for path in paths]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Assert):

@@ -56,7 +56,7 @@ def test_protocol_model_violates_no_property(scenario: str, schedules: int) -> N
 
 
 @pytest.mark.parametrize("scenario", SLEEPING)
-def test_model_with_load_reordering_loses_no_wake(scenario: str) -> None:
+def test_model_with_load_reordering_misses_no_wakeup(scenario: str) -> None:
     """Failure would mean: a sequentially consistent load is taken for a fence, which on x86 it is not."""
     rules = BY_SCENARIO[scenario].rules
     if BY_SCENARIO[scenario] is RING:
@@ -104,7 +104,7 @@ def test_model_detects_mutation(name: str) -> None:
     assert finding.broken in PROPERTIES
 
 
-def test_model_seed_replays_with_trace() -> None:
+def test_model_seed_replays_schedule_with_trace() -> None:
     mutation = MUTATIONS["grant-release"]
     finding = search(mutation.scenario, MUTATION_SCHEDULES, rules=mutation.rules)
     assert finding is not None
@@ -217,7 +217,7 @@ def test_store_of_one_thread_may_precede_pending_store_of_another() -> None:
     assert (1,) in outcomes(["x"], runs(store("x", 1)), last)
 
 
-def test_read_modify_writes_lose_no_update() -> None:
+def test_read_modify_write_operations_lose_no_update() -> None:
     def twice(key: str) -> Thread:
         return runs((key, rmw("x", lambda value: value + 1)), (key, rmw("x", lambda value: value + 1)))
 

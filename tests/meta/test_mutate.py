@@ -148,7 +148,7 @@ def test_clip_fails_in_each_run():
 
 
 @pytest.mark.ci
-def test_clip_in_ci_only():
+def test_clip_of_ten_is_ten():
     assert clip(10) == 10
 """
 

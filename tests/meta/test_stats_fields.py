@@ -249,7 +249,7 @@ def test_statistics_fields_that_may_be_none_are_listed(found: list[Any]) -> None
     assert nones(found) == set(MAY_BE_NONE)
 
 
-def test_statistics_fields_never_filled_here_are_listed(found: list[Any]) -> None:
+def test_statistics_fields_without_value_in_this_test_are_listed(found: list[Any]) -> None:
     assert idle(found) == set(ELSEWHERE)
 
 

@@ -164,7 +164,7 @@ ALL = ["run NAME", "run --fast", "run --log", "run --no-check", "run --size"]
         ('"run --fast"', set()),
     ],
 )
-def test_options_absent_from_all_command_lines_are_unused(source: str, used: set[str]) -> None:
+def test_options_missing_in_all_command_lines_are_reported(source: str, used: set[str]) -> None:
     lines = command_lines(f"from tests.command import run\nfrom tests import command\n{source}\n")
     assert unused(toy, lines) == [one for one in ALL if one not in used]
 

@@ -150,14 +150,14 @@ def private_definitions() -> Iterator[str]:
                 yield from (target.id for target in statement.targets if isinstance(target, ast.Name))
 
 
-def test_private_names_have_two_words() -> None:
+def test_private_names_have_at_least_two_words() -> None:
     """A name such as `_text` or `_apply` says nothing without its class."""
     private = {name for name in private_definitions() if name.startswith("_") and not name.startswith("__")}
     one_word = {name for name in private if len(split_words(name)) == 1 and len(name) > 2}
     assert one_word == ONE_WORD_PRIVATE
 
 
-def test_local_names_state_content() -> None:
+def test_local_variable_names_are_not_banned() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
         for path, tree in python_trees()

@@ -16,7 +16,7 @@ from tests.support import DEADLINE, LONGER, Task, wait_until
 
 
 @pytest.mark.parametrize("count", [1000, pytest.param(int(8000 * LONGER), marks=pytest.mark.nightly)])
-def test_channel_with_joining_and_leaving_participants_delivers_whole_messages(
+def test_channel_delivers_whole_messages_while_participants_join_and_leave(
     scene: ProcessGroup, endpoint: str, seed: int, count: int
 ) -> None:
     """What: publishers send messages of all sizes, by copies and several loans, leave and join, and grow; subscribers
@@ -49,7 +49,7 @@ def test_channel_with_joining_and_leaving_participants_delivers_whole_messages(
     assert found.orphans == ()
 
 
-def test_channel_rejects_65th_viewer_until_one_viewer_dies(scene: ProcessGroup, endpoint: str) -> None:
+def test_channel_refuses_65th_view_subscriber_until_one_dies(scene: ProcessGroup, endpoint: str) -> None:
     """What: 64 subscribers in four processes take a view each. The next one gets none, until a process is killed."""
     channel = Channel(endpoint)
     with channel.publisher() as publisher, channel.subscriber() as one_more:
@@ -70,7 +70,7 @@ def test_channel_rejects_65th_viewer_until_one_viewer_dies(scene: ProcessGroup, 
             assert viewer.result() == 16
 
 
-def test_channel_with_300_copying_subscribers_delivers_all_messages(scene: ProcessGroup, endpoint: str) -> None:
+def test_channel_delivers_all_messages_to_300_copying_subscribers(scene: ProcessGroup, endpoint: str) -> None:
     """What: three processes have a hundred subscribers each; all get every message of a burst that fits."""
     channel = Channel(endpoint)
     readers = scene.start_all([(channels.copy_many, endpoint, 100, 64)] * 3)
@@ -81,7 +81,7 @@ def test_channel_with_300_copying_subscribers_delivers_all_messages(scene: Proce
         assert [reader.result() for reader in readers] == [[64] * 100] * 3
 
 
-def test_publisher_continues_after_release_of_view_if_all_slots_are_held(scene: ProcessGroup, endpoint: str) -> None:
+def test_publisher_without_free_slots_continues_after_release_of_view(scene: ProcessGroup, endpoint: str) -> None:
     """What: nine subscribers want to keep eight views each; the publisher has 66 slots.
 
     Why: the publisher must not write into any of them, must say who holds how many, and must go on when one is let
@@ -115,7 +115,7 @@ def test_publisher_continues_after_release_of_view_if_all_slots_are_held(scene: 
 
 
 @pytest.mark.nightly
-def test_killed_viewers_do_not_starve_publishers_of_slots(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_slots_held_by_killed_subscribers_return_to_publishers(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: again and again a subscriber that holds eight of ten slots is killed, while two publishers go on."""
     rng, channel = random.Random(seed), Channel(endpoint, capacity=32)
     with channel.publisher(slots=10) as publisher, channel.publisher(slots=10) as other:
@@ -142,7 +142,9 @@ def wait_for_messages(channel: Channel, count: int) -> None:
 
 
 @pytest.mark.nightly
-def test_stopped_channel_publishers_block_no_other_publisher(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_stopped_channel_publishers_do_not_block_other_publishers(
+    scene: ProcessGroup, endpoint: str, seed: int
+) -> None:
     """What: two processes publish without a pause, and are stopped at random moments; meanwhile this one publishes and
     receives.
 

@@ -14,7 +14,7 @@ SECONDS = 0.8 * LONGER
 @pytest.mark.parametrize(
     "ring_bytes", [4096, *(pytest.param(each, marks=pytest.mark.nightly) for each in (1024, 1 << 20))]
 )
-def test_subscribers_of_all_kinds_receive_flood_in_order(
+def test_subscribers_of_all_kinds_receive_fast_messages_in_order(
     scene: ProcessGroup, endpoint: str, seed: int, ring_bytes: int
 ) -> None:
     """What: random sizes up to a third of the ring, sent one by one, in place and in batches, to a subscriber of each
@@ -55,7 +55,7 @@ def test_ring_with_18_subscribers_and_15_slots_delivers_whole_messages(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("ring_bytes", "words"), [(1024, 1), (1 << 16, 13), (1 << 20, 2)])
-def test_receive_array_during_flood_returns_valid_batches(
+def test_receive_array_of_fast_messages_returns_valid_batches(
     scene: ProcessGroup, endpoint: str, seed: int, ring_bytes: int, words: int
 ) -> None:
     """What: batches of rows to subscribers that take arrays, which are validated block by block, not message by

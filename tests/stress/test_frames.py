@@ -14,7 +14,7 @@ __all__ = ["name"]
 SECONDS = 1.5 * LONGER  # MSGQ_STRESS=400: ten minutes
 
 
-def test_frames_with_killed_clients_are_not_torn(scene: ProcessGroup, name: str, seed: int) -> None:
+def test_frames_are_not_torn_when_clients_are_killed(scene: ProcessGroup, name: str, seed: int) -> None:
     """What: a server publishes as fast as it can; three clients hold up to three frames each for random times, a
     fourth is killed while it does so, and started again, all the time.
 

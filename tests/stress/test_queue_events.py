@@ -108,7 +108,7 @@ def test_events_are_exact_if_signal_handler_uses_interrupted_queue(queue: Messag
     assert stats.queue(queue.name).sent >= 600
 
 
-def test_signal_handler_exception_during_channel_open_leaves_usable_handle(
+def test_signal_handler_that_raises_during_channel_open_leaves_usable_handle(
     endpoint: str, queue: MessageQueue, ear: Ear
 ) -> None:
     """What: every send is the first of a new handle, and a signal may come at any of its instructions.

@@ -251,7 +251,7 @@ def test_messages_of_dropped_jobs_return_to_queue(queue: MessageQueue) -> None:
         assert queue.peek()[0].deliveries == number
 
 
-def test_collected_cycle_of_queue_and_job_returns_message(queue: MessageQueue, endpoint: str) -> None:
+def test_garbage_collection_of_queue_and_job_returns_message(queue: MessageQueue, endpoint: str) -> None:
     queue.send(b"again")
 
     class Holder:

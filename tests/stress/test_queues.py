@@ -198,7 +198,7 @@ def test_interrupted_waiters_pass_wakeups_to_other_waiters(scene: ProcessGroup, 
 
 
 @pytest.mark.nightly
-def test_stopped_queue_processes_block_no_other_process(scene: ProcessGroup, endpoint: str, seed: int) -> None:
+def test_stopped_queue_processes_do_not_block_other_processes(scene: ProcessGroup, endpoint: str, seed: int) -> None:
     """What: senders and takers are stopped at random moments; meanwhile this one sends and receives.
 
     Why: they may be stopped with a place held, with a message taken, or between a message and the wake for it.

@@ -73,11 +73,11 @@ class TestParts:
         assert [parts.read(page * PAGE) for page in range(3)] == [0, 1, 2]
 
     @pytest.mark.parametrize("offset", [PAGE, 3 * PAGE - 1])
-    def test_file_write_beyond_header_is_fatal(self, parts: Any, path: Path, offset: Any) -> None:
+    def test_write_beyond_file_header_kills_process(self, parts: Any, path: Path, offset: Any) -> None:
         dies_of(signal.SIGSEGV, lambda: parts.write(offset, 77))
         assert 77 not in path.read_bytes()
 
-    def test_file_header_may_be_empty_or_whole_file(self, user: Any, path: Path) -> None:
+    def test_writable_file_header_can_be_empty_or_whole_file(self, user: Any, path: Path) -> None:
         whole = user.Parts(str(path), 3 * PAGE)
         whole.write(3 * PAGE - 1, 77)
         assert path.read_bytes()[-1] == 77

@@ -66,7 +66,7 @@ def test_record_queue_bench_compares_ring_written_in_c(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_record_bench_measures_all_other_cases(tmp_path: Path) -> None:
+def test_record_bench_measures_read_write_and_change_cases(tmp_path: Path) -> None:
     cases = "read_board,mpmc,write_many,instant,changes_1k,seen_seqlock_5,seen_board,asleep_seqlock,asleep_board"
     cases += ",tracked,open,two_same"
     _, data = measure(tmp_path, cases, "kickmsg-board")

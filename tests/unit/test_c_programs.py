@@ -67,7 +67,7 @@ def test_cpp_program_echoes_messages_of_all_sizes(programs: Path, prefix: str) -
         program.end()
 
 
-def test_c_publisher_sends_stamps_on_tracked_topic(programs: Path, prefix: str) -> None:
+def test_c_publisher_sends_timestamps_on_tracked_topic(programs: Path, prefix: str) -> None:
     msgq.pub_sock("t", tracked=True).close()
     with msgq.sub_sock("t", timeout=DEADLINE_MS) as subscriber:
         before = clock.time_ns()

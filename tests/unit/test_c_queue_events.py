@@ -264,7 +264,7 @@ def test_python_publishes_event_of_killed_c_receiver(program: InC, ear: Ear) -> 
     assert len({one.number for one in heard}) == 1
 
 
-def test_c_handle_publishes_events_of_messages_of_killed_process(program: InC, other: InC, ear: Ear) -> None:
+def test_c_handle_publishes_events_for_messages_of_killed_process(program: InC, other: InC, ear: Ear) -> None:
     with msgq.MessageQueue("jobs", events=True) as queue:
         for i in range(3):
             queue.send(b"%d" % i)

@@ -49,7 +49,7 @@ def lead_round(channel: Channel, row: int, start: int, margin: int, tail: int) -
 
 @pytest.mark.watchdog(30.0)
 @pytest.mark.parametrize("passive", [False, True])
-def test_receive_raises_if_file_shows_endless_withdrawn_messages(channel: Channel, passive: bool) -> None:
+def test_receive_raises_if_corrupt_file_has_endless_withdrawn_messages(channel: Channel, passive: bool) -> None:
     with channel.publisher() as pub, Channel(channel.name, passive=passive) as other, other.subscriber() as sub:
         for _ in range(6):  # until it goes on as far behind the oldest message as it ever does
             pub.send_many([b"x"] * 2 * CAPACITY)

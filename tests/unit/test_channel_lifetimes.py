@@ -340,7 +340,7 @@ def test_channel_with_subscriber_limit_refuses_more_subscribers(endpoint: str) -
     channel.subscriber().close()
 
 
-def test_channel_has_64_view_subscribers_and_unlimited_copy_subscribers(endpoint: str) -> None:
+def test_channel_allows_64_view_subscribers_and_unlimited_copy_subscribers(endpoint: str) -> None:
     channel = Channel(endpoint)
     publisher = channel.publisher(slots=4)
     viewers = [channel.subscriber() for _ in range(65)]

@@ -200,7 +200,7 @@ def test_channel_stats_do_not_change_files(channel: Channel) -> None:
         view.release()
 
 
-def test_channel_stats_are_opened_with_unregistered_handle(endpoint: str) -> None:
+def test_channel_stats_show_unregistered_handle_as_opened(endpoint: str) -> None:
     channel = Channel(endpoint)
     assert msgq.stats.channel(endpoint).opened
     subscribers = [channel.subscriber() for _ in range(65)]
@@ -216,7 +216,7 @@ def test_channel_stats_are_opened_with_unregistered_handle(endpoint: str) -> Non
     assert msgq.stats.channel(endpoint).participants == ()
 
 
-def test_channel_stats_are_opened_after_close_in_forked_child(channel: Channel) -> None:
+def test_channel_stats_show_parent_handle_as_opened_after_close_in_child(channel: Channel) -> None:
     def look() -> None:
         channel.close()  # the parent's
 
@@ -224,7 +224,7 @@ def test_channel_stats_are_opened_after_close_in_forked_child(channel: Channel) 
     assert channel.diagnose().opened
 
 
-def test_channel_stats_show_pubsub_broadcast_or_mailbox(prefix: str) -> None:
+def test_channel_stats_show_kind_of_channel(prefix: str) -> None:
     with Node("a") as node:
         node.advertise("plain")
         node.join_broadcast("news")

@@ -82,7 +82,7 @@ def test_list_shows_channels_and_topics(prefix: str) -> None:
         assert command.run("list", "scans", "--interval", "0", code=1).stdout == ""
 
 
-def test_info_shows_longest_pause_without_loss_of_subscriber(prefix: str) -> None:
+def test_info_shows_how_long_subscriber_can_pause_without_loss(prefix: str) -> None:
     over = Path(f"/dev/shm/msgqchan_{prefix}/scans")
     with Channel("scans", capacity=64, node="driver") as channel, channel.publisher() as publisher:
 
@@ -296,7 +296,7 @@ def test_doctor_fix_repairs_channels_of_dead_processes(prefix: str) -> None:
     assert files(prefix) == []
 
 
-def test_doctor_reports_channel_with_maximum_of_publishers(prefix: str) -> None:
+def test_doctor_reports_channel_at_publisher_limit(prefix: str) -> None:
     with Node("a") as node:
         node.advertise("scans", publishers=1)
         assert checked() == ("error", "channel/scans has 1 publisher, its limit")

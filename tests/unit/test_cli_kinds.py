@@ -177,7 +177,7 @@ def test_list_hides_auxiliary_endpoints_unless_requested(bus: Bus, verb: str) ->
         (["*s", "channel/jobs:events"], ["channel/jobs:events", *SHOWN[2:]], 0),
     ],
 )
-def test_list_pattern_selects_among_all_kinds(bus: Bus, texts: list[str], names: list[str], code: int) -> None:
+def test_list_pattern_selects_endpoints_of_all_kinds(bus: Bus, texts: list[str], names: list[str], code: int) -> None:
     for verb in (["list", "--interval", "0"], ["top", "--once", "--interval", "0.01"]):
         shown = command.run(*verb, "--json", *texts, code=code).stdout.splitlines()
         assert sorted(json.loads(line)["endpoint"] for line in shown) == sorted(names)
@@ -292,7 +292,7 @@ def test_top_shortens_names_but_not_pids(prefix: str) -> None:
     assert line.startswith("channel/a_cha…s_long_as_that ")
 
 
-def test_list_on_a_narrow_terminal_folds_the_table(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_on_narrow_terminal_wraps_table_rows(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("msgq.cli.common.render._PLAIN_WIDTH_COLUMNS", 60)
     text = command.run("list", "--interval", "0").output
     assert max(map(len, text.splitlines()[:-1])) <= 60
@@ -344,7 +344,7 @@ def test_clean_removes_endpoints_that_are_only_observed(prefix: str) -> None:
     assert board.poll() == []
 
 
-def test_doctor_checks_all_kinds(bus: Bus) -> None:
+def test_doctor_checks_endpoints_of_all_kinds(bus: Bus) -> None:
     found = {one["check"]: one["text"] for one in lines("doctor", code=None)}
     for kind, count in zip(list_stored_kinds(), (3, 2, 2, 1), strict=True):
         assert found[kind.cleanup.check].startswith(f"{count} {kind.cleanup.noun}, ")

@@ -355,7 +355,7 @@ def test_doctor_reports_invalid_slot_states_as_errors(prefix: str) -> None:
     assert stats.queue("jobs").corrupt_slots == 1, "nobody knows what it was"
 
 
-def test_doctor_reports_queue_with_maximum_of_handles(prefix: str) -> None:
+def test_doctor_reports_queue_at_handle_limit(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=1, max_message_size=1):
         others = [MessageQueue("jobs") for _ in range(126)]
         assert checked()[0] == "ok"

@@ -289,7 +289,7 @@ def test_doctor_fix_reports_dead_writers_without_repair(prefix: str) -> None:
             assert "keys" not in checked()[1]
 
 
-def test_doctor_reports_records_with_maximum_of_writers(prefix: str) -> None:
+def test_doctor_reports_records_at_writer_limit(prefix: str) -> None:
     others = [SeqlockVector("v", "<f8", 1) for _ in range(128)]
     for one in others[1:]:
         one[0] = 1

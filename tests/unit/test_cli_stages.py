@@ -133,7 +133,7 @@ def test_stage_tree_shows_each_edge_below_its_parent() -> None:
 # ---- stages ----
 
 
-def test_stages_shows_one_row_per_stage_and_endpoint(prefix: str) -> None:
+def test_stages_command_shows_one_row_per_stage_and_endpoint(prefix: str) -> None:
     view = StageCollector(everything, 10.0)
     with timings("planner", "channel/scans") as scans, timings("planner", "orders") as orders, steps("orders"):
         view.poll()
@@ -163,7 +163,7 @@ def test_stages_shows_one_row_per_stage_and_endpoint(prefix: str) -> None:
     assert second.rate == pytest.approx(1 / second.seconds)
 
 
-def test_stages_counts_invalid_timing_records_separately(prefix: str) -> None:
+def test_stages_command_counts_invalid_timing_records(prefix: str) -> None:
     view = StageCollector(everything, 10.0)
     bad = [
         record(5, 6, 7, 4)[:-1],
@@ -190,7 +190,7 @@ def test_stages_counts_invalid_timing_records_separately(prefix: str) -> None:
     )
 
 
-def test_stages_counts_overwritten_timing_records(prefix: str) -> None:
+def test_stages_command_counts_overwritten_timing_records(prefix: str) -> None:
     view = StageCollector(everything, 10.0)
     with timings("a", "b", size=4096) as socket:
         view.poll()
@@ -205,7 +205,7 @@ def test_stages_counts_overwritten_timing_records(prefix: str) -> None:
     assert row.rate == pytest.approx(1003 / row.seconds)
 
 
-def test_stages_reads_timing_topics_created_later(prefix: str) -> None:
+def test_stages_command_reads_timing_topics_created_later(prefix: str) -> None:
     from msgq.impl.ring.core import unlink_topic
 
     view = StageCollector(everything, 10.0)

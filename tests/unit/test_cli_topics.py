@@ -154,7 +154,7 @@ def test_clean_dry_run_removes_nothing(prefix: str, start: Start) -> None:
     assert segments(prefix) == before
 
 
-def test_clean_without_force_keeps_topics_of_possible_stock_publisher(prefix: str) -> None:
+def test_clean_without_force_keeps_topic_of_possible_stock_publisher(prefix: str) -> None:
     make_stock_segment(prefix, "camera", publisher_uid=(7 << 32) | os.getpid())
     result = msgq("clean", "--json", "--prefix", prefix)
     assert result.exit_code == 0
@@ -185,12 +185,12 @@ def participant(pid: int, alive: bool | None) -> Participant:
     return Participant(pid, thread_id=pid, start_time=0, name=f"process{pid}", alive=alive)
 
 
-def test_topic_users_separate_living_from_unknown_processes() -> None:
+def test_topic_users_distinguish_live_from_unknown_processes() -> None:
     infos = tuple(SubscriberInfo(participant(pid, alive), 0, 0, 0, 0) for pid, alive in ((2, False), (3, None)))
     living, unknown = find_topic_users(topic(participant(1, True), "ours", infos, stock=2))
     assert living == ("process1 1",)
     assert unknown == ("process3 3 (unknown)", "2 stock subscribers")
 
 
-def test_topic_users_with_stock_publisher_are_unknown() -> None:
+def test_users_of_topic_with_stock_publisher_are_unknown() -> None:
     assert find_topic_users(topic(None, "stock", (), stock=0)) == ((), ("stock publisher",))

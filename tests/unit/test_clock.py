@@ -173,7 +173,7 @@ class TestUsers:
             assert not found["warned"]
         assert ask(shm, ALICE)["trouble"] == ""
 
-    def test_foreign_file_in_place_of_user_clock_is_refused(self, shm: Path) -> None:
+    def test_user_clock_file_owned_by_another_user_is_refused(self, shm: Path) -> None:
         for path in (shm / "msgqclock", shm / f"msgqclock_{BOB}"):
             leave(path, packed(an_hour_ago()), ALICE)
         found = ask(shm, BOB)

@@ -119,7 +119,7 @@ def octets(of: CdrType, value: Any) -> Any:
 @pytest.mark.ci
 @given(st.data(), STRUCTS, FORMS)
 @settings(max_examples=300)
-def test_decoded_columns_of_random_bytes_equal_single_decoding(
+def test_columns_decoded_from_random_bytes_equal_single_messages(
     data: st.DataObject, of: CdrStruct, form: tuple[bool, str]
 ) -> None:
     is_cdr, order = form

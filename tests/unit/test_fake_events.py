@@ -222,7 +222,7 @@ class TestHandle:
         handle.enabled = True
         assert msgq.fake_event_handle(endpoint, override=False).enabled
 
-    def test_event_calls_on_unmanaged_endpoint_are_refused(self, endpoint: str) -> None:
+    def test_event_calls_on_endpoint_without_event_gate_are_refused(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint):
             handle = msgq.fake_event_handle(endpoint, override=False, enable=True)
         assert not handle.enabled
@@ -288,7 +288,7 @@ class TestHandle:
         assert msgq.fake_event_handle(endpoint, override=False).recv_called_event.clear()
         assert not other.recv_called_event.peek()
 
-    def test_topic_prefixes_have_separate_gates(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_topic_prefixes_have_separate_event_gates(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
         handle = msgq.fake_event_handle("topic", enable=True)
         monkeypatch.setenv("OPENPILOT_PREFIX", f"{prefix}2")
         assert not msgq.fake_event_handle("topic", override=False).enabled
@@ -413,7 +413,7 @@ class TestSubscriber:
             pub.send(b"3")
             assert sub.receive() == b"3"
 
-    def test_subscriber_at_replaced_gate_moves_to_new_gate(self, endpoint: str) -> None:
+    def test_subscriber_at_replaced_event_gate_moves_to_new_gate(self, endpoint: str) -> None:
         first = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             task = Task(sub.receive)
@@ -425,7 +425,7 @@ class TestSubscriber:
             step(first)
             assert task.result() == b"x"
 
-    def test_subscriber_at_closed_gate_continues(self, endpoint: str) -> None:
+    def test_subscriber_at_closed_event_gate_continues(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             task = Task(sub.receive)
@@ -434,7 +434,7 @@ class TestSubscriber:
             handle.close()
             assert task.result() == b"x"
 
-    def test_subscriber_at_disabled_gate_continues(self, endpoint: str) -> None:
+    def test_subscriber_at_disabled_event_gate_continues(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             for round in range(20):
@@ -448,7 +448,7 @@ class TestSubscriber:
                 assert handle.recv_called_event.clear()
                 handle.enabled = True
 
-    def test_fork_in_signal_handler_at_gate_leaves_two_receives(self, endpoint: str) -> None:
+    def test_fork_in_signal_handler_at_event_gate_leaves_two_receives(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, Child(children.forking, endpoint) as child:
             assert child.hear() == "connected"
@@ -463,7 +463,7 @@ class TestSubscriber:
             assert child.result() == ["x", "x"]
         assert not handle.recv_called_event.peek()
 
-    def test_error_at_gate_does_not_consume_step(self, endpoint: str, token: str) -> None:
+    def test_error_at_event_gate_does_not_consume_step(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         assert handle.recv_ready_event.fd >= 0
         fifo = Path(f"{gate_path(token)}:ready")
@@ -482,7 +482,7 @@ class TestSubscriber:
             assert handle.recv_called_event.clear()
             assert not handle.recv_called_event.peek(), "announced once for all the tries"
 
-    def test_two_subscribers_of_endpoint_pass_gate_in_turn(self, endpoint: str) -> None:
+    def test_each_step_lets_one_subscriber_pass_event_gate(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as one, msgq.sub_sock(endpoint) as two:
             pub.send(b"x")
@@ -493,7 +493,7 @@ class TestSubscriber:
             assert not handle.recv_called_event.peek()
             assert not handle.recv_ready_event.peek()
 
-    def test_close_by_other_thread_ends_wait_at_gate(self, endpoint: str) -> None:
+    def test_close_by_other_thread_ends_wait_at_event_gate(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         sub = msgq.sub_sock(endpoint)
         task = Task(sub.receive)
@@ -503,7 +503,7 @@ class TestSubscriber:
         with pytest.raises(EndpointClosedError):
             task.result()
 
-    def test_ctrl_c_at_gate_does_not_announce_call_twice(self, endpoint: str) -> None:
+    def test_ctrl_c_at_event_gate_signals_call_only_once(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, Child(children.interrupted, endpoint) as child:
             assert child.hear() == "connected"
@@ -516,7 +516,7 @@ class TestSubscriber:
             assert child.result() == "x"
             assert not handle.recv_called_event.peek()
 
-    def test_process_killed_at_gate_is_replaced_by_next_process(self, endpoint: str) -> None:
+    def test_next_process_replaces_process_killed_at_event_gate(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub:
             with Child(children.receiver, endpoint, 1) as child:
@@ -546,7 +546,7 @@ class TestSeveralAtOnce:
 
     @pytest.mark.parametrize("wait", [False, True])
     @pytest.mark.parametrize("count", [1, 2, 5])
-    def test_receive_many_stops_before_each_message_and_at_end(
+    def test_receive_many_stops_at_event_gate_for_each_message_and_end(
         self, endpoint: str, way: str, count: int, wait: bool
     ) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
@@ -561,7 +561,7 @@ class TestSeveralAtOnce:
             assert task.result() == sent
             assert idle(handle)
 
-    def test_receive_many_without_messages_stops_once_then_waits(self, endpoint: str, way: str) -> None:
+    def test_receive_many_without_messages_stops_at_event_gate_once(self, endpoint: str, way: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.sub_sock(endpoint, timeout=10) as sub:
             for wait in (False, True):
@@ -584,7 +584,7 @@ class TestSeveralAtOnce:
             assert task.result() == [b"1", b"2"]
             assert idle(handle)
 
-    def test_receive_many_takes_remaining_messages_after_gate_is_disabled(self, endpoint: str, way: str) -> None:
+    def test_receive_many_takes_remaining_messages_after_event_gate_is_disabled(self, endpoint: str, way: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             task = Task(SEVERAL[way], sub)
@@ -594,7 +594,7 @@ class TestSeveralAtOnce:
             handle.enabled = False
             assert task.result() == [b"1", b"2", b"3"]
 
-    def test_receive_many_without_gate_does_not_stop(self, endpoint: str, way: str) -> None:
+    def test_receive_many_without_event_gate_does_not_stop(self, endpoint: str, way: str) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send_many([b"1", b"2"])
             assert SEVERAL[way](sub) == [b"1", b"2"]
@@ -621,7 +621,7 @@ class TestSeveralAtOnce:
 
 
 class TestLoops:
-    def test_receive_many_ends_at_limit_without_stop(self, endpoint: str) -> None:
+    def test_receive_many_ends_at_limit_without_stop_at_event_gate(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send_many([b"1", b"2", b"3"])
@@ -632,7 +632,7 @@ class TestLoops:
             assert task.result() == [b"1", b"2"]
             assert idle(handle)
 
-    def test_array_receive_ends_before_message_of_other_size(self, endpoint: str) -> None:
+    def test_receive_array_at_event_gate_ends_before_different_size(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
             pub.send_many([b"12", b"34", b"other"])
@@ -698,7 +698,7 @@ class TestProcessReplay:
             assert child.result() == 7
         assert cycles == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
-    def test_submaster_stops_once_for_each_topic(self, prefix: str) -> None:
+    def test_submaster_stops_at_event_gate_once_per_topic(self, prefix: str) -> None:
         names = ["a", "b", "c", "d"]
         handles = [msgq.fake_event_handle(name, enable=True) for name in names]
         pubs = [msgq.pub_sock(name) for name in names]
@@ -713,7 +713,7 @@ class TestProcessReplay:
 
 
 class TestController:
-    def test_killed_controller_raises_in_subscribers_at_its_gate(self, endpoint: str, token: str) -> None:
+    def test_subscriber_at_event_gate_of_killed_controller_raises(self, endpoint: str, token: str) -> None:
         with Child(children.controller, endpoint, "recv_ready_event") as owner:
             assert owner.hear() == "made"
             with Child(children.abandoned, endpoint) as child:
@@ -729,7 +729,7 @@ class TestController:
                     assert child.result() == "None"
         assert not gate_files(token)
 
-    def test_killed_controller_ends_waits_for_its_events(self, endpoint: str) -> None:
+    def test_wait_for_event_of_killed_controller_ends(self, endpoint: str) -> None:
         with Child(children.controller, endpoint, "recv_ready_event") as owner:
             assert owner.hear() == "made"
             handle = msgq.fake_event_handle(endpoint, override=False)
@@ -754,7 +754,7 @@ class TestController:
 
 
 class TestPoller:
-    def test_gates_are_passed_in_registration_order(self, prefix: str) -> None:
+    def test_event_gates_are_passed_in_registration_order(self, prefix: str) -> None:
         names = ["c", "a", "b"]
         handles = {name: msgq.fake_event_handle(name, enable=True) for name in names}
         pubs = {name: msgq.pub_sock(name) for name in names}
@@ -774,7 +774,7 @@ class TestPoller:
             assert child.result() == expected
         assert not any(handle.recv_called_event.peek() for handle in handles.values())
 
-    def test_first_receive_after_poll_does_not_stop(self, endpoint: str) -> None:
+    def test_first_receive_after_poll_does_not_stop_at_event_gate(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         poller = msgq.Poller()
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint, poller=poller) as sub:
@@ -867,7 +867,7 @@ class TestDescriptor:
 
 
 class TestHostileBytes:
-    def test_invalid_gate_file_raises_and_override_replaces_it(self, endpoint: str, token: str) -> None:
+    def test_override_replaces_invalid_event_gate_file(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         path = gate_path(token)
         good = path.read_bytes()
@@ -932,7 +932,7 @@ class TestHostileBytes:
             assert handle.enabled
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-    def test_gate_of_other_user_is_refused(self, endpoint: str, token: str) -> None:
+    def test_event_gate_of_another_user_is_refused(self, endpoint: str, token: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
         os.chown(gate_path(token), 12345, -1)
         try:
@@ -946,7 +946,7 @@ class TestHostileBytes:
             handle.close()
 
     @pytest.mark.parametrize("kind", ["link", "directory", "fifo"])
-    def test_gate_path_of_another_file_type_is_refused(self, endpoint: str, token: str, kind: str) -> None:
+    def test_event_gate_path_of_another_file_type_is_refused(self, endpoint: str, token: str, kind: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
         path = gate_path(token)
         handle.close()
@@ -978,7 +978,7 @@ def test_event_gate_does_not_delay_process_without_fake_events(endpoint: str) ->
 
 
 @pytest.mark.parametrize(("variable", "value"), [("MSGQ_BACKEND", "zmq"), ("ZMQ", "1"), ("MSGQ_BACKEND", "fake")])
-def test_backends_without_gates_ignore_fake_event_setting(
+def test_backends_without_event_gates_ignore_fake_event_setting(
     variable: str, value: str, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     msgq.toggle_fake_events(False)

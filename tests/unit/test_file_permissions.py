@@ -369,7 +369,7 @@ def test_work_queue_works_between_two_users(token: str, join: Join, place: str, 
     assert (stat.S_IMODE(found.st_mode), found.st_gid, found.st_uid) == (0o660, GROUP, first)
 
 
-def test_work_queue_needs_trust_on_both_sides(token: str, join: Join, place: str) -> None:
+def test_work_queue_of_two_users_requires_trust_and_permission(token: str, join: Join, place: str) -> None:
     alice, bob = join(ALICE, OPENPILOT_PREFIX=place), join(BOB, OPENPILOT_PREFIX=place)
     alice.do("put", token, "mine")
     assert f"MSGQ_TRUST={ALICE}" in bob.refused("put", token, "yours")

@@ -84,7 +84,7 @@ class TestExec:
 
 
 class TestProcess:
-    def test_dead_parent_with_living_children_is_dead(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_parent_is_dead_after_exit_while_children_live(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with Child(liveness_children.fork_children, endpoint) as parent:
             children = parent.hear()
             assert alive(endpoint) == [True]
@@ -178,7 +178,7 @@ class TestNamespaces:
                 assert sub.receive() == b"to the living"
                 assert pub.all_readers_updated()
 
-    def test_full_table_of_dead_subscribers_accepts_new_subscriber(
+    def test_topic_with_128_dead_subscribers_accepts_new_subscriber(
         self, endpoint: str, pub: msgq.PubSocket, kind: int
     ) -> None:
         with Child(liveness_children.in_namespace, kind, "sub", endpoint, 128) as child:
@@ -224,7 +224,9 @@ class TestWithoutLocks:
             side[READERS + 24] += 1  # the start time
             assert alive(endpoint) == [False]
 
-    def test_process_without_lock_in_other_pid_namespace_is_unknown(self, endpoint: str, pub: msgq.PubSocket) -> None:
+    def test_process_without_lock_in_other_pid_namespace_has_unknown_liveness(
+        self, endpoint: str, pub: msgq.PubSocket
+    ) -> None:
         with msgq.sub_sock(endpoint), Words(side_path(endpoint)) as side:
             side[READERS + LOCKED_UID] = 0
             side[READERS + 32] = 1

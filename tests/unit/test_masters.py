@@ -303,7 +303,7 @@ def test_message_that_cannot_be_decoded_makes_topic_invalid() -> None:
     assert (sm["a"], sm.valid["a"], sm.alive["a"], sm.decode_errors["a"]) == (8, True, True, 2)
 
 
-def test_first_decode_failure_of_topic_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_first_decode_failure_of_topic_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     sm = master(["a"], decoders={"a": int})
     with caplog.at_level(logging.WARNING, "msgq"):
         feed(sm, [1.0, 2.0])

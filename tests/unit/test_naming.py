@@ -189,7 +189,7 @@ class TestPrefix:
 
 
 class TestMode:
-    def test_default_mode_is_0600(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_default_file_mode_is_0600(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("MSGQ_MODE", raising=False)
         assert settings.resolve_file_mode(None, "e") == 0o600
 

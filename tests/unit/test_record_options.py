@@ -194,7 +194,7 @@ class TestOpening:
             ({"dtype": f"S{2**30}", "length": 512, "copies": 2}, InvalidValueError, "at most 1099511627776"),
         ],
     )
-    def test_what_is_refused(self, given: dict[str, Any], error: type[Exception], told: str) -> None:
+    def test_invalid_vector_options_are_refused(self, given: dict[str, Any], error: type[Exception], told: str) -> None:
         with pytest.raises(error, match=told):
             vector_options(**{"dtype": "f8", "length": 3, **given})
 
@@ -207,7 +207,7 @@ class TestOpening:
             ({"copies": 4}, "copies=2.*copies=4"),
         ],
     )
-    def test_what_is_there_is_told_apart(self, given: dict[str, Any], told: str) -> None:
+    def test_vector_options_unequal_to_existing_file_raise(self, given: dict[str, Any], told: str) -> None:
         with pytest.raises(RecordMismatchError, match=told):
             vector_options(**given).check_existing(np.dtype("f8"), 10, False, 2)
 
@@ -244,7 +244,7 @@ class TestBoards:
         assert board().create is None
         assert board(passive=True).create is False
 
-    def test_what_is_there_is_told_apart(self) -> None:
+    def test_board_options_unequal_to_existing_file_raise(self) -> None:
         board().check_existing(3, 4)
         with pytest.raises(RecordMismatchError, match=r"keys=256.*keys=3"):
             board(keys=3).check_existing(256, 1008)
@@ -265,12 +265,12 @@ class TestBoards:
             ({"name": ""}, EndpointNameError),
         ],
     )
-    def test_what_is_refused(self, given: dict[str, Any], error: type[Exception]) -> None:
+    def test_invalid_board_options_are_refused(self, given: dict[str, Any], error: type[Exception]) -> None:
         with pytest.raises(error):
             board(**given)
 
     @pytest.mark.parametrize("key", ["", "x" * 112, "é" * 56, "a\0b", "\ud800"])
-    def test_board_key_invalid_is_refused(self, key: str) -> None:
+    def test_invalid_board_key_is_refused(self, key: str) -> None:
         with pytest.raises(InvalidValueError, match="key"):
             options.validate_key(key, "status")
         with pytest.raises(TypeError):

@@ -197,7 +197,9 @@ class TestStrangeFiles:
 
     @both
     @pytest.mark.parametrize("bad", [position(0, 7), position(5, 4090), position(1, 2**32 - 8), 2**64 - 1])
-    def test_foreign_file_is_refused(self, endpoint: str, connect: Callable[..., Any], bad: int) -> None:
+    def test_ring_file_with_invalid_write_pointer_is_refused(
+        self, endpoint: str, connect: Callable[..., Any], bad: int
+    ) -> None:
         RingFile.make(endpoint, 4096, write_pointer=bad).bytes.close()
         with pytest.raises(CorruptSegmentError, match="write pointer") as caught:
             connect(endpoint)

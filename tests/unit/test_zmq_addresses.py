@@ -337,7 +337,7 @@ class TestCollisions:
             child.kill()
         publish(endpoint)  # the dead hold nothing
 
-    def test_two_endpoint_names_may_share_port(self) -> None:
+    def test_two_endpoint_names_can_have_equal_ports(self) -> None:
         assert compute_port(TWINS[0]) == compute_port(TWINS[1])
 
     def test_address_collision_error_names_both_endpoints(
