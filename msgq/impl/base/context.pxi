@@ -24,7 +24,7 @@ cdef object usage_error(int ticket, str endpoint):
     return not_connected_error(endpoint)
 
 
-_connect_watcher = None  # called at each connect, for a simulation
+_connect_watcher = None  # a simulation sets this function; each connect calls the function
 
 
 def watch_connects(watcher):
@@ -51,7 +51,7 @@ cdef class Context:
     `term` only refuses new sockets. Existing sockets stay usable, and `term` never blocks.
     """
 
-    def __init__(self):  # so that it has a signature
+    def __init__(self):  # gives the class a signature
         pass
 
     def term(self):

@@ -153,7 +153,7 @@ cdef class Segment:
     cdef readonly str path
     cdef readonly size_t size
     cdef readonly uint64_t inode
-    cdef readonly bytes file    # the path, for system calls
+    cdef readonly bytes file    # path of the file, for system calls
     cdef uint8_t *address
     cdef mq_liveness_file liveness_file  # locks of the participants (liveness_lock.h)
     cdef void *guard            # see guard_mapping
@@ -166,15 +166,15 @@ cdef void unguard_mapping(void *guard) noexcept
 cdef bint was_truncated(const void *guard) noexcept
 cdef const mq_u64 *not_truncated_word(const void *guard) noexcept
 
-# If the first segment is truncated, both read as zeros. Returns False if it was truncated before. The partner stays
-# mapped as long as the segment.
+# If the first segment is truncated, both segments read as zeros. Returns False if the first segment is already
+# truncated. The partner stays mapped as long as the first segment.
 cdef bint pair_guards(Segment segment, Segment partner) noexcept
 
 # Return the exception for a file that another program truncated.
 cdef object truncated_error(str endpoint, Segment segment)
 
-# Replace files that this thread opens for reading by these open descriptors, by path. None: no replacement. Returns the
-# previous value.
+# If this thread opens one of these files for reading, use the open descriptor instead. `files` maps each path to a
+# descriptor. None: no replacement. Returns the previous value of `files`.
 cdef object override_open_files(object files)
 
 cdef object segment_error(str what, str endpoint, str path, int error, str advice=*)
@@ -195,7 +195,7 @@ cdef void unlock_file(int fd) noexcept
 cdef int write_schema(const mq_schema_parts *at, object schema) except -1
 cdef object read_schema(const mq_schema_parts *at)
 
-# A full schema, with fields for which topics have no room: version, identity, layout.
+# A full schema also has a version, an identity and a layout. Topics have no room for these fields.
 cdef int write_full_schema(const mq_schema_parts *at, object schema) except -1
 cdef object read_full_schema(const mq_schema_parts *at)
 
@@ -216,12 +216,12 @@ cdef class EndpointFile:
     # Methods of subclasses:
     cdef str _kind_name(self)  # name of the type in errors
     cdef size_t _min_file_bytes(self) noexcept  # minimum bytes of a file of this type
-    cdef int _check_header(self) except -1  # raise if the bytes are invalid; compute the addresses of the parts
+    cdef int _check_header(self) except -1  # check the header, and compute the addresses of the parts
     cdef tuple _prefix_directories(self)  # directories of the prefix
     cdef size_t _new_file_bytes(self) except 0
     cdef int _init_header(self) except -1  # write the header of a new file
     cdef Segment _map_file(self, int fd, const struct_stat *found, bint writable)  # map an existing file
-    cdef int _check_requested_options(self) except -1  # raise if the file differs from the requested options
+    cdef int _check_requested_options(self) except -1  # raise an error if the file differs from the requested options
     cdef int _mark_open(self) except -1  # called after the file was opened
 
     cdef int open_or_create(self, object create, object mode, bint writable=*) except -1
@@ -249,13 +249,13 @@ cdef class DescriptorMapping:
     """Mapped memory. Unmapped with the last reference."""
     cdef uint8_t *address
     cdef readonly size_t size
-    cdef void *guard  # for memory that its server truncates
+    cdef void *guard  # guard for memory that the server may truncate
     cdef int _check_range(self, size_t offset, size_t size) except -1
 
 
 cdef class MappedView:
     """A part of a mapping, or of other memory, as a buffer."""
-    cdef object _owner          # keeps it mapped
+    cdef object _owner          # keeps the memory mapped
     cdef uint8_t *_start
     cdef Py_ssize_t _size
     cdef bint _readonly
@@ -270,13 +270,13 @@ cdef class PinnedView(MappedView):
     """A view that pins a part of its owner."""
     cdef PinOwner _pin_owner  # None: released
     cdef uint64_t _pinned_part
-    cdef int _fork_generation  # of the process that pinned the part
+    cdef int _fork_generation  # fork generation of the process that pinned the part
     cdef Py_ssize_t _buffer_exports  # number of exported buffers
     cdef void _release_pin(self) noexcept
 
 
-# Inline: views are created for each frame, usually after a sleep. Code in the caller's module touches no additional
-# cold page.
+# Inline, because a view is created for each frame, usually after a sleep. Inline code is in the caller's module, and
+# touches no additional cold page.
 
 cdef inline void expose_buffer(MappedView view, object owner, uint8_t *start, Py_ssize_t size, bint writable) noexcept:
     view._owner, view._start, view._size, view._readonly = owner, start, size, not writable
@@ -299,7 +299,7 @@ cdef class Context:
 
 
 cdef enum UseState:
-    # A handle's use state is the fork generation while it may be used, else one of these.
+    # While a handle may be used, its use state is the fork generation. Otherwise the use state is one of these values.
     CLOSED = -1
     BUSY = -2  # another thread uses the handle, or a signal handler interrupted a call
     RESERVED = -3   # a reservation is open
@@ -308,7 +308,7 @@ cdef enum:
     # A copy of this size takes long enough (about 30 us) to let other threads run.
     LARGE_BYTES = 262144
 
-# Raise in nodes of a simulation, for endpoints that the simulation does not have.
+# In a node of a simulation, raise an error for endpoints that the simulation does not have.
 cdef int refuse_in_simulation(str endpoint) except -1
 cdef int check_context_open(Context context, str endpoint) except -1
 cdef void close_at_exit(socket)
@@ -325,11 +325,11 @@ cdef class ForkAwareHandle:
     cdef int _use_state         # see UseState
     cdef int _fork_generation        # fork generation of the process that opened it
     cdef str _endpoint
-    cdef unsigned long _user_thread_id    # thread that is using it, while BUSY
+    cdef unsigned long _user_thread_id    # thread that uses the handle, while the state is BUSY
     cdef object __weakref__
     cdef int _check_usable(self) except -1
     cdef int _reopen_or_raise(self) except -1
-    cdef int _reopen_in_child(self) except -1  # subclasses take their own rows
+    cdef int _reopen_in_child(self) except -1  # a subclass takes its own rows in the child
 
 
 # ---- waiting.pxi ----
@@ -341,8 +341,8 @@ cdef enum:
 cdef class Waitable(ForkAwareHandle):
     cdef bint _is_closing  # close() was called during a use
     cdef int _spin_us
-    cdef bint _signals_end_wait  # a signal handler that ran ends its wait, like a system call
-    cdef int _fd  # for event loops; -1: not requested yet
+    cdef bint _signals_end_wait  # a signal handler ends a wait of this handle, as for a system call
+    cdef int _fd  # descriptor for event loops; -1: no descriptor was requested
     cdef public object _asyncio_wait  # see event_loop.py
 
     # Methods of subclasses:
@@ -387,7 +387,7 @@ cdef inline int require_time(timeout, str endpoint) except -1:
 
 cdef bint wait_until_ready(list waitables, int64_t deadline) except -1
 
-# Between these two calls the watcher thread polls no reader.
+# Between watcher_lock and watcher_unlock, the watcher thread polls no reader.
 cdef void watcher_lock() noexcept
 cdef void watcher_unlock() noexcept
 
@@ -405,5 +405,5 @@ cdef class ThreadSharedHandle(Waitable):
 
 cdef class Poller:
     cdef list _sockets  # Waitable objects of any type
-    cdef readonly bint _last_poll_was_step  # of an event-gated run: one check without a wait
+    cdef readonly bint _last_poll_was_step  # the last poll was a step of an event-gated run: one check without a wait
     cdef bint _pass_event_gates(self) except -1

@@ -6,10 +6,10 @@ cdef extern from "base/liveness_lock.h" nogil:
 
 
 cdef enum:
-    OPEN_TRIES = 5  # attempts while other processes remove the file, or the directory of its prefix
+    OPEN_TRIES = 5  # maximum number of attempts while other processes remove the file or its directory
 
 
-@no_gc_clear  # rows in the mapping are needed until the end
+@no_gc_clear  # the garbage collector must not clear the mapping, because its rows are needed until the end
 cdef class EndpointFile:
     """See core.pxd."""
 
@@ -54,7 +54,7 @@ cdef class EndpointFile:
     cdef int open_or_create(self, object create, object mode, bint writable=True) except -1:
         """Open or create the file. `create` True: only create, False: only open; otherwise raise EEXIST or ENOENT."""
         cdef int tries = OPEN_TRIES
-        file_permissions.trusted_users(self.name)  # raise for an unknown user now
+        file_permissions.trusted_users(self.name)  # raise for an unknown user before the file is opened
         while not self._try_open_or_create(create, mode, writable, &tries):
             pass
         return 0
@@ -123,9 +123,9 @@ cdef class EndpointFile:
 
     cdef int _adopt_descriptor(self, int fd) except -1:
         self._check_header()
-        self._close_fd()  # of a file that was removed during the open
+        self._close_fd()  # close the descriptor of a file that was removed during the open
         self.not_truncated = not_truncated_word(self.segment.guard) if self.segment.guard != NULL else NULL
-        self.segment.liveness_file.fd = self.fd = fd  # from now on the base closes it
+        self.segment.liveness_file.fd = self.fd = fd  # from now on, this class closes the descriptor
         return 0
 
     cdef void _close_fd(self) noexcept:

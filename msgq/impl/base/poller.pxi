@@ -33,7 +33,7 @@ cdef class Poller:
             left_ms = 0  # the controller has sent all messages of this step
         while True:
             ready = [socket for socket in self._sockets if (<Waitable> socket)._can_receive_now()]
-            # A copy, because another thread may register more readers.
+            # Pass a copy, because another thread may register more readers.
             if ready or not left_ms or not self._sockets or not wait_until_ready(self._sockets.copy(), deadline):
                 return ready
 

@@ -18,7 +18,7 @@ cdef extern from "base/process_info.h" nogil:
     mq_liveness mq_thread_liveness(uint32_t thread_id)
 
 
-# Incremented in each forked child. A socket of another generation belongs to the parent.
+# fork_generation is incremented in each forked child. A socket with another generation belongs to the parent.
 cdef int fork_generation
 
 cdef const mq_process_identity *this_process() except NULL

@@ -17,7 +17,7 @@ cdef object read_schema(const mq_schema_parts *at):
     try:
         return None if parts is None else _make_schema(*parts)
     except ValueError:
-        return None  # too long, in a segment that another program wrote
+        return None  # a schema that another program wrote is too long
 
 
 def _make_schema(name, encodings, data, *marks):
@@ -40,7 +40,7 @@ cdef object _read_schema_parts(const mq_schema_parts *at):
             return None
         return (<bytes> name).decode(), (<bytes> encoding).decode(), data[:size]
     except ValueError:
-        return None  # not UTF-8
+        return None  # the name or encoding is not UTF-8
     finally:
         free(data)
 

@@ -46,7 +46,8 @@ cdef extern from "base/mapguard.h" nogil:
 
 
 cdef enum:
-    # processes hold the lock for microseconds, or up to 1 s for a publisher that waits for another's send
+    # Most processes hold the lock for microseconds. A publisher holds the lock for up to 1 s if it waits for the end of
+    # another publisher's send.
     LOCK_WAIT_NS = 5000000000
 
 
@@ -231,7 +232,7 @@ cdef int check_file(int fd, struct_stat *found, str endpoint, str path) except -
         raise SegmentError("is not a regular file; remove it", endpoint, path)
     if found.st_uid != 0 and found.st_uid != geteuid():
         file_permissions.check_owner(found.st_uid, endpoint, path)
-    if found.st_nlink > 1:  # a user who may write to a file may link it under the name of another topic's
+    if found.st_nlink > 1:  # a user with write permission may link the file to another topic's name
         raise SegmentError(f"has {found.st_nlink} names (hard links), and may be another topic's; remove it",
                            endpoint, path)
     return 0
@@ -310,7 +311,7 @@ cdef bint pair_guards(Segment segment, Segment partner) noexcept:
     former, segment.partner = segment.partner, partner
     if segment.guard != NULL:
         whole = mq_sigbus_guard_set_partner(<mq_sigbus_guard *> segment.guard, <mq_sigbus_guard *> partner.guard)
-    del former  # may be unmapped from now on
+    del former  # the previous partner may be unmapped from now on
     return whole
 
 
@@ -336,5 +337,5 @@ cdef int lock_file(int fd, str endpoint, str path) except -1:
 
 
 cdef void unlock_file(int fd) noexcept:
-    flock(fd, LOCK_UN)  # closing is not enough: the mapping keeps the open file alive
+    flock(fd, LOCK_UN)  # close alone does not release the lock, because the mapping keeps the open file alive
     close(fd)

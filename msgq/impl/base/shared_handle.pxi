@@ -5,7 +5,7 @@ handle. A closed handle leaves its rows after its last user.
 """
 
 
-@cython.no_gc_clear  # as its base
+@cython.no_gc_clear  # as the base class
 cdef class ThreadSharedHandle(Waitable):
     """See core.pxd."""
 
@@ -19,7 +19,7 @@ cdef class ThreadSharedHandle(Waitable):
         self._user_threads.append(PyThread_get_thread_ident())
 
     cdef void _remove_user_thread(self) noexcept:
-        if PyThread_get_thread_ident() in self._user_threads:  # not in a child, forked by a signal handler of this user
+        if PyThread_get_thread_ident() in self._user_threads:  # false in a child that a signal handler forked
             self._user_threads.remove(PyThread_get_thread_ident())
 
     cdef void _begin_use(self) noexcept:
@@ -30,15 +30,15 @@ cdef class ThreadSharedHandle(Waitable):
 
     def close(self):
         if self._use_state == CLOSED and not self._is_closing:
-            return  # otherwise an interrupt ended a previous close: continue it
+            return  # a previous close is complete. After an interrupted close, _is_closing is still set
         self._use_state = CLOSED
         if self._fork_generation != fork_generation:
-            return  # in a forked child the row is the parent's
+            return  # in a forked child, the row belongs to the parent
         self._is_closing = True
         while self._user_threads:
             self._interrupt_wait()
             if PyThread_get_thread_ident() in self._user_threads:
-                return  # in a signal handler that interrupted our own wait: the wait closes the handle
+                return  # this signal handler interrupted a wait of the same thread, and the wait closes the handle
             with nogil:
                 usleep(200)
             PyErr_CheckSignals()

@@ -40,7 +40,7 @@ cdef class DescriptorMapping:
         return 0
 
 
-@cython.no_gc_clear  # mapped until its last buffer is released
+@cython.no_gc_clear  # the part stays mapped until its last buffer is released
 cdef class MappedView:
     """See core.pyi."""
 
@@ -63,7 +63,7 @@ cdef class PinOwner:
         pass
 
 
-@no_gc_clear  # the owner is needed until the end
+@no_gc_clear  # __dealloc__ needs the owner
 cdef class PinnedView(MappedView):
     """See core.pyi."""
 
@@ -91,5 +91,5 @@ cdef class PinnedView(MappedView):
             self._pin_owner._unpin_part(self._pinned_part)
         self._pin_owner = None
 
-    def __dealloc__(self):  # each buffer keeps the view, so no buffer is left
+    def __dealloc__(self):  # no buffer is left, because each buffer keeps the view alive
         self._release_pin()

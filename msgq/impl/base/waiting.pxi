@@ -27,7 +27,7 @@ cdef extern from "sched.h" nogil:
     int sched_yield()
 
 
-cdef extern from "base/watcher.h" nogil:  # only this module has the thread and its list
+cdef extern from "base/watcher.h" nogil:  # only this module has the watcher thread and its list
     int mq_watcher_add(const mq_poll_ops *ops)
     void mq_watcher_set_unreadable(int fd, int64_t max_sleep_ns)
     void mq_watcher_set_readable(int fd)
@@ -37,7 +37,7 @@ cdef extern from "base/watcher.h" nogil:  # only this module has the thread and 
 
 
 cdef enum:
-    SPIN_GIL_NS = 50000  # how long a spin holds the GIL
+    SPIN_GIL_NS = 50000  # nanoseconds for which a spin holds the GIL
 
 
 @cython.no_gc_clear  # a subclass's __dealloc__ needs the fields
@@ -122,17 +122,17 @@ cdef class Waitable:
                     usleep(200)
                 PyErr_CheckSignals()
             if self._use_state == BUSY:
-                return  # in a signal handler that interrupted our own sleep: the sleep sees _is_closing
+                return  # this signal handler interrupted a sleep of the same thread, and the sleep checks _is_closing
         if self._use_state != CLOSED:
             if self._fork_generation == fork_generation:
                 self._close_handle()
             self._use_state = CLOSED
-            self._fd, self._asyncio_wait = -1, None  # in a forked child they were the parent's
+            self._fd, self._asyncio_wait = -1, None  # in a forked child, both fields belonged to the parent
 
     cdef int _close_handle(self) except -1:
         waiting, self._asyncio_wait = self._asyncio_wait, None
         if waiting is not None:
-            waiting(self._endpoint)  # before the descriptor wakes the event loop, so the wait ends with an error
+            waiting(self._endpoint)  # end the wait with an error before the descriptor wakes the event loop
         if self._fd >= 0:
             mq_watcher_remove(self._fd)
             self._fd = -1
@@ -172,7 +172,7 @@ cdef class Waitable:
         return self.arecv()
 
     def arecv(self):
-        from msgq.impl.base import event_loop  # imported late: the import of asyncio takes as long as all the rest
+        from msgq.impl.base import event_loop  # imported late, because the import of asyncio takes long
         return event_loop.receive_async(self)
 
     def __aiter__(self):
@@ -213,7 +213,7 @@ cdef int _spin_until_readable(list waitables, int64_t deadline) except -1:
         if _has_readable_handle(waitables):
             return 1
         if now > breath:
-            with nogil:  # for a publisher in another thread
+            with nogil:  # lets a publisher in another thread run
                 sched_yield()
             _run_signal_handlers(waitables, False)
             breath = now + SPIN_GIL_NS
@@ -226,7 +226,7 @@ cdef int64_t _prepare_sleep(list waitables, mq_futex_waitv_entry *words, int64_t
     cdef int64_t shortest = INT64_MAX
     cdef uint32_t expected
     cdef unsigned count = 0
-    for each in waitables:  # first the calls that may raise, because nothing is announced yet
+    for each in waitables:  # these calls may raise, so make them before the announcements
         shortest = min(shortest, each._max_sleep_ns(slept_ns))
     for each in waitables:
         expected = each._prepare_wait()
@@ -250,7 +250,7 @@ cdef bint wait_until_ready(list waitables, int64_t deadline) except -1:
     cdef str closed = None
     if _spin_until_readable(waitables, deadline):
         return True
-    for each in waitables:  # code that ran since the beginning of the calls may have closed one
+    for each in waitables:  # other Python code may have closed a handle during this call
         if each._use_state != fork_generation:
             raise usage_error(each._use_state, each._endpoint)
     for each in waitables:
@@ -277,12 +277,12 @@ cdef bint _sleep_until_ready(list waitables, int64_t deadline) except -1:
     cdef int ended = 0
     memset(words, 0, min(count, <unsigned> MQ_FUTEX_WAITV_MAX) * sizeof(mq_futex_waitv_entry))
     while True:
-        # Before the sleep: after it, handlers would delay the message that ended it.
+        # Run signal handlers before the sleep. After the sleep, handlers would delay the message that ended the sleep.
         _run_signal_handlers(waitables, ended == EINTR)
         if _has_closing_handle(waitables):
             return False
         if generation != fork_generation:
-            return True  # a handler forked, and this is the child: the caller acquires the handles again
+            return True  # a signal handler forked this child, so the caller acquires the handles again
         nap = _prepare_sleep(waitables, words, mq_monotonic_ns() - started)
         if nap:
             until = mq_monotonic_ns() + nap

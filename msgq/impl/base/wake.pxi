@@ -36,7 +36,7 @@ cdef int sleep_on_futexes(mq_futex_waitv_entry *words, unsigned count, int64_t d
             return 0
         if errno != ENOSYS and errno != EPERM:
             return errno
-        _is_waitv_missing = True  # before Linux 5.16, or forbidden
+        _is_waitv_missing = True  # the kernel is older than Linux 5.16, or forbids the call
     nap = MAX_POLL_SLEEP_NS
     if deadline_ns >= 0:
         nap = min(nap, max(deadline_ns - mq_monotonic_ns(), 0))

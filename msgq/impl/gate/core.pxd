@@ -53,7 +53,7 @@ cdef class SocketEventHandle:
     cdef mq_event_gate *_event_gate
     cdef int _fifo_fds[2]          # open descriptors, or -1
     cdef bint _owns_gate
-    cdef void *_liveness_token  # the owner's lock
+    cdef void *_liveness_token  # lock of the owner
     cdef int _fork_generation
     cdef object __weakref__
     cdef int _attach_gate_file(self, Segment segment) except -1
@@ -73,10 +73,10 @@ cdef class FakeEventGate:
     cdef str _identifier
     cdef str _gate_path
     cdef SocketEventHandle _event_handle  # None: no gate at the last check
-    cdef list _ready_events                # its recv_ready_event
+    cdef list _ready_events                # a list with the handle's recv_ready_event
     cdef bint _has_announced_receive  # recv_called was set for the current receive
-    cdef int _fork_generation  # of the process that set it
-    cdef const bint *_cancel_flag  # of the current receive
+    cdef int _fork_generation  # fork generation of the process that set the flag above
+    cdef const bint *_cancel_flag  # cancel flag of the current receive
     cdef bint wait_until_released(self, const bint *cancelled) except -1
     cdef bint _is_gate_enabled(self) except -1
     cdef bint _blocks_receive(self) noexcept

@@ -7,12 +7,12 @@ The layout is in layout.h, the protocol in gate.h, and the files in gatefile.pxi
 cdef enum:
     RECV_CALLED = 0
     RECV_READY = 1
-    # Spin time before a sleep, in nanoseconds. A step of two processes that wait for each other takes 2 to 10 us, and a
-    # wake 5 to 50 us. The time is doubled after a short wait, and halved after a long one.
+    # Spin time before a sleep, in nanoseconds. If two processes wait for each other, a step takes 2 to 10 us, and a
+    # wake takes 5 to 50 us. The spin time doubles after a short wait, and halves after a long wait.
     MIN_SPIN_NS = 2000
     MAX_SPIN_NS = 50000
-    # First and longest sleep. Polls find a signal that came just before the system call, and the death of the
-    # controller.
+    # First and longest sleep, in nanoseconds. Polls detect the death of the controller, and a signal that arrived just
+    # before the system call.
     MIN_SLEEP_NS = 50000000
     MAX_SLEEP_NS = 1000000000
 
@@ -224,7 +224,7 @@ cdef class SocketEventHandle:
     def close(self):
         if self._owns_gate and self._fork_generation == fork_generation:
             self._owns_gate = False
-            mq_event_gate_close(self._event_gate)  # also if its name was removed, or belongs to another gate
+            mq_event_gate_close(self._event_gate)  # also if the name was removed, or belongs to another gate
             remove_gate(self.endpoint, self._gate_path, self._gate_segment.inode)
             mq_liveness_unlock(self._liveness_token)
             self._liveness_token = NULL
@@ -301,7 +301,7 @@ cdef class SocketEventHandle:
             try:
                 self._sync_fifo(which)
             except BaseException:
-                # after an error, the event is unchanged
+                # after an error, set the event again
                 mq_fake_event_set(mq_fake_event_select(self._event_gate, which))
                 raise
         return change != MQ_FAKE_EVENT_WAS_CLEAR
@@ -340,7 +340,7 @@ cdef class SocketEventHandle:
         if fresh:
             mq_fake_event_attach_fifo(event, found.st_ino, fd)
         else:
-            mq_fake_event_sync_fifo(event, fd)  # its bytes are lost if no process had it open
+            mq_fake_event_sync_fifo(event, fd)  # the bytes in the FIFO are lost if no process had the FIFO open
         return 1
 
     cdef int _make_fifo(self, int which) except -1:
@@ -357,12 +357,12 @@ cdef class SocketEventHandle:
             fresh = mq_fake_event_fifo_inode(mq_fake_event_select(self._event_gate, which)) == 0
             if fresh:
                 path = self._gate_path + FIFO_SUFFIX[which]
-                remove_file(self.endpoint, path)  # of a process that died in between
+                remove_file(self.endpoint, path)  # a process that died before it attached the FIFO may have left a file
                 os.mkfifo(path, 0o600)
-                # not a member of the gate's group: the bits for others apply
+                # If this user is not a member of the gate's group, the permission bits for others apply.
                 with contextlib.suppress(PermissionError):
                     os.chown(path, -1, found.st_gid)
-                os.chmod(path, found.st_mode & 0o666)  # regardless of the umask
+                os.chmod(path, found.st_mode & 0o666)  # set the mode regardless of the umask
             self._open_fifo(which, fresh)
         finally:
             unlock_file(fd)
@@ -417,7 +417,7 @@ cdef class FakeEventGate:
                 raise
             if cancelled[0]:
                 return False
-            # Otherwise the gate does not stop us, or another subscriber was faster.
+            # If `ready` is not 0, the gate lets this subscriber pass. If the clear fails, another subscriber was first.
             if ready == 0 and self._event_handle._clear_event(RECV_READY):
                 self._has_announced_receive = False
                 return True

@@ -50,7 +50,7 @@ cdef Segment remove_gate(str endpoint, str path, uint64_t inode):
             return None
         if found.st_size == MQ_GATE_BYTES:
             segment = map_file(fd, &found, True, endpoint, path)
-        for suffix in (*FIFO_SUFFIX, ""):  # the gate's own name last, because its file has the lock
+        for suffix in (*FIFO_SUFFIX, ""):  # remove the gate's own name last, because the gate's file has the lock
             remove_file(endpoint, path + suffix)
     finally:
         unlock_file(fd)
@@ -79,7 +79,7 @@ cdef Segment create_gate(str endpoint, str path, bint enable, void **liveness_to
         while True:
             former = remove_gate(endpoint, path, 0)
             named = name_file(fd, endpoint, path)
-            if former is not None:  # now processes that wait there can move to the new gate
+            if former is not None:  # now processes that wait at the previous gate can move to the new gate
                 mq_event_gate_close(<mq_event_gate *> former.address)
             if named:
                 return segment

@@ -84,7 +84,7 @@ cdef class QueueEventsMeter(_ChannelSubscriberMeter):
         if self._closed:
             raise EndpointClosedError("meter is closed", self.endpoint)
         if self._subscriber is None:
-            self._subscribe_events(ALL_HISTORY)  # the channel is new, so all its messages count
+            self._subscribe_events(ALL_HISTORY)  # the channel is new, so count all its messages
         return 0 if self._subscriber is None else _ChannelSubscriberMeter._begin_sampling(self)
 
     cdef int _end_sampling(self) except -1:

@@ -75,16 +75,16 @@ cdef extern from "meter/topic.h" nogil:
 
 cdef class EndpointMeter:
     """Counts the messages of one endpoint. Subclasses read the endpoint."""
-    cdef readonly str endpoint  # with its type prefix
+    cdef readonly str endpoint  # name of the endpoint with its type prefix
     cdef mq_metered_endpoint c
     cdef uint64_t _lost_before
     cdef int64_t _started_ns
 
     cdef int _set_timestamp_source(self, stamp_offset, str clock) except -1
     # Methods of subclasses, which also set c.reader and c.sample:
-    cdef int _begin_sampling(self) except -1  # before samples without the GIL: raise if none is possible
-    cdef int _end_sampling(self) except -1  # after the samples
-    cdef bint _handle_sample_failure(self) except -1  # a sample needs Python: raise, or return whether to continue
+    cdef int _begin_sampling(self) except -1  # called before samples without the GIL; raises if no sample is possible
+    cdef int _end_sampling(self) except -1  # called after the samples
+    cdef bint _handle_sample_failure(self) except -1  # called if a sample needs Python; True: continue
     cdef object _count_lost(self)  # None: unknown
-    cdef int _measure_waiting_messages(self) except -1  # before a reading
+    cdef int _measure_waiting_messages(self) except -1  # called before a reading
     cdef str _get_delay_end(self)                   # see MeterReading

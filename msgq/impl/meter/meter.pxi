@@ -2,7 +2,7 @@
 
 
 cdef enum:
-    SAMPLE_INTERVAL_NS = 50000  # nanoseconds between two samples: wakes of passive readers are not guaranteed
+    SAMPLE_INTERVAL_NS = 50000  # nanoseconds between two samples, because passive readers may miss wakes
     SPIN_GIL_NS = 50000000  # nanoseconds between two checks for signals
     STAMP_OFFSET_MAX = 0x7FFFFFFF
 
@@ -65,7 +65,7 @@ cdef class EndpointMeter:
         cdef int64_t last_ns = m.last_ns, offset = m.stamp_offset, clock = m.stamp_clock, ahead = m.clock_offset_ns
         memset(m, 0, sizeof(mq_meter))
         m.stamp_offset, m.stamp_clock, m.clock_offset_ns = offset, clock, ahead
-        m.last_ns = m.first_ns = last_ns  # the period of the next message begins there
+        m.last_ns = m.first_ns = last_ns  # the period of the next message begins at the last message
         self._lost_before = self._count_lost() or 0
         self._started_ns = mq_monotonic_ns()
 
@@ -87,10 +87,10 @@ def run_meters(meters, double seconds, bint spin=False):
     cdef mq_metered_endpoint *inputs = <mq_metered_endpoint *> calloc(count + 1, sizeof(mq_metered_endpoint))
     cdef int64_t until = mq_monotonic_ns() + <int64_t> (seconds * 1e9)
     cdef int64_t status = 0
-    cdef unsigned recoveries = 0  # after the deadline
+    cdef unsigned recoveries = 0  # number of recoveries after the deadline
     cdef unsigned long slack_ns = prctl(PR_GET_TIMERSLACK)
     cdef EndpointMeter meter
-    prctl(PR_SET_TIMERSLACK, <unsigned long> 1)  # otherwise the kernel lengthens the naps of this thread
+    prctl(PR_SET_TIMERSLACK, <unsigned long> 1)  # with the default slack, the kernel lengthens the naps of this thread
     try:
         if inputs == NULL:
             raise MemoryError()
@@ -102,7 +102,7 @@ def run_meters(meters, double seconds, bint spin=False):
                 meter._handle_sample_failure()
             if mq_monotonic_ns() < until:
                 continue
-            # A recovered meter is sampled once more, but not if meters need recovery all the time.
+            # After a recovery, sample the meter once more. Stop if meters need recovery all the time.
             if status >= 0 or recoveries > count:
                 return
             recoveries += 1
@@ -137,7 +137,7 @@ cdef int64_t _sample_until_deadline(const mq_metered_endpoint *inputs, unsigned 
     memset(words, 0, sizeof(words))
     while True:
         slept = 0
-        for i in range(count):  # before the samples: a wake between the two must end the nap
+        for i in range(count):  # load the words before the samples, so that a wake after a sample ends the nap
             if inputs[i].futex_word != NULL and slept < <unsigned> MQ_FUTEX_WAITV_MAX:
                 words[slept].address = <uint64_t> <size_t> inputs[i].futex_word(inputs[i].reader)
                 words[slept].expected = inputs[i].prepare_wait(inputs[i].reader)
@@ -146,7 +146,7 @@ cdef int64_t _sample_until_deadline(const mq_metered_endpoint *inputs, unsigned 
         for i in range(count):
             if inputs[i].sample(inputs[i].meter, inputs[i].reader) < 0:
                 return -1 - <int64_t> i
-        if mq_monotonic_ns() >= until:  # after a sample: a thread that waited for a CPU core still counts once
+        if mq_monotonic_ns() >= until:  # check after a sample, so that a delayed thread still samples once
             return 0
         if not spin:
             sleep_on_futexes(words, slept, min(until, mq_monotonic_ns() + SAMPLE_INTERVAL_NS))

@@ -6,7 +6,7 @@ cdef class PolledMeter(EndpointMeter):
 
     def __init__(self, str endpoint):
         self.endpoint = endpoint
-        self.c.sample = _sample_nothing  # messages are counted before the loop without the GIL
+        self.c.sample = _sample_nothing  # messages are counted with the GIL, before the loop without the GIL
 
     def poll(self):
         return []

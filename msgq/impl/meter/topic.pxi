@@ -19,7 +19,7 @@ cdef class TopicMeter(EndpointMeter):
         self._socket.close()
 
     cdef int _begin_sampling(self) except -1:
-        check_usable(self._socket)  # also searches for a new side segment
+        check_usable(self._socket)  # the call also searches for a new side segment
         self._socket._begin_use()
         return 0
 

@@ -10,8 +10,8 @@ cdef class EndpointSource:
     cdef readonly str endpoint, kind, prefix
     cdef readonly object inode
     cdef int prepare_to_take(self) except -1  # called with the GIL before C takes messages
-    cdef int map_missing_pool(self) except -1    # after MQ_SOURCE_UNMAPPED
-    # After MQ_SOURCE_CORRUPT: raise, after preparing C to continue. Returns 0 if the data was valid after all.
+    cdef int map_missing_pool(self) except -1    # call this after MQ_SOURCE_UNMAPPED
+    # Call this after MQ_SOURCE_CORRUPT. Prepares C to continue, and raises an error. Returns 0 if the data is valid.
     cdef int handle_corruption(self) except -1
 
 
