@@ -1,4 +1,4 @@
-/* A chat on a channel: "channel say NAME COUNT", "channel listen NAME COUNT". */
+/* A chat on a channel. "channel say NAME COUNT" sends lines, and "channel listen NAME COUNT" prints lines. */
 #include <msgq/channel.h>
 
 #include <stdio.h>

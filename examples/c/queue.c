@@ -1,5 +1,5 @@
-/* Jobs on a work queue: "queue send NAME COUNT", "queue work NAME COUNT", "queue hang NAME 1" (takes a job, and
- * waits). */
+/* Jobs on a work queue. "queue send NAME COUNT" sends jobs. "queue work NAME COUNT" works on jobs. "queue hang NAME
+ * 1" takes a job, and then waits. */
 #include <msgq/queue.h>
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ static int work(msgq_queue *queue, int count, int hang) {
         printf("%.*s, priority %d, delivery %d\n", (int)size, text, about.priority, (int)about.deliveries);
         fflush(stdout);
         while (hang)
-            pause(); /* whoever kills us gives the job to another */
+            pause(); /* if this process is killed, the queue gives the job to another process */
         if (msgq_queue_acknowledge(queue, &job) != 0)
             return failed("acknowledge");
     }

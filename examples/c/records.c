@@ -1,5 +1,5 @@
-/* Quotes in a vector: "records write NAME COUNT", "records watch NAME COUNT" (until so many changes were told),
- * "records hold NAME 1" (writes a quote, and waits). */
+/* Quotes in a vector. "records write NAME COUNT" writes quotes. "records watch NAME COUNT" prints changes until
+ * COUNT changes were reported. "records hold NAME 1" writes a quote, and then waits. */
 #include <msgq/records.h>
 
 #include <stdio.h>

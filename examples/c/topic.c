@@ -1,4 +1,5 @@
-/* Readings of a thermometer on a topic: "topic publish NAME COUNT", "topic subscribe NAME COUNT". */
+/* Readings of a thermometer on a topic. "topic publish NAME COUNT" sends readings, and "topic subscribe NAME COUNT"
+ * prints readings. */
 #include <msgq/topic.h>
 
 #include <stdio.h>

@@ -2,10 +2,10 @@
  *
  * A plan is a list of steps in the order of a message's bytes. Python builds the plan from the message's definition,
  * and guarantees the properties described at `mq_cdr_step`. Messages may have any content, so each read is first
- * checked against the message's end.
+ * checked against the end of the message.
  *
- * The conversion runs twice. The first run has no memory for columns; it determines which messages are valid and how
- * much memory they need. The second run stores the valid messages. Both runs take the same steps.
+ * The conversion runs twice. The first run has no memory for columns. This run determines which messages are valid, and
+ * how much memory the valid messages need. The second run stores the valid messages. Both runs take the same steps.
  */
 #ifndef MSGQ_DECODING_CDR_COLUMNS_H
 #define MSGQ_DECODING_CDR_COLUMNS_H
@@ -14,58 +14,59 @@
 #include <string.h>
 
 #define MQ_CDR_REPEAT_DEPTH_MAX 16   /* maximum nesting of repetitions */
-#define MQ_CDR_ENCAPSULATION_BYTES 4 /* bytes before a message in CDR */
-#define MQ_CDR_PADDING_BYTES_MAX 3   /* padding bytes after a message */
+#define MQ_CDR_ENCAPSULATION_BYTES 4 /* bytes of the encapsulation before a CDR message */
+#define MQ_CDR_PADDING_BYTES_MAX 3   /* maximum padding bytes after a message */
 
 /* Types of steps. Element counts and lengths of texts are u32 in the message, aligned to 4. */
 enum {
-    MQ_CDR_STEP_NUMBERS,      /* append `element_count` elements to `value_column` */
-    MQ_CDR_STEP_SEQUENCE,     /* read a count, and append that many elements, and their end to `offset_column` */
-    MQ_CDR_STEP_TEXT,         /* read a length, and append that many bytes of UTF-8, and their end to `offset_column` */
-    MQ_CDR_STEP_REPEAT_BEGIN, /* repeat the steps up to `partner_step`; append the end to `offset_column` */
-    MQ_CDR_STEP_REPEAT_END,   /* continue at `partner_step` until all elements are read */
+    MQ_CDR_STEP_NUMBERS,  /* append `element_count` elements to `value_column` */
+    MQ_CDR_STEP_SEQUENCE, /* read a count, and append that number of elements. Append their end to `offset_column` */
+    MQ_CDR_STEP_TEXT, /* read a length, and append that number of bytes of UTF-8. Append their end to `offset_column` */
+    /* repeat the steps up to `partner_step`. Append the end of the elements to `offset_column` */
+    MQ_CDR_STEP_REPEAT_BEGIN,
+    MQ_CDR_STEP_REPEAT_END, /* continue at `partner_step` until all elements are read */
 };
 
 typedef struct {
     int64_t step_kind;
-    int64_t element_bytes; /* 1, 2, 4 or 8; for a repetition the minimum bytes of an element, at least 1 */
-    int64_t element_count; /* above 0; -1: the message contains it */
-    int64_t value_column;  /* -1: skip these bytes */
+    int64_t element_bytes; /* 1, 2, 4 or 8. For a repetition: minimum bytes of an element, at least 1 */
+    int64_t element_count; /* number of elements, above 0. -1: the message contains the number */
+    int64_t value_column;  /* -1: skip the bytes of the elements */
     int64_t offset_column; /* -1: no offsets, because each list has `element_count` elements */
-    int64_t partner_step;  /* REPEAT_BEGIN and REPEAT_END have the index of each other */
+    int64_t partner_step;  /* index of the matching REPEAT_END or REPEAT_BEGIN */
 } mq_cdr_step;
 
-/* A column: elements as their bytes, or list offsets (i32) into another column. */
+/* A column: the bytes of its elements, or list offsets (i32) into another column. */
 typedef struct {
-    uint8_t *bytes; /* NULL: the bytes are only counted */
+    uint8_t *bytes; /* NULL: the run only counts the bytes */
     int64_t capacity_bytes;
     int64_t used_bytes;
-    int64_t last_offset; /* for a column of offsets */
+    int64_t last_offset; /* used by a column of offsets */
 } mq_column_buffer;
 
 typedef struct {
     const mq_cdr_step *steps;
     int64_t step_count;
     int64_t column_count;
-    int is_cdr; /* an encapsulation, padding, and a NUL after texts; ROS 1 has none of these */
+    int is_cdr; /* 1: CDR, with an encapsulation, padding, and a NUL after texts. 0: ROS 1, without these */
 } mq_cdr_plan;
 
 typedef struct {
-    const uint8_t *bytes; /* origin of the alignment */
+    const uint8_t *bytes; /* start of the payload, from which alignment counts */
     int64_t position;
     int64_t size_bytes;
     int64_t max_alignment;
-    int is_byteswapped; /* its numbers are big-endian */
+    int is_byteswapped; /* the numbers of the message are big-endian */
     int is_cdr;
 } mq_cdr_payload;
 
-/* Begin a message. Return 1 if its format is supported. */
+/* Begin a message. Return 1 if the message's format is supported. */
 static inline int mq_cdr_payload_read_header(const mq_cdr_plan *plan, const uint8_t *bytes, int64_t size,
                                              mq_cdr_payload *p) {
     *p = (mq_cdr_payload){bytes, 0, size, 1, 0, plan->is_cdr};
     if (!plan->is_cdr)
         return 1;
-    /* only CDR_BE and CDR_LE: other formats have other layouts */
+    /* support only CDR_BE and CDR_LE: other formats have other layouts */
     if (size < MQ_CDR_ENCAPSULATION_BYTES || bytes[0] != 0 || bytes[1] > 1)
         return 0;
     p->bytes += MQ_CDR_ENCAPSULATION_BYTES;
@@ -79,7 +80,7 @@ static inline void mq_cdr_align_position(mq_cdr_payload *p, int64_t size) {
     p->position += -p->position & ((size < p->max_alignment ? size : p->max_alignment) - 1);
 }
 
-/* Return 1 if `count` elements of `size` bytes exist. Neither a sum nor a product can overflow. */
+/* Return 1 if the message has `count` more elements of `size` bytes. No sum and no product can overflow. */
 static inline int mq_cdr_has_elements(const mq_cdr_payload *p, int64_t count, int64_t size) {
     return p->position <= p->size_bytes && count <= (p->size_bytes - p->position) / size;
 }
@@ -101,7 +102,8 @@ static inline void mq_cdr_copy_byteswapped(uint8_t *to, const uint8_t *from, int
             to[first + i] = from[first + size - 1 - i];
 }
 
-/* Read elements, and append them to `column` (NULL: skip them). Return 0 if they do not exist. */
+/* Read elements, and append the elements to `column`. If `column` is NULL, skip the elements. Return 0 if the
+ * message has too few bytes. */
 static inline int mq_cdr_append_values(mq_cdr_payload *p, mq_column_buffer *column, int64_t count, int64_t size) {
     if (!mq_cdr_has_elements(p, count, size))
         return 0;
@@ -112,7 +114,7 @@ static inline int mq_cdr_append_values(mq_cdr_payload *p, mq_column_buffer *colu
         return 1;
     if (column->bytes) {
         uint8_t *to = column->bytes + column->used_bytes;
-        if (bytes > column->capacity_bytes - column->used_bytes) /* the bytes differ from those of the first run */
+        if (bytes > column->capacity_bytes - column->used_bytes) /* the bytes differ from the bytes of the first run */
             return 0;
         if (p->is_byteswapped && size > 1)
             mq_cdr_copy_byteswapped(to, from, bytes, size);
@@ -144,7 +146,8 @@ static inline int mq_column_buffer_append_offset(mq_column_buffer *column, int64
     return 1;
 }
 
-/* Return the bytes of the UTF-8 character at `at`, or 0 if it is invalid: table 3-7 of Unicode. */
+/* Return the number of bytes of the UTF-8 character at `at`. Return 0 if the character is invalid (table 3-7 of
+ * Unicode). */
 static inline int64_t mq_utf8_character_bytes(const uint8_t *at, int64_t size) {
     const uint8_t first = at[0];
     const int64_t more = first < 0xC2 ? 0 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : first < 0xF5 ? 3 : 0;
@@ -180,7 +183,7 @@ static inline int mq_cdr_append_text(mq_cdr_payload *p, mq_column_buffer *values
     int64_t length;
     if (!mq_cdr_read_u32(p, &length) || !mq_cdr_has_elements(p, length, 1))
         return 0;
-    const int64_t nul = p->is_cdr && length > 0; /* some writers omit it for an empty text */
+    const int64_t nul = p->is_cdr && length > 0; /* some writers omit the NUL for an empty text */
     const uint8_t *text = p->bytes + p->position;
     length -= nul;
     if (!mq_utf8_is_valid(text, length) || !mq_cdr_append_values(p, values, length, 1))
@@ -203,7 +206,7 @@ static inline mq_column_buffer *mq_column_buffer_get(mq_column_buffer *columns, 
     return number < 0 ? NULL : &columns[number];
 }
 
-/* Convert a message. Return 1 if it matches the plan. */
+/* Convert a message. Return 1 if the message matches the plan. */
 static inline int mq_cdr_unpack_message(const mq_cdr_plan *plan, mq_cdr_payload *p, mq_column_buffer *columns) {
     int64_t left[MQ_CDR_REPEAT_DEPTH_MAX]; /* remaining elements of each open repetition */
     int depth = 0, good = 1;
@@ -237,11 +240,11 @@ static inline int mq_cdr_unpack_message(const mq_cdr_plan *plan, mq_cdr_payload 
     return good && p->size_bytes - p->position <= (p->is_cdr ? MQ_CDR_PADDING_BYTES_MAX : 0);
 }
 
-/* Convert messages, stored between offsets[row] and offsets[row + 1]. First call this with columns without memory, then
- * with memory, and with `failed` as the first run left it.
+/* Convert messages. Message `row` is stored between offsets[row] and offsets[row + 1]. For the first run, the columns
+ * have no memory. For the second run, the columns have memory, and `failed` is the result of the first run.
  *
- * saved_columns : room for the same number of columns.
- * failed[row] : 1 if the message does not match the plan. Such a message has no part in the columns.
+ * `saved_columns` has room for the same number of columns.
+ * `failed[row]` is 1 if the message does not match the plan. The columns contain no part of such a message.
  */
 static inline void mq_cdr_unpack_messages(const mq_cdr_plan *plan, const uint8_t *data, const int32_t *offsets,
                                           int64_t rows, mq_column_buffer *columns, mq_column_buffer *saved_columns,

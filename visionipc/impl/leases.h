@@ -70,7 +70,7 @@ typedef struct {
     mq_u32 state;
     mq_u32 seen_generation;
     mq_u32 lease[MQ_FRAME_BUFFERS_MAX];
-    char unshared[56]; /* padding: rows of different clients do not share cache lines */
+    char unshared[56]; /* padding, so that rows of different clients do not share cache lines */
 } mq_frame_client_row;
 
 typedef struct {
@@ -85,9 +85,9 @@ _Static_assert(sizeof(mq_frame_client_row) % 64 == 0, "a row is whole cache line
 /* The server's own copy of its buffers' states, because clients may write the table. */
 typedef struct {
     uint32_t buffers;
-    uint32_t newest;                           /* number of the newest frame; skips 0 after a wrap-around */
-    uint32_t generation[MQ_FRAME_BUFFERS_MAX]; /* values that the table should have */
-    uint8_t order[MQ_FRAME_BUFFERS_MAX];       /* the buffers, most recently published first */
+    uint32_t newest;                           /* number of the newest frame; the number skips 0 after a wrap-around */
+    uint32_t generation[MQ_FRAME_BUFFERS_MAX]; /* generations that the table should have */
+    uint8_t order[MQ_FRAME_BUFFERS_MAX];       /* buffer indices, most recently published first */
 } mq_frame_buffer_mru;
 
 /* ---- client ---- */
@@ -104,7 +104,8 @@ static inline bool mq_frame_lease_take(mq_frame_lease_table *table, uint32_t row
     bool is_ours = mq_load_acquire_u32(&table->generation[buffer]) == generation;
     if (!is_ours)
         mq_store_release_u32(lease, 0);
-    /* Stored after the lease. Otherwise the server could claim the buffer first, and we would lose the frame. */
+    /* Store the seen generation after the lease. Otherwise the server could claim the buffer first, and the client
+     * would lose the frame. */
     mq_store_release_u32(&table->rows[row].seen_generation, generation);
     return is_ours;
 }
@@ -115,12 +116,12 @@ static inline void mq_frame_lease_return(mq_frame_lease_table *table, uint32_t r
     mq_store_release_u32(&table->rows[row].lease[buffer], 0);
 }
 
-/* The client holds the lock. From now on the lock shows whether the client lives. */
+/* The client has locked its row. From now on, the lock shows whether the client lives. */
 static inline void mq_frame_row_set_locked(mq_frame_lease_table *table, uint32_t row) {
     mq_store_release_u32(&table->rows[row].state, MQ_FRAME_ROW_LOCKED);
 }
 
-/* The client wants no more frames. It keeps its leases, and the lock shows whether it lives. */
+/* The client wants no more frames. A leaving client keeps its leases, and its lock shows whether the client lives. */
 static inline void mq_frame_row_set_leaving(mq_frame_lease_table *table, uint32_t row) {
     mq_store_release_u32(&table->rows[row].state, MQ_FRAME_ROW_LEAVING);
 }
@@ -131,7 +132,7 @@ static inline void mq_frame_row_set_left(mq_frame_lease_table *table, uint32_t r
     mq_store_release_u32(&table->rows[row].state, MQ_FRAME_ROW_LEFT);
 }
 
-/* ---- server; `rows`: number of rows that were ever taken ---- */
+/* ---- server; `rows` is the number of rows that were ever taken ---- */
 
 /* Return the first row that holds a buffer, or -1. `generation`: that of the buffer; 0: no frame, so no client holds
  * it. EDGE lease: acquire. Partner: mq_frame_lease_return */
@@ -153,11 +154,11 @@ static inline bool mq_frame_row_has_leases(const mq_frame_lease_table *table, ui
     return false;
 }
 
-/* Claim a buffer for writing. Returns -1 on success, or the first row that holds the buffer. */
+/* Claim a buffer for writing. Returns -1 after success, or the first row that holds the buffer. */
 static inline int mq_frame_buffer_claim(mq_frame_lease_table *table, uint32_t rows, uint32_t buffer,
                                         uint32_t generation) {
     int holder = mq_frame_lease_find_holder(table, rows, buffer, generation);
-    if (holder >= 0) /* checked first, so that the generation of a held buffer does not flicker for new clients */
+    if (holder >= 0) /* check first, so that new clients rarely find generation 0 in a held buffer */
         return holder;
     /* EDGE claim: sequentially consistent. The generation is stored, then the leases are loaded. Partner:
      * mq_frame_lease_take */
@@ -187,17 +188,18 @@ static inline uint64_t mq_frame_load_dropped_count(const mq_frame_lease_table *t
 
 static inline void mq_frame_buffer_mru_init(mq_frame_buffer_mru *mru, uint32_t buffers) {
     *mru = (mq_frame_buffer_mru){.buffers = buffers};
-    for (uint32_t i = 0; i < buffers; i++) /* the first one is the oldest */
+    for (uint32_t i = 0; i < buffers; i++) /* buffer 0 counts as the oldest */
         mru->order[i] = (uint8_t)(buffers - 1 - i);
 }
 
-/* Add a buffer without a frame. The server tries it first, because no client can await it. */
+/* Add a buffer without a frame. No client can await a buffer without a frame, so the server may claim the buffer at
+ * once. */
 static inline void mq_frame_buffer_mru_add(mq_frame_buffer_mru *mru) {
     mru->order[mru->buffers] = (uint8_t)mru->buffers;
     mru->buffers++;
 }
 
-/* Publish the frame in a claimed buffer. Returns its generation. */
+/* Publish the frame in a claimed buffer. Returns the frame's generation. */
 static inline uint32_t mq_frame_buffer_mru_publish(mq_frame_buffer_mru *mru, mq_frame_lease_table *table,
                                                    uint32_t buffer) {
     uint32_t at = 0;
@@ -211,7 +213,8 @@ static inline uint32_t mq_frame_buffer_mru_publish(mq_frame_buffer_mru *mru, mq_
     return mru->newest;
 }
 
-/* Return how many of the newest frames are awaited; UINT32_MAX: all. *slowest: the slowest client's row, or -1. */
+/* Return how many of the newest frames clients await. UINT32_MAX: clients await all frames. Stores in *slowest the
+ * row of the slowest client, or -1. */
 static inline uint32_t mq_frame_count_awaited_frames(const mq_frame_lease_table *table, uint32_t rows, uint32_t newest,
                                                      int *slowest) {
     uint32_t most = 0;
@@ -226,7 +229,7 @@ static inline uint32_t mq_frame_count_awaited_frames(const mq_frame_lease_table 
     return most;
 }
 
-/* Claim the most recently published buffer that no client holds or awaits. Returns -1 if there is none. */
+/* Claim the most recently published buffer that no client holds or awaits. Returns -1 if there is no such buffer. */
 static inline int mq_frame_buffer_claim_mru(const mq_frame_buffer_mru *mru, mq_frame_lease_table *table, uint32_t rows,
                                             uint32_t awaited) {
     for (uint32_t i = 0; i < mru->buffers; i++) {

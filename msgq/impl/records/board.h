@@ -1,7 +1,9 @@
-/* Boards: named values. A key is the name of an element. Its value is a length, and that many bytes.
+/* Boards: named values. A key is the name of an element. The value of a key is a length, followed by the bytes of the
+ * value.
  *
- * Keys are added under the file's lock, and keep name and element forever. Only a key's owner writes its value, without
- * an exchange. Ownership changes under the lock, and only after the previous owner has released the key or died.
+ * Processes add keys under the file's lock. A key keeps its name and element forever. Only the owner of a key writes
+ * the key's value, with stores instead of exchanges. The owner changes under the lock, after the previous owner
+ * released the key or died.
  */
 #ifndef MQ_RECORDS_BOARD_H
 #define MQ_RECORDS_BOARD_H
@@ -10,15 +12,15 @@
 
 #define MQ_BOARD_NO_KEY UINT64_MAX
 
-/* Return the element of a key of `bytes` bytes without NUL, or MQ_BOARD_NO_KEY if no key has this name. The search
- * begins at element `from`. */
+/* Return the element of a key, or MQ_BOARD_NO_KEY if no element has this name. `bytes` is the length of the key
+ * without the final NUL byte. The search begins at element `from`. */
 static inline uint64_t mq_board_find_key(const mq_record_file_parts *parts, const char *key, size_t bytes,
                                          uint64_t from) {
     for (uint64_t i = from; i < parts->config.length; i++) {
         const mq_record_key *at = &parts->key_table[i];
         /* EDGE key: acquire. Partner: mq_board_add_key */
         if (!mq_load_acquire_u64(&at->named))
-            return MQ_BOARD_NO_KEY; /* keys are added in order */
+            return MQ_BOARD_NO_KEY; /* keys are added in element order, so no later element has a name */
         if (!memcmp(at->name, key, bytes) && !at->name[bytes])
             return i;
     }
@@ -33,12 +35,12 @@ static inline uint64_t mq_board_key_count(const mq_record_file_parts *parts) {
     return i;
 }
 
-/* Name the next element, under the lock. Returns MQ_BOARD_NO_KEY if all elements have names. */
+/* Name the next element. The caller holds the lock. Returns MQ_BOARD_NO_KEY if all elements have names. */
 static inline uint64_t mq_board_add_key(const mq_record_file_parts *parts, const char *key, size_t bytes) {
     uint64_t i = mq_board_key_count(parts);
     if (i == parts->config.length)
         return MQ_BOARD_NO_KEY;
-    /* write all bytes: a process killed here may have left a part of another name */
+    /* write the whole name: a process that was killed here may have left part of another name */
     char name[MQ_RECORD_KEY_BYTES] = {0};
     memcpy(name, key, bytes);
     mq_copy_to_shared(parts->key_table[i].name, name, sizeof name);
@@ -52,7 +54,7 @@ static inline uint64_t mq_board_value_bytes(const mq_record_file_parts *parts) {
     return parts->config.item_bytes - sizeof(mq_u64);
 }
 
-/* Write the value of a key as its owner, and wake waiting readers. The caller checked the length. */
+/* Write the value of a key as its owner, and wake waiting readers. The caller has checked the length. */
 static inline void mq_board_write_value(mq_record_writer *w, uint64_t index, const void *from, uint64_t length,
                                         int64_t time) {
     mq_u64 *version = mq_cell_version_word(&w->parts, index);
@@ -63,14 +65,15 @@ static inline void mq_board_write_value(mq_record_writer *w, uint64_t index, con
     mq_record_notify_written(w, 1, true);
 }
 
-/* A value during a read. */
+/* The state of one read of a value. */
 typedef struct {
     uint64_t version, count, length;
-    int64_t time_ns; /* time of the write */
-    bool is_corrupt; /* the length is too large: the read is torn, or, if it validates, the data is invalid */
+    int64_t time_ns; /* time of the value's write */
+    bool is_corrupt; /* the length is too large: either the read is torn, or the data is invalid */
 } mq_board_value_copy;
 
-/* Begin to read a value. Its length is bounded, but may be wrong until mq_board_value_read_valid. */
+/* Begin to read a value. The length in *value is bounded, but may be wrong until mq_board_value_read_valid returns
+ * true. */
 static inline const uint8_t *mq_board_value_read_begin(const mq_record_file_parts *parts, uint64_t index,
                                                        mq_board_value_copy *value) {
     mq_u64 *version = mq_cell_version_word(parts, index);
@@ -96,7 +99,7 @@ typedef struct {
     char key[MQ_RECORD_KEY_BYTES];
     size_t bytes;
     uint64_t index;            /* MQ_BOARD_NO_KEY: the key has no element yet */
-    uint64_t seen_write_count; /* number of writes at the last read; changes under the watcher's mutex */
+    uint64_t seen_write_count; /* number of writes at the last read; written under the watcher's mutex */
     const mq_u64 *not_truncated;
 } mq_board_poll_state;
 

@@ -2,8 +2,8 @@
  * two.
  * The parts are: header, rows of writers, schema, keys (boards only), elements.
  *
- * An element begins with a word that has its number of writes and its current writer. Then follow the copies of its
- * value, each after the time of its write.
+ * An element begins with the version word: the number of writes and the current writer. The copies of the value follow.
+ * Each copy is the time of a write, followed by the value.
  */
 #ifndef MQ_RECORDS_LAYOUT_H
 #define MQ_RECORDS_LAYOUT_H
@@ -11,33 +11,35 @@
 #include "base/layout.h"
 
 enum {
-    MQ_RECORD_MAJOR = 1, /* major version of the layout: other versions are unreadable */
-    MQ_RECORD_MINOR = 0, /* minor version: readers may ignore later additions */
+    MQ_RECORD_MAJOR = 1, /* major version of the layout. This code cannot read other major versions */
+    MQ_RECORD_MINOR = 0, /* minor version. Readers may ignore the additions of later minor versions */
     MQ_RECORD_CREATOR_BYTES = 64,
     MQ_RECORD_ROWS = 128,               /* maximum number of writing handles */
-    MQ_RECORD_ROW_BYTE = 0,             /* byte of the file that the first row's owner locks (liveness_lock.h) */
-    MQ_RECORD_KEY_BYTES = 112,          /* bytes of a key, including a NUL byte at its end */
-    MQ_RECORD_EXCLUSIVE = 1,            /* flag: one handle writes */
-    MQ_RECORD_BOARD = 2,                /* flag: elements have keys, and their values a length */
+    MQ_RECORD_ROW_BYTE = 0,             /* byte of the file that the owner of the first row locks (liveness_lock.h) */
+    MQ_RECORD_KEY_BYTES = 112,          /* maximum bytes of a key, including the final NUL byte */
+    MQ_RECORD_EXCLUSIVE = 1,            /* flag: only one handle writes */
+    MQ_RECORD_BOARD = 2,                /* flag: elements have keys, and values have a length */
     MQ_RECORD_CACHE_LINE_BYTES = 64,    /* bytes of a cache line */
-    MQ_RECORD_ITEM_BYTES_MAX = 1 << 30, /* bytes of a value */
+    MQ_RECORD_ITEM_BYTES_MAX = 1 << 30, /* maximum bytes of a value */
 };
 
 #define MQ_RECORD_MAGIC 0x3130434552515347ull /* "GSQREC01" read as little-endian */
-#define MQ_RECORD_ELEMENTS_MAX 0x7fffffffull  /* number of elements */
+#define MQ_RECORD_ELEMENTS_MAX 0x7fffffffull  /* maximum number of elements */
 #define MQ_RECORD_FILE_BYTES_MAX (1ull << 40)
 
 /* One writing handle. */
 typedef struct {
     mq_versioned_row at;
-    mq_u64 written; /* elements ever written by owners of this row, for observers. Written by the owner */
+    /* number of elements that owners of this row have written, for observers. Only the owner writes this field */
+    mq_u64 written;
     mq_u64 pad[6];
 } mq_record_row;
 _Static_assert(sizeof(mq_record_row) == 128, "bump MQ_RECORD_MAJOR");
 
-/* Key of a board's element. Written under the lock, `named` last. Then constant, except the owner. */
+/* Key of a board's element. A process writes the key under the lock, with `named` last. After that, only `owner`
+ * changes. */
 typedef struct {
-    mq_u64 owner; /* as mq_record_header.owner */
+    mq_u64 owner; /* owner word, as in mq_record_header */
     mq_u64 named; /* 1: the element has a name */
     char name[MQ_RECORD_KEY_BYTES];
 } mq_record_key;
@@ -45,22 +47,23 @@ _Static_assert(sizeof(mq_record_key) == 128, "bump MQ_RECORD_MAJOR");
 
 typedef struct {
     mq_u64 magic;        /* written last */
-    mq_u64 version;      /* major << 32 | minor */
-    mq_u64 header_bytes; /* offset of the keys or the elements */
+    mq_u64 version;      /* major version << 32 | minor version */
+    mq_u64 header_bytes; /* offset of the keys (boards) or the elements, in bytes */
     mq_u64 total_bytes;
-    mq_u64 created_ns; /* nanoseconds by the host's clock */
+    mq_u64 created_ns; /* creation time in nanoseconds of the host's clock */
     mq_u64 creator_pid;
     mq_u64 length;      /* number of elements */
     mq_u64 item_bytes;  /* bytes of a value */
-    mq_u64 copies;      /* copies of a value: 2 or 4 */
-    mq_u64 stride;      /* bytes from one element to the next */
-    mq_u64 copy_stride; /* bytes from one copy to the next */
+    mq_u64 copies;      /* number of copies of a value: 2 or 4 */
+    mq_u64 stride;      /* bytes from the start of one element to the next */
+    mq_u64 copy_stride; /* bytes from the start of one copy to the next */
     mq_u64 flags;
     char creator[MQ_RECORD_CREATOR_BYTES]; /* name of the process, padded with NUL bytes */
     mq_u64 pad0[4];
-    mq_u32 eventcount; /* eventcount.h, several writers: futex word of all processes that wait for changes */
+    mq_u32 eventcount; /* futex word of all processes that wait for changes (eventcount.h, several writers) */
     mq_u32 pad1[15];
-    /* owner of all elements if one handle writes: (row + 1) << 16 | generation; 0: none. Written under the lock */
+    /* owner of all elements if only one handle writes: (row + 1) << 16 | generation. 0: no owner. Written under the
+     * lock */
     mq_u64 owner;
     mq_u64 pad2[7];
     mq_u64 room[472];
@@ -81,10 +84,11 @@ typedef struct {
     uint64_t length, item_bytes, copies, flags;
 } mq_record_config;
 
-/* Addresses and sizes of a mapped file. A checked copy, because another program may change the header. */
+/* Addresses and sizes of a mapped file. The values are a checked copy, because another program may change the
+ * header. */
 typedef struct {
     mq_record_header *header;
-    mq_record_key *key_table; /* of a board */
+    mq_record_key *key_table; /* keys of a board */
     uint8_t *elements_base;
     mq_record_config config;
     uint64_t stride, copy_stride;
@@ -93,15 +97,17 @@ typedef struct {
 static inline bool mq_record_config_is_valid(const mq_record_config *config) {
     return config->length - 1 < MQ_RECORD_ELEMENTS_MAX && config->item_bytes - 1 < MQ_RECORD_ITEM_BYTES_MAX &&
            (config->copies == 2 || config->copies == 4) && config->flags <= (MQ_RECORD_EXCLUSIVE | MQ_RECORD_BOARD) &&
-           (!(config->flags & MQ_RECORD_BOARD) || config->item_bytes > sizeof(mq_u64)); /* a length, and a value */
+           /* a board's value has a length and at least one byte */
+           (!(config->flags & MQ_RECORD_BOARD) || config->item_bytes > sizeof(mq_u64));
 }
 
-/* Compute the addresses of a valid configuration from `header` on. Returns the bytes of its file. */
+/* Compute the addresses of the file's parts, starting at `header`, for a valid configuration. Returns the size of
+ * the file in bytes. */
 static inline uint64_t mq_record_compute_file_parts(mq_record_file_parts *parts, mq_record_header *header,
                                                     const mq_record_config *config) {
     uint64_t copy = sizeof(mq_u64) + ((config->item_bytes + 7) & ~(uint64_t)7), all = config->copies * copy;
-    /* If all copies fit into one cache line, they share it. Otherwise, if one copy fits into a line with the word
-     * before it, each copy has its own line. */
+    /* If the version word and all copies fit into one cache line, all share this line. Otherwise, if the version
+     * word and one copy fit into a cache line, each copy has its own line. */
     bool own_line =
         sizeof(mq_u64) + all > MQ_RECORD_CACHE_LINE_BYTES && sizeof(mq_u64) + copy <= MQ_RECORD_CACHE_LINE_BYTES;
     uint64_t copy_stride = own_line ? MQ_RECORD_CACHE_LINE_BYTES : copy;
@@ -118,14 +124,14 @@ static inline uint64_t mq_record_compute_file_parts(mq_record_file_parts *parts,
     return sizeof(mq_record_header) + keys + config->length * parts->stride;
 }
 
-/* Return the bytes of a file with this configuration; 0: invalid configuration. */
+/* Return the size in bytes of a file with this configuration. Returns 0 if the configuration is invalid. */
 static inline uint64_t mq_record_compute_file_bytes(const mq_record_config *config) {
     mq_record_file_parts parts;
     uint64_t bytes = mq_record_config_is_valid(config) ? mq_record_compute_file_parts(&parts, NULL, config) : 0;
     return bytes <= MQ_RECORD_FILE_BYTES_MAX ? bytes : 0;
 }
 
-/* Initialize a new file of zeros that has no name yet. */
+/* Initialize the header in a new file of zeros that has no name yet. */
 static inline void mq_record_header_init(mq_record_header *header, const mq_record_config *config, uint64_t created_ns,
                                          uint64_t pid, const char *creator) {
     mq_record_file_parts parts; /* relaxed, all: no other process has the file yet */

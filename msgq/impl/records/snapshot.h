@@ -1,5 +1,5 @@
-/* A vector or board as seen by observers, for statistics. Each word is loaded separately, so counters may be of
- * slightly different times. Loaded values are not trusted: none bounds a loop or an index. */
+/* A vector or board as observers see it, for statistics. Each word is loaded separately, so counters may be from
+ * slightly different times. Loaded values are not trusted: no loaded value bounds a loop or an index. */
 #ifndef MQ_RECORDS_SNAPSHOT_H
 #define MQ_RECORDS_SNAPSHOT_H
 
@@ -7,20 +7,20 @@
 
 enum { MQ_RECORD_READ_TRIES = 8 }; /* attempts to read an element that writers replace repeatedly */
 
-/* Elements and keys of a row's owner. */
+/* Number of elements and keys that a row's owner holds. */
 typedef struct {
     uint64_t locked, keys;
 } mq_record_row_summary;
 
-/* Summary of the elements. */
+/* Summary of all elements. */
 typedef struct {
     uint64_t elements_written;         /* elements written at least once */
-    uint64_t locked, orphaned;         /* elements with a writer; of these, elements whose writer owns no row */
-    uint64_t last_time_ns, last_index; /* time and element of the last write; 0: none */
+    uint64_t locked, orphaned;         /* locked: elements with a writer. orphaned: elements whose writer owns no row */
+    uint64_t last_time_ns, last_index; /* time and index of the last written element. Time 0: no element was written */
     mq_record_row_summary rows[MQ_RECORD_ROWS];
 } mq_record_summary;
 
-/* Return the row of an owner, or MQ_RECORD_ROWS if the row has another owner or does not exist. */
+/* Return the row of an owner. Returns MQ_RECORD_ROWS if the row has another owner or does not exist. */
 static inline unsigned mq_record_find_owner_row(const mq_record_header *header, uint64_t who) {
     unsigned row = mq_cell_owner_row(who);
     if (row >= MQ_RECORD_ROWS)
@@ -29,7 +29,8 @@ static inline unsigned mq_record_find_owner_row(const mq_record_header *header, 
     return is_current ? row : MQ_RECORD_ROWS;
 }
 
-/* Return the time of an element's last write; 0: never written, or changed during every attempt. */
+/* Return the time of an element's last write. Returns 0 if the element was never written, or changed during every
+ * attempt. */
 static inline uint64_t mq_record_last_write_ns(const mq_record_file_parts *parts, uint64_t index) {
     mq_u64 *version = mq_cell_version_word(parts, index);
     for (int tries = 0; tries < MQ_RECORD_READ_TRIES; tries++) {

@@ -1,7 +1,7 @@
 /* Operations on many elements: read and write in one call, compare with the last seen counts, take a snapshot.
  *
- * A reader repeats an element only if a write of it was completed during its copy. After several attempts the call
- * returns, so that its caller can check its timeout.
+ * A reader repeats an element only if a write of this element was completed during the copy. After several attempts the
+ * call returns, so that the caller can check its timeout.
  */
 #ifndef MQ_RECORDS_VECTOR_H
 #define MQ_RECORDS_VECTOR_H
@@ -16,9 +16,9 @@ enum {
     MQ_VECTOR_PREFETCH = 128, /* elements that a scan prefetches ahead */
 };
 
-/* Selected elements: `count` entries of `indices`, or `count` elements from `first` on. */
+/* Selected elements: `count` entries of `indices`. If `indices` is NULL: `count` elements, starting at `first`. */
 typedef struct {
-    const int64_t *indices; /* NULL: count up from `first` */
+    const int64_t *indices; /* NULL: the elements start at `first` */
     uint64_t first, count;
 } mq_element_selection;
 
@@ -26,12 +26,13 @@ static inline uint64_t mq_element_selection_index_at(const mq_element_selection 
     return selection->indices ? (uint64_t)selection->indices[i] : selection->first + i;
 }
 
-/* True if all indices are below the length. */
+/* True if all indices are smaller than the vector's length. */
 static inline bool mq_vector_indices_are_valid(const mq_record_file_parts *parts, const int64_t *indices,
                                                uint64_t count) {
     bool all = true;
     for (uint64_t i = 0; i < count; i++)
-        all &= (uint64_t)indices[i] < parts->config.length; /* negative indices are larger than any length */
+        /* as unsigned numbers, negative indices are larger than any length */
+        all &= (uint64_t)indices[i] < parts->config.length;
     return all;
 }
 
@@ -43,7 +44,7 @@ typedef struct {
     int64_t *write_times_ns; /* time of the last write of each element */
 } mq_vector_read_info;
 
-/* Copy one element. Returns false if a writer replaced it during every attempt. */
+/* Copy one element. Returns false if a writer replaced the element during every attempt. */
 static inline __attribute__((always_inline)) bool mq_vector_read_one(const mq_record_file_parts *parts, uint64_t index,
                                                                      uint8_t *to, size_t item_bytes, uint64_t *counts,
                                                                      int64_t *time_ns) {
@@ -66,8 +67,7 @@ static inline __attribute__((always_inline)) bool mq_vector_read_one(const mq_re
     return false;
 }
 
-/* Copy MQ_VECTOR_STEP elements with one fence. Returns false if an element was written during the copy, or has a
- * writer. */
+/* Copy MQ_VECTOR_STEP elements with one fence. Returns false if an element was written during the copy. */
 static inline __attribute__((always_inline)) bool mq_vector_read_step(const mq_record_file_parts *parts,
                                                                       const mq_element_selection *selection,
                                                                       uint64_t first, uint8_t *to, size_t item_bytes,
@@ -92,13 +92,14 @@ static inline __attribute__((always_inline)) bool mq_vector_read_step(const mq_r
     return !mq_cell_write_count(changed);
 }
 
-/* Read the selected elements. Returns their number, which is smaller if writers replaced an element during every
- * attempt. `to` receives the values in order. `counts` (may be NULL) receives the number of writes of each. */
+/* Read the selected elements. Returns the number of elements read. The number is smaller than the selection if
+ * writers replaced an element during every attempt. Stores the values in `to`, in the order of the selection. Stores
+ * each element's number of writes in `counts`, unless `counts` is NULL. */
 static inline __attribute__((always_inline)) uint64_t mq_vector_read_sized(const mq_record_file_parts *parts,
                                                                            const mq_element_selection *selection,
                                                                            uint8_t *to, size_t item_bytes,
                                                                            uint64_t *counts) {
-    /* a local copy, so that the compiler knows that writes to `to` do not change it */
+    /* local copies show the compiler that writes to `to` do not change these values */
     const mq_record_file_parts layout = *parts;
     const mq_element_selection selected = *selection;
     uint64_t i = 0;
@@ -115,7 +116,7 @@ static inline __attribute__((always_inline)) uint64_t mq_vector_read_sized(const
     return i;
 }
 
-/* Call the copy with constant sizes, which the compiler inlines. */
+/* Call mq_vector_read_sized with a constant size, so that the compiler inlines the copy. */
 static inline __attribute__((always_inline)) uint64_t mq_vector_read_counted(const mq_record_file_parts *parts,
                                                                              const mq_element_selection *selection,
                                                                              uint8_t *to, uint64_t *counts) {
@@ -136,7 +137,7 @@ static inline uint64_t mq_vector_read_elements(const mq_record_file_parts *parts
     return mq_vector_read_counted(parts, selection, to, NULL);
 }
 
-/* The same with additional information. `to` may be NULL to omit the values. */
+/* As mq_vector_read_elements, with additional information. If `to` is NULL, the call reads no values. */
 static inline uint64_t mq_vector_read_elements_with_info(const mq_record_file_parts *parts,
                                                          const mq_element_selection *selection, uint8_t *to,
                                                          const mq_vector_read_info *info) {
@@ -153,13 +154,14 @@ static inline uint64_t mq_vector_read_elements_with_info(const mq_record_file_pa
 
 /* ---- changes ---- */
 
-/* Return the first element from `from` on whose count differs from `seen`, or the length if there is none. */
+/* Return the first element, starting at `from`, whose count differs from `seen`. Returns the length if no count
+ * differs. */
 static inline uint64_t mq_vector_next_changed(const mq_record_file_parts *parts, const uint64_t *seen, uint64_t from) {
     const uint64_t stride = parts->stride, length = parts->config.length;
     const uint8_t *at = (const uint8_t *)mq_cell_version_word(parts, from);
     uint64_t i = from;
     for (; i < length; i++, at += stride) {
-        /* a hint: the CPU does not predict strides above one cache line */
+        /* prefetch hint: the CPU does not predict strides above one cache line */
         __builtin_prefetch(at + MQ_VECTOR_PREFETCH * stride);
         if (mq_cell_write_count(mq_load_acquire_u64((const mq_u64 *)(const void *)at)) != seen[i])
             break;
@@ -167,7 +169,8 @@ static inline uint64_t mq_vector_next_changed(const mq_record_file_parts *parts,
     return i;
 }
 
-/* Store up to `room` changed elements from `from` on in `indices`. Returns their number. */
+/* Store in `indices` the changed elements, starting at `from`, at most `room` of them. Returns the number of stored
+ * indices. */
 static inline uint64_t mq_vector_collect_changed(const mq_record_file_parts *parts, const uint64_t *seen, uint64_t from,
                                                  int64_t *indices, uint64_t room) {
     uint64_t count = 0;
@@ -177,11 +180,11 @@ static inline uint64_t mq_vector_collect_changed(const mq_record_file_parts *par
     return count;
 }
 
-/* Make a snapshot: all elements of one instant. They were read one after the other; elements that changed since are
- * read again. Returns false if an element had changed, so that the caller repeats.
- * An element whose count is unchanged had its value from its read until its comparison. If all counts are unchanged,
- * all values are those of the instant between the last read and the first comparison. Each step compares all elements,
- * not only those that it read. */
+/* Do one step of a snapshot. A snapshot holds the values of all elements at one instant. The step reads again each
+ * element that changed since its last read. Returns false if an element had changed. The caller then repeats the
+ * step. If an element's count is unchanged, the element had the same value from its read until the comparison. If
+ * all counts are unchanged, the snapshot holds the values at the instant between the last read and the first
+ * comparison. Each step compares all elements, including elements that the step did not read. */
 static inline bool mq_vector_snapshot_step(const mq_record_file_parts *parts, uint8_t *to, uint64_t *counts) {
     bool same = true;
     for (uint64_t i = mq_vector_next_changed(parts, counts, 0); i < parts->config.length;
@@ -207,8 +210,8 @@ typedef enum {
     MQ_VECTOR_CORRUPT, /* another program wrote the element without permission */
 } mq_vector_status;
 
-/* Write one element, without a wake. If another writer holds it, wait until `deadline_ns` (CLOCK_MONOTONIC); 0: do not
- * wait. */
+/* Write one element. Does not wake readers. If another writer holds the element, wait until `deadline_ns`
+ * (CLOCK_MONOTONIC). If `deadline_ns` is 0, do not wait. */
 static inline __attribute__((always_inline)) mq_vector_status mq_vector_write_one(mq_record_writer *w, uint64_t index,
                                                                                   const uint8_t *from,
                                                                                   size_t item_bytes, int64_t time,
@@ -231,7 +234,7 @@ static inline __attribute__((always_inline)) mq_vector_status mq_vector_write_on
     return MQ_VECTOR_WRITTEN;
 }
 
-/* Write values in order until one fails. `done` counts them. */
+/* Write values in order until one write fails. `done` counts the written values. */
 static inline __attribute__((always_inline)) mq_vector_status
 mq_vector_write_sized(mq_record_writer *w, const mq_element_selection *selection, const uint8_t *from,
                       size_t item_bytes, int64_t time, const mq_stamps *stamps, int64_t deadline_ns, uint64_t *done) {
@@ -247,7 +250,8 @@ mq_vector_write_sized(mq_record_writer *w, const mq_element_selection *selection
     return status;
 }
 
-/* The same, then wake waiting readers. Constant sizes let the compiler inline the copy. */
+/* Write values as mq_vector_write_sized does, then wake waiting readers. Constant sizes let the compiler inline the
+ * copy. */
 static inline mq_vector_status mq_vector_write_elements(mq_record_writer *w, const mq_element_selection *selection,
                                                         const uint8_t *from, int64_t time, const mq_stamps *stamps,
                                                         int64_t deadline_ns, uint64_t *done) {
@@ -270,8 +274,9 @@ static inline mq_vector_status mq_vector_write_elements(mq_record_writer *w, con
 
 typedef struct {
     const mq_record_file_parts *parts;
-    const uint64_t *seen_write_counts; /* counts last seen by the reader; changes under the watcher's mutex */
-    const mq_u64 *not_truncated; /* 0: the file was truncated, which makes the reader raise an error. NULL: no guard */
+    const uint64_t *seen_write_counts; /* write counts that the reader saw last; written under the watcher's mutex */
+    /* 0: the file was truncated, and the reader's next call raises an error. NULL: no guard */
+    const mq_u64 *not_truncated;
 } mq_vector_poll_state;
 
 static inline int mq_vector_is_readable(const void *reader) {

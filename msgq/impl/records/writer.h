@@ -1,11 +1,13 @@
-/* A writing handle: it takes a row, and acquires elements in the name of that row.
- * - join, under the file's lock: reserve a free row or a dead owner's row; release all elements and keys that name the
- *   row; occupy the row with a new generation.
- * - write: acquire, fill, commit (cell.h); then wake waiting readers.
- * - leave, at any time: release what it owns beyond a call (a board's keys, or the whole file), the row, and its lock.
+/* A writing handle. The handle takes a row, and acquires elements in the name of that row.
+ *   `Join` (under the file's lock): reserve a free row or the row of a dead owner. Release all elements and keys that
+ *   name the row. Occupy the row with a new generation.
+ *   `Write`: acquire the element, fill the copy, and commit (cell.h). Then wake waiting readers.
+ *   `Leave` (at any time): release the board's keys or the whole file, if the handle owns them. Then release the row
+ *   and the row's lock.
  *
- * If the writer of an element is dead, the next writer takes the element. Words name row and generation. With the row
- * alone, a writer that found the owner dead could take the element from the row's next owner.
+ * If the writer of an element is dead, the next writer takes the element. An owner word names a row and the row's
+ * generation. Without the generation, a writer that found the owner dead could take the element from the row's next
+ * owner.
  */
 #ifndef MQ_RECORDS_WRITER_H
 #define MQ_RECORDS_WRITER_H
@@ -17,15 +19,15 @@
 #include "records/cell.h"
 
 enum {
-    MQ_RECORD_SPINS = 64,  /* attempts to acquire a held element before the liveness test of its writer */
-    MQ_RECORD_YIELDS = 64, /* attempts after that, before the first nap */
+    MQ_RECORD_SPINS = 64,  /* attempts to acquire a locked element before its writer's liveness is probed */
+    MQ_RECORD_YIELDS = 64, /* further attempts, before the first nap */
     MQ_RECORD_NAP_NS = 50000,
 };
 
 typedef struct {
     mq_record_file_parts parts;
-    mq_record_row *row; /* NULL: no row, so the handle cannot write */
-    uint64_t owner;     /* this owner in words: row and generation */
+    mq_record_row *row; /* NULL: the handle has no row and cannot write */
+    uint64_t owner;     /* owner word of this handle: row and generation */
     const mq_liveness_file *liveness_file;
 } mq_record_writer;
 
@@ -34,7 +36,8 @@ static inline mq_row_table mq_record_row_table(mq_record_header *header) {
         .rows = header->rows, .stride = sizeof(mq_record_row), .count = MQ_RECORD_ROWS, .byte = MQ_RECORD_ROW_BYTE};
 }
 
-/* Return the liveness of the owner `holder`. Not valid for our own owner word. An invalid row is MQ_DEAD. */
+/* Return the liveness of the owner `holder`. `holder` must not be this handle's own owner word. An owner with an
+ * invalid row is MQ_DEAD. */
 static inline mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_liveness_probe *probe,
                                                    uint64_t holder) {
     unsigned row = mq_cell_owner_row(holder);
@@ -48,19 +51,20 @@ static inline mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_
 
 /* Take an element from its dead writer. Returns false if the writer is alive, or the element changed. */
 static inline bool mq_record_steal_element(mq_record_writer *w, mq_u64 *version) {
-    /* Load the version again with acquire: its writer occupied its row before. */
+    /* Load the version again with acquire: the writer named in the version occupied its row before. */
     uint64_t held = mq_load_acquire_u64(version), holder = mq_cell_version_owner(held);
     if (!holder)
         return mq_cell_try_acquire(version, w->owner) == 0;
     if (holder == w->owner)
-        return false; /* another thread of this handle: our own lock looks free to us */
+        return false; /* another thread of this handle is the writer; the handle's own lock would look free */
     mq_liveness_probe probe = mq_liveness_probe_begin(w->liveness_file);
     bool is_dead = mq_record_owner_liveness(w->parts.header, &probe, holder) == MQ_DEAD;
     mq_liveness_probe_end(&probe);
     return is_dead && mq_cell_steal_ownership(version, held, w->owner);
 }
 
-/* Acquire an element from any writer. Returns false if its writer is alive at the deadline (CLOCK_MONOTONIC). */
+/* Acquire an element. If another writer holds the element, wait for that writer. Returns false if that writer is
+ * still alive at the deadline (CLOCK_MONOTONIC). */
 static inline bool mq_record_acquire_element(mq_record_writer *w, mq_u64 *version, int64_t deadline_ns) {
     struct timespec nap = mq_timespec_from_ns(MQ_RECORD_NAP_NS);
     for (unsigned tries = 0;; tries++) {
@@ -81,20 +85,21 @@ static inline bool mq_record_acquire_element(mq_record_writer *w, mq_u64 *versio
 
 /* ---- wake ---- */
 
-/* Count written elements, and wake waiting readers. `exclusive`: the elements were written by stores. */
+/* Add `elements` to the row's count of written elements, and wake waiting readers. `exclusive`: the handle wrote the
+ * elements with stores instead of exchanges. */
 static inline void mq_record_notify_written(mq_record_writer *w, uint64_t elements, bool exclusive) {
     mq_u64 *written = &w->row->written;
     mq_u32 *eventcount = &w->parts.header->eventcount;
     mq_store_relaxed_u64(written, mq_load_relaxed_u64(written) + elements); /* relaxed: for observers */
     if (exclusive)
-        mq_fence_seq_cst(); /* required by mq_eventcount_has_waiters_mp after a store */
+        mq_fence_seq_cst(); /* mq_eventcount_has_waiters_mp requires this fence after a store */
     if (mq_unlikely(mq_eventcount_has_waiters_mp(eventcount)))
         mq_eventcount_notify_mp(eventcount);
 }
 
 /* ---- join and leave, under the file's lock ---- */
 
-/* Release all elements and keys that name a dead owner's row, with any generation. */
+/* Release all elements and keys whose owner word names this row of a dead owner, with any generation. */
 static inline void mq_record_reclaim_row(const mq_record_file_parts *parts, unsigned row) {
     bool is_board = parts->config.flags & MQ_RECORD_BOARD;
     for (uint64_t i = 0; i < parts->config.length; i++) {
@@ -113,7 +118,7 @@ static inline void mq_record_reclaim_row(const mq_record_file_parts *parts, unsi
         mq_store_release_u64(&parts->header->owner, 0);
 }
 
-/* Occupy a reserved row. */
+/* Occupy a row that the caller has reserved. */
 static inline void mq_record_register_writer(mq_record_writer *w, unsigned row, const mq_process_identity *self,
                                              uint64_t uid, bool held) {
     mq_record_row *mine = &w->parts.header->rows[row];
@@ -124,8 +129,8 @@ static inline void mq_record_register_writer(mq_record_writer *w, unsigned row, 
     w->row = mine;
 }
 
-/* Claim an owner word. Returns false if its owner is alive or its liveness is unknown, and if the owner is this
- * handle. */
+/* Make this handle the owner in *owner. Returns false if the current owner is alive, has unknown liveness, or is
+ * this handle. */
 static inline bool mq_record_acquire_owner_word(mq_record_writer *w, mq_u64 *owner) {
     uint64_t holder = mq_load_acquire_u64(owner);
     if (holder == w->owner)
@@ -141,7 +146,7 @@ static inline bool mq_record_acquire_owner_word(mq_record_writer *w, mq_u64 *own
     return true;
 }
 
-/* Release an owner word. The last written values are visible before. */
+/* Clear the owner word if this handle is the owner. The last written values become visible before the release. */
 static inline void mq_record_release_owner_word(mq_record_writer *w, mq_u64 *owner) {
     mq_compare_exchange_u64(owner, w->owner, 0);
 }

@@ -1,8 +1,10 @@
-/* Events: changes that a handle made to messages, buffered until they are published (events.pxi, and c/queueevents.c).
+/* Events: changes that a handle made to messages. The handle buffers events until it publishes them (events.pxi, and
+ * c/queueevents.c).
  *
- * The process whose exchange succeeded buffers the event after the exchange. A sweep may run without the GIL, and may
- * return all messages of the queue. The buffer therefore has a fixed capacity and counts events that do not fit. If a
- * process is killed between exchange and event, the queue's counts are correct and the event is missing.
+ * After a successful exchange, the process that made the exchange buffers the event. A recovery may run without the
+ * GIL, and may return all messages of the queue. The buffer therefore has a fixed capacity and counts events that do
+ * not fit. If a process is killed between the exchange and the event, the queue's counts are correct and the event is
+ * missing.
  */
 #ifndef MQ_WORKQUEUE_EVENTS_H
 #define MQ_WORKQUEUE_EVENTS_H
@@ -16,10 +18,10 @@ typedef enum {
     MQ_QUEUE_EVENT_ACKNOWLEDGED,
     MQ_QUEUE_EVENT_RETURNED,
     MQ_QUEUE_EVENT_REFUSED,
-    MQ_QUEUE_EVENT_RECEIVED, /* taken and acknowledged in one call */
+    MQ_QUEUE_EVENT_RECEIVED, /* the message was taken and acknowledged in one call */
 } mq_queue_event_type;
 
-/* The published bytes, as in msgq/common/queue_events.py. Times are nanoseconds by the host's clock. */
+/* The published bytes of an event, as in msgq/common/queue_events.py. Times are nanoseconds by the host's clock. */
 typedef struct {
     uint8_t event;
     uint8_t handle; /* row of the handle that made the change */
@@ -28,7 +30,7 @@ typedef struct {
     uint64_t number; /* number of the message */
     int64_t publish_time;
     int64_t sent_time;
-    int64_t taken_time; /* 0: not taken, or unknown */
+    int64_t taken_time; /* 0: the message is not taken, or the time is unknown */
     uint32_t size;
     uint32_t pid;
 } mq_queue_event;
@@ -39,13 +41,13 @@ typedef struct {
     uint64_t origin_time;
 } mq_queue_event_record;
 
-/* Used by one thread at a time: under the GIL, or under the watcher's mutex. */
+/* Only one thread at a time uses the buffer, under the GIL or under the watcher's mutex. */
 typedef struct {
     mq_queue_row *own_row; /* row of the handle */
     uint8_t number;        /* index of the row */
     uint32_t pid;
-    int64_t clock_offset; /* host's clock minus CLOCK_MONOTONIC, nanoseconds */
-    uint64_t first, end;  /* range of the unpublished events; both 0 if all are published */
+    int64_t clock_offset; /* host's clock minus CLOCK_MONOTONIC, in nanoseconds */
+    uint64_t first, end;  /* range of the unpublished events. Both are 0 if all events are published */
     uint64_t capacity;
     mq_queue_event_record *records;
 } mq_queue_event_buffer;
@@ -54,16 +56,17 @@ static inline int64_t mq_queue_read_event_clock_ns(const mq_queue_event_buffer *
     return mq_monotonic_ns() + buffer->clock_offset;
 }
 
-/* Count events that will not be published, for observers. */
+/* Count events that will not be published. Observers read the count. */
 static inline void mq_queue_count_lost_events(const mq_queue_event_buffer *buffer, uint64_t n) {
-    mq_fetch_add_u64(&buffer->own_row->events_lost, n); /* the watcher thread calls this, too */
+    /* atomic, because the watcher thread calls this function, too */
+    mq_fetch_add_u64(&buffer->own_row->events_lost, n);
 }
 
-/* Return the number of a message. Concurrent sends may get the same order, but in different slots. Never 0, which means
- * "no message". */
+/* Return the number of a message. Concurrent sends may get the same order, but in different slots. The number is
+ * never 0, because 0 means "no message". */
 static inline uint64_t mq_queue_compute_message_number(uint64_t key, uint64_t slot) {
     uint64_t number = (mq_slot_state_get_order(key) << 16 | (slot & 0xFFFF)) + 1;
-    return number ? number : 1; /* last slot of the last order */
+    return number ? number : 1; /* 0 results from the last slot of the last order */
 }
 
 static inline void mq_queue_event_buffer_append(mq_queue_event_buffer *buffer, const mq_queue_event_record *record) {
@@ -80,7 +83,7 @@ static inline void mq_queue_event_buffer_move_all(mq_queue_event_buffer *from, m
     from->first = from->end = 0;
 }
 
-/* Return an event of a message with this key that this handle sends or has taken. */
+/* Return an event of a message with this key. This handle sends the message or has taken the message. */
 static inline mq_queue_event_record mq_queue_make_event(const mq_queue_event_buffer *buffer,
                                                         mq_queue_event_type event_type, uint64_t key, uint64_t slot,
                                                         uint64_t length) {
@@ -94,7 +97,7 @@ static inline mq_queue_event_record mq_queue_make_event(const mq_queue_event_buf
                   .pid = buffer->pid}};
 }
 
-/* Return the event of a message sent at this time. */
+/* Return the event of a message sent at `sent_time`. */
 static inline mq_queue_event_record mq_queue_make_sent_event(const mq_queue_event_buffer *buffer, uint64_t key,
                                                              uint64_t slot, uint64_t length, int64_t sent_time,
                                                              uint64_t origin_time) {
@@ -104,7 +107,7 @@ static inline mq_queue_event_record mq_queue_make_sent_event(const mq_queue_even
     return record;
 }
 
-/* Return the event of a message that found the queue full, and so has no order. */
+/* Return the event of a message that found the queue full. Such a message has no order. */
 static inline mq_queue_event_record mq_queue_make_refused_event(const mq_queue_event_buffer *buffer, uint64_t priority,
                                                                 uint64_t length, uint64_t origin_time) {
     mq_queue_event_record record =
@@ -116,7 +119,7 @@ static inline mq_queue_event_record mq_queue_make_refused_event(const mq_queue_e
 
 /* ---- taken time, stored in the header for the process that returns the message ---- */
 
-/* Store the taken time. The taker calls this after its exchange. */
+/* Store the taken time in the slot's header. The taker calls this after its exchange. */
 static inline void mq_queue_store_taken_time(mq_queue_slot_header *header, uint64_t taken, int64_t now) {
     mq_store_relaxed_u64(&header->taken_time, (uint64_t)now); /* relaxed: released with the next word */
     /* EDGE taken-time: release. The time is stored, then its TAKEN word. Partner: mq_queue_make_returned_event. If
@@ -124,8 +127,8 @@ static inline void mq_queue_store_taken_time(mq_queue_slot_header *header, uint6
     mq_store_release_u64(&header->taken_by, taken);
 }
 
-/* Return the event of a message that is about to be returned to the queue. Call this before the exchange, so that its
- * time is before that of the next take. Discard the event if the exchange fails. */
+/* Return the event of a message that is about to be returned to the queue. Call this before the exchange. The
+ * event's time is then before the time of the next take. Discard the event if the exchange fails. */
 static inline mq_queue_event_record mq_queue_make_returned_event(const mq_queue_event_buffer *buffer,
                                                                  const mq_queue_slot_header *header, uint64_t key,
                                                                  uint64_t slot, uint64_t taken) {

@@ -1,24 +1,25 @@
-/* A handle of a queue, and the sleep and wake of handles.
+/* A handle of a queue, and how handles sleep and wake.
  *
- * A wake goes to one sleeper. With one word for all sleepers, the woken one would have to announce the others again.
- * Therefore each row has its own eventcount for each role (eventcount.h, several writers), and a bit in the header, so
- * that wakers need not scan all rows.
- * - to sleep: announce in the eventcount, set the bit, scan all words, and, if nothing was found, sleep while the
- *   eventcount is unchanged; then clear the bit.
- * - to send: store READY, increment ready_count, load the receivers' bits, wake one eventcount.
- * - to free a slot: store FREE, load the senders' bits, wake one eventcount.
+ * A wake goes to one sleeper. If all sleepers shared one word, the woken sleeper would have to announce the other
+ * sleepers again. Therefore each row has its own eventcount for each role (eventcount.h, several writers). The header
+ * has a bit for each row, so that wakers need not scan all rows.
+ *   `To sleep`: announce the sleep in the eventcount, set the bit, and scan all words. If the scan finds nothing, sleep
+ *   while the eventcount is unchanged. Then clear the bit.
+ *   `To send`: store READY, increment ready_count, load the receivers' bits, and wake one eventcount.
+ *   `To free a slot`: store FREE, load the senders' bits, and wake one eventcount.
  *
- * Either the sleeper's scan finds the published value, or the waker sees the bit. A waker clears the announcement after
- * the wake. If it stops during the wake, the announcement remains for the next waker, which wakes this row, too. But a
- * waker counts only rows that no other process is waking, so two messages are never left to one sleeper. Only the owner
- * changes its bit. After the owner's death, other processes clear it (recovery.h).
+ * Either the sleeper's scan finds the published value, or the waker sees the sleeper's bit. A waker clears the
+ * announcement after the wake. If a waker stops during the wake, the announcement remains. The next waker then wakes
+ * this row, too. But a waker counts only rows that no other process is waking. Two messages are therefore never left to
+ * one sleeper. Only the owner of a row changes the row's bit. After the owner's death, other processes clear the bit
+ * (recovery.h).
  *
- * Each waiting call has a ticket. A row shows the ticket of its longest waiter, and a wake goes to the row with the
+ * Each waiting call has a ticket. A row shows the ticket of its longest waiter. A wake goes to the row with the
  * smallest ticket (handoff.h).
  *
- * Threads of one handle share its word: all of them wake, and all but one sleep again. Watchers do not take messages,
- * so a sender wakes all watchers in addition to one receiver. A sleeper that leaves without a message forwards the
- * wake.
+ * Threads of one handle share the row's eventcount. A wake therefore wakes all these threads, and all but one sleep
+ * again. Watchers do not take messages. A sender therefore wakes all watchers in addition to one receiver. A sleeper
+ * that leaves without a message forwards the wake.
  */
 #ifndef MQ_WORKQUEUE_HANDLE_H
 #define MQ_WORKQUEUE_HANDLE_H
@@ -37,22 +38,22 @@ typedef struct {
 
 /* The call that this handle yields to, and the time limit (handoff.h). */
 typedef struct {
-    uint64_t ticket;  /* 0: yields to none */
+    uint64_t ticket;  /* 0: the handle yields to no call */
     int64_t until_ns; /* CLOCK_MONOTONIC */
 } mq_queue_handoff_yield;
 
-/* Used by one thread at a time, under the GIL. */
+/* Only one thread at a time uses a handle, under the GIL. */
 typedef struct {
     mq_queue_file_parts parts;
     mq_queue_row *own_row;
     unsigned row_number; /* index of the row */
     uint16_t generation;
     uint64_t take_count;                /* number of the last take */
-    uint64_t next_search_slot;          /* slot at which the search for a free one begins */
+    uint64_t next_search_slot;          /* slot at which the next search for a free slot begins */
     mq_queue_block_cache *block_caches; /* one for each block of the queue */
     bool saw_owned_slots;               /* the last scan found filling or taken slots */
-    int64_t last_recovery_ns;           /* time of the last recovery; CLOCK_MONOTONIC */
-    int64_t clock_offset;               /* host's clock minus CLOCK_MONOTONIC, nanoseconds */
+    int64_t last_recovery_ns;           /* time of the last recovery, by CLOCK_MONOTONIC */
+    int64_t clock_offset;               /* host's clock minus CLOCK_MONOTONIC, in nanoseconds */
     mq_queue_handoff_yield yields[MQ_QUEUE_ROLES];
     const mq_liveness_file *liveness_file;
     mq_queue_event_buffer *event_buffer; /* NULL: the queue has no events */
@@ -65,7 +66,7 @@ static inline mq_row_table mq_queue_make_row_table(mq_queue *queue) {
         .rows = queue->rows, .stride = sizeof(mq_queue_row), .count = MQ_QUEUE_ROWS, .byte = MQ_QUEUE_ROW_BYTE};
 }
 
-/* Add to a counter in the owner's own cache line, which no other process writes. */
+/* Add `n` to a counter in the owner's own cache line. No other process writes this line. */
 static inline void mq_queue_add_to_counter(mq_u64 *counter, uint64_t n) {
     mq_store_relaxed_u64(counter, mq_load_relaxed_u64(counter) + n); /* relaxed: for observers */
 }
@@ -83,13 +84,14 @@ static inline void mq_queue_set_row_bit(mq_queue_row_bits *bits, unsigned row) {
 }
 static inline void mq_queue_clear_row_bit(mq_queue_row_bits *bits, unsigned row) {
     mq_fetch_and_u64(&bits->word[row / 64], ~mq_queue_make_row_mask(row));
-    mq_fence_seq_cst(); /* a process that saw the bit relied on us: our last scan, which follows, finds its message */
+    /* a process that saw the bit relied on this handle. The handle's next scan finds the message of that process */
+    mq_fence_seq_cst();
 }
 static inline bool mq_queue_row_bit_is_set(const mq_queue_row_bits *bits, unsigned row) {
     return mq_load_relaxed_u64(&bits->word[row / 64]) & mq_queue_make_row_mask(row); /* relaxed: for observers */
 }
 
-/* True if any bit is set. Call this after publishing by a sequentially consistent exchange. */
+/* True if any bit is set. Call this after a sequentially consistent exchange that publishes a word. */
 static inline bool mq_queue_any_row_bit_is_set(const mq_queue_row_bits *bits) {
     uint64_t any = 0;
     /* EDGE sleeper-bit: sequentially consistent. The published word is stored, then the bits are loaded. Partner:
@@ -106,8 +108,8 @@ static inline mq_u32 *mq_queue_get_eventcount(const mq_queue_handle *h, mq_queue
     return &h->own_row->eventcounts[role];
 }
 
-/* Announce a sleep. `ticket`: that of the row's longest waiter. Returns the value of the futex word to sleep on. A scan
- * must follow. */
+/* Announce a sleep. `ticket` is the ticket of the row's longest waiter. Returns the value that the futex word must
+ * have when the sleep begins. The caller must scan all words after this call. */
 static inline uint32_t mq_queue_prepare_sleep(const mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
     /* EDGE ticket: release. The ticket is stored, then the announcement. Partner: mq_queue_find_longest_sleeper. If
      * weaker: a waker reads the ticket of an earlier wait, and wakes this row before rows that have waited longer. */
@@ -116,12 +118,12 @@ static inline uint32_t mq_queue_prepare_sleep(const mq_queue_handle *h, mq_queue
     mq_queue_set_row_bit(&h->parts.queue->sleeping_rows[role], h->row_number);
     return expected;
 }
-/* End the sleep of this row in that role, when none of its threads sleeps. */
+/* End the sleep of this row in this role. Call this when none of the row's threads sleeps. */
 static inline void mq_queue_finish_sleep(const mq_queue_handle *h, mq_queue_role role) {
     mq_queue_clear_row_bit(&h->parts.queue->sleeping_rows[role], h->row_number);
 }
 
-/* Return the announced row with the smallest ticket, except rows in `visited`, or MQ_NO_ROW. */
+/* Return the sleeping row with the smallest ticket, or MQ_NO_ROW. Rows in `visited` are excluded. */
 static inline int mq_queue_find_longest_sleeper(const mq_queue *queue, mq_queue_role role, const uint64_t *visited) {
     int longest = MQ_NO_ROW;
     uint64_t smallest = 0;
@@ -142,18 +144,20 @@ static inline int mq_queue_find_longest_sleeper(const mq_queue *queue, mq_queue_
     return longest;
 }
 
-/* Wake the sleepers of at most `rows` rows that no other process has woken yet, longest waiter first. */
+/* Wake at most `rows` sleeping rows, longest waiter first. Rows that another process has already woken do not count. */
 static inline void mq_queue_wake_rows(mq_queue *queue, mq_queue_role role, int rows) {
     uint64_t visited[MQ_QUEUE_ROWS / 64] = {0};
     int row;
     while (rows > 0 && (row = mq_queue_find_longest_sleeper(queue, role, visited)) != MQ_NO_ROW) {
         visited[row / 64] |= mq_queue_make_row_mask((unsigned)row);
         if (mq_eventcount_notify_mp(&queue->rows[row].eventcounts[role]))
-            rows--; /* if two wakers wake one row, it counts for one of them: the other message needs another row */
+            /* if two wakers wake one row, the row counts for one waker only. The other waker's message needs another
+             * row */
+            rows--;
     }
 }
 
-/* Wake receivers for this number of messages. */
+/* Wake all watchers, and receivers for `messages` messages. */
 static inline void mq_queue_wake_receivers(mq_queue *queue, int messages) {
     if (mq_unlikely(mq_queue_any_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_WATCHER])))
         mq_queue_wake_rows(queue, MQ_QUEUE_WATCHER, MQ_QUEUE_ROWS);
@@ -161,13 +165,13 @@ static inline void mq_queue_wake_receivers(mq_queue *queue, int messages) {
         mq_queue_wake_rows(queue, MQ_QUEUE_RECEIVER, messages);
 }
 
-/* Wake a sender for a free slot. */
+/* Wake one sender for a free slot. */
 static inline void mq_queue_wake_sender(mq_queue *queue) {
     if (mq_queue_any_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_SENDER]))
         mq_queue_wake_rows(queue, MQ_QUEUE_SENDER, 1);
 }
 
-/* Register a pending notification before a change, and clear it after the notification. */
+/* Register `n` pending notifications before a change. mq_queue_clear_notify_debt clears them after the notification. */
 static inline void mq_queue_add_notify_debt(mq_queue_row *row, uint64_t n) {
     mq_fetch_add_u64(&row->notify_debt[1], n);
 }
@@ -175,7 +179,7 @@ static inline void mq_queue_clear_notify_debt(mq_queue_row *row, uint64_t n) {
     mq_fetch_add_u64(&row->notify_debt[1], -n);
 }
 
-/* Notify that a message arrived in an empty queue without a waiting receiver. */
+/* Send the notification that a message arrived in an empty queue without a waiting receiver. */
 static inline void mq_queue_notify_not_empty(mq_queue *queue) {
     mq_fetch_add_u32(&queue->notify_seq, 1);
     mq_futex_wake_all(mq_futex_word(&queue->notify_seq));

@@ -1,26 +1,29 @@
 /* Waiting calls are served in the order in which they began to wait, and barging is bounded. A call barges if it takes
  * a message before an older waiting call that was woken for the message.
- * - ticket: the position of a waiting call in that order. The call draws it once, and keeps it until it returns.
- * - oldest_ticket: the smallest ticket of a row's calls. A wake goes to the row with the smallest one (handle.h).
- * - handoff_ticket: the smallest ticket of the calls that were overtaken MQ_QUEUE_OVERTAKEN_MAX times; 0: none. Calls
- *   with larger tickets, and calls without a ticket, leave messages (for senders: free slots) alone.
+ *   `ticket`: the position of a waiting call in the order of waiting. A call draws one ticket, and keeps the ticket
+ *   until the call returns.
+ *   `oldest_ticket`: the smallest ticket of a row's calls. A wake goes to the row with the smallest `oldest_ticket`
+ *   (handle.h).
+ *   `handoff_ticket`: the smallest ticket of the calls that were overtaken MQ_QUEUE_OVERTAKEN_MAX times. 0: none. Calls
+ *   with larger tickets, and calls without a ticket, leave messages (for senders: free slots) to the call with this
+ *   ticket.
  *
  * Linux's mutexes and rwsems have handoffs for the same purpose. Tickets decide which row is woken, but a call that
- * never sleeps can still barge. A handoff stops such calls, except a call that loaded `handoff_ticket` before: that
- * call can barge once.
- * - to request the handoff: after the announcement, set handoff_ticket = ticket if it is 0 or larger; then scan before
- *   the sleep.
- * - to yield: if a message is there and `handoff_ticket` is smaller, leave the message there, and sleep.
- * - to end the handoff: if handoff_ticket = ticket, set handoff_ticket = 0; then wake a row for each message, because a
+ * never sleeps can still barge. A handoff stops such calls. Only a call that loaded `handoff_ticket` before the handoff
+ * can still barge, once.
+ *   `Request the handoff`: after the announcement, set handoff_ticket = ticket if handoff_ticket is 0 or larger. Then
+ *   scan before the sleep.
+ *   `Yield`: if a message is there and `handoff_ticket` is smaller than the call's ticket, leave the message there, and
+ *   sleep.
+ *   `End the handoff`: if handoff_ticket = ticket, set handoff_ticket = 0. Then wake a row for each message, because a
  *   call that yields consumes a wake.
  *
  * Either the waker sees the bit of a sleeper, or the sleeper's scan sees that the handoff has ended (EDGE sleeper-bit).
- * If an older call took over the handoff of another call, the other call ends nothing: the older call ends the handoff
- * for both.
- * - owner killed: the next recovery ends the handoff, if the row shows this ticket.
- * - owner stopped, or not found: a handle that has yielded for MQ_QUEUE_HANDOFF_NS, or has found a message at two
- *   recoveries, ends the handoff.
- * - killed before the wake: sleepers scan once a second; and there is a pending notification.
+ * An older call may take over the handoff of another call. The older call then ends the handoff for both calls.
+ *   `The owner was killed`: the next recovery ends the handoff, if the row shows this ticket.
+ *   `The owner is stopped, or not found`: a handle ends the handoff after it has yielded for MQ_QUEUE_HANDOFF_NS, or
+ *   has found a message at two recoveries.
+ *   `A process was killed before the wake`: sleepers scan once a second, and a notification is pending.
  */
 #ifndef MQ_WORKQUEUE_HANDOFF_H
 #define MQ_WORKQUEUE_HANDOFF_H
@@ -28,16 +31,16 @@
 #include "workqueue/handle.h"
 
 enum {
-    MQ_QUEUE_OVERTAKEN_MAX = 2,     /* times that a call is overtaken before it requests a handoff */
-    MQ_QUEUE_HANDOFF_NS = 10000000, /* a handoff ends if its owner leaves a message there for this time */
+    MQ_QUEUE_OVERTAKEN_MAX = 2,     /* number of times that a call is overtaken before it requests a handoff */
+    MQ_QUEUE_HANDOFF_NS = 10000000, /* a handoff ends if its owner leaves a message in the queue for this time */
 };
-#define MQ_NO_TICKET UINT64_MAX /* for calls that have not waited */
+#define MQ_NO_TICKET UINT64_MAX /* ticket of calls that have not waited */
 
 /* ---- scans of all words, without a cache, for any thread ---- */
 
 /* True if a message waits. */
 static inline bool mq_queue_has_ready_message(const mq_queue_file_parts *parts) {
-    mq_load_acquire_u64(&parts->queue->ready_count); /* each counted message is found */
+    mq_load_acquire_u64(&parts->queue->ready_count); /* acquire: the scan finds each message that is counted here */
     for (uint64_t i = 0; i < parts->max_messages; i++)
         if (mq_slot_state_is_ready(mq_load_acquire_u64(&parts->slot_states[i])))
             return true;
@@ -56,7 +59,7 @@ static inline bool mq_queue_has_message_or_slot(const mq_queue_file_parts *parts
     return role == MQ_QUEUE_SENDER ? mq_queue_has_free_slot(parts) : mq_queue_has_ready_message(parts);
 }
 
-/* Return the number of messages, or of free slots. */
+/* Return the number of waiting messages, or for senders the number of free slots. */
 static inline int mq_queue_count_available(const mq_queue_file_parts *parts, mq_queue_role role) {
     int count = 0;
     for (uint64_t i = 0; i < parts->max_messages; i++) {
@@ -66,7 +69,8 @@ static inline int mq_queue_count_available(const mq_queue_file_parts *parts, mq_
     return count;
 }
 
-/* A receiver stops waiting. Senders that relied on this receiver sent no notification, so send it now. */
+/* Call this when a receiver stops waiting. Senders that relied on this receiver sent no notification. Therefore send
+ * the notification now. */
 static inline void mq_queue_notify_if_not_empty(const mq_queue_file_parts *parts) {
     if (!mq_queue_any_row_bit_is_set(&parts->queue->notify_requested))
         return;
@@ -79,7 +83,7 @@ static inline void mq_queue_notify_if_not_empty(const mq_queue_file_parts *parts
 
 /* ---- handoffs ---- */
 
-/* Request the handoff, unless a call with a smaller ticket has it. */
+/* Request the handoff for `ticket`, unless a call with a smaller ticket has the handoff. */
 static inline void mq_queue_request_handoff(const mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
     mq_u64 *handoff = &h->parts.queue->handoff_ticket[role];
     for (unsigned tries = 0; tries < MQ_EVENTCOUNT_TRIES; tries++) {
@@ -89,9 +93,9 @@ static inline void mq_queue_request_handoff(const mq_queue_handle *h, mq_queue_r
     }
 }
 
-/* End the handoff, if this ticket has it; then notify. A call that yielded sent no notification for the message that it
- * left, and a process that receives after a notification may have yielded itself. Until the notification is sent, it is
- * a pending notification of `row`. */
+/* If `ticket` has the handoff, end the handoff and notify. A call that yielded sent no notification for the message
+ * that it left. A process that receives after a notification may also have yielded. Until this notification is sent,
+ * `row` has a pending notification. */
 static inline void mq_queue_end_handoff(const mq_queue_file_parts *parts, mq_queue_row *row, mq_queue_role role,
                                         uint64_t ticket) {
     mq_queue_add_notify_debt(row, 1);
@@ -106,8 +110,8 @@ static inline void mq_queue_end_handoff(const mq_queue_file_parts *parts, mq_que
     mq_queue_clear_notify_debt(row, 1);
 }
 
-/* Yield to a call with a smaller ticket. Returns false if that call left a message there for MQ_QUEUE_HANDOFF_NS, and
- * its handoff was ended. */
+/* Yield to a call with a smaller ticket. Returns false if that call left a message in the queue for
+ * MQ_QUEUE_HANDOFF_NS. The handoff of that call has then ended. */
 static inline bool mq_queue_yield_to_handoff(mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
     mq_queue_handoff_yield *yields = &h->yields[role];
     if (!mq_queue_has_message_or_slot(&h->parts, role)) {
@@ -123,7 +127,7 @@ static inline bool mq_queue_yield_to_handoff(mq_queue_handle *h, mq_queue_role r
     return false;
 }
 
-/* True if a call with this ticket must leave a message (a slot) to a call with a smaller ticket. */
+/* True if a call with this ticket must leave a message (or a free slot) to a call with a smaller ticket. */
 static inline bool mq_queue_must_yield_to_handoff(mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
     uint64_t handoff = mq_load_seq_cst_u64(&h->parts.queue->handoff_ticket[role]);
     return mq_unlikely(handoff != 0) && handoff < ticket && mq_queue_yield_to_handoff(h, role, handoff);
@@ -133,10 +137,10 @@ static inline bool mq_queue_must_yield_to_handoff(mq_queue_handle *h, mq_queue_r
 
 typedef struct {
     mq_queue_role role;
-    bool takes; /* false: it only watches, and neither yields nor requests a handoff */
+    bool takes; /* false: the call only watches, and neither yields nor requests a handoff */
     uint64_t ticket;
-    uint32_t expected;  /* eventcount in the last sleep; 0: it has not slept, or the wake is counted */
-    uint32_t overtaken; /* wakes without result, and messages that it saw and other calls took */
+    uint32_t expected;  /* eventcount in the last sleep. 0: the call has not slept, or the wake is counted */
+    uint32_t overtaken; /* wakes without result, plus messages that the call saw and other calls took */
 } mq_queue_waiting_call;
 
 static inline mq_queue_waiting_call mq_queue_wait_begin(const mq_queue_handle *h, mq_queue_role role, bool takes) {
@@ -144,13 +148,13 @@ static inline mq_queue_waiting_call mq_queue_wait_begin(const mq_queue_handle *h
         .role = role, .takes = takes, .ticket = mq_fetch_add_u64(&h->parts.queue->last_ticket, 1) + 1};
 }
 
-/* Count that another call took the message that this call was woken for, or saw. */
+/* Count that another call took a message which this call saw or was woken for. */
 static inline void mq_queue_wait_count_overtake(mq_queue_waiting_call *wait) {
     wait->overtaken++;
     wait->expected = 0;
 }
 
-/* As mq_queue_prepare_sleep. `oldest`: the smallest ticket of the row. */
+/* As mq_queue_prepare_sleep. `oldest` is the smallest ticket of the row. */
 static inline uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_queue_waiting_call *wait,
                                                    uint64_t oldest) {
     uint32_t now = mq_load_acquire_u32(mq_queue_get_eventcount(h, wait->role));
@@ -158,19 +162,19 @@ static inline uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_
         mq_queue_wait_count_overtake(wait);
     wait->expected = mq_queue_prepare_sleep(h, wait->role, oldest);
     if (wait->takes && wait->overtaken >= MQ_QUEUE_OVERTAKEN_MAX)
-        /* Requested after the row shows its ticket, so that other processes can end the handoff of a dead row. */
+        /* The request comes after the row shows its ticket. Other processes can then end the handoff of a dead row. */
         mq_queue_request_handoff(h, wait->role, wait->ticket);
     return wait->expected;
 }
 
-/* True if this call may take a message (slot). */
+/* True if this call may take a message (or a free slot). */
 static inline bool mq_queue_wait_is_over(mq_queue_handle *h, const mq_queue_waiting_call *wait) {
     return mq_queue_has_message_or_slot(&h->parts, wait->role) &&
            !(wait->takes && mq_queue_must_yield_to_handoff(h, wait->role, wait->ticket));
 }
 
-/* Return the longest sleep: `max_sleep_ns`, or less while this call yields, because a handoff may end without a
- * wake. */
+/* Return the maximum time of the next sleep. The result is `max_sleep_ns`, or less while this call yields, because a
+ * handoff may end without a wake. */
 static inline int64_t mq_queue_wait_limit_sleep_ns(const mq_queue_handle *h, const mq_queue_waiting_call *wait,
                                                    int64_t max_sleep_ns) {
     uint64_t handoff = mq_load_acquire_u64(&h->parts.queue->handoff_ticket[wait->role]);

@@ -6,13 +6,13 @@
 #include "base/layout.h"
 
 enum {
-    MQ_QUEUE_MAJOR = 1, /* major version of the layout: other versions are unreadable */
-    MQ_QUEUE_MINOR = 0, /* minor version: readers may ignore later additions */
+    MQ_QUEUE_MAJOR = 1, /* major version of the layout. This code cannot read other major versions */
+    MQ_QUEUE_MINOR = 0, /* minor version. Readers may ignore the additions of later minor versions */
     MQ_QUEUE_CREATOR_BYTES = 64,
     MQ_QUEUE_ROWS = 128,           /* maximum number of open handles */
-    MQ_QUEUE_ROW_BYTE = 0,         /* byte of the file that the first row's owner locks (liveness_lock.h) */
-    MQ_QUEUE_BLOCK_SLOTS = 64,     /* slots in one cached block of a receiver */
-    MQ_QUEUE_MESSAGES_MAX = 65536, /* with more messages, a scan of all words takes much longer than a system call */
+    MQ_QUEUE_ROW_BYTE = 0,         /* byte of the file that the owner of the first row locks (liveness_lock.h) */
+    MQ_QUEUE_BLOCK_SLOTS = 64,     /* slots in one block that a receiver caches */
+    MQ_QUEUE_MESSAGES_MAX = 65536, /* limit, because a scan of more words takes much longer than a system call */
     MQ_QUEUE_MESSAGE_SIZE_MAX = 1073741824, /* maximum bytes of a message */
     MQ_QUEUE_PRIORITY_MAX = 32767,
 };
@@ -22,41 +22,42 @@ enum {
 /* Counters of a handle. */
 typedef struct {
     mq_u64 sent;
-    mq_u64 received; /* received or taken */
+    mq_u64 received; /* messages received or taken */
     mq_u64 acknowledged;
-    mq_u64 returned; /* messages returned to the queue, its own and other handles' */
-    mq_u64 refused;  /* messages that found the queue full */
+    mq_u64 returned; /* messages that this handle returned to the queue, including messages of other handles */
+    mq_u64 refused;  /* sends that found the queue full */
 } mq_queue_handle_counts;
 
 /* Events that handles of the queue publish. The process that creates the queue selects the mode. */
 typedef enum {
-    MQ_QUEUE_EVENTS_NONE,    /* also for invalid values of the word */
+    MQ_QUEUE_EVENTS_NONE,    /* invalid values of the word count as this mode */
     MQ_QUEUE_EVENTS_HEADS,   /* one event for each change of a message */
-    MQ_QUEUE_EVENTS_PAYLOAD, /* the same, and the event of a send has the payload */
+    MQ_QUEUE_EVENTS_PAYLOAD, /* as MQ_QUEUE_EVENTS_HEADS; the event of a send also has the payload */
 } mq_queue_events_mode;
 
-/* Condition for which a handle sleeps. */
+/* The role of a sleeping handle: what the handle waits for. */
 typedef enum {
-    MQ_QUEUE_RECEIVER, /* a message to take */
-    MQ_QUEUE_WATCHER,  /* a message, without taking it */
-    MQ_QUEUE_SENDER,   /* a free slot */
+    MQ_QUEUE_RECEIVER, /* a receiver waits for a message to take */
+    MQ_QUEUE_WATCHER,  /* a watcher waits for a message, and does not take the message */
+    MQ_QUEUE_SENDER,   /* a sender waits for a free slot */
     MQ_QUEUE_ROLES,
 } mq_queue_role;
 
-/* One open handle. The first two cache lines are written under the lock. The owner writes the third. The owner and its
- * wakers write the last. */
+/* One open handle. Processes write the first two cache lines under the lock. The owner writes the third cache line.
+ * The owner and its wakers write the last cache line. */
 typedef struct {
     mq_versioned_row at;
-    mq_queue_handle_counts counts_before; /* counts at the join of this owner, because counts continue over owners */
+    mq_queue_handle_counts counts_before; /* `counts` when this owner joined; a new owner continues the counts */
     mq_u64 pad[2];
-    mq_u64 take_count; /* messages taken by this row. TAKEN words hold its low half */
+    mq_u64 take_count; /* number of messages taken by owners of this row. A TAKEN word holds the low half */
     mq_queue_handle_counts counts;
-    /* Pending notifications: not 0 while the owner has made a change and not yet notified. If the owner dies, another
-     * process sends the notification (recovery.h). The first is for sends. The second counts all other changes. */
+    /* Pending notifications: not 0 while the owner has made a change and not yet sent the notification. If the owner
+     * dies, another process sends the notification (recovery.h). notify_debt[0] is for sends. notify_debt[1] counts
+     * all other changes. */
     mq_u64 notify_debt[2];
-    mq_u32 eventcounts[MQ_QUEUE_ROLES]; /* eventcount.h, several writers: futex words of this handle's sleepers */
+    mq_u32 eventcounts[MQ_QUEUE_ROLES]; /* futex words of this handle's sleepers (eventcount.h, several writers) */
     mq_u32 pad1[1];
-    mq_u64 events_lost;                   /* events that could not be published; continues over owners */
+    mq_u64 events_lost;                   /* events that could not be published; a new owner continues the count */
     mq_u64 oldest_ticket[MQ_QUEUE_ROLES]; /* smallest ticket of the row's calls, for each role (handoff.h) */
     mq_u64 pad2[2];
 } mq_queue_row;
@@ -73,26 +74,27 @@ typedef struct {
 
 typedef struct {
     mq_u64 magic;        /* written last */
-    mq_u64 version;      /* major << 32 | minor */
-    mq_u64 header_bytes; /* offset of `fill_counts` */
+    mq_u64 version;      /* major version << 32 | minor version */
+    mq_u64 header_bytes; /* offset of `fill_counts` in bytes */
     mq_u64 total_bytes;
-    mq_u64 created_ns; /* nanoseconds by the host's clock */
+    mq_u64 created_ns; /* creation time in nanoseconds of the host's clock */
     mq_u64 creator_pid;
     mq_u64 max_messages;
     mq_u64 max_message_size;
     char creator[MQ_QUEUE_CREATOR_BYTES]; /* name of the process, padded with NUL bytes */
-    mq_u64 stride;                        /* bytes from one payload to the next */
+    mq_u64 stride;                        /* bytes from the start of one payload to the next */
     mq_u64 events;                        /* mq_queue_events_mode */
     mq_u64 pad0[14];
-    mq_u64 ready_count; /* number of messages that ever became READY */
+    mq_u64 ready_count; /* number of times that a message became READY */
     mq_u64 pad1[7];
-    mq_queue_row_bits sleeping_rows[MQ_QUEUE_ROLES]; /* rows that may sleep, as their eventcounts show */
+    /* rows that may sleep. The eventcount of a row shows whether the row sleeps */
+    mq_queue_row_bits sleeping_rows[MQ_QUEUE_ROLES];
     mq_queue_row_bits notify_requested; /* rows that request a notification when a message arrives in an empty queue */
-    mq_u32 notify_seq; /* counts messages that arrived in an empty queue: the futex word of notifications */
+    mq_u32 notify_seq; /* futex word of notifications: number of messages that arrived in an empty queue */
     mq_u32 pad2[15];
-    mq_u64 last_ticket; /* last ticket that was drawn */
+    mq_u64 last_ticket; /* last ticket that a call drew */
     mq_u64 pad3[7];
-    mq_u64 handoff_ticket[MQ_QUEUE_ROLES]; /* for each role, the ticket to which larger tickets yield; 0: none */
+    mq_u64 handoff_ticket[MQ_QUEUE_ROLES]; /* for each role: calls with larger tickets yield to this ticket. 0: none */
     mq_u64 reserved[445];
     mq_queue_row rows[MQ_QUEUE_ROWS];
     mq_schema schema;
@@ -109,24 +111,26 @@ _Static_assert(sizeof(mq_queue) == 57344, "bump MQ_QUEUE_MAJOR");
 
 #define MQ_QUEUE_SCHEMA_DATA_BYTES (sizeof(((mq_queue *)0)->schema_data))
 
-/* Describes the message in the slot with the same index. Written by the slot's owner, which the word names. */
+/* Describes the message in the slot with the same index. The slot's owner writes the header. The slot's word names
+ * the owner. */
 typedef struct {
-    mq_u64 key;    /* READY word of this message, also after its return to the queue */
+    mq_u64 key;    /* READY word of this message, also after the message returns to the queue */
     mq_u64 length; /* bytes */
     mq_u64 deliveries;
-    mq_u64 sent_time;   /* nanoseconds by the host's clock */
-    mq_u64 origin_time; /* the same; 0: unknown */
-    mq_u64 lease;       /* see slot_state.h; 0: none */
-    mq_u64 taken_by;    /* with events only: the TAKEN word to which taken_time belongs */
-    mq_u64 taken_time;  /* with events only: nanoseconds by the host's clock */
+    mq_u64 sent_time;   /* send time in nanoseconds of the host's clock */
+    mq_u64 origin_time; /* origin time in nanoseconds of the host's clock; 0: unknown */
+    mq_u64 lease;       /* lease of the message (slot_state.h). 0: no lease */
+    mq_u64 taken_by;    /* on queues with events: the TAKEN word that taken_time belongs to */
+    mq_u64 taken_time;  /* on queues with events: time of the take, in nanoseconds of the host's clock */
 } mq_queue_slot_header;
 _Static_assert(sizeof(mq_queue_slot_header) == 64, "bump MQ_QUEUE_MAJOR");
 
-/* Addresses and sizes of a mapped queue. A checked copy, because another program may change the header. */
+/* Addresses and sizes of a mapped queue. The values are a checked copy, because another program may change the
+ * header. */
 typedef struct {
     mq_queue *queue;
-    mq_u64 *fill_counts; /* for each block, how often a sender has begun to fill one of its slots */
-    mq_u64 *slot_states; /* for each slot, its state and owner (slot_state.h) */
+    mq_u64 *fill_counts; /* for each block: number of times that a sender began to fill a slot of the block */
+    mq_u64 *slot_states; /* for each slot: state and owner (slot_state.h) */
     mq_queue_slot_header *slot_headers;
     uint8_t *payloads;
     uint64_t max_messages;
@@ -142,7 +146,7 @@ static inline bool mq_queue_sizes_are_valid(uint64_t max_messages, uint64_t max_
     return max_messages - 1 < MQ_QUEUE_MESSAGES_MAX && max_message_size - 1 < MQ_QUEUE_MESSAGE_SIZE_MAX;
 }
 
-/* Offsets of the parts in the file, and its end. The first part follows the header. */
+/* Offsets of the file's parts, and the end of the last part. The first part follows the header. */
 typedef struct {
     uint64_t slot_states, slot_headers, payloads, end;
 } mq_queue_part_offsets;
@@ -151,7 +155,7 @@ static inline uint64_t mq_queue_count_blocks(uint64_t max_messages) {
     return (max_messages + MQ_QUEUE_BLOCK_SLOTS - 1) / MQ_QUEUE_BLOCK_SLOTS;
 }
 
-/* The sizes must be valid. */
+/* Compute the offsets of the file's parts. The sizes must be valid. */
 static inline mq_queue_part_offsets mq_queue_compute_offsets(uint64_t max_messages, uint64_t max_message_size) {
     uint64_t slot_states =
         sizeof(mq_queue) + mq_queue_round_up_to_cache_line(mq_queue_count_blocks(max_messages) * sizeof(mq_u64));
@@ -162,7 +166,7 @@ static inline mq_queue_part_offsets mq_queue_compute_offsets(uint64_t max_messag
         .slot_states = slot_states, .slot_headers = slot_headers, .payloads = payloads, .end = end};
 }
 
-/* Compute the addresses of a queue with these valid sizes. Returns the bytes of its file. */
+/* Compute the addresses of the queue's parts. The sizes must be valid. Returns the size of the file in bytes. */
 static inline uint64_t mq_queue_locate_parts(mq_queue_file_parts *parts, mq_queue *queue, uint64_t max_messages,
                                              uint64_t max_message_size) {
     mq_queue_part_offsets at = mq_queue_compute_offsets(max_messages, max_message_size);
@@ -183,7 +187,7 @@ static inline uint64_t mq_queue_compute_file_bytes(uint64_t max_messages, uint64
     return mq_queue_compute_offsets(max_messages, max_message_size).end;
 }
 
-/* Initialize a new file of zeros that has no name yet. */
+/* Initialize the header in a new file of zeros that has no name yet. */
 static inline void mq_queue_write_file_header(mq_queue *queue, uint64_t max_messages, uint64_t max_message_size,
                                               uint64_t created_ns, uint64_t pid, const char *creator,
                                               mq_queue_events_mode events) {

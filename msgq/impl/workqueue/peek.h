@@ -1,12 +1,12 @@
-/* Copies of waiting messages, without taking them. The file may be mapped read-only. Loaded values are not trusted: a
- * check bounds each loop, index and copy.
+/* Copies of waiting messages. The functions here do not take messages. The file may be mapped read-only. Loaded values
+ * are not trusted: a check bounds each loop, index and copy.
  *
- * A copy is of one message if its slot had the same READY word before and after. The word alone is not sufficient: if a
- * sender stops between READY and `ready_count`, the next sender may get an equal word, perhaps in the same slot.
- * Therefore the sent time is compared as well.
- * - read: load the word, the sent time, and the word again, so that the time belongs to the word.
- * - copy: header and payload.
- * - validate: word and sent time are unchanged.
+ * A copy belongs to one message if the slot had the same READY word and sent time before and after the copy. The READY
+ * word alone is not sufficient. If a sender stops between READY and `ready_count`, the next sender may get an equal
+ * word, perhaps in the same slot.
+ *   `Read`: load the word, the sent time, and the word again. The sent time then belongs to the word.
+ *   `Copy`: copy the header and the payload.
+ *   `Validate`: check that the word and the sent time are unchanged.
  */
 #ifndef MQ_WORKQUEUE_PEEK_H
 #define MQ_WORKQUEUE_PEEK_H
@@ -35,8 +35,8 @@ static inline bool mq_peek_message_is_unchanged(const mq_queue_file_parts *parts
     return mq_load_relaxed_u64(&parts->slot_headers[message->slot].sent_time) == message->sent_time;
 }
 
-/* Read the message in a slot, without its payload. Returns false if no message waits there, or the message is
- * invalid. */
+/* Read the message in a slot, without its payload. Returns false if no message waits in the slot, or if the message
+ * is invalid. */
 static inline bool mq_peek_read_slot(const mq_queue_file_parts *parts, uint64_t slot,
                                      mq_queue_pending_message *message) {
     const mq_queue_slot_header *header = &parts->slot_headers[slot];
@@ -52,7 +52,7 @@ static inline bool mq_peek_read_slot(const mq_queue_file_parts *parts, uint64_t 
     return mq_peek_message_is_unchanged(parts, message) && message->length <= parts->max_message_size;
 }
 
-/* Copy the payload of a message into `room`, message->length bytes. Returns false if the message left the slot: the
+/* Copy the message's payload, message->length bytes, into `room`. Returns false if the message left the slot. The
  * copy may then be torn. */
 static inline bool mq_peek_copy_payload(const mq_queue_file_parts *parts, const mq_queue_pending_message *message,
                                         uint8_t *room) {
@@ -60,14 +60,15 @@ static inline bool mq_peek_copy_payload(const mq_queue_file_parts *parts, const 
     return mq_peek_message_is_unchanged(parts, message);
 }
 
-/* ---- each message once ---- */
+/* ---- return each message only once ---- */
 
-/* The last message that was seen in a slot. */
+/* The last message that the reader saw in a slot. */
 typedef struct {
     uint64_t word, sent_time;
 } mq_queue_seen_message;
 
-/* True if this message was seen in this slot. A message that was taken and returned is the same message. */
+/* True if the reader saw this message in this slot before. A message that was taken and returned counts as the same
+ * message. */
 static inline bool mq_peek_message_was_seen(const mq_queue_seen_message *seen,
                                             const mq_queue_pending_message *message) {
     return seen[message->slot].word == message->word && seen[message->slot].sent_time == message->sent_time;

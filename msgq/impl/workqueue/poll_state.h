@@ -1,7 +1,7 @@
-/* State of a handle for the watcher thread (base/poll_ops.h), and for all other watches of this process by the handle.
+/* State of a handle for the watcher thread (base/poll_ops.h), and for all other watches of the handle in this process.
  *
- * They share one bit. The first watcher sets the bit, and the last watcher clears it. The watcher's mutex guards this
- * state.
+ * All watches share one bit. The first watcher sets the bit, and the last watcher clears it. The watcher's mutex guards
+ * this state.
  */
 #ifndef MQ_WORKQUEUE_POLL_STATE_H
 #define MQ_WORKQUEUE_POLL_STATE_H
@@ -10,10 +10,10 @@
 #include "workqueue/recovery.h"
 
 typedef struct {
-    mq_queue_handle h;   /* a copy with its own time of the last recovery */
+    mq_queue_handle h;   /* a copy of the handle, with its own time of the last recovery */
     int watcher_count;   /* number of watchers that need the bit */
-    uint64_t ticket;     /* drawn by the first watch after the handle last took a message; 0: none */
-    bool fd_is_watching; /* the descriptor is one of the watchers */
+    uint64_t ticket;     /* ticket drawn by the first watch after the handle last took a message. 0: none */
+    bool fd_is_watching; /* the handle's file descriptor is one of the watchers */
 } mq_queue_poll_state;
 
 static inline uint32_t mq_queue_poll_prepare_sleep(mq_queue_poll_state *state) {
@@ -30,7 +30,8 @@ static inline void mq_queue_poll_remove_watcher(mq_queue_poll_state *state) {
         mq_queue_finish_sleep(&state->h, MQ_QUEUE_WATCHER);
 }
 
-/* While the watcher thread sleeps, no other thread of the handle may sleep, so this poll does the recovery, too. */
+/* While the watcher thread sleeps, perhaps no other thread of the handle sleeps and runs recoveries. Therefore this
+ * poll also runs the recovery. */
 static inline int mq_queue_poll_has_more(const void *reader) {
     mq_queue_handle *h = &((mq_queue_poll_state *)(uintptr_t)reader)->h;
     if (mq_queue_has_ready_message(&h->parts))
@@ -46,7 +47,7 @@ static inline uint32_t mq_queue_poll_prepare_wait(const void *reader, mq_u32 *wo
     mq_queue_poll_state *state = (mq_queue_poll_state *)(uintptr_t)reader;
     (void)word;
     if (state->fd_is_watching)
-        return mq_queue_poll_prepare_sleep(state); /* announce again: the message of its wake is gone */
+        return mq_queue_poll_prepare_sleep(state); /* announce the sleep again: the message of the last wake is gone */
     state->fd_is_watching = true;
     return mq_queue_poll_add_watcher(state);
 }
@@ -62,7 +63,7 @@ static inline void mq_queue_poll_end_wait(const void *reader) {
 /* ---- notifications of messages that arrive in an empty queue ---- */
 
 typedef struct {
-    mq_queue_handle h;      /* a copy with its own time of the last recovery */
+    mq_queue_handle h;      /* a copy of the handle, with its own time of the last recovery */
     mq_u32 seen_notify_seq; /* value of `notify_seq` at the last notification */
 } mq_queue_notification;
 
@@ -71,7 +72,7 @@ static inline bool mq_queue_notification_is_due(const mq_queue_notification *not
            mq_load_acquire_u32(&notification->seen_notify_seq);
 }
 
-/* A message that returns from a dead owner may arrive in an empty queue, so this poll does the recovery, too. */
+/* A message that returns from a dead owner may arrive in an empty queue. Therefore this poll also runs the recovery. */
 static inline int mq_queue_notification_has_more(const void *reader) {
     mq_queue_notification *notification = (mq_queue_notification *)(uintptr_t)reader;
     int64_t now = mq_monotonic_ns();
@@ -82,10 +83,10 @@ static inline int mq_queue_notification_has_more(const void *reader) {
 
 static inline uint32_t mq_queue_notification_prepare_wait(const void *reader, mq_u32 *word) {
     (void)reader;
-    return mq_load_acquire_u32(word); /* the row's bit is always set */
+    return mq_load_acquire_u32(word); /* no announcement is needed: the row's bit is always set */
 }
 
-/* Consume the notification. Returns true if there was one since the last call. */
+/* Consume the notification. Returns true if a notification was sent since the last call. */
 static inline bool mq_queue_notification_consume(mq_queue_notification *notification) {
     uint32_t notify_seq = mq_load_acquire_u32(&notification->h.parts.queue->notify_seq);
     bool due = notify_seq != mq_load_acquire_u32(&notification->seen_notify_seq);

@@ -1,19 +1,21 @@
 /* Receiving: exchange the best READY word of all for TAKEN. The message then belongs to the receiver.
  *
  * A scan of all words is linear in the size of the queue. Each receiver therefore caches the result of each block in
- * private memory, and scans a block again only if a message may have arrived there. Senders only increment
- * `fill_counts`. A message becomes READY from FILLING, or from TAKEN when it returns. A block is cached only if all its
- * words were FREE or READY at the scan. If a word of the block becomes READY later, there are two cases:
- * - the message was READY at the scan, was taken, and returned with the same key.
- * - the slot was FREE at the scan, then FILLING, and `fill_counts` increased before the word became READY.
+ * private memory. The receiver scans a block again only if a message may have arrived in the block. Senders do not
+ * update caches, but only increment `fill_counts`. A message becomes READY from FILLING, or from TAKEN when the message
+ * returns. A receiver caches a block only if all words of the block were FREE or READY at the scan. If a word of the
+ * block becomes READY later, there are two cases:
+ *   `Returned`: the message was READY at the scan, was taken, and returned with the same key.
+ *   `New`: the slot was FREE at the scan, and then FILLING. `fill_counts` increased before the word became READY.
  *
- * No process ever lowers a shared summary, so no process can hide a message that is sent at the same time. If a cached
- * best message is gone, its exchange fails.
+ * Caches are private. A process therefore cannot hide a message that another process sends at the same time. If the
+ * cached best message is gone, the exchange of its word fails.
  *
- * The second load of `ready_count` detects messages that arrived behind the scan. Example: message 1 arrives in a slot
- * that the scan has passed. Message 2, which was sent later, arrives in a slot that the scan has not passed yet.
+ * The second load of `ready_count` detects messages that arrived in slots already scanned. Example: message 1 arrives
+ * in a slot that the scan has passed. Message 2, which was sent later, arrives in a slot that the scan has not passed
+ * yet. Without the second load, the receiver would take message 2 first.
  *
- * If a process is killed in state TAKEN, the next recovery returns the message to its position in the order
+ * If a process is killed while it owns a TAKEN slot, the next recovery returns the message to its position in the order
  * (recovery.h).
  */
 #ifndef MQ_WORKQUEUE_RECEIVER_H
@@ -30,12 +32,12 @@ typedef struct {
 typedef struct {
     uint64_t slot;
     uint64_t key;
-    uint64_t word; /* TAKEN, while the message belongs to this handle */
+    uint64_t word; /* TAKEN word, while the message belongs to this handle */
     uint64_t length;
-    uint64_t deliveries; /* number of deliveries, including this one */
+    uint64_t deliveries; /* number of deliveries, including this delivery */
     uint64_t sent_time;
     uint64_t origin_time;
-    int64_t taken_time; /* with events only */
+    int64_t taken_time; /* only on queues with events */
 } mq_queue_taken_message;
 
 static inline void mq_queue_invalidate_block_cache(mq_queue_handle *h, uint64_t block) {
@@ -47,7 +49,7 @@ static inline void mq_queue_invalidate_all_caches(mq_queue_handle *h) {
         mq_queue_invalidate_block_cache(h, block);
 }
 
-/* Scan a block, if a message may have arrived there. */
+/* Scan a block, if a message may have arrived in the block. */
 static inline void mq_queue_scan_block(mq_queue_handle *h, uint64_t block) {
     mq_queue_block_cache *cache = &h->block_caches[block];
     /* EDGE fill-count: acquire, before the words. Partner: mq_queue_claim_free_slot. If later: a message that arrives
@@ -82,11 +84,11 @@ static inline mq_queue_candidate_message mq_queue_scan_all_blocks(mq_queue_handl
     return best;
 }
 
-/* Bound of scans in one call. Other handles may take all messages of the largest queue during a call. More scans mean
- * that another program writes the words, perhaps forever. */
+/* Maximum number of scans in one call. Other handles may take all messages of the largest queue during a call. More
+ * scans mean that another program writes the words, perhaps forever. */
 enum { MQ_QUEUE_SCANS_MAX = 100000 };
 
-/* Return the message to take: no better message had been sent when the last scan began. key 0: none. */
+/* Return the message to take. No better message had been sent when the last scan began. Key 0: there is no message. */
 static inline mq_queue_candidate_message mq_queue_find_best_message(mq_queue_handle *h, uint64_t *scans_left) {
     mq_queue_candidate_message last = {0, 0};
     h->saw_owned_slots = false;
@@ -104,7 +106,7 @@ static inline mq_queue_candidate_message mq_queue_find_best_message(mq_queue_han
             mq_fence_seq_cst();
         if (mq_load_relaxed_u64(&h->parts.queue->ready_count) == ready) /* relaxed: after a fence */
             return best;
-        /* The same message twice: this ends the loop under any traffic. */
+        /* If two scans in a row find the same message, return this message. This ends the loop under any traffic. */
         if (best.key && best.key == last.key && best.slot == last.slot)
             return best;
         last = best;
@@ -112,7 +114,7 @@ static inline mq_queue_candidate_message mq_queue_find_best_message(mq_queue_han
     return last;
 }
 
-/* Read the header of a message that belongs to us. Returns false if its length is invalid. */
+/* Read the header of a message that this handle has taken. Returns false if the message's length is invalid. */
 static inline bool mq_queue_read_slot_header(mq_queue_handle *h, mq_queue_taken_message *delivery) {
     mq_queue_slot_header *header = &h->parts.slot_headers[delivery->slot];
     delivery->length = mq_load_relaxed_u64(&header->length); /* relaxed, all: acquired with the word */
@@ -128,9 +130,9 @@ static inline bool mq_queue_read_slot_header(mq_queue_handle *h, mq_queue_taken_
     return delivery->length <= h->parts.max_message_size;
 }
 
-/* Take the best message. `ticket`: as in mq_queue_claim_free_slot. Returns MQ_QUEUE_CORRUPT with delivery->word 0 if
- * the words change all the time and no message can be taken. Returns MQ_QUEUE_CORRUPT with another word if this message
- * is invalid; the caller then frees it. */
+/* Take the best message. `ticket` is as in mq_queue_claim_free_slot. Returns MQ_QUEUE_CORRUPT with delivery->word 0
+ * if the words change all the time and no message can be taken. Returns MQ_QUEUE_CORRUPT with another word if the
+ * message is invalid. The caller then frees the message's slot. */
 static inline mq_queue_status mq_queue_take_message(mq_queue_handle *h, uint64_t ticket,
                                                     mq_queue_taken_message *delivery) {
     uint64_t scans_left = MQ_QUEUE_SCANS_MAX;
@@ -155,7 +157,7 @@ static inline mq_queue_status mq_queue_take_message(mq_queue_handle *h, uint64_t
     return MQ_QUEUE_CORRUPT;
 }
 
-/* Buffer an event of a message that this handle has, or had, taken. For queues with events. */
+/* Buffer an event of a message that this handle took. Call this only on queues with events. */
 static inline void mq_queue_buffer_delivery_event(const mq_queue_handle *h, mq_queue_event_type event_type,
                                                   const mq_queue_taken_message *delivery) {
     mq_queue_event_record record =
@@ -169,8 +171,8 @@ static inline void mq_queue_buffer_delivery_event(const mq_queue_handle *h, mq_q
     mq_queue_event_buffer_append(h->event_buffer, &record);
 }
 
-/* Set the tick at which a taken and copied message returns unless it is acknowledged. Call this after the copy: during
- * a slow copy, an expired lease would let a sender overwrite the payload. */
+/* Set the tick at which a message returns to the queue if it is not acknowledged. Call this after the message was
+ * copied. During a slow copy, an expired lease would let a sender overwrite the payload. */
 static inline void mq_queue_set_job_lease(mq_queue_handle *h, const mq_queue_taken_message *delivery,
                                           uint32_t deadline_tick) {
     /* EDGE lease-end: release. Partner: mq_queue_reclaim_slots. If weaker: the next sender writes while this one
@@ -179,8 +181,8 @@ static inline void mq_queue_set_job_lease(mq_queue_handle *h, const mq_queue_tak
                          mq_job_lease_encode(delivery->word, deadline_tick));
 }
 
-/* Free the slot of a message that was copied or acknowledged. Returns false if the message returned to the queue
- * before. */
+/* Free the slot of a message that was copied or acknowledged. Returns false if the message had already returned to
+ * the queue. */
 static inline bool mq_queue_free_taken_slot(mq_queue_handle *h, const mq_queue_taken_message *delivery) {
     /* EDGE free: release. Partner: mq_queue_claim_free_slot. If weaker: the copy shows the next message. */
     if (!mq_compare_exchange_u64(&h->parts.slot_states[delivery->slot], delivery->word, 0))

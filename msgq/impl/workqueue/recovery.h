@@ -1,12 +1,12 @@
-/* Recovery of slots of dead owners, and of expired leases. Any participant repairs a word at any time with one
- * exchange. Several processes may do so at once during normal traffic.
+/* Recovery of slots whose owners died, and of expired leases. Any participant may repair a word at any time, with one
+ * exchange. Several processes may repair words at once during normal traffic.
  *
- * A word names its owner by row and generation. The owner is dead if the row has another generation, or if its process
- * is dead (row_table.h). The word is loaded again before the generation. With the relaxed copy of the scan, a living
- * owner would look dead after its row changed hands.
+ * A word names its owner by row and generation. The owner is dead if the row has another generation, or if the owner's
+ * process is dead (row_table.h). A process loads the word again before it loads the generation. With the word from an
+ * earlier relaxed scan, a living owner would look dead after the row got a new owner.
  *
- * Rows change hands under the lock of the queue's file. Bits of dead sleepers are also cleared under that lock.
- * Otherwise a new owner could set its bit between the test and the clearing.
+ * Rows change owners under the lock of the queue's file. Processes clear the bits of dead sleepers under the same lock.
+ * Otherwise a new owner could set its bit between the liveness test and the clearing of the bit.
  */
 #ifndef MQ_WORKQUEUE_RECOVERY_H
 #define MQ_WORKQUEUE_RECOVERY_H
@@ -15,10 +15,10 @@
 
 enum {
     MQ_QUEUE_RECOVER_NS = 1000000000,    /* interval of recoveries in sleepers, and in busy receivers */
-    MQ_QUEUE_RECOVER_BUSY_NS = 10000000, /* shortest interval if the scan found slots of other owners */
+    MQ_QUEUE_RECOVER_BUSY_NS = 10000000, /* shortest interval after a scan that found slots of other owners */
 };
 
-/* Liveness of a row's owner during one sweep. The row may change hands during the sweep. */
+/* Liveness of a row's owner during one recovery. The row may get another owner during the recovery. */
 typedef struct {
     bool asked;
     bool died;
@@ -34,7 +34,7 @@ static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_liveness_probe *pr
     if ((uint16_t)mq_load_acquire_u64(&owner->at.generation) != generation)
         return true;
     if (row == h->row_number && generation == h->generation)
-        return false; /* our own handle: our own lock looks free to us */
+        return false; /* this handle is the owner, and its own lock would look free */
     if (!cached->asked || cached->generation != generation) {
         mq_liveness liveness = mq_row_liveness(probe, &owner->at, generation, MQ_QUEUE_ROW_BYTE + (int)row);
         *cached = (mq_queue_owner_liveness){.asked = true, .died = liveness == MQ_DEAD, .generation = generation};
@@ -42,8 +42,8 @@ static inline bool mq_queue_owner_died(mq_queue_handle *h, mq_liveness_probe *pr
     return cached->died;
 }
 
-/* Reclaim all slots whose owners are dead, or whose leases have ended. Returns the nanoseconds until the next lease
- * ends, at most MQ_QUEUE_RECOVER_NS. */
+/* Reclaim all slots whose owner is dead or whose lease has ended. Returns the nanoseconds until the next lease ends,
+ * at most MQ_QUEUE_RECOVER_NS. */
 static inline int64_t mq_queue_reclaim_slots(mq_queue_handle *h, int64_t now_ns) {
     mq_queue_owner_liveness cache[MQ_QUEUE_ROWS] = {0};
     mq_liveness_probe probe = mq_liveness_probe_begin(h->liveness_file);
@@ -85,7 +85,7 @@ static inline void mq_queue_clear_all_row_bits(mq_queue *queue, unsigned row) {
     mq_queue_clear_row_bit(&queue->notify_requested, row);
 }
 
-/* Return the ticket in `handoff_ticket` if this row shows it, else 0. */
+/* Return the ticket in `handoff_ticket` if the row's oldest ticket is the same, else 0. */
 static inline uint64_t mq_queue_get_row_handoff_ticket(const mq_queue *queue, unsigned row, unsigned role) {
     uint64_t handoff = mq_load_acquire_u64(&queue->handoff_ticket[role]);
     /* relaxed: the owner is dead */
@@ -102,14 +102,14 @@ static inline bool mq_queue_row_is_clean(const mq_queue *queue, unsigned row) {
     return is_clean;
 }
 
-/* Clear the row's sleeper bits and send the notification that its owner left pending. */
+/* Clear the row's sleeper bits, and send the notification that the row's owner left pending. */
 static inline void mq_queue_recover_row(const mq_queue_file_parts *parts, unsigned row) {
     mq_queue *queue = parts->queue;
     mq_u64 *notify_debt = queue->rows[row].notify_debt;
     bool has_debt = mq_load_relaxed_u64(&notify_debt[0]) || mq_load_relaxed_u64(&notify_debt[1]) ||
                     mq_queue_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], row);
     if (has_debt)
-        mq_store_relaxed_u64(&notify_debt[0], 1); /* in case we die before the notification */
+        mq_store_relaxed_u64(&notify_debt[0], 1); /* in case this process dies before it sends the notification */
     mq_queue_clear_all_row_bits(queue, row);
     for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
         if (mq_queue_get_row_handoff_ticket(queue, row, role))
@@ -134,11 +134,11 @@ static inline void mq_queue_recover_dead_rows(mq_queue_handle *h) {
     mq_liveness_probe_end(&probe);
 }
 
-/* Recover all slots and rows of dead owners. Returns as mq_queue_reclaim_slots. */
+/* Recover all slots and rows of dead owners. Returns the same as mq_queue_reclaim_slots. */
 static inline int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int64_t now_ns) {
     int64_t next = mq_queue_reclaim_slots(h, now_ns);
     for (unsigned role = 0; role < MQ_QUEUE_ROLES;
-         role++) /* calls with a timeout of 0 yield once, and may not call again */
+         role++) /* a call with a timeout of 0 yields once, and its program may never call again */
         mq_queue_must_yield_to_handoff(h, (mq_queue_role)role, MQ_NO_TICKET);
     mq_fork_guard_enter(); /* a child forked now would keep the lock */
     int fd = mq_liveness_file_reopen(h->liveness_file, O_RDWR);
@@ -148,7 +148,8 @@ static inline int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int6
     return next;
 }
 
-/* Occupy a reserved row under the lock. Later sweeps reclaim the slots of its previous owners by their generations. */
+/* Occupy a row that the caller has reserved under the lock. Later recoveries reclaim the slots of previous owners,
+ * whose words name older generations. */
 static inline void mq_queue_join(mq_queue_handle *h, int row, const mq_process_identity *self, uint64_t uid,
                                  bool held) {
     mq_queue_row *own_row = &h->parts.queue->rows[row];
@@ -161,7 +162,8 @@ static inline void mq_queue_join(mq_queue_handle *h, int row, const mq_process_i
 
 /* ---- leave ---- */
 
-/* Return all messages and slots of this handle. No thread uses the handle any more. */
+/* Return all taken messages of this handle, and release its unsent slots. Call this when no thread uses the handle
+ * any more. */
 static inline void mq_queue_requeue_own_messages(mq_queue_handle *h) {
     for (uint64_t slot = 0; slot < h->parts.max_messages; slot++) {
         uint64_t word = mq_load_acquire_u64(&h->parts.slot_states[slot]);
@@ -176,7 +178,7 @@ static inline void mq_queue_requeue_own_messages(mq_queue_handle *h) {
     }
 }
 
-/* Forward a wake: a sleeper leaves without a message. If a message waits, the wake belongs to another receiver. */
+/* Forward a wake when a sleeper leaves without a message. If a message waits, the wake belongs to another receiver. */
 static inline void mq_queue_forward_receiver_wake(mq_queue_handle *h) {
     mq_fence_seq_cst();
     if (mq_queue_has_ready_message(&h->parts))
@@ -194,9 +196,9 @@ static inline void mq_queue_forward_sender_wake(mq_queue_handle *h) {
 
 static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **liveness_token) {
     mq_queue_requeue_own_messages(h);
-    mq_queue_forward_receiver_wake(h); /* a leaving thread may have consumed the wake */
+    mq_queue_forward_receiver_wake(h); /* a leaving thread may have consumed a wake */
     mq_queue_forward_sender_wake(h);
-    /* notifies only if a notification is pending, because the messages may be old */
+    /* this call notifies only if a notification is pending, because the messages may be old */
     mq_queue_recover_row(&h->parts, h->row_number);
     mq_participant_leave(&h->own_row->at.participant, uid, liveness_token);
 }

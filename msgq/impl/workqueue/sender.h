@@ -1,13 +1,13 @@
-/* Sending: claim a slot, fill it, make it READY, and count it. Sending takes no lock and has no list of free slots. The
- * queue is full if a scan of all slots finds no FREE word, so no slot can be lost.
- * - claim: FREE to FILLING; then increment the block's `fill_counts`.
- * - fill: payload and header.
- * - commit: FILLING to READY; then increment `ready_count`, which sends the message; then wake a sleeper.
+/* Sending: claim a slot, fill the slot, make the slot READY, and count the message. Sending takes no lock and has no
+ * list of free slots. The queue is full if a scan of all slots finds no FREE word. A slot therefore cannot be lost.
+ *   `Claim`: change FREE to FILLING. Then increment the block's `fill_counts`.
+ *   `Fill`: write the payload and the header.
+ *   `Commit`: change FILLING to READY. Then increment `ready_count`, which sends the message. Then wake a sleeper.
  *
- * After a kill:
- * - before READY: the slot is FILLING with a dead owner, and the next recovery frees it.
- * - before `ready_count`: the message is in the queue, with the order of its READY word.
- * - before the wake: the message is in the queue. The next send wakes one more row, and sleepers scan once a second.
+ * A sender may be killed at any step:
+ *   `Before READY`: the slot is FILLING with a dead owner. The next recovery frees the slot.
+ *   `Before the increment of ready_count`: the message is in the queue, with the order of its READY word.
+ *   `Before the wake`: the message is in the queue. The next send wakes one more row, and sleepers scan once a second.
  */
 #ifndef MQ_WORKQUEUE_SENDER_H
 #define MQ_WORKQUEUE_SENDER_H
@@ -16,8 +16,8 @@
 
 enum { MQ_QUEUE_NO_SLOT = -1 };
 
-/* Claim a free slot to fill. Returns MQ_QUEUE_NO_SLOT if a scan found none, or this call must yield. `ticket`: the
- * caller's, or MQ_NO_TICKET if the call has not waited. */
+/* Claim a free slot to fill. Returns MQ_QUEUE_NO_SLOT if a scan finds no free slot, or if this call must yield.
+ * `ticket` is the caller's ticket, or MQ_NO_TICKET if the call has not waited. */
 static inline int64_t mq_queue_claim_free_slot(mq_queue_handle *h, uint64_t ticket) {
     uint64_t max = h->parts.max_messages, filling = mq_slot_state_encode_filling(h->row_number, h->generation);
     if (mq_queue_must_yield_to_handoff(h, MQ_QUEUE_SENDER, ticket))
@@ -51,11 +51,11 @@ static inline void mq_queue_release_unsent_slot(mq_queue_handle *h, uint64_t slo
         mq_queue_wake_sender(h->parts.queue);
 }
 
-/* ---- notifications for the arrival of a message in an empty queue ---- A spurious notification is harmless; a missing
- * one stalls a program. A sender therefore checks the requests before READY and after READY, and notifies when in
- * doubt. */
+/* ---- notifications for the arrival of a message in an empty queue ---- A spurious notification is harmless. A
+ * missing notification stalls a program. A sender therefore checks for requests before READY and after READY. When
+ * in doubt, the sender notifies. */
 
-/* Return the READY message that will be taken last; 0: none. */
+/* Return the word of the READY message that will be taken last. Returns 0 if no message waits. */
 static inline uint64_t mq_queue_find_last_ready(const mq_queue_file_parts *parts, uint64_t *slot) {
     uint64_t last = 0;
     for (uint64_t i = 0; i < parts->max_messages; i++) {
@@ -66,13 +66,13 @@ static inline uint64_t mq_queue_find_last_ready(const mq_queue_file_parts *parts
     return last;
 }
 
-/* Make a word READY and count it, without a wake. If a process requested notifications, the sender must prove that the
- * queue was not empty, or notify. One message that is there before and after the commit is a proof. Two scans that each
- * find some message prove nothing: the first message may have left before our commit, and the second may have arrived
- * later. */
+/* Make a word READY and count the message. Does not wake receivers. If a process requested notifications, the sender
+ * must prove that the queue was not empty, or notify. One message that is in the queue before and after the commit
+ * is a proof. Two scans that find different messages prove nothing: the first message may have left before the
+ * commit, and the second message may have arrived later. */
 static inline void mq_queue_commit_and_notify(mq_queue_handle *h, uint64_t slot, uint64_t key) {
     uint64_t witness_slot = 0, witness = mq_queue_find_last_ready(&h->parts, &witness_slot);
-    /* The same slot may get an equal key again, so compare the fill count, too. */
+    /* The same slot may get an equal key again. Therefore compare the fill count, too. */
     const mq_u64 *fill_count = &h->parts.fill_counts[witness_slot / MQ_QUEUE_BLOCK_SLOTS];
     uint64_t before = mq_load_acquire_u64(fill_count);
     bool witness_stayed = witness && mq_load_acquire_u64(&h->parts.slot_states[witness_slot]) == witness;
@@ -116,19 +116,20 @@ static inline uint64_t mq_queue_commit_message(mq_queue_handle *h, uint64_t slot
     /* EDGE sent: release. After READY. Partner: mq_queue_find_best_message. If earlier: a receiver that scans again
      * because of this count misses the message, and takes a worse one. */
     mq_fetch_add_u64(&h->parts.queue->ready_count, 1);
-    /* requested since the check above */
+    /* a process may have requested a notification after the check above */
     if (mq_unlikely(mq_queue_any_row_bit_is_set(&h->parts.queue->notify_requested)))
         mq_queue_notify_not_empty(h->parts.queue);
     mq_store_release_u64(&h->own_row->notify_debt[0], 0);
     return key;
 }
 
-/* Return a message to its position in the order, from any owner. Returns false if another process changed the word. */
+/* Return a taken message of any owner to its position in the order. Returns false if another process changed the
+ * word. */
 static inline bool mq_queue_requeue_message(mq_queue_handle *h, uint64_t slot, uint64_t taken) {
     mq_queue_event_record record;
     /* relaxed: the word was loaded with acquire */
     uint64_t key = mq_load_relaxed_u64(&h->parts.slot_headers[slot].key);
-    if (!mq_slot_state_is_ready(key)) /* corrupt key: the message loses its order, but is kept */
+    if (!mq_slot_state_is_ready(key)) /* the key is corrupt: the message loses its order, but stays in the queue */
         key = mq_slot_state_encode_ready(0, mq_load_relaxed_u64(&h->parts.queue->ready_count));
     if (mq_unlikely(h->event_buffer != NULL))
         record = mq_queue_make_returned_event(h->event_buffer, &h->parts.slot_headers[slot], key, slot, taken);
@@ -138,7 +139,7 @@ static inline bool mq_queue_requeue_message(mq_queue_handle *h, uint64_t slot, u
         return false;
     }
     mq_fetch_add_u64(&h->parts.queue->ready_count, 1);
-    mq_fetch_add_u64(&h->own_row->counts.returned, 1); /* the watcher thread calls this, too */
+    mq_fetch_add_u64(&h->own_row->counts.returned, 1); /* atomic, because the watcher thread calls this function, too */
     if (mq_unlikely(h->event_buffer != NULL))
         mq_queue_event_buffer_append(h->event_buffer, &record);
     mq_queue_wake_receivers(h->parts.queue, 1);

@@ -1,16 +1,18 @@
-/* States of a slot, encoded in its word:
- * - FREE (0): no owner.
- * - FILLING (01 at the top): a sender fills the slot. The word has the sender's row and generation.
- * - READY (bit 63): a waiting message. The word has its priority and its inverted order, so the largest word is the
- *   next.
- * - TAKEN (10 at the top): a consumer owns the slot. The word has its row and generation, and the number of its take.
+/* States of a slot, encoded in the slot's word:
+ *   `FREE` (0): the slot has no owner.
+ *   `FILLING` (bits 63..61 are 001): a sender fills the slot. The word has the sender's row and generation.
+ *   `READY` (bit 63 is 1): a message waits. The word has the message's priority and inverted order, so the largest word
+ *   is the next message to take.
+ *   `TAKEN` (bits 63..61 are 010): a consumer owns the slot. The word has the consumer's row and generation, and the
+ *   number of the consumer's take.
  *
- * Each transition is one store or exchange:
- * - FREE to FILLING to READY to TAKEN to FREE: the life of a message.
- * - FILLING to FREE, TAKEN to READY: the owner died, returned the message, or its lease ended.
+ * Each transition is one store or exchange. In the life of a message, a slot is FREE, FILLING, READY, TAKEN and FREE
+ * again. Two transitions go back:
+ *   `FILLING to FREE`: the sender died or released the slot.
+ *   `TAKEN to READY`: the consumer died or returned the message, or the message's lease ended.
  *
- * All other words are corrupt: such a slot is never taken and never freed. Words name the generation in addition to the
- * row, because a row may get another owner.
+ * All other words are corrupt. A slot with a corrupt word is never taken and never freed. A word names the generation
+ * in addition to the row, because a row may get another owner.
  */
 #ifndef MQ_WORKQUEUE_SLOT_STATE_H
 #define MQ_WORKQUEUE_SLOT_STATE_H
@@ -22,8 +24,9 @@ typedef enum { MQ_SLOT_FREE, MQ_SLOT_FILLING, MQ_SLOT_TAKEN, MQ_SLOT_READY, MQ_S
 #define MQ_SLOT_READY_BIT ((uint64_t)1 << 63)
 #define MQ_SLOT_ORDER_MASK (((uint64_t)1 << 48) - 1)
 
-/* Of two messages with one priority, the smaller order is the larger word. After 2^48 messages (326 days at ten million
- * a second) the order restarts. Messages on both sides of the restart are then taken in the wrong order. */
+/* Return a READY word. If two messages have the same priority, the message with the smaller order has the larger
+ * word. After 2^48 messages (326 days at ten million a second) the order restarts. Messages sent before and after
+ * the restart are then taken in the wrong order. */
 static inline uint64_t mq_slot_state_encode_ready(uint64_t priority, uint64_t order) {
     return MQ_SLOT_READY_BIT | priority << 48 | (MQ_SLOT_ORDER_MASK - (order & MQ_SLOT_ORDER_MASK));
 }
@@ -39,7 +42,7 @@ static inline unsigned mq_slot_state_get_priority(uint64_t word) {
     return (unsigned)(word >> 48 & MQ_QUEUE_PRIORITY_MAX);
 }
 static inline uint64_t mq_slot_state_get_order(uint64_t key) { return MQ_SLOT_ORDER_MASK - (key & MQ_SLOT_ORDER_MASK); }
-/* For FILLING and TAKEN words: */
+/* The next functions are for FILLING and TAKEN words: */
 static inline unsigned mq_slot_state_get_owner_row(uint64_t word) { return (unsigned)(word >> 48 & 0xFF); }
 static inline uint16_t mq_slot_state_get_generation(uint64_t word) { return (uint16_t)(word >> 32); }
 static inline uint32_t mq_slot_state_get_take_number(uint64_t word) { return (uint32_t)word; }
@@ -63,7 +66,8 @@ static inline uint32_t mq_job_lease_convert_to_ticks(uint64_t host_time_ns) {
     return (uint32_t)(host_time_ns / MQ_JOB_LEASE_TICK_NS);
 }
 
-/* Return the lease of a TAKEN word. It names the row and the take, so that an earlier taker's lease does not apply. */
+/* Return the lease of a TAKEN word. The lease names the row and the take, so that the lease of an earlier taker does
+ * not apply. */
 static inline uint64_t mq_job_lease_encode(uint64_t word, uint32_t deadline_tick) {
     uint64_t lease = (uint64_t)deadline_tick << 32 | (uint64_t)mq_slot_state_get_owner_row(word) << 24 |
                      (mq_slot_state_get_take_number(word) & 0xFFFFFF);
@@ -72,7 +76,8 @@ static inline uint64_t mq_job_lease_encode(uint64_t word, uint32_t deadline_tick
 static inline bool mq_job_lease_belongs_to(uint64_t lease, uint64_t word) {
     return lease && (uint32_t)lease == (uint32_t)mq_job_lease_encode(word, 0);
 }
-/* Return the ticks until the lease ends; 0 or negative: it has ended. Correct for leases of up to 248 days. */
+/* Return the ticks until the lease ends. If the result is 0 or negative, the lease has ended. The result is correct
+ * for leases of up to 248 days. */
 static inline int32_t mq_job_lease_count_ticks_left(uint64_t lease, uint32_t now_tick) {
     return (int32_t)((uint32_t)(lease >> 32) - now_tick);
 }

@@ -1,5 +1,5 @@
-/* A queue as seen by observers, for statistics. Each word is loaded separately, so counters may be of slightly
- * different times. Loaded values are not trusted: none bounds a loop or an index. */
+/* A queue as observers see it, for statistics. Each word is loaded separately, so counters may be from slightly
+ * different times. Loaded values are not trusted: no loaded value bounds a loop or an index. */
 #ifndef MQ_WORKQUEUE_SNAPSHOT_H
 #define MQ_WORKQUEUE_SNAPSHOT_H
 
@@ -7,7 +7,7 @@
 
 enum { MQ_QUEUE_PRIORITIES = MQ_QUEUE_PRIORITY_MAX + 1 };
 
-/* Slots of one row's owner. */
+/* Number of slots that a row's owner holds. */
 typedef struct {
     uint64_t filling;
     uint64_t taken;
@@ -15,12 +15,12 @@ typedef struct {
 
 /* Content of a queue's slots. */
 typedef struct {
-    uint64_t free, filling, ready, taken, corrupt; /* slots by state */
-    uint64_t lost;                                 /* filling or taken slots of a row's previous owner */
+    uint64_t free, filling, ready, taken, corrupt; /* number of slots in each state */
+    uint64_t lost;                                 /* filling or taken slots that belong to a row's previous owner */
     uint64_t redelivered;                          /* messages that were delivered before */
     uint64_t most_deliveries;                      /* largest number of deliveries of a message in the queue */
     uint64_t leases;                               /* taken messages with a lease */
-    uint64_t expired_leases;                       /* of these, expired leases */
+    uint64_t expired_leases;                       /* taken messages with an expired lease */
     uint64_t oldest; /* sent time of the message that has waited longest; 0: no message waits */
     mq_queue_row_slot_counts rows[MQ_QUEUE_ROWS];
 } mq_queue_slot_counts;
@@ -28,14 +28,15 @@ typedef struct {
 /* Count a slot that a row owns. */
 static inline void mq_queue_count_owned_slot(const mq_queue *queue, uint64_t word, bool taken,
                                              mq_queue_slot_counts *counts) {
-    unsigned row = mq_slot_state_get_owner_row(word); /* below MQ_QUEUE_ROWS, otherwise the word would be corrupt */
+    /* the row is below MQ_QUEUE_ROWS; otherwise the word would be corrupt */
+    unsigned row = mq_slot_state_get_owner_row(word);
     bool former = (uint16_t)mq_load_acquire_u64(&queue->rows[row].at.generation) != mq_slot_state_get_generation(word);
     counts->lost += former;
     counts->rows[row].filling += !former && !taken;
     counts->rows[row].taken += !former && taken;
 }
 
-/* Count a message, if it was in the slot during the read of its header. */
+/* Count a message if the message was in the slot while its header was read. */
 static inline void mq_queue_count_message_stats(const mq_queue_file_parts *parts, uint64_t slot, uint64_t word,
                                                 uint32_t now_tick, mq_queue_slot_counts *counts) {
     const mq_queue_slot_header *header = &parts->slot_headers[slot];
@@ -55,7 +56,8 @@ static inline void mq_queue_count_message_stats(const mq_queue_file_parts *parts
     }
 }
 
-/* Count all slots. by_priority has MQ_QUEUE_PRIORITIES zeros, and gets the number of waiting messages. */
+/* Count all slots. The caller passes MQ_QUEUE_PRIORITIES zeros in by_priority, and gets the number of waiting
+ * messages of each priority. */
 static inline void mq_queue_count_all_slots(const mq_queue_file_parts *parts, uint64_t now_ns,
                                             mq_queue_slot_counts *counts, uint32_t *by_priority) {
     memset(counts, 0, sizeof *counts);
@@ -76,8 +78,8 @@ static inline void mq_queue_count_all_slots(const mq_queue_file_parts *parts, ui
     }
 }
 
-/* Return the count of a row's current owner, because counts continue over owners. Invalid data gives 0, never a
- * negative number. */
+/* Return the part of a count that belongs to the row's current owner. Counts continue over owners. Invalid data
+ * gives 0 instead of a negative number. */
 static inline uint64_t mq_queue_count_since_join(const mq_u64 *count, const mq_u64 *before) {
     /* relaxed: see the top of the file */
     uint64_t now = mq_load_relaxed_u64(count), then = mq_load_relaxed_u64(before);

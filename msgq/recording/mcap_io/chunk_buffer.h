@@ -1,7 +1,7 @@
-/* A chunk of a recording during its filling: message records in MCAP's format, and one entry with the location of each.
- * One process owns all memory, and one thread at a time uses it. Nothing here calls Python.
+/* A chunk of a recording while it is filled: message records in MCAP's format, and one entry with the location of each
+ * record. One process owns all memory, and one thread at a time uses it. No function here calls Python.
  *
- * Little-endian, like MCAP and the supported machines.
+ * Numbers are little-endian, like MCAP and the supported machines.
  */
 #ifndef MQ_LOG_CHUNK_H
 #define MQ_LOG_CHUNK_H
@@ -23,7 +23,7 @@ enum {
 };
 
 typedef struct {
-    uint64_t log_time, offset; /* offset: of the record in the chunk's buffer */
+    uint64_t log_time, offset; /* offset: position of the record in the chunk's buffer */
     uint32_t channel, sequence;
     int64_t origin_time; /* 0: unknown */
 } mq_log_chunk_entry;
@@ -36,10 +36,10 @@ typedef struct {
     uint32_t entry_capacity, entry_count;
 } mq_log_chunk;
 
-/* A message in other memory, to be appended. */
+/* A message in other memory that will be appended. */
 typedef struct {
     int64_t log_time, publish_time, origin_time;
-    int64_t offset, length; /* of the payload */
+    int64_t offset, length; /* offset and length of the payload */
     uint32_t sequence;
     uint16_t channel;
     uint16_t content_index; /* index of the buffer with the payload */
@@ -52,7 +52,8 @@ typedef struct {
 
 static inline void mq_log_write_bytes(uint8_t *to, const void *value, size_t n) { memcpy(to, value, n); }
 
-/* True if a message of `size` bytes fits. Its payload goes to mq_log_chunk_next_payload. */
+/* True if a message of `size` bytes fits into the chunk. Copy the payload of the message to
+ * mq_log_chunk_next_payload. */
 static inline bool mq_log_chunk_has_room(const mq_log_chunk *chunk, uint64_t size) {
     return chunk->entry_count < chunk->entry_capacity && size <= chunk->capacity_bytes &&
            chunk->used_bytes + MQ_LOG_MESSAGE_HEADER_BYTES + size <= chunk->capacity_bytes;
@@ -63,7 +64,7 @@ static inline uint8_t *mq_log_chunk_next_payload(const mq_log_chunk *chunk) {
     return chunk->buffer + chunk->used_bytes + MQ_LOG_MESSAGE_HEADER_BYTES;
 }
 
-/* Write the header of the payload of `size` bytes, and append the record. */
+/* Write the header for a payload of `size` bytes, and append the record. */
 static inline void mq_log_chunk_commit_message(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence,
                                                uint64_t log_time, uint64_t publish_time, int64_t origin_time,
                                                uint64_t size) {
@@ -80,7 +81,7 @@ static inline void mq_log_chunk_commit_message(mq_log_chunk *chunk, uint16_t cha
     chunk->used_bytes += MQ_LOG_MESSAGE_HEADER_BYTES + size;
 }
 
-/* Append a message. Return false if it does not fit. */
+/* Append a message. Return false if the message does not fit. */
 static inline bool mq_log_chunk_append_message(mq_log_chunk *chunk, uint16_t channel, uint32_t sequence,
                                                uint64_t log_time, uint64_t publish_time, int64_t origin_time,
                                                const void *data, uint64_t size) {
@@ -91,8 +92,8 @@ static inline bool mq_log_chunk_append_message(mq_log_chunk *chunk, uint16_t cha
     return true;
 }
 
-/* Append messages from row `from` on until the chunk is full, or the next one does not fit. Returns the row after the
- * last appended one, or -1 if the next message is not within its buffer. */
+/* Append messages, starting at row `from`, until the chunk is full or the next message does not fit. Returns the row
+ * after the last appended message. Returns -1 if the next message is not within its buffer. */
 static inline int64_t mq_log_chunk_append_rows(mq_log_chunk *chunk, const mq_log_message_row *rows, int64_t from,
                                                int64_t count, const mq_log_payload_buffer *contents,
                                                int64_t content_count) {
@@ -111,8 +112,8 @@ static inline int64_t mq_log_chunk_append_rows(mq_log_chunk *chunk, const mq_log
     return from;
 }
 
-/* Count the messages of each channel in `counts`, which has a zero for each possible id. Returns the largest id found +
- * 1. */
+/* Count the messages of each channel in `counts`. The caller passes `counts` with a zero for each possible channel
+ * id. Returns the largest channel id of a message + 1. */
 static inline uint32_t mq_log_chunk_count_by_channel(const mq_log_chunk *chunk, uint32_t *counts) {
     uint32_t behind = 0;
     for (uint32_t i = 0; i < chunk->entry_count; i++) {
@@ -135,8 +136,8 @@ static inline uint8_t *mq_log_index_write_header(uint8_t *to, uint16_t channel, 
     return to + MQ_LOG_INDEX_HEADER_BYTES;
 }
 
-/* Write the entry of each message to the address of its channel's index, and advance the address. `shift`: number of
- * bytes before the first message. */
+/* Write the index entry of each message to the address in `places` for the message's channel, and advance the
+ * address. `shift` is the number of bytes before the first message. */
 static inline void mq_log_chunk_write_index(const mq_log_chunk *chunk, uint64_t shift, uint8_t **places) {
     for (uint32_t i = 0; i < chunk->entry_count; i++) {
         const mq_log_chunk_entry *entry = &chunk->entries[i];
@@ -148,8 +149,8 @@ static inline void mq_log_chunk_write_index(const mq_log_chunk *chunk, uint64_t 
     }
 }
 
-/* Count the messages of a chunk in the tallies of their channels. numberings[channel] is the channel whose tally has
- * its losses. Both arrays have an element for each possible id. */
+/* Count the messages of a chunk in the tallies of their channels. numberings[channel] is the channel whose tally
+ * counts the losses. Both arrays have an element for each possible channel id. */
 static inline void mq_log_chunk_update_tallies(const mq_log_chunk *chunk, mq_channel_tally *tallies,
                                                const uint16_t *numberings) {
     for (uint32_t i = 0; i < chunk->entry_count; i++) {

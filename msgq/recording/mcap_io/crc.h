@@ -1,9 +1,9 @@
-/* Folds bytes for a CRC-32 (that of zlib and MCAP), ten times as fast as a table.
+/* Fold bytes for a CRC-32, ten times as fast as a table. zlib and MCAP use the same CRC.
  *
- * A CRC is the remainder of the message as a polynomial over GF(2). If previous bytes are multiplied by x^n mod P and
- * added to the bytes n bits later, the message changes, but its remainder stays. So each 64 bytes are folded into the
- * next 64, and the CRC of the last 16 bytes is that of all. Bits are reflected here, as in the CRC, hence the shifted
- * constants: x^(n+32) and x^(n-32) mod P for n = 512 and 128.
+ * A CRC is the remainder of the message as a polynomial over GF(2). Multiply some bytes by x^n mod P, and add the
+ * product to the bytes n bits later. The message changes, but its remainder stays the same. Therefore each 64 bytes are
+ * folded into the next 64 bytes. The CRC of the last 16 bytes is then the CRC of all bytes. The bits are reflected, as
+ * in the CRC. Therefore the constants are shifted: x^(n+32) and x^(n-32) mod P, for n = 512 and 128.
  */
 #ifndef MSGQ_RECORDING_CRC_H
 #define MSGQ_RECORDING_CRC_H
@@ -24,8 +24,8 @@ __attribute__((target("pclmul,sse4.1"))) static inline __m128i mq_crc_fold_lane(
     return _mm_xor_si128(_mm_xor_si128(low, high), _mm_loadu_si128((const __m128i *)next));
 }
 
-/* Fold `size` bytes, a positive multiple of 64, into the 16 bytes at `folded`. Their CRC from the state 0 is the CRC of
- * all bytes, after previous bytes with the CRC `start`. */
+/* Fold `size` bytes, a positive multiple of 64, into the 16 bytes at `folded`. The CRC of the folded bytes, from the
+ * state 0, is the CRC of all bytes. `start` is the CRC of previous bytes. */
 __attribute__((target("pclmul,sse4.1"))) static void mq_crc_fold_bytes(const uint8_t *bytes, int64_t size,
                                                                        uint32_t start, uint8_t *folded) {
     const __m128i by_512 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
@@ -33,7 +33,7 @@ __attribute__((target("pclmul,sse4.1"))) static void mq_crc_fold_bytes(const uin
     __m128i lanes[4];
     for (int i = 0; i < 4; i++)
         lanes[i] = _mm_loadu_si128((const __m128i *)(bytes + 16 * i));
-    lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128((int)~start)); /* a CRC is its inverted state */
+    lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128((int)~start)); /* a CRC is the inverted state */
     for (int64_t at = 64; at < size; at += 64)
         for (int i = 0; i < 4; i++)
             lanes[i] = mq_crc_fold_lane(lanes[i], by_512, bytes + at + 16 * i);
@@ -44,7 +44,7 @@ __attribute__((target("pclmul,sse4.1"))) static void mq_crc_fold_bytes(const uin
 
 #else
 
-static inline int mq_crc_is_fold_supported(void) { return 0; } /* other machines use zlib's own CRC */
+static inline int mq_crc_is_fold_supported(void) { return 0; } /* other machines use the CRC function of zlib */
 static inline void mq_crc_fold_bytes(const uint8_t *bytes, int64_t size, uint32_t start, uint8_t *folded) {
     (void)bytes;
     (void)size;

@@ -1,7 +1,7 @@
-/* Scans the records of an MCAP chunk into columns, message by message.
+/* Scan the records of an MCAP chunk into columns, message by message.
  *
- * The bytes may have any content, so each read is first checked against the end. Little-endian, like MCAP and the
- * supported machines.
+ * The bytes may have any content, so each read is first checked against the end of the bytes. Numbers are
+ * little-endian, like MCAP and the supported machines.
  */
 #ifndef MSGQ_RECORDING_SCAN_H
 #define MSGQ_RECORDING_SCAN_H
@@ -19,22 +19,23 @@
 
 /* Reasons why a scan stopped. */
 enum {
-    MQ_SCAN_END_OF_BYTES,     /* at the end of the bytes */
-    MQ_SCAN_COLUMNS_FULL,     /* the columns have no row left */
-    MQ_SCAN_OTHER_RECORD,     /* at a complete record for the caller: a schema, a channel, or an invalid message */
-    MQ_SCAN_TRUNCATED_RECORD, /* at a record that exceeds the end */
-    MQ_SCAN_ZERO_OPCODE,      /* at opcode 0, which is not a valid record in MCAP */
+    MQ_SCAN_END_OF_BYTES, /* the scan reached the end of the bytes */
+    MQ_SCAN_COLUMNS_FULL, /* the columns have no row left */
+    /* the scan reached a complete record for the caller: a schema, a channel, or an invalid message */
+    MQ_SCAN_OTHER_RECORD,
+    MQ_SCAN_TRUNCATED_RECORD, /* the scan reached a record that exceeds the end of the bytes */
+    MQ_SCAN_ZERO_OPCODE,      /* the scan reached opcode 0, which is not a valid MCAP record */
 };
 
-/* Codes of channels in addition to the caller's codes >= 0. */
+/* Codes of channels, in addition to the caller's codes, which are 0 or above. */
 enum { MQ_CHANNEL_CODE_UNKNOWN = -1, MQ_CHANNEL_CODE_UNWANTED = -2 };
 
 typedef struct {
     const int32_t *channel_codes; /* code of each channel id */
     int64_t channel_count;        /* number of codes; larger ids are unknown */
-    int64_t start_time;           /* log_time >= start */
-    int64_t end_time;             /* log_time < end */
-    int stops_at_unknown;         /* 1: stop also at records that chunks do not contain; 0: skip them */
+    int64_t start_time;           /* scan messages with log_time >= start_time */
+    int64_t end_time;             /* scan messages with log_time < end_time */
+    int stops_at_unknown;         /* 1: also stop at records that chunks do not contain. 0: skip such records */
 } mq_scan_filter;
 
 typedef struct {
@@ -42,7 +43,7 @@ typedef struct {
     int64_t *sequence;
     int64_t *log_time;
     int64_t *publish_time;
-    int64_t *offset; /* of the payload in the scanned bytes */
+    int64_t *offset; /* offset of the payload in the scanned bytes */
     int64_t *length;
 } mq_scan_columns;
 
@@ -62,7 +63,8 @@ static inline uint64_t mq_read_u64(const uint8_t *at) {
     return value;
 }
 
-/* Scan the requested messages from *position on into the columns from *row on. Both are advanced. */
+/* Scan the requested messages, starting at *position, into the columns, starting at *row. Advances *position and
+ * *row. */
 static inline int mq_scan_chunk_messages(const uint8_t *bytes, int64_t size, const mq_scan_filter *wanted,
                                          const mq_scan_columns *columns, int64_t rows, int64_t *position,
                                          int64_t *row) {
@@ -77,7 +79,7 @@ static inline int mq_scan_chunk_messages(const uint8_t *bytes, int64_t size, con
         if (opcode == 0) {
             why = MQ_SCAN_ZERO_OPCODE;
             break;
-        } /* zeros may have any length */
+        } /* a run of zeros may have any length */
         const uint64_t length = mq_read_u64(bytes + at + 1);
         if (length > (uint64_t)(size - at - MQ_SCAN_RECORD_HEAD_BYTES)) {
             why = MQ_SCAN_TRUNCATED_RECORD;
@@ -98,7 +100,7 @@ static inline int mq_scan_chunk_messages(const uint8_t *bytes, int64_t size, con
         const int64_t log_time = (int64_t)mq_read_u64(message + 6);
         const int64_t publish_time = (int64_t)mq_read_u64(message + 14);
         if (code == MQ_CHANNEL_CODE_UNKNOWN || (log_time | publish_time) < 0 || log_time == INT64_MAX) {
-            why = MQ_SCAN_OTHER_RECORD; /* an exclusive end after such a time is impossible */
+            why = MQ_SCAN_OTHER_RECORD; /* an unknown channel, or a time too large for an exclusive end time */
             break;
         }
         if (code >= 0 && log_time >= wanted->start_time && log_time < wanted->end_time) {
@@ -121,7 +123,7 @@ static inline int mq_scan_chunk_messages(const uint8_t *bytes, int64_t size, con
     return why;
 }
 
-/* Return the total bytes of the payloads of some rows. */
+/* Return the total payload bytes of the rows from `row` to `rows` - 1. */
 static inline int64_t mq_scan_sum_payload_bytes(const mq_scan_columns *columns, int64_t row, int64_t rows) {
     int64_t sum = 0;
     for (; row < rows; row++)
@@ -129,8 +131,9 @@ static inline int64_t mq_scan_sum_payload_bytes(const mq_scan_columns *columns, 
     return sum;
 }
 
-/* Copy payloads one after the other to `data` after its `used` bytes. ends[row] is the end of each payload. The caller
- * has made room. Returns the new number of used bytes, or -1 if `bytes` are not the scanned bytes. */
+/* Copy payloads one after the other to `data`, after its `used` bytes. Stores the end of each payload in ends[row].
+ * `data` must have room for all payloads. Returns the new number of used bytes. Returns -1 if `bytes` are not the
+ * scanned bytes. */
 static inline int64_t mq_scan_copy_payloads(const uint8_t *bytes, int64_t size, const mq_scan_columns *columns,
                                             int64_t row, int64_t rows, uint8_t *data, int64_t used, int32_t *ends) {
     for (; row < rows; row++) {
@@ -143,7 +146,7 @@ static inline int64_t mq_scan_copy_payloads(const uint8_t *bytes, int64_t size, 
     return used;
 }
 
-/* Count rows in the tallies of their codes. numberings[code] is the code whose tally has its losses. */
+/* Count rows in the tallies of their codes. numberings[code] is the code whose tally counts the losses. */
 static inline void mq_scan_update_tallies(const mq_scan_columns *columns, int64_t row, int64_t rows,
                                           mq_channel_tally *tallies, const int32_t *numberings) {
     for (; row < rows; row++) {

@@ -1,4 +1,4 @@
-/* Statistics of each channel of a recording, updated message by message. Nothing here calls Python. */
+/* Statistics of each channel of a recording, updated message by message. No function here calls Python. */
 #ifndef MSGQ_RECORDING_TALLY_H
 #define MSGQ_RECORDING_TALLY_H
 
@@ -10,14 +10,14 @@ typedef struct {
     int64_t first_time;
     int64_t last_time;
     int64_t lost;
-    int64_t next_sequence;  /* number after that of the newest message of the numbering; 0: no message yet */
+    int64_t next_sequence;  /* number after the number of the newest message. 0: the numbering has no message yet */
     int64_t first_sequence; /* number of the numbering's first message */
     int64_t largest;
 } mq_channel_tally;
 
-/* Count a message in the tally of its code. A gap in the numbers of a numbering is a loss, counted in the tally of the
- * first code with this numbering. Numbers have 32 bits and wrap around. A step back (a copy, or files out of order) is
- * not a loss. */
+/* Count a message in the tally of its code. A gap in the message numbers is a loss. `numbering` counts the loss: the
+ * tally of the first code with the same numbering. Message numbers have 32 bits and wrap around. A number that
+ * decreases (a copy, or files out of order) is not a loss. */
 static inline void mq_tally_add_message(mq_channel_tally *tally, mq_channel_tally *numbering, int64_t log_time,
                                         uint32_t sequence, int64_t bytes) {
     const int32_t step = (int32_t)(sequence + 1 - (uint32_t)numbering->next_sequence);

@@ -1,7 +1,7 @@
-/* Records sources of any type into chunks: message records are copied directly from shared memory into the chunk's
+/* Record sources of any type into chunks. Message records are copied directly from shared memory into the chunk's
  * buffer. One process owns all memory.
  *
- * One thread at a time may use an mq_capture. Nothing here calls Python.
+ * One thread at a time may use an mq_capture. No function here calls Python.
  */
 #ifndef MQ_CAPTURE_H
 #define MQ_CAPTURE_H
@@ -15,58 +15,59 @@
 
 enum {
     MQ_CAPTURE_CHANNEL_IDS = 65536, /* channel ids have 16 bits */
-    MQ_CAPTURE_BATCH_MAX = 4096,    /* messages of one source before the next one's turn */
-    /* maximum bytes of a recorded message; memory for larger ones is not allocated */
+    MQ_CAPTURE_BATCH_MAX = 4096,    /* maximum messages of one source before the recorder reads the next source */
+    /* maximum bytes of a recorded message. The recorder allocates no memory for larger messages */
     MQ_CAPTURE_PAYLOAD_MAX = 1 << 30 | 4096,
-    /* pause between two polls with little traffic, because no process wakes a passive subscriber; with much traffic,
-     * interval of checks for interrupts */
+    /* With little traffic: pause between two polls, because no process wakes a passive subscriber. With much
+     * traffic: interval of checks for interrupts */
     MQ_CAPTURE_SLEEP_NS = 500000,
 };
 
 /* An unknown number of losses: a stock publisher lapped the recorder. */
 #define MQ_CAPTURE_LOST_UNKNOWN UINT64_MAX
 
-/* Common properties of messages: an MCAP channel. Each numbering of an endpoint's messages has one channel, or one for
- * each part of the endpoint. If another publisher cannot continue a numbering, it begins a new one. */
+/* An MCAP channel, with the properties that its messages share. Each numbering of an endpoint's messages has one
+ * channel, or one channel for each part of the endpoint. A publisher that cannot continue a numbering begins a new
+ * numbering. */
 typedef struct {
     uint32_t source, epoch, part;
-    /* publishers number its messages, so a gap is a loss; else the recorder numbers them */
+    /* true: publishers number the channel's messages, so a gap is a loss. false: the recorder numbers the messages */
     bool has_publisher_sequence;
-    bool tracked;            /* its messages have stamps, which are not in the payloads here */
-    uint64_t first_sequence; /* number of its first message */
-    uint64_t lost_before;    /* messages lost before it without a gap; or MQ_CAPTURE_LOST_UNKNOWN */
+    bool tracked;            /* the channel's messages have stamps; the payloads here do not contain the stamps */
+    uint64_t first_sequence; /* number of the channel's first message */
+    uint64_t lost_before;    /* messages lost before the first message without a gap, or MQ_CAPTURE_LOST_UNKNOWN */
 } mq_capture_channel;
 
 /* A recorded source. */
 typedef struct {
     mq_source source;
-    int64_t publish_offset; /* offset of the publish time, u64 ns, in a message; -1: none */
-    uint64_t numbering_era; /* for `has_publisher_sequence` */
+    int64_t publish_offset; /* offset of the publish time (u64, ns) in a message. -1: messages have no publish time */
+    uint64_t numbering_era; /* era of the numbering, if has_publisher_sequence */
     bool has_publisher_sequence;
-    bool has_numbering;          /* it has a numbering */
-    bool numbering_is_empty;     /* the numbering has no message yet */
-    bool is_ended;               /* no more messages: its file was truncated, or it was removed */
+    bool has_numbering;      /* the source has a numbering */
+    bool numbering_is_empty; /* the numbering has no message yet */
+    bool is_ended;           /* the source has no more messages: its file was truncated, or the source was removed */
     bool has_numbering_per_part; /* each part has its own numbering */
-    uint32_t epoch;              /* of the newest numbering */
-    uint32_t last_part;          /* of the last message ... */
-    uint16_t last_channel;       /* ... and its channel; 0: none */
+    uint32_t epoch;              /* epoch of the newest numbering */
+    uint32_t last_part;          /* part of the last message */
+    uint16_t last_channel;       /* channel of the last message; 0: none */
     uint64_t skipped_count;      /* messages taken and not recorded: too large, or without a channel */
-    uint64_t stored_losses;      /* losses before the newest recorded message, shown as a gap or in a channel */
+    uint64_t stored_losses;      /* losses before the newest recorded message, stored as a gap or in a channel */
     bool states_unknown_loss;    /* a channel states that the number of losses is unknown */
-    bool lacks_channel_id;       /* some of them because no channel id was left */
-    uint32_t part_capacity;      /* number of elements of: */
+    bool lacks_channel_id;       /* some messages were skipped because no channel id was left */
+    uint32_t part_capacity;      /* number of elements of part_channels */
     uint16_t *part_channels;     /* channel of each part; 0: none */
 } mq_capture_source;
 
 typedef struct {
     mq_capture_source *sources;
     uint32_t source_count, next_source;
-    mq_capture_channel *channels; /* MQ_CAPTURE_CHANNEL_IDS of them */
-    uint32_t channel_count;       /* channels in use; ids begin with 1 */
-    int64_t clock_offset_ns;      /* offset of the host's clock, added to CLOCK_MONOTONIC */
-    int interrupt_fd;             /* a descriptor that ends a run when it becomes readable */
-    mq_file_watcher *watcher;     /* arrivals end a run as well; NULL: none */
-    uint32_t stopped_source;      /* the source that ended a run */
+    mq_capture_channel *channels; /* array of MQ_CAPTURE_CHANNEL_IDS channels */
+    uint32_t channel_count;       /* number of channels in use; ids begin with 1 */
+    int64_t clock_offset_ns;      /* host's clock minus CLOCK_MONOTONIC, in nanoseconds */
+    int interrupt_fd;             /* a file descriptor that ends a run when the descriptor becomes readable */
+    mq_file_watcher *watcher;     /* new files also end a run. NULL: no watcher */
+    uint32_t stopped_source;      /* index of the source that ended a run */
     uint64_t needed_bytes;        /* bytes of the largest message for which a chunk had no room */
 } mq_capture;
 
@@ -75,11 +76,11 @@ typedef enum {
     MQ_CAPTURE_CHUNK_FULL,     /* the chunk has no room for the next message */
     MQ_CAPTURE_UNMAPPED_POOL,  /* a channel has a message in an unmapped pool; see `stopped_source` */
     MQ_CAPTURE_CORRUPT_SOURCE, /* a source has invalid data; see `stopped_source` */
-    MQ_CAPTURE_INTERRUPTED,    /* an interrupt, or a new file */
+    MQ_CAPTURE_INTERRUPTED,    /* an interrupt or a new file ended the run */
     MQ_CAPTURE_NEW_SCHEMA,     /* the next message of a source has another schema; see `stopped_source` */
 } mq_capture_stop_reason;
 
-/* Let the next messages begin new channels. */
+/* Forget the channels of a source, so that its next messages begin new channels. */
 static inline void mq_capture_source_forget_channels(mq_capture_source *captured) {
     captured->last_channel = 0;
     if (captured->part_capacity)
@@ -110,12 +111,12 @@ static inline void mq_capture_source_begin_epoch(mq_capture_source *captured, co
     mq_capture_source_forget_channels(captured);
 }
 
-/* Number of messages of a source that are in no chunk. */
+/* Return the number of messages of a source that are in no chunk. */
 static inline uint64_t mq_capture_source_count_lost(const mq_capture_source *captured) {
     return mq_source_count_lost(&captured->source) + captured->skipped_count;
 }
 
-/* Number of lost messages since the newest message in a chunk. */
+/* Return the number of messages lost since the newest message in a chunk. */
 static inline uint64_t mq_capture_source_count_unstored(mq_capture_source *captured) {
     if (mq_source_lost_is_known(&captured->source) || captured->states_unknown_loss)
         return mq_capture_source_count_lost(captured) - captured->stored_losses;
@@ -123,8 +124,8 @@ static inline uint64_t mq_capture_source_count_unstored(mq_capture_source *captu
     return MQ_CAPTURE_LOST_UNKNOWN;
 }
 
-/* Describe the channel whose first message this is. Losses before the first message of a numbering leave no gap, so the
- * channel of that message states them. */
+/* Add a channel, which begins with the message `taken`. Losses before the first message of a numbering leave no gap.
+ * Therefore the channel of the first message states these losses. */
 static inline void mq_capture_add_channel(mq_capture *capture, mq_capture_source *captured,
                                           const mq_source_message *taken) {
     uint64_t hidden = captured->numbering_is_empty && taken->counted ? mq_capture_source_count_unstored(captured) : 0;
@@ -140,7 +141,7 @@ static inline void mq_capture_add_channel(mq_capture *capture, mq_capture_source
     captured->numbering_is_empty = false;
 }
 
-/* Find the channel of a message. Returns false if no id is left. */
+/* Find the channel of a message. Returns false if no channel id or no memory is left. */
 static inline bool mq_capture_find_channel(mq_capture *capture, mq_capture_source *captured,
                                            const mq_source_message *taken) {
     if (!captured->has_numbering || taken->counted != captured->has_publisher_sequence ||
@@ -165,8 +166,8 @@ static inline bool mq_capture_source_keeps_channel(const mq_capture_source *capt
            taken->counted == captured->has_publisher_sequence && taken->era == captured->numbering_era;
 }
 
-/* Append the message whose payload was copied. Its publish time is that of its source, or in its payload, or
- * unknown. */
+/* Append the message after its payload was copied. The publish time comes from the source or from the payload.
+ * Without either, the publish time is the log time. */
 static inline void mq_capture_commit_message(mq_log_chunk *chunk, const mq_capture_source *captured,
                                              const mq_source_message *taken, uint64_t log_time) {
     uint64_t publish_time = log_time;
@@ -190,7 +191,8 @@ static inline mq_capture_stop_reason mq_capture_convert_status(mq_capture *captu
     }
 }
 
-/* Skip a message that is too large for any chunk. If another message has replaced it, that one is skipped. */
+/* Skip a message that is too large for any chunk. If another message has replaced the large message, the other
+ * message is skipped. */
 static inline void mq_capture_skip_large_message(mq_capture_source *captured, const mq_source *source) {
     const mq_source_buffer none = {.all_or_nothing = false};
     mq_source_message taken;
@@ -203,7 +205,7 @@ static inline void mq_capture_skip_without_channel(mq_capture_source *captured) 
     captured->lacks_channel_id = true;
 }
 
-/* Take pending messages of a source of this type, at most one turn's worth. */
+/* Take the pending messages of a source of type `kind`, at most MQ_CAPTURE_BATCH_MAX messages. */
 static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_read_source_kind(
     mq_capture *capture, mq_capture_source *captured, mq_log_chunk *chunk, mq_source_kind kind) {
     mq_source source = captured->source;
@@ -233,8 +235,8 @@ static inline __attribute__((always_inline)) mq_capture_stop_reason mq_capture_r
     return MQ_CAPTURE_DEADLINE;
 }
 
-/* The same for any type. Each type has its own loop, without tests of the type. The schema is read before the first
- * message, but not before a message exists. */
+/* Take the pending messages of a source of any type. Each type has its own loop, which does not test the type. The
+ * caller reads the schema before the first message, but only after a message exists. */
 static inline mq_capture_stop_reason mq_capture_read_source(mq_capture *capture, mq_capture_source *captured,
                                                             mq_log_chunk *chunk) {
     if (!captured->last_channel && !mq_source_has_pending(&captured->source))
@@ -249,7 +251,7 @@ static inline mq_capture_stop_reason mq_capture_read_source(mq_capture *capture,
     }
 }
 
-/* True if a pause could cost messages. */
+/* True if a pause could make the recorder lose messages. */
 static inline bool mq_capture_is_near_overrun(const mq_capture *capture) {
     for (uint32_t i = 0; i < capture->source_count; i++)
         if (!capture->sources[i].is_ended && mq_source_is_near_overrun(&capture->sources[i].source))
@@ -267,7 +269,7 @@ static inline bool mq_capture_wait_for_interrupt(const mq_capture *capture, int6
     return (on[1].revents && mq_file_watcher_poll_arrival_burst(capture->watcher)) || on[0].revents;
 }
 
-/* Give each source a turn. */
+/* Read the pending messages of each source. */
 static inline mq_capture_stop_reason mq_capture_read_sources(mq_capture *capture, mq_log_chunk *chunk) {
     for (uint32_t i = 0; i < capture->source_count; i++) {
         uint32_t index = (capture->next_source + i) % capture->source_count;
@@ -276,20 +278,21 @@ static inline mq_capture_stop_reason mq_capture_read_sources(mq_capture *capture
             captured->is_ended ? MQ_CAPTURE_DEADLINE : mq_capture_read_source(capture, captured, chunk);
         if (end != MQ_CAPTURE_DEADLINE) {
             capture->stopped_source = index;
-            capture->next_source = (index + 1) % capture->source_count; /* the next run begins with the others */
+            capture->next_source = (index + 1) % capture->source_count; /* the next run begins with the next source */
             return end;
         }
     }
     return MQ_CAPTURE_DEADLINE;
 }
 
-/* Record until the chunk is full, an interrupt, or `until_ns` (CLOCK_MONOTONIC). */
+/* Record until the chunk is full, an interrupt occurs, or `until_ns` (CLOCK_MONOTONIC) has passed. */
 static inline mq_capture_stop_reason mq_capture_run(mq_capture *capture, mq_log_chunk *chunk, int64_t until_ns) {
     int64_t looked_ns = 0;
-    /* Arrivals collected by the pause of a previous run that ended for another reason are not reported again. */
+    /* A previous run may have collected new files in its pause, and then ended for another reason. inotify does not
+     * report these files again. */
     bool roused = capture->watcher && mq_file_watcher_has_arrivals(capture->watcher);
     for (;;) {
-        /* after an interrupt, read once more the messages that were there before */
+        /* after an interrupt, read once more the messages that arrived before the interrupt */
         mq_capture_stop_reason end = mq_capture_read_sources(capture, chunk);
         int64_t now = mq_monotonic_ns(), left = until_ns - now;
         if (end != MQ_CAPTURE_DEADLINE || left <= 0)

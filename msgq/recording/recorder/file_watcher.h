@@ -1,7 +1,7 @@
-/* Detects new files in directories, by inotify. Each file is opened at once, because its name and content may disappear
- * soon.
+/* Detect new files in directories, by inotify. The watcher opens each file at once, because its name and content may
+ * disappear soon.
  *
- * One thread at a time may use an mq_file_watcher. Nothing here calls Python or allocates.
+ * One thread at a time may use an mq_file_watcher. No function here calls Python or allocates memory.
  */
 #ifndef MQ_FILE_WATCHER_H
 #define MQ_FILE_WATCHER_H
@@ -18,37 +18,38 @@
 #include <unistd.h>
 
 enum {
-    MQ_FILE_ARRIVALS_MAX = 256,         /* arrivals stored until they are taken; the kernel stores further ones */
-    MQ_FILE_ARRIVALS_PER_READ = 128,    /* arrivals that one read may return: 4 KiB of events of 32 bytes */
-    MQ_FILE_ARRIVALS_OPEN_MAX = 64,     /* maximum number of open arrivals; of others only the names are stored */
-    MQ_FILE_ARRIVALS_PAUSE_NS = 200000, /* pause after which a burst has ended */
+    /* maximum new files stored until the caller takes them; the kernel stores further events */
+    MQ_FILE_ARRIVALS_MAX = 256,
+    MQ_FILE_ARRIVALS_PER_READ = 128, /* maximum new files from one read: 4 KiB of events of 32 bytes */
+    MQ_FILE_ARRIVALS_OPEN_MAX = 64,  /* maximum number of open files; of further new files, only the names are stored */
+    MQ_FILE_ARRIVALS_PAUSE_NS = 200000, /* pause after which a burst of new files has ended */
     MQ_FILE_ARRIVALS_PAUSES = 8,
     MQ_WATCHED_DIRECTORIES_MAX = 8,
     MQ_FILE_NAME_PREFIX_MAX = 16,
     MQ_FILE_ARRIVALS_MASK = IN_CREATE | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR,
 };
 
-/* A directory to watch, and the prefix of the file names. */
+/* A directory to watch, and the prefix of file names to report. */
 typedef struct {
-    int watch_descriptor; /* inotify's watch of the directory; -1: it does not exist */
-    const char *path;     /* not held open, because then its removal would not be reported */
+    int watch_descriptor; /* inotify's watch of the directory. -1: the directory does not exist */
+    const char *path;     /* the directory is not held open, because inotify would then not report its removal */
     char name_prefix[MQ_FILE_NAME_PREFIX_MAX];
 } mq_watched_directory;
 
 typedef struct {
     unsigned directory_index;
-    int fd;    /* for reading; -1: not opened */
-    int error; /* reason. ENOENT: removed; 0: too many are open */
+    int fd;    /* descriptor for reading; -1: the file was not opened */
+    int error; /* reason why the file was not opened. ENOENT: the file was removed. 0: too many files are open */
     char name[NAME_MAX + 1];
 } mq_file_arrival;
 
 typedef struct {
     int inotify_fd;
     unsigned directory_count, arrival_count, open_count;
-    bool overflowed; /* some arrivals were not reported, and their names are unknown */
+    bool overflowed; /* some new files were not reported, and their names are unknown */
     bool changed;    /* a directory appeared or was removed */
     mq_watched_directory directories[MQ_WATCHED_DIRECTORIES_MAX];
-    mq_file_arrival arrivals[MQ_FILE_ARRIVALS_MAX]; /* the first `arrival_count` are valid */
+    mq_file_arrival arrivals[MQ_FILE_ARRIVALS_MAX]; /* the first `arrival_count` elements are valid */
 } mq_file_watcher;
 
 static inline void mq_file_watcher_open_file(mq_file_watcher *watcher, unsigned directory_index, const char *name) {
@@ -82,7 +83,7 @@ static inline void mq_file_watcher_add_event(mq_file_watcher *watcher, const str
     if (event->mask & IN_Q_OVERFLOW)
         watcher->overflowed = true;
     else if (event->mask & IN_MOVE_SELF)
-        inotify_rm_watch(watcher->inotify_fd, event->wd); /* IN_IGNORED follows */
+        inotify_rm_watch(watcher->inotify_fd, event->wd); /* the kernel then sends IN_IGNORED */
     else if (event->mask & IN_ISDIR)
         watcher->changed = true;
     for (unsigned i = 0; i < watcher->directory_count; i++)
@@ -90,12 +91,12 @@ static inline void mq_file_watcher_add_event(mq_file_watcher *watcher, const str
             mq_file_watcher_add_directory_event(watcher, i, event);
 }
 
-/* True if something can be taken. */
+/* True if the caller can take new files or changes. */
 static inline bool mq_file_watcher_has_arrivals(const mq_file_watcher *watcher) {
     return watcher->arrival_count || watcher->overflowed || watcher->changed;
 }
 
-/* Open new files, as far as there is room. Returns true if something can be taken. */
+/* Open new files while the watcher has room for them. Returns true if the caller can take new files or changes. */
 static inline bool mq_file_watcher_poll_arrivals(mq_file_watcher *watcher) {
     _Alignas(struct inotify_event) char events[4096];
     ssize_t size;
@@ -109,7 +110,8 @@ static inline bool mq_file_watcher_poll_arrivals(mq_file_watcher *watcher) {
     return mq_file_watcher_has_arrivals(watcher);
 }
 
-/* The same, and also files that follow at once: of files created together, each may disappear soon. */
+/* As mq_file_watcher_poll_arrivals, but also open files that follow within a short pause. Of files created together,
+ * each file may disappear soon. */
 static inline bool mq_file_watcher_poll_arrival_burst(mq_file_watcher *watcher) {
     struct pollfd on = {.fd = watcher->inotify_fd, .events = POLLIN};
     const struct timespec pause = {.tv_nsec = MQ_FILE_ARRIVALS_PAUSE_NS};
@@ -119,7 +121,7 @@ static inline bool mq_file_watcher_poll_arrival_burst(mq_file_watcher *watcher) 
     return mq_file_watcher_poll_arrivals(watcher);
 }
 
-/* Clear the arrivals after the caller took them. The caller closes the files. */
+/* Clear the list of new files after the caller took the files. The caller closes the files. */
 static inline void mq_file_watcher_clear_arrivals(mq_file_watcher *watcher) {
     watcher->arrival_count = watcher->open_count = 0;
     watcher->overflowed = watcher->changed = false;
