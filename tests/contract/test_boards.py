@@ -302,7 +302,7 @@ class TestValues:
     @pytest.mark.parametrize(
         "data", ["text", 5, None, [1], memoryview(b"12345678")[::2]], ids=["str", "int", "None", "list", "view"]
     )
-    def test_entry_write_refuses_other_objects(self, records: Records, data: Any) -> None:
+    def test_entry_write_refuses_objects_that_are_not_buffers(self, records: Records, data: Any) -> None:
         board = records.board()
         entry = board.declare("key")
         entry.write(b"before")

@@ -51,7 +51,7 @@ def test_send_accepts_any_contiguous_buffer(backend: Backend, endpoint: str, kin
 
 
 @pytest.mark.parametrize("wrong", [memoryview(b"abcdef")[::2], np.arange(10)[::2], "text", 5, None, [b"x"]])
-def test_send_refuses_other_objects(backend: Backend, endpoint: str, wrong: Any) -> None:
+def test_send_refuses_objects_that_are_not_buffers(backend: Backend, endpoint: str, wrong: Any) -> None:
     pub, sub = backend.pair(endpoint)
     with pytest.raises((TypeError, BufferError, ValueError)):
         pub.send(wrong)

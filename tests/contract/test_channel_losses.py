@@ -57,7 +57,7 @@ def test_subscriber_behind_by_at_most_the_capacity_is_not_lapped(channels: Chann
     assert (sub.lost, sub.resets) == (0, 0)
 
 
-def test_subscriber_is_lapped_by_one_message_beyond_capacity(channels: Channels) -> None:
+def test_subscriber_behind_by_more_than_the_capacity_is_lapped(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32)
     lap(pub, 33)
     assert sub.receive(0) == (1).to_bytes(4, "little")

@@ -341,7 +341,7 @@ class TestLoans:
         loan.discard()
         assert sub.receive(0) is None
 
-    def test_loan_of_replaced_pool_is_published(self, channels: Channels) -> None:
+    def test_loan_can_be_published_after_its_pool_is_replaced(self, channels: Channels) -> None:
         pub, sub = channels.pair(publisher={"slot_bytes": 8})
         loan = pub.loan(8)
         memoryview(loan)[:] = b"8 bytes."

@@ -35,7 +35,7 @@ MESSAGES = [b"", b"one", b"\0" * 100, bytes(range(256)) * 30]
 
 
 class TestOrder:
-    def test_subscribers_receive_all_messages_in_one_order(self, channels: Channels) -> None:
+    def test_subscribers_receive_all_messages_in_the_same_order(self, channels: Channels) -> None:
         channel = channels.open()
         subs = [channel.subscriber() for _ in range(3)]
         pubs = [channel.publisher() for _ in range(3)]
@@ -75,7 +75,7 @@ class TestOrder:
         assert sub.receive(0) == memoryview(data).cast("B").tobytes() if memoryview(data).ndim else bytes(data)
 
     @pytest.mark.parametrize("data", ["text", 5, None, np.array([None])], ids=["str", "int", "None", "objects"])
-    def test_send_refuses_other_objects(self, channels: Channels, data: Any) -> None:
+    def test_send_refuses_objects_that_are_not_buffers(self, channels: Channels, data: Any) -> None:
         pub, sub = channels.pair()
         with pytest.raises(TypeError):
             pub.send(data)

@@ -37,7 +37,7 @@ class TestFileno:
             assert sub.receive(True) is None
             assert not readable(sub)
 
-    def test_fileno_is_readable_for_earlier_messages(self, backend: Backend, endpoint: str) -> None:
+    def test_fileno_is_readable_for_messages_sent_before_fileno_call(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send(b"early")
         assert collect(sub, 1) == [b"early"]
@@ -45,7 +45,7 @@ class TestFileno:
         assert readable(sub, DEADLINE)
 
     @pytest.mark.parametrize("how", ["many", "into", "array"])
-    def test_fileno_is_cleared_by_each_receive_method(self, backend: Backend, endpoint: str, how: str) -> None:
+    def test_fileno_is_not_readable_after_each_receive_method(self, backend: Backend, endpoint: str, how: str) -> None:
         pub, sub = backend.pair(endpoint)
         sub.fileno()
         pub.send(b"x")
@@ -160,7 +160,7 @@ class TestAsyncio:
 
         run(main())
 
-    def test_areceive_of_a_second_task_is_refused(self, backend: Backend, endpoint: str) -> None:
+    def test_areceive_in_a_second_task_is_refused(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
 
         async def main() -> None:

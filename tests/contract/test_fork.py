@@ -14,7 +14,7 @@ from tests.support import Child, run_child
 pytestmark = pytest.mark.needs("fork", "stats")
 
 
-def test_parent_and_child_each_receive_all_messages(backend: Backend, endpoint: str) -> None:
+def test_parent_and_forked_child_each_receive_all_messages(backend: Backend, endpoint: str) -> None:
     both = run_child(children.forked_subscriber, backend.name, endpoint)
     assert both == {"child": ["pending", "later"], "parent": ["pending", "later"]}
 
@@ -40,7 +40,7 @@ def test_forked_child_without_send_does_not_take_over_publisher(backend: Backend
     assert answer == {"child": [False, "before", True], "parent": ["before", "after"]}
 
 
-def test_send_in_child_waits_for_a_reservation_of_the_parent(backend: Backend, endpoint: str) -> None:
+def test_send_in_forked_child_waits_for_reservation_of_parent(backend: Backend, endpoint: str) -> None:
     answer = run_child(children.forked_while_reserved, backend.name, endpoint)
     assert answer == {"child": [True, False, True], "parent": ["ab", "cd"]}
 
@@ -61,7 +61,7 @@ def test_publisher_connected_before_daemonizing_publishes_in_the_daemon(backend:
     assert sub.receive_many() == [b"from the daemon", b"still there"]
 
 
-def test_reservation_of_the_parent_is_unusable_in_the_child(backend: Backend, endpoint: str) -> None:
+def test_reservation_of_parent_is_unusable_in_forked_child(backend: Backend, endpoint: str) -> None:
     answer = run_child(children.forked_reservation, backend.name, endpoint)
     assert answer == {"child": "refused", "parent": "ab", "rest": None}
 
@@ -76,5 +76,5 @@ def test_socket_in_forked_child_keeps_prefix_of_its_connection(backend: Backend,
 
 
 @pytest.mark.needs("passive")
-def test_passive_subscriber_continues_in_the_child(backend: Backend, endpoint: str) -> None:
+def test_passive_subscriber_continues_in_forked_child(backend: Backend, endpoint: str) -> None:
     assert run_child(children.forked_passive, backend.name, endpoint) == ["x", "x"]

@@ -198,7 +198,7 @@ class TestOnePublisherAtATime:
         assert sub.receive() == b"fine"
 
     @pytest.mark.needs("processes")
-    def test_superseded_publisher_error_names_the_other_process(self, backend: Backend, endpoint: str) -> None:
+    def test_superseded_publisher_error_names_the_new_publisher_process(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
         with Child(children.publisher, backend.name, endpoint) as child:
             assert child.hear() == "connected"
@@ -295,7 +295,7 @@ class TestRestart:
 
 
 class TestEnd:
-    def test_deleted_subscriber_is_not_counted(self, backend: Backend, endpoint: str) -> None:
+    def test_deleted_subscriber_is_not_counted_as_reader(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
         sub = backend.SubSocket()
         sub.connect(backend.context, endpoint)
@@ -318,7 +318,7 @@ class TestEnd:
         assert (topic.publisher_kind, topic.subscribers) == ("none", ())
 
     @pytest.mark.needs("processes", "read")
-    def test_killed_subscriber_is_not_counted(self, backend: Backend, endpoint: str) -> None:
+    def test_killed_subscriber_is_not_counted_as_reader(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         with Child(children.subscriber, backend.name, endpoint) as child:
             assert child.hear() == "connected"

@@ -154,7 +154,7 @@ def test_closed_master_error_says_closed(opened: Any, poll: Any) -> None:
 
 @pytest.mark.needs("stats")
 @pytest.mark.parametrize("kind", [SubMaster, PubMaster])
-def test_submaster_failed_open_closes_all_topics(opened: Any, kind: Any) -> None:
+def test_failed_submaster_open_closes_all_topics(opened: Any, kind: Any) -> None:
     with pytest.raises(EndpointNameError, match="b/c") as caught:
         kind(["a", "b/c"])
     assert caught.traceback  # it holds what was half made, so that nobody deletes it

@@ -11,7 +11,7 @@ from tests.contract.conftest import Backend
 from tests.support import DEADLINE, DEADLINE_MS, Task, wait_until
 
 
-def test_poll_returns_the_ready_registered_objects(backend: Backend, prefix: str) -> None:
+def test_poll_returns_registered_objects_that_are_ready(backend: Backend, prefix: str) -> None:
     (pub_a, sub_a), (_, sub_b), (pub_c, sub_c) = (backend.pair(name) for name in "abc")
     poller = backend.poller(sub_a, sub_b, sub_c)
     pub_a.send(b"x")
@@ -52,7 +52,7 @@ def test_poller_returns_when_a_message_arrives(backend: Backend, prefix: str, ti
         assert sub.receive(True) == b"x"
 
 
-def test_poller_reports_a_socket_registered_twice_once(backend: Backend, endpoint: str) -> None:
+def test_poller_reports_a_doubly_registered_socket_once(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     poller = backend.poller(sub, sub)
     pub.send(b"x")
@@ -86,7 +86,7 @@ def test_poller_refuses_an_unconnected_socket(backend: Backend, endpoint: str) -
     assert poller.poll(0) == []
 
 
-def test_poller_refuses_other_objects(backend: Backend, endpoint: str) -> None:
+def test_poller_refuses_objects_of_unsupported_types(backend: Backend, endpoint: str) -> None:
     poller = backend.Poller()
     for wrong in (None, backend.pub(endpoint), "sub"):
         with pytest.raises(TypeError):

@@ -164,7 +164,7 @@ def test_posix_ipc_queue_accepts_new_attributes_only_in_subclasses(both: Queues)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 @pytest.mark.parametrize(("mode", "may"), [(0o600, False), (0o666, True)])
-def test_posix_ipc_mode_decides_which_users_may_open(both: Queues, mode: int, may: bool) -> None:
+def test_posix_ipc_mode_decides_which_users_may_open_a_queue(both: Queues, mode: int, may: bool) -> None:
     umask = os.umask(0)
     try:
         both.open(both.posix.O_CREX, mode)

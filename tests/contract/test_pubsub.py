@@ -71,7 +71,7 @@ def test_subscriber_may_start_before_its_publisher(backend: Backend, endpoint: s
     assert sub.receive() == b"first"
 
 
-def test_endpoints_are_separate(backend: Backend, prefix: str) -> None:
+def test_messages_of_one_topic_do_not_reach_another_topic(backend: Backend, prefix: str) -> None:
     (pub_a, sub_a), (pub_b, sub_b) = backend.pair("a"), backend.pair("b")
     pub_a.send(b"for a")
     pub_b.send(b"for b")

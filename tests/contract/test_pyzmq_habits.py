@@ -34,7 +34,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 class TestReceiving:
-    def test_recv_returns_a_message_or_raises_again(self, backend: Backend, endpoint: str) -> None:
+    def test_recv_returns_a_message_or_raises_the_again_error(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         with pytest.raises(Again, match=endpoint) as caught:
             sub.recv(NOBLOCK)

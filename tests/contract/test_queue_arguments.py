@@ -43,7 +43,7 @@ class TestMessages:
     @pytest.mark.parametrize(
         "data", ["text", 5, None, [1], np.array([None])], ids=["str", "int", "None", "list", "objects"]
     )
-    def test_send_refuses_other_objects(self, queues: Queues, data: Any) -> None:
+    def test_send_refuses_objects_that_are_not_buffers(self, queues: Queues, data: Any) -> None:
         queue = queues.open()
         with pytest.raises(TypeError):
             queue.send(data)

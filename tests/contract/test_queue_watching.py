@@ -35,7 +35,7 @@ class TestDescriptors:
         other.send(b"3")
         assert readable(fd, DEADLINE)
 
-    def test_fileno_is_readable_for_earlier_messages(self, queues: Queues) -> None:
+    def test_fileno_is_readable_for_messages_sent_before_fileno_call(self, queues: Queues) -> None:
         queue = queues.open()
         queue.send(b"message")
         assert readable(queue.fileno(), DEADLINE)
@@ -50,7 +50,7 @@ class TestDescriptors:
         assert readable(fd, DEADLINE)
 
     @pytest.mark.parametrize("call", ["receive", "receive_many", "receive_into", "take"])
-    def test_fileno_is_cleared_by_each_receive_method(self, queues: Queues, call: str) -> None:
+    def test_fileno_is_not_readable_after_each_receive_method(self, queues: Queues, call: str) -> None:
         queue = queues.open()
         fd = queue.fileno()
         queue.send(b"message")
@@ -60,7 +60,7 @@ class TestDescriptors:
         assert got
         assert not readable(fd)
 
-    def test_fileno_is_cleared_after_another_handle_took_the_message(self, queues: Queues) -> None:
+    def test_fileno_is_not_readable_after_another_handle_took_the_message(self, queues: Queues) -> None:
         queue, other = queues.open(), queues.open()
         fd = queue.fileno()
         queue.send(b"message")
@@ -242,7 +242,7 @@ class TestAsyncio:
 
         asyncio.run(scenario())
 
-    def test_arecv_of_a_second_task_with_one_handle_is_refused(self, queues: Queues) -> None:
+    def test_arecv_in_a_second_task_with_the_same_handle_is_refused(self, queues: Queues) -> None:
         queue = queues.open()
 
         async def scenario() -> None:

@@ -424,7 +424,7 @@ class TestLoss:
                 seen.append(int(record["number"]))
 
     @pytest.mark.needs("lost")
-    def test_producer_restart_loses_nothing(self, queues: Queues) -> None:
+    def test_producer_restart_loses_no_records(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         producer.produce(quotes(0, 3))
         producer.close()
@@ -530,7 +530,7 @@ class TestProducers:
         producer.produce(np.zeros(3, large))
         assert len(consumer.consume(timeout=DEADLINE)) == 3
 
-    def test_message_of_another_size_raises(self, queues: Queues) -> None:
+    def test_consume_raises_at_a_message_of_another_size(self, queues: Queues) -> None:
         if queues.producers == "multiple":
             _, consumer = queues.pair()
             with Channel(queues.token) as channel, channel.publisher() as publisher:

@@ -314,7 +314,7 @@ class TestMany:
         assert not numbers.counts().any()
 
     @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", QUOTE], ids=str)
-    def test_vector_value_none_is_refused(self, records: Records, dtype: Any) -> None:
+    def test_vector_write_of_none_is_refused(self, records: Records, dtype: Any) -> None:
         numbers = records.vector(dtype, 3)
         with pytest.raises(RecordTypeError, match="NoneType"):
             numbers[0] = None
@@ -466,7 +466,7 @@ class TestSeqlock:
         assert number.wait(0) is False
 
     @pytest.mark.parametrize("call", ["read", "value", "read into", "changes"])
-    def test_seqlock_read_clears_changed(self, records: Records, call: str) -> None:
+    def test_seqlock_read_clears_the_changed_flag(self, records: Records, call: str) -> None:
         number, other = records.seqlock("i8"), records.seqlock("i8")
         calls: dict[str, Callable[[], Any]] = {
             "read": number.read,
@@ -572,7 +572,7 @@ TRACKED = np.dtype([("publish_time", "<i8"), ("origin_time", "<i8"), ("x", "f8")
 
 
 class TestTracked:
-    def test_tracked_write_fills_both_times(self, records: Records) -> None:
+    def test_tracked_write_fills_publish_time_and_origin_time(self, records: Records) -> None:
         rows = records.vector(TRACKED, 4)
         before = records.time_ns()
         rows[0] = (0, 0, 1.5)
@@ -607,7 +607,7 @@ class TestTracked:
             rows[i] = np.zeros((), TRACKED)
         assert len(set(rows.read()["origin_time"].tolist())) == 4
 
-    def test_seqlock_of_tracked_records_has_both_times(self, records: Records) -> None:
+    def test_seqlock_of_tracked_records_has_publish_time_and_origin_time(self, records: Records) -> None:
         pose = records.seqlock(TRACKED)
         pose.value = (1, 2, 3.5)
         publish_time, origin_time, x = pose.value

@@ -270,7 +270,7 @@ class TestThreads:
             task.result()
         assert sorted(told) == list(range(50_000))
 
-    def test_handle_is_usable_in_several_threads(self, records: Records) -> None:
+    def test_vector_handle_is_usable_in_several_threads(self, records: Records) -> None:
         threads, rounds = 4, 200
         counts = crowd(records.backend, records.name, threads, rounds)
         assert counts == [rounds] * threads + [threads * rounds]
@@ -321,7 +321,7 @@ class TestDescriptors:
             assert numbers.changes().indices.tolist() == [1]
             assert not readable(fd)
 
-    def test_fileno_is_readable_for_earlier_changes(self, records: Records) -> None:
+    def test_fileno_is_readable_for_changes_before_fileno_call(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         numbers[0] = 1
         assert readable(numbers.fileno(), DEADLINE)

@@ -36,7 +36,7 @@ def test_two_processes_exchange_record_changes(records: Records) -> None:
 
 @pytest.mark.ci
 @pytest.mark.parametrize(("copies", "size"), [(2, 1), (4, 40), (2, 4096), (2, 1 << 18), (4, 1 << 18)])
-def test_reads_during_writes_of_processes_are_never_torn(records: Records, copies: int, size: int) -> None:
+def test_reads_during_writes_of_other_processes_are_never_torn(records: Records, copies: int, size: int) -> None:
     """Two processes write rows, each of one byte. A reader may have no luck, but no row of two of them."""
     rows = records.vector(np.dtype([("data", "u1", (size,))]), 2, copies=copies)
     actor = record_children.filler

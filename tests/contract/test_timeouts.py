@@ -93,7 +93,7 @@ def test_receive_timeout_stays_the_same_after_a_burst(backend: Backend, endpoint
 
 class TestWaitForReaders:
     @pytest.mark.needs("threads")
-    def test_wait_for_readers_with_n_returns_when_n_are_attached(self, backend: Backend, endpoint: str) -> None:
+    def test_wait_for_readers_with_n_returns_when_n_readers_are_attached(self, backend: Backend, endpoint: str) -> None:
         pub = backend.pub(endpoint)
         task = Task(lambda: pub.wait_for_readers(DEADLINE, n=2))
         backend.sub(endpoint)
@@ -109,7 +109,7 @@ class TestWaitForReaders:
         assert sub.receive() == b"2"
         assert task.result() is None
 
-    def test_wait_for_readers_timeout_error_has_the_counts(self, backend: Backend, endpoint: str) -> None:
+    def test_wait_for_readers_timeout_error_names_the_reader_counts(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         started = backend.monotonic_ns()
         with pytest.raises(WaitTimeoutError, match=r"1 subscribers.*3 attached") as caught:
@@ -166,7 +166,9 @@ class TestAllReadersUpdated:
         assert pub.all_readers_updated()
 
     @pytest.mark.needs("read")
-    def test_all_readers_updated_waits_for_the_slowest(self, backend: Backend, endpoint: str) -> None:
+    def test_all_readers_updated_is_false_until_slowest_subscriber_has_read(
+        self, backend: Backend, endpoint: str
+    ) -> None:
         pub, fast = backend.pair(endpoint)
         slow = backend.sub(endpoint)
         pub.wait_for_readers(DEADLINE, n=2)

@@ -165,7 +165,7 @@ def test_untracked_topic_refuses_an_origin(backend: Backend, endpoint: str, how:
     assert sub.receive() == b"abc"
 
 
-def test_origin_time_negative_is_refused(backend: Backend, endpoint: str) -> None:
+def test_negative_origin_time_is_refused(backend: Backend, endpoint: str) -> None:
     pub, sub = tracked_pair(backend, endpoint, timeout=0)
     with pytest.raises(InvalidValueError, match="origin_time is -1"):
         pub.send(b"x", origin_time=-1)

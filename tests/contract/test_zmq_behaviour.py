@@ -40,7 +40,9 @@ class TestHighWaterMark:
     def short_queues(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("MSGQ_ZMQ_HWM", "10")
 
-    def test_dropped_counts_messages_refused_by_full_queues_exactly(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_dropped_counter_is_exact_for_messages_refused_by_full_queues(
+        self, zmq_backend: Backend, endpoint: str
+    ) -> None:
         pub, sub = zmq_backend.pair(endpoint)
         received: list[bytes] = []
         for _ in range(5):  # it stalls, catches up, and stalls again
@@ -105,10 +107,10 @@ class TestCounting:
         assert sub.receive() == b"x"
         assert (sub.lost, sub.stats().received) == (6, 1)
 
-    def test_lost_of_an_ordinary_subscriber_is_unknown(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_lost_count_of_an_ordinary_zmq_subscriber_is_unknown(self, zmq_backend: Backend, endpoint: str) -> None:
         assert zmq_backend.sub(endpoint).lost is None
 
-    def test_killed_subscriber_is_not_counted(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_killed_subscriber_is_not_counted_as_reader(self, zmq_backend: Backend, endpoint: str) -> None:
         pub, _sub = zmq_backend.pair(endpoint)
         with Child(zmq_children.idle_subscriber, endpoint) as child:
             assert child.hear() == "connected"
@@ -206,7 +208,7 @@ class TestFork:
             assert child.process.stdout is not None
             child.process.stdout.read()  # to its end: the daemon is gone
 
-    def test_reservation_of_the_parent_is_unusable_in_the_child(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_reservation_of_parent_is_unusable_in_forked_child(self, zmq_backend: Backend, endpoint: str) -> None:
         answer = run_child(zmq_children.forked_in_reservation, endpoint)
         assert answer == {"child": endpoint, "parent": "ab", "rest": None}
 
@@ -307,11 +309,11 @@ class TestCurve:
         pub.send(b"secret")
         assert sub.receive() == b"secret"
 
-    def test_plain_peer_is_refused_by_curve(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
+    def test_peer_without_curve_keys_is_refused(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
         zmq_backend.pub(endpoint)
         assert handshake_fails(publisher_address(endpoint).uri)
 
-    def test_peer_with_wrong_key_is_refused(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
+    def test_peer_with_wrong_curve_key_is_refused(self, zmq_backend: Backend, keys: Path, endpoint: str) -> None:
         zmq_backend.pub(endpoint)
         wrong, _ = zmq.curve_keypair()
         assert handshake_fails(publisher_address(endpoint).uri, wrong)

@@ -134,7 +134,7 @@ def publish_at(endpoint: str, hertz: float, count: int) -> None:
 # ---- topics ----
 
 
-def test_messages_of_short_program_are_recorded(start: Any, tmp_path: Path) -> None:
+def test_messages_of_short_lived_program_are_recorded(start: Any, tmp_path: Path) -> None:
     recorder = start()
     with Child(publish_and_exit, 3) as child:
         child.result()
@@ -145,7 +145,7 @@ def test_messages_of_short_program_are_recorded(start: Any, tmp_path: Path) -> N
     assert [message.sequence for message in LogReader(tmp_path / "log")] == [0, 1, 2]
 
 
-def test_messages_of_short_program_with_removed_topic_are_recorded(
+def test_messages_of_short_lived_program_with_removed_topic_are_recorded(
     start: Any, noticing: Any, tmp_path: Path, prefix: str
 ) -> None:
     """Tracked, with a schema: what belongs to the ring is had as well."""
@@ -274,7 +274,7 @@ def test_removed_topic_is_unmapped(prefix: str) -> None:
         assert f"msgq_{prefix}/e" not in Path("/proc/self/maps").read_text()
 
 
-def test_incomplete_file_is_opened_later(start: Any, tmp_path: Path, prefix: str) -> None:
+def test_incomplete_endpoint_file_is_opened_when_complete(start: Any, tmp_path: Path, prefix: str) -> None:
     """As a stock process makes it: a name first, then the size."""
     recorder = start()
     os.mkdir(f"/dev/shm/msgq_{prefix}", 0o700)
@@ -301,7 +301,7 @@ def test_prefix_directories_created_and_removed_are_followed(start: Any, tmp_pat
     assert (stats.messages, stats.lost, stats.refused) == (3, 0, {})
 
 
-def test_scan_without_inotify_finds_all_endpoints(
+def test_recorder_without_inotify_finds_all_endpoints_by_scan(
     prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def exhausted(*_: object) -> None:
@@ -369,7 +369,7 @@ def test_schema_set_after_channel_creation_is_recorded(start: Any, tmp_path: Pat
     assert message.schema == schema
 
 
-def test_new_schema_begins_with_its_first_message(start: Any, tmp_path: Path) -> None:
+def test_recorded_schema_changes_at_first_message_of_new_schema(start: Any, tmp_path: Path) -> None:
     recorder = start()
     schemas = [msgq.Schema(f"s{number}", "json", b"{}") for number in range(5)]
     for number, schema in enumerate(schemas):
@@ -412,7 +412,7 @@ def test_first_timings_of_tracked_program_are_recorded(start: Any, tmp_path: Pat
 # ---- other kinds ----
 
 
-def test_short_endpoints_of_all_kinds_are_recorded(start: Any, tmp_path: Path) -> None:
+def test_short_lived_endpoints_of_all_kinds_are_recorded(start: Any, tmp_path: Path) -> None:
     recorder = start()
     with msgq.Channel("c") as channel, channel.publisher() as publisher:
         for data in build_numbers(3):

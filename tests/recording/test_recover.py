@@ -223,7 +223,7 @@ def test_recover_keeps_undescribed_messages_as_bytes(tmp_path: Path) -> None:
     assert not list_errors(Path(done.output))
 
 
-def test_recover_prefers_channel_of_summary(tmp_path: Path) -> None:
+def test_recover_takes_damaged_channel_record_from_summary(tmp_path: Path) -> None:
     """Nothing else covers records outside of chunks; a summary has a CRC."""
     path = write_foreign(tmp_path / "a.mcap", **FOREIGN["unchunked"])
     before = found(path)

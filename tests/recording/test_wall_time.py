@@ -166,7 +166,7 @@ def test_wall_times_apply_to_messages_outside_chunks(tmp_path: Path) -> None:
 
 
 @pytest.mark.seeds(2, 20, 100)
-def test_random_clock_steps_agree_with_model(tmp_path: Path, seed: int) -> None:
+def test_wall_times_after_random_clock_steps_agree_with_model(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     now, ahead, shown = 0, rng.randint(-300, 300), []
     parts: list[Any] = []

@@ -41,7 +41,7 @@ def all_records(path: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("compression", ["zstd", "lz4", "none"])
-def test_writer_writes_messages(tmp_path: Path, compression: str) -> None:
+def test_messages_of_writer_are_read_back_unchanged(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "a.mcap"
     with Writer(path, compression=compression, chunk_bytes=1024) as writer:
         schema = msgq.Schema("Number", "json", b'{"type": "object"}')

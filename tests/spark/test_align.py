@@ -64,7 +64,7 @@ def test_align_joins_each_row_with_last_earlier_row(spark: Any, strategy: Any, t
     assert sorted_rows(joined, *columns) == join_by_hand(left, right, tolerance)
 
 
-def test_align_without_keys_uses_one_series(spark: Any) -> None:
+def test_align_without_keys_treats_rows_as_one_series(spark: Any) -> None:
     left, right = series(spark, ["x", "y"], [10, 20], [1, 2]), series(spark, ["z"], [15], [3])
     joined = align.asof_join(left, right.drop("key"))
     assert sorted_rows(joined, "key", "value_right") == [("x", None), ("y", 3)]
@@ -153,7 +153,7 @@ def choose_strategy(left: Any, right: Any) -> str:
     return "arrow" if "CoGroupsInArrow" in plan else "window"
 
 
-def test_align_auto_strategy_counts_input_and_output_bytes_of_key(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_align_chooses_strategy_by_input_and_output_bytes_per_key(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few rows with pictures do not fit in a worker, thousands of numbers do: of one that takes 1 MiB."""
     from pyspark.sql import functions as F
 

@@ -422,7 +422,7 @@ def one_buffer(name: str) -> Iterator[VisionIpcServer]:
 
 
 @pytest.mark.parametrize("clients", [1, 2, 3])
-def test_one_buffer_serves_clients_with_held_frames(one_buffer: Any, connect: Any, clients: int) -> None:
+def test_stream_with_one_buffer_serves_clients_that_hold_frames(one_buffer: Any, connect: Any, clients: int) -> None:
     """`while True: frame = client.recv()` holds the previous frame until the next one is there."""
     readers = [connect() for _ in range(clients)]
     held: list[Any] = [None] * clients

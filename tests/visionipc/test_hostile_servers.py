@@ -268,7 +268,7 @@ def test_contradicting_buffer_records_are_refused(client: Any, ours: Any, change
     ],
     ids=str,
 )
-def test_impossible_geometry_is_refused(client: Any, changes: Any) -> None:
+def test_impossible_frame_geometry_is_refused(client: Any, changes: Any) -> None:
     """From ours it is refused. Stock's may send anything as NV12: its bytes can be had, its picture cannot."""
     data = records()
     for index in range(COUNT):
@@ -331,7 +331,7 @@ def test_random_answers_do_not_crash_client(client: Any) -> None:
     wait_until(lambda: descriptors() <= before)
 
 
-def test_answer_with_one_random_byte_connects_or_is_refused(client: Any) -> None:
+def test_client_accepts_or_refuses_answer_with_one_random_byte(client: Any) -> None:
     """Connected or refused, nothing else; and nothing that is unsafe to look at."""
     chance = random.Random(5)
     connected = 0
@@ -351,13 +351,13 @@ def test_answer_with_one_random_byte_connects_or_is_refused(client: Any) -> None
 
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "msgq"])
 @pytest.mark.parametrize("count", [0, 1, COUNT - 1, COUNT + 2, 127])
-def test_wrong_number_of_descriptors_is_refused(client: Any, ours: Any, count: Any) -> None:
+def test_answer_with_wrong_number_of_descriptors_is_refused(client: Any, ours: Any, count: Any) -> None:
     data = bytes(records() + (grant() if ours else b""))
     with memory(True, count) as fds:
         refused(client, answering(data, fds[:count]), CorruptSegmentError, f"{count} descriptors for {COUNT} buffers")
 
 
-def test_too_many_descriptors_are_refused(client: Any) -> None:
+def test_answer_with_too_many_descriptors_is_refused(client: Any) -> None:
     with memory(False, 1) as fds:
         refused(client, answering(bytes(records()), fds * 250), CorruptSegmentError, "truncated answer")
 
@@ -388,7 +388,7 @@ STRANGE = {
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "msgq"])
 @pytest.mark.parametrize("place", [0, COUNT - 1, COUNT], ids=["first", "last", "table"])
 @pytest.mark.parametrize("strange", STRANGE)
-def test_descriptors_of_other_files_are_refused(
+def test_answer_with_descriptors_of_other_files_is_refused(
     client: Any, tmp_path: Path, ours: Any, place: int, strange: Any
 ) -> None:
     if place == COUNT and not ours:

@@ -184,7 +184,7 @@ def test_stock_client_and_leasing_clients_do_not_block_each_other(name: Any, sta
     expect(held, 1, SMALL)
 
 
-def test_stock_client_writes_change_only_current_buffers(name: Any, stack: Any) -> None:
+def test_writes_of_stock_client_change_only_current_buffers(name: Any, stack: Any) -> None:
     """Stock lets clients write, and asks for it: a server of ours cannot take that away from stock's clients."""
     server = stack.enter_context(OurServer(name, {0: SMALL}))
     stock, ours = connected_stock(stack, name), connected(stack, name)
