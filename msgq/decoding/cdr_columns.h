@@ -19,9 +19,11 @@
 
 /* Types of steps. Element counts and lengths of texts are u32 in the message, aligned to 4. */
 enum {
-    MQ_CDR_STEP_NUMBERS,  /* append `element_count` elements to `value_column` */
-    MQ_CDR_STEP_SEQUENCE, /* read a count, and append that number of elements. Append their end to `offset_column` */
-    MQ_CDR_STEP_TEXT, /* read a length, and append that number of bytes of UTF-8. Append their end to `offset_column` */
+    MQ_CDR_STEP_NUMBERS, /* append `element_count` elements to `value_column` */
+    /* read a count, and append that number of elements. Append the end of the elements to `offset_column` */
+    MQ_CDR_STEP_SEQUENCE,
+    /* read a length, and append that number of bytes of UTF-8. Append the end of the text to `offset_column` */
+    MQ_CDR_STEP_TEXT,
     /* repeat the steps up to `partner_step`. Append the end of the elements to `offset_column` */
     MQ_CDR_STEP_REPEAT_BEGIN,
     MQ_CDR_STEP_REPEAT_END, /* continue at `partner_step` until all elements are read */
@@ -48,7 +50,9 @@ typedef struct {
     const mq_cdr_step *steps;
     int64_t step_count;
     int64_t column_count;
-    int is_cdr; /* 1: CDR, with an encapsulation, padding, and a NUL after texts. 0: ROS 1, without these */
+    /* 1: CDR (messages have an encapsulation, padding, and a NUL after texts). 0: ROS 1 (messages have no such
+     * bytes) */
+    int is_cdr;
 } mq_cdr_plan;
 
 typedef struct {

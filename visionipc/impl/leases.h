@@ -75,7 +75,7 @@ typedef struct {
 
 typedef struct {
     mq_u32 generation[MQ_FRAME_BUFFERS_MAX];
-    mq_u64 dropped; /* frames that were not published because clients held all buffers. Written by the server */
+    mq_u64 dropped; /* frames that were not published because clients held all buffers. The server writes this number */
     char unshared[56];
     mq_frame_client_row rows[MQ_FRAME_CLIENT_ROWS];
 } mq_frame_lease_table;

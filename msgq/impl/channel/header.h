@@ -1,9 +1,7 @@
 /* Join and leave a channel. All functions except leaving run under the lock of the channel file. States of a
- * publisher's row:
- *   `free`: the row has no pool.
- *   `living`: the owner holds the row's lock and publishes from the pool.
- *   `dead`: the owner left or died. Its messages may still be in the channel's order. Subscribers read these messages
- *   from the pool.
+ * publisher's row: `free`: the row has no pool. `living`: the owner holds the row's lock and publishes from the pool.
+ * `dead`: the owner left or died. The messages of a dead row may still be in the channel's order. Subscribers read
+ * these messages from the pool.
  *
  * A joining publisher removes the pools of dead rows without entries. If too many pools are left, the publisher also
  * removes the oldest pools. To remove a pool, the publisher first retracts the pool's messages from the order, and then
@@ -42,8 +40,8 @@ static inline mq_file_check_result mq_channel_header_check(const mq_channel_head
 }
 
 /* Store the channel's configuration. The caller has checked that `config` matches the stored configuration. If the
- * capacity is set and the order is not initialized, initialize the order. A process may have been killed before this
- * step. Returns false if the capacity is invalid, because another program wrote the header. */
+ * capacity is set and the order is not initialized, initialize the order. A process may have been killed before it
+ * initialized the order. Returns false if the capacity is invalid, because another program wrote the header. */
 static inline bool mq_channel_store_config(mq_channel_header *header, mq_channel_config config) {
     mq_index_ring order = {.tail = &header->tail, .entries = header->entries, .capacity = config.capacity};
     if (config.capacity && !mq_channel_capacity_is_valid(config.capacity))

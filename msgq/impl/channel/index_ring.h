@@ -17,8 +17,10 @@ enum {
     MQ_INDEX_RING_ROW_BITS = 6,
     MQ_INDEX_RING_SHIFT = 20,     /* number of bits below the position */
     MQ_INDEX_RING_RETRACTED = 63, /* row value of a retracted message */
-    MQ_INDEX_RING_STUCK = 1000,   /* rounds without a change of invalid entries, before the data counts as corrupt */
-    MQ_INDEX_RING_TRIES = 10000,  /* failed exchanges for one message; each fails because another publisher succeeded */
+    /* rounds in which invalid entries stay unchanged, before the entries count as corrupt */
+    MQ_INDEX_RING_STUCK = 1000,
+    /* failed exchanges for one message; each exchange fails because another publisher succeeded */
+    MQ_INDEX_RING_TRIES = 10000,
 };
 #define MQ_INDEX_RING_NO_POSITION UINT64_MAX
 /* largest distance between an entry and a position */
@@ -54,7 +56,7 @@ static inline mq_u64 *mq_index_ring_entry_at(const mq_index_ring *order, uint64_
     return &order->entries[position & (order->capacity - 1)];
 }
 
-/* Initialize the order before the first message. The segment is new, or the caller holds its lock. */
+/* Initialize the order before the first message. The segment is new, or the caller holds the segment's lock. */
 static inline void mq_index_ring_init(const mq_index_ring *order) {
     for (uint64_t i = 0; i < order->capacity; i++)
         mq_store_relaxed_u64(&order->entries[i],
@@ -87,7 +89,7 @@ static inline uint64_t mq_index_ring_publish_entry(const mq_index_ring *order, u
             mq_compare_exchange_u64(order->tail, position, position + 1);
             return position;
         }
-        if (ahead == 0) /* the entry's publisher has not advanced the tail yet, so this publisher does */
+        if (ahead == 0) /* the entry's publisher has not advanced the tail yet, so this publisher advances the tail */
             mq_compare_exchange_u64(order->tail, position, position + 1);
         stuck = position == last_position && entry == last ? stuck + 1 : 0;
         last_position = position;

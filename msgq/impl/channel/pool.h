@@ -3,9 +3,9 @@
  *   `header`: the owner writes the header before the file gets its name. After that, each viewer sets its bit in pins.
  *   `slots`: only the owner writes slots. Other processes map the slots read-only.
  *
- * Slots never change their owner. Only the owner overwrites a slot. Before that, the slot's message must have left the
- * channel's order (index_ring.h), and the slot must have no pin. A viewer sets its pin first. Then the viewer checks
- * that the message is still in the channel's order.
+ * Slots never change their owner. Only the owner overwrites a slot. Before the owner overwrites a slot, the slot's
+ * message must have left the channel's order (index_ring.h), and the slot must have no pin. A viewer sets its pin
+ * first. Then the viewer checks that the message is still in the channel's order.
  */
 #ifndef MQ_POOL_H
 #define MQ_POOL_H
@@ -51,7 +51,7 @@ typedef struct {
 _Static_assert(sizeof(mq_pool_header) == 192 && sizeof(mq_pool_pin) == MQ_POOL_CACHE_LINE_BYTES,
                "bump MQ_POOL_VERSION");
 
-/* Header of a slot, before the payload. The owner writes the header, and releases it with the message's position. */
+/* Header of a slot, before the payload. The owner writes the slot header before it publishes the message's position. */
 typedef struct {
     mq_u64 length;
     mq_u64 publish_time; /* nanoseconds by the host's clock; 0: the channel has no publish times */

@@ -168,7 +168,7 @@ static inline int mq_channel_take_free_slot(mq_channel_publisher *p) {
             slot = mq_channel_take_released_slot(p);
         if (slot != MQ_CHANNEL_NO_SLOT)
             break;
-        /* Without this step, pins of dead viewers would shorten the channel's order permanently. */
+        /* Without this probe, pins of dead viewers would shorten the channel's order permanently. */
         if (p->limbo_count && p->sent >= p->next_probe_at) {
             if (mq_channel_clear_dead_pins(p))
                 continue;
@@ -198,9 +198,9 @@ static inline uint8_t *mq_channel_begin_slot_write(const mq_channel_publisher *p
     return mq_pool_slot_payload(mq_pool_slot_at(&p->slots, slot));
 }
 
-/* Give the message in the slot a position. Does not wake subscribers. The slot then no longer belongs to the caller.
- * If the order is corrupt, the call returns MQ_INDEX_RING_NO_POSITION, and the slot still belongs to the caller.
- * `now` is the host's time. Channels without publish times do not store `now`. */
+/* Give the message in the slot a position, and do not wake subscribers. After the call, the slot no longer belongs
+ * to the caller. If the order is corrupt, the call returns MQ_INDEX_RING_NO_POSITION, and the slot still belongs to
+ * the caller. `now` is the host's time. Channels without publish times do not store `now`. */
 static inline uint64_t mq_channel_enqueue_slot(mq_channel_publisher *p, uint32_t slot, uint64_t length, uint64_t now,
                                                uint64_t origin_time) {
     mq_pool_slot *at = mq_pool_slot_at(&p->slots, slot);

@@ -173,8 +173,8 @@ static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s
     if (s->conflate)
         mq_channel_conflate_to_newest(s);
     uint64_t first = mq_channel_load_cursor(s), rounds = 0;
-    /* Bound: below. At first all entries may be retracted messages, and the same number may be added during the
-     * loop. */
+    /* Bound: below. At first all entries may be retracted messages. Publishers may add the same number of retracted
+     * messages during the loop. */
     do {
         m->position = mq_channel_load_cursor(s);
         int64_t ahead = mq_index_ring_load_entry(&s->order, m->position, &m->entry);

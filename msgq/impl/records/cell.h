@@ -24,7 +24,7 @@
 enum {
     MQ_CELL_COUNT_SHIFT = 24,      /* number of bits below the count in the version */
     MQ_CELL_ROW_SHIFT = 16,        /* number of bits below the row in the version */
-    MQ_CELL_AHEAD_NS = 1000000000, /* limit of the time by which the previous write may seem later than a new write */
+    MQ_CELL_AHEAD_NS = 1000000000, /* maximum time by which the previous write may seem later than a new write */
 };
 #define MQ_CELL_WRITE_COUNT_MAX ((1ull << (64 - MQ_CELL_COUNT_SHIFT)) - 1)
 

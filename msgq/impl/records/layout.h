@@ -36,8 +36,8 @@ typedef struct {
 } mq_record_row;
 _Static_assert(sizeof(mq_record_row) == 128, "bump MQ_RECORD_MAJOR");
 
-/* Key of a board's element. A process writes the key under the lock, with `named` last. After that, only `owner`
- * changes. */
+/* Key of a board's element. A process writes the key under the lock, with `named` last. Once `named` is 1, only
+ * `owner` changes. */
 typedef struct {
     mq_u64 owner; /* owner word, as in mq_record_header */
     mq_u64 named; /* 1: the element has a name */
@@ -62,8 +62,8 @@ typedef struct {
     mq_u64 pad0[4];
     mq_u32 eventcount; /* futex word of all processes that wait for changes (eventcount.h, several writers) */
     mq_u32 pad1[15];
-    /* owner of all elements if only one handle writes: (row + 1) << 16 | generation. 0: no owner. Written under the
-     * lock */
+    /* owner of all elements if only one handle writes: (row + 1) << 16 | generation. 0: no owner. The owner changes
+     * only under the lock */
     mq_u64 owner;
     mq_u64 pad2[7];
     mq_u64 room[472];

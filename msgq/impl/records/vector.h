@@ -16,7 +16,8 @@ enum {
     MQ_VECTOR_PREFETCH = 128, /* elements that a scan prefetches ahead */
 };
 
-/* Selected elements: `count` entries of `indices`. If `indices` is NULL: `count` elements, starting at `first`. */
+/* The selected elements. If `indices` is set, its `count` entries select the elements. If `indices` is NULL, `count`
+ * elements are selected, starting at `first`. */
 typedef struct {
     const int64_t *indices; /* NULL: the elements start at `first` */
     uint64_t first, count;
@@ -137,7 +138,8 @@ static inline uint64_t mq_vector_read_elements(const mq_record_file_parts *parts
     return mq_vector_read_counted(parts, selection, to, NULL);
 }
 
-/* As mq_vector_read_elements, with additional information. If `to` is NULL, the call reads no values. */
+/* Read elements as mq_vector_read_elements does, and return additional information. If `to` is NULL, the call reads
+ * no values. */
 static inline uint64_t mq_vector_read_elements_with_info(const mq_record_file_parts *parts,
                                                          const mq_element_selection *selection, uint8_t *to,
                                                          const mq_vector_read_info *info) {
@@ -210,7 +212,7 @@ typedef enum {
     MQ_VECTOR_CORRUPT, /* another program wrote the element without permission */
 } mq_vector_status;
 
-/* Write one element. Does not wake readers. If another writer holds the element, wait until `deadline_ns`
+/* Write one element, and do not wake readers. If another writer holds the element, wait until `deadline_ns`
  * (CLOCK_MONOTONIC). If `deadline_ns` is 0, do not wait. */
 static inline __attribute__((always_inline)) mq_vector_status mq_vector_write_one(mq_record_writer *w, uint64_t index,
                                                                                   const uint8_t *from,

@@ -51,8 +51,8 @@ static inline mq_ring_status mq_ring_publisher_stage_batch(mq_ring_publisher *p,
 
 /* ---- receiving ---- */
 
-/* Copy up to `max` messages of exactly `size` bytes to `out`. Moves *position after these messages and returns the
- * number of messages. */
+/* Copy up to `max` messages of exactly `size` bytes to `out`. Moves *position after the copied messages, and returns
+ * the number of messages. */
 static inline __attribute__((always_inline)) int64_t mq_ring_subscriber_copy_sized(const mq_ring_subscriber *s,
                                                                                    uint8_t *out, size_t size,
                                                                                    int64_t max, uint64_t *position) {

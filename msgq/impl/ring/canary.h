@@ -7,8 +7,8 @@
  * instead, mapguard.h maps a page of zeros at the address. One load of the canary after a copy therefore shows whether
  * the copied bytes belonged to the ring.
  *
- * If the ring has no valid canary, `word` points to the mapping's word in mapguard.h. That word changes only after
- * SIGBUS. relaxed, all here: callers issue a fence before the load, or only observe.
+ * If the ring has no valid canary, `word` points to the mapping's word in mapguard.h. The mapping's word changes only
+ * after SIGBUS. relaxed, all here: callers issue a fence before the load, or only observe.
  */
 #ifndef MQ_RING_CANARY_H
 #define MQ_RING_CANARY_H
@@ -62,7 +62,7 @@ static inline mq_canary mq_canary_of_ring(const mq_ring_header *ring, uint64_t d
 }
 
 /* True if the file with this name is the mapped file and is smaller now. Call this after the kernel failed to
- * provide memory. Such a failure raises no SIGBUS, so a ring without a canary needs this check. */
+ * provide memory. A failure to provide memory raises no SIGBUS, so a ring without a canary needs this check. */
 static inline bool mq_file_shrank(const char *path, uint64_t inode, uint64_t bytes) {
     struct stat found;
     return stat(path, &found) == 0 && (uint64_t)found.st_ino == inode && (uint64_t)found.st_size < bytes;

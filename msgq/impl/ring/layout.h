@@ -27,12 +27,13 @@ enum {
 /* ---- the ring: /dev/shm/msgq_<endpoint>, the layout of stock msgq ---- */
 
 typedef struct {
-    mq_u64 num_readers;   /* number of slots handed out, 0 to 15. Written by joining subscribers and stock publishers */
-    mq_u64 write_pointer; /* position of the next message. Written by the publisher */
-    mq_u64 write_uid;     /* uid of the current publisher, 0: none. Written by a starting publisher */
-    mq_u64 read_pointers[MQ_READER_SLOTS]; /* position of each slot's owner. Written by the owner */
-    mq_u64 read_valids[MQ_READER_SLOTS];   /* 0 or 1. Set by the slot's owner, cleared by the publisher */
-    /* uid of the slot's owner, 0: free. Written by the owner. A starting stock publisher clears all uids */
+    /* number of slots handed out, 0 to 15. Joining subscribers and stock publishers write this number */
+    mq_u64 num_readers;
+    mq_u64 write_pointer; /* position of the next message. The publisher writes this position */
+    mq_u64 write_uid; /* uid of the current publisher, 0: none. Publishers write this uid when they start and close */
+    mq_u64 read_pointers[MQ_READER_SLOTS]; /* position of each slot's owner. The slot's owner writes this position */
+    mq_u64 read_valids[MQ_READER_SLOTS]; /* 0 or 1. The slot's owner sets the flag, and the publisher clears the flag */
+    /* uid of the slot's owner, 0: free. The owner writes this uid. A starting stock publisher clears all uids */
     mq_u64 read_uids[MQ_READER_SLOTS];
 } mq_ring_header;
 
@@ -47,9 +48,10 @@ _Static_assert(sizeof(mq_ring_header) == MQ_RING_HEADER, "fixed by stock msgq");
 
 typedef struct {
     mq_participant participant;
-    mq_u64 begun; /* value of `sent` after the current send; equal to `sent` between sends. Written by the publisher */
-    mq_u64 sent;  /* messages published on this ring by all msgq publishers. Written by the publisher */
-    mq_u64 bytes; /* payload bytes published by all msgq publishers */
+    /* value of `sent` after the current send; equal to `sent` between sends. The publisher writes this number */
+    mq_u64 begun;
+    mq_u64 sent;       /* messages published on this ring by all msgq publishers. The publisher writes this number */
+    mq_u64 bytes;      /* payload bytes published by all msgq publishers */
     mq_u64 bridge_uid; /* participant.uid: a bridge publishes. ~participant.uid: another program publishes */
     mq_u64 reserved[4];
 } mq_ring_publisher_row;
@@ -112,9 +114,10 @@ typedef struct {
     mq_u64 schema_bytes; /* number of bytes in schema_data. 0 with an empty name: no schema */
     /* high half: low half of an odd schema_seq. Low half: offset in schema_data of the complete new schema */
     mq_u64 schema_shadow;
-    mq_u64 ring_canary; /* value of the ring's canary (canary.h). Written under the lock. 0: none yet */
-    mq_u64 tracked;     /* MQ_SIDE_TRACKED, or 0. Set under the lock before the first message, then constant */
-    mq_u64 uncounted;   /* 1: messages without a count were published before this file was created. Constant */
+    /* value of the ring's canary (canary.h). A process writes the value under the lock. 0: no canary yet */
+    mq_u64 ring_canary;
+    mq_u64 tracked;   /* MQ_SIDE_TRACKED, or 0. A publisher sets this word under the lock before the first message */
+    mq_u64 uncounted; /* 1: messages without a count were published before this file was created. Constant */
     mq_u64 schema_pad[2];
 
     mq_ring_publisher_row publishers[MQ_RING_PUBLISHERS];

@@ -13,7 +13,7 @@
 #include "ring/stamps.h"
 #include "ring/canary.h"
 
-/* Rarely called functions are not inlined. Their callers then save fewer registers. */
+/* Rarely called functions are not inlined. The callers of these functions then save fewer registers. */
 #define mq_cold static __attribute__((noinline, unused))
 
 typedef enum {
@@ -23,7 +23,7 @@ typedef enum {
     MQ_RING_TAKEN_OVER, /* another publisher owns the ring, or the ring was truncated; nothing was published */
     MQ_RING_TOO_LARGE,  /* the ring cannot hold three messages of this size */
     MQ_RING_CORRUPT,    /* the ring has invalid data */
-    MQ_RING_UNTRACKED,  /* the topic's setting of `tracked` differs from the requested one */
+    MQ_RING_UNTRACKED,  /* the topic's setting of `tracked` differs from the requested setting */
     MQ_RING_NO_MEMORY,  /* the file system has no memory for the message; nothing was published */
 } mq_ring_status;
 
@@ -51,12 +51,12 @@ typedef struct {
     /* during the start: membarrier is missing, so stores to `begun` of the previous publisher may become visible
      * late */
     bool unordered;
-    bool for_bridge;  /* the messages came over a bridge, and no other bridge forwards them */
+    bool for_bridge;  /* the messages came over a bridge, and no other bridge forwards these messages */
     bool needs_fence; /* membarrier does not reach this process, so each send issues a fence */
     uint64_t uid;
     uint64_t era;      /* incremented when the count of messages restarts */
     uint64_t position; /* write_pointer that the publisher stored last */
-    uint64_t head;     /* end of the staged messages. Equals `position` if no message is staged */
+    uint64_t head;     /* end of the staged messages. The end is `position` if no message is staged */
     uint64_t pending;  /* staged messages */
     uint64_t pending_bytes;
     uint64_t granted_offset; /* end offset of the grant in the current lap */
@@ -148,8 +148,8 @@ static inline void mq_ring_publisher_clear_read_valids(mq_ring_publisher *p, uin
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         /* relaxed, all: cursors only increase, so a cursor that moves now moves away from the limit. */
         uint64_t cursor = mq_load_relaxed_u64(&p->ring->read_pointers[i]);
-        /* Also clear the flag of a cursor at the offset of the limit. One lap later, stock mistakes equal offsets
-         * for an empty ring. */
+        /* Also clear the flag of a cursor that has the same offset as the limit in another lap. One lap later, stock
+         * mistakes equal offsets for an empty ring. */
         bool same_offset =
             mq_ring_offset(limit) == mq_ring_offset(cursor) && mq_ring_cycle(limit) != mq_ring_cycle(cursor);
         /* load first: a store of an unchanged 0 would invalidate the cache line in every process */

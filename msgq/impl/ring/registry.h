@@ -93,8 +93,8 @@ static inline void mq_ring_side_record_ring(mq_ring_side *side, const mq_ring_he
 }
 
 /* If the write_pointer of a truncated ring is after the new end, move write_pointer to the next lap. Publishers can
- * continue there. Also clear the flags of stock subscribers, which then continue at write_pointer. `side` still has
- * the size before the truncation. */
+ * continue at the next lap. Also clear the flags of stock subscribers, which then continue at write_pointer. `side`
+ * still has the size before the truncation. */
 static inline void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_side *side, uint64_t inode,
                                             uint32_t data_bytes) {
     uint64_t before = mq_load_relaxed_u64(&side->ring_data_bytes); /* relaxed, all: under the lock */
@@ -107,7 +107,8 @@ static inline void mq_ring_move_to_next_lap(mq_ring_header *ring, const mq_ring_
         mq_store_release_u64(&ring->read_valids[i], 0);
 }
 
-/* True if the messages of this ring were tracked. A process calls this before it replaces a stale side segment. */
+/* True if the messages of this ring were tracked. A process calls this function before it replaces a stale side
+ * segment. */
 static inline bool mq_ring_side_was_tracked(const mq_ring_side *side, uint64_t inode) {
     return mq_load_relaxed_u64(&side->ring_inode) == inode && mq_ring_side_is_tracked(side); /* relaxed: constant */
 }
@@ -142,9 +143,9 @@ static inline bool mq_ring_publisher_is_sending(const mq_ring_publisher_row *for
     return mq_load_acquire_u64(&former->begun) != sent; /* a discarded send sets `begun` back to `sent` */
 }
 
-/* Return a publisher other than `p` in the middle of a send; NULL: none. The scan covers all rows. A new publisher
- * may die while it waits for a sender, and the sender may still be active. Dead publishers are skipped. If `known`
- * is true, publishers with unknown liveness are skipped, too. */
+/* Return a publisher that is in the middle of a send, except `p`. Returns NULL if there is no such publisher. The
+ * scan covers all rows. A new publisher may die while it waits for a sender, and the sender may still be active.
+ * Dead publishers are skipped. If `known` is true, publishers with unknown liveness are skipped, too. */
 static inline const mq_ring_publisher_row *mq_ring_find_sending_publisher(const mq_ring_publisher *p, bool known) {
     mq_liveness_probe probe = mq_liveness_probe_begin(p->liveness_file);
     const mq_ring_publisher_row *found = NULL;
@@ -295,7 +296,8 @@ static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const
         /* `populate_step` is set last, so that opening a topic does not wait for memory */
         p->populate_step = MQ_POPULATE_FIRST;
     else
-        p->populated_to = p->data_bytes; /* the process that created or opened the file has populated all of it */
+        /* the process that created or opened the file has already populated the whole file */
+        p->populated_to = p->data_bytes;
     return MQ_RING_OK;
 }
 

@@ -4,10 +4,10 @@
  * application may have its own handler for SIGUSR2. Therefore the helper thread blocks all signals, reads SIGUSR2 from
  * a signalfd, and wakes the sleepers of the process.
  *
- * A stock publisher that starts during a sleep clears the slots, and then knows no thread to signal. But this publisher
- * opened the ring's file, and inotify reports the open. For five seconds after the open, the helper thread checks
- * whether write_uid changed or the file was truncated. A stock publisher may open the file before the watch begins, and
- * start after the sleeper's check. The sleeper's next poll finds such a publisher.
+ * A stock publisher that starts during a sleep clears the slots, and then knows no thread to signal. But the stock
+ * publisher opened the ring's file, and inotify reports the open. For five seconds after the open, the helper thread
+ * checks whether write_uid changed or the file was truncated. A stock publisher may open the file before the watch
+ * begins, and start after the sleeper's check. In this case, the sleeper's next poll finds the stock publisher.
  *
  * Otherwise the helper thread sleeps without a time limit. The helper thread never calls Python or takes the GIL.
  */
@@ -106,7 +106,7 @@ static void *mq_signal_thread_main(void *unused) {
         int ready = poll(
             on, 2, hold_off && (pause_ms < 0 || pause_ms > MQ_SIGNAL_HOLD_OFF_MS) ? MQ_SIGNAL_HOLD_OFF_MS : pause_ms);
         if ((ready < 0 && errno != EINTR) || (on[0].revents | on[1].revents) & (POLLNVAL | POLLERR))
-            break; /* the application closed our descriptors */
+            break; /* the application closed the descriptors of this thread */
         polls_left -= polls_left > 0;
         bool signalled = mq_signal_thread_drain_signals(&hold_off);
         bool opened = mq_signal_thread_drain_inotify();

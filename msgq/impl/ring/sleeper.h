@@ -9,8 +9,8 @@
 #include "base/poll_ops.h"
 #include "ring/subscriber.h"
 
-/* Classify the publisher again if the publisher or our slot changed since the last check. Call this after a read
- * that found no message, before the sleep. */
+/* Classify the publisher again if the publisher or the subscriber's slot changed since the last check. Call this
+ * after a read that found no message, before the sleep. */
 static inline void mq_ring_subscriber_recheck_publisher(mq_ring_subscriber *s) {
     /* A msgq publisher that changes write_uid later wakes the subscriber. The helper thread (signal_thread.h)
      * detects a stock publisher that starts later. */

@@ -80,7 +80,7 @@ static inline bool mq_ring_observer_is_lapped(mq_ring_subscriber *observer, uint
     return false;
 }
 
-/* Compute the losses that the subscriber will have counted after its next receive. That receive continues at the
+/* Compute the losses that the subscriber will have counted after its next receive. The next receive continues at the
  * newest position and counts by the sequence. Returns false if the number of losses is unknown. */
 static inline bool mq_ring_observer_count_lost(mq_ring_subscriber *observer, const mq_ring_subscriber_snapshot *reader,
                                                uint64_t *lost) {

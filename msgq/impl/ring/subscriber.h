@@ -24,7 +24,7 @@ typedef struct {
     uint32_t stamps; /* bytes before each payload, as in mq_ring_publisher. Valid once the topic has a message */
     /* bytes of each message if all messages have one size. A lap then leads to the oldest message. 0: unknown */
     uint64_t record_bytes;
-    bool mapping_too_small; /* a stock publisher writes beyond our mapping */
+    bool mapping_too_small; /* a stock publisher writes beyond this mapping */
     bool passive;           /* the subscriber writes nothing to shared memory */
     bool announces_limit;   /* write_limit is valid: the publisher is a msgq publisher, or there is no publisher */
     bool lost_unknown;
@@ -58,8 +58,8 @@ typedef struct {
 /* ---- validity ---- */
 
 /* Claim a slot, unless the subscriber holds a slot. If the subscriber was evicted and the publisher stayed the same,
- * a 16th stock reader evicted all readers when it joined. In that case, leave the slots to stock programs. Otherwise
- * the subscriber and the stock reader would evict each other forever. */
+ * a 16th stock reader evicted all readers when it joined. After such an eviction, leave the slots to stock programs.
+ * Otherwise the subscriber and the stock reader would evict each other forever. */
 static inline void mq_ring_subscriber_claim_slot(mq_ring_subscriber *s) {
     bool same_publisher = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
     bool evicted = s->slot >= 0 && mq_load_acquire_u64(&s->ring->read_uids[s->slot]) != s->slot_uid;
@@ -118,8 +118,8 @@ static inline bool mq_ring_subscriber_is_intact(const mq_ring_subscriber *s, uin
                                                    s->data_bytes);
 }
 
-/* Returns false if a stock publisher started, another process took the slot, or the publisher changed. After false,
- * classify the publisher again. */
+/* Returns false if a stock publisher started, another process took the slot, or the publisher changed. If the result
+ * is false, classify the publisher again. */
 static inline bool mq_ring_subscriber_sentinel_unchanged(const mq_ring_subscriber *s) {
     /* acquire: a stock publisher and then a msgq publisher may have started and restored the value. A later load of
      * the limit then sees the limit that the msgq publisher announced. */
@@ -173,7 +173,7 @@ static inline bool mq_ring_subscriber_may_attach_side(mq_ring_subscriber *s) {
     uint64_t before = s->uid_without_side;
     if (mq_likely(s->side))
         return false;
-    /* loaded before the search: a msgq publisher creates the side segment before it writes write_uid */
+    /* write_uid is loaded before the search: a msgq publisher creates the side segment before it writes write_uid */
     s->uid_without_side = mq_load_acquire_u64(&s->ring->write_uid);
     return s->uid_without_side != before;
 }
@@ -197,7 +197,8 @@ static inline mq_ring_status mq_ring_subscriber_resolve_sequence(mq_ring_subscri
             return MQ_RING_CORRUPT;
         bool behind = mq_ring_distance(m.position, s->cursor) > 0;
         uint64_t from = behind ? s->cursor : m.position, to = behind ? m.position : s->cursor;
-        if (!mq_ring_subscriber_is_intact(s, from)) /* checked before the walk, too, because the walk may take long */
+        /* the position is checked before the walk, too, because the walk may take long */
+        if (!mq_ring_subscriber_is_intact(s, from))
             continue;
         int64_t count = mq_ring_count_messages(s->data, s->data_bytes, from, to, &last);
         if (!mq_ring_subscriber_is_valid(s, s->cursor))
@@ -228,7 +229,7 @@ static inline void mq_ring_subscriber_store_base_sequence(mq_ring_subscriber *s)
     uint64_t counted = s->uid && s->sequence_known ? s->uid | (uint32_t)s->era : 0;
     /* relaxed, all: only we write them, and the next store of the cursor publishes them. */
     if (mq_load_relaxed_u64(&s->row->base_tag) == counted && mq_load_relaxed_u64(&s->row->base_sequence) == base)
-        return; /* both values stay unchanged within an era */
+        return; /* base_sequence and base_tag stay unchanged within an era */
     mq_store_relaxed_u64(&s->row->base_tag, 0);
     mq_store_release_u64(&s->row->base_sequence, base);
     mq_store_release_u64(&s->row->base_tag, counted);
@@ -419,7 +420,7 @@ static inline mq_ring_status mq_ring_subscriber_peek_message(mq_ring_subscriber 
 }
 
 /* Validate the copy of the message. An intact copy counts as a received message. Returns false if the copy is torn.
- * Then all bytes at the cursor may be overwritten. After false, the caller calls
+ * If the copy is torn, all bytes at the cursor may be overwritten. If the copy is torn, the caller calls
  * mq_ring_subscriber_recover_from_lap. A caller that conflates seeks the newest message again instead. */
 static inline bool mq_ring_subscriber_accept_copy(mq_ring_subscriber *s, const mq_ring_message *message) {
     if (mq_unlikely(!mq_ring_subscriber_validate_cursor(s)))
@@ -458,7 +459,8 @@ static inline mq_ring_status mq_ring_subscriber_skip_to_newest(mq_ring_subscribe
         if (count > 0 && before >= 0 && mq_ring_subscriber_is_valid(s, from) && mq_ring_subscriber_is_intact(s, last)) {
             if (mq_ring_distance(last, s->cursor) > 0)
                 mq_ring_subscriber_skip_to(s, last,
-                                           /* unsigned: another program may have written numbers whose sum overflows */
+                                           /* unsigned, because another program may have written numbers whose sum
+                                            * overflows */
                                            (int64_t)((uint64_t)before + (uint64_t)count - 1));
             return mq_ring_subscriber_peek_message(s, message);
         }

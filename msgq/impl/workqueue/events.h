@@ -107,7 +107,7 @@ static inline mq_queue_event_record mq_queue_make_sent_event(const mq_queue_even
     return record;
 }
 
-/* Return the event of a message that found the queue full. Such a message has no order. */
+/* Return the event of a message that found the queue full. A message that found the queue full has no order. */
 static inline mq_queue_event_record mq_queue_make_refused_event(const mq_queue_event_buffer *buffer, uint64_t priority,
                                                                 uint64_t length, uint64_t origin_time) {
     mq_queue_event_record record =

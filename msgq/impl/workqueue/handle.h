@@ -50,7 +50,7 @@ typedef struct {
     uint16_t generation;
     uint64_t take_count;                /* number of the last take */
     uint64_t next_search_slot;          /* slot at which the next search for a free slot begins */
-    mq_queue_block_cache *block_caches; /* one for each block of the queue */
+    mq_queue_block_cache *block_caches; /* caches of all blocks of the queue */
     bool saw_owned_slots;               /* the last scan found filling or taken slots */
     int64_t last_recovery_ns;           /* time of the last recovery, by CLOCK_MONOTONIC */
     int64_t clock_offset;               /* host's clock minus CLOCK_MONOTONIC, in nanoseconds */

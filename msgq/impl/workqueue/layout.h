@@ -12,7 +12,7 @@ enum {
     MQ_QUEUE_ROWS = 128,           /* maximum number of open handles */
     MQ_QUEUE_ROW_BYTE = 0,         /* byte of the file that the owner of the first row locks (liveness_lock.h) */
     MQ_QUEUE_BLOCK_SLOTS = 64,     /* slots in one block that a receiver caches */
-    MQ_QUEUE_MESSAGES_MAX = 65536, /* limit, because a scan of more words takes much longer than a system call */
+    MQ_QUEUE_MESSAGES_MAX = 65536, /* limit of messages: a scan of more words takes much longer than a system call */
     MQ_QUEUE_MESSAGE_SIZE_MAX = 1073741824, /* maximum bytes of a message */
     MQ_QUEUE_PRIORITY_MAX = 32767,
 };
@@ -30,7 +30,7 @@ typedef struct {
 
 /* Events that handles of the queue publish. The process that creates the queue selects the mode. */
 typedef enum {
-    MQ_QUEUE_EVENTS_NONE,    /* invalid values of the word count as this mode */
+    MQ_QUEUE_EVENTS_NONE,    /* invalid values of `events` count as MQ_QUEUE_EVENTS_NONE */
     MQ_QUEUE_EVENTS_HEADS,   /* one event for each change of a message */
     MQ_QUEUE_EVENTS_PAYLOAD, /* as MQ_QUEUE_EVENTS_HEADS; the event of a send also has the payload */
 } mq_queue_events_mode;
@@ -49,7 +49,8 @@ typedef struct {
     mq_versioned_row at;
     mq_queue_handle_counts counts_before; /* `counts` when this owner joined; a new owner continues the counts */
     mq_u64 pad[2];
-    mq_u64 take_count; /* number of messages taken by owners of this row. A TAKEN word holds the low half */
+    /* number of messages taken by owners of this row. A TAKEN word holds the low half of this number */
+    mq_u64 take_count;
     mq_queue_handle_counts counts;
     /* Pending notifications: not 0 while the owner has made a change and not yet sent the notification. If the owner
      * dies, another process sends the notification (recovery.h). notify_debt[0] is for sends. notify_debt[1] counts
@@ -111,8 +112,8 @@ _Static_assert(sizeof(mq_queue) == 57344, "bump MQ_QUEUE_MAJOR");
 
 #define MQ_QUEUE_SCHEMA_DATA_BYTES (sizeof(((mq_queue *)0)->schema_data))
 
-/* Describes the message in the slot with the same index. The slot's owner writes the header. The slot's word names
- * the owner. */
+/* Header of the slot with the same index. The header describes the slot's message. The slot's owner writes the
+ * header. The slot's word names the owner. */
 typedef struct {
     mq_u64 key;    /* READY word of this message, also after the message returns to the queue */
     mq_u64 length; /* bytes */

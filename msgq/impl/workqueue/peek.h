@@ -26,7 +26,8 @@ typedef struct {
 /* True if the message is unchanged. Bytes copied before this call then belong to the message. */
 static inline bool mq_peek_message_is_unchanged(const mq_queue_file_parts *parts,
                                                 const mq_queue_pending_message *message) {
-    mq_fence_acquire(); /* the copy is loaded before the word; partner: the exchanges of mq_queue_claim_free_slot */
+    /* acquire: the copy is loaded before the word. Partner: the exchanges of mq_queue_claim_free_slot */
+    mq_fence_acquire();
     /* EDGE message: acquire. Partner: mq_queue_commit_message. If weaker: an equal word of the next message is seen
      * with the sent time of this one, and a torn copy passes. */
     if (mq_load_acquire_u64(&parts->slot_states[message->slot]) != message->word)

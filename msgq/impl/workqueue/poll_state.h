@@ -30,8 +30,7 @@ static inline void mq_queue_poll_remove_watcher(mq_queue_poll_state *state) {
         mq_queue_finish_sleep(&state->h, MQ_QUEUE_WATCHER);
 }
 
-/* While the watcher thread sleeps, perhaps no other thread of the handle sleeps and runs recoveries. Therefore this
- * poll also runs the recovery. */
+/* The watcher thread may be the only thread of the handle that waits. Therefore this poll also runs the recovery. */
 static inline int mq_queue_poll_has_more(const void *reader) {
     mq_queue_handle *h = &((mq_queue_poll_state *)(uintptr_t)reader)->h;
     if (mq_queue_has_ready_message(&h->parts))

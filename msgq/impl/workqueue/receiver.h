@@ -1,4 +1,4 @@
-/* Receiving: exchange the best READY word of all for TAKEN. The message then belongs to the receiver.
+/* To receive, exchange the best READY word of the queue for a TAKEN word. The message then belongs to the receiver.
  *
  * A scan of all words is linear in the size of the queue. Each receiver therefore caches the result of each block in
  * private memory. The receiver scans a block again only if a message may have arrived in the block. Senders do not
@@ -106,7 +106,8 @@ static inline mq_queue_candidate_message mq_queue_find_best_message(mq_queue_han
             mq_fence_seq_cst();
         if (mq_load_relaxed_u64(&h->parts.queue->ready_count) == ready) /* relaxed: after a fence */
             return best;
-        /* If two scans in a row find the same message, return this message. This ends the loop under any traffic. */
+        /* If two scans in a row find the same message, return this message. The loop therefore ends under any
+         * traffic. */
         if (best.key && best.key == last.key && best.slot == last.slot)
             return best;
         last = best;
@@ -171,8 +172,8 @@ static inline void mq_queue_buffer_delivery_event(const mq_queue_handle *h, mq_q
     mq_queue_event_buffer_append(h->event_buffer, &record);
 }
 
-/* Set the tick at which a message returns to the queue if it is not acknowledged. Call this after the message was
- * copied. During a slow copy, an expired lease would let a sender overwrite the payload. */
+/* Set the tick at which an unacknowledged message returns to the queue. Call this after the message was copied.
+ * During a slow copy, an expired lease would let a sender overwrite the payload. */
 static inline void mq_queue_set_job_lease(mq_queue_handle *h, const mq_queue_taken_message *delivery,
                                           uint32_t deadline_tick) {
     /* EDGE lease-end: release. Partner: mq_queue_reclaim_slots. If weaker: the next sender writes while this one

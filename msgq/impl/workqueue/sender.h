@@ -66,10 +66,10 @@ static inline uint64_t mq_queue_find_last_ready(const mq_queue_file_parts *parts
     return last;
 }
 
-/* Make a word READY and count the message. Does not wake receivers. If a process requested notifications, the sender
- * must prove that the queue was not empty, or notify. One message that is in the queue before and after the commit
- * is a proof. Two scans that find different messages prove nothing: the first message may have left before the
- * commit, and the second message may have arrived later. */
+/* Make a word READY and count the message, but do not wake receivers. If a process requested notifications, the
+ * sender must prove that the queue was not empty, or notify. One message that is in the queue before and after the
+ * commit is a proof. Two scans that find different messages prove nothing: the first message may have left before
+ * the commit, and the second message may have arrived later. */
 static inline void mq_queue_commit_and_notify(mq_queue_handle *h, uint64_t slot, uint64_t key) {
     uint64_t witness_slot = 0, witness = mq_queue_find_last_ready(&h->parts, &witness_slot);
     /* The same slot may get an equal key again. Therefore compare the fill count, too. */

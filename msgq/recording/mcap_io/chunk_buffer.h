@@ -1,5 +1,5 @@
 /* A chunk of a recording while it is filled: message records in MCAP's format, and one entry with the location of each
- * record. One process owns all memory, and one thread at a time uses it. No function here calls Python.
+ * record. One process owns all memory, and one thread at a time uses the chunk. No function here calls Python.
  *
  * Numbers are little-endian, like MCAP and the supported machines.
  */

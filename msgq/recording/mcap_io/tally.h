@@ -15,9 +15,9 @@ typedef struct {
     int64_t largest;
 } mq_channel_tally;
 
-/* Count a message in the tally of its code. A gap in the message numbers is a loss. `numbering` counts the loss: the
- * tally of the first code with the same numbering. Message numbers have 32 bits and wrap around. A number that
- * decreases (a copy, or files out of order) is not a loss. */
+/* Count a message in the tally of its code. A gap in the message numbers is a loss. `numbering` is the tally of the
+ * first code with the same numbering, and counts the loss. Message numbers have 32 bits and wrap around. A number
+ * that decreases (a copy, or files out of order) is not a loss. */
 static inline void mq_tally_add_message(mq_channel_tally *tally, mq_channel_tally *numbering, int64_t log_time,
                                         uint32_t sequence, int64_t bytes) {
     const int32_t step = (int32_t)(sequence + 1 - (uint32_t)numbering->next_sequence);

@@ -35,7 +35,7 @@ typedef struct {
     bool has_publisher_sequence;
     bool tracked;            /* the channel's messages have stamps; the payloads here do not contain the stamps */
     uint64_t first_sequence; /* number of the channel's first message */
-    uint64_t lost_before;    /* messages lost before the first message without a gap, or MQ_CAPTURE_LOST_UNKNOWN */
+    uint64_t lost_before; /* messages lost before the first message, if no gap shows them; or MQ_CAPTURE_LOST_UNKNOWN */
 } mq_capture_channel;
 
 /* A recorded source. */
@@ -166,8 +166,8 @@ static inline bool mq_capture_source_keeps_channel(const mq_capture_source *capt
            taken->counted == captured->has_publisher_sequence && taken->era == captured->numbering_era;
 }
 
-/* Append the message after its payload was copied. The publish time comes from the source or from the payload.
- * Without either, the publish time is the log time. */
+/* Append the message after its payload was copied. The publish time comes from the source or from the payload. If
+ * the message has no publish time, the log time is used. */
 static inline void mq_capture_commit_message(mq_log_chunk *chunk, const mq_capture_source *captured,
                                              const mq_source_message *taken, uint64_t log_time) {
     uint64_t publish_time = log_time;
