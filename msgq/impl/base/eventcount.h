@@ -1,4 +1,5 @@
-/* An eventcount: the futex word that sleepers and wakers share. The word has two flags and a count of wakes above them.
+/* An eventcount: the futex word that sleepers and wakers share. The two lowest bits of the word are flags, and the
+ * other bits are a count of wakes.
  *
  * To sleep, a sleeper (1) sets the waiters flag, (2) checks its condition again, and (3) sleeps while the word has the
  * value that step 1 returned. A publisher stores first, and then checks the flags. Therefore either the publisher sees
@@ -32,8 +33,9 @@ enum {
     MQ_EVENTCOUNT_NOTIFYING = 2,
     MQ_EVENTCOUNT_FLAGS = 3,
     MQ_EVENTCOUNT_WAKE = 4, /* one wake */
-    /* Maximum number of failed exchanges. An exchange fails if another process changed the word. After the last
-     * attempt, a sleeper finds a different word and does not sleep. A waker wakes the sleepers. */
+    /* Maximum number of failed exchanges. An exchange fails if another process changed the word. If all attempts of a
+     * sleeper fail, the sleeper finds a different word and does not sleep. If all attempts of a waker fail, the waker
+     * wakes the sleepers. */
     MQ_EVENTCOUNT_TRIES = 1000,
 };
 

@@ -7,9 +7,9 @@
  * Processes in other PID and time namespaces see the same lock.
  *
  * To join, under the topic's lock, a participant opens the file, maps a page, excludes the page from forks, locks its
- * byte and closes the file. Then it writes its identity.
- * To leave, a participant clears its identity, and then unmaps the page.
- * To probe a participant, a process opens the file again and asks the kernel for a conflicting lock.
+ * byte and closes the file. After the lock, the participant writes its identity. To leave, a participant clears its
+ * identity, and then unmaps the page. To probe a participant, a process opens the file again and asks the kernel for a
+ * conflicting lock.
  *
  * If a process is killed between two of these steps, at most an identity without a lock remains. A participant without
  * a lock is dead. Results of probes are never cached, because the next probe may give another result. A death becomes

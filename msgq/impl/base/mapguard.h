@@ -122,7 +122,7 @@ static inline bool mq_sigbus_guard_address_faults(uint64_t address) {
 /* Return the address of this thread's fault, or 0 if the signal is not a memory fault. If the program installed another
  * handler later, that handler may raise the signal again (Python's faulthandler does). A raised signal has no fault
  * address, but the CPU's registers still hold the address. The registers may also hold the address of an earlier fault.
- * A test load from such an address succeeds. */
+ * A test load from the address of an earlier fault succeeds. */
 static inline uint64_t mq_sigbus_guard_fault_address(const siginfo_t *info, const ucontext_t *context) {
     if (info->si_code == BUS_ADRERR)
         return (uint64_t)(uintptr_t)info->si_addr;

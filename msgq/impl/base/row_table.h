@@ -85,8 +85,8 @@ static inline void mq_participant_write(mq_participant *participant, const mq_pr
 /* Free a row with one store. An owner may free its row at any time without the lock. */
 static inline void mq_participant_clear(mq_participant *participant) { mq_store_release_u64(&participant->uid, 0); }
 
-/* Leave our own row, and then unlock it. On a file system without locks, a process of another PID namespace may already
- * have taken the row. Therefore the row is cleared only if it still has this uid. */
+/* Leave a row of this process, and then unlock the row. On a file system without locks, a process of another PID
+ * namespace may already have taken the row. Therefore the row is cleared only if it still has this uid. */
 static inline void mq_participant_leave(mq_participant *participant, uint64_t uid, void **liveness_token) {
     mq_compare_exchange_u64(&participant->uid, uid, 0);
     mq_liveness_unlock(*liveness_token);
@@ -101,8 +101,8 @@ static inline uint16_t mq_row_table_occupy(mq_versioned_row *row, const mq_proce
                                            bool held) {
     uint64_t generation = mq_load_relaxed_u64(&row->generation) + 1; /* relaxed: only lock holders write it */
     mq_participant_clear(&row->participant);
-    /* The generation is stored first. Later the owner stores its words with release. A process that loads such a word
-     * with acquire therefore finds this generation or a later generation. */
+    /* The generation is stored first. The owner stores its words later, with release. A process that loads a word of
+     * the owner with acquire finds this generation or a later generation. */
     mq_store_release_u64(&row->generation, generation);
     mq_participant_write(&row->participant, self, uid, held);
     return (uint16_t)generation;
@@ -110,7 +110,7 @@ static inline uint16_t mq_row_table_occupy(mq_versioned_row *row, const mq_proce
 
 /* Return the liveness of the owner that a word names. The caller loaded the word with acquire. If the row's generation
  * differs from the word's generation, the row's generation is later, and the row has another owner. If the row gets a
- * new owner during this test, the test may report the new owner's liveness. The next test then finds the later
+ * new owner during this test, the test may report the new owner's liveness. The next liveness test finds the later
  * generation. */
 static inline mq_liveness mq_row_liveness(mq_liveness_probe *probe, const mq_versioned_row *row, uint16_t generation,
                                           int byte) {

@@ -5,9 +5,9 @@
  * One thread cannot wait for a futex and for descriptors together. The watcher thread therefore sleeps on the
  * `eventcount` words of all watched readers. When a reader has a message, the thread writes to the reader's eventfd.
  *
- * A watch is quiet while its eventfd is empty. When a watch becomes quiet, the reader has found no message, has announced
- * itself in `eventcount`, and has checked once more. A watch is ready while its eventfd is readable. No process wakes
- * the watcher for a ready reader, so a busy publisher has no extra cost.
+ * A watch is quiet while its eventfd is empty. When a watch becomes quiet, the reader has found no message, has
+ * announced itself in `eventcount`, and has checked once more. A watch is ready while its eventfd is readable. No
+ * process wakes the watcher for a ready reader, so a busy publisher has no extra cost.
  *
  * A quiet watch becomes ready when the publisher sees the announcement, counts a wake and wakes the watcher. The second
  * check of the reader may also find a message. If the reader has already read the message, the watcher announces the
@@ -224,13 +224,14 @@ static inline void mq_watcher_set_readable(int fd) {
     pthread_mutex_unlock(&mq_watcher.mutex);
 }
 
-/* Between mq_watcher_lock and mq_watcher_unlock, the watcher calls no mq_poll_ops. In between, a reader may change its
- * state before an unmap. */
+/* Between mq_watcher_lock and mq_watcher_unlock, the watcher calls no mq_poll_ops. Between these calls, a reader may
+ * change its state before it unmaps memory. */
 static inline void mq_watcher_lock(void) { pthread_mutex_lock(&mq_watcher.mutex); }
 static inline void mq_watcher_unlock(void) { pthread_mutex_unlock(&mq_watcher.mutex); }
 
 /* End a watch. Call this before you unmap memory that the reader's mq_poll_ops use. The call first makes the descriptor
- * readable. Therefore other threads that poll the descriptor, or its copy (dup), detect that the reader was closed. */
+ * readable. Other threads may poll the descriptor or a copy of the descriptor (dup). These threads thus detect that the
+ * reader was closed. */
 static inline void mq_watcher_remove(int fd) {
     pthread_mutex_lock(&mq_watcher.mutex);
     mq_watch *watch = mq_watcher_find_fd(fd);

@@ -46,8 +46,8 @@ static int mqc_check_directory(const mqc_endpoint *endpoint, int fd, const char 
     return status;
 }
 
-/* Open and check the directory of a file with a prefix. Then open *name relative to the returned descriptor, so that no
- * process can replace the directory. Returns AT_FDCWD for files in /dev/shm itself. */
+/* Open and check the directory of a file with a prefix. The caller opens *name relative to the returned descriptor, so
+ * that no process can replace the directory. Returns AT_FDCWD for files in /dev/shm itself. */
 static int mqc_open_dir(const mqc_endpoint *endpoint, const char *path, const char **name) {
     char directory[MQC_PATH];
     const char *slash = strrchr(path, '/');

@@ -1,11 +1,9 @@
 /* Functions that all files of the C library share: names, files, the join lock, waiting, errors. base/segment.pxi,
- * endpointfile.pxi, naming.py and sharing.py follow the same rules.
- * - A file is complete before it has a name.
- * - All data of a file is checked before its use.
- * - A process that joins or leaves holds the file's flock.
+ * endpointfile.pxi, naming.py and sharing.py follow the same rules. A file is complete before it has a name. All data
+ * of a file is checked before its use. A process that joins or leaves holds the file's flock.
  *
- * Each function returns a negative errno after an error, and sets a text for msgq_error_text. A comment at the function
- * names each exception. */
+ * Each function returns a negative errno after an error, and sets a text for msgq_error_text. If a function differs
+ * from this rule, the comment of the function describes the difference. */
 #ifndef MQC_FILE_H
 #define MQC_FILE_H
 

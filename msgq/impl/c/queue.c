@@ -244,7 +244,7 @@ static int mqc_queue_sleep(msgq_queue *q, int64_t deadline) {
                           * spin. */
                          .spin_ns = q->wait.overtaken < MQ_QUEUE_OVERTAKEN_MAX ? q->endpoint.spin_ns : 0};
     if (deadline >= 0 && mq_monotonic_ns() >= deadline)
-        return 0; /* ends the loop even if other handles take every message first */
+        return 0; /* the timeout applies even if other handles take every message first */
     return mqc_wait_until_readable(&waiter, deadline);
 }
 
@@ -336,7 +336,7 @@ int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priori
 
 /* Take the next message. Returns 1 with the message, 0 if the queue is empty, or a negative error. */
 static int mqc_queue_try_take(msgq_queue *q, uint64_t ticket, mq_queue_taken_message *delivery) {
-    /* this clock is at most 4 ms late, and 20 ns faster to read */
+    /* this clock is at most 4 ms behind CLOCK_MONOTONIC, and a read takes 20 ns less */
     int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE);
     if (mqc_queue_has_events(&q->h))
         mqc_event_publisher_open_to_take(&q->event_publisher);

@@ -34,7 +34,7 @@ MQC_HIDDEN void mqc_event_publisher_attach_handle(mqc_event_publisher *events, m
 MQC_HIDDEN void mqc_event_publisher_close(mqc_event_publisher *events);
 
 /* Open the channel if needed. `sends` is true if the handle will publish events of sends. Call this before the change
- * that an event reports. Then the open does not delay the event after its change. */
+ * that an event reports. An early open does not delay the event. */
 MQC_HIDDEN void mqc_event_publisher_open(mqc_event_publisher *events, bool sends);
 /* Open the channel if needed, before a call takes a message. If the queue is empty, no publisher is opened. */
 MQC_HIDDEN void mqc_event_publisher_open_to_take(mqc_event_publisher *events);

@@ -37,7 +37,7 @@ static int mqc_wait_for_previous_send(msgq_publisher *publisher, uint64_t former
     mq_ring_publisher *p = &publisher->p;
     const mq_ring_publisher_row *busy;
     int64_t deadline = mq_monotonic_ns() + MQC_SEND_IN_PROGRESS_NS;
-    bool late = false; /* computed once in each round, so that the call and the test after it use the same value */
+    bool late = false; /* computed once in each round, so that both uses in a round have the same value */
     bool stock_publisher_lives = p->after_stock && mq_thread_liveness(mq_ring_uid_thread_id(former)) != MQ_DEAD;
     /* A stock publisher announces no sends. Without membarrier, the announcement of a send may become visible late.
      * Wait long enough for one send, which takes microseconds. */
@@ -134,8 +134,8 @@ int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msg
     return 0;
 }
 
-/* In a forked child, take over the topic from the parent. The effect is the same as close and open. The files already
- * have the schema. If the take-over fails, the handle still counts as inherited. */
+/* In a forked child, take over the topic from the parent. The effect is the same as closing and opening the handle. The
+ * files already have the schema. If the take-over fails, the handle still counts as inherited. */
 static int mqc_publisher_succeed(msgq_publisher *publisher) {
     mqc_topic_files *inherited = publisher->topic, *topic;
     int status = mqc_topic_files_reopen_in_child(&topic, inherited);

@@ -118,8 +118,8 @@ static inline mq_fake_event_change mq_fake_event_clear(mq_fake_event *e) {
  * clear. After an update of the FIFO, the process checks the event again. If the event has changed, the process updates
  * the FIFO again.
  *
- * After the last update, the FIFO is correct for this reason. The check after the last update found the event
- * unchanged. If a process had changed the event after this check, the process would also have updated the FIFO again.
+ * The FIFO is correct after its last update, because the check after this update found the event unchanged. If a
+ * process had changed the event after the check, the process would also have updated the FIFO again.
  *
  * If a process is killed between its change and its update, the FIFO is out of date until the next change. Additional
  * bytes in the FIFO are harmless, because a reader reads all bytes together. */

@@ -51,7 +51,7 @@ static inline bool mq_record_source_begin_scan(mq_record_source *r) {
 
 /* True if a scan that began after `since_ns` has ended. */
 static inline bool mq_record_source_has_scanned_since(const mq_record_source *r, int64_t since_ns) {
-    /* the second condition is true once the scan has ended */
+    /* next_scan_ns is later than scan_started_ns once the scan has ended */
     return r->scan_started_ns > since_ns && r->next_scan_ns > r->scan_started_ns;
 }
 

@@ -41,7 +41,7 @@ int msgq_vector_read(msgq_vector *vector, uint64_t first, uint64_t count, void *
                      int64_t *times);
 
 /* Write items one after the other. If another writer holds an item until the timeout, returns -ETIMEDOUT, or -EAGAIN
- * with timeout 0. The items before that item are written. Returns -EBUSY if the vector is exclusive and belongs to
+ * with timeout 0. Items before the held item are written. Returns -EBUSY if the vector is exclusive and belongs to
  * another handle. */
 int msgq_vector_write(msgq_vector *vector, uint64_t first, uint64_t count, const void *items, double timeout);
 
