@@ -6,10 +6,10 @@ position is checked, and the number of values is limited. Format: https://capnpr
 
 
 cdef enum:
-    # values of a message: a Python value may take a hundred times as much memory as its bytes
+    # maximum values of a message: a Python value may take a hundred times as much memory as its bytes
     MESSAGE_VALUES_MAX = 1 << 22
     CAPNP_NESTING_MAX = 64
-    # limit of text and data, as a multiple of the message's bytes, plus an allowance for small messages
+    # maximum text and data, as a multiple of the message's bytes, plus FREE_OUTPUT_BYTES for small messages
     AMPLIFICATION_MAX = 16
     FREE_OUTPUT_BYTES = 65536
     CAPNP_SEGMENTS_MAX = 512
@@ -20,7 +20,7 @@ cdef enum:  # types of pointers
     POINTER_TO_LIST
     POINTER_FAR
 
-cdef enum:  # sizes of elements, as named by the format
+cdef enum:  # sizes of elements, with the names of the format
     ELEMENT_VOID
     ELEMENT_BIT
     ELEMENT_1_BYTE
@@ -31,12 +31,12 @@ cdef enum:  # sizes of elements, as named by the format
     ELEMENT_STRUCT
 
 cdef bint _is_big_endian = sys.byteorder == "big"
-cdef Py_ssize_t[7] _capnp_element_bits = [0, 1, 8, 16, 32, 64, 64]  # bits of an element, by its size
+cdef Py_ssize_t[7] _capnp_element_bits = [0, 1, 8, 16, 32, 64, 64]  # bits of an element of each size
 
 cdef struct CapnpPayload:
     const uint8_t *bytes
     int64_t segment_count
-    int64_t[CAPNP_SEGMENTS_MAX] segment_begins  # in words
+    int64_t[CAPNP_SEGMENTS_MAX] segment_begins  # offsets in words
     int64_t[CAPNP_SEGMENTS_MAX] segment_ends
     int64_t values_left
     int64_t bytes_left
@@ -44,22 +44,22 @@ cdef struct CapnpPayload:
 
 cdef struct CapnpStructLocation:  # location of a struct: its data and its pointers
     int64_t segment
-    int64_t data  # in bits, from the beginning of the message
+    int64_t data  # offset in bits, from the beginning of the message
     int64_t data_size_bits
-    int64_t pointers  # in words
+    int64_t pointers  # offset in words
     int64_t pointer_count
 
 cdef struct CapnpPointerTarget:  # target of a pointer
-    uint64_t pointer  # the pointer with its sizes; 0: a null pointer
+    uint64_t pointer  # the pointer word, which contains sizes; 0: a null pointer
     int64_t segment
-    int64_t at  # in words
+    int64_t at  # offset in words
 
 cdef struct CapnpListLocation:  # location of a list
     int64_t segment
-    int64_t at  # in words
+    int64_t at  # offset in words
     int64_t count
     int64_t kind
-    int64_t data_words  # data words of each element, if elements are structs
+    int64_t data_words  # number of data words of each element, if elements are structs
     int64_t pointer_count
 
 
@@ -281,7 +281,7 @@ cdef class _CapnpStructReader(_CapnpValueReader):
                     value = (<_CapnpValueReader> self.readers[i]).read_value(p, place, number, message)
                     if value is not _capnp_unset:
                         fields[self.names[i]] = value
-                    elif member >= 0:  # the discriminant itself is information of the message
+                    elif member >= 0:  # store the default, because the discriminant itself is information
                         fields[self.names[i]] = (<_CapnpValueReader> self.readers[i]).make_default_value(p, message)
         except MalformedPayloadError as fault:
             fault.path.append(f".{self.names[i]}")
@@ -292,8 +292,8 @@ cdef class _CapnpStructReader(_CapnpValueReader):
 
 cdef class _CapnpListReader(_CapnpValueReader):
     cdef _CapnpValueReader element
-    cdef object dtype  # of numbers that become an array
-    cdef int64_t kind  # kind of its elements, unless they became structs in a later schema
+    cdef object dtype  # dtype of numbers that become an array
+    cdef int64_t kind  # size kind of the elements, unless a later schema made the elements structs
     cdef bint are_bytes
 
     def __init__(self, schema_type, _CapnpReaderCache cache):

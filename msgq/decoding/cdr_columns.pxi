@@ -26,7 +26,7 @@ def unpack_columns(const int64_t[:, ::1] steps, are_offsets, bint is_cdr, const 
             raise InvalidValueError(f"message {row} ends outside the data of {data.shape[0]} bytes")
     plan.steps, plan.step_count = <const mq_cdr_step *> &steps[0, 0], steps.shape[0]
     plan.column_count, plan.is_cdr = len(are_offsets), is_cdr
-    # One more buffer than columns, because the code takes the address of the first one.
+    # The array has one more buffer than columns, because the code takes the address of the first buffer.
     cdef int64_t[:, ::1] buffers = np.zeros((plan.column_count + 1, _COLUMN_BUFFER_FIELDS), np.int64)
     cdef int64_t[:, ::1] saved_buffers = np.zeros((plan.column_count + 1, _COLUMN_BUFFER_FIELDS), np.int64)
     cdef mq_column_buffer *columns = <mq_column_buffer *> &buffers[0, 0]
@@ -40,7 +40,7 @@ def unpack_columns(const int64_t[:, ::1] steps, are_offsets, bint is_cdr, const 
     cdef uint8_t[::1] column
     cdef int64_t number, before
     for number in range(plan.column_count):
-        before = sizeof(int32_t) if are_offsets[number] else 0  # the first offset, 0
+        before = sizeof(int32_t) if are_offsets[number] else 0  # a column of offsets begins with the offset 0
         column = np.zeros(before + columns[number].used_bytes, np.uint8)
         arrays.append(np.asarray(column))
         columns[number].capacity_bytes = columns[number].used_bytes

@@ -6,15 +6,15 @@ reads them at the current position of a payload, and advances the position.
 
 
 cdef enum:
-    ENCAPSULATION_BYTES = 4  # bytes before a message in CDR
-    PADDING_BYTES_MAX = 3  # padding bytes after a message
+    ENCAPSULATION_BYTES = 4  # bytes of the encapsulation before a CDR message
+    PADDING_BYTES_MAX = 3  # maximum padding bytes after a message
 
 cdef enum:
-    WIDE_TEXT_BYTES = 1  # a wide text's length is in bytes, as in the specification
-    WIDE_TEXT_UTF16_UNITS = 2  # in units of two bytes, including one for the end; old versions of Cyclone DDS
-    WIDE_TEXT_UTF32_UNITS = 4  # in such units, but four bytes each; Fast-CDR before version 2
+    WIDE_TEXT_BYTES = 1  # the length of a wide text is in bytes, as in the specification
+    WIDE_TEXT_UTF16_UNITS = 2  # the length is in UTF-16 units, with one unit for the end (old versions of Cyclone DDS)
+    WIDE_TEXT_UTF32_UNITS = 4  # the length is in UTF-16 units, each stored in four bytes (Fast-CDR before version 2)
 
-#: First bytes of CDR: whether it is XCDR2, and whether structs of unspecified form are preceded by their length.
+#: First bytes of CDR: (message is XCDR2, structs of unspecified form are preceded by their length).
 _CDR_FORMS = {
     0x00: (False, False),
     **{first: (True, False) for first in (0x06, 0x10)},
@@ -24,15 +24,15 @@ _CDR_FORMS = {
 cdef bint _is_little = sys.byteorder == "little"
 
 cdef struct CdrPayload:
-    const uint8_t *bytes  # origin of the alignment
+    const uint8_t *bytes  # start of the payload, from which alignment counts
     Py_ssize_t at
     Py_ssize_t size
     Py_ssize_t align  # maximum alignment
-    Py_ssize_t left  # number of values that may still be created
+    Py_ssize_t left  # number of values that the reader may still create
     Py_ssize_t offset  # offset of `bytes` within the message
     bint swap
     bint is_cdr
-    bint is_second  # XCDR2
+    bint is_second  # the message is XCDR2
     bint is_delimited
     int wide
 
@@ -85,7 +85,7 @@ cdef inline int _cdr_charge_values(CdrPayload *p, Py_ssize_t values) except -1:
 
 cdef class _CdrValueReader:
     cdef Py_ssize_t min_bytes  # minimum bytes of a value, without padding
-    cdef Py_ssize_t fields  # number of values within it
+    cdef Py_ssize_t fields  # number of values within the value
 
     cdef object read_value(self, CdrPayload *p, bytes message):
         raise NotImplementedError
@@ -123,7 +123,7 @@ cdef class _CdrTextReader(_CdrValueReader):
         cdef const char *place = <const char *> p.bytes + p.at
         p.at += length
         if p.is_cdr and length:
-            length -= 1  # the NUL byte at its end
+            length -= 1  # without the NUL byte at the end
         try:
             return PyUnicode_DecodeUTF8(place, length, NULL)
         except UnicodeDecodeError as error:
@@ -199,14 +199,14 @@ cdef class _CdrNumberArrayReader(_CdrElementsReader):
 
 cdef class _CdrListReader(_CdrElementsReader):
     cdef _CdrValueReader element
-    cdef bint has_length  # in XCDR2, before all elements
+    cdef bint has_length  # in XCDR2, a length precedes all elements
 
     def __init__(self, schema_type):
         super().__init__(schema_type)
         self.element = _cdr_make_reader(schema_type.element_type)
         inner = schema_type.element_type
         is_array = isinstance(schema_type, CdrArray)
-        while is_array and isinstance(inner, CdrArray):  # dimensions of one array
+        while is_array and isinstance(inner, CdrArray):  # the dimensions form one array
             inner = inner.element_type
         self.has_length = not _is_number(inner)
 
@@ -296,7 +296,7 @@ def _cdr_has_wide_text(schema_type):
 cdef class CdrReader:
     cdef _CdrValueReader _root
     cdef bint _is_cdr
-    cdef list _widths  # possible units of wide texts; the last correct one comes first
+    cdef list _widths  # possible units of wide texts; the last unit that worked comes first
 
     def __init__(self, struct not None, bint is_cdr):
         self._root, self._is_cdr = _cdr_make_reader(struct), is_cdr

@@ -7,7 +7,7 @@ is checked, and the number of values is limited. Format: https://flatbuffers.dev
 
 cdef enum:
     FLATBUFFER_NESTING_MAX = 100
-    VTABLE_HEADER_BYTES = 4  # bytes before the offsets of fields
+    VTABLE_HEADER_BYTES = 4  # bytes of a vtable before the offsets of fields
 
 _FLATBUFFER_ELEMENT_TYPES = (ScalarType, FlatbufferStruct, FlatbufferTable, TextType)  # element types of vectors
 
@@ -52,7 +52,7 @@ cdef inline int _flatbuffer_charge_budget(FlatbufferPayload *p, Py_ssize_t value
 
 
 cdef class _FlatbufferValueReader:
-    cdef Py_ssize_t size  # bytes of the value in place
+    cdef Py_ssize_t size  # bytes of the value, stored in place
 
     cdef object read_value(self, FlatbufferPayload *p, Py_ssize_t at, bytes message):
         """Return the value at an offset, where `size` bytes exist."""
@@ -104,7 +104,7 @@ cdef class _FlatbufferVectorReader(_FlatbufferValueReader):
 
     cdef _FlatbufferValueReader element
     cdef Py_ssize_t count
-    cdef object dtype  # of numbers that become an array
+    cdef object dtype  # dtype of numbers that become an array
     cdef bint are_bytes, are_booleans
 
     def __init__(self, schema_type, _FlatbufferReaderCache cache):

@@ -1,4 +1,4 @@
-# Numbers of any size and byte order as Python's, for those who read messages.
+# Converts numbers of any size and byte order to Python numbers, for readers of messages.
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy

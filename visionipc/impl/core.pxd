@@ -59,7 +59,7 @@ cdef struct ClientRow:
     uint64_t pid
     uint64_t start_time
     int64_t probed_ns
-    uint64_t joined_at_frame  # frames published before the client joined
+    uint64_t joined_at_frame  # number of frames published before the client joined
     bint taken
 
 
@@ -70,8 +70,8 @@ cdef class ServerLeases:
     cdef str _endpoint
     cdef mq_frame_buffer_mru _mru
     cdef uint32_t _used_row_count  # number of rows that were ever taken
-    cdef uint64_t _published  # frames published
-    cdef uint64_t _round_end  # number of frames until which buffers rotate
+    cdef uint64_t _published  # number of published frames
+    cdef uint64_t _round_end  # number of published frames at which the rotation of buffers ends
     cdef bint _has_stock_client                # a stock client may have the buffers
     cdef ClientRow _client_rows[256]
     cdef readonly uint64_t taken_back
@@ -89,8 +89,8 @@ cdef class ClientLeases(PinOwner):
     cdef DescriptorMapping _region
     cdef mq_frame_lease_table *_table
     cdef uint32_t _row
-    cdef readonly uint32_t since  # newest generation when the server gave us the row
-    cdef uint64_t _dropped_before  # frames that the server had dropped at that time
+    cdef readonly uint32_t since  # newest generation when the server gave the row to this client
+    cdef uint64_t _dropped_before  # number of frames that the server had dropped when it gave the row
     cdef void *_liveness_token                # the row's lock
     cdef int _fork_generation
     cdef uint32_t _held_buffers[128]  # 1: a view holds the buffer
@@ -103,7 +103,7 @@ cdef inline PinnedView lease(ClientLeases leases, DescriptorMapping region, size
     Return None if the buffer is being written again, the packet is invalid, or a view already holds the buffer.
     """
     cdef PinnedView view
-    # The server may send anything. Never give up the lease of another view.
+    # The server may send any packet. Never give up the lease of another view.
     if buffer >= MQ_FRAME_BUFFERS_MAX or generation == 0 or leases._held_buffers[buffer]:
         return None
     if not mq_frame_lease_take(leases._table, leases._row, buffer, generation):

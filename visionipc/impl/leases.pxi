@@ -2,9 +2,9 @@
 
 
 cdef enum:
-    # A liveness test of a client that blocks a buffer takes about 5 us, and 70 us with cold caches.
-    HOLDER_PROBE_INTERVAL_NS = 10000000  # between two tests of a client that holds a needed buffer
-    LAGGARD_PROBE_INTERVAL_NS = 1000000000  # between two tests of a client that only keeps buffers rotating
+    # A liveness test of a client that blocks a buffer takes about 5 us, or 70 us with cold caches.
+    HOLDER_PROBE_INTERVAL_NS = 10000000  # interval of tests of a client that holds a needed buffer
+    LAGGARD_PROBE_INTERVAL_NS = 1000000000  # interval of tests of a client that only keeps buffers rotating
 
 LEASE_BUFFERS_MAX = MQ_FRAME_BUFFERS_MAX
 LEASE_CLIENTS_MAX = MQ_FRAME_CLIENT_ROWS
@@ -46,7 +46,7 @@ cdef class ServerLeases:
         if self._mru.buffers >= MQ_FRAME_BUFFERS_MAX:
             raise SegmentError(f"the table of leases has {MQ_FRAME_BUFFERS_MAX} buffers already", self._endpoint)
         mq_frame_buffer_mru_add(&self._mru)
-        self._round_end = max(self._round_end, self._published + self._mru.buffers)  # the rotation is one frame longer
+        self._round_end = max(self._round_end, self._published + self._mru.buffers)  # one frame more for the new buffer
 
     def admit(self, uint64_t pid):
         cdef uint32_t row
@@ -75,7 +75,7 @@ cdef class ServerLeases:
             return
         mq_frame_row_reset(self._table, row, MQ_FRAME_ROW_FREE)
         self._client_rows[row].taken = False
-        self._round_end = self._mru.buffers  # undo the client's rotation, because it may ask repeatedly
+        self._round_end = self._mru.buffers  # end this client's rotation, because a client may ask repeatedly
         for row in range(self._used_row_count):
             if self._client_rows[row].taken:
                 self._round_end = max(self._round_end, self._client_rows[row].joined_at_frame + self._mru.buffers)
@@ -99,7 +99,7 @@ cdef class ServerLeases:
         cdef uint64_t pid_namespace = this_process().pid_namespace
         cdef mq_liveness_probe probe
         cdef mq_liveness life
-        if not mq_frame_row_is_locked(self._table, row):  # pid 0: in a PID namespace that this process cannot see
+        if not mq_frame_row_is_locked(self._table, row):  # pid 0: a client in an invisible PID namespace
             return client.pid != 0 and mq_process_liveness(client.pid, client.start_time, pid_namespace) == MQ_DEAD
         probe = mq_liveness_probe_begin(&self._liveness_file)
         if client.pid:
@@ -137,7 +137,7 @@ cdef class ServerLeases:
     cdef int _take_mru_buffer(self) noexcept:
         cdef int buffer = -1, slowest
         cdef uint32_t _
-        for _ in range(self._used_row_count + 1):  # bound: each round reclaims a row
+        for _ in range(self._used_row_count + 1):  # bound: each round reclaims a row of a dead client
             awaited = mq_frame_count_awaited_frames(self._table, self._used_row_count, self._mru.newest, &slowest)
             buffer = mq_frame_buffer_claim_mru(&self._mru, self._table, self._used_row_count, awaited)
             if buffer >= 0 or slowest < 0 or not self._reclaim_dead_client(slowest, LAGGARD_PROBE_INTERVAL_NS):
@@ -149,7 +149,7 @@ cdef class ServerLeases:
         cdef int holder
         for place in range(self._mru.buffers, 0, -1):
             buffer = self._mru.order[place - 1]
-            for _ in range(self._used_row_count + 1):  # bound: each round reclaims a row
+            for _ in range(self._used_row_count + 1):  # bound: each round reclaims a row of a dead client
                 holder = mq_frame_buffer_claim(self._table, self._used_row_count, buffer, self._mru.generation[buffer])
                 if holder < 0:
                     return buffer
@@ -166,7 +166,7 @@ cdef class ServerLeases:
         mq_frame_store_dropped_count(self._table, dropped)
 
 
-@no_gc_clear  # its views return their leases, and it releases its row, both in the region
+@no_gc_clear  # views return their leases in the region, and the client releases its row there
 cdef class ClientLeases(PinOwner):
     """See core.pyi."""
 
@@ -197,7 +197,7 @@ cdef class ClientLeases(PinOwner):
         return mq_frame_load_dropped_count(self._table) - self._dropped_before
 
     def end(self):
-        if self._liveness_token != NULL and self._fork_generation == fork_generation:  # unlocked rows stay ours
+        if self._liveness_token != NULL and self._fork_generation == fork_generation:  # without a lock, the row stays
             mq_frame_row_set_leaving(self._table, self._row)
 
     cdef void _unpin_part(self, uint64_t buffer) noexcept:

@@ -10,7 +10,7 @@ cdef inline object new_without_init(type kind):
     return (<PyTypeObject *> kind).tp_new(kind, <PyObject *> EMPTY_ARGUMENTS, NULL)
 
 
-cdef struct FramePacket:  # wire.FRAME_PACKET_STRUCT
+cdef struct FramePacket:  # as wire.FRAME_PACKET_STRUCT
     uint64_t server_id
     uint64_t buffer
     uint32_t frame_id
@@ -39,7 +39,7 @@ cdef class OutgoingStream:
                  size_t size, uint64_t server_id):
         self.endpoint = endpoint
         self._publisher = publisher
-        publisher._populate_ring()  # so that a rendered frame can always be sent
+        publisher._populate_ring()  # populate the ring, so that a rendered frame can always be sent
         self._leases = leases
         self._mappings = regions
         self._views = [MappedView(region, size, True) for region in regions]
@@ -67,7 +67,7 @@ cdef class OutgoingStream:
         self._is_rendering = True
         if buffer < 0:
             try:
-                if self.grow():  # other threads, and signal handlers, may run during the call
+                if self.grow():  # other threads and signal handlers may run during the call
                     buffer = self._leases.take(stock)
             except BaseException:
                 self._is_rendering = False
@@ -77,7 +77,7 @@ cdef class OutgoingStream:
     cdef int _check_open(self) except -1:
         if self._publisher._use_state == CLOSED:
             raise EndpointClosedError("server is closed, or has created the stream again", self.endpoint)
-        if self._publisher._fork_generation != fork_generation:  # the parent has the same leases
+        if self._publisher._fork_generation != fork_generation:  # the parent process has the same leases
             raise ForkedSocketError("server belongs to the parent process; create one with another name "
                                     "here", self.endpoint)
         if self._publisher._use_state != fork_generation:
@@ -148,7 +148,7 @@ cdef class FrameDraft:
 
     def __enter__(self):
         cdef OutgoingStream stream = self._stream
-        if stream is None:  # it was created without its constructor
+        if stream is None:  # the object was created without its constructor
             raise TypeError(CONSTRUCTOR_HINT)
         if self._entered:
             raise ConcurrentUseError("frame is open in another with block; ask the server for another "
@@ -221,7 +221,7 @@ cdef class Frame:
     cdef readonly uint64_t timestamp_eof
     cdef readonly bint valid_frame
 
-    def __init__(self):  # so that it has a signature
+    def __init__(self):  # gives the class a signature
         pass
 
 
@@ -282,7 +282,7 @@ cdef class IncomingStream:
 cdef class StreamReceiver:
     """See core.pyi."""
 
-    cdef public object _subscriber  # of the ring; of the bus in a simulation
+    cdef public object _subscriber  # subscriber of the ring, or of the bus in a simulation
     cdef public IncomingStream _stream
     cdef public uint32_t frame_id
     cdef public uint64_t timestamp_sof
@@ -301,7 +301,7 @@ cdef class StreamReceiver:
         subscriber = self._subscriber
         if subscriber is None:
             return self._recv_disconnected(timeout_ms)
-        if not non_blocking or not PyLong_CheckExact(timeout_ms):  # rejects False, too
+        if not non_blocking or not PyLong_CheckExact(timeout_ms):  # PyLong_CheckExact rejects False, too
             subscriber.setTimeout(timeout_ms)
         if isinstance(subscriber, SubSocket):
             packet = (<SubSocket> subscriber).take_message(non_blocking)

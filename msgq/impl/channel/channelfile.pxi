@@ -6,8 +6,8 @@ All changes except messages happen under the lock (file.h). All values that are 
 
 cdef enum:
     DEFAULT_CAPACITY = 64
-    KEPT_DEAD_POOLS = 8  # pools kept for subscribers that have not read their messages yet
-    KEPT_DEAD_BYTES = 268435456  # total bytes of these pools
+    KEPT_DEAD_POOLS = 8  # maximum pools kept for subscribers that have not read the pools' messages yet
+    KEPT_DEAD_BYTES = 268435456  # maximum total bytes of the kept pools
 
 
 @no_gc_clear  # rows and slots in the mapping are needed until the end
@@ -49,10 +49,10 @@ cdef class ChannelFile(EndpointFile):
     cdef int _mark_open(self) except -1:
         """Mark the channel as open, so that no process takes it for unused while this one has no row."""
         cdef int fd
-        self._close_fd()  # a removed channel is not opened again
+        self._close_fd()  # the handle does not open a removed channel again
         if self.writable:
             fd = self.lock()
-            # NULL: the file system has no such locks
+            # NULL: the file system has no locks of open file descriptions
             self.liveness_token = mq_liveness_lock(self.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)
             self.generation = fork_generation
             unlock_file(fd)
@@ -111,7 +111,7 @@ cdef class ChannelFile(EndpointFile):
         cdef mq_channel_config wanted = self._merge_config(mq_channel_config_unpack(before), capacity, publishers,
                                                            subscribers, stamps, publishes)
         if mq_channel_config_pack(wanted) == before and (not wanted.capacity or mq_load_acquire_u64(&self.header.tail)):
-            return  # the configuration is complete and never changes
+            return  # nothing to do: the configuration is complete and never changes
         if not self.writable:
             raise StateError("has no complete configuration yet, and a passive handle cannot set it; open it without "
                              "passive=True", self.name)

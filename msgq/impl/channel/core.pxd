@@ -228,12 +228,12 @@ cdef extern from "sys/file.h" nogil:
 cdef class ChannelFile(EndpointFile):
     """A channel's mapped file, and the location of its pools."""
     cdef readonly bint writable
-    cdef str creator_name  # of a new file
+    cdef str creator_name  # creator of a new file
     cdef mq_channel_header *header
-    # shows that the channel is open here (MQ_CHANNEL_OPEN_BYTE); NULL: an observer, or closed
+    # lock that shows that the channel is open here (MQ_CHANNEL_OPEN_BYTE). NULL: an observer, or closed
     cdef void *liveness_token
-    cdef int generation  # of the process that holds the token
-    cdef uint64_t own_pools[63]  # uids of pools created through this object, by row
+    cdef int generation  # fork generation of the process that holds the token
+    cdef uint64_t own_pools[63]  # for each row: uid of the pool created through this object
     cdef int lock(self, bint patient=*) except -2
     cdef void _unlock_open_byte(self) noexcept
     cdef int _apply_config_locked(self, capacity, publishers, subscribers, stamps, bint publishes) except -1
@@ -244,7 +244,7 @@ cdef class ChannelFile(EndpointFile):
 cdef class PoolFile(EndpointFile):
     """A publisher's mapped pool."""
     cdef uint64_t channel_inode, uid
-    cdef uint64_t slot_count, slot_bytes  # of a new pool
+    cdef uint64_t slot_count, slot_bytes  # slots of a new pool, and their bytes
     cdef bint maps_header_writable
     cdef uint64_t writable_bytes  # bytes of the header, if only the header is mapped writable
     cdef mq_pool_map slots
@@ -258,8 +258,8 @@ cdef class SubscriberRows:
     """The rows of a subscriber, which stay until its last view is released."""
     cdef ChannelFile file
     cdef mq_channel_subscriber_row *row  # NULL: the subscriber has no row
-    cdef int viewer  # row in viewers; -1: no views taken yet
-    cdef uint64_t views_held  # number of views
+    cdef int viewer  # row in viewers; -1: the subscriber has taken no views
+    cdef uint64_t views_held  # number of views that are held
     cdef void *row_token  # lock of the row, or a shared lock of MQ_CHANNEL_OPEN_BYTE
     cdef void *viewer_token
     cdef uint64_t row_uid, viewer_uid
@@ -279,18 +279,18 @@ cdef class MappedPool(PinOwner):
 
 
 cdef class Subscriber(Waitable):
-    cdef readonly str name      # of the node
+    cdef readonly str name      # name of the subscriber's node
     cdef readonly int max_views
     cdef ChannelFile _file
-    cdef SubscriberRows _rows  # None: passive, without a trace
+    cdef SubscriberRows _rows  # None: a passive subscriber, which has no rows
     cdef mq_channel_subscriber c
-    cdef list _pools  # MappedPool objects by row; None: not mapped
+    cdef list _pools  # for each row: MappedPool, or None if the pool is not mapped
     cdef mq_channel_poll_state _poll_state
     cdef mq_channel_message _last
     cdef MappedPool _last_pool
     cdef bint _raise_on_lost  # raise LostMessagesError for each loss
-    cdef uint64_t _lost_reported  # losses that were raised
-    cdef int64_t _nap_ns  # nanoseconds of the next nap without an announcement; 0: announce the sleep
+    cdef uint64_t _lost_reported  # number of losses that were raised as errors
+    cdef int64_t _nap_ns  # nanoseconds of the next nap, which announces no sleep; 0: announce the sleep
     cdef int _register_rows(self) except -1
     cdef bint _next_message(self, mq_channel_message *message) except -1
     cdef bint _wait_for_message(self, mq_channel_message *message, object timeout) except -1

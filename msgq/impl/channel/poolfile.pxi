@@ -28,7 +28,7 @@ cdef class PoolFile(EndpointFile):
         if not writable:
             return EndpointFile._map_file(self, fd, info, False)
         self.maps_header_writable = True
-        self.writable_bytes = int.from_bytes(os.pread(fd, 8, 40), "little")  # the field data_offset
+        self.writable_bytes = int.from_bytes(os.pread(fd, 8, 40), "little")  # offset 40: the field data_offset
         return map_writable_head(fd, info, self.writable_bytes, self.name, self.path)
 
     cdef int _check_header(self) except -1:
@@ -37,7 +37,7 @@ cdef class PoolFile(EndpointFile):
                                                       &self.slots)
         if wrong != NULL:
             raise CorruptSegmentError((<bytes> wrong).decode(), self.name, self.path)
-        # Otherwise pins may be outside the writable pages.
+        # In other files, pins may be outside the writable pages.
         if self.maps_header_writable and self.slots.slots_base != self.segment.address + self.writable_bytes:
             raise CorruptSegmentError("changed during opening; another program writes it", self.name, self.path)
         self.node, self.pid = _text(head.node, MQ_NODE_NAME_BYTES), mq_load_relaxed_u64(&head.pid)
@@ -66,7 +66,7 @@ cdef PoolFile make_pool(ChannelFile file, uint64_t slots, uint64_t slot_bytes, u
     """Create a complete pool without a name, under the lock. Then call name_pool."""
     cdef PoolFile pool = _pool_file(file, new_uid())
     pool.slot_count, pool.slot_bytes, pool.pid, pool.node = slots, slot_bytes, pid, node
-    pool.create_unnamed(file.mode & 0o666 | 0o600)  # the channel's file may have got another mode by chmod
+    pool.create_unnamed(file.mode & 0o666 | 0o600)  # chmod may have changed the mode of the channel's file
     return pool
 
 

@@ -3,8 +3,8 @@
 
 cdef enum:
     PREFERRED_SLOTS = 4  # a growing pool prefers this number of slots to larger slots
-    BATCH_MESSAGES = 256  # messages of an array that are published before sleepers are woken
-    SLOT_POLL_NS = 100000000  # poll interval of a wait for a slot, because a viewer's death wakes no one
+    BATCH_MESSAGES = 256  # maximum messages of an array that are published before sleepers are woken
+    SLOT_POLL_NS = 100000000  # poll interval of a wait for a slot, because the death of a viewer wakes no process
 
 
 cdef bint get_batch_buffer(messages, Py_buffer *view) except -1:
@@ -21,15 +21,15 @@ cdef bint get_batch_buffer(messages, Py_buffer *view) except -1:
     return False
 
 
-@no_gc_clear  # a queue's handle that is collected with it still publishes events
+@no_gc_clear  # a queue's handle that is collected with the publisher still publishes events
 cdef class Publisher(ForkAwareHandle):
     """See core.pyi."""
-    cdef unsigned long _waiting_thread  # the thread that waits for a slot; 0: none
-    cdef bint _is_closing  # `close` was called during that wait, which then closes the publisher
-    cdef readonly str name  # name of the node
+    cdef unsigned long _waiting_thread  # the thread that waits for a slot; 0: no thread waits
+    cdef bint _is_closing  # `close` was called during the wait for a slot; the waiting thread then closes the publisher
+    cdef readonly str name  # name of the publisher's node
     cdef ChannelFile _file
     cdef PublisherPool _pool
-    cdef object _slots  # requested slots; None: the default
+    cdef object _slots  # requested number of slots; None: the default
     cdef uint64_t _max_bytes
     cdef uint64_t _sent, _sent_bytes, _refused, _evicted  # counters of previous pools
 
@@ -93,7 +93,7 @@ cdef class Publisher(ForkAwareHandle):
             return
         if is_owner and self._use_state != fork_generation:
             raise usage_error(self._use_state, self._endpoint)
-        # before the row is left, because an interrupt may end this call, and the row may get another owner
+        # Set this before leaving the row: an interrupt may end this call, and the row may get another owner.
         self._use_state = CLOSED
         if is_owner:
             self._pool.superseded = True  # the last open loan retires the pool
@@ -123,7 +123,7 @@ cdef class Publisher(ForkAwareHandle):
         self._switch_pool(register_publisher(self._file, self.name, self._slots, inherited.c.slots.slot_bytes,
                                              self._max_bytes, True))
         if self._file.own_pools[inherited.c.number] == inherited.c.slots.uid:
-            self._file.own_pools[inherited.c.number] = 0  # with `own=False`, receive the parent's messages
+            self._file.own_pools[inherited.c.number] = 0  # with `own=False`, still receive the parent's messages
         close_at_exit(self)
         return 0
 
@@ -179,7 +179,7 @@ cdef class Publisher(ForkAwareHandle):
         while done < count:
             wanted = min(block, count - done)
             if size >= LARGE_BYTES or not self._publish_batch(data + done * size, size, wanted, origin, &done):
-                self._send_bytes(data + done * size, size, 0.0, origin)  # this call handles the special case
+                self._send_bytes(data + done * size, size, 0.0, origin)  # _send_bytes handles special cases
                 done += 1
         return count
 
@@ -206,7 +206,7 @@ cdef class Publisher(ForkAwareHandle):
                             "it first")
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            if self._use_state != fork_generation:  # an exporter may run any code
+            if self._use_state != fork_generation:  # the object that exports the buffer may have run any code
                 self._reopen_or_raise()
             return self._send_bytes(view.buf, view.len, timeout, origin_time)
         finally:
@@ -234,7 +234,7 @@ cdef class Publisher(ForkAwareHandle):
         cdef uint64_t position = 0
         status = mq_channel_publish(&pool.c, slot, size, origin_time or current_origin(), &position)
         if mq_mapping_was_truncated(self._file.not_truncated) or mq_mapping_was_truncated(pool.pool_file.not_truncated):
-            self._file.check_truncation()  # checked afterwards: touching a truncated page detects the truncation
+            self._file.check_truncation()  # check after the copy: touching a truncated page detects the truncation
             pool.pool_file.check_truncation()
         if status == MQ_CHANNEL_NOTIFY:
             mq_eventcount_notify_mp(&pool.c.header.eventcount)
@@ -243,7 +243,7 @@ cdef class Publisher(ForkAwareHandle):
             text = ("has an invalid order of messages: another program wrote into the file; remove the channel (msgq "
                     "clean)")
             raise CorruptSegmentError(text, self._endpoint, self._file.path)
-        if pool is not self._pool:  # a loan of a previous pool
+        if pool is not self._pool:  # the loan belongs to a previous pool
             self._sent += 1
             self._sent_bytes += size
         return position
@@ -279,7 +279,7 @@ cdef class Publisher(ForkAwareHandle):
             while slot == MQ_CHANNEL_NO_SLOT:
                 PyErr_CheckSignals()
                 if self._is_closing or self._fork_generation != fork_generation:
-                    break  # closed, or this is the child of a handler's fork
+                    break  # closed, or a signal handler forked and this is the child
                 expected = mq_eventcount_prepare_wait_mp(&pool.c.slots.pool_header.slot_released)
                 slot = mq_channel_take_free_slot(&pool.c)
                 if slot == MQ_CHANNEL_NO_SLOT and mq_channel_clear_dead_pins(&pool.c):
@@ -309,7 +309,7 @@ cdef class Publisher(ForkAwareHandle):
         try:
             self.close()
         finally:
-            self._is_closing = False  # last, because `_interrupt_wait` then returns
+            self._is_closing = False  # set this last, because `_interrupt_wait` then returns
         return True
 
     cdef object _pool_exhausted_error(self):
@@ -334,7 +334,7 @@ cdef class Publisher(ForkAwareHandle):
         cdef PublisherPool previous = self._pool, larger
         cdef uint64_t wanted = max(size, 2 * previous.c.slots.slot_bytes)
         cdef uint64_t min_slots = self._slots or 1
-        if size > self._max_bytes:  # so that the computation below does not overflow
+        if size > self._max_bytes:  # prevents an overflow in the computation below
             text = f"a message of {size} bytes does not fit: the pool may have {self._max_bytes} (max_bytes)"
             raise MessageTooLargeError(text, self._endpoint)
         if (self._slots or PREFERRED_SLOTS) * mq_pool_slot_stride_bytes(wanted) > self._max_bytes:
@@ -362,7 +362,7 @@ cdef class Publisher(ForkAwareHandle):
         require_time(timeout, self._endpoint)
         if size < 0:
             raise InvalidValueError(f"message size {size} is invalid; give 0 or more bytes", self._endpoint)
-        wanted = size  # may run Python code, as does the comparison
+        wanted = size  # the conversion may run Python code, as does the comparison above
         if self._use_state != fork_generation:
             self._reopen_or_raise()
         if wanted > self._pool.c.slots.slot_bytes:
@@ -398,7 +398,7 @@ cdef class Loan:
     def __init__(self):
         raise TypeError("loans cannot be created directly; call the publisher's loan()")
 
-    def __dealloc__(self):  # each buffer keeps the loan, so no buffer is left
+    def __dealloc__(self):  # each buffer keeps the loan alive, so no buffer is left
         if self._slot != MQ_CHANNEL_NO_SLOT and self._fork_generation == fork_generation:
             self._pool.cancel_loan(self._slot, False)
 
@@ -450,7 +450,7 @@ cdef class Loan:
         if self._is_finished or self._pool is None:
             return
         self._is_finished = True
-        # otherwise the last buffer's release cancels the loan
+        # if buffers are left, the release of the last buffer cancels the loan
         if not self._export_count and self._fork_generation == fork_generation:
             slot, self._slot = self._slot, MQ_CHANNEL_NO_SLOT
             self._pool.cancel_loan(slot, True)

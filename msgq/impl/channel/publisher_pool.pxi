@@ -6,9 +6,9 @@ The file's lock excludes other joining processes. See header.h.
 
 cdef enum:
     DEFAULT_SLOT_BYTES = 4096
-    DEFAULT_POOL_BYTES = 67108864  # default limit, unless four slots need more
+    DEFAULT_POOL_BYTES = 67108864  # default limit; a pool with four slots may be larger
     MIN_SLOTS = 4
-    SPARE_SLOTS = 2  # in addition to one for each entry of the order: one being written, one just evicted
+    SPARE_SLOTS = 2  # slots beyond the capacity: one that is being written, and one that was just evicted
 
 
 @no_gc_clear  # __dealloc__ needs the mappings
@@ -17,11 +17,11 @@ cdef class PublisherPool:
     cdef ChannelFile channel_file
     cdef PoolFile pool_file
     cdef mq_channel_publisher c
-    cdef void *liveness_token  # the row's lock; NULL: the row was left, or the file system has no such locks
+    cdef void *liveness_token  # the row's lock; NULL: the pool has left the row, or the file system has no such locks
     cdef bint open
-    cdef bint superseded  # its publisher uses another pool; the last loan retires this one
+    cdef bint superseded  # the publisher uses another pool; the last loan retires this pool
     cdef int generation
-    cdef uint64_t open_loans  # slots of open loans
+    cdef uint64_t open_loans  # number of slots of open loans
 
     def __dealloc__(self):
         if self.generation == fork_generation:
@@ -44,7 +44,7 @@ cdef class PublisherPool:
         self._release_row()
         if not removes_pool:
             return 0
-        with contextlib.suppress(MsgqError):  # otherwise the next joining process removes it
+        with contextlib.suppress(MsgqError):  # after an error, the next joining process removes the pool
             fd = self.channel_file.lock(False)
             if fd >= 0:
                 try:
@@ -108,7 +108,7 @@ cdef int _fill_publisher_row(PublisherPool pool, int number, str node, uint64_t 
     pool.c.slots, pool.c.header, pool.c.row, pool.c.number = pool.pool_file.slots, file.header, row, number
     pool.c.stamps = mq_channel_config_unpack(mq_load_acquire_u64(&file.header.config)).stamps == MQ_CHANNEL_STAMPED
     pool.c.clock_offset, pool.c.liveness_file = offset, file.liveness_file()
-    if not mq_channel_load_index_ring(file.header, &pool.c.order):  # the capacity was just set
+    if not mq_channel_load_index_ring(file.header, &pool.c.order):  # invalid, because the capacity was just set
         raise CorruptSegmentError("has an invalid order: another program wrote into the file; remove it (msgq "
                                   "clean)", file.name,
                                   file.path)
@@ -123,7 +123,7 @@ cdef int _fill_publisher_row(PublisherPool pool, int number, str node, uint64_t 
         raise
     pool.open = True
     file.own_pools[number] = pool.c.slots.uid
-    if mq_eventcount_has_waiters_mp(&file.header.eventcount):  # a publisher may have died before its wake
+    if mq_eventcount_has_waiters_mp(&file.header.eventcount):  # notify: a publisher may have died before its wake
         mq_eventcount_notify_mp(&file.header.eventcount)
     return 0
 

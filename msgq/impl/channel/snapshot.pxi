@@ -15,8 +15,8 @@ cdef class _ChannelSnapshot:
     cdef object trust
     cdef mq_index_ring order
     cdef mq_liveness_probe probe
-    cdef mq_channel_view_counts views_by_viewer[64]  # views of each viewer, by row
-    cdef dict pool_bytes_by_uid  # bytes of each pool, by uid
+    cdef mq_channel_view_counts views_by_viewer[64]  # for each viewer row: views of the viewer
+    cdef dict pool_bytes_by_uid  # uid of each pool: bytes of the pool
 
     cdef object read_publishers(self):
         cdef const mq_channel_publisher_row *row

@@ -5,11 +5,11 @@ Its rows and mapped pools are in subscriber_rows.pxi.
 
 
 cdef enum:
-    WAKE_TIMEOUT_NS = 1000000000  # poll interval, in case a publisher died between its message and the wake
+    WAKE_TIMEOUT_NS = 1000000000  # first poll interval: a publisher may die between its message and the wake
     PASSIVE_SLEEP_MIN_NS = 50000      # a passive subscriber announces no sleep, so it polls
     PASSIVE_SLEEP_MAX_NS = 1000000
-    POOL_MAPS_MAX = 256  # pools that one call maps, or finds missing
-    TORN_COPIES_MAX = 1000                 # copies that are overwritten during the copy, in a call with a time-out
+    POOL_MAPS_MAX = 256  # maximum pools that one call maps, or finds missing
+    TORN_COPIES_MAX = 1000                 # maximum torn copies in one call with a timeout
 
 
 @cython.no_gc_clear  # __dealloc__ needs the mappings
@@ -50,7 +50,7 @@ cdef class Subscriber(Waitable):
         """Take rows. No pool is mapped yet."""
         self._pools = [None] * MQ_CHANNEL_PUBLISHERS
         memset(self.c.pools, 0, sizeof(self.c.pools))
-        self.c.row = NULL  # it may be the parent's row
+        self.c.row = NULL  # the row may belong to the parent process
         if self._file.writable:
             self._rows = SubscriberRows.__new__(SubscriberRows)
             self._rows.file = self._file
@@ -132,11 +132,11 @@ cdef class Subscriber(Waitable):
             if status == MQ_CHANNEL_UNMAPPED:
                 self._map_pool(message)
                 continue
-            mq_channel_skip_message(&self.c, message)  # so that the next call continues
+            mq_channel_skip_message(&self.c, message)  # skip, so that the next call continues after the message
             self._file.check_truncation()
             text = f"no message at position {message.position}: another program wrote into the file"
             raise CorruptSegmentError(text, self._endpoint, self._file.path)
-        return False  # publishers are as fast as this loop; the next call continues
+        return False  # publishers are as fast as this loop, and the next call continues
 
     cdef int _map_pool(self, const mq_channel_message *message) except -1:
         """Map the pool of the message.
@@ -149,13 +149,13 @@ cdef class Subscriber(Waitable):
         try:
             pool = open_pool(self._file, message.pool_uid, pins)
         except SegmentError as error:
-            # these are temporary: the next call finds the message again
+            # these errors are temporary, and the next call finds the message again
             if error.errno not in (EMFILE, ENFILE, ENOMEM):
                 mq_channel_skip_message(&self.c, message)
             raise
         if self._use_state != fork_generation:  # a signal handler may have closed the subscriber
             self._check_usable()
-        if self._can_take_views() != pins:  # it took its first view, or a handler forked: map the pool as needed now
+        if self._can_take_views() != pins:  # the first view was taken, or a handler forked: map the pool again
             return 0
         if pool is None:
             mq_channel_skip_message(&self.c, message)
@@ -184,7 +184,7 @@ cdef class Subscriber(Waitable):
                 self._check_usable()  # a signal handler may have forked
                 if self._next_message(message):
                     return True
-                if 0 <= deadline <= mq_monotonic_ns():  # the message of the wake was excluded or retracted
+                if 0 <= deadline <= mq_monotonic_ns():  # the message that caused the wake was excluded or retracted
                     break
         finally:
             self._nap_ns = 0
@@ -197,7 +197,7 @@ cdef class Subscriber(Waitable):
             mq_channel_skip_message(&self.c, message)
             mapped.pool_file.check_truncation()
         if not mq_channel_accept_entry(&self.c, message):
-            PyErr_CheckSignals()  # so that signals are handled even if publishers lap us repeatedly
+            PyErr_CheckSignals()  # handle signals even if publishers lap the subscriber repeatedly
             self._check_usable()
             return False
         self._last, self._last_pool = message[0], mapped
@@ -273,7 +273,7 @@ cdef class Subscriber(Waitable):
         tail = mq_index_ring_load_tail(&self.c.order)
         available = tail - min(mq_channel_load_cursor(&self.c), tail)
         if available == 0 and self._is_readable():
-            available = 1  # its publisher stopped before it advanced the tail
+            available = 1  # the message's publisher stopped before it advanced the tail
         return available if limit is None else min(available, limit)
 
     def receive_many(self, limit=None):
@@ -287,7 +287,7 @@ cdef class Subscriber(Waitable):
             except (LostMessagesError, SegmentError):
                 if not messages:
                     raise
-                self._lost_reported = lost_reported  # the next call raises the loss; this one returns its messages
+                self._lost_reported = lost_reported  # the next call raises the loss, and this call returns its messages
                 break
             if message is None:
                 break
@@ -309,7 +309,7 @@ cdef class Subscriber(Waitable):
         if max_count == 0 and limit != 0 and timeout != 0 and self._wait_for_message(&message, timeout):
             max_count = self._count_receivable(limit)
         lost = self.c.lost
-        max_count = min(max_count, self.c.order.capacity)  # the channel never holds more messages
+        max_count = min(max_count, self.c.order.capacity)  # the channel never holds more messages than its capacity
         out = numpy.empty(max_count, dtype)
         PyObject_GetBuffer(out, &view, PyBUF_WRITABLE)
         PyBuffer_Release(&view)  # no other code has the array, so its memory stays
@@ -364,7 +364,7 @@ cdef class Subscriber(Waitable):
         self._check_usable()
         self._ensure_viewer_row()
         while self._wait_for_message(&message, timeout):
-            if not self._can_take_views():  # a signal handler forked during the wait, and this is the child
+            if not self._can_take_views():  # a signal handler forked during the wait, and this process is the child
                 self._ensure_viewer_row()
                 continue
             mapped = self._pools[message.row]
@@ -402,7 +402,7 @@ cdef class Subscriber(Waitable):
             finally:
                 self._use_state = self._fork_generation
             self._finish_requested_close()
-            self._pools = [None] * MQ_CHANNEL_PUBLISHERS  # they are mapped again with writable pins
+            self._pools = [None] * MQ_CHANNEL_PUBLISHERS  # map the pools again, with writable pins
             memset(self.c.pools, 0, sizeof(self.c.pools))
 
     cdef bint _read_last_stamps(self, int64_t *published, int64_t *origin) noexcept:
@@ -417,7 +417,7 @@ cdef class Subscriber(Waitable):
         try:
             self._register_rows()
         except SegmentError as error:
-            if error.errno != ENOENT:  # the channel was removed: existing handles continue without rows
+            if error.errno != ENOENT:  # ENOENT: the channel was removed, and existing handles continue without rows
                 raise
         return self._finish_requested_close()
 
@@ -428,7 +428,7 @@ cdef class Subscriber(Waitable):
         try:
             return self._next_message(&message)
         except LostMessagesError:
-            self._lost_reported = lost_reported  # the receive raises it
+            self._lost_reported = lost_reported  # the receive raises the loss
             return True
 
     cdef bint _is_readable(self) noexcept:
@@ -479,7 +479,7 @@ cdef class Sample(PinnedView):
     cdef readonly uint64_t position, publish_time, origin_time
     cdef readonly object publisher
 
-    def __bool__(self):  # an empty message is a sample, too
+    def __bool__(self):  # an empty message is a true sample, too
         return True
 
     def __enter__(self):

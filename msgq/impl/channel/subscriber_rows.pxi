@@ -1,7 +1,7 @@
 """The rows of a subscriber, and its mapped pools. Both stay while one of its views exists."""
 
 
-@no_gc_clear  # needed until the end
+@no_gc_clear  # __dealloc__ needs the file and the rows
 cdef class SubscriberRows:
     """See core.pxd."""
 
@@ -24,7 +24,7 @@ cdef class SubscriberRows:
         try:
             g = mq_channel_config_unpack(mq_load_acquire_u64(&self.file.header.config))
             if 0 < g.subscribers <= MQ_CHANNEL_SUBSCRIBERS:
-                # All rows count, because some subscribers may have joined before the limit was set.
+                # Count all rows, because some subscribers may have joined before the limit was set.
                 subscribers = self.file.describe_subscribers()
                 if len(subscribers) >= <int> g.subscribers:
                     text = f"number of subscribers is at its limit ({g.subscribers}): {', '.join(subscribers)}"
@@ -36,7 +36,7 @@ cdef class SubscriberRows:
                 self.row_uid = new_uid()
                 mq_channel_subscriber_register(self.row, &identity, self.row_uid, self.row_token != NULL, name)
             else:
-                # So that the channel stays.
+                # The shared lock keeps the channel from removal.
                 self.row_token = mq_liveness_lock(self.file.liveness_file(), MQ_CHANNEL_OPEN_BYTE, True)
         finally:
             unlock_file(fd)
@@ -54,7 +54,7 @@ cdef class SubscriberRows:
                 if mq_channel_viewer_row_is_stale(self.file.header, row):
                     _clear_dead_viewer_pins(self.file, row)
                 self.viewer_token = mq_liveness_lock(self.file.liveness_file(), MQ_CHANNEL_VIEWER_BYTE + row, False)
-                # EAGAIN: its owner is leaving, or a child of its owner holds the lock
+                # EAGAIN: the row's owner is leaving, or a child of the owner holds the lock
                 if self.viewer_token != NULL or errno != EAGAIN:
                     break
                 row = mq_channel_find_free_viewer(self.file.header, self.file.liveness_file(), row + 1)

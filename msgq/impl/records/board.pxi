@@ -2,7 +2,7 @@
 
 
 cdef enum:
-    CHANGE_BATCH_KEYS = 64  # keys in one search for changes
+    CHANGE_BATCH_KEYS = 64  # number of keys in one search for changes
 
 
 def _reopen_board(name, prefix, trust, passive):
@@ -202,7 +202,7 @@ cdef class Board(RecordHandle):
                 for i in range(count):
                     key, current = self._read_change(indices[i])
                     changes[key] = current
-                # so that a key with constant changes is returned once
+                # continue after these keys, so that a key that changes all the time is returned once
                 self._next_index = indices[count - 1] + 1 if count else 0
                 remaining -= count
             if remaining:
@@ -257,7 +257,7 @@ cdef class Entry:
     cdef Board _board
     cdef readonly str key
     cdef uint64_t _index
-    cdef uint64_t _uid  # of the row that declared the key
+    cdef uint64_t _uid  # uid of the row that declared the key
     cdef bint _closed
     cdef bint _is_writing
 
@@ -272,7 +272,7 @@ cdef class Entry:
         if self._closed:
             raise options.closed_entry_error(self.key, self._board._endpoint)
         self._board._ensure_writer_row()
-        if self._board._uid != self._uid:  # in a forked child
+        if self._board._uid != self._uid:  # this process is a forked child
             raise options.inherited_entry_error(self.key, self._board._endpoint)
         if self._is_writing:
             raise ConcurrentUseError(f"another thread writes key {self.key!r}; use one thread at a "

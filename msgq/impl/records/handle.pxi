@@ -7,8 +7,8 @@ readers have none.
 
 cdef enum:
     NO_FD = -1
-    READ_TIMEOUT_NS = 1000000000  # how long a reader tries while writers replace the value
-    RECHECK_SLEEP_NS = MQ_NS_PER_S  # first poll interval without a wake, then 3 s, 9 s, ...
+    READ_TIMEOUT_NS = 1000000000  # how long a reader repeats while writers replace the value
+    RECHECK_SLEEP_NS = MQ_NS_PER_S  # first poll interval without a wake; the next intervals are 3 s, 9 s, ...
     PASSIVE_SLEEP_MIN_NS = MQ_NS_PER_MS  # poll interval of a passive handle, which announces no sleep
     PASSIVE_SLEEP_MAX_NS = 10 * MQ_NS_PER_MS
 
@@ -52,16 +52,16 @@ cdef class RecordHandle(ThreadSharedHandle):
     """An open vector or board, with its writer's row."""
     cdef RecordFile _file
     cdef mq_record_writer _writer
-    cdef mq_record_file_parts _opened_parts  # restricted to the elements of this handle
-    cdef mq_vector_poll_state _poll_state  # of the watcher
+    cdef mq_record_file_parts _opened_parts  # parts of the file, restricted to the elements of this handle
+    cdef mq_vector_poll_state _poll_state  # the handle's state for the watcher thread
     cdef uint64_t *_seen_counts  # number of writes of each element when `changes` last reported it
-    cdef uint64_t _uid  # of the row
+    cdef uint64_t _uid  # uid of the row
     cdef void *_row_token  # lock of the row
     cdef bint _passive
-    cdef int64_t _clock_offset  # host's clock minus CLOCK_MONOTONIC, nanoseconds
+    cdef int64_t _clock_offset  # host's clock minus CLOCK_MONOTONIC, in nanoseconds
     cdef uint64_t _next_index  # element at which a limited batch of changes continues
     cdef bint _is_reading_changes  # a thread is in `changes`
-    cdef bint _is_writing  # exclusive vectors: a thread writes without the GIL
+    cdef bint _is_writing  # for exclusive vectors: a thread writes without the GIL
 
     def _open_handle(self, wanted, prefix, trust, spin_us):
         """Open the file that the options describe, and attach it."""
@@ -105,7 +105,7 @@ cdef class RecordHandle(ThreadSharedHandle):
 
     def __dealloc__(self):
         if self._fork_generation == fork_generation:
-            self._close_handle()  # also of a handle that was closed during its use, because its users may not have left
+            self._close_handle()  # also of a handle that was closed during its use, because its users may remain
         PyMem_Free(self._seen_counts)
 
     # ---- join and leave ----
@@ -124,7 +124,7 @@ cdef class RecordHandle(ThreadSharedHandle):
     cdef int _register_writer(self) except -1:
         if self._passive:
             raise options.passive_writer_error(self._endpoint)
-        close_at_exit(self)  # runs Python code, which may close the handle: not after taking the row
+        close_at_exit(self)  # runs Python code, which may close the handle: do this before taking the row
         cdef int fd = self._file.lock() if self._file.fd >= 0 else NO_FD
         try:
             self._check_usable()  # during the wait, other code may have closed the handle, written, or forked

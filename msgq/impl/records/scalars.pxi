@@ -1,9 +1,9 @@
 """The bytes of NumPy's structured scalars in place. To get them from NumPy takes ten times as long as a write."""
 
 
-cdef object numpy_void = None  # numpy.void; None: not known yet
-cdef Py_ssize_t scalar_bytes_offset = 0  # offset of the address of the scalar's bytes
-cdef Py_ssize_t scalar_dtype_offset = 0  # offset of its dtype
+cdef object numpy_void = None  # numpy.void; None: not imported yet
+cdef Py_ssize_t scalar_bytes_offset = 0  # offset in a scalar of the address of the scalar's bytes
+cdef Py_ssize_t scalar_dtype_offset = 0  # offset in a scalar of the scalar's dtype
 
 
 cdef int learn_scalar_layout() except -1:

@@ -2,7 +2,7 @@
 
 
 cdef enum:
-    SHOWN_KEYS_MAX = 256  # keys
+    SHOWN_KEYS_MAX = 256  # maximum number of keys in stats
 
 
 cdef uint64_t _count_written_elements(RecordFile file) noexcept:
@@ -96,7 +96,7 @@ cdef class RecordStatsReader:
     """One mapped vector or board for repeated reads. See the type stub for the contract."""
 
     cdef RecordFile _file
-    cdef object _item_bytes  # of a vector; values of a board have different sizes
+    cdef object _item_bytes  # item bytes of a vector; values of a board have different sizes
 
     def __init__(self, str name, str in_prefix):
         self._file = _open_record_file(name, in_prefix)

@@ -2,14 +2,14 @@
 
 
 cdef enum:
-    STAMP_AT_BEGIN = -1  # marker: the stamps are set when the message is taken
+    STAMP_AT_BEGIN = -1  # marker: the span sets the stamps when the message is taken
 
 
 cdef class SpanStack:
     """See core.pyi."""
     cdef str _name
     cdef object _time_function  # None: the host's clock
-    cdef Span _newest_span  # newest open span; each refers to the previous one
+    cdef Span _newest_span  # newest open span; each span refers to the previous span
     cdef long _owner_thread  # thread of the spans
     cdef int64_t _outer_origin  # origin of the thread outside the spans
     cdef int64_t _leftover_origin  # origin that another thread left when it ended the last span
@@ -51,7 +51,7 @@ cdef class SpanStack:
         span._previous_span = None
         if self._owner_thread == this_thread:
             change_origin(self._outer_origin if self._newest_span is None else self._newest_span._origin)
-        elif self._newest_span is None:  # another thread drops the span, and that thread has its own origin
+        elif self._newest_span is None:  # another thread ends the span, and that thread has its own origin
             self._leftover_origin = span._origin
         return 0
 
@@ -61,11 +61,11 @@ cdef class Span:
     cdef SpanStack _span_stack
     cdef object _send_record
     cdef Waitable _reader
-    cdef Span _previous_span  # also open
+    cdef Span _previous_span  # previous span, which is also open
     cdef bint _is_open
     cdef public bint superseded
-    cdef int64_t _next_publish_time, _next_origin  # of the next message, from `set_stamps`
-    cdef int64_t _publish_time, _origin, _receive_time  # of the current message
+    cdef int64_t _next_publish_time, _next_origin  # stamps of the next message, from `set_stamps`
+    cdef int64_t _publish_time, _origin, _receive_time  # stamps of the current message
 
     def __cinit__(self, SpanStack stack not None, send, reader=None):
         self._span_stack, self._send_record = stack, send
@@ -88,7 +88,7 @@ cdef class Span:
             if self._reader is not None:
                 self._reader._read_last_stamps(&sent, &origin)
             if origin == 0:
-                origin = sent  # the message itself is an origin
+                origin = sent  # without an origin, the message itself is an origin
         self._span_stack._push_span(self, origin)
         self._publish_time, self._origin, self._is_open = sent, origin, True
         return 0
@@ -110,7 +110,7 @@ cdef class Span:
         except (MultiplePublishersError, ForkedSocketError, EndpointClosedError):
             self.superseded = True  # the stage continues even if its timing cannot be published
         except SegmentError:
-            pass  # memory is missing: the stage continues, too
+            pass  # memory is missing: the stage continues without this timing
         return 0
 
     def __enter__(self):
@@ -130,7 +130,7 @@ cdef class TracedMessageIterator:
         self._receive_message, self._timeout, self._read_stamps, self._span = take, timeout, stamps, span
         self._wait_for_reader = later
 
-    def __del__(self):  # the loop was left
+    def __del__(self):  # the program left the loop
         self._span.end_span()
 
     def __iter__(self):
@@ -138,7 +138,7 @@ cdef class TracedMessageIterator:
 
     def __next__(self):
         self._span.end_span()
-        # before a message is taken, because an unhandled message would be lost
+        # Check this before taking a message, because an unhandled message would be lost.
         self._span._span_stack._check_owner_thread()
         if self._wait_for_reader is not None:
             chosen = self._wait_for_reader()
@@ -150,7 +150,7 @@ cdef class TracedMessageIterator:
         if message is None:
             raise StopIteration
         if self._read_stamps is None:
-            self._span._next_publish_time = self._span._next_origin = 0  # unless the reader provides them
+            self._span._next_publish_time = self._span._next_origin = 0  # 0: the span asks its reader for the stamps
         else:
             self._span._next_publish_time, self._span._next_origin = self._read_stamps(message)
         self._span.begin_span()

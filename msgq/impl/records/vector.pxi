@@ -3,25 +3,25 @@
 
 cdef enum:
     SPIN_GIL_NS = 10 * MQ_NS_PER_MS  # how long a wait for an element ignores signals
-    VALUE_ROWS_BYTES = 4096  # bytes of rows that are allocated together
+    VALUE_ROWS_BYTES = 4096  # bytes of the rows that are allocated at once
 
 
 @cython.no_gc_clear  # as its base
 cdef class VectorBase(RecordHandle):
     """Elements of one dtype."""
     cdef object _dtype
-    cdef object _equal_dtype  # an equal dtype object
+    cdef object _equal_dtype  # a dtype object that equals _dtype
     cdef bint _is_f8
     cdef object _ndarray          # numpy.ndarray
     cdef object _empty_array           # numpy.empty
     cdef object _index_dtype  # dtype of indexes
     cdef _ArrayMemory _scratch_row  # a row for the conversion of single values; None: the values are large
     cdef _ArrayMemory _value_rows  # rows for single values that are read
-    cdef Py_ssize_t _value_rows_used  # used rows of these
-    cdef bint _is_converting  # the scratch row is in use, and its user's code may call this handle
-    cdef bint _exclusive  # one handle writes
+    cdef Py_ssize_t _value_rows_used  # number of used rows in _value_rows
+    cdef bint _is_converting  # the scratch row is in use, and code that uses it may call this handle
+    cdef bint _exclusive  # only one handle writes
     cdef bint _tracked  # the library writes timestamps into the values
-    cdef uint64_t _length  # number of elements of this handle: the first ones of the vector
+    cdef uint64_t _length  # number of elements of this handle, which begin with the vector's first element
 
     def _apply_open_options(self, wanted):
         """Compare the file with the requested options, and prepare conversions."""
@@ -32,7 +32,7 @@ cdef class VectorBase(RecordHandle):
         learn_scalar_layout()
         exclusive = config.flags & MQ_RECORD_EXCLUSIVE != 0
         self._length = wanted.check_existing(self._dtype, config.length, exclusive, config.copies)
-        self._dtype = self._equal_dtype = wanted.dtype or self._dtype  # an equal dtype: the object that values have
+        self._dtype = self._equal_dtype = wanted.dtype or self._dtype  # use the equal dtype object that values have
         self._is_f8 = self._dtype == np.dtype("=f8")
         self._opened_parts.config.length = self._length
         self._exclusive = exclusive
@@ -173,7 +173,7 @@ cdef class VectorBase(RecordHandle):
             try:
                 to = _ArrayMemory(out, True)
             except (BufferError, ValueError):
-                to = None  # the check below has a better error
+                to = None  # let the check below raise a better error
             if to is not None and to.view.ndim == 1 and to.view.shape[0] == <Py_ssize_t> count:
                 return to
         return _ArrayMemory(arrays.check_output_array(out, self._dtype, (count,), self._endpoint), True)
@@ -283,7 +283,7 @@ cdef class VectorBase(RecordHandle):
 
     cdef bint _convert_into_scratch(self, value) except -1:
         """Convert a value into the scratch row, and set `_is_converting`. Return False if it was not converted."""
-        if self._is_f8 and isinstance(value, float):  # includes np.float64
+        if self._is_f8 and isinstance(value, float):  # true for np.float64, too
             self._is_converting = True
             (<double *> self._scratch_row.at)[0] = value
             return True
@@ -297,7 +297,7 @@ cdef class VectorBase(RecordHandle):
             return True
         except (TypeError, ValueError, OverflowError):
             self._is_converting = False
-            return False  # the slow path has the better error
+            return False  # let the slow path raise a better error
         except BaseException:
             self._is_converting = False
             raise
@@ -321,7 +321,7 @@ cdef class VectorBase(RecordHandle):
         """Write all selected elements, one after the other."""
         cdef mq_stamps stamps
         cdef uint64_t done = 0
-        # before the row is taken, because it runs Python code
+        # Do this before taking the row, because the call runs Python code.
         cdef int64_t time, patience = timeout_ns(timeout, self._endpoint)
         self._ensure_writer_row()
         if self._is_writing:
@@ -334,7 +334,7 @@ cdef class VectorBase(RecordHandle):
     cdef int _write_until_deadline(self, mq_element_selection *elements, const uint8_t *source, const mq_stamps *stamps,
                                    int64_t time, int64_t patience, uint64_t *done) except -1:
         cdef int64_t now = 0, began = 0
-        cdef int64_t until = 0  # the first round does not wait: readers of written elements are woken first
+        cdef int64_t until = 0  # in the first round, do not wait: first wake the readers of written elements
         cdef uint64_t before = 0
         cdef bint large = self._is_large_copy(elements.count)
         cdef mq_vector_status status

@@ -259,7 +259,7 @@ cdef class TopicFiles:
     """A topic's two files. Locked from open_topic until unlock, so that processes join and leave one at a time."""
     cdef readonly str endpoint
     cdef readonly Segment ring
-    cdef readonly Segment side  # None: passive, and no side segment exists
+    cdef readonly Segment side  # None: the topic was opened passive, and has no side segment
     cdef uint32_t data_bytes
     cdef mq_canary canary  # detects truncation of the ring
     cdef int lock_fd
@@ -268,11 +268,11 @@ cdef class TopicFiles:
 
 cdef class PubConnection(ForkAwareHandle):
     cdef str _prefix
-    cdef tuple _options  # of `connect`, for a forked child
+    cdef tuple _options  # options of `connect`, which a forked child uses again
     cdef Segment _ring
     cdef Segment _side
     cdef mq_ring_publisher _publisher
-    cdef int64_t _clock_offset_ns  # host's clock minus CLOCK_MONOTONIC
+    cdef int64_t _clock_offset_ns  # host's clock minus CLOCK_MONOTONIC, in nanoseconds
     cdef public bint _for_bridge  # see bridge.py
     cdef int _become_publisher(self) except -1
     cdef int _start_publishing(self, TopicFiles topic, tracked) except -1
@@ -305,16 +305,16 @@ cdef class SubConnection(Waitable):
     cdef Segment _ring
     cdef Segment _side
     cdef mq_ring_subscriber _subscriber
-    cdef mq_ring_poll_state _poll_state  # state for the watcher thread
+    cdef mq_ring_poll_state _poll_state  # the subscriber's state for the watcher thread
     cdef bint _conflate
-    cdef bint _conflate_default  # set before connect
+    cdef bint _conflate_default  # conflate setting made before connect
     cdef bint _passive
     cdef object _create             # see _set_create
-    cdef bint _from_oldest  # set before connect: start at the oldest message
+    cdef bint _from_oldest  # setting made before connect: start at the oldest message
     cdef bint _watches_for_stock  # the helper thread watches for stock publishers
     cdef bint _stock_watch_failed
-    cdef int _timeout_ms  # -1: forever
-    cdef FakeEventGate _gate             # None: fake events were off when it connected
+    cdef int _timeout_ms  # timeout in milliseconds; -1: wait without end
+    cdef FakeEventGate _gate             # None: fake events were off when the socket connected
     cdef bint _gate_passed      # a poll has passed the gate for the next receive
     cdef public bint _for_bridge  # see bridge.py
     cdef int _join_topic(self, TopicFiles topic) except -1

@@ -49,7 +49,7 @@ cdef class PubConnection:
                     at = mq_ring_side_schema(self._publisher.side)
                     write_schema(&at, schema)
                 if self._publisher.stamps:
-                    # now, because it runs Python code, which must not run between two steps of a send
+                    # Call this before the first send, because Python code must not run between two steps of a send.
                     prepare_origins()
             except BaseException:
                 mq_ring_publisher_close(&self._publisher)
@@ -74,7 +74,7 @@ cdef class PubConnection:
         """Become the endpoint's publisher. The topic is locked."""
         cdef int row
         cdef mq_process_identity us
-        # before a row is taken, because it may raise
+        # Read the identity before taking a row, because the call may raise.
         read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
         memset(&self._publisher, 0, sizeof(self._publisher))
         self._publisher.for_bridge = self._for_bridge
@@ -115,10 +115,10 @@ cdef class PubConnection:
         """Wait for the end of the previous publisher's send. That publisher sees write_uid and starts no other send."""
         cdef const mq_ring_publisher_row *former
         cdef int64_t deadline = mq_monotonic_ns() + SEND_IN_PROGRESS_NS
-        cdef bint late = False  # loaded once a round, so that the test and its consequence agree
+        cdef bint late = False  # set once in each round, so that the test and its consequence agree
         stock_publisher_lives = self._publisher.after_stock and mq_thread_liveness(<uint32_t> uid) != MQ_DEAD
         if stock_publisher_lives or self._publisher.unordered:
-            with nogil:  # it announces no sends, or announces them late; a send takes microseconds
+            with nogil:  # the previous publisher announces sends late or never; a send takes microseconds
                 usleep(STOCK_SEND_US)
         # After the deadline, wait only for publishers that are known to live. Without locks, the liveness of a
         # publisher in another PID namespace is unknown.

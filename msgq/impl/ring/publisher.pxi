@@ -6,13 +6,13 @@ socket that another thread is using, a socket with an open reservation, and a so
 
 
 cdef struct LastRing:
-    const void *header  # ring of this process's last send. A hint only: it may be unmapped
+    const void *header  # ring of this process's last send. The address is only a hint: the ring may be unmapped
 
 cdef LastRing last_ring
 
 
 cdef enum:
-    BATCH_MESSAGES = 64                      # messages that send_many publishes at once
+    BATCH_MESSAGES = 64                      # maximum messages that send_many publishes at once
 
 
 cdef int refuse_objects(data) except -1:
@@ -43,7 +43,7 @@ cdef class PubSocket(PubConnection):
         if status == MQ_RING_OK:
             return 0
         if status == MQ_RING_NOTIFY:
-            # With the GIL: a wake takes about 8 us. Releasing the GIL could delay a sender by 5 ms.
+            # Keep the GIL: a wake takes about 8 us, and releasing the GIL could delay the sender by 5 ms.
             mq_ring_publisher_notify_subscribers(&self._publisher)
             return 0
         if status == MQ_RING_TOO_LARGE:
@@ -103,7 +103,7 @@ cdef class PubSocket(PubConnection):
         """Store the stamps of a message published now on a tracked topic."""
         stamps.publish_time = mq_monotonic_ns() + self._clock_offset_ns
         stamps.origin_time = origin_time or current_origin()
-        if not stamps.origin_time:  # the message itself is an origin
+        if not stamps.origin_time:  # without an origin, the message itself is an origin
             stamps.publish_time = stamps.origin_time = new_origin(stamps.publish_time)
         return 0
 
@@ -146,7 +146,7 @@ cdef class PubSocket(PubConnection):
         refuse_objects(data)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            if self._use_state != fork_generation:  # an exporter may run any code
+            if self._use_state != fork_generation:  # the object that exports the buffer may have run any code
                 self._reopen_or_raise()
             self._send_bytes(view.buf, view.len, origin_time)
         finally:
@@ -213,7 +213,7 @@ cdef class PubSocket(PubConnection):
         finally:
             self._publish_staged()
         count = 0
-        for message in messages:  # one at a time: the iterator may delay the next message
+        for message in messages:  # send one message at a time, because the iterator may delay the next message
             self._send_object(message, origin_time)
             count += 1
         return count
@@ -336,17 +336,17 @@ cdef class Reservation:
     """Room for one message in the ring: ``with pub.reserve(size) as view``. Usable once."""
 
     cdef PubSocket _socket
-    cdef Segment _ring  # keeps the memory mapped while a view of it exists
+    cdef Segment _ring  # keeps the memory mapped while a view of the memory exists
     cdef uint8_t *_payload
     cdef uint64_t _size
-    cdef int _fork_generation  # of the process that entered the block
+    cdef int _fork_generation  # fork generation of the process that entered the block
     cdef int64_t _origin_time
     cdef object _view
 
     def __enter__(self):
         cdef PubSocket socket = self._socket
         cdef mq_ring_status status
-        if self._ring is not None:  # it keeps the memory of an earlier view mapped
+        if self._ring is not None:  # the segment keeps the memory of an earlier view mapped
             raise StateError("reservation was already used; reserve again", socket._endpoint)
         if socket._use_state != fork_generation:
             socket._reopen_or_raise()
@@ -370,7 +370,7 @@ cdef class Reservation:
         try:
             self._view.release()
         except BufferError:
-            pass  # an array made from the view still exists; it keeps the memory mapped, but the ring reuses the memory
+            pass  # an array made from the view keeps the memory mapped, but the ring reuses the memory
         self._view = None
         if self._fork_generation != fork_generation:
             text = "reservation belongs to the parent process, which publishes it; reserve again in this process"

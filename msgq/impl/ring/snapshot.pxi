@@ -4,7 +4,7 @@ See the type stub for the contract.
 """
 
 
-# msgq.common.stats.topic; imported late, because the import takes as long as that of sockets
+# msgq.common.stats.topic; imported late, because the import takes as long as the import of sockets
 cdef object _stats_module = None
 
 
@@ -42,7 +42,7 @@ cdef tuple _read_publisher(const mq_ring_side *side, mq_liveness_probe *probe, u
     current = None
     for i in range(MQ_RING_PUBLISHERS):
         mq_ring_snapshot_publisher(side, i, &participant, &sent, &size)
-        sent_most, size_most = max(sent_most, sent), max(size_most, size)  # totals continue over all publishers
+        sent_most, size_most = max(sent_most, sent), max(size_most, size)  # a new publisher continues the totals
         if uid and participant.uid == uid:
             current = _read_participant(&participant, mq_ring_row_liveness(probe, side, i))
     return current, sent_most, size_most
@@ -63,7 +63,7 @@ cdef class TopicObserver:
         global _stats_module
         from msgq.common.stats import topic as _stats_module
         self._topic = map_topic(endpoint, in_prefix)
-        self._topic.unlock()  # closes the file, which was never locked
+        self._topic.unlock()  # unlock closes the file, which was never locked
         self._prefix = in_prefix
 
     @property

@@ -3,12 +3,12 @@
 
 cdef enum:
     # Longest sleeps, in nanoseconds:
-    STOCK_POLL_NS = 50000000  # stock publishers are found only by polling (no inotify or no thread)
+    STOCK_POLL_NS = 50000000  # interval if only polling finds stock publishers (no inotify or no thread)
     PASSIVE_SLEEP_MIN_NS = 50000      # a passive subscriber announces no sleep, so it polls
     PASSIVE_SLEEP_MAX_NS = 1000000
-    # ... or, at first, if all works; then three times as long each time. Polling finds events that no futex reports: a
+    # First interval if all wakes work, then three times as long each time. Polling finds events without a futex wake: a
     # signal just before the system call, a publisher that died between its message and the wake, and a stock publisher
-    # that opened the file before it was watched and started after our check.
+    # that opened the file before the watch began and started after the subscriber's check.
     RECHECK_NS = 1000000000
 
 
@@ -116,7 +116,7 @@ cdef class SubConnection(Waitable):
 
     cdef bint _remap_if_grown(self) except -1:
         """Map the ring again if it has grown. Return False if it has not. Raise SegmentSizeError if it shrank."""
-        cdef Segment former = self._ring  # mapped until its last use
+        cdef Segment former = self._ring  # keeps the previous mapping until the last use
         cdef mq_ring_poll_state poll_state
         cdef bint intact = mq_canary_is_intact(&self._subscriber.canary)
         cdef bint present = mq_canary_is_nonzero(&self._subscriber.canary)
@@ -128,13 +128,13 @@ cdef class SubConnection(Waitable):
         if topic is None:
             if not intact:
                 raise size_changed_error(self._endpoint, former, self._side)
-            mq_ring_subscriber_classify_publisher(&self._subscriber)  # it may have grown for a moment
+            mq_ring_subscriber_classify_publisher(&self._subscriber)  # the file may have grown and shrunk
             return False
         mq_signal_thread_unwatch_ring(self._subscriber.ring)
         self._watches_for_stock = False
         self._attach_topic(topic)
         self._subscriber.mapping_too_small = False
-        # at once: no pointer may refer to the previous mapping
+        # Classify at once: no pointer may refer to the previous mapping.
         mq_ring_subscriber_classify_publisher(&self._subscriber)
         poll_state = mq_ring_subscriber_poll_state(&self._subscriber)
         self._update_poll_state(&self._poll_state, &poll_state, sizeof(poll_state))
@@ -175,8 +175,8 @@ cdef class SubConnection(Waitable):
         with settings.overrides(trust=self._trust):
             topic = open_topic(self._endpoint, self._prefix, 0, None)
         try:
-            # If the topic was removed or truncated, new publishers do not see this socket; it still reads the mapped
-            # ring.
+            # If the topic was removed or truncated, new publishers do not see this socket. The socket still reads the
+            # mapped ring.
             if topic.ring.inode == self._ring.inode and mq_canary_is_intact(&self._subscriber.canary):
                 self._attach_topic(topic)
             read_own_identity(&us, MQ_BRIDGE_NAME if self._for_bridge else NULL)
@@ -242,7 +242,7 @@ cdef class SubConnection(Waitable):
         if helper and self._subscriber.signal_thread != helper:
             mq_ring_subscriber_route_signals(&self._subscriber, helper)
         if not self._subscriber.announces_limit and self._subscriber.slot < 0:
-            return PASSIVE_SLEEP_MAX_NS  # without a slot, a stock publisher cannot signal us
+            return PASSIVE_SLEEP_MAX_NS  # without a slot, a stock publisher cannot signal this subscriber
         return max(RECHECK_NS, 2 * slept_ns) if self._watches_for_stock else STOCK_POLL_NS
 
     cdef int _watch_for_stock(self) except -1:

@@ -5,7 +5,7 @@ Everything except receiving is in sub_connection.pxi.
 
 
 cdef enum:
-    BLOCK_BYTES = 32768  # bytes that receive_array validates at once: large, and copied quickly
+    BLOCK_BYTES = 32768  # bytes that receive_array validates at once: many, but copied quickly
 
 cdef int NOBLOCK = _NOBLOCK
 cdef object _tracked_class = None
@@ -52,7 +52,7 @@ cdef inline int begin_receive(SubSocket self) except -1:
     return 0
 
 
-@cython.auto_pickle(False)  # its base refuses
+@cython.auto_pickle(False)  # the base class refuses pickling
 cdef class SubSocket(SubConnection):
     """Receives the messages of one endpoint. See the type stub (core.pyi) for the contract of each method."""
 
@@ -126,9 +126,9 @@ cdef class SubSocket(SubConnection):
             status = mq_ring_subscriber_next_message(&self._subscriber, self._conflate, &message)
             if status != MQ_RING_OK:
                 if status == MQ_RING_EMPTY and wait_ns == 0:
-                    # The subscriber took the cache line, and the next send reads it first.
+                    # The subscriber took this cache line from the publisher, and the next send reads the line first.
                     mq_prefetch(last_ring.header)
-                    if self._fd >= 0:  # rarely true; this check saves a call at each empty ring
+                    if self._fd >= 0:  # rarely true; this check avoids a call for each empty ring
                         self._rearm_fd()
                     return None
                 if not self._wait_for_message(&message, wait_ns):
@@ -180,14 +180,14 @@ cdef class SubSocket(SubConnection):
             if status != MQ_RING_EMPTY:
                 self._handle_corruption()
                 continue
-            mq_prefetch(last_ring.header)  # as in _receive_message
+            mq_prefetch(last_ring.header)  # see _receive_message
             if deadline == 0 or not wait_until_ready([self], deadline):
                 return False
             check_usable(self)  # a signal handler may have forked
 
     cdef int _skip_torn_message(self) except -1:
         """Continue at the newest position after the message was overwritten during its copy."""
-        PyErr_CheckSignals()  # so that signals are handled even if a publisher laps us repeatedly
+        PyErr_CheckSignals()  # handle signals even if a publisher laps the subscriber repeatedly
         check_usable(self)  # a handler may have closed the socket
         if not self._conflate and mq_ring_subscriber_recover_from_lap(&self._subscriber) != MQ_RING_OK:
             self._handle_corruption()
@@ -198,7 +198,7 @@ cdef class SubSocket(SubConnection):
         cdef uint64_t cursor = self._subscriber.cursor
         if self._remap_if_grown():
             return 0
-        mq_ring_subscriber_recover_from_lap(&self._subscriber)  # the next call can continue after a valid write
+        mq_ring_subscriber_recover_from_lap(&self._subscriber)  # after a valid write, the next call can continue
         text = (f"no message at offset {<uint32_t> cursor}, lap {cursor >> 32} of {self._subscriber.data_bytes} bytes: "
                 "another program wrote into the ring")
         raise CorruptSegmentError(text, self._endpoint, self._ring.path)
@@ -216,10 +216,10 @@ cdef class SubSocket(SubConnection):
             messages.append(first)
         if mq_ring_subscriber_refresh_published(&self._subscriber) == MQ_RING_CORRUPT:
             self._handle_corruption()
-        # Later messages are left to the next call.
+        # The next call receives messages that arrive later.
         while <uint64_t> len(messages) < most and self._subscriber.cursor != self._subscriber.published:
             if messages and mq_ring_subscriber_peek_message(&self._subscriber, &pending) == MQ_RING_CORRUPT:
-                break  # the next call finds it again; taken messages are returned
+                break  # return the taken messages; the next call finds the invalid message again
             check_usable(self)  # a large copy releases the GIL, so a signal handler may have run
             if (message := self._receive_message(0)) is None:
                 break
@@ -238,7 +238,7 @@ cdef class SubSocket(SubConnection):
             while <uint64_t> len(messages) < most:
                 if messages:
                     check_usable(self)
-                    if not self._pass_gate_once():  # the gate is disabled: the messages present now are all
+                    if not self._pass_gate_once():  # the gate is disabled: take only the messages that are present now
                         mq_ring_subscriber_refresh_published(&self._subscriber)
                         pending_max = mq_ring_subscriber_pending_bytes(&self._subscriber) // mq_ring_frame_bytes(0)
                         most = min(most, len(messages) + pending_max)
@@ -248,9 +248,9 @@ cdef class SubSocket(SubConnection):
                     break
                 messages.append(message)
         except IpcError:
-            if not messages:  # otherwise the next call finds it again; taken messages are returned
+            if not messages:  # if messages were taken, return them; the next call finds the error again
                 raise
-        except BaseException:  # of a signal handler: the program does not get the taken messages, so they are lost
+        except BaseException:  # raised by a signal handler, so the program does not get the messages: they are lost
             received_count = len(messages)
             self._subscriber.received -= received_count
             self._subscriber.lost += received_count
@@ -335,7 +335,7 @@ cdef class SubSocket(SubConnection):
         cdef mq_ring_status status
         cdef uint64_t need
         cdef Py_buffer view
-        if self._conflate:  # skips all except the newest
+        if self._conflate:  # skips all messages except the newest
             status = mq_ring_subscriber_next_message(&self._subscriber, True, &message)
             most = min(most, <uint64_t> (status == MQ_RING_OK))
         elif mq_ring_subscriber_refresh_published(&self._subscriber) == MQ_RING_CORRUPT:

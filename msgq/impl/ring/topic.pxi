@@ -5,7 +5,7 @@ Opening and registering run under flock of the ring's file, which the kernel rel
 
 
 cdef enum:
-    DATA_BYTES_MIN = 128  # in a smaller ring, not even an empty message fits three times
+    DATA_BYTES_MIN = 128  # a smaller ring has no room for three messages, even if they are empty
     PREFIX_TRIES = 100  # attempts to create a topic while other processes remove its prefix
 
 
@@ -72,7 +72,7 @@ cdef int _load_canary(TopicFiles topic) except -1:
     else:
         topic.canary = mq_canary_of_ring(<mq_ring_header *> topic.ring.address, topic.data_bytes,
                                          not_truncated_word(topic.ring.guard))
-        # Truncated after its size was read: the canary was written into zeros of this process.
+        # The file was truncated after its size was read: the canary was written into zeros of this process.
         if not paired or was_truncated(topic.ring.guard):
             raise size_changed_error(topic.endpoint, topic.ring, topic.side)
     return 0
@@ -161,11 +161,11 @@ cdef bint _lock_existing_ring(TopicFiles topic, str path, object segment_size, s
         topic.lock_fd = fd
         lock_file(fd, topic.endpoint, path)
         check_file(fd, &found, topic.endpoint, path)
-        if not found.st_nlink:  # removed between open and lock
+        if not found.st_nlink:  # another process removed the file between open and lock
             topic.unlock()
             continue
         if found.st_size == 0:
-            # A stock process creates the file empty and sizes it later: size it now.
+            # A stock process creates an empty file and sizes the file later: size the file now.
             _grow_ring_file(topic, fd, MQ_RING_HEADER + wanted, path)
             check_file(fd, &found, topic.endpoint, path)
         _check_ring_size(&found, segment_size, topic.endpoint, path)
@@ -194,7 +194,7 @@ cdef int _remove_unused_ring(TopicFiles topic) except -1:
     """Remove a locked ring that we created and cannot use, if its header shows that no stock process joined."""
     cdef char zeros[MQ_RING_HEADER]
     memset(zeros, 0, MQ_RING_HEADER)
-    if was_truncated(topic.ring.guard):  # a stock process has joined, and our mapping no longer shows the file
+    if was_truncated(topic.ring.guard):  # a stock process has joined, and this mapping no longer shows the file
         return 0
     if memcmp(topic.ring.address, zeros, MQ_RING_HEADER) == 0:
         with contextlib.suppress(SegmentError):
@@ -220,7 +220,7 @@ cdef TopicFiles _open_topic(str endpoint, str in_prefix, object segment_size, si
     try:
         while topic.side is None:
             topic.side = _open_side(endpoint, side_path, topic.ring, True, &tracked)
-            _write_canary(topic)  # after the open, because a missing canary shows that the ring was truncated
+            _write_canary(topic)  # after the open: a missing canary shows that the ring was truncated
             if topic.side is None:
                 topic.side = _create_side(endpoint, side_path, topic.ring, permissions, tracked)
         mq_ring_side_record_ring(<mq_ring_side *> topic.side.address, <mq_ring_header *> topic.ring.address,
@@ -241,13 +241,13 @@ cdef TopicFiles open_topic(str endpoint, str in_prefix, object segment_size, obj
     cdef size_t wanted = _parse_segment_size(segment_size, endpoint)
     cdef int permissions = settings.resolve_file_mode(mode, endpoint)
     cdef int tries = PREFIX_TRIES if in_prefix else 1
-    file_permissions.trusted_users(endpoint)  # raises for an unknown user now, not at another user's first file
+    file_permissions.trusted_users(endpoint)  # raises for an unknown user now, before another user's first file
     while True:
         tries -= 1
         try:
             return _open_topic(endpoint, in_prefix, segment_size, wanted, permissions, create)
         except SegmentError as error:
-            # ENOENT: another process removed the prefix's directories, unless the topic had to exist.
+            # ENOENT: another process removed the directories of the prefix. If the topic had to exist, raise the error.
             if error.errno != ENOENT or create is False or not tries:
                 raise
 
@@ -363,7 +363,7 @@ cdef class TopicLock:
                 raise
             if found.st_nlink:
                 return True
-            self.__exit__()  # removed between open and lock, and perhaps created again
+            self.__exit__()  # another process removed the file between open and lock, and perhaps created it again
 
     def __exit__(self, *_):
         if self._fd >= 0:
@@ -384,8 +384,8 @@ def unlink_orphan(endpoint, in_prefix=None):
     ring = shm_paths.ring_path(name, where)
     cdef int fd = create_file(name, ring, 0, settings.resolve_file_mode(None, name))
     try:
-        # A process that connects now waits for the lock of this empty ring, and then creates the topic again. No side
-        # segment appears during this.
+        # A process that connects now waits for the lock of this empty ring, and then creates the topic again. Until
+        # then, no side segment appears.
         lock_file(fd, name, ring)
         if not name_file(fd, name, ring):
             return False

@@ -8,7 +8,7 @@ cdef class QueueBrowser:
     """See core.pyi."""
 
     cdef QueueFile _file
-    cdef mq_queue_seen_message *_seen  # one for each slot
+    cdef mq_queue_seen_message *_seen  # one element for each slot
 
     def __cinit__(self, str name not None, str in_prefix not None):
         cdef QueueFile file = queue_file(name, in_prefix, None, None)

@@ -247,15 +247,15 @@ cdef class EventBuffer:
 cdef class EventPublisher:
     """A handle's event publisher. One thread at a time publishes, and also publishes events that other threads add."""
     cdef QueueFile _file
-    cdef EventBuffer buffer                # of the handle
-    cdef EventBuffer watcher_buffer  # of the watcher thread, guarded by its mutex
-    cdef object _publisher  # of the channel; None: not opened, or opening failed
-    cdef uint64_t _slot_bytes  # payload bytes of its slots
-    cdef bint _with_payload  # events of sends have the payload
+    cdef EventBuffer buffer                # events of the handle
+    cdef EventBuffer watcher_buffer  # events of the watcher thread, guarded by the watcher's mutex
+    cdef object _publisher  # publisher of the channel. None: the channel was not opened, or opening failed
+    cdef uint64_t _slot_bytes  # payload bytes of the pool's slots
+    cdef bint _with_payload  # events of sends contain the payload
     cdef bint _has_payload_slots  # the slots have room for payloads
-    cdef bint _is_publishing  # a thread publishes, or opens the channel
-    cdef int64_t _next_open_attempt_ns  # time of the next attempt to open it; CLOCK_MONOTONIC
-    cdef object _deferred_events  # events added during publishing: messages with their origins
+    cdef bint _is_publishing  # a thread publishes events or opens the channel
+    cdef int64_t _next_open_attempt_ns  # time of the next attempt to open the channel, by CLOCK_MONOTONIC
+    cdef object _deferred_events  # events added while a thread publishes: messages with their origins
     cdef int restart_for_handle(self, const mq_queue_handle *h) except -1
     cdef bint can_publish_now(self, bint sends) noexcept
     cdef int open_channel(self, bint sends) except -1
@@ -273,7 +273,7 @@ cdef EventPublisher new_event_publisher(QueueFile file)
 
 
 cdef enum:
-    NO_WAIT = 0  # as a time at which a call gives up
+    NO_WAIT = 0  # a time in the past: the call does not wait
 
 
 cdef class QueueWait(Waitable)
@@ -283,17 +283,17 @@ cdef class QueueHandle(ThreadSharedHandle):
     """An open queue with its row."""
     cdef QueueFile _file
     cdef mq_queue_handle _h
-    cdef mq_queue_poll_state _poll_state  # for the watcher
-    cdef uint64_t _uid              # of the row
+    cdef mq_queue_poll_state _poll_state  # the handle's state for the watcher thread
+    cdef uint64_t _uid              # uid of the row
     cdef void *_liveness_token  # lock of the row
     cdef bint _joined  # the handle has a row
     cdef bint _can_read
     cdef bint _can_write
     cdef public bint block
     cdef public bint signals_end_waits
-    cdef int64_t _next_lease_end_ns  # end of the next known lease; CLOCK_MONOTONIC
-    cdef int _sleeping_threads[3]  # number of threads by role
-    cdef object _registration               # notifies of messages that come to the empty queue (notifier.py)
+    cdef int64_t _next_lease_end_ns  # end of the next known lease, by CLOCK_MONOTONIC
+    cdef int _sleeping_threads[3]  # for each role: number of sleeping threads
+    cdef object _registration               # notifies when a message arrives in the empty queue (notifier.py)
     cdef int _unwoken_messages  # sent messages whose receivers are not woken yet
     cdef EventPublisher _event_publisher  # None: the queue has no events
     cdef list _waits  # waits of threads in this handle

@@ -9,10 +9,10 @@ them.
 _POOL_BYTES_MAX = 1 << 42  # no limit: a pool has the requested size
 
 cdef enum:
-    BUFFERED_EVENTS_MAX = 4096  # a recovery may return as many messages; in a larger queue, further events are lost
+    BUFFERED_EVENTS_MAX = 4096  # a recovery may return this many messages; in a larger queue, further events are lost
     DEFERRED_EVENTS_MAX = 1024  # events that wait for the publishing thread
     OPEN_RETRY_INTERVAL_NS = 1000000000  # shortest time between two attempts to open the channel
-    # multiple of the duration of a failed attempt until the next attempt: a stopped process may hold the lock
+    # A stopped process may hold the lock. After a failed attempt, wait this multiple of the attempt's duration.
     OPEN_RETRY_FACTOR = 10
 
 
@@ -50,7 +50,7 @@ cdef EventPublisher new_event_publisher(QueueFile file):
     return publisher
 
 
-@no_gc_clear  # jobs that are collected with it use it
+@no_gc_clear  # jobs that are collected together with the publisher use it
 cdef class EventPublisher:
     """See core.pxd."""
 
@@ -92,7 +92,7 @@ cdef class EventPublisher:
     cdef int _open_channel(self, bint sends) except -1:
         name = events_channel(self._file.name)
         slots, slot_bytes = options.size_events_pool(self._file.parts.max_message_size, sends and self._with_payload)
-        if not self._file.is_linked():  # the channel with this name belongs to another queue, or to none
+        if not self._file.is_linked():  # the channel with this name belongs to another queue, or to no queue
             raise StateError("queue was removed", self._file.name)
         with settings.overrides(trust=self._file.trust):
             channel_file = open_channel_file(name, self._file.prefix, None, self._file.mode, self._file.trust, True,
@@ -102,7 +102,7 @@ cdef class EventPublisher:
                 channel_file.set_schema(QUEUE_EVENT_SCHEMA, False)
                 publisher = _EventChannelPublisher(channel_file, process_name(), slots, slot_bytes, _POOL_BYTES_MAX)
             finally:
-                channel_file.close()  # the publisher marks the channel as open itself
+                channel_file.close()  # the publisher itself marks the channel as open
         if not self._file.is_linked():
             publisher.close()
             raise StateError("queue was removed", self._file.name)
@@ -135,7 +135,7 @@ cdef class EventPublisher:
             watcher_lock()
             mq_queue_event_buffer_move_all(&self.watcher_buffer.c, &self.buffer.c)
             watcher_unlock()
-        while self.buffer.c.first < self.buffer.c.end:  # publishing may run finalizers, which buffer and publish events
+        while self.buffer.c.first < self.buffer.c.end:  # publishing may run finalizers, which buffer further events
             record = self.buffer.c.records[self.buffer.c.first]
             self.buffer.c.first += 1
             if self.buffer.c.first == self.buffer.c.end:

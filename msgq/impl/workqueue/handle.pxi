@@ -27,7 +27,7 @@ cdef class QueueHandle(ThreadSharedHandle):
             self._occupy_row()
             if self._file.is_linked():
                 break
-            self._release_rows()  # the file was removed before other processes could see that it is open
+            self._release_rows()  # another process removed the file before it could see that the file is open
         close_at_exit(self)
 
     cdef int _attach_file(self, QueueFile file, schema) except -1:
@@ -44,7 +44,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         return 0
 
     def __del__(self):
-        # Not in __dealloc__: there, the weak reference of the notification thread could return the freed handle.
+        # Do this before __dealloc__, where the notification thread's weak reference could return the freed handle.
         registration, self._registration = self._registration, None
         if registration is not None and self._fork_generation == fork_generation:
             registration.cancel()
@@ -61,7 +61,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         cdef mq_process_identity us
         cdef mq_row_table row_table = mq_queue_make_row_table(self._h.parts.queue)
         cdef int row, ticket = self._use_state, fd = self._file.lock()
-        # another thread, or a signal handler, joined or closed the handle during the wait
+        # during the wait, another thread or a signal handler joined or closed the handle
         if self._use_state != ticket:
             unlock_file(fd)
             return self._check_usable()
@@ -107,7 +107,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         try:
             if registration is not None:
                 registration.cancel()
-        finally:  # a signal handler may raise in there
+        finally:  # a signal handler may raise during the cancellation
             mq_queue_leave(&self._h, self._uid, &self._liveness_token)
             if self._h.event_buffer != NULL:
                 self._event_publisher.publish_buffered_events()
@@ -131,7 +131,7 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     cdef int _recover_from_dead_owners(self, int64_t now) except -1:
         """Recover slots of dead owners and of expired leases."""
-        mq_queue_invalidate_all_caches(&self._h)  # another program may have restored a fill count of the cache
+        mq_queue_invalidate_all_caches(&self._h)  # another program may have restored a fill count that the cache knows
         self._next_lease_end_ns = now + mq_queue_recover_from_dead_owners(&self._h, now)
         if self._h.event_buffer != NULL and self._event_publisher.has_buffered_events():
             self._open_event_channel(False)
@@ -144,7 +144,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         if mq_queue_recovery_is_due(&self._h, now):
             self._recover_from_dead_owners(now)
         elif self._h.saw_owned_slots:
-            return MQ_QUEUE_RECOVER_BUSY_NS  # then the recovery is due, and gives the end of the first lease
+            return MQ_QUEUE_RECOVER_BUSY_NS  # the recovery is due after this time, and finds the end of the first lease
         lease_end_in_ns = max(self._next_lease_end_ns - now, <int64_t> MQ_QUEUE_RECOVER_BUSY_NS)
         return min(<int64_t> MQ_QUEUE_RECOVER_NS, lease_end_in_ns)
 
@@ -164,19 +164,19 @@ cdef class QueueHandle(ThreadSharedHandle):
         """
         cdef mq_queue_role role = wait._c.role
         if give_up_ns != WAIT_FOREVER and mq_monotonic_ns() >= give_up_ns:
-            return False  # other handles might take every message before us
-        if wait._fork_generation != fork_generation:  # after a fork in a handler, the ticket is the parent's
+            return False  # stop here, because other handles might take every message before this call
+        if wait._fork_generation != fork_generation:  # a handler forked, and the ticket belongs to the parent
             wait._c = mq_queue_wait_begin(&self._h, role, wait._c.takes)
         wait._use_state = wait._fork_generation = fork_generation
         wait._is_closing = False
         if wait._c.overtaken >= MQ_QUEUE_OVERTAKEN_MAX:
-            wait._spin_us = 0  # a spin announces nothing, so it requests no handoff
+            wait._spin_us = 0  # a spin announces no sleep, so it requests no handoff
         self._waits.append(wait)
         self._add_user_thread()
         try:
             return wait_until_ready([wait], give_up_ns)
         except BaseException:
-            if wait._fork_generation == fork_generation:  # the wake may have been for us
+            if wait._fork_generation == fork_generation:  # the wake may have been for this wait
                 if role == MQ_QUEUE_RECEIVER:
                     mq_queue_forward_wake_and_notify(&self._h)
                     mq_queue_clear_notify_debt(self._h.own_row, 1)
@@ -186,7 +186,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         finally:
             if wait._fork_generation == fork_generation:
                 self._waits.remove(wait)
-                if self._sleeping_threads[<int> role]:  # other threads sleep
+                if self._sleeping_threads[<int> role]:  # other threads of the handle sleep in this role
                     mq_store_relaxed_u64(&self._h.own_row.oldest_ticket[<int> role], self._find_oldest_ticket(role))
                 self._remove_user_thread()
                 if self._is_closing:
@@ -197,10 +197,10 @@ cdef class QueueHandle(ThreadSharedHandle):
         cdef int64_t patience
         if timeout is None and deadline is None:
             return WAIT_FOREVER if self.block else NO_WAIT
-        if deadline is None and type(timeout) in (int, float) and timeout == 0:  # the most frequent case
+        if deadline is None and type(timeout) in (int, float) and timeout == 0:  # the most frequent case first
             return NO_WAIT
         patience = options.wait_ns(timeout, deadline, self.block, self._endpoint)
-        self._check_usable()  # the arguments may have any type, and run any code
+        self._check_usable()  # the arguments may have any type, and their conversion may run any code
         return mq_monotonic_ns() + patience if patience > 0 else patience
 
     # ---- events, if self._h.event_buffer is not NULL ----
@@ -236,7 +236,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         mq_queue_buffer_delivery_event(&self._h, event_type, delivery)
         self._event_publisher.publish_buffered_events()
 
-    # Methods of a watched handle: called by a Poller or an event loop.
+    # Methods of a watched handle. A Poller or an event loop calls them.
 
     cdef bint _is_readable(self) noexcept:
         return self._is_truncated() or mq_queue_has_ready_message(&self._h.parts)
@@ -261,7 +261,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         watcher_unlock()
 
     cdef int64_t _max_sleep_ns(self, int64_t slept_ns) except -2:
-        # for the watcher, which keeps this interval: it needs the end of the first lease
+        # The watcher keeps this interval, and therefore needs the end of the first lease.
         if not slept_ns and self._h.saw_owned_slots:
             self._recover_from_dead_owners(mq_monotonic_ns())
             self._h.saw_owned_slots = False
@@ -298,7 +298,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         cdef int64_t now, slot = mq_queue_claim_free_slot(&self._h, MQ_NO_TICKET)
         if slot != MQ_QUEUE_NO_SLOT:
             return slot
-        self._wake_receivers()  # before we wait for them
+        self._wake_receivers()  # wake receivers before waiting for a free slot
         self._file.check_truncation()
         self._h.saw_owned_slots = True  # other handles own all slots
         now = mq_monotonic_ns()
@@ -347,7 +347,7 @@ cdef class QueueHandle(ThreadSharedHandle):
 
     cdef bint _try_take_message(self, uint64_t ticket, mq_queue_taken_message *delivery) except -1:
         """Take the best message. Return False if there is none."""
-        cdef int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE)  # at most 4 ms old, and 20 ns faster
+        cdef int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE)  # the coarse clock is at most 4 ms late
         if self._h.event_buffer != NULL:
             self._open_event_channel_to_take()
         if mq_queue_recovery_is_due(&self._h, now):
@@ -359,7 +359,7 @@ cdef class QueueHandle(ThreadSharedHandle):
         if status == MQ_QUEUE_OK:
             if self._poll_state.ticket:
                 watcher_lock()
-                self._poll_state.ticket = 0  # other watchers have waited longer now
+                self._poll_state.ticket = 0  # watchers of other handles have waited longer now
                 watcher_unlock()
             return True
         self._file.check_truncation()
@@ -400,7 +400,7 @@ cdef class QueueHandle(ThreadSharedHandle):
                     mq_queue_clear_notify_debt(self._h.own_row, 1)
                 if has_message or not in_time:
                     return has_message
-                mq_queue_invalidate_all_caches(&self._h)  # the cache is wrong if another program wrote words
+                mq_queue_invalidate_all_caches(&self._h)  # if another program wrote words, the cache is wrong
                 mq_queue_wait_count_overtake(&wait._c)
         finally:
             wait._finish_waiting()
@@ -423,7 +423,7 @@ cdef class QueueHandle(ThreadSharedHandle):
             with nogil:
                 mq_copy_from_shared(target, source, delivery.length)
             self._remove_user_thread()
-        self._file.check_truncation()  # checked afterwards: touching a truncated page detects the truncation
+        self._file.check_truncation()  # check after the copy: touching a truncated page detects the truncation
         return out
 
 

@@ -6,13 +6,13 @@ cdef class Job:
     """See core.pyi."""
     cdef QueueHandle _queue
     cdef mq_queue_taken_message _delivery
-    cdef uint64_t _uid  # of the row that took the message
+    cdef uint64_t _uid  # uid of the row that took the message
     cdef int _fork_generation
     cdef bint _is_ended
     cdef readonly bytes data
 
     def __cinit__(self):
-        self._is_ended = True  # until it has a queue
+        self._is_ended = True  # a job without a queue counts as ended
 
     def __init__(self):
         raise TypeError("jobs cannot be created directly; call the queue's take()")
@@ -66,7 +66,7 @@ cdef class Job:
         self._check_is_open()
         if self._queue._h.event_buffer != NULL:
             self._queue._open_event_channel(False)
-            self._check_is_open()  # the call may have run any code
+            self._check_is_open()  # opening the channel may have run any code
         self._is_ended = True
         return 0
 
@@ -80,7 +80,7 @@ cdef class Job:
 
     def nack(self):
         self._begin_job_end()
-        # unless its lease ended before
+        # If the lease has ended, this call changes nothing.
         mq_queue_requeue_message(&self._queue._h, self._delivery.slot, self._delivery.word)
         if self._queue._h.event_buffer != NULL:
             self._queue._publish_buffered_events()
@@ -94,7 +94,7 @@ cdef class Job:
             return  # a child that leaves its parent's block leaves the job to the parent
         if kind is None:
             self.ack()
-        elif self._is_still_owned():  # otherwise the message has returned already
+        elif self._is_still_owned():  # if the lease has ended, the message has already returned
             self.nack()
 
 

@@ -1,15 +1,15 @@
 """A requested notification as a waitable: readable after a message arrived in an empty queue."""
 
 
-@cython.no_gc_clear  # its mapping is needed until the end
+@cython.no_gc_clear  # the mapping is needed until the end
 cdef class QueueNotification(Waitable):
     """See core.pyi."""
     cdef QueueFile _file
     cdef mq_queue_notification _notification
-    cdef EventBuffer _event_buffer  # of the handle, for messages that the watcher returns
+    cdef EventBuffer _event_buffer  # the handle's buffer for messages that the watcher returns
 
     def __cinit__(self, QueueHandle queue not None):
-        queue._check_usable()  # another thread may have closed the queue while this one waited for the lock
+        queue._check_usable()  # another thread may have closed the queue while this thread waited for the lock
         self._file, self._endpoint = queue._file, queue._endpoint
         self._notification.h = queue._h
         if queue._event_publisher is not None:
@@ -17,7 +17,7 @@ cdef class QueueNotification(Waitable):
             self._notification.h.event_buffer = &self._event_buffer.c
         self._use_state = self._fork_generation = fork_generation
         mq_queue_notification_consume(&self._notification)
-        # The queue clears the bit.
+        # When the registration ends, the queue clears the bit.
         mq_queue_set_row_bit(&self._notification.h.parts.queue.notify_requested, self._notification.h.row_number)
 
     def __dealloc__(self):

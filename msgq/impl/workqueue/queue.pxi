@@ -140,7 +140,7 @@ cdef class MessageQueue(QueueHandle):
         self._copy_payload_in(slot, view.buf, view.len)
         sent_time, origin = mq_monotonic_ns() + self._h.clock_offset, origin or current_origin()
         key = mq_queue_commit_message(&self._h, slot, view.len, rank, sent_time, origin)
-        self._file.check_truncation()  # checked afterwards: touching a truncated page detects the truncation
+        self._file.check_truncation()  # check after the copy: touching a truncated page detects the truncation
         if self._h.event_buffer != NULL:
             self._publish_sent_event(view, key, slot, sent_time, origin)
         return True
@@ -153,7 +153,7 @@ cdef class MessageQueue(QueueHandle):
         if view.len < LARGE_BYTES:
             self._event_publisher.publish_event(&record, view)
             return
-        self._add_user_thread()  # the payload may be copied without the GIL
+        self._add_user_thread()  # publish_event may copy the payload without the GIL
         self._event_publisher.publish_event(&record, view)
         self._remove_user_thread()
 
@@ -167,14 +167,14 @@ cdef class MessageQueue(QueueHandle):
         cdef uint64_t rank = parse_priority(priority, self._endpoint)
         cdef int count = 0
         cdef Py_buffer view
-        cdef bint is_sequence = isinstance(messages, (list, tuple))  # otherwise the iterator may delay the next message
+        cdef bint is_sequence = isinstance(messages, (list, tuple))  # an iterator may delay the next message
         self._check_can_write()
         cdef int64_t give_up_ns = self._compute_give_up_ns(timeout, deadline)
         try:
             for message in messages:
                 get_message_buffer(message, &view)
                 try:
-                    self._check_can_write()  # all this was Python code
+                    self._check_can_write()  # the iterator and the message may have run Python code
                     if self._h.event_buffer != NULL:
                         self._open_event_channel(True)
                     if not self._send_without_wake(&view, rank, 0, give_up_ns):
@@ -204,7 +204,7 @@ cdef class MessageQueue(QueueHandle):
             if not in_time:
                 break
         if has_room:
-            mq_queue_forward_sender_wake(&self._h)  # we took no slot: the wake may have been for a sender
+            mq_queue_forward_sender_wake(&self._h)  # this call took no slot, so the wake may have been for a sender
         return has_room
 
     # ---- receive ----
@@ -217,7 +217,7 @@ cdef class MessageQueue(QueueHandle):
             data = self._copy_payload_out(&delivery)
             priority = mq_slot_state_get_priority(delivery.key)
             message = new_message(data, priority, delivery.deliveries, delivery.sent_time, delivery.origin_time)
-            if mq_queue_free_taken_slot(&self._h, &delivery):  # last, because memory may be missing for the other steps
+            if mq_queue_free_taken_slot(&self._h, &delivery):  # last, because other steps may raise MemoryError
                 if self._h.event_buffer != NULL:
                     self._publish_delivery_event(MQ_QUEUE_EVENT_RECEIVED, &delivery)
                 break
@@ -260,12 +260,12 @@ cdef class MessageQueue(QueueHandle):
         cdef uint64_t max_count = options.check_limit(limit, self._endpoint)
         cdef list messages = []
         self._check_can_read()
-        # without messages that arrive during the call, which may never end
+        # Ignore messages that arrive during the call, because they may arrive without end.
         max_count = min(max_count, self.current_messages)
         while <uint64_t> len(messages) < max_count:
             try:
                 message = self.receive(0.0)
-            except (IpcError, MemoryError):  # for example closed in another thread: return the messages taken before
+            except (IpcError, MemoryError):  # for example, another thread closed the queue: return the taken messages
                 if not messages:
                     raise
                 break
@@ -286,7 +286,7 @@ cdef class MessageQueue(QueueHandle):
             if self._h.event_buffer != NULL:
                 self._publish_delivery_event(MQ_QUEUE_EVENT_TAKEN, &delivery)
             job = new_job(self, &delivery)
-            self._check_usable()  # a finalizer may just have closed the handle: then the message has returned
+            self._check_usable()  # a finalizer may just have closed the handle; the message has then returned
             if lease_ns:
                 self._set_job_lease(&delivery, mq_monotonic_ns() + lease_ns)
         if self._fd >= 0:
@@ -298,12 +298,12 @@ cdef class MessageQueue(QueueHandle):
 
     def __next__(self):
         message = self.receive()
-        if message is None:  # it does not block
+        if message is None:  # the queue does not block
             raise StopIteration
         return message
 
     def arecv(self):
-        from msgq.impl.base import event_loop  # imported late: the import of asyncio takes as long as all the rest
+        from msgq.impl.base import event_loop  # imported late: the import of asyncio takes as long as all other imports
         self._check_can_read()
         return event_loop.receive_in_turn(self)
 
@@ -334,7 +334,7 @@ cdef class MessageQueue(QueueHandle):
         """Copy a waiting message. Return None if another handle took it, or if it is invalid."""
         cdef mq_queue_pending_message pending
         if not mq_peek_read_slot(&self._h.parts, slot, &pending) or pending.word != word:
-            return None  # an invalid message: its receiver gets the error
+            return None  # the message is invalid: its receiver gets the error
         data = PyBytes_FromStringAndSize(NULL, pending.length)
         if not mq_peek_copy_payload(&self._h.parts, &pending, <uint8_t *> PyBytes_AS_STRING(data)):
             return None
@@ -342,7 +342,7 @@ cdef class MessageQueue(QueueHandle):
                            pending.origin_time)
 
     def notify(self, target, once=False, *, exclusive=False):
-        from msgq.impl.workqueue import notifier  # imported late: a thread that few programs need
+        from msgq.impl.workqueue import notifier  # imported late: few programs need the notification thread
         action = None if target is None else options.parse_notification(target, self._endpoint)
         self._check_usable()
         self._cancel_registration(self._registration)
@@ -358,10 +358,10 @@ cdef class MessageQueue(QueueHandle):
         except BaseException:
             self._set_notify_bit(self._registration is not None)
             raise
-        if self._use_state == CLOSED:  # by another thread, which did not know this registration
+        if self._use_state == CLOSED:  # another thread closed the queue without knowing this registration
             registration.cancel()
         self._check_usable()
-        self._cancel_registration(self._registration)  # another thread's registration made at the same time
+        self._cancel_registration(self._registration)  # cancel a registration that another thread made at the same time
         self._registration = registration
         self._set_notify_bit(True)
 
@@ -379,5 +379,5 @@ cdef class MessageQueue(QueueHandle):
         """Cancel this registration, unless another one has replaced it."""
         if registration is not None and self._registration is registration:
             self._registration = None
-            self._set_notify_bit(False)  # at once: during the rest, another thread may register again
+            self._set_notify_bit(False)  # clear the bit at once: during `cancel`, another thread may register again
             registration.cancel()

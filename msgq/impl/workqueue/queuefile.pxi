@@ -83,6 +83,6 @@ def unlink_queue(str name, str in_prefix):
     """See core.pyi."""
     file = queue_file(name, in_prefix, None, None)
     if os.path.lexists(file.path):
-        remove_events(name, in_prefix)  # first, so that a process that creates the queue again does not find it
+        remove_events(name, in_prefix)  # first, so that a process that creates the queue again does not find the events
     if not remove_file(name, file.path):
         raise file.missing_error()

@@ -2,9 +2,9 @@
 
 
 cdef enum:
-    LISTED_PRIORITIES_MAX = 8  # priorities
+    LISTED_PRIORITIES_MAX = 8  # maximum number of listed priorities
 
-_EVENTS_MODE_NAMES = (None, "heads", "payload")  # indexed by the number in the file
+_EVENTS_MODE_NAMES = (None, "heads", "payload")  # index: number of the mode in the file
 
 
 cdef tuple _list_row_waits(mq_queue *queue, unsigned row):
@@ -67,7 +67,7 @@ cdef dict _sum_counts(mq_queue *queue):
 
 
 cdef object _measure_queue_stats(QueueFile file):
-    from msgq.common.stats.workqueue import QueueStats  # imported late, as above
+    from msgq.common.stats.workqueue import QueueStats  # imported late: few programs read statistics
     cdef mq_queue_slot_counts counts
     cdef uint64_t now = host_time_ns()
     cdef uint32_t *by_priority = <uint32_t *> PyMem_Calloc(MQ_QUEUE_PRIORITIES, sizeof(uint32_t))
@@ -106,7 +106,7 @@ cdef class QueueWatch:
         self._file = _open_queue_file(name, in_prefix)
 
     def counts(self):
-        from msgq.common.stats.endpoint import EndpointCounts  # imported late, as above
+        from msgq.common.stats.endpoint import EndpointCounts  # imported late: few programs read statistics
         cdef uint64_t sent = 0, received = 0
         cdef int i
         for i in range(MQ_QUEUE_ROWS):

@@ -10,7 +10,7 @@ MESSAGE_ROW_DTYPE = np.dtype([("log_time", "<i8"), ("publish_time", "<i8"), ("or
 CHANNEL_ID_COUNT = MQ_LOG_CHANNEL_ID_COUNT
 
 cdef enum:
-    SMALLEST_RECORD_BYTES = 48  # one entry for each such number of bytes: a chunk of tiny messages may close early
+    SMALLEST_RECORD_BYTES = 48  # one entry for each 48 bytes of a chunk: a chunk of tiny messages may close early
 
 
 cdef class _ChunkBytesView:

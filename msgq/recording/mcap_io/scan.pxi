@@ -79,7 +79,7 @@ cdef class ScanColumns:
         self._columns.offset = _address(self.offset)
         self.length = np.empty(capacity, np.int64)
         self._columns.length = _address(self.length)
-        self.origin_time = np.zeros(capacity, np.int64)  # not filled by scans; see McapFile.scan_block_messages
+        self.origin_time = np.zeros(capacity, np.int64)  # scans leave this at 0; see McapFile.scan_block_messages
 
     def clear_rows(self):
         self.row_count = 0
@@ -162,7 +162,7 @@ def crc32(const uint8_t[::1] data, uint32_t start=0):
         return zlib.crc32(data, start)
     with nogil:
         mq_crc_fold_bytes(&data[0], size, start, folded)
-    return zlib.crc32(data[size:], zlib.crc32(folded[:16], 0xFFFFFFFF))  # zlib's name of the state 0
+    return zlib.crc32(data[size:], zlib.crc32(folded[:16], 0xFFFFFFFF))  # zlib calls the state 0 0xFFFFFFFF
 
 
 cdef int64_t *_address(object column):

@@ -2,7 +2,7 @@
 
 
 cdef enum:
-    MAPPED_POOLS_MAX = 256  # pools in one run, beyond its time limit: corrupt data could lead from one to the next
+    MAPPED_POOLS_MAX = 256  # maximum pools that one run maps after its time limit: corrupt data could name more pools
 
 
 CAPTURE_BATCH_MAX = MQ_CAPTURE_BATCH_MAX
@@ -67,7 +67,7 @@ cdef class Capture:
         if grown == NULL:
             raise MemoryError()
         memset(&grown[count], 0, sizeof(mq_capture_source))
-        grown[count].is_ended = True  # it has no source yet
+        grown[count].is_ended = True  # the new element has no source yet
         self._capture.sources = grown
         self._sources.append(None)
         self._capture.source_count = count + 1

@@ -27,8 +27,8 @@ cdef class FileWatcher:
 
     cdef mq_file_watcher _watcher
     cdef readonly bint has_overflowed
-    cdef list _directories    # by index ...
-    cdef list _encoded_paths  # ... and encoded for C
+    cdef list _directories    # directories by index
+    cdef list _encoded_paths  # the same directories, encoded for C
 
     def __cinit__(self):
         memset(&self._watcher, 0, sizeof(self._watcher))
@@ -75,7 +75,7 @@ cdef class FileWatcher:
             watched = &self._watcher.directories[i]
             watch = self._watch_directory(self._directories[i], watched.path)
             if watch != watched.watch_descriptor:
-                # No effect for -1, and for a removed directory.
+                # This call has no effect for -1, or for a removed directory.
                 inotify_rm_watch(self._watcher.inotify_fd, watched.watch_descriptor)
                 has_new_directory |= watch >= 0
             watched.watch_descriptor = watch
