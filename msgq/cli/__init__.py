@@ -1,7 +1,7 @@
-"""The command `msgq`: renders what the library measures, one file a verb.
+"""The command `msgq`: formats the measurements of the library, one file for each subcommand.
 
-click, rich and psutil come with the extra `cli` and are imported only when the command runs; what the verbs about
-recordings need comes with the extra `record`.
+The extra `cli` installs click, rich and psutil, which are imported only when the command runs. The extra `record`
+installs the packages for recordings.
 """
 
 import sys
@@ -11,11 +11,11 @@ from msgq.common.optional import find_extra_of_package
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit with its code.
+    """Run the command, and exit with its code.
 
     Parameters
     ----------
-    arguments : what follows `msgq` on the command line; None takes it from `sys.argv`.
+    arguments : command-line arguments after `msgq`; None: from `sys.argv`.
     """
     try:
         from msgq.cli.app import app

@@ -1,4 +1,4 @@
-"""The verbs of `msgq`, and what they have in common: lazy imports, errors in one line, quiet ends."""
+"""The subcommands of `msgq`, with lazy imports, one-line errors and quiet exits."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ _SIGINT_EXIT_CODE = 130  # as a shell says it of what SIGINT ended
 
 
 class _MissingExtraCommand(click.Command):
-    """Stands in for a verb whose extra is not installed, so that the others can be listed and called."""
+    """Placeholder of a subcommand whose extra is not installed. Other subcommands stay usable."""
 
     def __init__(self, name: str, missing: ImportError, extra: str) -> None:
         super().__init__(name, short_help=f"Not installed: needs msgq-bus[{extra}].")
@@ -54,7 +54,7 @@ class _MissingExtraCommand(click.Command):
 
 
 class _VerbGroup(click.Group):
-    """Imports a verb when it is asked for: `msgq version` does not pay for tables and telemetry."""
+    """Imports a subcommand at its first use, so that `msgq version` does not load tables and telemetry."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -72,7 +72,7 @@ class _VerbGroup(click.Group):
         return command
 
     def main(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Run, and end the process; what went wrong is said by us, as all else."""
+        """Run a subcommand, and end the process. Errors are printed in one line."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # names that the locale has no letters for

@@ -1,4 +1,4 @@
-"""`msgq bench`: what this machine's ring can do, in some seconds."""
+"""`msgq bench`: measures the ring of this machine within seconds."""
 
 from collections.abc import Sequence
 

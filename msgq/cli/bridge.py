@@ -1,4 +1,4 @@
-"""`msgq bridge`: topics and channels between this host and ZMQ on other hosts."""
+"""`msgq bridge`: forwards topics and channels between this host and other hosts through ZMQ."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -106,7 +106,7 @@ def command(
 
 
 def _print_waiting_topics(out: Sequence[str], prefix: str | None) -> None:
-    """Name the endpoints that are forwarded when they appear."""
+    """Print the names of endpoints that do not exist yet. The bridge forwards them when they appear."""
     if out:
         names = EndpointSelection(out, prefix)
         names.find_existing()
@@ -121,7 +121,7 @@ def _make_bridge(out: Sequence[str], sources: dict[str, str], segment_size: int)
 
 
 def _parse_sources(into: Iterable[str], host: str) -> dict[str, str]:
-    """Return topic -> host."""
+    """Return the publisher's host by topic."""
     sources: dict[str, str] = {}
     for text in into:
         name, at, where = text.partition("@")
@@ -138,21 +138,21 @@ def _parse_sources(into: Iterable[str], host: str) -> dict[str, str]:
 
 
 class FlowReport:
-    """Turns the bridge's counts into lines with rates, in messages and bytes a second."""
+    """Converts the bridge's counters into rates: messages and bytes per second."""
 
     def __init__(self) -> None:
         self._begin_s = self._shown_s = time.monotonic()
         self._before: dict[str, FlowStats] = {}
 
     def compute_recent_rates(self, flows: Sequence[FlowStats]) -> list[tuple[FlowStats, float, float]]:
-        """Each flow with its rates since the last call."""
+        """Return each flow with its rates since the previous call."""
         now_s = time.monotonic()
         lines = [_add_flow_rates(flow, self._before.get(flow.topic), now_s - self._shown_s) for flow in flows]
         self._before, self._shown_s = {flow.topic: flow for flow in flows}, now_s
         return lines
 
     def compute_overall_rates(self, flows: Sequence[FlowStats]) -> list[tuple[FlowStats, float, float]]:
-        """Each flow with its rates since the beginning."""
+        """Return each flow with its rates since the start."""
         return [_add_flow_rates(flow, None, time.monotonic() - self._begin_s) for flow in flows]
 
 

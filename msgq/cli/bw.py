@@ -1,4 +1,4 @@
-"""`msgq bw`: how much comes."""
+"""`msgq bw`: measures bandwidth."""
 
 from typing import Any
 

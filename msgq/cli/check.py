@@ -1,4 +1,4 @@
-"""`msgq check`: compares endpoints with what a file expects of them."""
+"""`msgq check`: compares endpoints with the expectations in a file."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`msgq clean`: removes endpoints that nobody alive uses; kinds that keep what is in them only when they are named."""
+"""`msgq clean`: removes endpoints that no living process uses. Kinds that keep their content require a name."""
 
 import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ _HELP_EPILOG = (
 
 @dataclass(frozen=True)
 class CleanOutcome:
-    """A line: what became of one file or topic. `action` is "removed", "would remove" or "kept"."""
+    """Result for one file or topic. `action` is "removed", "would remove" or "kept"."""
 
     endpoint: str
     prefix: str
@@ -88,7 +88,10 @@ def command(
 
 
 def _remove_endpoints(endpoints: Sequence[str], prefix: str, remove: bool, force: bool) -> Iterator[FileRemoval]:
-    """Remove what a prefix has of those that are named, or of all but what stays until it is."""
+    """Remove the named endpoints of a prefix.
+
+    Without names: all unused endpoints except kinds that keep their content.
+    """
     selected = _select_endpoints(endpoints, prefix)
     for kind in list_stored_kinds():
         if kind.cleanup.list_keep_reasons is not None and not endpoints:
@@ -99,9 +102,9 @@ def _remove_endpoints(endpoints: Sequence[str], prefix: str, remove: bool, force
 
 
 def _select_endpoints(endpoints: Sequence[str], prefix: str) -> list[str]:
-    """Return the endpoints that are meant, all if none is named. Each that is named must be there.
+    """Return the selected endpoints; without a selection, all endpoints. Each named endpoint must exist.
 
-    The channel of a queue's events is meant only by its name: while the queue is there, somebody may want them.
+    A pattern selects the events channel of a queue only if the queue is gone.
     """
     every = [stats.endpoint for stats in endpoint_stats(prefix)]
     existing = endpoint_inodes(prefix)  # also queues that cannot be read
@@ -123,7 +126,10 @@ def _select_endpoints(endpoints: Sequence[str], prefix: str) -> list[str]:
 
 
 def _remove_orphans(prefix: str, remove: bool, reported: Container[tuple[str, str]]) -> Iterator[FileRemoval]:
-    """Remove what belongs to no endpoint any more; without a prefix under all. Not what goes with one that was told."""
+    """Remove files without an endpoint; without a prefix, under all prefixes.
+
+    Skips files that were already reported.
+    """
     for kind in list_stored_kinds():
         for searched_prefix in [prefix] if prefix else ["", *shm_paths.list_prefixes()]:
             for removal in kind.cleanup.remove_orphans(searched_prefix, remove):

@@ -1,4 +1,4 @@
-"""`msgq delay`: how old messages are when they come."""
+"""`msgq delay`: measures the age of messages on arrival."""
 
 from typing import Any
 
@@ -83,7 +83,7 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
 
 
 def _resolve_time_offset(name: str, argument: int | None, stamps: TimeStamps) -> int | None:
-    """Return the byte at which payloads have their publish time; None: it is beside them."""
+    """Return the byte offset of the publish time in payloads; None: the publish time is next to the payload."""
     if argument is not None or stamps.is_beside_payload:
         return argument
     offset = find_time_field_offset(stamps.schema, TIME_FIELD)

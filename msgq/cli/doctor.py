@@ -1,4 +1,4 @@
-"""`msgq doctor`: checks the machine, tries a round trip, and finds what dead processes left."""
+"""`msgq doctor`: checks the machine and a round trip, and finds leftovers of dead processes."""
 
 import sys
 

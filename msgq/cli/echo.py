@@ -1,4 +1,4 @@
-"""`msgq echo`: the messages as they come."""
+"""`msgq echo`: prints messages on arrival."""
 
 import time
 from collections.abc import Callable
@@ -89,7 +89,7 @@ def _show_messages(names: EndpointSelection, show: ItemPrinter, most: int | None
 
 
 def _wait_for_feeds(feeds: list[EndpointFeed]) -> None:
-    """Return when there is something, or it is time to look, also for other endpoints."""
+    """Wait until an item is available, or until the next poll for items and other endpoints."""
     poller = Poller()
     waitables = [feed.waitable for feed in feeds if feed.waitable is not None]
     for waitable in waitables:
@@ -102,7 +102,7 @@ def _wait_for_feeds(feeds: list[EndpointFeed]) -> None:
 
 
 def _print_feed_items(name: str, feed: EndpointFeed, show: ItemPrinter, most: int | None) -> int:
-    """Show what is there; returns how much that was."""
+    """Print the available items, and return their number."""
     if most == 0:
         return 0
     items = feed.take_items(most)
@@ -114,7 +114,7 @@ def _print_feed_items(name: str, feed: EndpointFeed, show: ItemPrinter, most: in
 
 
 def _apply_user_schemas(show: ItemPrinter, schemas: Schemas) -> ItemPrinter:
-    """Return what shows messages by the schemas that the user named."""
+    """Return a printer that uses the user's schemas."""
     return lambda name, item: show(name, replace(item, schema=schemas.of(name, item.schema)))
 
 

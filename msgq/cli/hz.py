@@ -1,4 +1,4 @@
-"""`msgq hz`: how often messages come."""
+"""`msgq hz`: measures message rates."""
 
 from typing import Any
 

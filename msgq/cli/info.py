@@ -1,4 +1,4 @@
-"""`msgq info`: all that is known of an endpoint, of whatever kind."""
+"""`msgq info`: shows all properties of an endpoint of any kind."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`msgq list`: the endpoints of all kinds, who sends and who receives."""
+"""`msgq list`: lists endpoints of all kinds with their publishers and subscribers."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_js
 
 
 def _describe_hidden_endpoints(prefix: str | None) -> str:
-    """Say how many auxiliary endpoints are left out."""
+    """Return a text with the number of hidden auxiliary endpoints."""
     subjects = filter(None, map(find_reported_subject, endpoint_inodes(prefix)))
     counts = Counter(subject.noun for subject in subjects)
     return " and ".join(format_count_noun(count, noun) for noun, count in counts.items())

@@ -1,4 +1,4 @@
-"""`msgq play`: a log onto the bus again, or into a program in virtual time."""
+"""`msgq play`: plays a log on the bus, or into programs in virtual time."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -186,7 +186,7 @@ def command(
 
 
 def _run_player(player: Player, as_json: bool) -> PlayerStats:
-    """Play, obey the keys, and show how far it is."""
+    """Play, handle the keys, and show the progress."""
     over: list[bool] = []  # no Event, see interruptible
     listens = is_keyboard_available()
     screen = get_console()
@@ -228,7 +228,7 @@ def _handle_key(key: str, player: Player) -> None:
 
 
 def format_status(stats: PlayerStats, player: Player) -> str:
-    """What a player has done, in one line."""
+    """Return the player's statistics in one line."""
     kinds = ", ".join(f"{kind} {format_count(count)}" for kind, count in sorted(stats.by_kind.items()))
     parts = [
         f"{stats.position:.1f} of {player.end:.1f} s",

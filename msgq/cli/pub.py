@@ -127,7 +127,7 @@ def command(
 
 
 def _check_options(endpoint: str, options: set[str]) -> None:
-    """Refuse options that are for endpoints of another kind."""
+    """Raise an error for options of other kinds."""
     for option in sorted(options - kind_of(endpoint).publish.allowed_options):
         (kind, *_) = (
             stored_kind for stored_kind in list_stored_kinds() if option in stored_kind.publish.allowed_options
@@ -138,7 +138,7 @@ def _check_options(endpoint: str, options: set[str]) -> None:
 
 @contextlib.contextmanager
 def _raise_click_errors() -> Iterator[None]:
-    """Let what a kind refuses be an error of the command."""
+    """Raise the errors of a kind as errors of the command."""
     try:
         yield
     except PublishUsageError as error:
@@ -149,7 +149,7 @@ def _raise_click_errors() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _exit_on_timeout() -> Iterator[None]:
-    """End with a code of its own when something took longer than it may."""
+    """After a timeout, exit with the code for timeouts."""
     try:
         yield
     except (WaitTimeoutError, QueueFullError, PoolExhaustedError) as error:

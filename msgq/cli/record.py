@@ -1,4 +1,4 @@
-"""`msgq record`: endpoints into MCAP files."""
+"""`msgq record`: records endpoints into MCAP files."""
 
 import re
 import signal
@@ -251,14 +251,14 @@ def _print_recording_summary(recorder: Recorder, path: Path, as_json: bool, keep
 
 
 class _MissingSources:
-    """Names, patterns and servers of frames that are to be recorded, and of which nothing came yet."""
+    """Names, patterns and frame servers to record that have not delivered a message yet."""
 
     def __init__(self, names: EndpointSelection, pictures: Sequence[FrameStream]) -> None:
         self._names, self._servers = names, {picture.server for picture in pictures}
         self.refresh()
 
     def refresh(self) -> None:
-        """Note the endpoints that exist now."""
+        """Register the endpoints that exist now."""
         if self._names.unmatched:
             self._names.find_existing()
         if self._servers:
@@ -266,17 +266,17 @@ class _MissingSources:
                 self._servers -= {*wire.list_server_names()}
 
     def print_missing(self) -> None:
-        """Name the endpoints that do not exist."""
+        """Print the endpoints that do not exist."""
         print_awaited_endpoints(self._names.unmatched)
         if self._servers:
             echo(f"msgq: {self._describe_missing_servers()} not found yet; waiting", err=True)
 
     def require_all(self) -> None:
-        """Refuse what never came.
+        """Raise an error for sources that never appeared.
 
         Raises
         ------
-        click.ClickException : something never came.
+        click.ClickException : a source never appeared.
         """
         self.refresh()
         self._names.require_matched()
@@ -288,11 +288,11 @@ class _MissingSources:
 
 
 def make_timestamped_directory(where: Path) -> Path:
-    """Make a directory with the local time as its name, so that recordings sort by their time; return it.
+    """Create a directory with the local time as its name, so that recordings sort by time, and return its path.
 
     Raises
     ------
-    RecordingError : it cannot be made.
+    RecordingError : the directory cannot be created.
     """
     name = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     path, number = where / name, 1
@@ -325,7 +325,7 @@ def _show_recorder(
     as_json: bool,
     keeps: bool,
 ) -> None:
-    """Show what the recorder does until it is over."""
+    """Show the recorder's progress until its end."""
     screen = get_console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
     started = shown = time.monotonic()
@@ -355,7 +355,7 @@ def _show_recorder(
 
 
 def format_status(stats: RecorderStats, keeps: bool = False) -> str:
-    """What a recorder has done, in one line. keeps : in memory, what is written when triggered."""
+    """Return the recorder's statistics in one line. `keeps`: messages stay in memory for snapshots."""
     parts = [
         f"{format_count_noun(stats.messages, 'message')}{' seen' if keeps else ''} "
         f"of {format_count_noun(stats.endpoints, 'endpoint')}",
@@ -380,7 +380,7 @@ def format_status(stats: RecorderStats, keeps: bool = False) -> str:
 
 @contextmanager
 def handle_recording_triggers(recorder: Recorder, endpoint: str | None, prefix: str | None) -> Iterator[None]:
-    """Let SIGUSR1, and messages on an endpoint, end a pause or write what is in memory."""
+    """Within the block, SIGUSR1 and messages on an endpoint end a pause, or write a snapshot."""
     fire = threading.Event()  # a handler must not take the recorder's locks
     before = signal.signal(signal.SIGUSR1, lambda *_: fire.set())
     over = threading.Event()

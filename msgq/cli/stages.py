@@ -1,4 +1,4 @@
-"""`msgq stages`: how long messages wait and are worked on, and on which ways they go."""
+"""`msgq stages`: measures waiting and processing times of stages, and shows the tree of hops."""
 
 import sys
 import time
@@ -29,24 +29,24 @@ _SHOW_PERIOD_S = 1.0
 
 
 class LatencyView(Protocol):
-    """What is looked at, and shown."""
+    """A measurement and its output."""
 
     @property
     def topics(self) -> TopicFollower[Any]:
-        """What we listen to."""
+        """The topics under measurement."""
 
     def poll(self) -> None:
-        """Take what came."""
+        """Read the new messages."""
 
     def format_lines(self) -> list[str]:
-        """Return what people see."""
+        """Return the lines for users."""
 
     def list_json_objects(self) -> Iterable[dict[str, Any]]:
-        """Return what programs see."""
+        """Return the objects for `--json`."""
 
 
 class StagesView(StageCollector):
-    """Stages, shown."""
+    """Measurement of stages."""
 
     def format_lines(self) -> list[str]:
         """Return a line for each stage and endpoint; durations are microseconds."""
@@ -85,10 +85,10 @@ def _format_us(duration_ns: int | None) -> str:
 
 
 class HopTreeView(HopTreeCollector):
-    """The tree, shown."""
+    """Measurement of hops."""
 
     def format_lines(self) -> list[str]:
-        """Return a line for each edge, below that of its parent; durations are microseconds."""
+        """Return a line for each edge, below the line of its parent; durations are microseconds."""
         tree = self.build_tree()
         return [
             f"{format_count_noun(tree.messages, 'message')} in {tree.seconds:.1f} s, "
@@ -156,12 +156,12 @@ def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool,
 
 
 def _match_timing_topics(selection: SelectedEndpoints) -> Callable[[str], bool]:
-    """Return whether a timing topic is selected: by its stage, by the endpoint that it is about, or itself."""
+    """Return a function that checks whether a timing topic is selected, by its stage, its endpoint or its own name."""
     return lambda topic: any(name in selection for name in (topic, *(timing.parse_timing_topic(topic) or ())))
 
 
 def _poll_until_key(view: LatencyView, seconds: float, pause: Callable[[float], object]) -> bool:
-    """Look again and again for so long; False: the pause between two looks said that it is over."""
+    """Poll repeatedly for `seconds`. Return False if `pause` requests the end."""
     until_s = time.monotonic() + seconds
     view.poll()
     while (left_s := until_s - time.monotonic()) > 0:
@@ -187,7 +187,7 @@ def _print_view(view: LatencyView, as_json: bool) -> None:
 
 
 def _require_matched(patterns: Sequence[str], topics: Iterable[str]) -> None:
-    """Refuse names and patterns that selected no topic, stage or endpoint of a stage."""
+    """Raise an error for names and patterns that selected no topic, stage or endpoint of a stage."""
     names = {name for topic in topics for name in (topic, *(timing.parse_timing_topic(topic) or ()))}
     missing = [
         text for text in patterns if not any(name in SelectedEndpoints(parse_patterns([text])) for name in names)

@@ -1,4 +1,4 @@
-"""`msgq stat`: a line a second for all endpoints together, as vmstat has it for the system."""
+"""`msgq stat`: prints a line per second with the totals of all endpoints, like vmstat."""
 
 import shutil
 import time
@@ -25,17 +25,17 @@ _HEADER_PERIOD_LINES = 20  # lines
 
 @dataclass(frozen=True)
 class StatLine:
-    """All endpoints, at one moment. What nobody counts is None.
+    """Totals of all endpoints at one moment. Unknown values are None.
 
     Attributes
     ----------
-    endpoint_counts : how many endpoints there are of each kind, by its plural; topics that announce frames are topics.
-    publishers : those that publish, send or write, and live, as far as one can tell.
-    dead_participants : participants that died.
-    subscribers : those that subscribe or receive, and live. Who reads records leaves no trace.
-    rate, byte_rate, lost_rate : messages, bytes and lost messages a second.
-    silent_endpoints : endpoints of which nothing came since the line before.
-    shm_used_bytes, shm_free_bytes : bytes of the memory that all this lives in.
+    endpoint_counts : number of endpoints by kind (plural); topics that announce frames count as topics.
+    publishers : number of living publishers, senders and writers.
+    dead_participants : number of dead participants.
+    subscribers : number of living subscribers and receivers. Readers of records leave no trace.
+    rate, byte_rate, lost_rate : messages, bytes and lost messages per second.
+    silent_endpoints : number of endpoints without a message since the previous line.
+    shm_used_bytes, shm_free_bytes : used and free bytes of the shared memory.
     """
 
     time_ns: int
@@ -51,7 +51,7 @@ class StatLine:
     endpoint_counts: dict[str, int]
 
     def to_json_fields(self) -> dict[str, Any]:
-        """Return the fields, with the counts of kinds as fields of their own."""
+        """Return the fields. Each kind's count is a separate field."""
         fields = asdict(self)
         kinds: dict[str, int] = fields.pop("endpoint_counts")
         return fields | kinds
@@ -124,7 +124,7 @@ def command(
 
 
 def sum_endpoints(rows: Sequence[AnyEndpointRow]) -> StatLine:
-    """Add up what the endpoints did."""
+    """Return the totals of all endpoints."""
     counts = Counter(kind_of(row.endpoint) for row in rows)
     space = shutil.disk_usage(SHARED_MEMORY)
     return StatLine(

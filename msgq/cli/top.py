@@ -1,4 +1,4 @@
-"""`msgq top`: all endpoints, live."""
+"""`msgq top`: shows all endpoints live."""
 
 import sys
 import time
@@ -85,7 +85,7 @@ def command(
 def _make_poll_iterator(
     board: LiveEndpoints, interval: float, most: int | None
 ) -> Callable[[Callable[[float], object]], Iterator[list[AnyEndpointRow]]]:
-    """Return what yields the rows of one look after the other, given how to pass the time between two."""
+    """Return a function that yields the rows of each poll. Its argument waits between two polls."""
 
     def poll_rows(pause: Callable[[float], object]) -> Iterator[list[AnyEndpointRow]]:
         board.poll()
@@ -133,7 +133,7 @@ def _run_live(
 
 
 def format_display(rows: Sequence[AnyEndpointRow], history: dict[str, deque[float]], sort: str) -> list[str]:
-    """Return the whole display, a line each: laid out here, because a table's layout would cost more than the looks."""
+    """Return the lines of the display. A table's layout would take more time than the polls."""
     rate, byte_rate = sum_known_values(row.rate for row in rows), sum_known_values(row.byte_rate for row in rows)
     head = (
         f"{format_count_noun(len(rows), 'endpoint')}, {format_rate(rate)} messages/s, "
@@ -154,19 +154,22 @@ def format_display(rows: Sequence[AnyEndpointRow], history: dict[str, deque[floa
 
 
 def _format_publishers(publishers: Sequence[str]) -> str:
-    """Who publishes, in one line."""
+    """Return the publishers in one line."""
     others_text = f" +{len(publishers) - 1}" if len(publishers) > 1 else ""
     return f"{_shorten_text(publishers[0], 22 - len(others_text))}{others_text}" if publishers else "-"
 
 
 def _shorten_text(text: str, most: int) -> str:
-    """Return a text in so many characters: what is left out is in the middle, for a pid at the end must be whole."""
+    """Return a text with at most `most` characters.
+
+    The middle is omitted, because a pid at the end must stay complete.
+    """
     end = most // 2
     return text if len(text) <= most else f"{text[: most - 1 - end]}…{text[-end:]}"
 
 
 def draw_sparkline(values: Sequence[float]) -> str:
-    """Draw values as bars, the largest one full."""
+    """Return the values as bars, scaled to the largest value."""
     most = max(values, default=0)
     return "".join(
         _SPARKLINE_BARS[int(value / most * (len(_SPARKLINE_BARS) - 1))] if most else _SPARKLINE_BARS[0]

@@ -1,1 +1,1 @@
-"""What all boxes share: names of endpoints, units, schemas, permissions, optional packages, rates, histograms."""
+"""Code that all packages share: endpoint names, units, schemas, permissions, optional packages, rates, histograms."""

@@ -1,4 +1,4 @@
-"""NumPy's dtypes as schemas of the encoding "struct", and back. NumPy is imported when a dtype is asked for."""
+"""Conversion between NumPy dtypes and schemas of the encoding "struct". NumPy is imported at the first use."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NESTING_MAX = 50  # levels of fields within fields: who goes down into a value d
 
 
 def numpy_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
-    """Return what NumPy makes of it.
+    """Return the dtype that NumPy creates from a value.
 
     Raises
     ------
-    RecordTypeError : NumPy refuses it.
+    RecordTypeError : NumPy refuses the value.
     """
     import numpy as np
 
@@ -34,17 +34,17 @@ def numpy_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
 
 
 def record_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
-    """Return the dtype of records: of a fixed size, and such that a schema can say it.
+    """Return the dtype of records. It has a fixed size, and a schema can describe it.
 
     Parameters
     ----------
-    asked : whatever NumPy makes a dtype of. Its metadata and its mark of alignment do not count; its padding does.
-    endpoint : for the error.
+    asked : any value that NumPy converts to a dtype. Metadata and the alignment flag are ignored, padding is kept.
+    endpoint : name of the endpoint, for error texts.
 
     Raises
     ------
-    RecordTypeError : it is no dtype; it has Python objects, or no bytes; it is an array (which belongs into a field);
-        its fields overlap or are not in the order of their places.
+    RecordTypeError : the value is not a dtype; or the dtype has Python objects, has no bytes, or is an array (use a
+        field); or its fields overlap or are not in the order of their offsets.
     """
     dtype = numpy_dtype(asked, endpoint)
     if dtype.hasobject or not dtype.itemsize:
@@ -67,12 +67,12 @@ def record_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
 
 @lru_cache(maxsize=64)
 def struct_schema(dtype: np.dtype[Any], name: str = "Record") -> Schema:
-    """Return a schema that says a dtype.
+    """Return a schema for a dtype.
 
     Raises
     ------
-    ValueError : no schema can: fields overlap or are not in the order of their places, a title is no text, or it is too
-        long.
+    ValueError : a schema cannot describe the dtype: fields overlap or are not in the order of their offsets, a title is
+        not text, or the description is too long.
     """
     try:
         data = json.dumps(dtype.str if dtype.names is None else dtype.descr).encode()
@@ -88,7 +88,7 @@ def struct_dtype(schema: Schema) -> np.dtype[Any]:
 
     Raises
     ------
-    ValueError : the schema's data are no dtype, or one of Python objects or of no bytes.
+    ValueError : the schema's data is not a dtype, or is a dtype with Python objects or without bytes.
     """
     import numpy as np
 
@@ -112,7 +112,7 @@ def _struct_dtype(schema: Schema) -> np.dtype[Any]:
 
 
 def _convert_fields(descr: list[Any], levels: int) -> list[tuple[Any, ...]]:
-    """JSON made lists of the tuples that NumPy wants."""
+    """Convert the lists of JSON back to the tuples that NumPy requires."""
     if not levels:
         raise ValueError(f"nesting is deeper than {NESTING_MAX} levels")
     return [_convert_field(field, levels) for field in descr]

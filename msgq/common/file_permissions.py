@@ -1,8 +1,8 @@
-"""Files of several users, by consent of both sides.
+"""Sharing of files between users. Both sides must agree.
 
-Who makes a file says who else may open it: by its mode (``mode=``, MSGQ_MODE) and its group (MSGQ_GROUP). Who opens one
-says whose files it uses: its own and root's, and those of the users that it trusts (``trust=``, MSGQ_TRUST). The bytes
-of a trusted user's file are believed no more than any others.
+The creator of a file decides who may open it: by mode (``mode=``, MSGQ_MODE) and group (MSGQ_GROUP). A process that
+opens a file decides whose files it accepts: own files, root's, and those of trusted users (``trust=``, MSGQ_TRUST).
+msgq checks the content of trusted users' files like any other content.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def trusted_users(endpoint: str = "") -> frozenset[int]:
-    """Return the ids of the users whose files are used beside one's own and root's: MSGQ_TRUST, or ``trust=``.
+    """Return the ids of users whose files are accepted in addition to own files and root's: ``trust=``, or MSGQ_TRUST.
 
     Raises
     ------
-    InvalidValueError : it names somebody who is no user here.
-    TypeError : it is no str.
+    InvalidValueError : a user does not exist.
+    TypeError : the value is not a str.
     """
     names = settings.get_trust()
     if not isinstance(names, str):
@@ -50,7 +50,7 @@ def _find_id(name: str, is_group: bool, endpoint: str) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _look_up_id(name: str, is_group: bool) -> int | None:
-    """Return the id of a user or group, which may take a directory service a while."""
+    """Return the id of a user or group. A directory service may delay the call."""
     if name.isascii() and name.isdigit() and int(name) < 2**32 - 1:
         return int(name)
     with contextlib.suppress(KeyError, ValueError):  # no such name, or one that cannot be
@@ -59,16 +59,16 @@ def _look_up_id(name: str, is_group: bool) -> int | None:
 
 
 def is_trusted(user: int, endpoint: str = "") -> bool:
-    """Return whether files of this user are used."""
+    """Return True if files of this user are accepted."""
     return user in (os.geteuid(), 0) or user in trusted_users(endpoint)
 
 
 def check_owner(user: int, endpoint: str, path: str) -> None:
-    """Refuse what belongs to a user who is not trusted.
+    """Raise an error if a file belongs to a user who is not trusted.
 
     Raises
     ------
-    SegmentError : it says whose it is, and how that one would be trusted.
+    SegmentError : the owner is not trusted. The text names the owner, and how to trust the owner.
     """
     if not is_trusted(user, endpoint):
         text = f"belongs to {get_user_name(user)}{trust_hint(user)}"
@@ -76,19 +76,19 @@ def check_owner(user: int, endpoint: str, path: str) -> None:
 
 
 def trust_hint(user: int) -> str:
-    """Return, for an error, what would make this process use files of that user."""
+    """Return a hint for error texts: how to trust a user."""
     return f", not to {get_user_name(os.geteuid())} of this process; to use that user's files, set MSGQ_TRUST={user}"
 
 
 def get_user_name(user: int) -> str:
-    """Return "user 1000 (alice)", for people."""
+    """Return a text such as "user 1000 (alice)"."""
     with contextlib.suppress(KeyError):
         return f"user {user} ({pwd.getpwuid(user).pw_name})"
     return f"user {user}"
 
 
 def access_hint(path: str) -> str:
-    """Return, for an error, what its owner would have to do so that this user may open a file."""
+    """Return a hint for error texts: what the owner of a file must do so that this user may open it."""
     for place in (path, os.path.dirname(path)):
         with contextlib.suppress(OSError):
             status = os.lstat(place)
@@ -99,7 +99,7 @@ def access_hint(path: str) -> str:
 
 
 def owner_hint(path: str) -> str:
-    """Return, for an error, who may remove a file, if that is another user."""
+    """Return a hint for error texts: who may remove a file, if another user owns it."""
     with contextlib.suppress(OSError):
         owner = os.lstat(path).st_uid
         if owner != os.geteuid():
@@ -108,27 +108,28 @@ def owner_hint(path: str) -> str:
 
 
 def resolve_new_file_group(endpoint: str = "") -> int | None:
-    """Return the id of the group that new files get (MSGQ_GROUP); None: the one that the system gives them.
+    """Return the id of the group for new files (MSGQ_GROUP); None: the default group of the system.
 
     Raises
     ------
-    InvalidValueError : there is no such group.
+    InvalidValueError : the group does not exist.
     """
     name = settings.get_file_group()
     return _find_id(name, True, endpoint) if name else None
 
 
 def share_file(path: str | int, permissions: int, endpoint: str, name: str) -> None:
-    """Give what this process just made its group and its mode, whatever the umask says.
+    """Set group and mode of a file that this process has just created, regardless of the umask.
 
     Parameters
     ----------
-    path : of a file, directory, FIFO or socket in a directory where others cannot replace it; or a descriptor.
-    name : its path, for the error.
+    path : path of a file, directory, FIFO or socket, in a directory in which other users cannot replace it; or a
+        descriptor.
+    name : path for the error text.
 
     Raises
     ------
-    SegmentError : this user is no member of the group.
+    SegmentError : this user is not a member of the group.
     """
     wanted = resolve_new_file_group(endpoint)
     try:
@@ -143,20 +144,21 @@ def share_file(path: str | int, permissions: int, endpoint: str, name: str) -> N
 
 
 def compute_directory_mode(permissions: int) -> int:
-    """Return the mode of a directory for files of these permissions.
+    """Return the mode of a directory for files with these permissions.
 
-    Who may read them may enter; who may write them may make some. Then it is sticky: nobody removes another's.
+    Users with read permission may enter, and users with write permission may create files. Then the directory is
+    sticky, so that a user cannot remove files of other users.
     """
     mode = permissions | (permissions & 0o444) >> 2
     return mode | stat.S_ISVTX if mode & 0o022 else mode
 
 
 def make_directories(endpoint: str, paths: tuple[str, ...], permissions: int) -> None:
-    """Create directories of a prefix, for files of these permissions. Those that are there stay as they are.
+    """Create the directories of a prefix, for files with these permissions. Existing directories stay unchanged.
 
     Raises
     ------
-    SegmentError : they cannot be made.
+    SegmentError : a directory cannot be created.
     """
     for path in paths:
         if not os.path.lexists(path):
@@ -184,18 +186,18 @@ def _make_directory(path: str, mode: int, endpoint: str) -> None:
 
 
 def _make_draft_directory(parent: str, name: str) -> str:
-    """Make a directory that only this user can enter, for what is complete before others find it."""
+    """Create a directory that only this user can enter. It is completed there before other processes can find it."""
     import tempfile  # late: it takes as long as all that a socket needs
 
     return tempfile.mkdtemp(prefix=f".{name}.", dir=parent)
 
 
 def check_directory(status: os.stat_result, in_prefix: str, endpoint: str, path: str) -> None:
-    """Refuse what cannot be the directory of a prefix, or in which people who are not trusted may replace files.
+    """Raise an error for an invalid directory of a prefix, or one in which users who are not trusted may replace files.
 
     Raises
     ------
-    SegmentError : and why.
+    SegmentError : the directory is refused. The text has the reason.
     """
     if not stat.S_ISDIR(status.st_mode):
         text = f"prefix {in_prefix!r} needs a directory here, but the path is a file; choose another prefix"
@@ -212,12 +214,12 @@ def check_directory(status: os.stat_result, in_prefix: str, endpoint: str, path:
 
 
 def bind_unix_socket(listener: socket.socket, path: str, permissions: int, endpoint: str) -> None:
-    """Bind a Unix socket, in place of what has the path. Nobody finds it before it has its group and mode.
+    """Bind a Unix socket, and replace an existing one. The socket is not visible before it has its group and mode.
 
     Raises
     ------
-    OSError : as bind(2) and rename(2) give it, when another user's is there for instance.
-    SegmentError : as `share`.
+    OSError : bind(2) or rename(2) failed, for example because another user owns the existing socket.
+    SegmentError : as `share_file`.
     """
     draft = _make_draft_directory(os.path.dirname(path), "msgq")
     try:

@@ -1,4 +1,4 @@
-"""Latencies in a histogram of constant size."""
+"""Latency histograms of constant size."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Histogram:
         self._counts[(shift << _SUB_BUCKET_BITS) + (value_ns >> shift)] += 1
 
     def merge_and_clear(self, other: Histogram) -> None:
-        """Add what `other` counted, and empty it."""
+        """Add the counts of `other`, and clear `other`."""
         self._counts = [
             own_count + other_count for own_count, other_count in zip(self._counts, other._counts, strict=True)
         ]
         other._counts = [0] * len(other._counts)
 
     def percentiles_us(self, *shares: float) -> tuple[float, ...]:
-        """The durations (microseconds) that these shares of all (0 to 1, ascending) stay within; 0 for none."""
+        """Return percentiles in microseconds. `shares`: 0 to 1, ascending. Without durations, the result is 0."""
         percentiles: list[float] = []
         total, passed = sum(self._counts), 0
         for bucket, count in enumerate(self._counts):

@@ -1,4 +1,4 @@
-"""What a message of a recording, or of a simulation, came from, beside its endpoint's name."""
+"""Source of a message in a recording or simulation, in addition to its endpoint."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 
 class MessageSource(NamedTuple):
-    """The same for all messages of an MCAP channel, whose metadata say it.
+    """Source that all messages of an MCAP channel share. The channel's metadata stores it.
 
     Attributes
     ----------
-    kind : of the endpoint: "topic", "frames", "channel", "records" or "queue".
-    publisher : who published, by the name of its node, where an endpoint has several; else "".
-    key : of a board; else "".
-    options : what it needs to be made anew, as a JSON object; "": nothing is known.
+    kind : kind of the endpoint: "topic", "frames", "channel", "records" or "queue".
+    publisher : name of the publisher's node, if the endpoint may have several publishers; else "".
+    key : key of a board; else "".
+    options : JSON object with the options to create the endpoint again; "": unknown.
     """
 
     kind: str = "topic"
@@ -23,14 +23,14 @@ class MessageSource(NamedTuple):
     options: str = ""
 
     def metadata(self) -> dict[str, str]:
-        """Return what a channel's metadata say of it; nothing of a plain topic."""
+        """Return the metadata for a channel. Empty for a plain topic."""
         said = {name: value for name, value in self._asdict().items() if value}
         if self.kind == TOPIC_SOURCE.kind:
             del said["kind"]
         return said
 
     def parse_options(self) -> dict[str, Any]:
-        """Return the options; none where they are no JSON object, for anybody may have written them."""
+        """Return the options. Empty if they are not a JSON object, because other programs may have written them."""
         try:
             options = json.loads(self.options or "{}")
         except (ValueError, RecursionError):
@@ -42,5 +42,5 @@ TOPIC_SOURCE = MessageSource()
 
 
 def parse_metadata(metadata: dict[str, str]) -> MessageSource:
-    """Return what a channel's metadata say."""
+    """Return the source from the metadata of a channel."""
     return MessageSource(**{name: metadata[name] for name in MessageSource._fields if metadata.get(name)})

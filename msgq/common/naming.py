@@ -25,12 +25,12 @@ CHANNEL_BYTES_MAX = FILE_NAME_BYTES_MAX - len(POOL_FILE_PREFIX) - 1 - POOL_UID_D
 
 
 def validate_endpoint_name(endpoint: str | bytes, noun: str = "endpoint", most: int = NAME_BYTES_MAX) -> str:
-    """Return the name as str, checked: it becomes the name of a file.
+    """Return a valid name as str. The name becomes the name of a file.
 
     Raises
     ------
-    EndpointNameError : empty, longer than `most` bytes, not UTF-8, or with "/" or NUL in it.
-    TypeError : neither str nor bytes.
+    EndpointNameError : the name is empty, has more than `most` bytes, is not UTF-8, or contains "/" or NUL.
+    TypeError : the name is neither str nor bytes.
     """
     if not isinstance(endpoint, (str, bytes)):
         raise TypeError(f"{noun} {endpoint!r} is of type {type(endpoint).__name__}; give str or bytes")
@@ -58,7 +58,7 @@ _CLASS_OF_NAME_PREFIX = {
 
 
 def _advise_on_name(name: str) -> str:
-    """Return advice for an invalid name: a valid one without slashes, or the class that opens the endpoint; or ""."""
+    """Return advice about an invalid name: a valid name without slashes, or the class to use; "": no advice."""
     for mark, kind in _CLASS_OF_NAME_PREFIX.items():
         if name.startswith(mark):
             return f"open {name.removeprefix(mark)!r} with msgq.{kind}"
@@ -67,17 +67,19 @@ def _advise_on_name(name: str) -> str:
 
 
 def validate_channel_name(channel: str | bytes) -> str:
-    """Return a channel's name, checked: it becomes a part of the names of files.
+    """Return a valid channel name as str. The name becomes a part of file names.
 
     Raises
     ------
-    EndpointNameError : as `validate_endpoint_name`, and longer than 229 bytes.
+    EndpointNameError : as `validate_endpoint_name`, or the name has more than 229 bytes.
     """
     return validate_endpoint_name(channel, "channel", CHANNEL_BYTES_MAX)
 
 
 def validate_queue_name(queue: str | bytes) -> str:
-    """Return a work queue's name, checked: it becomes the name of a file. A "/" before it, as POSIX has, is taken off.
+    """Return a valid queue name as str, without a leading "/" (which POSIX names have).
+
+    The name becomes the name of a file.
 
     Raises
     ------
@@ -91,7 +93,7 @@ def validate_queue_name(queue: str | bytes) -> str:
 
 
 def validate_records_name(records: str | bytes) -> str:
-    """Return the name of a vector or board, checked: it becomes the name of a file.
+    """Return the valid name of a vector or board as str. The name becomes the name of a file.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Where C and C++ programs find what they are compiled with (docs/guides/c.md)."""
+"""Location of the files for C and C++ programs (docs/guides/c.md)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 
 
 def get_include() -> str:
-    """Return the folder of the headers for C and C++, in which ``msgq.pc`` is as well.
+    """Return the folder with the C and C++ headers and ``msgq.pc``.
 
-    A program includes ``<msgq.h>`` or one of ``<msgq/topic.h>``, ``<msgq/channel.h>``, ``<msgq/queue.h>`` and
-    ``<msgq/records.h>``; with this folder in PKG_CONFIG_PATH, ``pkg-config msgq`` says the rest.
+    A program includes ``<msgq.h>``, or one of ``<msgq/topic.h>``, ``<msgq/channel.h>``, ``<msgq/queue.h>`` and
+    ``<msgq/records.h>``. If PKG_CONFIG_PATH contains this folder, ``pkg-config msgq`` returns all compiler options.
     """
     return os.path.join(os.path.dirname(os.path.dirname(__file__)), "include")

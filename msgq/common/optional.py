@@ -1,4 +1,4 @@
-"""Libraries that are optional, and which extra of this distribution brings them."""
+"""Optional libraries, and the extras of this distribution that install them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _EXTRA_OF_PACKAGE = {
 
 
 def find_extra_of_package(missing: ImportError) -> str | None:
-    """Return the extra that brings what is missing; None: none does."""
+    """Return the extra that installs a missing package; None: no extra does."""
     return _EXTRA_OF_PACKAGE.get((missing.name or "").partition(".")[0])
 
 
 def require_extra(package: str, extra: str, *libraries: str) -> None:
-    """Look whether libraries are installed, without importing them.
+    """Check that libraries are installed, without importing them.
 
     Parameters
     ----------
-    package : ours, which needs them.
-    extra : that brings them all.
+    package : package of msgq that needs the libraries.
+    extra : extra that installs all of them.
 
     Raises
     ------
-    MissingLibraryError : one is not.
+    MissingLibraryError : a library is not installed.
     """
     missing = [name for name in libraries if find_spec(name) is None]
     if missing:
@@ -39,7 +39,7 @@ def require_extra(package: str, extra: str, *libraries: str) -> None:
 
 
 def missing_library(feature: str, extra: str, *libraries: str) -> MissingLibraryError:
-    """Return the error that something of ours needs libraries which are not installed. extra : that brings them."""
+    """Return the error for a feature whose libraries are not installed. `extra`: the extra that installs them."""
     is_not = "which is not" if len(libraries) == 1 else "which are not"
     text = f"{feature} needs {' and '.join(libraries)}, {is_not} installed; run: pip install 'msgq-bus[{extra}]'"
     error = MissingLibraryError(text)

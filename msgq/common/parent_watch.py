@@ -1,4 +1,4 @@
-"""How a child process of a verb learns that it is over: by its standard input."""
+"""Notifies a child process of a command when it should end, through its standard input."""
 
 import os
 import sys
@@ -9,12 +9,14 @@ _EXIT_TIMEOUT_S = 10.0
 
 
 class ParentWatch(threading.Thread):
-    """Waits for the parent's word or its death; then sets `stop`, and ends the process if that takes too long.
+    """Waits for the parent's message or death, and then sets `stop`.
+
+    If the process does not end soon, the thread ends it.
 
     Attributes
     ----------
-    stop : it is over.
-    orphaned : standard input closed without a word: the parent is dead, and cannot sweep up.
+    stop : set when the process should end.
+    orphaned : True: the standard input was closed without a message. The parent is dead and cannot clean up.
     """
 
     def __init__(self) -> None:
@@ -23,7 +25,7 @@ class ParentWatch(threading.Thread):
         self.orphaned = False
 
     def run(self) -> None:
-        """Wait, then see to it that the process ends."""
+        """Wait for the parent, and make sure that the process ends."""
         self.orphaned = not os.read(sys.stdin.fileno(), 16)
         self.stop.set()
         time.sleep(_EXIT_TIMEOUT_S)

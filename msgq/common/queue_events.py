@@ -1,6 +1,6 @@
-"""Events of work queues: what a queue that was made with `events` says of each message, and to which channel.
+"""Events of work queues: the messages that a queue with `events` publishes on its events channel.
 
-An event is a head of 48 bytes, and behind that of a message that was sent its payload, if the queue gives that.
+An event is a head of 48 bytes. The payload of a sent message follows, if the queue publishes payloads.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QUEUE_EVENT_SCHEMA = Schema("QueueEvent", EVENT_ENCODING, json.dumps(EVENT_FIELD
 
 
 class Event(IntEnum):
-    """What happened to a message. Lower-case names are what decoded events say."""
+    """Event of a message. Decoded events have the lower-case names."""
 
     SENT = 1
     TAKEN = 2
@@ -45,11 +45,11 @@ class Event(IntEnum):
 
 
 def events_channel(queue: str) -> str:
-    """Return the name of the channel to which a queue's events go."""
+    """Return the name of a queue's events channel."""
     return queue + EVENTS_SUFFIX
 
 
 def parse_events_channel(channel: str) -> str | None:
-    """Return the name of the queue whose events go to a channel that is called so; None: no queue's do."""
+    """Return the name of the queue that publishes events on a channel; None: not an events channel."""
     queue = channel.removesuffix(EVENTS_SUFFIX)
     return queue if queue not in ("", channel) else None

@@ -1,4 +1,4 @@
-"""Doing something at a steady rate until told to end."""
+"""A loop at a steady rate with a stop signal."""
 
 import time
 from collections.abc import Iterator
@@ -6,17 +6,17 @@ from typing import Protocol
 
 
 class StopSignal(Protocol):
-    """What is waited with between two looks: a `threading.Event`, or one of virtual time."""
+    """Stop signal with a wait: a `threading.Event`, or an object of a simulation."""
 
     def is_set(self) -> bool:
-        """Whether the role shall come to its end."""
+        """Return True if the loop should end."""
 
     def wait(self, timeout: float) -> bool:
-        """Wait so many seconds, or until `is_set`, which is returned."""
+        """Wait up to `timeout` seconds for the signal, and return `is_set`."""
 
 
 def rate_loop(rate_hz: float, stop: StopSignal) -> Iterator[int]:
-    """Count at a steady rate until `stop`; what comes too late is not made up for by a flood."""
+    """Yield 0, 1, 2, ... at a steady rate until `stop`. After a delay, the loop continues at the normal rate."""
     due, period = time.monotonic(), 1 / rate_hz
     tick = 0
     while not stop.is_set():

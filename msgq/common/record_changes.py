@@ -1,6 +1,6 @@
 """Changes of vectors as messages of recordings: index, number of writes, time and value of an element.
 
-A change is a head of 20 bytes, then the item.
+A change is a head of 20 bytes, followed by the item.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class RecordChange:
 
 
 def make_record_change_schema(item: np.dtype[Any]) -> Schema:
-    """Return the schema of the changes of a vector with such items."""
+    """Return the schema of the changes of a vector. `item`: dtype of its elements."""
     import numpy as np
 
     return struct_schema(np.dtype([*CHANGE_HEAD_FIELDS, (VALUE_FIELD, item)]))
 
 
 def item_dtype(schema: Schema | None) -> np.dtype[Any]:
-    """Return the dtype of the items whose changes a schema describes.
+    """Return the dtype of the vector elements that a schema of changes describes.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def pack_change(change: RecordChange, item: bytes) -> bytes:
 
 
 def unpack_change(data: bytes) -> tuple[RecordChange, bytes]:
-    """Return a change, and the bytes of its item.
+    """Return a change and the bytes of its value.
 
     Raises
     ------

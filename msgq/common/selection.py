@@ -1,13 +1,13 @@
-r"""Which endpoints are meant: the one meaning of names and patterns, wherever endpoints are chosen.
+r"""Selection of endpoints by names and patterns, with the same rules everywhere.
 
-In a program, a `str` is a name, which selects exactly itself, whatever signs are in it; a compiled expression selects
-each name in which it is found (`re.Pattern.search`).
+In a program, a `str` is a name, and selects exactly the endpoint with this name. A compiled expression selects each
+name in which it is found (`re.Pattern.search`).
 
-A person writes text: an argument, an option, a line of a file. `parse_pattern` says what it means. Text without any of
-``*?+|^$\()[]{}`` is a name. Other text is a pattern: a regular expression for whole names. In it, ``*`` and ``?`` after
-a single plain character, or after nothing, stand for any text and for any one character, as a shell has them, and
-``[!`` begins a set of what must not be there. So ``camera*`` and ``camera.*`` are the same. The endpoint that is called
-like a pattern, letter for letter, is selected as well.
+A user writes text: an argument, an option, a line of a file. `parse_pattern` interprets this text. Text without any of
+``*?+|^$\()[]{}`` is a name. Other text is a pattern: a regular expression for whole names. ``*`` and ``?`` after a
+single plain character, or after nothing, stand for any text and any single character, as in a shell. ``[!`` begins a
+set of excluded characters. Therefore ``camera*`` and ``camera.*`` are the same. A pattern also selects the endpoint
+whose name is literally the pattern.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def _split_patterns(
 
 
 def compile_expression(text: str) -> re.Pattern[str]:
-    """Compile a regular expression that a person wrote, to be searched for in names.
+    """Compile a user's regular expression, to be searched for in names.
 
     Raises
     ------
-    InvalidPatternError : it is not one.
+    InvalidPatternError : the expression is invalid.
     """
     try:
         return re.compile(text)
@@ -83,11 +83,11 @@ def compile_expression(text: str) -> re.Pattern[str]:
 
 
 def parse_pattern(text: str) -> EndpointPattern:
-    """Return what a person means who writes this: a name, or a pattern for whole names, see above.
+    """Return the name or pattern that a user's text means; see the module.
 
     Raises
     ------
-    InvalidPatternError : it has signs of a pattern, and is not one.
+    InvalidPatternError : the text is an invalid pattern.
     """
     if PATTERN_SIGNS.isdisjoint(text):
         return text
@@ -108,12 +108,12 @@ def parse_patterns(texts: Iterable[str]) -> tuple[EndpointPattern, ...]:
 
 
 def _explain_error(error: Exception) -> str:
-    """Return what is wrong, without the position: it is that in a pattern which was changed."""
+    """Return the error without its position, because the position refers to the translated pattern."""
     return error.msg if isinstance(error, re.error) else str(error)
 
 
 def _translate_pattern(pattern: str) -> str:
-    """Return a pattern as Python's `re` has it."""
+    """Return a pattern as a regular expression of Python."""
     parts = []
     repeats_nothing = True  # a `*` here would be the shell's: there is nothing before it, or one plain character
     for escaped, characters, group, other in _PATTERN_PART_REGEX.findall(pattern):
@@ -126,6 +126,9 @@ def _translate_pattern(pattern: str) -> str:
 
 
 def _translate_set(characters: str) -> str:
-    """Return a set: what a shell negates with "!", and without the signs of which Python warns."""
+    """Translate a set of characters: "!" negates as in a shell.
+
+    Characters that cause warnings in Python are escaped.
+    """
     inside = re.sub(r"(\\.)|([\[&|~])", lambda match: match[1] or f"\\{match[2]}", characters[1:-1], flags=re.DOTALL)
     return f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]"

@@ -1,24 +1,24 @@
-"""Settings from environment variables: the only place that reads them.
+"""Settings from environment variables. Other modules do not read the environment.
 
 ======================  ==================================================================
-``OPENPILOT_PREFIX``    topics live in a directory of this name, apart from all others
+``OPENPILOT_PREFIX``    name of a directory for all endpoints, separate from other prefixes
 ``MSGQ_BACKEND``        ``msgq``, the default, ``zmq`` or ``fake``
-``ZMQ``                 stock's old switch: anything but 0 means ``zmq``, unless MSGQ_BACKEND is set
-``MSGQ_MODE``           permissions of new segments, octal; 600 by default
-``MSGQ_GROUP``          group of new segments, by name or id; by default the one that the system gives them
-``MSGQ_TRUST``          users, by name or id, with commas, whose files are used as one's own and root's are
-``MSGQ_PREALLOC``       when set (to anything), whole segments have their memory, and are mapped, at once
-``MSGQ_SIGBUS``         0: no handler of SIGBUS, which a file that others make smaller raises; 1 by default
-``MSGQ_SPIN_US``        microseconds that a blocking receive spins before it sleeps; by default 0, of work queues 10
-``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``, see docs/guides/zmq.md for this and what follows
-``MSGQ_ZMQ_BIND``       host that publishers bind on tcp; 127.0.0.1 by default, ``*`` for all interfaces
-``MSGQ_ZMQ_STOCK``      anything but 0: ports and binding as stock has them, whatever the prefix
-``MSGQ_ZMQ_MAP``        a TOML file: endpoint = "address"
-``MSGQ_ZMQ_HWM``        messages in each queue of ZMQ; 1000 by default, 0 for no limit
-``MSGQ_ZMQ_MAX_BYTES``  the largest message over ZMQ; 268435456 by default, 0 for no limit
-``MSGQ_ZMQ_CURVE``      a directory with certificates; encrypts everything
-``CEREAL_FAKE``         when set (to anything), subscribers that connect stop at gates
-``CEREAL_FAKE_PREFIX``  the identifier of those gates; none by default
+``ZMQ``                 stock's old switch: any value except 0 means ``zmq``, unless MSGQ_BACKEND is set
+``MSGQ_MODE``           permissions of new files, octal; default 600
+``MSGQ_GROUP``          group of new files, by name or id; default: the system's choice
+``MSGQ_TRUST``          users, by name or id and separated by commas, whose files are accepted
+``MSGQ_PREALLOC``       if set (to any value): allocate and map whole files at once
+``MSGQ_SIGBUS``         0: install no handler of SIGBUS, the signal after a truncation; default 1
+``MSGQ_SPIN_US``        microseconds that a wait polls before it sleeps; default 0, for work queues 10
+``MSGQ_ZMQ_TRANSPORT``  ``tcp`` (default) or ``ipc``; see docs/guides/zmq.md for all MSGQ_ZMQ variables
+``MSGQ_ZMQ_BIND``       host to which publishers bind on tcp; default 127.0.0.1, ``*`` for all interfaces
+``MSGQ_ZMQ_STOCK``      any value except 0: stock's ports and binding, regardless of the prefix
+``MSGQ_ZMQ_MAP``        path of a TOML file with lines: endpoint = "address"
+``MSGQ_ZMQ_HWM``        maximum messages in each queue of ZMQ; default 1000, 0 for no limit
+``MSGQ_ZMQ_MAX_BYTES``  maximum bytes of a message over ZMQ; default 268435456, 0 for no limit
+``MSGQ_ZMQ_CURVE``      directory with certificates, to encrypt all messages
+``CEREAL_FAKE``         if set (to any value): subscribers that connect stop at gates
+``CEREAL_FAKE_PREFIX``  identifier of these gates; default: none
 ======================  ==================================================================
 """
 
@@ -37,7 +37,7 @@ _thread_overrides = threading.local()  # what `overrides` set
 
 
 def get_prefix() -> str:
-    """Return the prefix in force, "" for none."""
+    """Return the current prefix; "": none."""
     value = getattr(_thread_overrides, "prefix", None)
     if value is None:
         value = environment("OPENPILOT_PREFIX")
@@ -45,20 +45,20 @@ def get_prefix() -> str:
 
 
 def resolve_prefix(asked: str | None) -> str:
-    """Return `asked`, checked, or the prefix in force when it is None; "" is none."""
+    """Return `asked` after a check; None: the current prefix. "" stands for no prefix."""
     if asked is None:
         return get_prefix()
     return naming.validate_endpoint_name(asked, "prefix") if asked else ""
 
 
 def get_backend_name() -> str:
-    """Return the backend asked for by the environment."""
+    """Return the backend that the environment selects."""
     stock_switch = environment("ZMQ") not in (None, "", "0")
     return environment("MSGQ_BACKEND") or ("zmq" if stock_switch else "msgq")
 
 
 def resolve_file_mode(asked: int | None, endpoint: str) -> int:
-    """Return the permissions for a new segment: `asked`, else MSGQ_MODE, else 0600."""
+    """Return the permissions of new files: `asked`, else MSGQ_MODE, else 0600."""
     value = environment("MSGQ_MODE") or "" if asked is None else asked
     try:
         result = int(value or "600", 8) if isinstance(value, str) else int(value)
@@ -73,32 +73,35 @@ def resolve_file_mode(asked: int | None, endpoint: str) -> int:
 
 
 def get_file_group() -> str:
-    """Return the group that new files get, by name or id, "" for the one that the system gives them (MSGQ_GROUP)."""
+    """Return the name or id of the group for new files (MSGQ_GROUP); "": the default group of the system."""
     return environment("MSGQ_GROUP") or ""
 
 
 def get_trust() -> str:
-    """Return whose files this thread uses beside its own and root's, as MSGQ_TRUST has it."""
+    """Return the users whose files this thread accepts, in the format of MSGQ_TRUST.
+
+    Own files and root's are always accepted.
+    """
     value = getattr(_thread_overrides, "trust", None)
     return get_process_trust() if value is None else value
 
 
 def get_process_trust() -> str:
-    """Return whose files this process uses beside its own and root's where no thread says otherwise (MSGQ_TRUST)."""
+    """Return the users whose files this process accepts by default (MSGQ_TRUST). A thread may override them."""
     return environment("MSGQ_TRUST") or ""
 
 
 def is_preallocation_enabled() -> bool:
-    """Return whether whole segments have their memory, and are mapped, at once (MSGQ_PREALLOC)."""
+    """Return True if whole files are allocated and mapped at once (MSGQ_PREALLOC)."""
     return environment("MSGQ_PREALLOC") is not None
 
 
 def is_sigbus_handled() -> bool:
-    """Return whether a ring that others make smaller shall be an error instead of SIGBUS (MSGQ_SIGBUS).
+    """Return True if a truncated ring causes an error instead of the signal SIGBUS (MSGQ_SIGBUS).
 
     Raises
     ------
-    InvalidValueError : it is neither 0 nor 1.
+    InvalidValueError : the variable is neither 0 nor 1.
     """
     value = environment("MSGQ_SIGBUS") or "1"
     if value not in ("0", "1"):
@@ -107,11 +110,11 @@ def is_sigbus_handled() -> bool:
 
 
 def resolve_spin_us(asked: int | None, endpoint: str, default: int = 0) -> int:
-    """Return how many microseconds to spin before sleeping: `asked`, else MSGQ_SPIN_US, else `default`.
+    """Return the microseconds that a wait polls before it sleeps: `asked`, else MSGQ_SPIN_US, else `default`.
 
     Raises
     ------
-    InvalidValueError : it is negative, no number, or more than a second.
+    InvalidValueError : the value is negative, not a number, or more than a second.
     """
     value = environment("MSGQ_SPIN_US") if asked is None else asked
     try:
@@ -124,7 +127,7 @@ def resolve_spin_us(asked: int | None, endpoint: str, default: int = 0) -> int:
 
 
 def get_zmq_transport(endpoint: str) -> str:
-    """Return how ZMQ sockets reach each other: "tcp" or "ipc" (MSGQ_ZMQ_TRANSPORT)."""
+    """Return the transport of ZMQ sockets: "tcp" or "ipc" (MSGQ_ZMQ_TRANSPORT)."""
     value = environment("MSGQ_ZMQ_TRANSPORT") or "tcp"
     if value not in ("tcp", "ipc"):
         raise InvalidValueError(f"MSGQ_ZMQ_TRANSPORT is {value!r}; give tcp or ipc", endpoint)
@@ -132,31 +135,31 @@ def get_zmq_transport(endpoint: str) -> str:
 
 
 def uses_stock_zmq_addresses() -> bool:
-    """Return whether ZMQ addresses are those of stock, which has no prefix in them (MSGQ_ZMQ_STOCK)."""
+    """Return True if ZMQ addresses are those of stock, which ignore the prefix (MSGQ_ZMQ_STOCK)."""
     return environment("MSGQ_ZMQ_STOCK") not in (None, "", "0")
 
 
 def get_zmq_bind_host() -> str:
-    """Return the host that publishers bind on tcp (MSGQ_ZMQ_BIND)."""
+    """Return the host to which publishers bind on tcp (MSGQ_ZMQ_BIND)."""
     asked = getattr(_thread_overrides, "bind_host", None) or environment("MSGQ_ZMQ_BIND")
     return asked or ("*" if uses_stock_zmq_addresses() else "127.0.0.1")
 
 
 def get_zmq_map_path() -> str:
-    """Return the TOML file that gives endpoints their addresses, "" for none (MSGQ_ZMQ_MAP)."""
+    """Return the path of the TOML file with addresses of endpoints; "": none (MSGQ_ZMQ_MAP)."""
     return environment("MSGQ_ZMQ_MAP") or ""
 
 
 def get_zmq_high_water_mark(endpoint: str) -> int:
-    """Return how many messages ZMQ's queues hold (MSGQ_ZMQ_HWM): 1000, as ZMQ itself; 0 is no limit."""
+    """Return the maximum messages in ZMQ's queues (MSGQ_ZMQ_HWM): 1000 by default; 0: no limit."""
     return _read_limit("MSGQ_ZMQ_HWM", 1000, 2**31 - 1, "messages", endpoint)
 
 
 def get_zmq_max_bytes(endpoint: str) -> int:
-    """Return how large a message over ZMQ may be (MSGQ_ZMQ_MAX_BYTES): 256 MiB; 0 is no limit.
+    """Return the maximum bytes of a message over ZMQ (MSGQ_ZMQ_MAX_BYTES): 256 MiB by default; 0: no limit.
 
-    That is above all that a ring of up to 768 MiB takes, and far below what a stranger would need to fill the memory by
-    announcing one message.
+    The default exceeds all messages of rings up to 768 MiB. It prevents another host from filling the memory with one
+    message.
     """
     return _read_limit("MSGQ_ZMQ_MAX_BYTES", 2**28, 2**62, "bytes", endpoint)
 
@@ -169,22 +172,22 @@ def _read_limit(variable: str, default: int, most: int, unit: str, endpoint: str
 
 
 def get_zmq_curve_directory() -> str:
-    """Return the directory of the CURVE certificates, "" for no encryption (MSGQ_ZMQ_CURVE)."""
+    """Return the directory of the CURVE certificates; "": no encryption (MSGQ_ZMQ_CURVE)."""
     return environment("MSGQ_ZMQ_CURVE") or ""
 
 
 def overrides(
     in_prefix: str | None = None, bind_host: str | None = None, trust: str | None = None
 ) -> contextlib.AbstractContextManager[None]:
-    """Let all that the calling thread connects meanwhile use another prefix, bind another host, or trust others.
+    """Within a block, change the prefix, the bind host or the trust for connections of the calling thread.
 
-    Other threads do not notice, nor do programs that are started meanwhile.
+    Other threads and started programs are not affected.
 
     Parameters
     ----------
-    in_prefix : instead of OPENPILOT_PREFIX, "" for none; None leaves it.
-    bind_host : instead of MSGQ_ZMQ_BIND; None leaves it.
-    trust : instead of MSGQ_TRUST, "" for nobody; None leaves it.
+    in_prefix : replaces OPENPILOT_PREFIX; "": no prefix; None: unchanged.
+    bind_host : replaces MSGQ_ZMQ_BIND; None: unchanged.
+    trust : replaces MSGQ_TRUST; "": no users; None: unchanged.
     """
     asked = {"prefix": in_prefix, "bind_host": bind_host, "trust": trust}
     wanted = {name: value for name, value in asked.items() if value is not None}
@@ -206,15 +209,15 @@ def _apply_overrides(wanted: dict[str, str]) -> Iterator[None]:
 
 
 def is_fake_events_enabled() -> bool:
-    """Return whether subscribers that connect now stop at gates."""
+    """Return True if subscribers that connect now stop at gates."""
     return environment("CEREAL_FAKE") is not None
 
 
 def toggle_fake_events(enabled: bool) -> None:
-    """Choose whether subscribers that connect from now on, here and in child processes, stop at gates.
+    """Choose whether subscribers that connect from now on stop at gates, in this process and its children.
 
-    Sets or removes the environment variable CEREAL_FAKE. Not while other threads read the environment in C. Only the
-    ring's subscribers stop: with another backend this is no error, and changes nothing.
+    Sets or removes the environment variable CEREAL_FAKE. Do not call it while other threads read the environment in C.
+    Only subscribers of the ring stop. With another backend, the call has no effect.
     """
     if enabled:
         os.environ["CEREAL_FAKE"] = "1"
@@ -223,24 +226,24 @@ def toggle_fake_events(enabled: bool) -> None:
 
 
 def read_fake_prefix() -> str:
-    """Return the identifier of the gates of this process, "" for none.
+    """Return the identifier of this process's gates; "": none.
 
     Raises
     ------
-    EndpointNameError : the environment variable CEREAL_FAKE_PREFIX holds what cannot be part of a file's name.
+    EndpointNameError : CEREAL_FAKE_PREFIX is not valid in a file name.
     """
     value = environment("CEREAL_FAKE_PREFIX")
     return naming.validate_endpoint_name(value, "fake prefix (CEREAL_FAKE_PREFIX)") if value else ""
 
 
 def set_fake_prefix(prefix: str | bytes) -> None:
-    """Choose the identifier of gates: handles and subscribers of different ones do not know each other.
+    """Set the identifier of gates. Handles and subscribers with different identifiers do not see each other.
 
     Sets the environment variable CEREAL_FAKE_PREFIX, as `toggle_fake_events` does; "" removes it.
 
     Raises
     ------
-    EndpointNameError : it cannot be part of a file's name.
+    EndpointNameError : the identifier is not valid in a file name.
     """
     if prefix:
         os.environ["CEREAL_FAKE_PREFIX"] = naming.validate_endpoint_name(prefix, "fake prefix")
@@ -249,5 +252,5 @@ def set_fake_prefix(prefix: str | bytes) -> None:
 
 
 def delete_fake_prefix() -> None:
-    """Go back to gates without an identifier, by removing the environment variable CEREAL_FAKE_PREFIX."""
+    """Remove the identifier of gates, and the environment variable CEREAL_FAKE_PREFIX."""
     os.environ.pop("CEREAL_FAKE_PREFIX", None)

@@ -32,12 +32,12 @@ def _make_path(file_prefix: str, in_prefix: str, name: str) -> str:
 
 
 def _locate_files(file_prefix: str, in_prefix: str) -> tuple[str, str]:
-    """Return the directory of files, and the beginning of their names in it."""
+    """Return the directory of files, and the prefix of their names."""
     return (f"{SHARED_MEMORY}/{file_prefix}{in_prefix}", "") if in_prefix else (SHARED_MEMORY, file_prefix)
 
 
 def ring_path(endpoint: str, in_prefix: str) -> str:
-    """Return the path of an endpoint's ring, where stock msgq has it too."""
+    """Return the path of an endpoint's ring. Stock msgq uses the same path."""
     return _make_path(RING_FILE_PREFIX, in_prefix, endpoint)
 
 
@@ -47,7 +47,7 @@ def side_segment_path(endpoint: str, in_prefix: str) -> str:
 
 
 def topic_directories(in_prefix: str) -> tuple[str, str]:
-    """Return the two directories of a prefix, of its rings and of their side segments."""
+    """Return the two directories of a prefix: for rings, and for side segments."""
     return f"{SHARED_MEMORY}/{RING_FILE_PREFIX}{in_prefix}", f"{SHARED_MEMORY}/{SIDE_FILE_PREFIX}{in_prefix}"
 
 
@@ -63,12 +63,12 @@ def pool_path(channel: str, in_prefix: str, uid: int) -> str:
 
 
 def channel_directories(in_prefix: str) -> tuple[str, str]:
-    """Return the two directories of a prefix, of its channels' files and of their pools."""
+    """Return the two directories of a prefix: for channel files, and for pools."""
     return f"{SHARED_MEMORY}/{CHANNEL_FILE_PREFIX}{in_prefix}", f"{SHARED_MEMORY}/{POOL_FILE_PREFIX}{in_prefix}"
 
 
 def locate_channel_files(in_prefix: str) -> tuple[str, str]:
-    """Return the directory that holds the files of a prefix's channels, and what their file names start with."""
+    """Return the directory of a prefix's channel files, and the prefix of their file names."""
     return _locate_files(CHANNEL_FILE_PREFIX, in_prefix)
 
 
@@ -78,12 +78,12 @@ def queue_path(queue: str, in_prefix: str) -> str:
 
 
 def queue_directories(in_prefix: str) -> tuple[str]:
-    """Return the directory of a prefix, of its work queues."""
+    """Return the directory of a prefix's work queues."""
     return (f"{SHARED_MEMORY}/{QUEUE_FILE_PREFIX}{in_prefix}",)
 
 
 def locate_queue_files(in_prefix: str) -> tuple[str, str]:
-    """Return the directory that holds a prefix's work queues, and what their file names start with."""
+    """Return the directory of a prefix's work queues, and the prefix of their file names."""
     return _locate_files(QUEUE_FILE_PREFIX, in_prefix)
 
 
@@ -93,17 +93,17 @@ def records_path(records: str, in_prefix: str) -> str:
 
 
 def records_directories(in_prefix: str) -> tuple[str]:
-    """Return the directory of a prefix, of its vectors and boards."""
+    """Return the directory of a prefix's vectors and boards."""
     return (f"{SHARED_MEMORY}/{RECORDS_FILE_PREFIX}{in_prefix}",)
 
 
 def locate_records_files(in_prefix: str) -> tuple[str, str]:
-    """Return the directory that holds a prefix's vectors and boards, and what their file names start with."""
+    """Return the directory of a prefix's vectors and boards, and the prefix of their file names."""
     return _locate_files(RECORDS_FILE_PREFIX, in_prefix)
 
 
 def list_pools(in_prefix: str) -> list[tuple[str, int]]:
-    """Return the channel and the uid of each pool that a prefix has, sorted; `pool_path` has its path."""
+    """Return channel and uid of each pool of a prefix, sorted. `pool_path` returns the path."""
     directory, start = _locate_files(POOL_FILE_PREFIX, in_prefix)
     pool_files = []
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
@@ -116,17 +116,20 @@ def list_pools(in_prefix: str) -> list[tuple[str, int]]:
 
 
 def clock_paths() -> tuple[str, str]:
-    """Return the paths of the host's clock, and of this user's own, for when a stranger's is in the former's place."""
+    """Return the path of the host's clock, and of this user's own clock.
+
+    The second is used if the first is not trusted.
+    """
     return f"{SHARED_MEMORY}/{CLOCK_FILE_PREFIX}", f"{SHARED_MEMORY}/{CLOCK_FILE_PREFIX}_{os.geteuid()}"
 
 
 def origin_counter_path() -> str:
-    """Return the path of the word with which this user's processes make origins."""
+    """Return the path of the counter with which this user's processes create origins."""
     return f"{SHARED_MEMORY}/{ORIGIN_FILE_PREFIX}_{os.geteuid()}"
 
 
 def list_prefixes() -> list[str]:
-    """Return the prefixes that have a directory, of topics, channels, work queues or records; sorted."""
+    """Return the prefixes with a directory for topics, channels, work queues or records, sorted."""
     names = set()
     for entry in os.scandir(SHARED_MEMORY):
         for start in (
@@ -145,42 +148,42 @@ def list_prefixes() -> list[str]:
 
 
 def locate_side_files(in_prefix: str) -> tuple[str, str]:
-    """Return the directory that holds the side segments of a prefix's rings, and what their file names start with."""
+    """Return the directory of a prefix's side segments, and the prefix of their file names."""
     return _locate_files(SIDE_FILE_PREFIX, in_prefix)
 
 
 def locate_ring_files(in_prefix: str) -> tuple[str, str]:
-    """Return the directory that holds the rings of a prefix, and what their file names start with."""
+    """Return the directory of a prefix's rings, and the prefix of their file names."""
     return _locate_files(RING_FILE_PREFIX, in_prefix)
 
 
 def create_zmq_directory(kind: str, endpoint: str) -> str:
-    """Return a directory that only this user can enter, for the ZMQ backend's files; creates it when needed.
+    """Return a directory for the ZMQ backend's files that only this user can enter. Creates it if necessary.
 
     Parameters
     ----------
-    kind : "ipc" for socket files, "claims" for who publishes where.
-    endpoint : for the error.
+    kind : "ipc" for socket files, "claims" for files that record publishers.
+    endpoint : name for error texts.
 
     Raises
     ------
-    SegmentError : it cannot be created, or it is somebody else's.
+    SegmentError : the directory cannot be created, or belongs to another user.
     """
     top = _create_private_directory(f"{SHARED_MEMORY}/{ZMQ_FILE_PREFIX}{os.geteuid()}", endpoint)
     return _create_private_directory(f"{top}/{kind}", endpoint)
 
 
 def create_frames_lock_path(socket_path: str, endpoint: str) -> str:
-    """Return the path of the lock of a server of frames, in a directory that only this user can enter; creates that.
+    """Return the path of a frame server's lock, in a directory that only this user can enter. Creates the directory.
 
     Parameters
     ----------
-    socket_path : where the server listens; its last part is the lock's name, so that one socket has one lock.
-    endpoint : for the error.
+    socket_path : path of the server's socket. Its last part is the name of the lock, so each socket has one lock.
+    endpoint : name for error texts.
 
     Raises
     ------
-    SegmentError : the directory cannot be created, or it is somebody else's.
+    SegmentError : the directory cannot be created, or belongs to another user.
     """
     directory = _create_private_directory(f"{SHARED_MEMORY}/{FRAMES_FILE_PREFIX}{os.geteuid()}", endpoint)
     return f"{directory}/{os.path.basename(socket_path)}"
@@ -197,11 +200,11 @@ def _create_private_directory(path: str, endpoint: str) -> str:
 
 
 def make_private_directory(path: str) -> bool:
-    """Create a directory that only this user can enter; return whether what is there then is one.
+    """Create a directory that only this user can enter. Return False if an existing file or directory is not private.
 
     Raises
     ------
-    OSError : nothing is there, and it cannot be created.
+    OSError : the directory does not exist, and cannot be created.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -210,11 +213,11 @@ def make_private_directory(path: str) -> bool:
 
 
 def gate_path(endpoint: str, in_prefix: str, identifier: str) -> str:
-    """Return the path of an endpoint's gate; those of its FIFOs are this, ":" and a word of at most 6 letters.
+    """Return the path of an endpoint's gate. The paths of its FIFOs have ":" and a word of at most 6 letters appended.
 
     Raises
     ------
-    EndpointNameError : the three together are too long for one file's name.
+    EndpointNameError : the three parts together are too long for a file name.
     """
     parts = [part.replace("%", "%25").replace(":", "%3A") for part in (in_prefix, identifier, endpoint)]
     name = GATE_FILE_PREFIX + ":".join(parts)
@@ -227,13 +230,13 @@ def gate_path(endpoint: str, in_prefix: str, identifier: str) -> str:
 
 
 def list_gate_paths() -> list[str]:
-    """Return the paths of all gates, those of other users and prefixes included."""
+    """Return the paths of all gates, including those of other users and prefixes."""
     names = [name for name in os.listdir(SHARED_MEMORY) if name.startswith(GATE_FILE_PREFIX) and name.count(":") == 2]
     return [f"{SHARED_MEMORY}/{name}" for name in sorted(names)]
 
 
 def parse_gate_path(path: str) -> tuple[str, str, str]:
-    """Return the prefix, the identifier and the endpoint of a gate's path."""
+    """Return prefix, identifier and endpoint from the path of a gate."""
     parts = os.path.basename(path).removeprefix(GATE_FILE_PREFIX).split(":")
     in_prefix, identifier, endpoint = (part.replace("%3A", ":").replace("%25", "%") for part in parts)
     return in_prefix, identifier, endpoint

@@ -1,14 +1,14 @@
-"""Texts of others on a terminal."""
+"""Escaping of untrusted text for terminals."""
 
 import unicodedata
 
 
 def escape_terminal(text: str) -> str:
-    r"""Return a text of one line that no terminal obeys.
+    r"""Return a text of one line without control sequences.
 
-    Other characters are escaped as Python does it ("\x1b", "\n", "\u202e"): control characters, those that turn
-    the direction of writing or cannot be seen, halves of surrogate pairs, what Unicode has not assigned. Spaces of all
-    widths stay.
+    The call escapes these characters as Python does ("\x1b", "\n", "\u202e"): control characters, invisible characters,
+    characters that change the writing direction, halves of surrogate pairs, and unassigned characters of Unicode.
+    Spaces of all widths stay.
     """
     return text if text.isprintable() else "".join(map(_escape_character, text))
 

@@ -1,7 +1,7 @@
-"""Timing topics: what a stage says of each message that it handled, and how such a topic is called.
+"""Timing topics: a stage publishes a record about each message that it has handled.
 
-A stage is a part of a program with a name. For each endpoint whose messages it handles there is a topic
-`timing:STAGE:ENDPOINT`, with a record for each message. In both names, "%", ":" and "/" are written %25, %3A and %2F.
+A stage is a named part of a program. For each endpoint that it handles, it publishes on the topic
+`timing:STAGE:ENDPOINT`. In both names, "%", ":" and "/" are written %25, %3A and %2F.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def make_timing_topic(stage: str, endpoint: str) -> str:
 
     Parameters
     ----------
-    stage : its name.
-    endpoint : whose messages it handles; with its mark where it is no topic, as `channel/NAME`.
+    stage : name of the stage.
+    endpoint : handled endpoint, with its name prefix, for example `channel/NAME`.
     """
     return f"{TIMING_TOPIC_PREFIX}{_quote_name(stage)}:{_quote_name(endpoint)}"
 
 
 def parse_timing_topic(topic: str) -> tuple[str, str] | None:
-    """Return the stage and the endpoint of a timing topic; None: it is none."""
+    """Return the stage and the endpoint of a timing topic; None: not a timing topic."""
     stage, colon, endpoint = topic.removeprefix(TIMING_TOPIC_PREFIX).partition(":")
     if not topic.startswith(TIMING_TOPIC_PREFIX) or not colon or ":" in endpoint:
         return None

@@ -1,4 +1,4 @@
-"""Units of time, and the limits that time-outs have everywhere. (In Cython they are constants of C.)"""
+"""Units of time, and common limits of timeouts. Cython code has the same values as C constants."""
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000

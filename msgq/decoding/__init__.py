@@ -1,1 +1,1 @@
-"""What payloads say: values by the schema of their endpoint, and those values as JSON."""
+"""Decoding of payloads by the schema of their endpoint, and decoded values as JSON."""

@@ -1,6 +1,6 @@
-"""Values of Python as Arrow columns, and one type for columns that have several.
+"""Python values as Arrow columns, and common types for columns with several types.
 
-What has no type of its own, or no common one, is text: JSON, and strings as they are.
+Values without an Arrow type, or without a common type, become text: strings unchanged, other values as JSON.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ _SCALAR_TYPE_CHECKS = (
 
 
 def build_value_column(values: list[Any], depth: int = 0) -> pa.Array:
-    """Return values as a column of their own type: dictionaries as structs, whose fields may be missing, lists as
-    lists. Of the type null where nothing is known: all are None, or empty.
+    """Return values as a column of their own type.
+
+    Dictionaries become structs, whose fields may be missing. Lists become lists. If all values are None or empty, the
+    type is null.
     """
     present = [value for value in values if value is not None]
     types = set(map(type, present))
@@ -56,7 +58,7 @@ def build_value_column(values: list[Any], depth: int = 0) -> pa.Array:
 
 
 def _build_wide_integers(present: list[int], values: list[int | None]) -> pa.Array | None:
-    """Return numbers of which some are beyond int64: as uint64, or decimals if others are negative."""
+    """Return integers beyond int64 as uint64, or as decimals if some are negative. None: the values do not fit."""
     if min(present) < -(2**63) or max(present) >= 2**64:
         return None
     if min(present) >= 0:
@@ -92,13 +94,13 @@ def _build_list_column(values: list[Any], present: list[Any], depth: int) -> pa.
 
 
 def _are_uniform_arrays(arrays: list[Any]) -> bool:
-    """Return whether all are arrays of NumPy with one axis and one type of elements."""
+    """Return True if all values are one-dimensional NumPy arrays with the same element type."""
     shapes = {(value.dtype, value.ndim) if isinstance(value, np.ndarray) else None for value in arrays}
     return shapes == {(getattr(arrays[0], "dtype", None), 1)}
 
 
 def build_arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:
-    """Return the elements along the first axis: structs as structs, arrays as lists of a fixed size."""
+    """Return the elements along the first axis. Structs become structs, and arrays become lists of a fixed size."""
     dtype = array.dtype
     if array.ndim > 1:
         each = array.shape[1]
@@ -122,7 +124,7 @@ def build_arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def make_distinct_names(names: Any, reserved: Any = ()) -> list[str]:
-    """Return names that SQL tells apart, whatever their case, and from those that are taken: with _ behind them."""
+    """Return names that differ in SQL, which ignores case. A name that is used or reserved gets the suffix "_"."""
     known = {name.lower() for name in reserved} | {""}
     distinct = []
     for name in names:
@@ -134,7 +136,7 @@ def make_distinct_names(names: Any, reserved: Any = ()) -> list[str]:
 
 
 def list_value_column_names(value: pa.DataType, reserved: Any) -> list[str]:
-    """Return the names of a value's columns: its fields, or itself. reserved : names of other columns."""
+    """Return the column names of a value: its fields, or the name of the value. `reserved`: names of other columns."""
     if kinds.is_null(value):
         return []
     if not kinds.is_struct(value):
@@ -143,7 +145,7 @@ def list_value_column_names(value: pa.DataType, reserved: Any) -> list[str]:
 
 
 def split_value_columns(value: pa.Array) -> list[pa.Array]:
-    """Return the columns that a value becomes, in the order of `field_names`."""
+    """Return the columns of a value, in the order of `list_value_column_names`."""
     if kinds.is_null(value.type):
         return []
     return list(value.flatten()) if kinds.is_struct(value.type) else [value]
@@ -158,7 +160,7 @@ def build_text_column(values: list[Any]) -> pa.Array:
 
 
 def format_as_text(value: Any) -> str:
-    """Return a value that has no type of its own as JSON, which is the same text everywhere: see `json_values`."""
+    """Return a value without an Arrow type as JSON; see `json_values`."""
     try:
         return format_json_text(value)
     except ValueError:  # numbers and keys that JSON does not have
@@ -168,7 +170,7 @@ def format_as_text(value: Any) -> str:
 
 
 def find_common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
-    """Return the type that has the values of both: the wider number, all fields; text where there is none."""
+    """Return a type for all values of both types: the wider number type, or a struct with all fields; else text."""
     if first == second:
         return first
     for left, other in ((first, second), (second, first)):
@@ -185,7 +187,10 @@ def find_common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
 
 
 def find_common_columns(first: pa.Schema, second: pa.Schema) -> pa.Schema:
-    """Return the columns of both, by their names in any case, each of a type that has all its values."""
+    """Return the columns of both schemas. Each column has a type for all its values.
+
+    Names are compared without case.
+    """
     by_name = {field.name.lower(): field for field in first}
     for field in second:
         known = by_name.get(field.name.lower(), field)
@@ -194,11 +199,11 @@ def find_common_columns(first: pa.Schema, second: pa.Schema) -> pa.Schema:
 
 
 def cast_table_columns(rows: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Return rows with these columns, by their names in any case; null where they have none.
+    """Return a table with these columns. Names are compared without case. Missing columns are null.
 
     Raises
     ------
-    pyarrow.ArrowException : values are not of the type.
+    pyarrow.ArrowException : a value does not fit its type.
     """
     if rows.schema.equals(columns):
         return rows
@@ -217,11 +222,11 @@ def _combine_column_chunks(column: pa.ChunkedArray) -> pa.Array:
 
 
 def cast_array(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return the same values as another type: fields by their names, those that are not there null.
+    """Return the values as another type. Fields are matched by name, and missing fields are null.
 
     Raises
     ------
-    pyarrow.ArrowException : they are not of this type.
+    pyarrow.ArrowException : a value does not fit the type.
     """
     if array.type == wanted:
         return array
@@ -246,7 +251,7 @@ def _is_list_type(arrow_type: pa.DataType) -> bool:
 
 
 def _cast_list_array(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return lists as lists of another type. Those that are null take no room but in lists of a fixed size."""
+    """Return lists as another list type. Null lists have no elements, except in lists of a fixed size."""
     valid = np.asarray(array.is_valid())
     sizes = np.where(valid, np.asarray(pc.list_value_length(array).fill_null(0)), 0)
     inner = cast_array(array.flatten(), wanted.value_type)

@@ -1,7 +1,7 @@
-"""Types of messages of CDR and ROS 1, by the definitions in IDL, ROS 1 and ROS 2.
+"""Types of CDR and ROS 1 messages, from definitions in IDL, ROS 1 and ROS 2.
 
-Anybody may have written a definition. So each type has bounds: of its nesting levels, of its fields, and each element
-has at least one byte, since a message of a few bytes could have any number of elements without bytes.
+Definitions come from untrusted files. Therefore nesting levels and fields of a type are limited, and each element has
+at least one byte. Otherwise a short message could have any number of elements.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ EMPTY_STRUCT_MEMBER = "structure_needs_at_least_one_member"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CdrArray:
-    """A number of elements that the definition says.
+    """An array with a fixed number of elements.
 
     Raises
     ------
-    ValueError : on construction: there are no or too many elements, they have no bytes, or are nested too deeply.
+    ValueError : on construction: no elements, too many, elements without bytes, or too deep nesting.
     """
 
     element_type: CdrType
@@ -43,11 +43,11 @@ class CdrArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CdrSequence:
-    """A number of elements that the message says. A bound in the definition is ignored.
+    """A sequence whose length is in the message. Limits in the definition are ignored.
 
     Raises
     ------
-    ValueError : on construction, as of a `CdrArray`.
+    ValueError : on construction: elements without bytes, or too deep nesting.
     """
 
     element_type: CdrType
@@ -64,13 +64,13 @@ class CdrStruct:
 
     Attributes
     ----------
-    name : as in the definition.
-    fields : name and type.
-    is_appendable : whether XCDR2 says its length before it; None: the definition leaves that to the message.
+    name : name in the definition.
+    fields : name and type of each field.
+    is_appendable : True: in XCDR2, a length precedes the struct. None: the message decides.
 
     Raises
     ------
-    ValueError : on construction: two fields have one name, or it is too large or nested too deeply.
+    ValueError : on construction: two fields have the same name, or the struct is too large or nested too deeply.
     """
 
     name: str
@@ -92,7 +92,7 @@ class CdrStruct:
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedType:
-    """A type that is not decoded. A message that has it is refused."""
+    """A type that cannot be decoded. Messages with this type are refused."""
 
     description: str
 
@@ -102,12 +102,12 @@ CdrType: TypeAlias = ScalarType | TextType | CdrArray | CdrSequence | CdrStruct 
 
 @dataclass(frozen=True, slots=True)
 class CdrTypeSize:
-    """How large a type is.
+    """Size of a type.
 
     Attributes
     ----------
-    min_bytes : of a value, without padding.
-    field_count, nesting_levels : within the type.
+    min_bytes : minimum bytes of a value, without padding.
+    field_count, nesting_levels : number of fields and of nesting levels within the type.
     """
 
     min_bytes: int
@@ -123,7 +123,7 @@ _SCALAR_SIZES = {size: CdrTypeSize(size, 1, 1) for size in (1, 2, 4, 8)}
 
 
 def measure_type(value_type: CdrType) -> CdrTypeSize:
-    """Return how large a type is."""
+    """Return the size of a type."""
     match value_type:
         case ScalarType():
             return _SCALAR_SIZES[value_type.size_bytes]
@@ -140,5 +140,5 @@ def _measure_element_type(value_type: CdrType) -> CdrTypeSize:
 
 
 def is_byte_array(value_type: CdrType) -> bool:
-    """Return whether values are bytes: those of arrays and sequences of unsigned numbers of 8 bits."""
+    """Return True for arrays and sequences of unsigned 8-bit numbers, whose values are bytes."""
     return isinstance(value_type, (CdrArray, CdrSequence)) and value_type.element_type == ScalarType("u1")

@@ -1,4 +1,4 @@
-"""Values as messages of CDR, by the definition of their struct: what `CdrReader` reads."""
+"""Encodes values as CDR messages that `CdrReader` can read."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ _STRUCT_FORMAT_BY_CODE = {
 
 
 def encode_cdr(struct: CdrStruct, value: Mapping[str, Any]) -> bytes:
-    """Return a message in little-endian CDR. Arrays and bytes are copied once: into it.
+    """Return a message in little-endian CDR. Arrays and bytes are copied once.
 
     Parameters
     ----------
-    struct : what it is made of: numbers, texts, arrays, sequences and structs.
-    value : a value for each field, as `CdrReader` gives them; of numbers in a row anything with a buffer of them, or
-        a sequence.
+    struct : type of the message, with numbers, texts, arrays, sequences and structs.
+    value : a value for each field, as from `CdrReader`. For numbers, buffers and sequences are accepted.
 
     Raises
     ------
-    ValueError : a field lacks its value, or has one that does not fit it.
+    ValueError : the value of a field is missing or does not fit the field.
     """
     message = _CdrWriter()
     try:
@@ -38,11 +37,11 @@ def encode_cdr(struct: CdrStruct, value: Mapping[str, Any]) -> bytes:
 
 
 class _CdrWriter:
-    """A message that is being written.
+    """Writes one message.
 
     Attributes
     ----------
-    chunks : its bytes so far.
+    chunks : bytes written up to now.
     """
 
     def __init__(self) -> None:

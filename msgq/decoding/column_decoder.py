@@ -1,4 +1,4 @@
-"""Payloads as Arrow values: fixed layouts and definitions by the column, all other encodings by the message."""
+"""Decodes payloads to Arrow columns: CDR and fixed layouts in columns, other encodings one by one."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class DecodedValues:
 
     Attributes
     ----------
-    value_column : one value a row; null where there is none.
-    message_rows : the row of each value's message in the input; None: each message has one value.
-    element_indexes : the index of each value in its message; None: 0.
-    failure_reasons, failed_payloads : why there is no value, and the payload instead.
+    value_column : one value for each row; null: no value.
+    message_rows : for each value, the row of its message in the input; None: each message has one value.
+    element_indexes : index of each value in its message; None: always 0.
+    failure_reasons, failed_payloads : reason and payload for each row without a value.
     """
 
     value_column: pa.Array
@@ -54,17 +54,17 @@ class DecodedValues:
 
 
 class ColumnDecoder:
-    """Makes columns of values from payloads of any schemas. One thread at a time."""
+    """Decodes payloads with any schemas to columns. One thread at a time."""
 
     def __init__(
         self, value: pa.DataType | None = None, allowed: Callable[[pa.DataType], pa.DataType] | None = None
     ) -> None:
-        """Make values of one type.
+        """Set the type of the values.
 
         Parameters
         ----------
-        value : the type; None: that of the messages of each call, by their schema, or by what they say.
-        allowed : where `value` is None, returns which type instead of one that somebody does not have.
+        value : type of the values; None: the type follows from the schema, or from the messages of each call.
+        allowed : used if `value` is None: takes a type, and returns the type to use instead.
         """
         self._type, self._allowed = value, allowed
         self._is_text = value is not None and pa.types.is_string(value)
@@ -73,7 +73,7 @@ class ColumnDecoder:
         self._column_types: dict[Schema, ColumnType | None] = {}
 
     def decode_values(self, schema: Schema | None, data: pa.BinaryArray) -> Iterator[DecodedValues]:
-        """Give the values of messages of one schema, none of which is null."""
+        """Yield the values of messages of one schema. No message may be null."""
         if schema is not None and is_queue_event_schema(schema):
             yield from self._decode_queue_events(schema, data)
         elif schema is not None and schema.encoding == "struct":
@@ -84,7 +84,7 @@ class ColumnDecoder:
             yield self._decode_each_payload(schema, data)
 
     def find_value_type(self, schema: Schema | None) -> pa.DataType | None:
-        """Return the type of all messages of a schema; None if it depends on the messages."""
+        """Return the type of all messages of a schema; None: the type depends on the messages."""
         if schema is None:
             return None
         if is_queue_event_schema(schema):
@@ -111,7 +111,7 @@ class ColumnDecoder:
         return self._plans[schema]
 
     def find_schema_column_type(self, schema: Schema | None) -> ColumnType | None:
-        """Return the columns that the schema states for messages that are decoded one by one; None: none."""
+        """Return the column type that a schema defines for messages decoded one by one; None: none."""
         if schema is None:
             return None
         if schema not in self._column_types:
@@ -119,7 +119,7 @@ class ColumnDecoder:
         return self._column_types[schema]
 
     def _cast_to_wanted_type(self, value: pa.Array) -> pa.Array:
-        """Return values as the type that is wanted."""
+        """Return values as the requested type."""
         wanted = self._type
         if wanted is None:
             wanted = value.type if self._allowed is None else self._allowed(value.type)
@@ -210,7 +210,7 @@ class ColumnDecoder:
     def _decode_each_payload(
         self, schema: Schema | None, data: pa.BinaryArray, known: pa.DataType | None = None
     ) -> DecodedValues:
-        """Return values, of a type that is known if there is one."""
+        """Decode messages one by one. `known`: type of the values; None: unknown."""
         values, reasons = [], []
         payloads = data.to_pylist()
         for payload in payloads:
@@ -227,12 +227,12 @@ class ColumnDecoder:
         )
 
     def decode_payload(self, schema: Schema | None, payload: bytes) -> Any:
-        """Return what one payload says, as `PayloadDecoder` returns it, but Protocol Buffers as dictionaries."""
+        """Return the value of a payload, as `PayloadDecoder` does. Protocol Buffers messages become dictionaries."""
         value = self._payload_decoder.decode_payload(schema, payload)
         return convert_protobuf_to_dict(value) if hasattr(value, "DESCRIPTOR") and not self._is_text else value
 
     def build_schema_column(self, schema: Schema | None, values: list[Any]) -> pa.Array:
-        """Return values of messages of one schema as a column, with the types that the schema states."""
+        """Return decoded values of messages of one schema as a column, with the types of the schema."""
         column_type = self.find_schema_column_type(schema)
         if column_type is None:
             return self._cast_to_wanted_type(build_value_column(values))
@@ -241,7 +241,10 @@ class ColumnDecoder:
     def _build_checked_column(
         self, column_type: ColumnType | None, values: list[Any], reasons: list[str | None], wanted: pa.DataType | None
     ) -> pa.Array:
-        """Return values as a column; those that are not of its type get a reason. wanted : the type; None: any."""
+        """Return values as a column. Values of a wrong type become null with a reason.
+
+        `wanted`: the type; None: any.
+        """
         if self._is_text:
             return build_text_column(values)
         if column_type is None and wanted is None:
@@ -264,7 +267,7 @@ class ColumnDecoder:
 def _reject_misfit_values(
     build_column: Callable[[list[Any]], pa.Array], values: list[Any], reasons: list[str | None], rows: range
 ) -> None:
-    """Give the rows whose values do not fit a column a reason, and no value."""
+    """Remove the values that do not fit the column, and store the reasons."""
     if _explain_type_mismatch(build_column, values[rows.start : rows.stop]) is None:
         return
     for row in rows:
@@ -273,7 +276,7 @@ def _reject_misfit_values(
 
 
 def _explain_type_mismatch(build_column: Callable[[list[Any]], pa.Array], values: list[Any]) -> str | None:
-    """Return why values do not fit a column; None if they fit."""
+    """Return the reason why values do not fit a column; None: they fit."""
     try:
         build_column(values)
     except ARROW_CONVERSION_ERRORS as error:
@@ -282,15 +285,17 @@ def _explain_type_mismatch(build_column: Callable[[list[Any]], pa.Array], values
 
 
 def _build_mixed_column(values: list[Any]) -> pa.Array:
-    """Return values as a column; among objects, others are objects with one field, `value`."""
+    """Return values as a column. If some values are objects, other values become objects with the field `value`."""
     if any(isinstance(value, dict) for value in values):
         values = [value if value is None or isinstance(value, dict) else {"value": value} for value in values]
     return build_value_column(values)
 
 
 def convert_protobuf_to_dict(message: Any) -> dict[str, Any]:
-    """Return a protobuf message as a dictionary: enums by their names, maps as lists of key and value, None for what is
-    not set where that makes a difference.
+    """Return a protobuf message as a dictionary.
+
+    Enums become names, and maps become lists of key and value. An unset field is None if the type distinguishes unset
+    fields from default values.
     """
     return {field.name: _read_protobuf_field(message, field) for field in message.DESCRIPTOR.fields}
 

@@ -1,4 +1,4 @@
-"""Arrow columns of Python values, with types that are known before the values."""
+"""Types of Arrow columns for Python values, known before the values."""
 
 from __future__ import annotations
 
@@ -32,17 +32,16 @@ _PYTHON_LIST_TYPES = {list, tuple, *_NUMPY_ARRAY_TYPES}
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """The type of a column.
+    """Type of a column.
 
     Attributes
     ----------
-    arrow_type : of the column, if messages have all that the schema says; null if it depends on the values.
-    field_names : of a struct, the keys of its values.
-    child_types : of a struct, the types of its fields; of a list, the type of its elements.
-    union_members : names of fields. If no value has a member, the column has no field for it.
-    allows_other_fields : whether values may have other keys. The types of their columns depend on the values.
-    depends_on_values : whether the type of the column may differ: by union members, other keys, or a child whose type
-        depends on the values.
+    arrow_type : Arrow type for messages with all fields of the schema; null if it depends on the values.
+    field_names : for a struct, the keys of its values.
+    child_types : for a struct, the types of its fields; for a list, the type of its elements.
+    union_members : names of union members. A member that no value has gets no field.
+    allows_other_fields : True: values may have other keys. Types of other keys depend on the values.
+    depends_on_values : True: the type of the column may differ because of union members, other keys, or a child type.
     """
 
     arrow_type: pa.DataType
@@ -59,15 +58,15 @@ class ColumnType:
         )
 
     def get_field_type(self, name: str) -> ColumnType | None:
-        """Return the type of a field of a struct; None if the schema does not name it."""
+        """Return the type of a struct's field; None: the schema does not define the field."""
         return self.child_types[self.field_names.index(name)] if name in self.field_names else None
 
     def build_column(self, values: Sequence[Any]) -> pa.Array:
-        """Return values as a column; None is null. Of the type null if nothing is known of its type.
+        """Return values as a column; None becomes null. The type is null if it is unknown.
 
         Raises
         ------
-        TypeError, ValueError, OverflowError, pyarrow.ArrowException : a value is not of the type.
+        TypeError, ValueError, OverflowError, pyarrow.ArrowException : a value does not fit the type.
         """
         if kinds.is_null(self.arrow_type):
             return build_value_column(list(values))
@@ -126,7 +125,7 @@ class ColumnType:
 
 
 def _build_field_column(child: ColumnType, name: Any, values: list[Any]) -> pa.Array:
-    """Return a field's column. An error names the field."""
+    """Return the column of a field. Errors contain the name of the field."""
     try:
         return child.build_column(values)
     except ARROW_CONVERSION_ERRORS as error:
@@ -144,7 +143,7 @@ def _shorten_value(value: Any) -> str:
 
 
 def _extract_field_values(values: Sequence[Any], name: Any, is_whole: bool) -> list[Any]:
-    """Return a field of each value. is_whole : none of them is None."""
+    """Return one field of each value. `is_whole`: True if no value is None."""
     if not is_whole:
         return [None if value is None else value.get(name) for value in values]
     try:
@@ -186,14 +185,14 @@ NUMBER_COLUMN_TYPES = {
 
 
 def make_list_column_type(element_type: ColumnType | None, length: int = -1) -> ColumnType | None:
-    """Return lists of elements, of a fixed length if one is given; None if the elements have no values."""
+    """Return the type of lists. `length`: fixed length; -1: variable. None: the elements have no column type."""
     return None if element_type is None else ColumnType(pa.list_(element_type.arrow_type, length), (), (element_type,))
 
 
 def make_struct_column_type(
     fields: Iterable[tuple[str, ColumnType | None]], members: Iterable[str] = (), allows_other_fields: bool = False
 ) -> ColumnType | None:
-    """Return structs of fields by their names; those without values are left out. None: none is left."""
+    """Return the type of structs with these fields. Fields without a type are omitted; None: no field is left."""
     typed_fields = [(name, field_type) for name, field_type in fields if field_type is not None]
     if not typed_fields:
         return VALUE_DEFINED_COLUMN_TYPE if allows_other_fields else None

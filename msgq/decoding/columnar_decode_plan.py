@@ -1,4 +1,4 @@
-"""Many messages of CDR or ROS 1 to Arrow at once, by a plan: steps made of their definition, gone through in C."""
+"""Decodes many CDR or ROS 1 messages to Arrow at once: C code follows a plan made from the definition."""
 
 from __future__ import annotations
 
@@ -30,24 +30,25 @@ _ArrayBuilder: TypeAlias = Callable[[_ByteColumns, int], pa.Array]
 
 
 class NotColumnarError(ValueError):
-    """Messages of this definition have no plan. They are decoded one by one."""
+    """No plan exists for this definition. Its messages are decoded one by one."""
 
 
 class ColumnarDecodePlan:
-    """How messages of one definition become columns. Threads may share it.
+    """Plan for decoding messages of one definition to columns. Threads may share a plan.
 
     Attributes
     ----------
-    arrow_type : of the messages: a struct, without fields that have no fields themselves. Numbers, texts and structs
-        are those of Arrow. Arrays are lists, of a fixed size if the definition says one, and binary if they are bytes.
+    arrow_type : type of the messages: a struct, without fields that have no fields themselves. Numbers, texts and
+        structs have the Arrow types of the same names. Arrays become lists (of a fixed size if the definition has one),
+        and arrays of bytes become binary.
     """
 
     def __init__(self, struct: CdrStruct, is_cdr: bool) -> None:
-        """Make a plan.
+        """Build the plan.
 
         Raises
         ------
-        NotColumnarError : it has what is not taken apart here, or too much of all.
+        NotColumnarError : the definition has an unsupported type, or too many steps.
         """
         self._steps: list[list[int]] = []
         self._are_offsets: list[bool] = []
@@ -60,7 +61,7 @@ class ColumnarDecodePlan:
         self.arrow_type: pa.DataType = self._build_message_structs(self._make_empty_columns(), 0).type
 
     def decode_columns(self, data: pa.BinaryArray) -> tuple[pa.StructArray, np.ndarray[Any, np.dtype[np.bool_]]]:
-        """Return the values of those messages that can be taken apart, and of all whether they cannot.
+        """Return the values of the messages that match the plan, and for each message True if it does not match.
 
         data : messages, none of which is null.
         """
@@ -193,7 +194,7 @@ def _view_as_offsets(column: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
 
 
 def make_columnar_decode_plan(schema: Schema) -> ColumnarDecodePlan | None:
-    """Return the plan of messages of a schema; None: they are decoded one by one, which also tells what is wrong."""
+    """Return the plan for messages of a schema; None: decode the messages one by one, which also reports errors."""
     if schema.encoding not in ("cdr", "ros1"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Heads of a fixed size at the beginning of payloads of any size, as an array of NumPy."""
+"""Headers of a fixed size at the beginning of payloads, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _NumpyArray = np.ndarray[Any, Any]
 
 
 def read_fixed_headers(data: pa.BinaryArray, dtype: np.dtype[Any]) -> tuple[_NumpyArray, _NumpyArray]:
-    """Return which payloads have a head, shape (len(data),), and of those that have one the heads.
+    """Return a mask of the payloads with a header, shape (len(data),), and the headers of these payloads.
 
-    data : payloads; what is null, or shorter than the dtype, has no head. The heads are a copy.
+    data : payloads. A payload that is null, or shorter than the dtype, has no header. The headers are copies.
     """
     data = data.cast(pa.binary())
     size = dtype.itemsize

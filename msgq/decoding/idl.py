@@ -1,7 +1,7 @@
-"""Definitions in OMG's IDL, as ROS 2 and DDS use it: the schema encodings ros2idl and omgidl.
+"""Definitions in OMG's IDL, as in ROS 2 and DDS: the schema encodings ros2idl and omgidl.
 
-It is the part of https://www.omg.org/spec/IDL/4.2 that describes data. What messages are rarely made of (unions, maps,
-bit masks, optional and mutable members) is read as `Unknown`, so that it only hinders messages that have it.
+Supports the data types of https://www.omg.org/spec/IDL/4.2. Rare types (unions, maps, bit masks, optional and mutable
+members) are read as `UnsupportedType`, so only messages with such types cannot be decoded.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _UNSUPPORTED_TYPE_NAMES = ("wchar", "any", "Object", "fixed", "map", "long doubl
 
 
 def parse_idl_struct(name: str, text: str) -> CdrStruct:
-    """Return what a message is made of.
+    """Return the type of a message.
 
     Parameters
     ----------
-    name : of the struct, with "/" or "::" between its modules.
-    text : its definition, with those that it needs, in any order. A line of "=" and one with "IDL:" are passed over:
-        they are between the files that recordings of ROS 2 put together.
+    name : name of the struct, with "/" or "::" between its modules.
+    text : definition, with all needed definitions in any order. Lines of "=" and lines with "IDL:" separate files in
+        ROS 2 recordings, and are skipped.
 
     Raises
     ------
-    ValueError : the text is no IDL, or has no such struct; it needs what is not there; it is too large.
+    ValueError : the text is invalid or too large, or the struct or a needed definition is missing.
     """
     struct = _IdlParser(IdlTokenReader(text)).find_definition(name.replace("/", "::"), ())
     if not isinstance(struct, CdrStruct):
@@ -41,7 +41,7 @@ def parse_idl_struct(name: str, text: str) -> CdrStruct:
 
 
 class _IdlParser:
-    """Finds where each name is defined; what it is, is read when somebody needs it."""
+    """Finds the position of each definition, and parses a definition at its first use."""
 
     def __init__(self, tokens: IdlTokenReader) -> None:
         self._tokens = tokens
@@ -63,7 +63,7 @@ class _IdlParser:
                     self._definition_indexes["::".join((*scope, name))] = place
 
     def _skip_annotations(self) -> dict[str, int]:
-        """Take annotations; return where what stands in their brackets begins."""
+        """Skip annotations. Return the position of each annotation's arguments."""
         annotations = {}
         while self._tokens.accept_token("@"):
             name = self._tokens.take_token().rpartition("::")[2]
@@ -74,7 +74,7 @@ class _IdlParser:
         return annotations
 
     def _scan_definition_names(self, kind: str) -> list[str]:
-        """Pass over a definition, and return the names that it defines."""
+        """Skip a definition, and return the names that it defines."""
         tokens = self._tokens
         if kind in ("struct", "union", "enum", "bitmask", "bitset"):
             name = tokens.take_identifier()
@@ -87,11 +87,11 @@ class _IdlParser:
         raise ValueError(f"expected a definition, got {kind!r}")
 
     def find_definition(self, name: str, within: tuple[str, ...]) -> CdrType | IdlConstant | None:
-        """Return what a name with all its modules stands for; None: it is not defined.
+        """Return the definition of a full name; None: not defined.
 
         Parameters
         ----------
-        within : what is not read to its end yet, as it needs this.
+        within : names of the definitions that are being parsed, because they need this one.
         """
         if name in within:
             raise ValueError(f"{name!r} contains itself")
@@ -166,14 +166,14 @@ class _IdlParser:
         return ScalarType("i4", names)
 
     def _parse_annotation_argument(self, at: int, within: tuple[str, ...]) -> int:
-        """Return the number in the brackets of an annotation."""
+        """Return the number in an annotation's brackets."""
         place, self._tokens.token_index = self._tokens.token_index, at
         length = self._parse_array_length(within)
         self._tokens.token_index = place
         return length
 
     def _parse_declarators(self, base_type: CdrType, within: tuple[str, ...]) -> list[tuple[str, CdrType]]:
-        """Take names of that type, which may be arrays of it."""
+        """Parse the names of a declaration with this base type. A name may declare an array."""
         tokens, declared = self._tokens, list[tuple[str, CdrType]]()
         while not declared or tokens.accept_token(","):
             name, lengths, kind = tokens.take_identifier(), [], base_type
@@ -217,7 +217,7 @@ class _IdlParser:
         return definition
 
     def _resolve_scoped_name(self, name: str, within: tuple[str, ...]) -> CdrType | IdlConstant:
-        """Return what a name stands for within a definition: of the innermost module that has it."""
+        """Return the definition of a name within a definition. The innermost module with this name counts."""
         modules = [] if name.startswith("::") else within[-1].split("::")
         for depth in range(len(modules), -1, -1):
             definition = self.find_definition("::".join((*modules[:depth], name.removeprefix("::"))), within)

@@ -1,4 +1,4 @@
-"""The words of a text in IDL, and constant expressions of them."""
+"""Tokens of IDL texts, and constant expressions."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _OPENING_BRACKETS, _CLOSING_BRACKETS = frozenset("([{<"), frozenset(")]}>")
 
 
 class IdlTokenReader:
-    """Goes through the words of a text.
+    """Iterates over the tokens of a text.
 
     Attributes
     ----------
-    place : the number of the next one.
+    token_index : index of the next token.
     """
 
     def __init__(self, text: str) -> None:
-        """Take a text apart.
+        """Split a text into tokens.
 
         Raises
         ------
-        ValueError : it has what is no word of IDL.
+        ValueError : the text has an invalid token.
         """
         self.token_index = 0
         self._token_texts: list[str] = []
@@ -63,15 +63,15 @@ class IdlTokenReader:
             place = match.end()
 
     def peek_token(self) -> str:
-        """Return the next word, "" at the end."""
+        """Return the next token; "": the end."""
         return self._token_texts[self.token_index] if self.token_index < len(self._token_texts) else ""
 
     def take_token(self) -> str:
-        """Take the next word.
+        """Return the next token, and advance.
 
         Raises
         ------
-        ValueError : there is none.
+        ValueError : no token is left.
         """
         token = self.peek_token()
         if not token:
@@ -80,28 +80,28 @@ class IdlTokenReader:
         return token
 
     def accept_token(self, token: str) -> bool:
-        """Take the next word if it is this one."""
+        """If the next token is `token`, advance and return True."""
         if self.peek_token() != token:
             return False
         self.token_index += 1
         return True
 
     def expect_token(self, token: str) -> None:
-        """Take the next word.
+        """Advance past the next token, which must be `token`.
 
         Raises
         ------
-        ValueError : it is another one.
+        ValueError : the next token is another one.
         """
         if not self.accept_token(token):
             raise ValueError(f"expected {token!r} before {self.peek_token() or 'the end of the text'!r}")
 
     def take_identifier(self) -> str:
-        """Take the next word, a name without modules.
+        """Return the next token, a name without modules, and advance.
 
         Raises
         ------
-        ValueError : it is none.
+        ValueError : the next token is not such a name.
         """
         token = self.take_token()
         if not token.isidentifier():
@@ -109,11 +109,11 @@ class IdlTokenReader:
         return token.removeprefix("_")
 
     def skip_to_token(self, *ends: str) -> list[tuple[str, str]]:
-        """Pass over the next words, and all within brackets, up to one of `ends`, which is the next one then.
+        """Skip tokens, and everything within brackets, up to one of `ends`. This token is the next one afterwards.
 
         Returns
         -------
-        The words outside of brackets, each with the word behind it.
+        Each skipped token outside of brackets, together with the token after it.
         """
         passed, depth = [], 0
         while depth or self.peek_token() not in ends:
@@ -124,7 +124,7 @@ class IdlTokenReader:
         return passed
 
     def parse_length(self, constant: Callable[[str], IdlConstant]) -> int:
-        """Take an expression that is a length. The rest is as of `parse_expression`."""
+        """Parse an expression that gives a length. Otherwise as `parse_expression`."""
         length = self.parse_expression(constant)
         if not isinstance(length, int):
             raise ValueError(f"length {length!r} is not an integer")
@@ -133,16 +133,16 @@ class IdlTokenReader:
     def parse_expression(
         self, constant: Callable[[str], IdlConstant], binding: int = 0, levels: int = _EXPRESSION_NESTING_MAX
     ) -> IdlConstant:
-        """Take an expression, and return what it comes to.
+        """Parse an expression, and return its value.
 
         Parameters
         ----------
-        constant : returns what a name stands for.
-        binding : only operators that bind more tightly belong to it.
+        constant : returns the value of a name.
+        binding : the expression ends before an operator that does not bind more tightly than this level.
 
         Raises
         ------
-        ValueError : it is none, or comes to a number of more than 64 bits.
+        ValueError : the expression is invalid, or its value exceeds 64 bits.
         """
         if not levels:
             raise ValueError(f"an expression is nested deeper than {_EXPRESSION_NESTING_MAX} levels")

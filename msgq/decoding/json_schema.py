@@ -1,6 +1,6 @@
-"""Types of columns from a JSON Schema: https://json-schema.org.
+"""Column types from a JSON Schema: https://json-schema.org.
 
-Where it leaves the type open (any type, several types, a type within itself), columns are as the values are.
+If the schema leaves a type open (any type, several types, a recursive type), the column type depends on the values.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _COLUMN_TYPE_BY_JSON_TYPE = {
 
 
 def convert_json_schema(text: bytes) -> ColumnType | None:
-    """Return the type of messages by a JSON Schema; None if it states no fields.
+    """Return the column type of messages with a JSON Schema; None: the schema defines no fields.
 
     Raises
     ------
-    ValueError : it is no JSON.
+    ValueError : the text is not JSON.
     """
     root = json.loads(text) if text else None
     convert_schema = _JsonSchemaReader(root).convert_schema(root, ())
@@ -44,7 +44,7 @@ class _JsonSchemaReader:
         self._root, self._fields = root, 0
 
     def convert_schema(self, said: Any, within: tuple[int, ...]) -> ColumnType:
-        """Return the type of a schema within the root. within : the ids of the schemas above it."""
+        """Return the column type of a schema within the root schema. `within`: ids of the enclosing schemas."""
         said = self._resolve_reference(said)
         if not isinstance(said, dict) or id(said) in within or len(within) > _SCHEMA_DEPTH_MAX:
             return VALUE_DEFINED_COLUMN_TYPE
@@ -77,7 +77,7 @@ class _JsonSchemaReader:
         )
 
     def _resolve_reference(self, said: Any) -> Any:
-        """Return the schema that a reference within the text leads to."""
+        """Return the schema that a reference within the text refers to."""
         for _ in range(_SCHEMA_DEPTH_MAX):
             if not isinstance(said, dict) or not isinstance(said.get("$ref"), str):
                 return said
@@ -89,7 +89,7 @@ class _JsonSchemaReader:
 
 
 def _needs_uint64(said: dict[str, Any]) -> bool:
-    """Return whether integers may be above the range of int64, and are not negative."""
+    """Return True if integers may exceed int64 and are not negative."""
     most = said.get("maximum", said.get("exclusiveMaximum", 0))
     least = said.get("minimum", said.get("exclusiveMinimum", -1))
     numbers = (int, float)

@@ -1,16 +1,16 @@
-"""What decoded values are in JSON: the only place that says so, for every encoding and everything that shows them.
+"""Conversion of decoded values to JSON, for all encodings and all outputs.
 
-- Texts, true, false and null are what they are. A half of a surrogate pair is escaped.
-- Integers are numbers with all their digits, beyond 2**53 as well; one of more than 2048 bits is refused.
-- NaN and infinities, which JSON has not, are the texts "NaN", "Infinity" and "-Infinity".
+- Texts, true, false and null stay unchanged. A half of a surrogate pair is escaped.
+- Integers are numbers with all digits, also beyond 2**53. Integers of more than 2048 bits are refused.
+- NaN and infinities, which JSON does not support, are the texts "NaN", "Infinity" and "-Infinity".
 - Bytes are text in base64.
-- Times (datetimes, the Timestamp of Protocol Buffers) are text as "2026-01-31 00:00:00+00:00", with a fraction where it
-  is not 0. A NumPy time finer than microseconds is the number that it holds.
-- Structs and messages of Protocol Buffers are objects by the names in the dtype or the .proto file. A message has the
-  fields that are set; enums are their names, or their numbers where they have none; maps are objects.
-- Keys that are no text are what they are in JSON, as text: "1", "true", "null", "[1, 2]". Two keys of one text are
+- Times (datetimes, the Timestamp of Protocol Buffers) are texts like "2026-01-31 00:00:00+00:00", with a fraction
+  unless it is 0. A NumPy time finer than microseconds is its number.
+- Structs and messages of Protocol Buffers are objects by the names in the dtype or the .proto file. Only set fields of
+  a message are included. Enums are names, or numbers without a name. Maps are objects.
+- Keys of other types are the text of their JSON form: "1", "true", "null", "[1, 2]". Two keys with the same text are
   refused.
-- Sequences and arrays are lists. Anything else is its `str`.
+- Sequences and arrays are lists. All other values are converted by `str`.
 
 Values that `PayloadDecoder` returns are at most `VALUE_NESTING_MAX` levels deep.
 """
@@ -29,21 +29,21 @@ _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def format_json_text(value: Any, ensure_ascii: bool = True) -> str:
-    """Return a value as JSON, by the rules of this module.
+    """Return a value as JSON text, by the rules of this module.
 
     Raises
     ------
-    ValueError : see `json_value`.
+    ValueError : see `convert_to_json`.
     """
     return json.dumps(convert_to_json(value), allow_nan=False, ensure_ascii=ensure_ascii)
 
 
 def convert_to_json(value: Any) -> Any:
-    """Return a value made of what JSON has: dict, list, str, int, finite float, bool and None.
+    """Return a value of plain JSON types: dict, list, str, int, finite float, bool and None.
 
     Raises
     ------
-    ValueError : an integer is larger than anybody would read, or two keys have the same text.
+    ValueError : an integer has more than 2048 bits, or two keys have the same text.
     """
     if value is None or isinstance(value, (bool, str)):
         return value
@@ -77,7 +77,7 @@ def _format_nonfinite_float(value: float) -> str:
 
 
 def _build_json_object(members: Any) -> dict[str, Any]:
-    """Return an object of keys, which may be of any kind, and values made of what JSON has."""
+    """Return an object. Keys may have any type, and values become plain JSON types."""
     made: dict[str, Any] = {}
     for key, member in members:
         name = _format_object_key(key)
@@ -104,7 +104,7 @@ def _convert_numpy_value(value: Any) -> Any:
 
 
 def _has_json_elements(array: Any) -> bool:
-    """Return whether the elements are what JSON has, once they are Python's."""
+    """Return True if the elements of an array become plain JSON types."""
     import numpy as np  # it is there, as there is an array
 
     kind = array.dtype.kind
@@ -135,7 +135,7 @@ def _convert_protobuf_value(field: Any, value: Any) -> Any:
 
 
 def _format_protobuf_timestamp(stamp: Any) -> str | None:
-    """Return a Timestamp as text; None: it is none, or no calendar has the day."""
+    """Return a Timestamp as text; None: another type, or a time outside of the calendar."""
     try:
         time = _UNIX_EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
     except OverflowError:

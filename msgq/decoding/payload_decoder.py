@@ -1,4 +1,4 @@
-"""Payloads to values, by the schema of their endpoint."""
+"""Decodes payloads by the schema of their endpoint."""
 
 from __future__ import annotations
 
@@ -37,13 +37,16 @@ class Undecoded:
 
 
 class PayloadDecoder:
-    """Decodes messages of any schemas; makes a decoder for each schema once. One thread at a time."""
+    """Decodes messages with any schemas, and creates a decoder for each schema once. One thread at a time."""
 
     def __init__(self) -> None:
         self._decode_functions: dict[Schema, DecodeFunction | str] = {}
 
     def decode_payload(self, schema: Schema | None, data: bytes) -> Any:
-        """Return what a payload says: itself where there is no encoding, `Undecoded` where that fails."""
+        """Return the decoded value of a payload. Without an encoding: the payload itself.
+
+        If decoding fails: `Undecoded`.
+        """
         if schema is None or not schema.encoding:
             return data
         decode = self._decode_functions.get(schema)
@@ -58,15 +61,15 @@ class PayloadDecoder:
 
 
 def convert_decoded_to_json(value: Any, data: bytes) -> Any:
-    """Return what `PayloadDecoder` returned made of what JSON has, by the rules of `json_values`.
+    """Convert a result of `PayloadDecoder` to plain JSON types, by the rules of `json_values`.
 
-    A payload without a known encoding, which is bytes, is an `Undecoded` with the reason "". A value that JSON cannot
-    say is one as well.
+    A payload without a known encoding, which is bytes, becomes an `Undecoded` with the reason "". A value without a
+    JSON form also becomes an `Undecoded`.
 
     Parameters
     ----------
-    value : of the message.
-    data : the payload.
+    value : decoded value of the message.
+    data : payload.
     """
     if isinstance(value, Undecoded):
         return value
@@ -79,7 +82,7 @@ def convert_decoded_to_json(value: Any, data: bytes) -> Any:
 
 
 def is_nested_too_deep(value: Any) -> bool:
-    """Return whether a value is nested deeper than NESTING_MAX levels."""
+    """Return True if a value has more than VALUE_NESTING_MAX levels."""
     level = [value]
     for _ in range(VALUE_NESTING_MAX):
         level = [part for item in level for part in _list_child_values(item) if not isinstance(part, _LEAF_TYPES)]
@@ -109,7 +112,7 @@ def _make_decoder(schema: Schema) -> DecodeFunction | str:
 
 
 def find_schema_error(schema: Schema) -> str:
-    """Return why a schema is invalid; "" if it is valid, or if the package that checks it is not installed."""
+    """Return the reason why a schema is invalid; "": it is valid, or the package for the check is not installed."""
     try:
         _DECODER_MAKERS[schema.encoding](schema)
     except ModuleNotFoundError:
@@ -120,7 +123,7 @@ def find_schema_error(schema: Schema) -> str:
 
 
 def _shorten_reason(reason: str) -> str:
-    """Return a reason that does not repeat all that somebody sent."""
+    """Return a shortened reason, because it may quote a long message."""
     return reason if len(reason) <= _REASON_CHARACTERS_MAX else f"{reason[:_REASON_CHARACTERS_MAX]}..."
 
 
@@ -129,7 +132,7 @@ def _make_json_decoder(_schema: Schema) -> DecodeFunction:
 
 
 def _limit_nesting(decode: DecodeFunction) -> DecodeFunction:
-    """Return a decoder that refuses what is nested too deeply: where messages say how deep they are."""
+    """Return a decoder that refuses values nested too deeply. Use it if the message determines the nesting."""
 
     def decode_bounded(data: bytes) -> Any:
         value = decode(data)
@@ -162,7 +165,7 @@ def _make_cbor_decoder(_schema: Schema) -> DecodeFunction:
 
 
 def _has_shared_value(value: Any, seen: set[int]) -> bool:
-    """Return whether a list or mapping, unless it is empty, is in a value more than once, or in itself."""
+    """Return True if a list or mapping with elements occurs more than once in a value, or contains itself."""
     if not isinstance(value, (Mapping, list, tuple)) or not value:
         return False
     if id(value) in seen:
@@ -187,7 +190,7 @@ def _make_struct_decoder(schema: Schema) -> DecodeFunction:
 
 
 def _iter_text_arrays(values: np.ndarray[Any, Any], path: str = "") -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-    """Return each field of texts with its path, such as "header.name"; "" if `values` are texts themselves."""
+    """Yield each field of texts with its path, such as "header.name"; "": the values are texts themselves."""
     for name in values.dtype.names or ():
         yield from _iter_text_arrays(values[name], f"{path}.{name}" if path else name)
     if values.dtype.kind == "U" and values.dtype.itemsize:
@@ -200,11 +203,11 @@ def _make_protobuf_decoder(schema: Schema) -> DecodeFunction:
 
 
 def load_protobuf_class(schema: Schema) -> Any:
-    """Return the class of a message of Protocol Buffers.
+    """Return the class of a Protocol Buffers message.
 
     Raises
     ------
-    ValueError : its files are not all there, or need each other in a circle. The library raises others.
+    ValueError : a needed file is missing, or files need each other. The protobuf library raises other errors.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

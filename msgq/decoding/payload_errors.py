@@ -1,14 +1,15 @@
-"""What is wrong with a message, and where in it."""
+"""Errors of messages, with the position of the error."""
 
 from __future__ import annotations
 
 
 class MalformedPayloadError(ValueError):
-    """Bytes are no message of their schema.
+    """The bytes are not a valid message of the schema.
 
     Attributes
     ----------
-    path : where, from the inside out: ".name" of fields, "[3]" of elements. Who passes it on adds to it.
+    path : position of the error, innermost part first: ".name" for fields, "[3]" for elements. Each level appends its
+        part.
     """
 
     def __init__(self, text: str) -> None:
@@ -16,6 +17,6 @@ class MalformedPayloadError(ValueError):
         self.path: list[str] = []
 
     def with_path(self) -> ValueError:
-        """Return the error for those who asked for the message: with the place in its text."""
+        """Return the error for the caller of the decoder, with the position in its text."""
         path = "".join(reversed(self.path)).removeprefix(".")
         return ValueError(f"{path}: {self}" if path else str(self))

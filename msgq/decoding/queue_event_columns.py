@@ -1,4 +1,4 @@
-"""Events of work queues as Arrow values: heads by the column, what was done as text, payloads behind them."""
+"""Events of work queues as Arrow columns: heads, event names as text, and payloads."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ EVENT_NAME_BY_NUMBER = np.array([Event(number).name.lower() if number in set(Eve
 
 
 def is_queue_event_schema(schema: Schema | None) -> bool:
-    """Return whether messages of a schema are events of a queue."""
+    """Return True if messages of a schema are events of a queue."""
     return schema is not None and schema.encoding == EVENT_ENCODING
 
 
 def explain_unknown_event_layout(schema: Schema) -> str | None:
-    """Return why heads cannot be read: the schema says that they are others than those known here; None: they can."""
+    """Return the reason why the heads of events cannot be read: their layout is unknown; None: they can be read."""
     if not schema.data or schema.data == QUEUE_EVENT_SCHEMA.data:
         return None
     return "its schema describes a head of events that this release does not know"
 
 
 def read_event_heads(data: pa.BinaryArray) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return which payloads are events, and the heads of those that are, `EVENT_HEAD_DTYPE`."""
+    """Return a mask of the payloads that are events, and the heads of these events (`EVENT_HEAD_DTYPE`)."""
     whole, heads_found = read_fixed_headers(data, EVENT_HEAD_DTYPE)
     known = EVENT_NAME_BY_NUMBER[heads_found["event"]] != ""
     whole[whole] = known
@@ -39,17 +39,17 @@ def read_event_heads(data: pa.BinaryArray) -> tuple[np.ndarray[Any, Any], np.nda
 
 
 def list_event_names(event_rows: np.ndarray[Any, Any]) -> pa.Array:
-    """Return what happened, of each head."""
+    """Return the name of each event."""
     return pa.array(EVENT_NAME_BY_NUMBER[event_rows["event"]], pa.string())
 
 
 def read_event_payloads(data: pa.BinaryArray) -> pa.Array:
-    """Return what is behind the head of each event."""
+    """Return the payload after the head of each event."""
     return pc.binary_slice(data, EVENT_HEAD_BYTES, np.iinfo(np.int32).max)
 
 
 def build_event_structs(heads: np.ndarray[Any, Any], data: pa.BinaryArray) -> pa.StructArray:
-    """Return events of queues: the fields of their heads, what happened as text, and `payload`: what is behind them."""
+    """Return events of queues as structs: the fields of their heads, the event name as text, and `payload`."""
     names = list(heads.dtype.names or ())
     fields = {name: build_arrow_array(heads[name]) for name in names}
     number = pa.array(heads["number"].astype(np.int64))  # as in `work`: 63 bits are not used up

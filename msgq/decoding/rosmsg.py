@@ -1,6 +1,7 @@
-"""Definitions of messages of ROS 1 and ROS 2, as their .msg files have them: the schema encodings ros1msg and ros2msg.
+"""Definitions of ROS 1 and ROS 2 messages in .msg format: the schema encodings ros1msg and ros2msg.
 
-A text is one definition, and behind it those that it needs, each behind a line of "=" and one that says its name:
+A text has the definition of the message and all needed definitions. A line of "=" and a line with the name precede each
+needed definition.
 http://wiki.ros.org/msg, https://docs.ros.org/en/rolling/Concepts/Basic/About-Interfaces.html.
 """
 
@@ -31,16 +32,16 @@ _ROS2_BUILTINS = {
 
 
 def parse_ros1_struct(name: str, text: str) -> CdrStruct:
-    """Return what a message of ROS 1 is made of.
+    """Return the type of a ROS 1 message.
 
     Parameters
     ----------
-    name : of the message: "package/Name".
-    text : its definition, with all that it needs.
+    name : name of the message: "package/Name".
+    text : definition, with all needed definitions.
 
     Raises
     ------
-    ValueError : the text is no definition, or one that needs others that are not there; it is too large.
+    ValueError : the text is invalid or too large, or a needed definition is missing.
     """
     moment = CdrStruct("time", (("secs", ScalarType("u4")), ("nsecs", ScalarType("u4"))))
     span = CdrStruct("duration", (("secs", ScalarType("i4")), ("nsecs", ScalarType("i4"))))
@@ -51,16 +52,16 @@ def parse_ros1_struct(name: str, text: str) -> CdrStruct:
 
 
 def parse_ros2_struct(name: str, text: str) -> CdrStruct:
-    """Return what a message of ROS 2 is made of.
+    """Return the type of a ROS 2 message.
 
     Parameters
     ----------
-    name : of the message: "package/msg/Name".
-    text : its definition, with all that it needs.
+    name : name of the message: "package/msg/Name".
+    text : definition, with all needed definitions.
 
     Raises
     ------
-    ValueError : the text is no definition, or one that needs others that are not there; it is too large.
+    ValueError : the text is invalid or too large, or a needed definition is missing.
     """
     builtin: dict[str, CdrType] = {"byte": ScalarType("u1"), "string": TextType(), "wstring": TextType(is_wide=True)}
     return _RosmsgParser(name, text, _ROS_NUMBER_TYPES | builtin, _ROS2_BUILTINS, True).parse_struct(
@@ -69,17 +70,17 @@ def parse_ros2_struct(name: str, text: str) -> CdrStruct:
 
 
 def _shorten_message_name(name: str) -> str:
-    """Return a name without what stands between package and message: "msg", and further folders."""
+    """Return a name without the parts between package and message, such as "msg"."""
     package, slash, type_name = name.partition("/")
     return f"{package}/{type_name.rpartition('/')[2]}" if slash else name
 
 
 def split_message_definitions(name: str, text: str) -> dict[str, str]:
-    """Return the definitions of a text by short names; the message's own has the name that is given.
+    """Return the definitions of a text by short name. The first definition gets the given name.
 
     Raises
     ------
-    ValueError : behind a separator stands no name.
+    ValueError : a separator is not followed by a name.
     """
     first, *sections = _DEFINITION_SEPARATOR_PATTERN.split(text.replace("\r\n", "\n"))
     definitions = {}
@@ -92,35 +93,35 @@ def split_message_definitions(name: str, text: str) -> dict[str, str]:
 
 
 def list_candidate_messages(within: str, kind: str) -> tuple[str, ...]:
-    """Return the short names that a field's type may stand for, in a definition of a short name."""
+    """Return the possible short names of a field's type. `within`: short name of the definition with the field."""
     package = within.partition("/")[0]
     return (_shorten_message_name(kind),) if "/" in kind else (f"{package}/{kind}", f"std_msgs/{kind}")
 
 
 def list_field_types(text: str) -> list[str]:
-    """Return the types of the fields of one definition, each once."""
+    """Return the different types of the fields of one definition."""
     lines = (_ANNOTATION_PATTERN.sub("", line.strip()) for line in text.split("\n"))
     fields = (_FIELD_PATTERN.match(line) for line in lines)
     return list(dict.fromkeys(field[1] for field in fields if field is not None and field[5] != "="))
 
 
 class _RosmsgParser:
-    """The definitions of one text, each made into a struct once."""
+    """Parses the definitions of one text, each at most once."""
 
     def __init__(self, name: str, text: str, builtin: dict[str, CdrType], known: dict[str, str], filled: bool) -> None:
-        """Take a text apart.
+        """Split a text into definitions.
 
         Parameters
         ----------
-        builtin : what needs no definition.
-        known : definitions that need not be in the text.
-        filled : whether messages without fields have one nevertheless.
+        builtin : types without a definition.
+        known : definitions that may be missing in the text.
+        filled : True: a message without fields has one byte.
         """
         self._texts, self._builtin, self._filled = known | split_message_definitions(name, text), builtin, filled
         self._structs: dict[str, CdrStruct] = {}
 
     def parse_struct(self, name: str, within: tuple[str, ...]) -> CdrStruct:
-        """Return a struct. within : those that are not made yet as they need it."""
+        """Return a struct type. `within`: names of the structs that are being parsed, because they need this one."""
         if name in within:
             raise ValueError(f"{name!r} contains itself")
         if name not in self._structs:
@@ -134,7 +135,7 @@ class _RosmsgParser:
         return self._structs[name]
 
     def _parse_field_line(self, line: str, number: int, within: tuple[str, ...]) -> tuple[str, CdrType] | None:
-        """Return the field that a line says; None: it says none."""
+        """Return the field defined in a line; None: the line defines no field."""
         line = _ANNOTATION_PATTERN.sub("", line.strip())
         if not line or line.startswith("#"):
             return None

@@ -1,4 +1,4 @@
-"""Types that the schemas of CDR, ROS 1, Cap'n Proto and FlatBuffers have in common: numbers, enums and text."""
+"""Scalar types of the schemas of CDR, ROS 1, Cap'n Proto and FlatBuffers: numbers, enums and text."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class ScalarType:
 
     Attributes
     ----------
-    code : NumPy's code without a byte order: "b1", "i1" to "i8", "u1" to "u8", "f4", "f8".
-    enum_names : of an enum, the names by number; None: it is no enum.
+    code : NumPy code without byte order: "b1", "i1" to "i8", "u1" to "u8", "f4", "f8".
+    enum_names : for an enum, the names by number; None: not an enum.
     """
 
     code: str
@@ -21,7 +21,7 @@ class ScalarType:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of a value; a boolean of Cap'n Proto has one bit."""
+        """Bytes of a value. A boolean of Cap'n Proto has one bit."""
         return int(self.code[1:])
 
 
@@ -31,7 +31,7 @@ class TextType:
 
     Attributes
     ----------
-    is_wide : whether it is UTF-16; else it is UTF-8. Only CDR has wide strings.
+    is_wide : True: UTF-16; False: UTF-8. Only CDR has wide strings.
     """
 
     is_wide: bool = False

@@ -1,8 +1,8 @@
-"""Types of the columns of messages from their schema: the same schema gives the same types.
+"""Column types of messages from their schema. The same schema always gives the same types.
 
-A type that is within itself, or deeper than 16 levels, is text: JSON. So are structs when a schema has more fields than
-are counted here. Messages without any fields, and values that are always None, have no columns. Members of a union of
-Cap'n Proto have a column if a message has them: openpilot's events have more than a hundred.
+A recursive type, or a type deeper than 16 levels, becomes text in JSON. If a schema has too many fields, its structs
+become text, too. Messages without fields, and values that are always None, have no columns. A member of a Cap'n Proto
+union gets a column only if a message has the member: openpilot's events have more than a hundred members.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CODE_BY_PROTOBUF_TYPE = {
 
 
 def find_column_type(schema: Schema) -> ColumnType | None:
-    """Return the type of the messages of a schema; None if it depends on the messages."""
+    """Return the column type of a schema's messages; None: the type depends on the messages."""
     make = _COLUMN_TYPE_FINDERS.get(schema.encoding)
     if make is None:
         return None
@@ -48,7 +48,7 @@ def find_column_type(schema: Schema) -> ColumnType | None:
 
 
 class _ColumnTypeBuilder:
-    """Makes the column types of one schema. Nested types go through `build_nested_type`, which bounds their depth."""
+    """Builds the column types of one schema. `build_nested_type` limits the nesting."""
 
     def __init__(self) -> None:
         self._enclosing_keys: list[Any] = []
@@ -57,7 +57,10 @@ class _ColumnTypeBuilder:
     def build_nested_type(
         self, key: Any, field_count: int, build: Callable[[], ColumnType | None]
     ) -> ColumnType | None:
-        """Return what `build` makes of a type with fields; text if the type has no end. key : identifies the type."""
+        """Return the result of `build` for a type with fields; text if the type is recursive.
+
+        `key` identifies the type.
+        """
         self._field_count += field_count
         is_deep = len(self._enclosing_keys) >= _SCHEMA_DEPTH_MAX
         if is_deep or key in self._enclosing_keys or self._field_count > _SCHEMA_FIELDS_MAX:
@@ -71,7 +74,7 @@ class _ColumnTypeBuilder:
     # Protocol Buffers
 
     def convert_protobuf_message(self, descriptor: Any) -> ColumnType | None:
-        """Return the type of a Protocol Buffers message. descriptor : of the message."""
+        """Return the column type of a Protocol Buffers message, given by its descriptor."""
         return self.build_nested_type(
             descriptor.full_name,
             len(descriptor.fields),
@@ -95,7 +98,7 @@ class _ColumnTypeBuilder:
     # Cap'n Proto
 
     def convert_capnp_type(self, value_type: CapnpType) -> ColumnType | None:
-        """Return the type of a Cap'n Proto type."""
+        """Return the column type of a Cap'n Proto type."""
         match value_type:
             case ScalarType() | TextType():
                 return _convert_scalar_type(value_type)
@@ -114,7 +117,7 @@ class _ColumnTypeBuilder:
     # FlatBuffers
 
     def convert_flatbuffer_type(self, value_type: FlatbufferType) -> ColumnType | None:
-        """Return the type of a FlatBuffers type."""
+        """Return the column type of a FlatBuffers type."""
         match value_type:
             case ScalarType() | TextType():
                 return _convert_scalar_type(value_type)
@@ -132,7 +135,7 @@ class _ColumnTypeBuilder:
         return self.build_nested_type(id(value_type), len(fields), build)
 
     def _convert_flatbuffer_union(self, members: list[FlatbufferType]) -> ColumnType | None:
-        """Return a type for all of several types: the fields of all, or text where they differ."""
+        """Return a column type for several types: all fields of structs, or text."""
         converted = (self.convert_flatbuffer_type(member) for member in members)
         member_types = [member_type for member_type in converted if member_type is not None]
         if len(member_types) < 2:
@@ -149,7 +152,7 @@ class _ColumnTypeBuilder:
     # ROS, DDS
 
     def convert_cdr_type(self, value_type: CdrType) -> ColumnType | None:
-        """Return the type of a type in a definition, as `ColumnarDecodePlan` makes it."""
+        """Return the column type of a CDR or ROS 1 type, as in `ColumnarDecodePlan`."""
         match value_type:
             case ScalarType() | TextType():
                 return _convert_scalar_type(value_type)
@@ -170,7 +173,7 @@ class _ColumnTypeBuilder:
 
 
 def _convert_scalar_type(value_type: ScalarType | TextType) -> ColumnType:
-    """Return the type of numbers; text for enums and texts."""
+    """Return the column type of a scalar. Enums and texts become text."""
     is_number = isinstance(value_type, ScalarType) and value_type.enum_names is None
     return NUMBER_COLUMN_TYPES[value_type.code] if is_number else TEXT_COLUMN_TYPE  # type: ignore[union-attr]
 

@@ -1,4 +1,4 @@
-"""Definitions that a ROS or IDL file imports from other files. A schema has all of them in one text."""
+"""Imported definitions of ROS and IDL files. A schema has all definitions in one text."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _TEXT_CODEC_OPTIONS = {
 
 
 def append_imported_messages(path: Path, name: str, folders: Sequence[Path]) -> bytes:
-    """Return a ROS definition, followed by the messages that it needs, as far as they are found.
+    """Return a ROS definition, followed by the needed messages that are found.
 
     Parameters
     ----------
-    path : of the .msg file, which may have some of them already.
-    name : of its message: "pkg/msg/Scan".
-    folders : in which "pkg/msg/Point.msg" or "pkg/Point.msg" may be. Those around the file come after these.
+    path : path of the .msg file, which may already contain some needed messages.
+    name : name of its message: "pkg/msg/Scan".
+    folders : folders with files such as "pkg/msg/Point.msg" or "pkg/Point.msg". The folders around the file follow.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def append_imported_messages(path: Path, name: str, folders: Sequence[Path]) -> 
 
 
 def _find_message_files(name: str, path: Path, folders: Sequence[Path]) -> Iterator[Path]:
-    """Yield the files of a message. name : "pkg/Point"."""
+    """Yield the possible files of a message. `name`: "pkg/Point"."""
     package, _, message = name.partition("/")
     parts = (Path(package, "msg", f"{message}.msg"), Path(package, f"{message}.msg"))
     yield from _filter_existing_files(folder / part for folder in _list_nearby_folders(path, folders) for part in parts)
@@ -60,12 +60,12 @@ def _find_message_files(name: str, path: Path, folders: Sequence[Path]) -> Itera
 
 
 def append_included_files(path: Path, folders: Sequence[Path]) -> bytes:
-    """Return an IDL text, followed by the files that it includes, as far as they are found; each once.
+    """Return an IDL text, followed by the included files that are found, each once.
 
     Parameters
     ----------
-    path : of the .idl file.
-    folders : in which included files may be. Those around the file come after these.
+    path : path of the .idl file.
+    folders : folders with included files. The folders around the file follow.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def append_included_files(path: Path, folders: Sequence[Path]) -> bytes:
 
 
 def _list_nearby_folders(path: Path, folders: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the folders, and the folders around the package of a file, as in "share/pkg/msg/Scan.msg"."""
+    """Return the given folders, and the folders around the package of a file such as "share/pkg/msg/Scan.msg"."""
     return (*folders, *path.absolute().parents[:3])
 
 

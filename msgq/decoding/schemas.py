@@ -1,4 +1,4 @@
-"""Schemas that a user names, for endpoints that say nothing of what their messages mean."""
+"""Schemas that a user gives for endpoints without a schema."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ class Schemas:
     """
 
     def __init__(self, chosen: Mapping[EndpointPattern, Schema]) -> None:
-        """Choose schemas.
+        """Set the schemas.
 
         Parameters
         ----------
-        chosen : schemas by names of endpoints or expressions (see `SelectedEndpoints`). The first match counts.
+        chosen : schemas by endpoint name or expression (see `SelectedEndpoints`). The first match counts.
         """
         self._chosen = [(SelectedEndpoints([choice]), schema) for choice, schema in chosen.items()]
 
     @classmethod
     def of_texts(cls, texts: Iterable[str], import_paths: Iterable[str | PathLike[str]] = ()) -> Schemas:
-        """Return what a person wrote.
+        """Return the schemas for texts that a user wrote.
 
         Parameters
         ----------
-        texts : each as "[ENDPOINT=]ENCODING:FILE:NAME": "capnproto:log.capnp:Event" is for all endpoints,
-            "scan*=cdr:LaserScan.msg:sensor_msgs/msg/LaserScan" for those whose names match. The file has the definition
-            of the message that is called so, and what that needs: for "capnproto" a text (.capnp, which takes pycapnp)
-            or the binary form; for "cdr" IDL (.idl) or the texts of ROS 2; for "ros1" the texts of ROS 1; for
-            "flatbuffer" and "protobuf" the binary form; for "struct" a dtype. "json", "msgpack" and "cbor" need none:
+        texts : each "[ENDPOINT=]ENCODING:FILE:NAME". "capnproto:log.capnp:Event" applies to all endpoints,
+            "scan*=cdr:LaserScan.msg:sensor_msgs/msg/LaserScan" to endpoints that match "scan*". FILE defines the
+            message NAME and its needed types. Formats of FILE: for "capnproto" a text file (.capnp, needs pycapnp) or
+            the binary form; for "cdr" IDL (.idl) or ROS 2 definitions; for "ros1" ROS 1 definitions; for "flatbuffer"
+            and "protobuf" the binary form; for "struct" a dtype. "json", "msgpack" and "cbor" need no definition:
             "state=json".
-        import_paths : folders in which files that a definition imports are looked for: absolute imports of Cap'n Proto,
-            includes of IDL, and messages of ROS, as "std_msgs/msg/Header.msg" for a field "std_msgs/Header". The folder
-            of the file comes after these. The schema has all that was imported.
+        import_paths : folders for imports: absolute imports of Cap'n Proto, includes of IDL, and ROS messages, for
+            example "std_msgs/msg/Header.msg" for a field "std_msgs/Header". The folder of FILE is searched last. The
+            schema contains all imported definitions.
 
         Raises
         ------
-        InvalidValueError : a text is none of these, its file cannot be read or does not define the message, or an
-            import path is not a folder.
-        MissingLibraryError : a schema of Cap'n Proto needs pycapnp.
+        InvalidValueError : a text is invalid, its file cannot be read or does not define the message, or an import path
+            is not a folder.
+        MissingLibraryError : a Cap'n Proto schema needs pycapnp.
         """
         schemas: dict[EndpointPattern, Schema] = {}
         folders = [Path(path) for path in import_paths]
@@ -70,7 +70,7 @@ class Schemas:
         return cls(schemas)
 
     def of(self, endpoint: str, schema: Schema | None) -> Schema | None:
-        """Return the schema of an endpoint that says this of itself."""
+        """Return the schema to use for an endpoint. `schema`: the endpoint's own schema; None: none."""
         if schema is not None and schema.encoding and (schema.data or schema.encoding in SELF_DESCRIBING_ENCODINGS):
             return schema
         return next((choice for selection, choice in self._chosen if endpoint in selection), schema)
@@ -110,7 +110,7 @@ def _parse_schema_argument(text: str, folders: Sequence[Path]) -> Schema:
 
 
 def _load_definition(path: Path, encoding: str, name: str, folders: Sequence[Path]) -> bytes:
-    """Return a definition with all that it imports."""
+    """Return a definition with all imported definitions."""
     if encoding == "capnproto":
         return compile_capnp_file(path, folders)
     if _is_idl_file(path, encoding):

@@ -1,4 +1,4 @@
-"""The structs that schemas of ROS and DDS describe."""
+"""Struct types from ROS and DDS schemas."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ _DEFINITION_PARSERS: dict[tuple[str, str], Callable[[str, str], CdrStruct]] = {
 
 
 def parse_schema_struct(schema: Schema) -> CdrStruct:
-    """Return what messages of a schema are made of, whose encoding is "cdr" or "ros1".
+    """Return the type of messages of a schema with the encoding "cdr" or "ros1".
 
     Raises
     ------
-    ValueError : its definition cannot be read, is not there, or is in something else than ros1msg, ros2msg, ros2idl or
-        omgidl.
+    ValueError : the definition is missing or invalid, or its format is not ros1msg, ros2msg, ros2idl or omgidl.
     """
     defined = _DEFINITION_PARSERS.get((schema.encoding, schema.schema_encoding))
     if defined is None:

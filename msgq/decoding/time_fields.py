@@ -1,4 +1,4 @@
-"""Where messages of struct schemas have times."""
+"""Time fields of messages with struct schemas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgq.common.schema import Schema
 
 
 def find_time_field_offset(schema: Schema | None, field: str) -> int | None:
-    """Return the byte at which messages of a struct schema have a field with a time, 8 bytes; None: they have none."""
+    """Return the byte offset of an 8-byte time field in messages of a struct schema; None: no such field."""
     if schema is None or schema.encoding != "struct":
         return None
     try:
@@ -27,7 +27,10 @@ def find_time_field_offset(schema: Schema | None, field: str) -> int | None:
 
 @lru_cache(maxsize=1024)
 def make_time_fields_dtype(schema: Schema | None, fields: tuple[str, ...]) -> np.dtype[Any] | None:
-    """Return a dtype of the size of messages of a struct schema that has only these times; None: they lack one."""
+    """Return a dtype with only these time fields; None: a field is missing.
+
+    It has the size of the messages of a struct schema.
+    """
     offsets = [find_time_field_offset(schema, field) for field in fields]
     if schema is None or None in offsets:
         return None

@@ -14,10 +14,10 @@ defines one *part*: an object of a fixed name and type, which is imported when i
 | simulation.py | SIMULATION | `msgq.kinds.simulation.KindSimulation` | simulation |
 | bridge.py | BRIDGE | `msgq.kinds.bridge.KindBridge` | bridge |
 
-A kind may lack a part; the generic code then leaves out its endpoints, or refuses them with a text that names the kind.
-Functions of parts take *bare names* (without the name prefix of the kind) and prefixes as `settings.resolve_prefix`
-returns them ("" for none). They raise errors of `msgq.errors`: `SegmentError` with errno ENOENT if there is no such
-endpoint. Any thread may call them; an object that they return belongs to one thread at a time.
+If a kind lacks a part, the generic code skips its endpoints, or refuses them with a text that names the kind. Functions
+of parts take *bare names* (without the name prefix of the kind) and prefixes as `settings.resolve_prefix` returns them
+("" for none). They raise errors of `msgq.errors`: if the endpoint does not exist, `SegmentError` with errno ENOENT. Any
+thread may call these functions. One thread at a time may use a returned object.
 
 Generic code never asks which kind an endpoint has: it calls the part of `kind_of(endpoint)`. A new kind is a folder and
 a call of `register_kind`, or an entry in `_BUILT_IN_PACKAGES`.
@@ -48,12 +48,12 @@ _BUILT_IN_PACKAGES = ("msgq.topic", "msgq.channel", "msgq.records", "msgq.workqu
 
 
 class ReportedSubject(NamedTuple):
-    """What an auxiliary endpoint reports on. Verbs leave auxiliary endpoints out unless they are selected.
+    """Subject of an auxiliary endpoint. Commands skip auxiliary endpoints unless the user selects them.
 
     Attributes
     ----------
-    noun : the auxiliary endpoints in the plural, as "timing topics".
-    endpoint : the endpoint that it reports on; None: none in particular.
+    noun : plural noun for the auxiliary endpoints, for example "timing topics".
+    endpoint : endpoint that the auxiliary endpoint reports on; None: no particular endpoint.
     """
 
     noun: str
@@ -62,33 +62,31 @@ class ReportedSubject(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of endpoint. Two kinds with one name are the same kind.
+    """A kind of endpoint. Two kinds with the same name are equal.
 
     Attributes
     ----------
-    name : as recordings and JSON say it: "topic", "channel", "records", "queue", "frames".
-    package : the folder with its parts, as "msgq.channel".
-    name_prefix : the beginning of its endpoints' names, as "channel/"; "" of topics, whose names have no "/", and of
-        kinds that are announced.
-    plural_name, column_heading : endpoints of it in sentences and as a JSON key; the same as the title of a narrow
-        column.
-    validate_name : takes a bare name as text or bytes, and returns it as text; raises `EndpointNameError` for one that
-        cannot be a name.
-    locate_files : takes a prefix; returns the directory that holds its files, and the beginning of their names. None:
-        it has no files of its own, endpoints of another kind announce it.
-    locate_side_files : the same of a second file of each endpoint; None: there is none.
-    keeps_values : its messages are changes of values, each of which replaces one before; a reader that misses some has
-        lost nothing.
-    change_header : of a kind that keeps values: the NumPy fields at the beginning of a message without a key. `index`
-        is the element that changed, `count` the number of its changes. (): each of its messages has a key.
-    names_senders : recordings say the publisher or key of its messages.
-    crosses_bridges : a bridge can carry its endpoints; the kind has the part `bridge`.
+    name : name in recordings and JSON: "topic", "channel", "records", "queue", "frames".
+    package : folder with the parts of the kind, for example "msgq.channel".
+    name_prefix : prefix of endpoint names, for example "channel/". "" for topics, whose names have no "/", and for
+        announced kinds.
+    plural_name, column_heading : plural noun for sentences and JSON keys, and the title of a narrow column.
+    validate_name : takes a bare name as text or bytes; returns it as text, or raises `EndpointNameError`.
+    locate_files : takes a prefix; returns the directory of the files, and the prefix of their file names. None: the
+        kind has no files, because endpoints of another kind announce it.
+    locate_side_files : the same for the second file of each endpoint; None: no second file.
+    keeps_values : True: messages are changes of values, and a later change replaces an earlier one. A reader that
+        misses changes has lost nothing.
+    change_header : for a kind that keeps values: NumPy fields at the beginning of a message without a key. `index` is
+        the changed element, `count` the number of its changes. (): each message has a key.
+    names_senders : True: recordings store the publisher or key of each message.
+    crosses_bridges : True: a bridge can forward endpoints of this kind, and the kind has the part `bridge`.
     announcer_name_regex, recorded_name_regex : expressions for whole names: of the endpoints of another kind that
-        announce this one, and of its own endpoints in recordings. None: there are none, or all names with its prefix.
-    find_carrier : takes a bare name; returns the endpoint from whose file its messages are read. None: its own.
-    find_subject : takes the name of any endpoint; returns what it reports on if it is one of this kind's auxiliary
-        endpoints, else None.
-    delay_hint : of an announced kind: how `msgq delay` finds the publish time in the announcements.
+        announce this kind, and of this kind's endpoints in recordings. None: no announcers, or all names with the
+        prefix.
+    find_carrier : takes a bare name; returns the endpoint whose file contains the messages. None: the endpoint itself.
+    find_subject : takes any endpoint; returns its subject if it is an auxiliary endpoint of this kind, else None.
+    delay_hint : for an announced kind: how `msgq delay` finds the publish time in the announcements.
     """
 
     name: str
@@ -116,52 +114,52 @@ class Kind:
         return hash(self.name)
 
     def bare_name(self, endpoint: str) -> str:
-        """Return the name of one of its endpoints without the name prefix."""
+        """Return the name of an endpoint without the name prefix of the kind."""
         return endpoint.removeprefix(self.name_prefix)
 
     def endpoint(self, bare_name: str) -> str:
-        """Return the name of one of its endpoints with the name prefix."""
+        """Return a bare name with the name prefix of the kind."""
         return self.name_prefix + bare_name
 
     @property
     def stats(self) -> KindStats:
-        """How its statistics are read and shown."""
+        """Reads and formats statistics."""
         part: KindStats = self._import_part("stats")
         return part
 
     @property
     def source(self) -> KindSource:
-        """How its messages are read without a trace."""
+        """Reads messages passively."""
         part: KindSource = self._import_part("source")
         return part
 
     @property
     def cleanup(self) -> KindCleanup:
-        """What dead processes leave, and its removal."""
+        """Finds and removes leftovers of dead processes."""
         part: KindCleanup = self._import_part("cleanup")
         return part
 
     @property
     def playback(self) -> KindPlayback:
-        """How recorded messages are sent again."""
+        """Sends recorded messages again."""
         part: KindPlayback = self._import_part("playback")
         return part
 
     @property
     def simulation(self) -> KindSimulation:
-        """How its endpoints take part in a simulation."""
+        """Connects endpoints to a simulation."""
         part: KindSimulation = self._import_part("simulation")
         return part
 
     @property
     def publish(self) -> KindPublish:
-        """How messages are published from the command line."""
+        """Publishes messages from the command line."""
         part: KindPublish = self._import_part("publish")
         return part
 
     @property
     def bridge(self) -> KindBridge:
-        """How its endpoints cross a bridge, if `crosses_bridges`."""
+        """Forwards endpoints across a bridge, if `crosses_bridges`."""
         part: KindBridge = self._import_part("bridge")
         return part
 
@@ -173,7 +171,10 @@ _registered_kinds: list[Kind] = []
 
 
 def register_kind(kind: Kind) -> None:
-    """Add a kind, or replace the one of the same name. Its name prefix must not be the beginning of another's name."""
+    """Add a kind, or replace the kind of the same name.
+
+    Its name prefix must not be the beginning of another kind's prefix.
+    """
     _load_built_in()
     remaining = [known for known in _registered_kinds if known != kind]
     _registered_kinds[:] = [*remaining, kind]
@@ -185,7 +186,7 @@ def _load_built_in() -> None:
 
 
 def list_kinds() -> tuple[Kind, ...]:
-    """Return every kind, in the order in which endpoints are listed."""
+    """Return all kinds, in the order in which endpoints are listed."""
     _load_built_in()
     return tuple(_registered_kinds)
 
@@ -201,16 +202,16 @@ def list_state_kinds() -> tuple[str, ...]:
 
 
 def find_kind(name: str) -> Kind | None:
-    """Return the kind of this name; None: this version does not know it."""
+    """Return the kind with this name; None: this version does not know the kind."""
     return next((kind for kind in list_kinds() if kind.name == name), None)
 
 
 def get_kind(name: str) -> Kind:
-    """Return the kind of this name.
+    """Return the kind with this name.
 
     Raises
     ------
-    InvalidValueError : this version does not know it.
+    InvalidValueError : this version does not know the kind.
     """
     kind = find_kind(name)
     if kind is None:
@@ -219,19 +220,22 @@ def get_kind(name: str) -> Kind:
 
 
 def keeps_values(name: str) -> bool:
-    """Return whether a kind is known, and its messages are changes of values (`Kind.keeps_values`)."""
+    """Return True if the kind is known, and its messages are changes of values (`Kind.keeps_values`)."""
     kind = find_kind(name)
     return kind is not None and kind.keeps_values
 
 
 def kind_of(endpoint: str) -> Kind:
-    """Return the kind that stores an endpoint of this name: the longest name prefix that fits decides."""
+    """Return the kind that stores an endpoint: the kind with the longest matching name prefix."""
     fitting = [kind for kind in list_stored_kinds() if endpoint.startswith(kind.name_prefix)]
     return max(fitting, key=lambda kind: len(kind.name_prefix))
 
 
 def find_announced_kind(endpoint: str) -> Kind:
-    """Return the kind that an endpoint announces, or else its own: topics of a fixed form announce frames."""
+    """Return the kind that an endpoint announces, or its own kind.
+
+    Topics with a certain form of name announce frames.
+    """
     announced = (
         kind for kind in list_kinds() if kind.announcer_name_regex and kind.announcer_name_regex.fullmatch(endpoint)
     )
@@ -239,7 +243,7 @@ def find_announced_kind(endpoint: str) -> Kind:
 
 
 def find_recorded_kind(endpoint: str) -> Kind:
-    """Return the kind of an endpoint of a recording that does not say the kind."""
+    """Return the kind of a recorded endpoint, if the recording does not store the kind."""
     recorded = (
         kind for kind in list_kinds() if kind.recorded_name_regex and kind.recorded_name_regex.fullmatch(endpoint)
     )
@@ -251,19 +255,19 @@ def validate_endpoint(endpoint: str) -> str:
 
     Raises
     ------
-    EndpointNameError : no endpoint can have this name.
+    EndpointNameError : the name is invalid for its kind.
     """
     kind = kind_of(endpoint)
     return kind.endpoint(kind.validate_name(kind.bare_name(endpoint)))
 
 
 def find_carrier_endpoint(endpoint: str) -> str:
-    """Return the endpoint from whose file the messages of an endpoint are read, mostly itself."""
+    """Return the endpoint whose file contains the messages of an endpoint. Usually both are the same."""
     kind = kind_of(endpoint)
     return endpoint if kind.find_carrier is None else kind.find_carrier(kind.bare_name(endpoint))
 
 
 def find_reported_subject(endpoint: str) -> ReportedSubject | None:
-    """Return what an auxiliary endpoint reports on; None: it is not an auxiliary one."""
+    """Return the subject of an auxiliary endpoint; None: the endpoint is not auxiliary."""
     subjects = (kind.find_subject(endpoint) for kind in list_kinds() if kind.find_subject is not None)
     return next((subject for subject in subjects if subject is not None), None)

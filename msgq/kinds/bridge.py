@@ -1,6 +1,6 @@
-"""One endpoint on its way through a bridge to ZMQ, and back. Interface of the file bridge.py of each kind.
+"""Forwarding of endpoints through a bridge to ZMQ, and back. Interface of the file bridge.py of each kind.
 
-A bridge carries endpoints of the kinds that have this part.
+A bridge forwards endpoints of the kinds that have this part.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class FlowStats:
 
 
 class BridgeLoop:
-    """The descriptors of all the bridge's subscribers, waited for together."""
+    """Waits for the descriptors of all subscribers of a bridge."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -62,28 +62,28 @@ class BridgeLoop:
         self._links: dict[int, BridgeLink] = {}
 
     def add_link(self, fd: int, link: BridgeLink) -> None:
-        """Wait for a descriptor, too; the link is told when it is readable."""
+        """Add a descriptor and its link."""
         self._links[fd] = link
         self._epoll.register(fd, select.EPOLLIN)
 
     def remove_link(self, fd: int) -> None:
-        """Wait for it no longer; nothing happens if nobody did."""
+        """Remove a descriptor. No effect if the descriptor was not added."""
         if self._links.pop(fd, None) is not None:
             self._epoll.unregister(fd)
 
     def wait_for_links(self, seconds: float) -> list[BridgeLink]:
-        """Wait, and return whose subscriber has something."""
+        """Wait up to `seconds`, and return the links with a readable descriptor."""
         events = self._epoll.poll(None if seconds == math.inf else max(seconds, 0))
         return [self._links[fd] for fd, _ in events if fd in self._links]
 
     def stop(self) -> None:
-        """End the wait, now and from now on. From any thread, and from signal handlers."""
+        """End the current wait and all later waits. Any thread and signal handlers may call this method."""
         self.stopped = True
         if self._wake >= 0:
             os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
-        """Close what waits. Closing twice does nothing."""
+        """Close the descriptors of the loop. A second close has no effect."""
         if self._wake >= 0:
             self._epoll.close()
             os.close(self._wake)
@@ -91,9 +91,9 @@ class BridgeLoop:
 
 
 class BridgeLink(ABC):
-    """One endpoint: a subscriber on one side, a publisher on the other, and what is counted.
+    """Forwards one endpoint from a subscriber to a publisher, and counts messages.
 
-    Sockets are None while they are not open. They are of two backends, so type checkers know nothing of them.
+    Closed sockets are None. The sockets have the types of two backends, so type checkers see them as `Any`.
     """
 
     direction = ""
@@ -110,19 +110,24 @@ class BridgeLink(ABC):
 
     @abstractmethod
     def poll(self, state: Any) -> None:
-        """Begin or end, once a second, as the state of `find_endpoint_states` demands. None: it does not exist."""
+        """Start or stop forwarding, according to a state from `find_endpoint_states`.
+
+        None: the endpoint does not exist.
+
+        The bridge calls this method once per second.
+        """
 
     @abstractmethod
     def forward(self) -> None:
-        """Hand on what there is, up to a batch."""
+        """Forward waiting messages, up to the batch limit."""
 
     @property
     def _zmq_endpoint(self) -> str:
-        """What ZMQ calls it: the name without the mark of its kind."""
+        """Name on ZMQ: the name without the prefix of its kind."""
         return self._topic.removeprefix(self.name_prefix)
 
     def get_flow_stats(self) -> FlowStats:
-        """Return what the topic has come to."""
+        """Return the current counters."""
         counts = (self._messages, self._bytes, self._lost, self._dropped)
         return FlowStats(self._topic, self.direction, self._host, *counts, self._state)
 
@@ -148,21 +153,21 @@ class BridgeLink(ABC):
             sub.close()
 
     def close(self) -> None:
-        """Close both sockets; the counts stay."""
+        """Close both sockets. The counters stay."""
         self._close_subscriber()
         self._close_publisher()
 
 
 class OutgoingLink(BridgeLink):
-    """From this host to ZMQ. What derives from it says what the subscriber is.
+    """Forwards from this host to ZMQ. Subclasses define the subscriber.
 
-    `_previous_lost` and `_previous_dropped` are what former sockets have counted.
+    `_previous_lost` and `_previous_dropped` are the counts of earlier sockets.
     """
 
     direction = "out"
 
     def __init__(self, loop: BridgeLoop, topic: str, zmq_names: dict[str, str]) -> None:
-        """Open nothing so far. `taken` says which endpoint goes out by which of ZMQ's names, of the whole bridge."""
+        """Start without sockets. `zmq_names`: for the whole bridge, the endpoint that each ZMQ name forwards."""
         super().__init__(loop, topic, "")
         self._zmq_names = zmq_names
         self._previous_lost: int | None = 0
@@ -170,7 +175,7 @@ class OutgoingLink(BridgeLink):
 
     @abstractmethod
     def _open_subscriber(self) -> Any:
-        """Return a subscriber of the endpoint, which sleeps until something is published."""
+        """Return a subscriber of the endpoint. While no message waits, its descriptor is not readable."""
 
     def _open_sockets(self) -> None:
         other = self._zmq_names.setdefault(self._zmq_endpoint, self._topic)
@@ -207,14 +212,14 @@ class OutgoingLink(BridgeLink):
         self._lost = _add_if_known(self._previous_lost, self._sub.lost)
 
     def close(self) -> None:
-        """Close both sockets, and leave ZMQ's name to others; the counts stay."""
+        """Close both sockets, and free the name on ZMQ. The counters stay."""
         super().close()
         if self._zmq_names.get(self._zmq_endpoint) == self._topic:
             del self._zmq_names[self._zmq_endpoint]
 
 
 class IncomingLink(BridgeLink):
-    """From ZMQ to this host. What derives from it says what the publisher is."""
+    """Forwards from ZMQ to this host. Subclasses define the publisher."""
 
     direction = "in"
 
@@ -226,10 +231,10 @@ class IncomingLink(BridgeLink):
 
     @abstractmethod
     def _publish_message(self, message: bytes) -> bool:
-        """Publish a message here; False: it could not be."""
+        """Publish a message on this host. Return False if that is impossible."""
 
     def forward(self) -> None:
-        """Hand on what there is, up to a batch."""
+        """Forward waiting messages, up to the batch limit."""
         for message in self._sub.receive_many(BATCH_MESSAGES):
             if self._pub is None or not self._publish_message(message):
                 self._dropped += 1
@@ -240,14 +245,12 @@ class IncomingLink(BridgeLink):
 
 @dataclass(frozen=True, slots=True)
 class KindBridge:
-    """How endpoints of a kind cross a bridge. All calls are in the thread that runs the bridge.
+    """Functions that forward endpoints of a kind. The thread of the bridge makes all calls.
 
     Attributes
     ----------
-    find_endpoint_states : returns what is known of each endpoint of this host under the prefix in force, by its full
-        name.
-    open_outgoing_link : takes the loop, an endpoint, and the endpoints of the bridge by their names for ZMQ; returns
-        the link.
+    find_endpoint_states : returns the state of each endpoint of this host in the current prefix, by full name.
+    open_outgoing_link : takes the loop, an endpoint, and the bridge's endpoints by ZMQ name; returns the link.
     open_incoming_link : takes the loop, an endpoint, the host of its publisher, and the bytes of a new ring; returns
         the link.
     """
@@ -258,7 +261,7 @@ class KindBridge:
 
 
 def open_socket(backend_name: str, kind: str, topic: str, *arguments: Any) -> Any:
-    """Return a connected socket of a backend. One of the ring says there that it is a bridge's."""
+    """Return a connected socket of a backend. A ring's socket registers as a socket of a bridge."""
     module = backend.load_backend(backend_name)
     socket = getattr(module, kind)()
     if backend_name == "msgq":

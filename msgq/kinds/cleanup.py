@@ -1,7 +1,7 @@
-"""What dead processes leave, and its removal. Interface of the file cleanup.py of each kind.
+"""Removal of unused endpoints and of leftovers of dead processes. Interface of the file cleanup.py of each kind.
 
-Nothing is removed that a living process may be using. A process that has mapped a file keeps the mapping: only the
-name goes. Prefixes are those of `settings.resolve_prefix`, "" for none.
+Files that a living process may use are never removed. A removed file loses its name only: processes that have mapped
+the file continue to use it. Prefixes are those of `settings.resolve_prefix`, "" for none.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from msgq.errors import CorruptSegmentError, EndpointNameError, LayoutVersionErr
 
 @dataclass(frozen=True, slots=True)
 class FileRemoval:
-    """What became of something in shared memory.
+    """Result of a removal, or the reason against it.
 
     Attributes
     ----------
-    endpoint : whose it was, of a channel as `channel/NAME`; "" for the directory of a prefix that ended.
-    prefix : of the endpoint, "" for none.
-    path : of the file; of a topic its ring, of a channel its file.
-    bytes : of the file; of a topic those of the ring's data area, of a channel those of all its files.
-    reason : why it went, or why it was kept.
-    removed : whether it is gone; or would be, where that was only asked.
-    can_be_forced : it was kept, and `force` would remove it.
+    endpoint : endpoint of the file, for example `channel/NAME`; "" for the directory of a prefix.
+    prefix : prefix of the endpoint; "": none.
+    path : path of the file: for a topic its ring, for a channel its main file.
+    bytes : bytes of the file: for a topic, of the ring's data area; for a channel, of all its files.
+    reason : reason for the removal, or against it.
+    removed : True if the file was removed. In a dry run: True if it would be removed.
+    can_be_forced : True if the file was kept, and `force` would remove it.
     """
 
     endpoint: str
@@ -42,7 +42,7 @@ class FileRemoval:
 
 
 class EndpointUsers(NamedTuple):
-    """Who uses a topic or a channel, in words: those that live, and those of whom nobody here can say that."""
+    """Processes that use an endpoint, as texts: living processes, and processes of unknown liveness."""
 
     living_users: tuple[str, ...]
     unknown_users: tuple[str, ...]
@@ -54,14 +54,14 @@ WARNING: Final = "warning"
 
 
 class EndpointIssue(NamedTuple):
-    """Something that a supervisor should know. An error keeps this user from using the endpoint, a warning does not."""
+    """A problem of an endpoint. An error prevents this user from using the endpoint, a warning does not."""
 
     text: str
     severity: Severity
 
 
 class RepairReport(NamedTuple):
-    """What a repair did, and what it could not do though it should, a text each."""
+    """Result of a repair: texts about completed repairs, and about failed repairs."""
 
     completed_repairs: list[str]
     failed_repairs: list[str]
@@ -71,13 +71,13 @@ class RemoveUnused(Protocol):
     """Removes endpoints of a kind that no living process uses, each under its lock."""
 
     def __call__(self, names: Iterable[str], prefix: str, /, *, remove: bool, force: bool) -> Iterator[FileRemoval]:
-        """Give the result for each.
+        """Yield the result for each endpoint.
 
         Parameters
         ----------
-        names : bare names; those that another process removes in the meantime are passed over.
-        remove : False: only say what would be removed.
-        force : also remove endpoints of which nobody can say whether they are used; never one with a living user.
+        names : bare names. An endpoint that another process removes during the call is skipped.
+        remove : False: only report what would be removed.
+        force : True: also remove endpoints with users of unknown liveness. Endpoints with living users always stay.
         """
 
 
@@ -91,19 +91,18 @@ def _repair_nothing(_prefix: str) -> RepairReport:
 
 @dataclass(frozen=True, slots=True)
 class KindCleanup:
-    """What becomes of endpoints of a kind that no living process uses, and what dead processes leave.
+    """Functions that remove unused endpoints of a kind, and leftovers of dead processes.
 
     Attributes
     ----------
-    check, noun : the name of the doctor's check, and several endpoints of the kind in its text.
-    remove_unused : removes endpoints.
-    remove_orphans : takes a prefix, and whether to remove; removes files that belong to no endpoint, and empty
-        directories.
-    diagnose : takes statistics; returns what a supervisor should know of an endpoint.
-    find_orphans : takes a prefix; returns the files that belong to no endpoint.
-    repair : takes a prefix; repairs what dead processes left, and removes what only they used.
-    list_keep_reasons : takes a prefix; says of each endpoint why it stays. None: endpoints of this kind are removed
-        also without being named.
+    check, noun : name of the doctor's check, and plural noun for endpoints of the kind.
+    remove_unused : removes endpoints that no living process uses.
+    remove_orphans : takes a prefix and whether to remove; removes files without an endpoint, and empty directories.
+    diagnose : takes statistics of an endpoint; returns its issues.
+    find_orphans : takes a prefix; returns issues about files without an endpoint.
+    repair : takes a prefix; repairs endpoints after the death of processes, and removes what only dead processes used.
+    list_keep_reasons : takes a prefix; yields for each endpoint the reason why it stays. None: endpoints of this kind
+        are also removed if the user does not name them.
     """
 
     check: str
@@ -126,14 +125,14 @@ def describe_removals(removals: Iterable[FileRemoval]) -> RepairReport:
 
 
 def explain_removal(living: Sequence[str], unknown: Sequence[str], nobody: str = "no process uses it") -> str:
-    """Return why something goes or stays that these use, see `EndpointUsers`; `nobody` says that there are none."""
+    """Return the reason for or against a removal; see `EndpointUsers`. `nobody`: text for an endpoint without users."""
     if living:
         return f"in use by {join_first_texts(living)}"
     return f"in use by processes of unknown liveness: {join_first_texts(unknown)}" if unknown else nobody
 
 
 def count_by_role(dead: Iterable[tuple[str, object]]) -> dict[str, str]:
-    """Return a text per role about its dead participants, with their count. dead : pairs of role and participant."""
+    """Return a text about dead participants for each role. `dead`: pairs of role and participant."""
     users_by_role: dict[str, list[str]] = {}
     for role, users in dead:
         users_by_role.setdefault(role, []).append(str(users))
@@ -144,7 +143,7 @@ def count_by_role(dead: Iterable[tuple[str, object]]) -> dict[str, str]:
 
 
 def remove_directories(rings: str, sides: str) -> None:
-    """Remove the directories of a prefix that ended; not when somebody has come, for the ring comes first."""
+    """Remove the empty directories of a prefix, the rings' directory first. A directory with files stays."""
     with contextlib.suppress(OSError):  # not empty
         with contextlib.suppress(FileNotFoundError):
             os.rmdir(rings)
@@ -152,7 +151,7 @@ def remove_directories(rings: str, sides: str) -> None:
 
 
 def read_issues(names: Iterable[str], prefix: str, read: Callable[[str, str], object]) -> list[EndpointIssue]:
-    """Return why some endpoints cannot be read by a function of `msgq.stats`: damaged (errors), or not for us."""
+    """Return the reasons why `read` fails for some endpoints: errors for damaged files, warnings for other failures."""
     issues = []
     for name in names:
         try:

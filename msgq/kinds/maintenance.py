@@ -12,14 +12,14 @@ from msgq.kinds.snapshots import endpoint
 
 
 def repair_all_kinds(prefix: str) -> RepairReport:
-    """Repair what dead processes left in endpoints of all kinds, and remove what only they used."""
+    """Repair endpoints of all kinds after the death of processes, and remove what only dead processes used."""
     repairs = [kind.cleanup.repair(prefix) for kind in list_stored_kinds()]
     done = [text for repair in repairs for text in repair.completed_repairs]
     return RepairReport(done, [text for repair in repairs for text in repair.failed_repairs])
 
 
 def find_unreadable(prefix: str) -> list[EndpointIssue]:
-    """Return files in the place of an endpoint that cannot be read: damaged (errors), or not for this user."""
+    """Return the issues of unreadable files: errors for damaged files, warnings for files without permission."""
     return [issue for kind in list_stored_kinds() for issue in _find_unreadable(kind, prefix)]
 
 
@@ -33,7 +33,7 @@ def _find_unreadable(kind: Kind, prefix: str) -> list[EndpointIssue]:
 
 
 def diagnose_kind(kind: Kind, endpoints: Iterable[EndpointStats], prefix: str) -> list[EndpointIssue]:
-    """Return what a supervisor should know of endpoints of a kind, errors first."""
+    """Return the issues of endpoints of a kind, errors first."""
     cleanup = kind.cleanup
     issues = [issue for stats in endpoints for issue in cleanup.diagnose(stats.stats)] + cleanup.find_orphans(prefix)
     return sorted(issues, key=lambda issue: issue.severity != ERROR)

@@ -23,47 +23,46 @@ def open_source(
 
     Parameters
     ----------
-    endpoint : with its name prefix. Of "queue/NAME" the events are taken.
-    prefix : of the endpoint; None: the one in force, "": none.
-    whole : read from the very first message on. Messages that are gone count as lost (of a topic that has wrapped, all
-        before the present lap). Else read from now on. Vectors and boards have all values as changes at first, in any
-        case.
-    files : descriptors by path, open for reading, to use instead of files that may have lost their names. They stay the
-        caller's.
+    endpoint : name with the name prefix of its kind. "queue/NAME" gives the queue's events.
+    prefix : prefix of the endpoint; None: the current prefix, "": none.
+    whole : True: read from the very first message. Messages that are gone count as lost: for a topic that has wrapped,
+        all messages before the current lap. False: read new messages only. For vectors and boards, all existing values
+        come first as changes, in both cases.
+    files : open descriptors by path, to use instead of files that may be unlinked. The caller keeps the descriptors.
 
     Raises
     ------
-    EndpointNameError : no endpoint can have this name.
-    SegmentError : there is no such endpoint, its files cannot be read, or they contain invalid data.
+    EndpointNameError : the name is invalid.
+    SegmentError : the endpoint does not exist, its files are not readable, or they contain invalid data.
     """
     kind = kind_of(validate_endpoint(endpoint))
     return kind.source.open_source(kind.bare_name(endpoint), settings.resolve_prefix(prefix), whole, files)
 
 
 def open_feed(endpoint: str) -> EndpointFeed:
-    """Return what listens to an endpoint of any kind, under the prefix in force."""
+    """Return a feed of new items of an endpoint of any kind, in the current prefix."""
     kind = kind_of(endpoint)
     return kind.source.open_feed(kind.bare_name(endpoint), settings.resolve_prefix(None))
 
 
 def open_meter(endpoint: str, payload_time: PayloadTime | None = None) -> EndpointMeter:
-    """Return a meter of an endpoint of any kind, under the prefix in force."""
+    """Return a meter of an endpoint of any kind, in the current prefix."""
     kind = kind_of(endpoint)
     return kind.source.open_meter(kind.bare_name(endpoint), settings.resolve_prefix(None), payload_time)
 
 
 def open_writer(spec: EndpointSpec, target: PlaybackTarget, shared: dict[str, Any]) -> EndpointWriter:
-    """Open an endpoint of any kind for playback, and create it if there is none.
+    """Open an endpoint of any kind for playback, and create it if necessary.
 
     Parameters
     ----------
-    spec, target : what, and where.
-    shared : objects that several writers of one player share, by name; a writer may add some.
+    spec, target : endpoint, and place of the endpoint.
+    shared : objects that the writers of one player share, by name. The call may add objects.
 
     Raises
     ------
-    UnplayableError : it cannot be played there.
-    IpcError : it is there with another configuration, or a living process owns it; what the endpoint's class raises.
+    UnplayableError : the endpoint cannot be played in this place.
+    IpcError : the endpoint exists with another configuration, or a living process owns it.
     """
     kind = find_kind(spec.kind)
     if kind is None:
@@ -74,7 +73,7 @@ def open_writer(spec: EndpointSpec, target: PlaybackTarget, shared: dict[str, An
 
 
 def read_existing_schema(endpoint: str) -> Schema | None:
-    """Return the schema of an endpoint; None: it has none, or will be created."""
+    """Return the schema of an endpoint; None: the endpoint has no schema, or does not exist yet."""
     try:
         return snapshots.endpoint(endpoint).schema
     except SegmentError as error:

@@ -1,7 +1,7 @@
-"""What stays until it is named: it keeps what is in it while nobody is there.
+"""Kinds whose endpoints keep their content while no process uses them: queues, vectors and boards.
 
-So one that nobody has open is no remain. It is removed only when it is named, and when nobody alive has it open; then
-under the lock that all take who come, so who comes then makes another one.
+An unused endpoint of these kinds is not a leftover. It is removed only if the user names it and no living process has
+it open. The removal holds the lock that opening processes need, so a later open creates a new endpoint.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from msgq.kinds.cleanup import EndpointUsers, FileRemoval, explain_removal
 
 
 class FileStats(Protocol):
-    """What is known of something in one file."""
+    """Statistics of an endpoint in one file."""
 
     @property
     def name(self) -> str:
-        """Of it."""
+        """Name of the endpoint."""
 
     @property
     def path(self) -> str:
-        """Of its file."""
+        """Path of its file."""
 
     @property
     def bytes(self) -> int:
-        """Of its file."""
+        """Bytes of its file."""
 
 
 _StatsType = TypeVar("_StatsType", bound=FileStats)
@@ -39,17 +39,17 @@ _StatsType = TypeVar("_StatsType", bound=FileStats)
 
 @dataclass(frozen=True, slots=True)
 class PersistentKind(Generic[_StatsType]):
-    """A kind of things that keep what is in them while nobody is there, so that each is removed only when it is named.
+    """A kind whose endpoints keep their content without processes, and are removed only if the user names them.
 
     Attributes
     ----------
-    noun, name_prefix : what one is called, and what stands before its name among topics.
-    file, directories : return where one is, and the directory of a prefix's ones (`msgq.common.shm_paths`).
-    read_every, read : return how all are, and how one is (`msgq.stats`).
-    remove : removes one if a function says so, that is asked under the lock of those who open it.
-    participants : return who has one open.
-    contents : return what is in one, to be said with the reason; "" for nothing.
-    nobody : what is said of one that nobody has open.
+    noun, name_prefix : noun for an endpoint, and prefix of its name.
+    file, directories : return the path of an endpoint, and the directory of a prefix (`msgq.common.shm_paths`).
+    read_every, read : return the statistics of all endpoints, and of one endpoint (`msgq.stats`).
+    remove : removes an endpoint if a function agrees. The function is called under the lock of opening processes.
+    participants : return the processes that have an endpoint open.
+    describe_contents : return a text about the content, to append to the reason; "" without content.
+    unused_reason : text about an endpoint without users.
     """
 
     noun: str
@@ -64,14 +64,14 @@ class PersistentKind(Generic[_StatsType]):
     unused_reason: str = "no process uses it"
 
     def list_users(self, stats: _StatsType) -> EndpointUsers:
-        """Return who has one open."""
+        """Return the processes that have an endpoint open."""
         participants = list(self.participants(stats))
         living = [str(participant) for participant in participants if participant.alive]
         unknown = [str(participant) for participant in participants if participant.alive is None]
         return EndpointUsers(tuple(dict.fromkeys(living)), tuple(dict.fromkeys(unknown)))
 
     def list_keep_reasons(self, prefix: str) -> Iterator[FileRemoval]:
-        """Say of each that a prefix has why it stays when nobody names it."""
+        """Yield for each endpoint of a prefix the reason why it stays if the user does not name it."""
         for stats in self.read_every(prefix):
             living, _ = self.list_users(stats)
             why = explain_removal(living, ()) if living else f"to remove a {self.noun}, name it"
@@ -87,12 +87,12 @@ class PersistentKind(Generic[_StatsType]):
     def remove_unused(
         self, names: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
     ) -> Iterator[FileRemoval]:
-        """Remove those that nobody has open, with what is in them, and say of each what became of it.
+        """Remove endpoints that no process has open, with their content, and yield the result for each.
 
         Parameters
         ----------
-        names : of them; those that somebody else removes meanwhile are passed over.
-        remove, force : as in `remove_unused`.
+        names : bare names. An endpoint that another process removes during the call is skipped.
+        remove, force : as in `RemoveUnused`.
         """
         for name in names:
             try:
@@ -104,7 +104,10 @@ class PersistentKind(Generic[_StatsType]):
                     )
 
     def remove_orphans(self, prefix: str, remove: bool = True) -> tuple[FileRemoval, ...]:
-        """Remove a prefix's directory when nothing is in it. Who makes one of these meanwhile makes it anew."""
+        """Remove the directory of a prefix if it is empty.
+
+        A process that creates an endpoint creates the directory again.
+        """
         with contextlib.suppress(OSError):  # there are some in it, or it is gone
             if prefix and remove:
                 os.rmdir(*self.directories(prefix))

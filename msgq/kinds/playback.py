@@ -40,19 +40,19 @@ class PlaybackMessage(NamedTuple):
 
 
 class EndpointSpec(NamedTuple):
-    """An endpoint that is to be played to.
+    """An endpoint to play to.
 
     Attributes
     ----------
-    endpoint : its name, with the mark of its kind.
-    kind : as `MessageSource` has it.
-    schema : of the messages in the recording.
-    options : what it needs to be made anew, as the recording says; anybody may have written them.
+    endpoint : name with the prefix of its kind.
+    kind : kind, as in `MessageSource`.
+    schema : schema of the recorded messages.
+    options : options to create the endpoint again, from the recording. They may be invalid.
     max_message_bytes : bytes of the largest message; 0: unknown.
-    tracked : its topic was tracked.
-    publishers : of a channel: the names of those who published.
-    keys : of a board.
-    sample_message : of frames: the first picture, which says how a stream's are laid out.
+    tracked : True if the recorded topic was tracked.
+    publishers : names of the publishers of a channel.
+    keys : keys of a board.
+    sample_message : for frames: the first picture, which determines the layout of the stream.
     """
 
     endpoint: str
@@ -66,25 +66,25 @@ class EndpointSpec(NamedTuple):
     sample_message: bytes = b""
 
     def get_positive_option(self, option: str) -> int | None:
-        """Return an option that is a positive number; None: there is none of this name."""
+        """Return an option that is a positive number; None: missing."""
         value = self.options.get(option)
         return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
     def get_flag_option(self, option: str) -> bool | None:
-        """Return an option that is true or false; None: there is none of this name."""
+        """Return an option that is true or false; None: missing."""
         value = self.options.get(option)
         return value if isinstance(value, bool) else None
 
 
 class PlaybackTarget(NamedTuple):
-    """Where endpoints are to be.
+    """Place of the played endpoints.
 
     Attributes
     ----------
     backend : "msgq", "zmq" or "fake".
-    prefix : of the endpoints; "" for none.
-    segment_size : bytes of new rings; 0: what is needed.
-    take_over : also play where a living process publishes, which ends its publishing.
+    prefix : prefix of the endpoints; "": none.
+    segment_size : bytes of new rings; 0: the necessary size.
+    take_over : True: also publish if a living process publishes. That process then gets an error from its next send.
     """
 
     backend: str
@@ -94,20 +94,20 @@ class PlaybackTarget(NamedTuple):
 
     @property
     def backend_module(self) -> ModuleType:
-        """The backend's."""
+        """Module of the backend."""
         return backends.load_backend(self.backend)
 
     def time_ns(self) -> int:
-        """Return the time there."""
+        """Return the current time of the backend, in ns."""
         return current_bus().clock.time_ns() if self.backend == "fake" else clock.time_ns()
 
     def compute_origin_time(self, age_ns: int | None) -> int:
-        """Return when that came about which is so old now; 0: nobody knows."""
+        """Return the origin time in ns for an origin of this age; 0: unknown."""
         return 0 if age_ns is None else max(1, self.time_ns() - age_ns)
 
 
 class UnplayableError(Exception):
-    """An endpoint, or a message of it, cannot be played; the text says why. For whoever plays, who goes on."""
+    """An endpoint or a message cannot be played. The text has the reason, and the player continues."""
 
 
 class EndpointWriter:
@@ -115,7 +115,7 @@ class EndpointWriter:
 
     Attributes
     ----------
-    spec : what it was made for.
+    spec : specification of the endpoint.
     """
 
     def __init__(self, spec: EndpointSpec) -> None:
@@ -126,44 +126,44 @@ class EndpointWriter:
 
         Raises
         ------
-        UnplayableError : it cannot be played. QueueFullError: there is no room for it now.
-        What the publisher, writer or queue raises.
+        UnplayableError : the message cannot be played.
+        QueueFullError : the queue has no room now.
+        Errors of the publisher, writer or queue pass through.
         """
         raise NotImplementedError
 
     def restore(self, messages: Iterable[PlaybackMessage]) -> None:
-        """Let the state be what these messages leave, the last of each element or key, oldest first.
+        """Set the state to the last change of each element or key. The changes are given oldest first.
 
-        Only records have a state: elsewhere nothing is done.
+        Only records have a state. For other kinds, the call has no effect.
         """
 
     @property
     def ring_socket(self) -> PubSocket | None:
-        """The socket to which many messages of equal size can be given at once; None: there is none."""
+        """Socket for sending many messages of equal size at once; None: not supported."""
         return None
 
     def wait_for_readers(self, timeout: float) -> bool:
-        """Wait so many seconds for a subscriber; tell whether one is there.
+        """Wait up to `timeout` seconds for a subscriber. Return True if a subscriber exists.
 
-        True at once where nobody has to be there in time: what is written to records stays, and so does what is sent
-        to a queue.
+        For records and queues the call returns True at once, because they keep their content.
         """
         return True
 
     def close(self) -> None:
-        """Send nothing more. Twice does nothing."""
+        """Close the writer. A second close has no effect."""
         raise NotImplementedError
 
 
 def make_mismatch_error(error: SegmentError, endpoint: str) -> SegmentError:
-    """Return the error for an endpoint that is there with another configuration than the recording's."""
+    """Return the error for an existing endpoint whose configuration differs from the recording's."""
     difference = str(error).removeprefix(f"{error.endpoint!r}: ").partition(";")[0]
     advice = "choose another prefix, remap the endpoint, or remove the existing one"
     return type(error)(f"{difference}: the endpoint differs from the recording; {advice}", endpoint)
 
 
 def make_usable_schema(schema: Schema | None) -> Schema | None:
-    """Return a schema that an endpoint can have: those of foreign files may be too large, or have no name."""
+    """Return a schema that an endpoint can store. Schemas of other programs may be too large, or have no name."""
     try:
         return schema and Schema(schema.name, schema.encoding, schema.data, schema_encoding=schema.schema_encoding)
     except ValueError:
@@ -171,26 +171,26 @@ def make_usable_schema(schema: Schema | None) -> Schema | None:
 
 
 class MessageSample(Protocol):
-    """Looks at the first messages of an endpoint of a recording, before the endpoint is opened."""
+    """Reads the first messages of a recorded endpoint before the endpoint is opened."""
 
     data: bytes
     refusal_reason: str
 
     def add(self, data: bytes) -> bool:
-        """Take a message; return whether this is enough.
+        """Add a message. Return True if no more messages are needed.
 
-        `data` is then what `EndpointSpec.sample_message` needs, and `refusal_reason` why the endpoint cannot be played
-        ("": it can be).
+        Afterwards, `data` is the value for `EndpointSpec.sample_message`, and `refusal_reason` is the reason why the
+        endpoint cannot be played ("": playable).
         """
 
 
 class ComparedMessage(NamedTuple):
-    """The part of a message that a comparison of two runs compares.
+    """Properties of a message that a comparison of two runs uses.
 
     Attributes
     ----------
-    data : without what differs from run to run, as times.
-    extra : what else must be the same, by name: a board's key, a priority.
+    data : payload without values that differ in each run, such as times.
+    extra : other compared properties by name: a board's key, a priority.
     """
 
     data: bytes
@@ -203,26 +203,28 @@ def _compare_data_and_key(data: bytes, key: str) -> ComparedMessage:
 
 @dataclass(frozen=True, slots=True)
 class KindPlayback:
-    """How recorded messages of a kind are sent again.
+    """Functions that play recorded messages of a kind.
 
     Attributes
     ----------
-    open_writer : takes what to open, where, and objects that writers of one player share, by name; opens the endpoint,
-        and creates it if there is none. Raises `UnplayableError` if it cannot be played there.
-    is_carried_by_zmq : the ZMQ backend has endpoints of this kind.
-    make_valid_name : takes a name of a recording; returns it without what no endpoint of this kind can have in its
-        name.
+    open_writer : takes an `EndpointSpec`, a `PlaybackTarget`, and objects that the writers of one player share; opens
+        the endpoint, and creates it if necessary. Raises `UnplayableError` if that is impossible.
+    is_carried_by_zmq : True: the ZMQ backend has endpoints of this kind.
+    make_valid_name : takes a recorded name; returns it without parts that are invalid for this kind.
     validate_name : takes a new name; returns it, or raises `InvalidValueError`. None: as `Kind.validate_name`.
-    find_announced_endpoint : takes a name in a recording; returns the endpoint that its writer publishes by itself, or
+    find_announced_endpoint : takes a recorded name; returns the endpoint whose writer publishes it automatically, or
         None.
-    open_sample : returns what looks at the first messages of an endpoint. None: no message needs to be seen.
-    played_first_byte : the first byte of all messages that are sent again; others say what happened, and are left out.
-        None: all are sent.
-    compute_state_key : of kinds that keep values: takes a message; returns which element it changes (beside the key).
-    create_endpoint : takes what a simulation needs, and creates it without staying its publisher. None: a writer does.
-    encode_sent : takes the data, priority, number and time of a sent message, and returns it as recordings have it, and
-        its schema. None: a recording has what was sent.
-    extract_comparable : takes a recorded message and its key; returns what a comparison compares, None: nothing.
+    open_sample : returns a `MessageSample`. None: no sample is needed.
+    played_first_byte : first byte of all messages that are sent again; other messages are events, and are omitted.
+        None: all messages are sent.
+    compute_state_key : for kinds that keep values: takes a message; returns the changed element, in addition to the
+        key.
+    create_endpoint : takes the arguments of a simulation, and creates an endpoint without a publisher. None: a writer
+        creates it.
+    encode_sent : takes data, priority, number and time of a sent message; returns its recorded form and schema. None:
+        the recorded form is the sent message.
+    extract_comparable : takes a recorded message and its key; returns the compared properties, or None for a message
+        that is not compared.
     """
 
     open_writer: Callable[[EndpointSpec, PlaybackTarget, dict[str, Any]], EndpointWriter]

@@ -14,26 +14,26 @@ PUB_NODE_NAME = "msgq pub"  # name of the publisher
 
 
 class PublishUsageError(Exception):
-    """The options do not fit the endpoint; the text says why."""
+    """The options do not fit the endpoint. The text has the reason."""
 
 
 class PublishRefusedError(Exception):
-    """Nothing can be published there; the text says why."""
+    """Publishing on the endpoint is impossible. The text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishOptions:
-    """What the user said beside the messages.
+    """Options of the command, without the messages.
 
     Attributes
     ----------
-    endpoint : with its name prefix.
-    name : without it.
-    as_json : messages are JSON, and an endpoint without a schema says so from now on.
-    force : a topic is taken over from a publisher that lives.
-    priority : of messages of a queue; None: not given.
-    index, key : of a vector's element, of a board's value; None: not given.
-    timeout : seconds to wait, for subscribers or for room; None: for ever.
+    endpoint : name with the name prefix of its kind.
+    name : bare name.
+    as_json : True: messages are JSON. An endpoint without a schema gets the encoding "json".
+    force : True: take a topic over from a living publisher.
+    priority : priority of a queue's messages; None: not given.
+    index, key : element of a vector, key of a board; None: not given.
+    timeout : seconds to wait for subscribers or for room; None: forever.
     """
 
     endpoint: str
@@ -47,11 +47,11 @@ class PublishOptions:
 
 
 class PublishTarget(ABC):
-    """An endpoint that messages can be published on: made by a look at it, opened by a ``with`` block.
+    """An endpoint to publish on. The constructor only reads the endpoint, the ``with`` block opens it.
 
     Attributes
     ----------
-    schema : of its messages, as far as it is known.
+    schema : schema of the messages, if known.
     """
 
     def __init__(self, wanted: PublishOptions, schema: Schema | None) -> None:
@@ -62,7 +62,7 @@ class PublishTarget(ABC):
 
     @abstractmethod
     def _open_endpoint(self) -> None:
-        """Take part."""
+        """Open the endpoint for writing."""
 
     @abstractmethod
     def _send_message(self, data: bytes) -> None:
@@ -70,10 +70,10 @@ class PublishTarget(ABC):
 
     @abstractmethod
     def _close_endpoint(self) -> None:
-        """Leave."""
+        """Close the endpoint."""
 
     def read_previous_value(self) -> bytes | None:
-        """Return the value that the next message replaces; None without one, and for all kinds except records."""
+        """Return the value that the next message replaces; None: no value, or not records."""
         return None
 
     def send(self, data: bytes) -> None:
@@ -81,20 +81,20 @@ class PublishTarget(ABC):
 
         Raises
         ------
-        QueueFullError, WaitTimeoutError : there was no room in time.
+        QueueFullError, WaitTimeoutError : no room until the timeout.
         """
         self._send_message(data)
         self._messages += 1
         self._bytes += len(data)
 
     def wait_for_readers(self, readers: int) -> None:
-        """Wait until so many subscribers are there. WaitTimeoutError: they did not come in time."""
+        """Wait until `readers` subscribers exist. Raises WaitTimeoutError at the timeout."""
         raise PublishUsageError(
             f"--wait-for-subscribers cannot be used with {self._options.endpoint}, which has no subscribers"
         )
 
     def summarize_messages(self) -> dict[str, Any]:
-        """Return what was published."""
+        """Return a summary of the published messages."""
         return {"endpoint": self._options.endpoint, "messages": self._messages, "bytes": self._bytes}
 
     def __enter__(self) -> Self:
@@ -107,12 +107,12 @@ class PublishTarget(ABC):
 
 @dataclass(frozen=True, slots=True)
 class KindPublish:
-    """How messages are published from the command line.
+    """Functions that publish messages from the command line.
 
     Attributes
     ----------
     open_target : takes the options; returns the endpoint. Raises `PublishUsageError`, `PublishRefusedError`.
-    allowed_options : which of the options "force", "priority", "index" and "key" endpoints of this kind have.
+    allowed_options : valid options of this kind, from "force", "priority", "index" and "key".
     """
 
     open_target: Callable[[PublishOptions], PublishTarget]

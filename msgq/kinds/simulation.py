@@ -61,19 +61,18 @@ class SentMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KindSimulation:
-    """How endpoints of a kind take part in a simulation. All calls are in the simulation's thread.
+    """Functions for endpoints of a kind in a simulation. The simulation's thread makes all calls.
 
     Attributes
     ----------
-    open_subscriber : takes a bare name and a node's name; returns a subscriber whose messages the simulation delivers
-        one by one. None: `follow_endpoint` is used.
-    follow_endpoint : takes a bare name, the bus and a function; returns a generator, as programs are, that gives the
-        function what comes.
-    make_playback_message : takes a time, an endpoint, bytes and the bus; returns the message that `Simulation.play`
-        sends.
-    list_sent_messages : takes a time, a node's name, the state of an endpoint on the bus and an entry that was sent;
-        gives the messages of `Simulation.sent_messages`.
-    fault_kinds, fault_unit : the kinds of faults that can happen, and what they happen to, in words.
+    open_subscriber : takes a bare name and the name of a node; returns a subscriber to which the simulation delivers
+        messages one by one. None: the simulation uses `follow_endpoint`.
+    follow_endpoint : takes a bare name, the bus and a function; returns a generator, like a program's, that calls the
+        function for each message.
+    make_playback_message : takes a time, an endpoint, bytes and the bus; returns the message for `Simulation.play`.
+    list_sent_messages : takes a time, the name of a node, the state of an endpoint on the bus and a sent entry; yields
+        the messages of `Simulation.sent_messages`.
+    fault_kinds, fault_unit : kinds of possible faults, and a noun for the objects of faults.
     """
 
     make_playback_message: Callable[[int, str, bytes, InProcessBus], PlaybackMessage]

@@ -1,4 +1,4 @@
-"""Messages of a kind, read passively: no process notices. Interface of the file source.py of each kind."""
+"""Passive reading of messages of a kind, unnoticed by other processes. Interface of the file source.py of each kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from msgq.impl.sources import EndpointSource
 
 
 class PayloadTime(NamedTuple):
-    """Where payloads have their publish time: byte offset of a u64 of nanoseconds, and its clock.
+    """Location of the publish time in payloads: byte offset of a u64 in nanoseconds, and its clock.
 
     The clock is "host" (docs/internals/clock.md), "realtime" or "monotonic".
     """
@@ -25,7 +25,7 @@ class PayloadTime(NamedTuple):
 
 
 class TimeStamps(NamedTuple):
-    """Whether messages have a publish time beside their payload, and the schema in which it may be a field else."""
+    """Location of publish times: next to the payload, or else in a field of the schema."""
 
     is_beside_payload: bool
     schema: Schema | None
@@ -37,10 +37,10 @@ class SourceItem:
 
     Attributes
     ----------
-    data : its payload; None: there is none to be seen.
-    json_fields : what is known of it beside that, for programs.
-    text : the same for people, in front of the payload; "": nothing.
-    schema : of the payload.
+    data : payload; None: not available.
+    json_fields : other properties, for JSON output.
+    text : the same properties as text before the payload; "": none.
+    schema : schema of the payload.
     """
 
     data: bytes | None
@@ -50,21 +50,21 @@ class SourceItem:
 
 
 class EndpointFeed(ABC):
-    """An endpoint that is listened to.
+    """Feed of new items of an endpoint.
 
     Attributes
     ----------
-    waitable : what tells that something has come; None: only a look does.
+    waitable : object that is readable when an item arrives; None: the feed must be polled.
     """
 
     waitable: Waitable | None = None
 
     @abstractmethod
     def take_items(self, most: int | None) -> list[SourceItem]:
-        """Return what has come since the last call, at most so much. Who gets as much as that asks no more."""
+        """Return the new items since the last call, at most `most`. After a full result, call again."""
 
     def describe_losses(self) -> str:
-        """Return what is to be said of messages that were missed since the last call; "": nothing."""
+        """Return a text about messages missed since the last call; "": none."""
         return ""
 
 
@@ -77,19 +77,20 @@ def describe_lost(messages: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KindSource:
-    """How messages of a kind are read without a trace.
+    """Functions that read messages of a kind passively.
 
     Attributes
     ----------
-    open_source : takes a bare name, a prefix, `whole` and `files` as `open_source`; returns the source for recorder and
-        Spark.
-    open_feed : takes a bare name and a prefix; returns what `msgq echo` shows.
-    open_meter : takes a bare name, a prefix, and where payloads have their publish time (None: it is beside them, or
-        there is none); returns the meter for hz, bw and delay.
-    find_stamps : takes a bare name and a prefix. None: payloads of this kind cannot have a publish time.
-    has_better_meter : a meter knows more than the counters that `KindStats.open_watch` reads, so check uses one: sizes,
-        or messages of programs that do not count.
-    schema_begins_epoch : another schema begins another epoch of the endpoint; else its numbering goes on.
+    open_source : takes a bare name, a prefix, `whole` and `files` as `open_source`; returns the source for the recorder
+        and Spark.
+    open_feed : takes a bare name and a prefix; returns the feed for `msgq echo`.
+    open_meter : takes a bare name, a prefix, and the location of publish times in payloads (None: next to the payload,
+        or none); returns the meter for hz, bw and delay.
+    find_stamps : takes a bare name and a prefix; returns the location of publish times. None: payloads of this kind
+        have no publish time.
+    has_better_meter : True: a meter measures more than the counters of `KindStats.open_watch`, for example sizes, or
+        messages of programs that do not count. `msgq check` then uses a meter.
+    schema_begins_epoch : True: a new schema begins a new epoch of the endpoint. False: the numbering continues.
     """
 
     open_source: Callable[[str, str, bool, Mapping[str, int] | None], EndpointSource]

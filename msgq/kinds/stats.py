@@ -1,4 +1,4 @@
-"""Statistics of a kind: how they are read and shown. Interface of the file stats.py of each kind."""
+"""Statistics of a kind, for reading and display. Interface of the file stats.py of each kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from msgq.impl.base import clock
 
 
 class EndpointTotals(NamedTuple):
-    """What `EndpointStats` has of an endpoint of any kind: bytes of memory, messages, lost messages."""
+    """Totals of an endpoint of any kind, as in `EndpointStats`: bytes of memory, messages, lost messages."""
 
     bytes: int
     messages: int | None
@@ -28,19 +28,19 @@ class EndpointTotals(NamedTuple):
 
 
 class KindEndpointStats(Protocol):
-    """What the frozen dataclass of statistics of each kind has."""
+    """Common properties of the statistics of all kinds, which are frozen dataclasses."""
 
     @property
     def path(self) -> str:
-        """Path of its file."""
+        """Path of the endpoint's file."""
 
     @property
     def schema(self) -> Schema | None:
-        """Schema of its messages."""
+        """Schema of the messages."""
 
     @property
     def created_ns(self) -> int | None:
-        """Creation time by the host's clock."""
+        """Creation time, in ns of the host's clock."""
 
     @property
     def participants(self) -> tuple[tuple[str, Participant], ...]:
@@ -48,13 +48,13 @@ class KindEndpointStats(Protocol):
 
 
 class EndpointWatch(Protocol):
-    """An endpoint that is kept mapped read-only, without a trace. One thread at a time."""
+    """A mapped endpoint for repeated reads: read-only and passive. One thread at a time."""
 
     def counts(self) -> Any:
-        """Return what moves (`EndpointCounts`, or of topics `TopicCounts`) within microseconds."""
+        """Return the counters (`EndpointCounts`, or `TopicCounts` for topics) within microseconds."""
 
     def stats(self) -> Any:
-        """Return the statistics (`KindEndpointStats`) of this moment; asks the kernel which participants live."""
+        """Return the current statistics (`KindEndpointStats`). The call asks the kernel which participants live."""
 
 
 _StatsType = TypeVar("_StatsType", bound=KindEndpointStats)
@@ -63,17 +63,17 @@ _CountsType = TypeVar("_CountsType", TopicCounts, EndpointCounts)
 
 @dataclass(frozen=True)
 class EndpointRow(Generic[_StatsType, _CountsType]):
-    """An endpoint, and what it did since the look before. Each kind has a class of rows.
+    """An endpoint, and its activity since the previous poll. Each kind has its own class of rows.
 
-    What is not known is None, in tables "-", and never 0.
+    Unknown values are None, and "-" in tables.
 
     Attributes
     ----------
-    endpoint : with its name prefix.
-    kind : name of the kind; "frames" of a topic that announces frames.
-    totals : of `stats`.
-    stats : who takes part; up to some seconds older than the look.
-    current_counts, previous_counts : counters at this poll and at the previous one; None: there was none.
+    endpoint : name with the name prefix of its kind.
+    kind : name of the kind; "frames" for a topic that announces frames.
+    totals : totals from `stats`.
+    stats : statistics with participants; up to some seconds older than the poll.
+    current_counts, previous_counts : counters at this poll and at the previous one; None: first poll.
     interval_s : seconds between the two polls.
     """
 
@@ -92,27 +92,27 @@ class EndpointRow(Generic[_StatsType, _CountsType]):
 
     @property
     def note_text(self) -> str:
-        """What else is to be said in a table; "" for nothing."""
+        """Note for a table; "": none."""
         return ""
 
     @property
     def memory(self) -> int:
-        """Bytes of memory that it takes."""
+        """Bytes of memory of the endpoint."""
         return self.totals.bytes
 
     @property
     def publishers(self) -> list[str]:
-        """Who publishes, sends or writes."""
+        """Names of publishers, senders or writers."""
         return [str(participant) for role, participant in self.stats.participants if role in self._sender_roles]
 
     @property
     def subscribers(self) -> list[str]:
-        """Who subscribes or receives."""
+        """Names of subscribers or receivers."""
         return [str(participant) for role, participant in self.stats.participants if role in self._receiver_roles]
 
     @property
     def live_publisher_count(self) -> int:
-        """How many publish, send or write that are not known to be dead."""
+        """Number of publishers, senders or writers that are not known to be dead."""
         return sum(
             role in self._sender_roles and participant.alive is not False
             for role, participant in self.stats.participants
@@ -120,7 +120,7 @@ class EndpointRow(Generic[_StatsType, _CountsType]):
 
     @property
     def live_subscriber_count(self) -> int | None:
-        """How many subscribe or receive that are not known to be dead; None: nobody can tell."""
+        """Number of subscribers or receivers that are not known to be dead; None: unknown."""
         return sum(
             role in self._receiver_roles and participant.alive is not False
             for role, participant in self.stats.participants
@@ -128,51 +128,51 @@ class EndpointRow(Generic[_StatsType, _CountsType]):
 
     @property
     def dead_participant_count(self) -> int:
-        """How many are entered that died."""
+        """Number of registered participants that are dead."""
         return len({participant for _, participant in self.stats.participants if participant.alive is False})
 
     @property
     def messages(self) -> int | None:
-        """Published, sent, or elements written so far."""
+        """Number of published or sent messages, or of written elements."""
         return self.current_counts.messages
 
     @property
     def lost(self) -> int | None:
-        """Messages that those who subscribe have lost by now, all together."""
+        """Number of messages lost by all subscribers."""
         return self.current_counts.lost
 
     @property
     def message_sizes(self) -> tuple[int, int] | None:
-        """Sizes of the smallest and the largest message, if all messages of the endpoint have fixed sizes."""
+        """Bytes of the smallest and the largest message, if all messages of the endpoint have fixed sizes."""
         return None
 
     @property
     def rate(self) -> float | None:
-        """Messages a second."""
+        """Messages per second."""
         return self._compute_growth_rate(lambda counts: counts.messages)
 
     @property
     def byte_rate(self) -> float | None:
-        """Bytes of payload a second."""
+        """Payload bytes per second."""
         return self._compute_growth_rate(lambda counts: counts.bytes)
 
     @property
     def lost_rate(self) -> float | None:
-        """Messages a second that those who subscribe lose."""
+        """Messages per second that subscribers lose."""
         return self._compute_growth_rate(lambda counts: counts.lost)
 
     def to_json_fields(self) -> dict[str, Any]:
-        """What `--json` shows of it."""
+        """Return the fields for `--json`."""
         names = ("kind", "endpoint", "messages", "lost", "memory", "rate", "byte_rate", "lost_rate")
         stats_fields = dataclasses.asdict(self.stats)  # type: ignore[call-overload]
         return {**stats_fields, **self._list_kind_fields(), **{name: getattr(self, name) for name in names}}
 
     def _list_kind_fields(self) -> dict[str, Any]:
-        """What `--json` shows of this kind alone, or in another way than its stats have it."""
+        """Return the fields for `--json` that only this kind has, or that replace fields of its statistics."""
         return {}
 
     def _compute_growth_rate(self, count_of: Callable[[_CountsType], int | None]) -> float | None:
-        """How much more it is, a second. Less, because somebody left or a count began anew, is nothing."""
+        """Return the growth of a counter per second. A decrease, for example after a participant left, counts as 0."""
         before, now = (
             None if self.previous_counts is None else count_of(self.previous_counts),
             count_of(self.current_counts),
@@ -185,14 +185,14 @@ AnyEndpointRow = EndpointRow[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class KindStats:
-    """How statistics of a kind are read and shown.
+    """Functions that read and format the statistics of a kind.
 
     Attributes
     ----------
-    open_watch : takes a bare name and a prefix, and maps the endpoint.
-    compute_totals : takes its statistics.
-    row_class : class of its rows in list, top and stat.
-    describe_row : takes a row; returns the lines of `msgq info` behind the first, which is the endpoint's name.
+    open_watch : takes a bare name and a prefix; maps the endpoint.
+    compute_totals : takes the statistics; returns the totals.
+    row_class : class of rows in list, top and stat.
+    describe_row : takes a row; returns the lines of `msgq info` after the line with the name.
     """
 
     open_watch: Callable[[str, str], EndpointWatch]
@@ -202,14 +202,14 @@ class KindStats:
 
 
 class FileAccess(NamedTuple):
-    """Owner (user id) and mode (octal) of a file; None: it has no name any more."""
+    """User id of the owner, and mode (octal) of a file; None: the file is unlinked."""
 
     owner: int | None
     mode: str | None
 
 
 def read_file_access(path: str) -> FileAccess:
-    """Return whose a file is, and who else may open it."""
+    """Return the owner and the mode of a file."""
     try:
         status = os.stat(path)
     except FileNotFoundError:  # removed just now; the mapping is still good
@@ -218,7 +218,7 @@ def read_file_access(path: str) -> FileAccess:
 
 
 def describe_schema(schema: Schema | None) -> str:
-    """Return a schema's name, encoding and size as a text."""
+    """Return a text with name, encoding and size of a schema."""
     return (
         "none"
         if schema is None
@@ -227,7 +227,7 @@ def describe_schema(schema: Schema | None) -> str:
 
 
 def format_age(created_ns: int | None) -> str:
-    """Return how long ago something was made (by the host's clock), in the largest unit with at least 2."""
+    """Return the time since a creation time of the host's clock, in the largest unit with a value of at least 2."""
     if not created_ns:
         return "-"
     seconds = max(0, clock.time_ns() - created_ns) // NS_PER_S
@@ -238,7 +238,7 @@ def format_age(created_ns: int | None) -> str:
 
 
 def sum_known_values(values: Iterable[float | None]) -> float | None:
-    """Add up what is known; None: there is something, and nothing is known of it."""
+    """Return the sum of the known values; None: all values are unknown."""
     every = list(values)
     known = [value for value in every if value is not None]
     return None if every and not known else sum(known)

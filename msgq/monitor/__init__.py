@@ -1,1 +1,1 @@
-"""Measurements of endpoints and of this machine, which the command shows: stages, checks of the doctor, benchmark."""
+"""Measurements of endpoints and of this machine, for the command line: stages, doctor, benchmark."""

@@ -1,4 +1,4 @@
-"""The checks of `msgq doctor`: the clock, a round trip, files, and what dead processes left."""
+"""Checks of `msgq doctor`: clock, round trip, files, and leftovers of dead processes."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ _ISSUES_SHOWN_MAX = 10  # issues of a check that are shown, errors first
 
 
 def run_checks(prefix: str | None, fix: bool) -> Iterator[DoctorCheck]:
-    """Give the result of each check. fix : first remove what only dead processes left, and repair queues."""
+    """Yield the result of each check. `fix`: first remove leftovers of dead processes, and repair queues."""
     where = settings.resolve_prefix(prefix)
     if fix:
         yield repair_endpoints(where)
@@ -35,7 +35,7 @@ def run_checks(prefix: str | None, fix: bool) -> Iterator[DoctorCheck]:
 
 
 def check_clock() -> DoctorCheck:
-    """See whether times of this process can be compared with those of all others."""
+    """Check that this process uses the same clock as all other processes."""
     trouble = clock.clock_problem()
     if trouble:
         return DoctorCheck("clock", "warning", f"clocks of different users may differ: {trouble}")
@@ -48,7 +48,7 @@ def check_clock() -> DoctorCheck:
 
 
 def check_round_trip() -> DoctorCheck:
-    """Send one message to ourselves, in a topic that is gone afterwards."""
+    """Send one message to this process, on a topic that is removed afterwards."""
     endpoint = f"doctor-{os.getpid()}"
     try:
         with msgq.sub_sock(endpoint, timeout=1000) as subscriber, msgq.pub_sock(endpoint) as publisher:
@@ -64,12 +64,12 @@ def check_round_trip() -> DoctorCheck:
 
 
 def check_segments(prefix: str) -> DoctorCheck:
-    """Look for files in the place of an endpoint that are damaged (error), or that this user cannot read (warning)."""
+    """Check for damaged files (error), and for files that this user cannot read (warning)."""
     return _make_check("segments", list(maintenance.find_unreadable(prefix)), "all files are readable")
 
 
 def check_files(prefix: str) -> DoctorCheck:
-    """Look for side segments without a ring, and for files with an owner or a mode that they should not have."""
+    """Check for side segments without a ring, and for files with a wrong owner or mode."""
     names = topic_cleanup.find_orphaned_sides(prefix)
     lost = [f"{name} has a side segment, but no ring (--fix removes it)" for name in names]
     issues = (
@@ -90,7 +90,7 @@ def _make_check(check: str, issues: Sequence[EndpointIssue], good: str) -> Docto
 
 
 def _find_orphans_of_prefixes(prefix: str) -> list[EndpointIssue]:
-    """Say what prefixes have of side segments without a ring, if none is in force. It blocks no process: a warning."""
+    """Return warnings about side segments without a ring under all prefixes, if no prefix is set."""
     prefixes = [] if prefix else topic_cleanup.find_orphaned_prefixes()
     if not prefixes:
         return []
@@ -106,7 +106,7 @@ def _find_orphans_of_prefixes(prefix: str) -> list[EndpointIssue]:
 
 
 def check_endpoints(prefix: str) -> Iterator[DoctorCheck]:
-    """Look at endpoints of each kind: what prevents its use (an error), dead participants, and what they left."""
+    """Check the endpoints of each kind for problems (errors), dead participants and their leftovers."""
     every = endpoints(prefix)
     for kind in list_stored_kinds():
         of_kind = [stats for stats in every if kind_of(stats.endpoint) == kind]
@@ -118,7 +118,7 @@ def check_endpoints(prefix: str) -> Iterator[DoctorCheck]:
 
 
 def check_leftovers(prefix: str) -> DoctorCheck:
-    """Look for what killed controllers and ZMQ publishers left; it blocks no process, so it is a warning."""
+    """Check for leftovers of killed replay controllers and ZMQ publishers. They block no process: a warning."""
     dead = [*leftovers.remove_dead_gates(prefix, remove=False), *leftovers.remove_dead_claims(prefix, remove=False)]
     if not dead:
         return DoctorCheck("leftovers", "ok", "no gates or ZMQ claims of dead processes")
@@ -127,7 +127,7 @@ def check_leftovers(prefix: str) -> DoctorCheck:
 
 
 def repair_endpoints(prefix: str) -> DoctorCheck:
-    """Remove what only the dead left, put queues right, and say what was done, and what could not be."""
+    """Remove leftovers of dead processes, repair queues, and report completed and failed repairs."""
     done, failed = maintenance.repair_all_kinds(prefix)
     return DoctorCheck(
         "repair",

@@ -1,4 +1,4 @@
-"""Measurement of endpoints, and comparison with what is expected of them."""
+"""Measures endpoints, and compares them with expectations."""
 
 import time
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _POLL_PERIOD_S = 0.05
 
 
 class _CheckedEndpoint:
-    """An endpoint that is measured from now on. It has a meter if a meter knows more than the counters."""
+    """An endpoint under measurement. If a meter measures more than the counters, the endpoint has a meter."""
 
     def __init__(self, name: str) -> None:
         self.live = LiveEndpoint(name, settings.get_prefix())
@@ -25,7 +25,7 @@ class _CheckedEndpoint:
 
 
 def wait_for_expected_endpoints(expected: Expectations, timeout: float) -> None:
-    """Wait until each endpoint exists that must, but not for ever."""
+    """Wait up to `timeout` seconds until all required endpoints exist."""
     until_s = time.monotonic() + timeout
     needed = [endpoint.selection for endpoint in expected.endpoints if not endpoint.is_optional]
     while time.monotonic() < until_s and not all(names.find_existing() for names in needed):
@@ -33,7 +33,7 @@ def wait_for_expected_endpoints(expected: Expectations, timeout: float) -> None:
 
 
 def check_expectations(expected: Expectations) -> Iterator[CheckFinding]:
-    """Measure for `seconds`, and give the result of each comparison."""
+    """Measure for `duration_s`, and yield the result of each comparison."""
     measured = _measure_endpoints(expected)
     readings = {name: endpoint.meter.take_reading() for name, endpoint in measured.items() if endpoint.meter}
     rows = {name: endpoint.live.poll(fresh=True) for name, endpoint in measured.items()}
@@ -54,7 +54,7 @@ def check_expectations(expected: Expectations) -> Iterator[CheckFinding]:
 
 
 def _measure_endpoints(expected: Expectations) -> dict[str, _CheckedEndpoint]:
-    """Count on all endpoints that are expected, also those that come while it goes on."""
+    """Measure all expected endpoints, including those that appear during the measurement."""
     names = EndpointSelection([str(endpoint.selection) for endpoint in expected.endpoints], None)
     followed: EndpointFollower[_CheckedEndpoint] = EndpointFollower(names, _CheckedEndpoint)
     until_s = time.monotonic() + expected.duration_s

@@ -14,18 +14,18 @@ _T = TypeVar("_T")
 
 
 def is_auxiliary_endpoint(endpoint: str) -> bool:
-    """Whether an endpoint only reports on another one, as the channel of a queue's events."""
+    """Return True if an endpoint only reports on another one, like the channel of a queue's events."""
     return find_reported_subject(endpoint) is not None
 
 
 def is_shown_by_subject(endpoint: str, existing: Container[str]) -> bool:
-    """Whether an endpoint only reports on another one that is among the existing."""
+    """Return True if an endpoint only reports on another endpoint that is in `existing`."""
     subject = find_reported_subject(endpoint)
     return subject is not None and subject.endpoint in existing
 
 
 class EndpointLeftOutError(MsgqError):
-    """An endpoint cannot be measured or shown. If the user named it, the call fails; else the others are shown."""
+    """An endpoint cannot be measured or shown. If the user named it, the command fails. Otherwise it is skipped."""
 
 
 class NoMatchError(MsgqError):
@@ -33,7 +33,7 @@ class NoMatchError(MsgqError):
 
 
 def no_match_error(missing: Iterable[str], existing: Iterable[str]) -> NoMatchError:
-    """Return the error for names and patterns without an endpoint; the user may have left out a name prefix."""
+    """Return the error for names and patterns without an endpoint, with a hint if the user omitted a name prefix."""
     texts = sorted(missing)
     patterns = [name for name in existing if name not in texts and kind_of(name).bare_name(name) in texts]
     hint = f"did you mean {', '.join(patterns)}?" if patterns else "run `msgq list`"
@@ -41,13 +41,13 @@ def no_match_error(missing: Iterable[str], existing: Iterable[str]) -> NoMatchEr
 
 
 class EndpointSelection:
-    """Endpoints by name and by patterns for whole names; without any, all endpoints of all kinds.
+    """Endpoints selected by names, and by patterns for whole names. Without both: all endpoints of all kinds.
 
     Parameters
     ----------
-    auxiliary : include those that only tell of others, see `is_auxiliary_endpoint`. Else every endpoint leaves
-        them out, and a pattern the channels of events whose queues are there; a name means its endpoint in any case.
-    expressions : regular expressions that are searched for in names.
+    auxiliary : True: include auxiliary endpoints (see `is_auxiliary_endpoint`). False: "all endpoints" excludes them,
+        and a pattern excludes events channels of existing queues. A name always selects its endpoint.
+    expressions : regular expressions to search for in names.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class EndpointSelection:
     Raises
     ------
     InvalidPatternError : a pattern is invalid.
-    EndpointNameError : what looks like a name cannot be one.
+    EndpointNameError : a name is invalid.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class EndpointSelection:
         return name in self._selection and (self._auxiliary or not self._selects_all or not is_auxiliary_endpoint(name))
 
     def find_existing(self) -> dict[str, int]:
-        """Return those that exist now, in the order of `msgq.stats.endpoints`, with the inodes of their files.
+        """Return the selected endpoints that exist, with the inodes of their files.
 
-        A file whose name is no text is none.
+        They have the order of `msgq.stats.endpoints`. Files whose names are not valid text are ignored.
         """
         every = endpoint_inodes(self.prefix)
         selected = {name: inode for name, inode in every.items() if name in self and self._is_listed(name, every)}
@@ -97,30 +97,32 @@ class EndpointSelection:
         return selected
 
     def require_matched(self) -> None:
-        """Refuse names and patterns that selected nothing in any call of `find_existing`.
+        """Raise an error for names and patterns that selected no endpoint in any call of `find_existing`.
 
         Raises
         ------
-        NoMatchError : some selected nothing.
+        NoMatchError : a name or pattern selected no endpoint.
         """
         if self.unmatched:
             raise no_match_error(self.unmatched, endpoint_inodes(self.prefix))
 
     def _is_listed(self, name: str, every: Container[str]) -> bool:
-        """Whether one that exists and is selected is meant, in addition to the others that exist."""
+        """Return True if an existing, selected endpoint is listed next to the other existing endpoints."""
         is_redundant = not self._auxiliary and name not in self.exact_names and is_shown_by_subject(name, every)
         return not is_redundant and name.encode(errors="ignore").decode() == name
 
 
 class EndpointFollower(Generic[_T]):
-    """One object for each endpoint that exists, made again when its file is replaced.
+    """Keeps one object for each existing endpoint.
+
+    If the file of an endpoint is replaced, the follower creates a new object.
 
     Parameters
     ----------
-    names : of the endpoints.
-    make : returns the object for an endpoint. An endpoint that it cannot read or show is passed over, unless it was
-        asked for by name.
-    report : takes the reason why an endpoint is not shown, once for each endpoint.
+    names : selection of endpoints.
+    make : returns the object for an endpoint. An endpoint that cannot be read or shown is skipped, unless the user
+        named it.
+    report : called once for each skipped endpoint, with the reason.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class EndpointFollower(Generic[_T]):
         self.by_name: dict[str, _T] = {}
 
     def refresh(self) -> None:
-        """Look for endpoints that came or went."""
+        """Add new endpoints, and remove missing ones."""
         existing = self._names.find_existing()
         for name in [name for name, inode in self._inodes.items() if existing.get(name) != inode]:
             del self._inodes[name], self.by_name[name]
@@ -149,7 +151,10 @@ class EndpointFollower(Generic[_T]):
                     self._inodes[name] = inode
 
     def _report_left_out(self, name: str, error: EndpointLeftOutError) -> None:
-        """Say once why an endpoint is not shown. It is tried again: its publisher may describe it later."""
+        """Report once why an endpoint is skipped.
+
+        Later refreshes try the endpoint again, because a schema may appear.
+        """
         if name in self._names.exact_names:
             raise error
         if name not in self._left_out:

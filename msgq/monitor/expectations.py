@@ -24,14 +24,15 @@ _ENDPOINT_KEYS = {"publisher", "subscribers", "rate", "size", "lost", "optional"
 
 @dataclass(frozen=True)
 class Expectation:
-    """What is expected of an endpoint, or of each whose whole name matches a pattern.
+    """Expectation of an endpoint, or of all endpoints whose whole names match a pattern.
 
     Attributes
     ----------
-    selection : the endpoints. has_publisher : a living one must be there, or must not; None: either.
-    subscriber_range, rate_range, size_range : living ones, messages a second, bytes of each message.
-    lost_limit : messages that all subscribers together may lose meanwhile.
-    is_optional : it need not exist.
+    selection : selected endpoints.
+    has_publisher : True: a living publisher must exist; False: must not exist; None: no expectation.
+    subscriber_range, rate_range, size_range : living subscribers, messages per second, bytes of each message.
+    lost_limit : maximum number of messages lost by all subscribers during the measurement.
+    is_optional : True: the endpoint may be missing.
     """
 
     selection: EndpointSelection
@@ -45,7 +46,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Expectations:
-    """A whole file. `duration_s`: seconds to measure; `is_exclusive`: no other endpoint may exist."""
+    """Content of a file. `duration_s`: seconds to measure. `is_exclusive`: no other endpoint may exist."""
 
     duration_s: float
     is_exclusive: bool
@@ -54,7 +55,7 @@ class Expectations:
 
 @dataclass(frozen=True)
 class CheckFinding:
-    """One thing that was expected of an endpoint, and whether it is so."""
+    """Result of one comparison: the expectation, and whether the endpoint satisfies it."""
 
     endpoint: str
     condition: str
@@ -123,7 +124,7 @@ def _read_typed_value(table: dict[str, Any], key: str, kind: Any, default: Any) 
 
 
 def _parse_range(table: dict[str, Any], key: str) -> ValueRange:
-    """A number is the least; two in brackets are the least and the most."""
+    """Return a range. A number is the minimum. A list has the minimum and the maximum."""
     value = table.get(key)
     if value is None:
         return _ANY_RANGE
@@ -137,7 +138,7 @@ def _parse_range(table: dict[str, Any], key: str) -> ValueRange:
 
 
 def check_endpoint(expected: Expectation, row: AnyEndpointRow, reading: MeterReading | None) -> Iterator[CheckFinding]:
-    """Compare an endpoint that exists with what is expected of it; `reading` is its meter's, of a topic."""
+    """Compare an existing endpoint with its expectation. `reading`: result of its meter; None: no meter."""
 
     def make_finding(condition: str, ok: bool, text: str) -> CheckFinding:
         return CheckFinding(row.endpoint, condition, ok, text)

@@ -1,4 +1,4 @@
-"""Endpoints as a tree, by the origins of their messages: live what `msgq.spark.tables.hops` is of recordings."""
+"""Tree of endpoints by the origins of their messages. `msgq.spark.tables.hops` computes the same for recordings."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,14 +19,14 @@ _STAMPS_DTYPE = np.dtype([("endpoint", "<i8"), *((name, "<i8") for name in STAMP
 
 @dataclass(frozen=True)
 class HopEdge:
-    """An edge between endpoints, as a row of the table `compute_hops`.
+    """An edge between two endpoints, like a row of the table `hops`.
 
     Attributes
     ----------
-    parent : None at the root.
-    messages : that came so; 0 of an endpoint that has no edge.
-    p50, p99, max : from the parent's publish time to the message's, ns; None at the root.
-    e2e_p50 : median from the origin time to the message's publish time, ns.
+    parent : endpoint before this one; None: root.
+    messages : number of messages on this edge; 0 for an endpoint without an edge.
+    p50, p99, max : time from the parent's publish time to this message's publish time, ns; None at the root.
+    e2e_p50 : median time from the origin to the publish time, ns.
     """
 
     parent: str | None
@@ -40,17 +40,17 @@ class HopEdge:
 
 @dataclass(frozen=True)
 class HopTree:
-    """What was found.
+    """Result of a measurement.
 
     Attributes
     ----------
-    hops : sorted by their names.
-    seconds : of which these durations are.
-    topic_count, stamped_topic_count : that we listen to, and those of them whose messages carry stamps.
-    messages : of the latter that are in chains.
-    cut_chain_count : chains left out because they began before the first message that we know.
-    lost : messages of each of those topics that were overwritten before we saw them; None: nobody knows.
-    left_out : messages of each of those topics without an origin, or without sense.
+    hops : edges, sorted by name.
+    seconds : duration of the measurement.
+    topic_count, stamped_topic_count : number of topics, and of topics whose messages have timestamps.
+    messages : number of messages in complete chains.
+    cut_chain_count : number of omitted chains, which began before the first known message.
+    lost : for each topic, messages overwritten before they were read; None: unknown.
+    left_out : for each topic, messages with missing or invalid timestamps.
     """
 
     hops: list[HopEdge]
@@ -71,7 +71,7 @@ class _StampedTopic:
         self.dtype: np.dtype[Any] | None = None
 
     def take_messages(self) -> tuple[list[RowArray], int | None, int]:
-        """Return the stamps that came, how many messages were lost, and how many have none."""
+        """Return the new timestamps, the number of lost messages, and the number of messages without timestamps."""
         if self._topic.is_tracked:
             self.dtype = STAMPS_DTYPE
             batch = self._topic.take_stamp_batch()
@@ -88,12 +88,12 @@ class _StampedTopic:
         return rows, batch.lost, count - sum(map(len, rows))
 
     def close(self) -> None:
-        """Leave it."""
+        """Close the subscriber."""
         self._topic.close()
 
 
 def _read_first_stamps(messages: Sequence[bytes], dtype: np.dtype[Any]) -> Iterator[RowArray]:
-    """Give the stamps of messages of other sizes that have them: those of the first element, as recordings have it."""
+    """Yield the timestamps of messages of other sizes, from their first element, like recordings."""
     needed = max(dtype.fields[name][1] + dtype[name].itemsize for name in STAMP_FIELDS) if dtype.fields else 0
     for message in messages:
         if len(message) >= needed:
@@ -101,12 +101,12 @@ def _read_first_stamps(messages: Sequence[bytes], dtype: np.dtype[Any]) -> Itera
 
 
 class HopTreeCollector:
-    """Topics whose messages carry stamps, as they come and go; timing topics are left out.
+    """Reads topics whose messages have timestamps. Follows new and removed topics, and ignores timing topics.
 
     Parameters
     ----------
-    wanted : whether a topic is, by its name.
-    seconds : how long the window is.
+    wanted : returns True for the name of a selected topic.
+    seconds : length of the window.
     """
 
     def __init__(self, wanted: Callable[[str], bool], seconds: float) -> None:
@@ -120,7 +120,7 @@ class HopTreeCollector:
         )
 
     def poll(self) -> None:
-        """Take what came. What comes between two looks must have room in the rings, or else it is lost, and counted."""
+        """Read the new messages. Messages that the ring overwrites between two polls count as lost."""
         self._polled_ns = clock.time_ns()
         self.topics.refresh(self._collect_topic)
         for name, topic in self.topics.by_name.items():
@@ -144,11 +144,12 @@ class HopTreeCollector:
         self._counts.setdefault(name, SlidingWindow(self._seconds, now_s)).add_sample(now_s, [], lost, left_out)
 
     def build_tree(self) -> HopTree:
-        """Return the tree of what came in the window.
+        """Return the tree of the messages in the window.
 
-        What was published after the last look began waits for the next one: what led to it may not have been seen. A
-        chain is left out whose origin is before the first message that we know, but not by more than the window: its
-        beginning was not seen. (What is played, or from another clock, may be older by any time.)
+        Messages published after the start of the last poll are left for the next tree, because their predecessors may
+        not have been read yet. A chain is omitted if its origin is earlier than the first known message by less than
+        the window, because its beginning was not read. Earlier origins come from playback or another clock, and their
+        chains count.
         """
         now_s = time.monotonic()
         self._window.drop_old_samples(now_s)
@@ -175,7 +176,7 @@ class HopTreeCollector:
         )
 
     def _is_shown(self, name: str, counts: SlidingWindow, now_s: float, edges: Sequence[HopEdge]) -> bool:
-        """Whether a topic is there, or was within the window."""
+        """Return True if a topic has timestamps now, or had messages within the window."""
         counts.drop_old_samples(now_s)
         topic = self.topics.by_name.get(name)
         has_stamps = topic is not None and topic.dtype is not None
@@ -185,16 +186,16 @@ class HopTreeCollector:
 def compute_hops(
     names: Sequence[str], endpoint: RowArray, publish_time: RowArray, origin_time: RowArray
 ) -> list[HopEdge]:
-    """Return the edges between the endpoints of some messages; all have an origin.
+    """Return the edges between the endpoints of some messages. All messages have an origin.
+
+    Messages with the same origin form a chain. The parent of a message is the previous message of another endpoint in
+    its chain, ordered by publish time and then by endpoint name.
 
     Parameters
     ----------
-    names : of endpoints.
-    endpoint : of each message, its number in `names`.
-    publish_time, origin_time : of each message, ns.
-
-    Messages with the same origin are a chain. The parent of each one is the last one of another endpoint before it, by
-    publish time and then by the endpoint's name.
+    names : names of the endpoints.
+    endpoint : for each message, the index of its endpoint in `names`.
+    publish_time, origin_time : times of each message, ns.
     """
     if not len(endpoint):
         return []
@@ -231,7 +232,7 @@ def _sort_key(hop: HopEdge) -> tuple[str, str]:
 
 
 def walk_branches(edges: Sequence[HopEdge]) -> Iterator[tuple[int, HopEdge]]:
-    """Give each edge once, with its depth: below it those that lead on, where the endpoint comes first."""
+    """Yield each edge once, with its depth. The edges that continue an endpoint follow its first occurrence."""
     waiting = sorted(edges, key=_sort_key)
     stack = [(0, hop) for hop in reversed(waiting) if hop.parent is None]
     waiting = [hop for hop in waiting if hop.parent is not None]

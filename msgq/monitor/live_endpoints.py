@@ -1,4 +1,4 @@
-"""Endpoints of all kinds looked at again and again, as cheaply as it goes: what moved since the last look."""
+"""Repeated polls of endpoints of all kinds at low cost, with the changes since the previous poll."""
 
 import contextlib
 import time
@@ -15,11 +15,11 @@ _STATS_COST_FACTOR = 50  # and so many times what it takes: all elements of a ve
 
 
 class LiveEndpoint:
-    """One endpoint of any kind.
+    """One endpoint of any kind, for repeated polls.
 
     Raises
     ------
-    SegmentError : there is no such endpoint, or its files cannot be read; by its methods: others cut its file.
+    SegmentError : the endpoint does not exist, or its files are not readable. Methods raise it if a file was truncated.
     """
 
     def __init__(self, endpoint: str, prefix: str) -> None:
@@ -32,7 +32,10 @@ class LiveEndpoint:
         self._refresh_stats()
 
     def poll(self, fresh: bool = False) -> AnyEndpointRow:
-        """Return how it is; rates are those since the last look. `fresh`: who takes part is asked now in any case."""
+        """Return the current state, with rates since the previous poll.
+
+        `fresh`: True to read the participants again.
+        """
         now_s, now = time.monotonic(), self._watch.counts()
         if fresh or now_s >= self._next_s:
             self._refresh_stats()
@@ -49,7 +52,7 @@ class LiveEndpoint:
 
 
 class LiveEndpoints:
-    """The endpoints that a verb is about, as they come and go."""
+    """The endpoints of a selection, for repeated polls. Follows new and removed endpoints."""
 
     def __init__(self, names: EndpointSelection) -> None:
         prefix = settings.resolve_prefix(names.prefix)
@@ -58,7 +61,10 @@ class LiveEndpoints:
         )
 
     def poll(self, fresh: bool = False) -> list[AnyEndpointRow]:
-        """Return how things are, by kind and name; rates are since the last call. `fresh` as of `LiveEndpoint`."""
+        """Return the current states by kind and name, with rates since the previous poll.
+
+        `fresh`: as in `LiveEndpoint`.
+        """
         self._endpoints.refresh()
         rows = []
         kinds = list_stored_kinds()
@@ -68,7 +74,7 @@ class LiveEndpoints:
         return rows
 
     def measure(self, seconds: float) -> list[AnyEndpointRow]:
-        """Return how things are, with the rates of some seconds from now; 0 for no rates."""
+        """Return the states with the rates of the next `seconds`; 0: without rates."""
         rows = self.poll()
         if not seconds or not rows:
             return rows

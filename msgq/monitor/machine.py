@@ -1,6 +1,7 @@
-"""What this machine offers to msgq: one check a function, for `msgq doctor`.
+"""Checks of this machine for `msgq doctor`, one function for each check.
 
-The kernel is asked by calling, not by its version: containers filter system calls, distributions carry patches back.
+The checks call the kernel instead of reading its version, because containers filter system calls and distributions
+backport features.
 """
 
 import ctypes
@@ -33,7 +34,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """One line of the doctor. Only "error" fails; a "warning" works, but slower or not for ever."""
+    """Result of a check. "error" fails. "warning" works, but slower or with little room."""
 
     check: str
     status: Literal["ok", "warning", "error"]
@@ -41,14 +42,14 @@ class DoctorCheck:
 
 
 def check_kernel() -> DoctorCheck:
-    """The system: what msgq uses is Linux's alone."""
+    """Check that the system is Linux."""
     if platform.system() != "Linux":
         return DoctorCheck("kernel", "error", f"{platform.system()}: msgq needs Linux")
     return DoctorCheck("kernel", "ok", f"Linux {platform.release()}, {platform.machine()}, {os.cpu_count()} CPUs")
 
 
 def check_futex_waitv() -> DoctorCheck:
-    """Waiting on many topics at once with one system call."""
+    """Check for futex_waitv, which waits for many topics with one system call."""
     if _libc.syscall(_FUTEX_WAITV_NUMBER, None, 0, 0, None, 0) == 0 or ctypes.get_errno() not in (
         errno.ENOSYS,
         errno.EPERM,
@@ -59,7 +60,7 @@ def check_futex_waitv() -> DoctorCheck:
 
 
 def check_membarrier() -> DoctorCheck:
-    """The fence that a starting publisher pays for, so that sends do not."""
+    """Check for membarrier. A publisher calls it once when it starts, so that sends need no memory fence."""
     number = _MEMBARRIER_NUMBERS.get(platform.machine())
     commands = -1 if number is None else _libc.syscall(number, 0, 0, 0)
     if commands >= 0 and commands & _MEMBARRIER_GLOBAL_EXPEDITED:
@@ -74,7 +75,7 @@ def _explain_errno() -> str:
 
 
 def check_shm_space(path: Path = SHM_PATH) -> DoctorCheck:
-    """Size and free space of the memory that topics live in."""
+    """Check size and free space of the shared memory."""
     try:
         space = shutil.disk_usage(path)
     except OSError as error:
@@ -89,7 +90,7 @@ def check_shm_space(path: Path = SHM_PATH) -> DoctorCheck:
 
 
 def check_shm_permissions(path: Path = SHM_PATH) -> DoctorCheck:
-    """Whether this user can make, fill and map a segment; tried with a file that has no name."""
+    """Check with an unnamed file that this user can create, fill and map a segment."""
     try:
         with tempfile.TemporaryFile(dir=path) as segment:
             os.posix_fallocate(segment.fileno(), 0, 4096)
@@ -100,7 +101,7 @@ def check_shm_permissions(path: Path = SHM_PATH) -> DoctorCheck:
 
 
 def check_inotify() -> DoctorCheck:
-    """How subscribers notice that a stock publisher starts."""
+    """Check for inotify, with which subscribers detect a starting stock publisher."""
     descriptor = _libc.inotify_init1(os.O_CLOEXEC)
     if descriptor < 0:
         text = f"{_explain_errno()}: new stock publishers are detected late; raise fs.inotify.max_user_instances"
@@ -110,7 +111,7 @@ def check_inotify() -> DoctorCheck:
 
 
 def check_open_files() -> DoctorCheck:
-    """How many descriptors a process may hold."""
+    """Check the limit of descriptors of a process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < _FEW_FILES_COUNT:
         return DoctorCheck(
@@ -120,7 +121,7 @@ def check_open_files() -> DoctorCheck:
 
 
 def check_backends() -> DoctorCheck:
-    """Which backends can be loaded here."""
+    """Check which backends can be loaded."""
     missing = []
     for name in BACKEND_MODULES:
         try:

@@ -1,4 +1,4 @@
-"""Topics that are listened to without a trace, as they come and go, and what of them was not seen."""
+"""Passive subscribers of topics that appear and disappear, with counts of missed messages."""
 
 import errno
 import time
@@ -25,13 +25,13 @@ _SCHEMA_PERIOD_S = 1.0  # how late another schema may be noticed
 
 @dataclass(frozen=True)
 class ReceivedBatch:
-    """What came on a topic.
+    """New messages of a topic.
 
     Attributes
     ----------
-    rows : messages of the size that was expected, as arrays.
-    others : messages of other sizes.
-    lost : messages that were published meanwhile, and that we shall not see; None: nobody knows.
+    rows : messages of the expected size, as arrays.
+    other_messages : messages of other sizes.
+    lost : number of messages that were published since the previous batch and cannot be read; None: unknown.
     """
 
     rows: list[np.ndarray[Any, np.dtype[Any]]]
@@ -40,16 +40,16 @@ class ReceivedBatch:
 
 
 class PassiveTopic:
-    """A topic, from now on.
+    """A passive subscriber of a topic.
 
     Parameters
     ----------
-    name : of a topic that exists.
-    came_late : it was not there when we began: what was published before now is lost to us.
+    name : name of an existing topic.
+    came_late : True: the topic appeared during the measurement, and messages published before now count as lost.
 
     Raises
     ------
-    MsgqError : it cannot be listened to.
+    MsgqError : connecting failed.
     """
 
     def __init__(self, name: str, came_late: bool) -> None:
@@ -67,11 +67,11 @@ class PassiveTopic:
 
     @property
     def is_known(self) -> bool:
-        """Whether there were messages when its schema was read."""
+        """True if the topic had messages when its schema was read."""
         return self._schema_counts is not None and any(self._schema_counts)
 
     def read_schema(self) -> Schema | None:
-        """Return its schema. Ask before messages are taken: who publishes them says it first."""
+        """Return the schema. Call this method before you take messages, because publishers set the schema first."""
         counts = self._observer.counts()
         moved = counts.messages, counts.position_bytes
         now_s = time.monotonic()
@@ -84,16 +84,16 @@ class PassiveTopic:
 
     @property
     def is_tracked(self) -> bool:
-        """Whether each message carries stamps in front, which `take` leaves out."""
+        """True if each message has timestamps before the payload. `take_messages` returns payloads only."""
         return self._socket.tracked
 
     def take_messages(self, dtype: np.dtype[Any]) -> ReceivedBatch:
-        """Return what came since the last call. dtype : of a message of the size that is expected."""
+        """Return the messages since the last call. `dtype`: dtype of a message of the expected size."""
         other_messages: list[bytes] = []
         return self._collect_batch(self._receive_arrays(dtype, other_messages), other_messages)
 
     def take_stamp_batch(self) -> ReceivedBatch:
-        """Return the stamps of a tracked topic that came since the last call."""
+        """Return the timestamps of a tracked topic's messages since the last call."""
         return self._collect_batch(self._receive_stamps(), [])
 
     def _collect_batch(
@@ -137,9 +137,9 @@ class PassiveTopic:
         yield np.array(times, STAMPS_DTYPE)
 
     def _count_new_losses(self, published: int | None) -> int | None:
-        """Return the losses since the last call.
+        """Return the losses since the last call; None: unknown.
 
-        there : messages that the topic had before all of them were taken; None: they were not.
+        published : number of messages published on the topic, read before all of them were taken; None: some remain.
         """
         stats = self._socket.stats()
         if stats.lost is None or self._corrupt:
@@ -150,32 +150,32 @@ class PassiveTopic:
         return self._reported_losses - before
 
     def close(self) -> None:
-        """Leave it."""
+        """Close the subscriber."""
         self._socket.close()
 
 
 class ClosableReader(Protocol):
-    """What listens to a topic."""
+    """A reader of a topic."""
 
     def close(self) -> None:
-        """Leave it."""
+        """Close the reader."""
 
 
 _T = TypeVar("_T", bound=ClosableReader)
 
 
 class TopicFollower(Generic[_T]):
-    """One thing for each topic that exists, made anew when its ring is.
+    """Keeps one reader for each existing topic. If a ring is replaced, the follower creates a new reader.
 
     Parameters
     ----------
-    wanted : whether a topic is, by its name.
-    make : returns the thing for a topic, and is told whether it came late, see `Topic`.
+    wanted : returns True for the name of a selected topic.
+    make : returns the reader of a topic. The second argument is `came_late` of `PassiveTopic`.
 
     Attributes
     ----------
-    by_name : the things that there are.
-    refused : topics that cannot be listened to, and why.
+    by_name : readers by topic.
+    refused : reasons by topic that cannot be read.
     """
 
     def __init__(self, wanted: Callable[[str], bool], make: Callable[[str, bool], _T]) -> None:
@@ -186,7 +186,7 @@ class TopicFollower(Generic[_T]):
         self.refused: dict[str, str] = {}
 
     def refresh(self, last: Callable[[str, _T], object]) -> None:
-        """Look for topics that came or went. last : takes what is still there of one that went, before it is closed."""
+        """Add new topics, and remove missing ones. `last` gets each removed reader before it is closed."""
         existing = {
             name: inode
             for name, inode in topic_inodes().items()

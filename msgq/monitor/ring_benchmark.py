@@ -1,4 +1,4 @@
-"""What the ring of this machine can do: latency of round trips and throughput between two processes."""
+"""Benchmark of the ring on this machine: round-trip latency and throughput between two processes."""
 
 import multiprocessing
 import os
@@ -23,9 +23,10 @@ class BenchmarkError(RuntimeError):
 
 @dataclass(frozen=True)
 class RingBenchmarkResult:
-    """Figures for messages of one size: microseconds one way (half a round trip), and what is published in a second.
+    """Result for one message size.
 
-    `received_share` is what the subscriber got of that: it is lapped when it is slower.
+    The latency is one-way (half a round trip), in microseconds. The throughput is in published messages per second.
+    `received_share` is the share of messages that the subscriber received, because a slower subscriber is lapped.
     """
 
     size: int
@@ -40,7 +41,7 @@ class RingBenchmarkResult:
 
 
 def measure_ring(sizes: Sequence[int], seconds: float) -> Iterator[RingBenchmarkResult]:
-    """Measure latency and throughput for messages of each size, for so many seconds each.
+    """Yield latency and throughput for each message size, measured for `seconds` each.
 
     Raises
     ------
@@ -89,7 +90,7 @@ def _measure_message_size(
 def _measure_round_trips(
     publisher: msgq.PubSocket, answers: msgq.SubSocket, message: bytes, seconds: float
 ) -> list[int]:
-    """Return how long each took, in ns."""
+    """Return the duration of each round trip in ns."""
     trips: list[int] = []
     until_ns = time.monotonic_ns() + int(seconds * 1e9)
     while (now_ns := time.monotonic_ns()) < until_ns or len(trips) <= _WARM_UP_ROUND_TRIPS:
@@ -103,7 +104,7 @@ def _measure_round_trips(
 def _measure_throughput(
     publisher: msgq.PubSocket, peer: Connection, message: bytes, seconds: float
 ) -> tuple[float, float, float]:
-    """Return messages and bytes a second, and which share of them was received."""
+    """Return messages per second, bytes per second, and the received share."""
     block = [message] * max(1, _BLOCK_BYTES // len(message))
     peer.send("count")
     peer.recv()
@@ -120,7 +121,10 @@ def _measure_throughput(
 
 
 def _run_peer(request_topic: str, reply_topic: str, control: Connection) -> None:
-    """The other process: answers each message, or counts them; is told which when no message has come for a while."""
+    """Run the other process: answer each message, or count the messages.
+
+    `control` selects one of both during pauses.
+    """
     with _open_publisher(reply_topic) as answers, _open_subscriber(request_topic, _IDLE_TIMEOUT_MS) as messages:
         control.send("up")
         counting, count = False, 0

@@ -1,4 +1,4 @@
-"""What came in the last so many seconds, in bounded memory, and how figures are spread."""
+"""Rows of the last seconds in limited memory, and the distribution of durations."""
 
 import math
 from collections import deque
@@ -21,13 +21,13 @@ class _WindowSample:
 
 
 class SlidingWindow:
-    """Rows of the last seconds, look by look; the oldest leave.
+    """Rows of the last seconds, grouped by sample. Old samples are removed.
 
     Parameters
     ----------
-    seconds : how long it is.
-    began_s : since when we look, by the monotonic clock.
-    most : rows that it keeps.
+    seconds : length of the window.
+    began_s : start of the measurement, in seconds of the monotonic clock.
+    most : maximum number of rows.
     """
 
     def __init__(self, seconds: float, began_s: float, most: int = WINDOW_ROWS_MAX) -> None:
@@ -36,7 +36,7 @@ class SlidingWindow:
         self._count = 0
 
     def add_sample(self, now_s: float, rows: list[RowArray], lost: int | None = 0, left_out: int = 0) -> None:
-        """Add what a look found: rows, how many messages were lost meanwhile, and how many made no sense."""
+        """Add a sample: its rows, the messages lost since the previous sample, and the number of invalid messages."""
         count = sum(map(len, rows))
         if count or lost != 0 or left_out:
             self._samples.append(_WindowSample(now_s, rows, count, lost, left_out))
@@ -44,7 +44,7 @@ class SlidingWindow:
         self.drop_old_samples(now_s)
 
     def drop_old_samples(self, now_s: float) -> None:
-        """Let go of what is too old, or too much; the newest look stays."""
+        """Remove old and excess samples. The newest sample stays."""
         while self._samples and (
             self._samples[0].time_s < now_s - self._seconds or (self._count > self._most and len(self._samples) > 1)
         ):
@@ -53,33 +53,33 @@ class SlidingWindow:
             self._since_s = max(self._since_s, sample.time_s)
 
     def compute_duration_s(self, now_s: float) -> float:
-        """Return how long it is by now: less than was wanted at the beginning, and where too much comes."""
+        """Return the current length of the window. It is shorter after the start, and if too many rows arrive."""
         return min(self._seconds, now_s - self._since_s)
 
     def concatenate_rows(self, like: np.dtype[Any]) -> RowArray:
-        """Return all rows, oldest first. like : their type, for when there are none."""
+        """Return all rows, oldest first. `like`: dtype of the result."""
         return np.concatenate([np.empty(0, like), *(rows for sample in self._samples for rows in sample.rows)])
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing came."""
+        """True if the window has no samples."""
         return not self._samples
 
     @property
     def lost(self) -> int | None:
-        """Messages that were lost; None: nobody knows how many."""
+        """Number of lost messages; None: unknown."""
         known = [sample.lost for sample in self._samples if sample.lost is not None]
         return sum(known) if len(known) == len(self._samples) else None
 
     @property
     def left_out(self) -> int:
-        """Messages that made no sense."""
+        """Number of invalid messages."""
         return sum(sample.left_out for sample in self._samples)
 
 
 @dataclass(frozen=True)
 class DurationSpread:
-    """How durations are spread, ns: how many there are, and None for all else where that is 0."""
+    """Distribution of durations in ns. If the count is 0, the other values are None."""
 
     count: int
     p50: int | None = None
@@ -88,7 +88,7 @@ class DurationSpread:
 
 
 def compute_spread(durations: RowArray) -> DurationSpread:
-    """Return how durations are spread."""
+    """Return the distribution of durations."""
     if not len(durations):
         return DurationSpread(0)
     ordered = np.sort(durations)
@@ -96,8 +96,8 @@ def compute_spread(durations: RowArray) -> DurationSpread:
 
 
 def pick_percentile(ordered: RowArray, share: float) -> int:
-    """Return the one of some sorted figures that Spark's percentile_approx gives, which is exact up to 5000 of them.
+    """Return the percentile of sorted values as Spark's percentile_approx does, which is exact for up to 5000 values.
 
-    It is one of the figures, none between two; Spark keeps them as doubles.
+    The result is one of the values, without interpolation. Spark stores the values as doubles.
     """
     return int(float(ordered[math.ceil(share * len(ordered)) - 1]))

@@ -1,4 +1,4 @@
-"""Stages, by what they say on their timing topics."""
+"""Stages, measured from their timing topics."""
 
 import time
 from collections.abc import Callable
@@ -15,18 +15,18 @@ TIMING_DTYPE = np.dtype([(name, "<i8") for name in timing.TIMING_FIELDS])
 
 @dataclass(frozen=True)
 class StageRow:
-    """What a stage did with the messages of an endpoint.
+    """Timings of a stage for the messages of one endpoint.
 
     Attributes
     ----------
-    seconds : of which these figures are.
-    messages : that it was through with.
-    rate : of messages a second, those among them of which we lost what was said; None: nobody knows, or no time passed.
-    lost : records that were overwritten before we saw them; None: nobody knows how many.
-    malformed : records that make no sense.
-    queue_time : from published until it was taken, where somebody told when it was published.
-    processing_time : until it was through with.
-    e2e_latency : from the origin until then, where somebody told it.
+    seconds : duration of the measurement.
+    messages : number of handled messages.
+    rate : handled messages per second, including those with lost records; None: unknown, or no time passed.
+    lost : number of records overwritten before they were read; None: unknown.
+    malformed : number of invalid records.
+    queue_time : time from publishing to receiving, for messages with a publish time.
+    processing_time : time from receiving to the end of the handling.
+    e2e_latency : time from the origin to the end of the handling, for messages with an origin.
     """
 
     stage: str
@@ -42,12 +42,14 @@ class StageRow:
 
 
 class StageCollector:
-    """The timing topics, as they come and go; a topic that went stays until its last record has left the window.
+    """Reads timing topics, and follows new and removed ones.
+
+    A removed topic stays until its last record leaves the window.
 
     Parameters
     ----------
-    wanted : whether a stage is, by the name of its topic.
-    seconds : how long the window is.
+    wanted : returns True for the name of a selected timing topic.
+    seconds : length of the window.
     """
 
     def __init__(self, wanted: Callable[[str], bool], seconds: float) -> None:
@@ -58,7 +60,7 @@ class StageCollector:
         )
 
     def poll(self) -> None:
-        """Take what came. What comes between two looks must have room in the rings, or else it is lost, and counted."""
+        """Read the new records. Records that the ring overwrites between two polls count as lost."""
         self.topics.refresh(self._collect_topic)
         for name, topic in self.topics.by_name.items():
             self._collect_topic(name, topic)
@@ -82,7 +84,7 @@ class StageCollector:
 
 
 def find_plausible_records(records: RowArray) -> RowArray:
-    """Return which records of timing topics may be true."""
+    """Return a mask of the plausible records of timing topics."""
     ended, received = records["publish_time"], records["received"]
     return (received > 0) & (ended >= received) & (records["sent"] >= 0) & (records["origin_time"] >= 0)
 

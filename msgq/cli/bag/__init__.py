@@ -1,4 +1,4 @@
-"""`msgq bag`: looks into recordings, repairs them, and makes other files of them."""
+"""`msgq bag`: inspects, repairs, compares and converts recordings."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""What the commands of `msgq bag` have in common: which messages, and when."""
+"""Common arguments of the `msgq bag` commands: selections of messages and times."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -110,7 +110,7 @@ def open_log(
     clock: str = HOST_CLOCK,
     schemas: Schemas | None = None,
 ) -> LogReader:
-    """Return the log, with what was chosen."""
+    """Return the log with the selected endpoints and time range."""
     begin = 0
     if isinstance(start, float) or isinstance(end, float):
         begin = LogReader(*paths, max_chunk_bytes=max_chunk_bytes, clock=clock).start_time or 0
@@ -142,9 +142,9 @@ def _to_log_ns(time: float | datetime | None, begin: int) -> int | None:
 def require_endpoints_after(
     *opened: LogReader, names: Sequence[str] = (), expressions: Sequence[re.Pattern[str]] = (), **_: object
 ) -> Iterator[None]:
-    """Do `require_endpoints_found` after a block that reads logs.
+    """Call `require_endpoints_found` after a block that reads logs.
 
-    Also if the block ends with an exit code of its own, or with an error because nothing was selected.
+    The call also happens if the block ends with an exit code, or with an error because no endpoint was selected.
     """
     try:
         yield
@@ -157,7 +157,7 @@ def require_endpoints_after(
 
 @contextmanager
 def show_read_progress(*opened: LogReader) -> Iterator[None]:
-    """Show on a terminal how much of logs was read."""
+    """Show the progress of reading on a terminal."""
     with show_byte_progress(
         sum(block.stored_bytes for log in opened for _, block in log.log_view.iter_wanted_blocks())
     ) as advance:
@@ -167,7 +167,7 @@ def show_read_progress(*opened: LogReader) -> Iterator[None]:
 
 
 def print_log_problems(log: LogReader) -> None:
-    """Print on the standard error what was skipped."""
+    """Print skipped data on the standard error."""
     for problem in log.problems:
         echo(f"skipped: {problem}", err=True)
 
@@ -175,11 +175,11 @@ def print_log_problems(log: LogReader) -> None:
 def require_endpoints_found(
     *opened: LogReader, names: Sequence[str] = (), expressions: Sequence[re.Pattern[str]] = (), **_: object
 ) -> None:
-    """Refuse names, patterns and regular expressions that selected no endpoint of logs that were read.
+    """Raise an error for names, patterns and regular expressions that selected no endpoint of the read logs.
 
     Raises
     ------
-    click.ClickException : some selected nothing.
+    click.ClickException : a name, pattern or expression selected no endpoint.
     """
     existing = {channel.endpoint for log in opened for channel in log.channels}
     wanted = [
@@ -193,6 +193,6 @@ def require_endpoints_found(
 
 
 def print_written_log(output: Path, count: int, as_json: bool) -> None:
-    """Say what was written."""
+    """Print the path and the number of messages of a written log."""
     said = {"path": str(output), "messages": count}
     echo_json(said) if as_json else echo(f"{output}: {format_count_noun(count, 'message')}")

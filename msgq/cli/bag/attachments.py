@@ -1,4 +1,4 @@
-"""`msgq bag attachments`: attachments as files."""
+"""`msgq bag attachments`: writes attachments to files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`msgq bag cat`: the messages of a log, one a line."""
+"""`msgq bag cat`: prints the messages of a log, one per line."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

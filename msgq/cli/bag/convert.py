@@ -1,4 +1,4 @@
-"""`msgq bag convert`: a log as Parquet, JSON lines or CSV."""
+"""`msgq bag convert`: converts a log to Parquet, JSON lines or CSV."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`msgq bag diff`: whether two logs say the same."""
+"""`msgq bag diff`: compares two logs."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`msgq bag doctor`: whether files are what MCAP wants."""
+"""`msgq bag doctor`: checks files against the rules of MCAP."""
 
 import sys
 from collections import Counter

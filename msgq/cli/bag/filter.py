@@ -1,4 +1,4 @@
-"""`msgq bag filter`: some endpoints, some time of a log into another file."""
+"""`msgq bag filter`: copies selected endpoints and times of a log into another file."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""`msgq bag info`: what is in a log."""
+"""`msgq bag info`: shows the totals of a log."""
 
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
@@ -53,7 +53,7 @@ def command(logs: tuple[Path, ...], scan: bool, as_json: bool, **chosen: Any) ->
 
 
 def _list_endpoint_infos(log: LogReader, scanned: bool) -> list[dict[str, Any]]:
-    """Return what is known of each endpoint, as `EndpointInfo` has it; None for what only a whole read could tell."""
+    """Return the totals of each endpoint, as in `EndpointInfo`; None for values that require a scan."""
     names = [field.name for field in fields(EndpointInfo)]
     if scanned or log.has_statistics:
         return [{name: getattr(info, name) for name in names} for info in log.summarize(scanned).values()]

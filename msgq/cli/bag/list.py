@@ -1,4 +1,4 @@
-"""`msgq bag list`: what a log consists of."""
+"""`msgq bag list`: lists chunks, channels, attachments and metadata of a log."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`msgq bag merge`: several logs into one file."""
+"""`msgq bag merge`: merges several logs into one file."""
 
 from pathlib import Path
 

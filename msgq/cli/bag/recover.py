@@ -1,4 +1,4 @@
-"""`msgq bag recover`: makes truncated and damaged files whole."""
+"""`msgq bag recover`: repairs truncated and damaged files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`msgq bag reindex`: all indexes and the summary of a file anew."""
+"""`msgq bag reindex`: writes all indexes and the summary of a file again."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What `msgq bag recover` and `msgq bag reindex` have in common."""
+"""Common code of `msgq bag recover` and `msgq bag reindex`."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ def repair_logs(
     max_chunk_bytes: int,
     as_json: bool,
 ) -> None:
-    """Do it with all files, and say what was done. what : part of the default names."""
+    """Repair all files, and print the repairs. `suffix`: part of the default names."""
     if output is not None and in_place:
         raise click.UsageError("--output and --in-place exclude each other; give one")
     if output is not None and len(logs) != 1:
@@ -57,7 +57,7 @@ def _exit_with_failure() -> NoReturn:
 def _list_output_paths(
     log: Path, output: Path | None, suffix: str, in_place: bool
 ) -> Iterator[tuple[Path, Path | None]]:
-    """Give each file, and where its whole one goes; None: beside it, or to its own place."""
+    """Yield each file and the path of its repaired file; None: next to the file, or in its place."""
     if in_place or not log.is_dir():
         yield from ((path, output) for path in recording_files.find_segment_files(log))
         return
@@ -69,7 +69,7 @@ def _list_output_paths(
 
 @contextmanager
 def _create_output_directory(path: Path) -> Iterator[Path]:
-    """Give a new directory, of which nothing is left if not all goes well."""
+    """Yield a new directory. After an exception, the directory is removed."""
     try:
         path.mkdir()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`msgq bag split`: a log in pieces of the same duration."""
+"""`msgq bag split`: splits a log into pieces of equal duration."""
 
 from pathlib import Path
 

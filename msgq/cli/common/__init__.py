@@ -1,1 +1,1 @@
-"""What the verbs share: options, printing, signals."""
+"""Common code of the subcommands: options, printing, signals."""

@@ -1,4 +1,4 @@
-"""What the verbs that compare have in common: tolerances, and how what differs is shown."""
+"""Common code of the subcommands that compare: tolerances, and printing of differences."""
 
 import math
 import re
@@ -66,7 +66,7 @@ add_tolerance_options = options.combine_options(
 
 
 def show_comparison(comparison: Comparison, as_json: bool, **totals: Any) -> None:
-    """Show how it came out, and end with 1 where it is not the same."""
+    """Print the result, and exit with 1 if the sides differ."""
     if as_json:
         endpoints = {name: asdict(tally) for name, tally in comparison.endpoints.items()}
         first = comparison.first
@@ -80,7 +80,7 @@ def show_comparison(comparison: Comparison, as_json: bool, **totals: Any) -> Non
 
 
 def _to_json_value(value: Any) -> Any:
-    """What JSON can say of a value."""
+    """Return the JSON form of a value."""
     if isinstance(value, Undecoded):
         return {"data": value.data, "reason": value.reason}
     try:

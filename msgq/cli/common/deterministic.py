@@ -1,4 +1,4 @@
-"""`msgq play --deterministic`: programs on a log in virtual time, and whether they say what they should."""
+"""`msgq play --deterministic`: plays a log into programs in virtual time, and compares their outputs."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def play_deterministic(
     idle_timeout: float,
     max_runtime: float,
 ) -> None:
-    """Run the programs, and compare with a reference, or with a second run."""
+    """Run the programs, and compare their outputs with a reference, or with a second run."""
     functions = [_import_function(program) for program in programs]
 
     replay = Replay(log, time_source, remap)
@@ -76,13 +76,13 @@ def play_deterministic(
 def _select_compared(
     sent: list[SentMessage], compare_endpoints: Sequence[re.Pattern[str]], played: Collection[str] = ()
 ) -> list[SentMessage]:
-    """Return what is compared: with a reference nothing of what was played, as others have sent that as well there."""
+    """Return the messages to compare. For a reference, endpoints in `played` are excluded on both sides."""
     selection = SelectedEndpoints(compare_endpoints or None, played)
     return [message for message in sent if message.endpoint in selection]
 
 
 def _import_function(program: str) -> Callable[[], Any]:
-    """Return what MODULE:FUNCTION names; modules of the present directory count, too."""
+    """Import MODULE:FUNCTION. The current directory is searched, too."""
     module, _, name = program.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

@@ -13,7 +13,7 @@ UP, DOWN, RIGHT = "\x1b[A", "\x1b[B", "\x1b[C"
 
 
 def is_keyboard_available() -> bool:
-    """Whether there is a terminal whose keys are for this program, and not for what is in the foreground."""
+    """Return True if a terminal exists and this program runs in its foreground."""
     if not sys.stdin.isatty():
         return False
     try:
@@ -24,7 +24,7 @@ def is_keyboard_available() -> bool:
 
 @contextmanager
 def unbuffered_keyboard() -> Iterator[None]:
-    """Let each key come at once, and unseen."""
+    """Within the block, receive each key at once and without echo."""
     before = termios.tcgetattr(sys.stdin)
     tty.setcbreak(sys.stdin)
     try:
@@ -34,7 +34,7 @@ def unbuffered_keyboard() -> Iterator[None]:
 
 
 def read_key(seconds: float) -> str:
-    """Return the next key, an arrow as its three characters; "" when none came in time."""
+    """Return the next key, an arrow key as three characters; "": no key within `seconds`."""
     descriptor = sys.stdin.fileno()
     if not select.select([descriptor], [], [], seconds)[0]:
         return ""

@@ -1,4 +1,4 @@
-"""What hz, bw and delay have in common: meters on endpoints that come and go, and a line for each a second."""
+"""Common code of hz, bw and delay: meters on endpoints that appear and disappear, and one line per interval."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -28,9 +28,9 @@ _CommandDecorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 def add_measurement_options(*special_options: _CommandDecorator) -> _CommandDecorator:
-    """Return a decorator that adds the options of all measurements, and options of one command among them.
+    """Return a decorator that adds the options of all measurements, and special options of one command.
 
-    `MeasurementOptions.from_arguments` takes all common options but endpoints and prefix.
+    `MeasurementOptions.from_arguments` takes all common options except endpoints and prefix.
     """
 
     return options.combine_options(
@@ -47,7 +47,7 @@ def add_measurement_options(*special_options: _CommandDecorator) -> _CommandDeco
 
 @dataclass(frozen=True)
 class MeterColumn:
-    """A figure of a line."""
+    """A column of the output."""
 
     title: str
     format_value: Callable[[MeterReading], str]
@@ -56,7 +56,7 @@ class MeterColumn:
 
 @dataclass(frozen=True)
 class MeasurementOptions:
-    """How a measurement goes: seconds a line, lines, and seconds without any message after which it gives up."""
+    """Options of a measurement: seconds per line, number of lines, and seconds without messages until it gives up."""
 
     interval_s: float
     line_limit: int | None
@@ -68,7 +68,7 @@ class MeasurementOptions:
     def from_arguments(
         cls, interval: float, count: int | None, once: bool, timeout: float | None, as_json: bool, spin: bool = False
     ) -> Self:
-        """Return what the options say."""
+        """Return the options from the command's arguments."""
         return cls(interval, 1 if once else count, timeout, spin, as_json)
 
 
@@ -78,9 +78,9 @@ def show_readings(
     columns: Sequence[MeterColumn],
     wanted: MeasurementOptions,
 ) -> None:
-    """Show a line for each endpoint and interval, until it is interrupted.
+    """Print one line for each endpoint and interval, until an interrupt.
 
-    Exits with `EXIT_TIMEOUT` when nothing came in time.
+    If no message arrives before the timeout, the command exits with `EXIT_TIMEOUT`.
     """
     with settings.overrides(names.prefix), end_on_interrupt():
         _show_intervals(EndpointFollower(names, make, print_left_out), names, columns, wanted)
@@ -114,7 +114,7 @@ def _show_intervals(
 
 
 def _measure_interval(meters: EndpointFollower[EndpointMeter], wanted: MeasurementOptions) -> None:
-    """Count for one interval."""
+    """Measure one interval."""
     until_s = time.monotonic() + wanted.interval_s
     while (left_s := until_s - time.monotonic()) > 0:
         meters.refresh()
@@ -124,7 +124,7 @@ def _measure_interval(meters: EndpointFollower[EndpointMeter], wanted: Measureme
 def _wait_for_endpoint(
     meters: EndpointFollower[EndpointMeter], names: EndpointSelection, timeout: float | None
 ) -> None:
-    """Wait until there is an endpoint."""
+    """Wait until an endpoint exists."""
     meters.refresh()
     print_awaited_endpoints(names.unmatched)
     began_s = time.monotonic()
@@ -136,7 +136,7 @@ def _wait_for_endpoint(
 
 
 def exit_after_timeout(names: EndpointSelection, timeout: float) -> None:
-    """End because nothing came in time."""
+    """Exit after a timeout without messages."""
     echo(f"msgq: no message within {timeout:g} s: {names}", err=True)
     raise SystemExit(options.TIMEOUT_EXIT_CODE)
 

@@ -1,4 +1,4 @@
-"""Options and texts that several verbs share."""
+"""Common options and texts of the subcommands."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +28,7 @@ _CommandType = TypeVar("_CommandType", bound=Callable[..., Any])
 
 
 def _validate_prefix(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    """A prefix becomes the name of a directory: it must not lead out of /dev/shm."""
+    """Check a prefix. It becomes the name of a directory, and must not lead out of /dev/shm."""
     return validate_endpoint_name(value, "prefix") if value else value
 
 
@@ -61,7 +61,7 @@ def required_output_option(metavar: str, text: str) -> Callable[[_CommandType], 
 def compile_regexes(
     _context: click.Context, _parameter: click.Parameter, values: Sequence[str]
 ) -> tuple[re.Pattern[str], ...]:
-    """Compile what the user gave as regular expressions, to be searched for in names."""
+    """Compile the user's regular expressions, to be searched for in names."""
     try:
         return tuple(map(compile_expression, values))
     except InvalidValueError as error:
@@ -69,7 +69,7 @@ def compile_regexes(
 
 
 def _read_schemas(context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> Any:
-    """Read the files with the schemas that the user named; `Schemas`, or None."""
+    """Return the schemas in the files that the user named, as `Schemas` or None."""
     from msgq.decoding.schemas import Schemas  # few verbs decode
 
     try:
@@ -106,20 +106,20 @@ add_schema_options = combine_options(
 
 
 def complete_endpoint(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the endpoints, of all kinds, that are there and begin so, for the shell."""
+    """Return the existing endpoints of all kinds that begin with `incomplete`, for shell completion."""
     return _make_completion_items(endpoint_inodes(context.params.get("prefix")), incomplete)
 
 
 def complete_bridged_endpoint(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the endpoints that a bridge can carry and that begin so, for the shell."""
+    """Return the endpoints for a bridge that begin with `incomplete`, for shell completion."""
     every = endpoint_inodes(context.params.get("prefix"))
     return _make_completion_items((name for name in every if kind_of(name).crosses_bridges), incomplete)
 
 
 def complete_stage(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the stages that there are and begin so, or with --tree the topics, for the shell."""
+    """Return the stages, or with --tree the topics, that begin with `incomplete`, for shell completion."""
     topics = topic_inodes(context.params.get("prefix"))
     if context.params.get("tree"):
         return _make_completion_items(
@@ -164,7 +164,7 @@ timeout_option = click.option(
 def interval_option(
     default: float, text: str = "Time between two lines, in seconds."
 ) -> Callable[[_CommandType], _CommandType]:
-    """The option for how long a measurement takes."""
+    """Return the option for the duration of a measurement."""
     kind = click.FloatRange(0.01, 86400.0)
     return click.option("--interval", type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
 
@@ -173,7 +173,7 @@ _BYTE_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**
 
 
 class _ByteCountType(click.ParamType[int]):
-    """A number of bytes, perhaps with a unit: 1000, 64kB, 1MiB, 2GB."""
+    """A number of bytes with an optional unit: 1000, 64kB, 1MiB, 2GB."""
 
     name = "bytes"
 

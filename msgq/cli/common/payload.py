@@ -1,4 +1,4 @@
-"""From payloads to values that JSON has, and back."""
+"""Conversion of payloads to JSON values, and back."""
 
 from typing import Any
 
@@ -15,15 +15,15 @@ _payload_decoder = PayloadDecoder()
 
 
 def decode_payload(schema: Schema | None, data: bytes) -> Any:
-    """Return what a payload says by its schema, made of what JSON has; an `Undecoded` where it cannot be said.
+    """Return the decoded payload as plain JSON types; `Undecoded` if decoding fails.
 
-    Its reason is "" where there is nothing to decode it by.
+    The reason of the `Undecoded` is "" if the endpoint has no schema.
     """
     return convert_decoded_to_json(_payload_decoder.decode_payload(schema, data), data)
 
 
 def format_decoded_value(value: Any) -> str:
-    """Return a decoded payload in one line for people; in hexadecimal what was not decoded, and why."""
+    """Return a decoded payload as one line. Undecoded payloads are shown in hexadecimal with the reason."""
     if not isinstance(value, Undecoded):
         return format_json_text(value, ensure_ascii=False)
     return value.data.hex(" ", -4) + (f"  ({value.reason})" if value.reason else "")
@@ -34,12 +34,12 @@ def encode_payload(schema: Schema, value: Any, former: bytes | None = None) -> b
 
     Parameters
     ----------
-    former : payload that has the fields which `value` leaves out; None: there is none, so `value` has all fields but
-        the stamps, which the writer sets.
+    former : payload with the values of fields that `value` omits. None: `value` must have all fields except the
+        timestamps, which the writer sets.
 
     Raises
     ------
-    ValueError : the schema is no dtype, the value does not fit it, or fields are missing.
+    ValueError : the schema is not a dtype, the value does not fit the dtype, or fields are missing.
     """
     dtype = struct_dtype(schema)
     if dtype.names is None:
@@ -62,8 +62,8 @@ def _assign_record_fields(row: Any, value: Any, schema_name: str, path: str) -> 
 
     Parameters
     ----------
-    what : name of the record in errors.
-    path : what is before the name of a field, "" or "outer.".
+    schema_name : name of the record in errors.
+    path : prefix of field names in errors: "" or "outer.".
 
     Raises
     ------
@@ -81,11 +81,11 @@ def _assign_record_fields(row: Any, value: Any, schema_name: str, path: str) -> 
 
 
 def _check_array_shape(former: Any, value: Any) -> None:
-    """Refuse a value that NumPy would repeat or cut to make it fit.
+    """Check that a value has the shape of its field. NumPy would repeat or truncate other values.
 
     Raises
     ------
-    ValueError : it has another number of elements, or a fraction where the field has whole numbers.
+    ValueError : the number of elements differs, or a value has a fraction and the field has integers.
     """
     if np.shape(value) != np.shape(former):
         raise ValueError(f"{value!r} has the shape {np.shape(value)}, but the field has {np.shape(former)}")

@@ -1,4 +1,4 @@
-"""What the verbs that play have in common: new names, when programs are over, what was not played."""
+"""Common code of the subcommands that play: new names, end of programs, and messages that were not played."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ add_ending_options = options.combine_options(
 
 
 def print_unplayed_endpoints(player: Player, stats: PlayerStats) -> None:
-    """Say what was not played, and why."""
+    """Print the endpoints and messages that were not played, with reasons."""
     for name, why in player.skipped.items():
         echo(f"not played: {name!r}: {why}", err=True)
     for endpoint, count in stats.unplayed.items():

@@ -1,8 +1,7 @@
-"""How the verbs show things: all that the command prints goes through here. Units for people, JSON for programs.
+"""All output of the command: units for users, JSON for programs.
 
-Names, schemas, payloads and texts come from anybody, and a terminal obeys what is in them. `escape_terminal` stands
-between. It is applied where things are printed, so that no verb has to think of it; a test sees to it that no verb
-prints in another way.
+Names, schemas, payloads and texts come from other programs, and could contain control sequences of terminals. All
+functions here apply `escape_terminal` to their output. A test checks that no subcommand prints in another way.
 """
 
 import dataclasses
@@ -25,22 +24,22 @@ _PLAIN_WIDTH_COLUMNS = 160
 
 
 def echo(text: str, err: bool = False) -> None:
-    """Print one line. A line feed within it is not ours, and escaped as all else that is not printable.
+    """Print one line. Line feeds within it are escaped, like other unprintable characters.
 
     Parameters
     ----------
     text : the line.
-    err : whether it goes to the standard error.
+    err : True: print on the standard error.
     """
     click.echo(escape_terminal(text), err=err)
 
 
 def echo_bytes(data: bytes) -> None:
-    """Write bytes as they are to the standard output, for programs: a terminal would obey them.
+    """Write bytes unchanged to the standard output, for programs. A terminal could interpret them.
 
     Raises
     ------
-    click.UsageError : there is a terminal.
+    click.UsageError : the standard output is a terminal.
     """
     require_no_terminal("raw bytes")
     sys.stdout.buffer.write(data)
@@ -59,11 +58,11 @@ def print_left_out(text: str) -> None:
 
 
 def require_no_terminal(name: str) -> TextIO:
-    """Return the standard output, for what programs read.
+    """Return the standard output, for output that programs read.
 
     Raises
     ------
-    click.UsageError : there is a terminal.
+    click.UsageError : the standard output is a terminal.
     """
     if sys.stdout.isatty():
         raise click.UsageError(
@@ -73,7 +72,7 @@ def require_no_terminal(name: str) -> TextIO:
 
 
 def echo_error(error: click.ClickException) -> None:
-    """Say on the standard error what went wrong, in one line; above it how the verb is used, if that was wrong."""
+    """Print an error in one line on the standard error. For wrong usage, the correct usage is printed before."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is not None:
         for line in context.get_usage().splitlines():
@@ -84,17 +83,17 @@ def echo_error(error: click.ClickException) -> None:
 
 
 class _EscapingConsole(Console):
-    """Prints no control characters but its own, and takes no text for markup.
+    """A console that escapes all control characters except its own, and does not interpret markup.
 
-    Its reader may go away: the command ends then as it does with plain output.
+    If the reader of the output closes the pipe, the command ends as it does with plain output.
     """
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return what a string looks like; tables measure it, too."""
+        """Return the displayed form of a string. Tables also measure it."""
         return super().render_str(escape_terminal(text), **options | {"markup": False, "emoji": False})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Return pieces of a line, and the console's own commands; whatever had another way here is escaped, too."""
+        """Return the segments of a line, and the console's own control sequences. All other text is escaped."""
         for segment in super().render(renderable, options):
             if segment.control is None and not segment.text.isprintable():
                 text = "\n".join(map(escape_terminal, segment.text.split("\n")))
@@ -102,19 +101,19 @@ class _EscapingConsole(Console):
             yield segment
 
     def on_broken_pipe(self) -> None:
-        """End as click does."""
+        """End the command as click does."""
         raise BrokenPipeError
 
 
 def get_console() -> Console:
-    """The standard output: as wide as the terminal, or unfolded where there is none."""
+    """Return the console of the standard output: as wide as the terminal, or without line wrapping."""
     terminal = _EscapingConsole(highlight=False)
     return terminal if terminal.is_terminal else _EscapingConsole(width=_PLAIN_WIDTH_COLUMNS, highlight=False)
 
 
 @contextmanager
 def show_byte_progress(total: int) -> Iterator[Callable[[int], object]]:
-    """Give a function that takes how many more bytes of `total` were read; a terminal shows it, as standard error."""
+    """Yield a function that adds to the number of read bytes. A terminal shows the progress on the standard error."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
     terminal = _EscapingConsole(highlight=False, stderr=True)
@@ -128,19 +127,19 @@ def show_byte_progress(total: int) -> Iterator[Callable[[int], object]]:
 
 
 def style_text(text: str, style: str) -> Text:
-    """Return a text of one line with a colour for the console, as "green"."""
+    """Return a text of one line in a style, such as "green"."""
     return Text(escape_terminal(text), style)
 
 
 def join_display_lines(lines: Iterable[str]) -> Text:
-    """Return lines, one below the other, for the console."""
+    """Return the lines as one text for the console."""
     return Text("\n".join(map(escape_terminal, lines)))
 
 
 def echo_json(value: Any) -> None:
-    """Print a dataclass or a plain value as one line of JSON, all ASCII; bytes as base64, NaN and infinities as text.
+    """Print a dataclass or a plain value as one line of JSON in ASCII.
 
-    Halves of surrogate pairs are escaped, as all that is not ASCII.
+    Bytes are in base64, NaN and infinities are texts, and halves of surrogate pairs are escaped.
     """
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
     click.echo(format_json_text(plain))

@@ -1,4 +1,4 @@
-"""Ending when told to: Ctrl-C, and what a supervisor sends."""
+"""Orderly end after Ctrl-C, or after SIGTERM of a supervisor."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def call_on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
-    """Turn Ctrl-C and a polite kill into a call: everything is swept up before the process ends.
+    """Within the block, call `stop` on Ctrl-C and SIGTERM, so that the command can clean up before it ends.
 
-    `stop` may set a `threading.Event` that this thread looks at by `is_set`. Not one on which it waits: a signal in
-    the wrong moment of `Event.wait` would find its lock held, and hang.
+    `stop` may set a `threading.Event` that this thread reads by `is_set`. This thread must not wait for the event: a
+    signal within `Event.wait` could find its lock held, and hang.
     """
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, lambda *_: stop()) for number in signals]
@@ -23,7 +23,7 @@ def call_on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def end_on_interrupt() -> Iterator[None]:
-    """Leave the block when Ctrl-C or a polite kill comes, wherever it is; for what goes on until then."""
+    """Leave the block on Ctrl-C or SIGTERM, for commands that run until an interrupt."""
 
     def raise_interrupt() -> None:
         raise KeyboardInterrupt

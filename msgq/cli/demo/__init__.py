@@ -1,7 +1,7 @@
-"""`msgq demo`: its verb and the programs that it runs.
+"""`msgq demo`: its subcommand, and the programs that it runs.
 
-The programs are processes of their own (`python -m msgq.cli.demo.roles`), which import this package as well; so the
-verb with all that it renders is loaded when the command asks for it.
+The programs are separate processes (`python -m msgq.cli.demo.roles`) that import this package, too. Therefore the
+subcommand with its output code is loaded at its first use.
 """
 
 from typing import TYPE_CHECKING, Any

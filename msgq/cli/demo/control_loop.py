@@ -1,4 +1,4 @@
-"""The demo's loop from a sensor to a command: records that say when that happened of which they are a consequence."""
+"""Control loop of the demo, from a sensor to a command. Its records carry their origin."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _LOAD_LIMIT_PERCENT = 50.0  # percent, above which the machine should do less
 def publish_measurements(
     steps: msgq.RecordQueue, topic: plan.DemoTopic, stop: StopSignal, pid: int, sample: Callable[[], float]
 ) -> None:
-    """Publish what `sample` says, at the topic's rate: each record is an origin."""
+    """Publish the results of `sample` at the topic's rate. Each record is an origin."""
     for sequence in rate_loop(topic.rate_hz, stop):
         value = sample()
         steps.produce(_make_step(sequence, pid, value))
@@ -32,7 +32,7 @@ def publish_measurements(
 def answer_causes(
     steps: msgq.RecordQueue, topic: plan.DemoTopic, stop: StopSignal, pid: int, causes: msgq.RecordQueue
 ) -> None:
-    """Publish a record for each one of `causes`, with its origin, as a stage of this name."""
+    """Publish a record for each record of `causes`, with its origin, as a stage with the topic's name."""
     sequence, state = 0, 0.0
     with msgq.StageTracer(topic.name) as tracer:
         while not stop.is_set():
@@ -57,5 +57,5 @@ def _smooth_load(before: float, measured: float) -> float:
 
 
 def _compute_work_share(load: float) -> float:
-    """Return how much of its work the machine should do, 0 to 1."""
+    """Return the share of its work that the machine should do, 0 to 1."""
     return min(1.0, _LOAD_LIMIT_PERCENT / max(load, _LOAD_LIMIT_PERCENT))

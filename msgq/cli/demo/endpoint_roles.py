@@ -1,4 +1,4 @@
-"""The demo's channel, vector and work queue: those who write there, and those who read, each measured as topics are."""
+"""Writers and readers of the demo's channel, vector and work queue. Readers are measured like subscribers of topics."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ SampleFunction = Callable[[], Sequence[float]]
 
 
 def open_alert_channel(run: str, topic: plan.DemoTopic) -> msgq.Channel:
-    """Open the channel of those who watch the machine."""
+    """Open the channel with alerts about the machine."""
     name = plan.make_endpoint_name(run, topic)
     return msgq.Channel(name, capacity=_CHANNEL_CAPACITY, schema=struct_schema(ALERT_DTYPE, "Alert"), node=topic.name)
 
 
 def open_gauge_vector(run: str) -> msgq.SeqlockVector:
-    """Open the vector of the machine's gauges."""
+    """Open the vector with the machine's gauges."""
     return msgq.SeqlockVector(plan.make_endpoint_name(run, plan.GAUGES_TOPIC), ALERT_DTYPE, GAUGE_COUNT)
 
 
 def open_job_queue(run: str) -> msgq.MessageQueue:
-    """Open the queue of files to be read. It says of each job what becomes of it, and what it was."""
+    """Open the queue with names of files to read. It publishes events with payloads."""
     name = plan.make_endpoint_name(run, plan.JOBS_TOPIC)
     return msgq.MessageQueue(name, max_messages=_JOBS_MAX, max_message_size=_JOB_BYTES, events="payload")
 
@@ -61,12 +61,12 @@ def open_job_queue(run: str) -> msgq.MessageQueue:
 def publish_to_endpoint(
     run: str, topic: plan.DemoTopic, stop: StopSignal, pid: int, sample: SampleFunction, begin: Callable[[], object]
 ) -> None:
-    """Play the role that writes to a channel, a vector or a queue.
+    """Write to a channel, a vector or a queue until `stop`.
 
     Parameters
     ----------
-    sample : looks at the machine.
-    begin : waits until all roles are there.
+    sample : measures the machine.
+    begin : waits until all roles run.
     """
     {CHANNEL.name: _publish_alerts, RECORDS.name: _write_gauges, QUEUE.name: _send_jobs}[topic.kind](
         run, topic, stop, pid, sample, begin
@@ -113,7 +113,7 @@ def _make_alert(value: float, sequence: int, pid: int) -> np.ndarray[tuple[int],
 
 
 class AlertReader:
-    """A subscriber of the channel. What it hears of each publisher is measured apart."""
+    """Subscriber of the channel. It measures the messages of each publisher separately."""
 
     def __init__(self, run: str, subscriber: plan.DemoSubscriber) -> None:
         self._channel = open_alert_channel(run, plan.DEMO_TOPICS[subscriber.topics[0]])
@@ -121,11 +121,11 @@ class AlertReader:
 
     @property
     def lost(self) -> int | None:
-        """Messages that it lost, of any publisher."""
+        """Number of lost messages of all publishers."""
         return self._subscriber.lost
 
     def receive_next(self, meters: dict[str, DemoMeter], timeout_s: float) -> bool:
-        """Measure one message, if there is one in time."""
+        """Measure one message. Return False at the timeout."""
         message = self._subscriber.receive(timeout=timeout_s)
         if message is None or self._subscriber.last is None:
             return False
@@ -134,16 +134,16 @@ class AlertReader:
         return True
 
     def close(self) -> None:
-        """Let go of the channel."""
+        """Close the channel."""
         self._channel.close()
 
 
 class GaugeReader:
-    """A reader of the vector.
+    """Reader of the vector.
 
     Attributes
     ----------
-    lost : values that were overwritten before they were looked at, which is no loss of a gauge.
+    lost : number of values overwritten before they were read. This is normal for a gauge.
     """
 
     def __init__(self, run: str, _: plan.DemoSubscriber) -> None:
@@ -152,7 +152,10 @@ class GaugeReader:
         self.lost = 0
 
     def receive_next(self, meters: dict[str, DemoMeter], timeout_s: float) -> bool:
-        """Measure what has changed, if something has in time. It is numbered as all that was ever written."""
+        """Measure the changed values. Return False at the timeout.
+
+        The number of a value is the total number of writes.
+        """
         self._vector.wait(timeout=timeout_s)
         changes = self._vector.changes()
         for index, row, count in zip(changes.indices, changes.rows, changes.counts, strict=True):
@@ -163,16 +166,16 @@ class GaugeReader:
         return bool(len(changes.indices))
 
     def close(self) -> None:
-        """Let go of the vector."""
+        """Close the vector."""
         self._vector.close()
 
 
 class JobWorker:
-    """One who takes jobs, and reads the files that they name.
+    """Takes jobs, and reads the files that they name.
 
     Attributes
     ----------
-    lost : 0: what it does not finish is another one's.
+    lost : always 0, because another worker gets unfinished jobs.
     """
 
     lost = 0
@@ -182,7 +185,7 @@ class JobWorker:
         self._done = 0
 
     def receive_next(self, meters: dict[str, DemoMeter], timeout_s: float) -> bool:
-        """Do one job, if there is one in time."""
+        """Do one job. Return False at the timeout."""
         job = self._queue.take(timeout=timeout_s)
         if job is None:
             return False
@@ -198,7 +201,7 @@ class JobWorker:
         return True
 
     def close(self) -> None:
-        """Let go of the queue."""
+        """Close the queue."""
         self._queue.close()
 
 
@@ -214,7 +217,7 @@ READER_CLASSES: dict[str, Callable[[str, plan.DemoSubscriber], AlertReader | Gau
 
 @dataclass(frozen=True)
 class KilledWorker:
-    """A worker that was killed with a job in its hands."""
+    """A worker that was killed while it had a job."""
 
     name: str
     pid: int
@@ -222,10 +225,10 @@ class KilledWorker:
 
 @dataclass(frozen=True)
 class WorkResults:
-    """What became of the jobs, by the queue's own counters.
+    """Results of the jobs, from the counters of the queue.
 
-    `pending_jobs`, `unfinished_jobs`: that are there and were not worked off. `returned_jobs`: those that came back
-    from a worker that was killed, and went to another one.
+    `pending_jobs`, `unfinished_jobs`: number of jobs that were not taken, and not finished. `returned_jobs`: number of
+    jobs that a killed worker had, and another worker finished.
     """
 
     topic: str
@@ -238,7 +241,7 @@ class WorkResults:
 
 
 def read_work_results(run: str, killed: Sequence[KilledWorker]) -> WorkResults | None:
-    """Look at the queue, after all workers have ended; None: the run ended before one of them had made it."""
+    """Read the queue after the end of all workers; None: the run ended before a worker created the queue."""
     try:
         queue = stats.queue(plan.make_endpoint_name(run, plan.JOBS_TOPIC))
     except SegmentError:
@@ -248,13 +251,13 @@ def read_work_results(run: str, killed: Sequence[KilledWorker]) -> WorkResults |
 
 
 def holds_job(run: str, pid: int) -> bool:
-    """Whether a process has taken a job that it has not finished."""
+    """Return True if a process has taken a job and not finished it."""
     handles = stats.queue(plan.make_endpoint_name(run, plan.JOBS_TOPIC)).handles
     return any(row.taken for row in handles if row.participant.pid == pid)
 
 
 def read_published_counts(run: str, topic: plan.DemoTopic, pid: int | None) -> plan.PublishedCounts:
-    """Return what was written to a channel (by this topic's publisher), a vector or a queue so far."""
+    """Return the number of writes to a channel (by this topic's publisher), a vector or a queue."""
     name = plan.make_endpoint_name(run, topic)
     with contextlib.suppress(SegmentError):
         if topic.kind == CHANNEL.name:
@@ -268,7 +271,7 @@ def read_published_counts(run: str, topic: plan.DemoTopic, pid: int | None) -> p
 
 
 def has_publisher(run: str, topic: plan.DemoTopic) -> bool:
-    """Whether somebody who writes to a channel, vector or queue is there."""
+    """Return True if a writer of a channel, vector or queue is present."""
     name = plan.make_endpoint_name(run, topic)
     if topic.kind == CHANNEL.name:
         return any(row.node == topic.name for row in stats.channel(name).publishers)
@@ -278,7 +281,7 @@ def has_publisher(run: str, topic: plan.DemoTopic) -> bool:
 
 
 def remove_leftovers(run: str) -> None:
-    """Remove what the endpoints of a run left."""
+    """Remove the files of a run's endpoints."""
     for topic in plan.OTHER_KIND_TOPICS:
         name = plan.make_endpoint_name(run, topic)
         with contextlib.suppress(MsgqError):

@@ -1,4 +1,4 @@
-"""Measuring what arrives: counts, sequence gaps, and latencies."""
+"""Measures received messages: counts, sequence gaps, and latencies."""
 
 import time
 
@@ -10,7 +10,7 @@ MessageStamp = tuple[int, int, int]
 
 
 class DemoMeter:
-    """Watches the messages of one topic, from the first one ever published in it."""
+    """Measures the messages of one topic, from the first message of the run."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
@@ -21,7 +21,7 @@ class DemoMeter:
         self._recent, self._all = Histogram(), Histogram()
 
     def count_message(self, stamp: MessageStamp, size: int, now_ns: int) -> None:
-        """Count a message of `size` bytes, with the stamp that its publisher gave it."""
+        """Count a message of `size` bytes with its publisher's stamp."""
         published_ns, sequence, pid = stamp
         missed = sequence - self._expected
         if pid != self._pid:
@@ -43,7 +43,7 @@ class DemoMeter:
         self._pid = pid
 
     def make_reading(self, lost: int | None, now_ns: int) -> TopicReading:
-        """What was seen so far. What is recent starts anew."""
+        """Return the results. The recent results are reset."""
         recent_s = (now_ns - self._reported_ns) / 1e9
         received, size = self._received - self._reported[0], self._bytes - self._reported[1]
         recent = _compute_rates(received, size, recent_s, self._recent)

@@ -1,4 +1,4 @@
-"""The demo's stream of frames: this machine's load as a moving picture, and a client that measures what arrives."""
+"""Frame stream of the demo: the machine's load as a moving picture, and a client that measures the frames."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GREY, _COLOUR = 128, 100  # chroma, and how far it goes
 
 
 class LoadPicture:
-    """The load of each core over the last seconds: one band a core, the newest on the right, hot when busy."""
+    """Load of each core over the last seconds: one band per core, the newest column on the right."""
 
     def __init__(self, width: int, height: int) -> None:
         import numpy as np
@@ -40,7 +40,7 @@ class LoadPicture:
         self._load = np.zeros(0)
 
     def append_columns(self, percent: Sequence[float]) -> None:
-        """Append columns for the load of each core, now."""
+        """Append columns for the current load of each core."""
         import numpy as np
 
         now = np.asarray(percent, float) / 100
@@ -53,7 +53,7 @@ class LoadPicture:
         self._next_column = (self._next_column + _STEP_COLUMNS) % self._width
 
     def _make_column(self, load: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-        """Return one column: in each band a bar as high as the load, blue to red."""
+        """Return one column: in each band a bar with the height of the load, blue to red."""
         import numpy as np
 
         height = len(self._luma)
@@ -73,7 +73,7 @@ class LoadPicture:
 
 
 def publish_picture(run: str, topic: plan.DemoTopic, stop: StopSignal, sample: Callable[[], Sequence[float]]) -> None:
-    """Serve the picture at the topic's rate, from when its viewers are there."""
+    """Serve the picture at the topic's rate, after all viewers are present."""
     width, height = plan.PICTURE_SIZE
     picture = LoadPicture(width, height)
     viewers = [subscriber for subscriber in plan.DEMO_SUBSCRIBERS.values() if topic.name in subscriber.topics]
@@ -89,7 +89,7 @@ def publish_picture(run: str, topic: plan.DemoTopic, stop: StopSignal, sample: C
 
 
 class PictureViewer:
-    """A client of one run's picture that counts and times the frames."""
+    """A client of one run's picture that counts and measures the frames."""
 
     def __init__(self, run: str, topic: plan.DemoTopic) -> None:
         self._client = VisionIpcClient(plan.make_server_name(run, topic.name), plan.STREAM_TYPE, False)
@@ -97,11 +97,11 @@ class PictureViewer:
 
     @property
     def lost(self) -> int | None:
-        """Frames that were published and not received."""
+        """Number of frames that were published and not received."""
         return self._client.lost
 
     def receive(self, meter: DemoMeter, timeout_ms: float) -> bool:
-        """Take one frame, if there is one in time."""
+        """Receive one frame. Return False at the timeout."""
         if not self._client.connections and not self._client.connect(False):
             time.sleep(timeout_ms / 1000)
             return False
@@ -121,7 +121,7 @@ class PictureViewer:
 
 
 def remove_leftovers(run: str, topic: plan.DemoTopic) -> None:
-    """Remove what is left in /dev/shm, and in /tmp if the server was killed."""
+    """Remove the files of the stream in /dev/shm, and in /tmp if the server was killed."""
     unlink_topic(plan.make_run_endpoint(run, topic.name))
     name = plan.make_server_name(run, topic.name)
     socket = wire.socket_path(name)

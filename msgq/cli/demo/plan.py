@@ -1,4 +1,4 @@
-"""The cast of the demo: what is published, on all kinds of endpoints; who listens; and what they tell the parent."""
+"""Plan of the demo: published endpoints of all kinds, subscribers, and their reports to the parent."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -24,12 +24,12 @@ REPORT_RING_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class DemoTopic:
-    """What one process of the demo publishes.
+    """Output of one process of the demo.
 
-    `rate_hz`: how often its source is looked at, or a burst of so many binary messages goes out. `kind`: of its
-    endpoint, as `msgq.kinds` names it; "frames" is a stream of visionipc, which its endpoint announces.
-    `shared`: the channel that it publishes to, beside others. `traced`: its messages say of what they are a
-    consequence; `cause`: of those of that topic, one each, and else they are an origin.
+    `rate_hz`: measurements per second, or batches of binary messages per second. `kind`: kind of its endpoint, as in
+    `msgq.kinds`; "frames" is a visionipc stream, which its endpoint announces. `shared`: name of the channel that it
+    shares with other publishers. `traced`: its messages carry an origin. `cause`: topic whose messages cause its
+    messages, one each; without a cause, each message is an origin.
     """
 
     name: str
@@ -43,7 +43,7 @@ class DemoTopic:
 
     @property
     def is_frame_stream(self) -> bool:
-        """Whether it is a stream of frames."""
+        """True for a stream of frames."""
         return self.kind == "frames"
 
 
@@ -99,8 +99,8 @@ DEMO_TOPICS = {
 class DemoSubscriber:
     """One subscribing process.
 
-    `pause_s`: what it does instead of receiving. `is_lossless`: it must lose nothing. `doomed`: it is killed with a job
-    in its hands, and nobody follows it.
+    `pause_s`: seconds that it pauses instead of receiving. `is_lossless`: it must not lose messages. `doomed`: it is
+    killed while it has a job, and is not restarted.
     """
 
     name: str
@@ -135,7 +135,7 @@ DEMO_SUBSCRIBERS = {
 
 @dataclass(frozen=True)
 class PublishedCounts:
-    """What was published on a topic so far, and by which process; None: unknown, or nobody."""
+    """Number of messages published on a topic, and the publishing process; None: unknown, or no process."""
 
     pid: int | None
     messages: int | None
@@ -144,7 +144,10 @@ class PublishedCounts:
 
 @dataclass(frozen=True)
 class PublisherRestart:
-    """Another process took over a topic. `outage_ms`: between its first message and the last one before."""
+    """Takeover of a topic by another process.
+
+    `outage_ms`: time from the last message before to the first message after.
+    """
 
     previous_pid: int
     pid: int
@@ -154,7 +157,7 @@ class PublisherRestart:
 
 @dataclass(frozen=True)
 class FlowRates:
-    """Messages and bytes a second, median and 99th percentile of the latency in microseconds."""
+    """Messages and bytes per second, and median and 99th percentile of the latency in microseconds."""
 
     rate: float
     byte_rate: float
@@ -164,10 +167,10 @@ class FlowRates:
 
 @dataclass(frozen=True)
 class TopicReading:
-    """What one subscriber saw of one topic so far.
+    """Results of one subscriber for one topic.
 
-    `lost` is the library's count; `missing_messages` what the sequence numbers in the messages say. `span_s`: between
-    the publishing of the first and the last message. `recent`: since the report before.
+    `lost`: the library's count. `missing_messages`: count by the sequence numbers in the messages. `span_s`: time
+    between publishing the first and the last message. `recent`: results since the previous report.
     """
 
     topic: str
@@ -182,7 +185,7 @@ class TopicReading:
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
-        """Put a reading together again that became JSON."""
+        """Return a reading from the fields of its JSON form."""
         recent, overall = FlowRates(**fields.pop("recent")), FlowRates(**fields.pop("overall"))
         restarts = tuple(PublisherRestart(**restart) for restart in fields.pop("restarts"))
         return cls(**fields, recent=recent, overall=overall, restarts=restarts)
@@ -190,7 +193,7 @@ class TopicReading:
 
 @dataclass(frozen=True)
 class SubscriberReport:
-    """What a subscribing process says about itself, as JSON on a topic of its own."""
+    """Report of a subscribing process about itself, sent as JSON on its own topic."""
 
     subscriber: str
     pid: int
@@ -203,14 +206,14 @@ class SubscriberReport:
 
     @classmethod
     def from_json(cls, text: bytes) -> Self:
-        """Return the report that `to_json` made this of."""
+        """Return the report from the result of `to_json`."""
         fields = json.loads(text)
         fields["readings"] = tuple(map(TopicReading.from_fields, fields["readings"]))
         return cls(**fields)
 
 
 def make_run_endpoint(run: str, name: str) -> str:
-    """The endpoint of a topic or report in one run of the demo; `run` is unique among runs."""
+    """Return the endpoint of a topic or report in one run of the demo. `run` is unique among runs."""
     topic = DEMO_TOPICS.get(name, DemoTopic(name, 0))
     if topic.is_frame_stream:
         return get_endpoint_name(make_server_name(run, name), STREAM_TYPE)
@@ -219,22 +222,22 @@ def make_run_endpoint(run: str, name: str) -> str:
 
 
 def make_endpoint_name(run: str, topic: DemoTopic) -> str:
-    """The name of the channel, vector or queue of a topic, as those who open it say it."""
+    """Return the bare name of a topic's channel, vector or queue."""
     return f"demo-{run}-{topic.shared_channel or topic.name}"
 
 
 def make_server_name(run: str, name: str) -> str:
-    """The name of the server whose frames are this topic."""
+    """Return the name of the frame server for a topic."""
     return f"demo-{run}-{name}"
 
 
 def make_report_topic(subscriber: str) -> str:
-    """The name of the topic on which a subscriber reports."""
+    """Return the name of the topic on which a subscriber reports."""
     return f"report-{subscriber}"
 
 
 def list_run_endpoints(run: str) -> list[str]:
-    """Every topic of a run on the backend; those of frames are always on the ring."""
+    """Return all topics of a run on the backend. Topics of frames are always on the ring."""
     topics = (name for name, topic in DEMO_TOPICS.items() if topic.kind == "topic")
     return [
         *(make_run_endpoint(run, name) for name in (*topics, *map(make_report_topic, DEMO_SUBSCRIBERS))),
@@ -243,7 +246,7 @@ def list_run_endpoints(run: str) -> list[str]:
 
 
 def list_timing_topics(run: str) -> dict[str, str]:
-    """The topics on which the stages of the loop say how long they took, each with a name that tells no run."""
+    """Return the timing topics of the loop's stages, each with a name without the run."""
     return {
         make_timing_topic(
             topic.name, make_run_endpoint(run, topic.cause_topic)

@@ -1,4 +1,4 @@
-"""The processes of a demo: started, killed, started again, and stopped without leaving anything behind."""
+"""Processes of a demo: starts, kills and restarts them, and stops them without leftovers."""
 
 import contextlib
 import os
@@ -13,14 +13,17 @@ _END_TIMEOUT_S = 20.0  # more than a role gives itself
 
 
 class ProcessGroup:
-    """Owns the processes of a run. Each ends when told to, or when this process is gone and its parent_watch closes."""
+    """Owns the processes of a run.
+
+    A process ends on request, or when this process dies and its `ParentWatch` notices.
+    """
 
     def __init__(self, run: str) -> None:
         self._run = run
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, names: Iterable[str]) -> None:
-        """Start the roles of these names; in a session of their own, where Ctrl-C is not meant for them."""
+        """Start these roles in their own session, so that Ctrl-C does not reach them."""
         for name in names:
             role = "subscribe" if name in DEMO_SUBSCRIBERS else "publish"
             command = [sys.executable, "-m", "msgq.cli.demo.roles", self._run, role, name]
@@ -29,18 +32,18 @@ class ProcessGroup:
             )
 
     def get_pid(self, name: str) -> int | None:
-        """The process that plays this role; None when nobody does."""
+        """Return the id of the role's process; None: no process."""
         process = self._processes.get(name)
         return process.pid if process else None
 
     def kill(self, name: str) -> None:
-        """Kill without warning (SIGKILL)."""
+        """Kill the role's process with SIGKILL."""
         process = self._processes.pop(name)
         process.kill()
         process.communicate()
 
     def kill_while_working(self, name: str, at_work: Callable[[int], bool]) -> bool:
-        """Kill a role if it is at work just now: it is stopped, looked at, and goes on if it is not."""
+        """Kill the role's process if it has work. The call stops the process, checks it, and kills or continues it."""
         process = self._processes[name]
         process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)  # until it stands still
@@ -51,18 +54,21 @@ class ProcessGroup:
         return True
 
     def list_ended_roles(self) -> list[str]:
-        """The roles that ended without being told to."""
+        """Return the roles that ended without a request."""
         return [name for name, process in self._processes.items() if process.poll() is not None]
 
     def stop(self, names: Iterable[str]) -> list[str]:
-        """Tell these roles to end, and wait for them; who does not end is killed. Returns who did not end well."""
+        """Request the end of these roles, wait for them, and kill those that do not end.
+
+        Return roles that ended with an error.
+        """
         processes = {name: self._processes.pop(name) for name in list(names) if name in self._processes}
         for process in processes.values():
             _request_end(process)
         return [name for name, process in processes.items() if _wait_for_exit(process) != 0]
 
     def kill_all(self) -> None:
-        """Kill whoever is still there."""
+        """Kill all remaining processes."""
         for name in list(self._processes):
             self.kill(name)
 

@@ -1,4 +1,4 @@
-"""The demo records itself by the recorder that everybody uses; its recording is read back, and reported."""
+"""Records the demo with the normal recorder, reads the recording, and writes a report."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -18,10 +18,11 @@ PICTURE_RATE_HZ = 2.0
 
 @dataclass(frozen=True)
 class RecordedResults:
-    """What the recording has of a topic, or of one publisher of a channel.
+    """Results of the recording for a topic, or for one publisher of a channel.
 
-    `lost`: published and not recorded, by the gaps in the numbers. `published_messages`: messages that were published
-    according to the recording; of a vector all writes, also the overwritten ones; of a queue the jobs sent.
+    `lost`: published messages missing in the recording, by gaps in the numbers. `published_messages`: messages
+    published according to the recording: for a vector all writes, including overwritten values; for a queue the sent
+    jobs.
     """
 
     topic: str
@@ -32,7 +33,7 @@ class RecordedResults:
 
 
 def start_recorder(run: str, path: Path) -> Recorder:
-    """Start recording a run, from its first message on."""
+    """Start recording a run before its first message."""
     endpoints = list(
         {
             plan.make_run_endpoint(run, name): None
@@ -49,7 +50,7 @@ def start_recorder(run: str, path: Path) -> Recorder:
 
 
 def read_recording(run: str, path: Path) -> tuple[RecordedResults, ...]:
-    """Read the recording back."""
+    """Read the recording of a run."""
     names = {plan.make_run_endpoint(run, name): name for name in plan.DEMO_TOPICS} | plan.list_timing_topics(run)
     log = LogReader(path)
     results: list[RecordedResults] = []
@@ -78,13 +79,13 @@ def _count_by_publisher(path: Path, info: EndpointInfo) -> Iterator[RecordedResu
 
 
 def _count_writes(path: Path, info: EndpointInfo) -> int:
-    """Return how many elements were written: the last change of each says how often it was."""
+    """Return the number of writes, from the count in the last change of each element."""
     changes = LogReader(path, endpoints=[info.endpoint]).to_numpy(info.endpoint)
     return int(sum(dict(zip(changes["index"].tolist(), changes["count"].tolist(), strict=True)).values()))
 
 
 def _count_sent(path: Path, info: EndpointInfo) -> int:
-    """Return how many jobs were sent; none, if not each of them was also worked off."""
+    """Return the number of sent jobs; 0 if a job was not finished."""
     events = Counter(message.data[0] for message in LogReader(path, endpoints=[info.endpoint]))
     return events[Event.SENT] if events[Event.SENT] == events[Event.ACKNOWLEDGED] else 0
 
@@ -92,7 +93,7 @@ def _count_sent(path: Path, info: EndpointInfo) -> int:
 def find_recording_errors(
     results: tuple[RecordedResults, ...], published: Mapping[str, plan.PublishedCounts]
 ) -> Iterator[str]:
-    """Say where the recording is not the run."""
+    """Yield the differences between the recording and the run."""
     by_topic = {topic_results.topic: topic_results for topic_results in results}
     for name, topic in published.items():
         if (
@@ -108,7 +109,10 @@ def find_recording_errors(
 
 
 def write_report(recording: Path, report: Path) -> Iterator[tuple[bool, str]]:
-    """Ingest the recording into a lake beside the report, and write that. Yields as `replaying.replayed` does."""
+    """Ingest the recording into a lake next to the report, and write the report.
+
+    Yields as `replaying.replay_recording`.
+    """
     from msgq.spark.pipeline import run_pipeline  # Spark, which only a report needs
 
     lake = report.with_suffix(".lake")

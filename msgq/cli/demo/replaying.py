@@ -1,4 +1,4 @@
-"""The recording of a run goes into programs that use all kinds of endpoints: twice, which must come to the same."""
+"""Plays the recording of a run twice into programs that use all kinds of endpoints. The results must be equal."""
 
 import zlib
 from collections import Counter
@@ -21,7 +21,7 @@ _PICTURES_OUTPUT = "pictures"
 
 
 def replay_recording(run: str, recording: Path) -> Iterator[tuple[bool, str]]:
-    """Play a recording into programs twice. Yields whether all held, and what is to be said."""
+    """Play a recording twice into programs. Yield pairs of success and text."""
     topics = [plan.TELEMETRY_TOPICS[0], *plan.OTHER_KIND_TOPICS]
     pictures = {
         plan.make_run_endpoint(run, topic.name) + SUFFIX: plan.make_server_name(run, topic.name)
@@ -49,7 +49,7 @@ def replay_recording(run: str, recording: Path) -> Iterator[tuple[bool, str]]:
 
 
 def _format_counts_by_kind(endpoints: Iterable[tuple[str, int]]) -> str:
-    """Say how many messages of how many endpoints there are, by kind."""
+    """Return a text with the number of messages and endpoints of each kind."""
     messages: Counter[str] = Counter()
     count = 0
     for kind, number in endpoints:
@@ -60,7 +60,7 @@ def _format_counts_by_kind(endpoints: Iterable[tuple[str, int]]) -> str:
 
 
 def _answer_messages(run: str) -> None:
-    """Answer each kind but frames on another endpoint of that kind, and count the jobs on a board."""
+    """Answer messages of each kind except frames on another endpoint of the same kind, and count jobs on a board."""
     cpu = msgq.sub_sock(plan.make_run_endpoint(run, plan.TELEMETRY_TOPICS[0].name))
     alerts = endpoint_roles.open_alert_channel(run, plan.ALERT_TOPICS[0]).subscriber()
     gauges, jobs = endpoint_roles.open_gauge_vector(run), endpoint_roles.open_job_queue(run)
@@ -93,7 +93,7 @@ def _answer_messages(run: str) -> None:
 
 
 def _digest_pictures(server: str) -> None:
-    """Say of each picture what its bytes come to."""
+    """Publish a digest of each picture."""
     seen = msgq.pub_sock(_PICTURES_OUTPUT)
     with VisionIpcClient(server, plan.STREAM_TYPE, False) as client:
         client.connect(True)

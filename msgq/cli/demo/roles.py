@@ -1,7 +1,7 @@
-"""The processes of the demo, each a fresh Python: `python -m msgq.cli.demo.roles RUN publish|subscribe NAME`.
+"""Processes of the demo, each in a new Python: `python -m msgq.cli.demo.roles RUN publish|subscribe NAME`.
 
-Standard input is the lifeline. The parent writes a word to it when the role shall come to its end; when it closes
-without one, the parent is dead, and the role removes what the run left in /dev/shm before it ends itself.
+The parent writes a word to the standard input to request the end. If the standard input closes without a word, the
+parent is dead. The role then removes the run's files in /dev/shm, and ends.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _STEP_STAMP_STRUCT = struct.Struct("<16xQQQ8x")  # of a control_loop.STEP
 
 
 def main(run: str, role: str, name: str) -> int:
-    """Play one role until the lifeline says that it is over."""
+    """Play one role until the standard input requests the end."""
     # Shown by ps and top, and taken over by msgq as the name of the participant.
     Path("/proc/self/comm").write_text(f"demo-{name}")
     parent_watch = ParentWatch()
@@ -61,7 +61,7 @@ def main(run: str, role: str, name: str) -> int:
 
 
 def remove_leftovers(run: str) -> None:
-    """Remove all that a run left."""
+    """Remove all files of a run."""
     for topic in plan.DEMO_TOPICS.values():
         if topic.is_frame_stream:
             picture.remove_leftovers(run, topic)
@@ -75,16 +75,16 @@ def remove_leftovers(run: str) -> None:
 
 
 def sample_machine(name: str) -> Any:
-    """Look at the machine. Roles without telemetry need not import what that takes."""
+    """Measure the machine. Roles without telemetry do not import the packages for it."""
     from msgq.cli.demo.telemetry import SAMPLE_FUNCTIONS
 
     return SAMPLE_FUNCTIONS[name]()
 
 
 def publish_topic(run: str, topic: plan.DemoTopic, stop: StopSignal, pid: int, sample: Callable[[], Any]) -> None:
-    """Publish a topic, of telemetry what `sample` says; a publisher that follows a dead one goes on with its sequence.
+    """Publish a topic with the results of `sample`. A publisher that follows a dead one continues its sequence.
 
-    `pid` is who subscribers take it for.
+    `pid` identifies the publisher to subscribers.
     """
     if topic.has_origin:
         _publish_steps(run, topic, stop, pid, sample)
@@ -125,7 +125,7 @@ def _publish_steps(run: str, topic: plan.DemoTopic, stop: StopSignal, pid: int, 
 
 
 def _wait_for_subscribers(socket: msgq.PubSocket, topic: plan.DemoTopic, stop: StopSignal) -> None:
-    """Wait until everybody listens: over ZMQ, who is connected already may still not have arrived."""
+    """Wait until all subscribers receive. Over ZMQ, a connected subscriber may not receive yet."""
     expected = [
         subscriber
         for subscriber in plan.DEMO_SUBSCRIBERS.values()
@@ -139,7 +139,7 @@ def _wait_for_subscribers(socket: msgq.PubSocket, topic: plan.DemoTopic, stop: S
 
 
 def _wait_for_publishers(run: str, stop: StopSignal) -> None:
-    """Wait until every topic has its publisher: while interpreters start, latencies tell nothing about msgq."""
+    """Wait until every topic has its publisher, because latencies are not meaningful while interpreters start."""
     for topic in plan.DEMO_TOPICS.values() if plan.DEMO_BACKEND == "msgq" else ():
         while not _has_publisher(run, topic):
             if stop.wait(_POLL_PERIOD_S):
@@ -172,15 +172,15 @@ def _publish_telemetry(
 
 
 class ReportedSource(Protocol):
-    """What a reporter needs of a subscriber of a topic."""
+    """Properties of a subscriber that a report needs."""
 
     @property
     def lost(self) -> int | None:
-        """Messages or frames; None: unknown."""
+        """Number of lost messages or frames; None: unknown."""
 
 
 class DemoReporter:
-    """Meters of one subscribing process, and the topic on which it reports to the parent."""
+    """Meters of one subscribing process, and the topic of its reports to the parent."""
 
     def __init__(
         self,
@@ -195,12 +195,12 @@ class DemoReporter:
         self.send_report()
 
     def send_report_if_due(self, now_ns: int) -> None:
-        """Report a few times a second; `now_ns` saves asking for the time again."""
+        """Report a few times per second. `now_ns`: current time."""
         if now_ns >= self._due_ns:
             self.send_report()
 
     def send_report(self, final: bool = False) -> None:
-        """Tell the parent how things stand."""
+        """Send a report to the parent."""
         now_ns = time.monotonic_ns()
         readings = tuple(
             meter.make_reading(self._subscribed[topic].lost, now_ns) for topic, meter in self.meters.items()
@@ -210,7 +210,7 @@ class DemoReporter:
 
 
 def run_subscriber(run: str, subscriber: plan.DemoSubscriber, stop: StopSignal, pid: int) -> None:
-    """Receive as `who` does until `stop`, then take what is still there; report all along."""
+    """Receive as the subscriber of the plan until `stop`, and then the remaining messages. Send reports throughout."""
     with contextlib.ExitStack() as stack:
         report_endpoint = plan.make_run_endpoint(run, plan.make_report_topic(subscriber.name))
         reports = stack.enter_context(msgq.pub_sock(report_endpoint, plan.REPORT_RING_BYTES))

@@ -1,4 +1,4 @@
-"""One run of the demo, seen from the parent: the order of events, and what the processes report."""
+"""One run of the demo in the parent process: order of steps, and reports of the processes."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ _FINAL_REPORTS_TIMEOUT_S = 2.0
 
 
 class ReportCollector:
-    """Where the reports come in: the parent polls one topic per subscriber, as any subscriber of msgq does."""
+    """Receives the reports: the parent subscribes to one topic per subscriber."""
 
     def __init__(self, run: str, stack: ExitStack) -> None:
         self.latest: dict[str, plan.SubscriberReport] = {}
@@ -35,29 +35,29 @@ class ReportCollector:
             self._poller.registerSocket(socket)
 
     def read_reports(self, timeout_ms: int) -> None:
-        """Take what has come in, waiting at most so long for the first."""
+        """Receive the reports. Waits at most `timeout_ms` for the first one."""
         for socket in self._poller.poll(timeout_ms):
             for text in socket.receive_many():
                 report = plan.SubscriberReport.from_json(text)
                 self.latest[report.subscriber] = report
 
     def read_final_reports(self) -> None:
-        """Take what those that were heard said last; it may still be under way from processes that have ended."""
+        """Receive the last reports of processes that have ended."""
         deadline = time.monotonic() + _FINAL_REPORTS_TIMEOUT_S
         self.read_reports(0)
         while not all(report.final for report in self.latest.values()) and time.monotonic() < deadline:
             self.read_reports(_POLL_PERIOD_MS)
 
     def list_readings(self) -> list[plan.TopicReading]:
-        """The latest results of every subscriber and topic."""
+        """Return the latest results of all subscribers and topics."""
         return [reading for report in self.latest.values() for reading in report.readings]
 
 
 class RunView(Protocol):
-    """What shows a run while it goes on."""
+    """Display of a run."""
 
     def is_refresh_due(self) -> bool:
-        """Whether it is time to show something new."""
+        """Return True if the display should be updated."""
 
     def show_progress(
         self,
@@ -66,14 +66,14 @@ class RunView(Protocol):
         reports: Collection[plan.SubscriberReport],
         events: Sequence[str],
     ) -> None:
-        """Show how things are: the topics' own counters, what the subscribers reported last, and what happened."""
+        """Show the counters of the topics, the last reports of the subscribers, and the events."""
 
 
 class DemoRun:
-    """One run. Owns its processes and everything that they leave in /dev/shm."""
+    """One run. Owns its processes and their files in /dev/shm."""
 
     def __init__(self, run: str, duration_s: float, stop: threading.Event, recording: Path | None) -> None:
-        """Prepare a run. recording : a directory; None over ZMQ, which the recorder does not listen to."""
+        """Prepare a run. `recording`: a directory; None: no recording, because the recorder does not support ZMQ."""
         self._run, self._duration_s, self._stop, self._recording = run, duration_s, stop, recording
         self._recorder: Recorder | None = None
         self._failures: list[str] = []
@@ -82,11 +82,11 @@ class DemoRun:
         self._killed_workers: list[KilledWorker] = []
 
     def run(self, view: RunView | None) -> RunSummary:
-        """Play the whole run, or until `stop` is set; then stop everybody, and count.
+        """Execute the whole run, or until `stop` is set. Then stop all processes, and return the results.
 
         Raises
         ------
-        IpcError : the parent's own topics cannot be set up. Nothing is left behind in this case either.
+        IpcError : the parent's own topics cannot be created. No files are left.
         """
         self._view = view
         with ExitStack() as stack:
@@ -105,7 +105,7 @@ class DemoRun:
             )
 
     def _read_recording(self, published: dict[str, plan.PublishedCounts]) -> tuple[recording.RecordedResults, ...]:
-        """Read back what was recorded, and compare it with what was published."""
+        """Read the recording, and compare it with the published messages."""
         if self._recorder is None or self._recording is None:
             return ()
         results = recording.read_recording(self._run, self._recording)
@@ -113,7 +113,7 @@ class DemoRun:
         return results
 
     def _run_steps(self) -> bool:
-        """Everything up to the curtain. False: it was ended early, or something failed."""
+        """Execute all steps before the stop. Return False after an early end or a failure."""
         # Passive subscribers create nothing, so they come second; the topics come when everybody listens.
         subscribers = plan.DEMO_SUBSCRIBERS.values()
         if not self._start_subscribers([subscriber.name for subscriber in subscribers if subscriber.kind != "passive"]):
@@ -143,7 +143,7 @@ class DemoRun:
         )
 
     def _restart_publisher(self) -> bool:
-        """Kill the publisher of one topic in full flow, and start it again."""
+        """Kill the publisher of one topic while it publishes, and start it again."""
         killed = self._processes.get_pid(plan.PULSE_TOPIC.name)
         self._processes.kill(plan.PULSE_TOPIC.name)
         self._processes.start([plan.PULSE_TOPIC.name])
@@ -156,7 +156,7 @@ class DemoRun:
         return True
 
     def _kill_workers(self) -> bool:
-        """Kill the workers that are doomed, each with a job in its hands, which another one is to finish."""
+        """Kill the doomed workers while each has a job. Another worker must finish the job."""
         at_work = partial(endpoint_roles.holds_job, self._run)
         for name in [subscriber.name for subscriber in plan.DEMO_SUBSCRIBERS.values() if subscriber.is_killed]:
             pid = self._processes.get_pid(name)
@@ -182,7 +182,7 @@ class DemoRun:
         return self._wait_until(lambda: time.monotonic() >= due, "", until_s + _FLOW_TIMEOUT_S)
 
     def _wait_until(self, done: Callable[[], bool], complaint: str, patience_s: float = _FLOW_TIMEOUT_S) -> bool:
-        """Read reports and show them until `done`. False: told to stop, somebody fell, or patience is at its end."""
+        """Read and show reports until `done`. Return False after a stop request, the end of a process, or a timeout."""
         deadline = time.monotonic() + patience_s
         while not done():
             if self._stop.is_set():
@@ -205,7 +205,10 @@ class DemoRun:
             )
 
     def _stop_processes(self) -> dict[str, plan.PublishedCounts]:
-        """Stop the publishers, take their results, then let the subscribers take what is left, and report."""
+        """Stop the publishers, and read their counters.
+
+        Then let the subscribers receive the remaining messages, and report.
+        """
         pids = self._list_pids()
         crashed = self._processes.stop(plan.DEMO_TOPICS)
         published = self._read_published_counts(pids)
@@ -238,7 +241,7 @@ class DemoRun:
 
 
 def _count_payload_bytes(topic: plan.DemoTopic, counts: TopicStats) -> int | None:
-    """Of the messages; of frames, which are not in the messages, the pictures'."""
+    """Return the bytes of the messages. For frames, return the bytes of the pictures, which are not in the messages."""
     if topic.is_frame_stream and counts.messages is not None:
         return counts.messages * plan.PICTURE_BYTES
     return counts.bytes

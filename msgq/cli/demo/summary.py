@@ -1,4 +1,4 @@
-"""What a run of the demo came to, and whether everything held that must hold."""
+"""Results of a run of the demo, and failures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _BACKEND_NOTES = (
 
 @dataclass(frozen=True)
 class TopicResults:
-    """A topic over the whole run; rates per second of traffic. None: unknown."""
+    """Results of a topic over the whole run, with rates per second. None: unknown."""
 
     topic: str
     pid: int | None
@@ -39,7 +39,7 @@ class TopicResults:
 
 @dataclass(frozen=True)
 class SubscriberResults:
-    """What a subscriber got of a topic over the whole run."""
+    """Results of a subscriber for a topic over the whole run."""
 
     subscriber: str
     kind: str
@@ -53,7 +53,7 @@ class SubscriberResults:
 
 @dataclass(frozen=True)
 class RestartResults:
-    """The killed publisher and its successor, as one subscriber saw it."""
+    """The killed publisher and its successor, as measured by one subscriber."""
 
     topic: str
     subscriber: str
@@ -65,10 +65,10 @@ class RestartResults:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The whole run. `failures` is empty when all held that must hold.
+    """Results of the whole run. `failures` is empty if all checks passed.
 
-    `recording`: what the recorder took, empty where there was none. `seed`, `digest`: of a run in virtual time, what
-    decided the order, and what all that was sent comes to. `notes`: what was left out.
+    `recording`: results of the recorder; empty without a recording. `seed`, `digest`: for a run in virtual time, the
+    seed of the event order, and a digest of all sent messages. `notes`: omitted parts.
     """
 
     backend: str
@@ -95,16 +95,16 @@ def summarize_run(
     recording: tuple[RecordedResults, ...] = (),
     work: WorkResults | None = None,
 ) -> RunSummary:
-    """Put the run together from the topics' own counters and the subscribers' last reports.
+    """Combine the topics' counters and the subscribers' last reports.
 
     Parameters
     ----------
-    published : counters of each topic by its name, taken when its publisher was through.
-    reports : last report of each subscriber, by its name.
-    interrupted : the run was ended early, perhaps before the first message or the restart.
-    failures : what is already known to have gone wrong.
-    recording : what the recorder took.
-    work : what became of the jobs.
+    published : counters of each topic by name, read when its publisher was finished.
+    reports : last report of each subscriber by name.
+    interrupted : True: the run was ended early, perhaps before the first message or the restart.
+    failures : failures found before.
+    recording : results of the recorder.
+    work : results of the jobs.
     """
     readings = [(report, reading) for report in reports.values() for reading in report.readings]
     failures = (*failures, *_check_reports(reports, interrupted), *_check_readings(published, readings, interrupted))

@@ -1,4 +1,4 @@
-"""`msgq demo`: real telemetry of this machine between processes, with a publisher that is killed in the middle."""
+"""`msgq demo`: real telemetry of this machine between processes, with a publisher killed and restarted."""
 
 import math
 import os
@@ -30,7 +30,7 @@ _HELP_EPILOG = (
 
 
 def _parse_number(_context: click.Context, _parameter: click.Parameter, value: float) -> float:
-    """NaN lies within every range that is checked by comparing."""
+    """Refuse NaN, which passes range checks that use comparisons."""
     if math.isnan(value):
         raise click.BadParameter("NaN is not a number of seconds; give 1 to 86400")
     return value
@@ -97,7 +97,7 @@ def command(duration: float, output: Path | None, report: Path | None, as_json: 
 
 
 def _replay_and_report(summary: RunSummary, run: str, recording: Path, report: Path | None) -> RunSummary:
-    """Replay the recording, and write the report if wanted; what came of it joins the summary."""
+    """Replay the recording, and write the report if requested. Return the summary with the results of both."""
     said = list(replay_recording(run, recording))
     if report is not None:
         said += write_report(recording, report)

@@ -1,4 +1,4 @@
-"""How the demo looks: the live table, and the summary."""
+"""Output of the demo: the live table, and the summary."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ _MessageAndByteRate = tuple[float | None, float | None]  # messages and bytes a 
 
 
 class LiveView:
-    """The table that changes while the demo runs, and makes room for the summary."""
+    """A table that is updated while the demo runs. The summary replaces it."""
 
     def __init__(self, screen: Console) -> None:
         self._live = Live(console=screen, auto_refresh=False, transient=True)
@@ -35,7 +35,7 @@ class LiveView:
         self._live.stop()
 
     def is_refresh_due(self) -> bool:
-        """Whether it is time to show something new."""
+        """Return True if the display should be updated."""
         return time.monotonic() - self._shown_s >= _REFRESH_PERIOD_S
 
     def show_progress(
@@ -45,7 +45,7 @@ class LiveView:
         reports: Collection[SubscriberReport],
         events: Sequence[str],
     ) -> None:
-        """Show how things are: the topics' own counters, what the subscribers reported last, and what happened."""
+        """Show the counters of the topics, the last reports of the subscribers, and the events."""
         now_s = time.monotonic()
         table = _make_table(title)
         for name, topic in published.items():
@@ -63,7 +63,7 @@ class LiveView:
 
 
 def print_summary(screen: Console, summary: RunSummary) -> None:
-    """Print what the run came to."""
+    """Print the results of the run."""
     length = f"{summary.duration_s:.1f} s" + (" of virtual time" if IS_VIRTUAL else "")
     table = _make_table(f"msgq demo ({summary.backend}), {length}" + (" (ended early)" if summary.interrupted else ""))
     for topic in summary.topics:
@@ -142,7 +142,7 @@ def _add_subscriber_row(table: Table, name: str, pid: int, received: int, flow: 
 
 
 def _compute_rates(before: PublishedCounts, now: PublishedCounts, seconds: float) -> _MessageAndByteRate:
-    """Messages and bytes a second between two looks."""
+    """Return messages and bytes per second between two polls."""
     if now.messages is None:
         return None, None
     messages = (now.messages or 0) - (before.messages or 0)

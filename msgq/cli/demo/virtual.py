@@ -1,7 +1,7 @@
-"""The demo on the fake backend: the same roles as nodes of a simulation, in virtual time, and all of it twice.
+"""The demo on the fake backend: the same roles as nodes of a simulation, in virtual time, executed twice.
 
-The input is real telemetry of this machine, recorded first. After that nothing depends on the machine or its clock: the
-second run must send the same bytes at the same virtual times, which the digest of everything sent shows.
+The input is real telemetry of this machine, recorded before. The runs depend on neither the machine nor its clock: the
+second run must send the same bytes at the same virtual times. A digest of all sent messages proves it.
 """
 
 import itertools
@@ -28,7 +28,7 @@ TelemetryRecording = dict[str, list[Any]]
 
 
 def record_telemetry(stop: threading.Event) -> TelemetryRecording:
-    """Look at the machine for a second: what each source of telemetry says, at its rate."""
+    """Record each source of telemetry at its rate for one second."""
     sources = [topic for topic in plan.DEMO_TOPICS.values() if topic.name in SAMPLE_FUNCTIONS]
     recording: TelemetryRecording = {topic.name: [SAMPLE_FUNCTIONS[topic.name]()] for topic in sources}
     begin = time.monotonic()
@@ -42,23 +42,23 @@ def record_telemetry(stop: threading.Event) -> TelemetryRecording:
 
 
 class VirtualStop:
-    """Tells roles of a simulation when to end, as a `threading.Event` tells processes."""
+    """Stop signal for roles of a simulation, with the interface of `threading.Event`."""
 
     def __init__(self, clock: VirtualClock, end_s: float) -> None:
         self._clock, self.end_s = clock, end_s
 
     def is_set(self) -> bool:
-        """Whether it is time to end."""
+        """Return True if the role should end."""
         return self._clock.time() >= self.end_s
 
     def wait(self, timeout: float) -> bool:
-        """Let so much virtual time pass."""
+        """Wait `timeout` seconds of virtual time."""
         self._clock.sleep(timeout)
         return self.is_set()
 
 
 class VirtualRun:
-    """One run: plays the roles of the plan as nodes, and takes their reports."""
+    """One run: executes the roles of the plan as nodes, and collects their reports."""
 
     def __init__(self, seed: int, duration_s: float, recording: TelemetryRecording, stop: threading.Event) -> None:
         self._seed, self._duration_s, self._recording, self._stop = seed, duration_s, recording, stop
@@ -66,7 +66,7 @@ class VirtualRun:
         self._publishers: dict[str, int] = {}
 
     def run(self) -> RunSummary:
-        """Play it until its end in virtual time, or until `stop` is set."""
+        """Run until the end in virtual time, or until `stop` is set."""
         restart = Fault("restart", plan.make_run_endpoint(_RUN_NAME, plan.PULSE_TOPIC.name), at=self._duration_s / 2)
         with ExitStack() as stack:
             sim = stack.enter_context(Simulation(self._seed, fault_schedule=[restart]))
@@ -90,7 +90,7 @@ class VirtualRun:
             return replace(summary, seed=self._seed, digest=_digest_messages(sim))
 
     def _run_simulation(self, sim: Simulation) -> bool:
-        """Let time pass to the end; True: it was told to end early."""
+        """Run the simulation to its end. Return True after an early stop."""
         while sim.clock.time() < self._duration_s and not self._stop.is_set():
             sim.run(until=min(sim.clock.time() + _INTERRUPT_PERIOD_S, self._duration_s))
         interrupted = sim.clock.time() < self._duration_s
@@ -100,7 +100,7 @@ class VirtualRun:
         return interrupted
 
     def _publish_topic(self, topic: plan.DemoTopic) -> None:
-        """Publish a topic; after a restart, as another process would."""
+        """Publish a topic. After a restart, continue as another process would."""
         self._publishers[topic.name] = pid = next(self._pids)
         samples = itertools.cycle(self._recording.get(topic.name, [None]))
         publish_topic(_RUN_NAME, topic, self._publishing, pid, samples.__next__)
@@ -115,7 +115,7 @@ class VirtualRun:
 
 
 def run_twice(duration_s: float, seed: int, stop: threading.Event) -> RunSummary:
-    """Record this machine, and play the demo with that twice. They must not differ.
+    """Record telemetry of this machine, and run the demo twice with it. The runs must be equal.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def _read_reports_forever(collector: ReportCollector) -> None:
 
 
 def _digest_messages(sim: Simulation) -> str:
-    """What everything that was sent comes to: when, by whom, where, and what."""
+    """Return a digest of all sent messages: times, nodes, endpoints and payloads."""
     digest = sha256()
     for sent in sim.sent_messages:
         digest.update(f"{sent.time_ns} {sent.node} {sent.endpoint} {len(sent.data)} ".encode() + sent.data)

@@ -1,4 +1,4 @@
-"""`msgq frames`: the servers of frames on this machine, their pictures, and how fast they go."""
+"""`msgq frames`: lists frame servers of this machine, shows and saves their pictures, and measures their rates."""
 
 import click
 

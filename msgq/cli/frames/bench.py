@@ -1,7 +1,7 @@
-"""`msgq frames bench`: how fast frames go from one process to another on this machine.
+"""`msgq frames bench`: measures frames between two processes on this machine.
 
-Two runs, each with a server in a process of its own: one in which a frame goes out as soon as an earlier one has been
-received, and one at a steady rate, for the latency of a client that sleeps in between.
+Two runs, each with a server in a separate process. In the first run, the server sends a frame as soon as an earlier
+frame was received. The second run has a steady rate, and measures the latency of a client that sleeps between frames.
 """
 
 import secrets
@@ -34,7 +34,7 @@ _TOUCHED_BYTES = slice(None, None, 1024)  # of a frame's bytes: a client that lo
 
 @dataclass(frozen=True)
 class FrameBenchResult:
-    """What a run came to: latencies in microseconds, from the end of the server's block to the end of `recv`."""
+    """Result of a run. Latencies are in microseconds, from the end of the server's block to the end of `recv`."""
 
     run: str
     width: int

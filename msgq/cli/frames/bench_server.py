@@ -1,6 +1,6 @@
-"""The server of `msgq frames bench`: `python -m msgq.cli.frames.bench_server PREFIX NAME WIDTH HEIGHT RATE`.
+"""Server of `msgq frames bench`: `python -m msgq.cli.frames.bench_server PREFIX NAME WIDTH HEIGHT RATE`.
 
-It ends when its standard input does. RATE 0: a frame goes out as soon as an earlier one has been received.
+The server ends when its standard input closes. RATE 0: send a frame as soon as an earlier frame was received.
 """
 
 import sys
@@ -20,19 +20,19 @@ _POLL_PERIOD_MS = 50
 
 
 def acknowledgement_topic(name: str) -> str:
-    """Return the topic on which the client says how many frames it has received: 8 bytes, little-endian."""
+    """Return the topic on which the client publishes the number of received frames: 8 bytes, little-endian."""
     return f"{name}-acknowledged"
 
 
 def remove_leftovers(name: str) -> None:
-    """Remove all that a run left in /dev/shm and /tmp."""
+    """Remove all files of a run in /dev/shm and /tmp."""
     unlink_topic(get_endpoint_name(name, STREAM_TYPE))
     unlink_topic(acknowledgement_topic(name))
     Path(wire.socket_path(name)).unlink(missing_ok=True)
 
 
 def main(prefix: str, name: str, width: str, height: str, rate: str) -> None:
-    """Serve until told to end."""
+    """Serve until the standard input closes."""
     parent_watch = ParentWatch()
     parent_watch.start()
     with settings.overrides(prefix):

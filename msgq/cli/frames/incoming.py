@@ -1,4 +1,4 @@
-"""What the verbs that receive frames have in common: which stream, and what a frame is said to be."""
+"""Common code of the subcommands that receive frames: selection of the stream, and descriptions of frames."""
 
 import threading
 import time
@@ -34,7 +34,7 @@ timeout_option = click.option(
 
 @dataclass(frozen=True)
 class FrameLine:
-    """A frame, as --json tells of it: `VisionBuf` without its bytes. `path`: where it was saved."""
+    """A frame in --json output: `VisionBuf` without its bytes. `path`: path of the saved file."""
 
     frame_id: int
     timestamp_sof: int
@@ -49,14 +49,14 @@ class FrameLine:
 
 
 def describe_frame(frame: VisionBuf, path: Path | None = None) -> FrameLine:
-    """Return what there is to say about a frame."""
+    """Return the description of a frame."""
     layout = (frame.width, frame.height, frame.stride, frame.uv_offset, len(frame.view))
     times = (frame.frame_id, frame.timestamp_sof, frame.timestamp_eof)
     return FrameLine(*times, frame.format.name, *layout, str(path) if path else None)
 
 
 def connect_client(name: str, kind: int | None, conflate: bool) -> VisionIpcClient:
-    """Return a client of a server that is there."""
+    """Return a client that is connected to an existing server."""
     served = request_stream_types(
         naming.validate_endpoint_name(name, "server name")
     )  # asked first: a client makes its topic, also in vain
@@ -74,11 +74,11 @@ def connect_client(name: str, kind: int | None, conflate: bool) -> VisionIpcClie
 
 
 def receive_frames(client: VisionIpcClient, timeout_s: float, stop: threading.Event) -> Iterator[VisionBuf]:
-    """Return frames as they come, until `stop`. Each is the caller's to release.
+    """Yield frames on arrival, until `stop`. The caller releases each frame.
 
     Raises
     ------
-    WaitTimeoutError : none came in time.
+    WaitTimeoutError : no frame arrived within `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
     while not stop.is_set():

@@ -1,4 +1,4 @@
-"""`msgq frames list`: the servers, their streams, and how many frames a second go out."""
+"""`msgq frames list`: lists servers, their streams, and frames per second."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -22,11 +22,11 @@ _SERVING_STATE = "serving"
 
 @dataclass(frozen=True)
 class StreamLine:
-    """A stream of a server, or a server without any. None: unknown.
+    """A stream of a server, or a server without streams. None: unknown.
 
     Attributes
     ----------
-    state : "serving", or what is wrong with it.
+    state : "serving", or a problem.
     """
 
     server: str
@@ -70,7 +70,7 @@ def command(interval: float, as_json: bool, prefix: str | None) -> None:
 
 
 def scan_streams(interval_s: float) -> list[StreamLine]:
-    """Ask all servers for their streams, and count the frames of so many seconds."""
+    """Ask all servers for their streams, and count the frames of `interval_s` seconds."""
     streams = [stream for name in wire.list_server_names() for stream in _list_server_streams(name)]
     with ExitStack() as stack:
         watches = {}
@@ -88,7 +88,7 @@ def scan_streams(interval_s: float) -> list[StreamLine]:
 
 
 def _list_server_streams(name: str) -> Iterator[StreamLine]:
-    """A server's streams; what is wrong with one server or stream does not concern the others."""
+    """Yield the streams of a server. A problem of one server or stream does not affect the others."""
     try:
         server = request_server_info(name)
     except MsgqError as error:
@@ -124,7 +124,7 @@ def _list_server_streams(name: str) -> Iterator[StreamLine]:
 
 
 def _open_passive_subscriber(name: str, kind: int) -> SubSocket:
-    """A subscriber that leaves no trace."""
+    """Return a passive subscriber of a stream."""
     watch = SubSocket()
     watch.connect(Context(), get_endpoint_name(name, kind), passive=True)
     return watch

@@ -1,4 +1,4 @@
-"""`msgq frames save`: frames into files."""
+"""`msgq frames save`: saves frames to files."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`msgq frames view`: the live picture of a stream in the terminal."""
+"""`msgq frames view`: shows the live picture of a stream in the terminal."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _show_frames(
     as_json: bool,
     keep: bool,
 ) -> npt.NDArray[np.uint8] | None:
-    """Show so many frames; return the newest, if it is to be kept (nothing else but a picture needs it as RGB)."""
+    """Show `count` frames. Return the newest one as RGB if `keep` is True."""
     rgb = None
     for number, frame in enumerate(incoming.receive_frames(client, timeout_s, stop), 1):
         with frame:
@@ -108,7 +108,7 @@ def _show_frames(
 
 
 class HalfBlockPicture:
-    """A picture of characters, each the upper and the lower one of two pixels, and a line of text below it."""
+    """A picture of characters, each with two pixels, and a line of text below."""
 
     def __init__(self, rgb: npt.NDArray[np.uint8], title: str) -> None:
         self._rgb, self._title = rgb, title
@@ -124,7 +124,10 @@ class HalfBlockPicture:
 
 
 def scale_picture(rgb: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArray[np.uint8]:
-    """Return the picture as large as fits, with an even number of rows; each pixel is one of the picture's."""
+    """Return the largest picture that fits, with an even number of rows.
+
+    Pixels are taken from the original, not averaged.
+    """
     import numpy as np
 
     rows, columns = rgb.shape[:2]

@@ -12,10 +12,10 @@ _LAKE_COMMANDS = ("export", "ingest", "optimize", "replay", "report", "sql", "st
 
 
 class _SparkGroup(LazyCommandGroup):
-    """Says it in one line, whatever its verbs do, where the Java below them has ended."""
+    """If the Java process of a subcommand has ended, prints one line instead of a traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb."""
+        """Run a subcommand."""
         try:
             from msgq.spark.runtime.spark_errors import report_java_exit
         except MissingLibraryError:  # a verb that needs Spark will say it

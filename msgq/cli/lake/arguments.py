@@ -1,4 +1,4 @@
-"""What the commands of `msgq lake` have in common: a session, a lake, and something to look at meanwhile."""
+"""Common code of the `msgq lake` commands: sessions, lakes, and progress displays."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ master_option = click.option(
 
 
 def open_lake_directory(path: str) -> LakeDirectory:
-    """Return the directory of a lake. Raises InvalidValueError where there is none."""
+    """Return the directory of a lake. Raises InvalidValueError if the lake does not exist."""
     from msgq.lake.catalog import is_lake_directory
     from msgq.lake.lake_directory import LakeDirectory
 
@@ -59,7 +59,7 @@ def open_lake_directory(path: str) -> LakeDirectory:
 
 
 def is_recording(path: str) -> bool:
-    """Return whether recordings are at a path, or what matches a pattern, and no lake."""
+    """Return True if a path or pattern refers to recordings, and not to a lake."""
     from msgq.lake.catalog import is_lake_directory
     from msgq.lake.lake_directory import LakeDirectory
     from msgq.spark.source.source_options import SourceOptions
@@ -74,10 +74,10 @@ def is_recording(path: str) -> bool:
 
 
 def open_lake(path: str, master: str | None, recordings: Sequence[str] = (), version: int | None = None) -> Lake:
-    """Return a lake, on a session of its own.
+    """Return a lake with its own Spark session.
 
-    recordings : for the lake, which may be new, if there are any. What is not there is told before the seconds that
-        Spark takes: by InvalidValueError if it is the lake, by RecordingError if it is a recording.
+    recordings : recordings for the lake. If given, the lake may be new. Missing paths are reported before Spark starts,
+        which takes seconds: InvalidValueError for the lake, RecordingError for a recording.
     """
     from msgq.spark import session
     from msgq.spark.lake import Lake
@@ -92,8 +92,10 @@ def open_lake(path: str, master: str | None, recordings: Sequence[str] = (), ver
 
 
 def _start_session(start: Callable[[], _T]) -> _T:
-    """Return the session that `start` makes. Ctrl-C counts when it is there, as a Java that is left half-way stays;
-    the second time at once.
+    """Return the session that `start` creates.
+
+    Ctrl-C takes effect after the start, because an interrupted start leaves a Java process. A second Ctrl-C takes
+    effect at once.
     """
     warned: list[bool] = []
 
@@ -112,7 +114,7 @@ def _start_session(start: Callable[[], _T]) -> _T:
 
 
 def stop_spark() -> None:
-    """End Spark after Ctrl-C, and wait for its workers, which may be writing."""
+    """Stop Spark after Ctrl-C, and wait for its workers, which may be writing."""
     from msgq.spark.runtime.session import stop_active_session
 
     workers = [child for child in psutil.Process().children(recursive=True) if child.ppid() != os.getpid()]
@@ -122,7 +124,7 @@ def stop_spark() -> None:
 
 @contextmanager
 def show_task_progress(lake: Lake, text: str) -> Iterator[None]:
-    """Show how many tasks are done, where somebody looks; say in one line what Spark could not do."""
+    """Show the number of finished tasks on a terminal. Errors of Spark are reported in one line."""
     from msgq.spark.runtime.spark_errors import translate_spark_errors
 
     with _raise_interruptions(), translate_spark_errors(), _format_row(lake, text):
@@ -131,7 +133,7 @@ def show_task_progress(lake: Lake, text: str) -> Iterator[None]:
 
 @contextmanager
 def _raise_interruptions() -> Iterator[None]:
-    """Let Ctrl-C be Ctrl-C, where Spark makes an error of it: of a job that nobody waits for any more."""
+    """Raise KeyboardInterrupt for Spark's error about a job that Ctrl-C cancelled."""
     try:
         yield
     except Exception as error:
@@ -145,7 +147,7 @@ def _raise_interruptions() -> Iterator[None]:
 
 @contextmanager
 def _format_row(lake: Lake, text: str) -> Iterator[None]:
-    """Show how many tasks are done; a cluster behind Spark Connect does not tell."""
+    """Show the number of finished tasks. A cluster behind Spark Connect does not report it."""
     screen = get_console()
     tracker = _get_status_tracker(lake.spark)
     if not screen.is_terminal or tracker is None:

@@ -1,4 +1,4 @@
-"""`msgq lake export`: the answer to a question as a file."""
+"""`msgq lake export`: writes the result of a query to a file."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`msgq lake ingest`: recordings into a lake."""
+"""`msgq lake ingest`: adds recordings to a lake."""
 
 from dataclasses import asdict
 

@@ -1,4 +1,4 @@
-"""`msgq lake optimize`: fewer, larger files, and no unused ones."""
+"""`msgq lake optimize`: merges small files, and removes unused files."""
 
 from dataclasses import asdict
 

@@ -1,4 +1,4 @@
-"""`msgq lake replay`: messages of a lake, back on the bus, or into programs in virtual time."""
+"""`msgq lake replay`: plays messages of a lake on the bus, or into programs in virtual time."""
 
 import tempfile
 from collections.abc import Sequence

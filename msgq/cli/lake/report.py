@@ -1,4 +1,4 @@
-"""`msgq lake report`: what is in a lake, or in a recording, as a page to look at."""
+"""`msgq lake report`: writes an HTML page about a lake or a recording."""
 
 import os
 import tempfile
@@ -69,7 +69,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
 
 @contextmanager
 def _describe_source(path: str) -> Iterator[tuple[str, list[str]]]:
-    """Give a lake and what is to be ingested into it: of a recording all, into a lake that is there until the end."""
+    """Yield a lake, and the recordings to ingest. For a recording, the lake is temporary."""
     if not arguments.is_recording(path):
         yield path, []
         return

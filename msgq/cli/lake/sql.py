@@ -1,4 +1,4 @@
-"""`msgq lake sql`: a question to a lake."""
+"""`msgq lake sql`: runs a query on a lake."""
 
 import click
 from rich.table import Table

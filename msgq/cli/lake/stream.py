@@ -1,4 +1,4 @@
-"""`msgq lake stream`: recordings that are being written, into a lake as they grow."""
+"""`msgq lake stream`: adds growing recordings to a lake."""
 
 import click
 

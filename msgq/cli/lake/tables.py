@@ -1,4 +1,4 @@
-"""`msgq lake tables`: the tables of a lake."""
+"""`msgq lake tables`: lists the tables of a lake."""
 
 import re
 from dataclasses import asdict

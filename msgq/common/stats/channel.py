@@ -95,7 +95,7 @@ class ViewHolder:
 
 @dataclass(frozen=True, slots=True)
 class ChannelStats:
-    """A channel at one moment. Each figure is read separately.
+    """A channel at one moment. Each number is read separately.
 
     Attributes
     ----------

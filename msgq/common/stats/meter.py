@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Distribution of a figure. Percentiles are at most 0.8 % off; `mean`, `min` and `max` are exact."""
+    """Distribution of a measured quantity. Percentiles are at most 0.8 % off; `mean`, `min` and `max` are exact."""
 
     count: int
     mean: float

@@ -52,7 +52,7 @@ class RecordKeyInfo:
 
 @dataclass(frozen=True, slots=True)
 class RecordStats:
-    """A vector or a board at one moment. Each figure is read separately.
+    """A vector or a board at one moment. Each number is read separately.
 
     Attributes
     ----------

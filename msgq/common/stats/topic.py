@@ -83,7 +83,7 @@ class Tracked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicStats:
-    """A topic at one moment. Each figure is read separately.
+    """A topic at one moment. Each number is read separately.
 
     Attributes
     ----------

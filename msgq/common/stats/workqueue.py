@@ -73,7 +73,7 @@ class QueueMessage:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """A work queue at one moment. Each figure is read separately.
+    """A work queue at one moment. Each number is read separately.
 
     Attributes
     ----------
@@ -94,10 +94,10 @@ class QueueStats:
     priorities : pairs of priority and number of messages, for the 8 highest waiting priorities.
     redelivered : number of present messages that a consumer had before.
     most_deliveries : largest number of deliveries of a present message.
-    leases, expired_leases : number of messages taken with a lease, and of those with an expired lease. Messages with an
-        expired lease return soon.
+    leases, expired_leases : number of messages taken with a lease, and of those with an expired lease. The queue soon
+        returns messages with an expired lease.
     sent, received, acknowledged, returned, refused : number of messages since creation. `received` counts taken
-        messages; `acknowledged` includes those of `receive`; `returned` counts messages that came back to the queue;
+        messages; `acknowledged` includes messages of `receive`; `returned` counts messages that came back to the queue;
         `refused` counts messages that found no free slot.
     handles : open handles, and leftover rows of dead ones; see `QueueHandleInfo`.
     events : published events of messages (docs/guides/queues.md): None, "heads", or "payload" for events with payloads.

@@ -1,1 +1,1 @@
-"""Messages of Cap'n Proto: their schemas, and what they say."""
+"""Cap'n Proto: schemas and messages."""

@@ -1,4 +1,4 @@
-"""Types of messages of Cap'n Proto: structs, and what is in their fields."""
+"""Types of Cap'n Proto messages: structs and the types of their fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CapnpData:
 
 @dataclass(frozen=True, slots=True)
 class CapnpList:
-    """A list of elements of one type. A boolean has one bit here."""
+    """A list of elements of one type. A boolean element has one bit."""
 
     element_type: CapnpType
 
@@ -31,11 +31,10 @@ class CapnpField:
 
     Attributes
     ----------
-    position : of a scalar, in units of its size from the first byte of the data section; of any other type, the index
-        of its pointer.
-    discriminant : of a member of the struct's union, the number by which the struct selects it; else None.
-    default_bits : bits of a scalar that a message leaves out. The bits of a message are combined with them by
-        exclusive or.
+    position : for a scalar, its position in the data section, in units of its size; for other types, the index of the
+        pointer.
+    discriminant : for a member of the struct's union, the number that selects it; else None.
+    default_bits : default bits of a scalar. The stored bits are the value's bits XOR these bits.
     """
 
     name: str
@@ -47,12 +46,12 @@ class CapnpField:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapnpStruct:
-    """A struct. Each of its fields may be beyond the end of a message's struct.
+    """A struct. A message's struct may be shorter, and then lacks some of the fields.
 
     Attributes
     ----------
-    discriminant_position : of the union's discriminant, in units of two bytes; None: the struct has no union.
-    is_group : whether its bytes are those of the struct that contains it.
+    discriminant_position : position of the union's discriminant, in units of two bytes; None: the struct has no union.
+    is_group : True: the struct's bytes are a part of the struct that contains it.
     """
 
     name: str

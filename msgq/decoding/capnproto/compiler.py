@@ -1,4 +1,4 @@
-"""Schemas of Cap'n Proto from files."""
+"""Reading of Cap'n Proto schemas from files."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ _CAPNP_SUFFIX = ".capnp"
 
 
 def compile_capnp_file(path: Path, import_paths: Sequence[Path] = ()) -> bytes:
-    """Return the binary form of a schema: of a text (.capnp) made by pycapnp; any other file is that form.
+    """Return the binary form of a schema file. pycapnp compiles a text file (.capnp).
+
+    Other files must be in binary form.
 
     Parameters
     ----------
-    path : of the file.
-    import_paths : folders in which absolute imports are looked for, before those of the file and of pycapnp.
+    path : path of the file.
+    import_paths : folders for absolute imports, searched before the folders of the file and of pycapnp.
 
     Raises
     ------
-    OSError : it cannot be read.
-    InvalidValueError : the text is no schema, or needs one that is not there.
+    OSError : the file cannot be read.
+    InvalidValueError : the text is not a valid schema, or an import is missing.
     MissingLibraryError : pycapnp is not installed.
     """
     content = path.read_bytes()

@@ -1,6 +1,6 @@
-"""A process of its own that reads a schema of Cap'n Proto, and writes it in binary form to its standard output.
+"""A child process that compiles a Cap'n Proto schema, and writes its binary form to the standard output.
 
-The library ends its process when a text is no schema: so it is not that of somebody who wanted to read messages.
+pycapnp ends its process if a text is not a valid schema. The child protects the calling process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ _GENERIC_NESTING_MAX = 20  # generic structs in each other
 
 
 def main(path: str) -> None:
-    """Write the structs and enums of a file, and those that they need. Absolute imports lead to the file's folder."""
+    """Write the structs and enums of a file, and all types that they use.
+
+    Absolute imports refer to the file's folder.
+    """
     import capnp
 
     library = Path(capnp.__file__).parent
@@ -34,7 +37,7 @@ def main(path: str) -> None:
 
 
 def _iterate_needed_schemas(module: Any) -> Iterator[Any]:
-    """Give the schemas of a file, and those that their fields have."""
+    """Yield the schemas of a file, and the schemas of their fields."""
     waiting: list[tuple[Any, tuple[str, ...]]] = [(nested.schema, ()) for nested in _iterate_nested_definitions(module)]
     seen = set[tuple[str, ...]]()
     while waiting and len(seen) < _SCHEMAS_MAX:
@@ -50,7 +53,7 @@ def _iterate_needed_schemas(module: Any) -> Iterator[Any]:
 
 
 def _iterate_nested_definitions(module: Any) -> Iterator[Any]:
-    """Give the structs and enums that a file, or a struct, defines."""
+    """Yield the structs and enums defined in a file or a struct."""
     for nested in module.schema.node.nestedNodes:
         value = getattr(module, nested.name, None)  # an annotation is not an attribute
         if value is None or not hasattr(value, "schema"):
@@ -61,7 +64,7 @@ def _iterate_nested_definitions(module: Any) -> Iterator[Any]:
 
 
 def _find_field_schema(field: Any) -> Any:
-    """Return the schema of a struct or an enum in a field, or in a list in it; None: it has none."""
+    """Return the schema of the struct or enum in a field, or in the elements of a list; None: other type."""
     import capnp
 
     try:

@@ -1,7 +1,8 @@
-"""The binary form of schemas of Cap'n Proto: a CodeGeneratorRequest, as its compiler makes it, which is a message of
-Cap'n Proto itself: https://github.com/capnproto/capnproto/blob/v2/c%2B%2B/src/capnp/schema.capnp.
+"""Reads the binary form of Cap'n Proto schemas: a CodeGeneratorRequest.
 
-Anybody may have written it. Structs may have each other in a circle; whoever reads messages bounds how deep they go.
+The format is a Cap'n Proto message: https://github.com/capnproto/capnproto/blob/v2/c%2B%2B/src/capnp/schema.capnp.
+
+Schemas come from untrusted files. Structs may contain each other recursively, so readers of messages limit the nesting.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def _make_group(name: str, *fields: CapnpField) -> CapnpStruct:
 
 
 def _build_request_struct() -> CapnpStruct:
-    """Return what a CodeGeneratorRequest is made of; only what is needed of it."""
+    """Return the necessary part of the type CodeGeneratorRequest."""
     u2, u8, text = ScalarType("u2"), ScalarType("u8"), TextType()
     kind, brand = CapnpStruct("Type", discriminant_position=0), CapnpStruct("Brand")
     binding = CapnpStruct(
@@ -100,23 +101,23 @@ def _build_request_struct() -> CapnpStruct:
 
 
 def read_capnp_struct(name: str, schema: bytes) -> CapnpStruct:
-    """Return what messages are made of.
+    """Return the type of messages from a schema.
 
     Parameters
     ----------
-    name : of the struct: "Event", or with its file: "log.capnp:Event".
-    schema : in binary form.
+    name : name of the struct: "Event", or with its file "log.capnp:Event".
+    schema : schema in binary form.
 
     Raises
     ------
-    ValueError : it is no such schema, has no such struct, or is too large.
+    ValueError : the schema is invalid or too large, or does not contain the struct.
     """
     request = CapnpReader(_build_request_struct()).read(schema)
     return _CapnpStructBuilder(request.get("nodes", [])).find_named_struct(name)
 
 
 class _CapnpStructBuilder:
-    """The structs of one schema."""
+    """Builds the struct types of one schema."""
 
     def __init__(self, nodes: list[dict[str, Any]]) -> None:
         self._nodes = {node["id"]: node for node in nodes}
@@ -126,7 +127,7 @@ class _CapnpStructBuilder:
         self._field_count = 0
 
     def find_named_struct(self, name: str) -> CapnpStruct:
-        """Return a struct, with all that it needs."""
+        """Return a struct type, with the types of its fields."""
         full_names = {node.get("displayName", ""): node_id for node_id, node in self._nodes.items() if "struct" in node}
         short_names = {full_name.rpartition(":")[2]: node_id for full_name, node_id in full_names.items()}
         node_id = full_names.get(name, short_names.get(name))
@@ -204,7 +205,7 @@ class _CapnpStructBuilder:
     def _read_generic_bindings(
         self, struct_node: dict[str, Any], within: _GenericBindings, levels: int
     ) -> _GenericBindings:
-        """Return what the parameters of a struct are, by what the field says, and the struct that it is in."""
+        """Return the values of a struct's type parameters, from the field and the enclosing struct."""
         if not levels:
             raise ValueError(f"type parameters are nested deeper than {_LIST_NESTING_MAX} levels")
         bindings = []

@@ -1,7 +1,7 @@
-"""A text of Cap'n Proto and what it imports, as files of one folder whose imports lead there.
+"""Copies a Cap'n Proto text file and its imports into one folder, and changes the imports accordingly.
 
-pycapnp refuses a file that is imported by two names, two copies of a file, and imports above the first file's folder.
-openpilot's schemas have all three.
+pycapnp refuses a file that is imported by two names, two copies of a file, and imports from parent folders of the first
+file. openpilot's schemas have all three.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _SCHEMA_FILES_MAX = 10_000
 
 
 class CapnpSourceFiles:
-    """The files of one schema.
+    """Files of one schema.
 
     Attributes
     ----------
-    content_by_name : the content of each file of the folder.
+    content_by_name : content of each file in the folder.
     """
 
     def __init__(self, path: Path, import_paths: Sequence[Path]) -> None:
@@ -33,8 +33,8 @@ class CapnpSourceFiles:
 
         Parameters
         ----------
-        path : of the file.
-        import_paths : where absolute imports are looked for, before the file's folder and that of pycapnp.
+        path : path of the file.
+        import_paths : folders for absolute imports, searched before the folders of the file and of pycapnp.
 
         Raises
         ------
@@ -55,12 +55,12 @@ class CapnpSourceFiles:
             self.content_by_name[name] = _IMPORT_PATTERN.sub(rewrite_import, content)
 
     def write_to_folder(self, folder: Path) -> None:
-        """Write the files."""
+        """Write the files into a folder."""
         for name, content in self.content_by_name.items():
             (folder / name).write_bytes(content)
 
     def _rewrite_import(self, match: re.Match[bytes], within: Path) -> bytes:
-        """Return an import with the file's name in the folder; return other matches unchanged."""
+        """Return an import with the file's name in the folder. Other matches stay unchanged."""
         if match[1] is None:
             return match[0]
         imported = match[2].decode(errors="surrogateescape")
@@ -82,7 +82,7 @@ class CapnpSourceFiles:
             yield from (folder / imported for folder in (within.parent, within.resolve().parent))
 
     def _add_source_file(self, file: Path, is_text: bool) -> str:
-        """Return the name of a file in the folder. Copies, which have the same name and id, are one file."""
+        """Return the name of a file in the folder. Copies of a file have the same name and id, and are stored once."""
         real = file.resolve()
         if real in self._names:
             return self._names[real]

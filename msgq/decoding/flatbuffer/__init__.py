@@ -1,1 +1,1 @@
-"""Messages of FlatBuffers: their schemas, and what they say."""
+"""FlatBuffers: schemas and messages."""

@@ -1,4 +1,4 @@
-"""Types of messages of FlatBuffers: tables, and what is in their fields."""
+"""Types of FlatBuffers messages: tables and the types of their fields."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from msgq.decoding.scalar_types import ScalarType, TextType
 
 @dataclass(frozen=True, slots=True)
 class FlatbufferVector:
-    """Elements of one type. The message says how many."""
+    """Elements of one type. The message contains their number."""
 
     element_type: FlatbufferType
 
 
 @dataclass(frozen=True, slots=True)
 class FlatbufferArray:
-    """Elements of one type. The schema says how many. Only structs have arrays."""
+    """Elements of one type. The schema contains their number. Only structs have arrays."""
 
     element_type: FlatbufferType
     element_count: int
@@ -26,11 +26,11 @@ class FlatbufferArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlatbufferStruct:
-    """Fields at fixed offsets. None of them can be missing.
+    """Fields at fixed offsets. A message always contains all fields.
 
     Attributes
     ----------
-    fields : name, offset in bytes, and type.
+    fields : name, offset in bytes, and type of each field.
     """
 
     size_bytes: int
@@ -39,11 +39,11 @@ class FlatbufferStruct:
 
 @dataclass(frozen=True, slots=True)
 class FlatbufferUnion:
-    """One of several types. The field before it selects the type.
+    """One of several types. The field before the union selects the type.
 
     Attributes
     ----------
-    member_types : by the number that this field has.
+    member_types : types by the number in the selecting field.
     """
 
     member_types: Mapping[int, FlatbufferType]
@@ -51,11 +51,11 @@ class FlatbufferUnion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlatbufferTable:
-    """Fields of which each may be missing.
+    """Fields that may be missing.
 
     Attributes
     ----------
-    fields : name, offset in the vtable, type, and the default of a missing field.
+    fields : name, offset in the vtable, type, and default of each field.
     """
 
     name: str
@@ -68,7 +68,10 @@ FlatbufferType: TypeAlias = (
 
 
 def measure_inline_bytes(value_type: FlatbufferType) -> int:
-    """Return the bytes of a value where its field is: of a table, vector, text or union those of its offset."""
+    """Return the bytes of a value within its table, struct or vector.
+
+    Tables, vectors, texts and unions have an offset there.
+    """
     match value_type:
         case ScalarType() | FlatbufferStruct():
             return value_type.size_bytes

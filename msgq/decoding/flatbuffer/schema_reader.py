@@ -1,7 +1,8 @@
-"""The binary form of schemas of FlatBuffers, which is a message of FlatBuffers itself:
-https://github.com/google/flatbuffers/blob/master/reflection/reflection.fbs.
+"""Reads the binary form of FlatBuffers schemas.
 
-Anybody may have written it. Tables may have each other in a circle; whoever reads messages bounds how deep they go.
+The format is a FlatBuffers message: https://github.com/google/flatbuffers/blob/master/reflection/reflection.fbs.
+
+Schemas come from untrusted files. Tables may contain each other recursively, so readers of messages limit the nesting.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _CODE_BY_BASE_TYPE = dict(enumerate(("u1", "b1", "i1", "u1", "i2", "u2", "i4", "
 
 
 class _BaseType(IntEnum):
-    """Base types of reflection.fbs that are no scalars."""
+    """Base types of reflection.fbs, without scalars."""
 
     NONE = 0
     STRING = 13
@@ -37,7 +38,7 @@ class _BaseType(IntEnum):
 
 
 def _build_reflection_table() -> FlatbufferTable:
-    """Return what binary schemas are made of; only what is needed of it."""
+    """Return the necessary part of the type of binary schemas."""
 
     def make_table(name: str, *fields: tuple[str, int, FlatbufferType, Any]) -> FlatbufferTable:
         return FlatbufferTable(
@@ -67,16 +68,16 @@ def _build_reflection_table() -> FlatbufferTable:
 
 
 def read_flatbuffer_table(name: str, schema: bytes) -> FlatbufferTable:
-    """Return what messages are made of.
+    """Return the type of messages from a schema.
 
     Parameters
     ----------
-    name : of the table; if the schema has none that is called so, its root is meant.
-    schema : in binary form.
+    name : name of the table. If the schema has no table with this name, its root table is used.
+    schema : schema in binary form.
 
     Raises
     ------
-    ValueError : it is no such schema, or has structs within themselves or at impossible places.
+    ValueError : the schema is invalid, or has recursive structs or invalid offsets.
     """
     reflection = FlatBufferReader(_build_reflection_table()).read(schema)
     builder = _FlatbufferTypeBuilder(reflection["objects"] or [], reflection["enums"] or [])
@@ -85,11 +86,11 @@ def read_flatbuffer_table(name: str, schema: bytes) -> FlatbufferTable:
 
 
 class _FlatbufferTypeBuilder:
-    """The types of one schema.
+    """Builds the types of one schema.
 
     Attributes
     ----------
-    object_index_by_name : the indexes of objects in the schema.
+    object_index_by_name : index of each object in the schema.
     """
 
     def __init__(self, objects: list[dict[str, Any]], enums: list[dict[str, Any]]) -> None:
@@ -101,11 +102,11 @@ class _FlatbufferTypeBuilder:
         self._unfilled_tables: list[tuple[FlatbufferTable, dict[str, Any]]] = []
 
     def build_root_table(self, name: str) -> FlatbufferTable:
-        """Return a table, with all that it needs.
+        """Return a table type, with the types of its fields.
 
         Raises
         ------
-        ValueError : there is none that is called so.
+        ValueError : the schema has no table with this name.
         """
         root_table = self._build_object_type(self.object_index_by_name.get(name, -1), 0)
         if not isinstance(root_table, FlatbufferTable):
@@ -118,7 +119,7 @@ class _FlatbufferTypeBuilder:
         return root_table
 
     def _build_object_type(self, number: int, level: int) -> FlatbufferTable | FlatbufferStruct:
-        """Return a table or a struct. level : of structs within which it is."""
+        """Return a table or struct type. `level`: number of enclosing structs."""
         object_entry = _get_checked_entry(self._objects, number, "object")
         if object_entry["is_struct"]:
             if number not in self._structs:
@@ -142,7 +143,7 @@ class _FlatbufferTypeBuilder:
         return FlatbufferStruct(size, fields)
 
     def _build_table_field(self, field: dict[str, Any]) -> tuple[FlatbufferType, Any]:
-        """Return the type of a table's field, and its value where it is missing."""
+        """Return the type and the default value of a table's field."""
         if field["offset64"]:
             raise ValueError(f"field {_get_entry_name(field)!r} has a 64-bit offset, which is not supported")
         kind = self._build_value_type(field["type"], 0)
