@@ -32,7 +32,7 @@ def run_pipeline(
 
     Returns
     -------
-    The figures of the report, and "messages", the number of messages new in the lake.
+    The totals of the report, and "messages", the number of messages new in the lake.
     """
     opened = Lake(spark or session(), lake)
     ingested = opened.ingest([recording])

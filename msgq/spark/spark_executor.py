@@ -1,4 +1,4 @@
-"""Work on a lake that Spark's Python workers do, without a way through Java: tasks there, what they have found back."""
+"""Runs tasks of a lake in Spark's Python workers, and returns the results. The data does not pass through Java."""
 
 from __future__ import annotations
 
@@ -25,19 +25,21 @@ _TASK_RESULT_SCHEMA = pa.schema([("number", pa.int64()), ("result", pa.binary())
 
 
 class SparkExecutor:
-    """Runs the work of a lake on Spark's Python workers; messages do not pass through Java."""
+    """Runs the work of a lake in Spark's Python workers. The messages do not pass through Java."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
 
     def run_tasks(self, tasks: Sequence[_TaskT], function: Callable[[_TaskT], _ResultT]) -> list[_ResultT]:
-        """Run a function on each of these tasks, all at once; return the results in the order of the tasks."""
+        """Run a function on all tasks at once. Return the results in the order of the tasks."""
         return run_tasks_on_workers(self.spark, tasks, function)
 
     def rewrite_duplicates(self, uri: str, doubtful: Sequence[str], met: Sequence[str]) -> dict[str, UncommittedFiles]:
-        """Write those doubtful files of bronze again that have messages of others; return the new files by the old.
+        """Rewrite the bronze files in `doubtful` that contain messages of other files.
 
-        Spark moves the keys of messages only. Workers that write read the other columns from the files themselves.
+        Return the new files by old file.
+
+        Spark shuffles only the keys of the messages. The writing workers read all other columns from the files.
         """
         parts = [*doubtful, *met]
 
@@ -57,7 +59,7 @@ class SparkExecutor:
 
 
 def make_task_frame(spark: SparkSession, tasks: Sequence[Any]) -> DataFrame:
-    """Return a partition for each task; `unpack_tasks` has them on a worker."""
+    """Return a data frame with one partition for each task. Workers read the tasks with `unpack_tasks`."""
     rows = pa.Table.from_pydict(
         {"number": range(len(tasks)), "task": list(map(pickle.dumps, tasks))}, _TASK_FRAME_SCHEMA
     )
@@ -67,7 +69,7 @@ def make_task_frame(spark: SparkSession, tasks: Sequence[Any]) -> DataFrame:
 def run_tasks_on_workers(
     spark: SparkSession, tasks: Sequence[_TaskT], function: Callable[[_TaskT], _ResultT]
 ) -> list[_ResultT]:
-    """Let workers do each of these tasks, all at once; return what they have found, in the order of the tasks."""
+    """Run a function on all tasks at once, in workers. Return the results in the order of the tasks."""
     if not tasks:
         return []
     results = make_task_frame(spark, tasks).mapInArrow(
@@ -77,7 +79,7 @@ def run_tasks_on_workers(
 
 
 def run_function_by_key(rows: DataFrame, key: str, function: Callable[[pa.Table], _ResultT]) -> dict[int, _ResultT]:
-    """Let workers do something with the rows of each number in a column; return what they have found, by numbers."""
+    """Run a function in workers on the rows of each number in a column. Return the results by number."""
 
     def compute_group_result(some: pa.Table) -> pa.Table:
         return pa.Table.from_batches([_make_result_batch(some.column(key)[0].as_py(), function(some))])
@@ -90,7 +92,7 @@ def run_function_by_key(rows: DataFrame, key: str, function: Callable[[pa.Table]
 def run_function_by_partition(
     rows: DataFrame, function: Callable[[Iterable[pa.RecordBatch]], _ResultT]
 ) -> list[_ResultT]:
-    """Let workers do something with all rows, a partition each; return what they have found."""
+    """Run a function in workers on each partition of the rows. Return the results."""
 
     def compute_partition_result(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield _make_result_batch(0, function(batches))
@@ -100,7 +102,7 @@ def run_function_by_partition(
 
 
 def _collect_results(results: DataFrame) -> dict[int, Any]:
-    """Return by their numbers what tasks have found: a few rows for each endpoint and task, however many messages."""
+    """Return the results of tasks by number. The results are small: a few rows for each endpoint and task."""
     columns = _collect_columns(results)
     return dict(zip(columns["number"], map(pickle.loads, columns["result"]), strict=True))
 
@@ -114,7 +116,7 @@ def _collect_columns(results: DataFrame) -> dict[str, list[Any]]:
 
 
 def unpack_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any]]:
-    """Give the tasks of a partition of a task frame, and their numbers."""
+    """Yield number and task of each row in a partition of a task frame."""
     for row in (row for batch in batches for row in batch.to_pylist()):
         yield row["number"], pickle.loads(row["task"])
 

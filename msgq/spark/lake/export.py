@@ -1,4 +1,4 @@
-"""Rows back to a log, which everything that reads recordings can play."""
+"""Writes rows as a recording, which all readers and players of recordings accept."""
 
 from __future__ import annotations
 
@@ -52,21 +52,23 @@ _EXPORT_ORDER_COLUMNS = ("log_time", "endpoint", "epoch", "sequence")
 
 
 def write_log(rows: DataFrame, path: Path, lake: str | None = None) -> int:
-    """Write rows as an MCAP file, in the order of log_time; return how many.
+    """Write rows as an MCAP file in the order of log_time, and return their number.
+
+    Workers write the rows in sorted runs of 64 MiB, and this process merges the runs. The rows are never in memory
+    together.
 
     Parameters
     ----------
-    rows : endpoint, log_time, data, and where they are there epoch, sequence, publish_time, origin_time, encoding,
-        schema (its name), schema_id, kind, publisher, key, options, lost_before and lost_after. Rows without one of the
-        first three are left out. A row without a kind is of the one that its endpoint's name tells. Never all
-        collected: workers write them in sorted runs of 64 MiB, which are merged here.
-    path : of the file, which must not exist.
-    lake : the directory of the lake that has the texts of their schemas, and the runs as long as this lasts; None:
-        names and encodings are all there is, and the runs are beside `path`, where workers must be able to write.
+    rows : columns endpoint, log_time, data; optional: epoch, sequence, publish_time, origin_time, encoding, schema
+        (name), schema_id, kind, publisher, key, options, lost_before and lost_after. Rows with NULL in one of the first
+        three are omitted. Without a kind, the name of the endpoint determines the kind.
+    path : path of the file, which must not exist.
+    lake : directory of the lake, which contains the texts of the schemas and temporarily the runs. None: schemas have
+        only names and encodings, and the runs are next to `path`, where workers must be able to write.
 
     Raises
     ------
-    InvalidValueError : a column is missing, or has a type or a value that a message cannot have.
+    InvalidValueError : a column is missing, or has a type or a value that messages cannot have.
     RecordingError : the file exists, or cannot be written.
     """
     chosen, runs = _select_message_columns(rows), LakeDirectory(lake or path.parent)
@@ -105,7 +107,7 @@ def _write_message(writer: Writer, channels: _ExportChannels, values: dict[str, 
 
 
 def _select_message_columns(rows: DataFrame) -> DataFrame:
-    """Return the columns that make messages. Raises InvalidValueError where they cannot."""
+    """Return the columns that messages need. Raises InvalidValueError for missing columns or wrong types."""
     types = dict(rows.dtypes)
     if missing := [name for name in _REQUIRED_COLUMNS if name not in types]:
         text = f"column {missing[0]!r} is missing; needed are {', '.join(_REQUIRED_COLUMNS)}"
@@ -123,25 +125,25 @@ def _get_row_kind(values: dict[str, Any]) -> str:
 
 
 def _get_row_origin_time(values: dict[str, Any]) -> int:
-    """Return what a file says beside a message of its origin: nothing of topics, whose payloads say it themselves."""
+    """Return the origin to store next to a message; 0 for topics whose payloads contain the origin."""
     return 0 if _get_row_kind(values) == TOPIC_SOURCE.kind else max(0, values.get("origin_time") or 0)
 
 
 def _make_boundary_loss(values: dict[str, Any], name: str) -> BoundaryLoss | None:
-    """Return losses next to a message that are no gap; None without any."""
+    """Return losses next to a message without a gap in the sequences; None: no losses."""
     lost = values.get(name)
     return BoundaryLoss((values.get("sequence") or 0) % _SEQUENCE_MODULUS, lost) if lost and lost > 0 else None
 
 
 class _ExportChannels:
-    """The channels of a file: one for each endpoint, epoch, schema and source."""
+    """Channels of a file: one for each endpoint, epoch, schema and source."""
 
     def __init__(self, writer: Writer, texts: dict[int, Schema]) -> None:
         self._writer, self._texts = writer, texts
         self._channel_numbers: dict[tuple[Any, ...], int] = {}
 
     def find_channel_number(self, values: dict[str, Any]) -> int:
-        """Return the channel of a row."""
+        """Return the channel number of a row."""
         key = tuple(values.get(name) for name in _CHANNEL_COLUMNS)
         if key not in self._channel_numbers:
             before = _make_boundary_loss(values, "lost_before")  # of the first message
@@ -162,7 +164,7 @@ class _ExportChannels:
         return self._writer.channel(endpoint, self._find_row_schema(values), metadata=metadata)
 
     def _find_row_schema(self, values: dict[str, Any]) -> Schema | None:
-        """Return the schema with its text, if the lake has it; else what the row says."""
+        """Return the schema with its text from the lake, or with the name and encoding in the row."""
         schema = self._texts.get(values.get("schema_id") or 0)
         encoding = values.get("encoding")
         if schema is not None or not encoding:

@@ -1,4 +1,4 @@
-"""Recordings and rows into bronze: Spark's workers read them, and write parts of the lake."""
+"""Ingests recordings and rows into bronze: Spark's workers read them, and write files of the lake."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def ingest_recordings(
     read_errors: list[Problem],
     schemas: Schemas | None,
 ) -> IngestResult:
-    """Add recordings, except for unchanged ones that were read before.
+    """Add recordings, except unchanged files that were ingested before.
 
-    read_errors : those found before; new ones are appended.
+    read_errors : errors found before. New errors are appended.
     """
     bronze.complete_aggregates()
     inputs = {path: file for path in files if (file := _describe_input_file(path, read_errors)) is not None}
@@ -89,7 +89,7 @@ def ingest_recordings(
 
 
 def append_messages(store: LakeStore, bronze: BronzeStore, messages: DataFrame, recordings: str | None) -> int:
-    """Add rows, the texts of their schemas from recordings; return how many are new."""
+    """Add rows, with the texts of their schemas from recordings. Return the number of new rows."""
     columns, uri = _fill_message_columns(messages), store.uri
     bronze.complete_aggregates()
     with _translate_null_errors():
@@ -104,15 +104,15 @@ def append_messages(store: LakeStore, bronze: BronzeStore, messages: DataFrame, 
 def _ingest_on_workers(
     uri: str, executor: LakeExecutor, pieces: Sequence[RecordingPartition], options: SourceOptions
 ) -> TaskResult:
-    """Let workers read and write: the messages do not pass through Java, which doubles the speed.
+    """Let workers read and write. The messages do not pass through Java, which doubles the speed.
 
-    A task has one piece: a row group of two that do not follow each other would seem to overlap what is in between.
+    Each task has one piece of a file. A row group of two separate pieces would seem to overlap everything between them.
     """
     return merge_results(executor.run_tasks(pieces, lambda piece: _ingest_partition(piece, options, uri)))
 
 
 def _store_missing_schemas(store: LakeStore, ranges: pa.Table, recordings: str) -> None:
-    """Look in recordings for the texts of schemas that the lake does not have yet."""
+    """Search recordings for the texts of schemas that the lake does not contain."""
     known = pa.array(sorted(read_schema_ids(store)), pa.int64())
     new = ranges.filter(pc.and_(ranges["schema_id"].is_valid(), pc.invert(pc.is_in(ranges["schema_id"], known))))
     if not new.num_rows:
@@ -126,7 +126,7 @@ def _store_missing_schemas(store: LakeStore, ranges: pa.Table, recordings: str) 
 
 
 def _describe_input_file(path: Path, read_errors: list[Problem]) -> IngestedFile | None:
-    """Return a file as it is now; None (and note it) where nobody can know."""
+    """Return the current state of a file. If the file is not accessible, add a read error and return None."""
     try:
         status = path.stat()
     except OSError as error:
@@ -138,7 +138,7 @@ def _describe_input_file(path: Path, read_errors: list[Problem]) -> IngestedFile
 
 
 def _fill_message_columns(messages: DataFrame) -> DataFrame:
-    """Return rows with all columns of messages; reading them fails where a message cannot have their NULL."""
+    """Return rows with all columns of messages. Reading the rows fails if a required value is NULL."""
     from pyspark.sql import functions as F
 
     types = {field.name: field.dataType for field in convert_to_spark_schema(INGEST_COLUMNS)}
@@ -155,7 +155,7 @@ def _fill_message_columns(messages: DataFrame) -> DataFrame:
 
 @contextmanager
 def _translate_null_errors() -> Iterator[None]:
-    """Say what `_fill_message_columns` has found. Raises InvalidValueError."""
+    """Translate the errors of `_fill_message_columns` into InvalidValueError."""
     from pyspark.errors import PySparkException
 
     try:
@@ -167,7 +167,7 @@ def _translate_null_errors() -> Iterator[None]:
 
 
 def _ingest_partition(piece: RecordingPartition, options: SourceOptions, lake: str) -> TaskResult:
-    """Read pieces of files, and write them into a lake."""
+    """Read pieces of files, and write their messages into a lake."""
     result = TaskResult()
     logs = list(piece.open_logs(options, result.read_errors))
     result.written_files = write_bronze(

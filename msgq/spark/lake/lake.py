@@ -40,11 +40,11 @@ _LISTED_ENDPOINTS_MAX = 30  # tables or endpoints, where it is said which there 
 
 
 class Lake:
-    """Tables of messages and of results, in a directory.
+    """Tables of messages and results in a directory.
 
-    Repeated ingests of a recording add its messages once. A killed ingest leaves nothing, or the next ingest completes
-    it. Any number of processes may read and write. A reader sees the version that was committed at its request. One
-    thread at a time may use an object.
+    Repeated ingests of a recording add its messages once. After a killed ingest, the lake is unchanged, or the next
+    ingest completes the work. Any number of processes may read and write. A reader sees the version that was committed
+    at its request. One thread at a time may use an object.
     """
 
     def __init__(self, spark: SparkSession, path: str | os.PathLike[str], version: int | None = None) -> None:

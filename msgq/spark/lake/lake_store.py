@@ -1,4 +1,4 @@
-"""Where a lake lies, for Spark: snapshots of its tables as data frames."""
+"""Location of a lake for Spark, and snapshots of its tables as data frames."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class LakeStore(LakeDirectory):
-    """The directory of a lake, and its tables.
+    """Directory of a lake, and its tables.
 
     Attributes
     ----------
-    spark : the session.
-    uri : of the lake, for Spark.
+    spark : Spark session.
+    uri : URI of the lake for Spark.
     """
 
     def __init__(self, spark: SparkSession, path: str | os.PathLike[str]) -> None:
-        """Look at a lake that may not exist yet."""
+        """Set the location of a lake, which may not exist yet."""
         super().__init__(path)
         self.spark = spark
 
     def read_files(self, table: LakeTable, paths: Iterable[str], columns: StructType) -> DataFrame:
-        """Return the rows of files of a table: nobody takes away what a snapshot names while it is read."""
+        """Return the rows of a table's files. The files of a snapshot are not removed while it is read."""
         places = [self._make_spark_path(f"{table.place}/{path}") for path in paths]
         if not places:
             return self.spark.createDataFrame([], columns)
@@ -38,5 +38,5 @@ class LakeStore(LakeDirectory):
         return reader.parquet(*places)
 
     def _make_spark_path(self, place: str) -> str:
-        """Return a place for Spark to read, which would take [ ] { } * ? for patterns."""
+        """Return a path with escaped [ ] { } * ?, which Spark would interpret as patterns."""
         return re.sub(r"[\\[\]{}*?]", r"\\\g<0>", f"{self.uri}/{place}")

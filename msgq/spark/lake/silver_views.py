@@ -1,4 +1,4 @@
-"""Decoded endpoints as data frames: views of the tables of silver."""
+"""Decoded endpoints as data frames, from the silver tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DATE_FIELD = pa.field("date", pa.date32())
 
 
 class SilverViews:
-    """The decoded messages of a lake, by endpoint. For one thread at a time."""
+    """Decoded messages of a lake, by endpoint. One thread at a time."""
 
     def __init__(self, store: LakeStore, manifest: SilverManifest) -> None:
         self._store, self._manifest = store, manifest
@@ -33,7 +33,7 @@ class SilverViews:
         return self._manifest.list_endpoints()
 
     def read_endpoint(self, endpoint: str) -> DataFrame | None:
-        """Return the decoded messages of an endpoint; None: there are none."""
+        """Return the decoded messages of an endpoint; None: no decoded messages."""
         sources = self._manifest.list_endpoint_files(endpoint)
         if not sources:
             return None
@@ -42,7 +42,7 @@ class SilverViews:
         return reduce(lambda rows, other: rows.union(other), parts)
 
     def read_decode_errors(self) -> DataFrame:
-        """Return what could not be decoded."""
+        """Return the messages that could not be decoded."""
         return self._read_silver_files(self._manifest.list_decode_error_files())
 
     def _read_silver_files(self, source: EndpointFiles) -> DataFrame:
@@ -50,7 +50,7 @@ class SilverViews:
         return self._store.read_files(open_silver_table(self._store, source.table_name), source.file_paths, columns)
 
     def _read_endpoint_files(self, source: EndpointFiles, endpoint: str, wanted: pa.Schema) -> DataFrame:
-        """Return the rows of an endpoint in a table, with the columns that it has in all of them, but for its name."""
+        """Return the rows of an endpoint in a table, with the columns of the endpoint and without its name."""
         from pyspark.sql import functions as F
 
         rows = self._read_silver_files(source).where(F.col("endpoint") == endpoint)
@@ -71,7 +71,7 @@ def _make_column_reference(name: str) -> Column:
 
 
 def _convert_endpoint_columns(source: EndpointFiles, wanted: pa.Schema) -> dict[str, Column] | None:
-    """Return the columns of a table in the types that are wanted; None: Spark has other texts than we."""
+    """Return the columns of a table with the requested types; None: Spark would convert some values to other texts."""
     from pyspark.sql import functions as F
 
     types = {field.name: field.dataType for field in convert_to_spark_schema(wanted)}
@@ -88,7 +88,7 @@ def _convert_endpoint_columns(source: EndpointFiles, wanted: pa.Schema) -> dict[
 
 
 def _convert_column_type(column: Column, have: pa.DataType, wanted: pa.DataType) -> Column | None:
-    """Return values in another type; None: Spark does not do it as `arrow_types.conformed` does."""
+    """Return a column with another type; None: Spark converts differently from `arrow_types.cast_array`."""
     from pyspark.sql import functions as F
 
     if have == wanted:
@@ -125,7 +125,7 @@ def _convert_to_spark_type(arrow_type: pa.DataType) -> Any:
 
 
 def _convert_on_workers(rows: DataFrame, own: pa.Schema, wanted: pa.Schema) -> DataFrame:
-    """Return rows in other types by way of Python, where texts are made of what is none."""
+    """Return rows with other types, converted in Python."""
     columns = wanted.append(_DATE_FIELD)
 
     def convert_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,1 +1,1 @@
-"""What Spark runs on: its sessions, the Java and the Python of this machine, and a cache in the user's home."""
+"""Runtime of Spark: sessions, Java and Python of this machine, and a cache in the user's home."""

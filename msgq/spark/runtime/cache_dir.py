@@ -1,4 +1,4 @@
-"""The user's cache folder, of what can be made again."""
+"""The user's cache folder, for files that can be created again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgq.errors import SparkError
 
 
 def get_cache_folder() -> Path:
-    """Return the folder; it may not be there yet, or not be for us to write."""
+    """Return the path of the folder. It may be missing or not writable."""
     for place in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
         if os.path.isabs(place):  # of another one the standard says that it does not count; ~ stays without a home
             return Path(place, "msgq")
@@ -25,28 +25,31 @@ def _get_temporary_folder() -> Path:
 
 
 def check_cache_folder(place: Path) -> None:
-    """Refuse the temporary cache folder if others could put something there; make it if it is missing.
+    """Create the temporary cache folder if necessary. Raise an error if other users could write into it.
 
     Raises
     ------
-    PermissionError : other users can enter the folder, it is another user's, or it is no folder.
-    OSError : it cannot be made.
+    PermissionError : other users can enter the folder, another user owns it, or it is not a folder.
+    OSError : the folder cannot be created.
     """
     if place == _get_temporary_folder() and not make_private_directory(str(place)):
         raise PermissionError(EACCES, "other users can enter the folder")
 
 
 def make_in_cache(name: str, make: Callable[[Path], None], program: str = "") -> Path:
-    """Return a program, or a folder with one, of the cache: whole whenever it is there. Thread- and process-safe.
+    """Return the path of a program or folder in the cache, created by `make` if it is missing.
 
-    Where the cache cannot be written, or nothing in it can be run, it is made among the temporary files.
+    Thread- and process-safe.
 
-    name : says all that `make` depends on. make : makes it at the path that it is given. program : where in the folder
-    the program is.
+    If the cache is not writable, or programs in it cannot be executed, a temporary folder is used.
+
+    name : name that identifies all inputs of `make`.
+    make : creates the program or folder at the given path.
+    program : path of the program within the folder.
 
     Raises
     ------
-    SparkError : neither folder will do.
+    SparkError : neither folder is usable.
     """
     reasons = []
     for place in (get_cache_folder(), _get_temporary_folder()):
@@ -61,7 +64,7 @@ def make_in_cache(name: str, make: Callable[[Path], None], program: str = "") ->
 
 
 def write_program(path: Path, text: str) -> None:
-    """Write a script. It is on the disk then: one that a power failure left empty would run, and do nothing."""
+    """Write a script, and sync it to the disk. A script that a power failure left empty would run without an error."""
     with path.open("wb") as file:
         file.write(os.fsencode(text))
         file.flush()

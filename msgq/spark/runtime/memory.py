@@ -1,4 +1,4 @@
-"""How much memory Spark's Java may have on this machine."""
+"""Memory for Spark's Java process on this machine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CGROUP_LIMIT_FILES = {"memory": "memory.limit_in_bytes", "": "memory.max"}  # o
 
 
 def choose_driver_memory() -> str:
-    """Return how large the heap of a driver's Java should be that does all the work of a machine, for Spark.
+    """Return the heap size of a local driver's Java process, in Spark's format.
 
-    A quarter of the memory. Outside its heap Java takes up to as much again, for buffers of Arrow and Parquet; the rest
-    is for the Python workers, one a core, for the program that has the session, and for what the kernel keeps of files.
-    No less than 1 GiB, unless that is more than half of all there is.
+    The size is a quarter of the memory, at least 1 GiB, and at most half of the memory. Outside of its heap, Java uses
+    up to the same size again for Arrow and Parquet buffers. The rest is for the Python workers (one per core), the
+    program with the session, and the kernel's file cache.
     """
     memory = measure_machine_memory()
     heap = min(max(memory // _HEAP_MEMORY_DIVISOR, min(_HEAP_BYTES_MIN, memory // 2)), _HEAP_BYTES_MAX)
@@ -26,15 +26,15 @@ def choose_driver_memory() -> str:
 
 
 def measure_machine_memory(root: Path = Path("/")) -> int:
-    """Return the memory that this process may use: that of the machine, or less where its control groups say so.
+    """Return the memory that this process may use, in bytes: of the machine, or less if its control groups limit it.
 
-    root : of the file system in which /proc and /sys are.
+    root : root of the file system that contains /proc and /sys.
     """
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_read_cgroup_limits(root)])
 
 
 def _read_cgroup_limits(root: Path) -> Iterator[int]:
-    """Give the limits of this process's control groups, and of those around them."""
+    """Yield the limits of this process's control groups and of their parents."""
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, inside = line.split(":", 2)

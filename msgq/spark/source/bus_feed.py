@@ -1,4 +1,4 @@
-"""Where the live stream gets its messages: rings, or ZMQ, into the chunks of a recording."""
+"""Sources of the live stream: rings or ZMQ sockets, whose messages are stored in chunks of a recording."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ _logger = logging.getLogger(__name__)
 
 
 class BusFeed(Protocol):
-    """Gives messages from now on. One thread at a time.
+    """Delivers new messages. One thread at a time.
 
     Attributes
     ----------
-    channels : what the chunks refer to.
+    channels : channels of the messages in the chunks.
     """
 
     channels: dict[int, EncodedChannel]
 
     @property
     def max_message_bytes(self) -> int:
-        """Bytes of the largest message that can come next."""
+        """Maximum bytes of the next message."""
 
     def take_messages(self, chunk: ChunkBuffer, seconds: float) -> bool:
-        """Add what comes within a time; return whether the chunk has no room for more, before that."""
+        """Add messages to a chunk for `seconds`. Return True early if the chunk is full."""
 
     def count_lost_messages(self) -> int | None:
-        """Return the messages that were published and not taken; None: unknown."""
+        """Return the number of messages that were published and not taken; None: unknown."""
 
     def close(self) -> None:
-        """Subscribe no more."""
+        """End the subscriptions."""
 
 
 def open_bus_feed(options: SourceOptions) -> BusFeed:
-    """Return what gives the endpoints that are wanted.
+    """Return a feed of the selected endpoints.
 
     Raises
     ------
-    InvalidValueError : the backend has no such choice of endpoints, or is one of a single process.
+    InvalidValueError : the backend does not support this selection, or works within one process only.
     IpcError : as `SubSocket.connect`.
     """
     name = options.backend or settings.get_backend_name()
@@ -79,7 +79,7 @@ def _require_endpoint_names(
 
 
 class RingFeed:
-    """Rings, without a trace in them; those that appear later as well."""
+    """Reads rings passively, including rings that appear later."""
 
     def __init__(self, selection: SelectedEndpoints, prefix: str) -> None:
         self.channels: dict[int, EncodedChannel] = {}
@@ -97,11 +97,11 @@ class RingFeed:
 
     @property
     def max_message_bytes(self) -> int:
-        """Bytes of the largest message that the rings can hold."""
+        """Maximum bytes of a message in the rings."""
         return self._sources.largest_message_bytes
 
     def take_messages(self, chunk: ChunkBuffer, seconds: float) -> bool:
-        """Add what comes within a time; return whether the chunk has no room for more."""
+        """Add messages to a chunk for `seconds`. Return True early if the chunk is full."""
         if time.monotonic() - self._discovery_time_s >= _DISCOVERY_INTERVAL_S:
             self._discover_endpoints()
         full = False
@@ -114,16 +114,16 @@ class RingFeed:
         return full
 
     def count_lost_messages(self) -> int | None:
-        """Return the messages that rings have overwritten before they were taken; None: a stock publisher did."""
+        """Return the number of messages overwritten before they were taken; None: unknown (stock publisher)."""
         losses = list(self._sources.count_losses().values())
         return None if None in losses else sum(loss for loss in losses if loss is not None)
 
     def close(self) -> None:
-        """Do nothing: who watches a ring is not known there."""
+        """Do nothing, because passive readers are not registered in a ring."""
 
 
 class ZmqFeed:
-    """ZMQ sockets. What ZMQ drops, nobody here is told: sequences number what came."""
+    """Reads ZMQ sockets. ZMQ does not report dropped messages, so sequences count received messages."""
 
     def __init__(self, names: Sequence[str], prefix: str) -> None:
         module = backend.load_backend("zmq")
@@ -145,11 +145,11 @@ class ZmqFeed:
 
     @property
     def max_message_bytes(self) -> int:
-        """Bytes of the message that waits, if one does."""
+        """Bytes of the waiting message, if any."""
         return len(self._pending[0][-1]) if self._pending else 0
 
     def take_messages(self, chunk: ChunkBuffer, seconds: float) -> bool:
-        """Add what comes within a time; return whether the chunk has no room for more."""
+        """Add messages to a chunk for `seconds`. Return True early if the chunk is full."""
         if not self._pending:
             self._receive_pending(seconds)
         while self._pending:
@@ -167,7 +167,7 @@ class ZmqFeed:
                 self._received_counts[number] += 1
 
     def count_lost_messages(self) -> int | None:
-        """Return None: ZMQ does not tell."""
+        """Return None, because ZMQ does not report losses."""
         return None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Results, back on the bus."""
+"""Publishes results of Spark on the bus."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ if TYPE_CHECKING:
 class BusSink:
     """Publishes rows: ``stream.writeStream.foreachBatch(BusSink("alarms")).start()``, or ``publish(table)``.
 
-    One socket, on the driver, so that the endpoint has one publisher and the rows keep their order. A batch that failed
-    is done again, so that its messages come again: at least once. Each message is JSON with the row's columns and
-    `batch`, the number of its batch, by which subscribers can drop repeats; or, with `column`, that column's bytes.
-    JSON as Spark writes it: binary is base64, what is no finite number is text ("NaN"), and NULL is null.
+    The driver has one socket, so the endpoint has one publisher and the rows keep their order. Spark repeats a failed
+    batch, so each message is published at least once. A message is JSON with the columns of the row and `batch`, the
+    number of its batch, by which subscribers can drop repeats. With `column`, a message has the bytes of that column.
+    In JSON, binary values are base64, numbers that are not finite are texts ("NaN"), and NULL is null.
     """
 
     def __init__(self, endpoint: str, column: str | None = None, segment_size: int = 0) -> None:
-        """Publish nothing yet.
+        """Set the endpoint. The first batch connects the socket.
 
         Parameters
         ----------
-        endpoint : its name. Connected with the first batch.
-        column : binary or string; what the messages are, without those that are NULL. None: the whole row as JSON.
-        segment_size : as of `pub_sock`. A batch that is larger laps those who read slowly.
+        endpoint : name of the topic.
+        column : a binary or string column with the messages; rows with NULL are skipped. None: the whole row as JSON.
+        segment_size : as in `pub_sock`. A batch that exceeds the ring laps slow subscribers.
         """
         self._endpoint, self._column, self._segment_size = endpoint, column, segment_size
         self._socket: PubSocket | None = None
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
-        """Publish a batch of a stream, in its order; it has to fit in the driver's memory.
+        """Publish a batch of a stream, in its order. The batch must fit in the driver's memory.
 
         Raises
         ------
-        InvalidValueError : there is no such column, or it has no bytes; or there is a column `batch` already.
-        IpcError : as `PubSocket.connect` and `send`; the batch will come again, from its beginning.
+        InvalidValueError : the column is missing or not bytes, or a column `batch` exists already.
+        IpcError : as `PubSocket.connect` and `send`. Spark repeats the whole batch.
         """
         self._publish_rows(frame, batch)
 
     def publish(self, frame: DataFrame) -> int:
-        """Publish a table that is no stream, in its order, without `batch`; return how many messages that was.
+        """Publish a table that is not a stream, in its order and without `batch`. Return the number of messages.
 
         Raises
         ------
-        As `__call__`.
+        Errors of `__call__`.
         """
         return self._publish_rows(frame, None)
 

@@ -1,8 +1,8 @@
-"""The source "msgq": MCAP recordings, ours and anybody's, as tables; and the live bus as a stream.
+"""The Spark source "msgq": MCAP recordings of any program as tables, and the live bus as a stream.
 
-There is no `pushFilters`, on purpose: Spark (4.3) plans a reader once for each `load`, and the filters of one query
-then act in all others on the same table. What prunes is: the options `endpoints`, `exclude`, `start` and `end`, and
-the columns of the schema that the user gives. `msgq.spark.read` does both.
+The source intentionally has no `pushFilters`. Spark (4.3) plans a reader once for each `load`, and the filters of one
+query would affect all other queries on the same table. To read less, use the options `endpoints`, `exclude`, `start`
+and `end`, and the columns of a user schema. `msgq.spark.read` supports both.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from msgq.spark.source.source_options import SourceOptions
 
 
 class RecordingSource(DataSource):
-    """Recordings: batch, and stream of those that are being written.
+    """Recordings as tables, and growing recordings as streams.
 
-    Options: path, endpoints, exclude, start, end, clock, decode, readErrors, partitionBytes; of streams also
-    maxBytesPerTrigger, failOnDataLoss; of the live bus instead of recordings: live, backend, prefix, bufferBytes. See
+    Options: path, endpoints, exclude, start, end, clock, decode, readErrors, partitionBytes. For streams also
+    maxBytesPerTrigger, failOnDataLoss. For the live bus instead of recordings: live, backend, prefix, bufferBytes. See
     docs/guides/spark.md.
     """
 
@@ -36,16 +36,16 @@ class RecordingSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``spark.read.format`` calls it."""
+        """Return the name for ``spark.read.format``."""
         return "msgq"
 
     @cached_property
     def parsed_options(self) -> SourceOptions:
-        """Return what is to be read. Raises InvalidValueError where the options make no sense."""
+        """The parsed options. Raises InvalidValueError for invalid options."""
         return SourceOptions.parse_options(self.options)
 
     def schema(self) -> StructType:
-        """Return the columns there are: with `decode`, by the schema of the endpoint, or its first messages."""
+        """Return the available columns. With `decode`, they follow from the endpoint's schema or its first messages."""
         return arrow_batches.convert_to_spark_schema(self._find_source_columns())
 
     def _find_source_columns(self) -> pa.Schema:
@@ -79,13 +79,13 @@ class RecordingSource(DataSource):
         return arrow_batches.convert_to_arrow_schema(wanted, pa.schema([*known, *OPTIONAL_COLUMNS]))
 
     def reader(self, schema: StructType) -> RecordingReader:
-        """Return what reads; schema : the columns wanted, no others are made."""
+        """Return a reader of these columns."""
         if self.parsed_options.is_live:
             raise InvalidValueError("the live bus is endless; read it as a stream with spark.readStream")
         return RecordingReader(self.parsed_options, self._select_user_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return what reads recordings that grow, or the bus."""
+        """Return a reader of growing recordings or of the bus."""
         if self.parsed_options.is_live:
             from msgq.spark.source.live_stream import LiveStreamReader
 
@@ -96,14 +96,14 @@ class RecordingSource(DataSource):
 
 
 class RecordingReader(DataSourceReader):
-    """Reads what there was when it was planned. Made on the driver, used on workers."""
+    """Reads the recordings that existed when it was created. Created on the driver, used on workers."""
 
     def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:
         self._options = options
         self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        """Return the pieces, by the summaries of the files, or what takes their place."""
+        """Return the partitions, planned by the summaries of the files or by scans."""
         problems: list[Problem] = []
         partitions: list[InputPartition] = list(
             plan_file_partitions(self._options, self._options.list_files(problems), problems)
@@ -113,12 +113,12 @@ class RecordingReader(DataSourceReader):
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a partition.
+        """Yield the rows of a partition.
 
         Raises
         ------
-        RecordingError : a file could be opened where the query was planned, and cannot be here (unless `failOnDataLoss`
-            is false, or read errors are wanted).
+        RecordingError : a file could be opened on the driver and cannot be opened here, unless `failOnDataLoss` is
+            false or the query reads read errors.
         """
         if not isinstance(partition, RecordingPartition):  # Spark makes one of its own where there are none
             return

@@ -1,7 +1,7 @@
-"""Recordings that are being written, as a stream.
+"""Growing recordings as a stream.
 
-A recording only grows at its end, and whole records never change: a place between two records says once and for all
-what was read, so that a batch that is done again is the same one.
+A recording grows only at its end, and complete records never change. Therefore an offset between two records identifies
+the messages that were read, and a repeated batch is equal.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ _logger = logging.getLogger(__name__)
 
 
 class ReadStep(NamedTuple):
-    """A chunk, or messages outside of chunks: where it ends, and its bytes before compression."""
+    """A chunk, or a run of messages outside of chunks: its end offset, and its bytes before compression."""
 
     end_position: int
     size_bytes: int
 
 
 class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what is added to recordings in a directory, and new recordings there: each message once.
+    """Reads new data of recordings in a directory, including new recordings. Each message is read once.
 
-    Lives on the driver, apart from `read`.
+    Runs on the driver, except for `read`.
     """
 
     def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:
@@ -70,22 +70,22 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return what `maxBytesPerTrigger` says."""
+        """Return the limit from the option `maxBytesPerTrigger`."""
         limit = self._options.max_bytes_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Let the stream end with what there is now."""
+        """End the stream after the data that exists now."""
         self._final_offset = {
             name: _find_latest_position(segments) for name, segments in _find_recording_segments(self._options).items()
         }
 
     def latestOffset(self, start: RecordingOffset, limit: ReadLimit) -> RecordingOffset:
-        """Return how far the next batch goes.
+        """Return the end of the next batch.
 
         Raises
         ------
-        RecordingError : a segment that was not read to its end is gone (unless `failOnDataLoss` is false).
+        RecordingError : a segment was removed before it was read to its end, unless `failOnDataLoss` is false.
         """
         room = limit.max_bytes if isinstance(limit, ReadMaxBytes) else _END_POSITION
         offset = dict(start)
@@ -102,7 +102,7 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return offset
 
     def report_missing_segment(self, name: str, place: StreamPosition) -> None:
-        """Say that a segment is missing: where that is allowed, in the log."""
+        """Report a missing segment: as an error, or in the log if `failOnDataLoss` is false."""
         read = f"was read only to byte {place['position']}" if place["position"] else "was not read"
         text = f"segment {place['segment']} of recording '{name}' was deleted, and {read}"
         if self._options.fail_on_data_loss:
@@ -112,7 +112,7 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         _logger.warning("%s", text)
 
     def partitions(self, start: RecordingOffset, end: RecordingOffset) -> list[InputPartition]:
-        """Return the pieces between two offsets: the same ones, whenever this is asked."""
+        """Return the partitions between two offsets. Repeated calls return the same partitions."""
         recordings = _find_recording_segments(self._options)
         logs: list[LogReader] = []
         for name, last in end.items():
@@ -138,7 +138,7 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return []  # it is no recording, as a batch finds, too
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a partition."""
+        """Yield the rows of a partition."""
         if isinstance(partition, RecordingPartition):
             for log in partition.open_logs(self._options, []):
                 yield from read_log_batches(log, self._options, self._columns)
@@ -146,7 +146,7 @@ class RecordingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
 
 class _SegmentScanner:
-    """Goes through the segments of a recording, from a place on."""
+    """Scans the segments of a recording from a position."""
 
     def __init__(
         self, reader: RecordingStreamReader, name: str, segments: dict[int, Path], place: StreamPosition | None
@@ -167,7 +167,7 @@ class _SegmentScanner:
         return self._current != self._begin
 
     def advance_position(self, room: int, until: StreamPosition | None) -> int:
-        """Go on until `room` bytes are used, or that place is reached; return the room that is left."""
+        """Advance until `room` bytes are used or `until` is reached. Return the remaining room."""
         last = (_END_POSITION, 0) if until is None else (until["segment"], until["position"])
         while room > 0 and self._current < last:
             index, position = self._current
@@ -187,7 +187,7 @@ class _SegmentScanner:
         return room
 
     def _skip_missing_segment(self) -> bool:
-        """Leave a segment that is not there; return whether there are later ones."""
+        """Skip a missing segment. Return True if later segments exist."""
         index, position = self._current
         later = [number for number in self._segments if number > index]
         if later or position:
@@ -199,7 +199,7 @@ class _SegmentScanner:
 
 
 def _find_recording_segments(options: SourceOptions) -> dict[str, dict[int, Path]]:
-    """Return the segments of all recordings by the recording's path; a file that is no segment is one of its own."""
+    """Return the segments of all recordings by the recording's path. A single file is a recording of one segment."""
     recordings: dict[str, dict[int, Path]] = {}
     for path in filter(Path.is_file, map(Path.absolute, options.list_files([]))):  # what is none has no messages, ever
         if not path.name.endswith(MCAP_SUFFIX) and path.name.endswith(MCAP_SUFFIXES):
@@ -225,16 +225,17 @@ def _find_latest_position(segments: dict[int, Path]) -> StreamPosition:
 
 
 def is_recording_closed(path: Path) -> bool:
-    """Return whether a file has an end, behind which nothing comes any more."""
+    """Return True if a file is complete, so that no data will follow."""
     with open_readonly(path) as fd:
         size = os.fstat(fd).st_size
         return size >= _CLOSED_FILE_BYTES_MIN and os.pread(fd, len(MCAP_MAGIC), size - len(MCAP_MAGIC)) == MCAP_MAGIC
 
 
 def read_recording_steps(path: Path, position: int, ended: bool) -> Iterator[ReadStep]:
-    """Give what is behind a position of a file.
+    """Yield the steps after a position of a file.
 
-    ended : nothing is added any more, so that what is damaged is passed over; else it may just be incomplete yet.
+    ended : True: the file does not grow, and damaged data is skipped. False: invalid data may be incomplete, so the
+        scan stops there.
     """
     if not ended:
         yield from _read_complete_steps(path, max(position, len(MCAP_MAGIC)))
@@ -251,7 +252,7 @@ def read_recording_steps(path: Path, position: int, ended: bool) -> Iterator[Rea
 
 
 def _read_complete_steps(path: Path, begin: int) -> Iterator[ReadStep]:
-    """Give what is complete, of a file that is being written."""
+    """Yield the complete steps of a growing file."""
     with open_readonly(path) as fd:
         size = os.fstat(fd).st_size
         while size - begin >= _RECORD_HEADER.size:

@@ -1,4 +1,4 @@
-"""What has come from the bus and is not in a committed batch: small recordings, in files of a bounded size."""
+"""Messages from the bus that are not in a committed batch yet, as small recordings of a limited size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TAKE_INTERVAL_S = 0.02  # so long the thread takes messages before it looks whe
 
 
 class BufferedFile(NamedTuple):
-    """A file. `end`: how many messages have come up to its end."""
+    """A file. `end`: number of messages received up to its end."""
 
     path: Path
     end_message_count: int
@@ -33,19 +33,18 @@ class BufferedFile(NamedTuple):
 
 
 class LiveBuffer:
-    """Takes messages in a thread of its own, from construction to `close`. Its methods are for one other thread.
+    """Receives messages in its own thread, from construction to `close`. One other thread may call the methods.
 
-    While more than `room` bytes wait to be planned, nothing is taken: what is lost then is lost in the ring, which
-    counts it.
+    If more than `room` bytes wait to be planned, the thread pauses. The ring then counts lost messages.
 
     Attributes
     ----------
-    run : a name that no other buffer has.
-    lost : messages that were published and not taken; None: unknown.
+    run : unique name of the buffer.
+    lost : number of messages that were published and not received; None: unknown.
     """
 
     def __init__(self, feed: BusFeed, root: Path, room: int) -> None:
-        """Begin. root : where to make the directory of the files."""
+        """Start receiving. `root`: parent of the directory for the files."""
         self.run = uuid4().hex
         self._buffered_files: deque[BufferedFile] = deque()
         self._feed, self._room_bytes = feed, room
@@ -60,16 +59,16 @@ class LiveBuffer:
         self._thread.start()
 
     def plan_messages(self, start: int, size: int | None) -> int:
-        """Return how many messages have come so far; they are planned, then.
+        """Return the number of received messages. All messages up to this number are then planned.
 
         Parameters
         ----------
-        start : as many were planned before.
-        size : bytes, at least one file: count no further than this from `start` on. None: all.
+        start : number of messages that were planned before.
+        size : maximum bytes from `start` on, but at least one file; None: all.
 
         Raises
         ------
-        What ended the thread: the disk is full.
+        The error that ended the thread, for example a full disk.
         """
         with self._condition:
             self._flush_requested = True
@@ -94,18 +93,18 @@ class LiveBuffer:
         return self._waiting_bytes >= self._room_bytes
 
     def list_files(self, start: int, end: int) -> list[BufferedFile]:
-        """Return what came between two counts, at both of which a file ends."""
+        """Return the files with the messages between two counts. Both counts are ends of files."""
         with self._condition:
             return [file for file in self._buffered_files if start < file.end_message_count <= end]
 
     def remove_committed_files(self, end: int) -> None:
-        """Remove what was committed: the messages up to a count."""
+        """Remove the files with committed messages, up to a count."""
         with self._condition:
             while self._buffered_files and self._buffered_files[0].end_message_count <= end:
                 self._buffered_files.popleft().path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """End the thread, and remove the files."""
+        """Stop the thread, and remove the files."""
         with self._condition:
             self._stopping = True
             self._condition.notify_all()
@@ -155,9 +154,9 @@ class LiveBuffer:
 
 
 def _make_locked_directory(root: Path) -> tuple[Path, int]:
-    """Make a directory, locked by the descriptor that is returned; remove those whose process was killed.
+    """Create a directory that the returned descriptor locks. Remove directories of killed processes.
 
-    Spark kills the process when a query is stopped, so that nothing can be removed then.
+    Spark kills the process of a stopped query, so the process cannot remove its own directory.
     """
     root.mkdir(parents=True, exist_ok=True)
     whole = _lock_directory(root)  # nobody removes what is not locked yet
@@ -173,7 +172,7 @@ def _make_locked_directory(root: Path) -> tuple[Path, int]:
 
 
 def _lock_directory(directory: Path, flags: int = 0) -> int:
-    """Return a descriptor that holds the directory's lock; it goes with the process."""
+    """Return a descriptor that holds the directory's lock. The lock ends with the process."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | flags)

@@ -1,8 +1,8 @@
-"""The live bus as a stream: a lossy peek, each message at most once.
+"""The live bus as a stream. Each message is delivered at most once, and messages may be lost.
 
-The bus forgets, but Spark may ask for a batch again. So the driver takes messages from the bus by itself, and keeps
-them in files until their batch is committed. They end with the query: after a restart, batches that were planned and
-not committed are empty, and their messages count as lost.
+Spark may request a batch again, but the bus does not keep messages. Therefore the driver receives messages
+continuously, and keeps them in files until their batch is committed. The files end with the query. After a restart,
+batches that were planned and not committed are empty, and their messages count as lost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LiveOffset = dict[str, Any]
 
 
 class LiveStreamReader(DataSourceStreamReader):
-    """Reads what is published while a query runs. Lives on the driver, apart from `read`."""
+    """Reads messages that are published while a query runs. Runs on the driver, except for `read`."""
 
     def __init__(self, options: SourceOptions, columns: pa.Schema) -> None:
         self._options = options
@@ -47,21 +47,21 @@ class LiveStreamReader(DataSourceStreamReader):
 
     @cached_property
     def _live_buffer(self) -> LiveBuffer:
-        """Made with the first use: Spark makes readers that only `read`, as well."""
+        """The buffer, created at the first use, because Spark also creates readers only for `read`."""
         root = Path(SparkFiles.getRootDirectory())  # the session's own, which Spark removes in the end
         return LiveBuffer(open_bus_feed(self._options), root, self._options.buffer_bytes)
 
     def initialOffset(self) -> LiveOffset:
-        """Return the present."""
+        """Return the current position."""
         return {"run": self._live_buffer.run, "messages": 0, "lost": self._live_buffer.lost}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return what `maxBytesPerTrigger` says."""
+        """Return the limit from the option `maxBytesPerTrigger`."""
         limit = self._options.max_bytes_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
     def latestOffset(self, start: LiveOffset, limit: ReadLimit) -> LiveOffset:
-        """Return how far the next batch goes."""
+        """Return the end of the next batch."""
         if start["run"] != self._live_buffer.run:
             lost = start["lost"]
             self._previous_offset = {
@@ -81,11 +81,11 @@ class LiveStreamReader(DataSourceStreamReader):
 
     @property
     def _former_message_count(self) -> int:
-        """How many messages were planned before the buffer was made."""
+        """Number of messages planned before the buffer was created."""
         return 0 if self._previous_offset is None else self._previous_offset["messages"]
 
     def partitions(self, start: LiveOffset, end: LiveOffset) -> list[InputPartition]:
-        """Return the files between two offsets; none where they ended with a former life of the query."""
+        """Return the files between two offsets. Empty if the files belong to an earlier run of the query."""
         if end["run"] != self._live_buffer.run:
             self._forgotten_counts[end["messages"]] = end["messages"] - start["messages"]
             return []
@@ -99,7 +99,7 @@ class LiveStreamReader(DataSourceStreamReader):
         ]
 
     def commit(self, end: LiveOffset) -> None:
-        """Remove what is not needed any more."""
+        """Remove the files that are no longer needed."""
         if end["run"] == self._live_buffer.run:
             self._live_buffer.remove_committed_files(end["messages"] - self._former_message_count)
 
@@ -110,7 +110,7 @@ class LiveStreamReader(DataSourceStreamReader):
             buffer.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of a partition.
+        """Yield the rows of a partition.
 
         Raises
         ------

@@ -16,12 +16,12 @@ _ORIGIN_TIME_BYTES = 8
 
 @lru_cache(maxsize=1024)
 def find_origin_time_byte_offset(schema: Schema | None) -> int | None:
-    """Return where in a message its origin time is, the field `origin_time` of a struct schema; None: it has none."""
+    """Return the byte offset of the field `origin_time` of a struct schema; None: no such field."""
     return find_time_field_offset(schema, "origin_time")
 
 
 def read_origin_times(schema: Schema | None, data: pa.BinaryArray) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the origin time of each payload, ns since the epoch; 0 where it has none."""
+    """Return the origin time of each payload, in ns since the epoch; 0: none."""
     origins = np.zeros(len(data), np.int64)
     at = find_origin_time_byte_offset(schema)
     if at is None or not len(data):

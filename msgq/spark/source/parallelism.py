@@ -1,4 +1,4 @@
-"""How many cores a session has, wherever its workers run."""
+"""Number of cores of a session, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def count_cores(spark: SparkSession) -> int:
-    """Return how many tasks Spark does at one time, as it is now: a cluster may grow later."""
+    """Return the number of tasks that Spark can run now at the same time. A cluster may grow later."""
     if getattr(spark, "_jsc", None):
         return spark.sparkContext.defaultParallelism
     from pyspark.sql import functions as F

@@ -1,4 +1,4 @@
-"""The tasks of a query: pieces of recordings, about the same size, and the rows of each."""
+"""Tasks of a query: pieces of recordings with similar sizes, and the rows of each piece."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNKNOWN_FILE_BYTES = 2**62
 
 
 class RecordingPartition(InputPartition):
-    """One task: pieces of files that were opened when it was planned, and files that are not opened yet."""
+    """One task: pieces of files that were opened during planning, and files that are not opened yet."""
 
     def __init__(self, logs: list[LogReader], paths: list[Path], problems: list[Problem]) -> None:
         super().__init__(None)
@@ -33,13 +33,13 @@ class RecordingPartition(InputPartition):
         self.problems = problems  # that are known so far
 
     def open_logs(self, options: SourceOptions, problems: list[Problem]) -> Iterator[LogReader]:
-        """Give readers of all of it; files that cannot be read are noted."""
+        """Yield readers of all pieces. Unreadable files become problems."""
         yield from self.logs
         yield from options.open_logs(self.paths, problems)
 
 
 def read_log_batches(log: LogReader, options: SourceOptions, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a piece of a file."""
+    """Yield the rows of a piece of a file."""
     if options.wants_read_errors:
         for _ in log.batches([]):
             continue
@@ -51,7 +51,7 @@ def read_log_batches(log: LogReader, options: SourceOptions, columns: pa.Schema)
 
 
 def check_unread_files(options: SourceOptions, problems: list[Problem]) -> None:
-    """Raise RecordingError if a planned file could not be read, unless read errors or losses are accepted."""
+    """Raise RecordingError if a planned file could not be read, unless the options accept read errors or losses."""
     unread = next((problem for problem in problems if problem.errno), None)
     if unread is not None and options.fail_on_data_loss and not options.wants_read_errors:
         text = (
@@ -64,10 +64,10 @@ def check_unread_files(options: SourceOptions, problems: list[Problem]) -> None:
 def plan_file_partitions(
     options: SourceOptions, paths: Sequence[Path], problems: list[Problem]
 ) -> Iterator[RecordingPartition]:
-    """Give partitions of files, about the same size; note what is known to be skipped.
+    """Yield partitions of files with similar sizes. Known skipped data becomes problems.
 
-    Files are opened here, and large ones split; each costs some milliseconds, so that of very many the workers open
-    those that need no splitting.
+    The driver opens files, which takes some milliseconds each, and splits large files. If the files are many, workers
+    open those that need no split.
     """
     sizes = _measure_file_sizes(paths) if len(paths) > _OPENED_FILES_MAX else {}
     whole = [path for path, size in sizes.items() if size <= _UNSPLIT_FILE_BYTES_MAX]
@@ -84,7 +84,7 @@ def plan_file_partitions(
 
 
 def _measure_file_sizes(paths: Sequence[Path]) -> dict[Path, int]:
-    """Return the bytes of those files that can be opened here; no worker needs to look for the faults of the others."""
+    """Return the sizes in bytes of the files that can be opened here."""
     sizes = {}
     for path in paths:
         with suppress(RecordingError), open_readonly(path) as fd:
@@ -93,7 +93,7 @@ def _measure_file_sizes(paths: Sequence[Path]) -> dict[Path, int]:
 
 
 def _estimate_compression_ratio(options: SourceOptions, sizes: dict[Path, int]) -> float:
-    """Return how much larger files are before compression, by some of them, evenly spread."""
+    """Return the ratio of uncompressed to compressed bytes, from an evenly spread sample of the files."""
     some = list(sizes)[:: len(sizes) // _SAMPLED_FILES_MAX or 1]
     known = [(sizes[path], log.size) for path in some for log in options.open_logs([path], [])]
     stored, before = sum(size for size, _ in known), sum(size for _, size in known)
@@ -101,7 +101,7 @@ def _estimate_compression_ratio(options: SourceOptions, sizes: dict[Path, int]) 
 
 
 def plan_log_partitions(options: SourceOptions, logs: list[LogReader]) -> Iterator[RecordingPartition]:
-    """Give partitions of about the same size: pieces of large files, several small ones together."""
+    """Yield partitions of similar sizes: pieces of large files, or several small files."""
     size = options.choose_partition_bytes(sum(log.size for log in logs))
     for group in pack_by_size(((piece, piece.size) for log in logs for piece in log.split(size)), size):
         yield RecordingPartition(group, [], [])

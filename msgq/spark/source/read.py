@@ -1,7 +1,7 @@
-"""Messages of recordings as a table, of what is wanted only.
+"""Selected messages of recordings as a table.
 
-Spark plans a query about a source of Python by starting Python twice, and takes each row from it one time more than
-from a function of Arrow batches. So this is such a function, with the same reader.
+For a query on a Python source, Spark starts Python twice, and copies each row once more than for a function of Arrow
+batches. Therefore this module uses such a function, with the same reader.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ _PICKLED_PIECES_BYTES_MAX = 8 << 20  # of all, as each task is given all of them
 def read(spark: SparkSession, *paths: str, columns: Iterable[str] | None = None, **options: Any) -> DataFrame:
     """Return the messages of recordings.
 
-    Each call loads anew: it sees what there is now, and what it prunes concerns nobody else.
+    Each call reads the current files. Its selection does not affect other tables.
 
     Parameters
     ----------
-    paths : files, directories of whatever depth, patterns.
-    columns : these only; None is those of `spark.read.format("msgq")`. Beyond them there are "file" and "byte_offset".
-    options : of the source, as ``endpoints=["a", "b*"]``, ``start="2026-01-31T12:00"``.
+    paths : files, directories with all subdirectories, and patterns.
+    columns : columns to read; None: those of `spark.read.format("msgq")`. "file" and "byte_offset" are additional
+        columns.
+    options : options of the source, such as ``endpoints=["a", "b*"]``, ``start="2026-01-31T12:00"``.
 
     Raises
     ------
-    InvalidValueError : there is no such column, or option.
-    RecordingError : nothing is at a path.
+    InvalidValueError : a column or option does not exist.
+    RecordingError : a path does not exist.
     """
     from msgq.spark.source.arrow_batches import convert_to_spark_schema, select_message_columns
     from msgq.spark.source.data_source import RecordingSource
@@ -61,7 +62,7 @@ def read(spark: SparkSession, *paths: str, columns: Iterable[str] | None = None,
 def _read_partition_pieces(
     reader: RecordingReader, pieces: Sequence[bytes], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """On a worker: give the rows of those pieces whose numbers there are."""
+    """On a worker: yield the rows of the pieces whose numbers are in the batches."""
     for number in (number for batch in batches for number in batch.column(0).to_pylist()):
         yield from reader.read(pickle.loads(pieces[number]))
 

@@ -1,4 +1,4 @@
-"""What the messages of an endpoint are, before Spark reads them."""
+"""Type of an endpoint's messages, determined before Spark reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _SAMPLE_MESSAGES_MAX = 1000
 
 
 def infer_value_type(log: LogReader) -> pa.DataType | None:
-    """Return what the messages of a log of one endpoint are, by its schema or the first ones; None: there are none."""
+    """Return the type of the messages in a log with one endpoint; None: no messages.
+
+    The type follows from the schema, or from the first messages.
+    """
     batch = next(read_arrow_batches(log.log_view, ["channel", "data"], _SAMPLE_MESSAGES_MAX), None)
     if batch is None:
         return None

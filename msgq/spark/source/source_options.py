@@ -1,4 +1,4 @@
-"""The options of the source "msgq", from the text that Spark hands on."""
+"""Options of the source "msgq", parsed from Spark's texts."""
 
 from __future__ import annotations
 
@@ -64,24 +64,24 @@ _OPTION_NAME_BY_LOWER_CASE = {name.lower(): name for name in SOURCE_OPTION_NAMES
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What is to be read.
+    """Options of a query.
 
     Attributes
     ----------
-    paths : files, directories of whatever depth, and patterns of both.
-    endpoints, exclude : names and expressions, as LogReader takes them; None: all.
-    start, end : start <= log_time < end, ns since the epoch; None: no bound.
-    clock : by which all times are, "host" or "wall", as LogReader has them.
-    decode : the endpoint whose payloads become values; None: none.
-    schemas : for endpoints of which the recordings say nothing; None: for none.
-    read_errors : what could not be read, instead of messages.
-    partition_bytes : of a partition, before compression; None: by the size and the cores.
-    cores : for which there should be tasks; None: those of this machine, where the query is planned.
-    max_bytes_per_trigger : of a stream's batch, before compression; None: no limit.
-    fail_on_data_loss : whether a query stops where a file that it was to read is gone.
-    live : the bus instead of recordings; then there are no paths.
-    backend, prefix : of the bus; None: those in force where the session was started.
-    buffer_bytes : of messages of the bus that wait for a batch.
+    paths : files, directories with all subdirectories, and patterns for both.
+    endpoints, exclude : names and expressions, as in `LogReader`; None: all.
+    start, end : read only messages with start <= log_time < end, in ns since the epoch; None: no limit.
+    clock : clock of all times, "host" or "wall", as in `LogReader`.
+    decode : endpoint whose payloads are decoded; None: no decoding.
+    schemas : schemas for endpoints without a schema in the recordings; None: none.
+    read_errors : True: return the unreadable parts instead of messages.
+    partition_bytes : bytes of a partition, before compression; None: chosen by total size and cores.
+    cores : number of cores for planning; None: the cores of this machine.
+    max_bytes_per_trigger : maximum bytes of a stream's batch, before compression; None: no limit.
+    fail_on_data_loss : True: the query fails if a planned file is missing.
+    live : True: read the bus instead of recordings, without paths.
+    backend, prefix : backend and prefix of the bus; None: those of the session's process.
+    buffer_bytes : maximum bytes of messages from the bus that wait for a batch.
     """
 
     paths: tuple[str, ...]
@@ -104,11 +104,11 @@ class SourceOptions:
 
     @classmethod
     def parse_options(cls, user_options: Mapping[str, str]) -> SourceOptions:
-        """Return the options that a user wrote; names in any case.
+        """Return the parsed options of a user. Names ignore case.
 
         Raises
         ------
-        InvalidValueError : there is no such option, or its value makes no sense.
+        InvalidValueError : an option does not exist, or its value is invalid.
         """
         if unknown := [name for name in user_options if name.lower() not in _OPTION_NAME_BY_LOWER_CASE]:
             raise InvalidValueError(
@@ -147,11 +147,11 @@ class SourceOptions:
         )
 
     def list_files(self, problems: list[Problem]) -> list[Path]:
-        """Return the files, sorted; what has none is noted.
+        """Return the files, sorted. Paths without files become problems.
 
         Raises
         ------
-        RecordingError : nothing is at a path.
+        RecordingError : a path does not exist.
         """
         paths: dict[Path, None] = {}
         for text in self.paths:
@@ -170,7 +170,7 @@ class SourceOptions:
         return list(paths)
 
     def open_log(self, path: Path, span: tuple[int, int] | None = None) -> LogReader:
-        """Return a reader of one file. Raises RecordingError where it is none."""
+        """Return a reader of one file. Raises RecordingError if the file is not a recording."""
         return LogReader(
             path,
             endpoints=self.endpoints,
@@ -183,7 +183,7 @@ class SourceOptions:
         )
 
     def open_logs(self, paths: Iterable[Path], problems: list[Problem]) -> list[LogReader]:
-        """Return a reader of each file; those that cannot be read are noted."""
+        """Return a reader of each file. Unreadable files become problems."""
         logs = []
         for path in paths:
             try:
@@ -193,7 +193,7 @@ class SourceOptions:
         return logs
 
     def choose_partition_bytes(self, total: int) -> int:
-        """Return how large a partition of so many bytes should be."""
+        """Return the bytes of a partition for a query of `total` bytes."""
         if self.partition_bytes is not None:
             return self.partition_bytes
         cores = self.core_count or len(os.sched_getaffinity(0))
@@ -202,7 +202,7 @@ class SourceOptions:
 
 
 def _list_directory_recordings(directory: Path, problems: list[Problem]) -> list[Path]:
-    """Return the recordings in a directory, of whatever depth; what cannot be looked into is noted."""
+    """Return the recordings in a directory and all its subdirectories. Unreadable directories become problems."""
 
     def record_walk_error(error: OSError) -> None:
         text = f"directory '{error.filename}' cannot be read: {error.strerror}"
@@ -224,12 +224,12 @@ def _parse_schema_option(options: Mapping[str, str]) -> Schemas | None:
 
 
 def _parse_endpoint_patterns(text: str | None) -> tuple[EndpointPattern, ...] | None:
-    """Read names and patterns, separated by commas or as a JSON list."""
+    """Parse names and patterns, separated by commas or as a JSON list."""
     return None if text is None else tuple(map(parse_pattern, _parse_text_list("endpoints", text)))
 
 
 def _parse_text_list(name: str, text: str) -> list[str]:
-    """Read texts, separated by commas or as a JSON list."""
+    """Parse texts, separated by commas or as a JSON list."""
     texts = [item.strip() for item in text.split(",")]
     if text.startswith("["):  # a list, or a pattern that begins so
         with contextlib.suppress(ValueError):
@@ -274,7 +274,7 @@ def _parse_count_option(name: str, text: str | None) -> int | None:
 
 
 def _parse_bytes_option(name: str, text: str | None) -> int | None:
-    """Read 1000, 64k, 256m, 1g."""
+    """Parse a number of bytes: 1000, 64k, 256m, 1g."""
     if text is None:
         return None
     match = re.fullmatch(r"\s*(\d+)\s*([kmg]?)b?\s*", text.lower())
