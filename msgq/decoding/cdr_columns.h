@@ -50,8 +50,7 @@ typedef struct {
     const mq_cdr_step *steps;
     int64_t step_count;
     int64_t column_count;
-    /* 1: CDR (messages have an encapsulation, padding, and a NUL after texts). 0: ROS 1 (messages have no such
-     * bytes) */
+    /* 0: the format is ROS 1. Otherwise CDR: messages have an encapsulation, padding, and a NUL after texts */
     int is_cdr;
 } mq_cdr_plan;
 
@@ -247,8 +246,8 @@ static inline int mq_cdr_unpack_message(const mq_cdr_plan *plan, mq_cdr_payload 
 /* Convert messages. Message `row` is stored between offsets[row] and offsets[row + 1]. For the first run, the columns
  * have no memory. For the second run, the columns have memory, and `failed` is the result of the first run.
  *
- * `saved_columns` has room for the same number of columns.
- * `failed[row]` is 1 if the message does not match the plan. The columns contain no part of such a message.
+ * `saved_columns` has room for the same number of columns. `failed[row]` is 1 if the message does not match the plan.
+ * The columns contain no part of an invalid message.
  */
 static inline void mq_cdr_unpack_messages(const mq_cdr_plan *plan, const uint8_t *data, const int32_t *offsets,
                                           int64_t rows, mq_column_buffer *columns, mq_column_buffer *saved_columns,

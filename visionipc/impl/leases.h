@@ -86,7 +86,7 @@ _Static_assert(sizeof(mq_frame_client_row) % 64 == 0, "a row is whole cache line
 typedef struct {
     uint32_t buffers;
     uint32_t newest;                           /* number of the newest frame; the number skips 0 after a wrap-around */
-    uint32_t generation[MQ_FRAME_BUFFERS_MAX]; /* generations that the table should have */
+    uint32_t generation[MQ_FRAME_BUFFERS_MAX]; /* generations that the server stored in the table */
     uint8_t order[MQ_FRAME_BUFFERS_MAX];       /* buffer indices, most recently published first */
 } mq_frame_buffer_mru;
 
@@ -213,8 +213,8 @@ static inline uint32_t mq_frame_buffer_mru_publish(mq_frame_buffer_mru *mru, mq_
     return mru->newest;
 }
 
-/* Return how many of the newest frames clients await. UINT32_MAX: clients await all frames. Stores in *slowest the
- * row of the slowest client, or -1. */
+/* Return how many of the newest frames clients await. Returns UINT32_MAX if clients await all frames. Stores in
+ * *slowest the row of the slowest client, or -1. */
 static inline uint32_t mq_frame_count_awaited_frames(const mq_frame_lease_table *table, uint32_t rows, uint32_t newest,
                                                      int *slowest) {
     uint32_t most = 0;

@@ -117,7 +117,7 @@ static inline int mq_channel_find_free_row(mq_channel_header *header, const mq_l
     return MQ_NO_ROW;
 }
 
-/* Fill in a free row. From now on a pool with this uid may exist. Other processes remove this pool after the
+/* Fill in a free row. After this call, a pool with this uid may exist. Other processes remove this pool after the
  * publisher died. */
 static inline void mq_channel_publisher_register(mq_channel_publisher_row *row, const mq_process_identity *self,
                                                  bool held, const mq_pool_map *slots, uint64_t pool_bytes,

@@ -158,7 +158,8 @@ static inline int mq_channel_take_free_slot(mq_channel_publisher *p) {
     if (p->free_count)
         return (int)p->free_slots[--p->free_count];
     /* Bound: two rounds for each slot. One round retracts the slot's message, the other round clears pins of dead
-     * viewers. More rounds mean corrupt entries or pins. Each round of the inner loop removes a published message. */
+     * viewers. If more rounds are needed, entries or pins are corrupt. Each round of the inner loop removes a
+     * published message. */
     for (uint64_t rounds = 2 * (uint64_t)p->slots.slots + 2; rounds && slot == MQ_CHANNEL_NO_SLOT; rounds--) {
         while (slot == MQ_CHANNEL_NO_SLOT && p->published_count &&
                mq_index_ring_entry_is_evicted(&p->order, p->published_slots[p->first].position, p->number,

@@ -209,8 +209,8 @@ static inline mq_channel_status mq_channel_next_message(mq_channel_subscriber *s
         mq_channel_set_cursor(s, m->position + 1);
         mq_channel_store_stats(s);
     } while (++rounds < MQ_INDEX_RING_STUCK + 2 * s->order.capacity);
-    /* If the cursor moved, publishers are as fast as this loop. The next call then continues. If the cursor did not
-     * move, or moved further than two entries can differ, the entries are corrupt. */
+    /* If the cursor moved, publishers are as fast as this loop. The next call of mq_channel_next_message then
+     * continues. If the cursor did not move, or moved further than two entries can differ, the entries are corrupt. */
     uint64_t passed = mq_channel_load_cursor(s) - first;
     return passed && passed < MQ_INDEX_RING_DISTANCE_MAX ? MQ_CHANNEL_EMPTY : MQ_CHANNEL_CORRUPT;
 }

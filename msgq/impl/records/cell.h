@@ -1,8 +1,7 @@
 /* One element: a seqcount latch (Linux seqcount_latch_t) with an owner field. Several processes write the element. Any
- * number of processes read the element, and never wait for a writer.
- *   `version`: number of writes (bits 63..24; mq_cell_next_write_count) | row of the writer + 1 (23..16; 0: none) |
- *   generation of that row (15..0).
- *   `copies`: 2 or 4. The value is in copy (number of writes mod copies).
+ * number of processes read the element, and never wait for a writer. `version`: number of writes (bits 63..24;
+ * mq_cell_next_write_count) | row of the writer + 1 (23..16; 0: none) | generation of that row (15..0). `copies`: the
+ * number of copies, 2 or 4. The value is in copy (number of writes mod copies).
  *
  * A writer fills the oldest copy, which readers do not use, and then increments the number of writes. The copy with the
  * current value stays unchanged until the second next write begins. If a writer dies or stops before the increment, the
@@ -61,8 +60,8 @@ static inline mq_u64 *mq_cell_value_copy_at(const mq_record_file_parts *parts, m
 
 /* ---- write ---- */
 
-/* Acquire an element without a writer. Returns 0 on success. Otherwise returns the current writer. Returns 1 <<
- * MQ_CELL_COUNT_SHIFT if the version changed during the call. */
+/* Acquire an element without a writer. Returns 0 on success. Returns the current writer if the element has a writer.
+ * Returns 1 << MQ_CELL_COUNT_SHIFT if the version changed during the call. */
 static inline uint64_t mq_cell_try_acquire(mq_u64 *version, uint64_t owner) {
     uint64_t now = mq_load_acquire_u64(version);
     if (mq_unlikely(mq_cell_version_owner(now)))
@@ -100,7 +99,8 @@ static inline bool mq_cell_commit_write(const mq_record_file_parts *parts, mq_u6
                                    mq_cell_next_write_count(parts, count) << MQ_CELL_COUNT_SHIFT);
 }
 
-/* As mq_cell_commit_write, for an exclusive writer. Before checking the eventcount, call mq_fence_seq_cst. */
+/* Commit a write as mq_cell_commit_write does, for an exclusive writer. Before checking the eventcount, call
+ * mq_fence_seq_cst. */
 static inline void mq_cell_commit_exclusive_write(const mq_record_file_parts *parts, mq_u64 *version) {
     uint64_t count = mq_cell_write_count(mq_load_relaxed_u64(version)); /* relaxed: ours */
     /* EDGE value: release. Partner: mq_cell_read_begin. If weaker: as in mq_cell_commit_write. */

@@ -99,7 +99,8 @@ static inline void mq_record_notify_written(mq_record_writer *w, uint64_t elemen
 
 /* ---- join and leave, under the file's lock ---- */
 
-/* Release all elements and keys whose owner word names this row of a dead owner. The generation does not matter. */
+/* Release all elements and keys whose owner word names this row of a dead owner. The generation in the owner word
+ * does not matter. */
 static inline void mq_record_reclaim_row(const mq_record_file_parts *parts, unsigned row) {
     bool is_board = parts->config.flags & MQ_RECORD_BOARD;
     for (uint64_t i = 0; i < parts->config.length; i++) {

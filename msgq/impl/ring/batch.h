@@ -7,7 +7,7 @@
 
 /* ---- publishing ---- */
 
-/* Do steps 1 and 4 for messages of `size` bytes, after mq_ring_publisher_begin_message for the first one. Do not
+/* Do steps 1 and 4 for messages of `size` bytes, after mq_ring_publisher_begin_message for the first message. Do not
  * call this on tracked topics. Stores in *count the number of messages that had room and are staged. `begun` counts
  * the whole batch at once. A new publisher only checks `begun == sent`, which is false until the commit. Before each
  * message, the loop checks that the publisher still owns the ring. */

@@ -54,7 +54,7 @@ static inline void mq_ring_canary_write(mq_ring_header *ring, uint64_t data_byte
         mq_compare_exchange_u64(tail, 0, random);
 }
 
-/* Return the ring's canary if it has one, else a canary for `word`. */
+/* Return the ring's canary if the ring has a canary, else a canary for `word`. */
 static inline mq_canary mq_canary_of_ring(const mq_ring_header *ring, uint64_t data_bytes, const mq_u64 *word) {
     const mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
     mq_canary canary = {.word = tail, .value = tail ? mq_load_relaxed_u64(tail) : 0};

@@ -112,7 +112,7 @@ typedef struct {
      * change. */
     mq_u64 schema_seq;
     mq_u64 schema_bytes; /* number of bytes in schema_data. 0 with an empty name: no schema */
-    /* high half: low half of an odd schema_seq. Low half: offset in schema_data of the complete new schema */
+    /* high 32 bits: low 32 bits of an odd schema_seq. Low 32 bits: offset in schema_data of the complete new schema */
     mq_u64 schema_shadow;
     /* value of the ring's canary (canary.h). A process writes the value under the lock. 0: no canary yet */
     mq_u64 ring_canary;

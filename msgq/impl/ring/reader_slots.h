@@ -106,17 +106,17 @@ static inline int mq_reader_slot_claim_dead(mq_ring_header *ring, mq_ring_side *
 
 /* Claim a slot: a free slot, a new slot, or a dead owner's slot. Returns -1 if living owners hold all slots: msgq
  * never evicts an owner. A joining stock subscriber increments num_readers before it writes its uid. Before the
- * stock subscriber writes its uid, its slot looks free. If a msgq subscriber claims that slot, the stock subscriber
- * overwrites the uid of the msgq subscriber. The msgq subscriber then detects that its uid is gone, and claims
- * another slot. */
+ * stock subscriber writes its uid, its slot looks free. If a msgq subscriber claims this free-looking slot, the
+ * stock subscriber overwrites the uid of the msgq subscriber. The msgq subscriber then detects that its uid is gone,
+ * and claims another slot. */
 static inline int mq_reader_slot_claim(mq_ring_header *ring, mq_ring_side *side, const mq_liveness_file *liveness_file,
                                        uint64_t uid, uint64_t cursor) {
     uint64_t count = mq_load_acquire_u64(&ring->num_readers);
     for (int i = 0; i < MQ_READER_SLOTS && i < (int)count; i++)
         if (mq_load_acquire_u64(&ring->read_uids[i]) == 0 && mq_reader_slot_try_claim(ring, i, 0, uid, cursor) >= 0)
             return i;
-    /* Bound: MQ_READER_SLOT_TRIES. After the bound, other readers join and leave constantly. If the bound is
-     * reached, claim the slot of a dead reader, or none. */
+    /* Bound: MQ_READER_SLOT_TRIES. The bound is reached only if other readers join and leave constantly. If the
+     * bound is reached, claim the slot of a dead reader, or none. */
     for (int tries = 0; count < MQ_READER_SLOTS && tries < MQ_READER_SLOT_TRIES;
          tries++, count = mq_load_acquire_u64(&ring->num_readers))
         if (mq_compare_exchange_u64(&ring->num_readers, count, count + 1) &&

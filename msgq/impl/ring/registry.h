@@ -11,8 +11,8 @@
 enum { MQ_CLAIM_TRIES = 1000 }; /* attempts to become the publisher while other publishers start */
 
 /* Fallback if no row is free: take the row of a publisher in another PID namespace that holds no lock. The liveness
- * of that publisher is unknown. Another publisher has already taken over the ring from that publisher. After
- * write_uid changed, that publisher only ends its current send, if the row still has its uid. */
+ * of the row's publisher is unknown. Another publisher has already taken over the ring from the row's publisher.
+ * After write_uid changed, the row's publisher only ends its current send, if the row still has its uid. */
 static inline int mq_ring_reuse_row_of_unknown_owner(const mq_liveness_file *liveness_file, const mq_ring_header *ring,
                                                      mq_ring_side *side, void **liveness_token) {
     mq_liveness_probe probe = mq_liveness_probe_begin(liveness_file);
@@ -75,8 +75,8 @@ static inline mq_file_check_result mq_ring_side_check(const mq_ring_side *side, 
     same = mq_load_relaxed_u64(&side->ring_inode) == inode && mq_load_relaxed_u64(&side->ring_data_bytes) <= data_bytes;
     return same ? MQ_FILE_VALID : MQ_FILE_STALE;
 }
-/* True if the ring was truncated and grew back. The canary of such a ring is 0. Messages that `sent` counts may be
- * missing from the ring. */
+/* True if the ring was truncated and grew back. The canary of a truncated ring is 0. Messages that `sent` counts may
+ * be missing from the ring. */
 static inline bool mq_ring_canary_is_missing(const mq_ring_header *ring, const mq_ring_side *side,
                                              uint32_t data_bytes) {
     const mq_u64 *tail = mq_ring_canary_word(ring, data_bytes);
@@ -197,7 +197,8 @@ static inline uint64_t mq_ring_publisher_claim_ring(mq_ring_publisher *p, const 
     mq_store_relaxed_u64(&p->row->begun, p->sequence); /* relaxed, both: published with the identity */
     mq_store_relaxed_u64(&p->row->sent, p->sequence);
     /* Stock publishers take no lock. If a stock publisher starts during this loop, repeat. Bound: MQ_CLAIM_TRIES.
-     * After the bound, the first send reports another publisher, as if that publisher had started after this loop. */
+     * After the bound, the first send reports another publisher, as if the stock publisher had started after this
+     * loop. */
     int tries = 0;
     do {
         former = mq_load_acquire_u64(&p->ring->write_uid);
@@ -221,8 +222,8 @@ static inline void mq_ring_publisher_release_ring(mq_ring_publisher *p, uint64_t
     mq_participant_leave(&p->row->participant, p->uid, &p->liveness_token);
 }
 
-/* Release slots of msgq subscribers that died. Keep the slots of stock subscribers. Such a slot names only the
- * thread that created the slot, and that thread may have ended in a living process. */
+/* Release slots of msgq subscribers that died. Keep the slots of stock subscribers. The slot of a stock subscriber
+ * names only the thread that created the slot, and this thread may have ended in a living process. */
 static inline void mq_reader_slots_reclaim(mq_ring_header *ring, mq_ring_side *side, mq_liveness_probe *probe) {
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&ring->read_uids[i]);
@@ -233,7 +234,7 @@ static inline void mq_reader_slots_reclaim(mq_ring_header *ring, mq_ring_side *s
 }
 
 /* Clear the rows of dead publishers. The rows keep their totals. Call this after the caller stored its uid in
- * write_uid. Until then, readers may use a dead publisher's row. */
+ * write_uid. Until write_uid has this uid, readers may use a dead publisher's row. */
 static inline void mq_ring_publishers_reclaim(mq_ring_publisher *p, mq_liveness_probe *probe) {
     for (int row = 0; row < MQ_RING_PUBLISHERS; row++) {
         mq_participant *participant = &p->side->publishers[row].participant;

@@ -17,7 +17,7 @@ static inline bool mq_ring_side_is_tracked(const mq_ring_side *side) {
     return mq_load_relaxed_u64(&side->tracked) == MQ_SIDE_TRACKED; /* relaxed: as above */
 }
 
-/* Return the bytes before each payload. Call this after a load of write_pointer. A NULL `side` returns 0. */
+/* Return the bytes before each payload. Call this after a load of write_pointer. Returns 0 if `side` is NULL. */
 static inline uint32_t mq_ring_side_stamp_bytes(const mq_ring_side *side) {
     return side && mq_ring_side_is_tracked(side) ? sizeof(mq_stamps) : 0;
 }
@@ -30,7 +30,7 @@ static inline bool mq_ring_side_can_track(const mq_ring_header *ring, const mq_r
     return wanted != MQ_TRACK_YES || mq_load_acquire_u64(&ring->write_pointer) == 0; /* no message was sent yet */
 }
 
-/* Fix the topic's tracking setting. Returns the bytes before each payload. */
+/* Decide the topic's tracking setting. Returns the bytes before each payload. */
 static inline uint32_t mq_ring_side_decide_tracking(mq_ring_side *side, mq_track wanted) {
     if (wanted == MQ_TRACK_YES)
         mq_store_relaxed_u64(&side->tracked, MQ_SIDE_TRACKED); /* relaxed: our first write_pointer publishes it */

@@ -21,7 +21,8 @@ typedef struct {
     const char *path; /* path of the ring's file. NULL: the file never changes its size */
     uint64_t inode;   /* inode of the mapped file */
     uint32_t data_bytes;
-    uint32_t stamps; /* bytes before each payload, as in mq_ring_publisher. Valid once the topic has a message */
+    /* bytes before each payload, as in mq_ring_publisher. The number is valid once the topic has a message */
+    uint32_t stamps;
     /* bytes of each message if all messages have one size. A lap then leads to the oldest message. 0: unknown */
     uint64_t record_bytes;
     bool mapping_too_small; /* a stock publisher writes beyond this mapping */
@@ -58,8 +59,8 @@ typedef struct {
 /* ---- validity ---- */
 
 /* Claim a slot, unless the subscriber holds a slot. If the subscriber was evicted and the publisher stayed the same,
- * a 16th stock reader evicted all readers when it joined. After such an eviction, leave the slots to stock programs.
- * Otherwise the subscriber and the stock reader would evict each other forever. */
+ * a 16th stock reader evicted all readers when it joined. After an eviction by a 16th stock reader, leave the slots
+ * to stock programs. Otherwise the subscriber and the stock reader would evict each other forever. */
 static inline void mq_ring_subscriber_claim_slot(mq_ring_subscriber *s) {
     bool same_publisher = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
     bool evicted = s->slot >= 0 && mq_load_acquire_u64(&s->ring->read_uids[s->slot]) != s->slot_uid;
@@ -106,7 +107,7 @@ static inline void mq_ring_subscriber_classify_publisher(mq_ring_subscriber *s) 
     s->mapping_too_small = !s->announces_limit && s->path && mq_file_grew(s->path, s->inode, s->data_bytes);
 }
 
-/* True if all bytes from `position` on are still as published. Call this after the message was copied. */
+/* True if no byte from `position` on was overwritten since its publication. Call this after the message was copied. */
 static inline bool mq_ring_subscriber_is_intact(const mq_ring_subscriber *s, uint64_t position) {
     /* EDGE grant: acquire. If a copied byte belongs to a newer lap, we now see the limit (or write_pointer) that warned
      * of it. Partner: mq_ring_publisher_announce_limit. If weaker: torn messages pass. */
@@ -314,7 +315,7 @@ static inline bool mq_ring_subscriber_seek_oldest_record(mq_ring_subscriber *s) 
             mq_ring_oldest_record_position(limit, s->data_bytes, need, tries ? chunk << 3 * (tries - 1) : 0);
         if (mq_ring_distance(from, s->cursor) <= 0 || mq_ring_distance(now, m.position) < 0)
             return false;
-        if (mq_ring_distance(m.position, from) < 0) /* the publisher lapped between the two loads */
+        if (mq_ring_distance(m.position, from) < 0) /* the publisher lapped the ring after the checkpoint was loaded */
             continue;
         uint64_t last; /* unused */
         int64_t count = mq_ring_count_messages_of_size(s->data, s->data_bytes, from, m.position, need, &last);

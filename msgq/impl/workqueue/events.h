@@ -43,11 +43,11 @@ typedef struct {
 
 /* Only one thread at a time uses the buffer, under the GIL or under the watcher's mutex. */
 typedef struct {
-    mq_queue_row *own_row; /* row of the handle */
-    uint8_t number;        /* index of the row */
+    mq_queue_row *own_row; /* the handle's row */
+    uint8_t number;        /* index of the handle's row */
     uint32_t pid;
     int64_t clock_offset; /* host's clock minus CLOCK_MONOTONIC, in nanoseconds */
-    uint64_t first, end;  /* range of the unpublished events. Both are 0 if all events are published */
+    uint64_t first, end;  /* range of the unpublished events. `first` and `end` are 0 if all events are published */
     uint64_t capacity;
     mq_queue_event_record *records;
 } mq_queue_event_buffer;

@@ -46,7 +46,7 @@ typedef struct {
 typedef struct {
     mq_queue_file_parts parts;
     mq_queue_row *own_row;
-    unsigned row_number; /* index of the row */
+    unsigned row_number; /* index of the handle's row */
     uint16_t generation;
     uint64_t take_count;                /* number of the last take */
     uint64_t next_search_slot;          /* slot at which the next search for a free slot begins */
@@ -144,7 +144,8 @@ static inline int mq_queue_find_longest_sleeper(const mq_queue *queue, mq_queue_
     return longest;
 }
 
-/* Wake at most `rows` sleeping rows, longest waiter first. Rows that another process has already woken do not count. */
+/* Wake at most `rows` sleeping rows, longest waiter first. A row that another process has already woken does not
+ * count. */
 static inline void mq_queue_wake_rows(mq_queue *queue, mq_queue_role role, int rows) {
     uint64_t visited[MQ_QUEUE_ROWS / 64] = {0};
     int row;

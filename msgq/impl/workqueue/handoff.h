@@ -40,7 +40,7 @@ enum {
 
 /* True if a message waits. */
 static inline bool mq_queue_has_ready_message(const mq_queue_file_parts *parts) {
-    mq_load_acquire_u64(&parts->queue->ready_count); /* acquire: the scan finds each message that is counted here */
+    mq_load_acquire_u64(&parts->queue->ready_count); /* acquire: the scan finds each message that ready_count counts */
     for (uint64_t i = 0; i < parts->max_messages; i++)
         if (mq_slot_state_is_ready(mq_load_acquire_u64(&parts->slot_states[i])))
             return true;
@@ -110,8 +110,8 @@ static inline void mq_queue_end_handoff(const mq_queue_file_parts *parts, mq_que
     mq_queue_clear_notify_debt(row, 1);
 }
 
-/* Yield to a call with a smaller ticket. Returns false if that call left a message in the queue for
- * MQ_QUEUE_HANDOFF_NS. The handoff of that call has then ended. */
+/* Yield to a call with a smaller ticket. Returns false if the other call left a message in the queue for
+ * MQ_QUEUE_HANDOFF_NS. The handoff of the other call has then ended. */
 static inline bool mq_queue_yield_to_handoff(mq_queue_handle *h, mq_queue_role role, uint64_t ticket) {
     mq_queue_handoff_yield *yields = &h->yields[role];
     if (!mq_queue_has_message_or_slot(&h->parts, role)) {

@@ -30,7 +30,7 @@ static inline void mq_queue_poll_remove_watcher(mq_queue_poll_state *state) {
         mq_queue_finish_sleep(&state->h, MQ_QUEUE_WATCHER);
 }
 
-/* The watcher thread may be the only thread of the handle that waits. Therefore this poll also runs the recovery. */
+/* The watcher thread may be the only thread of the handle that waits, so its poll also runs the recovery. */
 static inline int mq_queue_poll_has_more(const void *reader) {
     mq_queue_handle *h = &((mq_queue_poll_state *)(uintptr_t)reader)->h;
     if (mq_queue_has_ready_message(&h->parts))
@@ -71,7 +71,7 @@ static inline bool mq_queue_notification_is_due(const mq_queue_notification *not
            mq_load_acquire_u32(&notification->seen_notify_seq);
 }
 
-/* A message that returns from a dead owner may arrive in an empty queue. Therefore this poll also runs the recovery. */
+/* A message that returns from a dead owner may arrive in an empty queue, so this poll also runs the recovery. */
 static inline int mq_queue_notification_has_more(const void *reader) {
     mq_queue_notification *notification = (mq_queue_notification *)(uintptr_t)reader;
     int64_t now = mq_monotonic_ns();

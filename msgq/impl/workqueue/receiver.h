@@ -37,7 +37,7 @@ typedef struct {
     uint64_t deliveries; /* number of deliveries, including this delivery */
     uint64_t sent_time;
     uint64_t origin_time;
-    int64_t taken_time; /* only on queues with events */
+    int64_t taken_time; /* set only on queues with events */
 } mq_queue_taken_message;
 
 static inline void mq_queue_invalidate_block_cache(mq_queue_handle *h, uint64_t block) {
@@ -131,9 +131,9 @@ static inline bool mq_queue_read_slot_header(mq_queue_handle *h, mq_queue_taken_
     return delivery->length <= h->parts.max_message_size;
 }
 
-/* Take the best message. `ticket` is as in mq_queue_claim_free_slot. Returns MQ_QUEUE_CORRUPT with delivery->word 0
- * if the words change all the time and no message can be taken. Returns MQ_QUEUE_CORRUPT with another word if the
- * message is invalid. The caller then frees the message's slot. */
+/* Take the best message. `ticket` is the caller's ticket, or MQ_NO_TICKET if the call has not waited. Returns
+ * MQ_QUEUE_CORRUPT with delivery->word 0 if the words change all the time and no message can be taken. Returns
+ * MQ_QUEUE_CORRUPT with another word if the message is invalid. The caller then frees the message's slot. */
 static inline mq_queue_status mq_queue_take_message(mq_queue_handle *h, uint64_t ticket,
                                                     mq_queue_taken_message *delivery) {
     uint64_t scans_left = MQ_QUEUE_SCANS_MAX;

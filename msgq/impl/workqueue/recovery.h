@@ -85,7 +85,7 @@ static inline void mq_queue_clear_all_row_bits(mq_queue *queue, unsigned row) {
     mq_queue_clear_row_bit(&queue->notify_requested, row);
 }
 
-/* Return the ticket in `handoff_ticket` if the row's oldest ticket is the same, else 0. */
+/* Return the ticket in `handoff_ticket` if the row's oldest ticket is the same. Otherwise returns 0. */
 static inline uint64_t mq_queue_get_row_handoff_ticket(const mq_queue *queue, unsigned row, unsigned role) {
     uint64_t handoff = mq_load_acquire_u64(&queue->handoff_ticket[role]);
     /* relaxed: the owner is dead */

@@ -33,7 +33,8 @@ __attribute__((target("pclmul,sse4.1"))) static void mq_crc_fold_bytes(const uin
     __m128i lanes[4];
     for (int i = 0; i < 4; i++)
         lanes[i] = _mm_loadu_si128((const __m128i *)(bytes + 16 * i));
-    lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128((int)~start)); /* a CRC is the inverted state */
+    /* a CRC is the inverted state of the computation */
+    lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128((int)~start));
     for (int64_t at = 64; at < size; at += 64)
         for (int i = 0; i < 4; i++)
             lanes[i] = mq_crc_fold_lane(lanes[i], by_512, bytes + at + 16 * i);
