@@ -15,7 +15,7 @@ from msgq.channel import Channel
 from tests.crash.channels import all_slots_are_to_be_had, flood
 from tests.crash.test_random_kills import end, forked
 from tests.crash.victims import message, number_of
-from tests.stress.roles import told
+from tests.stress.roles import has_input
 from tests.support import LONGER, SHM, Child, run_child, say, wait_until
 
 CAPACITY = 32
@@ -105,7 +105,7 @@ def watch(endpoint: str, views: bool, received: str) -> dict[str, int]:
                 data = subscriber.receive(0.02)
             assert subscriber.received + subscriber.lost == subscriber.position - begun
             if data is None:
-                if told():
+                if has_input():
                     break
                 continue
             victim, number = divmod(number_of(data), 1 << 32)

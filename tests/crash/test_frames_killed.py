@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.stress.frames import BUFFERS, opened, published
+from tests.stress.frames import BUFFERS, count_published_frames, open_server
 from tests.support import DEADLINE_MS, Child, hear, say, wait_until
 from tests.visionipc.conftest import SOCKETS, name
 from visionipc import VisionIpcClient, VisionIpcServer
@@ -51,7 +51,7 @@ def hold(name: str, count: int) -> list[int]:
 
 def render(name: str, stage: str) -> None:
     """Child: a server that stops in the middle of its second frame."""
-    server = opened(name)
+    server = open_server(name)
     say("ready")
     hear()
     publish(server, 1)
@@ -65,7 +65,7 @@ def render(name: str, stage: str) -> None:
 
 def test_stopped_client_keeps_its_leases(name: Any) -> None:
     """It may be stopped for as long as it likes: it is not dead."""
-    with opened(name) as server, Child(hold, name, 2) as child:
+    with open_server(name) as server, Child(hold, name, 2) as child:
         assert child.hear() == "connected"
         assert publish(server, 1)
         assert publish(server, 2)
@@ -82,7 +82,7 @@ def test_stopped_client_keeps_its_leases(name: Any) -> None:
 
 
 def test_server_waits_for_stopped_client_with_all_buffers_until_its_death(name: Any) -> None:
-    with opened(name) as server, Child(hold, name, with_spare(BUFFERS)) as child:
+    with open_server(name) as server, Child(hold, name, with_spare(BUFFERS)) as child:
         assert child.hear() == "connected"
         for number in range(with_spare(BUFFERS)):
             wait_until(lambda: server.stats(0).held == number)  # noqa: B023 called before the next number
@@ -99,7 +99,7 @@ def test_server_waits_for_stopped_client_with_all_buffers_until_its_death(name: 
 
 @pytest.mark.ci
 def test_server_reclaims_leases_of_many_killed_clients(name: Any) -> None:
-    with opened(name) as server:
+    with open_server(name) as server:
         children = [Child(hold, name, 1) for _ in range(BUFFERS)]
         for child in children:
             assert child.hear() == "connected"
@@ -128,9 +128,9 @@ def test_server_killed_while_rendering_loses_only_unpublished_frame(name: Any, s
         child.kill()
     assert client.recv(0) is None
     assert set(held.tolist()) == {1}
-    assert published(name) == 1
+    assert count_published_frames(name) == 1
     assert list(SOCKETS.glob(f"*_visionipc_{name}")), "nobody was there to remove it"
-    with opened(name) as server:
+    with open_server(name) as server:
         assert publish(server, 3)
         frame = client.frame(DEADLINE_MS)
         assert set(frame.data.view(np.uint64).tolist()) == {3}

@@ -14,8 +14,8 @@ import pytest
 
 import msgq
 from tests.stress.process_group import ProcessGroup, assert_complete, finish, ring
-from tests.stress.roles import fork, publisher, subscriber, told
-from tests.stress.traffic import Ledger, Stream, largest
+from tests.stress.roles import fork, has_input, publisher, subscriber
+from tests.stress.traffic import Ledger, Stream, largest_message_size
 from tests.support import LONGER, SHM, say
 
 RING = 4096
@@ -59,7 +59,7 @@ def massacre(endpoint: str, seed: int, kills: int) -> dict[str, int]:
 
     Returns how many of which role failed in another way than by being killed, and how many were killed.
     """
-    rng, stream = random.Random(seed), Stream(seed, largest(RING), 16)
+    rng, stream = random.Random(seed), Stream(seed, largest_message_size(RING), 16)
 
     def start(role: int) -> int:
         if role == 0:
@@ -88,13 +88,13 @@ def end(pid: int) -> bool:
 
 def watch(endpoint: str, seed: int, kind: str) -> dict[str, Any]:
     """Child: subscribe before all others, check everything, until told to stop."""
-    ledger = Ledger(Stream(seed, largest(RING), 16), kind=kind)
+    ledger = Ledger(Stream(seed, largest_message_size(RING), 16), kind=kind)
     with subscriber(endpoint, passive=kind == "passive", conflate=kind == "conflate") as socket:
         say("ready")
         while True:
             message = socket.receive()
             ledger.take([] if message is None else [message], socket.lost)
-            if message is None and told():
+            if message is None and has_input():
                 return ledger.report()
 
 

@@ -15,7 +15,7 @@ from msgq.lake.bronze.bronze_writer import open_messages_table, write_bronze
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.message_columns import BRONZE_COLUMNS, INGEST_COLUMNS
 from tests.spark.kind_logs import RecordedMessage, of_board, of_queue, of_vector, on_channel, random_history
-from tests.unit.stage_children import record
+from tests.unit.stage_children import timing_record
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND
@@ -76,7 +76,7 @@ def some_kinds(rng: random.Random, begin: int) -> list[RecordedMessage]:
         count, time = count + rng.choice((1, 1, 3)), time + rng.choice((SECOND, 200 * SECOND))
         state = [of_vector("v", number, time, number % 2, count), of_board("b", "k", count, time, 7)]
         said += [message._replace(publish_time=time - HOUR) for message in state]
-        data = rng.choice((b"short", record(time - 90, time - 70, time - rng.randrange(60), time - 100)))
+        data = rng.choice((b"short", timing_record(time - 90, time - 70, time - rng.randrange(60), time - 100)))
         said.append(RecordedMessage(timing.make_timing_topic("plan", "x/y"), number, time, data))
         origin = begin + HOUR - 3 * SECOND + number * SECOND
         for name in rng.sample(("camera", "model", "plan"), 3):

@@ -18,7 +18,7 @@ from msgq.lake.report.gold_reader import GoldReader, open_lake_tables
 from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, Row, add, directory, row
 from tests.spark.kind_logs import QueueEvent, RecordedMessage, of_queue
-from tests.unit.stage_children import record
+from tests.unit.stage_children import timing_record
 
 TIMES = (MIN_TIME, -1, 0, 1, MIDNIGHT, MAX_TIME)
 
@@ -49,7 +49,7 @@ def some() -> list[Row]:
         told = [QueueEvent(Event.SENT, number, said), QueueEvent(Event.TAKEN, number, MIDNIGHT, 1, sent_time=said)]
         told += [QueueEvent(Event.ACKNOWLEDGED, number, said, 1, sent_time=said, taken_time=MIDNIGHT)]
         rows += [row(one) for one in of_queue("jobs", told, [log_time - one.time for one in told])]
-        rows.append(row(RecordedMessage(topic, number, log_time, record(0, 1, said, 1))))
+        rows.append(row(RecordedMessage(topic, number, log_time, timing_record(0, 1, said, 1))))
     for number, one in enumerate(rows):
         one["sequence"] = number
     return rows

@@ -38,7 +38,7 @@ class _Scope:
     names: dict[ast.expr, set[str]] = field(default_factory=dict)  # those in an expression: one cache for all scopes
 
     def bind(self, target: ast.expr, values: list[Any]) -> None:
-        alternatives = [env for value in values if (env := dict(_unpack(target, value)))]
+        alternatives = [env for value in values if (env := dict(_unpack_target(target, value)))]
         if alternatives:
             self.groups.append((set().union(*alternatives), alternatives))
 
@@ -57,7 +57,7 @@ class _Scope:
         return [_value(expression, env) for env in islice(merged, _LIMIT)]
 
 
-def _unpack(target: ast.expr, value: Any) -> Iterator[tuple[str, Any]]:
+def _unpack_target(target: ast.expr, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names of a target of an assignment or loop, each with its part of the value."""
     if isinstance(target, ast.Name):
         yield target.id, value
@@ -65,13 +65,13 @@ def _unpack(target: ast.expr, value: Any) -> Iterator[tuple[str, Any]]:
         starred = next((i for i, one in enumerate(target.elts) if isinstance(one, ast.Starred)), len(target.elts))
         after = len(target.elts) - starred - 1
         for one, part in zip(target.elts[:starred], value, strict=False):
-            yield from _unpack(one, part)
+            yield from _unpack_target(one, part)
         if after >= 0:
             rest = target.elts[starred]
             assert isinstance(rest, ast.Starred)
-            yield from _unpack(rest.value, value[starred : len(value) - after])
+            yield from _unpack_target(rest.value, value[starred : len(value) - after])
             for one, part in zip(target.elts[starred + 1 :], value[len(value) - after :], strict=False):
-                yield from _unpack(one, part)
+                yield from _unpack_target(one, part)
 
 
 def _value(node: ast.expr, env: _Env) -> Any:
@@ -273,7 +273,7 @@ def _bound(function: _Function, call: ast.Call, scope: _Scope) -> tuple[ast.Tupl
     words = [(ast.Name(one.arg), one.value) for one in call.keywords if one.arg]
     values = []
     for value in scope.values(ast.Tuple([ast.Tuple(call.args), *(word[1] for word in words)])):
-        given = dict(_unpack(ast.Tuple([*names, *rest]), value[0]))
+        given = dict(_unpack_target(ast.Tuple([*names, *rest]), value[0]))
         given |= {name.id: one for (name, _), one in zip(words, value[1:], strict=True)}
         values.append(given)
     every = sorted(set().union(*values)) if values else []

@@ -30,7 +30,7 @@ setup(name="broken", ext_modules=extensions()[1:], cmdclass={"build_ext": BuildE
 Modules = dict[str, tuple[list[str], list[str]]]
 
 
-def described(folder: Path) -> Modules:
+def read_module_dependencies(folder: Path) -> Modules:
     """Return the extension modules of a tree by their sources: where their headers are, what they depend on."""
     command = [sys.executable, "-c", PROGRAM]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -41,7 +41,7 @@ def described(folder: Path) -> Modules:
 
 @pytest.fixture(scope="module")
 def modules() -> Modules:
-    return described(ROOT)
+    return read_module_dependencies(ROOT)
 
 
 def test_each_compiled_file_is_dependency_of_a_module(modules: Modules) -> None:
@@ -76,7 +76,7 @@ def test_headers_in_new_folder_become_module_dependencies(tmp_path: Path) -> Non
     (folder / "thing.pyx").write_text('from msgq.impl.piece.core cimport mq_inner\ninclude "part.pxi"\n')
     (folder / "part.pxi").write_text('cdef extern from "piece/own.h":\n    ctypedef int mq_own\n')
     (folder / "own.h").write_text("typedef int mq_own;\n")
-    [(_, depends)] = described(tmp_path).values()
+    [(_, depends)] = read_module_dependencies(tmp_path).values()
     assert {Path(path).name for path in depends} >= {"setup.py", "core.pxd", "outer.h", "inner.h", "part.pxi", "own.h"}
     assert "msgq/impl/piece/unrelated.h" not in depends
 

@@ -68,7 +68,7 @@ def rows() -> list[tuple[list[str], str, int]]:
     return found
 
 
-def expression(fields: list[str], cell: str) -> str:
+def counter_bits_expression(fields: list[str], cell: str) -> str:
     for part, expressed in PARTS.items():
         if part in cell:
             return expressed
@@ -80,7 +80,7 @@ def test_documented_counter_bits_equal_header_bits(tmp_path: Path) -> None:
     told = rows()
     assert len(told) > 30
     program = tmp_path / "bits.c"
-    lines = [f'printf("%d\\n", (int)({expression(fields, cell)}));' for fields, cell, _ in told]
+    lines = [f'printf("%d\\n", (int)({counter_bits_expression(fields, cell)}));' for fields, cell, _ in told]
     includes = "".join(f'#include "{header}"\n' for header in HEADERS)
     program.write_text(
         f"#include <stdio.h>\n#include <errno.h>\n{includes}"

@@ -33,7 +33,7 @@ def python_lines(text: str) -> str:
     return "\n".join(kept).rstrip() + "\n"
 
 
-def complaints(folder: Path, pages: list[Path], version: str, *options: str) -> list[str]:
+def mypy_messages(folder: Path, pages: list[Path], version: str, *options: str) -> list[str]:
     """Return mypy's messages about the blocks of pages."""
     files = []
     for page in pages:
@@ -61,16 +61,16 @@ def complaints(folder: Path, pages: list[Path], version: str, *options: str) -> 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_readme_passes_mypy_strict(tmp_path: Path, version: str) -> None:
-    assert complaints(tmp_path, [ROOT / "README.md"], version) == []
+    assert mypy_messages(tmp_path, [ROOT / "README.md"], version) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_guides_pass_mypy_strict_without_annotation_rules(tmp_path: Path, version: str) -> None:
-    assert complaints(tmp_path, [ROOT / page for page in PAGES if page != "README.md"], version, *BRIEF) == []
+    assert mypy_messages(tmp_path, [ROOT / page for page in PAGES if page != "README.md"], version, *BRIEF) == []
 
 
 def test_type_error_in_code_block_is_reported_with_line(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# A page\n\n```python\nimport msgq\n\nmsgq.pub_sock(1)\n```\n\n```text\nnot Python\n```\n")
-    (line,) = complaints(tmp_path, [page], VERSIONS[0])
+    (line,) = mypy_messages(tmp_path, [page], VERSIONS[0])
     assert "page_page.py:6: error: Argument 1" in line

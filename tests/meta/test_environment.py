@@ -100,7 +100,7 @@ def test_waits_for_files_of_other_program():
 """
 
 
-def churn(rounds: str, names: list[str]) -> None:
+def create_and_remove_folders(rounds: str, names: list[str]) -> None:
     """Make and remove folders with a file until killed; add a byte to the file `rounds` each time."""
     for number in itertools.count():
         folders = [Path(f"{name}-{number}") for name in names]
@@ -121,7 +121,7 @@ def test_pytest_run_ignores_files_of_other_programs(tmp_path: Path, token: str) 
     rounds = tmp_path / "rounds"
     names = [f"{SHM}/msgq_{token}", f"{SHM}/msgqframes_{token}", f"{TMP}/{token}_visionipc"]
     try:
-        with Child(churn, str(rounds), names) as other:
+        with Child(create_and_remove_folders, str(rounds), names) as other:
             other.hear()
             done = run_of(TIDY, tmp_path, ROUNDS=str(rounds))
     finally:

@@ -19,11 +19,11 @@ from tests.fork_server import ForkedProcess, _Server
 PIPES: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
 
 
-def forked(function: str, *arguments: object, **options: Any) -> ForkedProcess:
+def start_forked_process(function: str, *arguments: object, **options: Any) -> ForkedProcess:
     return ForkedProcess(__name__, function, arguments, **{**PIPES, **options})
 
 
-def leave(code: Any) -> None:
+def print_and_exit(code: Any) -> None:
     print("out")
     print("grüß\udcff", file=sys.stderr)
     sys.exit(code)
@@ -31,17 +31,17 @@ def leave(code: Any) -> None:
 
 @pytest.mark.parametrize(("code", "status", "said"), [(None, 0, ""), (3, 3, ""), ("why", 1, "why\n")])
 def test_forked_process_exits_like_new_process(code: object, status: int, said: str) -> None:
-    with forked("leave", code) as process:
+    with start_forked_process("print_and_exit", code) as process:
         assert process.communicate() == ("out\n", f"grüß\\udcff\n{said}")
         assert process.returncode == status
 
 
-def fail() -> None:
+def raise_value_error() -> None:
     raise ValueError("wrong")
 
 
 def test_forked_process_with_exception_prints_traceback() -> None:
-    with forked("fail") as process:
+    with start_forked_process("raise_value_error") as process:
         assert process.communicate()[1].endswith("ValueError: wrong\n")
         assert process.returncode == 1
 
@@ -56,7 +56,7 @@ def leave_late() -> None:
 
 
 def test_forked_process_waits_for_threads_and_runs_exit_handlers() -> None:
-    with forked("leave_late") as process:
+    with start_forked_process("leave_late") as process:
         assert process.communicate() == ("null\nthread\nat exit\n", "")
 
 
@@ -67,7 +67,7 @@ def print_later() -> None:
 
 
 def test_forked_process_with_closed_pipe_exits_with_code_120() -> None:
-    with forked("print_later") as process:
+    with start_forked_process("print_later") as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.close()
@@ -75,12 +75,12 @@ def test_forked_process_with_closed_pipe_exits_with_code_120() -> None:
         assert process.wait() == 120
 
 
-def surroundings() -> list[Any]:
+def describe_process() -> list[Any]:
     return [os.getcwd(), os.environ.get("FORKED"), os.getppid(), sys.stdin.read()]
 
 
 def test_forked_process_has_requested_directory_and_environment_and_parent(tmp_path: Path) -> None:
-    with forked("surroundings", cwd=tmp_path, env={**os.environ, "FORKED": "yes"}) as process:
+    with start_forked_process("describe_process", cwd=tmp_path, env={**os.environ, "FORKED": "yes"}) as process:
         output, _ = process.communicate("input")
     assert output == f'["{tmp_path}", "yes", {os.getpid()}, "input"]\n'
 
@@ -94,7 +94,7 @@ def wait_for_signal() -> None:
 def test_ctrl_c_in_terminal_of_new_session_reaches_forked_process() -> None:
     leader, terminal = os.openpty()
     try:
-        with forked("wait_for_signal", stdin=terminal, start_new_session=True) as process:
+        with start_forked_process("wait_for_signal", stdin=terminal, start_new_session=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "up\n"
             os.write(leader, b"\x03")

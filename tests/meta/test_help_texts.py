@@ -14,7 +14,7 @@ HELP_COLUMNS = 78  # of 80, as click leaves two free
 MARGIN_COLUMNS = 6  # before, between and after the name and the summary of a command
 
 
-def commands(
+def list_commands(
     command: click.Command, path: str = "msgq", columns: int = HELP_COLUMNS
 ) -> Iterator[tuple[str, tuple[click.Command, int]]]:
     """Yield each command and group with its path and the columns that its group leaves for the summary."""
@@ -26,10 +26,10 @@ def commands(
         for name in names:
             inner = command.get_command(context, name)
             assert inner is not None
-            yield from commands(inner, f"{path} {name}", inner_columns)
+            yield from list_commands(inner, f"{path} {name}", inner_columns)
 
 
-COMMANDS = dict(commands(app))
+COMMANDS = dict(list_commands(app))
 
 
 @pytest.mark.parametrize("path", COMMANDS)

@@ -70,19 +70,19 @@ OUTSIDE = {
 }
 
 
-def box(module: str) -> str:
+def box_of_module(module: str) -> str:
     """Return the box of a module: `msgq.NAME`, or `visionipc`."""
     parts = module.split(".")
     return parts[0] if parts[0] == "visionipc" else ".".join(parts[:2])
 
 
-def level(layers: list[set[str]], name: str) -> int:
+def layer_index(layers: list[set[str]], name: str) -> int:
     levels = [i for i, layer in enumerate(layers) if name in layer]
     assert len(levels) == 1, f"{name} is in no layer: say where it belongs"
     return levels[0]
 
 
-def within(module: str, folder: str) -> bool:
+def is_within(module: str, folder: str) -> bool:
     return module == folder or module.startswith(f"{folder}.")
 
 
@@ -97,17 +97,19 @@ def our_imports() -> set[tuple[str, str]]:
     }
 
 
-def upward(layers: list[set[str]], edges: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+def find_upward_imports(layers: list[set[str]], edges: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the edges between two boxes that do not lead down."""
-    return sorted((a, b) for a, b in set(edges) if a != b and level(layers, b) >= level(layers, a))
+    return sorted((a, b) for a, b in set(edges) if a != b and layer_index(layers, b) >= layer_index(layers, a))
 
 
 def test_modules_import_only_from_lower_layers() -> None:
-    assert not upward(LAYERS, ((box(module), box(imported)) for module, imported in our_imports()))
+    assert not find_upward_imports(
+        LAYERS, ((box_of_module(module), box_of_module(imported)) for module, imported in our_imports())
+    )
 
 
 def test_import_layers_have_at_most_20_boxes() -> None:
-    boxes = {box(module) for module in modules()}
+    boxes = {box_of_module(module) for module in modules()}
     assert len(boxes - FACES) + 1 <= 20
     assert set().union(*LAYERS) == boxes
     assert len(LAYERS) <= 12
@@ -119,7 +121,7 @@ def test_backends_do_not_import_each_other() -> None:
         for module, imported in our_imports()
         if module.startswith("msgq.impl.") and imported.startswith("msgq.impl.")
     ]
-    assert not upward(IMPL_LAYERS, [edge for edge in inner if "utilities" not in edge])
+    assert not find_upward_imports(IMPL_LAYERS, [edge for edge in inner if "utilities" not in edge])
 
 
 def test_imports_between_files_have_no_cycles() -> None:
@@ -137,7 +139,7 @@ def test_headers_include_only_headers_of_lower_layers() -> None:
         for header in headers()
     }
     folders = [(header_folder(a), header_folder(b)) for a, included in includes.items() for b in included]
-    assert not upward(HEADER_LAYERS, folders)
+    assert not find_upward_imports(HEADER_LAYERS, folders)
     try:
         TopologicalSorter(includes).prepare()
     except CycleError as circle:
@@ -151,11 +153,11 @@ def header_folder(name: str) -> str:
 @pytest.mark.parametrize("package", OUTSIDE)
 def test_external_packages_are_imported_only_in_listed_modules(package: str) -> None:
     users = {
-        next((name for name in OUTSIDE[package] if within(module, name)), module)
+        next((name for name in OUTSIDE[package] if is_within(module, name)), module)
         for module, paths in modules().items()
         for path in paths
         for found in imports(path)
-        if within(found.module, package)
+        if is_within(found.module, package)
     }
     assert users == OUTSIDE[package]
 
@@ -172,7 +174,7 @@ def test_mcap_records_are_written_by_one_module() -> None:
         for module, paths in modules().items()
         for path in paths
         for found in imports(path)
-        if within(found.module, "mcap.writer")
+        if is_within(found.module, "mcap.writer")
     }
     assert not users
 
@@ -186,26 +188,28 @@ def test_msgq_import_loads_no_optional_package() -> None:
 def test_msgq_import_loads_no_backend() -> None:
     loaded = loaded_by("import msgq, msgq.topic.api, msgq.ipc_pyx, msgq.stats, msgq.cli")
     late = ("msgq.channel", "msgq.impl.ring", "msgq.impl.channel", "msgq.impl.fake")
-    assert not {name for name in loaded if any(within(name, one) for one in late)}
+    assert not {name for name in loaded if any(is_within(name, one) for one in late)}
 
 
 def test_msgq_import_with_sockets_loads_no_slow_module() -> None:
     """Each of these takes as long as the sockets with all that they need, and no socket needs it."""
     loaded = loaded_by("import msgq; msgq.PubSocket; msgq.SubSocket; msgq.Poller") - loaded_by("pass")
     assert not loaded & {"dataclasses", "inspect", "logging", "pathlib", "re", "socket", "tempfile", "typing"}
-    assert not {name for name in loaded if within(name, "msgq.common.stats") or within(name, "msgq.topic.masters")}
+    assert not {
+        name for name in loaded if is_within(name, "msgq.common.stats") or is_within(name, "msgq.topic.masters")
+    }
 
 
 def test_zmq_backend_is_not_imported_by_name() -> None:
     """It is loaded when it is chosen: most programs do not have pyzmq."""
     there = "msgq.impl.zeromq"
-    outsiders = {module: paths for module, paths in modules().items() if not within(module, there)}
+    outsiders = {module: paths for module, paths in modules().items() if not is_within(module, there)}
     users = {
         module
         for module, paths in outsiders.items()
         for path in paths
         for found in imports(path)
-        if within(found.module, there)
+        if is_within(found.module, there)
     }
     assert not users
 
@@ -223,14 +227,14 @@ SPARKS = ("runtime/cache_dir.py", "runtime/java.py", "runtime/session.py")
 
 
 def is_command(module: str) -> bool:
-    return within(module, "msgq.cli")
+    return is_within(module, "msgq.cli")
 
 
-def library() -> list[Path]:
+def library_files() -> list[Path]:
     return [path for module, paths in modules().items() for path in paths if not is_command(module)]
 
 
-@pytest.mark.parametrize("path", library(), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", library_files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_library_code_does_not_print_or_assert_or_read_environment(path: Path) -> None:
     text = code(path)
     assert not re.search(r"(?<![\w.])print\(", text), "logging is for that"

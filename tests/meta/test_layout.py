@@ -209,7 +209,7 @@ def check_complete(headers: tuple[str, ...], golden: Golden, own: frozenset[str]
         assert name in own or fields == [field for field in golden[name] if field]
 
 
-def documented(page: str, section: str) -> dict[str, tuple[int, int | None]]:
+def documented_offsets(page: str, section: str) -> dict[str, tuple[int, int | None]]:
     """Return the offsets and sizes of a section's table."""
     text = (INTERNALS / page).read_text()
     body = re.search(rf"^##+ {section}$(.*?)(?=^##|\Z)", text, re.DOTALL | re.MULTILINE)
@@ -235,7 +235,7 @@ def test_pinned_topic_layout_contains_each_header_field() -> None:
 @pytest.mark.parametrize("section", SECTIONS)
 def test_documented_topic_offsets_equal_pinned_offsets(section: Any) -> None:
     golden = {field: place for field, place in GOLDEN[SECTIONS[section]].items() if field}
-    assert documented("layout.md", section) == golden
+    assert documented_offsets("layout.md", section) == golden
 
 
 def test_documented_topic_constants_equal_pinned_constants() -> None:

@@ -23,7 +23,7 @@ def functions(text: str) -> Iterator[tuple[str, str]]:
         yield found[1], found[2]
 
 
-def loops(body: str) -> list[str]:
+def find_unbounded_loops(body: str) -> list[str]:
     return [found[0] for found in _LOOP.finditer(body) if found[1] is None or not _is_counted(found[1])]
 
 
@@ -38,7 +38,9 @@ def rows(page: str) -> set[str]:
 
 
 def test_each_unbounded_loop_is_documented_in_loop_table() -> None:
-    looping = {name: path for path in HEADERS for name, body in functions(path.read_text()) if loops(body)}
+    looping = {
+        name: path for path in HEADERS for name, body in functions(path.read_text()) if find_unbounded_loops(body)
+    }
     told = set().union(*map(rows, PAGES))
     untold = {name: str(path.relative_to(ROOT)) for name, path in looping.items() if name not in told}
     assert not untold, "give each a bound, and a row in a section `Bounds of loops`"
@@ -49,9 +51,9 @@ def test_each_form_of_unbounded_loop_is_detected() -> None:
     text = "static inline int mq_one(int a) {\n%s\n}\n"
     for loop in ("    for (;;) {", "    while (a) {", "    do {", "    for (int i = 0; i < MQ_ONE_TRIES; i++) {"):
         ((name, body),) = functions(text % loop)
-        assert (name, len(loops(body))) == ("mq_one", 1), loop
+        assert (name, len(find_unbounded_loops(body))) == ("mq_one", 1), loop
     ((_, body),) = functions(text % "    for (int i = 0; i < MQ_RING_ROWS; i++) {\n    } /* while */")
-    assert not loops(body)
+    assert not find_unbounded_loops(body)
 
 
 def test_each_fuzzer_program_limits_its_number_of_steps() -> None:

@@ -27,7 +27,7 @@ HAS_ORDER = {
 ORDER = re.compile(r"EDGE ([\w-]+): (release|acquire|sequentially consistent)\b")
 
 
-def sides() -> dict[str, list[tuple[Function, str]]]:
+def find_edge_comments() -> dict[str, list[tuple[Function, str]]]:
     """Return, for each edge, where it is mentioned as "EDGE name: ..." and what is said there."""
     found: dict[str, list[tuple[Function, str]]] = defaultdict(list)
     for function in functions():
@@ -37,7 +37,7 @@ def sides() -> dict[str, list[tuple[Function, str]]]:
     return dict(found)
 
 
-EDGES = sides()
+EDGES = find_edge_comments()
 
 
 def test_memory_order_edges_are_found_in_header_comments() -> None:

@@ -118,7 +118,7 @@ def test_model_seed_replays_schedule_with_trace() -> None:
 # ---- litmus tests: which outcomes the memory allows ----
 
 
-def outcomes(words: list[str], *threads: Thread) -> set[tuple[Any, ...]]:
+def possible_outcomes(words: list[str], *threads: Thread) -> set[tuple[Any, ...]]:
     """What the threads may leave in their result, as tuples of its values in the order of its keys."""
     seen = set()
     for seed in range(LITMUS_SCHEDULES):
@@ -131,7 +131,7 @@ def outcomes(words: list[str], *threads: Thread) -> set[tuple[Any, ...]]:
     return seen
 
 
-def runs(*steps: Any) -> Thread:
+def thread_of_steps(*steps: Any) -> Thread:
     """A thread of operations, and of pairs of a key and the operation whose result it gets."""
 
     def thread(result: Result) -> Steps[None]:
@@ -166,7 +166,7 @@ MESSAGE_PASSING = {
 @pytest.mark.parametrize("name", MESSAGE_PASSING)
 def test_message_passing_needs_release_and_acquire(name: str) -> None:
     ordered, writer, reader = MESSAGE_PASSING[name]
-    seen = outcomes(["x", "y"], runs(*writer), runs(*reader))
+    seen = possible_outcomes(["x", "y"], thread_of_steps(*writer), thread_of_steps(*reader))
     assert ((1, 0) in seen) is not ordered
     assert {(0, 0), (0, 1), (1, 1)} <= seen
 
@@ -183,9 +183,9 @@ STORE_BUFFERING = {
 @pytest.mark.parametrize("name", STORE_BUFFERING)
 def test_store_buffering_needs_two_fences_or_one_membarrier(name: str) -> None:
     ordered, first, second = STORE_BUFFERING[name]
-    one = runs(store("x", 1), *first, ("a", load("y")))
-    two = runs(store("y", 1), *second, ("b", load("x")))
-    assert ((0, 0) in outcomes(["x", "y"], one, two)) is not ordered
+    one = thread_of_steps(store("x", 1), *first, ("a", load("y")))
+    two = thread_of_steps(store("y", 1), *second, ("b", load("x")))
+    assert ((0, 0) in possible_outcomes(["x", "y"], one, two)) is not ordered
 
 
 # name: (is it ruled out that neither sees the other's store?, how one stores, how it loads behind that)
@@ -199,13 +199,15 @@ SEQ_CST_LOADS = {
 @pytest.mark.parametrize("name", SEQ_CST_LOADS)
 def test_release_store_orders_later_seq_cst_load_only_on_aarch64(name: str) -> None:
     ordered, publish, look = SEQ_CST_LOADS[name]
-    one = runs(publish, ("a", look))
-    two = runs(store("y", 1), fence(SEQ_CST), ("b", load("x")))
-    assert ((0, 0) in outcomes(["x", "y"], one, two)) is not ordered
+    one = thread_of_steps(publish, ("a", look))
+    two = thread_of_steps(store("y", 1), fence(SEQ_CST), ("b", load("x")))
+    assert ((0, 0) in possible_outcomes(["x", "y"], one, two)) is not ordered
 
 
 def test_loads_of_one_location_see_stores_in_order() -> None:
-    seen = outcomes(["x"], runs(store("x", 1), store("x", 2)), runs(("a", load("x")), ("b", load("x"))))
+    seen = possible_outcomes(
+        ["x"], thread_of_steps(store("x", 1), store("x", 2)), thread_of_steps(("a", load("x")), ("b", load("x")))
+    )
     assert seen == {(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)}
 
 
@@ -214,18 +216,20 @@ def test_store_of_one_thread_may_precede_pending_store_of_another() -> None:
         yield store("x", 2)
         result["a"] = yield load("x")
 
-    assert (1,) in outcomes(["x"], runs(store("x", 1)), last)
+    assert (1,) in possible_outcomes(["x"], thread_of_steps(store("x", 1)), last)
 
 
 def test_read_modify_write_operations_lose_no_update() -> None:
     def twice(key: str) -> Thread:
-        return runs((key, rmw("x", lambda value: value + 1)), (key, rmw("x", lambda value: value + 1)))
+        return thread_of_steps((key, rmw("x", lambda value: value + 1)), (key, rmw("x", lambda value: value + 1)))
 
-    assert all(max(seen) == 3 for seen in outcomes(["x"], twice("a"), twice("b")))
+    assert all(max(seen) == 3 for seen in possible_outcomes(["x"], twice("a"), twice("b")))
 
 
 def test_futex_wait_sees_new_word_or_is_woken() -> None:
     """Nobody is left asleep, or a result would be short; a fence is not promised to those that are woken."""
-    sleeper = runs(("slept", futex_wait("x", lambda value: value == 0)), fence(SEQ_CST), ("woken", load("x")))
-    seen = outcomes(["x"], sleeper, runs(store("x", 1), futex_wake()))
+    sleeper = thread_of_steps(
+        ("slept", futex_wait("x", lambda value: value == 0)), fence(SEQ_CST), ("woken", load("x"))
+    )
+    seen = possible_outcomes(["x"], sleeper, thread_of_steps(store("x", 1), futex_wake()))
     assert seen == {(False, 1), (True, 1)}

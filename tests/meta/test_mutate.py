@@ -26,12 +26,12 @@ from tools.mutate.run import (
 )
 
 
-def changes(source: str) -> list[str]:
+def list_changes(source: str) -> list[str]:
     return [f"{mutant.old} -> {mutant.new}" for mutant in mutants("a.py", source.encode())]
 
 
 def changes_in_function(body: str) -> list[str]:
-    return changes(f"def function(a, b):\n{indent(dedent(body), '    ')}")
+    return list_changes(f"def function(a, b):\n{indent(dedent(body), '    ')}")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_each_mutant_of_statement_changes_one_part(body: str, expected: list[str
     ],
 )
 def test_mutants_leave_texts_types_and_names_unchanged(source: str) -> None:
-    assert changes(source) == []
+    assert list_changes(source) == []
 
 
 def test_mutant_replaces_bytes_only_at_its_offset() -> None:
@@ -175,7 +175,7 @@ def test_python_imports_each_module_version_of_mutate_copy(
     assert said == [b"0\n", b"1\n", b"2\n"]
 
 
-def verdicts(root: Path, seconds: float = 1000) -> dict[str, str]:
+def run_mutate(root: Path, seconds: float = 1000) -> dict[str, str]:
     found = mutate(root, ["product/*.py"], [], None, 0, seconds)
     return {str(mutant).removeprefix("product/clip.py:"): verdict for mutant, verdict in found.items()}
 
@@ -186,7 +186,7 @@ def test_mutate_reports_verdict_of_each_mutant_and_removes_files(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before = {path: path.read_bytes() for path in tree.rglob("*") if path.is_file()}
-    assert verdicts(tree) == {
+    assert run_mutate(tree) == {
         "3: 1 -> 2": KILLED,  # the module cannot be imported
         "3: 10 -> 11": KILLED,
         "4: 1 -> 2": KILLED,
@@ -207,7 +207,7 @@ def test_mutate_of_endless_loop_times_out(tree: Path, monkeypatch: pytest.Monkey
     (tree / "test_clip.py").write_text(
         "from product.clip import clip\n\n\ndef test_clip_returns_at_least_ten():\n    clip(1)\n"
     )
-    assert verdicts(tree)["3: break -> pass"] == TIMED_OUT
+    assert run_mutate(tree)["3: break -> pass"] == TIMED_OUT
 
 
 @pytest.mark.ci
@@ -216,7 +216,7 @@ def test_mutate_reports_not_run_if_pytest_cannot_start(tree: Path, tmp_path: Pat
     (tree / "product" / "clip.py").write_text("def clip(value):\n    return max(value, len('ten bytes!'))\n")
     lines = f"import pathlib\nfile = pathlib.Path({str(tmp_path / 'second')!r})\nassert not file.exists()\n"
     (tree / "conftest.py").write_text(f"{lines}def pytest_unconfigure():\n    file.touch()\n")
-    assert set(verdicts(tree).values()) == {NOT_RUN}
+    assert set(run_mutate(tree).values()) == {NOT_RUN}
 
 
 @pytest.mark.ci
@@ -224,12 +224,12 @@ def test_mutate_reports_not_run_if_pytest_cannot_start(tree: Path, tmp_path: Pat
 def test_mutate_without_passing_test_raises(tree: Path, broken: str) -> None:
     (tree / "test_clip.py").write_text(broken)
     with pytest.raises(NotRunError, match="without a mutant"):
-        verdicts(tree)
+        run_mutate(tree)
 
 
 def test_mutate_with_time_limit_zero_raises(tree: Path) -> None:
     with pytest.raises(NotRunError, match="without a mutant"):
-        verdicts(tree, seconds=0)
+        run_mutate(tree, seconds=0)
 
 
 def test_mutate_without_matching_module_raises(tree: Path) -> None:

@@ -62,14 +62,14 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path / "tree"
 
 
-def changed(old: str, new: str, *numbers: int) -> Mutant:
+def make_mutant(old: str, new: str, *numbers: int) -> Mutant:
     tests = [f"tests/headers/test_a.py::test_{number}" for number in numbers]
     return mutants_of("a.h", "a")(f"{old} -> {new} {numbers}", old, new, *tests)
 
 
 @pytest.mark.ci
 def test_header_mutant_is_killed_if_all_its_tests_fail(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    mutants = [changed("return 2;", "return 4;", 2), changed("return 2;", "return 4;", 2, 3)]
+    mutants = [make_mutant("return 2;", "return 4;", 2), make_mutant("return 2;", "return 4;", 2, 3)]
     verdicts = mutate(tree, mutants, 600)
     assert [*verdicts.values()] == [KILLED, SURVIVED]
     assert "not noticed by tests/headers/test_a.py::test_3" in capsys.readouterr().out
@@ -84,4 +84,4 @@ def test_header_mutant_is_killed_if_all_its_tests_fail(tree: Path, capsys: pytes
 def test_mutate_raises_if_test_fails_before_mutation(tree: Path) -> None:
     (tree / "a.h").write_text("return 2;")
     with pytest.raises(NotRunError, match="without a mutant"):
-        mutate(tree, [changed("return 2;", "return 4;", 2, 3)], 600)
+        mutate(tree, [make_mutant("return 2;", "return 4;", 2, 3)], 600)

@@ -42,7 +42,7 @@ def prose(page: str) -> str:
     return re.sub(r"\]\([^)]*\)|<[^>]+>", "", text)
 
 
-def faults(page: str) -> list[str]:
+def find_prose_faults(page: str) -> list[str]:
     """Return how a page breaks the rules."""
     text = prose(page)
     words = [word.lower() for word in re.findall(r"[A-Za-z']+", text)]
@@ -59,4 +59,4 @@ def faults(page: str) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_documentation_page_follows_prose_rules(page: str) -> None:
-    assert faults(page) == []
+    assert find_prose_faults(page) == []

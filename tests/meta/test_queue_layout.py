@@ -23,7 +23,14 @@ from msgq.impl.workqueue.core import QueueNotification
 from msgq.workqueue import MessageQueue
 from tests.meta.sources import INTERNALS, ROOT
 from tests.meta.test_channel_layout import process_words
-from tests.meta.test_layout import Golden, check_compiled, check_complete, documented, documented_constants, words
+from tests.meta.test_layout import (
+    Golden,
+    check_compiled,
+    check_complete,
+    documented_constants,
+    documented_offsets,
+    words,
+)
 
 HEADERS = ("workqueue/layout.h",)
 OWN = frozenset({"mq_queue_file_parts", "mq_queue_part_offsets"})  # structs of these headers that are in no file
@@ -131,7 +138,7 @@ def test_pinned_queue_layout_contains_each_header_field() -> None:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_documented_queue_offsets_equal_pinned_offsets(section: Any) -> None:
-    assert documented("queue-protocol.md", section) == {k: v for k, v in GOLDEN[SECTIONS[section]].items() if k}
+    assert documented_offsets("queue-protocol.md", section) == {k: v for k, v in GOLDEN[SECTIONS[section]].items() if k}
 
 
 def test_documented_queue_constants_equal_pinned_constants() -> None:
@@ -170,7 +177,7 @@ def test_documented_queue_limits_equal_limits_of_python() -> None:
 WORDS = 57344 + 64  # behind `entered` of up to 8 blocks
 
 
-def ready(priority: int, order: int) -> int:
+def ready_slot_state(priority: int, order: int) -> int:
     return 1 << 63 | priority << 48 | (1 << 48) - 1 - order
 
 
@@ -211,12 +218,12 @@ def test_queue_file_has_golden_bytes(prefix: str) -> None:
     assert words(file, 57344, 2) == (4, 0), "entered"
     row, generation, take = 0, 1, 2
     in_work = 2 << 61 | row << 48 | generation << 32 | take
-    assert words(file, WORDS, 5) == (ready(0, 0), in_work, ready(0, 2), 0, 0)
+    assert words(file, WORDS, 5) == (ready_slot_state(0, 0), in_work, ready_slot_state(0, 2), 0, 0)
     first = words(file, slot_headers, 8)
-    assert (*first[:3], *first[4:]) == (ready(0, 0), 5, 0, 5, 0, 0, 0)
+    assert (*first[:3], *first[4:]) == (ready_slot_state(0, 0), 5, 0, 5, 0, 0, 0)
     assert created <= first[3] <= sent_time
     key, length, deliveries, sent, origin, lease = words(file, slot_headers + 64, 6)
-    assert (key, length, deliveries, sent, origin) == (ready(7, 1), 6, 1, sent_time, 0)
+    assert (key, length, deliveries, sent, origin) == (ready_slot_state(7, 1), 6, 1, sent_time, 0)
     assert lease & 0xFFFFFFFF == row << 24 | take
     ends = (clock.offset_ns() + taken + 1000 * 10**9) // 10_000_000 & 0xFFFFFFFF
     assert ends - 6000 < lease >> 32 <= ends + 1, "ticks of 10 ms"
@@ -284,7 +291,7 @@ def test_queue_file_after_close_of_handles_has_golden_bytes(prefix: str) -> None
     file = path.read_bytes()
     assert words(file, 4096) == (0,), "the row is free"
     assert words(file, 4096 + 128, 6) == (1, 1, 1, 0, 1, 1), "take, sent, received, acknowledged, returned, refused"
-    assert words(file, WORDS) == (ready(3, 0),), "what was taken is back"
+    assert words(file, WORDS) == (ready_slot_state(3, 0),), "what was taken is back"
     assert words(file, 256) == (2,), "which counts in ready"
     with MessageQueue("golden"):
         file = path.read_bytes()

@@ -83,16 +83,16 @@ def run(folder: Path, seed: str, *options: str, crash: str = "0") -> dict[str, s
     return {name: outcome for outcome, name in outcomes}
 
 
-def failures(outcomes: dict[str, str]) -> set[str]:
+def failed_seeds(outcomes: dict[str, str]) -> set[str]:
     return {name for name, outcome in outcomes.items() if outcome == "FAILED" and "seed=" in name}
 
 
-def drawn(folder: Path) -> dict[str, str]:
+def read_drawn_numbers(folder: Path) -> dict[str, str]:
     """Return the numbers that each test of Hypothesis was called with."""
     return {path.name.removeprefix("drawn by "): path.read_text() for path in folder.glob("drawn*")}
 
 
-def listed(folder: Path) -> list[str]:
+def read_listed_tests(folder: Path) -> list[str]:
     path = folder / FILE
     lines = path.read_text().splitlines() if path.exists() else []
     return [line.removeprefix("test_it.py::") for line in lines]
@@ -109,27 +109,27 @@ UNSEEDED = {"test_own_parameter_named_seed_fails[own]", "test_without_seed_fails
 
 @pytest.mark.ci
 def test_default_seeds_are_constant_and_not_listed(tmp_path: Path) -> None:
-    first, numbers = run(tmp_path, "", "-n", "0", "-m", FAST), drawn(tmp_path)
+    first, numbers = run(tmp_path, "", "-n", "0", "-m", FAST), read_drawn_numbers(tmp_path)
     assert first.keys() == {
         *FIXED,
         *UNSEEDED,
         "test_passes_with_each_seed[seed=1]",
         "test_passes_with_each_seed[seed=2]",
     }
-    assert failures(first) == {"test_seed_fixture_has_good_kind[bad-seed=1]", "test_drawn_number_is_zero[seed=1]"}
+    assert failed_seeds(first) == {"test_seed_fixture_has_good_kind[bad-seed=1]", "test_drawn_number_is_zero[seed=1]"}
     assert run(tmp_path, "", "-n", "0", "-m", CI).keys() == {
         "test_passes_with_each_seed[seed=3]",
         "test_passes_with_each_seed[seed=4]",
     }
     assert run(tmp_path, "", "-n", "0", "-m", FAST) == first
-    assert drawn(tmp_path) == numbers
-    assert listed(tmp_path) == []
+    assert read_drawn_numbers(tmp_path) == numbers
+    assert read_listed_tests(tmp_path) == []
 
 
 @pytest.mark.ci
 def test_failing_random_seeds_are_listed_and_repeated(tmp_path: Path) -> None:
-    nightly, numbers = run(tmp_path, "random", "-n", "2", "--dist", "loadgroup"), drawn(tmp_path)
-    failed = failures(nightly)
+    nightly, numbers = run(tmp_path, "random", "-n", "2", "--dist", "loadgroup"), read_drawn_numbers(tmp_path)
+    failed = failed_seeds(nightly)
     names = sorted(re.sub(r"\d+", "N", name) for name in failed)
     assert names == [
         *["test_drawn_number_is_zero[seed=N]"] * 4,
@@ -137,21 +137,21 @@ def test_failing_random_seeds_are_listed_and_repeated(tmp_path: Path) -> None:
         "test_seed_fixture_has_good_kind[bad-seed=N]",
     ]
     assert len({*numbers.values()}) == 4
-    assert sorted(listed(tmp_path)) == sorted(failed)
+    assert sorted(read_listed_tests(tmp_path)) == sorted(failed)
     again = run(tmp_path, "", "-n", "2", "--dist", "loadgroup", "-m", CI)
     assert again.keys() == {*failed, "test_passes_with_each_seed[seed=3]", "test_passes_with_each_seed[seed=4]"}
-    assert failures(again) == failed
-    assert drawn(tmp_path) == numbers
+    assert failed_seeds(again) == failed
+    assert read_drawn_numbers(tmp_path) == numbers
     assert run(tmp_path, "", "-n", "0", "-m", FAST).keys().isdisjoint(failed)
     nightly = run(tmp_path, "random", "-n", "0")
-    assert failures(nightly) > failed
-    assert sorted(listed(tmp_path)) == sorted(failures(nightly))
+    assert failed_seeds(nightly) > failed
+    assert sorted(read_listed_tests(tmp_path)) == sorted(failed_seeds(nightly))
 
 
 @pytest.mark.ci
 def test_random_seed_of_crashed_process_is_listed(tmp_path: Path) -> None:
-    (failed,) = failures(run(tmp_path, "random", "-n", "1", "-k", "crash", crash="1"))
-    assert listed(tmp_path) == [failed]
+    (failed,) = failed_seeds(run(tmp_path, "random", "-n", "1", "-k", "crash", crash="1"))
+    assert read_listed_tests(tmp_path) == [failed]
 
 
 def test_pytest_mark_expressions_equal_makefile_expressions() -> None:

@@ -67,7 +67,7 @@ ELSEWHERE = {
 }
 
 
-def statistics() -> set[type]:
+def statistics_classes() -> set[type]:
     """Return the classes of statistics: those of msgq.common.stats, and of visionipc."""
     modules = [
         import_module(f"msgq.common.stats.{package.name}") for package in pkgutil.iter_modules(stat_values.__path__)
@@ -88,12 +88,12 @@ def dataclasses_in(value: Any) -> Iterator[Any]:
             yield from dataclasses_in(getattr(value, field.name))
 
 
-def nones(found: Iterable[Any]) -> set[tuple[str, str]]:
+def fields_with_none(found: Iterable[Any]) -> set[tuple[str, str]]:
     """Return class and field of each None."""
     return {(type(one).__name__, name) for one in found for name, value in _fields(one) if value is None}
 
 
-def idle(found: Iterable[Any]) -> set[tuple[str, str]]:
+def fields_without_values(found: Iterable[Any]) -> set[tuple[str, str]]:
     """Return class and field where the value is None, 0 or empty in all objects."""
     places: dict[tuple[str, str], bool] = {}
     for one in found:
@@ -242,15 +242,15 @@ def found(prefix: str, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 def test_each_statistics_class_is_filled_by_live_endpoint(found: list[Any]) -> None:
-    assert {one.__name__ for one in statistics() - {type(one) for one in found}} == set()
+    assert {one.__name__ for one in statistics_classes() - {type(one) for one in found}} == set()
 
 
 def test_statistics_fields_that_may_be_none_are_listed(found: list[Any]) -> None:
-    assert nones(found) == set(MAY_BE_NONE)
+    assert fields_with_none(found) == set(MAY_BE_NONE)
 
 
 def test_statistics_fields_without_value_in_this_test_are_listed(found: list[Any]) -> None:
-    assert idle(found) == set(ELSEWHERE)
+    assert fields_without_values(found) == set(ELSEWHERE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,5 +271,5 @@ class Outer:
 
 def test_unfilled_statistics_field_is_reported() -> None:
     objects = [*dataclasses_in([Outer("a", (Inner(),)), (Outer("b", (Inner(1), Inner())),)])]
-    assert nones(objects) == idle(objects) == {("Outer", "age")}
-    assert idle(objects[:2]) == {("Outer", "age"), ("Inner", "count")}
+    assert fields_with_none(objects) == fields_without_values(objects) == {("Outer", "age")}
+    assert fields_without_values(objects[:2]) == {("Outer", "age"), ("Inner", "count")}

@@ -15,7 +15,7 @@ import pytest
 from tests.meta.sources import PACKAGES, ROOT
 
 
-def compiled(ending: str) -> dict[str, Path]:
+def find_module_files(ending: str) -> dict[str, Path]:
     """Return the files of the compiled modules, by the modules' names."""
     paths = [path for folder in PACKAGES for path in sorted(folder.rglob(f"*.{ending}"))]
     return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
@@ -29,7 +29,7 @@ def is_setter(method: ast.FunctionDef) -> bool:
     return any(isinstance(decorator, ast.Attribute) for decorator in method.decorator_list)
 
 
-def members(kind: ast.stmt) -> list[ast.FunctionDef]:
+def documented_members(kind: ast.stmt) -> list[ast.FunctionDef]:
     """Return what a class of a stub promises to users: not what is private, and no setters; of overloads the last."""
     found = kind.body if isinstance(kind, ast.ClassDef) else []
     setters = [member for member in found if isinstance(member, ast.FunctionDef) and is_setter(member)]
@@ -39,19 +39,19 @@ def members(kind: ast.stmt) -> list[ast.FunctionDef]:
     return [member for member in functions.values() if not member.name.startswith("_")]
 
 
-def makers(kind: ast.ClassDef) -> list[ast.FunctionDef]:
+def find_constructors(kind: ast.ClassDef) -> list[ast.FunctionDef]:
     """Return what says how an object of a class is made."""
     functions = [member for member in kind.body if isinstance(member, ast.FunctionDef)]
     return [member for member in functions if member.name in ("__init__", "__new__")]
 
 
-STUBS = {module: ast.parse(path.read_text()) for module, path in compiled("pyi").items()}
+STUBS = {module: ast.parse(path.read_text()) for module, path in find_module_files("pyi").items()}
 METHODS = [
     pytest.param(module, kind, method, id=f"{kind.name}.{method.name}")
     for module, tree in STUBS.items()
     for kind in tree.body
     if isinstance(kind, ast.ClassDef)
-    for method in members(kind)
+    for method in documented_members(kind)
 ]
 Documented = ast.ClassDef | ast.FunctionDef
 DOCUMENTED = [
@@ -59,13 +59,16 @@ DOCUMENTED = [
     for module, tree in STUBS.items()
     for kind in tree.body
     if isinstance(kind, Documented)
-    for names, node in [((kind.name,), kind), *(((kind.name, member.name), member) for member in members(kind))]
+    for names, node in [
+        ((kind.name,), kind),
+        *(((kind.name, member.name), member) for member in documented_members(kind)),
+    ]
     if ast.get_docstring(node)
 ]
 
 
 def test_each_compiled_module_has_stub() -> None:
-    assert set(STUBS) == set(compiled("pyx"))
+    assert set(STUBS) == set(find_module_files("pyx"))
 
 
 @pytest.mark.watchdog(300.0)
@@ -96,7 +99,7 @@ def test_public_method_has_complete_docstring(module: Any, kind: Any, method: An
             assert f"{parameter.arg} :" in text, f"{parameter.arg} is not explained"
 
 
-def runtime(module: str, *names: str) -> Any:
+def load_object(module: str, *names: str) -> Any:
     """Return a function, a class, or a member of a class."""
     found: Any = importlib.import_module(module)
     for name in names:
@@ -107,22 +110,22 @@ def runtime(module: str, *names: str) -> Any:
 @pytest.mark.parametrize(("module", "names", "stub"), DOCUMENTED)
 def test_help_shows_docstring_of_stub(module: str, names: tuple[str, ...], stub: Documented) -> None:
     contract = ast.get_docstring(stub)
-    found = inspect.getdoc(runtime(module, *names)) or ""
+    found = inspect.getdoc(load_object(module, *names)) or ""
     if not isinstance(stub, ast.ClassDef):
         assert found == contract
         return
-    made = [ast.get_docstring(maker) for maker in makers(stub)]
+    made = [ast.get_docstring(maker) for maker in find_constructors(stub)]
     assert found == "\n\n".join(filter(None, [contract, *made]))
 
 
 @pytest.mark.parametrize(("module", "names", "stub"), DOCUMENTED)
 def test_signature_has_parameters_of_stub(module: str, names: tuple[str, ...], stub: Documented) -> None:
-    found = runtime(module, *names)
+    found = load_object(module, *names)
     if isinstance(stub, ast.ClassDef):
-        for maker in makers(stub):
-            assert parameters(found) == written(maker.args)[1:]  # but self
+        for maker in find_constructors(stub):
+            assert parameters(found) == stub_parameters(maker.args)[1:]  # but self
     elif callable(found):
-        assert parameters(found) == written(stub.args)
+        assert parameters(found) == stub_parameters(stub.args)
 
 
 def parameters(function: Any) -> list[tuple[str, str]]:
@@ -131,7 +134,7 @@ def parameters(function: Any) -> list[tuple[str, str]]:
     return [(one.name, "" if one.default is one.empty else repr(one.default)) for one in found]
 
 
-def written(arguments: ast.arguments) -> list[tuple[str, str]]:
+def stub_parameters(arguments: ast.arguments) -> list[tuple[str, str]]:
     """Return the same of a stub."""
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(positional) - len(arguments.defaults)) + arguments.defaults

@@ -17,7 +17,7 @@ Path = tuple[str, ...]
 RUNS_THE_COMMAND = re.compile(r'msgq\.cli|tests\.command|import command|"-m",\s*"msgq"')
 
 
-def verbs(command: click.Command, path: Path = ()) -> Iterator[tuple[Path, click.Command]]:
+def list_verbs(command: click.Command, path: Path = ()) -> Iterator[tuple[Path, click.Command]]:
     """Yield each verb with the words that call it. A group is not a verb."""
     if not isinstance(command, click.Group):
         yield path, command
@@ -25,15 +25,15 @@ def verbs(command: click.Command, path: Path = ()) -> Iterator[tuple[Path, click
     context = click.Context(command)
     for name in command.list_commands(context):
         if (inner := command.get_command(context, name)) is not None:
-            yield from verbs(inner, (*path, name))
+            yield from list_verbs(inner, (*path, name))
 
 
-def unused(command: click.Command, lines: Iterable[Path]) -> list[str]:
+def find_unused_options(command: click.Command, lines: Iterable[Path]) -> list[str]:
     """Return the options and arguments of each verb that no command line gives."""
-    given = set(chain.from_iterable(_given(command, line) for line in lines))
+    given = set(chain.from_iterable(_given_parameters(command, line) for line in lines))
     return [
         f"{' '.join(path)} {_name(parameter)}"
-        for path, verb in verbs(command)
+        for path, verb in list_verbs(command)
         for parameter in verb.params
         if (path, _name(parameter)) not in given
     ]
@@ -46,7 +46,7 @@ def _name(parameter: click.Parameter) -> str:
     return max(parameter.secondary_opts if parameter.default is True else parameter.opts, key=len)
 
 
-def _given(command: click.Command, line: Path) -> Iterator[tuple[Path, str]]:
+def _given_parameters(command: click.Command, line: Path) -> Iterator[tuple[Path, str]]:
     """Yield the verb and the parameters that a command line gives, as click parses it; nothing if click refuses it."""
     words = list(line)
     while isinstance(command, click.Group) and words:
@@ -71,9 +71,9 @@ def _is_given(parameter: click.Parameter, value: object) -> bool:
     return not parameter.secondary_opts or value is not (parameter.default is True)
 
 
-def undocumented(command: click.Command, document: str, groups: bool) -> list[str]:
+def find_undocumented_verbs(command: click.Command, document: str, groups: bool) -> list[str]:
     """Return the verbs without a row in a table of a document. Without `groups`, one row is enough for a group."""
-    paths = {path for path, _ in verbs(command)}
+    paths = {path for path, _ in list_verbs(command)}
     names = {path[:1] for path in paths}
     found: set[Path] = set()
     for row in re.findall(r"^\| (`.*?) \|", document, re.MULTILINE):
@@ -98,17 +98,17 @@ def lines() -> set[Path]:
 
 
 def test_each_cli_option_is_used_by_a_test(lines: set[Path]) -> None:
-    assert unused(app, lines) == []
+    assert find_unused_options(app, lines) == []
 
 
 def test_each_cli_verb_and_option_has_help_text() -> None:
-    options = ((path, one) for path, verb in verbs(app) for one in verb.params if isinstance(one, click.Option))
+    options = ((path, one) for path, verb in list_verbs(app) for one in verb.params if isinstance(one, click.Option))
     without = [f"{' '.join(path)} {one.name}" for path, one in options if not one.help]
-    assert [" ".join(path) for path, verb in verbs(app) if not verb.help] + without == []
+    assert [" ".join(path) for path, verb in list_verbs(app) if not verb.help] + without == []
 
 
 def test_each_cli_verb_has_row_in_cli_guide() -> None:
-    assert undocumented(app, (ROOT / "docs/guides/cli.md").read_text(), groups=True) == []
+    assert find_undocumented_verbs(app, (ROOT / "docs/guides/cli.md").read_text(), groups=True) == []
 
 
 @click.group()
@@ -166,7 +166,7 @@ ALL = ["run NAME", "run --fast", "run --log", "run --no-check", "run --size"]
 )
 def test_options_missing_in_all_command_lines_are_reported(source: str, used: set[str]) -> None:
     lines = command_lines(f"from tests.command import run\nfrom tests import command\n{source}\n")
-    assert unused(toy, lines) == [one for one in ALL if one not in used]
+    assert find_unused_options(toy, lines) == [one for one in ALL if one not in used]
 
 
 @pytest.mark.parametrize(
@@ -181,4 +181,4 @@ def test_options_missing_in_all_command_lines_are_reported(source: str, used: se
     ],
 )
 def test_cli_verbs_without_table_row_are_undocumented(document: str, groups: bool, missing: list[str]) -> None:
-    assert undocumented(toy, document, groups) == missing
+    assert find_undocumented_verbs(toy, document, groups) == missing

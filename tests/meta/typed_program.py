@@ -41,7 +41,7 @@ def subscribe() -> None:
     assert_type(msgq.drain_sock_raw(sub, wait_for_one=True), list[bytes])
 
 
-def many() -> bool:
+def use_masters() -> bool:
     rates: dict[str, float | None] = {"topic": 20.0, "other": None}
     with msgq.PubMaster(rates, encoders={"topic": str.encode}) as pm:
         pm.send("topic", "text")
@@ -54,7 +54,7 @@ def many() -> bool:
         return sm.all_checks(["topic"]) and sm.recv_time["topic"] > 0
 
 
-def look() -> None:
+def read_stats() -> None:
     for topic in stats.topics():
         assert_type(topic.publisher, stats.Participant | None)
         assert_type(topic.schema, msgq.Schema | None)
@@ -104,7 +104,7 @@ async def work_in_a_loop(queue: msgq.MessageQueue) -> int:
     return (await queue.areceive()).priority
 
 
-def share() -> float:
+def use_records() -> float:
     with msgq.SeqlockVector("quotes", [("bid", "f8"), ("ask", "f8")], 100, exclusive=True, copies=4) as quotes:
         quotes[3] = (99.5, 100.0)
         quotes[np.arange(3)] = quotes[0:3]
@@ -125,7 +125,7 @@ def share() -> float:
         return float(pose.value)
 
 
-def show(board: msgq.Board) -> str:
+def use_board(board: msgq.Board) -> str:
     with board.declare("speed") as entry:
         entry.write(np.zeros(3))
     observed = board.observe("speed")

@@ -18,12 +18,15 @@ NAMES = ["camera", "model", "plan"]
 
 def test_full_recording_gives_same_stage_tree_as_live_topics(prefix: str, tmp_path: Path) -> None:
     view = HopTreeCollector(lambda _: True, 600.0)
-    with Child(stage_children.chain, NAMES, 300) as child, stage_children.timings("planner", "model") as beside:
+    with (
+        Child(stage_children.publish_chain, NAMES, 300) as child,
+        stage_children.timing_publisher("planner", "model") as beside,
+    ):
         child.hear()
         view.poll()
         with Recorder(tmp_path / "log", chunk_seconds=0.02) as recorder:
             child.say()
-            beside.send(stage_children.record(5, 6, 7, 4))
+            beside.send(stage_children.timing_record(5, 6, 7, 4))
             assert child.hear() == "sent"
             wait_until(lambda: recorder.stats().messages == 901)
         view.poll()

@@ -22,7 +22,7 @@ from msgq.recording import LogReader, Writer
 from msgq.recording.export import parquet
 from tests.recording.logs import struct_schema
 from tests.recording.ros_messages import POINT, point, point_bytes
-from tests.unit.test_columnar_plans import plain
+from tests.unit.test_columnar_plans import comparable_value
 
 ABOUT = ["log_time", "publish_time", "sequence", "epoch", "origin_time"]
 NUMBER = Schema("Number", "json")
@@ -53,7 +53,7 @@ def test_table_has_message_values(tmp_path: Path) -> None:
     assert table["sequence"].to_pylist() == list(range(1, 20, 2))
     assert table["origin_time"].null_count == 10
     assert said(table) == [point(i) for i in range(1, 20, 2)]
-    assert said(table) == [plain(value) for message, value in log.decoded() if message.endpoint == "/p1"]
+    assert said(table) == [comparable_value(value) for message, value in log.decoded() if message.endpoint == "/p1"]
     assert log.problems == []
 
 

@@ -15,7 +15,7 @@ from msgq.impl.sources import EndpointSource
 from msgq.kinds.opening import open_source
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder.core import Capture
-from tests.unit.ringfile import STRANGER_UID, RingFile, lap_end, need
+from tests.unit.ringfile import STRANGER_UID, RingFile, lap_end, message_bytes_in_ring
 
 SIZE = 4096  # of the ring
 
@@ -38,7 +38,7 @@ def send_numbers(count: int, endpoint: str = "e") -> None:
 
 
 def per_lap() -> int:
-    return lap_end(SIZE) // need(56)
+    return lap_end(SIZE) // message_bytes_in_ring(56)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 50])

@@ -37,7 +37,7 @@ from tests.spark.kind_logs import (
 )
 from tests.spark.rows import SECOND, message, messages, sorted_rows
 from tests.support import wait_until
-from tests.unit.stage_children import record
+from tests.unit.stage_children import timing_record
 
 TURN = 1 << 32
 TOLD = [
@@ -276,7 +276,7 @@ def test_tables_of_absent_kinds_are_empty(spark: Any, tmp_path: Path) -> None:
     assert {name: lake.table(name).count() for name in missing} == dict.fromkeys(missing, 0)
     columns = {name: lake.table(name).columns for name in missing}
     said = [of_vector("v", i, BEGIN + i, 0, 3 * i) for i in range(2)]
-    said += [RecordedMessage("timing:planner:imu", 0, BEGIN + 5, record(BEGIN, BEGIN + 1, BEGIN + 3, BEGIN))]
+    said += [RecordedMessage("timing:planner:imu", 0, BEGIN + 5, timing_record(BEGIN, BEGIN + 1, BEGIN + 3, BEGIN))]
     lake.ingest([write_kinds(tmp_path / "1.mcap", said, RUN)])
     assert lake.build_gold() == 1
     assert tables_with_rows() == OF_KINDS

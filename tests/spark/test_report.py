@@ -32,7 +32,7 @@ from tests.spark.kind_logs import (
 )
 from tests.spark.pages import sections
 from tests.spark.rows import SECOND, message, messages
-from tests.unit.stage_children import record
+from tests.unit.stage_children import timing_record
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine: apt-get install chromium")
@@ -111,7 +111,7 @@ def test_report_has_section_for_each_kind(spark: Any, tmp_path: Path) -> None:
     said = of_queue("jobs<b>", history.events) + of_queue("tiny", [QueueEvent(Event.SENT, 0, BEGIN, 0, BEGIN)])
     said += [on_channel("scans", f"p{i % 2}", i, BEGIN + i) for i in range(9) if i != 4]
     said += [of_vector("poses", i, BEGIN + i, 0, 3 * i) for i in range(5)]
-    said += [RecordedMessage("timing:planner:orders", 0, BEGIN + 5, record(BEGIN, BEGIN + 1, BEGIN + 3, BEGIN))]
+    said += [RecordedMessage("timing:planner:orders", 0, BEGIN + 5, timing_record(BEGIN, BEGIN + 1, BEGIN + 3, BEGIN))]
     lake, page = Lake(spark, tmp_path / "lake"), tmp_path / "report.html"
     lake.ingest([write_kinds(tmp_path / "000000.mcap", said)])
     lake.build_gold()

@@ -23,7 +23,7 @@ from msgq.monitor.stage_timings import StageCollector
 from msgq.spark import tables
 from msgq.spark.lake import Lake
 from tests.spark.rows import SECOND, message, messages, sorted_rows
-from tests.unit.stage_children import record
+from tests.unit.stage_children import timing_record
 
 NAMES = ("planner", "a b", "100%", "%3A", "%253A", "x:y/z", "channel/scans", "@solve", "grüße")
 
@@ -33,9 +33,16 @@ def said(sequence: int, log_time: int, data: bytes, stage: str = "planner", endp
 
 
 def test_stages_are_grouped_by_window_and_endpoint(spark: Any) -> None:
-    rows = [said(i, i, record(1000, 1000 + i, 5000 + 2 * i, 500 + 2 * i)) for i in range(1, 101)]
-    rows += [said(200, SECOND + 1, record(10, 20, 40, 5)), said(0, 3, record(10, 11, 13, 7), endpoint="channel/scans")]
-    rows += [message("orders", 0, 3, data=record(1, 2, 3, 4)), message("timing:a", 0, 3), message("timing:a:b:c", 0, 3)]
+    rows = [said(i, i, timing_record(1000, 1000 + i, 5000 + 2 * i, 500 + 2 * i)) for i in range(1, 101)]
+    rows += [
+        said(200, SECOND + 1, timing_record(10, 20, 40, 5)),
+        said(0, 3, timing_record(10, 11, 13, 7), endpoint="channel/scans"),
+    ]
+    rows += [
+        message("orders", 0, 3, data=timing_record(1, 2, 3, 4)),
+        message("timing:a", 0, 3),
+        message("timing:a:b:c", 0, 3),
+    ]
     found = tables.stages(messages(spark, rows))
     counts = (
         "stage",
@@ -78,16 +85,16 @@ def test_stages_are_grouped_by_window_and_endpoint(spark: Any) -> None:
 def test_malformed_stage_records_are_counted_separately(spark: Any) -> None:
     bad = [
         b"",
-        record(5, 6, 7, 4)[:-1],
-        record(5, 6, 7, 4) * 2,
-        record(-1, 6, 7, 4),
-        record(5, -6, 7, 4),
-        record(5, 0, 7, 4),
-        record(5, 8, 7, 4),
-        record(5, 6, 7, -4),
-        record(-(1 << 63), 6, 7, 4),
+        timing_record(5, 6, 7, 4)[:-1],
+        timing_record(5, 6, 7, 4) * 2,
+        timing_record(-1, 6, 7, 4),
+        timing_record(5, -6, 7, 4),
+        timing_record(5, 0, 7, 4),
+        timing_record(5, 8, 7, 4),
+        timing_record(5, 6, 7, -4),
+        timing_record(-(1 << 63), 6, 7, 4),
     ]
-    rows = [said(i, i, data) for i, data in enumerate([record(5, 6, 8, 4), *bad, record(0, 6, 9, 0)])]
+    rows = [said(i, i, data) for i, data in enumerate([timing_record(5, 6, 8, 4), *bad, timing_record(0, 6, 9, 0)])]
     rows += [said(i, SECOND + i, data) for i, data in enumerate(bad)]
     found = tables.stages(messages(spark, rows))
     figures = (
@@ -114,7 +121,7 @@ def test_malformed_stage_records_are_counted_separately(spark: Any) -> None:
 
 def test_stage_times_of_all_sizes_are_read(spark: Any) -> None:
     times = [1, 255, 256, 1 << 31, (1 << 56) + 0x0102030405, (1 << 62) + 7]
-    rows = [said(i, i * SECOND, record(0, time, (1 << 63) - 1, 0)) for i, time in enumerate(times)]
+    rows = [said(i, i * SECOND, timing_record(0, time, (1 << 63) - 1, 0)) for i, time in enumerate(times)]
     found = tables.stages(messages(spark, rows))
     assert sorted_rows(found, "window_start", "processing_time_max") == [
         (i * SECOND, (1 << 63) - 1 - time) for i, time in enumerate(times)
@@ -123,7 +130,7 @@ def test_stage_times_of_all_sizes_are_read(spark: Any) -> None:
 
 def test_stages_have_given_names(spark: Any) -> None:
     pairs = [(stage, endpoint) for stage in NAMES for endpoint in NAMES]
-    rows = [said(0, 1, record(1, 2, 3, 1), *pair) for pair in pairs]
+    rows = [said(0, 1, timing_record(1, 2, 3, 1), *pair) for pair in pairs]
     assert set(sorted_rows(tables.stages(messages(spark, rows)), "stage", "endpoint")) == set(pairs)
 
 
@@ -168,7 +175,7 @@ def test_live_stage_tree_equals_table(spark: Any, count: int) -> None:
 
 def test_lake_and_report_have_stages(spark: Any, tmp_path: Path) -> None:
     begin = 1_700_000_000 * SECOND
-    rows = [said(i, begin + i, record(begin, begin + i, begin + 3 * i, begin), "slow<1>") for i in range(1, 50)]
+    rows = [said(i, begin + i, timing_record(begin, begin + i, begin + 3 * i, begin), "slow<1>") for i in range(1, 50)]
     lake = Lake(spark, tmp_path / "lake")
     lake.append(messages(spark, [*rows, message("camera", 0, begin)]))
     lake.build_gold()

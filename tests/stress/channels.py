@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgq.channel import Channel
 from msgq.impl.channel.core import Publisher, Sample, Subscriber
-from tests.stress.roles import told
+from tests.stress.roles import has_input
 from tests.support import DEADLINE, hear, say
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def flood(name: str) -> int:
     """Publish small messages without a pause, until the parent says so."""
     with Channel(name, node="flood").publisher() as publisher:
         say("ready")
-        while not told():
+        while not has_input():
             publisher.send_many([b"x" * 64] * 20)
         return publisher.sent
 
@@ -131,7 +131,7 @@ def subscribe(name: str, kind: str, seed: int) -> dict[str, Any]:
                     else _take(subscriber, kind, history, rng)
                 )
                 received += got
-                ending = not got and told()
+                ending = not got and has_input()
             history.leave(subscriber, received)
     return history.report()
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import msgq
-from tests.stress.roles import fork, told
+from tests.stress.roles import fork, has_input
 from tests.support import hear, say, wait_until
 from visionipc import FrameFormat, VisionBuf, VisionIpcClient, VisionIpcServer, get_endpoint_name
 
@@ -24,14 +24,14 @@ FRAME_BYTES = 1 << 17
 KINDS = ("plain", "conflate", "slow")
 
 
-def published(name: str) -> int:
+def count_published_frames(name: str) -> int:
     """Return how many frames were announced in all lives of the server: the number of the next one."""
     found = msgq.stats.topic(get_endpoint_name(name, 0)).messages
     assert found is not None
     return found
 
 
-def opened(name: str) -> VisionIpcServer:
+def open_server(name: str) -> VisionIpcServer:
     """Return a server with a stream, which listens."""
     server = VisionIpcServer(name)
     server.create_buffers(0, BUFFERS, FRAME_BYTES, 1, FrameFormat.RAW)
@@ -51,7 +51,7 @@ def publish(server: VisionIpcServer, number: int, rng: random.Random) -> bool:
 
 def go_on(server: VisionIpcServer, name: str, rng: random.Random, enough: Callable[[int], bool]) -> dict[str, int]:
     """Publish, with pauses, until that is enough; return the counts."""
-    number, tries = published(name), 0
+    number, tries = count_published_frames(name), 0
     while not enough(tries):
         number += publish(server, number, rng)
         tries += 1
@@ -65,7 +65,7 @@ def go_on(server: VisionIpcServer, name: str, rng: random.Random, enough: Callab
 def serve(name: str, seed: int, seconds: float) -> dict[str, int]:
     """Publish for a while; then see that nothing stays held when all clients are gone."""
     rng = random.Random(seed)
-    with opened(name) as server:
+    with open_server(name) as server:
         say("ready")
         hear()
         until = time.monotonic() + seconds
@@ -129,11 +129,11 @@ def hold(name: str, kind: str, seed: int) -> dict[str, Any]:
     say("ready")
     ending = False
     while holder.take(20) or not ending:
-        ending = ending or told()
+        ending = ending or has_input()
     return holder.end()
 
 
-def forked(function: Callable[..., None], *args: Any) -> int:
+def run_in_fork(function: Callable[..., None], *args: Any) -> int:
     """Run a function in a forked process; its exit code is 0, 1 after an exception."""
     if pid := fork():
         return pid
@@ -155,7 +155,7 @@ def hold_for_ever(name: str, seed: int) -> None:
         holder.end()
 
 
-def ended(pid: int) -> int:
+def wait_for_exit(pid: int) -> int:
     """Return how a child ended: its exit code, or minus the signal."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
@@ -164,11 +164,11 @@ def victims(name: str, seed: int) -> dict[str, int]:
     """Keep a client running that is killed at a random moment, again and again, until told to stop."""
     rng, killed, codes = random.Random(seed), 0, set()
     say("ready")
-    while not told():
-        pid = forked(hold_for_ever, name, rng.getrandbits(32))
+    while not has_input():
+        pid = run_in_fork(hold_for_ever, name, rng.getrandbits(32))
         time.sleep(0.01 + rng.expovariate(50))  # the moment of the crime; nothing waits for it
         os.kill(pid, signal.SIGKILL)
-        codes.add(ended(pid))
+        codes.add(wait_for_exit(pid))
         killed += 1
     assert codes == {-signal.SIGKILL}, "some ended by themselves"
     return {"killed": killed}
@@ -177,13 +177,13 @@ def victims(name: str, seed: int) -> dict[str, int]:
 def live(name: str, seed: int) -> None:
     """One life of a server, closed in order."""
     rng = random.Random(seed)
-    with opened(name) as server:
+    with open_server(name) as server:
         go_on(server, name, rng, lambda tries: tries >= 30)
 
 
 def live_for_ever(name: str, seed: int) -> None:
     """One life of a server that is killed."""
-    with opened(name) as server:
+    with open_server(name) as server:
         go_on(server, name, random.Random(seed), lambda _: False)
 
 
@@ -194,19 +194,19 @@ def lives(name: str, seed: int, times: int) -> dict[str, int]:
     hear()
     for _ in range(times):
         if rng.random() < 0.5:
-            assert ended(forked(live, name, rng.getrandbits(32))) == 0
+            assert wait_for_exit(run_in_fork(live, name, rng.getrandbits(32))) == 0
             continue
-        pid = forked(live_for_ever, name, rng.getrandbits(32))
+        pid = run_in_fork(live_for_ever, name, rng.getrandbits(32))
         time.sleep(rng.expovariate(30))  # the moment of the crime; nothing waits for it
         os.kill(pid, signal.SIGKILL)
-        assert ended(pid) == -signal.SIGKILL
+        assert wait_for_exit(pid) == -signal.SIGKILL
         killed += 1
-    assert ended(forked(live, name, seed)) == 0  # which leaves no socket behind
-    return {"published": published(name), "killed": killed}
+    assert wait_for_exit(run_in_fork(live, name, seed)) == 0  # which leaves no socket behind
+    return {"published": count_published_frames(name), "killed": killed}
 
 
 def first_life(name: str) -> None:
     """A server that clients can connect to before the first frame; ends when told."""
-    with opened(name):
+    with open_server(name):
         say("ready")
         hear()

@@ -27,20 +27,20 @@ class ProcessGroup:
 
     def start_all(self, roles: list[Role]) -> list[Child]:
         """The same for many, which start side by side."""
-        children = [self._stack.enter_context(Child(enact, f.__module__, f.__name__, args)) for f, *args in roles]
+        children = [self._stack.enter_context(Child(run_role, f.__module__, f.__name__, args)) for f, *args in roles]
         for child in children:
             assert child.hear() == "ready"
         return children
 
     def start_child(self, function: Callable[..., Any], *args: Any) -> Child:
         """Start a role that says something else first."""
-        return self._stack.enter_context(Child(enact, function.__module__, function.__name__, args))
+        return self._stack.enter_context(Child(run_role, function.__module__, function.__name__, args))
 
     def close(self) -> None:
         self._stack.close()
 
 
-def enact(module: str, name: str, args: list[Any]) -> Any:
+def run_role(module: str, name: str, args: list[Any]) -> Any:
     """Child: play a role, with a watchdog as patient as the test."""
     faulthandler.dump_traceback_later(CHILD_LIFETIME * max(LONGER, 1), exit=True)
     return getattr(importlib.import_module(module), name)(*args)

@@ -18,7 +18,7 @@ from msgq.errors import QueueFullError
 from msgq.impl.base import clock
 from msgq.workqueue import MessageQueue
 from tests.stress.channels import message, read
-from tests.stress.roles import told
+from tests.stress.roles import has_input
 from tests.support import DEADLINE, hear, say
 
 KINDS = ("receive", "take", "many", "into", "iterate", "poller", "fileno", "asyncio")
@@ -216,13 +216,13 @@ def sleepers(name: str, handles: int) -> list[int]:
 # ---- those who disturb ----
 
 
-def hesitate(name: str, kind: str) -> dict[str, Any]:
+def take_late(name: str, kind: str) -> dict[str, Any]:
     """Watch the queue until the parent ends this; take only messages that no process takes in HESITATION_S seconds."""
     history, poller = History(ordered=True), msgq.Poller()
     with MessageQueue(name) as queue:
         poller.registerSocket(queue)
         say("ready")
-        while not told():
+        while not has_input():
             if poller.poll(200) if kind == "poller" else select.select([queue.fileno()], [], [], 0.2)[0]:
                 until = time.monotonic() + HESITATION_S
                 while queue.current_messages and time.monotonic() < until:
@@ -241,7 +241,7 @@ def give_up(name: str, seed: int) -> int:
 
     signal.signal(signal.SIGALRM, interrupt)
     say("ready")
-    while not told():
+    while not has_input():
         with contextlib.suppress(TimeoutError):
             try:
                 signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0001, 0.003))
@@ -260,7 +260,7 @@ def flood(name: str, kind: str) -> dict[str, int]:
     count = 0
     with MessageQueue(name) as queue:
         say("ready")
-        while not told():
+        while not has_input():
             with contextlib.suppress(QueueFullError):
                 if kind == "send":
                     queue.send(b"x" * 500, timeout=0.01)

@@ -15,7 +15,7 @@ import numpy as np
 import msgq
 from msgq.errors import KeyTakenError, MultipleWritersError
 from msgq.records import Board, SeqlockVector
-from tests.stress.roles import told
+from tests.stress.roles import has_input
 from tests.support import DEADLINE, hear, say
 
 LATE_S = 0.7  # who is woken looks sooner; who was forgotten looks after 1 s
@@ -26,7 +26,7 @@ def dtype(item_bytes: int) -> np.dtype[Any]:
     return np.dtype([("words", "<u8", (item_bytes // 8,))])
 
 
-def stamped(kind: np.dtype[Any], stamps: list[int]) -> Any:
+def make_stamped_values(kind: np.dtype[Any], stamps: list[int]) -> Any:
     """Return values, one for each stamp."""
     values = np.zeros(len(stamps), kind)
     factors = np.arange(1, kind.itemsize // 8 + 1, dtype=np.uint64)
@@ -57,9 +57,9 @@ def write(name: str, seed: int, seconds: float) -> int:
             number += 1
             some = [rng.randrange(length) for _ in range(rng.choice((1, 1, 1, 7)))]
             if len(some) == 1 and rng.random() < 0.5:
-                vector[some[0]] = stamped(kind, [number])[0]
+                vector[some[0]] = make_stamped_values(kind, [number])[0]
             else:
-                vector.write(some, stamped(kind, [number] * len(some)), timeout=DEADLINE)
+                vector.write(some, make_stamped_values(kind, [number] * len(some)), timeout=DEADLINE)
             written += len(some)
     return written
 
@@ -71,7 +71,7 @@ def read(name: str, seed: int, passive: bool) -> int:
         length = len(vector)
         last, out = np.zeros(length, np.uint64), np.zeros(length, vector.dtype)
         say("ready")
-        while not told():
+        while not has_input():
             for _ in range(20):
                 way = rng.randrange(4)
                 if way == 0:
@@ -104,7 +104,7 @@ def take_turns(name: str, seed: int, seconds: float) -> dict[str, int]:
                 continue
             for _ in range(rng.randrange(100)):
                 before = int(vector.counts([0])[0])
-                vector[0] = stamped(vector.dtype, [before + 1])[0]
+                vector[0] = make_stamped_values(vector.dtype, [before + 1])[0]
                 assert vector.counts([0])[0] == before + 1, "somebody else wrote"
                 counts["written"] += 1
     return counts
@@ -119,10 +119,10 @@ def write_chain(name: str, seed: int) -> int:
     with SeqlockVector(name) as vector:
         length = len(vector)
         say("ready")
-        while not told():
+        while not has_input():
             for _ in range(rng.randrange(1, 20)):
                 number += 1
-                values = stamped(vector.dtype, [number] * length)
+                values = make_stamped_values(vector.dtype, [number] * length)
                 if rng.random() < 0.5:
                     vector[:] = values
                 else:
@@ -137,7 +137,7 @@ def take_snapshots(name: str, passive: bool) -> int:
     count, last = 0, 0
     with SeqlockVector(name, passive=passive) as vector:
         say("ready")
-        while not told():
+        while not has_input():
             stamps = read_stamps(vector.snapshot(atomic=True, timeout=DEADLINE)).astype(np.int64)
             assert (np.diff(stamps) <= 0).all(), stamps
             assert stamps[0] - stamps[-1] <= 1, stamps
@@ -158,7 +158,7 @@ def answer(ping: list[str], pong: str, how: str, count: int) -> int:
         while done < count:
             for vector in wait():
                 for stamp in read_stamps(vector.changes().rows).tolist():
-                    answers[0] = stamped(answers.dtype, [stamp])[0]
+                    answers[0] = make_stamped_values(answers.dtype, [stamp])[0]
                     done += 1
         for vector in vectors:
             vector.close()
@@ -190,7 +190,7 @@ def answer_asyncio(ping: list[str], pong: str, count: int) -> int:
         nonlocal done
         while done < count:
             for stamp in read_stamps((await vector.areceive()).rows).tolist():
-                answers[0] = stamped(answers.dtype, [stamp])[0]
+                answers[0] = make_stamped_values(answers.dtype, [stamp])[0]
                 done += 1
 
     async def follow_all() -> None:
@@ -245,7 +245,7 @@ def observe(name: str, seed: int) -> int:
     rng, count, last = random.Random(seed), 0, dict[str, int]()
     with Board(name) as board:
         say("ready")
-        while not told():
+        while not has_input():
             board.wait(0.1)
             for key, found in board.changes().items():
                 assert found.data == value(found.count), "torn"

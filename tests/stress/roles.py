@@ -15,7 +15,7 @@ from typing import Any
 
 import msgq
 from tests.fork_server import CHILD_LIFETIME
-from tests.stress.traffic import Ledger, Stream, largest
+from tests.stress.traffic import Ledger, Stream, largest_message_size
 from tests.support import DEADLINE, DEADLINE_MS, LONGER, hear, say
 
 #: How a subscriber takes messages. "slow" pauses so that it is lapped again and again.
@@ -35,7 +35,7 @@ def subscriber(endpoint: str, **options: Any) -> msgq.SubSocket:
 publisher = msgq.pub_sock
 
 
-def told() -> bool:
+def has_input() -> bool:
     """Whether the parent has said something that was not heard yet."""
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
@@ -67,7 +67,7 @@ def taker(kind: str, socket: msgq.SubSocket, stream: Stream) -> Callable[[], lis
 
 def subscribe(endpoint: str, kind: str, ring_bytes: int, seed: int, first: int | None = 0) -> dict[str, Any]:
     """Receive until the parent says that nothing more comes; report what came."""
-    stream = Stream(seed, largest(ring_bytes), 1 if first == 0 else 16)
+    stream = Stream(seed, largest_message_size(ring_bytes), 1 if first == 0 else 16)
     with subscriber(endpoint, conflate=kind == "conflate", passive=kind == "passive") as socket:
         ledger, take = Ledger(stream, first, kind), taker(kind, socket, stream)
         say("ready")
@@ -77,7 +77,7 @@ def subscribe(endpoint: str, kind: str, ring_bytes: int, seed: int, first: int |
             ledger.take(messages, socket.lost, kind != "many")
             if not messages and ending:
                 break
-            ending = ending or (not messages and told())
+            ending = ending or (not messages and has_input())
         return ledger.report(resets=socket.stats().resets)
 
 
@@ -97,7 +97,7 @@ def send_some(socket: msgq.PubSocket, stream: Stream, number: int, rng: random.R
 
 def flood(endpoint: str, ring_bytes: int, seed: int, seconds: float, smallest: int = 1) -> int:
     """Publish as fast as possible; return how many messages."""
-    stream, rng, number = Stream(seed, largest(ring_bytes), smallest), random.Random(seed), 0
+    stream, rng, number = Stream(seed, largest_message_size(ring_bytes), smallest), random.Random(seed), 0
     with publisher(endpoint) as socket:
         say("ready")
         hear()
@@ -110,9 +110,9 @@ def flood(endpoint: str, ring_bytes: int, seed: int, seconds: float, smallest: i
 
 def come_and_go(endpoint: str, ring_bytes: int, seed: int) -> int:
     """Join, take a few messages, leave, and again, until told to stop; return how many times."""
-    stream, rng, times = Stream(seed, largest(ring_bytes), 16), random.Random(seed + os.getpid()), 0
+    stream, rng, times = Stream(seed, largest_message_size(ring_bytes), 16), random.Random(seed + os.getpid()), 0
     say("ready")
-    while not told():
+    while not has_input():
         kind = rng.choice(KINDS)
         with subscriber(endpoint, conflate=kind == "conflate", passive=kind == "passive") as socket:
             ledger, take = Ledger(stream, None, kind), taker(kind, socket, stream)
@@ -127,7 +127,7 @@ def restart(endpoint: str, ring_bytes: int, seed: int, times: int, careful: bool
 
     The numbers go on where the last publisher stopped, as its successor counts them.
     """
-    stream, rng, number = Stream(seed, largest(ring_bytes)), random.Random(seed), 0
+    stream, rng, number = Stream(seed, largest_message_size(ring_bytes)), random.Random(seed), 0
     say("ready")
     for _ in range(times):
         with publisher(endpoint) as socket:
@@ -150,7 +150,7 @@ def sleeper(endpoint: str) -> msgq.SubSocket:
     return socket
 
 
-def dawdle(rng: random.Random) -> None:
+def pause_randomly(rng: random.Random) -> None:
     """Let the other side go to sleep, to just the point where a message may slip through."""
     until = time.perf_counter_ns() + rng.randrange(20_000)
     while time.perf_counter_ns() < until:
@@ -167,7 +167,7 @@ def echo(ping: str, pong: str, seed: int, count: int) -> None:
             for i in range(count):
                 message = incoming.receive()
                 assert message is not None, f"message {i} did not wake us"
-                dawdle(rng)
+                pause_randomly(rng)
                 outgoing.send(message)
 
 
@@ -241,7 +241,7 @@ def columns(endpoint: str, seed: int, words: int, passive: bool) -> dict[str, An
                 assert last <= received + socket.lost - 1
             elif ending:
                 return {"received": received, "lost": socket.lost, "kind": "array"}
-            ending = ending or (not len(got) and told())
+            ending = ending or (not len(got) and has_input())
 
 
 def fork() -> int:
@@ -256,7 +256,7 @@ def fork() -> int:
 
 def forked(endpoint: str, seed: int, children: int, count: int) -> list[int]:
     """Subscribe, fork, and let everybody, forks of forks included, receive all that comes; return exit codes."""
-    ledger, depth, pids = Ledger(Stream(seed, largest(1 << 20) // 64)), 0, []
+    ledger, depth, pids = Ledger(Stream(seed, largest_message_size(1 << 20) // 64)), 0, []
     socket = subscriber(endpoint)
     socket.setTimeout(DEADLINE_MS)
     say("ready")
@@ -269,7 +269,7 @@ def forked(endpoint: str, seed: int, children: int, count: int) -> list[int]:
         if i % 3:  # two of three fork no more
             break
     try:
-        for messages in rest(socket, count - ledger.received):
+        for messages in receive_rest(socket, count - ledger.received):
             ledger.take(messages, socket.lost)
         good = ledger.last == count - 1 and socket.lost == 0
         socket.close()
@@ -282,7 +282,7 @@ def forked(endpoint: str, seed: int, children: int, count: int) -> list[int]:
     return [0 if good else 1, *codes]
 
 
-def rest(socket: msgq.SubSocket, count: int) -> Iterator[list[bytes]]:
+def receive_rest(socket: msgq.SubSocket, count: int) -> Iterator[list[bytes]]:
     """Yield `count` more messages, one by one."""
     for _ in range(count):
         message = socket.receive()

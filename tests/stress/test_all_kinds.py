@@ -232,13 +232,13 @@ def test_checker_reports_one_wrong_operation(history: History, tmp_path: Path, s
         complaints = worker.check(finish(one, history, tmp_path))
     except AssertionError as error:
         complaints.append(str(error))
-        leave(one)
+        close_workloads(one)
     print(complaints)
     assert complaints
     assert "did not come true" not in complaints[0]
 
 
-def leave(one: Worker) -> None:
+def close_workloads(one: Worker) -> None:
     """Close what is open, whatever else is found to be wrong."""
     for workload in one.workloads:
         for step in (workload.stop_producing, workload.close):

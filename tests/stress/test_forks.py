@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgq
 from tests.stress import roles
 from tests.stress.process_group import ProcessGroup, ring
-from tests.stress.traffic import Stream, largest
+from tests.stress.traffic import Stream, largest_message_size
 from tests.support import DEADLINE, LONGER
 
 FAMILY = 28  # processes, when a subscriber forks eight times and every third child goes on forking
@@ -21,7 +21,7 @@ def test_each_forked_subscriber_receives_all_later_messages(scene: ProcessGroup,
     """
     for round_seed in range(seed, seed + max(1, int(3 * LONGER))):
         with ring(endpoint, 1 << 20):
-            stream = Stream(round_seed, largest(1 << 20) // 64)
+            stream = Stream(round_seed, largest_message_size(1 << 20) // 64)
             child = scene.start(roles.forked, endpoint, round_seed, 8, 300)
             with roles.publisher(endpoint) as socket:
                 for number in range(299):  # all fit into the ring, so nothing may be lost

@@ -69,7 +69,7 @@ def ear(endpoint: str) -> Iterator[Ear]:
     ear.end()
 
 
-def check(queue: MessageQueue, ear: Ear) -> Counter[Event]:
+def check_events(queue: MessageQueue, ear: Ear) -> Counter[Event]:
     """Compare what was told with what the queue counted: nothing is missing, and nothing is told twice."""
     told, found, lost = ear.end(), stats.queue(queue.name), ear.sub.lost
     assert found.events_lost == 0
@@ -104,7 +104,7 @@ def test_events_are_exact_if_signal_handler_uses_interrupted_queue(queue: Messag
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert check(queue, ear)[Event.SENT]
+    assert check_events(queue, ear)[Event.SENT]
     assert stats.queue(queue.name).sent >= 600
 
 
@@ -171,7 +171,7 @@ def test_events_are_exact_if_jobs_are_collected_during_calls(endpoint: str, queu
         gc.set_threshold(*threshold)
     gc.collect()
     queue.receive_many()
-    assert check(queue, ear)[Event.RETURNED]
+    assert check_events(queue, ear)[Event.RETURNED]
 
 
 def work(endpoint: str, count: int) -> int:

@@ -35,7 +35,7 @@ def queue(endpoint: str) -> Iterator[MessageQueue]:
 # ---- signal handlers, in the middle of a wait ----
 
 
-def interrupted(call: Callable[[], Any], handler: Callable[[], Any], afterwards: Callable[[], Any]) -> Any:
+def call_with_signal_handler(call: Callable[[], Any], handler: Callable[[], Any], afterwards: Callable[[], Any]) -> Any:
     """Return what the call returns in which the handler runs; `afterwards` follows in another thread."""
     main = threading.main_thread()
     handled: list[bool] = []  # no lock: a child may be forked while somebody has it
@@ -66,14 +66,14 @@ def interrupted(call: Callable[[], Any], handler: Callable[[], Any], afterwards:
 def test_signal_handler_that_closes_queue_ends_wait(queue: MessageQueue, wait: str) -> None:
     prepare(queue, wait)
     with pytest.raises(EndpointClosedError):
-        interrupted(lambda: WAITS[wait](queue), queue.close, lambda: None)
+        call_with_signal_handler(lambda: WAITS[wait](queue), queue.close, lambda: None)
     assert queue.closed
 
 
 @each_wait
 def test_signal_handler_can_call_queue_during_wait(queue: MessageQueue, wait: str) -> None:
     prepare(queue, wait)
-    assert interrupted(lambda: WAITS[wait](queue) or True, lambda: let_go_on(queue, wait), lambda: None)
+    assert call_with_signal_handler(lambda: WAITS[wait](queue) or True, lambda: let_go_on(queue, wait), lambda: None)
 
 
 @each_wait
@@ -83,7 +83,7 @@ def test_signal_handler_that_raises_ends_wait(queue: MessageQueue, wait: str) ->
 
     prepare(queue, wait)
     with pytest.raises(ZeroDivisionError):
-        interrupted(lambda: WAITS[wait](queue), fail, lambda: None)
+        call_with_signal_handler(lambda: WAITS[wait](queue), fail, lambda: None)
     let_go_on(queue, wait)
     assert WAITS[wait](queue) is not False
 
@@ -101,7 +101,7 @@ def test_parent_and_child_wait_after_fork_in_signal_handler(queue: MessageQueue,
             signal.alarm(int(DEADLINE))
 
     try:
-        result = interrupted(
+        result = call_with_signal_handler(
             lambda: WAITS[wait](queue), fork, lambda: let_go_on(queue, wait, 1 if wait == "wait_space" else 2)
         )
     finally:
@@ -381,7 +381,7 @@ def poll_and_fork(endpoint: str) -> list[str]:
             children.append(os.fork())
             queue.send(b"")
 
-        assert interrupted(lambda: poller.poll(10000), handle, lambda: None) == [queue]
+        assert call_with_signal_handler(lambda: poller.poll(10000), handle, lambda: None) == [queue]
         if children == [0]:
             os.write(writing, b"".join(text.encode() for text in seen) + b".")
             os._exit(0)

@@ -191,7 +191,7 @@ def test_garbage_collection_of_handle_during_notification_is_safe(endpoint: str)
     assert run_child(drop_where_it_is_told, endpoint) == "message"
 
 
-def sleeps() -> int:
+def count_thread_sleeps() -> int:
     """Return how often the threads of this process have gone to sleep."""
     texts = [(task / "status").read_text() for task in Path("/proc/self/task").iterdir()]
     return sum(int(re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.MULTILINE)[0]) for text in texts)
@@ -205,9 +205,9 @@ def watch_beside_a_job(endpoint: str) -> int:
         job = other.take()
         for _ in range(3):
             assert queue.receive(0) is None
-        before = sleeps()
+        before = count_thread_sleeps()
         time.sleep(0.5)
-        woken = sleeps() - before
+        woken = count_thread_sleeps() - before
         job.ack()
         other.unlink()
     return woken

@@ -36,14 +36,14 @@ def run(scene: ProcessGroup, name: str, kinds: list[str], senders: int, count: i
         sent = [source.result() for source in sources]
         queues.end(queue, len(kinds))
         reports = [one.result() for one in takers]
-        settled(queue, senders * count + len(kinds))
-    check(reports, senders, count)
+        assert_queue_is_empty(queue, senders * count + len(kinds))
+    check_each_message_taken_once(reports, senders, count)
     slow = sum(one["slow"] for one in sent), sum(one["late"] for one in reports)
     print("slow sends, late messages:", slow)
     assert sum(slow) <= PAUSES, "somebody slept beside a message, or beside room"
 
 
-def check(reports: list[dict[str, Any]], senders: int, count: int) -> None:
+def check_each_message_taken_once(reports: list[dict[str, Any]], senders: int, count: int) -> None:
     """Each message of each sender was taken once."""
     for source in range(senders):
         got = Counter(itertools.chain.from_iterable(dict(one["got"]).get(source, []) for one in reports))
@@ -51,7 +51,7 @@ def check(reports: list[dict[str, Any]], senders: int, count: int) -> None:
         assert got.keys() ^ set(range(count)) == set(), "lost"
 
 
-def settled(queue: MessageQueue, sent: int | None = None) -> None:
+def assert_queue_is_empty(queue: MessageQueue, sent: int | None = None) -> None:
     """Nothing is left, in no place and of nobody."""
     found = stats.queue(queue.name)
     assert (found.depth, found.in_flight, found.pending_slots, found.corrupt_slots, found.lost_slots) == (0, 0, 0, 0, 0)
@@ -103,17 +103,17 @@ def test_64_messages_wake_64_sleeping_receivers_once_each(scene: ProcessGroup, e
     """What: 64 threads in four processes sleep, a handle each; 64 messages wake one each."""
     with MessageQueue(endpoint) as queue:
         children = scene.start_all([(queues.sleepers, endpoint, 16)] * 4)
-        wait_until(lambda: sleeping(queue, "receiving") == 64)
+        wait_until(lambda: count_sleeping_handles(queue, "receiving") == 64)
         for number in range(32):
             queue.send(b"%d" % number)
-        wait_until(lambda: sleeping(queue, "receiving") == 32)
+        wait_until(lambda: count_sleeping_handles(queue, "receiving") == 32)
         assert queue.send_many([b"%d" % number for number in range(32, 64)]) == 32
         got = itertools.chain.from_iterable(child.result() for child in children)
         assert sorted(got) == list(range(64))
-        settled(queue)
+        assert_queue_is_empty(queue)
 
 
-def sleeping(queue: MessageQueue, how: str) -> int:
+def count_sleeping_handles(queue: MessageQueue, how: str) -> int:
     return sum(how in one.waits for one in stats.queue(queue.name).handles)
 
 
@@ -131,7 +131,7 @@ def test_queue_with_65536_messages_is_drained_in_order(scene: ProcessGroup, endp
         drained = finish(children)
         assert all(got == sorted(got, reverse=True) for got in drained)
         assert sorted(itertools.chain.from_iterable(drained)) == sorted(words)
-        settled(queue)
+        assert_queue_is_empty(queue)
 
 
 @pytest.mark.nightly
@@ -163,18 +163,22 @@ def test_polling_processes_do_not_take_wakeups_from_blocked_receiver(
     """What: two processes watch, and hesitate before they take; a third one is blocked, and gets messages at once."""
     count = int(30 * LONGER)
     with MessageQueue(endpoint) as queue:
-        watchers = scene.start_all([(queues.hesitate, endpoint, kind)] * 2)
+        watchers = scene.start_all([(queues.take_late, endpoint, kind)] * 2)
         (taker,) = scene.start_all([(queues.work, endpoint, "receive", seed)])
         for number in range(count):
-            wait_until(lambda: (sleeping(queue, "receiving"), sleeping(queue, "watching")) == (1, 2))
+            wait_until(
+                lambda: (
+                    (count_sleeping_handles(queue, "receiving"), count_sleeping_handles(queue, "watching")) == (1, 2)
+                )
+            )
             queue.send(message(0, number, 10), 1)
         wait_until(lambda: stats.queue(endpoint).depth == 0)
         reports = finish(watchers)
         queues.end(queue, 1)
         reports.append(taker.result())
-        check(reports, 1, count)
+        check_each_message_taken_once(reports, 1, count)
         assert len(dict(reports[-1]["got"])[0]) > count * 2 / 3, "the blocked one was woken, too"
-        settled(queue)
+        assert_queue_is_empty(queue)
 
 
 @pytest.mark.nightly
@@ -192,9 +196,9 @@ def test_interrupted_waiters_pass_wakeups_to_other_waiters(scene: ProcessGroup, 
         print(finish(fickle))
         queues.end(queue, 2)
         reports = [taker.result() for taker in takers]
-        check(reports, 1, count)
+        check_each_message_taken_once(reports, 1, count)
         assert sum(report["late"] for report in reports) <= PAUSES
-        settled(queue)
+        assert_queue_is_empty(queue)
 
 
 @pytest.mark.nightly
@@ -224,7 +228,7 @@ def test_stopped_queue_processes_do_not_block_other_processes(scene: ProcessGrou
             counts.update(report)
         counts["take"] += len(queue.receive_many())
         assert counts["send"] == counts["take"]
-        settled(queue)
+        assert_queue_is_empty(queue)
 
 
 @pytest.mark.parametrize("count", [50, pytest.param(int(500 * LONGER), marks=pytest.mark.nightly)])
@@ -240,10 +244,10 @@ def test_handles_opened_and_closed_during_traffic_lose_no_message(
         for _ in children:
             queues.end(queue, 1)
         reports = [child.result() for child in children]
-        check(reports, 4, count)
+        check_each_message_taken_once(reports, 4, count)
         found = stats.queue(endpoint)
         assert found.returned > 0
-        settled(queue)
+        assert_queue_is_empty(queue)
         assert max(one.row for one in found.handles) < 8, "rows are used again"
 
 
@@ -271,8 +275,8 @@ def test_many_handles_and_threads_in_one_process_lose_no_message(endpoint: str, 
         queues.end(shared, len(takers))
         for task in takers:
             task.result()
-        check([one.report() for one in histories], 3, count)
-        settled(shared)
+        check_each_message_taken_once([one.report() for one in histories], 3, count)
+        assert_queue_is_empty(shared)
         for queue in own:
             queue.close()
 
@@ -288,7 +292,7 @@ def test_sigint_in_each_wait_raises_keyboard_interrupt(scene: ProcessGroup, endp
         while (what := child.hear()) != "over":
             how = "sending" if what.startswith(("send", "wait")) else "receiving"
             how = "watching" if what in ("poll", "select", "asyncio") else how
-            wait_until(lambda: of(queue, child).waits == (how,), what)  # noqa: B023
+            wait_until(lambda: handle_of_child(queue, child).waits == (how,), what)  # noqa: B023
             wait_asleep(child.pid)  # a descriptor stays watched
             child.kill(signal.SIGINT)
             done.append(what)
@@ -307,7 +311,7 @@ def test_returned_message_wakes_sleeping_receiver(endpoint: str, how: str) -> No
                 other.send(b"x")
                 jobs = [other.take(0)]
                 task = Task(queue.receive)
-                wait_until(lambda: sleeping(queue, "receiving") == 1)
+                wait_until(lambda: count_sleeping_handles(queue, "receiving") == 1)
                 assert task.is_woken_by(partial(give_back, how, other, jobs))
                 assert task.result().deliveries == 2
 
@@ -324,7 +328,7 @@ def give_back(how: str, queue: MessageQueue, jobs: list[Any]) -> None:
             raise ZeroDivisionError
 
 
-def of(queue: MessageQueue, child: Child) -> QueueHandleInfo:
+def handle_of_child(queue: MessageQueue, child: Child) -> QueueHandleInfo:
     (found,) = (one for one in stats.queue(queue.name).handles if one.participant.pid == child.pid)
     return found
 
@@ -335,7 +339,7 @@ def test_close_ends_threads_that_wait_or_poll(endpoint: str) -> None:
     for how in (lambda queue: queue.receive(), lambda queue: queue.take()):
         queue = MessageQueue(endpoint)
         tasks = [Task(wait_closed, how, queue) for _ in range(4)]
-        wait_until(lambda: sleeping(queue, "receiving") == 1)  # noqa: B023
+        wait_until(lambda: count_sleeping_handles(queue, "receiving") == 1)  # noqa: B023
         queue.close()
         assert [task.result() for task in tasks] == ["EndpointClosedError"] * 4
     assert threading.active_count() == before

@@ -115,7 +115,9 @@ def made(endpoint: str) -> Iterator[Callable[[str, int], SeqlockVector]]:
         yield make
 
 
-def ask(scene: ProcessGroup, made: Callable[..., SeqlockVector], how: str, vectors: int, count: int, seed: int) -> None:
+def check_answers(
+    scene: ProcessGroup, made: Callable[..., SeqlockVector], how: str, vectors: int, count: int, seed: int
+) -> None:
     """Write one value of one vector, and await the answer to it; again and again."""
     rng, handles, pong = random.Random(seed), [made(f"{number}") for number in range(vectors)], made("pong")
     names = [vector.name for vector in handles]
@@ -124,7 +126,7 @@ def ask(scene: ProcessGroup, made: Callable[..., SeqlockVector], how: str, vecto
     late = 0
     for number in range(1, count + 1):
         start = time.monotonic()
-        rng.choice(handles)[rng.randrange(3)] = records.stamped(records.dtype(8), [number])[0]
+        rng.choice(handles)[rng.randrange(3)] = records.make_stamped_values(records.dtype(8), [number])[0]
         while pong[0]["words"][0] != number:
             assert pong.wait(DEADLINE), f"nobody saw value {number}"
             pong.changes()
@@ -138,7 +140,7 @@ def ask(scene: ProcessGroup, made: Callable[..., SeqlockVector], how: str, vecto
 @pytest.mark.parametrize("how", records.WATCHES)
 def test_each_change_wakes_waiting_reader(scene: ProcessGroup, made: Any, seed: int, how: str) -> None:
     """Failure would mean: a wake is lost."""
-    ask(scene, made, how, 1, int(200 * LONGER), seed)
+    check_answers(scene, made, how, 1, int(200 * LONGER), seed)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_watch_of_many_vectors_reports_each_change(
     scene: ProcessGroup, made: Any, seed: int, how: str, vectors: int
 ) -> None:
     """What: one Poller, one epoll, or one event loop watches all; any of them may change."""
-    ask(scene, made, how, vectors, int((200 if vectors == 20 else 2000) * LONGER), seed)
+    check_answers(scene, made, how, vectors, int((200 if vectors == 20 else 2000) * LONGER), seed)
 
 
 @NIGHT
@@ -166,7 +168,7 @@ def test_five_sleeping_readers_of_vector_see_last_write(scene: ProcessGroup, mad
         start = time.monotonic()
         for _ in range(rng.randrange(1, 4)):
             number += 1
-            vector[0] = records.stamped(vector.dtype, [number])[0]
+            vector[0] = records.make_stamped_values(vector.dtype, [number])[0]
         wait_until(lambda: all(pong[0]["words"][0] == number for pong in pongs))  # noqa: B023
         late += time.monotonic() - start > records.LATE_S
     assert late <= PAUSES, "somebody slept beside a change"

@@ -12,7 +12,7 @@ import pytest
 import msgq
 from tests.stress.process_group import ring
 from tests.stress.roles import publisher, subscriber
-from tests.stress.traffic import Ledger, Stream, largest
+from tests.stress.traffic import Ledger, Stream, largest_message_size
 from tests.support import DEADLINE_MS, LONGER
 
 RING = 1 << 16
@@ -30,7 +30,7 @@ def test_sockets_in_separate_threads_deliver_all_messages(seed: int, prefix: str
     over = threading.Event()
 
     def publish(topic: str) -> int:
-        stream, number = Stream(seed, largest(RING)), 0
+        stream, number = Stream(seed, largest_message_size(RING)), 0
         until = time.monotonic() + LONGER
         with publisher(topic) as socket:
             while time.monotonic() < until:
@@ -39,7 +39,7 @@ def test_sockets_in_separate_threads_deliver_all_messages(seed: int, prefix: str
         return number
 
     def receive(topic: str, ready: threading.Barrier) -> int:
-        stream = Stream(seed, largest(RING))
+        stream = Stream(seed, largest_message_size(RING))
         with subscriber(topic) as socket:
             ledger = Ledger(stream)
             ready.wait(30)

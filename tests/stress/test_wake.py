@@ -27,7 +27,7 @@ def test_ping_pong_processes_miss_no_wakeup(scene: ProcessGroup, endpoint: str, 
             assert child.hear() == "ready"
             for i in range(rounds):
                 message = i.to_bytes(8, "little")
-                roles.dawdle(rng)
+                roles.pause_randomly(rng)
                 ping.send(message)
                 assert pong.receive() == message, f"round {i}"
         child.result()

@@ -10,7 +10,7 @@ STAMP = 12  # bytes of a message's start that tell its number and size
 _MASK = 2**64 - 1
 
 
-def largest(ring_bytes: int) -> int:
+def largest_message_size(ring_bytes: int) -> int:
     """Return the size of the largest message: three of its kind must fit, each with 8 bytes before it."""
     return (ring_bytes // 3 & ~7) - 8
 

@@ -20,7 +20,7 @@ FLAGS = ("-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}", f"-I{UNITS.parent}")
 KINDS = ("topic", "channel", "queue", "records")
 
 
-def call(*command: str | Path) -> None:
+def run_command(*command: str | Path) -> None:
     run_compiler([*map(str, command)])
 
 
@@ -57,10 +57,10 @@ def _build(folder: Path, flags: tuple[str, ...]) -> None:
         units: list[tuple[str | Path, ...]] = [
             (compiler(), "-std=c11", *FLAGS, *flags, "-c", "-o", to, unit) for unit, to in objects.items()
         ]
-        for done in [pool.submit(call, *command) for command in units]:
+        for done in [pool.submit(run_command, *command) for command in units]:
             done.result()
         ends: tuple[str | Path, ...] = (*FLAGS, *flags, "-pedantic", *objects.values(), "-pthread", "-o")
-        for done in [pool.submit(call, *command, *ends, to) for command, to in targets(folder)]:
+        for done in [pool.submit(run_command, *command, *ends, to) for command, to in targets(folder)]:
             done.result()
 
 

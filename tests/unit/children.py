@@ -29,7 +29,7 @@ from visionipc import VisionIpcClient, VisionIpcServer
 kept: list[msgq.SubSocket] = []
 
 
-def participate(endpoint: str, roles: list[str]) -> None:
+def hold_sockets(endpoint: str, roles: list[str]) -> None:
     """Connect sockets, say so, and keep them until told to end; then end without closing."""
     makers: dict[str, Any] = {"pub": msgq.pub_sock, "sub": msgq.sub_sock}
     sockets = [makers[role](endpoint) for role in roles]
@@ -399,7 +399,7 @@ def forked_fake(endpoint: str) -> dict[str, Any]:
     return {"refused": refused, "own": own, "parent": [message.decode() for message in sub.receive_many()]}
 
 
-def again(endpoint: str) -> list[Any]:
+def receive_raising_again(endpoint: str) -> list[Any]:
     """Find nothing on the ring, in a process that does not know pyzmq."""
     with msgq.sub_sock(endpoint) as sub:
         try:

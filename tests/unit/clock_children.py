@@ -12,7 +12,7 @@ from msgq.impl.base import clock
 from tests.support import hear, say
 
 
-def look(user: int | None = None) -> dict[str, Any]:
+def read_clock(user: int | None = None) -> dict[str, Any]:
     warned: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: warned.append(record.getMessage())  # type: ignore[method-assign]
@@ -30,17 +30,17 @@ def look(user: int | None = None) -> dict[str, Any]:
     }
 
 
-def ask(folder: str, user: int | None = None) -> dict[str, Any]:
+def read_clock_in_folder(folder: str, user: int | None = None) -> dict[str, Any]:
     """Say what this process's clock is, as a user, with that folder in the place of /dev/shm."""
     shm_paths.SHARED_MEMORY = folder
-    return look(user)
+    return read_clock(user)
 
 
 def ask_while_connecting(folder: str, trust: str) -> dict[str, Any]:
     """Say the same when the first stamp is made by a connect that trusts these users."""
     shm_paths.SHARED_MEMORY = folder
     with settings.overrides(trust=trust):
-        return look()
+        return read_clock()
 
 
 def ask_together(folder: str) -> int:

@@ -12,7 +12,7 @@ from msgq.errors import ControllerDiedError
 from tests.support import DEADLINE, DEADLINE_MS, hear, say
 
 
-def repeater(source: str, target: str) -> None:
+def send_numbers_of_messages(source: str, target: str) -> None:
     """Stock's daemon: send the number of each message that was received; ends with the message "end"."""
     pub, sub = msgq.pub_sock(target), msgq.sub_sock(source)
     frame = 0
@@ -31,11 +31,11 @@ def poller(endpoints: list[str], steps: int) -> list[list[list[str]]]:
     seen = []
     for _ in range(steps):
         ready = poller.poll(int(DEADLINE * 1000))
-        seen.append([[sub.endpoint, received(sub)] for sub in ready])
+        seen.append([[sub.endpoint, receive_text(sub)] for sub in ready])
     return seen
 
 
-def received(sub: msgq.SubSocket) -> str:
+def receive_text(sub: msgq.SubSocket) -> str:
     """Wait for a message, and return its text."""
     message = sub.receive()
     assert message is not None
@@ -46,10 +46,10 @@ def receiver(endpoint: str, count: int) -> list[str]:
     """Receive so many messages, waiting for each."""
     sub = msgq.sub_sock(endpoint)
     say("connected")
-    return [received(sub) for _ in range(count)]
+    return [receive_text(sub) for _ in range(count)]
 
 
-def interrupted(endpoint: str) -> str:
+def receive_after_ctrl_c(endpoint: str) -> str:
     """Receive until Ctrl-C, and then again."""
     sub = msgq.sub_sock(endpoint)
     say("connected")
@@ -57,10 +57,10 @@ def interrupted(endpoint: str) -> str:
         sub.receive()
     except KeyboardInterrupt:
         say("interrupted")
-    return received(sub)
+    return receive_text(sub)
 
 
-def forking(endpoint: str) -> list[str]:
+def receive_with_fork_in_handler(endpoint: str) -> list[str]:
     """Receive; a handler forks meanwhile, and both sides go on. What each received, or the child's error."""
     sub = msgq.sub_sock(endpoint)
     read_end, write_end = os.pipe()
@@ -78,7 +78,7 @@ def forking(endpoint: str) -> list[str]:
     return []
 
 
-def drainer(source: str, target: str) -> int:
+def drain_in_cycles(source: str, target: str) -> int:
     """Drain in cycles, as openpilot's card does: send what each brought; the number of cycles until "end"."""
     pub, sub = msgq.pub_sock(target), msgq.sub_sock(source, timeout=20)
     cycles = 0
@@ -112,7 +112,7 @@ def thrown_away(endpoint: str) -> list[object]:
     return [messages, sub.stats().received, sub.lost]
 
 
-def hostile(endpoint: str) -> None:
+def use_any_gate(endpoint: str) -> None:
     """Use whatever gate there is as a subscriber and as a controller; nothing but errors of ours."""
     with msgq.sub_sock(endpoint, timeout=0) as sub:
         for _ in range(2):
@@ -125,7 +125,7 @@ def hostile(endpoint: str) -> None:
                         use()
 
 
-def abandoned(endpoint: str) -> str:
+def receive_after_kill_of_controller(endpoint: str) -> str:
     """Receive, and say what becomes of it; when told, once more."""
     sub = msgq.sub_sock(endpoint, timeout=0)
     say("connected")
@@ -146,7 +146,7 @@ def controller(endpoint: str, which: str) -> None:
         say("set")
 
 
-def watcher(endpoint: str) -> list[int]:
+def wait_for_event_by_epoll(endpoint: str) -> list[int]:
     """Wait for recv_called of somebody else's handle by epoll, clear it, as often as told."""
     import select
 
@@ -165,7 +165,7 @@ def watcher(endpoint: str) -> list[int]:
     return cleared
 
 
-def hammer(endpoint: str, which: str, rounds: int) -> int:
+def set_and_clear_event(endpoint: str, which: str, rounds: int) -> int:
     """Set and clear one event again and again; the sets that were not taken back."""
     event = getattr(msgq.fake_event_handle(endpoint, override=False), which)
     left = 0
@@ -177,7 +177,7 @@ def hammer(endpoint: str, which: str, rounds: int) -> int:
     return left
 
 
-def waiter(endpoint: str, which: str) -> str:
+def wait_for_event(endpoint: str, which: str) -> str:
     """Wait for an event of somebody else's handle."""
     event = getattr(msgq.fake_event_handle(endpoint, override=False), which)
     say("waiting")
@@ -190,7 +190,7 @@ def waiter(endpoint: str, which: str) -> str:
     return "set"
 
 
-def remaker(endpoint: str) -> None:
+def create_and_close_handles(endpoint: str) -> None:
     """Make a handle and its FIFO and close it, again and again, until killed."""
     say("making")
     while True:

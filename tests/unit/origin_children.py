@@ -12,7 +12,7 @@ from msgq.impl.base import clock, origin
 from tests.support import hear, say
 
 
-def make(count: int, folder: str | None = None) -> dict[str, Any]:
+def make_origin_times(count: int, folder: str | None = None) -> dict[str, Any]:
     """Make so many, as soon as told, with that folder in the place of /dev/shm."""
     if folder is not None:
         shm_paths.SHARED_MEMORY = folder

@@ -96,7 +96,7 @@ def random_word(rng: random.Random) -> int:
 # ---- calls that must end ----
 
 
-def soon(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def call_with_time_limit(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Call it; an error of ours is a result, too."""
     begun = time.monotonic()
     try:
@@ -134,23 +134,23 @@ CALLS: tuple[Callable[[MessageQueue], Any], ...] = (
 
 def all_calls(queue: MessageQueue) -> None:
     for call in CALLS:
-        soon(call, queue)
+        call_with_time_limit(call, queue)
 
 
 def check_delivers(queue: MessageQueue, receiver: MessageQueue | None = None) -> None:
     """A sound message goes through, or there is no room for it."""
-    if isinstance(soon(queue.send, SANE, timeout=0), QueueFullError):
+    if isinstance(call_with_time_limit(queue.send, SANE, timeout=0), QueueFullError):
         return
     receiver = receiver or queue
     for _ in range(2 * MESSAGES):
-        message = soon(receiver.receive, 2.0)
+        message = call_with_time_limit(receiver.receive, 2.0)
         assert message is not None
         if not isinstance(message, IpcError) and message.data == SANE:
             return
     raise AssertionError("it did not come")
 
 
-def empty(file: QueueFile) -> None:
+def free_all_slots(file: QueueFile) -> None:
     """Make all places free, as nobody but a stranger can."""
     for place in range(MESSAGES):
         file.write(file.word(place), 0)

@@ -65,7 +65,7 @@ class RecordFile:
         self.write(OWNER, 0)
 
 
-def names(row: int, generation: int) -> Iterator[int]:
+def owner_words(row: int, generation: int) -> Iterator[int]:
     """Words of owners: one who lives, others, and those whom there cannot be."""
     for owner in (row, (row + 1) % 128, 127, 128, 254):
         for since in (generation, generation + 1):
@@ -73,10 +73,10 @@ def names(row: int, generation: int) -> Iterator[int]:
     yield 0xFFFF  # nobody, of a generation
 
 
-def versions(row: int, generation: int) -> Iterator[int]:
+def version_words(row: int, generation: int) -> Iterator[int]:
     """Each kind of version: of few times and many, of nobody, of all kinds of owners."""
     for times in (0, 1, 2**31, 2**40 - 1):
-        for name in (0, *names(row, generation)):
+        for name in (0, *owner_words(row, generation)):
             yield times << 24 | name
     yield from EDGES
 
@@ -90,7 +90,7 @@ def random_word(rng: random.Random) -> int:
 # ---- calls that must end ----
 
 
-def soon(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+def call_with_time_limit(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """Call it; an error of ours is a result, too."""
     begun = time.monotonic()
     try:
@@ -101,7 +101,7 @@ def soon(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
     return result
 
 
-def declared(board: Board, key: str) -> None:
+def write_declared_key(board: Board, key: str) -> None:
     with board.declare(key) as entry:
         entry.write(b"1234")
 
@@ -134,15 +134,15 @@ BOARD_CALLS: tuple[Callable[[Board], Any], ...] = (
     lambda board: board.observe("k2").data(),
     lambda board: board.observe("k1").read_into(bytearray(100)),
     lambda board: board.observe("nobody's").wait(0),
-    lambda board: declared(board, "k1"),
-    lambda board: declared(board, "k7"),
+    lambda board: write_declared_key(board, "k1"),
+    lambda board: write_declared_key(board, "k7"),
     lambda board: (board.schema, board.creator, len(board), repr(board)),
 )
 
 
 def all_calls(handle: SeqlockVector | Board) -> None:
     for call in BOARD_CALLS if isinstance(handle, Board) else VECTOR_CALLS:
-        soon(call, handle)
+        call_with_time_limit(call, handle)
 
 
 def check_works(vector: SeqlockVector, element: int = 4) -> None:

@@ -27,11 +27,11 @@ def side_path(endpoint: str) -> Path:
     return SHM / f"msgqside_{endpoint}"
 
 
-def position(cycle: int, offset: int) -> int:
+def ring_position(cycle: int, offset: int) -> int:
     return cycle << 32 | offset
 
 
-def need(size: int) -> int:
+def message_bytes_in_ring(size: int) -> int:
     """Ring bytes of a message."""
     return (size + 15) & ~7
 
@@ -41,7 +41,7 @@ def lap_end(data_bytes: int) -> int:
     return (data_bytes - 9) & ~7
 
 
-def chunk(data_bytes: int) -> int:
+def announced_chunk_bytes(data_bytes: int) -> int:
     """How far ahead a publisher announces."""
     return min((data_bytes // 16) & ~7, 65536)
 
@@ -119,11 +119,11 @@ class RingFile(Words):
     def publish(self, message: bytes) -> None:
         """Publish as a stock process does, without flags and signals."""
         cycle, offset = self.write_pointer >> 32, self.write_pointer & 0xFFFFFFFF
-        if offset + need(len(message)) > lap_end(self.data_bytes):
+        if offset + message_bytes_in_ring(len(message)) > lap_end(self.data_bytes):
             self[HEADER + offset] = WRAP_MARK
             cycle, offset = (cycle + 1) & 0xFFFFFFFF, 0
-            self.write_pointer = position(cycle, offset)
+            self.write_pointer = ring_position(cycle, offset)
         start = HEADER + offset
         self[start] = len(message)
         self.bytes[start + 8 : start + 8 + len(message)] = message
-        self.write_pointer = position(cycle, offset + need(len(message)))
+        self.write_pointer = ring_position(cycle, offset + message_bytes_in_ring(len(message)))

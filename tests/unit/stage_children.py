@@ -24,7 +24,7 @@ def publisher(name: str, schema: Schema | None = None, size: int = 0) -> msgq.Pu
     return socket
 
 
-def steps(name: str) -> msgq.PubSocket:
+def step_publisher(name: str) -> msgq.PubSocket:
     return publisher(name, STEP_SCHEMA)
 
 
@@ -34,17 +34,17 @@ def step(origin: int = 0, published: int = 0) -> bytes:
     return np.array((0, published, origin or published, 0), STEP).tobytes()
 
 
-def timings(stage: str, endpoint: str, size: int = 0) -> msgq.PubSocket:
+def timing_publisher(stage: str, endpoint: str, size: int = 0) -> msgq.PubSocket:
     return publisher(timing.make_timing_topic(stage, endpoint), timing.TIMING_SCHEMA, size)
 
 
-def record(sent: int, received: int, ended: int, origin: int) -> bytes:
+def timing_record(sent: int, received: int, ended: int, origin: int) -> bytes:
     return np.array((ended, origin, received, sent), TIMING_DTYPE).tobytes()
 
 
-def chain(names: list[str], count: int) -> list[tuple[str, int, int]]:
+def publish_chain(names: list[str], count: int) -> list[tuple[str, int, int]]:
     """When told to, publish messages that lead from each endpoint to the next; return endpoint, time and origin."""
-    sockets = [steps(name) for name in names]
+    sockets = [step_publisher(name) for name in names]
     say("up")
     hear()
     sent: list[tuple[str, int, int]] = []

@@ -76,7 +76,7 @@ class Crossing:
         return [flow.topic for flow in self.made.flows()]
 
 
-def until(condition: Callable[[], Any], *crossings: Crossing) -> Any:
+def run_bridges_until(condition: Callable[[], Any], *crossings: Crossing) -> Any:
     """Let the bridges work until the condition is true."""
 
     def stepped() -> Any:
@@ -113,7 +113,9 @@ def here(hosts: list[Host]) -> Host:
 def attached_plain(here: Host, crossing: Crossing, topic: str = TOPIC) -> Any:
     """A ZMQ subscriber that the bridge's publisher knows of."""
     sub = here.socket("zmq", "SubSocket", topic)
-    until(lambda: topic in crossing.topics() and crossing.made._links[topic]._pub._count_readers()[0], crossing)
+    run_bridges_until(
+        lambda: topic in crossing.topics() and crossing.made._links[topic]._pub._count_readers()[0], crossing
+    )
     return sub
 
 
@@ -161,7 +163,7 @@ class TestOut:
         pub, crossing = here.pub(), here.bridge(TOPIC)
         sub = attached_plain(here, crossing)
         pub.send_many([b"one", b"", b"three"])
-        until(lambda: crossing.flow().messages == 3, crossing)
+        run_bridges_until(lambda: crossing.flow().messages == 3, crossing)
         sub.setTimeout(DEADLINE * 1000)
         assert [sub.receive() for _ in range(3)] == [b"one", b"", b"three"]
         assert crossing.flow() == FlowStats(TOPIC, "out", "", 3, 8, 0, 0, FORWARDING_STATE)
@@ -195,9 +197,9 @@ class TestOut:
         pub, crossing = here.pub(segment_size=10_000), here.bridge(TOPIC)
         crossing.step()
         pub.send_many([bytes(100)] * 1000)
-        until(lambda: crossing.flow().lost, crossing)
+        run_bridges_until(lambda: crossing.flow().lost, crossing)
         pub.send(b"after")
-        until(lambda: crossing.flow().messages + (crossing.flow().lost or 0) == 1001, crossing)
+        run_bridges_until(lambda: crossing.flow().messages + (crossing.flow().lost or 0) == 1001, crossing)
 
     def test_outgoing_bridge_counts_messages_dropped_by_full_zmq_queue(self, here: Host) -> None:
         pub, crossing = here.pub(segment_size=1 << 24), here.bridge(TOPIC)
@@ -217,7 +219,7 @@ class TestOut:
         sub = attached_plain(here, crossing)
         with caplog.at_level(logging.WARNING):
             pub.send_many([b"a", bytes(1001), b"b"])
-            until(lambda: crossing.flow().messages == 2, crossing)
+            run_bridges_until(lambda: crossing.flow().messages == 2, crossing)
         assert crossing.flow() == FlowStats(TOPIC, "out", "", 2, 2, 0, 1, FORWARDING_STATE)
         assert "MSGQ_ZMQ_MAX_BYTES" in caplog.text
         sub.setTimeout(DEADLINE * 1000)
@@ -231,7 +233,7 @@ class TestOut:
         crossing.step()
         assert "publishes" in crossing.flow().state
         rival.close()
-        until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
+        run_bridges_until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
 
 
 class TestIn:
@@ -240,7 +242,7 @@ class TestIn:
         crossing = here.bridge(into={TOPIC: "127.0.0.1"})
         plain.wait_for_readers(DEADLINE, n=1)
         plain.send_many([b"one", b"two"])
-        until(lambda: crossing.flow().messages == 2, crossing)
+        run_bridges_until(lambda: crossing.flow().messages == 2, crossing)
         assert sub.receive_many() == [b"one", b"two"]
         assert crossing.flow() == FlowStats(TOPIC, "in", "127.0.0.1", 2, 6, None, 0, FORWARDING_STATE)
 
@@ -252,7 +254,7 @@ class TestIn:
         plain.wait_for_readers(DEADLINE, n=1)
         with caplog.at_level(logging.WARNING):
             plain.send_many([b"a", bytes(1 << 20), b"b"])
-            until(lambda: crossing.flow().messages == 2, crossing)
+            run_bridges_until(lambda: crossing.flow().messages == 2, crossing)
         assert crossing.flow().dropped == 1
         assert "does not fit" in caplog.text
         assert sub.receive_many() == [b"a", b"b"]
@@ -277,7 +279,7 @@ class TestIn:
         plain.wait_for_readers(DEADLINE, n=1)
         with caplog.at_level(logging.WARNING):
             plain.send_many([b"a", b"b"])
-            until(lambda: crossing.flow().messages == 1, crossing)
+            run_bridges_until(lambda: crossing.flow().messages == 1, crossing)
         assert crossing.flow().dropped == 1
         assert "no space left" in caplog.text
         assert sub.receive_many() == [b"b"]
@@ -291,25 +293,25 @@ class TestIn:
         crossing = here.bridge(into={TOPIC: "127.0.0.1"})
         plain.wait_for_readers(DEADLINE, n=1)
         plain.send(b"from outside")
-        until(lambda: crossing.flow().dropped == 1, crossing)
+        run_bridges_until(lambda: crossing.flow().dropped == 1, crossing)
         assert f"{os.getpid()} is its publisher" in crossing.flow().state
         mine.send(b"still mine")
         mine.close()
-        until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
+        run_bridges_until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
 
     def test_incoming_bridge_pauses_while_local_publisher_exists(self, here: Host) -> None:
         plain, crossing = here.socket("zmq", "PubSocket", TOPIC), here.bridge(into={TOPIC: "127.0.0.1"})
         plain.wait_for_readers(DEADLINE, n=1)
-        until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
+        run_bridges_until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
         mine = here.pub()
         plain.send(b"too late")
-        until(lambda: crossing.flow().dropped == 1, crossing)
+        run_bridges_until(lambda: crossing.flow().dropped == 1, crossing)
         assert crossing.flow().state != FORWARDING_STATE
         mine.send(b"mine")
         mine.close()
-        until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
+        run_bridges_until(lambda: crossing.flow().state == FORWARDING_STATE, crossing)
         plain.send(b"again")
-        until(lambda: crossing.flow().messages == 1, crossing)
+        run_bridges_until(lambda: crossing.flow().messages == 1, crossing)
 
 
 class TestNoLoops:
@@ -341,7 +343,7 @@ class TestNoLoops:
         pub = here.pub()
         going.step()
         pub.send(b"mine")
-        until(lambda: going.flow().messages == 1, going)
+        run_bridges_until(lambda: going.flow().messages == 1, going)
 
     def test_circle_of_bridges_forwards_each_message_once(self, hosts: list[Host], tmp_path: Path) -> None:
         """Both hosts take the topic out and let it in. What is published on one comes to the other, and ends there."""
@@ -358,10 +360,10 @@ class TestNoLoops:
         into_one = one.bridge(into={TOPIC: "127.0.0.1"})
         everybody = (into_other, out_of_other, into_one, out_of_one)
         link: Any = out_of_one.made._links[TOPIC]
-        until(lambda: link._pub._count_readers()[0], *everybody)
+        run_bridges_until(lambda: link._pub._count_readers()[0], *everybody)
         for i in range(50):
             pub.send(b"%d" % i)
-            until(partial(lambda sent: into_other.flow().messages > sent, i), *everybody)
+            run_bridges_until(partial(lambda sent: into_other.flow().messages > sent, i), *everybody)
         assert sub.receive_many() == [b"%d" % i for i in range(50)]
         assert [crossing.flow().messages for crossing in everybody] == [50, 0, 0, 50]
 
@@ -415,7 +417,7 @@ def test_bridge_counts_are_kept_after_close(here: Host) -> None:
     pub, crossing = here.pub(), here.bridge(TOPIC)
     crossing.step()
     pub.send(b"x")
-    until(lambda: crossing.flow().messages == 1, crossing)
+    run_bridges_until(lambda: crossing.flow().messages == 1, crossing)
     crossing.made.close()
     crossing.made.close()
     assert crossing.flow().messages == 1

@@ -21,7 +21,7 @@ from msgq.errors import EndpointNameError, InvalidValueError, SegmentError
 from tests.command import Process, start
 from tests.support import DEADLINE, Child, wait_until
 from tests.unit import children
-from tests.unit.test_bridge import TOPIC, Crossing, Host, attached_plain, hosts, until
+from tests.unit.test_bridge import TOPIC, Crossing, Host, attached_plain, hosts, run_bridges_until
 
 __all__ = ["hosts"]
 CHANNEL = f"channel/{TOPIC}"
@@ -42,10 +42,12 @@ def channel(host: Host, node: str = "test", **options: Any) -> Channel:
     return Channel(TOPIC, node=node, prefix=host.prefix, **options)
 
 
-def attached(host: Host, crossing: Crossing) -> Any:
+def connected_zmq_subscriber(host: Host, crossing: Crossing) -> Any:
     """A ZMQ subscriber that the bridge's publisher knows of."""
     sub = host.socket("zmq", "SubSocket", TOPIC)
-    until(lambda: CHANNEL in crossing.topics() and crossing.made._links[CHANNEL]._pub._count_readers()[0], crossing)
+    run_bridges_until(
+        lambda: CHANNEL in crossing.topics() and crossing.made._links[CHANNEL]._pub._count_readers()[0], crossing
+    )
     sub.setTimeout(DEADLINE * 1000)
     return sub
 
@@ -75,10 +77,10 @@ class TestOut:
     def test_outgoing_bridge_keeps_order_of_all_channel_publishers(self, here: Host) -> None:
         with channel(here) as made, made.publisher() as one, made.publisher() as other:
             crossing = here.bridge(CHANNEL)
-            sub = attached(here, crossing)
+            sub = connected_zmq_subscriber(here, crossing)
             for publisher, message in ((one, b"1"), (other, b"2"), (one, b""), (other, b"4")):
                 publisher.send(message)
-            until(lambda: crossing.flow(CHANNEL).messages == 4, crossing)
+            run_bridges_until(lambda: crossing.flow(CHANNEL).messages == 4, crossing)
             assert [sub.receive() for _ in range(4)] == [b"1", b"2", b"", b"4"]
             assert crossing.flow(CHANNEL) == FlowStats(CHANNEL, "out", "", 4, 3, 0, 0, FORWARDING_STATE)
 
@@ -87,7 +89,7 @@ class TestOut:
             crossing = here.bridge(CHANNEL)
             crossing.step()
             publisher.send(b"x")
-            until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
+            run_bridges_until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
             assert [role for role, _ in made.diagnose().participants] == ["publisher"]
 
     def test_outgoing_bridge_detects_later_channel_publisher(self, here: Host) -> None:
@@ -98,17 +100,19 @@ class TestOut:
             assert crossing.flow(CHANNEL).state == FORWARDING_STATE
             with made.publisher() as publisher:
                 publisher.send(b"x")
-                until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
+                run_bridges_until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
             with made.publisher() as publisher:
                 publisher.send(b"y")
-                until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
+                run_bridges_until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
 
     def test_outgoing_bridge_counts_evicted_messages_exactly(self, here: Host) -> None:
         with channel(here, capacity=16) as made, made.publisher() as publisher:
             crossing = here.bridge(CHANNEL)
             crossing.step()
             publisher.send_many([b"x"] * 1000)
-            until(lambda: crossing.flow(CHANNEL).messages + (crossing.flow(CHANNEL).lost or 0) == 1000, crossing)
+            run_bridges_until(
+                lambda: crossing.flow(CHANNEL).messages + (crossing.flow(CHANNEL).lost or 0) == 1000, crossing
+            )
             assert crossing.flow(CHANNEL).lost
 
     def test_outgoing_bridge_keeps_counts_of_recreated_channel(self, here: Host) -> None:
@@ -117,28 +121,28 @@ class TestOut:
             crossing = here.bridge(CHANNEL)
             crossing.step()
             publisher.send_many([b"x"] * 100)
-            until(lambda: crossing.flow(CHANNEL).lost, crossing)
+            run_bridges_until(lambda: crossing.flow(CHANNEL).lost, crossing)
             before = crossing.flow(CHANNEL)
             first.unlink()
         crossing.step()
         with channel(here) as made, made.publisher() as publisher:
             crossing.step()
             publisher.send(b"y")
-            until(lambda: crossing.flow(CHANNEL).messages == before.messages + 1, crossing)
+            run_bridges_until(lambda: crossing.flow(CHANNEL).messages == before.messages + 1, crossing)
             assert crossing.flow(CHANNEL).lost == before.lost
 
     def test_outgoing_bridge_survives_killed_and_new_publisher(self, here: Host) -> None:
         with channel(here) as made:
             crossing = here.bridge(CHANNEL)
-            sub = attached(here, crossing)
+            sub = connected_zmq_subscriber(here, crossing)
             newest: dict[int, int] = {}
             for _ in range(2):
                 with Child(children.channel_publisher, here.prefix, TOPIC) as child:
                     assert child.hear() == "publishes"
                     before = crossing.flow(CHANNEL).messages
-                    until(lambda: crossing.flow(CHANNEL).messages > before + 100, crossing)  # noqa: B023 in the loop
+                    run_bridges_until(lambda: crossing.flow(CHANNEL).messages > before + 100, crossing)  # noqa: B023 in the loop
                     child.kill()
-            until(
+            run_bridges_until(
                 lambda: crossing.flow(CHANNEL).messages + (crossing.flow(CHANNEL).lost or 0) == made.messages, crossing
             )
             sub.setTimeout(100)
@@ -167,7 +171,7 @@ class TestOut:
             crossing.step()
             assert crossing.flow(CHANNEL).state == FORWARDING_STATE
             publisher.send(b"x")
-            until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
+            run_bridges_until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
 
     def test_outgoing_bridge_counts_channel_messages_too_large_for_zmq(
         self, here: Host, monkeypatch: pytest.MonkeyPatch
@@ -177,7 +181,7 @@ class TestOut:
             crossing = here.bridge(CHANNEL)
             crossing.step()
             publisher.send_many([b"a", bytes(1001), b"b"])
-            until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
+            run_bridges_until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
             assert crossing.flow(CHANNEL).dropped == 1
 
     def test_outgoing_bridge_prefers_topic_to_channel_with_same_name(self, here: Host) -> None:
@@ -187,7 +191,7 @@ class TestOut:
             assert f"{TOPIC} is published as '{TOPIC}' already" in crossing.flow(CHANNEL).state
             publisher.send(b"of the channel")
             pub.send(b"of the topic")
-            until(lambda: crossing.flow(TOPIC).messages == 1, crossing)
+            run_bridges_until(lambda: crossing.flow(TOPIC).messages == 1, crossing)
             sub.setTimeout(DEADLINE * 1000)
             assert sub.receive() == b"of the topic"
             assert crossing.flow(CHANNEL).messages == 0
@@ -199,10 +203,10 @@ class TestOut:
             crossing.step()
             assert [crossing.flow(name).state == FORWARDING_STATE for name in (TOPIC, CHANNEL)] == [True, False]
             here.socket("msgq", "PubSocket", TOPIC, 0, for_bridge=True)  # takes over from the publisher above
-            until(lambda: crossing.flow(CHANNEL).state == FORWARDING_STATE, crossing)
+            run_bridges_until(lambda: crossing.flow(CHANNEL).state == FORWARDING_STATE, crossing)
             assert "another bridge publishes it here" in crossing.flow(TOPIC).state
             publisher.send(b"x")
-            until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
+            run_bridges_until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
 
     @pytest.mark.parametrize("backend_name", ["zmq", "msgq"])
     def test_bridge_forwards_channel_with_each_selected_backend(
@@ -213,7 +217,7 @@ class TestOut:
             crossing = here.bridge(CHANNEL)
             crossing.step()
             publisher.send(b"x")
-            until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
+            run_bridges_until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
 
 
 class TestIn:
@@ -224,7 +228,7 @@ class TestIn:
             crossing.step()
             plain.wait_for_readers(DEADLINE, n=1)
             plain.send_many([b"one", b"two"])
-            until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
+            run_bridges_until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
             publisher.send(b"mine")
             got = [(sub.receive(0), sub.last.publisher.name) for _ in range(3) if sub]  # type: ignore[union-attr]
             assert got == [(b"one", "msgq bridge"), (b"two", "msgq bridge"), (b"mine", "test")]
@@ -242,7 +246,7 @@ class TestIn:
         plain.wait_for_readers(DEADLINE, n=1)
         with channel(here, create=False) as made, made.subscriber() as sub:
             plain.send(b"x")
-            until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
+            run_bridges_until(lambda: crossing.flow(CHANNEL).messages == 1, crossing)
             assert sub.receive(0) == b"x"
 
     def test_incoming_bridge_counts_and_logs_messages_too_large_for_channel(
@@ -254,7 +258,7 @@ class TestIn:
         plain.wait_for_readers(DEADLINE, n=1)
         with caplog.at_level(logging.WARNING):
             plain.send_many([b"a", bytes(1 << 20), b"b"])
-            until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
+            run_bridges_until(lambda: crossing.flow(CHANNEL).messages == 2, crossing)
         assert crossing.flow(CHANNEL).dropped == 1
         assert "dropped" in caplog.text
 
@@ -265,7 +269,7 @@ class TestIn:
             crossing.step()
             assert "not published here" in crossing.flow(CHANNEL).state
             publisher.close()
-            until(lambda: crossing.flow(CHANNEL).state == FORWARDING_STATE, crossing)
+            run_bridges_until(lambda: crossing.flow(CHANNEL).state == FORWARDING_STATE, crossing)
 
 
 def test_outgoing_bridge_forwards_only_local_channel_messages(here: Host, tmp_path: Path) -> None:
@@ -279,7 +283,7 @@ def test_outgoing_bridge_forwards_only_local_channel_messages(here: Host, tmp_pa
     with channel(here) as made, made.publisher() as publisher:
         link._pub.send(b"from elsewhere")
         publisher.send(b"mine")
-        until(lambda: going.flow(CHANNEL).messages, coming, going)
+        run_bridges_until(lambda: going.flow(CHANNEL).messages, coming, going)
         assert (going.flow(CHANNEL).messages, going.flow(CHANNEL).bytes) == (1, 4)
 
 
@@ -303,7 +307,7 @@ def test_bridge_command_forwards_a_channel_between_hosts(hosts: list[Host], stac
             before = len(received)
             wait_until(lambda: heard(before + 100), "messages come over")  # noqa: B023 within the loop
             child.kill()
-    sent, came = (ended(process) for process in (out, into))
+    sent, came = (end_and_read_totals(process) for process in (out, into))
     received.extend(sub.receive_many())
     assert came["messages"] == len(received) == sub.received
     assert sent["messages"] >= came["messages"]
@@ -315,7 +319,7 @@ def test_bridge_command_forwards_a_channel_between_hosts(hosts: list[Host], stac
     assert len({pid for pid, _ in words}) == 2
 
 
-def ended(process: Process) -> Any:
+def end_and_read_totals(process: Process) -> Any:
     """End a command, and return its totals."""
     (*_, last), said = process.end(signal.SIGTERM)
     assert (last["final"], last["topic"]) == (True, CHANNEL)

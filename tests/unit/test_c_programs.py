@@ -357,7 +357,7 @@ def test_pkg_config_file_has_paths_of_headers_and_sources() -> None:
     assert sorted(named) == sorted(path.name for path in UNITS.glob("*.c"))
 
 
-def block(language: str, beginning: str) -> str:
+def guide_code_block(language: str, beginning: str) -> str:
     """Return a block of docs/guides/c.md."""
     page = (ROOT / "docs" / "guides" / "c.md").read_text()
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
@@ -373,10 +373,10 @@ needs_pkg_config = pytest.mark.skipif(not shutil.which("pkg-config"), reason="pk
 @pytest.mark.ci
 @pytest.mark.parametrize("end", [".c", ".cpp"])
 def test_compiler_commands_of_guide_work(tmp_path: Path, prefix: str, end: str) -> None:
-    (tmp_path / f"program{end}").write_text(block("c", "#include <msgq/topic.h>"))
-    lines = block("", "export")
+    (tmp_path / f"program{end}").write_text(guide_code_block("c", "#include <msgq/topic.h>"))
+    lines = guide_code_block("", "export")
     if end == ".cpp":
-        lines = lines.splitlines()[0] + "\n" + block("", "cc -O2")
+        lines = lines.splitlines()[0] + "\n" + guide_code_block("", "cc -O2")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     subprocess.run(["sh", "-e", "-c", lines], cwd=tmp_path, env=env, check=True)
     with msgq.sub_sock("temperature", timeout=DEADLINE_MS) as subscriber, Program(tmp_path / "program") as program:
@@ -388,8 +388,10 @@ def test_compiler_commands_of_guide_work(tmp_path: Path, prefix: str, end: str) 
 @pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")
 @pytest.mark.ci
 def test_cmake_lines_of_guide_work(tmp_path: Path, prefix: str) -> None:
-    (tmp_path / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.18)\n" + block("", "project(program"))
-    (tmp_path / "program.cpp").write_text(block("c", "#include <msgq/topic.h>"))
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.18)\n" + guide_code_block("", "project(program")
+    )
+    (tmp_path / "program.cpp").write_text(guide_code_block("c", "#include <msgq/topic.h>"))
     env = {**os.environ, "PKG_CONFIG_PATH": msgq.get_include()}
     for command in (["cmake", "-S", ".", "-B", "built"], ["cmake", "--build", "built"]):
         subprocess.run(command, cwd=tmp_path, env=env, check=True, capture_output=True)

@@ -16,7 +16,7 @@ CPP_COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
 HEADERS = sorted(path.relative_to(INCLUDE).as_posix() for path in INCLUDE.rglob("*.h"))
 
 
-def complaints(*command: str | Path, source: str | None = None) -> str:
+def compiler_messages(*command: str | Path, source: str | None = None) -> str:
     """Return a compiler's messages about a source: a file, or a text on its standard input."""
     return subprocess.run([*command], input=source, text=True, capture_output=True, check=False).stderr
 
@@ -24,7 +24,7 @@ def complaints(*command: str | Path, source: str | None = None) -> str:
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("unit", sorted(UNITS.glob("*.c")), ids=lambda unit: unit.name)
 def test_c_source_compiles_as_strict_c11(compiler: str, unit: Path) -> None:
-    assert complaints(compiler, "-std=c11", *STRICT, unit) == ""
+    assert compiler_messages(compiler, "-std=c11", *STRICT, unit) == ""
 
 
 @pytest.mark.parametrize("standard", ["c99", "c11"])
@@ -32,7 +32,7 @@ def test_c_source_compiles_as_strict_c11(compiler: str, unit: Path) -> None:
 @pytest.mark.parametrize("header", HEADERS)
 def test_single_public_header_compiles_as_strict_c(header: str, compiler: str, standard: str) -> None:
     source = f"#include <{header}>\nint main(void) {{ return 0; }}\n"
-    assert complaints(compiler, f"-std={standard}", *STRICT, "-xc", "-", source=source) == ""
+    assert compiler_messages(compiler, f"-std={standard}", *STRICT, "-xc", "-", source=source) == ""
 
 
 @pytest.mark.parametrize("standard", ["c++11", "c++17"])
@@ -40,11 +40,11 @@ def test_single_public_header_compiles_as_strict_c(header: str, compiler: str, s
 @pytest.mark.parametrize("header", HEADERS)
 def test_single_public_header_compiles_as_strict_cpp(header: str, compiler: str, standard: str) -> None:
     source = f"#include <{header}>\nint main() {{ return 0; }}\n"
-    assert complaints(compiler, f"-std={standard}", *STRICT, "-xc++", "-", source=source) == ""
+    assert compiler_messages(compiler, f"-std={standard}", *STRICT, "-xc++", "-", source=source) == ""
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.c*")), ids=lambda path: path.name)
 def test_c_example_compiles_without_warnings(path: Path) -> None:
     cpp = path.suffix == ".cpp"
     for compiler in CPP_COMPILERS if cpp else COMPILERS:
-        assert complaints(compiler, "-std=c++17" if cpp else "-std=gnu11", *STRICT, path) == ""
+        assert compiler_messages(compiler, "-std=c++17" if cpp else "-std=gnu11", *STRICT, path) == ""

@@ -47,7 +47,7 @@ class Scribbler:
             where[at : at + 8] = self._value().to_bytes(8, "little")
 
 
-def quietly(call: Any, *args: Any, **options: Any) -> Any:
+def call_ignoring_ipc_errors(call: Any, *args: Any, **options: Any) -> Any:
     with contextlib.suppress(IpcError):
         return call(*args, **options)
     return None
@@ -56,7 +56,7 @@ def quietly(call: Any, *args: Any, **options: Any) -> Any:
 def round_of(endpoint: str, rng: random.Random) -> None:
     """Do all that there is on a channel that somebody scribbles on; only errors of ours may come of it."""
     with Channel(endpoint, capacity=CAPACITY, create=True) as channel, contextlib.ExitStack() as stack:
-        stack.callback(quietly, channel.unlink)
+        stack.callback(call_ignoring_ipc_errors, channel.unlink)
         scribbler = Scribbler(endpoint, rng)
         publishers = [channel.publisher(slot_bytes=64) for _ in range(2)]
         subscribers = [channel.subscriber(history=rng.randrange(40), conflate=i == 2) for i in range(4)]
@@ -66,34 +66,34 @@ def round_of(endpoint: str, rng: random.Random) -> None:
             publisher, subscriber = rng.choice(publishers), rng.choice(subscribers)
             match rng.randrange(12):
                 case 0 | 1 | 2 | 3:
-                    quietly(publisher.send, bytes(rng.randrange(65)))
+                    call_ignoring_ipc_errors(publisher.send, bytes(rng.randrange(65)))
                 case 4:
-                    quietly(publisher.send, bytes(rng.randrange(1000)))
+                    call_ignoring_ipc_errors(publisher.send, bytes(rng.randrange(1000)))
                 case 5:
-                    if (view := quietly(subscriber.receive_view, 0)) is not None:
+                    if (view := call_ignoring_ipc_errors(subscriber.receive_view, 0)) is not None:
                         views.append(view)
                         bytes(view)
                 case 6:
                     while views:
                         views.pop().release()
                 case 7:
-                    quietly(subscriber.receive_many)
+                    call_ignoring_ipc_errors(subscriber.receive_many)
                 case 8:
-                    quietly(subscriber.receive_array, np.dtype("u8"))
+                    call_ignoring_ipc_errors(subscriber.receive_array, np.dtype("u8"))
                 case 9:
-                    if (newcomer := quietly(channel.publisher)) is not None:
+                    if (newcomer := call_ignoring_ipc_errors(channel.publisher)) is not None:
                         publishers[rng.randrange(2)].close()
                         publishers = [*publishers[1:], newcomer]
                 case 10:
-                    quietly(channel.diagnose)
-                    quietly(lambda: (channel.messages, channel.schema, channel.capacity))
+                    call_ignoring_ipc_errors(channel.diagnose)
+                    call_ignoring_ipc_errors(lambda: (channel.messages, channel.schema, channel.capacity))
                 case _:
-                    quietly(subscriber.receive, 0)
+                    call_ignoring_ipc_errors(subscriber.receive, 0)
         for each in (*views, *publishers, *subscribers):
-            quietly(each.release if each in views else each.close)
+            call_ignoring_ipc_errors(each.release if each in views else each.close)
 
 
-def rounds(endpoint: str, seed: int, count: int) -> int:
+def run_hostile_rounds(endpoint: str, seed: int, count: int) -> int:
     """Child: so many rounds; it dies of anything but our errors."""
     for number in range(count):
         round_of(f"{endpoint}-{number}", random.Random(f"{seed}/{number}"))
@@ -114,12 +114,12 @@ def test_corrupt_channel_file_raises_only_msgq_errors(endpoint: str, seed: int, 
     Failure would mean: a process dies, hangs, or gets an error that nobody expects, because of a bad word.
     """
     try:
-        assert run_child(rounds, endpoint, seed, count) == count
+        assert run_child(run_hostile_rounds, endpoint, seed, count) == count
     finally:
         sweep_up(endpoint)
 
 
-def poke(endpoint: str, offset: int, value: int) -> None:
+def write_channel_word(endpoint: str, offset: int, value: int) -> None:
     with (SHM / f"msgqchan_{endpoint}").open("r+b") as channel_file:
         channel_file.seek(offset)
         channel_file.write(value.to_bytes(8, "little"))
@@ -129,11 +129,11 @@ def test_channel_file_with_invalid_capacity_raises_and_stays_unchanged(endpoint:
     with Channel(endpoint, create=True) as channel:
         try:
             for capacity in (1, 48, 16384, 65535):
-                poke(endpoint, CONFIG, capacity)
+                write_channel_word(endpoint, CONFIG, capacity)
                 with pytest.raises(CorruptSegmentError, match=f"invalid capacity {capacity}"):
                     channel.publisher()
                 assert channel.messages == 0
-            poke(endpoint, CONFIG, 0)
+            write_channel_word(endpoint, CONFIG, 0)
             channel.publisher().close()
         finally:
             channel.unlink()
@@ -157,7 +157,7 @@ def test_receive_array_allocates_at_most_channel_capacity(endpoint: str) -> None
             subscriber = channel.subscriber()
             with channel.publisher() as publisher:
                 publisher.send(bytes(8))
-            poke(endpoint, TAIL, 1 << 62)
+            write_channel_word(endpoint, TAIL, 1 << 62)
             assert len(subscriber.receive_array("u8")) == 1
             subscriber.close()
         finally:
@@ -171,7 +171,7 @@ def test_receive_many_returns_message_before_corrupt_tail(endpoint: str) -> None
             subscriber = channel.subscriber()
             with channel.publisher() as publisher:
                 publisher.send(b"whole")
-            poke(endpoint, TAIL, CAPACITY)
+            write_channel_word(endpoint, TAIL, CAPACITY)
             assert subscriber.receive_many() == [b"whole"]
             assert subscriber.receive_many() == []
             subscriber.close()

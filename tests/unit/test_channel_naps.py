@@ -14,13 +14,13 @@ WAITERS = 1  # its flag
 MOMENT = 1e-6  # shorter than a nap, so no second sleep follows it
 
 
-def announced(channel: Channel) -> bool:
+def has_waiting_flag(channel: Channel) -> bool:
     """Return whether publishers have a subscriber to wake."""
     word = (SHM / f"msgqchan_{channel.name}").read_bytes()[ATTENTION : ATTENTION + 4]
     return bool(int.from_bytes(word, "little") & WAITERS)
 
 
-def waits(sub: Any) -> None:
+def receive_all_and_wait(sub: Any) -> None:
     """Receive all that is there, and wait for more."""
     sub.receive_many()
     assert sub.receive(MOMENT) is None
@@ -29,18 +29,18 @@ def waits(sub: Any) -> None:
 def test_lapped_subscriber_sleeps_without_waiting_flag(endpoint: str) -> None:
     with Channel(endpoint, capacity=16) as channel, channel.subscriber() as sub, channel.publisher() as pub:
         pub.send_many([b""] * 17)
-        waits(sub)
+        receive_all_and_wait(sub)
         assert sub.resets == 1
-        assert not announced(channel)
+        assert not has_waiting_flag(channel)
         channel.unlink()
 
 
 def test_subscriber_without_loss_sets_waiting_flag_before_sleep(endpoint: str) -> None:
     with Channel(endpoint, capacity=16) as channel, channel.subscriber() as sub, channel.publisher() as pub:
         pub.send_many([b""] * 16)
-        waits(sub)
+        receive_all_and_wait(sub)
         assert sub.resets == 0
-        assert announced(channel)
+        assert has_waiting_flag(channel)
         channel.unlink()
 
 
@@ -48,9 +48,9 @@ def test_lapped_subscriber_of_small_channel_sets_waiting_flag_before_sleep(endpo
     """They would not gather: a nap brings less than wakes do."""
     with Channel(endpoint, capacity=8) as channel, channel.subscriber() as sub, channel.publisher() as pub:
         pub.send_many([b""] * 9)
-        waits(sub)
+        receive_all_and_wait(sub)
         assert sub.resets == 1
-        assert announced(channel)
+        assert has_waiting_flag(channel)
         channel.unlink()
 
 
@@ -60,5 +60,5 @@ def test_subscriber_sets_waiting_flag_after_short_sleep_without_messages(endpoin
         pub.send_many([b""] * 17)
         sub.receive_many()
         assert sub.receive(timeout) is None
-        assert announced(channel)
+        assert has_waiting_flag(channel)
         channel.unlink()

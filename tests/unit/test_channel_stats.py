@@ -36,7 +36,7 @@ def publish(name: str) -> None:
     hear()
 
 
-def watch(name: str) -> None:
+def hold_views(name: str) -> None:
     """Child: hold two views, and stay."""
     subscriber = Channel(name, node="watcher").subscriber(history=8)
     views = [subscriber.receive_view(0) for _ in range(2)]
@@ -44,7 +44,7 @@ def watch(name: str) -> None:
     hear()
 
 
-def one(channel: Channel, node: str) -> ChannelSubscriber:
+def subscriber_of_node(channel: Channel, node: str) -> ChannelSubscriber:
     (found,) = (one for one in channel.diagnose().subscribers if one.node == node and one.participant.alive)
     return found
 
@@ -91,11 +91,11 @@ def test_channel_stats_show_losses_before_next_receive(channel: Channel) -> None
         publisher.send_many([b"x"] * 5)
         plain = Node("plain").subscribe(channel.name)
         publisher.send_many([b"x"] * 23)
-        told = {node: one(channel, node) for node in ("late", "history", "plain")}
+        told = {node: subscriber_of_node(channel, node) for node in ("late", "history", "plain")}
         for name, subscriber in (("late", early), ("history", history), ("plain", plain)):
             received = len(subscriber.receive_many())
             assert (told[name].lost, told[name].lag) == (subscriber.lost, received), name
-            seen = one(channel, name)
+            seen = subscriber_of_node(channel, name)
             assert (seen.lost, seen.lag, seen.received) == (subscriber.lost, 0, received)
             subscriber.close()
     assert [told[name].lost for name in ("late", "history", "plain")] == [38 - 8, 28 - 8, 23 - 8]
@@ -106,7 +106,7 @@ def test_channel_stats_show_skipped_messages_immediately(channel: Channel) -> No
     with channel.publisher() as publisher, channel.subscriber(own=False) as subscriber:
         publisher.send_many([b"x"] * 5)
         assert subscriber.receive(0) is None
-        listed = one(channel, "tester")
+        listed = subscriber_of_node(channel, "tester")
         assert (listed.cursor, listed.lag, listed.lost) == (subscriber.position, 0, 0)
 
 
@@ -121,7 +121,7 @@ def test_channel_stats_show_subscriber_of_forked_child(channel: Channel) -> None
             assert [(one.cursor, one.lag) for one in ours] == [(subscriber.position, 1)]
 
         assert in_fork(look) == 0
-        assert (one(channel, "tester").cursor, one(channel, "tester").lag) == (19, 2)
+        assert (subscriber_of_node(channel, "tester").cursor, subscriber_of_node(channel, "tester").lag) == (19, 2)
 
 
 def test_channel_stats_show_subscribers_that_hold_views(channel: Channel) -> None:
@@ -135,7 +135,7 @@ def test_channel_stats_show_subscribers_that_hold_views(channel: Channel) -> Non
         (viewer,) = channel.diagnose().viewers
         assert views[0] is not None
         assert (viewer.views, viewer.outdated, viewer.oldest_ns) == (3, 3, views[0].publish_time)
-        assert one(channel, "tester").views_held == 3
+        assert subscriber_of_node(channel, "tester").views_held == 3
         for view in views:
             assert view is not None
             view.release()
@@ -147,7 +147,7 @@ def test_channel_stats_show_subscribers_that_hold_views(channel: Channel) -> Non
 def test_channel_stats_distinguish_dead_from_closed_participants(channel: Channel) -> None:
     with Child(publish, channel.name) as child:
         assert child.hear() == "up"
-        with Child(watch, channel.name) as watcher:
+        with Child(hold_views, channel.name) as watcher:
             assert watcher.hear() == 2
             watcher.kill()
         child.kill()
@@ -308,7 +308,7 @@ def test_channel_stats_during_traffic_are_consistent(channel: Channel) -> None:
         over.set()
         for task in tasks:
             task.result()
-    listed = one(channel, "tester")
+    listed = subscriber_of_node(channel, "tester")
     rest = len(subscriber.receive_many())
     assert (listed.lost, listed.lag) == (subscriber.lost, rest)
     publisher.close()

@@ -44,7 +44,7 @@ def stock_ring(prefix: str, endpoint: str) -> None:
     path.chmod(0o600)
 
 
-def there(endpoint: str, prefix: str) -> bool:
+def ring_file_exists(endpoint: str, prefix: str) -> bool:
     return os.path.exists(shm_paths.ring_path(endpoint, prefix))
 
 
@@ -75,13 +75,13 @@ def test_cleanup_keeps_topics_that_a_process_may_use(alive: msgq.PubSocket, pref
         "left": (True, False),
         "stock": (False, True),
     }
-    assert there("left", prefix)
+    assert ring_file_exists("left", prefix)
     done = {one.endpoint: one for one in cleanup.remove_unused_topics(names, prefix)}
     assert done == asked
-    assert [there(name, prefix) for name in ("alive", "left", "stock")] == [True, False, True]
+    assert [ring_file_exists(name, prefix) for name in ("alive", "left", "stock")] == [True, False, True]
     forced = {one.endpoint: one.removed for one in cleanup.remove_unused_topics(names, prefix, force=True)}
     assert forced == {"alive": False, "stock": True}
-    assert not there("stock", prefix)
+    assert not ring_file_exists("stock", prefix)
 
 
 def test_cleanup_keeps_an_unreadable_topic(prefix: str) -> None:

@@ -23,7 +23,7 @@ def msgq(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["bridge", *arguments], catch_exceptions=False)
 
 
-def flow(topic: str, messages: int, state: str = FORWARDING_STATE) -> FlowStats:
+def make_flow_stats(topic: str, messages: int, state: str = FORWARDING_STATE) -> FlowStats:
     return FlowStats(topic, "out", "", messages, 10 * messages, 0, 0, state)
 
 
@@ -87,17 +87,17 @@ def test_bridge_command_shows_rates_since_last_report(monkeypatch: pytest.Monkey
     monkeypatch.setattr("msgq.cli.bridge.time.monotonic", lambda: now[0])
     report = bridge.FlowReport()
     now[0] += 2
-    assert report.compute_recent_rates([flow("a", 10)]) == [(flow("a", 10), 5.0, 50.0)]
+    assert report.compute_recent_rates([make_flow_stats("a", 10)]) == [(make_flow_stats("a", 10), 5.0, 50.0)]
     now[0] += 1
-    assert report.compute_recent_rates([flow("a", 13)]) == [(flow("a", 13), 3.0, 30.0)]
+    assert report.compute_recent_rates([make_flow_stats("a", 13)]) == [(make_flow_stats("a", 13), 3.0, 30.0)]
     now[0] += 1
-    assert report.compute_overall_rates([flow("a", 20)]) == [(flow("a", 20), 5.0, 50.0)]
+    assert report.compute_overall_rates([make_flow_stats("a", 20)]) == [(make_flow_stats("a", 20), 5.0, 50.0)]
 
 
 def test_bridge_command_table_shows_names_unchanged() -> None:
     screen = get_console()
     with screen.capture() as capture:
-        screen.print(bridge._make_table([(flow("a[b]", 1234, "taken [red]"), 5.0, 50.0)]))
+        screen.print(bridge._make_table([(make_flow_stats("a[b]", 1234, "taken [red]"), 5.0, 50.0)]))
     for text in ("a[b]", "1,234", "taken [red]", "50 B"):
         assert text in capture.get()
 

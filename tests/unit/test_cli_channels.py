@@ -25,7 +25,7 @@ def lines(*words: object, code: int = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in command.run(*words, "--json", code=code).output.splitlines()]
 
 
-def outcomes(*words: object, code: int = 0) -> dict[str, str]:
+def run_clean(*words: object, code: int = 0) -> dict[str, str]:
     return {one["endpoint"]: one["action"] for one in lines("clean", *words, code=code)}
 
 
@@ -33,7 +33,7 @@ def files(prefix: str) -> list[str]:
     return sorted(path.name for kind in ("msgqchan_", "msgqpool_") for path in (SHM / f"{kind}{prefix}").glob("*"))
 
 
-def checked() -> tuple[str, str]:
+def run_doctor() -> tuple[str, str]:
     result = command.run("doctor", "--json", code=None)
     (found,) = (one for one in map(json.loads, result.output.splitlines()) if one["check"] == "channels")
     return found["status"], found["text"]
@@ -51,7 +51,7 @@ def take_part(name: str, role: str) -> None:
     hear()
 
 
-def killed(name: str, role: str) -> int:
+def kill_participant(name: str, role: str) -> int:
     with Child(take_part, name, role) as child:
         while child.hear() != "up":
             pass
@@ -156,18 +156,18 @@ def test_completion_offers_names_of_channels(prefix: str) -> None:
 
 
 def test_clean_removes_unused_channel_and_its_pools(prefix: str) -> None:
-    killed("dead", "publisher")
-    killed("dead", "subscriber")
+    kill_participant("dead", "publisher")
+    kill_participant("dead", "subscriber")
     Channel("unused").close()
     with Channel("used") as channel, channel.publisher():
         everything = {"channel/dead": "would remove", "channel/unused": "would remove", "channel/used": "kept"}
-        assert outcomes("--dry-run") == everything
+        assert run_clean("--dry-run") == everything
         assert len(files(prefix)) == 5
         (dead,) = (one for one in lines("clean", "--dry-run") if one["endpoint"] == "channel/dead")
         assert dead["bytes"] > 151552
-        assert outcomes("--force") == {"channel/dead": "removed", "channel/unused": "removed", "channel/used": "kept"}
+        assert run_clean("--force") == {"channel/dead": "removed", "channel/unused": "removed", "channel/used": "kept"}
         assert [name.partition(":")[0] for name in files(prefix)] == ["used", "used"]
-    assert outcomes() == {"channel/used": "removed"}
+    assert run_clean() == {"channel/used": "removed"}
     assert not [path for path in shm_paths.channel_directories(prefix) if os.path.exists(path)]
 
 
@@ -189,25 +189,25 @@ def test_clean_keeps_an_open_channel(prefix: str, role: str) -> None:
             subscriber.close()
     if role != "opener":
         channel.close()
-    assert outcomes("--force") == {"channel/used": "kept"}
-    assert outcomes("channel/used", "--force", code=1) == {"channel/used": "kept"}
+    assert run_clean("--force") == {"channel/used": "kept"}
+    assert run_clean("channel/used", "--force", code=1) == {"channel/used": "kept"}
     if role == "viewer":
         side.release()
     elif side is not None:
         side.close()
     channel.close()
-    assert outcomes("channel/used") == {"channel/used": "removed"}
+    assert run_clean("channel/used") == {"channel/used": "removed"}
     assert files(prefix) == []
 
 
 def test_clean_removes_only_the_named_channel(prefix: str) -> None:
     for name in ("one", "other"):
         Channel(name).close()
-    assert outcomes("channel/o*r") == {"channel/other": "removed"}
+    assert run_clean("channel/o*r") == {"channel/other": "removed"}
     assert files(prefix) == ["one"]
 
 
-def uses(path: Path) -> int:
+def count_descriptors_and_mappings(path: Path) -> int:
     """Return how many descriptors and mappings of a file this process has."""
     count = Path("/proc/self/maps").read_text().count(str(path))
     for link in Path("/proc/self/fd").iterdir():
@@ -222,9 +222,12 @@ def test_channel_opened_during_clean_is_created_again(prefix: str, monkeypatch: 
     path = SHM / f"msgqchan_{prefix}" / "scans"
 
     def slow(stats: Any) -> EndpointUsers:
-        before = uses(path)
+        before = count_descriptors_and_mappings(path)
         opened.append(Task(Channel, "scans"))
-        wait_until(lambda: uses(path) == before + 2, "the thread has mapped the file, and opened it for its lock")
+        wait_until(
+            lambda: count_descriptors_and_mappings(path) == before + 2,
+            "the thread has mapped the file, and opened it for its lock",
+        )
         return EndpointUsers((), ())
 
     with monkeypatch.context() as patch:
@@ -239,9 +242,9 @@ def test_channel_opened_during_clean_is_created_again(prefix: str, monkeypatch: 
 def test_clean_removes_pools_without_a_channel(prefix: str) -> None:
     with Channel("scans") as channel, channel.publisher() as publisher, channel.subscriber() as subscriber:
         shutil.rmtree(SHM / f"msgqchan_{prefix}")
-        assert "is a pool of a removed channel" in checked()[1]
-        assert outcomes("--dry-run") == {"channel/scans": "would remove"}
-        assert outcomes() == {"channel/scans": "removed"}
+        assert "is a pool of a removed channel" in run_doctor()[1]
+        assert run_clean("--dry-run") == {"channel/scans": "would remove"}
+        assert run_clean() == {"channel/scans": "removed"}
         assert not [path for path in shm_paths.channel_directories(prefix) if os.path.exists(path)]
         publisher.send(b"x")
         assert subscriber.receive(0) is None, "its pool was not mapped so far"
@@ -249,13 +252,13 @@ def test_clean_removes_pools_without_a_channel(prefix: str) -> None:
 
 
 def test_clean_removes_empty_pools_of_dead_publishers(prefix: str) -> None:
-    killed("scans", "publisher")
+    kill_participant("scans", "publisher")
     Path(shm_paths.pool_path("scans", prefix, 0xABC)).write_bytes(b"")
     with Channel("scans") as channel, channel.subscriber():
-        assert outcomes() == {"channel/scans": "removed"}, "the orphan"
+        assert run_clean() == {"channel/scans": "removed"}, "the orphan"
         assert len(files(prefix)) == 2, "its messages are there"
         with channel.publisher() as publisher:
-            killed("scans", "publisher")
+            kill_participant("scans", "publisher")
             publisher.send_many([b"x"] * 64)
             before = len(files(prefix))
             (kept, first, second) = lines("clean")
@@ -267,7 +270,7 @@ def test_clean_removes_empty_pools_of_dead_publishers(prefix: str) -> None:
 
 def test_two_simultaneous_clean_commands_remove_channels(prefix: str) -> None:
     for number in range(30):
-        killed(f"c{number}", "publisher") if number % 10 == 0 else Channel(f"c{number}").close()
+        kill_participant(f"c{number}", "publisher") if number % 10 == 0 else Channel(f"c{number}").close()
     tasks = [Task(lambda: list(cleanup.remove_unused([f"c{i}" for i in range(30)], prefix))) for _ in range(3)]
     removed = [one.endpoint for task in tasks for one in task.result() if one.removed]
     assert sorted(removed) == sorted(f"channel/c{number}" for number in range(30))
@@ -277,7 +280,7 @@ def test_two_simultaneous_clean_commands_remove_channels(prefix: str) -> None:
 def test_clean_keeps_and_reports_a_damaged_channel(prefix: str) -> None:
     Channel("good").close()
     (SHM / f"msgqchan_{prefix}" / "bad").write_bytes(bytes(100))
-    assert outcomes() == {"channel/good": "removed"}
+    assert run_clean() == {"channel/good": "removed"}
     result = command.run("doctor", "--json", code=1)
     assert "too few for a channel" in result.output
 
@@ -286,9 +289,9 @@ def test_clean_keeps_and_reports_a_damaged_channel(prefix: str) -> None:
 
 
 def test_doctor_fix_repairs_channels_of_dead_processes(prefix: str) -> None:
-    assert checked() == ("ok", "0 channels, 0 B of /dev/shm; no leftovers of dead processes")
-    pid = killed("scans", "publisher")
-    status, text = checked()
+    assert run_doctor() == ("ok", "0 channels, 0 B of /dev/shm; no leftovers of dead processes")
+    pid = kill_participant("scans", "publisher")
+    status, text = run_doctor()
     assert status == "warning"
     assert f"channel/scans: publisher python {pid} (dead)" in text
     result = command.run("doctor", "--fix", "--json", code=None)
@@ -299,9 +302,9 @@ def test_doctor_fix_repairs_channels_of_dead_processes(prefix: str) -> None:
 def test_doctor_reports_channel_at_publisher_limit(prefix: str) -> None:
     with Node("a") as node:
         node.advertise("scans", publishers=1)
-        assert checked() == ("error", "channel/scans has 1 publisher, its limit")
+        assert run_doctor() == ("error", "channel/scans has 1 publisher, its limit")
         node.create_mailbox("box")
-        assert "mbx" not in checked()[1], "a mailbox has one owner"
+        assert "mbx" not in run_doctor()[1], "a mailbox has one owner"
 
 
 def test_doctor_reports_views_held_for_long_time(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,13 +313,13 @@ def test_doctor_reports_views_held_for_long_time(prefix: str, monkeypatch: pytes
         publisher.send(b"x")
         view = subscriber.receive_view(0)
         assert view is not None
-        assert checked()[0] == "ok"
+        assert run_doctor()[0] == "ok"
         publisher.send_many([b"x"] * 2)
-        assert checked()[0] == "ok", "not for long"
+        assert run_doctor()[0] == "ok", "not for long"
         monkeypatch.setattr(cleanup, "LONG_HELD_VIEW_S", 0.0)
-        status, text = checked()
+        status, text = run_doctor()
         assert status == "warning"
         assert f"{os.getpid()} has held 1 view of old messages" in text
         view.release()
-        assert checked()[0] == "ok"
+        assert run_doctor()[0] == "ok"
         subscriber.close()

@@ -55,7 +55,7 @@ def prefix_that_ended(prefix: str, *endpoints: str) -> None:
     shutil.rmtree(shm_paths.topic_directories(prefix)[0])
 
 
-def outcomes(*words: str) -> list[dict[str, Any]]:
+def run_clean(*words: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in command.run("clean", "--json", *words).output.splitlines()]
 
 
@@ -68,11 +68,11 @@ def clean_many() -> dict[str, Any]:
         msgq.pub_sock("idle").close()
         publisher = msgq.pub_sock("busy")
     noted = [json.loads(line) for line in command.run("doctor", "--json", code=0).output.splitlines()]
-    tried = outcomes("--dry-run")
+    tried = run_clean("--dry-run")
     before = sorted(os.listdir("/dev/shm"))
-    first = outcomes()
+    first = run_clean()
     after = sorted(os.listdir("/dev/shm"))
-    every = outcomes("--all-prefixes")
+    every = run_clean("--all-prefixes")
     publisher.close()
     return {
         "noted": next(one["text"] for one in noted if one["check"] == "files"),
@@ -80,7 +80,7 @@ def clean_many() -> dict[str, Any]:
         "before": len(before),
         "removed": first,
         "after": after,
-        "again": outcomes(),
+        "again": run_clean(),
         "every": [(one["prefix"], one["endpoint"], one["action"]) for one in every],
     }
 
@@ -109,13 +109,13 @@ def test_clean_keeps_side_segment_of_recreated_topic(prefix: str) -> None:
     with msgq.sub_sock("topic", timeout=0) as sub, msgq.pub_sock("topic") as pub:
         pub.send(b"x")
         assert (sub.receive(), sub.lost) == (b"x", 0)
-        assert outcomes("--dry-run")[0]["action"] == "kept"
+        assert run_clean("--dry-run")[0]["action"] == "kept"
 
 
 def test_sockets_work_after_clean_removes_their_files(prefix: str) -> None:
     with msgq.sub_sock("topic", timeout=0) as sub, msgq.pub_sock("topic") as pub:
         shutil.rmtree(shm_paths.topic_directories(prefix)[0])
-        assert [one["endpoint"] for one in outcomes()] == ["topic"]
+        assert [one["endpoint"] for one in run_clean()] == ["topic"]
         assert not [path for path in shm_paths.topic_directories(prefix) if os.path.exists(path)]
         pub.send(b"x")
         assert sub.receive() == b"x"
@@ -235,7 +235,7 @@ def test_clean_succeeds_if_topic_disappears_at_any_step(
         return real(*arguments)
 
     monkeypatch.setattr(cleanup, step, vanish)
-    assert [one["endpoint"] for one in outcomes() if one["endpoint"] != "here"] == ["stays"]
+    assert [one["endpoint"] for one in run_clean() if one["endpoint"] != "here"] == ["stays"]
     assert not list(SHM.glob(f"msgq*_{prefix}/*"))
 
 
@@ -246,7 +246,7 @@ def test_clean_of_a_locked_topic_does_not_block_other_topics(prefix: str) -> Non
         msgq.pub_sock(endpoint, 4096).close()
     with open(shm_paths.ring_path("locked", prefix), "rb") as ring:
         fcntl.flock(ring, fcntl.LOCK_EX)
-        assert {one["endpoint"]: one["action"] for one in outcomes()} == {"free": "removed", "locked": "kept"}
+        assert {one["endpoint"]: one["action"] for one in run_clean()} == {"free": "removed", "locked": "kept"}
     assert Path(shm_paths.ring_path("locked", prefix)).exists()
 
 
@@ -258,5 +258,5 @@ def test_clean_keeps_topic_with_unregistered_subscribers(endpoint: str) -> None:
     kept = json.loads(command.run("clean", "--json", endpoint, code=1).output)
     assert (kept["action"], kept["reason"]) == ("kept", "in use by unlisted subscribers")
     subs[128].close()
-    (removed,) = outcomes(endpoint)
+    (removed,) = run_clean(endpoint)
     assert removed["action"] == "removed"

@@ -100,7 +100,7 @@ def summary_of(reports: dict[str, SubscriberReport], interrupted: bool = False, 
     return summarize_run(published, reports, 4.0, interrupted, ())
 
 
-def spoil(reports: dict[str, SubscriberReport], name: str, **changes: Any) -> dict[str, SubscriberReport]:
+def change_report(reports: dict[str, SubscriberReport], name: str, **changes: Any) -> dict[str, SubscriberReport]:
     first, *others = reports[name].readings
     reports[name] = replace(reports[name], readings=(replace(first, **changes), *others))
     return reports
@@ -126,17 +126,17 @@ def test_demo_run_without_faults_succeeds() -> None:
     ],
 )
 def test_demo_fails_if_required_property_is_violated(name: str, changes: dict[str, object], complaint: str) -> None:
-    summary = summary_of(spoil(perfect_reports(), name, **changes))
+    summary = summary_of(change_report(perfect_reports(), name, **changes))
     assert not summary.ok
     assert any(complaint in failure for failure in summary.failures), summary.failures
 
 
 def test_demo_allows_losses_of_the_slow_subscriber() -> None:
-    assert summary_of(spoil(perfect_reports(), "slow", received=60, lost=40, missing_messages=40)).ok
+    assert summary_of(change_report(perfect_reports(), "slow", received=60, lost=40, missing_messages=40)).ok
 
 
 def test_demo_accepts_losses_after_last_received_message() -> None:
-    assert summary_of(spoil(perfect_reports(), "slow", received=60, lost=40, missing_messages=25)).ok
+    assert summary_of(change_report(perfect_reports(), "slow", received=60, lost=40, missing_messages=25)).ok
 
 
 def test_demo_fails_without_final_report_of_subscriber() -> None:

@@ -126,7 +126,7 @@ def test_doctor_exits_with_1_if_one_check_fails(monkeypatch: pytest.MonkeyPatch,
 ROWS, DEAD = 128, 120  # of subscribers in a topic's table
 
 
-def subscribers(endpoint: str) -> None:
+def subscribe_until_killed(endpoint: str) -> None:
     """Child: subscribe often, until killed."""
     sockets = [msgq.sub_sock(endpoint, timeout=0) for _ in range(DEAD)]
     say(str(len(sockets)))
@@ -142,7 +142,7 @@ def channel_members(name: str) -> None:
     hear()
 
 
-def killed(function: Callable[[str], None], name: str) -> int:
+def run_and_kill(function: Callable[[str], None], name: str) -> int:
     with Child(function, name) as child:
         child.hear()
         child.kill()
@@ -151,7 +151,7 @@ def killed(function: Callable[[str], None], name: str) -> int:
 
 def test_doctor_summarizes_many_dead_subscribers_in_one_warning(prefix: str) -> None:
     with msgq.pub_sock("weather") as publisher:
-        pid = killed(subscribers, "weather")
+        pid = run_and_kill(subscribe_until_killed, "weather")
         participants = diagnose()[1]["topics"]
         assert participants["status"] == "warning"
         assert participants["text"].startswith(f"weather: {DEAD} subscribers: python {pid} (dead), ")
@@ -165,14 +165,14 @@ def test_doctor_summarizes_many_dead_subscribers_in_one_warning(prefix: str) -> 
         assert f"weather: {DEAD - 7} subscribers: " in diagnose()[1]["topics"]["text"]
         for other in others:
             other.close()
-    _, checks = fix(prefix)
+    _, checks = run_doctor_fix(prefix)
     assert "removed weather" in checks["repair"]["text"]
     assert checks["topics"]["status"] == "ok"
 
 
 def test_doctor_shortens_list_of_dead_channel_participants(prefix: str) -> None:
     with msgq.Channel("scans"):
-        killed(channel_members, "scans")
+        run_and_kill(channel_members, "scans")
         _, checks = diagnose()
         assert checks["channels"]["status"] == "warning"
         for text in (
@@ -194,7 +194,7 @@ def test_doctor_accepts_dead_publisher_that_was_replaced(prefix: str) -> None:
 
 def test_doctor_appends_warnings_to_line_with_error(prefix: str) -> None:
     with msgq.pub_sock("abc"):
-        killed(subscribers, "abc")
+        run_and_kill(subscribe_until_killed, "abc")
         assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
         participants = diagnose()[1]["topics"]
     assert participants["status"] == "error"
@@ -214,7 +214,7 @@ def test_doctor_lists_ten_issues_and_counts_remaining_issues(prefix: str) -> Non
     assert checks["files"]["text"].endswith("and 15 more")
 
 
-def fix(prefix: str) -> tuple[int, dict[str, dict[str, Any]]]:
+def run_doctor_fix(prefix: str) -> tuple[int, dict[str, dict[str, Any]]]:
     result = CliRunner().invoke(app, ["doctor", "--fix", "--json", "--prefix", prefix], catch_exceptions=False)
     checks = [json.loads(line) for line in result.output.splitlines()]
     return result.exit_code, {check["check"]: check for check in checks}
@@ -222,7 +222,7 @@ def fix(prefix: str) -> tuple[int, dict[str, dict[str, Any]]]:
 
 def test_doctor_fix_removes_topic_with_only_dead_participants(prefix: str) -> None:
     assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
-    _, checks = fix(prefix)
+    _, checks = run_doctor_fix(prefix)
     assert "removed weather" in checks["repair"]["text"]
     assert checks["topics"]["status"] == "ok"
     assert list(SHM.glob(f"msgq*_{prefix}/*")) == []
@@ -231,7 +231,7 @@ def test_doctor_fix_removes_topic_with_only_dead_participants(prefix: str) -> No
 def test_doctor_fix_keeps_a_topic_with_a_living_subscriber(prefix: str) -> None:
     with msgq.sub_sock("weather", timeout=0) as subscriber:
         assert subprocess.run([sys.executable, "-c", PUBLISHER], timeout=60).returncode == -9
-        _, checks = fix(prefix)
+        _, checks = run_doctor_fix(prefix)
         assert checks["repair"]["text"] == "nothing to repair"
         assert "weather: publisher" in checks["topics"]["text"]
         with msgq.pub_sock("weather") as publisher:
@@ -246,7 +246,7 @@ def test_doctor_fix_removes_a_side_segment_without_a_ring(prefix: str) -> None:
     code, checks = diagnose()
     assert (code, checks["files"]["status"]) == (1, "error")
     assert "weather has a side segment, but no ring" in checks["files"]["text"]
-    _, checks = fix(prefix)
+    _, checks = run_doctor_fix(prefix)
     assert "removed weather" in checks["repair"]["text"]
     assert checks["files"]["status"] == "ok"
     assert list(SHM.glob(f"msgq*_{prefix}/*")) == []

@@ -242,7 +242,7 @@ def test_echo_timeout_exits_with_3(prefix: str, kind: str) -> None:
 # ---- queues with events ----
 
 
-def passed(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
+def event_numbers(found: list[dict[str, Any]]) -> list[tuple[str, int]]:
     return [(one["event"], one["number"]) for one in found]
 
 
@@ -279,7 +279,7 @@ def test_echo_of_queue_waits_for_the_first_event(prefix: str, listen: Callable[.
         queue.send(b"1")
         found, complaints = echo.end()
         assert complaints == ""
-        assert passed(found) in (
+        assert event_numbers(found) in (
             [("sent", 1), ("received", 1), ("sent", found[-1]["number"])],
             [("waiting", 1), ("received", 1), ("sent", found[-1]["number"])],  # it looked in between
         )

@@ -108,7 +108,7 @@ def lines(*words: object, code: int | None = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in command.run(*words, "--json", code=code).output.splitlines()]
 
 
-def cells(text: str) -> dict[str, list[str]]:
+def table_cells(text: str) -> dict[str, list[str]]:
     """Return the cells of a table, by the first of each line."""
     every = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
     return {one[0]: one[1:] for one in every}
@@ -123,7 +123,7 @@ def test_each_stored_kind_has_stats_source_and_cleanup() -> None:
 
 
 def test_list_shows_endpoints_of_all_kinds_in_one_table(bus: Bus) -> None:
-    found = cells(command.run("list", "--interval", "0").output)
+    found = table_cells(command.run("list", "--interval", "0").output)
     assert [name for name in found if name] == SHOWN
     assert [found[name][0].partition(",")[0] for name in SHOWN] == [KIND[name] for name in SHOWN]
     me = str(os.getpid())
@@ -306,7 +306,7 @@ def test_completion_offers_names_of_all_kinds(bus: Bus) -> None:
         assert sorted(found) == sorted([*SHOWN, *AUXILIARY])
 
 
-def traces(prefix: str) -> dict[str, tuple[bytes, int, int]]:
+def read_shared_files(prefix: str) -> dict[str, tuple[bytes, int, int]]:
     """Return all that is in memory under a prefix: names, bytes, modes, and when anybody wrote it by a system call."""
     found = {}
     for path in SHM.glob(f"*{prefix}*/*"):
@@ -318,11 +318,11 @@ def traces(prefix: str) -> dict[str, tuple[bytes, int, int]]:
 
 @pytest.mark.parametrize("words", VERBS, ids=" ".join)
 def test_observing_commands_do_not_change_files_or_counts(bus: Bus, prefix: str, words: tuple[str, ...]) -> None:
-    before = traces(prefix)
+    before = read_shared_files(prefix)
     assert len(before) >= 2 * 3 + 2 + 1 + 2 + 1  # topics have two files, the channel a pool
     known = [(one.endpoint, one.participants, one.messages, one.lost) for one in stats.endpoints()]
     command.run(*words, code=None)
-    assert traces(prefix) == before
+    assert read_shared_files(prefix) == before
     assert [(one.endpoint, one.participants, one.messages, one.lost) for one in stats.endpoints()] == known
 
 

@@ -23,7 +23,7 @@ def run(*args: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.output.splitlines()]
 
 
-def noted() -> str:
+def leftovers_check() -> str:
     (check,) = (check for check in run("doctor") if check["check"] == "leftovers")
     return f"{check['status']}: {check['text']}"
 
@@ -35,11 +35,11 @@ def test_clean_removes_event_gate_of_killed_controller(prefix: str) -> None:
             assert child.hear() == "made"
             assert run("clean") == []
             child.kill()
-        assert f"left: gate of a dead controller (process {child.pid})" in noted()
+        assert f"left: gate of a dead controller (process {child.pid})" in leftovers_check()
         assert [one["action"] for one in run("clean", "--dry-run")] == ["would remove"]
         (removed,) = run("clean")
         assert (removed["endpoint"], removed["action"]) == ("left", "removed")
-        assert noted().startswith("ok")
+        assert leftovers_check().startswith("ok")
         assert alive.enabled
         assert msgq.fake_event_handle("lives", "", override=False).enabled
     assert not list(SHM.glob(f"msgqgate_{prefix}:*"))
@@ -56,8 +56,8 @@ def test_clean_removes_address_claim_of_killed_zmq_publisher(prefix: str, monkey
     with open(claim.path) as file:  # a publisher that starts now may have it, however long the caller thinks it over
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert list(looks) == []
-    assert f"left: claim of a dead ZMQ publisher (process {child.pid})" in noted()
+    assert f"left: claim of a dead ZMQ publisher (process {child.pid})" in leftovers_check()
     (removed,) = run("clean")
     assert (removed["endpoint"], removed["action"]) == ("left", "removed")
     assert claim.path not in shm_paths.list_zmq_claim_paths()  # where publishers of other tests come and go
-    assert noted().startswith("ok")
+    assert leftovers_check().startswith("ok")

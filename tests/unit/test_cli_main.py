@@ -38,7 +38,7 @@ def test_python_m_msgq_runs_command() -> None:
     assert json.loads(result.stdout)["msgq"] == version("msgq-bus")
 
 
-def started(*program: str) -> subprocess.Popen[str]:
+def start_and_await_line(*program: str) -> subprocess.Popen[str]:
     """Start a new process that prints lines until it is ended; return when it has printed one."""
     process = subprocess.Popen(
         [*program, "stat", "--interval", "0.05"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -49,14 +49,14 @@ def started(*program: str) -> subprocess.Popen[str]:
 
 
 def test_installed_script_exits_without_traceback_on_ctrl_c(prefix: str) -> None:
-    with started(str(Path(sys.executable).with_name("msgq"))) as process:
+    with start_and_await_line(str(Path(sys.executable).with_name("msgq"))) as process:
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=DEADLINE_S)[1] == ""
         assert process.returncode == 0
 
 
 def test_python_m_msgq_exits_without_traceback_on_closed_pipe(prefix: str) -> None:
-    with started(sys.executable, "-m", "msgq") as process:
+    with start_and_await_line(sys.executable, "-m", "msgq") as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.wait(DEADLINE_S) == 0

@@ -16,7 +16,7 @@ import msgq
 from msgq.cli.app import app
 from msgq.recording import Writer
 from tests.command import run, start
-from tests.meta.test_verbs import verbs
+from tests.meta.test_verbs import list_verbs
 from tests.support import wait_until
 
 #: Parameters whose values are names, by what their help shows.
@@ -75,7 +75,7 @@ MISSING = {
     "play expressions": Case("play {log} --rate inf -e {name}", says="no endpoint of the recording"),
     "play remap": Case("play {log} --rate inf --remap {name}:=x", says="remapped endpoint not found"),
     "play compare_endpoints": Case(
-        "play {log} --deterministic tests.unit.test_cli_names:silent --idle-timeout 0 --compare-endpoints {name}",
+        "play {log} --deterministic tests.unit.test_cli_names:send_nothing --idle-timeout 0 --compare-endpoints {name}",
         says="no endpoint of the programs",
     ),
 }
@@ -105,7 +105,7 @@ NAMELESS = {
 }
 
 
-def silent() -> None:
+def send_nothing() -> None:
     """Send nothing."""
 
 
@@ -206,7 +206,7 @@ def names_of(command: click.Command) -> Iterator[str]:
 
 
 def test_each_command_parameter_for_names_is_tested_with_missing_name() -> None:
-    found = {" ".join(path): list(names_of(verb)) for path, verb in verbs(app)}
+    found = {" ".join(path): list(names_of(verb)) for path, verb in list_verbs(app)}
     parameters = {f"{verb} {name}" for verb, names in found.items() for name in names} - {"frames save file"}
     covered = {" ".join(key.split(" --")[0].split()) for key in MISSING} | APART.keys()
     assert parameters == covered

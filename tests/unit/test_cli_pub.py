@@ -27,7 +27,7 @@ def pub(*words: object, code: int = 0) -> dict[str, Any]:
     return found
 
 
-def refused(*words: object, code: int = 1) -> str:
+def run_refused_pub(*words: object, code: int = 1) -> str:
     result = command.run("pub", *words, code=code)
     assert result.stdout == ""
     return result.stderr
@@ -67,7 +67,7 @@ def test_pub_with_lines_option_sends_each_line_to_channel(prefix: str) -> None:
 
 
 def test_pub_waits_for_subscribers_of_a_channel(prefix: str) -> None:
-    assert "fewer than 1 subscriber within 0.1 s" in refused(
+    assert "fewer than 1 subscriber within 0.1 s" in run_refused_pub(
         "channel/cam", "x", "--wait-for-subscribers", "1", "--timeout", "0.1", code=3
     )
     with Channel("cam") as channel, channel.subscriber() as subscriber:
@@ -96,7 +96,7 @@ def test_pub_to_queue_converts_json_by_schema_of_queue(prefix: str) -> None:
 def test_pub_to_full_queue_waits_for_free_slot(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=1) as queue:
         queue.send(b"first")
-        assert "holds 1 message," in refused("queue/jobs", "x", "--timeout", "0.1", code=3)
+        assert "holds 1 message," in run_refused_pub("queue/jobs", "x", "--timeout", "0.1", code=3)
         with command.start("pub", "queue/jobs", "second") as running:
             wait_until(lambda: "sending" in {what for one in stats.queue("jobs").handles for what in one.waits})
             assert queue.receive(0) == (b"first", 0)
@@ -136,7 +136,7 @@ def test_pub_json_to_record_keeps_values_of_omitted_fields(prefix: str) -> None:
 
 def test_pub_json_to_unwritten_record_requires_all_fields(prefix: str) -> None:
     with msgq.SeqlockVector("poses", POSE, 4) as vector:
-        assert "id missing; give all fields" in refused("records/poses", '{"x": 9}', "--index", 1)
+        assert "id missing; give all fields" in run_refused_pub("records/poses", '{"x": 9}', "--index", 1)
         assert vector.counts().tolist() == [0, 0, 0, 0]
 
 
@@ -149,13 +149,13 @@ def test_pub_json_to_tracked_record_does_not_require_timestamps(prefix: str) -> 
 
 def test_pub_json_to_board_keeps_values_of_omitted_fields(prefix: str) -> None:
     with msgq.Board("state", 8, 100, schema=struct_schema(np.dtype(POSE))) as board:
-        assert "id missing" in refused("records/state", '{"x": 9}', "--format", "json", "--key", "car")
+        assert "id missing" in run_refused_pub("records/state", '{"x": 9}', "--format", "json", "--key", "car")
         pub("records/state", '{"x": 9, "id": 3}', "--format", "json", "--key", "car")
         pub("records/state", '{"x": 8}', "--format", "json", "--key", "car")
         assert board["car"] == np.array([(8, 3)], POSE).tobytes()
         with board.declare("car") as entry:
             entry.write(b"short")
-        assert "has 5 bytes" in refused("records/state", '{"x": 8}', "--format", "json", "--key", "car")
+        assert "has 5 bytes" in run_refused_pub("records/state", '{"x": 8}', "--format", "json", "--key", "car")
 
 
 def test_pub_converts_json_by_struct_schema_without_as_option(prefix: str) -> None:
@@ -168,7 +168,7 @@ def test_pub_converts_json_by_struct_schema_without_as_option(prefix: str) -> No
         message = queue.receive(0)
         assert message is not None
         assert message.data == packed
-        assert "cannot be encoded from JSON" in refused("queue/poses", "text")
+        assert "cannot be encoded from JSON" in run_refused_pub("queue/poses", "text")
 
 
 NESTED = [("at", [("x", "<f8"), ("y", "<f8")]), ("wheels", [("speed", "<f4")], 2)]
@@ -196,7 +196,7 @@ def test_pub_converts_each_field_of_nested_json(prefix: str) -> None:
 )
 def test_pub_with_invalid_json_field_names_the_field(prefix: str, message: str, text: str) -> None:
     with msgq.Seqlock("car", NESTED) as record:
-        assert text in refused("records/car", message)
+        assert text in run_refused_pub("records/car", message)
         assert record.count == 0
 
 
@@ -213,7 +213,7 @@ def test_pub_with_invalid_json_field_names_the_field(prefix: str, message: str, 
 def test_pub_refuses_values_of_wrong_shape_or_range(prefix: str, message: str, text: str) -> None:
     with msgq.Seqlock("e", np.dtype([("three", "<i4", (3,)), ("count", "<u8")])) as record:
         pub("records/e", '{"three": [1, 2, 3], "count": 18446744073709551615}')
-        assert text in refused("records/e", message)
+        assert text in run_refused_pub("records/e", message)
         pub("records/e", '{"count": 2.0}')
         found = record.read()
         assert (found["three"].tolist(), int(found["count"])) == ([1, 2, 3], 2)
@@ -221,7 +221,7 @@ def test_pub_refuses_values_of_wrong_shape_or_range(prefix: str, message: str, t
 
 def test_pub_json_message_requires_all_fields(prefix: str) -> None:
     with MessageQueue("poses", schema=struct_schema(np.dtype(POSE))) as queue:
-        assert "id missing; give all fields" in refused("queue/poses", '{"x": 9}', "--format", "json")
+        assert "id missing; give all fields" in run_refused_pub("queue/poses", '{"x": 9}', "--format", "json")
         assert queue.receive(0) is None
 
 
@@ -229,8 +229,10 @@ def test_pub_to_seqlock_requires_no_index(prefix: str) -> None:
     with msgq.Seqlock("speed", np.int32) as record:
         pub("--", "records/speed", "-5")
         assert record.value == -5
-        assert "cannot be encoded from JSON" in refused("records/speed", "fast")
-        assert "has elements of 4 bytes, but the message has 3" in refused("records/speed", "abc", "--format", "text")
+        assert "cannot be encoded from JSON" in run_refused_pub("records/speed", "fast")
+        assert "has elements of 4 bytes, but the message has 3" in run_refused_pub(
+            "records/speed", "abc", "--format", "text"
+        )
         assert record.count == 1
 
 
@@ -239,7 +241,7 @@ def test_pub_to_board_writes_value_of_given_key(prefix: str) -> None:
         assert pub("records/state", "1.5", "--format", "json", "--key", "speed")["bytes"] == 3
         assert board.items() == [("speed", b"1.5")]
         board.declare("mode")
-        assert str(os.getpid()) in refused("records/state", "x", "--key", "mode")
+        assert str(os.getpid()) in run_refused_pub("records/state", "x", "--key", "mode")
 
 
 @pytest.mark.parametrize(
@@ -271,7 +273,7 @@ def test_pub_to_board_writes_value_of_given_key(prefix: str) -> None:
 def test_pub_refuses_invalid_arguments_with_one_line_error(prefix: str, words: str, code: int, text: str) -> None:
     with msgq.SeqlockVector("poses", POSE, 4), msgq.Board("state", 8, 100):
         before = set(stats.endpoint_inodes())
-        said = refused(*words.split(), code=code)
+        said = run_refused_pub(*words.split(), code=code)
         assert text in said.splitlines()[-1]
         assert "Traceback" not in said
         assert set(stats.endpoint_inodes()) - before <= {"queue/jobs"}

@@ -29,7 +29,7 @@ def lines(*words: object, code: int = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in command.run(*words, "--json", code=code).output.splitlines()]
 
 
-def outcomes(*words: object, code: int = 0) -> dict[str, str]:
+def run_clean(*words: object, code: int = 0) -> dict[str, str]:
     return {one["endpoint"]: one["action"] for one in lines("clean", *words, code=code)}
 
 
@@ -37,7 +37,7 @@ def files(prefix: str) -> list[str]:
     return sorted(path.name for path in (SHM / f"msgqjobs_{prefix}").glob("*"))
 
 
-def checked(*words: str) -> tuple[str, str]:
+def run_doctor(*words: str) -> tuple[str, str]:
     result = command.run("doctor", "--json", *words, code=None)
     (found,) = (one for one in map(json.loads, result.output.splitlines()) if one["check"] == "queues")
     return found["status"], found["text"]
@@ -59,7 +59,7 @@ def take_part(name: str, how: str) -> None:
     hear()
 
 
-def killed(name: str, how: str = "open") -> int:
+def kill_participant(name: str, how: str = "open") -> int:
     with Child(take_part, name, how) as child:
         child.hear()
         child.kill()
@@ -190,12 +190,12 @@ def test_completion_offers_names_of_queues(prefix: str) -> None:
 
 def test_clean_keeps_queues_not_given_by_name(prefix: str) -> None:
     MessageQueue("empty").close()
-    killed("dead")
+    kill_participant("dead")
     with MessageQueue("full") as queue:
         queue.send(b"x")
     everything = {"queue/dead": "kept", "queue/empty": "kept", "queue/full": "kept"}
     for words in ([], ["--force"], ["--dry-run"], ["--prefix", prefix]):
-        assert outcomes(*words) == everything, words
+        assert run_clean(*words) == everything, words
     reasons = {one["endpoint"]: one["reason"] for one in lines("clean")}
     assert reasons["queue/empty"] == "to remove a queue, name it"
     assert reasons["queue/full"] == "to remove a queue, name it; it has 1 message"
@@ -208,14 +208,14 @@ def test_clean_keeps_queues_not_given_by_name(prefix: str) -> None:
 def test_clean_removes_queue_given_by_name_and_its_messages(prefix: str) -> None:
     with MessageQueue("full") as queue:
         queue.send_many([b"x"] * 3)
-    killed("dead", "open")
+    kill_participant("dead", "open")
     MessageQueue("stays").close()
-    assert outcomes("queue/full", "--dry-run") == {"queue/full": "would remove"}
+    assert run_clean("queue/full", "--dry-run") == {"queue/full": "would remove"}
     assert files(prefix) == ["dead", "full", "stays"]
     (found,) = lines("clean", "queue/full")
     assert (found["action"], found["reason"]) == ("removed", "no process uses it; it has 3 messages")
     assert found["bytes"] > 128 * 8192
-    assert outcomes("queue/d*") == {"queue/dead": "removed"}
+    assert run_clean("queue/d*") == {"queue/dead": "removed"}
     assert files(prefix) == ["stays"]
 
 
@@ -224,9 +224,9 @@ def test_clean_of_queue_removes_its_events_channel(prefix: str) -> None:
         queue.send(b"message")
         assert "  events       payload, 0 lost" in command.run("info", "queue/jobs", "--interval", "0.01").output
         assert list(SHM.glob(f"msgqchan_{prefix}/jobs:events"))
-    assert outcomes("queue/jobs", "--dry-run") == {"queue/jobs": "would remove"}
+    assert run_clean("queue/jobs", "--dry-run") == {"queue/jobs": "would remove"}
     assert list(SHM.glob(f"msgqchan_{prefix}/*"))
-    assert outcomes("queue/jobs") == {"queue/jobs": "removed"}
+    assert run_clean("queue/jobs") == {"queue/jobs": "removed"}
     assert not list(SHM.glob(f"msgqchan_{prefix}/*"))
     assert not list(SHM.glob(f"msgqpool_{prefix}/*"))
 
@@ -236,13 +236,13 @@ def test_clean_keeps_events_channel_of_existing_queue(prefix: str) -> None:
     Channel("scans").close()
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"message")
-    killed("jobs", "take")
+    kill_participant("jobs", "take")
     channel_path = SHM / f"msgqchan_{prefix}/jobs:events"
-    assert outcomes("channel/*") == {"channel/scans": "removed"}
-    assert outcomes() == {"queue/jobs": "kept"}
+    assert run_clean("channel/*") == {"channel/scans": "removed"}
+    assert run_clean() == {"queue/jobs": "kept"}
     command.run("doctor", "--fix", code=None)
     assert channel_path.exists()
-    assert outcomes("channel/jobs:events") == {"channel/jobs:events": "removed"}
+    assert run_clean("channel/jobs:events") == {"channel/jobs:events": "removed"}
     assert not channel_path.exists()
 
 
@@ -250,8 +250,8 @@ def test_clean_removes_events_channel_without_queue(prefix: str) -> None:
     with MessageQueue("jobs", events=True) as queue:
         queue.send(b"message")
     os.unlink(stats.queue("jobs").path)
-    assert outcomes("--dry-run", "channel/*") == {"channel/jobs:events": "would remove"}
-    assert outcomes() == {"channel/jobs:events": "removed"}
+    assert run_clean("--dry-run", "channel/*") == {"channel/jobs:events": "would remove"}
+    assert run_clean() == {"channel/jobs:events": "removed"}
     assert not (SHM / f"msgqchan_{prefix}/jobs:events").exists()
 
 
@@ -262,7 +262,7 @@ def test_clean_keeps_an_open_queue(prefix: str) -> None:
         assert found["action"] == "kept"
         assert str(child.pid) in found["reason"]
         assert str(os.getpid()) in found["reason"]
-    assert outcomes("queue/jobs") == {"queue/jobs": "removed"}
+    assert run_clean("queue/jobs") == {"queue/jobs": "removed"}
 
 
 def test_clean_force_removes_queue_with_users_of_unknown_liveness(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ def test_clean_force_removes_queue_with_users_of_unknown_liveness(prefix: str, m
     monkeypatch.setattr(PersistentKind, "list_users", lambda kind, one: users)
     (found,) = lines("clean", "queue/jobs", code=1)
     assert found["reason"] == "in use by processes of unknown liveness: python 17; --force removes it"
-    assert outcomes("queue/jobs", "--force") == {"queue/jobs": "removed"}
+    assert run_clean("queue/jobs", "--force") == {"queue/jobs": "removed"}
 
 
 def test_clean_removes_an_empty_directory_of_queues(prefix: str) -> None:
@@ -299,7 +299,7 @@ def test_two_simultaneous_clean_commands_remove_queues(prefix: str) -> None:
 def test_clean_keeps_and_reports_a_damaged_queue(prefix: str) -> None:
     MessageQueue("good").close()
     (SHM / f"msgqjobs_{prefix}" / "bad").write_bytes(bytes(100))
-    assert outcomes() == {"queue/good": "kept"}
+    assert run_clean() == {"queue/good": "kept"}
     assert "no endpoint matches queue/bad" in command.run("clean", "queue/bad", code=1).output
     for words in ([], ["--fix"]):
         assert "too few for a queue" in command.run("doctor", "--json", *words, code=1).output
@@ -310,24 +310,24 @@ def test_clean_keeps_and_reports_a_damaged_queue(prefix: str) -> None:
 
 
 def test_doctor_shows_memory_of_queues(prefix: str) -> None:
-    assert checked() == ("ok", "0 queues, 0 B of /dev/shm; no leftovers of dead processes")
+    assert run_doctor() == ("ok", "0 queues, 0 B of /dev/shm; no leftovers of dead processes")
     with MessageQueue("a"), MessageQueue("b"):
         used = 2 * stats.queue("a").bytes / 1e6
-        assert checked() == ("ok", f"2 queues, {used:.1f} MB of /dev/shm; no leftovers of dead processes")
+        assert run_doctor() == ("ok", f"2 queues, {used:.1f} MB of /dev/shm; no leftovers of dead processes")
 
 
 def test_doctor_fix_returns_messages_of_dead_queue_consumers(prefix: str) -> None:
     with MessageQueue("jobs") as queue:
         queue.send_many([b"x"] * 3)
-    taker, watcher = killed("jobs", "take"), killed("other", "watch")
-    status, text = checked()
+    taker, watcher = kill_participant("jobs", "take"), kill_participant("other", "watch")
+    status, text = run_doctor()
     assert status == "warning"
     assert f"queue/jobs: python {taker} (dead) left 1 message (repaired when a process opens it" in text
     assert f"queue/other: python {watcher} (dead) left its wait (watching)" in text
     result = command.run("doctor", "--fix", "--json", code=None)
     assert f"repaired queue/jobs: python {taker} (dead) left 1 message" in result.output
     assert f"repaired queue/other: python {watcher} (dead) left its wait" in result.output
-    assert checked()[0] == "ok"
+    assert run_doctor()[0] == "ok"
     found = stats.queue("jobs")
     assert (found.depth, found.in_flight, found.redelivered) == (3, 0, 1)
     assert "nothing to repair" in command.run("doctor", "--fix", "--json", code=None).output
@@ -340,7 +340,7 @@ def test_doctor_reports_expired_leases(prefix: str) -> None:
             child.hear()
             job = take(queue, lease=0.01)
             wait_until(lambda: stats.queue("jobs").expired_leases)
-            assert "queue/jobs: 1 message with an expired lease" in checked()[1]
+            assert "queue/jobs: 1 message with an expired lease" in run_doctor()[1]
             command.run("doctor", "--fix", code=None)
             assert stats.queue("jobs").depth == 1
             del job
@@ -349,7 +349,7 @@ def test_doctor_reports_expired_leases(prefix: str) -> None:
 def test_doctor_reports_invalid_slot_states_as_errors(prefix: str) -> None:
     MessageQueue("jobs").close()
     write_nonsense("jobs")
-    status, text = checked("--fix")
+    status, text = run_doctor("--fix")
     assert status == "error"
     assert text.startswith("queue/jobs has 1 unusable slot: another program wrote into the file")
     assert stats.queue("jobs").corrupt_slots == 1, "nobody knows what it was"
@@ -358,9 +358,9 @@ def test_doctor_reports_invalid_slot_states_as_errors(prefix: str) -> None:
 def test_doctor_reports_queue_at_handle_limit(prefix: str) -> None:
     with MessageQueue("jobs", max_messages=1, max_message_size=1):
         others = [MessageQueue("jobs") for _ in range(126)]
-        assert checked()[0] == "ok"
+        assert run_doctor()[0] == "ok"
         others.append(MessageQueue("jobs"))
-        assert checked() == ("error", "queue/jobs has 128 open handles, its limit")
+        assert run_doctor() == ("error", "queue/jobs has 128 open handles, its limit")
         for one in others:
             one.close()
 
@@ -368,7 +368,7 @@ def test_doctor_reports_queue_at_handle_limit(prefix: str) -> None:
 def test_doctor_fix_reports_queues_it_cannot_repair(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with MessageQueue("jobs") as queue:
         queue.send(b"x")
-    killed("jobs", "take")
+    kill_participant("jobs", "take")
 
     def refuse(*_: object, **__: object) -> None:
         raise SegmentError("it is another user's", "jobs", "", errno.EACCES)

@@ -19,14 +19,14 @@ from msgq.kinds.persistent import PersistentKind
 from msgq.records.cleanup import PERSISTENT_RECORDS
 from tests import command
 from tests.support import SHM, Child, Task
-from tests.unit.test_record_stats import change, declare, held_by, killed, write_one
+from tests.unit.test_record_stats import change_word, declare, held_by, run_and_kill, write_one
 
 
 def lines(*words: object, code: int = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in command.run(*words, "--json", code=code).output.splitlines()]
 
 
-def outcomes(*words: object, code: int = 0) -> dict[str, str]:
+def run_clean(*words: object, code: int = 0) -> dict[str, str]:
     return {one["endpoint"]: one["action"] for one in lines("clean", *words, code=code)}
 
 
@@ -34,13 +34,13 @@ def files(prefix: str) -> list[str]:
     return sorted(path.name for path in (SHM / f"msgqrec_{prefix}").glob("*"))
 
 
-def checked(*words: str) -> tuple[str, str]:
+def run_doctor(*words: str) -> tuple[str, str]:
     result = command.run("doctor", "--json", *words, code=None)
     (found,) = (one for one in map(json.loads, result.output.splitlines()) if one["check"] == "records")
     return found["status"], found["text"]
 
 
-def make(name: str) -> None:
+def create_vector(name: str) -> None:
     """A vector with a value, that nobody has open."""
     with SeqlockVector(name, "<f8", 3) as vector:
         vector[0] = 1
@@ -151,19 +151,19 @@ def test_info_shows_unwritten_records(prefix: str) -> None:
 def test_commands_on_missing_records_fail(prefix: str) -> None:
     for verb in ("info", "clean"):
         assert "no endpoint matches records/v; run `msgq list`" in command.run(verb, "records/v", code=1).output
-    make("v")
+    create_vector("v")
     for verb in ("info", "clean"):
         assert "no endpoint matches v; did you mean records/v?" in command.run(verb, "v", code=1).output
 
 
 def test_prefix_option_selects_records_of_prefix(prefix: str) -> None:
-    make("v")
+    create_vector("v")
     assert [one["endpoint"] for one in lines("list", "--prefix", prefix, "--interval", "0")] == ["records/v"]
     assert lines("list", "--prefix", f"{prefix}other", "--interval", "0") == []
 
 
 def test_completion_offers_names_of_records(prefix: str) -> None:
-    make("v")
+    create_vector("v")
     completion = ShellComplete(app, {}, "msgq", "_MSGQ_COMPLETE")
     for verb in ("list", "info", "clean", "top", "stat", "echo", "hz"):
         assert [item.value for item in completion.get_completions([verb], "rec")] == ["records/v"]
@@ -173,11 +173,11 @@ def test_completion_offers_names_of_records(prefix: str) -> None:
 
 
 def test_clean_keeps_records_not_given_by_name(prefix: str) -> None:
-    make("full")
+    create_vector("full")
     Board("empty", 3, 8).close()
     everything = {"records/empty": "kept", "records/full": "kept"}
     for words in ([], ["--force"], ["--dry-run"], ["--prefix", prefix]):
-        assert outcomes(*words) == everything, words
+        assert run_clean(*words) == everything, words
     reasons = {one["endpoint"]: one["reason"] for one in lines("clean")}
     assert reasons["records/empty"] == "to remove a vector or board, name it"
     assert reasons["records/full"] == "to remove a vector or board, name it; it has 1 value"
@@ -189,9 +189,9 @@ def test_clean_keeps_records_not_given_by_name(prefix: str) -> None:
 
 def test_clean_removes_records_given_by_name(prefix: str) -> None:
     for name in ("full", "dead", "stays"):
-        make(name)
-    killed(write_one, "dead")
-    assert outcomes("records/full", "--dry-run") == {"records/full": "would remove"}
+        create_vector(name)
+    run_and_kill(write_one, "dead")
+    assert run_clean("records/full", "--dry-run") == {"records/full": "would remove"}
     assert files(prefix) == ["dead", "full", "stays"]
     with SeqlockVector("full") as reader:
         (found,) = lines("clean", "records/full")
@@ -199,12 +199,12 @@ def test_clean_removes_records_given_by_name(prefix: str) -> None:
         assert found["reason"] == "no process writes it; readers cannot be detected; it has 1 value"
         assert found["bytes"] == 32768 + 3 * 64
         assert reader[0] == 1, "who reads keeps what is mapped"
-    assert outcomes("records/d*") == {"records/dead": "removed"}
+    assert run_clean("records/d*") == {"records/dead": "removed"}
     assert files(prefix) == ["stays"]
 
 
 def test_clean_keeps_records_with_a_living_writer(prefix: str) -> None:
-    make("v")
+    create_vector("v")
     with SeqlockVector("v") as vector, Child(write_one, "v") as child:
         child.hear()
         vector[0] = 1
@@ -215,22 +215,22 @@ def test_clean_keeps_records_with_a_living_writer(prefix: str) -> None:
             assert str(os.getpid()) in found["reason"]
         assert lines("clean")[0]["reason"].startswith("in use by ")
         assert stats.record("v").elements_written == 2
-    assert outcomes("records/v") == {"records/v": "removed"}
+    assert run_clean("records/v") == {"records/v": "removed"}
 
 
 def test_clean_force_removes_records_with_users_of_unknown_liveness(
     prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make("v")
+    create_vector("v")
     users = EndpointUsers((), ("python 17",))
     monkeypatch.setattr(PersistentKind, "list_users", lambda kind, one: users)
     (found,) = lines("clean", "records/v", code=1)
     assert found["reason"] == "in use by processes of unknown liveness: python 17; it has 1 value; --force removes it"
-    assert outcomes("records/v", "--force") == {"records/v": "removed"}
+    assert run_clean("records/v", "--force") == {"records/v": "removed"}
 
 
 def test_clean_removes_an_empty_directory_of_records(prefix: str) -> None:
-    make("v")
+    create_vector("v")
     SeqlockVector.unlink_name("v")
     (folder,) = shm_paths.records_directories(prefix)
     command.run("clean", "--dry-run")
@@ -242,7 +242,7 @@ def test_clean_removes_an_empty_directory_of_records(prefix: str) -> None:
 def test_two_simultaneous_clean_commands_remove_records(prefix: str) -> None:
     names = [f"v{number}" for number in range(30)]
     for name in names:
-        make(name)
+        create_vector(name)
     tasks = [Task(lambda: list(PERSISTENT_RECORDS.remove_unused(names, prefix))) for _ in range(3)]
     removed = [one.endpoint for task in tasks for one in task.result() if one.removed]
     assert sorted(removed) == sorted(f"records/{name}" for name in names)
@@ -250,9 +250,9 @@ def test_two_simultaneous_clean_commands_remove_records(prefix: str) -> None:
 
 
 def test_clean_keeps_and_reports_damaged_records(prefix: str) -> None:
-    make("good")
+    create_vector("good")
     (SHM / f"msgqrec_{prefix}" / "bad").write_bytes(bytes(100))
-    assert outcomes() == {"records/good": "kept"}
+    assert run_clean() == {"records/good": "kept"}
     assert "no endpoint matches records/bad" in command.run("clean", "records/bad", code=1).output
     assert "too few for a vector or board" in command.run("doctor", "--json", code=1).output
     assert files(prefix) == ["bad", "good"]
@@ -262,22 +262,25 @@ def test_clean_keeps_and_reports_damaged_records(prefix: str) -> None:
 
 
 def test_doctor_shows_memory_of_records(prefix: str) -> None:
-    assert checked() == ("ok", "0 vectors and boards, 0 B of /dev/shm; no leftovers of dead processes")
+    assert run_doctor() == ("ok", "0 vectors and boards, 0 B of /dev/shm; no leftovers of dead processes")
     with SeqlockVector("v", "<f8", 3) as vector, Board("b", 3, 8):
         vector[0] = 1
         used = (stats.record("v").bytes + stats.record("b").bytes) / 1e3
-        assert checked() == ("ok", f"2 vectors and boards, {used:.1f} kB of /dev/shm; no leftovers of dead processes")
+        assert run_doctor() == (
+            "ok",
+            f"2 vectors and boards, {used:.1f} kB of /dev/shm; no leftovers of dead processes",
+        )
 
 
 def test_doctor_fix_reports_dead_writers_without_repair(prefix: str) -> None:
-    make("idle")
-    idle = killed(write_one, "idle")
+    create_vector("idle")
+    idle = run_and_kill(write_one, "idle")
     with SeqlockVector("v", "<f8", 3) as vector, Board("b", 5, 100) as board:
-        writer, owner = killed(write_one, "v"), killed(declare, "b", "x", "y")
+        writer, owner = run_and_kill(write_one, "v"), run_and_kill(declare, "b", "x", "y")
         held_by(vector.path, 0, 2)
         held_by(vector.path, 100, 1)
         for words in ([], ["--fix"]):
-            status, text = checked(*words)
+            status, text = run_doctor(*words)
             assert status == "warning"
             assert f"records/idle: python {idle} (dead) left its row (reclaimed by the next writer)" in text
             assert f"records/v: python {writer} (dead) left 1 locked element, 1 element of closed writers" in text
@@ -286,16 +289,16 @@ def test_doctor_fix_reports_dead_writers_without_repair(prefix: str) -> None:
         vector[1] = 1
         assert stats.record("v").locked == 0
         with board.declare("x"), board.declare("y"):
-            assert "keys" not in checked()[1]
+            assert "keys" not in run_doctor()[1]
 
 
 def test_doctor_reports_records_at_writer_limit(prefix: str) -> None:
     others = [SeqlockVector("v", "<f8", 1) for _ in range(128)]
     for one in others[1:]:
         one[0] = 1
-    assert checked()[0] == "ok"
+    assert run_doctor()[0] == "ok"
     others[0][0] = 1
-    assert checked() == ("error", "records/v has 128 writing handles, its limit")
+    assert run_doctor() == ("error", "records/v has 128 writing handles, its limit")
     for one in others:
         one.close()
 
@@ -303,7 +306,7 @@ def test_doctor_reports_records_at_writer_limit(prefix: str) -> None:
 def test_info_of_a_board_with_an_invalid_key_table_succeeds(prefix: str) -> None:
     """A name without an end, or of bytes that are no text, is shown no less."""
     with Board("b", 3, 8) as board, board.declare("k"):
-        change(board.path, 32768 + 16, lambda _: 0xFF1B5B3131)
+        change_word(board.path, 32768 + 16, lambda _: 0xFF1B5B3131)
         assert "\\x1b[11" not in command.run("info", "records/b", "--interval", "0.01").output
         (found,) = lines("info", "records/b", "--interval", "0.01")
         assert found["keys"][0]["key"] == "11[\x1b\ufffd"

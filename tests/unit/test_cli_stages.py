@@ -23,16 +23,16 @@ from msgq.stats import topic
 from tests.command import run, start
 from tests.support import DEADLINE, Child, wait_until
 from tests.unit import stage_children
-from tests.unit.stage_children import publisher, record, step, steps, timings
+from tests.unit.stage_children import publisher, step, step_publisher, timing_publisher, timing_record
 
 SECOND = 1_000_000_000
 
 
-def everything(_name: str) -> bool:
+def match_all_names(_name: str) -> bool:
     return True
 
 
-def objects(*arguments: str) -> list[dict[str, Any]]:
+def run_stages(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run("stages", "--window", "0.2", "--json", *arguments).stdout.splitlines()]
 
 
@@ -134,12 +134,16 @@ def test_stage_tree_shows_each_edge_below_its_parent() -> None:
 
 
 def test_stages_command_shows_one_row_per_stage_and_endpoint(prefix: str) -> None:
-    view = StageCollector(everything, 10.0)
-    with timings("planner", "channel/scans") as scans, timings("planner", "orders") as orders, steps("orders"):
+    view = StageCollector(match_all_names, 10.0)
+    with (
+        timing_publisher("planner", "channel/scans") as scans,
+        timing_publisher("planner", "orders") as orders,
+        step_publisher("orders"),
+    ):
         view.poll()
         for i in range(1, 101):
-            scans.send(record(1000, 1000 + i, 5000 + 2 * i, 500 + 2 * i))
-        orders.send(record(0, 7, 9, 0))  # nobody told when it was sent, nor of what it is a consequence
+            scans.send(timing_record(1000, 1000 + i, 5000 + 2 * i, 500 + 2 * i))
+        orders.send(timing_record(0, 7, 9, 0))  # nobody told when it was sent, nor of what it is a consequence
         view.poll()
         first, second = view.compute_rows()
     assert (first.stage, first.endpoint, first.messages, first.lost, first.malformed) == (
@@ -164,20 +168,20 @@ def test_stages_command_shows_one_row_per_stage_and_endpoint(prefix: str) -> Non
 
 
 def test_stages_command_counts_invalid_timing_records(prefix: str) -> None:
-    view = StageCollector(everything, 10.0)
+    view = StageCollector(match_all_names, 10.0)
     bad = [
-        record(5, 6, 7, 4)[:-1],
-        record(5, 6, 7, 4) * 2,
+        timing_record(5, 6, 7, 4)[:-1],
+        timing_record(5, 6, 7, 4) * 2,
         b"",
-        record(-1, 6, 7, 4),
-        record(5, -6, 7, 4),
-        record(5, 0, 7, 4),
-        record(5, 8, 7, 4),
-        record(5, 6, 7, -4),
+        timing_record(-1, 6, 7, 4),
+        timing_record(5, -6, 7, 4),
+        timing_record(5, 0, 7, 4),
+        timing_record(5, 8, 7, 4),
+        timing_record(5, 6, 7, -4),
     ]
-    with timings("a", "b") as socket:
+    with timing_publisher("a", "b") as socket:
         view.poll()
-        for one in (record(5, 6, 7, 4), *bad, record(5, 6, 7, 4)):
+        for one in (timing_record(5, 6, 7, 4), *bad, timing_record(5, 6, 7, 4)):
             socket.send(one)
         view.poll()
     (row,) = view.compute_rows()
@@ -191,14 +195,14 @@ def test_stages_command_counts_invalid_timing_records(prefix: str) -> None:
 
 
 def test_stages_command_counts_overwritten_timing_records(prefix: str) -> None:
-    view = StageCollector(everything, 10.0)
-    with timings("a", "b", size=4096) as socket:
+    view = StageCollector(match_all_names, 10.0)
+    with timing_publisher("a", "b", size=4096) as socket:
         view.poll()
         for _ in range(1000):
-            socket.send(record(5, 6, 7, 4))
+            socket.send(timing_record(5, 6, 7, 4))
         view.poll()
         for _ in range(3):
-            socket.send(record(5, 6, 7, 4))
+            socket.send(timing_record(5, 6, 7, 4))
         view.poll()
         (row,) = view.compute_rows()
     assert (row.messages, row.lost, row.malformed) == (3, 1000, 0)
@@ -208,14 +212,14 @@ def test_stages_command_counts_overwritten_timing_records(prefix: str) -> None:
 def test_stages_command_reads_timing_topics_created_later(prefix: str) -> None:
     from msgq.impl.ring.core import unlink_topic
 
-    view = StageCollector(everything, 10.0)
+    view = StageCollector(match_all_names, 10.0)
     view.poll()
     for count in (3, 4):
-        with timings("a", "b") as socket:
-            socket.send(record(5, 6, 7, 4))  # before we know of it
+        with timing_publisher("a", "b") as socket:
+            socket.send(timing_record(5, 6, 7, 4))  # before we know of it
             view.poll()
             for _ in range(count):
-                socket.send(record(5, 6, 7, 4))
+                socket.send(timing_record(5, 6, 7, 4))
         unlink_topic(socket.endpoint)  # the last ones are still in the ring that we have
     view.poll()
     (row,) = view.compute_rows()
@@ -225,12 +229,12 @@ def test_stages_command_reads_timing_topics_created_later(prefix: str) -> None:
 def test_stage_is_shown_until_its_last_record_is_too_old(prefix: str) -> None:
     from msgq.impl.ring.core import unlink_topic
 
-    view = StageCollector(everything, 0.2)
-    with timings("a", "b") as socket:
+    view = StageCollector(match_all_names, 0.2)
+    with timing_publisher("a", "b") as socket:
         view.poll()
         (row,) = view.compute_rows()  # it is there, and did nothing yet
         assert (row.messages, row.processing_time) == (0, DurationSpread(0))
-        socket.send(record(5, 6, 7, 4))
+        socket.send(timing_record(5, 6, 7, 4))
         view.poll()
     unlink_topic(socket.endpoint)
     view.poll()
@@ -256,13 +260,13 @@ def going_on(send: Callable[[int], object]) -> Iterator[None]:
 
 
 def test_stages_command_shows_processing_times(prefix: str) -> None:
-    with timings("planner", "channel/scans") as socket, timings("other", "orders"):
+    with timing_publisher("planner", "channel/scans") as socket, timing_publisher("other", "orders"):
 
         def send(now: int) -> None:
-            socket.send(record(now - 3000, now - 1000, now, now - 5000))
+            socket.send(timing_record(now - 3000, now - 1000, now, now - 5000))
 
         with going_on(send):
-            (row,) = wait_until(lambda: [row for row in objects("planner") if row["messages"] > 1])
+            (row,) = wait_until(lambda: [row for row in run_stages("planner") if row["messages"] > 1])
             assert (row["stage"], row["endpoint"], row["lost"], row["malformed"]) == ("planner", "channel/scans", 0, 0)
             assert row["rate"] == pytest.approx(row["messages"] / row["seconds"])
             assert (row["queue_time"]["p50"], row["processing_time"]["p99"], row["e2e_latency"]["max"]) == (
@@ -270,9 +274,9 @@ def test_stages_command_shows_processing_times(prefix: str) -> None:
                 1000,
                 5000,
             )
-            assert [row["stage"] for row in objects()] == ["other", "planner"]
-            assert [row["stage"] for row in objects("channel/.*")] == ["planner"]
-            assert [row["stage"] for row in objects("timing:o.*")] == ["other"]
+            assert [row["stage"] for row in run_stages()] == ["other", "planner"]
+            assert [row["stage"] for row in run_stages("channel/.*")] == ["planner"]
+            assert [row["stage"] for row in run_stages("timing:o.*")] == ["other"]
             head, _, titles, _, line = wait_until(lambda: lines_with(" 5.0 ")).splitlines()
             assert head.startswith("2 stages, 2 timing topics")
             assert titles.split()[:3] == ["stage", "endpoint", "messages/s"]
@@ -282,11 +286,11 @@ def test_stages_command_shows_processing_times(prefix: str) -> None:
 
 
 def test_stages_command_reads_topics_of_prefix_option(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with timings("a", "b"), steps("camera"):
+    with timing_publisher("a", "b"), step_publisher("camera"):
         monkeypatch.delenv("OPENPILOT_PREFIX")
-        assert [row["endpoint"] for row in objects("--prefix", prefix)] == ["b"]
-        assert [row["endpoint"] for row in objects("--tree", "--prefix", prefix)] == ["camera"]
-        assert not objects("--prefix", f"{prefix}-other")
+        assert [row["endpoint"] for row in run_stages("--prefix", prefix)] == ["b"]
+        assert [row["endpoint"] for row in run_stages("--tree", "--prefix", prefix)] == ["camera"]
+        assert not run_stages("--prefix", f"{prefix}-other")
 
 
 def test_stages_command_without_topics_prints_reason(prefix: str) -> None:
@@ -300,7 +304,7 @@ def test_stages_command_without_topics_prints_reason(prefix: str) -> None:
 def test_stages_command_names_unreadable_topic(prefix: str) -> None:
     from tests.support import SHM
 
-    with timings("a", "b"), timings("a", "c"):
+    with timing_publisher("a", "b"), timing_publisher("a", "c"):
         (SHM / f"msgq_{prefix}" / "timing:a:c").write_bytes(b"no ring")
         result = run("stages", "--window", "0.1", "--json")
     assert [json.loads(line)["endpoint"] for line in result.stdout.splitlines()] == ["b"]
@@ -309,10 +313,10 @@ def test_stages_command_names_unreadable_topic(prefix: str) -> None:
 
 def test_stages_command_escapes_control_characters_in_names(prefix: str) -> None:
     evil = "\x1b[2J\u202e"
-    with timings(evil, "orders") as socket, steps(evil + "topic") as beside:
+    with timing_publisher(evil, "orders") as socket, step_publisher(evil + "topic") as beside:
 
         def send(now: int) -> None:
-            socket.send(record(now, now, now, now))
+            socket.send(timing_record(now, now, now, now))
             beside.send(step(now, now))
 
         with going_on(send):
@@ -329,8 +333,8 @@ def test_stages_command_in_terminal_runs_until_key_q(prefix: str) -> None:
     terminal: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
     environment = {"TERM": "xterm", "COLUMNS": "200", "LINES": "30"}
     with (
-        timings("planner", "orders") as socket,
-        going_on(lambda now: socket.send(record(now - 9000, now - 7000, now, 0))),
+        timing_publisher("planner", "orders") as socket,
+        going_on(lambda now: socket.send(timing_record(now - 9000, now - 7000, now, 0))),
         start("stages", env=environment, **terminal) as process,
     ):
         os.close(theirs)
@@ -354,14 +358,14 @@ def edges(view: HopTreeCollector) -> list[tuple[Any, ...]]:
 
 def test_stage_tree_equals_chain_of_sent_messages(prefix: str) -> None:
     names = ["camera", "model", "plan"]
-    view = HopTreeCollector(everything, 60.0)
-    with Child(stage_children.chain, names, 500) as child, timings("planner", "model") as beside:
+    view = HopTreeCollector(match_all_names, 60.0)
+    with Child(stage_children.publish_chain, names, 500) as child, timing_publisher("planner", "model") as beside:
         child.hear()
         view.poll()
         child.say()
         view.poll()  # in the middle of it
         assert child.hear() == "sent"
-        beside.send(record(5, 6, 7, 4))
+        beside.send(timing_record(5, 6, 7, 4))
         view.poll()
         tree = view.build_tree()
         child.say()
@@ -374,8 +378,8 @@ def test_stage_tree_equals_chain_of_sent_messages(prefix: str) -> None:
 
 def test_poll_during_message_chain_adds_no_wrong_tree_edge(prefix: str) -> None:
     """What is published after a look began waits for the next one, which sees what led to it as well."""
-    view = HopTreeCollector(everything, 60.0)
-    with steps("parent") as parent, steps("child") as child:
+    view = HopTreeCollector(match_all_names, 60.0)
+    with step_publisher("parent") as parent, step_publisher("child") as child:
         view.poll()
         parent.send(step())
         later = clock.time_ns() + SECOND // 2
@@ -389,8 +393,8 @@ def test_poll_during_message_chain_adds_no_wrong_tree_edge(prefix: str) -> None:
 
 
 def test_message_chains_started_before_window_are_counted_but_not_shown(prefix: str) -> None:
-    view = HopTreeCollector(everything, 60.0)
-    with steps("camera") as camera, steps("plan") as plan:
+    view = HopTreeCollector(match_all_names, 60.0)
+    with step_publisher("camera") as camera, step_publisher("plan") as plan:
         before = clock.time_ns()
         camera.send(step(before, before))
         view.poll()
@@ -409,8 +413,8 @@ def test_message_chains_started_before_window_are_counted_but_not_shown(prefix: 
 
 def test_message_chains_with_times_of_another_clock_are_shown(prefix: str) -> None:
     """As when a recording is played, or a publisher counts from when it started."""
-    view = HopTreeCollector(everything, 60.0)
-    with steps("camera") as camera, steps("plan") as plan:
+    view = HopTreeCollector(match_all_names, 60.0)
+    with step_publisher("camera") as camera, step_publisher("plan") as plan:
         view.poll()
         for number in range(5):
             camera.send(step(1000 + number, 7000 * SECOND + number))
@@ -420,8 +424,12 @@ def test_message_chains_with_times_of_another_clock_are_shown(prefix: str) -> No
 
 
 def test_stage_tree_counts_messages_without_origin(prefix: str) -> None:
-    view = HopTreeCollector(everything, 60.0)
-    with steps("a") as socket, publisher("plain") as plain, publisher("short", stage_children.STEP_SCHEMA) as short:
+    view = HopTreeCollector(match_all_names, 60.0)
+    with (
+        step_publisher("a") as socket,
+        publisher("plain") as plain,
+        publisher("short", stage_children.STEP_SCHEMA) as short,
+    ):
         view.poll()
         now = clock.time_ns()
         socket.send(np.array((0, now, 0, 0), stage_children.STEP).tobytes())
@@ -439,23 +447,23 @@ def test_stage_tree_counts_messages_without_origin(prefix: str) -> None:
 def test_stage_tree_detects_schema_set_by_later_publisher(prefix: str) -> None:
     import msgq
 
-    view = HopTreeCollector(everything, 60.0)
+    view = HopTreeCollector(match_all_names, 60.0)
     with msgq.sub_sock("late"):  # makes the ring, before anybody publishes
         view.poll()
         assert view.build_tree().stamped_topic_count == 0
-        with steps("late") as socket:
+        with step_publisher("late") as socket:
             socket.send(step())
             view.poll()
             assert edges(view) == [(None, "late", 1)]
 
 
 def test_stage_tree_reads_each_message_by_its_own_schema(prefix: str) -> None:
-    view = HopTreeCollector(everything, 60.0)
+    view = HopTreeCollector(match_all_names, 60.0)
     with publisher("a") as plain:
         plain.send(step(1, 2))
         view.poll()
         plain.send(step(1, 2))
-    with steps("a") as socket:
+    with step_publisher("a") as socket:
         socket.send(step())
 
         def noticed() -> bool:
@@ -472,10 +480,10 @@ def test_stage_tree_reads_each_message_by_its_own_schema(prefix: str) -> None:
 def test_stage_tree_contains_tracked_topics(prefix: str) -> None:
     import msgq
 
-    view = HopTreeCollector(everything, 60.0)
+    view = HopTreeCollector(match_all_names, 60.0)
     with msgq.sub_sock("camera"):  # makes the ring, before anybody says that it is tracked
         view.poll()
-        with msgq.pub_sock("camera", tracked=True) as camera, steps("plan") as plan:
+        with msgq.pub_sock("camera", tracked=True) as camera, step_publisher("plan") as plan:
             view.poll()
             plan.send(step())
             now = clock.time_ns()
@@ -485,7 +493,7 @@ def test_stage_tree_contains_tracked_topics(prefix: str) -> None:
             view.poll()
             assert edges(view) == [(None, "camera", 3), (None, "plan", 1), ("camera", "plan", 3)]
             assert (view.build_tree().stamped_topic_count, view.build_tree().left_out) == (2, {"camera": 0, "plan": 0})
-            view = HopTreeCollector(everything, 60.0)
+            view = HopTreeCollector(match_all_names, 60.0)
             view.poll()
             camera.send(b"alone")
             view.poll()
@@ -493,15 +501,19 @@ def test_stage_tree_contains_tracked_topics(prefix: str) -> None:
 
 
 def test_stages_command_with_tree_option_shows_tree(prefix: str) -> None:
-    with steps("camera") as camera, steps("plan") as plan, timings("planner", "camera") as beside:
+    with (
+        step_publisher("camera") as camera,
+        step_publisher("plan") as plan,
+        timing_publisher("planner", "camera") as beside,
+    ):
 
         def send(now: int) -> None:
             camera.send(step(now - 3000, now - 3000))
             plan.send(step(now - 3000, now - 1000))
-            beside.send(record(now, now, now, now))
+            beside.send(timing_record(now, now, now, now))
 
         with going_on(send):
-            root, edge = wait_until(lambda: [row for row in objects("--tree") if row["messages"] > 1][:2] or None)
+            root, edge = wait_until(lambda: [row for row in run_stages("--tree") if row["messages"] > 1][:2] or None)
             assert (root["parent"], root["endpoint"], root["p50"], root["e2e_p50"]) == (None, "camera", None, 0)
             assert (edge["parent"], edge["endpoint"], edge["max"], edge["e2e_p50"]) == (
                 "camera",
@@ -510,7 +522,7 @@ def test_stages_command_with_tree_option_shows_tree(prefix: str) -> None:
                 2000,
             )
             assert (edge["lost"], edge["left_out"]) == (0, 0)
-            assert [row["endpoint"] for row in objects("--tree", "pl.*")] == ["plan"]
+            assert [row["endpoint"] for row in run_stages("--tree", "pl.*")] == ["plan"]
             *_, first, second = wait_until(lambda: lines_with(" 2.0 ", "--tree")).splitlines()
             assert first.startswith("camera ")
             assert second.startswith("  plan ")
@@ -525,7 +537,7 @@ def test_list_hides_timing_topics_unless_requested(prefix: str) -> None:
         done = run("list", "--interval", "0", "--json", *arguments)
         return [json.loads(line)["endpoint"] for line in done.stdout.splitlines()]
 
-    with timings("a", "b"), steps("camera"), steps("timing"):
+    with timing_publisher("a", "b"), step_publisher("camera"), step_publisher("timing"):
         every = ["camera", "timing", "timing:a:b"]
         assert listed() == ["camera", "timing"]
         assert listed("--all") == listed("-a") == listed(".*") == every
@@ -544,7 +556,12 @@ def test_completion_of_stages_command_offers_stages_and_topics(prefix: str) -> N
         parameter: Any = None
         return [item.value for item in complete_stage(context, parameter, incomplete)]
 
-    with timings("planner", "a"), timings("planner", "b"), timings("x:y", "b"), steps("plane"):
+    with (
+        timing_publisher("planner", "a"),
+        timing_publisher("planner", "b"),
+        timing_publisher("x:y", "b"),
+        step_publisher("plane"),
+    ):
         assert completed("") == ["planner", "x:y"]
         assert completed("pl", tree=True) == ["plane"]
         assert completed("t", tree=True) == []

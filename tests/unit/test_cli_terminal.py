@@ -30,7 +30,7 @@ NAME = "\x1b[31m\x9bx\n[red]"
 OWN_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def bad(text: str, allowed: str = "\n") -> list[str]:
+def control_characters(text: str, allowed: str = "\n") -> list[str]:
     """Return the characters that a terminal would obey."""
     categories = {character: unicodedata.category(character) for character in text if character not in allowed}
     return [repr(one) for one, category in categories.items() if category[0] == "C" or category in ("Zl", "Zp")]
@@ -39,7 +39,7 @@ def bad(text: str, allowed: str = "\n") -> list[str]:
 def run(*arguments: object, code: int | None = 0) -> Result:
     result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
     assert code is None or result.exit_code == code, result.output
-    assert not bad(result.output)
+    assert not control_characters(result.output)
     return result
 
 
@@ -55,7 +55,7 @@ def test_echo_function_prints_any_content_in_one_line(capsys: pytest.CaptureFixt
     echo("ä\ud800", err=True)
     said = capsys.readouterr()
     assert said.out.count("\n") == 1
-    assert not bad(said.out)
+    assert not control_characters(said.out)
     assert said.err == "ä\\ud800\n"
 
 
@@ -67,7 +67,7 @@ def test_json_output_is_valid_ascii_json(value: object, capsys: pytest.CaptureFi
     echo_json({"value": value})
     line = capsys.readouterr().out
     assert line.isascii()
-    assert not bad(line)
+    assert not control_characters(line)
     json.loads(line, parse_constant=refuse)
 
 
@@ -91,7 +91,7 @@ def test_console_escapes_control_characters_of_content(
     screen.print(f"text{EVIL}", EVIL, style="green")
     said = capsys.readouterr().out
     assert ("\x1b[" in said) == colours
-    assert not bad(OWN_COLOURS.sub("", said))
+    assert not control_characters(OWN_COLOURS.sub("", said))
     assert said.count("[red]") >= 7  # of markup nothing is left out
 
 
@@ -164,7 +164,7 @@ def test_echo_shows_each_text_payload_in_one_line(prefix: str) -> None:
                     pub.send(payload)
                 said = process.communicate()[0]
             assert process.returncode == 0, said
-            assert not bad(said)
+            assert not control_characters(said)
             assert len([line for line in said.splitlines() if not line.startswith("msgq:")]) == len(payloads)
 
 

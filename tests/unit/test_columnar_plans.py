@@ -28,7 +28,7 @@ def struct_of(kinds: list[CdrType]) -> CdrStruct:
     return CdrStruct("S", tuple(zip(NAMES, kinds, strict=False)))
 
 
-def larger(inner: st.SearchStrategy[CdrType]) -> st.SearchStrategy[CdrType]:
+def nested_types(inner: st.SearchStrategy[CdrType]) -> st.SearchStrategy[CdrType]:
     return st.one_of(
         st.builds(CdrArray, inner, st.integers(1, 3)),
         st.builds(CdrSequence, inner),
@@ -37,7 +37,7 @@ def larger(inner: st.SearchStrategy[CdrType]) -> st.SearchStrategy[CdrType]:
 
 
 LEAVES: list[CdrType] = [*map(ScalarType, CODES), TextType()]
-TYPES = st.recursive(st.sampled_from(LEAVES), larger, max_leaves=8)
+TYPES = st.recursive(st.sampled_from(LEAVES), nested_types, max_leaves=8)
 
 
 def values_of(of: CdrType) -> st.SearchStrategy[Any]:
@@ -59,14 +59,14 @@ def values_of(of: CdrType) -> st.SearchStrategy[Any]:
     return st.text(max_size=6)
 
 
-def plain(value: Any) -> Any:
+def comparable_value(value: Any) -> Any:
     """Return a value that equals another one if they say the same; structs without fields are none."""
     if isinstance(value, dict):
-        return {name: said for name, one in value.items() if (said := plain(one)) != {}}
+        return {name: said for name, one in value.items() if (said := comparable_value(one)) != {}}
     if isinstance(value, np.ndarray):
-        return plain(value.tolist())
+        return comparable_value(value.tolist())
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [comparable_value(one) for one in value]
     return "NaN" if value != value else value
 
 
@@ -75,7 +75,7 @@ def one_by_one(of: CdrStruct, is_cdr: bool, message: bytes) -> Any:
         value = CdrReader(of, is_cdr).read(message)
     except ValueError:
         return None
-    return plain(value)
+    return comparable_value(value)
 
 
 def by_column(of: CdrStruct, is_cdr: bool, messages: list[bytes]) -> list[Any]:
@@ -86,7 +86,7 @@ def by_column(of: CdrStruct, is_cdr: bool, messages: list[bytes]) -> list[Any]:
     found.validate(full=True)
     assert len(found) == np.count_nonzero(~failed)
     values = iter(found.to_pylist())
-    return [None if one else plain(next(values)) for one in failed]
+    return [None if one else comparable_value(next(values)) for one in failed]
 
 
 STRUCTS = st.lists(TYPES, min_size=1, max_size=4).map(struct_of)
@@ -99,20 +99,20 @@ def test_decoded_columns_equal_written_values(data: st.DataObject, of: CdrStruct
     is_cdr, order = form
     written = data.draw(st.lists(values_of(of), min_size=1, max_size=4))
     messages = [Encoder(is_cdr, order).message(of, value) for value in written]
-    made = [plain(octets(of, value)) for value in written]
+    made = [comparable_value(bytes_for_byte_arrays(of, value)) for value in written]
     assert by_column(of, is_cdr, messages) == made
     assert [one_by_one(of, is_cdr, message) for message in messages] == made
 
 
-def octets(of: CdrType, value: Any) -> Any:
+def bytes_for_byte_arrays(of: CdrType, value: Any) -> Any:
     """Return a value with bytes for unsigned numbers of 8 bits."""
     if is_byte_array(of):
         return bytes(value)
     match of:
         case CdrStruct(fields=fields):
-            return {name: octets(kind, value[name]) for name, kind in fields}
+            return {name: bytes_for_byte_arrays(kind, value[name]) for name, kind in fields}
         case CdrArray(element_type=inner) | CdrSequence(element_type=inner):
-            return [octets(inner, one) for one in value]
+            return [bytes_for_byte_arrays(inner, one) for one in value]
     return value
 
 

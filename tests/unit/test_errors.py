@@ -181,6 +181,7 @@ def test_wait_timeout_error_is_subclass_of_timeout_error() -> None:
 
 
 def test_raising_again_exception_does_not_import_zmq(endpoint: str) -> None:
-    code = f"from tests.unit import children; print(children.again({endpoint!r}))"  # a forked process has other imports
+    # A new process is needed, because a forked process has the imports of its parent.
+    code = f"from tests.unit import children; print(children.receive_raising_again({endpoint!r}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)
     assert done.stdout == "[True, False]\n", done.stderr

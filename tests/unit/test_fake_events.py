@@ -137,7 +137,7 @@ class TestEvent:
 
     def test_event_is_set_by_other_process(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
-        with Child(children.waiter, endpoint, "recv_ready_event") as child:
+        with Child(children.wait_for_event, endpoint, "recv_ready_event") as child:
             assert child.hear() == "waiting"
             wait_asleep(child.pid)
             handle.recv_ready_event.set()
@@ -153,7 +153,7 @@ class TestEvent:
             child.result()
 
     def test_ctrl_c_ends_event_wait(self, endpoint: str) -> None:
-        with msgq.fake_event_handle(endpoint), Child(children.waiter, endpoint, "recv_ready_event") as child:
+        with msgq.fake_event_handle(endpoint), Child(children.wait_for_event, endpoint, "recv_ready_event") as child:
             assert child.hear() == "waiting"
             wait_asleep(child.pid)
             child.kill(signal.SIGINT)
@@ -352,7 +352,7 @@ class TestSubscriber:
         with (
             msgq.pub_sock("state") as pub,
             msgq.sub_sock("answer") as sub,
-            Child(children.repeater, "state", "answer") as child,
+            Child(children.send_numbers_of_messages, "state", "answer") as child,
         ):
             for i in range(200):
                 called.wait(DEADLINE)
@@ -450,7 +450,7 @@ class TestSubscriber:
 
     def test_fork_in_signal_handler_at_event_gate_leaves_two_receives(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
-        with msgq.pub_sock(endpoint) as pub, Child(children.forking, endpoint) as child:
+        with msgq.pub_sock(endpoint) as pub, Child(children.receive_with_fork_in_handler, endpoint) as child:
             assert child.hear() == "connected"
             handle.recv_called_event.wait(DEADLINE)
             wait_asleep(child.pid)
@@ -505,7 +505,7 @@ class TestSubscriber:
 
     def test_ctrl_c_at_event_gate_signals_call_only_once(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
-        with msgq.pub_sock(endpoint) as pub, Child(children.interrupted, endpoint) as child:
+        with msgq.pub_sock(endpoint) as pub, Child(children.receive_after_ctrl_c, endpoint) as child:
             assert child.hear() == "connected"
             handle.recv_called_event.wait(DEADLINE)
             wait_asleep(child.pid)
@@ -535,7 +535,7 @@ class TestSubscriber:
                 assert child.result() == ["1", "2"]
 
 
-def idle(handle: msgq.SocketEventHandle) -> bool:
+def has_no_pending_event(handle: msgq.SocketEventHandle) -> bool:
     """Whether no call is announced, and none would be let through."""
     return not handle.recv_called_event.peek() and not handle.recv_ready_event.peek()
 
@@ -559,7 +559,7 @@ class TestSeveralAtOnce:
                 step(handle)
             step(handle)
             assert task.result() == sent
-            assert idle(handle)
+            assert has_no_pending_event(handle)
 
     def test_receive_many_without_messages_stops_at_event_gate_once(self, endpoint: str, way: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
@@ -568,7 +568,7 @@ class TestSeveralAtOnce:
                 task = Task(SEVERAL[way], sub, wait)
                 step(handle)
                 assert task.result() == []
-                assert idle(handle)
+                assert has_no_pending_event(handle)
 
     def test_receive_many_after_poll_does_not_stop_before_first_message(self, endpoint: str, way: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
@@ -582,7 +582,7 @@ class TestSeveralAtOnce:
             step(handle)
             step(handle)
             assert task.result() == [b"1", b"2"]
-            assert idle(handle)
+            assert has_no_pending_event(handle)
 
     def test_receive_many_takes_remaining_messages_after_event_gate_is_disabled(self, endpoint: str, way: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
@@ -601,7 +601,7 @@ class TestSeveralAtOnce:
             handle = msgq.fake_event_handle(endpoint)
             pub.send_many([b"3", b"4"])
             assert SEVERAL[way](sub, True) == [b"3", b"4"]
-            assert idle(handle)
+            assert has_no_pending_event(handle)
 
     def test_messages_taken_before_death_of_controller_are_kept(self, endpoint: str, way: str) -> None:
         with Child(children.controller, endpoint, "recv_ready_event") as owner, msgq.pub_sock(endpoint) as pub:
@@ -630,7 +630,7 @@ class TestLoops:
             step(handle)
             step(handle)
             assert task.result() == [b"1", b"2"]
-            assert idle(handle)
+            assert has_no_pending_event(handle)
 
     def test_receive_array_at_event_gate_ends_before_different_size(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
@@ -644,7 +644,7 @@ class TestLoops:
             step(handle)
             with pytest.raises(MessageSizeError, match="5 bytes"):
                 task.result()
-            assert idle(handle)
+            assert has_no_pending_event(handle)
 
     def test_messages_discarded_by_signal_handler_are_counted(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint, enable=True)
@@ -660,7 +660,7 @@ class TestLoops:
             step(handle)
             step(handle)
             assert child.result() == [["3"], 1, 2]
-            assert idle(handle)
+            assert has_no_pending_event(handle)
 
 
 class TestProcessReplay:
@@ -682,7 +682,7 @@ class TestProcessReplay:
         with (
             msgq.pub_sock("can") as pub,
             msgq.sub_sock("cycle", timeout=0) as sub,
-            Child(children.drainer, "can", "cycle") as child,
+            Child(children.drain_in_cycles, "can", "cycle") as child,
         ):
             for i in range(6):
                 called.wait(DEADLINE)
@@ -709,14 +709,14 @@ class TestProcessReplay:
                     pub.send(b"%d" % i)
                 self.unlock(handles)
             assert child.result() == [names[i % 2 :] for i in range(5)]
-        assert all(idle(handle) for handle in handles)
+        assert all(has_no_pending_event(handle) for handle in handles)
 
 
 class TestController:
     def test_subscriber_at_event_gate_of_killed_controller_raises(self, endpoint: str, token: str) -> None:
         with Child(children.controller, endpoint, "recv_ready_event") as owner:
             assert owner.hear() == "made"
-            with Child(children.abandoned, endpoint) as child:
+            with Child(children.receive_after_kill_of_controller, endpoint) as child:
                 assert child.hear() == "connected"
                 attached = msgq.fake_event_handle(endpoint, override=False)
                 attached.recv_called_event.wait(DEADLINE)
@@ -743,7 +743,7 @@ class TestController:
 
     @pytest.mark.parametrize("delay", range(12))
     def test_event_handle_can_be_created_after_kill_during_creation(self, endpoint: str, delay: int) -> None:
-        with Child(children.remaker, endpoint) as child:
+        with Child(children.create_and_close_handles, endpoint) as child:
             assert child.hear() == "making"
             time.sleep(delay / 4000)  # not to let things settle: to hit another place each time
             child.kill()
@@ -829,7 +829,7 @@ class TestDescriptor:
 
     def test_event_descriptor_wakes_unrelated_process_in_epoll(self, endpoint: str) -> None:
         handle = msgq.fake_event_handle(endpoint)
-        with Child(children.watcher, endpoint) as child:
+        with Child(children.wait_for_event_by_epoll, endpoint) as child:
             assert child.hear() == "watching"
             for count in (1, 3, 1, 2):
                 for _ in range(count):
@@ -843,7 +843,7 @@ class TestDescriptor:
         handle = msgq.fake_event_handle(endpoint)
         event = handle.recv_called_event
         fd = event.fd
-        processes = [Child(children.hammer, endpoint, "recv_called_event", 20000) for _ in range(3)]
+        processes = [Child(children.set_and_clear_event, endpoint, "recv_called_event", 20000) for _ in range(3)]
         left = sum(child.result() for child in processes)
         for child in processes:
             child.__exit__()
@@ -926,7 +926,7 @@ class TestHostileBytes:
                     end = min(start + length, 192)
                     path.write_bytes(good[:start] + dice.randbytes(end - start) + good[end:] * (length > 0))
                     try:
-                        children.hostile(endpoint)
+                        children.use_any_gate(endpoint)
                     finally:
                         path.write_bytes(good)
             assert handle.enabled
@@ -989,4 +989,4 @@ def test_backends_without_event_gates_ignore_fake_event_setting(
     handle = msgq.fake_event_handle(endpoint, enable=True)
     with msgq.sub_sock(endpoint, backend=get_backend_name()) as sub:
         assert sub.receive(True) is None
-    assert idle(handle)
+    assert has_no_pending_event(handle)

@@ -78,7 +78,7 @@ def place(request: pytest.FixtureRequest, token: str) -> Iterator[str]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def trusting(*users: int) -> str:
+def trust_setting(*users: int) -> str:
     return ",".join(map(str, users))
 
 
@@ -89,8 +89,8 @@ def test_two_users_who_trust_each_other_exchange_messages(
 ) -> None:
     """Whoever comes first, and makes the files. Both have umask 077."""
     other = BOB if publisher_user == ALICE else ALICE
-    publisher = join(publisher_user, MSGQ_TRUST=trusting(other), OPENPILOT_PREFIX=place)
-    subscriber = join(other, MSGQ_TRUST=trusting(publisher_user), OPENPILOT_PREFIX=place)
+    publisher = join(publisher_user, MSGQ_TRUST=trust_setting(other), OPENPILOT_PREFIX=place)
+    subscriber = join(other, MSGQ_TRUST=trust_setting(publisher_user), OPENPILOT_PREFIX=place)
     if first == "publisher":
         publisher.do("publish", token, "to nobody")
     subscriber.do("subscribe", token)
@@ -357,8 +357,8 @@ class TestNames:
 def test_work_queue_works_between_two_users(token: str, join: Join, place: str, first: int) -> None:
     """Whoever makes it: both send and take, and what one of them leaves behind in death comes back to the other."""
     second = BOB if first == ALICE else ALICE
-    maker = join(first, MSGQ_TRUST=trusting(second), OPENPILOT_PREFIX=place)
-    other = join(second, MSGQ_TRUST=trusting(first), OPENPILOT_PREFIX=place)
+    maker = join(first, MSGQ_TRUST=trust_setting(second), OPENPILOT_PREFIX=place)
+    other = join(second, MSGQ_TRUST=trust_setting(first), OPENPILOT_PREFIX=place)
     maker.do("put", token, "first")
     other.do("take_and_die", token)
     assert maker.do("take", token) == "first"

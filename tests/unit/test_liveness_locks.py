@@ -29,12 +29,12 @@ def pub(endpoint: str) -> Iterator[msgq.PubSocket]:
         yield pub
 
 
-def alive(endpoint: str) -> list[bool | None]:
+def subscriber_liveness(endpoint: str) -> list[bool | None]:
     """Whether each entered subscriber lives."""
     return [one.participant.alive for one in stats.topic(endpoint).subscribers]
 
 
-def entered(child: Child) -> int:
+def outer_pid_of_child(child: Child) -> int:
     """Return the outer pid of a namespace's process that has connected."""
     pid = child.hear()
     if pid == "not permitted":
@@ -48,11 +48,11 @@ class TestExec:
         """It keeps its pid and its start time, and nothing else."""
         with Child(liveness_children.become_another_program, "sub", endpoint, 1) as child:
             assert child.hear() == "connected"
-            assert alive(endpoint) == [True]
+            assert subscriber_liveness(endpoint) == [True]
             pub.wait_for_readers(0, n=1)
             child.say()
             assert child.hear() == "another program"
-            assert alive(endpoint) == [False]
+            assert subscriber_liveness(endpoint) == [False]
             with msgq.sub_sock(endpoint) as sub:
                 pub.send(b"to the living")
                 assert sub.receive() == b"to the living"
@@ -87,11 +87,11 @@ class TestProcess:
     def test_parent_is_dead_after_exit_while_children_live(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with Child(liveness_children.fork_children, endpoint) as parent:
             children = parent.hear()
-            assert alive(endpoint) == [True]
+            assert subscriber_liveness(endpoint) == [True]
             try:
                 parent.kill()
                 assert all(os.path.exists(f"/proc/{child}") for child in children)
-                assert alive(endpoint) == [False]
+                assert subscriber_liveness(endpoint) == [False]
             finally:
                 for child in children:
                     os.kill(child, signal.SIGKILL)
@@ -101,22 +101,22 @@ class TestProcess:
             for child in parent.hear():
                 os.kill(child, signal.SIGKILL)
                 wait_until(partial(lambda pid: state(pid) == "Z", child))
-                assert alive(endpoint) == [True]
+                assert subscriber_liveness(endpoint) == [True]
 
     def test_process_after_closing_all_descriptors_is_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with Child(liveness_children.close_all_descriptors, endpoint) as child:
             assert child.hear() == "closed"
-            assert alive(endpoint) == [True]
+            assert subscriber_liveness(endpoint) == [True]
             pub.wait_for_readers(0, n=1)
 
     def test_stopped_process_is_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
-        with Child(children.participate, endpoint, ["sub"]) as child:
+        with Child(children.hold_sockets, endpoint, ["sub"]) as child:
             child.hear()
             os.kill(child.pid, signal.SIGSTOP)
             wait_until(lambda: state(child.pid) == "T")
-            assert alive(endpoint) == [True]
+            assert subscriber_liveness(endpoint) == [True]
             os.kill(child.pid, signal.SIGKILL)
-            wait_until(lambda: alive(endpoint) == [False])
+            wait_until(lambda: subscriber_liveness(endpoint) == [False])
             assert state(child.pid) == "Z"  # nobody has waited for it
 
     def test_process_after_end_of_connecting_thread_is_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
@@ -124,7 +124,7 @@ class TestProcess:
         thread = threading.Thread(target=lambda: kept.append(msgq.sub_sock(endpoint)))
         thread.start()
         thread.join()
-        assert alive(endpoint) == [True]
+        assert subscriber_liveness(endpoint) == [True]
 
     @pytest.mark.parametrize(
         "count", [pytest.param(40, marks=pytest.mark.ci), pytest.param(200, marks=pytest.mark.nightly)]
@@ -150,7 +150,7 @@ class TestProcess:
             stop.set()
             task.join()
             subs = [msgq.sub_sock(endpoint) for _ in range(128)]
-            assert alive(endpoint) == [True] * 128
+            assert subscriber_liveness(endpoint) == [True] * 128
             assert not stats.topic(endpoint).unlisted
             for sub in subs:
                 sub.close()
@@ -168,11 +168,11 @@ class TestNamespaces:
         self, endpoint: str, pub: msgq.PubSocket, kind: int
     ) -> None:
         with Child(liveness_children.in_namespace, kind, "sub", endpoint) as child:
-            pid = entered(child)
-            assert alive(endpoint) == [True]
+            pid = outer_pid_of_child(child)
+            assert subscriber_liveness(endpoint) == [True]
             pub.wait_for_readers(0, n=1)
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: alive(endpoint) == [False])
+            wait_until(lambda: subscriber_liveness(endpoint) == [False])
             with msgq.sub_sock(endpoint) as sub:
                 pub.send(b"to the living")
                 assert sub.receive() == b"to the living"
@@ -182,18 +182,18 @@ class TestNamespaces:
         self, endpoint: str, pub: msgq.PubSocket, kind: int
     ) -> None:
         with Child(liveness_children.in_namespace, kind, "sub", endpoint, 128) as child:
-            pid = entered(child)
-            assert alive(endpoint) == [True] * 128
+            pid = outer_pid_of_child(child)
+            assert subscriber_liveness(endpoint) == [True] * 128
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: not any(alive(endpoint)))
+            wait_until(lambda: not any(subscriber_liveness(endpoint)))
             with msgq.sub_sock(endpoint):
-                assert alive(endpoint).count(True) == 1
+                assert subscriber_liveness(endpoint).count(True) == 1
                 assert not stats.topic(endpoint).unlisted
 
     def test_connect_is_refused_during_reservation_in_other_pid_namespace(self, endpoint: str, kind: int) -> None:
         """It was passed over after a second, and then wrote into its successor's messages."""
         with msgq.sub_sock(endpoint) as sub, Child(liveness_children.in_namespace, kind, "reserve", endpoint) as child:
-            entered(child)
+            outer_pid_of_child(child)
             with pytest.raises(MultiplePublishersError, match="has been sending"):
                 msgq.pub_sock(endpoint)
             child.say()
@@ -206,7 +206,7 @@ class TestNamespaces:
 
     def test_connect_does_not_wait_for_reservation_of_dead_publisher(self, endpoint: str, kind: int) -> None:
         with msgq.sub_sock(endpoint) as sub, Child(liveness_children.in_namespace, kind, "reserve", endpoint) as child:
-            pid = entered(child)
+            pid = outer_pid_of_child(child)
             os.kill(pid, signal.SIGKILL)
             child.process.wait(DEADLINE)
             with msgq.pub_sock(endpoint) as successor:
@@ -220,9 +220,9 @@ class TestWithoutLocks:
     def test_running_process_without_lock_is_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
         with msgq.sub_sock(endpoint), Words(side_path(endpoint)) as side:
             side[READERS + LOCKED_UID] = 0
-            assert alive(endpoint) == [True]
+            assert subscriber_liveness(endpoint) == [True]
             side[READERS + 24] += 1  # the start time
-            assert alive(endpoint) == [False]
+            assert subscriber_liveness(endpoint) == [False]
 
     def test_process_without_lock_in_other_pid_namespace_has_unknown_liveness(
         self, endpoint: str, pub: msgq.PubSocket
@@ -230,7 +230,7 @@ class TestWithoutLocks:
         with msgq.sub_sock(endpoint), Words(side_path(endpoint)) as side:
             side[READERS + LOCKED_UID] = 0
             side[READERS + 32] = 1
-            assert alive(endpoint) == [None]
+            assert subscriber_liveness(endpoint) == [None]
             pub.wait_for_readers(0, n=1)
 
     def test_running_publisher_without_lock_is_alive(self, endpoint: str, pub: msgq.PubSocket) -> None:
@@ -300,7 +300,7 @@ class TestGates:
     @pytest.mark.parametrize("kind", [liveness_children.PID, liveness_children.TIME], ids=["pid", "time"])
     def test_controller_in_other_pid_namespace_is_alive_until_its_death(self, endpoint: str, kind: int) -> None:
         with Child(liveness_children.control_in_namespace, kind, endpoint) as child:
-            pid = entered(child)
+            pid = outer_pid_of_child(child)
             with pytest.raises(EventTimeoutError):
                 self.wait(endpoint, 0.2)
             os.kill(pid, signal.SIGKILL)

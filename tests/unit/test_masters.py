@@ -17,17 +17,17 @@ from msgq.errors import CorruptSegmentError, EndpointClosedError, InvalidValueEr
 from tests.unit.ringfile import HEADER, RingFile
 
 
-def master(topics: Any, **options: Any) -> SubMaster:
+def open_submaster(topics: Any, **options: Any) -> SubMaster:
     return SubMaster(topics, connect=False, **options)
 
 
-def feed(sm: SubMaster, times: Iterable[float], topic: str = "a") -> SubMaster:
+def update_at_times(sm: SubMaster, times: Iterable[float], topic: str = "a") -> SubMaster:
     for now in times:
         sm.update_msgs(now, [(topic, b"x")])
     return sm
 
 
-def steady(rate: float, start: float, stop: float) -> list[float]:
+def times_at_rate(rate: float, start: float, stop: float) -> list[float]:
     """Return times from `start` up to and including `stop`."""
     return [start + i / rate for i in range(round((stop - start) * rate) + 1)]
 
@@ -36,7 +36,7 @@ def steady(rate: float, start: float, stop: float) -> list[float]:
 
 
 def test_submaster_has_empty_state_before_first_update() -> None:
-    sm = master({"a": 10.0, "b": None})
+    sm = open_submaster({"a": 10.0, "b": None})
     assert sm.frame == 0
     assert sm.updated == sm.seen == sm.alive == sm.valid == {"a": False, "b": False}
     assert sm.freq_ok == {"a": False, "b": True}
@@ -47,7 +47,7 @@ def test_submaster_has_empty_state_before_first_update() -> None:
 
 
 def test_update_sets_state_of_its_topics() -> None:
-    sm = master({"a": 10.0, "b": 10.0})
+    sm = open_submaster({"a": 10.0, "b": 10.0})
     sm.update_msgs(5.0, [("a", b"1")])
     assert sm["a"] == sm.data["a"] == b"1"
     assert (sm.updated, sm.seen, sm.alive, sm.valid) == ({"a": True, "b": False},) * 4
@@ -57,7 +57,7 @@ def test_update_sets_state_of_its_topics() -> None:
 
 
 def test_updated_flag_is_true_only_for_latest_update() -> None:
-    sm = master({"a": 10.0, "b": 10.0})
+    sm = open_submaster({"a": 10.0, "b": 10.0})
     sm.update_msgs(5.0, [("a", b"1")])
     sm.update_msgs(5.1, [("b", b"2")])
     assert (sm.updated, sm.messages) == ({"a": False, "b": True}, {"a": [], "b": [b"2"]})
@@ -68,7 +68,7 @@ def test_updated_flag_is_true_only_for_latest_update() -> None:
 
 
 def test_update_keeps_earlier_message_list_unchanged() -> None:
-    sm = master({"a": 10.0})
+    sm = open_submaster({"a": 10.0})
     sm.update_msgs(5.0, [("a", b"1")])
     kept = sm.messages["a"]
     sm.update_msgs(5.1, [("a", b"2")])
@@ -77,20 +77,20 @@ def test_update_keeps_earlier_message_list_unchanged() -> None:
 
 def test_update_of_topic_without_keep_all_decodes_only_last_message() -> None:
     decoded: list[bytes] = []
-    sm = master({"a": 10.0}, decoders={"a": decoded.append})
+    sm = open_submaster({"a": 10.0}, decoders={"a": decoded.append})
     sm.update_msgs(5.0, [("a", b"1"), ("a", b"2"), ("a", b"3")])
     assert decoded == [b"3"]
 
 
 def test_keep_all_option_gives_all_messages_in_order() -> None:
-    sm = master({"a": 10.0, "b": 10.0}, keep_all=["a"], decoders={"a": int})
+    sm = open_submaster({"a": 10.0, "b": 10.0}, keep_all=["a"], decoders={"a": int})
     sm.update_msgs(5.0, [("a", b"1"), ("b", b"x"), ("a", b"2"), ("b", b"y")])
     assert (sm.messages, sm.data) == ({"a": [1, 2], "b": [b"y"]}, {"a": 2, "b": b"y"})
 
 
 def test_submasters_with_equal_messages_have_equal_state() -> None:
     script = [(i / 10, [("a", b"%d" % i)] * (i % 3)) for i in range(40)]
-    one, two = (master({"a": 10.0}, keep_all=["a"], decoders={"a": int}) for _ in range(2))
+    one, two = (open_submaster({"a": 10.0}, keep_all=["a"], decoders={"a": int}) for _ in range(2))
     for now, messages in script:
         one.update_msgs(now, messages)
         two.update_msgs(now, iter(messages))
@@ -114,7 +114,7 @@ def test_submasters_with_equal_messages_have_equal_state() -> None:
     ],
 )
 def test_topic_is_alive_for_ten_periods_after_message(rate: float, age: float, alive: bool) -> None:
-    sm = feed(master({"a": rate}), [64.0])
+    sm = update_at_times(open_submaster({"a": rate}), [64.0])
     assert sm.alive["a"]
     sm.update_msgs(64.0 + age, [])
     assert sm.alive["a"] is alive
@@ -122,21 +122,21 @@ def test_topic_is_alive_for_ten_periods_after_message(rate: float, age: float, a
 
 @pytest.mark.parametrize("frequency", [0.5, 4.0, 100.0])
 def test_topic_is_dead_after_ten_periods_at_any_update_rate(frequency: float) -> None:
-    sm = feed(master({"a": 8.0}, frequency=frequency), [64.0])
+    sm = update_at_times(open_submaster({"a": 8.0}, frequency=frequency), [64.0])
     for age, alive in ((1.1875, True), (1.25, False)):
         sm.update_msgs(64.0 + age, [])
         assert sm.alive["a"] is alive
 
 
 def test_topic_is_alive_again_after_message() -> None:
-    sm = feed(master({"a": 10.0}), [0.0])
+    sm = update_at_times(open_submaster({"a": 10.0}), [0.0])
     sm.update_msgs(60.0, [])
     assert not sm.alive["a"]
-    assert feed(sm, [61.0]).alive["a"]
+    assert update_at_times(sm, [61.0]).alive["a"]
 
 
 def test_topic_without_message_is_not_alive_at_time_zero() -> None:
-    sm = master({"a": 10.0})
+    sm = open_submaster({"a": 10.0})
     sm.update_msgs(0.0, [])
     assert not sm.alive["a"]
     assert not sm.freq_ok["a"]
@@ -144,25 +144,25 @@ def test_topic_without_message_is_not_alive_at_time_zero() -> None:
 
 @pytest.mark.parametrize("rate", [None, 0, 0.0])
 def test_topic_without_rate_is_alive_after_first_message(rate: float | None) -> None:
-    sm = master({"a": rate})
+    sm = open_submaster({"a": rate})
     sm.update_msgs(0.0, [])
     assert (sm.alive["a"], sm.freq_ok["a"]) == (False, True)
-    feed(sm, [1.0])
+    update_at_times(sm, [1.0])
     sm.update_msgs(1e9, [])
     assert (sm.alive["a"], sm.freq_ok["a"]) == (True, True)
 
 
 def test_topics_without_expected_rate_pass_all_checks() -> None:
-    assert feed(master(["a"]), [1.0]).all_checks()
+    assert update_at_times(open_submaster(["a"]), [1.0]).all_checks()
 
 
 # The frequency: 0.8 to 1.2 times what is expected. Numbers that binary fractions hold exactly make borders exact.
 
 
 def test_freq_ok_requires_two_messages() -> None:
-    sm = feed(master({"a": 10.0}), [0.0])
+    sm = update_at_times(open_submaster({"a": 10.0}), [0.0])
     assert not sm.freq_ok["a"]
-    assert feed(sm, [0.1]).freq_ok["a"]
+    assert update_at_times(sm, [0.1]).freq_ok["a"]
 
 
 @pytest.mark.parametrize(
@@ -183,58 +183,58 @@ def test_freq_ok_requires_two_messages() -> None:
 )
 @pytest.mark.parametrize("count", [2, 5, 300])
 def test_freq_ok_is_true_from_80_to_120_percent_of_rate(rate: float, actual: float, right: bool, count: int) -> None:
-    assert feed(master({"a": rate}), (i / actual for i in range(count))).freq_ok["a"] is right
+    assert update_at_times(open_submaster({"a": rate}), (i / actual for i in range(count))).freq_ok["a"] is right
 
 
 def test_freq_ok_accepts_one_disturbed_second_in_ten_seconds() -> None:
-    sm = feed(master({"a": 16.0}), steady(16, 0, 10))
-    assert feed(sm, [10.5, 10.75, 11.0, 11.25, 11.5]).freq_ok["a"]  # 160 intervals in 11.2 s
+    sm = update_at_times(open_submaster({"a": 16.0}), times_at_rate(16, 0, 10))
+    assert update_at_times(sm, [10.5, 10.75, 11.0, 11.25, 11.5]).freq_ok["a"]  # 160 intervals in 11.2 s
 
 
 def test_freq_ok_is_true_if_newest_tenth_is_on_time() -> None:
-    sm = feed(master({"a": 16.0}), steady(4, 0, 40))
+    sm = update_at_times(open_submaster({"a": 16.0}), times_at_rate(4, 0, 40))
     assert not sm.freq_ok["a"]
-    feed(sm, steady(16, 40 + 1 / 16, 40.75))
+    update_at_times(sm, times_at_rate(16, 40 + 1 / 16, 40.75))
     assert not sm.freq_ok["a"]  # of the newest 16 intervals, 12 are right: 16 / (12/16 + 4/4) = 9.1 Hz
-    feed(sm, [40.8125, 40.875, 40.9375])
+    update_at_times(sm, [40.8125, 40.875, 40.9375])
     assert sm.freq_ok["a"]  # 16 / (15/16 + 1/4) = 13.5 Hz
 
 
 def test_freq_ok_is_true_if_ten_second_average_is_correct() -> None:
     """Three fast seconds, then seven slow ones: a tenth is wrong (16 or 7 Hz), 100 in a row are right."""
-    sm, now = master({"a": 10.0}), 0.0
+    sm, now = open_submaster({"a": 10.0}), 0.0
     for i in range(400):
-        feed(sm, [now])
+        update_at_times(sm, [now])
         assert sm.freq_ok["a"] or i < 100
         now += 0.0625 if i % 100 < 50 else 0.1375
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5, 0.1, 0.01])
 def test_freq_ok_of_slow_topic_depends_only_on_newest_interval(rate: float) -> None:
-    sm = feed(master({"a": rate}), [0.0, 3 / rate])
+    sm = update_at_times(open_submaster({"a": rate}), [0.0, 3 / rate])
     assert not sm.freq_ok["a"]
-    assert feed(sm, [4 / rate]).freq_ok["a"]
+    assert update_at_times(sm, [4 / rate]).freq_ok["a"]
 
 
 def test_freq_ok_fails_when_next_message_would_be_late() -> None:
-    sm = feed(master({"a": 10.0}), [0.0, 0.125])  # one interval, at the lower border of 8 Hz
+    sm = update_at_times(open_submaster({"a": 10.0}), [0.0, 0.125])  # one interval, at the lower border of 8 Hz
     sm.update_msgs(0.25, [])  # another one now would make two intervals in 0.25 s: 8 Hz
     assert sm.freq_ok["a"]
     sm.update_msgs(0.2501, [])
     assert not sm.freq_ok["a"]
     assert sm.alive["a"]
-    assert not feed(sm, [0.2502]).freq_ok["a"]
+    assert not update_at_times(sm, [0.2502]).freq_ok["a"]
 
 
 def test_freq_ok_after_steady_period_tolerates_longer_pause() -> None:
-    sm = feed(master({"a": 8.0}), steady(8, 0, 20))  # the window of 80 intervals begins at 10
+    sm = update_at_times(open_submaster({"a": 8.0}), times_at_rate(8, 0, 20))  # the window of 80 intervals begins at 10
     for now, right in ((22.65, True), (22.66, False)):  # 10 + 81 / 6.4 = 22.65625
         sm.update_msgs(now, [])
         assert sm.freq_ok["a"] is right
 
 
 def test_freq_ok_is_false_for_two_messages_at_same_time() -> None:
-    sm = master({"a": 10.0}, keep_all=["a"])
+    sm = open_submaster({"a": 10.0}, keep_all=["a"])
     sm.update_msgs(1.0, [("a", b"1"), ("a", b"2")])
     assert not sm.freq_ok["a"]
 
@@ -242,13 +242,13 @@ def test_freq_ok_is_false_for_two_messages_at_same_time() -> None:
 # Both rates.
 
 
-def accepted(options: dict[str, Any]) -> tuple[int, int]:
+def accepted_rates(options: dict[str, Any]) -> tuple[int, int]:
     """Return the lowest and the highest rate that is right, in steps of 1 Hz."""
     just_above = 1e-6  # Hz, so that rounding decides no border: the lower one is in, the upper one is out
     right = [
         rate
         for rate in range(1, 151)
-        if feed(master(**options), (i / (rate + just_above) for i in range(40))).freq_ok["a"]
+        if update_at_times(open_submaster(**options), (i / (rate + just_above) for i in range(40))).freq_ok["a"]
     ]
     assert right == list(range(right[0], right[-1] + 1))
     return right[0], right[-1]
@@ -276,20 +276,20 @@ def accepted(options: dict[str, Any]) -> tuple[int, int]:
     ],
 )
 def test_expected_rate_depends_on_topic_rate_and_loop_rate(options: dict[str, Any], limits: tuple[int, int]) -> None:
-    assert accepted(options) == limits
+    assert accepted_rates(options) == limits
 
 
 # Decoding and validity.
 
 
 def test_submaster_accepts_any_callable_as_decoder() -> None:
-    sm = master(["a", "b", "c"], decoders={"a": json.loads, "b": memoryview, "c": None})
+    sm = open_submaster(["a", "b", "c"], decoders={"a": json.loads, "b": memoryview, "c": None})
     sm.update_msgs(0.0, [("a", b'{"x": 1}'), ("b", b"y"), ("c", b"z")])
     assert (sm["a"], sm["b"][0], sm["c"]) == ({"x": 1}, ord("y"), b"z")
 
 
 def test_message_that_cannot_be_decoded_makes_topic_invalid() -> None:
-    sm = master({"a": 10.0, "b": 10.0}, decoders={"a": int})
+    sm = open_submaster({"a": 10.0, "b": 10.0}, decoders={"a": int})
     sm.update_msgs(1.0, [("a", b"7")])
     sm.update_msgs(1.5, [("a", b"seven"), ("b", b"x")])
     assert sm.updated == {"a": False, "b": True}
@@ -304,9 +304,9 @@ def test_message_that_cannot_be_decoded_makes_topic_invalid() -> None:
 
 
 def test_only_first_decode_failure_of_topic_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    sm = master(["a"], decoders={"a": int})
+    sm = open_submaster(["a"], decoders={"a": int})
     with caplog.at_level(logging.WARNING, "msgq"):
-        feed(sm, [1.0, 2.0])
+        update_at_times(sm, [1.0, 2.0])
     (record,) = caplog.records
     assert "'a'" in record.getMessage()
     assert "invalid literal" in record.getMessage()
@@ -314,7 +314,7 @@ def test_only_first_decode_failure_of_topic_is_logged(caplog: pytest.LogCaptureF
 
 
 def test_message_that_cannot_be_decoded_is_skipped() -> None:
-    sm = master(["a"], keep_all=["a"], decoders={"a": int})
+    sm = open_submaster(["a"], keep_all=["a"], decoders={"a": int})
     sm.update_msgs(0.0, [("a", b"1"), ("a", b"?"), ("a", b"3")])
     assert (sm.messages["a"], sm.valid["a"], sm.decode_errors["a"]) == ([1, 3], True, 1)
     sm.update_msgs(0.0, [("a", b"4"), ("a", b"?")])
@@ -322,7 +322,7 @@ def test_message_that_cannot_be_decoded_is_skipped() -> None:
 
 
 def test_validator_receives_decoded_data() -> None:
-    sm = master(["a"], decoders={"a": int}, validators={"a": lambda number: number % 2})
+    sm = open_submaster(["a"], decoders={"a": int}, validators={"a": lambda number: number % 2})
     for text, valid in ((b"1", True), (b"2", False), (b"3", True)):
         sm.update_msgs(0.0, [("a", text)])
         assert (sm["a"], sm.updated["a"]) == (int(text), True)
@@ -331,8 +331,8 @@ def test_validator_receives_decoded_data() -> None:
 
 
 def test_validator_exception_counts_as_decode_error() -> None:
-    sm = master(["a"], validators={"a": lambda data: data["missing"]})
-    feed(sm, [1.0])
+    sm = open_submaster(["a"], validators={"a": lambda data: data["missing"]})
+    update_at_times(sm, [1.0])
     assert (sm.updated["a"], sm.valid["a"], sm.decode_errors["a"]) == (False, False, 1)
 
 
@@ -340,7 +340,7 @@ def test_decoder_base_exception_is_raised() -> None:
     def interrupted(_: bytes) -> None:
         raise KeyboardInterrupt
 
-    sm = master(["a", "b"], decoders={"b": interrupted})
+    sm = open_submaster(["a", "b"], decoders={"b": interrupted})
     with pytest.raises(KeyboardInterrupt):
         sm.update_msgs(0.0, [("a", b"x"), ("b", b"x")])
     assert sm.updated["a"]
@@ -352,8 +352,8 @@ def test_decoder_base_exception_is_raised() -> None:
 
 
 def test_all_checks_cover_all_topics_or_given_topics() -> None:
-    sm = master({"a": 10.0, "b": 10.0}, validators={"b": bool})
-    feed(sm, [0.0, 0.1])
+    sm = open_submaster({"a": 10.0, "b": 10.0}, validators={"b": bool})
+    update_at_times(sm, [0.0, 0.1])
     assert not sm.all_alive()
     assert not sm.all_freq_ok()
     assert not sm.all_valid()
@@ -367,27 +367,27 @@ def test_all_checks_cover_all_topics_or_given_topics() -> None:
 
 
 def test_ignored_topic_is_never_checked() -> None:
-    sm = feed(master({"a": 10.0, "b": 10.0}, ignore_alive=["b"]), [0.0, 0.1])
+    sm = update_at_times(open_submaster({"a": 10.0, "b": 10.0}, ignore_alive=["b"]), [0.0, 0.1])
     assert sm.all_alive()
     assert sm.all_alive(["b"])
     assert sm.all_freq_ok()  # what need not be alive need not have a rate
     assert not sm.all_valid()
-    sm = feed(master({"a": 10.0, "b": 10.0}, ignore_avg_freq=["b"]), [0.0, 0.1])
+    sm = update_at_times(open_submaster({"a": 10.0, "b": 10.0}, ignore_avg_freq=["b"]), [0.0, 0.1])
     assert (sm.all_alive(), sm.all_freq_ok(), sm.all_valid()) == (False, True, False)
-    sm = feed(master({"a": 10.0, "b": 10.0}, ignore_valid="b"), [0.0, 0.1])
+    sm = update_at_times(open_submaster({"a": 10.0, "b": 10.0}, ignore_valid="b"), [0.0, 0.1])
     assert (sm.all_alive(), sm.all_freq_ok(), sm.all_valid()) == (False, False, True)
 
 
 def test_all_checks_requires_alive_rate_and_valid() -> None:
     options = {"ignore_alive": "b", "ignore_valid": ["b"]}
-    assert feed(master({"a": 10.0, "b": 10.0}, **options), [0.0, 0.1]).all_checks()
+    assert update_at_times(open_submaster({"a": 10.0, "b": 10.0}, **options), [0.0, 0.1]).all_checks()
 
 
 # Misuse.
 
 
 def test_submaster_with_unknown_topic_raises_with_its_name() -> None:
-    sm = master(["a", "b"])
+    sm = open_submaster(["a", "b"])
     for ask in (
         lambda: sm["typo"],
         lambda: sm.alive["typo"],
@@ -421,27 +421,27 @@ def test_submaster_with_unknown_topic_raises_with_its_name() -> None:
 )
 def test_submaster_options_with_unknown_topics_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UnknownTopicError, match="'typo'"):
-        master(["a"], **options)
+        open_submaster(["a"], **options)
 
 
 @pytest.mark.parametrize("rate", [-1, float("nan"), float("inf"), 1.1e6])
 def test_submaster_refuses_impossible_rates(rate: float) -> None:
     with pytest.raises(InvalidValueError, match="'a': rate is") as caught:
-        master({"a": rate})
+        open_submaster({"a": rate})
     assert caught.value.endpoint == "a"
     with pytest.raises(InvalidValueError, match="messages/s"):
-        master(["a"], frequency=rate)
+        open_submaster(["a"], frequency=rate)
 
 
 @pytest.mark.parametrize("topics", ["carState", b"carState"])
 def test_submaster_refuses_single_name_instead_of_list(topics: Any) -> None:
     with pytest.raises(TypeError, match="carState"):
-        master(topics)
+        open_submaster(topics)
 
 
 @pytest.mark.parametrize("now", [4.9, float("nan")])
 def test_submaster_refuses_decreasing_update_time(now: float) -> None:
-    sm = feed(master({"a": 10.0}), [5.0])
+    sm = update_at_times(open_submaster({"a": 10.0}), [5.0])
     with pytest.raises(InvalidValueError, match=r"now=.*5\.0"):
         sm.update_msgs(now, [])
     assert sm.frame == 1
@@ -449,10 +449,10 @@ def test_submaster_refuses_decreasing_update_time(now: float) -> None:
 
 
 def test_update_of_submaster_without_sockets_raises() -> None:
-    with master(["a"]) as sm, pytest.raises(EndpointClosedError, match="update_msgs"):
+    with open_submaster(["a"]) as sm, pytest.raises(EndpointClosedError, match="update_msgs"):
         sm.update()
     sm.close()
-    assert feed(sm, [0.0])["a"] == b"x"
+    assert update_at_times(sm, [0.0])["a"] == b"x"
 
 
 def test_wait_for_readers_of_pubmaster_shares_one_timeout(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from msgq.impl.meter.core import ChannelMeter, run_meters
 from tests.support import Child, say
 
 
-def flood(name: str) -> None:
+def publish_without_pool_name(name: str) -> None:
     """Child: publish from a pool that has no name any more, until it is killed."""
     publisher = msgq.Channel(name, capacity=8192).publisher()
     for _, uid in shm_paths.list_pools(settings.get_prefix()):
@@ -23,7 +23,7 @@ def flood(name: str) -> None:
 
 def test_meter_returns_in_time_during_flood_of_messages_without_pool(prefix: str) -> None:
     """Failure would mean: somebody who publishes without a pause has `msgq hz` run for ever."""
-    with Child(flood, "c") as child:
+    with Child(publish_without_pool_name, "c") as child:
         assert child.hear() == "ready"
         meter = ChannelMeter("c", prefix)
         watching = threading.Thread(target=run_meters, args=([meter], 0.3), daemon=True)

@@ -17,19 +17,19 @@ from msgq.impl.base import clock, origin
 from msgq.impl.fake.clock import VirtualClock
 from tests.support import SHM, Child, Task, in_fork, run_child
 from tests.unit import origin_children
-from tests.unit.test_clock import leave, needs_root
+from tests.unit.test_clock import needs_root, write_file
 from tests.unit.test_clock import shm as shm  # a fixture
 
 HOUR = 3600 * 10**9
 FILE = f"msgqorigin_{os.geteuid()}"
 
 
-def packed(last: int = 0, magic: bytes = b"GSQORGN1", version: int = 1) -> bytes:
+def pack_origin_file(last: int = 0, magic: bytes = b"GSQORGN1", version: int = 1) -> bytes:
     return struct.pack("<8sQQ40x", magic, version, last)
 
 
-def make(shm: Path, count: int = 10) -> dict[str, Any]:
-    with Child(origin_children.make, count, str(shm)) as child:
+def make_origin_times(shm: Path, count: int = 10) -> dict[str, Any]:
+    with Child(origin_children.make_origin_times, count, str(shm)) as child:
         assert child.hear() == "ready"
         child.say()
         found: dict[str, Any] = child.result()
@@ -72,7 +72,7 @@ class TestUnique:
 
     def test_new_origin_times_of_processes_are_unique(self) -> None:
         count = 20_000
-        children = [Child(origin_children.make, count) for _ in range(3)]
+        children = [Child(origin_children.make_origin_times, count) for _ in range(3)]
         try:
             for child in children:
                 assert child.hear() == "ready"
@@ -104,10 +104,10 @@ class TestUnique:
     def test_new_origin_time_in_use_is_replaced_by_next_value(self, shm: Path) -> None:
         """A busy machine may take longer to start the child than the word may be ahead; then it shows nothing."""
         for _ in range(10):
-            with Child(origin_children.make, 3, str(shm)) as child:
+            with Child(origin_children.make_origin_times, 3, str(shm)) as child:
                 assert child.hear() == "ready"
                 ahead = clock.time_ns() + 9 * 10**8
-                leave(shm / FILE, packed(ahead), mode=0o600)
+                write_file(shm / FILE, pack_origin_file(ahead), mode=0o600)
                 child.say()
                 found = child.result()
             if found["after"] < ahead:
@@ -117,8 +117,8 @@ class TestUnique:
 
     def test_new_origin_time_ignores_invalid_stored_time(self, shm: Path) -> None:
         for last in (clock.time_ns() + HOUR, (1 << 63) - 1, (1 << 64) - 1):
-            leave(shm / FILE, packed(last), mode=0o600)
-            found = make(shm)
+            write_file(shm / FILE, pack_origin_file(last), mode=0o600)
+            found = make_origin_times(shm)
             assert found["before"] <= found["made"][0]
             assert found["made"][-1] <= found["after"] + HOUR / 3600
 
@@ -133,16 +133,16 @@ class TestUnique:
 
 BAD = {
     "empty": b"",
-    "short": packed()[:63],
-    "long": packed() + b"\0",
-    "foreign": packed(magic=b"elsewise"),
-    "of another version": packed(version=2),
+    "short": pack_origin_file()[:63],
+    "long": pack_origin_file() + b"\0",
+    "foreign": pack_origin_file(magic=b"elsewise"),
+    "of another version": pack_origin_file(version=2),
 }
 
 
 class TestFile:
     def refused(self, shm: Path) -> str:
-        found = make(shm)
+        found = make_origin_times(shm)
         assert found["made"] == sorted(set(found["made"]))
         assert found["before"] <= found["made"][0]
         assert len(found["warned"]) == 1
@@ -150,15 +150,15 @@ class TestFile:
         return str(found["trouble"])
 
     def test_origin_file_is_created_with_user_id_in_name(self, shm: Path) -> None:
-        found = make(shm)
+        found = make_origin_times(shm)
         assert (found["trouble"], found["warned"]) == ("", [])
         assert set(os.listdir(shm)) == {FILE, "msgqclock"}
-        assert (shm / FILE).read_bytes() == packed(found["made"][-1])
+        assert (shm / FILE).read_bytes() == pack_origin_file(found["made"][-1])
         assert (shm / FILE).stat().st_mode & 0o777 == 0o600
 
     @pytest.mark.parametrize("what", BAD)
     def test_origin_file_with_invalid_bytes_is_refused(self, shm: Path, what: Any) -> None:
-        leave(shm / FILE, BAD[what], mode=0o600)
+        write_file(shm / FILE, BAD[what], mode=0o600)
         assert "remove it" in self.refused(shm)
         assert (shm / FILE).read_bytes() == BAD[what]
 
@@ -169,12 +169,12 @@ class TestFile:
 
     @needs_root
     def test_origin_file_of_another_user_is_refused(self, shm: Path) -> None:
-        leave(shm / FILE, packed(), 65001, mode=0o666)
+        write_file(shm / FILE, pack_origin_file(), 65001, mode=0o666)
         assert "65001" in self.refused(shm)
 
     @needs_root
     def test_origin_file_of_a_trusted_user_is_refused(self, shm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        leave(shm / FILE, packed(), 65001, mode=0o666)
+        write_file(shm / FILE, pack_origin_file(), 65001, mode=0o666)
         monkeypatch.setenv("MSGQ_TRUST", "65001")
         assert "65001" in self.refused(shm)
 

@@ -145,7 +145,7 @@ def test_129th_queue_handle_is_refused_until_one_closes(endpoint: str) -> None:
 def test_message_of_dead_consumer_returns_to_unlinked_queue(endpoint: str) -> None:
     queue, other = MessageQueue(endpoint), MessageQueue(endpoint)
     queue.send(b"1")
-    with Child(holder, endpoint) as child:
+    with Child(hold_job, endpoint) as child:
         assert child.hear() == "taken"
         queue.unlink()
         assert not file_of(endpoint).exists()
@@ -155,7 +155,7 @@ def test_message_of_dead_consumer_returns_to_unlinked_queue(endpoint: str) -> No
     assert later.receive(0) is None, "it is another queue"
 
 
-def holder(endpoint: str) -> None:
+def hold_job(endpoint: str) -> None:
     """Take a job and keep it."""
     with MessageQueue(endpoint) as queue:
         job = queue.take(DEADLINE)
@@ -304,7 +304,7 @@ class Interruption(Exception):
     """Raised by a handler."""
 
 
-def interrupt(endpoint: str, name: str, what: str) -> str:
+def wait_with_signal_handler(endpoint: str, name: str, what: str) -> str:
     """Wait, and be sent SIGUSR1; return how the wait ended."""
     wait: Wait = globals()[name]
     queue = MessageQueue(endpoint, max_messages=1, max_message_size=8)
@@ -337,7 +337,7 @@ ENDS = {"raise": "Interruption", "close": "EndpointClosedError", "use": "went on
 @pytest.mark.parametrize("wait", [*RECEIVING, wait_space, send])
 def test_signal_handler_can_end_queue_wait_or_use_queue(endpoint: str, wait: Wait, what: str) -> None:
     """A handler that raises ends the wait; one that closes ends it with an error; one that uses the queue helps it."""
-    with Child(interrupt, endpoint, wait.__name__, what) as child:
+    with Child(wait_with_signal_handler, endpoint, wait.__name__, what) as child:
         assert child.hear() == "waits"
         wait_asleep(child.pid)
         child.kill(signal.SIGUSR1)

@@ -46,10 +46,10 @@ from tests.unit.queuefile import (
     TURNS,
     QueueFile,
     all_calls,
+    call_with_time_limit,
     check_delivers,
-    empty,
+    free_all_slots,
     random_word,
-    soon,
     words_of_all_kinds,
 )
 
@@ -75,7 +75,7 @@ def test_queue_calls_do_not_crash_with_arbitrary_slot_states(queue: MessageQueue
             file.write(file.word(place), word)
         check_delivers(queue)
         all_calls(queue)
-        empty(file)
+        free_all_slots(file)
 
 
 def test_queue_opened_with_arbitrary_slot_states_delivers_messages(queue: MessageQueue, endpoint: str) -> None:
@@ -86,7 +86,7 @@ def test_queue_opened_with_arbitrary_slot_states_delivers_messages(queue: Messag
         with MessageQueue(endpoint) as other:
             check_delivers(other)
             all_calls(other)
-        empty(file)
+        free_all_slots(file)
 
 
 def test_queue_with_only_invalid_slots_is_full_and_empty(queue: MessageQueue, endpoint: str) -> None:
@@ -127,7 +127,9 @@ def test_queue_calls_do_not_crash_with_arbitrary_heads_of_taken_messages(queue: 
             file.write(file.head(place, field), value)
             all_calls(queue)
             job.nack()
-            assert isinstance(soon(queue.receive, 0), CorruptSegmentError if field == 1 and value > SIZE else tuple)
+            assert isinstance(
+                call_with_time_limit(queue.receive, 0), CorruptSegmentError if field == 1 and value > SIZE else tuple
+            )
             check_delivers(queue)
             queue.receive_many()
 
@@ -218,11 +220,11 @@ def test_queue_calls_do_not_crash_with_arbitrary_handle_rows(queue: MessageQueue
                 for row in (0, 1, 2, 127):
                     file.write(file.row(row, field), value)
                 check_delivers(other)
-                soon(queue.receive, 0)
-                newcomer = soon(MessageQueue, endpoint)
+                call_with_time_limit(queue.receive, 0)
+                newcomer = call_with_time_limit(MessageQueue, endpoint)
                 if not isinstance(newcomer, IpcError):
                     check_delivers(newcomer)
-                    soon(newcomer.close)
+                    call_with_time_limit(newcomer.close)
         all_calls(other)
 
 
@@ -234,7 +236,7 @@ def test_queue_with_row_table_full_of_live_processes_refuses_handle(queue: Messa
             file.write(file.row(row, field), ours[field])
         file.write(file.row(row, 7), 0)  # as if it could not lock
         file.write(file.row(row, 0), 1)
-    opened = soon(MessageQueue, endpoint)
+    opened = call_with_time_limit(MessageQueue, endpoint)
     assert isinstance(opened, TooManyHandlesError | MessageQueue)
     check_delivers(queue)
     if isinstance(opened, MessageQueue):
@@ -247,9 +249,9 @@ def test_queue_calls_do_not_crash_with_arbitrary_schema_bytes(queue: MessageQueu
     for value in EDGES:
         for at in range(SCHEMA, SCHEMA + 320, 8):
             file.write(at, value if rng.random() < 0.7 else rng.getrandbits(64))
-        found = soon(lambda: queue.schema)
+        found = call_with_time_limit(lambda: queue.schema)
         assert found is None or isinstance(found, Schema | IpcError)
-        newcomer = soon(MessageQueue, endpoint, schema=Schema("a.b", "jsonschema", b"{}"))
+        newcomer = call_with_time_limit(MessageQueue, endpoint, schema=Schema("a.b", "jsonschema", b"{}"))
         assert isinstance(newcomer, MessageQueue | IpcError)
         if isinstance(newcomer, MessageQueue):
             newcomer.close()
@@ -292,26 +294,26 @@ def round_of(endpoint: str, rng: random.Random) -> None:
             someone = rng.choice(others)
             match rng.randrange(20):
                 case 0:
-                    newcomer = soon(MessageQueue, endpoint)
+                    newcomer = call_with_time_limit(MessageQueue, endpoint)
                     others += [] if isinstance(newcomer, IpcError) else [newcomer]
                 case 1:
                     if someone is not queue:
                         others.remove(someone)
-                        soon(someone.close)
+                        call_with_time_limit(someone.close)
                 case 2:
-                    job = soon(someone.take, 0, lease=rng.choice((None, 0.001)))
+                    job = call_with_time_limit(someone.take, 0, lease=rng.choice((None, 0.001)))
                     jobs += [] if job is None or isinstance(job, IpcError) else [job]
                 case 3:
                     if jobs:
-                        soon(getattr(jobs.pop(), rng.choice(("ack", "nack"))))
+                        call_with_time_limit(getattr(jobs.pop(), rng.choice(("ack", "nack"))))
                 case _:
-                    soon(rng.choice(CALLS), someone)
+                    call_with_time_limit(rng.choice(CALLS), someone)
         for each in others:
-            soon(each.close)
+            call_with_time_limit(each.close)
     (SHM / f"msgqjobs_{endpoint}").unlink()
 
 
-def rounds(endpoint: str, seed: int, count: int) -> int:
+def run_hostile_rounds(endpoint: str, seed: int, count: int) -> int:
     """Child: so many rounds; it dies of anything but our errors."""
     for number in range(count):
         round_of(f"{endpoint}-{number}", random.Random(f"{seed}/{number}"))
@@ -321,7 +323,7 @@ def rounds(endpoint: str, seed: int, count: int) -> int:
 @pytest.mark.parametrize("count", [30, pytest.param(500, marks=pytest.mark.ci)])
 def test_queue_calls_do_not_crash_with_random_bytes_anywhere(endpoint: str, seed: int, count: int) -> None:
     try:
-        assert run_child(rounds, endpoint, seed, count) == count
+        assert run_child(run_hostile_rounds, endpoint, seed, count) == count
     finally:
         for path in SHM.glob(f"msgqjobs_{endpoint}-*"):
             path.unlink()

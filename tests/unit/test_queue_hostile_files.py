@@ -21,7 +21,18 @@ from msgq.errors import (
 )
 from msgq.workqueue import MessageQueue
 from tests.support import SHM, Task
-from tests.unit.queuefile import EDGES, HEADER, MESSAGES, SANE, SIZE, QueueFile, all_calls, check_delivers, empty, soon
+from tests.unit.queuefile import (
+    EDGES,
+    HEADER,
+    MESSAGES,
+    SANE,
+    SIZE,
+    QueueFile,
+    all_calls,
+    call_with_time_limit,
+    check_delivers,
+    free_all_slots,
+)
 
 
 @pytest.fixture
@@ -42,13 +53,13 @@ def test_open_queue_works_after_changes_of_header_fields(queue: MessageQueue, en
         sound = file.read(at)
         for value in (*EDGES, sound + 1, sound - 1):
             file.write(at, value)
-            other = soon(MessageQueue, endpoint)
+            other = call_with_time_limit(MessageQueue, endpoint)
             assert isinstance(other, MessageQueue | SegmentError), other
             if isinstance(other, MessageQueue):
                 all_calls(other)
                 other.close()
                 if (other.max_messages, other.max_message_size) != (MESSAGES, SIZE):
-                    empty(file)  # it wrote its messages over ours
+                    free_all_slots(file)  # it wrote its messages over ours
             check_delivers(queue)
         file.write(at, sound)
     all_calls(queue)
@@ -91,17 +102,17 @@ def test_queue_file_that_is_too_short_is_refused(queue: MessageQueue, size: int)
         MessageQueue(queue.name)
 
 
-def directory(path: Path) -> Callable[[], None]:
+def make_directory(path: Path) -> Callable[[], None]:
     path.mkdir()
     return path.rmdir
 
 
-def symlink(path: Path) -> Callable[[], None]:
+def make_symlink(path: Path) -> Callable[[], None]:
     path.symlink_to("/dev/shm/msgqjobs_elsewhere")
     return path.unlink
 
 
-def fifo(path: Path) -> Callable[[], None]:
+def make_fifo(path: Path) -> Callable[[], None]:
     os.mkfifo(path)
     return path.unlink
 
@@ -117,13 +128,13 @@ def empty_file(path: Path) -> Callable[[], None]:
     return path.unlink
 
 
-@pytest.mark.parametrize("make", [directory, symlink, fifo, bound_socket, empty_file])
+@pytest.mark.parametrize("make", [make_directory, make_symlink, make_fifo, bound_socket, empty_file])
 def test_queue_file_of_another_format_is_refused(endpoint: str, make: Callable[[Path], Callable[[], None]]) -> None:
     path = SHM / f"msgqjobs_{endpoint}"
     remove = make(path)
     try:
         for flags in (None, 0):
-            refused = soon(MessageQueue, endpoint, flags)
+            refused = call_with_time_limit(MessageQueue, endpoint, flags)
             assert isinstance(refused, SegmentError)
             assert str(path) in str(refused)
     finally:

@@ -19,7 +19,7 @@ from msgq.impl.base import clock
 from msgq.impl.workqueue.core import QueueBrowser
 from msgq.workqueue import MessageQueue
 from tests.support import Child, say
-from tests.unit.queuefile import EDGES, MESSAGES, SIZE, QueueFile, soon, words_of_all_kinds
+from tests.unit.queuefile import EDGES, MESSAGES, SIZE, QueueFile, call_with_time_limit, words_of_all_kinds
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def queue(endpoint: str) -> Iterator[MessageQueue]:
         queue.unlink()
 
 
-def data(messages: list[QueueMessage]) -> list[bytes]:
+def message_data(messages: list[QueueMessage]) -> list[bytes]:
     return [message.data for message in messages]
 
 
@@ -50,13 +50,13 @@ def test_queue_browser_shows_messages_in_receive_order(queue: MessageQueue) -> N
     assert [one.origin_time for one in found] == [77, 0, 0]
     assert began_ns <= found[1].sent_time <= found[0].sent_time <= found[2].sent_time <= clock.time_ns()
     assert sorted(one.number for one in found) == [found[1].number, found[0].number, found[2].number]
-    assert data(found) == [queue.receive().data for _ in range(3)]
+    assert message_data(found) == [queue.receive().data for _ in range(3)]
     assert stats.queue_messages(queue.name) == []
 
 
 def test_queue_browser_with_limit_shows_first_messages(queue: MessageQueue) -> None:
     queue.send_many([b"0", b"1", b"2"])
-    assert data(stats.queue_messages(queue.name, limit=2)) == [b"0", b"1"]
+    assert message_data(stats.queue_messages(queue.name, limit=2)) == [b"0", b"1"]
     assert stats.queue_messages(queue.name, limit=0) == []
     with pytest.raises(InvalidValueError):
         stats.queue_messages(queue.name, limit=-1)
@@ -66,7 +66,7 @@ def test_queue_browser_hides_taken_and_shows_returned_messages(queue: MessageQue
     queue.send_many([b"0", b"1"])
     (number, _) = [one.number for one in stats.queue_messages(queue.name)]
     job = queue.take()
-    assert data(stats.queue_messages(queue.name)) == [b"1"]
+    assert message_data(stats.queue_messages(queue.name)) == [b"1"]
     job.nack()
     back, _ = stats.queue_messages(queue.name)
     assert (back.data, back.deliveries, back.number) == (b"0", 1, number)
@@ -75,8 +75,8 @@ def test_queue_browser_hides_taken_and_shows_returned_messages(queue: MessageQue
 def test_queue_browser_shows_each_unseen_message_once(queue: MessageQueue) -> None:
     browser = QueueBrowser(queue.name, "")
     queue.send_many([b"0", b"1", b"2"])
-    assert data(browser.unseen(1)) == [b"0"]
-    assert data(browser.unseen()) == [b"1", b"2"]
+    assert message_data(browser.unseen(1)) == [b"0"]
+    assert message_data(browser.unseen()) == [b"1", b"2"]
     job = queue.take()
     assert browser.unseen() == []
     job.nack()
@@ -84,16 +84,16 @@ def test_queue_browser_shows_each_unseen_message_once(queue: MessageQueue) -> No
     assert (len(browser.messages()), browser.sent, browser.schema) == (3, 3, Schema("Job", "json"))
     queue.receive_many()
     queue.send(b"0")
-    assert data(browser.unseen()) == [b"0"], "another one in the same place"
+    assert message_data(browser.unseen()) == [b"0"], "another one in the same place"
 
 
 def test_queue_browser_distinguishes_messages_with_equal_numbers_by_time(queue: MessageQueue, endpoint: str) -> None:
     """As when a sender is stopped between READY and the count, and the next one gets the same number."""
     browser, file = QueueBrowser(queue.name, ""), QueueFile(endpoint)
     queue.send(b"0")
-    assert data(browser.unseen()) == [b"0"]
+    assert message_data(browser.unseen()) == [b"0"]
     file.write(file.head(0, 3), file.read(file.head(0, 3)) + 1)
-    assert data(browser.unseen()) == [b"0"]
+    assert message_data(browser.unseen()) == [b"0"]
 
 
 # ---- without a trace ----
@@ -124,7 +124,7 @@ def test_queue_browser_shows_messages_of_removed_queue(endpoint: str) -> None:
         browser = QueueBrowser(endpoint, "")
         queue.unlink()
         queue.send(b"x")
-        assert data(browser.messages()) == [b"x"]
+        assert message_data(browser.messages()) == [b"x"]
 
 
 # ---- hostile bytes ----
@@ -136,8 +136,8 @@ def test_queue_browser_does_not_crash_with_arbitrary_slot_states(queue: MessageQ
     for word in words_of_all_kinds(0, file.read(file.row(0, 8))):
         for place in (1, 63, 64, MESSAGES - 1):
             file.write(file.word(place), word)
-        assert b"sound" in data(soon(browser.messages))
-        soon(browser.unseen)
+        assert b"sound" in message_data(call_with_time_limit(browser.messages))
+        call_with_time_limit(browser.unseen)
 
 
 def test_queue_browser_shows_valid_message_after_invalid_message_head(queue: MessageQueue, endpoint: str) -> None:
@@ -148,8 +148,8 @@ def test_queue_browser_shows_valid_message_after_invalid_message_head(queue: Mes
         before = file.read(file.head(0, field))
         for value in (*EDGES, SIZE, SIZE + 1):
             file.write(file.head(0, field), value)
-            found = soon(browser.messages)
-            assert data(found)[-1] == b"sound"
+            found = call_with_time_limit(browser.messages)
+            assert message_data(found)[-1] == b"sound"
             assert len(found) == (1 if field == 1 and value > SIZE else 2)
         file.write(file.head(0, field), before)
 
@@ -193,13 +193,13 @@ def take_all(name: str, seed: int) -> list[int]:
             if job.data == b"end":
                 job.ack()
                 break
-            assert whole(job.data)
+            assert has_valid_checksum(job.data)
             job.ack()
             done += 1
     return [done]
 
 
-def whole(payload: bytes) -> bool:
+def has_valid_checksum(payload: bytes) -> bool:
     check = zlib.crc32(payload[4:-4]).to_bytes(4, "little")
     return payload[:4] == check == payload[-4:]
 
@@ -225,10 +225,10 @@ def test_queue_browser_never_takes_or_tears_message_during_traffic(endpoint: str
             looked = 0
             while browser.sent < 2 * ROUNDS:
                 for message in browser.messages():
-                    assert whole(message.data)
+                    assert has_valid_checksum(message.data)
                     looked += 1
                 for message in browser.unseen():
-                    assert whole(message.data)
+                    assert has_valid_checksum(message.data)
                     key = (message.priority, message.number, message.sent_time)
                     assert key not in seen
                     seen.add(key)

@@ -36,17 +36,17 @@ def queue(endpoint: str) -> Iterator[MessageQueue]:
         path.unlink()
 
 
-def own(name: str) -> QueueHandleInfo:
+def handle_of_this_process(name: str) -> QueueHandleInfo:
     (found,) = (one for one in stats.queue(name).handles if one.participant.pid == os.getpid())
     return found
 
 
-def words(path: str, messages: int = 10) -> int:
+def offset_of_slot_states(path: str, messages: int = 10) -> int:
     """Return at which byte of the file the words of the places begin."""
     return HEADER + ((messages + 63) // 64 * 8 + 63) // 64 * 64
 
 
-def descriptors(path: str) -> int:
+def count_descriptors(path: str) -> int:
     """Return how many of this process are a file."""
     found = 0
     for descriptor in Path("/proc/self/fd").iterdir():
@@ -197,25 +197,25 @@ def test_queue_stats_contain_schema(queue: MessageQueue) -> None:
 
 def test_queue_stats_show_sleeping_receivers_and_senders(queue: MessageQueue) -> None:
     receiver = Task(lambda: queue.receive(30))
-    wait_until(lambda: own(queue.name).waits == ("receiving",))
+    wait_until(lambda: handle_of_this_process(queue.name).waits == ("receiving",))
     queue.send(b"x")
     receiver.result()
     for _ in range(10):
         queue.send(b"")
     sender = Task(lambda: queue.send(b"", timeout=30))
-    wait_until(lambda: own(queue.name).waits == ("sending",))
+    wait_until(lambda: handle_of_this_process(queue.name).waits == ("sending",))
     queue.receive(0)
     sender.result()
-    assert own(queue.name).waits == ()
+    assert handle_of_this_process(queue.name).waits == ()
 
 
 def test_queue_stats_show_handles_that_poll(queue: MessageQueue) -> None:
     queue.fileno()
-    wait_until(lambda: own(queue.name).waits == ("watching",))
+    wait_until(lambda: handle_of_this_process(queue.name).waits == ("watching",))
 
     async def wait() -> None:
         waiting = asyncio.ensure_future(queue.arecv())
-        while own(queue.name).waits != ("watching",):
+        while handle_of_this_process(queue.name).waits != ("watching",):
             await asyncio.sleep(0.001)
         queue.send(b"x")
         await waiting
@@ -225,9 +225,9 @@ def test_queue_stats_show_handles_that_poll(queue: MessageQueue) -> None:
 
 def test_queue_stats_show_handles_with_notification(queue: MessageQueue) -> None:
     queue.notify(lambda queue: None)
-    wait_until(lambda: "notified" in own(queue.name).waits)
+    wait_until(lambda: "notified" in handle_of_this_process(queue.name).waits)
     queue.notify(None)
-    assert "notified" not in own(queue.name).waits
+    assert "notified" not in handle_of_this_process(queue.name).waits
 
 
 # ---- the dead ----
@@ -265,7 +265,7 @@ def test_queue_stats_count_slots_of_previous_owners_as_lost(queue: MessageQueue)
     """Whoever takes a row sweeps; between the two somebody may look."""
     queue.send(b"x")
     job = take(queue)
-    place = words(queue.path)
+    place = offset_of_slot_states(queue.path)
     with open(queue.path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
         word = int.from_bytes(memory[place : place + 8], "little")
         assert word >> 61 == 2
@@ -319,7 +319,7 @@ def test_list_of_queue_stats_skips_invalid_files(prefix: str) -> None:
         stats.queue("absent")
 
 
-def noise(path: Path, seed: int, start: int) -> None:
+def write_random_words(path: Path, seed: int, start: int) -> None:
     """Change words of a file at random, and not its size."""
     rng = random.Random(seed)
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
@@ -331,13 +331,13 @@ def noise(path: Path, seed: int, start: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("start", [8, 64, words("")])
+@pytest.mark.parametrize("start", [8, 64, offset_of_slot_states("")])
 def test_queue_stats_do_not_crash_with_random_bytes(queue: MessageQueue, seed: int, start: int) -> None:
     for _ in range(5):
         queue.send(b"x")
     path = SHM / f"msgqjobs_{queue.name}copy"
     path.write_bytes(Path(queue.path).read_bytes())
-    noise(path, seed, start)
+    write_random_words(path, seed, start)
     with contextlib.suppress(MsgqError):
         found = stats.queue(f"{queue.name}copy")
         assert isinstance(found, QueueStats)
@@ -354,7 +354,7 @@ def test_queue_stats_do_not_crash_with_random_bytes(queue: MessageQueue, seed: i
 def test_queue_stats_count_invalid_slot_states(queue: MessageQueue) -> None:
     with open(queue.path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
         for number, word in enumerate((1, 3 << 61, 2 << 61 | 200 << 48, 1 << 61 | 5)):
-            place = words(queue.path) + 8 * number
+            place = offset_of_slot_states(queue.path) + 8 * number
             memory[place : place + 8] = word.to_bytes(8, "little")
     found = stats.queue(queue.name)
     assert (found.corrupt_slots, found.free_slots, found.handles[0].taken) == (4, 6, 0)
@@ -412,7 +412,7 @@ def test_queue_opened_during_removal_is_created_again(endpoint: str) -> None:
 
     def unused(found: Any) -> bool:
         opened.append(Task(MessageQueue, endpoint))
-        wait_until(lambda: descriptors(found.path) == 4)  # ours, its own, and each one's to lock by
+        wait_until(lambda: count_descriptors(found.path) == 4)  # ours, its own, and each one's to lock by
         return not found.handles
 
     assert remove_queue(endpoint, "", unused)
@@ -428,7 +428,7 @@ def test_removal_keeps_queue_that_was_recreated(endpoint: str) -> None:
     with open(path) as locked:
         fcntl.flock(locked, fcntl.LOCK_EX)
         removing = Task(remove_queue, endpoint, "", lambda found: True)
-        wait_until(lambda: descriptors(str(path)) == 3)  # ours, its own, and that to lock by
+        wait_until(lambda: count_descriptors(str(path)) == 3)  # ours, its own, and that to lock by
         path.unlink()
         with MessageQueue(endpoint) as another:
             fcntl.flock(locked, fcntl.LOCK_UN)

@@ -37,12 +37,12 @@ from tests.unit.recordfile import (
     SCHEMA,
     RecordFile,
     all_calls,
+    call_with_time_limit,
     check_works,
-    declared,
-    names,
+    owner_words,
     random_word,
-    soon,
-    versions,
+    version_words,
+    write_declared_key,
 )
 
 
@@ -57,7 +57,7 @@ def vector(endpoint: str, request: pytest.FixtureRequest) -> Iterator[SeqlockVec
 def board(endpoint: str) -> Iterator[Board]:
     with Board(endpoint, keys=LENGTH, value_bytes=100) as board:
         for number in range(3):
-            declared(board, f"k{number}")
+            write_declared_key(board, f"k{number}")
         yield board
 
 
@@ -71,7 +71,7 @@ def test_vector_is_writable_after_arbitrary_version_words(vector: SeqlockVector,
     with SeqlockVector(endpoint) as other:
         other.claim()
         living = {1 << 16 | generation, 2 << 16 | file.read(file.row(1, 8))}
-        for version in versions(0, generation):
+        for version in version_words(0, generation):
             for element in (0, 8):
                 file.write(file.version(element), version)
             all_calls(vector)
@@ -89,7 +89,7 @@ def test_vector_is_writable_after_arbitrary_version_words(vector: SeqlockVector,
 def test_vector_opened_with_arbitrary_version_words_is_usable(vector: SeqlockVector, endpoint: str) -> None:
     file = RecordFile(endpoint)
     vector.close()
-    for version in versions(0, file.read(file.row(0, 8))):
+    for version in version_words(0, file.read(file.row(0, 8))):
         for element in range(0, LENGTH, 2):
             file.write(file.version(element), version)
         with SeqlockVector(endpoint) as other:
@@ -161,7 +161,7 @@ def test_vector_works_with_arbitrary_writer_rows(vector: SeqlockVector, endpoint
                 check_works(other)
                 check_works(vector)
                 with SeqlockVector(endpoint) as newcomer:
-                    soon(check_works, newcomer, 1)
+                    call_with_time_limit(check_works, newcomer, 1)
         all_calls(other)
 
 
@@ -186,10 +186,10 @@ def test_exclusive_vector_works_with_arbitrary_owner_word(endpoint: str) -> None
         vector[0] = 1.0
         file = RecordFile(endpoint)
         generation = file.read(file.row(0, 8))
-        for name in (*names(0, generation), *EDGES):
+        for name in (*owner_words(0, generation), *EDGES):
             file.write(OWNER, name)
             with SeqlockVector(endpoint) as other:
-                found = soon(other.claim)
+                found = call_with_time_limit(other.claim)
                 if name == 1 << 16 | generation:
                     assert isinstance(found, MultipleWritersError), hex(name)
                 else:
@@ -205,9 +205,9 @@ def test_vector_works_with_arbitrary_schema_bytes(vector: SeqlockVector, endpoin
     for value in EDGES:
         for at in range(SCHEMA, SCHEMA + 320, 8):
             file.write(at, value if rng.random() < 0.7 else rng.getrandbits(64))
-        found = soon(lambda: vector.schema)
+        found = call_with_time_limit(lambda: vector.schema)
         assert found is None or isinstance(found, Schema | IpcError)
-        assert isinstance(soon(SeqlockVector, endpoint), CorruptSegmentError)
+        assert isinstance(call_with_time_limit(SeqlockVector, endpoint), CorruptSegmentError)
         check_works(vector)
 
 
@@ -217,13 +217,13 @@ def test_vector_works_with_arbitrary_schema_bytes(vector: SeqlockVector, endpoin
 def test_board_works_with_arbitrary_value_sizes_and_versions(board: Board, endpoint: str) -> None:
     file = RecordFile(endpoint)
     generation = file.read(file.row(0, 8))
-    for version in versions(0, generation):
+    for version in version_words(0, generation):
         for value in (0, 4, 100, 101, 2**63, 2**64 - 1):
             file.write(file.version(1), version)
             for copy in range(2):
                 file.write(file.copy(1, copy) + 8, value)
             written = version >> 24
-            found = soon(lambda: board["k1"])
+            found = call_with_time_limit(lambda: board["k1"])
             if value > 100 and written:
                 assert isinstance(found, CorruptSegmentError), (hex(version), value, found)
             elif written:
@@ -237,7 +237,7 @@ def test_board_works_with_arbitrary_key_bytes(board: Board, endpoint: str) -> No
     file = RecordFile(endpoint)
     sound = bytes(file.map[HEADER : file.version(0)])
     for field in range(16):
-        for value in (*EDGES, *names(0, file.read(file.row(0, 8))), 0x3131313131313131):
+        for value in (*EDGES, *owner_words(0, file.read(file.row(0, 8))), 0x3131313131313131):
             for element in (0, 1, 8):
                 file.write(file.key(element, field), value)
             all_calls(board)
@@ -245,9 +245,9 @@ def test_board_works_with_arbitrary_key_bytes(board: Board, endpoint: str) -> No
                 all_calls(other)
             with Board(endpoint, passive=True) as looking:
                 for call in (looking.keys, looking.items, looking.changes):
-                    soon(call)
+                    call_with_time_limit(call)
             file.map[HEADER : file.version(0)] = sound
-            declared(board, "k2")
+            write_declared_key(board, "k2")
             assert board["k2"] == b"1234"
 
 
@@ -265,7 +265,7 @@ def test_board_with_corrupt_key_table_is_full(board: Board, endpoint: str) -> No
 # ---- anything, at random ----
 
 
-def rounds(endpoint: str, seed: int, count: int) -> int:
+def run_hostile_rounds(endpoint: str, seed: int, count: int) -> int:
     """In a process of its own, for it may end in a fault: handles work while words change."""
     for number in range(count):
         rng, name = random.Random(f"{seed}/{number}"), f"{endpoint}-{number % 4}"
@@ -288,7 +288,7 @@ def rounds(endpoint: str, seed: int, count: int) -> int:
                 file.write(at, random_word(rng))
             all_calls(rng.choice(handles))
             if rng.random() < 0.3:
-                found = soon(type(made), name)
+                found = call_with_time_limit(type(made), name)
                 if not isinstance(found, IpcError):
                     handles.append(found)
         for handle in handles:
@@ -300,7 +300,7 @@ def rounds(endpoint: str, seed: int, count: int) -> int:
 @pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.ci)])
 def test_record_calls_do_not_crash_with_random_bytes_anywhere(endpoint: str, seed: int, count: int) -> None:
     try:
-        assert run_child(rounds, endpoint, seed, count) == count
+        assert run_child(run_hostile_rounds, endpoint, seed, count) == count
     finally:
         for path in SHM.glob(f"msgqrec_{endpoint}-*"):
             with contextlib.suppress(SegmentError):

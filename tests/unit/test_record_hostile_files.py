@@ -37,9 +37,9 @@ from tests.unit.recordfile import (
     STRIDE_AT,
     RecordFile,
     all_calls,
+    call_with_time_limit,
     check_works,
-    declared,
-    soon,
+    write_declared_key,
 )
 
 
@@ -54,7 +54,7 @@ def vector(endpoint: str) -> Iterator[SeqlockVector]:
 def board(endpoint: str) -> Iterator[Board]:
     with Board(endpoint, keys=LENGTH, value_bytes=100) as board:
         for number in range(3):
-            declared(board, f"k{number}")
+            write_declared_key(board, f"k{number}")
         yield board
 
 
@@ -69,7 +69,7 @@ def test_open_records_work_after_changes_of_header_fields(vector: SeqlockVector,
         for value in (*EDGES, 2, 3, 4, 8, sound + 1, sound - 1):
             file.write(at, value)
             for kind in (SeqlockVector, Seqlock, Board):
-                other = soon(kind, endpoint)
+                other = call_with_time_limit(kind, endpoint)
                 assert isinstance(other, kind | SegmentError), other
                 if isinstance(other, SeqlockVector | Board):
                     all_calls(other)
@@ -80,7 +80,7 @@ def test_open_records_work_after_changes_of_header_fields(vector: SeqlockVector,
     all_calls(vector)
 
 
-def shaped(item: int, copies: int) -> dict[int, int]:
+def header_of_other_layout(item: int, copies: int) -> dict[int, int]:
     """Words of a header that fit each other, of other items or copies."""
     stride, copy_stride = options.compute_cell_strides(item, copies)
     return {ITEM_AT: item, COPIES_AT: copies, STRIDE_AT: stride, COPY_STRIDE_AT: copy_stride}
@@ -109,13 +109,13 @@ def shaped(item: int, copies: int) -> dict[int, int]:
         ({FLAGS_AT: 4}, CorruptSegmentError),
         ({FLAGS_AT: 2**63}, CorruptSegmentError),
         ({FLAGS_AT: 2}, CorruptSegmentError),  # a board of values without room for their length
-        (shaped(1, 2), CorruptSegmentError),
-        (shaped(16, 2), CorruptSegmentError),
-        (shaped(8, 1), CorruptSegmentError),
-        (shaped(8, 8), CorruptSegmentError),
-        (shaped(2**29, 4), CorruptSegmentError),
-        ({**shaped(1, 2), FLAGS_AT: 2}, CorruptSegmentError),
-        ({**shaped(8, 2), FLAGS_AT: 2}, CorruptSegmentError),
+        (header_of_other_layout(1, 2), CorruptSegmentError),
+        (header_of_other_layout(16, 2), CorruptSegmentError),
+        (header_of_other_layout(8, 1), CorruptSegmentError),
+        (header_of_other_layout(8, 8), CorruptSegmentError),
+        (header_of_other_layout(2**29, 4), CorruptSegmentError),
+        ({**header_of_other_layout(1, 2), FLAGS_AT: 2}, CorruptSegmentError),
+        ({**header_of_other_layout(8, 2), FLAGS_AT: 2}, CorruptSegmentError),
     ],
 )
 @pytest.mark.parametrize("passive", [False, True])
@@ -155,7 +155,7 @@ def test_vector_file_with_board_flag_does_not_crash_board_calls(endpoint: str) -
         vector[:] = np.full(400, b"\xff" * 200, "V200")
         file = RecordFile(endpoint)
         file.write(FLAGS_AT, 2)
-        found = soon(Board, endpoint)
+        found = call_with_time_limit(Board, endpoint)
         assert isinstance(found, CorruptSegmentError), "the keys make it too short"
         file.write(LENGTH_AT, 100)
         with Board(endpoint) as board:
@@ -175,17 +175,17 @@ def test_record_file_that_is_too_short_is_refused(vector: SeqlockVector, size: i
         SeqlockVector(vector.name, passive=passive)
 
 
-def directory(path: Path) -> Callable[[], None]:
+def make_directory(path: Path) -> Callable[[], None]:
     path.mkdir()
     return path.rmdir
 
 
-def symlink(path: Path) -> Callable[[], None]:
+def make_symlink(path: Path) -> Callable[[], None]:
     path.symlink_to("/dev/shm/msgqrec_elsewhere")
     return path.unlink
 
 
-def fifo(path: Path) -> Callable[[], None]:
+def make_fifo(path: Path) -> Callable[[], None]:
     os.mkfifo(path)
     return path.unlink
 
@@ -201,7 +201,7 @@ def empty_file(path: Path) -> Callable[[], None]:
     return path.unlink
 
 
-@pytest.mark.parametrize("make", [directory, symlink, fifo, bound_socket, empty_file])
+@pytest.mark.parametrize("make", [make_directory, make_symlink, make_fifo, bound_socket, empty_file])
 def test_record_file_of_another_format_is_refused(endpoint: str, make: Callable[[Path], Callable[[], None]]) -> None:
     path = SHM / f"msgqrec_{endpoint}"
     remove = make(path)
@@ -213,7 +213,7 @@ def test_record_file_of_another_format_is_refused(endpoint: str, make: Callable[
     )
     try:
         for opening in openings:
-            refused = soon(opening)
+            refused = call_with_time_limit(opening)
             assert isinstance(refused, SegmentError)
             assert str(path) in str(refused)
     finally:
@@ -290,7 +290,7 @@ def test_truncated_board_raises_in_each_call(board: Board) -> None:
         lambda: board.wait(0),
         lambda: board.declare("k2"),
     )
-    told = [soon(call) for call in calls]
+    told = [call_with_time_limit(call) for call in calls]
     assert [type(one).__name__ for one in told] == ["SegmentSizeError"] * len(calls)
 
 

@@ -53,7 +53,7 @@ DTYPES: dict[str, Any] = {
 }
 
 
-def deep(levels: int) -> np.dtype[Any]:
+def nested_dtype(levels: int) -> np.dtype[Any]:
     dtype = np.dtype([("x", "i1")])
     for _ in range(levels - 1):
         dtype = np.dtype([("x", dtype)])
@@ -61,7 +61,7 @@ def deep(levels: int) -> np.dtype[Any]:
 
 
 def dtype_of(case: str) -> np.dtype[Any]:
-    return deep(NESTING_MAX) if case == "50 deep" else np.dtype(DTYPES[case])
+    return nested_dtype(NESTING_MAX) if case == "50 deep" else np.dtype(DTYPES[case])
 
 
 class TestDtypes:
@@ -106,7 +106,7 @@ class TestDtypes:
             ({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [0, 2]}, "order of their offsets"),
             ({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [4, 0]}, "order of their offsets"),
             ({"names": ["a"], "formats": ["i4"], "titles": [1.5j]}, "does not fit into a schema"),
-            (deep(NESTING_MAX + 1), "nesting is deeper"),
+            (nested_dtype(NESTING_MAX + 1), "nesting is deeper"),
             ([("x" * 50000, "i1")], "does not fit into a schema"),
         ],
         ids=str,
@@ -281,7 +281,7 @@ class TestBoards:
         assert options.validate_key("é/ ", "status") == "é/ ".encode()
 
 
-def refuses(selection: Any) -> str:
+def index_error_text(selection: Any) -> str:
     with pytest.raises(RecordIndexError) as caught:
         arrays.resolve_element_indices(selection, 10, "quotes")
     return str(caught.value)
@@ -349,7 +349,7 @@ class TestIndices:
         ids=str,
     )
     def test_invalid_element_indices_are_refused(self, selection: Any, told: str) -> None:
-        assert re.search(told, refuses(selection))
+        assert re.search(told, index_error_text(selection))
 
     @pytest.mark.parametrize("index", [0, 9, np.int8(9), np.uint64(3), np.array(4)], ids=repr)
     def test_valid_element_index_is_returned(self, index: Any) -> None:

@@ -44,14 +44,14 @@ def declare(name: str, *keys: str) -> None:
     hear()
 
 
-def killed(function: Callable[..., None], *words: str) -> int:
+def run_and_kill(function: Callable[..., None], *words: str) -> int:
     with Child(function, *words) as child:
         child.hear()
         child.kill()
         return child.pid
 
 
-def change(path: str, place: int, new: Callable[[int], int]) -> None:
+def change_word(path: str, place: int, new: Callable[[int], int]) -> None:
     """Change a word of a file."""
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
         word = int.from_bytes(memory[place : place + 8], "little")
@@ -60,10 +60,10 @@ def change(path: str, place: int, new: Callable[[int], int]) -> None:
 
 def held_by(path: str, row: int, index: int, generation: int = 1, stride: int = 64) -> None:
     """Have an element written by a row's owner, as one leaves it that dies there."""
-    change(path, ELEMENTS + index * stride, lambda word: word >> 24 << 24 | (row + 1) << 16 | generation)
+    change_word(path, ELEMENTS + index * stride, lambda word: word >> 24 << 24 | (row + 1) << 16 | generation)
 
 
-def dead(found: RecordStats) -> RecordWriterInfo:
+def dead_writer(found: RecordStats) -> RecordWriterInfo:
     (one,) = (one for one in found.writers if one.participant.alive is False)
     return one
 
@@ -157,21 +157,21 @@ def test_record_stats_show_waiting_readers(endpoint: str) -> None:
 
 def test_record_stats_show_dead_writers_until_row_is_reused(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 3):
-        pid = killed(write_one, endpoint)
-        one = dead(stats.record(endpoint))
+        pid = run_and_kill(write_one, endpoint)
+        one = dead_writer(stats.record(endpoint))
         assert (one.participant.pid, one.row, one.written, one.locked) == (pid, 0, 1, 0)
 
 
 def test_record_stats_count_elements_locked_by_dead_writers(endpoint: str) -> None:
     with SeqlockVector(endpoint, "<f8", 3) as vector:
         vector[0] = 1
-        killed(write_one, endpoint)
+        run_and_kill(write_one, endpoint)
         held_by(vector.path, 1, 1)
         held_by(vector.path, 0, 2)
         found = stats.record(endpoint)
         assert (found.locked, found.locked_by_dead) == (2, 1)
         assert [(one.row, one.locked) for one in found.writers] == [(0, 1), (1, 1)]
-        assert dead(found).row == 1
+        assert dead_writer(found).row == 1
         held_by(vector.path, 0, 2, generation=0)
         vector[1] = 3
         assert (stats.record(endpoint).locked, stats.record(endpoint).locked_by_dead) == (1, 1), "a former owner's"
@@ -189,10 +189,10 @@ def test_record_stats_count_elements_locked_by_previous_row_owners(endpoint: str
 
 def test_record_stats_count_board_keys_of_dead_writers(endpoint: str) -> None:
     with Board(endpoint, 5, 100) as board:
-        pid = killed(declare, endpoint, "a", "b")
+        pid = run_and_kill(declare, endpoint, "a", "b")
         found = stats.record(endpoint)
-        assert (dead(found).participant.pid, dead(found).keys) == (pid, 2)
-        assert found.keys[0].owner == dead(found).participant
+        assert (dead_writer(found).participant.pid, dead_writer(found).keys) == (pid, 2)
+        assert found.keys[0].owner == dead_writer(found).participant
         with board.declare("a"):
             found = stats.record(endpoint)
             assert [one.keys for one in found.writers if one.participant.alive] == [1]
@@ -244,7 +244,7 @@ def test_list_of_record_stats_skips_invalid_files(prefix: str) -> None:
         stats.record("absent")
 
 
-def noise(path: Path, seed: int, start: int) -> None:
+def write_random_words(path: Path, seed: int, start: int) -> None:
     """Change words of a file at random, and not its size."""
     rng = random.Random(seed)
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
@@ -263,7 +263,7 @@ def test_record_stats_do_not_crash_with_random_bytes(endpoint: str, prefix: str,
     for thing in things:
         path = Path(f"{thing.path}copy")
         path.write_bytes(Path(thing.path).read_bytes())
-        noise(path, seed, start)
+        write_random_words(path, seed, start)
         with contextlib.suppress(MsgqError):
             found = stats.record(f"{thing.name}copy")
             assert repr(dataclasses.asdict(found))

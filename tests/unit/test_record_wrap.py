@@ -11,7 +11,7 @@ LAST = 2**40 - 1
 TIMES = 24  # bit of the version at which the times begin
 
 
-def age(endpoint: str, element: int, times: int) -> None:
+def set_write_count(endpoint: str, element: int, times: int) -> None:
     """Make an element that was written `times` modulo its copies be one that was written `times` times."""
     file = RecordFile(endpoint)
     file.write(file.version(element), times << TIMES)
@@ -26,7 +26,7 @@ def test_vector_is_readable_after_wrap_of_write_counter(endpoint: str, exclusive
     ):
         for value in range(1, copies):
             vector[1] = value
-        age(endpoint, 1, LAST)
+        set_write_count(endpoint, 1, LAST)
         assert reader[1] == copies - 1
         reader.changes()
         for value in range(10, 10 + 2 * copies):
@@ -42,7 +42,7 @@ def test_board_is_readable_after_wrap_of_write_counter(endpoint: str) -> None:
     with Board(endpoint) as board, board.declare("state") as entry:
         observed = board.observe("state")
         entry.write(b"0")
-        age(endpoint, 0, LAST)
+        set_write_count(endpoint, 0, LAST)
         assert observed.data() == b"0"
         for value in (b"1", b"2", b"3", b"4"):
             entry.write(value)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import msgq
-from tests.unit.ringfile import HEADER, lap_end, need
+from tests.unit.ringfile import HEADER, lap_end, message_bytes_in_ring
 
 KERNEL = tuple(int(part) for part in platform.release().split(".")[:2])
 PRESENT = 1 << 63
@@ -41,9 +41,9 @@ class Pages:
 
 def fill(pub: msgq.PubSocket, offset: int, until: int) -> int:
     """Send until the next message would end behind `until`; return where it begins."""
-    while offset + need(SIZE) <= until:
+    while offset + message_bytes_in_ring(SIZE) <= until:
         pub.send(bytes(SIZE))
-        offset += need(SIZE)
+        offset += message_bytes_in_ring(SIZE)
     return offset
 
 
@@ -55,9 +55,9 @@ def test_opening_topic_does_not_populate_its_pages(endpoint: str) -> None:
 def test_publisher_populates_pages_before_each_later_message(endpoint: str) -> None:
     with msgq.pub_sock(endpoint, MIB) as pub:
         pages, offset = Pages(endpoint), 0
-        while offset + need(SIZE) <= lap_end(MIB):
-            assert offset == 0 or pages.hold(offset, need(SIZE)), offset
-            offset = fill(pub, offset, offset + need(SIZE))
+        while offset + message_bytes_in_ring(SIZE) <= lap_end(MIB):
+            assert offset == 0 or pages.hold(offset, message_bytes_in_ring(SIZE)), offset
+            offset = fill(pub, offset, offset + message_bytes_in_ring(SIZE))
         assert all(pages.mapped())
 
 
@@ -70,9 +70,9 @@ def test_publisher_that_starts_mid_ring_populates_all_pages_in_one_lap(endpoint:
         assert not pages.hold(middle + 100_000, mmap.PAGESIZE)
         pub.send(bytes(SIZE))
         assert pages.hold(middle, 100_000)
-        fill(pub, middle + need(SIZE), lap_end(MIB))
+        fill(pub, middle + message_bytes_in_ring(SIZE), lap_end(MIB))
         pub.send(bytes(SIZE))
-        fill(pub, need(SIZE), middle)
+        fill(pub, message_bytes_in_ring(SIZE), middle)
         assert all(pages.mapped())
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 import msgq
-from tests.unit.ringfile import RingFile, chunk, lap_end, need, position
+from tests.unit.ringfile import RingFile, announced_chunk_bytes, lap_end, message_bytes_in_ring, ring_position
 
 SEEDS = pytest.mark.seeds(2, 25, 50)
 
@@ -30,7 +30,7 @@ class World:
         self.random = random.Random(seed)
         self.endpoint = endpoint
         self.size = self.random.choice([256, 1000, 1024, 4096, 10007])
-        start = self.random.choice([0, position(5, 0), position(2**32 - 3, 64), position(2**32 - 1, 0)])
+        start = self.random.choice([0, ring_position(5, 0), ring_position(2**32 - 3, 64), ring_position(2**32 - 1, 0)])
         self.ring = RingFile.make(endpoint, self.size, start)
         self.largest = min(self.random.choice([16, self.size // 8, self.size]), (self.size // 3 & ~7) - 8)
         self.sent: list[bytes] = []
@@ -46,7 +46,7 @@ class World:
     def account(self, messages: list[bytes]) -> None:
         self.sent += messages
         for reader in self.readers:
-            reader.unread_bytes += sum(need(len(message)) for message in messages)
+            reader.unread_bytes += sum(message_bytes_in_ring(len(message)) for message in messages)
 
     def send(self) -> None:
         message = self.message()
@@ -74,7 +74,7 @@ class World:
         reservation.__enter__()[:] = self.random.randbytes(size)
         reservation.__exit__(KeyError, KeyError(), None)
         for reader in self.readers:  # what it announced may be gone
-            reader.unread_bytes += need(self.largest)
+            reader.unread_bytes += message_bytes_in_ring(self.largest)
 
     def restart(self) -> None:
         if self.random.random() < 0.5:
@@ -138,12 +138,14 @@ class World:
         else:
             # Losses come first, or the call would have stopped: nobody sends meanwhile.
             assert received == self.sent[end - len(received) : end]
-            usable = lap_end(self.size) - chunk(self.size) - need(self.largest)  # a lap may end that much early
+            usable = (
+                lap_end(self.size) - announced_chunk_bytes(self.size) - message_bytes_in_ring(self.largest)
+            )  # a lap may end that much early
             assert lost == 0 or reader.unread_bytes > usable, "lost although there was room"
         if drained:
             assert end == len(self.sent)
         reader.next = end
-        reader.unread_bytes = sum(need(len(message)) for message in self.sent[end:])
+        reader.unread_bytes = sum(message_bytes_in_ring(len(message)) for message in self.sent[end:])
 
     def step(self) -> None:
         work = [self.send, self.send_many, self.receive, self.abandon, self.restart, self.join, self.leave]

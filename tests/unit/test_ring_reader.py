@@ -18,11 +18,11 @@ from tests.unit.ringfile import (
     SLOTS,
     WRAP_MARK,
     RingFile,
-    chunk,
+    announced_chunk_bytes,
     lap_end,
-    need,
-    position,
+    message_bytes_in_ring,
     ring_path,
+    ring_position,
     side_path,
 )
 
@@ -30,7 +30,7 @@ SIZE = 1024
 LAST_CYCLE = 2**32 - 1
 
 
-def passive(endpoint: str, conflate: bool = False) -> msgq.SubSocket:
+def open_passive_subscriber(endpoint: str, conflate: bool = False) -> msgq.SubSocket:
     sub = msgq.SubSocket()
     sub.connect(msgq.context, endpoint, conflate=conflate, passive=True)
     return sub
@@ -54,10 +54,10 @@ def _receive_into(sub: msgq.SubSocket) -> Iterator[bytes]:
 
 
 def subscriber(kind: str, endpoint: str) -> msgq.SubSocket:
-    return passive(endpoint) if kind == "passive" else msgq.sub_sock(endpoint)
+    return open_passive_subscriber(endpoint) if kind == "passive" else msgq.sub_sock(endpoint)
 
 
-def numbered(start: int, count: int) -> list[bytes]:
+def numbered_messages(start: int, count: int) -> list[bytes]:
     """Messages of 8 bytes, 16 in the ring."""
     return [i.to_bytes(8, "big") for i in range(start, start + count)]
 
@@ -69,29 +69,29 @@ class TestFullLap:
     @every_kind
     def test_subscriber_exactly_one_lap_behind_loses_no_message(self, endpoint: str, kind: str, drain: Any) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub:
-            pub.send_many(numbered(0, 32))  # to offset 512, where a grant ends
+            pub.send_many(numbered_messages(0, 32))  # to offset 512, where a grant ends
             with subscriber(kind, endpoint) as sub, RingFile(endpoint) as ring:
                 start = ring.write_pointer
-                sent = numbered(32, lap_end(SIZE) // need(8))
+                sent = numbered_messages(32, lap_end(SIZE) // message_bytes_in_ring(8))
                 pub.send_many(sent)
-                assert ring.write_pointer == start + position(1, 0)
+                assert ring.write_pointer == start + ring_position(1, 0)
                 assert drain(sub) == sent
                 assert sub.lost == 0
 
     def test_poller_reports_subscriber_exactly_one_lap_behind(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub:
-            pub.send_many(numbered(0, 32))
+            pub.send_many(numbered_messages(0, 32))
             poller = msgq.Poller()
             with msgq.sub_sock(endpoint, poller) as sub:
-                pub.send_many(numbered(0, lap_end(SIZE) // need(8)))
+                pub.send_many(numbered_messages(0, lap_end(SIZE) // message_bytes_in_ring(8)))
                 assert poller.poll(0) == [sub]
 
     def test_subscriber_exactly_one_lap_behind_unregistered_publisher_is_lapped(self, endpoint: str) -> None:
         with RingFile.make(endpoint, SIZE) as ring, msgq.sub_sock(endpoint) as sub:
             ring.start_stranger()
-            for message in numbered(0, lap_end(SIZE) // need(8)):
+            for message in numbered_messages(0, lap_end(SIZE) // message_bytes_in_ring(8)):
                 ring.publish(message)
-            ring.write_pointer = position(1, 0)  # as it is between the wrap mark and the message behind it
+            ring.write_pointer = ring_position(1, 0)  # as it is between the wrap mark and the message behind it
             assert sub.receive(True) is None
             assert (sub.lost, sub.stats().resets) == (None, 1)
             ring.publish(b"afterwards")
@@ -105,13 +105,13 @@ class TestLapped:
     @every_kind
     def test_subscriber_receives_nearly_full_ring_without_loss(self, endpoint: str, kind: str, drain: Any) -> None:
         """With our publisher the lag may reach all but one chunk; more than the 2/3 that stock allows."""
-        usable = lap_end(SIZE) - chunk(SIZE) - need(8)
+        usable = lap_end(SIZE) - announced_chunk_bytes(SIZE) - message_bytes_in_ring(8)
         assert usable > SIZE * 2 // 3 + 100
         for skipped in range(0, 70, 7):  # from many offsets
             with msgq.pub_sock(endpoint, SIZE) as pub:
-                pub.send_many(numbered(0, skipped))
+                pub.send_many(numbered_messages(0, skipped))
                 with subscriber(kind, endpoint) as sub:
-                    sent = numbered(0, usable // need(8))
+                    sent = numbered_messages(0, usable // message_bytes_in_ring(8))
                     pub.send_many(sent)
                     assert drain(sub) == sent
                     assert sub.lost == 0
@@ -123,7 +123,7 @@ class TestLapped:
         self, endpoint: str, kind: str, count: int, drain: Any
     ) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, subscriber(kind, endpoint) as sub:
-            sent = numbered(0, count)
+            sent = numbered_messages(0, count)
             pub.send_many(sent)
             received = drain(sub)
             assert received == sent[count - len(received) :]
@@ -138,7 +138,7 @@ class TestLapped:
     def test_message_being_overwritten_is_not_delivered(self, endpoint: str, kind: str, drain: Any) -> None:
         """The publisher is in the middle of a write, and write_pointer does not show it yet: only the limit does."""
         with msgq.pub_sock(endpoint, SIZE) as pub, subscriber(kind, endpoint) as sub:
-            sent = numbered(0, lap_end(SIZE) // need(8))  # the whole lap, from offset 0
+            sent = numbered_messages(0, lap_end(SIZE) // message_bytes_in_ring(8))  # the whole lap, from offset 0
             pub.send_many(sent)
             with pub.reserve(200) as view:
                 view[:] = b"\xee" * 200
@@ -149,14 +149,14 @@ class TestLapped:
     def test_size_of_message_being_overwritten_is_ignored(self, endpoint: str) -> None:
         """Bytes of the payload lie where the subscriber looks for a size."""
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub:
-            pub.send_many(numbered(0, lap_end(SIZE) // need(8)))
+            pub.send_many(numbered_messages(0, lap_end(SIZE) // message_bytes_in_ring(8)))
             sub.receive(True)
             for word in (0, 1, 8, 300, 2**31, 2**63, WRAP_MARK):
                 with pub.reserve(256) as view:
                     view[:] = word.to_bytes(8, "little") * 32
                     assert sub.receive(True) is None
                 assert len(sub.receive(True) or b"") == 256
-                pub.send_many(numbered(0, lap_end(SIZE) // need(8)))
+                pub.send_many(numbered_messages(0, lap_end(SIZE) // message_bytes_in_ring(8)))
             assert sub.lost is not None
 
     @every_drain
@@ -165,20 +165,20 @@ class TestLapped:
         with RingFile.make(endpoint, SIZE) as ring:
             ring.start_stranger()
             for fits, count in ((True, 30), (False, 50)):
-                ring.write_pointer = position((ring.write_pointer >> 32) + 1, 0)
+                ring.write_pointer = ring_position((ring.write_pointer >> 32) + 1, 0)
                 with msgq.sub_sock(endpoint) as sub:
-                    for message in numbered(0, 40):
+                    for message in numbered_messages(0, 40):
                         ring.publish(message)
-                    assert drain(sub) == numbered(0, 40)
-                    for message in numbered(0, count):
+                    assert drain(sub) == numbered_messages(0, 40)
+                    for message in numbered_messages(0, count):
                         ring.publish(message)
-                    assert drain(sub) == (numbered(0, count) if fits else [])
+                    assert drain(sub) == (numbered_messages(0, count) if fits else [])
                     assert sub.lost == (0 if fits else None)
 
     def test_subscriber_lapped_by_unregistered_publisher_has_unknown_loss(self, endpoint: str) -> None:
         with RingFile.make(endpoint, SIZE) as ring, msgq.sub_sock(endpoint) as sub:
             ring.start_stranger()
-            for message in numbered(0, 500):
+            for message in numbered_messages(0, 500):
                 ring.publish(message)
             assert sub.receive(True) is None
             assert sub.lost is None
@@ -194,7 +194,7 @@ class TestLapped:
 class TestFlags:
     """Validity flags and pointers of the header are for stock programs; a subscriber of ours believes neither."""
 
-    @pytest.mark.parametrize(("valid", "pointer"), [(0, 0), (1, 0), (1, position(7, 8)), (2**64 - 1, 2**64 - 1)])
+    @pytest.mark.parametrize(("valid", "pointer"), [(0, 0), (1, 0), (1, ring_position(7, 8)), (2**64 - 1, 2**64 - 1)])
     def test_arbitrary_slot_flags_do_not_change_received_messages(
         self, endpoint: str, valid: int, pointer: int
     ) -> None:
@@ -220,7 +220,7 @@ class TestFlags:
 @pytest.fixture
 def late_ring(endpoint: str) -> Iterator[RingFile]:
     """A ring whose cycle counter is about to wrap."""
-    with RingFile.make(endpoint, SIZE, write_pointer=position(LAST_CYCLE - 1, 0)) as ring:
+    with RingFile.make(endpoint, SIZE, write_pointer=ring_position(LAST_CYCLE - 1, 0)) as ring:
         yield ring
 
 
@@ -231,7 +231,7 @@ class TestCycleCounterWraps:
     @every_kind
     def test_ring_wrap_loses_no_message(self, endpoint: str, late_ring: RingFile, kind: str, drain: Any) -> None:
         with msgq.pub_sock(endpoint) as pub, subscriber(kind, endpoint) as sub:
-            sent, received = numbered(0, 250), []
+            sent, received = numbered_messages(0, 250), []
             for batch in _batched(sent, 7):
                 pub.send_many(batch)
                 received += drain(sub)
@@ -241,7 +241,7 @@ class TestCycleCounterWraps:
 
     def test_conflating_subscriber_works_across_cycle_counter_wrap(self, endpoint: str, late_ring: RingFile) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint, conflate=True) as sub:
-            for batch in _batched(numbered(0, 250), 7):
+            for batch in _batched(numbered_messages(0, 250), 7):
                 pub.send_many(batch)
                 assert sub.receive(True) == batch[-1]
             assert sub.lost is not None
@@ -250,7 +250,7 @@ class TestCycleCounterWraps:
     @pytest.mark.parametrize("count", [100, 130, 190, 500])
     def test_losses_are_exact_across_cycle_counter_wrap(self, endpoint: str, late_ring: RingFile, count: int) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
-            pub.send_many(numbered(0, count))
+            pub.send_many(numbered_messages(0, count))
             received = sub.receive_many()
             assert sub.lost == count - len(received)
 
@@ -267,7 +267,7 @@ class TestCycleCounterWraps:
     ) -> None:
         with msgq.sub_sock(endpoint) as sub:
             late_ring.start_stranger()
-            for message in numbered(0, 250):
+            for message in numbered_messages(0, 250):
                 late_ring.publish(message)
                 assert sub.receive(True) == message
             assert sub.lost == 0
@@ -275,11 +275,13 @@ class TestCycleCounterWraps:
 
     def test_lag_is_exact_across_cycle_counter_wrap(self, endpoint: str, late_ring: RingFile) -> None:
         with msgq.pub_sock(endpoint) as pub, msgq.sub_sock(endpoint) as sub:
-            for batch in _batched(numbered(0, 249), 3):
+            for batch in _batched(numbered_messages(0, 249), 3):
                 pub.send_many(batch)
                 lag = msgq.stats.topic(endpoint).subscribers[0].lag_bytes
                 assert lag is not None
-                assert 3 * need(8) - need(8) <= lag <= 3 * need(8) + 16
+                assert (
+                    3 * message_bytes_in_ring(8) - message_bytes_in_ring(8) <= lag <= 3 * message_bytes_in_ring(8) + 16
+                )
                 sub.receive_many()
 
 
@@ -299,13 +301,17 @@ class TestWrapMark:
         """A reservation that goes around the ring has published the mark, and nothing behind it."""
         with msgq.pub_sock(endpoint, SIZE) as pub:
             poller = msgq.Poller()
-            with msgq.sub_sock(endpoint, poller) as sub, passive(endpoint) as other, RingFile(endpoint) as ring:
-                for message in numbered(0, 60):  # up to 48 bytes before the end
+            with (
+                msgq.sub_sock(endpoint, poller) as sub,
+                open_passive_subscriber(endpoint) as other,
+                RingFile(endpoint) as ring,
+            ):
+                for message in numbered_messages(0, 60):  # up to 48 bytes before the end
                     pub.send(message)
                 sub.receive_many()
                 other.receive_many()
                 with pub.reserve(100) as view:
-                    assert ring.write_pointer == position(1, 0)
+                    assert ring.write_pointer == ring_position(1, 0)
                     assert poller.poll(0) == []
                     for socket in (sub, other):
                         assert socket.receive(True) is None
@@ -321,7 +327,7 @@ class TestWrapMark:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint, conflate=True) as sub:
             poller = msgq.Poller()
             poller.registerSocket(sub)
-            pub.send_many(numbered(0, 60))
+            pub.send_many(numbered_messages(0, 60))
             sub.receive()
             with pub.reserve(100):
                 assert poller.poll(20) == []
@@ -370,7 +376,7 @@ class TestHostileBytes:
             msgq.sub_sock(endpoint, conflate=conflate) as sub,
             RingFile(endpoint) as ring,
         ):
-            pub.send_many(numbered(0, 3))
+            pub.send_many(numbered_messages(0, 3))
             ring[HEADER + 16] = WRAP_MARK
             with contextlib.suppress(CorruptSegmentError):  # or lost
                 assert len(sub.receive_many(100)) <= 1  # bounded, should it go in circles
@@ -381,18 +387,18 @@ class TestHostileBytes:
     @pytest.mark.parametrize("nonsense", [2**40, 17, WRAP_MARK])
     def test_receive_after_error_repeats_no_message(self, endpoint: str, nonsense: int) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
-            pub.send_many(numbered(0, 3))
-            assert sub.receive_many(2) == numbered(0, 2)
+            pub.send_many(numbered_messages(0, 3))
+            assert sub.receive_many(2) == numbered_messages(0, 2)
             ring[HEADER + 32] = nonsense
             with contextlib.suppress(CorruptSegmentError):  # or lost
                 assert sub.receive(True) is None
                 assert sub.receive(True) is None
-            pub.send_many(numbered(3, 2))
-            assert sub.receive_many(100) == numbered(3, 2)
+            pub.send_many(numbered_messages(3, 2))
+            assert sub.receive_many(100) == numbered_messages(3, 2)
 
     def test_decreasing_write_position_raises(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
-            pub.send_many(numbered(0, 3))
+            pub.send_many(numbered_messages(0, 3))
             sub.receive_many()
             ring.write_pointer = 16
             with pytest.raises(CorruptSegmentError):
@@ -418,7 +424,7 @@ class TestPassive:
         with msgq.pub_sock(endpoint, 4096) as pub:
             pub.send(b"first")
             before = [path.read_bytes() for path in files]
-            sub = passive(endpoint)
+            sub = open_passive_subscriber(endpoint)
             assert sub.receive(True) is None
             sub.setTimeout(5)
             assert sub.receive() is None
@@ -443,12 +449,12 @@ class TestPassive:
     def test_passive_subscriber_maps_files_read_only(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint, 4096) as pub:
             pub.close()
-            with passive(endpoint), open("/proc/self/maps") as maps:
+            with open_passive_subscriber(endpoint), open("/proc/self/maps") as maps:
                 mine = [line.split()[1] for line in maps if endpoint in line]
         assert "r--s" in mine
 
     def test_passive_subscriber_is_not_counted(self, endpoint: str) -> None:
-        with msgq.pub_sock(endpoint) as pub, passive(endpoint):
+        with msgq.pub_sock(endpoint) as pub, open_passive_subscriber(endpoint):
             assert not pub.all_readers_updated()
             with pytest.raises(TimeoutError, match="0 subscribers"):
                 pub.wait_for_readers(0, n=1)
@@ -456,8 +462,8 @@ class TestPassive:
 
     def test_many_passive_subscribers_receive_all_messages(self, endpoint: str) -> None:
         with msgq.pub_sock(endpoint) as pub:
-            subs = [passive(endpoint) for _ in range(40)]
-            sent = numbered(0, 100)
+            subs = [open_passive_subscriber(endpoint) for _ in range(40)]
+            sent = numbered_messages(0, 100)
             pub.send_many(sent)
             assert [sub.receive_many() for sub in subs] == [sent] * 40
             for sub in subs:
@@ -465,15 +471,15 @@ class TestPassive:
 
     def test_passive_subscriber_creates_no_file(self, endpoint: str) -> None:
         with pytest.raises(msgq.errors.SegmentError, match="topic not found"):
-            passive(endpoint)
+            open_passive_subscriber(endpoint)
         assert not ring_path(endpoint).exists()
         assert not side_path(endpoint).exists()
 
     def test_passive_subscriber_works_without_side_segment(self, endpoint: str) -> None:
         ring = RingFile.make(endpoint, SIZE)
-        with ring, passive(endpoint) as sub, passive(endpoint, conflate=True) as newest:
+        with ring, open_passive_subscriber(endpoint) as sub, open_passive_subscriber(endpoint, conflate=True) as newest:
             ring.start_stranger()
-            for message in numbered(0, 300):
+            for message in numbered_messages(0, 300):
                 ring.publish(message)
                 assert sub.receive(True) == message
                 if message[-1] % 20 == 0:
@@ -482,7 +488,7 @@ class TestPassive:
 
     def test_passive_subscriber_follows_changing_publishers(self, endpoint: str) -> None:
         msgq.pub_sock(endpoint, SIZE).close()
-        with passive(endpoint) as sub:
+        with open_passive_subscriber(endpoint) as sub:
             for i in range(100):
                 with msgq.pub_sock(endpoint) as pub:
                     pub.send(b"%d" % i)
@@ -494,14 +500,14 @@ class TestPassive:
         """While ours published, the limit told how far; from the stranger's start on it says nothing any more."""
         with (
             msgq.pub_sock(endpoint, SIZE) as pub,
-            passive(endpoint) as sub,
+            open_passive_subscriber(endpoint) as sub,
             msgq.sub_sock(endpoint) as attached,
             RingFile(endpoint) as ring,
         ):
-            pub.send_many(numbered(0, 5))
-            assert drain(sub) == drain(attached) == numbered(0, 5)
+            pub.send_many(numbered_messages(0, 5))
+            assert drain(sub) == drain(attached) == numbered_messages(0, 5)
             ring.start_stranger()
-            for message in numbered(5, 100):
+            for message in numbered_messages(5, 100):
                 ring.publish(message)
             assert drain(sub) == drain(attached) == []
             assert sub.lost is attached.lost is None

@@ -20,8 +20,8 @@ from tests.unit.ringfile import (
     STRANGER_UID,
     RingFile,
     lap_end,
-    need,
-    position,
+    message_bytes_in_ring,
+    ring_position,
 )
 
 SIZE = 1024
@@ -73,7 +73,7 @@ class TestSlots:
     def test_reader_slots_of_dead_subscribers_are_reused(
         self, endpoint: str, pub: msgq.PubSocket, ring: RingFile
     ) -> None:
-        with Child(children.participate, endpoint, ["sub"] * SLOTS) as child:
+        with Child(children.hold_sockets, endpoint, ["sub"] * SLOTS) as child:
             child.hear()
             of_the_dead = ring.read_uids()
             assert all(of_the_dead)
@@ -106,7 +106,7 @@ class TestSlots:
             sub.close()
 
     def test_new_publisher_removes_dead_subscribers(self, endpoint: str, ring: RingFile) -> None:
-        with Child(children.participate, endpoint, ["sub"] * 3) as child:
+        with Child(children.hold_sockets, endpoint, ["sub"] * 3) as child:
             child.hear()
             child.kill()
         with msgq.sub_sock(endpoint) as sub:
@@ -197,9 +197,9 @@ class TestForStockSubscribers:
         self, pub: msgq.PubSocket, ring: RingFile, slot: int, num_readers: int
     ) -> None:
         """Also beyond num_readers: one that joins while a stock publisher starts may sit there."""
-        stock_reader(ring, slot, where=position(0, 160))
+        stock_reader(ring, slot, where=ring_position(0, 160))
         ring[0] = num_readers
-        while ring.write_pointer < position(1, 160 + 16):
+        while ring.write_pointer < ring_position(1, 160 + 16):
             pub.send(b"12345678")
         assert ring.read_valids()[slot] == 0
 
@@ -208,7 +208,7 @@ class TestForStockSubscribers:
         self, pub: msgq.PubSocket, ring: RingFile, offset: int
     ) -> None:
         """At every position of the ring, over one lap: never overwritten (or exactly lapped) while valid."""
-        while ring.write_pointer < position(0, offset):
+        while ring.write_pointer < ring_position(0, offset):
             pub.send(b"before..")
         stock_reader(ring, 0, where=ring.write_pointer)
         mine = ring.write_pointer
@@ -217,10 +217,10 @@ class TestForStockSubscribers:
         kept = 0
         while ring.read_valids()[0]:
             assert ring.bytes[start + 8 : start + 16] == b"the one!"
-            assert ring.write_pointer != mine + position(1, 0)
+            assert ring.write_pointer != mine + ring_position(1, 0)
             pub.send(b"another.")
             kept += 1
-        assert kept >= (lap_end(SIZE) - SIZE // 16) // need(8) - 2  # and not long before it must
+        assert kept >= (lap_end(SIZE) - SIZE // 16) // message_bytes_in_ring(8) - 2  # and not long before it must
 
     def test_valid_flag_of_up_to_date_stock_reader_is_kept(self, pub: msgq.PubSocket, ring: RingFile) -> None:
         stock_reader(ring, 0, where=0)
@@ -301,7 +301,7 @@ class TestTakeoverByStock:
 
         with pytest.raises(msgq.MultiplePublishersError):
             pub.send_many(messages())
-        assert ring.write_pointer == need(1)
+        assert ring.write_pointer == message_bytes_in_ring(1)
 
     def test_msgq_publisher_replaces_unregistered_publisher_without_loss(
         self, endpoint: str, pub: msgq.PubSocket, ring: RingFile
@@ -335,7 +335,7 @@ class TestCrashedPublisher:
     def test_bytes_overwritten_by_killed_publisher_remain_lost(self, endpoint: str) -> None:
         """Its limit outlives it: the next publisher did not write there, but the bytes are gone all the same."""
         with msgq.pub_sock(endpoint, SIZE) as pub, msgq.sub_sock(endpoint) as sub:
-            pub.send_many([b"%08d" % i for i in range(lap_end(SIZE) // need(8))])
+            pub.send_many([b"%08d" % i for i in range(lap_end(SIZE) // message_bytes_in_ring(8))])
             pub.close()
             with Child(children.reserve_and_wait, endpoint) as child:
                 assert child.hear() == "in the middle"

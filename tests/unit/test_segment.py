@@ -38,8 +38,8 @@ from tests.unit.ringfile import (
     VERSION,
     RingFile,
     Words,
-    position,
     ring_path,
+    ring_position,
     side_path,
 )
 
@@ -196,7 +196,9 @@ class TestStrangeFiles:
         assert ring_path(endpoint).stat().st_size == size
 
     @both
-    @pytest.mark.parametrize("bad", [position(0, 7), position(5, 4090), position(1, 2**32 - 8), 2**64 - 1])
+    @pytest.mark.parametrize(
+        "bad", [ring_position(0, 7), ring_position(5, 4090), ring_position(1, 2**32 - 8), 2**64 - 1]
+    )
     def test_ring_file_with_invalid_write_pointer_is_refused(
         self, endpoint: str, connect: Callable[..., Any], bad: int
     ) -> None:
@@ -205,7 +207,7 @@ class TestStrangeFiles:
             connect(endpoint)
         assert caught.value.endpoint == endpoint
 
-    @pytest.mark.parametrize("bad", [position(0, 7), position(1, 2**32 - 8), 2**64 - 1])
+    @pytest.mark.parametrize("bad", [ring_position(0, 7), ring_position(1, 2**32 - 8), 2**64 - 1])
     def test_invalid_bytes_in_used_ring_raise_and_socket_can_be_closed(self, endpoint: str, bad: int) -> None:
         with msgq.pub_sock(endpoint, 4096) as pub, msgq.sub_sock(endpoint) as sub, RingFile(endpoint) as ring:
             pub.send(b"x")
@@ -673,7 +675,7 @@ class TestUnlink:
 
 @pytest.mark.parametrize("role", ["pub", "sub"])
 def test_connect_to_ring_of_stock_publisher_works(endpoint: str, role: str) -> None:
-    with RingFile.make(endpoint, 4096, write_pointer=position(3, 80)) as ring:
+    with RingFile.make(endpoint, 4096, write_pointer=ring_position(3, 80)) as ring:
         ring.write_uid = STRANGER_UID
     CONNECTS[role](endpoint).close()
     assert works(endpoint)

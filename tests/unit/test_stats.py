@@ -23,7 +23,17 @@ from msgq.kinds import find_announced_kind
 from tests.command import run
 from tests.support import SHM, Child, Task, id_of_ended_thread
 from tests.unit import children
-from tests.unit.ringfile import READERS, STRANGER_UID, RingFile, Words, chunk, lap_end, need, ring_path, side_path
+from tests.unit.ringfile import (
+    READERS,
+    STRANGER_UID,
+    RingFile,
+    Words,
+    announced_chunk_bytes,
+    lap_end,
+    message_bytes_in_ring,
+    ring_path,
+    side_path,
+)
 
 
 def test_topic_stats_have_publisher_and_counts(endpoint: str) -> None:
@@ -35,7 +45,7 @@ def test_topic_stats_have_publisher_and_counts(endpoint: str) -> None:
     assert topic.path == str(ring_path(endpoint))
     assert topic.data_bytes == 4096
     assert (topic.publisher_kind, topic.messages, topic.bytes) == ("ours", 2, 5)
-    assert topic.write_position == (0, need(3) + need(2))
+    assert topic.write_position == (0, message_bytes_in_ring(3) + message_bytes_in_ring(2))
     assert topic.subscribers == ()
     assert topic.stock_subscribers == 0
     assert topic.created_ns is not None
@@ -55,7 +65,7 @@ def test_topic_stats_list_subscribers_with_counts(endpoint: str) -> None:
         newest.receive()
         infos = stats.topic(endpoint).subscribers
     figures = [(info.received, info.lost, info.resets, info.lag_bytes) for info in infos]
-    assert figures == [(1, 2, 0, 0), (1, 0, 0, 2 * need(1))]
+    assert figures == [(1, 2, 0, 0), (1, 0, 0, 2 * message_bytes_in_ring(1))]
     assert {info.participant.pid for info in infos} == {os.getpid()}
 
 
@@ -81,7 +91,7 @@ def test_lag_is_unknown_after_more_than_one_lap(endpoint: str) -> None:
             lags.append(stats.topic(endpoint).subscribers[0].lag_bytes)
     known = [lag for lag in lags if lag is not None]
     assert known == sorted(known)
-    assert known[-1] >= lap_end(1024) - chunk(1024) - need(8)
+    assert known[-1] >= lap_end(1024) - announced_chunk_bytes(1024) - message_bytes_in_ring(8)
     assert lags[-1] is None
 
 
@@ -102,7 +112,7 @@ def test_topic_counts_continue_with_next_publisher(endpoint: str) -> None:
 
 
 def test_topic_stats_show_dead_participants_until_replacement(endpoint: str) -> None:
-    with Child(children.participate, endpoint, ["pub", "sub"]) as child:
+    with Child(children.hold_sockets, endpoint, ["pub", "sub"]) as child:
         pid, _ = child.hear()
         topic = stats.topic(endpoint)
         assert topic.publisher is not None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgq
 from msgq.errors import MultiplePublishersError
 from tests.stress import roles
-from tests.stress.traffic import Ledger, largest
+from tests.stress.traffic import Ledger, largest_message_size
 from tools.chaos.history import History, Messages
 from tools.chaos.kinds.topics import Topic, TopicPublisher
 
@@ -65,7 +65,7 @@ def subscribe(
     topic: Topic, history: History, incarnation: int, kind: str, first: int | None, rng: random.Random
 ) -> int:
     """Receive and check; a subscriber with `first` stays to the end, others leave when they like."""
-    record, stream = history[incarnation], Messages(history, topic.seed, largest(topic.ring_bytes))
+    record, stream = history[incarnation], Messages(history, topic.seed, largest_message_size(topic.ring_bytes))
     steps = rng.choice((1, 30, 1000, 10**9)) if first is None else -1
     options = {"conflate": kind == "conflating", "passive": kind == "passive"}
     with roles.subscriber(topic.endpoint, **options) as socket:

@@ -7,7 +7,7 @@ from typing import Any
 import msgq
 from msgq.errors import KeyTakenError, WaitTimeoutError
 from msgq.records import Board, SeqlockVector
-from tests.stress.records import dtype, read_stamps, stamped, value
+from tests.stress.records import dtype, make_stamped_values, read_stamps, value
 from tools.chaos.history import RECORDS, History
 from tools.chaos.kinds.workload import Counts, RunResult, WorkerContext, Workload, check_within
 
@@ -50,7 +50,7 @@ class Records(Workload):
 
     def _write_element(self, i: int) -> None:
         self._begun[i] += 1
-        data = stamped(self._vector.dtype, [stamp(self.context.incarnation, self._begun[i])])
+        data = make_stamped_values(self._vector.dtype, [stamp(self.context.incarnation, self._begun[i])])
         try:
             self._vector.write([i], data, timeout=0.05)
         except WaitTimeoutError:  # another incarnation was stopped in the middle of a write; nothing was written
@@ -137,7 +137,7 @@ class Records(Workload):
             _check_last(context.history, read_stamps(vector.read()).tolist(), counts)
             for i, count in enumerate(counts):
                 keys[TOTAL + i] = count
-            vector[0] = stamped(vector.dtype, [1])[0]
+            vector[0] = make_stamped_values(vector.dtype, [1])[0]
             assert vector.counts([0])[0] == counts[0] + 1, "a vector that everybody left cannot be used"
         with Board(BOARD) as board:
             written = board.changes()

@@ -13,7 +13,7 @@ from typing import Any
 import msgq
 from msgq.errors import MultiplePublishersError
 from tests.stress import roles
-from tests.stress.traffic import Ledger, largest
+from tests.stress.traffic import Ledger, largest_message_size
 from tools.chaos.history import TOPICS, History, Messages, TopicRecord
 from tools.chaos.kinds.workload import Counts, RunResult, WorkerContext, Workload
 
@@ -43,7 +43,7 @@ class TopicPublisher:
     def __init__(self, topic: Topic, history: History, incarnation: int) -> None:
         self._record, self._stream = (
             history[incarnation],
-            Messages(history, topic.seed, largest(topic.ring_bytes), incarnation),
+            Messages(history, topic.seed, largest_message_size(topic.ring_bytes), incarnation),
         )
         self._socket = roles.publisher(topic.endpoint)
         self._base: int = self._socket.stats().messages
@@ -93,7 +93,7 @@ class Topics(Workload):
         super().__init__(context)
         self._record = TopicRecord(self.words)
         self._sub = msgq.sub_sock(SHARED.endpoint)
-        stream = Messages(context.history, SHARED.seed, largest(SHARED.ring_bytes))
+        stream = Messages(context.history, SHARED.seed, largest_message_size(SHARED.ring_bytes))
         self._ledger = Ledger(stream, 0 if context.is_permanent else None, "all kinds")
         self._pub: TopicPublisher | None = None
         with contextlib.suppress(MultiplePublishersError):  # then it subscribes only
