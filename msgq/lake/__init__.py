@@ -1,4 +1,4 @@
-"""Lakes without Spark: where the tables of recordings lie, and what is in them.
+"""Lakes without Spark: locations and content of the tables.
 
 Needs the extra `lake`.
 """

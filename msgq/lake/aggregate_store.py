@@ -1,9 +1,9 @@
-"""The aggregate store of a lake: partial aggregates of each bronze file, and its ranges.
+"""Aggregate store of a lake: partial aggregates of each bronze file, and its ranges.
 
     LAKE/aggregates/AGGREGATES_VERSION/NAME
 
-Each row says of which bronze file it is. The table of ranges is written last: a bronze file that it does not have is
-incomplete. The next writer completes it after a kill, from the worker's files, or from the bronze file.
+Each row has its bronze file. The table of ranges is written last, so a bronze file without ranges is incomplete. After
+a kill, the next writer completes it, from the worker's files or from the bronze file.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def get_aggregate_columns(name: str) -> pa.Schema:
 
 
 def add_bronze_file_column(rows: pa.Table, bronze_file: str) -> pa.Table:
-    """Return rows with the bronze file that they are of."""
+    """Return the rows with the column `bronze_file`."""
     return rows.append_column(BRONZE_FILE_COLUMN, pa.repeat(pa.scalar(bronze_file), rows.num_rows))
 
 
 def make_aggregate_file_name(bronze_file: str, is_rebuilt: bool = False) -> str:
-    """Return the name of a bronze file's files in the aggregate store. is_rebuilt : a unique name."""
+    """Return the name of a bronze file's files in the aggregate store. `is_rebuilt`: True for a unique name."""
     return (
         f"{make_aggregate_file_stem(bronze_file)}{_REBUILT_FILE_MARK}{uuid4().hex[:8]}.parquet"
         if is_rebuilt
@@ -62,19 +62,19 @@ def make_aggregate_file_name(bronze_file: str, is_rebuilt: bool = False) -> str:
 
 
 def make_aggregate_file_stem(bronze_file: str) -> str:
-    """Return how the names of a bronze file's files in the aggregate store begin."""
+    """Return the prefix of the names of a bronze file's files in the aggregate store."""
     return bronze_file.removesuffix(".parquet").replace("date=", "").replace("size_class=", "").replace("/", "-")
 
 
 @dataclass(frozen=True)
 class AggregateSnapshot:
-    """The aggregates of one version of the messages.
+    """Aggregates of one version of the messages.
 
     Attributes
     ----------
-    bronze_files : all of that version.
-    ranges : of all of them.
-    paths : the files of each table, below its directory; some have rows of bronze files that are gone.
+    bronze_files : all bronze files of the version.
+    row_group_ranges : ranges of all bronze files.
+    paths_by_table : files of each table, relative to its directory. Some contain rows of removed bronze files.
     """
 
     lake_directory: LakeDirectory
@@ -83,38 +83,38 @@ class AggregateSnapshot:
     paths_by_table: Mapping[str, Sequence[str]]
 
     def list_files(self, name: str, bronze_files: Collection[str] | None = None) -> list[str]:
-        """Return the files that may have rows of these bronze files; None: of all."""
+        """Return the files that may have rows of these bronze files; None: of all bronze files."""
         return _select_aggregate_files(
             self.paths_by_table[name], self.bronze_files if bronze_files is None else bronze_files
         )
 
     def read_rows(self, name: str, bronze_files: Collection[str] | None = None) -> pa.Table:
-        """Return the rows of these bronze files, with the column `bronze_file`, in this process; None: of all."""
+        """Return the rows of these bronze files with the column `bronze_file`, read in this process; None: all rows."""
         wanted = self.bronze_files if bronze_files is None else bronze_files
         table, where = open_aggregate_table(self.lake_directory, name), field("bronze_file").isin(sorted(wanted))
         return table.read_rows(self.list_files(name, wanted), get_aggregate_columns(name), where)
 
 
 def get_bronze_file_stem(path: str) -> str:
-    """Return the stem of the bronze file that a file is of."""
+    """Return the stem of the bronze file to which a file belongs."""
     return path.removesuffix(".parquet").partition(_REBUILT_FILE_MARK)[0]
 
 
 def _select_aggregate_files(paths: Iterable[str], bronze_files: Iterable[str]) -> list[str]:
-    """Return the files of a table that may have rows of bronze files: their own files, and merged files."""
+    """Return the files of a table that may have rows of the bronze files: their own files, and merged files."""
     stems = set(map(make_aggregate_file_stem, bronze_files))
     return [path for path in paths if is_merged_file(path) or get_bronze_file_stem(path) in stems]
 
 
 class AggregateStore:
-    """The partial aggregates of a lake. For one thread at a time."""
+    """Partial aggregates of a lake. One thread at a time."""
 
     def __init__(self, lake: LakeDirectory) -> None:
         self._lake = lake
         self.tables = {name: open_aggregate_table(lake, name) for name in (*AGGREGATE_SCHEMAS, RANGES_TABLE)}
 
     def read_ranges(self, bronze_files: Collection[str]) -> pa.Table:
-        """Return the ranges of these bronze files, as far as they are there: `RANGES_SCHEMA`."""
+        """Return the existing ranges of these bronze files: `RANGES_SCHEMA`."""
         table = self.tables[RANGES_TABLE]
         snapshot = table.read_snapshot()
         paths = [] if snapshot is None else _select_aggregate_files(snapshot.files_by_path, bronze_files)
@@ -123,7 +123,7 @@ class AggregateStore:
         return ranges.filter(pc.is_in(ranges.column("bronze_file"), pa.array(sorted(bronze_files), pa.string())))
 
     def read_snapshot(self, bronze_files: Collection[str]) -> AggregateSnapshot | None:
-        """Return the tables as they are, if they have all of these bronze files; else None."""
+        """Return the current tables; None: they do not have all of these bronze files."""
         ranges = self.read_ranges(bronze_files)
         if set(bronze_files) - set(ranges.column("bronze_file").unique().to_pylist()):
             return None
@@ -132,11 +132,11 @@ class AggregateStore:
         return AggregateSnapshot(self._lake, frozenset(bronze_files), ranges, paths)
 
     def find_missing_aggregates(self, bronze_files: Collection[str]) -> set[str]:
-        """Return those of these bronze files whose aggregates are not committed."""
+        """Return the bronze files whose aggregates are not committed."""
         return set(bronze_files) - set(self.read_ranges(bronze_files).column("bronze_file").unique().to_pylist())
 
     def find_uncommitted_files(self, bronze_files: Iterable[str]) -> tuple[dict[str, list[DataFile]], list[str]]:
-        """Return files that workers wrote with these bronze files, by table; and bronze files without such files."""
+        """Return files by table that workers wrote for these bronze files, and the bronze files without such files."""
         names = {
             name: set(self._lake.list_entry_names(table.place, FileType.File)) for name, table in self.tables.items()
         }
@@ -154,7 +154,7 @@ class AggregateStore:
         return files, without_files
 
     def _describe_aggregate_file(self, name: str, path: str) -> DataFile | None:
-        """Return a file of a table; None: it cannot be read, as a power failure leaves some that were not committed."""
+        """Return the description of a table's file; None: unreadable. A power failure may damage uncommitted files."""
         table = self.tables[name]
         try:
             return table.describe_file(
@@ -164,7 +164,7 @@ class AggregateStore:
             return None
 
     def commit_files(self, files: Mapping[str, Sequence[DataFile]], bronze_files: Collection[str]) -> None:
-        """Commit files that workers wrote of these bronze files, but for what is there; those of ranges last.
+        """Commit the workers' files of these bronze files, except for existing rows. The ranges are committed last.
 
         Raises
         ------
@@ -190,9 +190,9 @@ class AggregateStore:
                 return
 
     def compact_tables(self, bronze_files: Callable[[], Collection[str]]) -> None:
-        """Put small files together, and remove rows of removed bronze files.
+        """Merge small files, and remove rows of removed bronze files.
 
-        bronze_files : returns those that there are.
+        bronze_files : returns the existing bronze files.
 
         Raises
         ------

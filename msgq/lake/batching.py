@@ -1,4 +1,4 @@
-"""Small things, put together."""
+"""Combines small batches and small objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 def combine_batches(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.Table]:
-    """Give small batches together, until they have so many rows, or so many bytes: in their column `data`, if any."""
+    """Yield combined batches of at least `rows` rows, or of at least `size` bytes in their column `data`."""
     waiting: list[pa.RecordBatch] = []
     count = used = 0
     for batch in batches:
@@ -28,7 +28,7 @@ def combine_batches(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> 
 
 
 def pack_by_size(sized: Iterable[tuple[_T, int]], room: int) -> Iterator[list[_T]]:
-    """Give what has a size, in its order, in groups of `room` at most; what is larger alone."""
+    """Yield objects in their order, in groups of at most `room`. A larger object forms its own group."""
     group: list[_T] = []
     remaining = room
     for item, size in sized:

@@ -1,4 +1,4 @@
-"""Which tables a lake has: how large each is, and what a row of it is."""
+"""Catalog of a lake: its tables, their sizes, and the meaning of a row."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _ROW_DESCRIPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """A table of a lake, as its last commit left it.
+    """A table of a lake after its last commit.
 
     Attributes
     ----------
-    name : in SQL; that of its first endpoint for a table of silver; "" if the table serves the lake itself.
-    path : of its directory, below the lake's.
-    row_count, file_count : rows and files of that version.
-    size_bytes : of the files.
-    version : number of commits before.
-    description : what a row is.
+    name : name in SQL; for a silver table, the name of its first endpoint; "": internal table.
+    path : path of its directory, relative to the lake.
+    row_count, file_count : number of rows and files of this version.
+    size_bytes : bytes of the files.
+    version : number of earlier commits.
+    description : meaning of a row.
     """
 
     name: str
@@ -64,17 +64,17 @@ class TableInfo:
 
 
 def is_lake_directory(directory: LakeDirectory) -> bool:
-    """Return whether a directory is a lake."""
+    """Return True if a directory is a lake."""
     return has_table(directory, "messages")
 
 
 def quote_sql_name(name: str) -> str:
-    """Return a name as SQL takes it, whatever is in it: in backticks."""
+    """Return a name in backticks for SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def list_tables(directory: LakeDirectory) -> list[TableInfo]:
-    """Return the tables of a lake: messages, what is decoded, gold, and behind them those of the lake itself."""
+    """Return the tables of a lake: messages, silver, gold, and internal tables."""
     endpoints = _group_endpoints_by_table(directory)
     tables = [info for place in list_table_paths(directory) if (info := _describe_table(directory, place, endpoints))]
     order = ("messages", "read_errors", "decode_errors", "silver", "gold", "aggregates")
@@ -87,7 +87,7 @@ def list_tables(directory: LakeDirectory) -> list[TableInfo]:
 
 
 def _group_endpoints_by_table(directory: LakeDirectory) -> dict[str, list[str]]:
-    """Return the endpoints that have rows in each table of silver."""
+    """Return the endpoints with rows in each silver table."""
     manifest = LakeTable(directory, "silver_manifest").read_snapshot()
     endpoints: dict[str, set[str]] = defaultdict(set)
     if manifest is not None:

@@ -1,10 +1,11 @@
-"""A table of a lake: a Delta table, whose files are written by whoever has their rows, and committed here at once.
+"""A Delta table of a lake. Workers write its files, and this module commits them atomically.
 
-A reader has a snapshot: the files of one version, which no later commit changes or takes away; they go when they are
-vacuumed. A writer says on which snapshot its work rests: if somebody else has written since, `commit` refuses, and the
-writer looks again. So any number may read and write at one time, on any storage that delta-rs knows.
+A reader uses a snapshot: the files of one version. Later commits do not change or remove these files, only `vacuum`
+does. A writer names the snapshot on which its work is based. If another writer has committed since, `commit_files`
+raises an error, and the writer repeats its work. Therefore any number of processes may read and write at the same time,
+on any storage that delta-rs supports.
 
-The format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+Format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _ROW_GROUP_ROWS = 1 << 16  # of a row group that `write` makes: of a file of man
 
 
 class CommitConflictError(RecordingError):
-    """Somebody else has written the table since the snapshot on which a commit rests: look again, and try again."""
+    """Another writer has committed since the base snapshot. Read the new snapshot, and try again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,10 @@ class DataFile:
 
     Attributes
     ----------
-    path : below the table's directory; ASCII letters, digits, and / . - _ = ~ only.
-    size : bytes.
-    partition : the values of the table's partition columns, as texts, which the file itself does not have.
-    rows : in it.
+    path : path relative to the table's directory; ASCII letters, digits, and / . - _ = ~ only.
+    size_bytes : number of bytes.
+    partition_values : values of the partition columns as texts. The file itself does not contain them.
+    row_count : number of rows.
     """
 
     path: str
@@ -86,25 +87,25 @@ class DataFile:
 
 
 class TableSnapshot:
-    """A table as it is in one version. For any thread."""
+    """One version of a table. Any thread may use it."""
 
     def __init__(self, delta: DeltaTable, files: FileSystem) -> None:
-        """Keep a version. files : those of its directory."""
+        """Set the version. `files`: file system of the table's directory."""
         self._delta, self._files = delta, files
 
     @property
     def version(self) -> int:
-        """Return the number of the commit that made it."""
+        """Number of the commit that created the version."""
         return self._delta.version()
 
     @cached_property
     def columns(self) -> pa.Schema:
-        """Return the table's columns, those of partitions among them."""
+        """Columns of the table, including partition columns."""
         return pa.schema(self._delta.schema().to_arrow())
 
     @cached_property
     def files_by_path(self) -> dict[str, DataFile]:
-        """Return the files by their paths."""
+        """Files by path."""
         adds = pa.table(self._delta.get_add_actions(flatten=True))
         names = [name for name in adds.column_names if name.startswith("partition.")]
         actions = adds.select(["path", "size_bytes", "num_records", *names]).to_pylist()
@@ -119,37 +120,37 @@ class TableSnapshot:
         }
 
     def open_dataset(self) -> ds.Dataset:
-        """Return the rows, to be read piece by piece; also DuckDB's and Polars' way to them."""
+        """Return the rows as a dataset, for reading in batches, for example with DuckDB or Polars."""
         # Not by delta-rs' own file system, which is Python's: a thread of Arrow that gives a file back while Python is
         # ending aborts the process.
         rows: ds.Dataset = self._delta.to_pyarrow_dataset(filesystem=self._files)
         return rows
 
     def read_rows(self, columns: Sequence[str] | None = None, where: Any = None) -> pa.Table:
-        """Return the rows, in this process: for small tables. where : an expression of `pyarrow.dataset.field`."""
+        """Return all rows, for small tables. `where`: an expression of `pyarrow.dataset.field`."""
         return self.open_dataset().to_table(columns=columns, filter=where)
 
     @property
     def commit_number(self) -> int:
-        """Return how many commits of ours there were, what was compacted aside; -1: none."""
+        """Number of msgq's commits, without compactions; -1: none."""
         number = self._delta.transaction_version(_TRANSACTION_APPLICATION_ID)
         return -1 if number is None else number
 
 
 class LakeTable:
-    """A table that may not exist yet. For one thread at a time."""
+    """A table that may not exist yet. One thread at a time."""
 
     def __init__(self, lake: LakeDirectory, place: str, partitions: Sequence[str] = ()) -> None:
-        """Look at a table.
+        """Set the location of a table.
 
         Parameters
         ----------
-        place : of its directory in the lake.
-        partitions : the columns that paths have, as folders NAME=VALUE.
+        place : directory in the lake.
+        partitions : columns that are in the paths, as folders NAME=VALUE.
 
         Raises
         ------
-        InvalidValueError : the lake is on a disk, in a path with a backslash, or with % and two hexadecimal digits.
+        InvalidValueError : the lake is on a disk, and its path contains a backslash, or % and two hexadecimal digits.
         """
         self.lake, self.place, self.partitions = lake, place, list(partitions)
         self._is_local = isinstance(lake.files, LocalFileSystem)
@@ -163,11 +164,11 @@ class LakeTable:
             self._uri = f"{FILE_URI_PREFIX}{quote(path)}"
 
     def read_snapshot(self, version: int | None = None) -> TableSnapshot | None:
-        """Return the table as it is now, or as it was in a version; None: there is none.
+        """Return the current version of the table, or the given version; None: the table does not exist.
 
         Raises
         ------
-        RecordingError : there is no such version any more, or its log cannot be read.
+        RecordingError : the version no longer exists, or the log cannot be read.
         """
         try:
             return self._wrap_delta_table(DeltaTable(self._uri, version=version))
@@ -191,7 +192,7 @@ class LakeTable:
         return TableSnapshot(delta, SubTreeFileSystem(self._table_path, self.lake.files))
 
     def _remove_torn_log_entry(self) -> bool:
-        """Remove the newest entry of the log, if a power failure has left it empty: nobody was told that it counts."""
+        """Remove the newest log entry if a power failure has left it empty. Its commit never succeeded."""
         with suppress(OSError):  # it is not ours
             entries = self._list_log_entries() if self._is_local else []
             if entries and not os.path.getsize(newest := self.resolve_file_path(entries[-1])):
@@ -208,17 +209,20 @@ class LakeTable:
         return self.lake.resolve_path(self.place)
 
     def resolve_file_path(self, path: str) -> str:
-        """Return where a file of it lies, as the lake's file system knows it."""
+        """Return the path of a file in the lake's file system."""
         return self.lake.resolve_path(f"{self.place}/{path}")
 
     def describe_file(self, path: str, about: pq.FileMetaData) -> DataFile:
-        """Return a file that was written below the table's directory. about : of the file."""
+        """Return the description of a file that was written into the table's directory.
+
+        `about`: its Parquet metadata.
+        """
         info = self.lake.files.get_file_info(self.resolve_file_path(path))
         parted = dict(folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder)
         return DataFile(path, info.size, {name: parted[name] for name in self.partitions}, about.num_rows)
 
     def write_file(self, path: str, rows: pa.Table) -> DataFile:
-        """Write a file below the table's directory, which is not of the table yet."""
+        """Write a file into the table's directory. A later commit adds the file to the table."""
         self.lake.files.create_dir(self.resolve_file_path(path).rpartition("/")[0])
         about: list[pq.FileMetaData] = []
         options = _choose_parquet_options(rows.schema) | {"metadata_collector": about}
@@ -226,7 +230,7 @@ class LakeTable:
         return self.describe_file(path, about[0])
 
     def append_rows(self, rows: pa.Table) -> None:
-        """Add rows that are right whoever else writes. Raises RecordingError where the table cannot be written."""
+        """Add rows that do not depend on the table's content. Raises RecordingError if the table cannot be written."""
         file = self.write_file(f"{uuid4().hex}.parquet", rows)
         while True:
             base = self.read_snapshot()
@@ -236,7 +240,12 @@ class LakeTable:
                 return
 
     def merge_small_files(self, base: TableSnapshot | None, columns: pa.Schema) -> tuple[list[DataFile], list[str]]:
-        """Return a file in place of small ones, and those, where a snapshot has many; for tables without partitions."""
+        """If a snapshot has many small files, write one file with their rows. For tables without partitions.
+
+        Returns
+        -------
+        The new file, and the paths of the small files.
+        """
         small = (
             []
             if base is None
@@ -247,15 +256,15 @@ class LakeTable:
         return [self.merge_files(small, columns)], small
 
     def merge_files(self, paths: Iterable[str], columns: pa.Schema, where: Any = None) -> DataFile:
-        """Write a file with the rows of others, which is not of the table yet. where : which rows; None: all."""
+        """Write a file with the rows of other files, without a commit. `where`: condition for rows; None: all rows."""
         return self.write_file(f"{_MERGED_FILE_PREFIX}{uuid4().hex}.parquet", self.read_rows(paths, columns, where))
 
     def read_rows(
         self, paths: Iterable[str], columns: pa.Schema, where: Any = None, names: Sequence[str] | None = None
     ) -> pa.Table:
-        """Return the rows of files below its directory, in this process.
+        """Return the rows of files, read in this process.
 
-        columns : that they have. where : which rows, by these; None: all. names : of the columns; None: all.
+        columns : columns of the files. where : condition for rows; None: all. names : columns to return; None: all.
         """
         places = [self.resolve_file_path(path) for path in paths]
         if not places:
@@ -270,19 +279,20 @@ class LakeTable:
         add: Iterable[DataFile] = (),
         remove: Iterable[str] | None = (),
     ) -> None:
-        """Change the table at once, for whoever looks from now on.
+        """Change the table atomically.
 
         Parameters
         ----------
-        base : the snapshot on which this rests; None: there is no table yet.
-        columns : all columns that the table has from now on, those of partitions among them. Columns may be added; if
-            one has another type, or is gone, `remove` must be None.
-        add : files that lie below its directory; one that the table has is no change.
-        remove : paths of `base`; None: all, so that `add` has all files of the table, none of which was there.
+        base : base snapshot of this change; None: the table does not exist yet.
+        columns : all columns after the change, including partition columns. Columns may be added. If a column is
+            removed or changes its type, `remove` must be None.
+        add : files in the table's directory. Files that the table already has are ignored.
+        remove : paths of `base`; None: all files, so that `add` has all files of the table, and only new ones.
 
         Raises
         ------
-        ConflictError : somebody else has written the table since `base`; nothing was changed, but for new columns.
+        CommitConflictError : another writer has committed since `base`. The table is unchanged, except for added
+            columns.
         RecordingError : the table cannot be written.
         """
         add = list(add)
@@ -295,7 +305,7 @@ class LakeTable:
         self.sync_files(entry for entry in self._list_log_entries() if entry >= since)
 
     def sync_files(self, paths: Iterable[str]) -> None:
-        """Have the disk write files, and the names of all folders on the way, so that a power failure spares them."""
+        """Sync files and the folders on their paths to the disk, so that they survive a power failure."""
         if not self._is_local:
             return
         places = set()
@@ -343,7 +353,7 @@ class LakeTable:
     def _resolve_failed_commit(
         self, base: TableSnapshot | None, add: list[DataFile], remove: list[str], error: Exception
     ) -> None:
-        """Say what a commit that raised has come to; nothing, if it counts: an answer may be lost on its way."""
+        """Raise the error of a failed commit. If the commit succeeded in spite of an error, do nothing."""
         now = self.read_snapshot()
         if now is None or (base is not None and now.version == base.version):
             raise RecordingError(f"table '{self._table_path}' cannot be written: {_get_first_line(error)}") from None
@@ -357,16 +367,16 @@ class LakeTable:
             ) from None
 
     def _write_checkpoint(self, delta: DeltaTable) -> None:
-        """Write all that counts into one file, so that readers need not open each entry of the log."""
+        """Write the state of the table into one file, so that readers need not read each log entry."""
         delta.create_checkpoint()
         names = self.lake.list_entry_names(f"{self.place}/{_DELTA_LOG_DIRECTORY}", FileType.File)
         made = (name for name in names if name.startswith((f"{delta.version():020}.checkpoint", "_last_checkpoint")))
         self.sync_files(f"{_DELTA_LOG_DIRECTORY}/{name}" for name in made)
 
     def vacuum(self, retain_hours: int) -> None:
-        """Remove files that no snapshot of the last hours names, and entries of the log that nobody needs.
+        """Remove files that no snapshot of the last `retain_hours` hours uses, and unneeded log entries.
 
-        Snapshots older than that lose their files, and so do writers that have not committed files as old.
+        Older snapshots lose their files. Writers lose files of this age that they have not committed.
         """
         snapshot = self.read_snapshot()
         if snapshot is None:
@@ -384,7 +394,7 @@ class LakeTable:
         delta.cleanup_metadata()
 
     def _add_missing_columns(self, base: TableSnapshot, schema: Schema) -> DeltaTable:
-        """Return the table of a snapshot, with the columns that it does not have yet."""
+        """Return the table of a snapshot, with the missing columns added."""
         missing = [field for field in schema.fields if field.name not in base.columns.names]
         if not missing:
             return base._delta
@@ -397,12 +407,12 @@ class LakeTable:
 
 
 def has_table(lake: LakeDirectory, place: str) -> bool:
-    """Return whether there is a table in a place."""
+    """Return True if a table exists at a location."""
     return lake.has_entry(f"{place}/{_DELTA_LOG_DIRECTORY}")
 
 
 def list_table_paths(lake: LakeDirectory, below: str = "") -> list[str]:
-    """Return where all tables of a lake are."""
+    """Return the paths of all tables of a lake."""
     places = []
     for name in lake.list_entry_names(below, FileType.Directory):
         place = f"{below}/{name}".lstrip("/")
@@ -422,7 +432,7 @@ def _sync_file(place: str) -> None:
 
 
 def is_merged_file(path: str) -> bool:
-    """Return whether a file has the rows of several."""
+    """Return True if a file has the rows of several files."""
     return path.startswith(_MERGED_FILE_PREFIX)
 
 
@@ -431,7 +441,7 @@ def _get_first_line(error: Exception) -> str:
 
 
 def _choose_parquet_options(columns: pa.Schema) -> dict[str, Any]:
-    """Return how a table is written small: times by their differences, what is there again and again once."""
+    """Return Parquet options for small files: differences of times, and dictionaries for repeated values."""
     times = [field.name for field in columns if field.name.endswith("time")]
     lists = [leaf for field in columns if pa.types.is_list(field.type) for leaf in _list_leaf_columns(field)]
     dictionary_columns = [

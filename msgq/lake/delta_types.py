@@ -1,4 +1,4 @@
-"""Types of Arrow that tables of lakes do not have, and those that take their place."""
+"""Replacements for Arrow types that Delta tables do not support."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ _SIGNED_TYPE_BY_BITS = {8: pa.int16(), 16: pa.int32(), 32: pa.int64(), 64: pa.de
 
 
 def convert_to_delta_type(arrow_type: pa.DataType) -> pa.DataType:
-    """Return the type that Spark and Delta have for the same values: signed numbers that have room, lists of any
-    length, times of UTC, and nanoseconds as numbers, as times there have microseconds.
+    """Return the type of the same values in Spark and Delta.
+
+    Numbers become signed numbers of sufficient size, lists get variable lengths, and times become UTC. Nanoseconds
+    become numbers, because Delta's times have microseconds.
     """
     if kinds.is_struct(arrow_type):
         return pa.struct([field.with_type(convert_to_delta_type(field.type)) for field in arrow_type])

@@ -1,4 +1,4 @@
-"""More rows in order than memory holds: workers write runs, each sorted, and one reader merges them."""
+"""Sorting of rows that exceed the memory: workers write sorted runs, and one reader merges them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _RunRow = dict[str, Any]
 def write_sorted_runs(
     batches: Iterable[pa.RecordBatch], order: Sequence[str], lake: LakeDirectory, place: str
 ) -> Iterator[pa.RecordBatch]:
-    """Write rows with a column `data` as some runs; give their `SORTED_RUN_SCHEMA`s. place : the directory for them."""
+    """Write rows with a column `data` as sorted runs, and yield their `SORTED_RUN_SCHEMA`.
+
+    `place`: directory of the runs.
+    """
     for rows in combine_batches(batches, _SORTED_RUN_ROWS, _SORTED_RUN_BYTES):
         yield _write_sorted_run(rows, order, lake, place)
 
@@ -43,9 +46,9 @@ def _write_sorted_run(rows: pa.Table, order: Sequence[str], lake: LakeDirectory,
 
 
 def merge_sorted_runs(runs: pa.Table, order: Sequence[str], lake: LakeDirectory, place: str) -> Iterator[_RunRow]:
-    """Give the rows of all runs in order. Of each run that has begun a batch is in memory.
+    """Yield the rows of all runs in order. One batch of each started run is in memory.
 
-    order : NULL, which the first of these columns never is, comes last.
+    order : columns to sort by. NULL comes last. The first column is never NULL.
     """
     waiting = sorted(zip(*(runs.column(name).to_pylist() for name in ("first", "name")), strict=True), reverse=True)
     heads: list[tuple[tuple[Any, ...], int, _RunRow, Iterator[_RunRow]]] = []

@@ -1,4 +1,4 @@
-"""A directory in whatever file system."""
+"""A directory in any file system."""
 
 from __future__ import annotations
 
@@ -15,40 +15,43 @@ FILE_URI_PREFIX = "file://"
 
 
 class LakeDirectory:
-    """Files below a path or URI, which need not be there yet. Places are relative to it.
+    """Files below a path or URI, which may not exist yet. Paths of the methods are relative to it.
 
     Attributes
     ----------
-    uri : of it; of a path file:// and what is absolute.
-    files, root : its file system, and its path there.
+    uri : URI of the directory; for a path, file:// and the absolute path.
+    files, root : file system, and path of the directory in it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """path : or a URI that pyarrow knows."""
+        """Set the path, or a URI that pyarrow supports."""
         text = os.fspath(path)
         self.uri = text if "://" in text else f"{FILE_URI_PREFIX}{Path(text).absolute()}"
         self.files, self.root = open_file_system(self.uri)
 
     def resolve_path(self, place: str) -> str:
-        """Return a place as the file system knows it."""
+        """Return a path in the file system."""
         return f"{self.root}/{place}"
 
     def has_entry(self, place: str) -> bool:
-        """Return whether there is such a file or directory."""
+        """Return True if a file or directory exists."""
         return bool(self.files.get_file_info(self.resolve_path(place)).type != FileType.NotFound)
 
     def list_entry_names(self, place: str, kind: FileType) -> list[str]:
-        """Return the names of what is in a directory, sorted, without those that begin with a dot."""
+        """Return the sorted names in a directory, without names that begin with a dot."""
         infos = self.files.get_file_info(FileSelector(self.resolve_path(place), allow_not_found=True))
         return sorted(info.base_name for info in infos if info.type == kind and not info.base_name.startswith("."))
 
     def remove_directory(self, place: str) -> None:
-        """Remove a directory, if it is there."""
+        """Remove a directory if it exists."""
         if self.has_entry(place):
             self.files.delete_dir(self.resolve_path(place))
 
     def read_json(self, place: str, otherwise: Any = None) -> Any:
-        """Return what `put` left there. otherwise : nothing is, or what a power failure has left of it."""
+        """Return the value of a JSON file.
+
+        `otherwise`: value for a missing file, or for a file damaged by a power failure.
+        """
         if not self.has_entry(place):
             return otherwise
         with self.files.open_input_stream(self.resolve_path(place)) as file, suppress(ValueError):
@@ -56,7 +59,7 @@ class LakeDirectory:
         return otherwise
 
     def write_json(self, place: str, value: Any) -> None:
-        """Replace a small file of JSON at once. Several processes may, at one time."""
+        """Replace a small JSON file atomically. Several processes may do so at the same time."""
         directory = place.rpartition("/")[0]
         new = f"{directory}/.{uuid4().hex}"
         self.files.create_dir(self.resolve_path(directory))
@@ -66,9 +69,9 @@ class LakeDirectory:
 
 
 def open_file_system(uri: str) -> tuple[FileSystem, str]:
-    """Return the file system of a URI, and the path there.
+    """Return the file system of a URI, and the path in it.
 
-    What follows file:// is a path as it is, as it is for Spark: neither knows %20.
+    The text after file:// is a plain path, as in Spark: %20 is not decoded.
     """
     if uri.startswith(FILE_URI_PREFIX):
         return LocalFileSystem(), uri.removeprefix(FILE_URI_PREFIX)

@@ -1,4 +1,4 @@
-"""The interface of executors, which run a lake's work on workers; `msgq.spark.spark_executor` has the one on Spark."""
+"""Interface of executors, which run a lake's work on workers. `msgq.spark.spark_executor` implements it with Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ResultT = TypeVar("_ResultT")
 
 @dataclass(slots=True)
 class TaskResult:
-    """What a task has done: what it wrote, what it could not read, and the schemas that it met."""
+    """Result of a task: written files, read errors, and found schemas."""
 
     written_files: UncommittedFiles = field(default_factory=UncommittedFiles)
     read_errors: list[Problem] = field(default_factory=list)
@@ -24,7 +24,7 @@ class TaskResult:
 
 
 def merge_results(results: Iterable[TaskResult]) -> TaskResult:
-    """Return the results of several tasks as one."""
+    """Return the combined results of several tasks."""
     merged = TaskResult()
     for result in results:
         merged.written_files.add_files(result.written_files)
@@ -37,12 +37,14 @@ class LakeExecutor(Protocol):
     """Runs functions on workers. Tasks, functions and results are pickled."""
 
     def run_tasks(self, tasks: Sequence[_TaskT], function: Callable[[_TaskT], _ResultT]) -> list[_ResultT]:
-        """Run a function on each of these tasks, all at once; return the results in the order of the tasks."""
+        """Run a function on all tasks at once. Return the results in the order of the tasks."""
         ...
 
     def rewrite_duplicates(self, uri: str, doubtful: Sequence[str], met: Sequence[str]) -> dict[str, UncommittedFiles]:
-        """Write those doubtful files of bronze again that have messages of others; return the new files by the old.
+        """Rewrite the bronze files in `doubtful` that contain messages of other files.
 
-        met : committed files with which they may share messages.
+        Return the new files by old file.
+
+        met : committed files that may share messages with them.
         """
         ...

@@ -1,4 +1,4 @@
-"""The columns of messages, as recordings have them, and as lakes do."""
+"""Columns of messages in recordings and in lakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that stand for schemas."""
+"""Numbers that identify schemas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgq.common.schema import Schema
 
 @lru_cache(maxsize=4096)
 def compute_schema_id(schema: Schema) -> int | None:
-    """Return a number that stands for a schema and its text, everywhere the same; None: it has no text."""
+    """Return a number that identifies a schema and its text, equal on all machines; None: the schema has no text."""
     if not schema.data:
         return None
     known = b"\0".join((schema.encodings.encode(), schema.name.encode(), schema.data))

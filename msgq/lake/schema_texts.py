@@ -1,4 +1,4 @@
-"""The texts of schemas in a lake: a table by the number that the column `schema_id` of messages has."""
+"""Texts of schemas in a lake: a table by the number in the column `schema_id` of messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _open_schemas_table(lake: LakeDirectory) -> LakeTable:
 
 
 def write_schemas(lake: LakeDirectory, schemas: Iterable[Schema | None]) -> None:
-    """Add those that are not there yet. Any number of processes may, at one time; twice there, it is the same one."""
+    """Add the missing schemas. Several processes may do so at the same time. A repeated schema has no effect."""
     numbers = {
         number: schema for schema in schemas if schema is not None and (number := compute_schema_id(schema)) is not None
     }
@@ -38,13 +38,13 @@ def write_schemas(lake: LakeDirectory, schemas: Iterable[Schema | None]) -> None
 
 
 def read_schema_ids(lake: LakeDirectory) -> set[int]:
-    """Return the numbers of those that are there."""
+    """Return the numbers of all stored schemas."""
     snapshot = _open_schemas_table(lake).read_snapshot()
     return set() if snapshot is None else set(snapshot.read_rows(["schema_id"]).column("schema_id").to_pylist())
 
 
 def read_schemas(lake: LakeDirectory) -> dict[int, Schema]:
-    """Return all that are there."""
+    """Return all stored schemas by number."""
     snapshot = _open_schemas_table(lake).read_snapshot()
     if snapshot is None:
         return {}

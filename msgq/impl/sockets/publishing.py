@@ -23,7 +23,7 @@ def wait_for_readers(
 
     Parameters
     ----------
-    count : gives how many subscribers are attached, and how many are up to date; None: unknown.
+    count_readers : returns the number of attached subscribers, and the number of up-to-date subscribers; None: unknown.
 
     Raises
     ------

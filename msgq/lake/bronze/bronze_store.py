@@ -1,9 +1,9 @@
-"""Bronze in a lake: each message once.
+"""Bronze tables of a lake, which contain each message once.
 
     LAKE/messages/date=.../size_class=.../*.parquet, a Delta table
 
-Workers write bronze files where they belong; messages that are there already are left out; one commit adds the rest.
-The aggregates of the bronze files follow. After a kill in between, the next writer completes them.
+Workers write bronze files into the directory of the table. Messages that the table already contains are omitted, and
+one commit adds the new files. Then the aggregates follow. After a kill in between, the next writer completes them.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _SMALL_BRONZE_FILE_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class OptimizeResult:
-    """What became of the files of messages. before, after : how many there were, and are now."""
+    """Result of an optimization: number of message files before and after."""
 
     files_before: int
     files_after: int
 
 
 class BronzeStore:
-    """The messages of a lake. For any number of writers and readers, in one thread each."""
+    """Messages of a lake. Any number of writers and readers, each in one thread."""
 
     def __init__(self, lake: LakeDirectory, executor: LakeExecutor, version: int | None = None) -> None:
-        """version : of the table of messages, to be read as it was then; None: as it is."""
+        """Set the lake. `version`: version of the table of messages to read; None: the newest."""
         self.table = open_messages_table(lake)
         self._lake, self._executor, self._version = lake, executor, version
         self._aggregates, self._ingest_log = AggregateStore(lake), IngestLog(lake)
@@ -52,14 +52,14 @@ class BronzeStore:
     # ---- reading ----
 
     def list_paths(self) -> list[str]:
-        """Return the bronze files to read. Raises RecordingError if the version is not there any more."""
+        """Return the bronze files to read. Raises RecordingError if the version no longer exists."""
         now = self.table.read_snapshot()
         if self._version is not None:
             return self._list_version_paths(now, self._version)
         return [] if now is None else list(now.files_by_path)
 
     def _list_version_paths(self, now: TableSnapshot | None, version: int) -> list[str]:
-        """Return the bronze files of a version, which may have been removed since."""
+        """Return the bronze files of a version. Some may have been removed."""
         then = self.table.read_snapshot(version) if now is not None else None
         if now is None or then is None:
             raise RecordingError(f"lake '{self._lake.uri}' has no version {version}: it contains no messages yet")
@@ -75,12 +75,12 @@ class BronzeStore:
         return list(then.files_by_path)
 
     def list_bronze_files(self) -> set[str]:
-        """Return the files of the table of messages as it is now, by their paths in it."""
+        """Return the paths of the current files in the table of messages."""
         snapshot = self.table.read_snapshot()
         return set() if snapshot is None else set(snapshot.files_by_path)
 
     def read_aggregates(self) -> AggregateSnapshot:
-        """Return the aggregates of all messages as they are now; complete them first.
+        """Return the current aggregates of all messages. Missing aggregates are completed first.
 
         Raises
         ------
@@ -95,22 +95,22 @@ class BronzeStore:
                 return view
 
     def read_version(self) -> int:
-        """Return the number of the last commit of messages; -1: there is none."""
+        """Return the number of the last commit of messages; -1: none."""
         snapshot = self.table.read_snapshot()
         return -1 if snapshot is None else snapshot.version
 
     def list_read_errors(self) -> list[Problem]:
-        """Return what could not be read of the files as they were last, each once."""
+        """Return the current read errors of all files, each once."""
         return self._ingest_log.list_read_errors()
 
     def list_ingested_files(self) -> set[IngestedFile]:
-        """Return all files that were read."""
+        """Return all ingested files."""
         return self._ingest_log.list_ingested_files()
 
     # ---- writing ----
 
     def complete_aggregates(self) -> None:
-        """Commit missing aggregates of bronze files; create the lake if there is none.
+        """Commit missing aggregates of bronze files. Creates the lake if necessary.
 
         Raises
         ------
@@ -124,7 +124,7 @@ class BronzeStore:
         self._commit_missing_aggregates(set() if base is None else set(base.files_by_path))
 
     def optimize(self) -> OptimizeResult:
-        """Put small bronze files together, and their aggregates.
+        """Merge small bronze files and their aggregates.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class BronzeStore:
         return OptimizeResult(len(view.bronze_files), len(self.list_bronze_files()))
 
     def _replace_bronze_files(self, bronze_files: list[str], written: UncommittedFiles) -> None:
-        """Commit bronze files in place of others, unless somebody else has taken one of those away."""
+        """Commit new bronze files in place of old ones, unless another process has removed an old one."""
         while (base := self.table.read_snapshot()) is not None and set(bronze_files) <= set(base.files_by_path):
             with suppress(CommitConflictError):
                 self.table.commit_files(base, BRONZE_COLUMNS, written.bronze_files, bronze_files)
@@ -154,7 +154,7 @@ class BronzeStore:
         self._remove_uncommitted_files(written)
 
     def _commit_missing_aggregates(self, bronze_files: set[str]) -> None:
-        """Commit missing aggregates of bronze files: those that workers left, or computed again."""
+        """Commit missing aggregates of bronze files, from the workers' files or computed again."""
         if not (missing := self._aggregates.find_missing_aggregates(bronze_files)):
             return
         files, without_files = self._aggregates.find_uncommitted_files(sorted(missing))
@@ -168,7 +168,7 @@ class BronzeStore:
         self._aggregates.commit_files(written.aggregate_files, missing)
 
     def commit_task_result(self, inputs: Sequence[IngestedFile], read_errors: list[Problem], result: TaskResult) -> int:
-        """Commit what workers have found, but for messages that are there; return how many were added."""
+        """Commit the results of workers, without duplicate messages. Return the number of added messages."""
         write_schemas(self._lake, result.schemas)
         read_errors += [problem for problem in dict.fromkeys(result.read_errors) if problem not in read_errors]
         written = self._commit_bronze_files(result.written_files)
@@ -178,9 +178,9 @@ class BronzeStore:
         return sum(file.row_count for file in written.bronze_files)
 
     def _commit_bronze_files(self, written: UncommittedFiles) -> UncommittedFiles:
-        """Commit bronze files, but for messages that are there; return what was committed.
+        """Commit bronze files without duplicate messages, and return the committed files.
 
-        Where somebody else commits meanwhile, only what is new since then is compared.
+        If another process commits in between, only its new files are compared.
         """
         compared: set[str] = set()
         while True:
@@ -198,9 +198,9 @@ class BronzeStore:
                 continue
 
     def _drop_duplicate_messages(self, written: UncommittedFiles, known: set[str]) -> UncommittedFiles:
-        """Return what is new, having written the bronze files anew that may have what is there already.
+        """Return the files without duplicates. Bronze files with possible duplicates are written again.
 
-        Recordings seldom overlap; only those bronze files that do are compared message by message.
+        Recordings rarely overlap. Only overlapping bronze files are compared message by message.
         """
         ranges = self._aggregates.read_ranges(known)
         runs = written.row_group_ranges.column("run").unique()
@@ -217,7 +217,7 @@ class BronzeStore:
         return kept
 
     def _remove_uncommitted_files(self, written: UncommittedFiles) -> None:
-        """Remove files that were not committed, and never will be."""
+        """Remove files that will never be committed."""
         for table, files in [
             (self.table, written.bronze_files),
             *((self._aggregates.tables[name], files) for name, files in written.aggregate_files.items()),
@@ -229,7 +229,7 @@ class BronzeStore:
 
 
 def _group_small_files(files: Iterable[DataFile], ranges: pa.Table) -> list[list[str]]:
-    """Return the bronze files to put together: small ones of one date and class, in the order of their times."""
+    """Return groups of small bronze files to merge. A group has one date and class, and the order of time."""
     times = ranges.group_by("bronze_file").aggregate([("start_time", "min")])
     first = dict(zip(times["bronze_file"].to_pylist(), times["start_time_min"].to_pylist(), strict=True))
     folders: dict[str, list[DataFile]] = {}

@@ -1,8 +1,8 @@
-"""Bronze files: Parquet files of messages, and their aggregates, written by workers without a way through Java.
+"""Bronze files: Parquet files of messages, and their aggregates, written by workers without Java.
 
-A bronze file holds one date and class. Its row groups are sorted by run, endpoint, epoch, schema and log_time, so that
-their statistics say what is not in them. Workers write files where they belong. A commit makes them part of the lake;
-files that a kill leaves are of no table.
+A bronze file has one date and class. Its row groups are sorted by run, endpoint, epoch, schema and log_time, so that
+their statistics allow readers to skip them. Workers write into the directories of the tables, and a commit adds the
+files to the tables. Files that remain after a kill belong to no table.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def open_messages_table(lake: LakeDirectory) -> LakeTable:
 
 @dataclass(slots=True)
 class UncommittedFiles:
-    """What workers have written, and nobody has committed yet.
+    """Files that workers have written and that are not committed.
 
     Attributes
     ----------
     bronze_files : files of the table of messages.
-    aggregates : files of the aggregate store, by the names of its tables.
-    ranges : of the bronze files.
+    aggregate_files : files of the aggregate store, by table name.
+    row_group_ranges : ranges of the bronze files.
     """
 
     bronze_files: list[DataFile] = field(default_factory=list)
@@ -64,14 +64,14 @@ class UncommittedFiles:
     row_group_ranges: pa.Table = field(default_factory=RANGES_SCHEMA.empty_table)
 
     def add_files(self, other: UncommittedFiles) -> None:
-        """Take over what another one has."""
+        """Add the files of another object."""
         self.bronze_files += other.bronze_files
         for name, files in other.aggregate_files.items():
             self.aggregate_files.setdefault(name, []).extend(files)
         self.row_group_ranges = pa.concat_tables([self.row_group_ranges, other.row_group_ranges])
 
     def split_by_bronze_files(self, bronze_files: set[str]) -> tuple[UncommittedFiles, UncommittedFiles]:
-        """Return what is of these bronze files, and the rest."""
+        """Return the files of these bronze files, and the other files."""
         stems = set(map(make_aggregate_file_stem, bronze_files))
         chosen = pc.is_in(self.row_group_ranges.column("bronze_file"), pa.array(sorted(bronze_files), pa.string()))
         halves = []
@@ -89,9 +89,9 @@ class UncommittedFiles:
 
 
 def write_bronze(batches: Iterable[pa.RecordBatch], lake: LakeDirectory) -> UncommittedFiles:
-    """Write messages into new bronze files, and their aggregates.
+    """Write messages into new bronze files, and write their aggregates.
 
-    batches : with the columns `INGEST_COLUMNS`.
+    batches : batches with the columns `INGEST_COLUMNS`.
     """
     writers = _PartitionWriters(lake)
     try:
@@ -103,7 +103,10 @@ def write_bronze(batches: Iterable[pa.RecordBatch], lake: LakeDirectory) -> Unco
 
 
 def rebuild_aggregates(lake: LakeDirectory, bronze_file: str) -> UncommittedFiles:
-    """Write the aggregates of an existing bronze file, in files of new names: others may do the same at one time."""
+    """Write the aggregates of an existing bronze file.
+
+    The files have unique names, because other processes may do the same.
+    """
     aggregates = _AggregateWriter(lake, bronze_file, is_rebuilt=True)
     with pq.ParquetFile(open_messages_table(lake).resolve_file_path(bronze_file), filesystem=lake.files) as file:
         for group in range(file.num_row_groups):
@@ -127,7 +130,7 @@ def merge_bronze_files(lake: LakeDirectory, bronze_files: Sequence[str]) -> Unco
 
 
 class _PartitionWriters:
-    """An open bronze file for each date and class, of those that came last."""
+    """Open bronze files: one for each date and class of the latest messages."""
 
     def __init__(self, lake: LakeDirectory) -> None:
         self._lake, self._table = lake, open_messages_table(lake)
@@ -136,7 +139,10 @@ class _PartitionWriters:
         self.written = UncommittedFiles()
 
     def write_rows(self, table: pa.Table) -> None:
-        """Write a table into the bronze files of its dates and classes, as one row group; large payloads as several."""
+        """Write rows into the bronze files of their dates and classes.
+
+        Each file gets one row group, or several for large payloads.
+        """
         table = _dictionary_encode_texts(table)
         sizes = pc.binary_length(table.column("data")).cast(pa.int64())
         for name, column in (
@@ -195,7 +201,7 @@ class _PartitionWriters:
 
 
 class _AggregateWriter:
-    """Writes the aggregates of a bronze file: a file of each table in which it has rows."""
+    """Writes the aggregates of a bronze file: one file for each table with rows."""
 
     def __init__(self, lake: LakeDirectory, bronze_file: str, is_rebuilt: bool = False) -> None:
         self._lake, self._bronze_file, self._name = lake, bronze_file, make_aggregate_file_name(bronze_file, is_rebuilt)
@@ -203,14 +209,14 @@ class _AggregateWriter:
         self._rows: dict[str, list[pa.Table]] = {}
 
     def add_row_group(self, rows: pa.Table, starts: np.ndarray, repeats: np.ndarray) -> None:
-        """Derive of a row group."""
+        """Compute and add the aggregates of a row group."""
         self._ranges.append(compute_row_group_ranges(rows, self._bronze_file, starts, repeats))
         for name, aggregates in compute_aggregates(rows).items():
             if aggregates.num_rows:
                 self._rows.setdefault(name, []).append(add_bronze_file_column(aggregates, self._bronze_file))
 
     def write_files(self) -> UncommittedFiles:
-        """Write the files; the ranges last, for they say that the others are whole."""
+        """Write the files. The ranges are written last, and mark the others as complete."""
         files = {name: [self._write_aggregate_file(name, rows)] for name, rows in self._rows.items()}
         ranges = pa.Table.from_batches(self._ranges, RANGES_SCHEMA)
         return UncommittedFiles(
@@ -222,7 +228,7 @@ class _AggregateWriter:
 
 
 class _OpenBronzeFile(NamedTuple):
-    """A bronze file that is being written."""
+    """A bronze file during writing."""
 
     bronze_file: str
     parquet_writer: pq.ParquetWriter
@@ -230,7 +236,7 @@ class _OpenBronzeFile(NamedTuple):
 
 
 def _split_row_groups(table: pa.Table) -> Iterator[pa.Table]:
-    """Give the rows of a bronze file in groups: all, or few of large payloads."""
+    """Yield the rows of a bronze file in groups: one group, or several for large payloads."""
     sizes = np.asarray(table.column("size_bytes"), np.int64)
     if len(sizes) and sizes[0] < _LARGE_PAYLOAD_BYTES:  # as all of them
         yield table
@@ -242,7 +248,7 @@ def _split_row_groups(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _dictionary_encode_texts(table: pa.Table) -> pa.Table:
-    """Return the texts as dictionaries, and each column in one piece."""
+    """Return the table with texts as dictionaries, and each column in one chunk."""
     for name in _DICTIONARY_ENCODED_COLUMNS:
         index = table.schema.get_field_index(name)
         if not pa.types.is_dictionary(table.schema.types[index]):

@@ -1,4 +1,4 @@
-"""Duplicate messages: the keys of rows, without payloads, and bronze files without duplicate rows."""
+"""Duplicate messages: keys of rows without payloads, and bronze files without duplicate rows."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _IDENTITY_BYTES = 16
 
 
 def read_message_keys(lake: LakeDirectory, path: str, bronze_file: int, known: bool) -> Iterator[pa.RecordBatch]:
-    """Give what has to be compared of a bronze file: `MESSAGE_KEYS_SCHEMA`.
+    """Yield the compared columns of a bronze file: `MESSAGE_KEYS_SCHEMA`.
 
-    Payloads are read only where files number nothing.
+    Payloads are read only for messages of files without sequences.
 
-    bronze_file, known : `file_number`, and `is_committed`.
+    bronze_file, known : values of `file_number` and `is_committed`.
     """
     with pq.ParquetFile(open_messages_table(lake).resolve_file_path(path), filesystem=lake.files) as file:
         row = 0
@@ -66,7 +66,7 @@ def _hash_message_identities(rows: pa.Table) -> pa.Array:
 
 
 def read_rows_except(lake: LakeDirectory, path: str, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
-    """Give the messages of a bronze file, but for some rows. rows : their numbers."""
+    """Yield the messages of a bronze file without some rows. `rows`: numbers of these rows."""
     with pq.ParquetFile(open_messages_table(lake).resolve_file_path(path), filesystem=lake.files) as file:
         left_out = np.zeros(file.metadata.num_rows, np.bool_)
         left_out[rows] = True

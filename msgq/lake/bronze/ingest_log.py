@@ -1,4 +1,4 @@
-"""What was read into a lake: files as they were, and what could not be read of them."""
+"""Log of ingested files, and their read errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _READ_ERRORS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class IngestedFile:
-    """A file as it was when it was read. path : as text. size : bytes. mtime_ns : since the epoch."""
+    """State of a file when it was read: path as text, size in bytes, mtime_ns since the epoch."""
 
     path: str
     size_bytes: int
@@ -38,17 +38,17 @@ class IngestedFile:
 
 
 class IngestLog:
-    """The tables `ingested_files` and `read_errors` of a lake, which grow only. For one thread at a time."""
+    """The tables `ingested_files` and `read_errors` of a lake. Rows are only added. One thread at a time."""
 
     def __init__(self, lake: LakeDirectory) -> None:
         self._files, self._read_errors = LakeTable(lake, "ingested_files"), LakeTable(lake, "read_errors")
 
     def list_ingested_files(self) -> set[IngestedFile]:
-        """Return all files that were read."""
+        """Return all ingested files."""
         return _parse_ingested_files(_read_table_rows(self._files))
 
     def list_read_errors(self) -> list[Problem]:
-        """Return what could not be read of the files as they were last, each once."""
+        """Return the current read errors of all files, each once."""
         return [
             problem
             for some in _select_current_problems(
@@ -58,7 +58,7 @@ class IngestLog:
         ]
 
     def record_inputs(self, inputs: Collection[IngestedFile], problems: Iterable[Problem]) -> None:
-        """Note files that were read, the newest of a path last, and what could not be read, of them or of others."""
+        """Add ingested files, the newest state of a path last, and read errors of these or other files."""
         files, errors = _read_table_rows(self._files), _read_table_rows(self._read_errors)
         first = 1 + max((row["ingest_number"] for row in [*files, *errors]), default=-1)
         known, was = _parse_ingested_files(files), _select_current_problems(files, errors)
@@ -103,7 +103,7 @@ def _parse_ingested_files(files: list[dict[str, Any]]) -> set[IngestedFile]:
 def _select_current_problems(
     files: list[dict[str, Any]], problems: list[dict[str, Any]]
 ) -> dict[str, dict[Problem, None]]:
-    """Return by path the problems that were found when the file was read last, or when nobody could."""
+    """Return by path the problems of the last read, or of the last failed read."""
     newest: dict[str, int] = {}
     for row in [*files, *problems]:
         newest[row["path"]] = max(row["ingest_number"], newest.get(row["path"], 0))

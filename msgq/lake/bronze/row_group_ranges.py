@@ -1,4 +1,4 @@
-"""Ranges of row groups, by which bronze files are found that may have a message in common."""
+"""Ranges of row groups, used to find bronze files that may share a message."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RANGES_SCHEMA = pa.schema(
 
 
 def sort_rows_by_range(table: pa.Table) -> tuple[IntegerArray, IntegerArray, BooleanArray]:
-    """Return the rows in order, where each group begins in that, and whether a group has a message twice."""
+    """Return the order of the rows, the start of each group in this order, and a mask of groups with duplicates."""
     groups = RowGroups(
         *(get_column(table, name) for name in ("run", "endpoint")), *_get_integer_columns(table, "epoch", "schema_id")
     )
@@ -52,7 +52,7 @@ def _get_integer_columns(table: pa.Table, *names: str) -> list[IntegerArray]:
 def compute_row_group_ranges(
     table: pa.Table, bronze_file: str, starts: IntegerArray, repeats: BooleanArray
 ) -> pa.RecordBatch:
-    """Return the ranges of a row group of a bronze file: of rows in order, as `sort_rows_by_range` has found them."""
+    """Return the ranges of a bronze file's row group. The rows have the order of `sort_rows_by_range`."""
     sequences = np.asarray(table.column("sequence"), np.int64)
     times = np.asarray(table.column("log_time"), np.int64)
     ends = np.append(starts[1:], len(times))
@@ -72,10 +72,10 @@ def compute_row_group_ranges(
 
 
 def find_overlapping_files(new: pa.Table, known: pa.Table) -> tuple[set[str], set[str]]:
-    """Return the new bronze files that may have a message of another file, and the known files that may have it.
+    """Return the new bronze files that may share a message with another file, and the known files that may share it.
 
-    Both tables: `RANGES_SCHEMA`. Bronze files whose times meet are told apart by their sequences, so that segments that
-    follow each other do not count. More may be returned than share messages, never less.
+    Both tables: `RANGES_SCHEMA`. If the times of bronze files overlap, their sequences decide, so that consecutive
+    segments do not count. The result may contain files that share no message, but all files that share one.
     """
     if len(new):  # mostly it is the newest there is, and nothing that is known meets it
         reach = (pc.field("end_time") >= pc.min(new.column("start_time"))) & (
@@ -109,7 +109,10 @@ class _SequenceRange(NamedTuple):
 
 
 def _find_time_clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_SequenceRange]]:
-    """Give those ranges of one run, endpoint and epoch, two or more, whose times meet in a chain."""
+    """Yield clusters of two or more ranges of one run, endpoint and epoch.
+
+    The times of the ranges in a cluster overlap, directly or through other ranges.
+    """
     every = pa.concat_tables(
         [
             new.append_column("new", pa.array(np.ones(len(new), bool))),
@@ -135,9 +138,10 @@ def _find_time_clusters(new: pa.Table, known: pa.Table) -> Iterator[list[_Sequen
 
 
 def _count_range_overlaps(ranges: list[_SequenceRange], other_ranges: list[_SequenceRange]) -> list[int]:
-    """Return how many of the others each range meets, in time and in sequences.
+    """Return for each range the number of other ranges that overlap in time and in sequences.
 
-    Those that begin before its end, but for those that end before its begin: so in each of the two, hence four counts.
+    In each dimension, the ranges that begin before its end are counted, minus the ranges that end before its beginning.
+    Two dimensions give four counts.
     """
     until, upto = [item.end_time for item in ranges], [item.last_sequence for item in ranges]
     before, below = [item.start_time - 1 for item in ranges], [item.first_sequence - 1 for item in ranges]
@@ -151,7 +155,7 @@ def _count_range_overlaps(ranges: list[_SequenceRange], other_ranges: list[_Sequ
 
 
 def _count_dominated_points(points: list[tuple[int, int]], x: list[int], y: list[int]) -> list[int]:
-    """Return for each x and y how many points have no larger ones. Takes n log n, as good as."""
+    """Return for each pair of x and y the number of points without a larger coordinate, in about n log n steps."""
     counts = [0] * len(x)
     seen: list[int] = []
     points = sorted(points, reverse=True)

@@ -1,1 +1,1 @@
-"""Gold: figures about messages, made hour by hour."""
+"""Gold: tables of results about messages, built hour by hour."""

@@ -1,12 +1,12 @@
-"""Builds the tables of gold, hour by hour of each run, as messages of it come.
+"""Builds the gold tables, hour by hour of each run, for new messages.
 
-    LAKE/gold/TABLE/run_id=.../hour=.../*.parquet    made of the aggregates of an hour of a run
-    LAKE/gold/TABLE/run_id=.../*.parquet             made of all hours of a run
-    LAKE/gold/_groups                                of which bronze files each group was made
+    LAKE/gold/TABLE/run_id=.../hour=.../*.parquet    from the aggregates of an hour of a run
+    LAKE/gold/TABLE/run_id=.../*.parquet             from all hours of a run
+    LAKE/gold/_groups                                bronze files of each group
 
-Two jobs make all of it, whatever there is in the lake: workers take groups, then runs, and write files. One commit a
-table puts them in place of the previous files. `_groups` is last: after a kill there are old rows or new ones, and the
-next build makes the same groups again.
+A build needs two jobs for any number of messages: workers process groups, then runs, and write files. For each table,
+one commit replaces the previous files. `_groups` is committed last. After a kill, each table has old or new rows, and
+the next build processes the same groups again.
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ _SnapshotsByTable = dict[str, TableSnapshot | None]
 
 
 class GoldBuilder:
-    """The tables of gold of a lake. For any number of writers and readers, in one thread each."""
+    """Gold tables of a lake. Any number of writers and readers, each in one thread."""
 
     def __init__(
         self, lake: LakeDirectory, executor: LakeExecutor, aggregates: Callable[[], AggregateSnapshot]
     ) -> None:
-        """aggregates : returns those of all messages."""
+        """Set the lake. `aggregates`: returns the aggregates of all messages."""
         self._lake, self._executor, self._aggregates = lake, executor, aggregates
         self._tables = {name: _open_gold_table(lake, name) for name in GOLD_TABLE_SCHEMAS}
         self._groups = LakeTable(lake, "gold/_groups")
 
     def list_table_names(self) -> list[str]:
-        """Return the tables that there are."""
+        """Return the names of the existing tables."""
         return [] if self._groups.read_snapshot() is None else list(GOLD_TABLE_NAMES)
 
     def get_table(self, name: str) -> LakeTable | None:
-        """Return a table, which may not exist yet; None: there is none of this name."""
+        """Return a table, which may not exist yet; None: the name is unknown."""
         return self._tables[name] if name in GOLD_TABLE_NAMES else None
 
     def build_gold(self, window_ns: int, thresholds: CheckThresholds | None, full_refresh: bool) -> int:
-        """Make the rows again of those groups whose bronze files changed; return of how many runs.
+        """Build the rows of groups whose bronze files changed. Return the number of their runs.
 
         Raises
         ------
@@ -120,7 +120,7 @@ class GoldBuilder:
             return dict(zip(self._tables, pool.map(LakeTable.read_snapshot, self._tables.values()), strict=True))
 
     def _run_table_makers(self, work: Sequence[_WorkItem], make: Callable[[_WorkItem], _FilesByTable]) -> _FilesByTable:
-        """Let workers make files of each of these; return all."""
+        """Let workers create the files for all items, and return the files."""
         shares = [work[first::_TASKS_PER_JOB_MAX] for first in range(min(len(work), _TASKS_PER_JOB_MAX))]
         files_by_table: _FilesByTable = defaultdict(list)
         for made in self._executor.run_tasks(shares, lambda share: list(map(make, share))):
@@ -131,7 +131,7 @@ class GoldBuilder:
     def _commit_gold_table(
         self, name: str, base: TableSnapshot | None, new: list[DataFile], stale: set[tuple[str, str]]
     ) -> None:
-        """Put files in place of those of the groups, or of the runs, that were made anew."""
+        """Commit new files in place of the files of rebuilt groups or runs."""
         runs = {run_id for run_id, _ in stale}
         old = [
             path
@@ -145,7 +145,7 @@ class GoldBuilder:
 
 
 def _get_gold_table_columns(name: str) -> pa.Schema:
-    """Return the columns of a table, those of its partitions among them."""
+    """Return the columns of a table, including partition columns."""
     columns = GOLD_TABLE_SCHEMAS[name].append(pa.field("run_id", pa.string()))
     return columns.append(pa.field("hour", pa.int64())) if name in HOURLY_SCHEMAS else columns
 
@@ -168,7 +168,7 @@ def _get_increment_key(file: DataFile) -> tuple[str, str]:
 
 
 def _find_unchanged_files(base: TableSnapshot | None, stale: set[tuple[str, str]]) -> list[DataFile]:
-    """Return the files of those groups that stay as they are."""
+    """Return the files of unchanged groups."""
     return (
         [] if base is None else [file for file in base.files_by_path.values() if _get_increment_key(file) not in stale]
     )
@@ -179,7 +179,7 @@ def _list_run_files(run: str, *files: Iterable[DataFile]) -> list[str]:
 
 
 def _make_hourly_table_maker(uri: str, window_ns: int) -> Callable[[IncrementTask], _FilesByTable]:
-    """Return what makes the tables of a group, on a worker."""
+    """Return a function for workers that creates the tables of a group."""
 
     def make_gold_files(task: IncrementTask) -> _FilesByTable:
         lake = LakeDirectory(uri)
@@ -196,7 +196,7 @@ def _make_hourly_table_maker(uri: str, window_ns: int) -> Callable[[IncrementTas
 def _make_run_table_maker(
     uri: str, window_ns: int, thresholds: CheckThresholds
 ) -> Callable[[tuple[str, dict[str, list[str]]]], _FilesByTable]:
-    """Return what makes the tables of a run, on a worker."""
+    """Return a function for workers that creates the tables of a run."""
 
     def make_gold_files(work: tuple[str, dict[str, list[str]]]) -> _FilesByTable:
         lake, (run, files) = LakeDirectory(uri), work

@@ -1,4 +1,4 @@
-"""Increments of gold: an hour of a run, the files that it is made of, and their partial aggregates."""
+"""Increments of gold: an hour of a run, with its bronze files and their partial aggregates."""
 
 from __future__ import annotations
 
@@ -46,10 +46,13 @@ _INPUT_SCHEMA_BY_TABLE = AGGREGATE_SCHEMAS | {"origins": HOP_INPUT_SCHEMA}
 
 @dataclass(frozen=True, slots=True)
 class GoldIncrement:
-    """Attributes
+    """An hour of a run.
+
+    Attributes
     ----------
-    run, hour : of which it is; hours since the epoch, -1: nobody knows.
-    bronze_files : which have messages of it, "messages"; whose origins are in it, "origins"; and events, "events".
+    run, hour_number : run, and hours since the epoch; -1: unknown.
+    bronze_files : bronze files with data of the hour: "messages", "origins" (messages whose origin is in the hour), and
+        "events".
     """
 
     run: str
@@ -58,7 +61,7 @@ class GoldIncrement:
 
     @property
     def input_fingerprint(self) -> str:
-        """Return what changes when something else is to be made of it."""
+        """Fingerprint of the inputs. It changes if the result may change."""
         known = (
             f"{about} {bronze_file}"
             for about, bronze_files in self.bronze_files.items()
@@ -70,7 +73,7 @@ class GoldIncrement:
 
 
 def list_increments(view: AggregateSnapshot) -> dict[tuple[str, int], GoldIncrement]:
-    """Return all groups of the messages by run and hour."""
+    """Return the increments of all messages by run and hour."""
     increments: dict[tuple[str, int], GoldIncrement] = {}
     ranges = view.row_group_ranges
     hours = [get_integer_column(ranges, name) // HOUR_NS for name in ("start_time", "end_time")]
@@ -99,13 +102,16 @@ def _convert_columns_to_lists(table: pa.Table) -> list[list[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class IncrementTask:
-    """What a worker makes gold of: an increment, and the files of its aggregates, by table."""
+    """Task of a worker: an increment, and the files with its aggregates by table."""
 
     increment: GoldIncrement
     files_by_table: Mapping[str, list[str]]
 
     def read_inputs(self, lake: LakeDirectory) -> dict[str, pa.Table]:
-        """Return the rows of the group in each of `AGGREGATE_SCHEMAS`; in `origins` those whose origins are in it."""
+        """Return the rows of the increment in each of `AGGREGATE_SCHEMAS`.
+
+        `origins` has messages whose origin is in the hour.
+        """
         tables = {}
         for name, columns in _INPUT_SCHEMA_BY_TABLE.items():
             table = open_messages_table(lake) if name == "origins" else open_aggregate_table(lake, name)
@@ -122,7 +128,7 @@ class IncrementTask:
 
 
 def filter_increment_rows(name: str, rows: pa.Table, run: str, hour: int) -> pa.Table:
-    """Return those rows of aggregates, or of `origins`, that belong to an increment."""
+    """Return the rows of aggregates, or of `origins`, that belong to an increment."""
     if name == "hours":
         return rows.slice(0, 0)
     hours = (
@@ -139,7 +145,7 @@ def _get_bronze_files_key(name: str) -> str:
 
 
 def _make_increment_filter(name: str, group: GoldIncrement, bronze_files: Collection[str] | None) -> Any:
-    """Return what leaves out, where files are read, most of what is not of a group."""
+    """Return a condition that skips most rows of other increments while files are read."""
     where = ds.field("run") == group.run
     if bronze_files is not None:
         where &= ds.field("bronze_file").isin(sorted(bronze_files))
@@ -151,7 +157,7 @@ def _make_increment_filter(name: str, group: GoldIncrement, bronze_files: Collec
 
 
 def list_increment_tasks(view: AggregateSnapshot, groups: Iterable[GoldIncrement]) -> list[IncrementTask]:
-    """Return what workers need for each group: files of its bronze files only, and those in which many were merged."""
+    """Return the task of each increment, with the files of its bronze files and merged files."""
     files: dict[str, dict[str, list[str]]] = {}
     for name in AGGREGATE_SCHEMAS:
         for path in view.list_files(name) if name != HOURS_TABLE else ():

@@ -1,6 +1,6 @@
-"""The tables of gold, made of partial aggregates hour by hour, and then of whole runs.
+"""Gold tables: from partial aggregates for each hour, then for whole runs.
 
-Tables whose names begin with _ are between the two: of each hour what the totals of its run need, and no more.
+Tables with names that begin with "_" are intermediate: they have the data of an hour for the totals of its run.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def make_hourly_tables(aggregates: Mapping[str, pa.Table], at_least: int) -> dic
 
     Parameters
     ----------
-    aggregates : what `compute_aggregates` made of all its messages; and `origins`: run, endpoint, publish_time and
-        origin_time of those whose origin_time is in the hour.
-    at_least : the least width of windows, ns.
+    aggregates : result of `compute_aggregates` for all its messages; and `origins`: run, endpoint, publish_time and
+        origin_time of messages with an origin_time in the hour.
+    at_least : minimum width of windows, ns.
     """
     made = {name: schema.empty_table() for name, schema in HOURLY_SCHEMAS.items()}
     for name, make in _HOURLY_TABLE_MAKERS.items():
@@ -111,9 +111,9 @@ def make_run_tables(
 
     Parameters
     ----------
-    aggregates : those of `HOURLY_SCHEMAS` whose names begin with _, of all hours.
-    at_least : the least width of windows, ns.
-    thresholds : of `compute_checks`.
+    aggregates : the intermediate tables of `HOURLY_SCHEMAS` (with "_"), of all hours.
+    at_least : minimum width of windows, ns.
+    thresholds : thresholds of `compute_checks`.
     """
     gaps, cells = (
         islands.find_sequence_gaps(aggregates["_islands"], EPOCH_KEY_COLUMNS),

@@ -1,1 +1,1 @@
-"""Figures of messages: functions of Arrow tables, which know nothing of lakes and their files."""
+"""Metrics of messages: functions of Arrow tables, independent of lakes and their files."""

@@ -1,4 +1,4 @@
-"""Checks: what should be so, and whether it is."""
+"""Checks of endpoints against thresholds."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ CHECKS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class CheckThresholds:
-    """What is still good. None: not checked.
+    """Thresholds of the checks. None: no check.
 
     Attributes
     ----------
-    lost : messages that may be missing of an endpoint in a run.
-    latency_p99_ns : which 99 of 100 messages of an endpoint may not exceed.
-    dropout_ns : how long an endpoint may be silent between two messages.
-    epochs : lives of an endpoint's publishers in a run.
-    negative_latency_ns : how long before its publication a message may be recorded; more means that a clock jumped.
+    lost : maximum number of lost messages of an endpoint in a run.
+    latency_p99_ns : maximum 99th percentile of an endpoint's latency, ns.
+    dropout_ns : maximum time without a message of an endpoint, ns.
+    epochs : maximum number of epochs of an endpoint in a run.
+    negative_latency_ns : maximum time from recording to publishing, ns. A longer time shows that a clock jumped.
     """
 
     lost: int | None = 0
@@ -48,7 +48,10 @@ class CheckThresholds:
 
 
 def compute_checks(gold: Mapping[str, pa.Table], thresholds: CheckThresholds) -> pa.Table:
-    """Return the checks of each endpoint: `CHECKS_SCHEMA`. Input: endpoints, latency_summary, dropouts of runs."""
+    """Return the checks of each endpoint: `CHECKS_SCHEMA`.
+
+    Input: tables endpoints, latency_summary, dropouts of runs.
+    """
     endpoints, latency = gold["endpoints"], gold["latency_summary"]
     wanted = [
         ("lost", endpoints, get_integer_column(endpoints, "lost"), thresholds.lost),
@@ -71,7 +74,7 @@ def compute_checks(gold: Mapping[str, pa.Table], thresholds: CheckThresholds) ->
 
 
 def _find_longest_dropouts(endpoints: pa.Table, dropouts: pa.Table) -> IntegerArray:
-    """Return the longest dropout of each endpoint, ns; 0 where there is none."""
+    """Return the longest dropout of each endpoint, ns; 0: none."""
     rows = [table.select(["run", "endpoint"]) for table in (endpoints, dropouts)]
     every = pa.concat_tables(rows)
     groups = RowGroups(*(get_column(every, name) for name in ("run", "endpoint")))

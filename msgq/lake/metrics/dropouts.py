@@ -1,4 +1,4 @@
-"""Dropouts: times without a message of an endpoint, longer than its period explains."""
+"""Dropouts: times without a message of an endpoint that are longer than its period explains."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ DROPOUTS_SCHEMA = pa.schema(
 def compute_message_intervals(windows: pa.Table, least: int = NS_PER_S) -> pa.Table:
     """Return the intervals between messages of each endpoint in each hour: `INTERVALS_SCHEMA`.
 
-    Input: windows, each not longer than `least` ns. Of several messages in a window, the intervals count as equal: a
-    dropout is longer than a window, and its threshold at least as long.
+    Input: windows of at most `least` ns. The intervals within a window count as equal. A dropout is at least as long as
+    a window, so this does not hide dropouts.
     """
     whole = RowGroups(
         *(get_column(windows, name) for name in _ENDPOINT_KEY), get_integer_column(windows, "window_start")
@@ -73,12 +73,12 @@ def compute_message_intervals(windows: pa.Table, least: int = NS_PER_S) -> pa.Ta
 
 
 def find_dropouts(intervals: pa.Table, least: int = NS_PER_S) -> pa.Table:
-    """Return when nothing came of an endpoint, between messages that came: `DROPOUTS_SCHEMA`.
+    """Return the times without messages between two messages of an endpoint: `DROPOUTS_SCHEMA`.
 
-    Input: `INTERVALS_SCHEMA` of whole runs, no two of an hour. A dropout is an interval of at least `least` ns, 5
-    periods, and 2 periods of the hour in which it is, if that has 16 intervals. The period is that of all intervals of
-    the endpoint in the run, as `msgq.lake.metrics.histograms.typical_intervals` finds it; that of an hour, of those in
-    it.
+    Input: `INTERVALS_SCHEMA` of whole runs, with one row for each hour. A dropout is an interval of at least `least`
+    ns, of at least 5 periods, and of at least 2 periods of its hour, if the hour has 16 intervals. The period follows
+    from all intervals of the endpoint in the run (see `msgq.lake.metrics.histograms.estimate_typical_intervals`), and
+    that of an hour from its intervals.
     """
     groups = RowGroups(
         *(get_column(intervals, name) for name in _ENDPOINT_KEY), get_integer_column(intervals, "window_start")

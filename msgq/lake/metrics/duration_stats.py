@@ -1,8 +1,8 @@
-"""Spreads of durations: how many there are of each, the least, the greatest, and their histogram; spreads add up.
+"""Distributions of durations: count, minimum, maximum, and histogram. Distributions can be added.
 
-A duration with the prefix `queue_time_` has these columns: queue_time_count: rows that have the duration;
-queue_time_min and queue_time_max: ns, NULL if no row has it; queue_time_histogram: see
-`msgq.lake.metrics.histograms`. Percentiles are made of histograms.
+A duration with the prefix `queue_time_` has these columns: queue_time_count: rows with the duration; queue_time_min and
+queue_time_max: ns, NULL if the count is 0; queue_time_histogram: see `msgq.lake.metrics.histograms`. Percentiles are
+computed from histograms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME
 
 
 def list_stats_columns(prefix: str = "", ranks: Iterable[str] = ()) -> list[tuple[str, pa.DataType]]:
-    """Return the columns of a spread. ranks : the names of percentiles that are among them."""
+    """Return the columns of a distribution. `ranks`: names of additional percentiles."""
     numbers = [(f"{prefix}{name}", pa.int64()) for name in ("count", "min", *ranks, "max")]
     return [*numbers, (f"{prefix}histogram", histograms.HISTOGRAM_TYPE)]
 
@@ -26,7 +26,7 @@ def list_stats_columns(prefix: str = "", ranks: Iterable[str] = ()) -> list[tupl
 def compute_duration_stats(
     groups: RowGroups, durations: IntegerArray, known: BooleanArray, prefix: str = ""
 ) -> dict[str, pa.Array]:
-    """Return the spread of each group of rows. known : which rows have a duration."""
+    """Return the distribution of each group of rows. `known`: mask of rows with a duration."""
     chosen = groups.sort_by_group(known)
     histogram = histograms.build_duration_histograms(
         groups.sorted_ids[chosen], groups.sort_by_group(durations)[chosen], groups.count
@@ -38,7 +38,7 @@ def compute_duration_stats(
 
 
 def merge_duration_stats(groups: RowGroups, table: pa.Table, prefix: str = "") -> dict[str, pa.Array]:
-    """Return one spread for each group of rows that have spreads."""
+    """Return the combined distribution of each group of rows with distributions."""
     histogram = histograms.merge_histograms(groups, get_column(table, f"{prefix}histogram"))
     least, most = (
         get_integer_column(table, f"{prefix}min", MAX_TIME),
@@ -51,7 +51,7 @@ def merge_duration_stats(groups: RowGroups, table: pa.Table, prefix: str = "") -
 def compute_duration_percentiles(
     spreads: Mapping[str, pa.Array], ranks: Mapping[str, float], prefix: str = ""
 ) -> dict[str, pa.Array]:
-    """Return the percentiles of spreads, ns; NULL where no row has the duration. ranks : by the names of columns."""
+    """Return percentiles of distributions, ns; NULL if the count is 0. `ranks`: ranks by column name."""
     least, most = (np.asarray(spreads[f"{prefix}{name}"].fill_null(0), np.int64) for name in ("min", "max"))
     histogram = spreads[f"{prefix}histogram"]
     return {

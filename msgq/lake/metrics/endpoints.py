@@ -1,4 +1,4 @@
-"""Endpoints, and their publishers: what there is of each, in one row."""
+"""Totals of endpoints, and of their publishers."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ PUBLISHERS_SCHEMA = pa.schema(
 def compute_endpoints(windows: pa.Table, gaps: pa.Table, overwrites: pa.Table) -> pa.Table:
     """Return a row for each endpoint of each run: `ENDPOINTS_SCHEMA`; see `msgq.spark.tables.endpoints`.
 
-    Input: windows of any width, of which the endpoint's last ones tell what is newest; and tables that have what was
-    lost of whole runs: run, endpoint, lost or overwritten.
+    Input: windows of any width, of which the last one has the newest properties of an endpoint; and tables with losses
+    of whole runs: run, endpoint, lost or overwritten.
     """
     groups = RowGroups(*(get_column(windows, name) for name in _ENDPOINT_KEY))
     made = take_column_rows(windows, _ENDPOINT_KEY, groups.first_rows) | sum_window_counts(groups, windows)
@@ -65,7 +65,7 @@ def compute_endpoints(windows: pa.Table, gaps: pa.Table, overwrites: pa.Table) -
 
 
 def compute_publishers(windows: pa.Table) -> pa.Table:
-    """Return a row for each publisher of each endpoint that may have several: `PUBLISHERS_SCHEMA`. Input: windows."""
+    """Return a row for each publisher of endpoints that may have several: `PUBLISHERS_SCHEMA`. Input: windows."""
     named = windows.filter(pc.is_valid(windows.column("publisher")))
     keys = (*_ENDPOINT_KEY, "publisher")
     groups = RowGroups(*(get_column(named, name) for name in keys))
@@ -81,7 +81,7 @@ def compute_publishers(windows: pa.Table) -> pa.Table:
 
 
 def _count_distinct_values(groups: RowGroups, values: pa.Array) -> IntegerArray:
-    """Return how many values there are in each group of rows, without NULL."""
+    """Return the number of different values in each group of rows, without NULL."""
     place = groups.compute_group_ids()
     each = RowGroups(place, values)
     known = np.asarray(values.take(pa.array(each.first_rows)).is_valid(), np.bool_)
@@ -91,7 +91,7 @@ def _count_distinct_values(groups: RowGroups, values: pa.Array) -> IntegerArray:
 def _sum_losses_by_endpoint(
     endpoints: dict[str, pa.Array], missing: pa.Table, name: str
 ) -> tuple[IntegerArray, IntegerArray]:
-    """Return the sum of a column of what is missing, and how many rows, for each run and endpoint that was found."""
+    """Return for each run and endpoint the sum of a column of losses, and the number of their rows."""
     both = [
         pa.concat_arrays([endpoints[key].cast(_TEXT_TYPE), get_column(missing, key).cast(_TEXT_TYPE)])
         for key in _ENDPOINT_KEY
@@ -105,6 +105,6 @@ def _sum_losses_by_endpoint(
 
 
 def _compute_message_rate(messages: IntegerArray, first: IntegerArray, last: IntegerArray) -> pa.Array:
-    """Return messages a second; NULL of a single one."""
+    """Return messages per second; NULL for a single message."""
     span = subtract_saturating(last, first)
     return pa.array((messages - 1) / np.maximum(span, 1) * NS_PER_S, mask=span == 0)

@@ -1,4 +1,4 @@
-"""Rows of Arrow tables with equal values, and what NumPy makes of each group: fast where rows come in order."""
+"""Grouping of Arrow rows by equal values, with NumPy. Fast if the rows are sorted."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _DENSE_RANGE_MAX = 1 << 22  # integers that are no farther apart stand for thems
 
 
 class RowGroups:
-    """Rows with equal keys, in the order of the keys; NULL comes last, and equals itself.
+    """Groups of rows with equal keys, in the order of the keys. NULL comes last, and equals NULL.
 
     Attributes
     ----------
-    count : of groups.
-    sizes : rows of each, shape (count,).
-    first : the number of the first row of each, shape (count,).
-    ids : the group of each row, in the order of `ordered`, shape (rows,).
+    count : number of groups.
+    sizes : number of rows of each group, shape (count,).
+    first_rows : index of the first row of each group, shape (count,).
+    ids : group of each row, in the order of `sort_by_group`, shape (rows,).
     """
 
     def __init__(self, *keys: pa.Array | pa.ChunkedArray | IntegerArray) -> None:
-        """keys : columns of texts or integers, all as long; at least one."""
+        """Group the rows by one or more key columns of texts or integers, all of the same length."""
         code = _encode_group_keys(keys)
         self._order = np.argsort(code, kind="stable") if (np.diff(code) < 0).any() else None
         ordered = self.sort_by_group(code)
@@ -39,7 +39,7 @@ class RowGroups:
         self.sorted_ids: IntegerArray = np.cumsum(begins) - 1
 
     def sort_by_group(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return values of rows in the order of the groups, and as they came within each of them."""
+        """Return values in the order of the groups. Within a group, the order is unchanged."""
         return values if self._order is None else values[self._order]
 
     def compute_group_ids(self) -> IntegerArray:
@@ -53,15 +53,15 @@ class RowGroups:
         return self._reduce_by_group(np.add, values.astype(np.int64, copy=False))
 
     def min_by_group(self, values: IntegerArray) -> IntegerArray:
-        """Return the least of each group."""
+        """Return the minimum of each group."""
         return self._reduce_by_group(np.minimum, values)
 
     def max_by_group(self, values: IntegerArray) -> IntegerArray:
-        """Return the greatest of each group."""
+        """Return the maximum of each group."""
         return self._reduce_by_group(np.maximum, values)
 
     def find_last_rows(self, order: IntegerArray) -> IntegerArray:
-        """Return the number of the row of each group whose value is greatest, the last one of several."""
+        """Return for each group the index of the row with the greatest value; of equal values, the last row."""
         within = np.lexsort((self.sort_by_group(order), self.sorted_ids))
         last = within[self._group_starts + self.sizes - 1] if self.count else within
         return last if self._order is None else self._order[last]
@@ -74,19 +74,19 @@ class RowGroups:
 
 
 def get_column(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column in one piece."""
+    """Return a column in one chunk."""
     values: pa.Array = table.column(name)
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def get_integer_column(table: pa.Table | pa.RecordBatch, name: str, null: int = 0) -> IntegerArray:
-    """Return a column of integers; null : what stands for NULL."""
+    """Return a column of integers. `null`: value in place of NULL."""
     values = get_column(table, name)
     return np.asarray(values.fill_null(null) if values.null_count else values, np.int64)
 
 
 def take_column_rows(table: pa.Table | pa.RecordBatch, names: Sequence[str], rows: IntegerArray) -> dict[str, pa.Array]:
-    """Return some columns of some rows; texts are texts, whatever was said of dictionaries."""
+    """Return some columns of some rows. Dictionaries of texts become texts."""
     columns = {name: get_column(table, name).take(pa.array(rows)) for name in names}
     return {
         name: values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
@@ -95,7 +95,7 @@ def take_column_rows(table: pa.Table | pa.RecordBatch, names: Sequence[str], row
 
 
 def build_typed_table(schema: pa.Schema, made: Mapping[str, pa.Array | np.ndarray[Any, Any]]) -> pa.Table:
-    """Return a table of columns, of which there may be more."""
+    """Return a table with the columns of `schema`. Additional columns are ignored."""
     arrays: list[pa.Array] = [pa.array(made[name]) for name in schema.names]
     cast = [
         array if array.type == field.type else array.cast(field.type)
@@ -105,7 +105,7 @@ def build_typed_table(schema: pa.Schema, made: Mapping[str, pa.Array | np.ndarra
 
 
 def _encode_group_keys(keys: Sequence[pa.Array | pa.ChunkedArray | IntegerArray]) -> IntegerArray:
-    """Return a number for each row: the same for the same keys, and in their order."""
+    """Return a number for each row. Equal keys have equal numbers, and the numbers have the order of the keys."""
     code, room = _rank_values(keys[0])
     for key in keys[1:]:
         ranks, count = _rank_values(key)
@@ -119,7 +119,7 @@ def _encode_group_keys(keys: Sequence[pa.Array | pa.ChunkedArray | IntegerArray]
 
 
 def _rank_values(key: pa.Array | pa.ChunkedArray | IntegerArray) -> tuple[IntegerArray, int]:
-    """Return a number from 0 on for each value, in their order, and below what they are."""
+    """Return a number from 0 for each value, in the order of the values, and the limit of the numbers."""
     if isinstance(key, pa.ChunkedArray):
         key = key.combine_chunks()
     if isinstance(key, pa.Array):

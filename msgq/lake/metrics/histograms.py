@@ -1,10 +1,9 @@
-"""Histograms of durations whose counts add up: buckets of equal width in the logarithm, 16 for each factor of 2.
+"""Histograms of durations whose counts can be added: logarithmic buckets, 16 for each factor of 2.
 
-The bucket of a duration of d ns is ``sign(d) * (1 + floor(16 * log2(abs(d))))``, and 0 of 0 ns. A histogram is the list
-of those buckets that have anything, in their order, each with its count: `HISTOGRAM_TYPE`. Histograms of any rows are
-merged by adding the counts of each bucket. Ranks stay exact; a percentile is the middle of its bucket,
-``sign(bucket) * 2 ** ((abs(bucket) - 0.5) / 16)``, which is right to 2.2 %, and never beyond the least or the greatest
-duration that there was.
+The bucket of a duration of d ns is ``sign(d) * (1 + floor(16 * log2(abs(d))))``, and 0 for 0 ns. A histogram is the
+sorted list of non-empty buckets with their counts: `HISTOGRAM_TYPE`. To merge histograms, the counts of each bucket are
+added, so ranks stay exact. A percentile is the middle of its bucket, ``sign(bucket) * 2 ** ((abs(bucket) - 0.5) /
+16)``. It is at most 2.2 % off, and always between the minimum and the maximum duration.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def find_duration_buckets(durations: IntegerArray) -> IntegerArray:
 
 
 def compute_bucket_centers(ids: IntegerArray) -> IntegerArray:
-    """Return the duration in the middle of each bucket, ns."""
+    """Return the middle of each bucket, in ns."""
     sizes = np.exp2((np.abs(ids) - 0.5) / _BUCKETS_PER_OCTAVE)
     return np.where(ids == 0, 0, np.sign(ids) * np.minimum(np.rint(sizes), _LARGEST_DURATION_NS).astype(np.int64))
 
@@ -45,9 +44,9 @@ def build_duration_histograms(
 
     Parameters
     ----------
-    ids : the group of each duration, from 0 on, in any order.
-    groups : how many there are; what has no durations has a histogram without buckets.
-    counts : how often each duration counts; None: once.
+    ids : group of each duration, from 0, in any order.
+    groups : number of groups. A group without durations has an empty histogram.
+    counts : count of each duration; None: 1.
     """
     return build_bucket_histograms(ids, find_duration_buckets(durations), groups, counts)
 
@@ -55,7 +54,7 @@ def build_duration_histograms(
 def build_bucket_histograms(
     ids: IntegerArray, bucket_ids: IntegerArray, groups: int, counts: IntegerArray | None = None
 ) -> pa.Array:
-    """Return a histogram of each group, as `build_duration_histograms`, of the buckets of durations."""
+    """Return a histogram of each group, as `build_duration_histograms`, from the buckets of durations."""
     key = ids * (2 * _BUCKET_ID_OFFSET) + bucket_ids + _BUCKET_ID_OFFSET
     order: np.ndarray[Any, Any] | None = None
     if counts is None:
@@ -79,7 +78,7 @@ def build_bucket_histograms(
 
 
 def merge_histograms(groups: RowGroups, histograms: pa.Array) -> pa.Array:
-    """Return one histogram for each group of rows. histograms : of each row; NULL is one without buckets."""
+    """Return one histogram for each group of rows. `histograms`: histogram of each row; NULL counts as empty."""
     bucket_ids, count, lengths = _flatten_histograms(histograms)
     return build_bucket_histograms(np.repeat(groups.compute_group_ids(), lengths), bucket_ids, groups.count, count)
 
@@ -87,12 +86,12 @@ def merge_histograms(groups: RowGroups, histograms: pa.Array) -> pa.Array:
 def compute_histogram_percentile(
     histograms: pa.Array, rank: float, least: IntegerArray, most: IntegerArray
 ) -> pa.Array:
-    """Return the duration of a rank in each histogram, ns; NULL where it has no buckets.
+    """Return the duration at a rank of each histogram, ns; NULL for an empty histogram.
 
     Parameters
     ----------
-    rank : from 0 to 1; that many of its durations are no longer.
-    least, most : the durations beyond which none of each histogram is.
+    rank : 0 to 1, the share of durations that are at most as long as the result.
+    least, most : minimum and maximum duration of each histogram.
     """
     bucket_ids, count, lengths = _flatten_histograms(histograms)
     ends = np.cumsum(lengths)
@@ -109,10 +108,10 @@ def compute_histogram_percentile(
 
 
 def estimate_typical_intervals(histograms: pa.Array) -> IntegerArray:
-    """Return the interval in which the middle of the time lies that each histogram's intervals take; 0: it has none.
+    """Return the duration-weighted median interval of each histogram, ns; 0: no intervals.
 
-    As many of the longest do not count as the root of how many there are: some dropouts are no period, however long.
-    The intervals within bursts are many, and take no time.
+    Of n intervals, the sqrt(n) longest are ignored, because they may be dropouts. Weighting by duration reduces the
+    effect of the many short intervals within bursts.
     """
     bucket_ids, count, lengths = _flatten_histograms(histograms)
     rows = np.repeat(np.arange(len(lengths)), lengths)
@@ -133,7 +132,7 @@ def estimate_typical_intervals(histograms: pa.Array) -> IntegerArray:
 
 
 def _flatten_histograms(histograms: pa.Array) -> tuple[IntegerArray, IntegerArray, IntegerArray]:
-    """Return the buckets and counts of all histograms, one after the other, and how many each has."""
+    """Return the buckets and counts of all histograms in sequence, and the number of buckets of each histogram."""
     lengths = np.asarray(pc.list_value_length(histograms).fill_null(0), np.int64)
     flat = histograms.flatten()
     return np.asarray(flat.field("bucket"), np.int64), np.asarray(flat.field("count"), np.int64), lengths

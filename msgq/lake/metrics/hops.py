@@ -1,4 +1,4 @@
-"""Hops: which endpoint's messages led to which, and how long that took."""
+"""Hops: messages of one endpoint that led to messages of another, and the time between them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HOPS_SCHEMA = pa.schema(
 def compute_edges(messages: pa.Table) -> pa.Table:
     """Return the edges of the tree of endpoints: `EDGES_SCHEMA`; see `msgq.spark.tables.hops`.
 
-    Input: run, endpoint, publish_time, origin_time: all messages of each chain that there is one of.
+    Input: run, endpoint, publish_time, origin_time, with all messages of each chain.
     """
     is_timing = pc.starts_with(messages.column("endpoint"), timing.TIMING_TOPIC_PREFIX)
     leads = pc.and_(pc.greater(messages.column("origin_time"), 0), pc.invert(is_timing))

@@ -1,4 +1,4 @@
-"""Which payloads are pictures, and what they look like when they are small."""
+"""Detection of pictures in payloads, and thumbnails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RAW_FORMATS: dict[str, tuple[float, int, str | None]] = {
 
 
 def detect_pictures(data: pa.ChunkedArray, schema: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return for each payload which kind of picture it is, by how it begins, or by its schema."""
+    """Return the picture format of each payload, from its first bytes or its schema."""
     heads = pc.binary_slice(data, 0, max(map(len, IMAGE_MAGICS.values())))
     jpeg = pc.or_kleene(
         pc.starts_with(heads, IMAGE_MAGICS["jpeg"]), pc.equal(schema.cast(pa.string()), COMPRESSED_IMAGE_SCHEMA)
@@ -36,10 +36,9 @@ def detect_pictures(data: pa.ChunkedArray, schema: pa.ChunkedArray) -> pa.Chunke
 
 
 def make_thumbnail(picture: bytes, width: int = 160) -> bytes | None:
-    """Return a picture as a JPEG at most `width` pixels wide; None where nobody can read it. Needs OpenCV.
+    """Return a picture as a JPEG of at most `width` pixels width; None: unreadable. Needs OpenCV.
 
-    picture : the payload of a message, with a head before it or without. Of raw ones rgb8, bgr8, rgba8, mono8 and nv12
-        can be read.
+    picture : payload of a message, with or without a header. Supported raw formats: rgb8, bgr8, rgba8, mono8 and nv12.
     """
     import cv2
 
@@ -53,7 +52,7 @@ def make_thumbnail(picture: bytes, width: int = 160) -> bytes | None:
 
 
 def _decode_pixels(picture: bytes) -> Any:
-    """Return an array of shape (height, width, 3) in the order BGR; None where nobody knows what it is."""
+    """Return an array of shape (height, width, 3) in BGR order; None: unknown format."""
     import cv2
     import numpy as np
 

@@ -1,7 +1,7 @@
-"""Islands: blocks of sequences without a jump; where there is none between them, messages are missing.
+"""Islands: blocks of consecutive sequences. A gap between islands means missing messages.
 
-The numbers of a key are unrolled first: a step of less than half a turn of the 32 bits goes on, a larger one is a step
-back. Islands of any rows are joined to those of all of them, so that no message needs to be looked at twice.
+Sequences have 32 bits. A step of less than half of their range continues the numbering, a larger step is a step back.
+Islands of parts can be joined to the islands of the whole, so each message is read only once.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def make_islands_schema(keys: Sequence[str]) -> pa.Schema:
 
 
 def make_gaps_schema(keys: Sequence[str]) -> pa.Schema:
-    """Return the columns of jumps."""
+    """Return the columns of gaps."""
     return pa.schema({name: _KEY_COLUMN_TYPES[name] for name in keys} | dict.fromkeys(_GAP_COLUMNS, pa.int64()))
 
 
 def find_sequence_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the blocks without a jump of `sequence` in each minute of log_time of a key: `make_islands_schema`.
+    """Return the islands of `sequence` for each key and minute of log_time: `make_islands_schema`.
 
-    Input: keys, sequence, log_time, of which the last two are never NULL. Fastest where they come by key and time.
+    Input: keys, sequence, log_time. The last two are never NULL. Fast if the rows are sorted by key and time.
     """
     if not len(rows):
         return make_islands_schema(keys).empty_table()
@@ -91,7 +91,7 @@ def find_sequence_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def _compute_sequence_steps(sequence: IntegerArray) -> IntegerArray:
-    """Return how far each sequence is from the one before it."""
+    """Return the difference of each sequence from the previous one."""
     steps: IntegerArray = (
         (np.diff(sequence, prepend=0) + _HALF_SEQUENCE_MODULUS) & (_SEQUENCE_MODULUS - 1)
     ) - _HALF_SEQUENCE_MODULUS
@@ -104,7 +104,7 @@ def _is_equal_to_previous(values: IntegerArray) -> BooleanArray:
 
 
 class _SortedIslands(NamedTuple):
-    """Islands of each key by their numbers, and what lies before each of them."""
+    """Islands of each key, sorted by sequence, with the previous island of each."""
 
     key_groups: RowGroups
     row_order: IntegerArray  # of the rows
@@ -151,7 +151,7 @@ def _sort_islands(rows: pa.Table, keys: Sequence[str]) -> _SortedIslands:
 
 
 def join_sequence_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the islands of all that islands were made of: `make_islands_schema`. Input: islands."""
+    """Return the islands of the whole from the islands of parts: `make_islands_schema`."""
     islands = _sort_islands(rows, keys)
     low = np.flatnonzero(islands.is_block_start)
     high = islands.farthest_end_row[np.append(low[1:], len(islands.low_sequence)) - 1] if len(low) else low
@@ -173,10 +173,11 @@ def join_sequence_islands(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def find_sequence_gaps(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return what is missing between islands: `make_gaps_schema`. Input: islands.
+    """Return the gaps between islands: `make_gaps_schema`. Input: islands.
 
-    previous_sequence, next_sequence : around it. lost : numbers between them. from_time, to_time : log_time around it,
-    ns.
+    previous_sequence, next_sequence : sequences before and after the gap. lost : number of missing sequences.
+        from_time,
+    to_time : log_time before and after, ns.
     """
     islands = _sort_islands(rows, keys)
     jumped = islands.is_block_start.copy()

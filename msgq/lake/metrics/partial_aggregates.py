@@ -1,6 +1,6 @@
-"""What is made of messages where they are written: small tables, of which those of gold are made.
+"""Partial aggregates of messages, from which the gold tables are built. The writer of the messages computes them.
 
-A worker that writes a bronze file gives each of its row groups to `compute_aggregates`, and writes the result to the
+A worker that writes a bronze file calls `compute_aggregates` for each of its row groups. It writes the result to the
 tables `aggregates/VERSION/NAME`, with `bronze_file` as an additional column. All rows can be computed again from
 bronze.
 """
@@ -62,13 +62,12 @@ AGGREGATE_SCHEMAS: dict[str, pa.Schema] = {
 
 
 def compute_aggregates(rows: pa.Table) -> dict[str, pa.Table]:
-    """Return the tables `AGGREGATE_SCHEMAS` of messages; of what there is nothing, no rows.
+    """Return the tables `AGGREGATE_SCHEMAS` of messages. Tables without data have no rows.
 
     Parameters
     ----------
-    rows : messages as a bronze file has them; log_time and sequence are never NULL. Fastest where sorted by run,
-    endpoint,
-        epoch and log_time, with texts as dictionaries.
+    rows : messages as in a bronze file. log_time and sequence are never NULL. Fast if sorted by run, endpoint, epoch
+        and log_time, with texts as dictionaries.
     """
     made: dict[str, Callable[[pa.Table], pa.Table]] = {
         "traffic_windows": compute_traffic_windows,
@@ -85,7 +84,7 @@ def compute_aggregates(rows: pa.Table) -> dict[str, pa.Table]:
 def compute_epoch_islands(rows: pa.Table) -> pa.Table:
     """Return the islands of each epoch, except for state.
 
-    Input: run, endpoint, epoch, sequence, log_time, kind, and where they are there lost_before and lost_after.
+    Input: run, endpoint, epoch, sequence, log_time, kind, and optionally lost_before and lost_after.
     """
     is_state = is_value_change(rows)
     messages = rows.filter(pa.array(~is_state)) if is_state.any() else rows
@@ -93,9 +92,9 @@ def compute_epoch_islands(rows: pa.Table) -> pa.Table:
 
 
 def _add_boundary_losses(rows: pa.Table) -> pa.Table:
-    """Add a row at the far end of losses that are no gap, so that a gap shows them.
+    """Add a row for losses before the first or after the last message, so that they appear as a gap.
 
-    Of a greater number only `_BOUNDARY_LOSS_MAX` are shown: islands see no step of half a turn.
+    A gap has at most `_BOUNDARY_LOSS_MAX` losses, because islands cannot detect a step of half of the range.
     """
     numbered = rows.select([*islands.EPOCH_KEY_COLUMNS, "sequence", "log_time"])
     ends = [numbered]
@@ -109,10 +108,10 @@ def _add_boundary_losses(rows: pa.Table) -> pa.Table:
 
 
 def compute_state_islands(rows: pa.Table) -> pa.Table:
-    """Return the islands of each element and of each key of the kinds that keep values.
+    """Return the islands of each element and each key, for kinds that keep values.
 
     Input: run, endpoint, epoch, sequence, log_time, kind, key, data. Changes without a key that are shorter than the
-    header of their kind are left out.
+    header of their kind are omitted.
     """
     columns = [*islands.EPOCH_KEY_COLUMNS, "key", "sequence", "log_time", "data"]
     changes = [
@@ -126,7 +125,7 @@ def compute_state_islands(rows: pa.Table) -> pa.Table:
 
 
 def _number_value_changes(changes: pa.Table, kind: Kind) -> pa.Table:
-    """Return changes with an `index`, NULL if they have a key, and with the number of the change as `sequence`."""
+    """Return changes with their `index` (NULL for changes with a key), and the number of the change as `sequence`."""
     has_key = np.asarray(get_column(changes, "key").is_valid())
     has_header, index, count = np.zeros(len(changes), np.bool_), *np.zeros((2, len(changes)), np.int64)
     if kind.change_header:
@@ -140,7 +139,10 @@ def _number_value_changes(changes: pa.Table, kind: Kind) -> pa.Table:
 
 
 def find_frames(rows: pa.Table) -> pa.Table:
-    """Return pointers to the messages that are pictures. Input: the columns of `FRAMES_SCHEMA`, picture for format."""
+    """Return references to the messages that are pictures.
+
+    Input: the columns of `FRAMES_SCHEMA`, with picture for format.
+    """
     indexes = np.flatnonzero(np.asarray(get_column(rows, "picture").is_valid()))
     if not len(indexes):
         return FRAMES_SCHEMA.empty_table()

@@ -1,4 +1,4 @@
-"""Work: what became of each message of a work queue, by what the queue's events tell."""
+"""Deliveries of work queues, from the events of the queues."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ _UNKNOWN_TIME_NS = MAX_TIME  # stands for a time that nobody told
 
 
 def read_queue_events(messages: pa.Table) -> pa.Table:
-    """Return what events of queues say: `QUEUE_EVENTS_SCHEMA`; sent_time is 0 where nobody told it.
+    """Return the parsed events of queues: `QUEUE_EVENTS_SCHEMA`. An unknown sent_time is 0.
 
-    Input: run, endpoint, epoch, sequence, publisher, kind, data. What is no event is left out.
+    Input: run, endpoint, epoch, sequence, publisher, kind, data. Messages that are not events are omitted.
     """
     is_queue = is_message_of_kind(messages, QUEUE.name)
     if not is_queue.any():
@@ -121,9 +121,9 @@ def read_queue_events(messages: pa.Table) -> pa.Table:
 
 
 def compute_event_hours(events: pa.Table) -> IntegerArray:
-    """Return the hour to which each event belongs: all of one message to the one in which it was sent.
+    """Return the hour of each event. All events of a message belong to the hour in which the message was sent.
 
-    One that was refused was never sent, and is known by its own time. -1: nobody told.
+    A rejected message was never sent, so the time of its event counts. -1: unknown.
     """
     sent, happened = get_integer_column(events, "sent_time"), get_integer_column(events, "publish_time")
     refused = get_integer_column(events, "event") == Event.REFUSED
@@ -133,7 +133,7 @@ def compute_event_hours(events: pa.Table) -> IntegerArray:
 def compute_queue_deliveries(events: pa.Table) -> pa.Table:
     """Return each delivery of each message: `QUEUE_DELIVERIES_SCHEMA`. Input: `QUEUE_EVENTS_SCHEMA`, in any order.
 
-    The columns are described in `msgq.spark.tables.queue_deliveries`.
+    For the columns, see `msgq.spark.tables.queue_deliveries`.
     """
     event, happened, sequence = (get_integer_column(events, name) for name in ("event", "publish_time", "sequence"))
     refused = event == Event.REFUSED
@@ -196,7 +196,7 @@ def compute_queue_deliveries(events: pa.Table) -> pa.Table:
 
 
 def _select_first_known_time(times: list[IntegerArray]) -> IntegerArray:
-    """Return the first of several times that is known."""
+    """Return the first known time of several columns."""
     earliest = times[-1]
     for candidates in reversed(times[:-1]):
         earliest = np.where(candidates < _UNKNOWN_TIME_NS, candidates, earliest)
@@ -204,9 +204,9 @@ def _select_first_known_time(times: list[IntegerArray]) -> IntegerArray:
 
 
 def count_queue_events(work: pa.Table, width: int = NS_PER_S) -> pa.Table:
-    """Return the events of queues by windows of `width` ns: `QUEUE_AGGREGATES`.
+    """Return the events of queues in windows of `width` ns: `QUEUE_AGGREGATES`.
 
-    Input: `QUEUE_DELIVERIES_SCHEMA`, whole messages.
+    Input: `QUEUE_DELIVERIES_SCHEMA`, with all deliveries of each message.
     """
     outcome = get_column(work, "outcome")
     rejected, requeued = (np.asarray(pc.equal(outcome, name), np.bool_) for name in ("rejected", "requeued"))
@@ -247,14 +247,14 @@ def count_queue_events(work: pa.Table, width: int = NS_PER_S) -> pa.Table:
 
 
 class _EventPoints:
-    """What happened to rows of `QUEUE_DELIVERIES_SCHEMA`, and when."""
+    """Events of rows of `QUEUE_DELIVERIES_SCHEMA`, with their times."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
         self._point_columns: list[dict[str, IntegerArray]] = []
 
     def add_points(self, time: IntegerArray, **values: int | IntegerArray) -> None:
-        """Add what happened at a time of each row; `_UNKNOWN_TIME_NS`: it did not."""
+        """Add an event with a time for each row; `_UNKNOWN_TIME_NS`: the row has no such event."""
         rows = np.flatnonzero(time < _UNKNOWN_TIME_NS)
         every = (
             dict.fromkeys((*QUEUE_COUNT_COLUMNS, "change"), 0)
@@ -265,7 +265,7 @@ class _EventPoints:
         self._point_columns.append({"row_number": rows, "window_start": time[rows], **columns})
 
     def sum_by_window(self, work: pa.Table, width: int) -> pa.Table:
-        """Return them by window."""
+        """Return the sums in each window."""
         columns = {
             name: np.concatenate([points[name] for points in self._point_columns]) for name in self._point_columns[0]
         }
@@ -282,9 +282,9 @@ class _EventPoints:
 
 
 def compute_queue_windows(points: pa.Table, width: int = NS_PER_S) -> pa.Table:
-    """Return what happened to queues in each window: `QUEUE_WINDOWS_SCHEMA`.
+    """Return the events and backlogs of queues in each window: `QUEUE_WINDOWS_SCHEMA`.
 
-    Input: `QUEUE_AGGREGATES` of whole runs, in windows of `width` ns; several may be of one time.
+    Input: `QUEUE_AGGREGATES` of whole runs, in windows of `width` ns. A window may have several rows.
     """
     groups = RowGroups(*(get_column(points, name) for name in (*_QUEUE_KEY, "window_start")))
     sums = _sum_window_groups(groups, points, (*_QUEUE_KEY, "window_start"))
@@ -299,7 +299,7 @@ def compute_queue_windows(points: pa.Table, width: int = NS_PER_S) -> pa.Table:
 
 
 def coarsen_queue_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
-    """Return windows as wide as they need to be, by what happened: `QUEUE_WINDOWS_SCHEMA`. Input: the same."""
+    """Return wider windows for queues with few events: `QUEUE_WINDOWS_SCHEMA`. Input: the same."""
     happened = np.sum([get_integer_column(windows, name) for name in QUEUE_COUNT_COLUMNS], axis=0)
     width = choose_window_widths(windows.append_column("messages", pa.array(happened)), ("run", "queue"), at_least)
     time = get_integer_column(windows, "window_start")
@@ -316,7 +316,7 @@ def coarsen_queue_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Tab
 
 
 def summarize_queues(windows: pa.Table, *by: str) -> pa.Table:
-    """Return `QUEUE_SUMMARY_SCHEMA` by run, queue and further columns.
+    """Return `QUEUE_SUMMARY_SCHEMA` by run, queue and the columns `by`.
 
     Input: `QUEUE_WINDOWS_SCHEMA`.
     """

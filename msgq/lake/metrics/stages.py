@@ -1,4 +1,4 @@
-"""Stages: how long messages waited for a part of a program, how long it worked on them, how old they were then."""
+"""Stages: queueing time, processing time and end-to-end latency of messages in a part of a program."""
 
 from __future__ import annotations
 
@@ -40,10 +40,9 @@ STAGE_SUMMARY_SCHEMA = pa.schema([*_STAGE_KEY_COLUMNS, *_COUNT_FIELDS, *_PERCENT
 
 
 def compute_stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
-    """Return what stages said on their timing topics in each window of `width` ns of log_time: `STAGE_AGGREGATES`.
+    """Return the timings of stages in windows of `width` ns of log_time: `STAGE_AGGREGATES`.
 
-    Input: run, endpoint, log_time, data, of which log_time is never NULL; other topics than those of timing count for
-    nothing.
+    Input: run, endpoint, log_time, data. log_time is never NULL. Only timing topics count.
     """
     names = get_column(messages, "endpoint")
     names = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
@@ -74,7 +73,7 @@ def compute_stage_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table
 
 
 def _read_timing_records(data: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtype[np.bool_]], dict[str, IntegerArray]]:
-    """Return which records have the right size, and times that can be; and their times, 0 where they have not."""
+    """Return a mask of the valid records (size and plausible times), and their times; 0 in invalid records."""
     right = np.asarray(pc.equal(pc.binary_length(data), timing.TIMING_RECORD_BYTES).fill_null(False), np.bool_)
     every = np.zeros(len(data), _TIMING_RECORD_TYPE)
     every[right] = read_fixed_headers(data.filter(pa.array(right)), _TIMING_RECORD_TYPE)[1]
@@ -84,7 +83,10 @@ def _read_timing_records(data: pa.Array) -> tuple[np.ndarray[tuple[int], np.dtyp
 
 
 def merge_stage_windows(windows: pa.Table, width: int | IntegerArray = 0) -> pa.Table:
-    """Return windows of which no two are the same: `STAGE_AGGREGATES`. width : ns, of all or of each; 0: unchanged."""
+    """Return `STAGE_AGGREGATES` without repeated windows.
+
+    `width`: new width in ns, of all windows or of each; 0: unchanged.
+    """
     time, widths = align_window_starts(windows, width)
     groups = RowGroups(*(get_column(windows, name) for name in _STAGE_KEY), time, widths)
     made = {
@@ -96,14 +98,14 @@ def merge_stage_windows(windows: pa.Table, width: int | IntegerArray = 0) -> pa.
 
 
 def compute_stages(windows: pa.Table) -> pa.Table:
-    """Return windows with percentiles: `STAGES_SCHEMA`. Input: `STAGE_AGGREGATES`, no two the same."""
+    """Return windows with percentiles: `STAGES_SCHEMA`. Input: `STAGE_AGGREGATES` without repeated windows."""
     return _add_duration_percentiles(windows, STAGES_SCHEMA)
 
 
 def coarsen_stage_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
-    """Return windows as wide as they need to be: `STAGES_SCHEMA`.
+    """Return wider windows for stages with few messages: `STAGES_SCHEMA`.
 
-    Input: `STAGES_SCHEMA` or `STAGE_AGGREGATES`, no two the same.
+    Input: `STAGES_SCHEMA` or `STAGE_AGGREGATES`, without repeated windows.
     """
     said = pc.add(windows.column("messages"), windows.column("malformed"))
     known = windows.set_column(windows.schema.get_field_index("messages"), "messages", said)
@@ -111,7 +113,7 @@ def coarsen_stage_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Tab
 
 
 def summarize_stages(windows: pa.Table, *by: str) -> pa.Table:
-    """Return the same of each run, stage, endpoint, and what else is named.
+    """Return totals by run, stage, endpoint, and the columns `by`.
 
     Input: `STAGES_SCHEMA` or `STAGE_AGGREGATES`.
     """

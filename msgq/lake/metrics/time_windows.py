@@ -1,4 +1,4 @@
-"""Windows: what came of each endpoint in each block of time, and what is made of that."""
+"""Traffic of each endpoint in windows of time, and tables computed from these windows."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ LATENCY_SCHEMA = pa.schema([*_ENDPOINT_KEY_COLUMNS, *WINDOW_TIME_COLUMNS, *_LATE
 
 
 def compute_traffic_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Table:
-    """Return what came in each window of `width` ns of log_time.
+    """Return the traffic in windows of `width` ns of log_time.
 
-    Input: run, endpoint, epoch, host, encoding, schema, kind, publisher, bytes, publish_time, and log_time, which is
-    never NULL. Fastest where messages come by run, endpoint, epoch and time. Output: `TRAFFIC_WINDOWS_SCHEMA`, in their
-    order; see `msgq.spark.tables.traffic_windows`.
+    Input: run, endpoint, epoch, host, encoding, schema, kind, publisher, size_bytes, publish_time, and log_time, which
+    is never NULL. Fast if messages are sorted by run, endpoint, epoch and time. Output: `TRAFFIC_WINDOWS_SCHEMA`, in
+    the same order; see `msgq.spark.tables.traffic_windows`.
     """
     times = get_integer_column(messages, "log_time")
     window = compute_window_start(times, width)
@@ -91,7 +91,7 @@ def compute_traffic_windows(messages: pa.Table, width: int = NS_PER_S) -> pa.Tab
 
 
 def is_message_of_kind(messages: pa.Table, kind: str) -> BooleanArray:
-    """Return which messages are of a kind."""
+    """Return a mask of the messages of a kind."""
     kinds = get_column(messages, "kind")
     if not pa.types.is_dictionary(kinds.type):
         kinds = kinds.dictionary_encode()
@@ -101,14 +101,14 @@ def is_message_of_kind(messages: pa.Table, kind: str) -> BooleanArray:
 
 
 def is_value_change(messages: pa.Table) -> BooleanArray:
-    """Return which messages are changes of values, by their kind (`Kind.keeps_values`)."""
+    """Return a mask of the messages that are changes of values, by their kind (`Kind.keeps_values`)."""
     masks: list[BooleanArray] = [is_message_of_kind(messages, kind) for kind in list_state_kinds()]
     changes: BooleanArray = np.logical_or.reduce(masks)
     return changes
 
 
 def merge_traffic_windows(windows: pa.Table, width: int | IntegerArray = 0) -> pa.Table:
-    """Return windows of which no two are the same. width : ns, of all or of each; 0: as they are."""
+    """Return the windows without repeated ones. `width`: new width in ns, of all windows or of each; 0: unchanged."""
     time, widths = align_window_starts(windows, width)
     groups = RowGroups(*(get_column(windows, name) for name in TRAFFIC_WINDOW_KEY_COLUMNS), time, widths)
     made = {
@@ -125,9 +125,9 @@ def merge_traffic_windows(windows: pa.Table, width: int | IntegerArray = 0) -> p
 
 
 def align_window_starts(windows: pa.Table, width: int | IntegerArray) -> tuple[IntegerArray, IntegerArray]:
-    """Return the start and the length of each window after it is widened.
+    """Return the start and the length of each window with the new width.
 
-    width : as of `merge_traffic_windows`.
+    width : as in `merge_traffic_windows`.
     """
     time, widths = get_integer_column(windows, "window_start"), get_integer_column(windows, "window_ns")
     if np.any(width):
@@ -136,7 +136,7 @@ def align_window_starts(windows: pa.Table, width: int | IntegerArray) -> tuple[I
 
 
 def sum_window_counts(groups: RowGroups, windows: pa.Table) -> dict[str, IntegerArray]:
-    """Return what came in all windows of each group."""
+    """Return the sums of each group of windows."""
     return {
         "messages": groups.sum_by_group(get_integer_column(windows, "messages")),
         "size_bytes": groups.sum_by_group(get_integer_column(windows, "size_bytes")),
@@ -147,16 +147,18 @@ def sum_window_counts(groups: RowGroups, windows: pa.Table) -> dict[str, Integer
 
 
 def coarsen_traffic_windows(windows: pa.Table, at_least: int = NS_PER_S) -> pa.Table:
-    """Return windows as wide as the endpoint needs: in each hour the least of `WINDOW_WIDTHS_NS` in which those that
-    have anything have 64 messages on average, and an hour where none does.
+    """Return wider windows for slow endpoints.
 
-    Input: windows of 1 s or more, no two of them the same. at_least : the least width, ns.
+    In each hour, the width of an endpoint is the smallest of `WINDOW_WIDTHS_NS` at which its non-empty windows have 64
+    messages on average; otherwise one hour. Input: windows of 1 s or more, without repeated windows.
+
+    at_least : minimum width, ns.
     """
     return merge_traffic_windows(windows, choose_window_widths(windows, ("run", "endpoint"), at_least))
 
 
 def choose_window_widths(rows: pa.Table, keys: tuple[str, ...], at_least: int) -> IntegerArray:
-    """Return the width that each row needs, ns. Input: keys, time, messages."""
+    """Return the new width of each row's window, ns. Input: keys, window_start, messages."""
     time, messages = get_integer_column(rows, "window_start"), get_integer_column(rows, "messages")
     hours = RowGroups(*(get_column(rows, name) for name in keys), time // HOUR_NS)
     place = hours.compute_group_ids()
@@ -169,7 +171,7 @@ def choose_window_widths(rows: pa.Table, keys: tuple[str, ...], at_least: int) -
 
 
 def compute_throughput(windows: pa.Table) -> pa.Table:
-    """Return how much came of each endpoint in each window: `THROUGHPUT_SCHEMA`."""
+    """Return the messages of each endpoint in each window: `THROUGHPUT_SCHEMA`."""
     groups = RowGroups(*(get_column(windows, name) for name in ("run", "endpoint", "window_start", "window_ns")))
     messages, widths = (
         groups.sum_by_group(get_integer_column(windows, "messages")),
@@ -187,20 +189,22 @@ def compute_throughput(windows: pa.Table) -> pa.Table:
 
 
 def compute_latency(windows: pa.Table) -> pa.Table:
-    """Return percentiles of the latency of each endpoint in each window, where any is known: `LATENCY_SCHEMA`."""
+    """Return latency percentiles of each endpoint in each window with a known latency: `LATENCY_SCHEMA`."""
     return compute_grouped_latency(windows, "window_start", "window_ns")
 
 
 def compute_grouped_latency(windows: pa.Table, *by: str) -> pa.Table:
-    """Return the same of each run, endpoint, and what else is named. Input: windows, perhaps some of one time."""
+    """Return latency percentiles by run, endpoint, and the columns `by`. Input: windows, also repeated ones."""
     return _compute_latency_percentiles(
         windows.filter(pc.greater(windows.column("count"), 0)), ("run", "endpoint", *by)
     )
 
 
 def summarize_latency(latency: pa.Table, *by: str) -> pa.Table:
-    """Return the percentiles of each run, endpoint, and what else is named. Input: `LATENCY_SCHEMA`, perhaps with
-    coarser values in run, endpoint, time. Output: run, endpoint, `by`, the columns of `LATENCY_SCHEMA` from `messages`.
+    """Return the percentiles by run, endpoint, and the columns `by`.
+
+    Input: `LATENCY_SCHEMA`. You may make run, endpoint and window_start coarser before. Output: run, endpoint, `by`,
+    and the columns of `LATENCY_SCHEMA` from `messages`.
     """
     known = latency.append_column("count", latency.column("messages"))
     return _compute_latency_percentiles(known, ("run", "endpoint", *by))

@@ -1,4 +1,4 @@
-"""The page about a lake: figures, plots, pictures. It reads the tables of gold; there is no Spark in it.
+"""HTML page about a lake: numbers, plots and pictures, from the gold tables, without Spark.
 
 Needs the extra `report`.
 """

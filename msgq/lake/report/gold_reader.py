@@ -1,6 +1,6 @@
-"""Tables of gold as the page reads them: piece by piece, added up to what fits a picture.
+"""Reads gold tables in pieces, and aggregates them to the size of the page.
 
-What is in memory at once does not grow with the lake: a piece, and what its rows and those before it add up to.
+The memory for a piece and the aggregates does not grow with the lake.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _READ_PIECE_BYTES = 64 << 20
 
 
 def open_lake_tables(lake: str | os.PathLike[str]) -> TableOpener:
-    """Return the tables of a lake, each as it is when it is asked for. lake : a path or URI."""
+    """Return a function that opens tables of a lake in their current version. `lake`: path or URI."""
     directory = LakeDirectory(lake)
 
     def open_table(name: str) -> ds.Dataset | None:
@@ -35,15 +35,15 @@ def open_lake_tables(lake: str | os.PathLike[str]) -> TableOpener:
 
 
 class GoldReader:
-    """Tables, of some runs. For one thread."""
+    """Gold tables of some runs. One thread at a time."""
 
     def __init__(self, tables: TableOpener, runs: Sequence[str] = ()) -> None:
-        """runs : only these; none: all."""
+        """Set the tables. `runs`: runs to read; empty: all."""
         self._tables = tables
         self._where = ds.field("run").isin(list(runs)) if runs else None
 
     def read_rows(self, name: str, columns: Sequence[str], where: Any = None) -> pa.Table:
-        """Return the rows of a table that is small, or made so by `where`; none where there is no such table."""
+        """Return the rows of a table that is small, or is made small by `where`; empty if the table does not exist."""
         pieces = list(self.iterate_pieces(name, columns, where))
         return pa.concat_tables(pieces) if pieces else _make_empty_table(columns)
 
@@ -56,14 +56,14 @@ class GoldReader:
         prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece,
         order: Sequence[str] = (),
     ) -> pa.Table:
-        """Return what the rows of a table add up to.
+        """Return the aggregated rows of a table.
 
         Parameters
         ----------
-        columns : of the table.
-        keys : a row for each combination of these.
-        how : what becomes of other columns: "sum", "min", "max"; "last" by the columns in `order`.
-        prepare : makes, of a piece with `columns`, one that has the columns named in `keys` and `how`.
+        columns : columns to read.
+        keys : the result has a row for each combination of these columns.
+        how : aggregation of other columns: "sum", "min", "max"; "last" in the order of `order`.
+        prepare : converts a piece with `columns` to a piece with the columns in `keys` and `how`.
         """
 
         def add_to_totals(rows: pa.Table) -> pa.Table:
@@ -79,7 +79,7 @@ class GoldReader:
         return add_to_totals(pa.concat_tables(sums)) if sums else _make_empty_table([*keys, *how])
 
     def iterate_pieces(self, name: str, columns: Sequence[str], where: Any = None) -> Iterator[pa.Table]:
-        """Give the rows of a table in pieces of some size; at least one, unless there is no such table."""
+        """Yield the rows of a table in pieces of limited size; at least one piece if the table exists."""
         table = self._tables(name)
         if table is None:
             return
@@ -90,7 +90,7 @@ class GoldReader:
 
 
 def aggregate_by_keys(table: pa.Table, keys: Sequence[str], how: Mapping[str, str]) -> pa.Table:
-    """Return what rows add up to, with the same names of columns. how : of other columns, as pyarrow calls it."""
+    """Return aggregated rows with the same column names. `how`: aggregation of other columns, by pyarrow's names."""
     groups = table.group_by(list(keys), use_threads=False).aggregate(list(how.items()))
     chosen = groups.select([*keys, *(f"{name}_{function}" for name, function in how.items())])
     return chosen.rename_columns([*keys, *how])

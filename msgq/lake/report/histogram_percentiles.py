@@ -1,4 +1,4 @@
-"""Percentiles of durations, of many rows with histograms together."""
+"""Percentiles of durations over many rows with histograms."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def compute_key_percentiles(
     histogram: str = "histogram",
     prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece,
 ) -> PercentilesByKey:
-    """Return percentiles of a table's rows, by their keys.
+    """Return percentiles of a table's rows by key.
 
     Parameters
     ----------
-    columns : of the table, of which `prepare` makes the keys; it leaves the histograms as they are.
-    histogram : the column that has them, as `msgq.lake.metrics.histograms` says.
+    columns : columns to read. `prepare` computes the keys from them, and keeps the histograms.
+    histogram : column with histograms, as in `msgq.lake.metrics.histograms`.
     """
     counts_by_bucket = gold.aggregate_rows(
         name,

@@ -1,6 +1,6 @@
-"""What the page shows, in few rows: windows of the page, the endpoints that matter most, and all others as one.
+"""Data of the report in few rows: page windows, the most important endpoints, and all other endpoints combined.
 
-A time of the page is the beginning of one of its windows, ns.
+A time of the page is the start of one of its windows, ns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PAGE_WINDOW_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600
 
 
 def read_report_summary(gold: GoldReader) -> dict[str, Any]:
-    """Return the figures of the page: runs, endpoints, messages, lost, begin and end (ns, or None), checks, failed."""
+    """Return the totals of the page: runs, endpoints, messages, lost, begin and end (ns, or None), checks, failed."""
     endpoints = gold.read_rows("endpoints", ["run", "endpoint", "messages", "lost", "start_time", "end_time"])
     passed = gold.read_rows("checks", ["passed"])["passed"].to_pylist()
     return {
@@ -47,7 +47,7 @@ def read_report_summary(gold: GoldReader) -> dict[str, Any]:
 
 
 def choose_endpoints(gold: GoldReader) -> list[str]:
-    """Return the endpoints with a line of their own: those that lost most, then those with most messages."""
+    """Return the endpoints with a line of their own: those with most losses, then those with most messages."""
     endpoints = gold.aggregate_rows(
         "endpoints", ["endpoint", "lost", "messages"], ["endpoint"], {"lost": "sum", "messages": "sum"}
     )
@@ -58,7 +58,7 @@ def choose_endpoints(gold: GoldReader) -> list[str]:
 
 
 def choose_page_window_ns(begin: int | None, end: int | None) -> int:
-    """Return how long a window of the page is, so that there are not too many between two times: ns."""
+    """Return the length of the page's windows in ns, so that the number of windows is limited."""
     seconds = -(-((end or 0) - (begin or 0)) // (_PAGE_WINDOWS_MAX * NS_PER_S))
     hours = -(-seconds // _PAGE_WINDOW_SECONDS[-1])
     return (
@@ -67,7 +67,10 @@ def choose_page_window_ns(begin: int | None, end: int | None) -> int:
 
 
 def read_throughput(gold: GoldReader, names: Sequence[str], step: int, begin: int, end: int) -> ReportRows:
-    """Return messages a second: endpoint, time, rate. A longer window is spread over its time from `begin` to `end`."""
+    """Return messages per second: endpoint, time, rate.
+
+    A longer window is spread over its time within `begin` and `end`.
+    """
 
     def prepare_piece(piece: pa.Table) -> pa.Table:
         return _align_to_page_windows(_merge_other_endpoints(piece, names), "window_start", step)
@@ -94,7 +97,7 @@ def read_throughput(gold: GoldReader, names: Sequence[str], step: int, begin: in
 
 
 def read_losses(gold: GoldReader, names: Sequence[str], step: int) -> ReportRows:
-    """Return lost messages: endpoint, time, lost. They are where the first one came after a gap."""
+    """Return lost messages: endpoint, time, lost. The time is that of the first message after the gap."""
 
     def prepare_piece(piece: pa.Table) -> pa.Table:
         return _align_to_page_windows(_merge_other_endpoints(piece, names), "to_time", step)
@@ -106,7 +109,7 @@ def read_losses(gold: GoldReader, names: Sequence[str], step: int) -> ReportRows
 
 
 def read_latency(gold: GoldReader, step: int) -> ReportRows:
-    """Return the latency of all endpoints together: time, p50 ... in ns, max. A longer window is where it begins."""
+    """Return the latency of all endpoints together: time, p50 ... in ns, max. The time is the start of the window."""
 
     def prepare_piece(piece: pa.Table) -> pa.Table:
         return _align_to_page_windows(piece, "window_start", step)
@@ -120,7 +123,7 @@ def read_latency(gold: GoldReader, step: int) -> ReportRows:
 
 
 def read_endpoint_latency(gold: GoldReader, names: Sequence[str]) -> ReportRows:
-    """Return the latency of each endpoint of some: endpoint, min, p50, p90, p99, p999, max, ns."""
+    """Return the latency of some endpoints: endpoint, min, p50, p90, p99, p999, max, ns."""
 
     def prepare_piece(piece: pa.Table) -> pa.Table:
         return piece.filter(_is_name_selected(piece["endpoint"], names))
@@ -139,7 +142,7 @@ def read_hops(gold: GoldReader) -> ReportRows:
 
 
 def read_stages(gold: GoldReader) -> ReportRows:
-    """Return the stages that worked longest, of all runs together: stage, endpoint, counts, queue_time_p50 ..."""
+    """Return the stages with the longest processing times over all runs: stage, endpoint, counts, queue_time_p50 ..."""
     keys = ["stage", "endpoint"]
     how = {"messages": "sum", "malformed": "sum"} | {f"{name}_max": "max" for name in STAGE_DURATION_NAMES}
     rows = gold.aggregate_rows("stage_summary", [*keys, *how], keys, how).to_pylist()
@@ -157,13 +160,13 @@ def read_stages(gold: GoldReader) -> ReportRows:
 
 
 def read_queues(gold: GoldReader) -> ReportRows:
-    """Return the queues with most messages, of all runs together: queue, counts, backlog, queue_time_p50 ..."""
+    """Return the queues with most messages, over all runs: queue, counts, backlog, queue_time_p50 ..."""
     rows = _sum_queue_windows(gold, ["queue"])
     return sorted(rows, key=lambda row: (-row["sent"], row["queue"]))[:PLOTTED_ENDPOINTS_MAX]
 
 
 def read_queue_timelines(gold: GoldReader, names: Sequence[str], step: int) -> ReportRows:
-    """Return what became of the messages of some queues in the windows of the page: queue, step, and as `queues`."""
+    """Return the events of some queues in the page's windows: queue, step, and the columns of `read_queues`."""
 
     def prepare_piece(piece: pa.Table) -> pa.Table:
         chosen = piece.filter(_is_name_selected(piece["queue"], names))
@@ -177,7 +180,7 @@ def read_queue_timelines(gold: GoldReader, names: Sequence[str], step: int) -> R
 def _sum_queue_windows(
     gold: GoldReader, keys: list[str], prepare: Callable[[pa.Table], pa.Table] = lambda piece: piece
 ) -> ReportRows:
-    """Return the windows of queues by some keys. The backlog is that of the last one."""
+    """Return sums of queue windows by some keys. The backlog is that of the last window."""
     columns = ["queue", "window_start", "epoch"]
     how = dict.fromkeys(QUEUE_COUNTS, "sum") | {f"{name}_max": "max" for name in QUEUE_DURATIONS}
     rows = gold.aggregate_rows("queue_windows", [*columns, *how], keys, how, prepare).to_pylist()
@@ -198,7 +201,7 @@ def _sum_queue_windows(
 def _add_row_percentiles(
     row: dict[str, Any], keys: Sequence[str], shown: Sequence[str], known: dict[str, PercentilesByKey]
 ) -> dict[str, Any]:
-    """Return some columns of a row, and behind them p50, p99 and the maximum of each duration; None: it has none."""
+    """Return some columns of a row, then p50, p99 and maximum of each duration; None: no duration."""
     key = tuple(row[name] for name in keys)
     made = {name: row[name] for name in shown}
     for name, ranks_by_key in known.items():
@@ -209,12 +212,12 @@ def _add_row_percentiles(
 
 
 def _cap_percentiles(ranks: dict[str, int], most: int) -> dict[str, int]:
-    """Return percentiles none of which is longer than the longest duration: they are the centers of buckets."""
+    """Return percentiles of at most the longest duration. As centers of buckets, they could be longer."""
     return {title: min(value, most) for title, value in ranks.items()}
 
 
 def read_checks(gold: GoldReader, most: int) -> tuple[ReportRows, ReportRows]:
-    """Return how many endpoints there are of each check, and how many failed; and the worst of those that failed."""
+    """Return the number of endpoints and of failures of each check, and the worst failures."""
     checks = gold.read_rows("checks", ["check_name", "endpoint", "value", "threshold", "run", "passed"])
     if not checks.num_rows:
         return [], []
@@ -228,7 +231,7 @@ def read_checks(gold: GoldReader, most: int) -> tuple[ReportRows, ReportRows]:
 
 
 def read_endpoints(gold: GoldReader) -> ReportRows:
-    """Return the endpoints of each run, those first that lost most."""
+    """Return the endpoints of each run, those with most losses first."""
     counts = ("messages", "lost", "overwritten", "rate", "size_bytes", "max_size_bytes", "epochs", "publishers")
     columns = ("endpoint", "kind", *counts, "schema", "encoding", "run")
     return _convert_to_rows(
@@ -239,7 +242,7 @@ def read_endpoints(gold: GoldReader) -> ReportRows:
 
 
 def read_publishers(gold: GoldReader) -> ReportRows:
-    """Return those who publish where others do, too, of each run."""
+    """Return the publishers of endpoints with several publishers, for each run."""
     columns = ("endpoint", "publisher", "messages", "rate", "size_bytes", "max_size_bytes", "p50", "p99", "max", "run")
     return _convert_to_rows(
         _select_first_rows(
@@ -253,7 +256,7 @@ def _is_name_selected(column: pa.ChunkedArray, names: Sequence[str]) -> Any:
 
 
 def _merge_other_endpoints(piece: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return rows in which endpoints that have no line of their own are the others."""
+    """Return rows in which endpoints without a line of their own are combined as others."""
     column = piece["endpoint"]
     return piece.set_column(
         piece.schema.get_field_index("endpoint"),
@@ -263,7 +266,7 @@ def _merge_other_endpoints(piece: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def _align_to_page_windows(piece: pa.Table, time: str, step: int) -> pa.Table:
-    """Return rows whose time is that of the page."""
+    """Return rows with times of the page."""
     column = piece[time].to_numpy()
     return piece.set_column(piece.schema.get_field_index(time), time, pa.array(compute_window_start(column, step)))
 
@@ -278,6 +281,6 @@ def _convert_to_rows(table: pa.Table) -> ReportRows:
 
 
 def _select_first_rows(table: pa.Table, most: int, *by: str) -> pa.Table:
-    """Return the first rows in an order; - before a column: the largest first."""
+    """Return the first rows in an order. "-" before a column: the largest first."""
     order = [(name.removeprefix("-"), "descending" if name.startswith("-") else "ascending") for name in by]
     return table.sort_by(order)[:most]

@@ -1,6 +1,6 @@
 """The report: one HTML page about a lake, which needs no network.
 
-What is shown is added up to what fits a picture: what is in memory does not grow with the lake.
+The data is aggregated to the size of the page, so the memory does not grow with the lake.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LISTED_CHECKS_MAX = 200  # that failed
 
 
 def write_report(tables: TableOpener, path: Path, runs: Sequence[str] = ()) -> dict[str, Any]:
-    """Write the page; return its figures: runs, endpoints, messages, lost, checks, failed, begin and end (ns).
+    """Write the page, and return its totals: runs, endpoints, messages, lost, checks, failed, begin and end (ns).
 
     Parameters
     ----------
-    tables : of a lake, as `open_lake_tables` gives them.
-    path : of the page; replaced if it is there.
-    runs : only these; none: all.
+    tables : tables of a lake, from `open_lake_tables`.
+    path : path of the page. An existing page is replaced.
+    runs : runs to include; empty: all.
     """
     gold = GoldReader(tables, runs)
     summary = data.read_report_summary(gold)
@@ -72,7 +72,7 @@ def _format_html_plot(figure: str | None) -> str:
 
 
 def _format_stages_section(gold: GoldReader) -> str:
-    """Return the section of stages; nothing where there are none."""
+    """Return the section about stages; "": none."""
     rows = data.read_stages(gold)
     return (
         _format_html_section("Stages", _format_html_plot(plots.plot_stages(rows)), _format_html_table(rows))
@@ -82,7 +82,7 @@ def _format_stages_section(gold: GoldReader) -> str:
 
 
 def _format_queues_section(gold: GoldReader, step: int) -> str:
-    """Return the section of work queues; nothing where there are none."""
+    """Return the section about work queues; "": none."""
     rows = data.read_queues(gold)
     if not rows:
         return ""
@@ -96,7 +96,7 @@ def _format_queues_section(gold: GoldReader, step: int) -> str:
 
 
 def _format_publishers_section(gold: GoldReader) -> str:
-    """Return the section of those who publish where others do, too; nothing where there are none."""
+    """Return the section about publishers of endpoints with several publishers; "": none."""
     rows = data.read_publishers(gold)
     return _format_html_section("Publishers", _format_html_table(rows)) if rows else ""
 
@@ -122,7 +122,7 @@ def _format_checks_section(gold: GoldReader) -> str:
 
 
 def _format_pictures_section(gold: GoldReader) -> str:
-    """Return the section of pictures; nothing where there are none."""
+    """Return the section with pictures; "": none."""
     try:
         images = choose_pictures(gold)
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""The plots of the report: rows, already few, to figures of plotly, as JSON."""
+"""Plots of the report: aggregated rows as plotly figures in JSON."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _PLOTLY_LINE_MODE = "lines+markers"  # a single window is seen, too
 
 
 def plot_throughput(rows: _PlotRows) -> str | None:
-    """Draw messages a second: endpoint, window_start in ns, rate."""
+    """Plot messages per second. Columns: endpoint, window_start in ns, rate."""
     return _plot_by_endpoint(rows, "rate", "messages/s", lambda x, y, name: go.Scatter(x=x, y=y, name=name))
 
 
 def plot_losses(rows: _PlotRows) -> str | None:
-    """Draw lost messages: endpoint, window_start in ns, lost."""
+    """Plot lost messages. Columns: endpoint, window_start in ns, lost."""
     return _plot_by_endpoint(
         rows, "lost", "lost messages", lambda x, y, name: go.Bar(x=x, y=y, name=name), barmode="stack"
     )
 
 
 def plot_latency(rows: _PlotRows) -> str | None:
-    """Draw percentiles over time: window_start in ns, p50, p90, p99, max in ns."""
+    """Plot percentiles over time. Columns: window_start in ns, p50, p90, p99, max in ns."""
     if not rows:
         return None
     times = [_convert_to_utc_datetime(row["window_start"]) for row in rows]
@@ -35,7 +35,7 @@ def plot_latency(rows: _PlotRows) -> str | None:
 
 
 def plot_distribution(rows: _PlotRows) -> str | None:
-    """Draw the percentiles of each endpoint, as a distribution: endpoint, min, p50, p90, p99, p999, max in ns."""
+    """Plot the latency distribution of each endpoint. Columns: endpoint, min, p50, p90, p99, p999, max in ns."""
     if not rows:
         return None
     names = ("min", "p50", "p90", "p99", "p999", "max")
@@ -47,7 +47,7 @@ def plot_distribution(rows: _PlotRows) -> str | None:
 
 
 def plot_hops(rows: _PlotRows) -> str | None:
-    """Draw the tree of hops: parent (None at the root), endpoint, messages, p50 and p99 in ns."""
+    """Plot the tree of hops. Columns: parent (None at the root), endpoint, messages, p50 and p99 in ns."""
     edges = [row for row in rows if row["parent"] is not None]
     if not edges:
         return None
@@ -62,7 +62,10 @@ def plot_hops(rows: _PlotRows) -> str | None:
 
 
 def plot_stages(rows: _PlotRows) -> str | None:
-    """Draw the queue, processing and end-to-end times of stages: stage, endpoint, queue_time_p50 ... in ns."""
+    """Plot the queueing, processing and end-to-end times of stages.
+
+    Columns: stage, endpoint, queue_time_p50 ... in ns.
+    """
     if not rows:
         return None
     names = [f"{row['stage']}: {row['endpoint']}" for row in rows]
@@ -79,7 +82,7 @@ def plot_stages(rows: _PlotRows) -> str | None:
 
 
 def plot_queue_times(rows: _PlotRows) -> str | None:
-    """Draw how long messages of queues waited, and were worked on: queue, step in ns, queue_time_p50 ... in ns."""
+    """Plot the queueing and processing times of queues. Columns: queue, step in ns, queue_time_p50 ... in ns."""
     if not rows:
         return None
     lines = [
@@ -96,7 +99,7 @@ def plot_queue_times(rows: _PlotRows) -> str | None:
 
 
 def plot_backlogs(rows: _PlotRows) -> str | None:
-    """Draw how many messages waited in queues: queue, step in ns, backlog."""
+    """Plot the number of pending messages of queues. Columns: queue, step in ns, backlog."""
     if not rows:
         return None
     lines = [

@@ -1,4 +1,4 @@
-"""A few small pictures of each endpoint, out of the messages that are pictures."""
+"""Thumbnails of pictures of each endpoint."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _KEY_COLUMNS = ("run", "endpoint", "log_time")
 
 
 def choose_pictures(gold: GoldReader) -> list[dict[str, Any]]:
-    """Return some pictures of the first endpoints that have any, evenly spread over time: endpoint, log_time, picture.
+    """Return pictures of the first endpoints with pictures, evenly spread over time: endpoint, log_time, picture.
 
-    `picture` is a small JPEG; one that nobody can read is left out.
+    `picture` is a small JPEG. Unreadable pictures are omitted.
 
     Raises
     ------
-    ModuleNotFoundError : there are some, and OpenCV is not installed.
+    ModuleNotFoundError : pictures exist, and OpenCV is not installed.
     """
     how = {"first": "min", "last": "max"}
     spans = gold.aggregate_rows(

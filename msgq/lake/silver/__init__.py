@@ -1,1 +1,1 @@
-"""Silver: messages decoded, one table a schema."""
+"""Silver: decoded messages, with one table for each schema."""

@@ -1,4 +1,4 @@
-"""Builds the tables of silver: workers decode files of bronze."""
+"""Builds the silver tables: workers decode bronze files."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TASKS_MAX = 256  # of a job, at most
 def build_silver(
     lake: LakeDirectory, executor: LakeExecutor, bronze_files: Callable[[], set[str]], full_refresh: bool = False
 ) -> int:
-    """Decode new files of bronze, or all of them; return how many.
+    """Decode new bronze files, or all of them. Return the number of decoded files.
 
-    bronze_files : returns those that there are.
+    bronze_files : returns the existing bronze files.
     """
     uri = lake.uri
 

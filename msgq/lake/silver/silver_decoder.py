@@ -1,4 +1,4 @@
-"""Rows of silver: messages decoded by their schemas, with a column for each field."""
+"""Silver rows: messages decoded by their schemas, with a column for each field."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ _RESERVED_COLUMN_NAMES = (
 
 
 class SchemaFamily(NamedTuple):
-    """Of what messages of one table are.
+    """Common properties of the messages in one table.
 
     Attributes
     ----------
-    encoding : of the payloads.
-    schema : its name; empty where messages have none with a text.
-    has_source : whether rows say publisher and key: those of what is no topic.
+    encoding : encoding of the payloads.
+    schema_name : name of the schema; "": the messages have no schema with a text.
+    has_source : True if rows have publisher and key, that is for all kinds except topics.
     """
 
     encoding: str
@@ -79,21 +79,20 @@ class SchemaFamily(NamedTuple):
 
     @property
     def leading_column_count(self) -> int:
-        """How many columns rows have before their fields."""
+        """Number of columns before the fields."""
         return len(SILVER_FIXED_COLUMNS) + (len(_SOURCE_COLUMN_NAMES) if self.has_source else 0)
 
 
 class DecodedMessages(NamedTuple):
-    """What became of some messages.
+    """Result of decoding some messages.
 
     Attributes
     ----------
-    family : theirs.
-    rows : `SILVER_FIXED_COLUMNS`, publisher and key except for topics, and fields of decoded values. Each endpoint in
-    it has
-        all of the columns.
-    fields : the fields in their own types: numbers that have no type of their own are double in `rows`, unless they
-        are too large, as 1 and 1.5 belong into one table.
+    schema_family : family of the messages.
+    decoded_rows : `SILVER_FIXED_COLUMNS`, publisher and key except for topics, and fields of decoded values. Each
+        endpoint has all columns.
+    value_fields : fields in their own types. In `decoded_rows`, numbers without a number type in their schema are
+        double, unless they are too large. Therefore 1 and 1.5 fit into one table.
     decode_errors : `DECODE_ERRORS_SCHEMA`.
     """
 
@@ -104,17 +103,17 @@ class DecodedMessages(NamedTuple):
 
 
 class SilverDecoder:
-    """Makes rows of silver. One thread at a time."""
+    """Decodes messages to silver rows. One thread at a time."""
 
     def __init__(self, schemas: Mapping[int, Schema], value: pa.DataType | None = None) -> None:
-        """Know what is needed. schemas : by `schema_id`. value : what messages say; None: whatever they are."""
+        """Set the schemas by `schema_id`. `value`: type of the messages; None: any type."""
         self._schemas, self._is_typed = schemas, value is not None
         self._decoder = ColumnDecoder(value, convert_to_delta_type)
 
     def decode_messages(self, messages: pa.Table) -> Iterator[DecodedMessages]:
-        """Give the decoded messages, of `SILVER_INPUT_COLUMNS`. Messages without an encoding are left out.
+        """Yield the decoded messages of `SILVER_INPUT_COLUMNS`. Messages without an encoding are omitted.
 
-        Messages without `SILVER_SOURCE_COLUMNS` are topics.
+        Without `SILVER_SOURCE_COLUMNS`, all messages belong to topics.
         """
         for group, is_topic in _group_by_schema(messages):
             encoding, number = group.column("encoding")[0].as_py(), group.column("schema_id")[0].as_py()
@@ -137,7 +136,7 @@ class SilverDecoder:
                         yield _build_decoded_messages(family, piece, values, self._find_integer_type(known_schema))
 
     def _find_integer_type(self, schema: Schema) -> ColumnType | None:
-        """Return the type from a schema by which integers are converted; None: they keep their type."""
+        """Return the type from a schema by which integers are converted; None: integers keep their type."""
         if self._is_typed or schema.encoding not in SELF_DESCRIBING_ENCODINGS:
             return None
         return self._decoder.find_schema_column_type(schema) or VALUE_DEFINED_COLUMN_TYPE
@@ -151,7 +150,7 @@ class SilverDecoder:
     def _decode_values_by_endpoint(
         self, schema: Schema, messages: pa.Table, data: pa.BinaryArray
     ) -> Iterator[DecodedValues]:
-        """Give the values of messages that say themselves what they are, which no other endpoint's may change."""
+        """Yield the values of messages that define their own type. Each endpoint is decoded separately."""
         by_type: dict[pa.DataType, list[DecodedValues]] = {}
         for begin, end in _find_equal_runs(_encode_column_groups(messages, ("endpoint",))):
             for values in self._decoder.decode_values(schema, data.slice(begin, end - begin)):
@@ -162,7 +161,7 @@ class SilverDecoder:
 
 
 def _concatenate_decoded_values(parts: list[DecodedValues]) -> DecodedValues:
-    """Return values of one type, none of which has an element, together."""
+    """Return values of one type and without element indexes as one object."""
     if len(parts) == 1:
         return parts[0]
     value = pa.concat_arrays([part.value_column for part in parts])
@@ -177,7 +176,7 @@ def _concatenate_decoded_values(parts: list[DecodedValues]) -> DecodedValues:
 
 
 def _group_by_schema(messages: pa.Table) -> Iterator[tuple[pa.Table, bool]]:
-    """Give the messages of each encoding and schema, those of an endpoint beside each other, and if they are topics."""
+    """Yield the messages of each encoding and schema, sorted by endpoint, and True if they belong to topics."""
     if not messages.num_rows:
         return
     messages = messages.combine_chunks()
@@ -194,7 +193,10 @@ def _group_by_schema(messages: pa.Table) -> Iterator[tuple[pa.Table, bool]]:
 
 
 def _encode_column_groups(messages: pa.Table, names: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return a number for each row, which is the same where these columns are, and grows by the first one first."""
+    """Return a number for each row.
+
+    Equal values of the columns have equal numbers, ordered by the first column first.
+    """
     code = np.zeros(messages.num_rows, np.int64)
     for name in names:
         values = messages.column(name).dictionary_encode().unify_dictionaries().combine_chunks()
@@ -206,20 +208,20 @@ def _encode_column_groups(messages: pa.Table, names: Sequence[str]) -> np.ndarra
 
 
 def _find_equal_runs(code: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[tuple[int, int]]:
-    """Give where each run of one number begins and ends."""
+    """Yield the start and the end of each run of equal numbers."""
     borders = (np.flatnonzero(np.diff(code)) + 1).tolist()
     return zip([0, *borders], [*borders, len(code)], strict=True)
 
 
 def _split_by_payload_size(group: pa.Table) -> Iterator[pa.Table]:
-    """Give messages so many at once that they do not take too much memory."""
+    """Yield the messages in parts, so that memory stays limited."""
     step = min(_BATCH_ROWS, max(1, _BATCH_BYTES * len(group) // max(1, group.column("data").nbytes)))
     for first in range(0, len(group), step):
         yield group.slice(first, step)
 
 
 def _make_decode_errors(family: SchemaFamily, group: pa.Table, reason: str) -> DecodedMessages:
-    """Keep aside what nothing here could decode; the payloads are in bronze."""
+    """Return the messages as decode errors with a reason. Their payloads stay in bronze."""
     count = len(group)
     columns = [_cast_fixed_column(group.column(name), name) for name in DECODE_ERRORS_SCHEMA.names[:-2]]
     decode_errors = pa.table(
@@ -231,7 +233,7 @@ def _make_decode_errors(family: SchemaFamily, group: pa.Table, reason: str) -> D
 def _build_decoded_messages(
     family: SchemaFamily, group: pa.Table, values: DecodedValues, said: ColumnType | None
 ) -> DecodedMessages:
-    """Return decoded messages. said : the type from their schema, if numbers may have another one; else None."""
+    """Return decoded messages. `said`: type from the schema by which integers are converted; None: no conversion."""
     if values.message_rows is not None:
         group = group.take(pa.array(values.message_rows))
     decode_errors = DECODE_ERRORS_SCHEMA.empty_table()
@@ -261,7 +263,7 @@ def _build_decoded_messages(
 
 
 def _convert_integers(array: pa.Array, said: ColumnType) -> pa.Array:
-    """Return values with integers as equal doubles where the schema does not state the type."""
+    """Return the values with integers as equal doubles, if the schema does not define the type."""
     if not said.depends_on_values:
         return array
     if pa.types.is_int64(array.type):
@@ -291,5 +293,5 @@ def _cast_fixed_column(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def list_field_column_names(value: pa.DataType, sources: Sequence[str] = ()) -> list[str]:
-    """Return the names of the columns that a value becomes. sources : that are there already."""
+    """Return the column names of a value. `sources`: names that are used already."""
     return list_value_column_names(value, (*_RESERVED_COLUMN_NAMES, *sources))

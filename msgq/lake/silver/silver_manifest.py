@@ -1,12 +1,12 @@
-"""The manifest of silver: which bronze files are decoded, and in which files of which tables that is.
+"""Manifest of silver: decoded bronze files, and the files of silver tables with their rows.
 
     LAKE/silver_manifest    the manifest
-    LAKE/silver/TABLE    decoded messages, a table a schema
-    LAKE/decode_errors     what could not be decoded
+    LAKE/silver/TABLE    decoded messages, a table for each schema
+    LAKE/decode_errors     messages that could not be decoded
 
-One commit to the manifest makes a decoding count, of all endpoints at once: a reader of an endpoint reads the files
-that the manifest names. The tables follow it, each in one commit, for those who read them as they are. After a kill the
-next decoding lets them follow. So no row is ever there twice, and none is missing.
+One commit to the manifest adds the decoded messages of all endpoints at once. A reader of an endpoint reads the files
+in the manifest. Then each table is updated by one commit, for readers of whole tables. After a kill, the next decoding
+updates the tables. Therefore no row is repeated or missing.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ BronzeDecodeFunction = Callable[[Sequence[str], Mapping[str, SilverTable]], Iter
 
 
 class EndpointFiles(NamedTuple):
-    """Where messages of an endpoint are in a table.
+    """Files with the messages of an endpoint in one table.
 
     Attributes
     ----------
-    table : its name, or DECODE_ERRORS_TABLE.
-    files : below the table's directory.
-    columns : of the table, those that the endpoint has: `FIXED_COLUMNS`, publisher and key of what is no topic, and
-    fields. endpoint_columns : the same in the types that they have in this endpoint, to which they can be cast.
+    table_name : name of the table, or DECODE_ERRORS_TABLE.
+    file_paths : paths relative to the table's directory.
+    table_columns : columns of the table that the endpoint has: `SILVER_FIXED_COLUMNS`, publisher and key except for
+        topics, and fields.
+    endpoint_columns : the same columns in the types of this endpoint, to which they can be cast.
     """
 
     table_name: str
@@ -53,13 +54,13 @@ class EndpointFiles(NamedTuple):
 
 @dataclass(frozen=True)
 class _ManifestVersion:
-    """The manifest as it is in one version."""
+    """One version of the manifest."""
 
     table_snapshot: TableSnapshot | None
 
     @cached_property
     def file_rows(self) -> pa.Table:
-        """The rows of files."""
+        """Rows about files."""
         return self.read_rows(pc.field("endpoint").is_null())
 
     def read_rows(self, where: Any, columns: Sequence[str] | None = None) -> pa.Table:
@@ -73,12 +74,12 @@ class _ManifestVersion:
 
     @cached_property
     def decoded_bronze_files(self) -> set[str]:
-        """The bronze files that are decoded."""
+        """Decoded bronze files."""
         return set(self.file_rows.column("bronze_file").to_pylist())
 
     @cached_property
     def silver_tables(self) -> dict[str, SilverTable]:
-        """What is known of each table of silver."""
+        """Properties of each silver table."""
         tables: dict[str, SilverTable] = {}
         seen: set[tuple[str, bytes]] = set()
         for row in self.file_rows.to_pylist():
@@ -94,22 +95,22 @@ class _ManifestVersion:
 
 
 class SilverManifest:
-    """What is decoded. For any number of writers and readers; of this object, one thread at a time."""
+    """Manifest of decoded messages. Any number of writers and readers. One thread at a time may use an object."""
 
     def __init__(self, lake: LakeDirectory) -> None:
-        """Look at a lake that may not exist yet."""
+        """Set the lake, which may not exist yet."""
         self._lake = lake
         self._table = LakeTable(lake, "silver_manifest")
 
     # ---- reading ----
 
     def list_endpoints(self) -> list[str]:
-        """Return the endpoints of which something is decoded, sorted."""
+        """Return the endpoints with decoded messages, sorted."""
         wanted = pc.field("endpoint").is_valid() & (pc.field("table_name") != DECODE_ERRORS_TABLE)
         return sorted(self._read_version().read_rows(wanted, ["endpoint"]).column("endpoint").unique().to_pylist())
 
     def list_endpoint_files(self, endpoint: str) -> list[EndpointFiles]:
-        """Return where the decoded messages of an endpoint are."""
+        """Return the files with the decoded messages of an endpoint."""
         state = self._read_version()
         rows = state.read_rows((pc.field("endpoint") == endpoint) & (pc.field("table_name") != DECODE_ERRORS_TABLE))
         files: dict[str, dict[str, None]] = {}
@@ -124,7 +125,7 @@ class SilverManifest:
         ]
 
     def list_decode_error_files(self) -> EndpointFiles:
-        """Return where that is which could not be decoded."""
+        """Return the files with messages that could not be decoded."""
         files = self._read_version().file_rows.filter(pc.field("table_name") == DECODE_ERRORS_TABLE).column("file")
         return EndpointFiles(DECODE_ERRORS_TABLE, sorted(files.to_pylist()), DECODE_ERRORS_SCHEMA, DECODE_ERRORS_SCHEMA)
 
@@ -133,13 +134,13 @@ class SilverManifest:
     def decode_bronze_files(
         self, bronze_files: Callable[[], set[str]], run: BronzeDecodeFunction, full_refresh: bool = False
     ) -> int:
-        """Decode the bronze files that are not decoded, forget those that are gone; return how many were decoded.
+        """Decode bronze files that are not decoded, and drop removed ones. Return the number of decoded files.
 
         Parameters
         ----------
-        bronze_files : returns all bronze files as it is now.
-        run : writes the files of bronze files; those that do not count in the end are forgotten.
-        full_refresh : decode all bronze files anew; readers see what was there until all is done.
+        bronze_files : returns all current bronze files.
+        run : decodes bronze files, and writes files. Files that are not committed are ignored.
+        full_refresh : True: decode all bronze files again. Until the end, readers see the old rows.
         """
         made: dict[str, pa.Table] = {}
         while True:
@@ -164,7 +165,7 @@ class SilverManifest:
         return len(made)
 
     def apply_to_tables(self) -> None:
-        """Make the tables what the manifest says: whoever was to do it may have been killed."""
+        """Update the tables to the state of the manifest, in case another process was killed before it did so."""
         while (state := self._read_version()).version != self._lake.read_json(_APPLIED_VERSION_PATH, -1):
             self._apply_version(state)
             self._lake.write_json(_APPLIED_VERSION_PATH, state.version)
@@ -173,7 +174,7 @@ class SilverManifest:
         return _ManifestVersion(self._table.read_snapshot())
 
     def _commit_manifest(self, state: _ManifestVersion, made: Mapping[str, pa.Table], removed: set[str]) -> None:
-        """Replace the rows of bronze files; remove those of removed bronze files."""
+        """Replace the rows of bronze files, and remove the rows of removed bronze files."""
         base, rows = state.table_snapshot, list(made.values())
         away = removed | (state.decoded_bronze_files & set(made))
         whole = base is not None and (bool(away) or len(base.files_by_path) >= _MANIFEST_FILES_MAX)
@@ -202,7 +203,7 @@ class SilverManifest:
             self._apply_manifest_to_table(name, wanted.get(name, []), state)
 
     def _apply_manifest_to_table(self, name: str, rows: list[dict[str, Any]], state: _ManifestVersion) -> None:
-        """Change a table in one commit, unless there is nothing to change."""
+        """Update a table in one commit, if necessary."""
         table = open_silver_table(self._lake, name)
         base = table.read_snapshot()
         present = {} if base is None else base.files_by_path
@@ -245,7 +246,10 @@ def _make_data_file(row: Mapping[str, Any]) -> DataFile:
 
 
 def _select_endpoint_columns(table: SilverTable, fields: pa.Schema) -> tuple[pa.Schema, pa.Schema]:
-    """Return those columns of a table that an endpoint with these fields has, and the same in its own types."""
+    """Return the columns of a table that an endpoint with these fields has.
+
+    The second value has the same columns in the endpoint's types.
+    """
     first = list(table.column_schema)[: table.schema_family.leading_column_count]
     return pa.schema([*first, *(table.column_schema.field(name) for name in fields.names)]), pa.schema(
         [*first, *fields]
@@ -257,8 +261,8 @@ def _decode_missing_files(
 ) -> dict[str, pa.Table]:
     """Return the manifests of all wanted bronze files.
 
-    made : some of them, as far as they fit to the tables. Two bronze files that are decoded at the same time may have a
-    column of a table in different types. Then one is decoded again, and knows the other's type.
+    made : manifests that exist already. Two bronze files that are decoded at the same time may have different types for
+        a column of a table. One of them is then decoded again, with the other's type known.
     """
     fitting = {bronze_file: rows for bronze_file, rows in made.items() if _accept_assigned_files(rows, tables)}
     while todo := sorted(wanted - set(fitting)):
@@ -269,7 +273,7 @@ def _decode_missing_files(
 
 
 def _list_files_by_table(manifests: Iterable[pa.Table]) -> Iterator[tuple[str, list[str]]]:
-    """Give each table in rows of the manifest, and the files that these have in it."""
+    """Yield each table in rows of the manifest, and the files of these rows in the table."""
     rows = pa.concat_tables([MANIFEST_SCHEMA.empty_table(), *manifests]).filter(pc.field("table_name").is_valid())
     tables = rows.group_by("table_name").aggregate([("file", "distinct")])
     yield from zip(tables.column("table_name").to_pylist(), tables.column("file_distinct").to_pylist(), strict=True)

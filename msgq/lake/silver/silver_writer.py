@@ -1,4 +1,4 @@
-"""From a bronze file to files of silver, one for each table to which the bronze file has something to say."""
+"""Writes the silver files of a bronze file, one for each table."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ MANIFEST_SCHEMA = pa.schema(
 def decode_bronze_file(
     lake: LakeDirectory, bronze_file: str, schemas: Mapping[int, Schema], tables: TableAssignment
 ) -> pa.Table:
-    """Write the rows of a bronze file into new files; return their `MANIFEST_SCHEMA`. A commit of it makes them count.
+    """Decode a bronze file into new files, and return their `MANIFEST_SCHEMA`. A commit of it adds the files.
 
     Parameters
     ----------
-    bronze_file : below "messages", as "date=2026-05-01/size_class=small/NAME.parquet".
-    schemas : by `schema_id`.
-    tables : what is known of others; those that are new come to it.
+    bronze_file : path below "messages", such as "date=2026-05-01/size_class=small/NAME.parquet".
+    schemas : schemas by `schema_id`.
+    tables : known tables. New tables are added.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def decode_bronze_file(
 
 
 def _read_bronze_row_group(source: pq.ParquetFile, number: int) -> pa.Table:
-    """Read a row group; the payloads only if something here decodes some of them."""
+    """Read a row group. Payloads are read only if some of them can be decoded."""
     about = source.read_row_group(
         number, [name for name in (*SILVER_INPUT_COLUMNS.names, *SILVER_SOURCE_COLUMNS.names) if name != "data"]
     )
@@ -91,7 +91,7 @@ def _read_bronze_row_group(source: pq.ParquetFile, number: int) -> pa.Table:
 
 
 class _OpenSilverFile:
-    """A file that is being written, and how many rows of each endpoint it has."""
+    """A file during writing, with the number of rows of each endpoint."""
 
     def __init__(self, path: str, columns: pa.Schema, writer: pq.ParquetWriter) -> None:
         self.path, self.columns, self.writer = path, columns, writer
@@ -99,7 +99,7 @@ class _OpenSilverFile:
 
 
 class _TableBuffer:
-    """What a bronze file has of a table: rows that wait to be enough, and files."""
+    """Rows of a bronze file for one table: buffered rows and written files."""
 
     def __init__(self, family: SchemaFamily | None) -> None:
         self.family = family
@@ -109,7 +109,7 @@ class _TableBuffer:
         self.fields: dict[str, pa.Schema] = {}  # of each endpoint
 
     def add_rows(self, rows: pa.Table, fields: pa.Schema) -> None:
-        """Let rows wait, and note which fields their endpoints have."""
+        """Buffer rows, and store the fields of their endpoints."""
         self.waiting.append(rows)
         self.count += rows.num_rows
         self.size += rows.nbytes
@@ -121,7 +121,10 @@ class _TableBuffer:
             self.fields[endpoint] = joined[before]
 
     def pop_rows(self) -> pa.Table:
-        """Return what waited, by endpoint, so that the statistics of row groups tell them apart."""
+        """Remove and return the buffered rows, sorted by endpoint.
+
+        The order lets statistics of row groups distinguish endpoints.
+        """
         rows = pa.concat_tables(self.waiting, promote_options="default")
         self.waiting, self.count, self.size = [], 0, 0
         _, ranks = np.unique(rows.column("endpoint").to_numpy(), return_inverse=True)
@@ -129,7 +132,7 @@ class _TableBuffer:
 
 
 class _SilverWriter:
-    """The files that are made of a bronze file. What waits, and how many are open, is bounded."""
+    """Files made from a bronze file. Buffered rows and open files are limited."""
 
     def __init__(self, lake: LakeDirectory, bronze_file: str, tables: TableAssignment) -> None:
         self._lake, self._bronze_file, self._assignment = lake, bronze_file, tables
@@ -138,7 +141,7 @@ class _SilverWriter:
         self._buffered_bytes = 0
 
     def add_rows(self, name: str, family: SchemaFamily | None, rows: pa.Table, fields: pa.Schema) -> None:
-        """Add rows to a table. family : None: they are what could not be decoded."""
+        """Add rows to a table. `family` None: the rows are decode errors."""
         table = self._tables.setdefault(name, _TableBuffer(family))
         before = table.size
         table.add_rows(rows, fields)
@@ -178,7 +181,7 @@ class _SilverWriter:
         return file
 
     def flush_buffers(self) -> None:
-        """Write what waits."""
+        """Write the buffered rows."""
         for name in [name for name, table in self._tables.items() if table.waiting]:
             self._flush_table_buffer(name)
 
@@ -189,7 +192,7 @@ class _SilverWriter:
         self._open_files.clear()
 
     def build_manifest_rows(self) -> pa.Table:
-        """Return what was written."""
+        """Return the manifest rows of the written files."""
         rows: list[dict[str, Any]] = []
         for name, table in self._tables.items():
             for file in table.files:

@@ -1,8 +1,8 @@
-"""Which table rows of silver go to: that of their schema, or of messages that look like them.
+"""Assigns silver rows to tables: the table of their schema, or a table of similar messages.
 
-A column of a table never changes its type, so that its files never need to be written anew: rows which have another
-type for it go to another table. A struct may have fewer fields than its column. Messages without a schema's text go to
-a table with which they share columns.
+A column of a table never changes its type, so files are never rewritten. Rows with another type for the column go to
+another table. A struct may have fewer fields than its column. Messages without a schema text go to a table that shares
+columns with them.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _TypeComparison = Callable[[pa.DataType, pa.DataType], bool]
 
 
 def open_silver_table(lake: LakeDirectory, name: str) -> LakeTable:
-    """Return a table of silver, or that of what could not be decoded."""
+    """Return a silver table, or the table of decode errors."""
     return LakeTable(lake, name if name == DECODE_ERRORS_TABLE else f"silver/{name}", ["date"])
 
 
 @dataclass(frozen=True, slots=True)
 class SilverTable:
-    """What is known of a table. columns : those of its files."""
+    """Properties of a table. `columns`: columns of its files."""
 
     schema_family: SchemaFamily
     column_schema: pa.Schema
 
 
 class TableAssignment:
-    """The tables that there are. For one thread at a time."""
+    """Known tables. One thread at a time."""
 
     def __init__(self, known: Mapping[str, SilverTable]) -> None:
-        """Begin with tables by their names."""
+        """Start with these tables by name."""
         self._columns_by_table: dict[str, dict[str, pa.Field]] = {}
         self._tables_by_family: dict[SchemaFamily, list[str]] = {}
         self._tables_by_field: dict[tuple[SchemaFamily, str], list[str]] = {}  # the tables with a field
@@ -53,7 +53,7 @@ class TableAssignment:
             self._add_table_columns(name, table.schema_family, table.column_schema)
 
     def assign_table(self, family: SchemaFamily, columns: pa.Schema) -> str:
-        """Return the table that rows with these columns go to, which has them from now on."""
+        """Return the table for rows with these columns. The columns become columns of the table."""
         known = self._assigned_tables.get((family, columns))
         if known is None:
             known = self._find_best_table(family, columns, _contains_type)
@@ -71,7 +71,10 @@ class TableAssignment:
         return pa.schema(list(self._columns_by_table[name].values()))
 
     def accept_assignments(self, assigned: Iterable[tuple[str, SchemaFamily, pa.Schema]]) -> bool:
-        """Return whether tables may have the columns of files, and let them: who assigned them knew of no others."""
+        """Add the columns of assigned files to their tables. Return False if a column does not fit.
+
+        The files were assigned without knowledge of other files.
+        """
         assigned = list(assigned)
         if any(self._count_shared_columns(name, columns, pa.DataType.equals) is None for name, _, columns in assigned):
             return False
@@ -80,7 +83,7 @@ class TableAssignment:
         return True
 
     def list_tables(self) -> dict[str, SilverTable]:
-        """Return all tables, for others to begin with."""
+        """Return all tables by name."""
         return {
             name: SilverTable(family, self.get_table_columns(name))
             for family, names in self._tables_by_family.items()
@@ -98,7 +101,7 @@ class TableAssignment:
                 self._tables_by_field.setdefault((family, field.name.lower()), []).append(name)
 
     def _merge_column_types(self, name: str, columns: pa.Schema) -> pa.Schema:
-        """Return columns in types that hold those of a table, too."""
+        """Return the columns in types that also hold the table's values."""
         columns_by_name = self._columns_by_table[name]
         return pa.schema(
             [
@@ -113,7 +116,7 @@ class TableAssignment:
         )
 
     def _count_shared_columns(self, name: str, columns: pa.Schema, fits: _TypeComparison) -> int | None:
-        """Return how many of these columns a table has; None: it has one that does not fit, or in another case."""
+        """Return the number of these columns that a table has; None: a type does not fit, or a name differs in case."""
         columns_by_name = self._columns_by_table.get(name, {})
         shared = 0
         for field in columns:
@@ -124,13 +127,13 @@ class TableAssignment:
         return shared
 
     def _find_candidate_tables(self, family: SchemaFamily, columns: pa.Schema) -> set[str]:
-        """Return the tables that have one of these fields, and the newest one, which may have room."""
+        """Return the tables that have one of these fields, and the newest table, which may have room."""
         fields = columns.names[family.leading_column_count :]
         names = {name for field in fields for name in self._tables_by_field.get((family, field.lower()), ())}
         return {*names, self._tables_by_family[family][-1]}
 
     def _find_best_table(self, family: SchemaFamily, columns: pa.Schema, fits: _TypeComparison) -> str | None:
-        """Return the table of a family that has the most of these columns, the smallest of those; None: none fits."""
+        """Return the family's table with the most of these columns, the smallest of equals; None: no table fits."""
         names = self._tables_by_family.get(family, [])
         is_full = not family.schema_name and len(names) >= _SIMILAR_TABLES_MAX
         candidates: list[tuple[int, int, str]] = []
@@ -148,7 +151,7 @@ class TableAssignment:
 
 
 def _find_common_struct_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds two which differ in the fields of structs only; None: there is none."""
+    """Return a type for two types that differ only in fields of structs; None: no such type."""
     if first == second:
         return first
     if pa_types.is_list(first) and pa_types.is_list(second):
@@ -175,9 +178,9 @@ def _is_compatible_type(first: pa.DataType, second: pa.DataType) -> bool:
 
 
 def _make_silver_table_name(family: SchemaFamily, columns: pa.Schema, is_first: bool) -> str:
-    """Return the name of a new table: what people look for, in letters of every file system, and a number.
+    """Return the name of a new table: readable, in letters of every file system, and with a number.
 
-    is_first : of its family. Workers that do not know of each other call the table of a schema the same.
+    is_first : True for the first table of its family. Workers then choose the same name independently.
     """
     about = family.schema_name or "-".join(columns.names[family.leading_column_count :])
     label = re.sub("[^0-9A-Za-z_.]+", "-", f"{family.encoding}-{about}")[:_LABEL_LENGTH_MAX].strip("-.")

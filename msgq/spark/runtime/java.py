@@ -28,8 +28,8 @@ class JavaRuntime:
 
     Attributes
     ----------
-    home : value for JAVA_HOME.
-    version : parts of the version, for example (21, 0, 8); (): unknown.
+    home_path : value for JAVA_HOME.
+    version_numbers : parts of the version, for example (21, 0, 8); (): unknown.
     """
 
     home_path: Path

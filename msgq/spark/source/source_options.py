@@ -74,7 +74,7 @@ class SourceOptions:
     clock : clock of all times, "host" or "wall", as in `LogReader`.
     decode : endpoint whose payloads are decoded; None: no decoding.
     schemas : schemas for endpoints without a schema in the recordings; None: none.
-    read_errors : True: return the unreadable parts instead of messages.
+    wants_read_errors : True: return the unreadable parts instead of messages.
     partition_bytes : bytes of a partition, before compression; None: chosen by total size and cores.
     cores : number of cores for planning; None: the cores of this machine.
     max_bytes_per_trigger : maximum bytes of a stream's batch, before compression; None: no limit.

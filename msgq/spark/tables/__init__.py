@@ -1,8 +1,8 @@
-"""Tables from recordings: pure functions from DataFrame to DataFrame, one contract each.
+"""Functions that compute tables from messages, from DataFrame to DataFrame.
 
-They take *messages*, the columns that ``format("msgq")`` reads, or what their own texts name, and start no job. Times
-and durations are ``long`` nanoseconds, times since the epoch. What concerns one run of a recorder keeps its column
-`run`, so that the tables of many runs are one table.
+The input is *messages*, with the columns of ``format("msgq")``, or tables that the docstring names. The functions start
+no Spark job. Times and durations are ``long`` nanoseconds, and times are since the epoch. Tables about one run of a
+recorder have the column `run`, so one table can contain many runs.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ __all__ = [
 
 
 def gold(messages: DataFrame, window_ns: int = NS, thresholds: CheckThresholds | None = None) -> dict[str, DataFrame]:
-    """Return every table of gold by name, as a lake has them.
+    """Return all gold tables by name, as in a lake.
 
     Parameters
     ----------
-    window_ns : the least width of windows.
-    thresholds : of `checks`.
+    window_ns : minimum width of windows.
+    thresholds : thresholds of `checks`.
     """
     made: dict[str, DataFrame] = {}
     seconds = traffic_windows(messages)

@@ -1,13 +1,13 @@
-"""Alignment: what an endpoint last said when another one spoke, and series at a fixed rate.
+"""Alignment of endpoints: the latest row of one endpoint at each row of another one, and series at a fixed rate.
 
-Spark's own ASOF JOIN compares each row with each other one of its key. The two ways here sort instead:
+Spark's own ASOF JOIN compares all pairs of rows with equal keys. The two strategies here sort instead:
 
-"arrow": both sides of a key meet in one Python worker, which searches one sorted array for the other. The faster one,
-as long as a key, and what comes of it, fits in the memory of a worker.
+"arrow": one Python worker gets both sides of a key, and searches the sorted times. Faster, if a key and its result fit
+in the memory of a worker.
 
-"window": both sides are one sorted series, in which the last right row is carried forward. Spark sorts, and spills
-what does not fit. With a tolerance a long key is cut into spans of time, so that many tasks share it; right rows near
-the end of a span are given to the next one as well, so that nothing changes at the borders.
+"window": both sides form one sorted series, and the last right row is carried forward. Spark sorts, and uses the disk
+if necessary. With a tolerance, a long key is split into spans of time for several tasks. Right rows near the end of a
+span are copied to the next span, so that the result does not change.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def asof_join(
 
     Parameters
     ----------
-    left, right : have `on`, a time in ns (long, not NULL), and `by`.
+    left, right : tables with `on`, a time in ns (long, not NULL), and the columns of `by`.
     by : columns that must be equal; NULL equals nothing.
-    tolerance : ns; an older right row does not count. None: any age.
-    suffix : added to the right side's columns that the left side has too, to `on` above all.
-    strategy : "arrow", "window", or "auto", which counts the bytes of each key, in one job, to choose.
+    tolerance : maximum age of a right row in ns; None: any age.
+    suffix : suffix of right columns whose names are also left columns, always of `on`.
+    strategy : "arrow", "window", or "auto", which runs a job to count the bytes of each key, and then chooses.
 
-    Output: the left columns, then the right ones without `by`, NULL where there is none. Of several right rows at one
-    time any one is taken.
+    Output: the left columns, then the right columns without `by`. Right columns are NULL without a right row. Of
+    several right rows with the same time, any one is used.
     """
     if strategy not in JOIN_STRATEGIES:
         raise InvalidValueError(f"strategy {strategy!r} is unknown; use one of {', '.join(JOIN_STRATEGIES)}")
@@ -76,7 +76,7 @@ def asof_join(
 
 
 def _is_key_fit_for_worker(left: DataFrame, right: DataFrame, by: Sequence[str]) -> bool:
-    """Return whether each key has few bytes: both sides, and a right row of middle size for each left one."""
+    """Return True if each key is small: both sides, and a right row of average size for each left row."""
     sides = []
     for side, table in enumerate((left, right)):
         size = reduce(
@@ -92,7 +92,7 @@ def _is_key_fit_for_worker(left: DataFrame, right: DataFrame, by: Sequence[str])
 
 
 def _make_size_column(value: Column, kind: DataType) -> Column:
-    """Return about how many bytes each value takes in a worker."""
+    """Return the estimated bytes of each value in a worker."""
     if isinstance(kind, StringType | BinaryType):
         return F.coalesce(F.octet_length(value), F.lit(0)) + _VALUE_WORD_BYTES
     if isinstance(kind, StructType):
@@ -148,7 +148,7 @@ def _join_by_window(
 
 
 def _make_span_column(tolerance: int) -> Column:
-    """Return the span of each left row; a right row has a copy in each span in which it may count."""
+    """Return the span of each left row. A right row has a copy for each span in which it may match."""
     length = max(_SPAN_NS_MIN, 10 * tolerance)
     first = F.floor(F.col("_time") / length)
     return F.explode(
@@ -204,10 +204,10 @@ def _join_sorted_tables(
 def forward_fill(
     series: DataFrame, columns: Sequence[str], on: str = "publish_time", by: Sequence[str] = ()
 ) -> DataFrame:
-    """Return the rows with NULL in `columns` replaced by the last value before it.
+    """Return the rows with NULL in `columns` replaced by the previous value.
 
-    Input: `on`, ns; `by`: each combination is a series of its own; `columns`. Output: the same columns. What is NULL
-    at the beginning of a series stays NULL.
+    Input: `on`, ns; `by`: each combination is a separate series; `columns`. Output: the same columns. NULL at the
+    beginning of a series stays NULL.
     """
     past = Window.partitionBy(*by).orderBy(on).rowsBetween(Window.unboundedPreceding, 0)
     return series.withColumns({name: F.last(name, ignorenulls=True).over(past) for name in columns})
@@ -216,18 +216,18 @@ def forward_fill(
 def resample(
     series: DataFrame, period: int, on: str = "publish_time", by: Sequence[str] = (), tolerance: int | None = None
 ) -> DataFrame:
-    """Return each series at a fixed rate: at each tick the last row at or before it.
+    """Return each series at a fixed rate: for each tick, the last row at or before the tick.
 
     Parameters
     ----------
-    series : `on`, ns, `by`, and any other columns.
-    period : ns between two ticks. Ticks are whole periods since the epoch, so that all series have the same ones, from
-        the first tick at or after a series' first row to the first one at or after its last.
-    tolerance : ns; a tick has no row when its newest one is older. None: any age.
+    series : table with `on` in ns, the columns of `by`, and any other columns.
+    period : ns between two ticks. Ticks are multiples of the period since the epoch, so all series have the same ticks.
+        They range from the first tick at or after the first row of a series to the first tick at or after its last row.
+    tolerance : maximum age of a row in ns. A tick without such a row is omitted. None: any age.
 
-    Output: the same columns, with `on` being the tick, then `age`: ns from the row's own time to the tick. A row that
-    would fill more than 10,000,000 ticks, as the last one before a clock jumps, is an error when the table is read,
-    which says so; a tolerance bounds them.
+    Output: the same columns, in which `on` is the tick, then `age`: ns from the row's own time to the tick. If a row
+    would fill more than 10,000,000 ticks, for example before a jump of the clock, reading the table raises an error. A
+    tolerance prevents it.
     """
     if period < 1:
         raise InvalidValueError(f"period of {period} ns is too short; use 1 ns or more")

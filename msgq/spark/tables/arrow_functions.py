@@ -1,4 +1,4 @@
-"""Functions of Arrow tables as those of data frames: piece by piece of messages, key by key of what that gives."""
+"""Applies functions of Arrow tables to data frames: batch by batch for messages, and key by key for other tables."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ TableFunction = Callable[[pa.Table], pa.Table]
 def map_message_batches(
     messages: DataFrame, columns: Sequence[str], function: TableFunction, schema: pa.Schema
 ) -> DataFrame:
-    """Return what a function gives for pieces of messages: `schema`.
+    """Return the results of a function for batches of messages, with the columns of `schema`.
 
     Parameters
     ----------
-    columns : that it needs, of those of a lake: what messages do not say is made up. Those without one of log_time and
-        sequence are left out, if it needs them.
+    columns : columns that the function needs. Missing optional columns get default values. If log_time or sequence is
+        needed, rows with NULL in this column are omitted.
     """
     known = {"kind": make_kind_column(messages), "size_bytes": make_payload_size_column(messages).cast("long")}
     known |= {name: make_optional_column(messages, name) for name in ("publisher", "key")}
@@ -46,7 +46,7 @@ def map_message_batches(
 
 
 def map_arrow_groups(rows: DataFrame, keys: Sequence[str], function: TableFunction, schema: pa.Schema) -> DataFrame:
-    """Return what a function gives for rows, of which it has all that have the same keys: `schema`."""
+    """Return the results of a function for groups of rows with equal keys, with the columns of `schema`."""
     ordered = rows.repartition(*keys).sortWithinPartitions(*keys)
     return ordered.mapInArrow(
         lambda batches: _apply_to_whole_groups(batches, keys, function), convert_to_spark_schema(schema)
@@ -54,12 +54,12 @@ def map_arrow_groups(rows: DataFrame, keys: Sequence[str], function: TableFuncti
 
 
 def list_arrow_fields(table: DataFrame, names: Sequence[str]) -> list[pa.Field]:
-    """Return some of the columns of a table, as Arrow has them."""
+    """Return some columns of a table as Arrow fields."""
     return list(to_arrow_schema(table.select(*names).schema, timezone="UTC"))
 
 
 def _apply_to_batches(batches: Iterable[pa.RecordBatch], function: TableFunction) -> Iterator[pa.RecordBatch]:
-    """On a worker: give what is made of some batches together."""
+    """On a worker: yield the results for several batches together."""
     for piece in combine_batches(batches, _BATCH_ROWS, _BATCH_BYTES):
         yield from function(piece).to_batches()
 
@@ -67,7 +67,7 @@ def _apply_to_batches(batches: Iterable[pa.RecordBatch], function: TableFunction
 def _apply_to_whole_groups(
     batches: Iterable[pa.RecordBatch], keys: Sequence[str], function: TableFunction
 ) -> Iterator[pa.RecordBatch]:
-    """On a worker: give what is made of all rows with the same keys, which come one after the other."""
+    """On a worker: yield the results for all rows with the same keys. Rows with the same keys are adjacent."""
     pending: pa.Table | None = None
     for piece in combine_batches(batches, _BATCH_ROWS, _BATCH_BYTES):
         piece = piece if pending is None else pa.concat_tables([pending, piece])

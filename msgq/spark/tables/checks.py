@@ -1,4 +1,4 @@
-"""Checks: what should be so, and whether it is."""
+"""Checks of endpoints against thresholds."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ENDPOINT_KEY = ["run", "endpoint"]
 
 
 def checks(gold: Mapping[str, DataFrame], thresholds: CheckThresholds | None = None) -> DataFrame:
-    """Return what was checked of each endpoint.
+    """Return the results of the checks of each endpoint.
 
-    Input: tables of gold: endpoints, latency_summary, dropouts. Output: run, endpoint, check_name; passed: boolean;
-    value and threshold: long, ns or a count. A value up to the threshold passes.
+    Input: the gold tables endpoints, latency_summary, dropouts. Output: run, endpoint, check_name; passed: boolean;
+    value and threshold: long, ns or a count. A check passes if the value is at most the threshold.
     """
     latency = gold["latency_summary"].select(*_ENDPOINT_KEY, "min", "p99")
     longest = gold["dropouts"].groupBy(*_ENDPOINT_KEY).agg(F.max("duration_ns").alias("duration_ns"))

@@ -1,4 +1,4 @@
-"""Silver: the messages of an endpoint decoded, a column for each field; and those that cannot be."""
+"""Silver: decoded messages of an endpoint with a column for each field, and messages that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ _RecordBatches = Iterable["pyarrow.RecordBatch"]
 
 
 def silver(messages: DataFrame, value: DataType | str, schemas: Mapping[int, Schema] | None = None) -> DataFrame:
-    """Return the messages of one endpoint decoded.
+    """Return the decoded messages of one endpoint.
 
-    Input: messages; where their encoding needs the text of a schema (struct, protobuf) with `schema_id`, which
-    ``columns=`` of `msgq.spark.read` gives.
+    Input: messages. If the encoding needs the text of a schema (struct, protobuf), the input needs the column
+    `schema_id`, which ``columns=`` of `msgq.spark.read` selects.
 
     Parameters
     ----------
-    value : what a message says, as a type of Spark or its text: "struct<x: double, n: bigint>", or of a single value
-        "double". Fields that a message does not have are NULL; those that are not named here are left out.
-    schemas : their texts by `schema_id`.
+    value : type of the messages, as a Spark type or its text: "struct<x: double, n: bigint>", or "double" for single
+        values. Missing fields of a message are NULL, and fields that the type does not name are omitted.
+    schemas : schemas with their texts, by `schema_id`.
 
-    Output: run, epoch, sequence, publish_time, log_time; element_index: int, counts the values of a message that has
-    several; then the fields, or `value`. A field whose name is one of these, in any case, or that of a timestamp of
-    theirs or `date`, has a _ behind it. What cannot be decoded, or is not of this type, is left out: see
-    `decode_errors`.
+    Output: run, epoch, sequence, publish_time, log_time; element_index: int, index of a value in its message; then the
+    fields, or `value`. A field with the name of another column, of a timestamp or of `date`, in any case, gets the
+    suffix "_". Messages that cannot be decoded, or have another type, are omitted: see `decode_errors`.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
@@ -60,12 +59,13 @@ def silver(messages: DataFrame, value: DataType | str, schemas: Mapping[int, Sch
 def decode_errors(
     messages: DataFrame, value: DataType | str | None = None, schemas: Mapping[int, Schema] | None = None
 ) -> DataFrame:
-    """Return the messages that `silver` leaves out, and why; of any endpoints, those without an encoding excepted.
+    """Return the messages that `silver` omits, with reasons, for any endpoints.
 
-    Input and parameters as there; value : None is whatever they are.
+    Messages without an encoding are excluded.
 
-    Output: run, endpoint, epoch, sequence, log_time, reason, data: the payload, NULL where nothing here knows the
-    encoding.
+    Input and parameters: as in `silver`. `value` None: any type.
+
+    Output: run, endpoint, epoch, sequence, log_time, reason, data: the payload, NULL if the encoding is unknown.
     """
     from pyspark.sql.pandas.types import to_arrow_type
 

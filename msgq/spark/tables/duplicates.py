@@ -1,4 +1,4 @@
-"""Bronze: each message once."""
+"""Duplicate messages of bronze."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def find_duplicates(keys: DataFrame) -> DataFrame:
-    """Return which rows to leave out, so that each message is there once.
+    """Return the duplicate rows to omit, so that each message occurs once.
 
-    Input: `MESSAGE_KEYS_SCHEMA` of msgq.lake.bronze. Output: file_number, row_number, of rows that are not
-    committed and whose message another row has: a committed one, or an earlier one in the order of file_number and
-    row_number. Shuffles by `MESSAGE_KEY`; no payload is moved.
+    Input: `MESSAGE_KEYS_SCHEMA` of msgq.lake.bronze. Output: file_number, row_number of rows that are not committed and
+    whose message is in another row: a committed row, or an earlier row in the order of file_number and row_number.
+    Spark shuffles by `MESSAGE_KEY`, without payloads.
     """
     copies = Window.partitionBy(*MESSAGE_KEY, "identity").orderBy(
         F.col("is_committed").desc(), "file_number", "row_number"
@@ -28,5 +28,5 @@ def find_duplicates(keys: DataFrame) -> DataFrame:
 
 
 def make_payload_size_column(messages: DataFrame) -> Column:
-    """Return the size of payloads: the column `bytes` where a lake has it, so that no payload needs to be read."""
+    """Return the size of payloads, from the column `size_bytes` of a lake if present, so that payloads are not read."""
     return F.col("size_bytes") if "size_bytes" in messages.columns else F.octet_length("data")

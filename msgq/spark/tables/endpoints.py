@@ -1,4 +1,4 @@
-"""Endpoints, and their publishers: what there is of each, in one row."""
+"""Totals of endpoints, and of their publishers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LOSS_COLUMNS = ("lost", "sequence_gaps", "overwritten")
 def endpoints(windows: DataFrame, gaps: DataFrame, overwrites: DataFrame | None = None) -> DataFrame:
     """Return a row for each endpoint of each run.
 
-    Input: `traffic_windows` or `coarsen_windows`, `sequence_gaps` and `overwrites` as the functions of these names make
-    them; without the last one nothing was overwritten.
+    Input: `traffic_windows` or `coarsen_windows`, `sequence_gaps` and `overwrites`, from the functions of these names.
+    Without `overwrites`, the column overwritten is 0.
 
     Output: run, host, endpoint, encoding, schema (of the newest message); messages; size_bytes, max_size_bytes: of
-    payloads; start_time, end_time: log_time, ns; rate: messages a second, NULL for a single one; epochs; lost;
-    sequence_gaps: count; kind (of the newest message); publishers: how many names of them there are, 0 where the
-    endpoint has one only; overwritten: values of state that were never recorded.
+    payloads; start_time, end_time: log_time, ns; rate: messages per second, NULL for a single message; epochs; lost;
+    sequence_gaps: count; kind (of the newest message); publishers: number of publisher names, 0 if the endpoint has
+    only one publisher; overwritten: number of values of state that were never recorded.
     """
     table = map_arrow_groups(windows, _ENDPOINT_KEY, _compute_endpoints, arrow.ENDPOINTS_SCHEMA).drop(*_LOSS_COLUMNS)
     missing = gaps.groupBy(*_ENDPOINT_KEY).agg(F.sum("lost").alias("lost"), F.count("*").alias("sequence_gaps"))
@@ -46,13 +46,14 @@ def _compute_endpoints(windows: pa.Table) -> pa.Table:
 
 
 def publishers(windows: DataFrame) -> DataFrame:
-    """Return a row for each publisher of each endpoint that may have several, of each run.
+    """Return a row for each publisher of each run, for endpoints that may have several publishers.
 
-    Input: `traffic_windows` or `coarsen_windows` as the functions of these names make them. What was lost is not here:
-    the publishers of a channel number together, and nobody knows whose a message was that is missing.
+    Input: `traffic_windows` or `coarsen_windows`, from the functions of these names. Losses are not included, because
+    the publishers of a channel share a numbering, and the publisher of a missing message is unknown.
 
     Output: run, endpoint, publisher; messages; size_bytes, max_size_bytes: of payloads; start_time, end_time: log_time,
-    ns; rate: messages a second, NULL for a single one; then of log_time - publish_time: count: messages that have it;
-    min, max, p50, p90, p99, p999: ns, NULL where none has; histogram: see `msgq.lake.metrics.histograms`.
+    ns; rate: messages per second, NULL for a single message. Then of the latency, log_time - publish_time: count:
+    messages with a latency; min, max, p50, p90, p99, p999: ns, NULL if count is 0; histogram: see
+    `msgq.lake.metrics.histograms`.
     """
     return map_arrow_groups(windows, _ENDPOINT_KEY, arrow.compute_publishers, arrow.PUBLISHERS_SCHEMA)

@@ -1,4 +1,4 @@
-"""Frames: which messages are pictures."""
+"""Pictures among the messages."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def _make_picture_format_column() -> Column:
 
 
 def frames(messages: DataFrame) -> DataFrame:
-    """Return pointers to the messages that are pictures: JPEG, PNG, or ROS 2's Image in CDR.
+    """Return references to the messages that are pictures: JPEG, PNG, or ROS 2's Image in CDR.
 
-    Input: messages. Output: run, endpoint, epoch, sequence, log_time: which message; format: "jpeg", "png" or "raw";
-    size_bytes.
+    Input: messages. Output: run, endpoint, epoch, sequence, log_time: reference to the message; format: "jpeg", "png"
+    or "raw"; size_bytes.
     """
     kind = F.col("picture") if "picture" in messages.columns else _make_picture_format_column()
     return (

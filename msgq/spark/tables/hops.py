@@ -1,4 +1,4 @@
-"""Hops: which endpoint's messages led to which, and how long that took."""
+"""Hops: messages of one endpoint that led to messages of another, and the time between them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ if TYPE_CHECKING:
 
 
 def hops(messages: DataFrame) -> DataFrame:
-    """Return the tree of endpoints through which messages went from their origin.
+    """Return the tree of endpoints on the ways of messages from their origin.
 
-    Input: run, endpoint, publish_time, and origin_time: when that happened of which the message is a consequence, ns;
-    NULL or 0 where nobody knows. Messages of one run with the same origin_time are one chain; each one's parent is the
-    message of another endpoint that was published last before it; of two at one time the names say the order. Without
-    a column origin_time there are no hops, and the table is empty: nothing else in a message says what caused it.
-    Timing topics are left out: what a stage says of a message leads to nothing.
+    Input: run, endpoint, publish_time, and origin_time: time of the event that caused the message, ns; NULL or 0:
+    unknown. Messages of one run with the same origin_time form a chain. The parent of a message is the previous message
+    of another endpoint in its chain. At equal times, the names decide. Without a column origin_time the table is empty.
+    Timing topics are excluded, because their records lead to no message.
 
     Output, a row for each edge: run; parent: NULL at the root; endpoint; messages; p50, p99, max: from the parent's
-    publish_time to the message's, ns; e2e_p50: median from origin_time, ns. Percentiles are right to 2.2 %.
+    publish_time to the message's, ns; e2e_p50: median time from origin_time, ns. Percentiles are at most 2.2 % off.
     """
     if "origin_time" not in messages.columns:
         return messages.sparkSession.createDataFrame([], convert_to_spark_schema(arrow.HOPS_SCHEMA))

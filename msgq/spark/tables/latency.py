@@ -1,4 +1,4 @@
-"""Latency: from published to recorded."""
+"""Latency: time from publishing to recording."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 
 def latency(windows: DataFrame) -> DataFrame:
-    """Return percentiles of log_time - publish_time of each endpoint in each window.
+    """Return percentiles of log_time - publish_time for each endpoint and window.
 
-    Input: `traffic_windows` or `coarsen_windows` as the functions of these names make them. Records have no latency:
-    see there.
+    Input: `traffic_windows` or `coarsen_windows`, from the functions of these names. Records have no latency; see
+    `traffic_windows`.
 
-    Output: run, endpoint, window_start: ns; window_ns: its length; messages: whose latency is known,
-    one or more; min, max, p50, p90, p99, p999: ns, negative where clocks disagree, right to 2.2 %; histogram: see
+    Output: run, endpoint, window_start: ns; window_ns: its length; messages: number of messages with a known latency,
+    at least one; min, max, p50, p90, p99, p999: ns, negative if clocks disagree, at most 2.2 % off; histogram: see
     `msgq.lake.metrics.histograms`.
     """
     return map_arrow_groups(windows, ("run", "endpoint"), arrow.compute_latency, arrow.LATENCY_SCHEMA)
 
 
 def latency_summary(latency: DataFrame, *by: str) -> DataFrame:
-    """Return the percentiles of each run, endpoint, and what else is named, by adding histograms.
+    """Return the percentiles by run, endpoint, and the columns `by`, from added histograms.
 
-    Input: what `latency` gives, perhaps with coarser values in run, endpoint, window_start. Output: the same columns,
-    without window_start and window_ns unless they are named.
+    Input: result of `latency`. You may make run, endpoint and window_start coarser before. Output: the same columns,
+    without window_start and window_ns unless they are in `by`.
     """
     columns = list_arrow_fields(latency, ["run", "endpoint", *by])
     kept = [

@@ -1,4 +1,4 @@
-"""Where messages come from, beside their endpoints' names: for messages that say it, and those that do not."""
+"""Optional columns of messages about their source, with default values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def make_kind_column(messages: DataFrame) -> Column:
-    """Return the kind of each message: "topic" where nothing is said."""
+    """Return the kind of each message; "topic" if unknown."""
     return F.coalesce("kind", F.lit(TOPIC_SOURCE.kind)) if "kind" in messages.columns else F.lit(TOPIC_SOURCE.kind)
 
 
@@ -24,5 +24,5 @@ def make_optional_column(messages: DataFrame, name: str, kind_of_value: str = "s
 
 
 def select_state_messages(messages: DataFrame) -> DataFrame:
-    """Return the messages of records: values that take the place of former ones."""
+    """Return the messages of records, whose values replace earlier values."""
     return messages.where(make_kind_column(messages).isin(*list_state_kinds()))

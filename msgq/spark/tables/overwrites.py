@@ -1,4 +1,4 @@
-"""Overwrites: where values of state took the place of others before anybody recorded these."""
+"""Overwrites: values of state that were replaced before they were recorded."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _INPUT_COLUMNS = (*islands.EPOCH_KEY_COLUMNS, "key", "sequence", "log_time", "ki
 def overwrites(messages: DataFrame) -> DataFrame:
     """Return the places at which values of vectors and boards were overwritten before they were recorded.
 
-    Input: messages; those of the kind "records" count. A change of a vector says its index, and the how manieth of this
-    index it is; one of a board says that by its sequence, in an epoch for each key. Duplicates, and changes out of
-    order, overwrite nothing; what was there before the first change that was recorded is not known.
+    Input: messages; only those of the kind "records" count. A change of a vector has its index, and the number of
+    writes of this index. For a board, the sequence is the number of writes, in a separate epoch for each key.
+    Duplicates, and changes out of order, count no overwrites. Overwrites before the first recorded change are unknown.
 
     Output, a row for each place: run, endpoint, epoch; key: of a board, else NULL; index: of a vector, else NULL;
-    previous_sequence, next_sequence: the counts around it, of 32 bits; overwritten: values between them; from_time,
-    to_time: log_time around it, ns.
+    previous_sequence, next_sequence: write numbers before and after the place, 32 bits; overwritten: number of values
+    between them; from_time, to_time: log_time before and after, ns.
     """
     state_rows = map_message_batches(
         select_state_messages(messages),

@@ -1,4 +1,4 @@
-"""Work: what became of each message of a work queue, by what the queue's events tell."""
+"""Deliveries of work queues, from the events of the queues."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _QUEUE_KEY = ("run", "queue")
 
 
 def queue_deliveries(messages: DataFrame) -> DataFrame:
-    """Return each delivery of each message of work queues: when it was sent, taken, and done with.
+    """Return each delivery of each message of work queues: times of sending, taking and end.
 
-    Input: messages; those of the kind "queue" count, which are events of queues. They may come in any order and twice,
-    and each may be missing: what is told again by a later event is known by that. What is no event is left out.
+    Input: messages; only those of the kind "queue" count, which are events of queues. They may be in any order,
+    repeated or missing. A later event may repeat the values of a missing one. Messages that are not events are omitted.
 
-    Output, a row for each delivery, and one for a message that was never delivered, or was rejected: run; queue: its
-    name without the prefix; epoch: of its events; number: of the message in its queue, NULL if it was rejected;
-    deliveries: the index of this delivery, from 1; 0 without any; priority; size_bytes; sent_time; delivered_time;
-    queue_time_ns: from sent or requeued until delivered; ended_time; processing_time_ns: from delivered until
-    acknowledged or requeued; outcome; handle, pid, publisher: of the receiver; of the sender if there was none. Times
-    are ns since the epoch. Unknown values are NULL.
+    Output, a row for each delivery, and one for each message that was never delivered or was rejected: run; queue: bare
+    name; epoch: of its events; number: number of the message in its queue, NULL if it was rejected; deliveries: index
+    of this delivery, from 1; 0: no delivery; priority; size_bytes; sent_time; delivered_time; queue_time_ns: from sent
+    or requeued until delivered; ended_time; processing_time_ns: from delivered until acknowledged or requeued; outcome;
+    handle, pid, publisher: of the receiver, or of the sender if there is no receiver. Times are ns since the epoch.
+    Unknown values are NULL.
 
     outcome is "acknowledged"; "received": delivered and acknowledged in one step; "requeued"; "in_flight": delivered,
-    and no end is known; "pending": never delivered; "rejected": the queue was full.
+    without a known end; "pending": never delivered; "rejected": the queue was full.
     """
     queue_messages = messages.where(make_kind_column(messages) == QUEUE.name)
     events = map_message_batches(queue_messages, _INPUT_COLUMNS, arrow.read_queue_events, arrow.QUEUE_EVENTS_SCHEMA)
@@ -48,13 +48,13 @@ def queue_deliveries(messages: DataFrame) -> DataFrame:
 
 
 def queue_windows(work: DataFrame, window_ns: int = NS) -> DataFrame:
-    """Return what became of the messages of each queue in each window of `window_ns` of the time when it happened.
+    """Return the events of each queue in windows of `window_ns` of their time.
 
-    Input: `queue_deliveries` as the function of this name makes it. Output: run, queue, epoch; window_start: ns;
-    window_ns: `window_ns`; sent; delivered; acknowledged: both include received messages; requeued; rejected;
-    redelivered: delivered not for the first time; backlog: pending messages at the window's end, as far as events tell;
-    queue_time of deliveries in the window and processing_time of those that ended in it: columns as in `stages`. A
-    window without events has no row: the backlog is that of the last one.
+    Input: `queue_deliveries`, from the function of this name. Output: run, queue, epoch; window_start: ns; window_ns:
+    `window_ns`; sent; delivered and acknowledged, both including received messages; requeued; rejected; redelivered:
+    deliveries after the first one; backlog: pending messages at the end of the window, according to the events;
+    queue_time of deliveries in the window, and processing_time of deliveries that ended in it: columns as in `stages`.
+    A window without events has no row, and its backlog is that of the previous window.
     """
     points = partial(arrow.count_queue_events, width=window_ns)
     points_table = map_arrow_groups(work, (*_QUEUE_KEY, "epoch", "number", "sent_time"), points, arrow.QUEUE_AGGREGATES)
@@ -64,10 +64,10 @@ def queue_windows(work: DataFrame, window_ns: int = NS) -> DataFrame:
 
 
 def queue_summary(queue_windows: DataFrame, *by: str) -> DataFrame:
-    """Return the same of each run, queue, and what else is named, by adding, histograms among it.
+    """Return totals by run, queue, and the columns `by`, with added histograms.
 
-    Input: what `queue_windows` gives, perhaps with a coarser run, and more columns. Output: the same columns, without
-    epoch, window_start and window_ns; backlog is that of the last window.
+    Input: result of `queue_windows`. You may make run coarser and add columns before. Output: the same columns, without
+    epoch, window_start and window_ns. backlog is that of the last window.
     """
     fields = list(arrow.QUEUE_SUMMARY_SCHEMA)
     schema = pa.schema([*fields[:2], *list_arrow_fields(queue_windows, by), *fields[2:]])

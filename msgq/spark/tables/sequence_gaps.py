@@ -1,4 +1,4 @@
-"""Gaps: where messages are missing."""
+"""Gaps in sequences: missing messages."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ _INPUT_COLUMNS = (*islands.EPOCH_KEY_COLUMNS, "sequence", "log_time", "kind", "l
 
 
 def sequence_gaps(messages: DataFrame) -> DataFrame:
-    """Return the places at which sequences jump.
+    """Return the gaps in the sequences.
 
-    Input: run, endpoint, epoch, sequence, log_time, and where they are there kind, lost_before and lost_after.
-    Duplicates and messages out of order make no gap. All publishers of a channel number together. State (kind
-    "records") has no gaps: see `overwrites`.
+    Input: run, endpoint, epoch, sequence, log_time, and optionally kind, lost_before and lost_after. Duplicates and
+    messages out of order make no gap. All publishers of a channel share a numbering. State (kind "records") has no
+    gaps: see `overwrites`.
 
-    Output, a row for each gap: run, endpoint, epoch; previous_sequence, next_sequence: around it; lost: messages
-    between them; from_time, to_time: log_time around it, ns. For losses before the first message of an epoch, or after
-    its last one, both times are those of that message, and the sequence on the far side is of no message.
+    Output, a row for each gap: run, endpoint, epoch; previous_sequence, next_sequence: sequences before and after the
+    gap; lost: number of messages between them; from_time, to_time: log_time before and after, ns. For losses before the
+    first message of an epoch, or after its last one, both times are those of that message, and one sequence is of no
+    message.
 
-    The numbers of an epoch are unrolled first: a step of less than half a turn of the 32 bits goes on, a larger one is
-    a step back. A gap that takes 2**31 numbers, with what is in the minutes around it, is not seen. Epoch 0 (a file
-    that numbers no epochs) counts as one epoch, unless its sequence never leaves 0.
+    Sequences have 32 bits. A step of less than half of their range continues the numbering, a larger step is a step
+    back. A gap of 2**31 numbers or more, counted with the messages of the minutes around it, is not detected. Epoch 0
+    (a file without epochs) counts as one epoch, unless all its sequences are 0.
     """
     # Each piece of messages becomes its islands, blocks without a jump, wherever it is, so that no message is moved.
     islands_table = map_message_batches(

@@ -1,4 +1,4 @@
-"""Stages: how long messages waited for a part of a program, how long it worked on them, how old they were then."""
+"""Stages: queueing time, processing time and end-to-end latency of messages in a part of a program."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _INPUT_COLUMNS = ("run", "endpoint", "log_time", "data")
 
 
 def stages(messages: DataFrame, window_ns: int = NS) -> DataFrame:
-    """Return what stages said on their timing topics in each window of `window_ns` of log_time.
+    """Return the timings of stages in windows of `window_ns` of log_time, from their timing topics.
 
     Input: run, endpoint, log_time, data. Records with impossible times are malformed. Durations of a record:
 
-    - queue_time: from sent to received; unknown if the time of sending is,
+    - queue_time: from sent to received; unknown without a sending time,
     - processing_time: from received to publish_time,
     - e2e_latency: from origin_time to publish_time; unknown without an origin.
 
-    Output: run; stage; endpoint: whose messages it handled; window_start: ns; window_ns: `window_ns`; messages;
-    malformed: records of another size, or with impossible times; for each duration, as queue_time_count: messages that
-    have it; queue_time_min, queue_time_p50, queue_time_p99, queue_time_max: ns, NULL if none has it, percentiles right
-    to 2.2 %; queue_time_histogram: see `msgq.lake.metrics.histograms`.
+    Output: run; stage; endpoint: endpoint of the handled messages; window_start: ns; window_ns: `window_ns`; messages;
+    malformed: records of another size, or with impossible times. For each duration, for example queue_time:
+    queue_time_count: messages with the duration; queue_time_min, queue_time_p50, queue_time_p99, queue_time_max: ns,
+    NULL if the count is 0, percentiles at most 2.2 % off; queue_time_histogram: see `msgq.lake.metrics.histograms`.
     """
     timing_messages = messages.where(
         F.col("endpoint").startswith(timing.TIMING_TOPIC_PREFIX)
@@ -48,10 +48,10 @@ def _compute_stages(rows: pa.Table) -> pa.Table:
 
 
 def stage_summary(stages: DataFrame, *by: str) -> DataFrame:
-    """Return the same of each run, stage, endpoint, and what else is named, by adding histograms.
+    """Return totals by run, stage, endpoint, and the columns `by`, with added histograms.
 
-    Input: what `stages` gives, perhaps with coarser values in run, stage, endpoint, window_start. Output: the same
-    columns, without window_start and window_ns unless they are named.
+    Input: result of `stages`. You may make run, stage, endpoint and window_start coarser before. Output: the same
+    columns, without window_start and window_ns unless they are in `by`.
     """
     fields = list(arrow.STAGE_SUMMARY_SCHEMA)
     schema = pa.schema([*fields[: len(_STAGE_KEY)], *list_arrow_fields(stages, by), *fields[len(_STAGE_KEY) :]])

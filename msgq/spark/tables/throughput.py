@@ -1,4 +1,4 @@
-"""Rates, and dropouts: how often each endpoint speaks, and when it does not."""
+"""Message rates, and dropouts: times without messages."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _ENDPOINT_KEY = ("run", "endpoint")
 
 
 def throughput(windows: DataFrame) -> DataFrame:
-    """Return how much came of each endpoint in each window.
+    """Return the messages of each endpoint in each window.
 
-    Input: `traffic_windows` or `coarsen_windows` as the functions of these names make them. Output: run, endpoint,
-    window_start: ns; window_ns: its length; messages; size_bytes: of payloads; rate: messages a second. A window
+    Input: `traffic_windows` or `coarsen_windows`, from the functions of these names. Output: run, endpoint,
+    window_start: ns; window_ns: its length; messages; size_bytes: of payloads; rate: messages per second. A window
     without messages has no row.
     """
     return map_arrow_groups(windows, _ENDPOINT_KEY, arrow.compute_throughput, arrow.THROUGHPUT_SCHEMA)
 
 
 def dropouts(windows: DataFrame, dropout_ns: int = NS) -> DataFrame:
-    """Return when nothing came of an endpoint for longer than its own period explains, between messages that came.
+    """Return times without a message of an endpoint that are longer than its period explains.
 
-    Input: `traffic_windows` as the function of this name makes them, none longer than `dropout_ns`: two messages that
-    are so far apart are never in one of them. Output: run, endpoint, from_time, to_time: log_time of the last message
-    before and the first one after, ns; duration_ns: between them; period_ns: of the endpoint in the run.
+    Input: `traffic_windows`, from the function of this name, with windows of at most `dropout_ns`. Two messages at that
+    distance are then in different windows. Output: run, endpoint, from_time, to_time: log_time of the last message
+    before and the first message after, ns; duration_ns: time between them; period_ns: period of the endpoint in the
+    run.
 
-    The period is the interval between messages in which the middle of the time lies: of n intervals by their length,
-    without the longest ones, as many as the root of n, so that dropouts do not make the period. Of those in one window,
-    their mean counts for each. A dropout is an interval of at least `dropout_ns`, 5 periods, and 2 periods of the hour
-    in which it is, if that has 16 intervals or more.
+    The period is the duration-weighted median of the n intervals between messages, without the sqrt(n) longest
+    intervals. Within a window, the mean interval counts for each interval. A dropout is an interval of at least
+    `dropout_ns`, of at least 5 periods, and of at least 2 periods of its hour, if the hour has 16 intervals or more.
     """
     return map_arrow_groups(
         windows, _ENDPOINT_KEY, partial(_find_dropouts, dropout_ns=dropout_ns), arrow_dropouts.DROPOUTS_SCHEMA

@@ -1,4 +1,4 @@
-"""Windows: what came of each endpoint in each block of time; other tables are made of it, not of messages."""
+"""Traffic of each endpoint in windows of time. Other tables use these windows instead of the messages."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _ENDPOINT_KEY: tuple[str, ...] = ("run", "endpoint")
 
 
 def traffic_windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
-    """Return what came in each window of `window_ns` of log_time.
+    """Return the traffic in windows of `window_ns` of log_time.
 
     Input: messages. Output, a row for each run, endpoint, epoch, host, encoding, schema, kind, publisher (NULL if the
-    endpoint has one only) and window_start, ns: these columns; window_ns: `window_ns`; messages; size_bytes,
-    max_size_bytes: of payloads; start_time, end_time: log_time, ns; then the latency, log_time - publish_time, ns:
-    count: messages whose latency is known; min, max: NULL where count is 0; histogram: see
-    `msgq.lake.metrics.histograms`. The latency is unknown where the two times are equal (a recorder that does not know
-    when a message was published writes its own time twice), and for records, whose values may be hours old when the
-    recorder starts.
+    endpoint has only one publisher) and window_start, ns: these columns; window_ns: `window_ns`; messages; size_bytes,
+    max_size_bytes: of payloads; start_time, end_time: log_time, ns. Then of the latency, log_time - publish_time, ns:
+    count: messages with a known latency; min, max: NULL if count is 0; histogram: see `msgq.lake.metrics.histograms`.
+
+    The latency is unknown if the two times are equal, because a recorder without a publish time writes its own time
+    twice. The latency of records is also unknown, because their values may be hours old when the recorder starts.
     """
     windows = map_message_batches(
         messages, _INPUT_COLUMNS, partial(arrow.compute_traffic_windows, width=window_ns), arrow.TRAFFIC_WINDOWS_SCHEMA
@@ -36,13 +36,12 @@ def traffic_windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
 
 
 def coarsen_windows(windows: DataFrame, window_ns: int = NS) -> DataFrame:
-    """Return windows as wide as each endpoint needs, so that those of slow ones are few.
+    """Return wider windows for slow endpoints, so that they have fewer windows.
 
-    Input: `traffic_windows`, `stages` or `queue_windows` as the functions of these names make them, of which whole
-    numbers are in a second. Output: the same columns. The width of an endpoint (of a stage, of a queue) in an hour is
-    the least of 1, 10, 60, 600 and 3600 s, but not less than `window_ns`, in which those of its windows that have
-    anything have 64 messages on average; 3600 s where there is none. Of a queue each thing that happened counts for a
-    message.
+    Input: `traffic_windows`, `stages` or `queue_windows`, from the functions of these names, with windows that divide a
+    second. Output: the same columns. In each hour, the width of an endpoint (of a stage, of a queue) is the smallest of
+    1, 10, 60, 600 and 3600 s at which its non-empty windows have 64 messages on average; otherwise 3600 s. The width is
+    at least `window_ns`. For a queue, each event counts as a message.
     """
     keys, function, schema = _ENDPOINT_KEY, arrow.coarsen_traffic_windows, arrow.TRAFFIC_WINDOWS_SCHEMA
     if "stage" in windows.columns:

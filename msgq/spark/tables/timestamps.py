@@ -1,4 +1,4 @@
-"""Timestamps beside times: what Spark's functions of dates want, of what is exact."""
+"""Columns with Spark timestamps, in addition to the exact times."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _TIME_COLUMNS = (
 
 
 def with_timestamps(table: DataFrame, *times: str) -> DataFrame:
-    """Return a table with a timestamp beside each time, at the end.
+    """Return a table with an additional timestamp column for each time, at the end.
 
-    Input: any of the columns `times`, long ns since the epoch; none named: publish_time, log_time, origin_time,
-    window_start, start_time, end_time, from_time, to_time, sent_time, delivered_time, ended_time. Output: the same
-    columns, then a timestamp for each of them, in microseconds, rounded down: log_timestamp of log_time,
-    window_timestamp of window_start.
+    Input: columns `times`, long, ns since the epoch. Without names: publish_time, log_time, origin_time, window_start,
+    start_time, end_time, from_time, to_time, sent_time, delivered_time, ended_time, as far as present. Output: the same
+    columns, then a timestamp for each time, in microseconds, rounded down: log_timestamp for log_time, window_timestamp
+    for window_start.
     """
     columns = [name for name in times or _TIME_COLUMNS if name in table.columns]
     return table.withColumns(
