@@ -23,7 +23,7 @@ class RowGroups:
     count : number of groups.
     sizes : number of rows of each group, shape (count,).
     first_rows : index of the first row of each group, shape (count,).
-    ids : group of each row, in the order of `sort_by_group`, shape (rows,).
+    sorted_ids : group of each row, in the order of `sort_by_group`, shape (rows,).
     """
 
     def __init__(self, *keys: pa.Array | pa.ChunkedArray | IntegerArray) -> None:

@@ -17,8 +17,8 @@ def choose_driver_memory() -> str:
     """Return the heap size of a local driver's Java process, in Spark's format.
 
     The size is a quarter of the memory, at least 1 GiB and at most 31 GiB. On a machine with less than 2 GiB, the size
-    is half of the memory. Outside of its heap, Java uses up to the same size again for Arrow and Parquet buffers. The rest is for the Python workers (one per core), the
-    program with the session, and the kernel's file cache.
+    is half of the memory. Outside of its heap, Java uses up to the same size again for Arrow and Parquet buffers. The
+    rest is for the Python workers (one per core), the program with the session, and the kernel's file cache.
     """
     memory = measure_machine_memory()
     heap = min(max(memory // _HEAP_MEMORY_DIVISOR, min(_HEAP_BYTES_MIN, memory // 2)), _HEAP_BYTES_MAX)

@@ -69,17 +69,17 @@ class SourceOptions:
     Attributes
     ----------
     paths : files, directories with all subdirectories, and patterns for both.
-    endpoints, exclude : names and expressions, as in `LogReader`; None: all.
-    start, end : read only messages with start <= log_time < end, in ns since the epoch; None: no limit.
-    clock : clock of all times, "host" or "wall", as in `LogReader`.
-    decode : endpoint whose payloads are decoded; None: no decoding.
+    endpoints, excluded_endpoints : names and expressions, as in `LogReader`; None: all endpoints, or no exclusions.
+    start_time, end_time : read only messages with start <= log_time < end, in ns since the epoch; None: no limit.
+    clock_choice : clock of all times, "host" or "wall", as in `LogReader`.
+    decoded_endpoint : endpoint whose payloads are decoded; None: no decoding.
     schemas : schemas for endpoints without a schema in the recordings; None: none.
     wants_read_errors : True: return the unreadable parts instead of messages.
     partition_bytes : bytes of a partition, before compression; None: chosen by total size and cores.
-    cores : number of cores for planning; None: the cores of this machine.
+    core_count : number of cores for planning; None: the cores of this machine.
     max_bytes_per_trigger : maximum bytes of a stream's batch, before compression; None: no limit.
     fail_on_data_loss : True: the query fails if a planned file is missing.
-    live : True: read the bus instead of recordings, without paths.
+    is_live : True: read the bus instead of recordings, without paths.
     backend, prefix : backend and prefix of the bus; None: those of the session's process.
     buffer_bytes : maximum bytes of messages from the bus that wait for a batch.
     """
