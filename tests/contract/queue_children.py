@@ -22,7 +22,7 @@ def opened(backend: str, name: str, *args: Any, **options: Any) -> Any:
     return import_module(MODULES[backend]).MessageQueue(name, *args, **options)
 
 
-def taker(backend: str, name: str) -> None:
+def take_without_ack(backend: str, name: str) -> None:
     """Take a job, say what it is, and end without having acknowledged it."""
     job = opened(backend, name).take(DEADLINE)
     say(job.data.decode())

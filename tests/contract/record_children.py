@@ -37,7 +37,7 @@ def outcome(call: Callable[[], Any]) -> str:
     return "done"
 
 
-def holder(backend: str, name: str) -> None:
+def write_and_wait(backend: str, name: str) -> None:
     """Write one element, and stay."""
     with vector(backend, name) as quotes:
         quotes[0] = (1, 2)
@@ -53,7 +53,7 @@ def key_holder(backend: str, name: str, key: str) -> None:
         hear()
 
 
-def answerer(backend: str, name: str) -> None:
+def answer_changes(backend: str, name: str) -> None:
     """Answer each change of element 0 by one of element 1, until it is negative."""
     quotes = vector(backend, name)
     quotes.changes()
@@ -67,7 +67,7 @@ def answerer(backend: str, name: str) -> None:
                 return
 
 
-def marcher(backend: str, name: str) -> None:
+def write_rising_numbers(backend: str, name: str) -> None:
     """Write one number more into each element in turn, until somebody speaks."""
     numbers = vector(backend, name)
     say("ready")
@@ -79,7 +79,7 @@ def marcher(backend: str, name: str) -> None:
             number += 1
 
 
-def filler(backend: str, name: str, first: int) -> None:
+def write_uniform_rows(backend: str, name: str, first: int) -> None:
     """Write rows, each of one byte, again and again, until somebody speaks."""
     rows = vector(backend, name)
     value = np.zeros(len(rows), rows.dtype)
@@ -151,7 +151,7 @@ def forked_board(backend: str, name: str) -> dict[str, Any]:
     return {"child": code, "parent": status["parent"].decode(), "of the child": status["child"].decode()}
 
 
-def crowd(backend: str, name: str, threads: int, rounds: int) -> list[int]:
+def write_in_threads(backend: str, name: str, threads: int, rounds: int) -> list[int]:
     """Threads write one element each and all one, with one handle; return how often each was written."""
     quotes = vector(backend, name, PAIR, threads + 1)
 

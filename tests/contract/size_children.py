@@ -201,7 +201,7 @@ def _fault() -> None:
         memory[mmap.PAGESIZE]
 
 
-def survives(endpoint: str, segment_size: int, when: str) -> list[Any]:
+def resize_under_faulthandler(endpoint: str, segment_size: int, when: str) -> list[Any]:
     """Be cut with faulthandler enabled before or after the handler was installed; then be killed."""
     if when == "before":
         faulthandler.enable(file=sys.stderr)

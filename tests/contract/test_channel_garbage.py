@@ -9,7 +9,7 @@ import pytest
 from tests.contract.conftest import Channels
 
 
-def entangle(*things: object) -> None:
+def create_reference_cycle(*things: object) -> None:
     """Make a cycle that keeps them until the collector comes."""
     cycle: list[object] = [*things]
     cycle.append(cycle)
@@ -23,7 +23,7 @@ def test_reference_cycle_of_all_channel_objects_is_collected(channels: Channels,
         publisher, subscriber = other.publisher(), channel.subscriber(max_views=1)
         publisher.send(b"message")
         things = [channel, other, publisher, subscriber, subscriber.receive_view(0), publisher.loan(3)]
-        entangle(*things[order:], *things[:order])
+        create_reference_cycle(*things[order:], *things[:order])
         del channel, other, publisher, subscriber, things
         gc.collect()
 
@@ -33,7 +33,7 @@ def test_channel_handles_in_collected_cycle_release_their_slots(channels: Channe
     subscriber, publisher = channel.subscriber(), channel.publisher(slots=2)
     for _ in range(3):
         publisher.send(b"message")
-        entangle(subscriber.receive_view(0), publisher.loan(1))
+        create_reference_cycle(subscriber.receive_view(0), publisher.loan(1))
         gc.collect()
     publisher.send_many([b"message"] * 10)
     assert subscriber.views_held == 0

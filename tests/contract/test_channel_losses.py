@@ -9,7 +9,7 @@ from msgq.errors import LostMessagesError
 from tests.contract.conftest import Channels
 
 
-def lap(publisher: object, messages: int, first: int = 0) -> None:
+def publish_numbers(publisher: object, messages: int, first: int = 0) -> None:
     """Publish so many numbers."""
     for number in range(first, first + messages):
         publisher.send(number.to_bytes(4, "little"))  # type: ignore[attr-defined]
@@ -17,12 +17,12 @@ def lap(publisher: object, messages: int, first: int = 0) -> None:
 
 def test_lapped_subscriber_receives_stored_messages_and_counts_lost_messages(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32)
-    lap(pub, 100)
+    publish_numbers(pub, 100)
     assert sub.receive(0) == (68).to_bytes(4, "little")
     assert (sub.lost, sub.resets, sub.position, sub.received) == (68, 1, 32 + 69, 1)
     assert len(sub.receive_many()) == 31
     assert sub.lost + sub.received == 100
-    lap(pub, 100)
+    publish_numbers(pub, 100)
     assert len(sub.receive_many()) == 32
     assert sub.lost + sub.received == 200
 
@@ -32,18 +32,18 @@ def test_repeatedly_lapped_subscriber_skips_more_messages_each_time(channels: Ch
     pub, sub = channels.pair(capacity=64)
     margins = []
     for sent in range(100, 900, 100):
-        lap(pub, 100, sent - 100)
+        publish_numbers(pub, 100, sent - 100)
         margins.append(int.from_bytes(sub.receive(0), "little") - (sent - 64))
     assert margins == [0, 4, 8, 16, 32, 32, 32, 32]
     assert len(sub.receive_many()) == 31
-    lap(pub, 100)
+    publish_numbers(pub, 100)
     assert len(sub.receive_many()) == 64
     assert sub.lost + sub.received == 900
 
 
 def test_lapped_subscriber_with_on_lapped_newest_skips_all_messages(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32, on_lapped="newest")
-    lap(pub, 100)
+    publish_numbers(pub, 100)
     assert sub.receive(0) is None
     assert (sub.lost, sub.resets, sub.position) == (100, 1, 132)
     pub.send(b"next")
@@ -52,14 +52,14 @@ def test_lapped_subscriber_with_on_lapped_newest_skips_all_messages(channels: Ch
 
 def test_subscriber_behind_by_at_most_the_capacity_is_not_lapped(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32)
-    lap(pub, 32)
+    publish_numbers(pub, 32)
     assert len(sub.receive_many()) == 32
     assert (sub.lost, sub.resets) == (0, 0)
 
 
 def test_subscriber_behind_by_more_than_the_capacity_is_lapped(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32)
-    lap(pub, 33)
+    publish_numbers(pub, 33)
     assert sub.receive(0) == (1).to_bytes(4, "little")
     assert (sub.lost, sub.resets) == (1, 1)
 
@@ -67,7 +67,7 @@ def test_subscriber_behind_by_more_than_the_capacity_is_lapped(channels: Channel
 @pytest.mark.parametrize("slots", [1, 3])
 def test_publisher_with_fewer_slots_than_capacity_evicts_older_messages(channels: Channels, slots: int) -> None:
     pub, sub = channels.pair(capacity=32, publisher={"slots": slots})
-    lap(pub, 10)
+    publish_numbers(pub, 10)
     assert pub.evicted == 10 - slots
     assert sub.receive_many() == [number.to_bytes(4, "little") for number in range(10 - slots, 10)]
     assert (sub.lost, sub.resets) == (10 - slots, 0)
@@ -85,11 +85,11 @@ def test_publisher_with_few_slots_keeps_messages_of_other_publishers(channels: C
 
 def test_messages_skipped_by_conflate_add_to_lost(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32, conflate=True)
-    lap(pub, 5)
+    publish_numbers(pub, 5)
     assert sub.receive(0) == (4).to_bytes(4, "little")
     assert sub.receive(0) is None
     assert (sub.lost, sub.received, sub.resets) == (4, 1, 0)
-    lap(pub, 1000, 5)
+    publish_numbers(pub, 1000, 5)
     assert sub.receive(0) == (1004).to_bytes(4, "little")
     assert (sub.lost, sub.received, sub.resets) == (4 + 999, 2, 0)
 
@@ -107,8 +107,8 @@ def test_conflate_with_own_false_returns_newest_message_of_other_publishers(chan
 def test_conflate_with_own_false_finds_message_at_oldest_position(channels: Channels) -> None:
     channel, other = channels.open(capacity=4), channels.open()
     sub, mine, theirs = channel.subscriber(conflate=True, own=False), channel.publisher(), other.publisher()
-    lap(theirs, 2)
-    lap(mine, 3)
+    publish_numbers(theirs, 2)
+    publish_numbers(mine, 3)
     assert sub.receive(0) == (1).to_bytes(4, "little")
     assert (sub.lost, sub.resets) == (1, 0)
 
@@ -118,14 +118,14 @@ def test_conflate_with_own_false_finds_message_at_oldest_position(channels: Chan
 
 def test_on_lost_raise_raises_once_with_number_of_lost_messages(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=32, on_lost="raise")
-    lap(pub, 40)
+    publish_numbers(pub, 40)
     with pytest.raises(LostMessagesError, match="8 messages lost") as caught:
         sub.receive(0)
     assert caught.value.lost == 8
     assert caught.value.endpoint == channels.token
     assert sub.receive(0) == (8).to_bytes(4, "little")
     sub.receive_many()
-    lap(pub, 33)
+    publish_numbers(pub, 33)
     with pytest.raises(LostMessagesError) as caught:
         sub.receive(0)
     assert caught.value.lost == 1
@@ -134,12 +134,12 @@ def test_on_lost_raise_raises_once_with_number_of_lost_messages(channels: Channe
 
 def test_on_lost_raise_applies_to_views_and_buffers(channels: Channels) -> None:
     pub, sub = channels.pair(capacity=16, on_lost="raise")
-    lap(pub, 20)
+    publish_numbers(pub, 20)
     with pytest.raises(LostMessagesError):
         sub.receive_view(0)
     assert bytes(sub.receive_view(0)) == (4).to_bytes(4, "little")
     sub.receive_many()
-    lap(pub, 20)
+    publish_numbers(pub, 20)
     with pytest.raises(LostMessagesError):
         sub.receive_into(bytearray(4), 0)
     assert sub.receive_into(bytearray(4), 0) == 4
@@ -149,7 +149,7 @@ def lose_in_the_middle(channels: Channels) -> tuple[object, object]:
     """Return a publisher, and a subscriber that raised a loss: a message, a loss of two, and a message are ahead."""
     channel = channels.open(capacity=16)
     sub, pub, scarce = channel.subscriber(on_lost="raise"), channel.publisher(), channel.publisher(slots=1)
-    lap(pub, 20)
+    publish_numbers(pub, 20)
     with pytest.raises(LostMessagesError):
         sub.receive(0)
     sub.receive_many()
@@ -175,7 +175,7 @@ def test_poller_reports_subscriber_with_losses_as_ready(channels: Channels) -> N
     pub, sub = channels.pair(capacity=32, on_lost="raise", on_lapped="newest")
     poller = channels.Poller()
     poller.registerSocket(sub)
-    lap(pub, 40)
+    publish_numbers(pub, 40)
     assert poller.poll(0) == [sub]
     with pytest.raises(LostMessagesError) as caught:
         sub.receive(0)

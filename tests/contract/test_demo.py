@@ -70,7 +70,7 @@ def text_of(path: Path) -> str:
         return ""
 
 
-def flowing(prefix: str) -> bool:
+def all_topics_have_messages(prefix: str) -> bool:
     """Whether everything that the demo publishes has messages."""
     append_imported_messages = {topic.endpoint.rpartition("-")[2] for topic in topics(prefix) if topic.messages}
     append_imported_messages |= {one.node for channel in channels(prefix) for one in channel.publishers if one.sent}
@@ -178,7 +178,7 @@ def test_demo_summary_shows_frames_next_to_topics(prefix: str, start: Start) -> 
 
 def test_ctrl_c_during_demo_prints_summary_and_leaves_no_files(prefix: str, start: Start) -> None:
     process = start(600)
-    wait_until(lambda: flowing(prefix), "every topic flows", DEADLINE_S, interval=0.1)
+    wait_until(lambda: all_topics_have_messages(prefix), "every topic flows", DEADLINE_S, interval=0.1)
     process.send_signal(signal.SIGINT)
     summary = summary_of(process)
     assert summary["interrupted"]
@@ -197,7 +197,7 @@ def test_ctrl_c_during_demo_start_leaves_no_files(prefix: str, start: Start) -> 
 
 def test_children_of_killed_demo_exit_and_remove_their_files(prefix: str, start: Start) -> None:
     process = start(600)
-    wait_until(lambda: flowing(prefix), "every topic flows", DEADLINE_S, interval=0.1)
+    wait_until(lambda: all_topics_have_messages(prefix), "every topic flows", DEADLINE_S, interval=0.1)
     children = psutil.Process(process.pid).children()
     assert len(children) == len(DEMO_TOPICS) + len(DEMO_SUBSCRIBERS)
     process.kill()
@@ -219,7 +219,7 @@ def zmq_endpoints(prefix: str) -> list[str]:
     return [path.name for path in SHM.glob(f"msgqzmq_*/ipc/*{prefix}*")]
 
 
-def everybody_bound(prefix: str) -> bool:
+def all_publishers_are_bound(prefix: str) -> bool:
     """Whether every publisher is there, those of the subscribers' reports included (there is no passive one)."""
     on_zmq = [topic for topic in DEMO_TOPICS.values() if topic.kind == "topic"]
     reporting = [
@@ -254,7 +254,7 @@ def test_demo_over_zmq_runs_all_topics_and_reports_unknown_counts(prefix: str, s
 @pytest.mark.nightly
 def test_ctrl_c_ends_a_demo_over_zmq(prefix: str, start: Start) -> None:
     process = start(600, "zmq")
-    wait_until(lambda: everybody_bound(prefix), "everybody publishes", DEADLINE_S)
+    wait_until(lambda: all_publishers_are_bound(prefix), "everybody publishes", DEADLINE_S)
     process.send_signal(signal.SIGINT)
     assert summary_of(process)["interrupted"]
     assert leftovers(prefix) == []
@@ -263,7 +263,7 @@ def test_ctrl_c_ends_a_demo_over_zmq(prefix: str, start: Start) -> None:
 @pytest.mark.nightly
 def test_children_of_killed_zmq_demo_exit_and_remove_their_files(prefix: str, start: Start) -> None:
     process = start(600, "zmq")
-    wait_until(lambda: everybody_bound(prefix), "everybody publishes", DEADLINE_S)
+    wait_until(lambda: all_publishers_are_bound(prefix), "everybody publishes", DEADLINE_S)
     children = psutil.Process(process.pid).children()
     process.kill()
     process.wait()

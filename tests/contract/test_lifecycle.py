@@ -329,10 +329,10 @@ class TestEnd:
         wait_until(pub.all_readers_updated)
 
     def test_importing_msgq_starts_no_threads(self, backend: Backend) -> None:
-        assert run_child(_imports) == []
+        assert run_child(list_threads_after_import) == []
 
 
-def _imports() -> list[str]:
+def list_threads_after_import() -> list[str]:
     """What importing the package opens or starts: nothing."""
     import threading
 

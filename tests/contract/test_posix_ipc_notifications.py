@@ -40,132 +40,132 @@ class Ear:
 
 
 @pytest.fixture
-def ear() -> Iterator[Ear]:
-    ear = Ear()
-    before = {number: signal.signal(number, ear.on_signal) for number in (signal.SIGUSR1, signal.SIGRTMIN)}
-    yield ear
+def listener() -> Iterator[Ear]:
+    listener = Ear()
+    before = {number: signal.signal(number, listener.on_signal) for number in (signal.SIGUSR1, signal.SIGRTMIN)}
+    yield listener
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-def settle(both: Queues, ear: Ear) -> None:
+def settle(both: Queues, listener: Ear) -> None:
     """Return when all that was caused has been heard: a notification that was asked for now has come."""
     marker = Queues(both.module, f"{both.name}settle")
     try:
         queue = marker.open()
-        queue.request_notification((lambda _: ear.heard.append("settled"), 0))
+        queue.request_notification((lambda _: listener.heard.append("settled"), 0))
         queue.send("x")
-        wait_until(lambda: "settled" in ear.heard)
-        ear.heard.remove("settled")
+        wait_until(lambda: "settled" in listener.heard)
+        listener.heard.remove("settled")
     finally:
         marker.end()
 
 
-def test_signal_notification_is_sent_once(both: Queues, ear: Ear) -> None:
+def test_signal_notification_is_sent_once(both: Queues, listener: Ear) -> None:
     queue = both.open()
     queue.request_notification(signal.SIGUSR1)
     queue.send("1")
-    ear.wait(signal.SIGUSR1)
+    listener.wait(signal.SIGUSR1)
     queue.receive()
     queue.send("2")
-    settle(both, ear)
-    ear.wait(signal.SIGUSR1)
+    settle(both, listener)
+    listener.wait(signal.SIGUSR1)
     queue.receive()
     queue.request_notification(signal.SIGRTMIN)
     queue.send("3")
-    ear.wait(signal.SIGUSR1, signal.SIGRTMIN)
+    listener.wait(signal.SIGUSR1, signal.SIGRTMIN)
 
 
-def test_notification_callback_may_request_the_next_notification(both: Queues, ear: Ear) -> None:
+def test_notification_callback_may_request_the_next_notification(both: Queues, listener: Ear) -> None:
     queue = both.open()
 
     def told(what: Any) -> None:
         queue.request_notification((told, "again"))
-        ear.call((what, queue.receive(0)))
+        listener.call((what, queue.receive(0)))
 
     queue.request_notification((told, "first"))
     queue.send("1")
-    wait_until(lambda: ear.heard)
+    wait_until(lambda: listener.heard)
     queue.send("2")
-    ear.wait((("first", (b"1", 0)), False), (("again", (b"2", 0)), False))
+    listener.wait((("first", (b"1", 0)), False), (("again", (b"2", 0)), False))
 
 
-def test_notification_callback_runs_in_a_separate_thread(both: Queues, ear: Ear) -> None:
+def test_notification_callback_runs_in_a_separate_thread(both: Queues, listener: Ear) -> None:
     queue, second = both.open(), threading.Event()
 
     def slow(_: Any) -> None:
-        ear.call(second.wait(20))
+        listener.call(second.wait(20))
 
     queue.request_notification((slow, 0))
     queue.send("x")
-    settle(both, ear)
-    ear.wait()
+    settle(both, listener)
+    listener.wait()
     second.set()
-    ear.wait((True, False))
+    listener.wait((True, False))
 
 
-def test_cancelled_notification_is_not_sent(own: Queues, ear: Ear) -> None:
+def test_cancelled_notification_is_not_sent(own: Queues, listener: Ear) -> None:
     queue = own.open()
-    queue.request_notification((ear.call, "never"))
+    queue.request_notification((listener.call, "never"))
     with notification._requests_lock:
         queue.send("x")
         wait_until(lambda: in_fork(lambda: queue.request_notification(10)) == 0, "the request is over for others")
         queue.request_notification()
-    settle(own, ear)
-    ear.wait()
+    settle(own, listener)
+    listener.wait()
 
 
-def test_notification_for_nonempty_queue_is_sent_after_queue_was_empty(both: Queues, ear: Ear) -> None:
+def test_notification_for_nonempty_queue_is_sent_after_queue_was_empty(both: Queues, listener: Ear) -> None:
     queue = both.open()
     queue.send("there")
-    queue.request_notification((ear.call, 1))
+    queue.request_notification((listener.call, 1))
     queue.send("more")
-    settle(both, ear)
-    ear.wait()
+    settle(both, listener)
+    listener.wait()
     queue.receive()
     queue.receive()
     queue.send("new")
-    ear.wait((1, False))
+    listener.wait((1, False))
 
 
-def test_close_of_queue_with_messages_sends_no_notification(both: Queues, ear: Ear) -> None:
+def test_close_of_queue_with_messages_sends_no_notification(both: Queues, listener: Ear) -> None:
     queue, other = both.open(), both.open()
     queue.send("there")
-    queue.request_notification((ear.call, 1))
+    queue.request_notification((listener.call, 1))
     assert in_fork(lambda: both.posix.MessageQueue(both.name).close()) == 0
     assert in_fork(lambda: other.close()) == 0
-    settle(both, ear)
-    ear.wait()
+    settle(both, listener)
+    listener.wait()
 
 
-def test_waiting_receiver_gets_message_before_notification(both: Queues, ear: Ear) -> None:
+def test_waiting_receiver_gets_message_before_notification(both: Queues, listener: Ear) -> None:
     queue, other = both.open(), both.open()
-    queue.request_notification((ear.call, 1))
+    queue.request_notification((listener.call, 1))
     waiting = Task(other.receive)
     waiting.wait_asleep()
     queue.send("for the receiver")
     assert waiting.result() == (b"for the receiver", 0)
-    settle(both, ear)
-    ear.wait()
+    settle(both, listener)
+    listener.wait()
     queue.send("to be told")
-    ear.wait((1, False))
+    listener.wait((1, False))
 
 
-def test_second_notification_request_replaces_the_first(both: Queues, ear: Ear) -> None:
+def test_second_notification_request_replaces_the_first(both: Queues, listener: Ear) -> None:
     queue, other = both.open(), both.open()
-    queue.request_notification((ear.call, "first"))
-    other.request_notification((ear.call, "second"))
+    queue.request_notification((listener.call, "first"))
+    other.request_notification((listener.call, "second"))
     queue.send("x")
-    ear.wait(("second", False))
+    listener.wait(("second", False))
     queue.receive()
-    settle(both, ear)
-    ear.wait(("second", False))
+    settle(both, listener)
+    listener.wait(("second", False))
 
 
 @pytest.mark.parametrize("ends", ["cancel", "cancel by the other", "close", "close the other", "wrong signal"])
-def test_notification_request_can_be_cancelled(both: Queues, ear: Ear, ends: str) -> None:
+def test_notification_request_can_be_cancelled(both: Queues, listener: Ear, ends: str) -> None:
     queue, other = both.open(), both.open()
-    queue.request_notification((ear.call, "never"))
+    queue.request_notification((listener.call, "never"))
 
     def wrong_signal() -> None:
         with pytest.raises(OSError, match="nvalid"):
@@ -181,33 +181,33 @@ def test_notification_request_can_be_cancelled(both: Queues, ear: Ear, ends: str
     steps[ends]()
     sender = both.open()
     sender.send("x")
-    settle(both, ear)
-    ear.wait()
+    settle(both, listener)
+    listener.wait()
 
 
-def test_invalid_notification_request_changes_nothing(both: Queues, ear: Ear) -> None:
+def test_invalid_notification_request_changes_nothing(both: Queues, listener: Ear) -> None:
     queue = both.open()
-    queue.request_notification((ear.call, "kept"))
+    queue.request_notification((listener.call, "kept"))
     with pytest.raises(ValueError, match="otif"):
         queue.request_notification("wrong")
     queue.send("x")
-    ear.wait(("kept", False))
+    listener.wait(("kept", False))
 
 
-def test_notification_request_stays_after_its_object_is_deleted(both: Queues, ear: Ear) -> None:
+def test_notification_request_stays_after_its_object_is_deleted(both: Queues, listener: Ear) -> None:
     queue = both.open()
     forgotten = both.posix.MessageQueue(both.name)
-    forgotten.request_notification((ear.call, "kept"))
+    forgotten.request_notification((listener.call, "kept"))
     if both.posix is ours:  # there it would stay open for good
         del forgotten
         gc.collect()
     queue.send("x")
-    ear.wait(("kept", False))
+    listener.wait(("kept", False))
     if both.posix is not ours:
         forgotten.close()
 
 
-def test_second_process_requesting_notification_is_refused(both: Queues, ear: Ear) -> None:
+def test_second_process_requesting_notification_is_refused(both: Queues, listener: Ear) -> None:
     queue = both.open()
     with Child(ask_for_notification, both.module, both.name) as child:
 
@@ -216,28 +216,28 @@ def test_second_process_requesting_notification_is_refused(both: Queues, ear: Ea
             return child.hear()
 
         assert there("request") == "done"
-        for notification in (signal.SIGUSR1, (ear.call, 1)):
+        for notification in (signal.SIGUSR1, (listener.call, 1)):
             with pytest.raises(both.posix.BusyError):
                 queue.request_notification(notification)
         queue.request_notification()  # only one's own is cancelled
         with pytest.raises(both.posix.BusyError):
             queue.request_notification(signal.SIGUSR1)
         assert there("cancel") == "done"
-        queue.request_notification((ear.call, 1))
+        queue.request_notification((listener.call, 1))
         assert there("request") == "busy"
         queue.request_notification()
         assert there("request") == "done"
         child.kill()
-    queue.request_notification((ear.call, 2))
+    queue.request_notification((listener.call, 2))
     queue.send("x")
-    ear.wait((2, False))
+    listener.wait((2, False))
 
 
-def test_another_process_may_request_after_notification_is_sent(both: Queues, ear: Ear) -> None:
+def test_another_process_may_request_after_notification_is_sent(both: Queues, listener: Ear) -> None:
     queue = both.open()
-    queue.request_notification((ear.call, 1))
+    queue.request_notification((listener.call, 1))
     queue.send("x")
-    ear.wait((1, False))
+    listener.wait((1, False))
     with Child(ask_for_notification, both.module, both.name) as child:
         child.say("request")
         assert child.hear() == "done"
@@ -261,9 +261,9 @@ def test_fork_during_notification_request_in_another_thread_succeeds(own: Queues
         asking.result()
 
 
-def test_close_in_forked_child_keeps_notification_request_of_parent(both: Queues, ear: Ear) -> None:
+def test_close_in_forked_child_keeps_notification_request_of_parent(both: Queues, listener: Ear) -> None:
     queue = both.open()
-    queue.request_notification((ear.call, 1))
+    queue.request_notification((listener.call, 1))
 
     def child() -> None:
         queue.request_notification()
@@ -273,18 +273,18 @@ def test_close_in_forked_child_keeps_notification_request_of_parent(both: Queues
 
     assert in_fork(child) == 0
     queue.send("x")
-    ear.wait((1, False))
+    listener.wait((1, False))
 
 
-def test_send_in_another_process_triggers_notification(both: Queues, ear: Ear) -> None:
+def test_send_in_another_process_triggers_notification(both: Queues, listener: Ear) -> None:
     queue = both.open()
     queue.request_notification(signal.SIGUSR1)
     assert in_fork(lambda: queue.send("from there")) == 0
-    ear.wait(signal.SIGUSR1)
+    listener.wait(signal.SIGUSR1)
     assert queue.receive(0) == (b"from there", 0)
 
 
-def test_signal_notification_ends_a_wait(both: Queues, ear: Ear) -> None:
+def test_signal_notification_ends_a_wait(both: Queues, listener: Ear) -> None:
     """Of another queue: in the same one the receiver would go before it."""
     queue, other = both.open(), both.posix.MessageQueue(None, both.posix.O_CREX, 0o600, 1, 1)
     try:
@@ -298,7 +298,7 @@ def test_signal_notification_ends_a_wait(both: Queues, ear: Ear) -> None:
         with pytest.raises(both.posix.SignalError):
             queue.receive(20)
         sending.result()
-        ear.wait(signal.SIGUSR1)
+        listener.wait(signal.SIGUSR1)
     finally:
         other.unlink()
         other.close()

@@ -80,10 +80,10 @@ class Ear:
 
 
 @pytest.fixture
-def ear(queues: Queues) -> Iterator[Ear]:
-    ear = Ear(queues.name)
-    yield ear
-    ear.close()
+def event_listener(queues: Queues) -> Iterator[Ear]:
+    event_listener = Ear(queues.name)
+    yield event_listener
+    event_listener.close()
 
 
 def channels(name: str) -> bool:
@@ -162,34 +162,34 @@ class TestOpening:
         assert not channels(queues.name)
         queues.open()
 
-    def test_unpickled_queue_handle_publishes_events(self, queues: Queues, ear: Ear) -> None:
+    def test_unpickled_queue_handle_publishes_events(self, queues: Queues, event_listener: Ear) -> None:
         other = pickle.loads(pickle.dumps(queues.open(events=True)))
         other.send(b"message")
         assert other.events is True
-        assert ear.kinds() == [SENT]
+        assert event_listener.kinds() == [SENT]
         other.close()
 
     def test_events_channel_has_the_prefix_of_its_queue(self, queues: Queues) -> None:
         prefix = f"p{queues.name}"
         queue = queues.open(events=True, prefix=prefix)
-        ear = Ear(queues.name, prefix)
+        event_listener = Ear(queues.name, prefix)
         queue.send(b"message")
-        assert ear.kinds() == [SENT]
+        assert event_listener.kinds() == [SENT]
         assert not channels(queues.name)
-        ear.close()
+        event_listener.close()
         queue.unlink()
         for kind in ("chan", "pool"):
             shutil.rmtree(SHM / f"msgq{kind}_{prefix}", ignore_errors=True)
 
 
 class TestEvents:
-    def test_each_queue_operation_publishes_its_event(self, queues: Queues, ear: Ear) -> None:
+    def test_each_queue_operation_publishes_its_event(self, queues: Queues, event_listener: Ear) -> None:
         sender, worker = queues.open(events=True), queues.open()
         sender.send(b"message", 5, origin_time=77)
         job = worker.take(0)
         job.nack()
         worker.take(0).ack()
-        sent, taken, back, again, done = heard = ear.heard()
+        sent, taken, back, again, done = heard = event_listener.heard()
         assert [one.event for one in heard] == [SENT, TAKEN, RETURNED, TAKEN, ACKNOWLEDGED]
         assert {(one.priority, one.number, one.sent_time, one.size, one.origin) for one in heard} == {
             (5, sent.number, job.sent_time, 7, 77)
@@ -205,13 +205,13 @@ class TestEvents:
         assert again.taken_time == again.publish_time == done.taken_time
         assert not any(one.payload for one in heard)
 
-    def test_receive_publishes_received_event(self, queues: Queues, ear: Ear) -> None:
+    def test_receive_publishes_received_event(self, queues: Queues, event_listener: Ear) -> None:
         queue = queues.open(events="payload")
         queue.send_many([b"one", b"two", b"three"], 1)
         assert queue.receive(0)
         assert queue.receive_into(bytearray(8), 0) == (3, 1)
         assert len(queue.receive_many()) == 1
-        heard = ear.heard()
+        heard = event_listener.heard()
         assert [one.event for one in heard] == [SENT] * 3 + [RECEIVED] * 3
         assert [one.payload for one in heard] == [b"one", b"two", b"three", b"", b"", b""]
         assert [one.number for one in heard[:3]] == [one.number for one in heard[3:]]
@@ -221,22 +221,22 @@ class TestEvents:
             assert one.sent_time <= one.taken_time <= one.publish_time
             assert one.deliveries == 1
 
-    def test_event_numbers_increase_in_send_order(self, queues: Queues, ear: Ear) -> None:
+    def test_event_numbers_increase_in_send_order(self, queues: Queues, event_listener: Ear) -> None:
         queue = queues.open(events=True)
         for number in range(20):
             queue.send(b"%d" % number, number % 3)
             if number % 4 == 3:
                 assert queue.receive(0)
-        numbers = [one.number for one in ear.heard() if one.event == SENT]
+        numbers = [one.number for one in event_listener.heard() if one.event == SENT]
         assert numbers == sorted(set(numbers))
 
-    def test_send_to_full_queue_publishes_refused_event(self, queues: Queues, ear: Ear) -> None:
+    def test_send_to_full_queue_publishes_refused_event(self, queues: Queues, event_listener: Ear) -> None:
         queue = queues.open(events="payload", max_messages=2)
         queue.send_many([b"message"] * 2)
         with pytest.raises(QueueFullError):
             queue.send(b"message", 4, timeout=0, origin_time=9)
         assert queue.send_many([b"long message"], 6, timeout=0.01) == 0
-        heard = ear.heard()
+        heard = event_listener.heard()
         assert [one.event for one in heard] == [SENT, SENT, REFUSED, REFUSED]
         assert [(one.priority, one.size, one.origin, one.payload) for one in heard[2:]] == [
             (4, 7, 9, b""),
@@ -245,15 +245,15 @@ class TestEvents:
         for one in heard[2:]:
             assert (one.number, one.deliveries, one.sent_time, one.taken_time) == (0, 0, 0, 0)
 
-    def test_refused_send_publishes_no_sent_event(self, queues: Queues, ear: Ear) -> None:
+    def test_refused_send_publishes_no_sent_event(self, queues: Queues, event_listener: Ear) -> None:
         queue = queues.open(events=True, max_message_size=4)
         for wrong in (b"too long", 5):
             with pytest.raises((TypeError, MessageTooLargeError)):
                 queue.send(wrong)
         queue.send(b"four")
-        assert ear.kinds() == [SENT]
+        assert event_listener.kinds() == [SENT]
 
-    def test_event_has_origin_time_of_its_message(self, queues: Queues, ear: Ear) -> None:
+    def test_event_has_origin_time_of_its_message(self, queues: Queues, event_listener: Ear) -> None:
         queue = queues.open(events=True)
         set_origin(500)
         try:
@@ -267,10 +267,12 @@ class TestEvents:
             assert len(queue.receive_many()) == 3
         finally:
             set_origin(0)
-        assert [one.origin for one in ear.heard()] == [500, 7, 0, 500, 7, 0]
+        assert [one.origin for one in event_listener.heard()] == [500, 7, 0, 500, 7, 0]
 
     @pytest.mark.parametrize("end", ["forgotten", "raised", "closed", "lease"])
-    def test_message_returned_to_queue_publishes_returned_event(self, queues: Queues, ear: Ear, end: str) -> None:
+    def test_message_returned_to_queue_publishes_returned_event(
+        self, queues: Queues, event_listener: Ear, end: str
+    ) -> None:
         queue = queues.open(events=True)
         queue.send(b"message")
         job = queue.take(0, lease=0.02 if end == "lease" else None)
@@ -287,7 +289,7 @@ class TestEvents:
             assert queue.receive(0), "the lease is over"
             with pytest.raises(LeaseExpiredError):
                 job.ack()
-        heard = ear.heard()
+        heard = event_listener.heard()
         assert [one.event for one in heard[:3]] == [SENT, TAKEN, RETURNED]
         assert [one.event for one in heard[3:]] == [RECEIVED] * (end == "lease")
         assert heard[2].taken_time == heard[1].taken_time > 0 or queues.backend == "fake"
@@ -296,7 +298,7 @@ class TestEvents:
             assert heard[3].deliveries == 2
 
     @pytest.mark.parametrize("end", ["nack", "forgotten", "closed"])
-    def test_nack_after_expired_lease_publishes_no_event(self, queues: Queues, ear: Ear, end: str) -> None:
+    def test_nack_after_expired_lease_publishes_no_event(self, queues: Queues, event_listener: Ear, end: str) -> None:
         """What: the lease is over, another brings the message back, and then its taker wants to.
 
         Failure would mean: a return is told that did not take place.
@@ -312,26 +314,28 @@ class TestEvents:
             taker.close()
         del job
         gc.collect()
-        assert ear.kinds() == [SENT, TAKEN, RETURNED, RECEIVED]
+        assert event_listener.kinds() == [SENT, TAKEN, RETURNED, RECEIVED]
 
-    def test_closed_queue_handle_publishes_no_event(self, queues: Queues, ear: Ear) -> None:
+    def test_closed_queue_handle_publishes_no_event(self, queues: Queues, event_listener: Ear) -> None:
         queue, other = queues.open(events=True), queues.open()
         queue.send(b"message")
         queue.close()
         assert other.receive(0)
-        assert ear.kinds() == [SENT, RECEIVED]
+        assert event_listener.kinds() == [SENT, RECEIVED]
 
-    def test_queue_handles_beyond_63_publish_no_events_and_count_losses(self, queues: Queues, ear: Ear) -> None:
+    def test_queue_handles_beyond_63_publish_no_events_and_count_losses(
+        self, queues: Queues, event_listener: Ear
+    ) -> None:
         handles = [queues.open(events=True, max_messages=128) for _ in range(70)]
         for handle in handles:
             handle.send(b"message")
-        heard = ear.heard()
+        heard = event_listener.heard()
         assert len({one.row for one in heard}) == len(heard) == 63
         assert handles[0].current_messages == 70
         jobs = [handle.take(0) for handle in handles[60:]]
         for job in jobs:
             job.ack()
-        assert Counter(ear.kinds()) == {TAKEN: 3, ACKNOWLEDGED: 3}
+        assert Counter(event_listener.kinds()) == {TAKEN: 3, ACKNOWLEDGED: 3}
         if queues.backend == "msgq":
             found = stats.queue(queues.name)
             assert (found.sent, found.received, found.acknowledged) == (70, 10, 10)
@@ -341,20 +345,22 @@ class TestEvents:
 
 @pytest.mark.needs("processes")
 class TestProcesses:
-    def test_events_of_two_processes_are_published(self, queues: Queues, ear: Ear) -> None:
+    def test_events_of_two_processes_are_published(self, queues: Queues, event_listener: Ear) -> None:
         queue = queues.open(events="payload")
         with Child(queue_children.consumer, queues.backend, queues.name) as child:
             assert child.hear() == "ready"
             queue.send_many([b"one", b"two", b""])
             assert child.result() == ["one", "two"]
-            heard = ear.heard()
+            heard = event_listener.heard()
             assert Counter(one.event for one in heard) == {SENT: 3, RECEIVED: 3}
             assert all((one.pid == child.pid) == (one.event == RECEIVED) for one in heard)
             by_number = Counter(one.number for one in heard)
             assert list(by_number.values()) == [2, 2, 2]
 
     @pytest.mark.parametrize("how", ["waits", "looks", "opens", "watches", "is told"])
-    def test_message_of_killed_consumer_publishes_one_returned_event(self, queues: Queues, ear: Ear, how: str) -> None:
+    def test_message_of_killed_consumer_publishes_one_returned_event(
+        self, queues: Queues, event_listener: Ear, how: str
+    ) -> None:
         """It is told by the one who brings it back, who is alive."""
         queue, *others = (queues.open(events=True) for _ in range(4))
         queue.send(b"message")
@@ -363,10 +369,10 @@ class TestProcesses:
         if how == "is told":
             told = threading.Event()
             others[0].notify(lambda _: told.set())
-        with Child(queue_children.taker, queues.backend, queues.name) as child:
+        with Child(queue_children.take_without_ack, queues.backend, queues.name) as child:
             assert child.hear() == "message"
             child.kill()
-            taken = ear.heard()
+            taken = event_listener.heard()
             assert [one.event for one in taken] == [SENT, TAKEN]
             if how == "waits":
                 assert queue.take(DEADLINE).deliveries == 2
@@ -379,7 +385,7 @@ class TestProcesses:
             else:
                 wait_until(lambda: others[0].take(0))
         wait_until(lambda: any(one.receive(0) for one in (queue, *others)) or True)
-        heard = ear.heard()
+        heard = event_listener.heard()
         back = [one for one in heard if one.event == RETURNED and one.deliveries == 1]
         assert len(back) == 1
         assert back[0].pid != taken[1].pid
@@ -387,27 +393,27 @@ class TestProcesses:
         assert (back[0].number, back[0].taken_time) == (taken[1].number, taken[1].taken_time)
         assert back[0].publish_time >= taken[1].publish_time
 
-    def test_event_counts_equal_the_queue_statistics(self, queues: Queues, ear: Ear) -> None:
+    def test_event_counts_equal_the_queue_statistics(self, queues: Queues, event_listener: Ear) -> None:
         """What a kill leaves out is in tests/crash."""
         queue = queues.open(events=True)
         for number in range(5):
             queue.send(b"%d" % number)
         assert len(queue.receive_many()) == 5
-        told = Counter(ear.kinds())
+        told = Counter(event_listener.kinds())
         found = stats.queue(queues.name)
         assert (found.sent, found.received, found.acknowledged) == (told[SENT], told[RECEIVED], told[RECEIVED])
         assert found.events_lost == 0
 
-    def test_process_exit_with_open_job_publishes_returned_event(self, queues: Queues, ear: Ear) -> None:
+    def test_process_exit_with_open_job_publishes_returned_event(self, queues: Queues, event_listener: Ear) -> None:
         queues.open(events=True).send(b"message")
-        with Child(queue_children.taker, queues.backend, queues.name) as child:
+        with Child(queue_children.take_without_ack, queues.backend, queues.name) as child:
             assert child.hear() == "message"
             child.say("end")
             child.result()
-            heard = ear.heard()
+            heard = event_listener.heard()
         assert [(one.event, one.pid == child.pid) for one in heard] == [(SENT, False), (TAKEN, True), (RETURNED, True)]
 
-    def test_forked_child_has_its_own_event_publisher(self, queues: Queues, ear: Ear) -> None:
+    def test_forked_child_has_its_own_event_publisher(self, queues: Queues, event_listener: Ear) -> None:
         queue = queues.open(events="payload")
         queue.send(b"parent")
 
@@ -417,12 +423,12 @@ class TestProcesses:
 
         assert in_fork(child) == 0
         queue.send(b"again")
-        heard = ear.heard()
+        heard = event_listener.heard()
         assert [one.payload for one in heard] == [b"parent", b"child", b"again"]
         assert heard[0].pid == heard[2].pid != heard[1].pid
         assert heard[0].row == heard[2].row != heard[1].row
 
-    def test_threads_that_share_a_handle_publish_all_events(self, queues: Queues, ear: Ear) -> None:
+    def test_threads_that_share_a_handle_publish_all_events(self, queues: Queues, event_listener: Ear) -> None:
         """Large payloads are copied without the GIL: others send, and tell, meanwhile."""
         size, each = 400_000, 8
         queue = queues.open(events="payload", max_messages=64, max_message_size=size)
@@ -438,21 +444,21 @@ class TestProcesses:
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            heard += ear.heard()
-        heard += ear.heard()
+            heard += event_listener.heard()
+        heard += event_listener.heard()
         found = stats.queue(queues.name)
-        assert len(heard) + ear.sub.lost + found.events_lost == found.sent + found.acknowledged == each * 12
+        assert len(heard) + event_listener.sub.lost + found.events_lost == found.sent + found.acknowledged == each * 12
         for one in heard:
             assert len(one.payload) == (one.size if one.event == SENT else 0)
             assert len(set(one.payload)) < 2
 
-    def test_send_succeeds_while_views_hold_all_event_slots(self, queues: Queues, ear: Ear) -> None:
+    def test_send_succeeds_while_views_hold_all_event_slots(self, queues: Queues, event_listener: Ear) -> None:
         size = 4 << 20
         queue = queues.open(events="payload", max_messages=4, max_message_size=size)
         held: list[Any] = []
         for _ in range(4):
             queue.send(b"message")
-            held.append(ear.sub.receive_view(timeout=0))
+            held.append(event_listener.sub.receive_view(timeout=0))
         assert None not in held
         assert queue.receive(0)
         assert queue.receive(0)
@@ -460,4 +466,4 @@ class TestProcesses:
         for sample in held:
             sample.release()
         assert queue.receive(0)
-        assert ear.kinds() == [RECEIVED]
+        assert event_listener.kinds() == [RECEIVED]

@@ -380,7 +380,7 @@ class TestProcesses:
     def test_process_exit_returns_message_of_its_job(self, queues: Queues, how: str) -> None:
         queue = queues.open()
         queue.send(b"message", 5)
-        with Child(queue_children.taker, queues.backend, queues.name) as child:
+        with Child(queue_children.take_without_ack, queues.backend, queues.name) as child:
             assert child.hear() == "message"
             assert counts(queue) == (0, 1)
             if how == "killed":

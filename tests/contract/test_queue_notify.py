@@ -38,17 +38,17 @@ def signals() -> Iterator[list[int]]:
 class TestNotifications:
     """When an empty queue gets a message that no receiver waits for."""
 
-    def told(self, count: int, told: list[Any]) -> None:
+    def wait_for_notifications(self, count: int, told: list[Any]) -> None:
         wait_until(lambda: len(told) >= count, f"{count} notifications")
 
-    def nothing_more(self, queues: Queues, told: list[Any], count: int) -> None:
+    def check_no_further_notification(self, queues: Queues, told: list[Any], count: int) -> None:
         """One thread tells everybody: what it had to tell is told when it has told of another queue, twice."""
         other = queues.open(name="other")
         others: list[Any] = []
         other.notify(others.append)
         for times in (1, 2):
             other.send(b"message")
-            self.told(times, others)
+            self.wait_for_notifications(times, others)
             other.receive(0)
         assert len(told) == count
 
@@ -57,7 +57,7 @@ class TestNotifications:
         told: list[Any] = []
         queue.notify(told.append)
         other.send(b"message")
-        self.told(1, told)
+        self.wait_for_notifications(1, told)
         assert told == [queue]
         assert queue.receive(0) == (b"message", 0)
 
@@ -67,12 +67,12 @@ class TestNotifications:
         queue.notify(told.append)
         for round in range(1, 4):
             queue.send_many([b"1", b"2"])
-            self.told(round, told)
+            self.wait_for_notifications(round, told)
             queue.send(b"3")
-            self.nothing_more(queues, told, round)
+            self.check_no_further_notification(queues, told, round)
             assert len(queue.receive_many()) == 3
         queue.send(b"last")
-        self.told(4, told)
+        self.wait_for_notifications(4, told)
         assert len(told) == 4
 
     def test_notify_with_once_true_calls_once(self, queues: Queues) -> None:
@@ -84,9 +84,9 @@ class TestNotifications:
         witness.notify(other.append)
         for round in range(1, 4):
             queue.send(b"message")
-            self.told(round, other)
+            self.wait_for_notifications(round, other)
             queue.receive(0)
-        self.told(1, told)
+        self.wait_for_notifications(1, told)
         assert len(told) == 1
 
     def test_notify_with_none_cancels_the_notification(self, queues: Queues) -> None:
@@ -98,7 +98,7 @@ class TestNotifications:
         queue.notify(None)
         queue.notify(None)
         queue.send(b"message")
-        self.told(1, other)
+        self.wait_for_notifications(1, other)
         assert told == []
 
     def test_second_notify_call_replaces_the_first(self, queues: Queues) -> None:
@@ -108,7 +108,7 @@ class TestNotifications:
         queue.notify(former.append)
         queue.notify(told.append)
         queue.send(b"message")
-        self.told(1, told)
+        self.wait_for_notifications(1, told)
         assert former == []
 
     def test_notify_callbacks_of_several_handles_are_all_called(self, queues: Queues) -> None:
@@ -117,7 +117,7 @@ class TestNotifications:
         for handle in handles:
             handle.notify(told.append)
         handles[0].send(b"message")
-        self.told(5, told)
+        self.wait_for_notifications(5, told)
         assert {id(queue) for queue in told} == {id(handle) for handle in handles}
 
     def test_notify_sends_a_signal(self, queues: Queues, signals: list[int]) -> None:
@@ -158,7 +158,7 @@ class TestNotifications:
             witness.notify(told.append)
             for round in range(1, 4):
                 queue.send(b"message")
-                self.told(round, told)
+                self.wait_for_notifications(round, told)
                 queue.receive(0)
 
     def test_notify_callback_exception_does_not_reach_the_sender(
@@ -172,8 +172,8 @@ class TestNotifications:
         handles[1].notify(told.append)
         for round in range(1, 3):
             handles[0].send(b"message")
-            self.told(round, told)
-            self.told(round, raised)
+            self.wait_for_notifications(round, told)
+            self.wait_for_notifications(round, raised)
             handles[0].receive(0)
         assert raised == [ZeroDivisionError] * 2
 
@@ -184,7 +184,7 @@ class TestNotifications:
         job = queue.take(0)
         queue.notify(told.append)
         job.nack()
-        self.told(1, told)
+        self.wait_for_notifications(1, told)
 
     def test_notify_skips_a_closed_handle(self, queues: Queues) -> None:
         queue, witness = queues.open(), queues.open()
@@ -194,7 +194,7 @@ class TestNotifications:
         witness.notify(other.append)
         queue.close()
         witness.send(b"message")
-        self.told(1, other)
+        self.wait_for_notifications(1, other)
         assert told == []
         with pytest.raises(EndpointClosedError):
             queue.notify(told.append)
@@ -213,9 +213,9 @@ class TestNotifications:
         task.wait_asleep()
         queue.send(b"for who waits")
         assert task.result() == (b"for who waits", 0)
-        self.nothing_more(queues, told, 0)
+        self.check_no_further_notification(queues, told, 0)
         queue.send(b"for nobody")
-        self.told(1, told)
+        self.wait_for_notifications(1, told)
         assert len(told) == 1
 
     @pytest.mark.needs("threads")

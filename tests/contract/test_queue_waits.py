@@ -176,7 +176,7 @@ class TestTime:
                 call()
 
 
-def wakes(begin: Callable[[], Callable[[], Any]], end: Callable[[], Any]) -> list[bool]:
+def find_woken_threads(begin: Callable[[], Callable[[], Any]], end: Callable[[], Any]) -> list[bool]:
     """Return for each of ten threads that wait in `end` whether the function that `begin` returns woke it.
 
     Without a wake, a sleeper polls after a second.
@@ -245,7 +245,7 @@ class TestThreads:
                 poller.poll(DEADLINE_MS)
             assert waiting.receive() == (b"message", 0)
 
-        assert all(wakes(begin, end))
+        assert all(find_woken_threads(begin, end))
 
     @pytest.mark.parametrize("act", ["receive", "receive_into", "ack"])
     @pytest.mark.parametrize("wait", ["send", "wait_space"])
@@ -260,7 +260,7 @@ class TestThreads:
                 return queue.take(0).ack
             return (lambda: queue.receive(0)) if act == "receive" else lambda: queue.receive_into(bytearray(8), 0)
 
-        assert all(wakes(begin, lambda: waiting.send(b"next") if wait == "send" else waiting.wait_space()))
+        assert all(find_woken_threads(begin, lambda: waiting.send(b"next") if wait == "send" else waiting.wait_space()))
 
     def test_wait_space_does_not_consume_the_wake_of_a_sender(self, queues: Queues) -> None:
         queue, total = queues.open(max_messages=1), 0.0

@@ -100,7 +100,7 @@ def numbers(records: Any) -> list[int]:
     return [int(number) for number in records["number"]]
 
 
-def taken(queue: RecordQueue, count: int) -> list[int]:
+def consume_records(queue: RecordQueue, count: int) -> list[int]:
     """Consume so many, however many calls that takes."""
     found: list[int] = []
     while len(found) < count:
@@ -173,7 +173,7 @@ class TestArrays:
         producer.produce(quotes(0, 5))
         assert numbers(consumer.consume(1, DEADLINE)) == [0]
         assert len(consumer.consume(0, DEADLINE)) == 0
-        assert taken(consumer, 4) == [1, 2, 3, 4]
+        assert consume_records(consumer, 4) == [1, 2, 3, 4]
         with pytest.raises(InvalidValueError):
             consumer.consume(-1)
 
@@ -191,12 +191,12 @@ class TestArrays:
     def test_each_consumer_gets_all_records_since_its_connection(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         producer.produce(quotes(0, 2))
-        assert taken(consumer, 2) == [0, 1]
+        assert consume_records(consumer, 2) == [0, 1]
         if queues.backend == "zmq":
             return
         late = queues.open()
         producer.produce(quotes(2, 2))
-        assert taken(late, 2) == taken(consumer, 2) == [2, 3]
+        assert consume_records(late, 2) == consume_records(consumer, 2) == [2, 3]
 
 
 class TestOpening:
@@ -253,7 +253,7 @@ class TestOpening:
                 made["number"] = np.arange(1024)
                 for start in range(0, 1024, 100):
                     producer.produce(made[start : start + 100])
-                assert taken(consumer, 1024) == list(range(1024))
+                assert consume_records(consumer, 1024) == list(range(1024))
             assert consumer.lost == 0
 
     @pytest.mark.needs("segment")
@@ -311,12 +311,12 @@ class TestNames:
     def test_unlink_removes_the_record_queue_name(self, queues: Queues) -> None:
         first, second = queues.pair()
         first.produce(quotes(0, 1))
-        assert taken(second, 1) == [0], "it has mapped the publisher's pool now"
+        assert consume_records(second, 1) == [0], "it has mapped the publisher's pool now"
         first.unlink()
         with pytest.raises(SegmentError):
             first.unlink()
         first.produce(quotes(1, 1))
-        assert taken(second, 1) == [1], "those that have it open continue"
+        assert consume_records(second, 1) == [1], "those that have it open continue"
         with pytest.raises(SegmentError):
             queues.open(create=False)
 
@@ -360,7 +360,7 @@ class TestLoss:
                 assert expected == received + consumer.lost, "the loss lay before the array"
         assert consumer.lost is not None
         producer.produce(quotes(sent, 1))
-        received += len(taken(consumer, 1))
+        received += len(consume_records(consumer, 1))
         assert received + consumer.lost == sent + 1
         assert consumer.lost > 0
 
@@ -430,7 +430,7 @@ class TestLoss:
         producer.close()
         again = queues.open()
         assert again.produce(quotes(3, 3)) == 3
-        assert taken(consumer, 6) == list(range(6))
+        assert consume_records(consumer, 6) == list(range(6))
         assert consumer.lost == 0
 
     @pytest.mark.parametrize("producers", ["single", "multiple"])
@@ -494,7 +494,7 @@ class TestProducers:
         assert second.produce((1, 0)) == 1
         with pytest.raises(MultiplePublishersError):
             producer.produce((2, 0))
-        assert taken(consumer, 2) == [0, 1]
+        assert consume_records(consumer, 2) == [0, 1]
 
     def test_consume_with_publishers_returns_producer_of_each_record(self, queues: Queues) -> None:
         if queues.producers == "single":
@@ -515,7 +515,7 @@ class TestProducers:
             pytest.skip("a topic keeps none")
         producer, _ = queues.pair()
         producer.produce(quotes(0, 10))
-        assert taken(queues.open(history=3), 3) == [7, 8, 9]
+        assert consume_records(queues.open(history=3), 3) == [7, 8, 9]
 
     def test_produce_large_records_raises_on_topics_and_works_on_channels(self, queues: Queues) -> None:
         if queues.backend == "zmq":
@@ -688,7 +688,7 @@ class TestWaiting:
         def child() -> None:
             forked.set()
             further.wait()
-            assert taken(consumer, 3) == [0, 1, 2]
+            assert consume_records(consumer, 3) == [0, 1, 2]
             assert producer.produce(quotes(3, 2)) == 3  # the parent has sent one more since the fork
             assert producer.produce(quotes(5, 1)) == 5
             producer.close()
@@ -703,7 +703,7 @@ class TestWaiting:
                 producer.produce(quotes(6, 1))
         else:
             assert producer.produce(quotes(6, 1)) == 6
-        assert taken(consumer, 6 + (queues.producers == "multiple")) == list(
+        assert consume_records(consumer, 6 + (queues.producers == "multiple")) == list(
             range(6 + (queues.producers == "multiple"))
         )
 

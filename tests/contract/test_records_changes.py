@@ -22,7 +22,7 @@ from msgq.errors import (
 )
 from msgq.impl.records.values import Changes
 from tests.contract.conftest import Records, readable
-from tests.contract.record_children import crowd
+from tests.contract.record_children import write_in_threads
 from tests.support import DEADLINE, DEADLINE_MS, Task
 
 SHORT = 0.05
@@ -272,7 +272,7 @@ class TestThreads:
 
     def test_vector_handle_is_usable_in_several_threads(self, records: Records) -> None:
         threads, rounds = 4, 200
-        counts = crowd(records.backend, records.name, threads, rounds)
+        counts = write_in_threads(records.backend, records.name, threads, rounds)
         assert counts == [rounds] * threads + [threads * rounds]
 
     def test_concurrent_reads_are_never_torn(self, records: Records) -> None:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.needs("processes")
 
 def test_two_processes_exchange_record_changes(records: Records) -> None:
     quotes = records.vector(PAIR, 4)
-    with Child(record_children.answerer, records.backend, records.name) as child:
+    with Child(record_children.answer_changes, records.backend, records.name) as child:
         assert child.hear() == "ready"
         quotes.changes()
         for number in (*range(1, 50), -1):
@@ -39,7 +39,7 @@ def test_two_processes_exchange_record_changes(records: Records) -> None:
 def test_reads_during_writes_of_other_processes_are_never_torn(records: Records, copies: int, size: int) -> None:
     """Two processes write rows, each of one byte. A reader may have no luck, but no row of two of them."""
     rows = records.vector(np.dtype([("data", "u1", (size,))]), 2, copies=copies)
-    actor = record_children.filler
+    actor = record_children.write_uniform_rows
     with (
         Child(actor, records.backend, records.name, 0) as one,
         Child(actor, records.backend, records.name, 1) as other,
@@ -64,7 +64,7 @@ def test_reads_during_writes_of_other_processes_are_never_torn(records: Records,
 def test_atomic_snapshot_shows_all_elements_at_one_instant(records: Records) -> None:
     """Numbers go from element to element: the newest one says what all the others were then."""
     numbers = records.vector("i8", 50)
-    with Child(record_children.marcher, records.backend, records.name) as child:
+    with Child(record_children.write_rising_numbers, records.backend, records.name) as child:
         assert child.hear() == "ready"
         newest: list[int] = []
         while len(newest) < 200 or newest[-1] < newest[0] + 1000:
@@ -78,7 +78,7 @@ def test_atomic_snapshot_shows_all_elements_at_one_instant(records: Records) -> 
 
 def test_atomic_snapshot_of_busy_vector_times_out(records: Records) -> None:
     numbers = records.vector("i8", 30_000)
-    with Child(record_children.marcher, records.backend, records.name) as child:
+    with Child(record_children.write_rising_numbers, records.backend, records.name) as child:
         assert child.hear() == "ready"
 
         def missed() -> str:
@@ -96,7 +96,7 @@ def test_atomic_snapshot_of_busy_vector_times_out(records: Records) -> None:
 
 def test_killed_writer_leaves_its_value_and_frees_its_row(records: Records) -> None:
     quotes = records.vector(PAIR, 4, exclusive=True)
-    with Child(record_children.holder, records.backend, records.name) as child:
+    with Child(record_children.write_and_wait, records.backend, records.name) as child:
         pid = child.hear()
         with pytest.raises(MultipleWritersError) as caught:
             quotes[1] = (3, 6)
@@ -113,7 +113,7 @@ def test_killed_writer_frees_last_of_128_writer_rows(records: Records) -> None:
     for handle in handles:
         handle.claim()
     for number in range(2):  # the second one has the place of the first
-        with Child(record_children.holder, records.backend, records.name) as child:
+        with Child(record_children.write_and_wait, records.backend, records.name) as child:
             child.hear()
             child.kill()
         assert quotes.counts([0])[0] == number + 1

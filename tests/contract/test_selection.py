@@ -69,7 +69,7 @@ def bus_without_publishers(bus: dict[str, msgq.PubSocket]) -> None:
         socket.close()
 
 
-def said(*arguments: object, code: int = 0) -> set[str]:
+def read_command_lines(*arguments: object, code: int = 0) -> set[str]:
     """What a verb says about endpoints, a line each."""
     lines = map(json.loads, run(*arguments, "--json", code=code).stdout.splitlines())
     return {line["endpoint"] for line in lines if "endpoint" in line}
@@ -92,7 +92,7 @@ def test_pattern_selects_the_endpoints_of_recordings(text: str, log: Path, tmp_p
     whole = LogReader(log)
     assert set(compare(whole, whole, endpoints=[parse_pattern(text)]).endpoints) == SELECTED[text]
     code = not SELECTED[text]
-    assert said("bag", "info", log, "--endpoint", text, code=code) == SELECTED[text]
+    assert read_command_lines("bag", "info", log, "--endpoint", text, code=code) == SELECTED[text]
     run("bag", "filter", log, "--endpoint", text, "-o", tmp_path / "some.mcap", code=code)
     if SELECTED[text]:
         assert set(LogReader(tmp_path / "some.mcap").endpoints) == SELECTED[text]
@@ -109,8 +109,8 @@ def test_pattern_selects_the_endpoints_on_spark(text: str, log: Path) -> None:
 @every_text
 def test_pattern_selects_the_endpoints_of_observing_commands(text: str, bus: dict[str, msgq.PubSocket]) -> None:
     code = not SELECTED[text]
-    assert said("list", text, "--interval", 0, code=code) == SELECTED[text]
-    assert said("top", text, "--once", "--interval", 0.01, code=code) == SELECTED[text]
+    assert read_command_lines("list", text, "--interval", 0, code=code) == SELECTED[text]
+    assert read_command_lines("top", text, "--once", "--interval", 0.01, code=code) == SELECTED[text]
 
 
 @every_text
@@ -197,6 +197,6 @@ def test_selection_without_patterns_has_all_and_empty_list_no_endpoints() -> Non
 @every_text
 def test_pattern_selects_the_endpoints_of_clean_command(text: str, bus_without_publishers: None) -> None:
     if SELECTED[text]:
-        assert said("clean", "--dry-run", text) == SELECTED[text]
+        assert read_command_lines("clean", "--dry-run", text) == SELECTED[text]
     else:
         assert "no endpoint matches nobody" in run("clean", "--dry-run", text, code=1).stderr

@@ -29,7 +29,7 @@ LARGE, SMALL = 1 << 20, 250_000 // 8 * 8
 SIZE = children.SIZE
 
 
-def cut(endpoint: str, stack: ExitStack, size: int = SMALL) -> StockSubscriber:
+def truncate_ring(endpoint: str, stack: ExitStack, size: int = SMALL) -> StockSubscriber:
     return stack.enter_context(StockSubscriber(endpoint, size))
 
 
@@ -49,7 +49,7 @@ def assert_names_both(text: str, now: int = SMALL) -> None:
 def test_publisher_gets_an_error_after_the_ring_shrinks(endpoint: str, stack: Any, how: Any) -> None:
     with Child(children.publish, endpoint, LARGE, how) as child:
         assert child.hear() == "sending"
-        stock = cut(endpoint, stack)
+        stock = truncate_ring(endpoint, stack)
         texts = child.hear()
         for text in texts:
             assert_names_both(text)
@@ -89,7 +89,7 @@ def test_subscriber_gets_an_error_after_the_ring_shrinks(endpoint: str, stack: A
                 time.sleep(0.0001)
         elif how != "passive":
             wait_asleep(child.pid)
-        stock = cut(endpoint, stack)
+        stock = truncate_ring(endpoint, stack)
         if traffic:
             send_until_cut(pub, 3 * LARGE // SIZE)
             pub.close()
@@ -218,7 +218,7 @@ def test_recorder_continues_after_the_ring_is_enlarged(endpoint: str, stack: Any
         assert child.hear() == "recording"
         pub = stack.enter_context(msgq.pub_sock(endpoint))
         pub.send_many([message(i, SIZE) for i in range(10)])
-        cut(endpoint, stack)
+        truncate_ring(endpoint, stack)
         send_until_cut(pub, 2000)
         child.say(1)
         assert child.hear() == "noticed"
@@ -274,9 +274,9 @@ def test_sigbus_of_a_file_outside_msgq_reaches_the_previous_handler(endpoint: st
 def test_sigbus_handler_works_with_faulthandler(
     endpoint: str, stack: Any, when: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with Child(children.survives, endpoint, LARGE, when) as child:
+    with Child(children.resize_under_faulthandler, endpoint, LARGE, when) as child:
         assert child.hear() == "sending"
-        cut(endpoint, stack)
+        truncate_ring(endpoint, stack)
         assert_names_both(child.hear())
         child.say()
         assert child.process.wait() == -signal.SIGBUS
@@ -288,7 +288,7 @@ def test_sigbus_handler_serves_two_threads_at_the_same_time(endpoint: str, stack
     for _ in range(5):
         with Child(children.two_threads, endpoint, LARGE) as child:
             assert child.hear() == "ready"
-            cut(endpoint, stack, 100_000)
+            truncate_ring(endpoint, stack, 100_000)
             child.say()
             assert_names_both(child.result()[0], 100_000)
         segment_path(endpoint).unlink()
@@ -297,7 +297,7 @@ def test_sigbus_handler_serves_two_threads_at_the_same_time(endpoint: str, stack
 def test_sigbus_handler_is_inherited_by_forked_children(endpoint: str, stack: Any) -> None:
     with Child(children.forked, endpoint, LARGE) as child:
         assert child.hear() == "ready"
-        cut(endpoint, stack)
+        truncate_ring(endpoint, stack)
         child.say()
         codes, of_sub, of_pub = child.result()
         assert codes == [0, -signal.SIGBUS]
@@ -309,7 +309,7 @@ def test_publisher_without_the_handler_is_killed_by_sigbus(endpoint: str, stack:
     """The publisher first sends a lap. In pages without memory, the second lap would fail without SIGBUS."""
     with Child(children.send_a_lap_then_more, endpoint, LARGE, env={"MSGQ_SIGBUS": "0"}) as child:
         assert child.hear() == "sending"
-        cut(endpoint, stack)
+        truncate_ring(endpoint, stack)
         child.say()
         assert child.process.wait() == -signal.SIGBUS
 

@@ -65,7 +65,7 @@ class Place:
         return sorted(SHM.glob(f"msgqpool_{self.endpoint}:*"))
 
 
-def killed(victim: Driver, at: int) -> list[str]:
+def wait_for_driver_kill(victim: Driver, at: int) -> list[str]:
     """Wait for the victim to be killed at its `at`-th point; 0: it ends well. Returns the points that it then named."""
     return [line for line in victim.ended(-signal.SIGKILL if at else 0) if ": " in line]
 

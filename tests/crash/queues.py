@@ -183,17 +183,17 @@ def until_ready(driver: Driver) -> None:
         assert line, f"it ended with {driver.process.wait()}"
 
 
-def said(lines: Iterable[str], what: str) -> list[int]:
+def read_driver_numbers(lines: Iterable[str], what: str) -> list[int]:
     """Return the numbers that the driver said of one kind."""
     return [int(line.split()[1]) for line in lines if re.fullmatch(rf"{what} \d+", line)]
 
 
-def points(lines: Iterable[str]) -> list[str]:
+def read_driver_points(lines: Iterable[str]) -> list[str]:
     """Return the names of the points that the driver passed."""
     return [line for line in lines if ": " in line]
 
 
-def ended(victim: Driver, at: int) -> list[str]:
+def wait_for_driver_kill(victim: Driver, at: int) -> list[str]:
     """Wait for the victim to be killed at its `at`-th point; 0: it ends well. Returns what it said."""
     return victim.ended(-signal.SIGKILL if at else 0)
 

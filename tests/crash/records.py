@@ -182,8 +182,8 @@ class Place(File):
         yield
         watcher.proceed()
         lines = watcher.ended(0)
-        assert said(lines, "read")[0] > 0, lines
-        assert said(lines, "restless") == [0], lines
+        assert read_driver_numbers(lines, "read")[0] > 0, lines
+        assert read_driver_numbers(lines, "restless") == [0], lines
 
 
 def until_ready(driver: Driver) -> None:
@@ -198,17 +198,17 @@ def kill(victim: Driver) -> None:
     victim.process.wait()
 
 
-def said(lines: Iterable[str], what: str) -> list[int]:
+def read_driver_numbers(lines: Iterable[str], what: str) -> list[int]:
     """Return the numbers that the driver said of one kind."""
     return [int(line.split()[1]) for line in lines if re.fullmatch(rf"{what} \d+", line)]
 
 
-def points(lines: Iterable[str]) -> list[str]:
+def read_driver_points(lines: Iterable[str]) -> list[str]:
     """Return the names of the points that the driver passed."""
     return [line for line in lines if ": " in line]
 
 
-def holding(names: list[str]) -> Iterator[bool]:
+def iterate_lock_states(names: list[str]) -> Iterator[bool]:
     """Yield for each step whether the lock is held behind it."""
     held = False
     for name in names:
@@ -234,7 +234,7 @@ def at_each_step(play: Callable[[Step], list[str]], named: Iterable[str] = (), o
     for name in named:
         assert name in names, f"no such step any more; the steps are {names}"
     problems, seen = [], Counter[str]()
-    for at, (name, locked) in enumerate(zip(names, holding(names), strict=True), 1):
+    for at, (name, locked) in enumerate(zip(names, iterate_lock_states(names), strict=True), 1):
         seen[name] += 1
         if often and seen[name] > often:
             continue

@@ -13,11 +13,11 @@ from tests.crash.channels import (
     Place,
     all_slots_are_to_be_had,
     flood,
-    killed,
     life_goes_on,
     pins,
     place,
     program,
+    wait_for_driver_kill,
 )
 from tests.crash.victims import message
 
@@ -105,7 +105,7 @@ def kill_publisher(place: Place, at: int, operations: str, sent: int) -> list[st
     readers = place.readers()
     a_former_publisher(place)
     assert [reader.drain() for reader in readers] == [[FORMER]] * 3
-    names = killed(place.driver(operations, at=at), at)
+    names = wait_for_driver_kill(place.driver(operations, at=at), at)
     for reader in readers:
         own, lost = reader.drain(), reader.subscriber.lost  # retracted
         assert own == [*range(lost, lost + len(own))], f"{reader.kind}: {own}"
@@ -146,7 +146,7 @@ def kill_subscriber(place: Place, at: int, operations: str) -> list[str]:
     victim.wait_until_ready()
     flood(other, range(1, 4))
     victim.proceed()
-    names = killed(victim, at)
+    names = wait_for_driver_kill(victim, at)
     for reader in readers:
         assert reader.drain() == [FORMER, 1, 2, 3], reader.kind
     life_goes_on(place, readers, other)
@@ -185,7 +185,7 @@ def test_reused_viewer_bit_of_killed_subscriber_releases_slots(place: Place) -> 
         holder.process.kill()
         holder.process.wait()
         assert [*pins(where)] == [1] * 4
-        names = killed(where.driver("listen arm view", at=at), at)
+        names = wait_for_driver_kill(where.driver("listen arm view", at=at), at)
         with where.channel.subscriber() as viewer:
             assert viewer.receive_view(0) is None
             assert not any(pins(where)), "a bit that nobody has"

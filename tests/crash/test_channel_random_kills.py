@@ -13,7 +13,7 @@ import pytest
 
 from msgq.channel import Channel
 from tests.crash.channels import all_slots_are_to_be_had, flood
-from tests.crash.test_random_kills import end, forked
+from tests.crash.test_random_kills import end, run_in_killed_child
 from tests.crash.victims import message, number_of
 from tests.stress.roles import has_input
 from tests.support import LONGER, SHM, Child, run_child, say, wait_until
@@ -53,7 +53,7 @@ def pools(endpoint: str) -> int:
     return sum(1 for path in os.listdir(SHM) if path.startswith(f"msgqpool_{endpoint}:"))
 
 
-def massacre(endpoint: str, seed: int, kills: int, received: str) -> dict[str, int]:
+def run_random_kills(endpoint: str, seed: int, kills: int, received: str) -> dict[str, int]:
     """Child: keep publishers and two subscribers running, and kill one of them at a random moment, again and again.
 
     Returns how many failed in another way than by being killed, how many were killed, and the most pools at a time.
@@ -63,8 +63,8 @@ def massacre(endpoint: str, seed: int, kills: int, received: str) -> dict[str, i
     def start(role: int) -> int:
         if role < PUBLISHERS:
             numbers[role] = next(victims)
-            return forked(publish_for_ever, endpoint, numbers[role])
-        return forked(receive_for_ever, endpoint, role == PUBLISHERS)
+            return run_in_killed_child(publish_for_ever, endpoint, numbers[role])
+        return run_in_killed_child(receive_for_ever, endpoint, role == PUBLISHERS)
 
     def is_received(number: int) -> bool:
         return all(Path(received, f"{number}-{views}").exists() for views in (False, True))
@@ -86,7 +86,7 @@ def massacre(endpoint: str, seed: int, kills: int, received: str) -> dict[str, i
     return {"failed": failed, "killed": killed, "pools": most}
 
 
-def watch(endpoint: str, views: bool, received: str) -> dict[str, int]:
+def receive_and_check(endpoint: str, views: bool, received: str) -> dict[str, int]:
     """Child: receive until the parent writes a line; check each message and the counts.
 
     The first message of each publisher creates a file in the folder `received`.
@@ -131,11 +131,11 @@ def test_channel_with_random_kills_delivers_correct_messages(
     with Channel(endpoint, capacity=CAPACITY, create=True) as channel:
         try:
             with (
-                Child(watch, endpoint, False, received) as copying,
-                Child(watch, endpoint, True, received) as viewing,
+                Child(receive_and_check, endpoint, False, received) as copying,
+                Child(receive_and_check, endpoint, True, received) as viewing,
             ):
                 assert (copying.hear(), viewing.hear()) == ("ready", "ready")
-                result = run_child(massacre, endpoint, seed, kills, received)
+                result = run_child(run_random_kills, endpoint, seed, kills, received)
                 assert result["failed"] == 0, result
                 assert result["pools"] <= POOLS_MAX, result
                 with channel.publisher(slots=CAPACITY) as last:

@@ -39,7 +39,7 @@ SCENES: dict[str, tuple[str, list[int]]] = {
 }
 
 
-def holding(names: list[str]) -> Iterator[bool]:
+def iterate_lock_states(names: list[str]) -> Iterator[bool]:
     """Yield for each step whether the lock is held behind it."""
     held = False
     for name in names:
@@ -109,7 +109,7 @@ def test_channel_process_stopped_at_each_access_blocks_no_other_process(place: P
     with place.another(0) as trial:
         names = run(trial, scene, 0)
     problems = []
-    for at, (name, locked) in enumerate(zip(names, holding(names), strict=True), 1):
+    for at, (name, locked) in enumerate(zip(names, iterate_lock_states(names), strict=True), 1):
         with place.another(at) as round_:
             try:
                 run(round_, scene, at, locked)

@@ -55,7 +55,7 @@ def test_topic_creation_killed_around_each_system_call_leaves_usable_topic(
     codes = run_child(die_in_turn, plans, role, env={"LD_PRELOAD": str(tools / "interpose.so"), "MSGQ_MODE": mode})
     for name in plans:
         check_files(name, prefix)
-        use(name)
+        check_topic_is_usable(name)
         check_files(name, prefix)
     for kind in ("msgq_", "msgqside_"):
         assert {path.name for path in (SHM / f"{kind}{prefix}").iterdir()} == set(plans), "temporary files"
@@ -74,7 +74,7 @@ def check_files(endpoint: str, prefix: str) -> None:
             assert status.st_nlink == 1
 
 
-def use(endpoint: str) -> None:
+def check_topic_is_usable(endpoint: str) -> None:
     """Everybody else can go on."""
     with subscriber(endpoint) as sub, publisher(endpoint) as pub:
         pub.send(b"hello")

@@ -19,7 +19,7 @@ CALLS = (*test_creation_killed.CALLS, "unlink")
 SLOTS = 4
 
 
-def live(name: str, role: str) -> None:
+def open_and_use(name: str, role: str) -> None:
     """Open the queue, or make it, use it a little, and perhaps unlink it."""
     with MessageQueue(name, 0 if role == "open" else None, max_messages=SLOTS) as queue:
         queue.send(b"message")
@@ -36,13 +36,13 @@ def die_in_turn(plans: dict[str, str], role: str) -> dict[str, int]:
     for name, plan in plans.items():
         if (pid := fork()) == 0:
             os.environ["MSGQ_TEST_CALLS"] = plan
-            live(name, role)
+            open_and_use(name, role)
             os._exit(0)
         codes[name] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return codes
 
 
-def use(queue: MessageQueue, sent: int) -> None:
+def check_queue_is_usable(queue: MessageQueue, sent: int) -> None:
     """Go on with a queue in which one process sent so many messages, or died on the way."""
     left = queue.receive_many()
     assert len(left) <= sent
@@ -85,6 +85,6 @@ def test_queue_creation_killed_around_each_system_call_leaves_usable_queue(
             MessageQueue(name, 0, max_messages=SLOTS).close()  # complete, or not there
             assert (folder / name).stat().st_nlink == 1
         with MessageQueue(name, max_messages=SLOTS) as queue:
-            use(queue, 1)
+            check_queue_is_usable(queue, 1)
             queue.unlink()
     assert not [*folder.iterdir()], "temporary files"

@@ -14,7 +14,7 @@ from msgq import stats
 from msgq.channel import Channel
 from msgq.common.queue_events import EVENT_HEAD_FORMAT, Event, events_channel
 from msgq.workqueue import MessageQueue
-from tests.crash.queues import SLOTS, Place, ended, points, program, slot
+from tests.crash.queues import SLOTS, Place, program, read_driver_points, slot, wait_for_driver_kill
 
 __all__ = ["program", "slot"]
 
@@ -40,7 +40,7 @@ def kill_taker(slot: Place, at: int) -> list[str]:
         heard(sub)
         before = stats.queue(name)
         victim.proceed()
-        lines = ended(victim, at)
+        lines = wait_for_driver_kill(victim, at)
         left = stats.queue(name)
         got = trial.look_and_drain()
         found, events = stats.queue(name), heard(sub)
@@ -55,7 +55,7 @@ def kill_taker(slot: Place, at: int) -> list[str]:
         assert told[Event.RECEIVED] == found.acknowledged - left.acknowledged
         assert set(told) <= {Event.RETURNED, Event.RECEIVED}
         assert found.events_lost == 0
-    return points(lines)
+    return read_driver_points(lines)
 
 
 def test_consumer_killed_before_event_publication_leaves_consistent_events(slot: Place) -> None:

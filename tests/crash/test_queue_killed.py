@@ -13,14 +13,14 @@ from tests.crash.queues import (
     PRIORITIES,
     SLOTS,
     Place,
-    ended,
     in_order,
     life_goes_on,
     message,
-    points,
     program,
-    said,
+    read_driver_numbers,
+    read_driver_points,
     slot,
+    wait_for_driver_kill,
 )
 from tests.support import DEADLINE
 
@@ -142,7 +142,7 @@ def run(slot: Place, scene: ProcessGroup, at: int) -> tuple[list[int], list[str]
     before = [*range(BEFORE, BEFORE + scene.before)]
     slot.send(*before)
     victim.proceed()
-    return before, ended(victim, at)
+    return before, wait_for_driver_kill(victim, at)
 
 
 def kill_sender(slot: Place, scene: ProcessGroup, at: int) -> list[str]:
@@ -152,11 +152,11 @@ def kill_sender(slot: Place, scene: ProcessGroup, at: int) -> list[str]:
     rest = slot.drain()
     own = sorted({number for number, _ in rest} - {*before})
     assert own == [*range(200, 200 + len(own))], own
-    assert len(own) >= max(scene.sure, len(said(lines, "sent"))), f"{own}, and it had sent more: {lines}"
+    assert len(own) >= max(scene.sure, len(read_driver_numbers(lines, "sent"))), f"{own}, and it had sent more: {lines}"
     assert [number for number, _ in rest] == in_order([*before, *own])
     assert {deliveries for _, deliveries in rest} <= {1}
     life_goes_on(slot)
-    return points(lines)
+    return read_driver_points(lines)
 
 
 @pytest.mark.parametrize("scene", SENDERS)
@@ -203,7 +203,7 @@ def kill_receiver(slot: Place, scene: ProcessGroup, at: int, name: str) -> list[
     sent = formers + before
     slot.look()
     assert not slot.bits(), "bits of the dead"
-    rest, got, took = slot.drain(), said(lines, "got"), said(lines, "took")
+    rest, got, took = slot.drain(), read_driver_numbers(lines, "got"), read_driver_numbers(lines, "took")
     numbers = [number for number, _ in rest]
     assert not {*numbers} & {*got}, f"{got} come again: {numbers}"
     missing = {*sent} - {*numbers} - {*got}
@@ -212,7 +212,7 @@ def kill_receiver(slot: Place, scene: ProcessGroup, at: int, name: str) -> list[
         least = 2 if number in took + in_order(formers)[:2] else 1
         assert least <= deliveries <= 2, f"{number} came for the {deliveries}th time"
     life_goes_on(slot)
-    return points(lines)
+    return read_driver_points(lines)
 
 
 @pytest.mark.parametrize("scene", RECEIVERS)

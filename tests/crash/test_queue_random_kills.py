@@ -16,7 +16,7 @@ import pytest
 
 from msgq.workqueue import MessageQueue
 from tests.crash.queues import File
-from tests.crash.test_random_kills import end, forked
+from tests.crash.test_random_kills import end, run_in_killed_child
 from tests.support import LONGER, run_child
 
 SENDERS = RECEIVERS = 4
@@ -98,7 +98,7 @@ def consume_for_ever(name: str, diary: str, participant: int, way: str) -> None:
             WAYS[way](queue, notes, participant)
 
 
-def massacre(name: str, diary: str, way: str, seed: int, kills: int, messages: int) -> dict[str, int]:
+def run_random_kills(name: str, diary: str, way: str, seed: int, kills: int, messages: int) -> dict[str, int]:
     """Child: keep four senders and four receivers running, and kill one of them at a random moment, again and again.
 
     Returns how many failed in another way than by being killed, and how many were killed.
@@ -107,8 +107,8 @@ def massacre(name: str, diary: str, way: str, seed: int, kills: int, messages: i
 
     def start(role: int) -> int:
         if role < SENDERS:
-            return forked(send_for_ever, name, diary, next(victims))
-        return forked(consume_for_ever, name, diary, next(victims), way)
+            return run_in_killed_child(send_for_ever, name, diary, next(victims))
+        return run_in_killed_child(consume_for_ever, name, diary, next(victims), way)
 
     def enough() -> bool:  # each message has three records: of two calls that begin, or end, and of what was sent
         return killed >= kills and os.path.getsize(diary) > 3 * messages * Diary.FORMAT.size
@@ -191,7 +191,7 @@ def test_queue_with_random_kills_loses_no_message(
     diary = tmp_path / "diary"
     with MessageQueue(endpoint, max_messages=slots, max_message_size=1024) as queue:
         try:
-            result = run_child(massacre, endpoint, str(diary), way, seed, kills, messages)
+            result = run_child(run_random_kills, endpoint, str(diary), way, seed, kills, messages)
             assert result["failed"] == 0, result
             notes = Diary(str(diary))
             with MessageQueue(endpoint, 0) as survivor:  # it looks for the dead when it comes

@@ -16,8 +16,8 @@ import pytest
 
 from msgq.impl.base.clock import time_ns
 from msgq.workqueue import MessageQueue
-from tests.crash.queues import File, Place, points, program, slot, until_ready
-from tests.crash.test_random_kills import end, forked
+from tests.crash.queues import File, Place, program, read_driver_points, slot, until_ready
+from tests.crash.test_random_kills import end, run_in_killed_child
 from tests.crash.victims import WRITES
 from tests.support import DEADLINE, LONGER, Task, run_child, wait_asleep, wait_until
 
@@ -54,7 +54,7 @@ class Lateness(threading.Thread):
         return seconds <= LOOK + 5 * self.most
 
 
-def timed(call: Callable[[], Any]) -> float:
+def time_success(call: Callable[[], Any]) -> float:
     """Return when a call has succeeded, by the monotonic clock."""
     assert call() is not False
     return time.monotonic()
@@ -93,7 +93,7 @@ def first_step(slot: Place, operations: str, name: str, before: int) -> int:
     """Return the number of the step of this name."""
     with slot.another("known") as known:
         known.send(*range(before))
-        names = points(known.driver(operations.replace("ready ", ""), WRITES, 0).ended(0))
+        names = read_driver_points(known.driver(operations.replace("ready ", ""), WRITES, 0).ended(0))
     return names.index(name) + 1
 
 
@@ -116,7 +116,7 @@ def test_queue_sleeper_wakes_after_death_or_stop_of_its_waker(slot: Place, scene
             where.send(*range(before))
             victim = where.driver(operations, WRITES, at, number)
             until_ready(victim)
-            task = Task(timed, partial(wish, where.queue))
+            task = Task(time_success, partial(wish, where.queue))
             task.wait_asleep()
             sleepers.append((task, time.monotonic()))
             victim.proceed()
@@ -144,7 +144,7 @@ def test_message_reaches_next_sleeper_after_woken_sleeper_dies_or_stops(
         victim.wait_until_ready()
         victim.proceed()
         wait_asleep(victim.pid)
-        tasks = [Task(timed, partial(wish, handle)) for handle in (where.handle(), where.handle())]
+        tasks = [Task(time_success, partial(wish, handle)) for handle in (where.handle(), where.handle())]
         for task in tasks:
             task.wait_asleep()
         since = time.monotonic()
@@ -226,13 +226,13 @@ def oldest(name: str, slots: int) -> float:
     return max((now - sent for sent in waiting), default=0) / 1e9
 
 
-def bully(name: str, slots: int, seed: int) -> dict[str, float]:
+def kill_stopped_sleepers(name: str, slots: int, seed: int) -> dict[str, float]:
     """Child: have 64 sleepers; stop half of them, send a few messages, and kill some of those that were stopped.
 
     Returns for how many seconds a message has waited at most, how late the machine was, and how many were sent.
     """
     rng, most, sent = random.Random(seed), 0.0, 0
-    pids = [forked(receive_for_ever, name) for _ in range(PROCESSES)]
+    pids = [run_in_killed_child(receive_for_ever, name) for _ in range(PROCESSES)]
     with MessageQueue(name, 0) as queue, Lateness() as lateness:
         for _ in range(int(KILLS * LONGER)):
             struck = rng.sample(range(PROCESSES), 4)
@@ -246,7 +246,7 @@ def bully(name: str, slots: int, seed: int) -> dict[str, float]:
             while queue.current_messages and time.monotonic() < until:
                 most = max(most, oldest(name, slots))
                 time.sleep(0.002)
-            pids[struck[0]] = forked(receive_for_ever, name)
+            pids[struck[0]] = run_in_killed_child(receive_for_ever, name)
             for each in struck[1:]:
                 os.kill(pids[each], signal.SIGCONT)
         wait_until(lambda: not any(File(name, slots).slot_states()))
@@ -267,7 +267,7 @@ def test_queue_with_64_sleepers_leaves_no_message_waiting(endpoint: str, seed: i
     slots = 8
     with MessageQueue(endpoint, max_messages=slots, max_message_size=8) as queue:
         try:
-            result = run_child(bully, endpoint, slots, seed)
+            result = run_child(kill_stopped_sleepers, endpoint, slots, seed)
             print(result)
             assert result["waited"] <= LOOK + 5 * result["late"]
             MessageQueue(endpoint, 0).close()

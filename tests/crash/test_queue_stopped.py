@@ -19,9 +19,9 @@ from tests.crash.queues import (
     Place,
     in_order,
     life_goes_on,
-    points,
     program,
-    said,
+    read_driver_numbers,
+    read_driver_points,
     slot,
 )
 from tests.support import wait_asleep, wait_until
@@ -59,7 +59,7 @@ SCENES = {
 }
 
 
-def holding(names: list[str]) -> Iterator[bool]:
+def iterate_lock_states(names: list[str]) -> Iterator[bool]:
     """Yield for each step whether the lock is held behind it."""
     held = False
     for name in names:
@@ -98,13 +98,13 @@ def run(slot: Place, scene: ProcessGroup, at: int, locked: bool = False) -> list
     lines = victim.ended(0)
     slot.look()
     got += slot.drain()
-    all_of_them = [number for number, _ in got] + said(lines, "got")
+    all_of_them = [number for number, _ in got] + read_driver_numbers(lines, "got")
     assert sorted(all_of_them) == [*before, *range(200, 200 + scene.own)]
-    assert not said(lines, "lost")
+    assert not read_driver_numbers(lines, "lost")
     for number, deliveries in got:
         assert deliveries <= 1 + ("take" in scene.operations + scene.former), f"{number} came {deliveries} times"
     life_goes_on(slot)
-    return points(lines)
+    return read_driver_points(lines)
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -119,7 +119,7 @@ def test_queue_process_stopped_at_each_access_blocks_no_other_process(slot: Plac
     with slot.another(0) as trial:
         names = run(trial, SCENES[scene], 0)
     problems, seen = [], Counter[str]()
-    for at, (name, locked) in enumerate(zip(names, holding(names), strict=True), 1):
+    for at, (name, locked) in enumerate(zip(names, iterate_lock_states(names), strict=True), 1):
         seen[name] += 1
         if seen[name] > OFTEN:
             continue
@@ -176,10 +176,10 @@ def run_leased(slot: Place, at: int) -> list[str]:
     victim.proceed()
     lines = victim.ended(0)
     got += slot.drain()
-    assert [number for number, _ in got] + said(lines, "got") == [0]
-    assert len(said(lines, "lost")) == (len(said(lines, "took")) if got else 0), lines
+    assert [number for number, _ in got] + read_driver_numbers(lines, "got") == [0]
+    assert len(read_driver_numbers(lines, "lost")) == (len(read_driver_numbers(lines, "took")) if got else 0), lines
     life_goes_on(slot)
-    return points(lines)
+    return read_driver_points(lines)
 
 
 def test_lease_of_stopped_consumer_expires_and_message_is_redelivered(slot: Place) -> None:
@@ -226,7 +226,7 @@ def test_second_sender_wakes_other_sleeper_while_first_sender_is_stopped(slot: P
     victim = slot.driver("join arm send:0", "mq_eventcount_notify_mp: exchanged word", 1, signal.SIGSTOP)
     victim.wait_stopped()
     slot.send(1)
-    got = [number for sleeper in sleepers for number in said(sleeper.ended(0), "got")]
+    got = [number for sleeper in sleepers for number in read_driver_numbers(sleeper.ended(0), "got")]
     assert sorted(got) == [0, 1]
     victim.go_on()
     victim.ended(0)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from msgq.impl.workqueue.core import QueueNotification
-from tests.crash.queues import Place, ended, life_goes_on, points, program, slot, until_ready
+from tests.crash.queues import Place, life_goes_on, program, read_driver_points, slot, until_ready, wait_for_driver_kill
 from tests.crash.victims import Driver, state
 from tests.support import asleep, wait_until
 
@@ -60,7 +60,7 @@ def kill(slot: Place, scene: ProcessGroup, at: int) -> list[str]:
         victim.process.send_signal(signal.SIGSTOP)  # so that all of them are there when it wakes
         slot.send(*range(scene.later))
         victim.go_on()
-    lines = ended(victim, at)
+    lines = wait_for_driver_kill(victim, at)
     slot.handle()  # it looks for the dead, and stays: who leaves tells in any case
     left = [word for word in slot.slot_states() if word >> 63]
     assert left or at or scene.later == 0
@@ -68,7 +68,7 @@ def kill(slot: Place, scene: ProcessGroup, at: int) -> list[str]:
     be_told_no_more(slot, notice)
     slot.drain()
     life_goes_on(slot)
-    return points(lines)
+    return read_driver_points(lines)
 
 
 @pytest.mark.parametrize("scene", TELLERS)

@@ -41,7 +41,7 @@ def join_for_ever(endpoint: str, stream: Stream, rng: random.Random) -> None:
 PATIENCE = 15.0  # seconds of killing
 
 
-def forked(function: Callable[..., None], *args: Any) -> int:
+def run_in_killed_child(function: Callable[..., None], *args: Any) -> int:
     """Run a function in a forked process until it is killed; it ends in another way only by a mistake."""
     if pid := fork():
         return pid
@@ -52,7 +52,7 @@ def forked(function: Callable[..., None], *args: Any) -> int:
     os._exit(1)
 
 
-def massacre(endpoint: str, seed: int, kills: int) -> dict[str, int]:
+def run_random_kills(endpoint: str, seed: int, kills: int) -> dict[str, int]:
     """Child: keep a publisher and three subscribers running, and kill one of them at a random moment, again and again.
 
     As often as wanted, or for as long as a machine that is busy with other things is given.
@@ -63,8 +63,8 @@ def massacre(endpoint: str, seed: int, kills: int) -> dict[str, int]:
 
     def start(role: int) -> int:
         if role == 0:
-            return forked(publish_for_ever, endpoint, stream)
-        return forked(join_for_ever, endpoint, stream, random.Random(rng.random()))
+            return run_in_killed_child(publish_for_ever, endpoint, stream)
+        return run_in_killed_child(join_for_ever, endpoint, stream, random.Random(rng.random()))
 
     say("ready")
     pids = {role: start(role) for role in range(4)}
@@ -86,7 +86,7 @@ def end(pid: int) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != -signal.SIGKILL
 
 
-def watch(endpoint: str, seed: int, kind: str) -> dict[str, Any]:
+def receive_and_check(endpoint: str, seed: int, kind: str) -> dict[str, Any]:
     """Child: subscribe before all others, check everything, until told to stop."""
     ledger = Ledger(Stream(seed, largest_message_size(RING), 16), kind=kind)
     with subscriber(endpoint, passive=kind == "passive", conflate=kind == "conflate") as socket:
@@ -112,8 +112,10 @@ def test_topic_with_random_kills_delivers_correct_messages(
     file behind.
     """
     with ring(endpoint, RING):
-        watchers = scene.start_all([(watch, endpoint, seed, kind) for kind in ("plain", "passive", "conflate")])
-        result = scene.start(massacre, endpoint, seed, kills).result()
+        watchers = scene.start_all(
+            [(receive_and_check, endpoint, seed, kind) for kind in ("plain", "passive", "conflate")]
+        )
+        result = scene.start(run_random_kills, endpoint, seed, kills).result()
         assert result["failed"] == 0, result
         with publisher(endpoint) as pub:
             published, snapshot = pub.stats().messages, msgq.stats.topic(endpoint)

@@ -20,8 +20,8 @@ from tests.crash.records import (
     key_number,
     key_value,
     kill,
-    points,
-    said,
+    read_driver_numbers,
+    read_driver_points,
     until_ready,
 )
 
@@ -84,7 +84,7 @@ NAMED = {
 }
 
 
-def play(board: Place, scene: ProcessGroup, step: Step) -> list[str]:
+def kill_victim_at_step(board: Place, scene: ProcessGroup, step: Step) -> list[str]:
     """Have a victim killed at a step, on a board of its own, and somebody else declare all keys. Returns the steps."""
     with board.another(step.at) as where, where.watched():
         observed, passive = where.reader.observe(key_name(0)), where.handle(passive=True)
@@ -99,7 +99,7 @@ def play(board: Place, scene: ProcessGroup, step: Step) -> list[str]:
         assert {*where.reader.keys()} <= {key_name(0), key_name(1)}, "a half of a name"
         stays = observed.read()
         if stays is None:
-            assert not said(lines, "wrote")
+            assert not read_driver_numbers(lines, "wrote")
         else:
             assert key_number(stays.data) == scene.written()[stays.count - 1]
             assert passive[key_name(0)] == stays.data
@@ -108,7 +108,7 @@ def play(board: Place, scene: ProcessGroup, step: Step) -> list[str]:
             re.findall("put", scene.operations.split("arm")[1])
         )
         goes_on(where, None if stays is None else stays.data)
-        return points(lines)
+        return read_driver_points(lines)
 
 
 def goes_on(where: Place, stays: bytes | None) -> None:
@@ -135,7 +135,7 @@ def test_board_writer_killed_at_each_step_leaves_usable_board(board: Place, scen
     Failure would mean: a key that nobody can have, a board with a place less, a half of a name, or a value that is lost
     with its owner.
     """
-    at_each_step(lambda step: play(board, SCENES[scene], step), NAMED.get(scene, ()))
+    at_each_step(lambda step: kill_victim_at_step(board, SCENES[scene], step), NAMED.get(scene, ()))
 
 
 def test_board_key_after_killed_declaration_has_no_bytes_of_longer_name(board: Place) -> None:

@@ -43,7 +43,7 @@ def read(handle: Any) -> int:
     return int.from_bytes(data[:8], "little")
 
 
-def live(name: str, kind: str, role: str) -> None:
+def open_and_use(name: str, kind: str, role: str) -> None:
     """Open it, or make it, write, and perhaps unlink it."""
     with make(kind, name) as handle:
         write(handle, 7)
@@ -59,7 +59,7 @@ def die_in_turn(plans: dict[str, str], kind: str, role: str) -> dict[str, int]:
     for name, plan in plans.items():
         if (pid := fork()) == 0:
             os.environ["MSGQ_TEST_CALLS"] = plan
-            live(name, kind, role)
+            open_and_use(name, kind, role)
             os._exit(0)
         codes[name] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return codes

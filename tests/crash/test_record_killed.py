@@ -23,8 +23,8 @@ from tests.crash.records import (
     kill,
     numbers_of,
     place,
-    points,
-    said,
+    read_driver_numbers,
+    read_driver_points,
     until_ready,
     values,
 )
@@ -146,7 +146,7 @@ def write_all(writer: Any, base: int) -> list[int]:
     return numbers
 
 
-def play(where: Place, readers: Readers, scene: ProcessGroup, step: Step, writer: Any) -> list[str]:
+def kill_victim_at_step(where: Place, readers: Readers, scene: ProcessGroup, step: Step, writer: Any) -> list[str]:
     """Have a victim killed at a step, and somebody else write everything. Returns the steps."""
     base = 1000 * (step.at + 1)
     scene = scene.of_round(base)
@@ -174,7 +174,7 @@ def play(where: Place, readers: Readers, scene: ProcessGroup, step: Step, writer
     if where.kind == "exclusive":
         writer.close()
         assert where.word(OWNER_AT) == 0
-    return points(lines)
+    return read_driver_points(lines)
 
 
 @pytest.mark.parametrize("scene", SHARED)
@@ -188,7 +188,9 @@ def test_shared_writer_killed_at_each_step_leaves_usable_record(place: Place, sc
     """
     with place.watched():
         readers, writer = Readers(place), place.handle()
-        at_each_step(lambda step: play(place, readers, SHARED[scene], step, writer), SHARED_STEPS.get(scene, ()))
+        at_each_step(
+            lambda step: kill_victim_at_step(place, readers, SHARED[scene], step, writer), SHARED_STEPS.get(scene, ())
+        )
 
 
 @pytest.mark.parametrize("scene", EXCLUSIVE)
@@ -200,7 +202,7 @@ def test_exclusive_writer_killed_at_each_step_leaves_usable_record(exclusive: Pl
     with exclusive.watched():
         readers = Readers(exclusive)
         steps = EXCLUSIVE_STEPS.get(scene, ())
-        at_each_step(lambda step: play(exclusive, readers, EXCLUSIVE[scene], step, None), steps)
+        at_each_step(lambda step: kill_victim_at_step(exclusive, readers, EXCLUSIVE[scene], step, None), steps)
 
 
 def test_writer_killed_while_waiting_has_notified_earlier_writes(place: Place) -> None:
@@ -216,12 +218,12 @@ def test_writer_killed_while_waiting_has_notified_earlier_writes(place: Place) -
     def die(step: Step) -> list[str]:
         victim = place.driver("join patience:3 arm many:4:100", "*", step.at)
         lines = victim.ended(-signal.SIGKILL if step.at else 0)
-        assert said(lines, "held") == [] if step.at else [2]
+        assert read_driver_numbers(lines, "held") == [] if step.at else [2]
         numbers = numbers_of(place.reader.read())
         assert all(number in (i, 100 + i) for i, number in enumerate(numbers))
         assert numbers[2:] == [2, 3]
         write_all_but_third(place.reader)
-        return points(lines)
+        return read_driver_points(lines)
 
     at_each_step(die, ["mq_record_steal_element: asked whether it lives"], often=2)
     kill(holder)

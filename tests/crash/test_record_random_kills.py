@@ -18,8 +18,18 @@ import pytest
 
 from msgq import Board, SeqlockVector
 from msgq.errors import KeyTakenError, MultipleWritersError
-from tests.crash.records import ROWS, File, Place, key_name, key_number, key_value, numbers_of, said, values
-from tests.crash.test_random_kills import end, forked
+from tests.crash.records import (
+    ROWS,
+    File,
+    Place,
+    key_name,
+    key_number,
+    key_value,
+    numbers_of,
+    read_driver_numbers,
+    values,
+)
+from tests.crash.test_random_kills import end, run_in_killed_child
 from tests.crash.victims import Driver
 from tests.support import LONGER, SHM, Task, run_child, wait_until
 
@@ -81,7 +91,7 @@ def tear(
             watcher.proceed()
             lines = watcher.ended(0)
             print(lines)
-            assert said(lines, "read")[0] > 0
+            assert read_driver_numbers(lines, "read")[0] > 0
         assert where.reader.counts().sum() > 0
         where.reader.write(None, values(*range(length), item_bytes=item_bytes), timeout=0.05)
         assert numbers_of(where.reader.read()) == [*range(length)]
@@ -174,7 +184,7 @@ def declare_for_ever(name: str, ledger: Ledger, who: int) -> None:
 KINDS = {"shared": write_for_ever, "exclusive": own_for_ever, "board": declare_for_ever}
 
 
-def massacre(name: str, kind: str, seed: int, kills: int) -> dict[str, Any]:
+def run_random_kills(name: str, kind: str, seed: int, kills: int) -> dict[str, Any]:
     """Child: keep four writers running, and kill one of them at a random moment, again and again.
 
     Returns how many failed in another way than by being killed, how many were killed, and of each element how often it
@@ -182,7 +192,7 @@ def massacre(name: str, kind: str, seed: int, kills: int) -> dict[str, Any]:
     """
     rng, numbers = random.Random(seed), itertools.count()
     ledger = Ledger(kills + WRITERS + 1)
-    pids = [forked(KINDS[kind], name, ledger, next(numbers)) for _ in range(WRITERS)]
+    pids = [run_in_killed_child(KINDS[kind], name, ledger, next(numbers)) for _ in range(WRITERS)]
     failed = killed = 0
     until = time.monotonic() + PATIENCE * max(LONGER, 1)
     while killed < kills and time.monotonic() < until:
@@ -190,7 +200,7 @@ def massacre(name: str, kind: str, seed: int, kills: int) -> dict[str, Any]:
         time.sleep(rng.expovariate(200))  # the moment of the crime; nothing waits for it
         each = rng.randrange(WRITERS)
         failed += end(pids[each])
-        pids[each] = forked(KINDS[kind], name, ledger, next(numbers))
+        pids[each] = run_in_killed_child(KINDS[kind], name, ledger, next(numbers))
     wait_until(lambda: ledger.ended.sum() > WRITES)
     failed += sum(end(pid) for pid in pids)
     ended, begun = ledger.ended.sum(axis=0).tolist(), ledger.begun.sum(axis=0).tolist()
@@ -238,7 +248,7 @@ def test_record_with_random_kills_has_correct_values(endpoint: str, seed: int, k
     files, used = {*os.listdir(SHM)}, shutil.disk_usage(SHM).used
     with opened(endpoint, kind) as handle:
         size = os.stat(SHM / f"msgqrec_{endpoint}").st_size
-        task = Task(run_child, massacre, endpoint, kind, seed, kills)
+        task = Task(run_child, run_random_kills, endpoint, kind, seed, kills)
         counts, looks = [0] * LENGTH, 0
         while task.is_alive():
             counts = look(handle, counts)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from msgq import Poller
-from tests.crash.records import Place, at_each_step, key_name, kill, place, points, until_ready, values
+from tests.crash.records import Place, at_each_step, key_name, kill, place, read_driver_points, until_ready, values
 from tests.crash.test_queue_sleepers import Lateness
 from tests.crash.victims import WRITES
 from tests.support import Task, wait_asleep
@@ -62,7 +62,7 @@ def test_next_write_wakes_sleeper_of_dead_or_stopped_writer(place: Place, number
     """
     writer = place.handle()
     writer.claim()
-    steps = points(place.driver("join lie arm write:0:1", WRITES, 0).ended(0))
+    steps = read_driver_points(place.driver("join lie arm write:0:1", WRITES, 0).ended(0))
     first = steps.index("mq_cell_commit_write: exchanged version") + 1
     for at in range(first, len(steps)):
         place.reader.changes()
@@ -148,7 +148,7 @@ def test_writer_notifies_of_first_element_before_waiting_for_second_element(plac
         if not place.reader.wait(0):
             writer.write([0], values(1), timeout=0)
         task.result()
-        return points(lines)
+        return read_driver_points(lines)
 
     at_each_step(play, often=1)
     kill(holder)

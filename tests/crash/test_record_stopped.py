@@ -24,8 +24,8 @@ from tests.crash.records import (
     kill,
     numbers_of,
     place,
-    points,
-    said,
+    read_driver_numbers,
+    read_driver_points,
     until_ready,
     values,
 )
@@ -96,7 +96,7 @@ def others_write(writer: Any, victim: Driver, number: int) -> list[int]:
     return held
 
 
-def play(where: Place, scene: ProcessGroup, step: Step, writer: Any) -> list[str]:
+def stop_victim_at_step(where: Place, scene: ProcessGroup, step: Step, writer: Any) -> list[str]:
     """Stop a victim at a step, let others go on, and then it. Returns the steps."""
     writer.write(None, values(*ALL), timeout=PATIENCE)
     where.forget_rows(but=0)  # so that the steps are the same each time
@@ -115,14 +115,14 @@ def play(where: Place, scene: ProcessGroup, step: Step, writer: Any) -> list[str
                 written = [2 * count for count in written]
             victim.go_on()
         lines = victim.ended(0)
-    assert not said(lines, "held")
+    assert not read_driver_numbers(lines, "held")
     counts = [now - then for now, then in zip(where.reader.counts().tolist(), before, strict=True)]
     assert counts == [ours + its for ours, its in zip(written, scene.writes(), strict=True)]
     for i, number in enumerate(numbers_of(where.reader.read())):
         assert number in ((i, 100 + i, 200 + i) if not scene.writes()[i] else (100 + i, 200 + i, *range(500, 520)))
     writer.write(None, values(*ALL), timeout=PATIENCE)
     assert where.holders() == [0] * LENGTH
-    return points(lines)
+    return read_driver_points(lines)
 
 
 @pytest.mark.parametrize("scene", SHARED)
@@ -136,7 +136,7 @@ def test_stopped_writer_blocks_at_most_one_element(place: Place, scene: str) -> 
     """
     with place.watched():
         writer = place.handle()
-        at_each_step(lambda step: play(place, SHARED[scene], step, writer), often=OFTEN)
+        at_each_step(lambda step: stop_victim_at_step(place, SHARED[scene], step, writer), often=OFTEN)
 
 
 def play_alone(where: Place, scene: ProcessGroup, step: Step) -> list[str]:
@@ -159,7 +159,7 @@ def play_alone(where: Place, scene: ProcessGroup, step: Step) -> list[str]:
         lines = victim.ended(0)
     counts = [now - then for now, then in zip(where.reader.counts().tolist(), before, strict=True)]
     assert counts == scene.writes()
-    return points(lines)
+    return read_driver_points(lines)
 
 
 @pytest.mark.parametrize("scene", EXCLUSIVE)
@@ -195,7 +195,7 @@ def play_on_board(board: Place, operations: str, step: Step) -> list[str]:
                 victim.go_on()
             lines = victim.ended(0)
         assert {*where.reader.keys()} == {key_name(0), key_name(1)}
-        return points(lines)
+        return read_driver_points(lines)
 
 
 def has_key_0(where: Place, victim: Driver) -> None:
@@ -240,7 +240,7 @@ def test_writer_resumed_after_liveness_check_keeps_element_of_new_row_owner(plac
     heir = place.waiting("join hold:0")
     holders = place.holders()
     victim.go_on()
-    assert said(victim.ended(0), "held") == [0]
+    assert read_driver_numbers(victim.ended(0), "held") == [0]
     assert place.holders() == holders, "it lives"
     kill(heir)
     place.reader.write([0], values(8), timeout=PATIENCE)

@@ -46,7 +46,7 @@ def slots(topic: Topic) -> list[int]:
         return [*struct.unpack_from("<15Q", file.read(384), 264)]
 
 
-def act(topic: Topic, pub: msgq.PubSocket, operations: str, at: int) -> list[str]:
+def run_victim(topic: Topic, pub: msgq.PubSocket, operations: str, at: int) -> list[str]:
     """Run the victim up to its `at`-th point (0: to its end, for the names), with messages if it wants to receive."""
     victim = topic.driver(operations, WRITES, at)
     if "ready" in operations:
@@ -65,12 +65,12 @@ def test_subscriber_killed_at_each_step_leaves_usable_topic(topic: Topic, scene:
     Failure would mean: back-pressure waits for a dead one, a living one is disturbed, or a place is lost for ever.
     """
     with topic.another("trace") as trial, trial.pub() as pub:
-        names = act(trial, pub, SCENES[scene], 0)
+        names = run_victim(trial, pub, SCENES[scene], 0)
     for name in NAMED.get(scene, []):
         assert name in names, f"no such step any more; the steps are {names}"
     pub, sub, passive = topic.pub(), topic.sub(), topic.sub(passive=True)
     for at, name in enumerate(names, 1):
-        act(topic, pub, SCENES[scene], at)
+        run_victim(topic, pub, SCENES[scene], at)
         pub.send(b"")
         got = drain(sub)
         assert got == drain(passive) == ([0, 1, 2, 0] if "ready" in SCENES[scene] else [0]), name

@@ -256,7 +256,7 @@ def test_cdr_enum_value_without_name_is_number() -> None:
     assert reader.read(b"\0\1\0\0\xff\xff\xff\xff") == {"x": -1}
 
 
-def why(text: str, message: bytes, encoding: str = "cdr") -> str:
+def decode_failure_reason(text: str, message: bytes, encoding: str = "cdr") -> str:
     found = PayloadDecoder().decode_payload(Schema("pkg/msg/Name", encoding, text.encode()), message)
     assert isinstance(found, Undecoded)
     assert found.data == message
@@ -290,7 +290,7 @@ PART = f"\n{LINE}\nMSG: pkg/Part\nuint8 y\nstring z"
     ],
 )
 def test_invalid_cdr_message_raises_error(text: str, message: bytes, reason: str) -> None:
-    assert why(text, message).startswith(f"cdr: {reason}".removesuffix("-"))
+    assert decode_failure_reason(text, message).startswith(f"cdr: {reason}".removesuffix("-"))
 
 
 def test_unknown_schema_encoding_gives_reason() -> None:
@@ -305,7 +305,7 @@ def test_cdr_value_count_is_bounded() -> None:
     message = HEAD + struct.pack("<I", 2**24) + bytes(2**24)
     tracemalloc.start()
     try:
-        assert why(text, message) == "cdr: x: message has more than 4194304 values"
+        assert decode_failure_reason(text, message) == "cdr: x: message has more than 4194304 values"
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -313,7 +313,7 @@ def test_cdr_value_count_is_bounded() -> None:
 
 def test_number_of_cdr_elements_without_bytes_is_bounded() -> None:
     text = f"Part[1000000] x\n{LINE}\nMSG: pkg/Part\nuint8 A=1"
-    assert "elements without bytes" in why(text, b"", "ros1")
+    assert "elements without bytes" in decode_failure_reason(text, b"", "ros1")
 
 
 READERS = {

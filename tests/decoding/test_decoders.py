@@ -21,7 +21,7 @@ def value(schema: Schema, data: bytes) -> Any:
     return PayloadDecoder().decode_payload(schema, data)
 
 
-def why(schema: Schema, data: bytes) -> str:
+def decode_failure_reason(schema: Schema, data: bytes) -> str:
     found = value(schema, data)
     assert isinstance(found, Undecoded)
     assert found.data == data
@@ -74,14 +74,16 @@ def test_protobuf_is_decoded_by_file_descriptor_set() -> None:
 
 
 def test_invalid_protobuf_gives_reason() -> None:
-    assert why(point_schema(), b"\xff\xff\xff").startswith("protobuf: ")
+    assert decode_failure_reason(point_schema(), b"\xff\xff\xff").startswith("protobuf: ")
     files = point_files()
-    assert "'files.Line' is invalid" in why(Schema("files.Line", "protobuf", files.SerializeToString()), b"")
-    assert "is invalid: " in why(Schema("files.Point", "protobuf", b"\xff\xff"), b"")
+    assert "'files.Line' is invalid" in decode_failure_reason(
+        Schema("files.Line", "protobuf", files.SerializeToString()), b""
+    )
+    assert "is invalid: " in decode_failure_reason(Schema("files.Point", "protobuf", b"\xff\xff"), b"")
     files.file[1].dependency.append("point.proto")
-    assert "in a circle" in why(Schema("files.Point", "protobuf", files.SerializeToString()), b"")
+    assert "in a circle" in decode_failure_reason(Schema("files.Point", "protobuf", files.SerializeToString()), b"")
     del files.file[1]
-    assert "is invalid: " in why(Schema("files.Point", "protobuf", files.SerializeToString()), b"")
+    assert "is invalid: " in decode_failure_reason(Schema("files.Point", "protobuf", files.SerializeToString()), b"")
 
 
 def test_msgpack_payload_is_decoded() -> None:
@@ -89,8 +91,10 @@ def test_msgpack_payload_is_decoded() -> None:
     for sent in ({"a": [1, 2.5, None, True, "é", b"\xff"], 3: "key"}, [2**64 - 1, -(2**63)], msgpack.Timestamp(5, 6)):
         assert value(schema, msgpack.packb(sent)) == sent
     for data in (b"", b"\x91", msgpack.packb(1) + b"more", b"\xc1", b"\xa1\xff"):
-        assert why(schema, data).startswith("msgpack: ")
-    assert why(schema, b"\xdd\xff\xff\xff\xff").startswith("msgpack: "), "an array of 4 billion, of which none is there"
+        assert decode_failure_reason(schema, data).startswith("msgpack: ")
+    assert decode_failure_reason(schema, b"\xdd\xff\xff\xff\xff").startswith("msgpack: "), (
+        "an array of 4 billion, of which none is there"
+    )
 
 
 def test_cbor_payload_is_decoded() -> None:
@@ -99,24 +103,26 @@ def test_cbor_payload_is_decoded() -> None:
     for sent in ({"a": [1, 2.5, None, True, "é", b"\xff"], 3: "key"}, [2**64 - 1, -(2**64), 2**100], time):
         assert value(schema, cbor2.dumps(sent)) == sent
     for data in (b"", b"\x81", b"\x1c", b"\x61\xff"):
-        assert why(schema, data).startswith("cbor: ")
+        assert decode_failure_reason(schema, data).startswith("cbor: ")
     shared = bytes.fromhex("d81c81d81d00")
-    assert "tag 29" in why(schema, shared), "a list that has itself in it"
-    assert "tag 29" in why(schema, b"\xd8\x1c\x82\xd8\x1c\x81\x01\xd9\x00\x1d\x01"), "written longer"
+    assert "tag 29" in decode_failure_reason(schema, shared), "a list that has itself in it"
+    assert "tag 29" in decode_failure_reason(schema, b"\xd8\x1c\x82\xd8\x1c\x81\x01\xd9\x00\x1d\x01"), "written longer"
     assert value(schema, cbor2.dumps([29, [], [], {"a": 29}])) == [29, [], [], {"a": 29}]
-    assert why(schema, b"\x9b\x7f\xff\xff\xff\xff\xff\xff\xff").startswith("cbor: "), "a long array that is not there"
+    assert decode_failure_reason(schema, b"\x9b\x7f\xff\xff\xff\xff\xff\xff\xff").startswith("cbor: "), (
+        "a long array that is not there"
+    )
 
 
 def test_json_payload_is_decoded() -> None:
     schema = Schema("a", "json")
     assert value(schema, b'{"a": [1, 2.5, null, "\xc3\xa9"]}') == {"a": [1, 2.5, None, "é"]}
     for data in (b"", b"{", b"\xff\xfe\x00", b"[" * 100_000, b"1" * 5000):
-        assert why(schema, data).startswith("json: ")
+        assert decode_failure_reason(schema, data).startswith("json: ")
 
 
 @pytest.mark.parametrize("data", [b'"<i4', b"5", b'[["a", "O"]]', b'[["a", "<i4"], ["a", "<i4"]]', b'"V0"', b"{}", b""])
 def test_invalid_dtype_gives_reason(data: bytes) -> None:
-    assert "is invalid: " in why(Schema("a", "struct", data), bytes(8))
+    assert "is invalid: " in decode_failure_reason(Schema("a", "struct", data), bytes(8))
 
 
 def test_payload_decoder_reads_schema_once() -> None:

@@ -64,7 +64,7 @@ def test_flatbuffer_reader_reads_flatc_message() -> None:
     assert same(EVERY.read(MESSAGE), expected)
 
 
-def finished(builder: Any, root: int) -> bytes:
+def finish_builder(builder: Any, root: int) -> bytes:
     builder.Finish(root)
     return bytes(builder.Output())
 
@@ -83,7 +83,7 @@ def test_flatbuffer_reader_reads_message_of_library() -> None:
     builder.PrependUOffsetTRelativeSlot(1, data, 0)
     builder.PrependUOffsetTRelativeSlot(2, numbers, 0)
     builder.PrependFloat32Slot(3, 0.25, 0)
-    message = finished(builder, builder.EndObject())
+    message = finish_builder(builder, builder.EndObject())
     kinds: list[FlatbufferType] = [
         TextType(),
         FlatbufferVector(ScalarType("u1")),
@@ -124,7 +124,7 @@ def test_flatbuffer_unions_of_structs_and_strings_are_read() -> None:
     builder.PrependUint8Slot(0, 9, 0)
     builder.PrependUOffsetTRelativeSlot(1, text, 0)
     with pytest.raises(ValueError, match="body: union has type 9, which the schema does not define"):
-        reader.read(finished(builder, builder.EndObject()))
+        reader.read(finish_builder(builder, builder.EndObject()))
 
 
 def test_flatbuffer_table_is_found_by_name_or_root() -> None:
@@ -134,24 +134,27 @@ def test_flatbuffer_table_is_found_by_name_or_root() -> None:
         read_flatbuffer_table("tests.Point", SCHEMA)
 
 
-def why(message: bytes, schema: bytes = SCHEMA) -> str:
+def decode_failure_reason(message: bytes, schema: bytes = SCHEMA) -> str:
     found = PayloadDecoder().decode_payload(Schema("tests.Every", "flatbuffer", schema), message)
     assert isinstance(found, Undecoded)
     return found.reason
 
 
 def test_invalid_flatbuffer_message_raises_error() -> None:
-    assert why(b"") == "flatbuffer: offset leads out of the message of 0 bytes: 1 elements of 4 bytes at byte 0"
-    assert "leads out of the message" in why(b"\xff" * 64)
-    assert "leads out of the message" in why(MESSAGE[:100])
+    assert (
+        decode_failure_reason(b"")
+        == "flatbuffer: offset leads out of the message of 0 bytes: 1 elements of 4 bytes at byte 0"
+    )
+    assert "leads out of the message" in decode_failure_reason(b"\xff" * 64)
+    assert "leads out of the message" in decode_failure_reason(MESSAGE[:100])
 
 
 def test_invalid_flatbuffer_schema_raises_error() -> None:
     for schema in (b"", b"\xff" * 64, SCHEMA[: len(SCHEMA) // 2]):
-        assert "is invalid: " in why(MESSAGE, schema)
+        assert "is invalid: " in decode_failure_reason(MESSAGE, schema)
 
 
-def shared(count: int, size: int) -> tuple[FlatBufferReader, bytes]:
+def repeated_text_message(count: int, size: int) -> tuple[FlatBufferReader, bytes]:
     """Return a message that has one text so many times."""
     builder = flatbuffers.Builder()
     text = builder.CreateString("x" * size)
@@ -161,14 +164,14 @@ def shared(count: int, size: int) -> tuple[FlatBufferReader, bytes]:
     texts = builder.EndVector()
     builder.StartObject(1)
     builder.PrependUOffsetTRelativeSlot(0, texts, 0)
-    message = finished(builder, builder.EndObject())
+    message = finish_builder(builder, builder.EndObject())
     return FlatBufferReader(FlatbufferTable("Root", [("texts", place(0), FlatbufferVector(TextType()), None)])), message
 
 
 def test_repeated_flatbuffer_references_are_bounded() -> None:
-    reader, message = shared(3, 100)
+    reader, message = repeated_text_message(3, 100)
     assert reader.read(message)["texts"] == ["x" * 100] * 3
-    reader, message = shared(5000, 100_000)
+    reader, message = repeated_text_message(5000, 100_000)
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match="repeat the bytes of the message more than 16 times"):
@@ -193,7 +196,7 @@ def test_recursive_flatbuffer_tables_are_bounded() -> None:
         last = builder.EndObject()
     begin = time.process_time()
     with pytest.raises(ValueError, match="more than 4194304 values"):
-        reader.read(finished(builder, last))
+        reader.read(finish_builder(builder, last))
     assert time.process_time() - begin < 20
     chain = flatbuffers.Builder()
     chain.StartObject(2)
@@ -203,7 +206,7 @@ def test_recursive_flatbuffer_tables_are_bounded() -> None:
         chain.PrependUOffsetTRelativeSlot(0, last, 0)
         last = chain.EndObject()
     with pytest.raises(ValueError, match=r"^a\.a\.a.*: value is nested deeper than 100 levels"):
-        reader.read(finished(chain, last))
+        reader.read(finish_builder(chain, last))
 
 
 @pytest.mark.parametrize(

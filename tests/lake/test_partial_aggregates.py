@@ -158,7 +158,7 @@ def endpoint(name: str, times: list[int]) -> list[Row]:
     return [row(RecordedMessage(name, number, time, b"")) for number, time in enumerate(times)]
 
 
-def quiet(rows: list[Row]) -> list[tuple[int, int]]:
+def drop_bursts(rows: list[Row]) -> list[tuple[int, int]]:
     return [
         one[2:4] for one in sorted_rows(find_dropouts(compute_message_intervals(compute_traffic_windows(batch(rows)))))
     ]
@@ -168,11 +168,11 @@ def test_endpoint_with_jitter_has_no_dropout() -> None:
     rng = random.Random(1)
     for rate in (0.01, 0.2, 1, 3):
         times = [int((i / rate + rng.uniform(-0.4, 0.4) / rate) * SECOND) + MIDNIGHT for i in range(300)]
-        assert not quiet(endpoint("a", times))
+        assert not drop_bursts(endpoint("a", times))
         stopped = [
             time + (8 * SECOND if rate >= 1 else 10 * int(SECOND / rate)) * (i >= 150) for i, time in enumerate(times)
         ]
-        assert quiet(endpoint("a", stopped)) == [(stopped[149], stopped[150])]
+        assert drop_bursts(endpoint("a", stopped)) == [(stopped[149], stopped[150])]
 
 
 def bursts(size: int, seconds: int, apart: int = SECOND // 1000) -> list[int]:
@@ -185,10 +185,10 @@ def bursts(size: int, seconds: int, apart: int = SECOND // 1000) -> list[int]:
 @pytest.mark.parametrize(("size", "apart"), [(2, 10**6), (3, 10**6), (3, 0), (30, 10**6), (2, 3 * 10**8)])
 def test_burst_interval_is_not_typical_interval(size: int, apart: int) -> None:
     times = bursts(size, 60 if size < 30 else 600, apart)
-    assert not quiet(endpoint("a", times))
+    assert not drop_bursts(endpoint("a", times))
     middle = len(times) // 2
     stopped = times[:middle] + [time + 8 * SECOND for time in times[middle:]]
-    assert quiet(endpoint("a", stopped)) == [(stopped[middle - 1], stopped[middle])]
+    assert drop_bursts(endpoint("a", stopped)) == [(stopped[middle - 1], stopped[middle])]
 
 
 @pytest.mark.parametrize("stops", [[2], [60], [2, 20, 3], [1] * 9])
@@ -198,12 +198,12 @@ def test_long_dropouts_are_not_typical_interval(stops: list[int]) -> None:
     places = [300 * (number + 1) // (len(stops) + 1) for number in range(len(stops))]
     for place, seconds in zip(places, stops, strict=True):
         times[place:] = [time + seconds * SECOND for time in times[place:]]
-    assert quiet(endpoint("a", times)) == [(times[place - 1], times[place]) for place in places]
+    assert drop_bursts(endpoint("a", times)) == [(times[place - 1], times[place]) for place in places]
 
 
 def test_dropout_in_two_intervals_is_found() -> None:
-    assert quiet(endpoint("a", [MIDNIGHT, MIDNIGHT + SECOND, MIDNIGHT + 60 * SECOND]))
-    assert not quiet(endpoint("a", [MIDNIGHT, MIDNIGHT + 60 * SECOND]))
+    assert drop_bursts(endpoint("a", [MIDNIGHT, MIDNIGHT + SECOND, MIDNIGHT + 60 * SECOND]))
+    assert not drop_bursts(endpoint("a", [MIDNIGHT, MIDNIGHT + 60 * SECOND]))
 
 
 def test_endpoint_slower_for_one_hour_has_no_dropout() -> None:
@@ -212,13 +212,13 @@ def test_endpoint_slower_for_one_hour_has_no_dropout() -> None:
     slow = [MIDNIGHT + i * 2 * SECOND for i in range(1, 100)]
     slow += [slow[-1] + 8 * SECOND + i * 2 * SECOND for i in range(100)]
     rows = endpoint("a", [time for time in fast + slow if time < MIDNIGHT or time in slow])
-    assert (slow[98], slow[99]) in quiet(rows)
-    assert len(quiet(rows)) <= 2, "the other one is where the hours meet"
+    assert (slow[98], slow[99]) in drop_bursts(rows)
+    assert len(drop_bursts(rows)) <= 2, "the other one is where the hours meet"
 
 
 def test_dropout_across_hour_boundary_is_found() -> None:
     times = [MIDNIGHT - (50 - i) * SECOND for i in range(30)] + [MIDNIGHT + i * SECOND for i in range(30)]
-    assert quiet(endpoint("a", times)) == [(times[29], MIDNIGHT)]
+    assert drop_bursts(endpoint("a", times)) == [(times[29], MIDNIGHT)]
 
 
 def test_partial_aggregates_of_no_messages_are_empty() -> None:

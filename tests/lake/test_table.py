@@ -131,7 +131,7 @@ def test_table_cleanup_removes_only_old_unreferenced_files(tmp_path: Path) -> No
 
 
 @pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def sync_log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return what the disk was told to write, in this order."""
     found: list[str] = []
     monkeypatch.setattr("os.fsync", lambda number: found.append(os.readlink(f"/proc/self/fd/{number}")))
@@ -139,21 +139,21 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_table_files_and_commit_are_synced_in_order(
-    tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sync_log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = LakeTable(LakeDirectory(tmp_path / "lake"), "numbers")
     at_commit: list[set[str]] = []
     plain = LakeTable._write_commit
 
     def commit(*given: Any) -> None:
-        at_commit.append({*synced})
+        at_commit.append({*sync_log})
         plain(*given)
 
     monkeypatch.setattr(LakeTable, "_write_commit", commit)
     numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
     place = tmp_path / "lake" / "numbers"
     assert at_commit == [{str(place / "1.parquet"), str(place), str(place.parent), str(tmp_path)}]
-    assert {*synced} - at_commit[0] == {str(place / "_delta_log"), str(place / "_delta_log" / f"{0:020}.json")}
+    assert {*sync_log} - at_commit[0] == {str(place / "_delta_log"), str(place / "_delta_log" / f"{0:020}.json")}
 
 
 def test_table_commit_creates_lake_directory(tmp_path: Path) -> None:
@@ -162,17 +162,17 @@ def test_table_commit_creates_lake_directory(tmp_path: Path) -> None:
     assert read_numbers(numbers) == []
 
 
-def test_table_commit_syncs_earlier_log_entries(tmp_path: Path, synced: list[str]) -> None:
+def test_table_commit_syncs_earlier_log_entries(tmp_path: Path, sync_log: list[str]) -> None:
     numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
     for number in range(3):
         numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, number)])
-    synced.clear()  # as if those who made them had been stopped before
+    sync_log.clear()  # as if those who made them had been stopped before
     numbers.commit_files(numbers.read_snapshot(), NUMBERS, [put(numbers, 3)])
-    assert {Path(place).name for place in synced} >= {f"{number:020}.json" for number in range(4)}
+    assert {Path(place).name for place in sync_log} >= {f"{number:020}.json" for number in range(4)}
 
 
 def test_table_checkpoint_is_synced_before_entry_removal(
-    tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sync_log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     numbers = LakeTable(LakeDirectory(tmp_path), "numbers")
     numbers.commit_files(None, NUMBERS, [put(numbers, 1)])
@@ -180,7 +180,7 @@ def test_table_checkpoint_is_synced_before_entry_removal(
     tidied = DeltaTable.cleanup_metadata
 
     def tidy(delta: DeltaTable) -> None:
-        before.append({*synced})
+        before.append({*sync_log})
         tidied(delta)
 
     monkeypatch.setattr(DeltaTable, "cleanup_metadata", tidy)

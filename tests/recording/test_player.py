@@ -67,7 +67,7 @@ def make_virtual_player(log: Any, **options: Any) -> Player:
 
 
 @pytest.fixture
-def unique(token: str) -> Callable[[str], str]:
+def make_unique(token: str) -> Callable[[str], str]:
     """Make names of endpoints unique: the fake backend's bus is one for all tests of a process."""
     return lambda name: f"{token}-{name}"
 
@@ -144,8 +144,8 @@ def test_player_rate_scales_time(sent: Any, tmp_path: Path, token: str) -> None:
         assert abs(took - wanted) < NS // 1000
 
 
-def test_player_uses_publish_time_or_log_time(sent: Any, tmp_path: Path, unique: Any) -> None:
-    a, b = unique("a"), unique("b")
+def test_player_uses_publish_time_or_log_time(sent: Any, tmp_path: Path, make_unique: Any) -> None:
+    a, b = make_unique("a"), make_unique("b")
     path = write_log(
         tmp_path / "a.mcap",
         (a, BEGIN, b"1", BEGIN),
@@ -165,10 +165,10 @@ def test_player_uses_publish_time_or_log_time(sent: Any, tmp_path: Path, unique:
     ]
 
 
-def test_publish_times_are_monotonic_over_all_endpoints(tmp_path: Path, unique: Any) -> None:
+def test_publish_times_are_monotonic_over_all_endpoints(tmp_path: Path, make_unique: Any) -> None:
     random = np.random.default_rng(3)
     late = random.integers(-2 * NS, 2 * NS, 2000).tolist()
-    names = [unique(f"e{i}") for i in range(3)]
+    names = [make_unique(f"e{i}") for i in range(3)]
     times = [BEGIN + i * NS // 50 for i in range(2000)]
     messages = ((names[i % 3], times[i], b"%d" % i, times[i] - late[i]) for i in range(2000))
     path = write_log(tmp_path / "a.mcap", *messages)
@@ -204,17 +204,17 @@ def test_player_plays_split_files_as_one_log(sent: Any, tmp_path: Path, token: s
 # ---- where ----
 
 
-def test_player_selects_and_renames_endpoints(sent: Any, tmp_path: Path, unique: Any) -> None:
-    front, rear, other = map(unique, ("front", "rear", "other"))
+def test_player_selects_and_renames_endpoints(sent: Any, tmp_path: Path, make_unique: Any) -> None:
+    front, rear, other = map(make_unique, ("front", "rear", "other"))
     path = write_numbered_log(tmp_path / "a.mcap", 9, NS, front, rear, other)
     log = LogReader(path, endpoints=[re.compile("r")], exclude=[other])
-    player = make_virtual_player(log, remap={front: unique("new")})
-    assert player.endpoints == (unique("new"), rear)
+    player = make_virtual_player(log, remap={front: make_unique("new")})
+    assert player.endpoints == (make_unique("new"), rear)
     player.run()
     assert [(endpoint, int(data)) for _, endpoint, data in sent][:4] == [
-        (unique("new"), 0),
+        (make_unique("new"), 0),
         (rear, 1),
-        (unique("new"), 3),
+        (make_unique("new"), 3),
         (rear, 4),
     ]
     with pytest.raises(errors.InvalidValueError, match="not found in the recording: gone"):
@@ -223,37 +223,37 @@ def test_player_selects_and_renames_endpoints(sent: Any, tmp_path: Path, unique:
         make_virtual_player(log, remap={front: rear})
 
 
-def test_player_replaces_slashes_of_ros_topics_by_dots(sent: Any, tmp_path: Path, unique: Any) -> None:
-    path = write_numbered_log(tmp_path / "a.mcap", 4, NS, unique("a"), f"/{unique('camera')}/image")
+def test_player_replaces_slashes_of_ros_topics_by_dots(sent: Any, tmp_path: Path, make_unique: Any) -> None:
+    path = write_numbered_log(tmp_path / "a.mcap", 4, NS, make_unique("a"), f"/{make_unique('camera')}/image")
     player = make_virtual_player(path)
-    assert player.endpoints == (f"{unique('camera')}.image", unique("a"))
+    assert player.endpoints == (f"{make_unique('camera')}.image", make_unique("a"))
     assert not player.skipped
     player.run()
     assert [(name, int(data)) for _, name, data in sent] == [(player.endpoints[(i + 1) % 2], i) for i in range(4)]
     sent.clear()
-    make_virtual_player(path, remap={f"/{unique('camera')}/image": unique("image")}).run()
-    assert [(name, int(data)) for _, name, data in sent][1] == (unique("image"), 1)
+    make_virtual_player(path, remap={f"/{make_unique('camera')}/image": make_unique("image")}).run()
+    assert [(name, int(data)) for _, name, data in sent][1] == (make_unique("image"), 1)
 
 
-def test_player_skips_invalid_endpoint_names_without_remap(sent: Any, tmp_path: Path, unique: Any) -> None:
-    path = write_numbered_log(tmp_path / "a.mcap", 4, NS, unique("a"), "/..")
+def test_player_skips_invalid_endpoint_names_without_remap(sent: Any, tmp_path: Path, make_unique: Any) -> None:
+    path = write_numbered_log(tmp_path / "a.mcap", 4, NS, make_unique("a"), "/..")
     player = make_virtual_player(path)
     assert list(player.skipped) == ["/.."]
     player.run()
     assert [int(data) for *_, data in sent] == [0, 2]
     sent.clear()
-    make_virtual_player(path, remap={"/..": unique("image")}).run()
+    make_virtual_player(path, remap={"/..": make_unique("image")}).run()
     assert [int(data) for *_, data in sent] == [0, 1, 2, 3]
     with pytest.raises(errors.RecordingError, match="no endpoint can be played; remap"):
-        make_virtual_player(LogReader(path, exclude=[unique("a")]))
+        make_virtual_player(LogReader(path, exclude=[make_unique("a")]))
 
 
-def test_player_remap_pattern_renames_many_endpoints(sent: Any, tmp_path: Path, unique: Any) -> None:
-    names = [f"/{unique('ros')}/{name}" for name in ("camera/front", "camera/rear", "lidar")]
+def test_player_remap_pattern_renames_many_endpoints(sent: Any, tmp_path: Path, make_unique: Any) -> None:
+    names = [f"/{make_unique('ros')}/{name}" for name in ("camera/front", "camera/rear", "lidar")]
     path = write_numbered_log(tmp_path / "a.mcap", 3, NS, *names)
-    pattern = re.compile(rf"^/{unique('ros')}/camera/")
-    player = make_virtual_player(path, remap={pattern: "/old/", names[2]: unique("laser")})
-    assert player.endpoints == ("old.front", "old.rear", unique("laser"))
+    pattern = re.compile(rf"^/{make_unique('ros')}/camera/")
+    player = make_virtual_player(path, remap={pattern: "/old/", names[2]: make_unique("laser")})
+    assert player.endpoints == ("old.front", "old.rear", make_unique("laser"))
     player.run()
     assert [name for _, name, _ in sent] == list(player.endpoints)
     assert [m.endpoint for m in playback_messages(LogReader(path), remap={pattern: r"/old/"})][:2] == [
@@ -268,29 +268,29 @@ def test_player_remap_pattern_renames_many_endpoints(sent: Any, tmp_path: Path, 
         make_virtual_player(path, remap={re.compile(".*camera.*"): "both"})
 
 
-def test_player_remap_to_equal_names_is_refused(tmp_path: Path, unique: Any) -> None:
-    names = f"/{unique('a')}/b", f"{unique('a')}.b"
+def test_player_remap_to_equal_names_is_refused(tmp_path: Path, make_unique: Any) -> None:
+    names = f"/{make_unique('a')}/b", f"{make_unique('a')}.b"
     path = write_numbered_log(tmp_path / "a.mcap", 2, NS, *names)
     with pytest.raises(
         errors.InvalidValueError, match=re.escape(f"endpoints {names[0]!r} and {names[1]!r} would both be played")
     ):
         make_virtual_player(path)
-    assert make_virtual_player(path, remap={names[0]: unique("c")}).endpoints == (unique("c"), names[1])
+    assert make_virtual_player(path, remap={names[0]: make_unique("c")}).endpoints == (make_unique("c"), names[1])
 
 
-def test_player_publishes_clock_endpoint(sent: Any, tmp_path: Path, unique: Any) -> None:
-    path = write_numbered_log(tmp_path / "a.mcap", 3, NS, unique("a"))
-    done = make_virtual_player(path, clock_endpoint=unique("clock"), clock_hz=4).run()
-    ticks = [(now, int.from_bytes(data, "little")) for now, endpoint, data in sent if endpoint == unique("clock")]
+def test_player_publishes_clock_endpoint(sent: Any, tmp_path: Path, make_unique: Any) -> None:
+    path = write_numbered_log(tmp_path / "a.mcap", 3, NS, make_unique("a"))
+    done = make_virtual_player(path, clock_endpoint=make_unique("clock"), clock_hz=4).run()
+    ticks = [(now, int.from_bytes(data, "little")) for now, endpoint, data in sent if endpoint == make_unique("clock")]
     assert [value for _, value in ticks] == [BEGIN + i * NS // 4 for i in range(9)]
     assert all(abs(now - ticks[0][0] - (value - BEGIN)) < NS // 1000 for now, value in ticks)
     assert done.messages == 3
     sent.clear()
-    path = write_numbered_log(tmp_path / "b.mcap", 3, NS // 1000, unique("a"))
-    make_virtual_player(path, clock_endpoint=unique("clock"), clock_hz=750, rate=math.inf).run()
-    assert [endpoint for _, endpoint, _ in sent] == [unique(name) for name in ("clock", "a", "a", "clock", "a")]
+    path = write_numbered_log(tmp_path / "b.mcap", 3, NS // 1000, make_unique("a"))
+    make_virtual_player(path, clock_endpoint=make_unique("clock"), clock_hz=750, rate=math.inf).run()
+    assert [endpoint for _, endpoint, _ in sent] == [make_unique(name) for name in ("clock", "a", "a", "clock", "a")]
     with pytest.raises(errors.InvalidValueError, match="clock"):
-        make_virtual_player(path, clock_endpoint=unique("a"))
+        make_virtual_player(path, clock_endpoint=make_unique("a"))
 
 
 def test_player_sets_schema_and_ring_size(prefix: str, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.support import wait_until
 
 
 @pytest.fixture
-def looking(prefix: str, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
+def scan_lock(prefix: str, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
     """A lock: whoever has it is between two looks for new endpoints, which are frequent otherwise."""
     lock = threading.Lock()
     look = RecordedEndpoints.rescan_endpoints
@@ -33,7 +33,7 @@ def looking(prefix: str, monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
 
 
 @pytest.fixture
-def recorder(looking: threading.Lock, tmp_path: Path) -> Iterator[Recorder]:
+def recorder(scan_lock: threading.Lock, tmp_path: Path) -> Iterator[Recorder]:
     with Recorder(tmp_path / "log", chunk_seconds=0.01) as started:
         yield started
 
@@ -55,9 +55,9 @@ def wait_until_accounted(recorder: Recorder, count: int) -> None:
 
 
 def test_channel_created_and_removed_between_scans_is_recorded(
-    recorder: Recorder, looking: Any, tmp_path: Path
+    recorder: Recorder, scan_lock: Any, tmp_path: Path
 ) -> None:
-    with looking:
+    with scan_lock:
         publish_numbers(0, 10)
     wait_until_accounted(recorder, 10)
     assert recorder.stop().lost == 0
@@ -66,12 +66,12 @@ def test_channel_created_and_removed_between_scans_is_recorded(
 
 
 def test_channel_recreated_between_scans_is_recorded_in_two_epochs(
-    recorder: Recorder, looking: Any, tmp_path: Path
+    recorder: Recorder, scan_lock: Any, tmp_path: Path
 ) -> None:
     """Each life is whole: of the former one what was not taken when it was removed, of the new one its beginning."""
     publish_numbers(0, 5)
     wait_until_accounted(recorder, 5)
-    with looking:
+    with scan_lock:
         msgq.Channel("c", create=False, passive=True).unlink()
         publish_numbers(5, 10)
     wait_until_accounted(recorder, 15)
@@ -80,8 +80,8 @@ def test_channel_recreated_between_scans_is_recorded_in_two_epochs(
     assert {message.epoch for message in LogReader(tmp_path / "log")} == {1, 2}
 
 
-def test_overwritten_messages_of_new_channel_are_lost(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
-    with looking:
+def test_overwritten_messages_of_new_channel_are_lost(recorder: Recorder, scan_lock: Any, tmp_path: Path) -> None:
+    with scan_lock:
         publish_numbers(0, 100, capacity=16)
     wait_until_accounted(recorder, 100)
     stats = recorder.stop()
@@ -103,7 +103,7 @@ def test_channel_created_after_last_scan_is_recorded_at_stop(
     assert read_numbers(tmp_path / "log") == list(range(10))
 
 
-def test_earlier_messages_of_existing_channel_are_not_recorded(looking: Any, tmp_path: Path) -> None:
+def test_earlier_messages_of_existing_channel_are_not_recorded(scan_lock: Any, tmp_path: Path) -> None:
     publish_numbers(0, 5)
     with Recorder(tmp_path / "log", chunk_seconds=0.01) as recorder:
         publish_numbers(5, 5)
@@ -112,7 +112,7 @@ def test_earlier_messages_of_existing_channel_are_not_recorded(looking: Any, tmp
     assert read_numbers(tmp_path / "log") == list(range(5, 10))
 
 
-def test_messages_of_new_channel_during_pause_are_not_recorded(looking: Any, tmp_path: Path) -> None:
+def test_messages_of_new_channel_during_pause_are_not_recorded(scan_lock: Any, tmp_path: Path) -> None:
     with Recorder(tmp_path / "log", chunk_seconds=0.01, start_paused=True) as recorder:
         publish_numbers(0, 5)
         recorder.resume()
@@ -123,8 +123,8 @@ def test_messages_of_new_channel_during_pause_are_not_recorded(looking: Any, tmp
     assert read_numbers(tmp_path / "log") == list(range(5, 10))
 
 
-def test_events_of_queue_removed_between_scans_are_recorded(recorder: Recorder, looking: Any, tmp_path: Path) -> None:
-    with looking, msgq.MessageQueue("jobs", max_messages=8, max_message_size=64, events="payload") as jobs:
+def test_events_of_queue_removed_between_scans_are_recorded(recorder: Recorder, scan_lock: Any, tmp_path: Path) -> None:
+    with scan_lock, msgq.MessageQueue("jobs", max_messages=8, max_message_size=64, events="payload") as jobs:
         for number in range(5):
             jobs.send(b"%d" % number, priority=number)
         with jobs.take(0) or pytest.fail("no job"):

@@ -17,7 +17,7 @@ from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.recorder import endpoints
 from msgq.recording.recorder.core import Capture
 from msgq.recording.recorder.recorder import Recorder
-from tests.recording.test_recorder_kinds import scribble
+from tests.recording.test_recorder_kinds import overwrite_bytes
 from tests.support import wait_until
 
 KEYS, KEY_AT, LINE = 60_000, 32768, 64
@@ -86,7 +86,7 @@ def huge_slots(prefix: str) -> Any:
     [(_, uid)] = shm_paths.list_pools(prefix)
     path = shm_paths.pool_path("c", prefix, uid)
     os.truncate(path, 4 * ((1 << 40) + 4096))
-    scribble(path, 32, (1 << 40).to_bytes(8, "little"))
+    overwrite_bytes(path, 32, (1 << 40).to_bytes(8, "little"))
     return publisher
 
 
@@ -106,7 +106,7 @@ def test_recorder_skips_message_of_impossible_length(prefix: str) -> None:
     path = shm_paths.pool_path("c", prefix, shm_paths.list_pools(prefix)[0][1])
     with open(path, "rb") as file:
         at = file.read(1 << 16).index((5).to_bytes(8, "little"), 4096)
-    scribble(path, at, (1 << 39).to_bytes(8, "little"))
+    overwrite_bytes(path, at, (1 << 39).to_bytes(8, "little"))
     capture, chunk = Capture(), ChunkBuffer(1 << 16, 0)
     capture.add_source(open_source("channel/c", prefix, whole=True))
     assert not capture.capture_messages(chunk, 0)

@@ -356,7 +356,7 @@ def test_recorder_selects_names_with_kind_prefix(start: Any, tmp_path: Path) -> 
 # ---- bytes of others ----
 
 
-def scribble(path: str, offset: int, data: bytes) -> None:
+def overwrite_bytes(path: str, offset: int, data: bytes) -> None:
     with open(path, "r+b") as file:
         file.seek(offset)
         file.write(data)
@@ -364,8 +364,8 @@ def scribble(path: str, offset: int, data: bytes) -> None:
 
 def test_recorder_refuses_invalid_endpoint_files(start: Any, prefix: str) -> None:
     msgq.Channel("c"), msgq.SeqlockVector("v", "<i8", 4)
-    scribble(shm_paths.channel_path("c", prefix), 0, bytes(8))
-    scribble(shm_paths.records_path("v", prefix), 48, b"\xff" * 8)  # its length
+    overwrite_bytes(shm_paths.channel_path("c", prefix), 0, bytes(8))
+    overwrite_bytes(shm_paths.records_path("v", prefix), 48, b"\xff" * 8)  # its length
     assert set(start().stats().refused) == {"channel/c", "records/v"}
 
 
@@ -391,7 +391,7 @@ def test_invalid_channel_entries_lose_only_their_messages(start: Any, prefix: st
     publisher.send(b"0")
     wait_until_recorded(recorder, 1)
     entry = 9 << 20 | 5 << 14 | 3  # position 9 in row 5, which has no pool
-    scribble(shm_paths.channel_path("c", prefix), 36864 + 8 * (9 % 8), entry.to_bytes(8, "little"))
+    overwrite_bytes(shm_paths.channel_path("c", prefix), 36864 + 8 * (9 % 8), entry.to_bytes(8, "little"))
     wait_until(lambda: recorder.stats().corrupt >= 1)
     stats = recorder.stop()
     assert (stats.messages, stats.lost) == (1, 1)
@@ -417,9 +417,9 @@ def test_impossible_value_length_is_skipped(start: Any, prefix: str) -> None:
     path = shm_paths.records_path("b", prefix)
     with open(path, "r+b") as file:
         at = file.read().index(b"good") - 8
-    scribble(path, at, b"\xff" * 8)
+    overwrite_bytes(path, at, b"\xff" * 8)
     version = int.from_bytes(Path(path).read_bytes()[32768 + 4 * 128 : 32768 + 4 * 128 + 8], "little")
-    scribble(path, 32768 + 4 * 128, (version + (2 << 24)).to_bytes(8, "little"))
+    overwrite_bytes(path, 32768 + 4 * 128, (version + (2 << 24)).to_bytes(8, "little"))
     wait_until(lambda: recorder.stats().corrupt >= 1)
     assert recorder.stop().messages == 1
 

@@ -43,7 +43,7 @@ def start(prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 @pytest.fixture
-def noticing(monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
+def join_lock(monkeypatch: pytest.MonkeyPatch) -> threading.Lock:
     """A lock: as long as somebody has it, what appears is not joined; it is opened all the same."""
     lock = threading.Lock()
     notice, arrived = RecordedEndpoints.handle_changes, RecordedEndpoints._poll_watcher
@@ -146,13 +146,13 @@ def test_messages_of_short_lived_program_are_recorded(start: Any, tmp_path: Path
 
 
 def test_messages_of_short_lived_program_with_removed_topic_are_recorded(
-    start: Any, noticing: Any, tmp_path: Path, prefix: str
+    start: Any, join_lock: Any, tmp_path: Path, prefix: str
 ) -> None:
     """Tracked, with a schema: what belongs to the ring is had as well."""
     make_directories()
     recorder = start()
     schema = msgq.Schema("thing", "json", b'{"type": "object"}')
-    with noticing:
+    with join_lock:
         with msgq.PubSocket() as pub:
             pub.connect(msgq.context, "e", schema=schema, tracked=True)
             for data in build_numbers(3):
@@ -220,9 +220,9 @@ def test_topic_found_by_scan_and_removed_is_not_reported_lost(prefix: str, monke
     assert (sources.count_losses(), sources.refusal_reasons, len(sources.endpoints_by_source)) == ({"e": 0}, {}, 1)
 
 
-def test_ring_wrapped_before_open_counts_losses(start: Any, noticing: Any, tmp_path: Path) -> None:
+def test_ring_wrapped_before_open_counts_losses(start: Any, join_lock: Any, tmp_path: Path) -> None:
     recorder = start()
-    with noticing, msgq.pub_sock("e", segment_size=4096) as pub:
+    with join_lock, msgq.pub_sock("e", segment_size=4096) as pub:
         for data in build_numbers(10_000):
             pub.send(data)
     wait_until_joined(recorder, "e")
@@ -234,12 +234,12 @@ def test_ring_wrapped_before_open_counts_losses(start: Any, noticing: Any, tmp_p
     assert first.sequence == stats.lost > 0
 
 
-def test_ring_recreated_with_larger_size_loses_no_message(start: Any, noticing: Any, tmp_path: Path) -> None:
+def test_ring_recreated_with_larger_size_loses_no_message(start: Any, join_lock: Any, tmp_path: Path) -> None:
     """The former publisher goes on for a while in the file that has lost its name."""
     recorder = start()
     former = msgq.pub_sock("e", segment_size=1 << 16)
     wait_until_joined(recorder, "e")
-    with noticing:
+    with join_lock:
         for number in range(100):
             former.send(b"old %d" % number)
         unlink_topic("e")

@@ -128,7 +128,7 @@ def write_large_file(path: Path) -> Path:
     return path
 
 
-def moments() -> Iterator[float]:
+def list_kill_moments() -> Iterator[float]:
     rng = random.Random(7)
     return (rng.uniform(0, 0.8) for _ in range(int(12 * LONGER)))
 
@@ -146,7 +146,7 @@ def test_recover_killed_many_times_loses_no_message(tmp_path: Path) -> None:
     path.write_bytes(original)
     before, killed = count_readable(path), 0
     work = RECOVER.format(ready="print(flush=True)", work="recover(Path(sys.argv[1]), in_place=True)")
-    for moment in moments():
+    for moment in list_kill_moments():
         process = subprocess.Popen([sys.executable, "-c", work, path], stdout=subprocess.PIPE)
         assert process.stdout is not None
         process.stdout.readline()

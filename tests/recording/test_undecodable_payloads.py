@@ -25,7 +25,7 @@ from tests.command import run, start
 from tests.recording.logs import write_log
 
 
-def nested(levels: int) -> list[Any]:
+def build_nested_lists(levels: int) -> list[Any]:
     value: list[Any] = []
     for _ in range(levels - 1):
         value = [value]
@@ -78,12 +78,12 @@ STRANGE: dict[str, tuple[Schema, bytes]] = {
 }
 #: What can.
 FINE: dict[str, tuple[Schema, bytes]] = {
-    "json, 100 deep": (JSON, json.dumps(nested(VALUE_NESTING_MAX)).encode()),
+    "json, 100 deep": (JSON, json.dumps(build_nested_lists(VALUE_NESTING_MAX)).encode()),
     "json, half a pair": (JSON, b'{"\\ud800": "\\udfff"}'),
     "json, NaN": (JSON, b"[NaN, -Infinity, 1e999]"),
     "msgpack, half a pair": (MSGPACK, b"\xa1a"),
     "cbor, tagged": (CBOR, cbor2.dumps(cbor2.CBORTag(4711, [1]))),
-    "cbor, 100 deep": (CBOR, cbor2.dumps(nested(VALUE_NESTING_MAX))),
+    "cbor, 100 deep": (CBOR, cbor2.dumps(build_nested_lists(VALUE_NESTING_MAX))),
     "protobuf, 90 deep": (protobuf_schema(), deep_protobuf(90)),
     "msgpack, bytes and keys": (MSGPACK, msgpack.packb({1: b"\xff", None: 2**64 - 1})),
 }

@@ -101,7 +101,7 @@ def test_report_percentiles_equal_merged_histogram_percentiles() -> None:
         values = sorted(expected[row["window_start"]].elements())
         for title, rank in (("p50", 0.5), ("p99", 0.99)):
             bucket = values[max(0, -(-len(values) * int(rank * 100) // 100) - 1)]
-            assert row[title] == pytest.approx(middle(bucket), rel=0.001, abs=1)
+            assert row[title] == pytest.approx(bucket_middle(bucket), rel=0.001, abs=1)
         assert row["max"] == max(
             one["max"] for one in rows if one["window_start"] // (30 * SECOND) * 30 * SECOND == row["window_start"]
         )
@@ -110,11 +110,11 @@ def test_report_percentiles_equal_merged_histogram_percentiles() -> None:
 def test_report_percentile_is_at_most_longest_duration() -> None:
     row = {"run": "r", "endpoint": "a", "window_start": BEGIN, "max": 700, "min": 700, "histogram": histogram({152: 1})}
     gold = GoldReader(Tables(latency=[row], latency_summary=[row]))
-    assert middle(152) > 700
+    assert bucket_middle(152) > 700
     assert data.read_latency(gold, SECOND)[0]["p99"] == data.read_endpoint_latency(gold, ["a"])[0]["p50"] == 700
 
 
-def middle(bucket: int) -> float:
+def bucket_middle(bucket: int) -> float:
     return float(2.0 ** ((bucket - 0.5) / 16))
 
 
@@ -150,7 +150,7 @@ def test_report_adds_up_queue_windows_and_uses_last_backlog() -> None:
     first, second = data.read_queues(gold)
     assert (first["queue"], first["sent"], first["backlog"], first["queue_time_max"]) == ("k", 400, 39, 139)
     assert (second["queue"], second["sent"], second["backlog"]) == ("j", 380, 38)
-    assert first["queue_time_p50"] == pytest.approx(middle(10), abs=1)
+    assert first["queue_time_p50"] == pytest.approx(bucket_middle(10), abs=1)
     assert (first["processing_time_p50"], first["processing_time_max"]) == (None, None)
     steps = data.read_queue_timelines(gold, ["j"], 20 * SECOND)
     assert [(row["queue"], row["step"] - BEGIN, row["sent"], row["backlog"]) for row in steps] == [

@@ -59,7 +59,7 @@ class Stress:
                 return
         raise AssertionError(f"{done.args}: {done.stdout}")
 
-    def complaint(self, folder: Path, flags: str, seconds: float, *more: Any) -> str:
+    def run_until_failure(self, folder: Path, flags: str, seconds: float, *more: Any) -> str:
         """Compile the program to a folder and run it until it fails; return its error output. It tests the test."""
         program = build.compile_program(self._source, folder / self._source.stem, *FLAGS[flags])
         for seed in range(1, GOES + 1):

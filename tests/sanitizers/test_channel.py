@@ -52,7 +52,7 @@ def test_sanitizer_detects_race_of_relaxed_channel_memory_order(
 ) -> None:
     """A test of the test. A relaxed look at the entry is not seen: the second look, behind the pin, acquires."""
     mutate_header(tmp_path, monkeypatch, "HEADERS", *RELAXED[edge])
-    assert "data race" in Stress("channel").complaint(tmp_path, "thread", 5)
+    assert "data race" in Stress("channel").run_until_failure(tmp_path, "thread", 5)
 
 
 MISSING = {
@@ -87,4 +87,4 @@ def test_channel_stress_test_detects_missing_algorithm_step(
 ) -> None:
     """A test of the test."""
     mutate_header(tmp_path, monkeypatch, "HEADERS", *MISSING[piece])
-    assert "channel:" in Stress("channel").complaint(tmp_path, "native", 10)
+    assert "channel:" in Stress("channel").run_until_failure(tmp_path, "native", 10)

@@ -36,5 +36,5 @@ def test_eventcount_stress_test_detects_missing_algorithm_step(
 ) -> None:
     """A test of the test."""
     mutate_header(tmp_path, monkeypatch, "HEADERS", "base/eventcount.h", *PIECES[piece])
-    complaint = Stress("eventcount").complaint(tmp_path, "impatient", 10)
+    complaint = Stress("eventcount").run_until_failure(tmp_path, "impatient", 10)
     assert "eventcount: somebody sleeps through" in complaint or "eventcount: the others" in complaint

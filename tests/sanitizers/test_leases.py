@@ -41,7 +41,7 @@ def test_sanitizer_detects_race_of_relaxed_lease_memory_order(
     """A test of the test: leases that are returned, or generations that are stored, without release."""
     old, what = RELAXED[edge]
     mutate_header(tmp_path, monkeypatch, *LEASES, old, f"atomic_store_explicit(&{what}, memory_order_relaxed);")
-    assert "data race" in Stress("leases").complaint(tmp_path, "thread", 3)
+    assert "data race" in Stress("leases").run_until_failure(tmp_path, "thread", 3)
 
 
 @pytest.mark.nightly
@@ -49,4 +49,4 @@ def test_lease_stress_detects_missing_lease_check(tmp_path: Path, monkeypatch: p
     """A test of the test: a server that takes buffers whoever holds them must be found out by the frames' words."""
     look = "if (mq_load_acquire_u32(&table->rows[row].lease[buffer]) == generation)"
     mutate_header(tmp_path, monkeypatch, *LEASES, look, "if (!table && buffer)")
-    assert "leases:" in Stress("leases").complaint(tmp_path, "native", 10)
+    assert "leases:" in Stress("leases").run_until_failure(tmp_path, "native", 10)

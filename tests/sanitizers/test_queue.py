@@ -65,7 +65,7 @@ def test_sanitizer_detects_race_of_relaxed_queue_memory_order(
     """A test of the test."""
     header, old, new = RELAXED[edge]
     mutate_header(tmp_path, monkeypatch, "HEADERS", f"workqueue/{header}", old, new)
-    assert "data race" in Stress("queue").complaint(tmp_path, "thread", 20, 0)
+    assert "data race" in Stress("queue").run_until_failure(tmp_path, "thread", 20, 0)
 
 
 MISSING = {
@@ -117,4 +117,4 @@ def test_queue_stress_test_detects_missing_algorithm_step(
     """A test of the test."""
     header, old, new = MISSING[piece]
     mutate_header(tmp_path, monkeypatch, "HEADERS", f"workqueue/{header}", old, new)
-    assert "queue:" in Stress("queue").complaint(tmp_path, "native", 12, 0)
+    assert "queue:" in Stress("queue").run_until_failure(tmp_path, "native", 12, 0)

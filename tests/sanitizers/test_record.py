@@ -51,7 +51,7 @@ def test_sanitizer_detects_race_of_non_atomic_record_copy(
     """A test of the test."""
     header, old, new = PLAIN[copy]
     mutate_header(tmp_path, monkeypatch, "HEADERS", f"records/{header}", old, new)
-    assert "data race" in Stress("record").complaint(tmp_path, "thread", 20, 0)
+    assert "data race" in Stress("record").run_until_failure(tmp_path, "thread", 20, 0)
 
 
 MISSING = {
@@ -99,4 +99,4 @@ def test_record_stress_test_detects_missing_algorithm_step(
     """A test of the test."""
     header, old, new = MISSING[piece]
     mutate_header(tmp_path, monkeypatch, "HEADERS", f"records/{header}", old, new)
-    assert "record:" in Stress("record").complaint(tmp_path, "native", 20, 0)
+    assert "record:" in Stress("record").run_until_failure(tmp_path, "native", 20, 0)

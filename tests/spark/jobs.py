@@ -44,7 +44,7 @@ def executors(spark: SparkSession) -> int:
     return spark.range(0, 100, 1, 8).mapInArrow(parents, "parent long").distinct().count()
 
 
-def something(master: str, recordings: str, out: str) -> dict[str, Any]:
+def read_source_and_lake(master: str, recordings: str, out: str) -> dict[str, Any]:
     """Read recordings through the source and a lake; return the rows of both."""
     faulthandler.dump_traceback_later(LIFETIME, exit=True)
     spark = session(master, **cluster.settings())

@@ -60,7 +60,7 @@ def good(endpoint: str = "a", number: int = 1, count: int = 3, first: int = NOW)
     )
 
 
-def stranger(directory: Path) -> None:
+def write_foreign_files(directory: Path) -> None:
     """Put there what only has the name of a recording, and links that lead nowhere or in a circle."""
     (directory / "empty.mcap").touch()
     (directory / "text.mcap").write_text("no recording at all")
@@ -82,7 +82,7 @@ def names(path: Path) -> None:
     )
 
 
-def clocks(path: Path) -> None:
+def write_clock_jumps(path: Path) -> None:
     times = {
         "clock": [(0, 0), (1, NOW), (2, 5), (3, LATEST), (4, NOW + 1)],
         "restart": [(7, 1), (8, 2), (0, 3), (1, 4)],
@@ -107,7 +107,7 @@ def twice(path: Path) -> None:
     shutil.copy(path, path.with_name("again.mcap"))
 
 
-def mixed(path: Path) -> None:
+def write_mixed_schemas(path: Path) -> None:
     schemas = [
         records.Schema(id=1, name="One", encoding="jsonschema", data=b"{}"),
         records.Schema(id=2, name="Two", encoding="struct", data=b'"<i4"'),
@@ -136,7 +136,7 @@ def pictures(path: Path) -> None:
     )
 
 
-def skewed(path: Path) -> None:
+def write_skewed_recording(path: Path) -> None:
     """Nearly all messages are of one endpoint, and there are very many others."""
     most = [
         build_chunk_record(channel(0, "most"), *(message(0, i, NOW + i) for i in range(OTHERS * k, OTHERS * (k + 1))))
@@ -161,8 +161,8 @@ def everything(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Everythi
     place = tmp_path_factory.mktemp("everything")
     recordings = place / "recordings"
     recordings.mkdir()
-    stranger(recordings)
-    for make in (names, clocks, twice, mixed, payloads, pictures, skewed):
+    write_foreign_files(recordings)
+    for make in (names, write_clock_jumps, twice, write_mixed_schemas, payloads, pictures, write_skewed_recording):
         make(recordings / f"{make.__name__}.mcap")
     said = run("lake", "ingest", place / "lake", recordings).output
     run("lake", "report", place / "lake", "-o", place / "report.html")
@@ -284,7 +284,7 @@ def test_invalid_records_of_each_kind_are_read_errors(spark: Any, tmp_path: Path
 def test_directory_with_only_foreign_files_gives_no_messages(spark: Any, tmp_path: Path) -> None:
     directory = tmp_path / "recordings"
     directory.mkdir()
-    stranger(directory)
+    write_foreign_files(directory)
     write_unclosed_file(directory / "nothing.mcap")
     assert read(spark, str(directory)).count() == 0
     assert "0 new messages" in run("lake", "ingest", tmp_path / "lake", directory).output

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from msgq.recording import LogReader
 from tests.recording import logs
 from tests.spark import cluster
-from tests.spark.jobs import everything, something, source_of_server
+from tests.spark.jobs import everything, read_source_and_lake, source_of_server
 from tests.support import ROOT, run_child
 
 RUN = "ab" * 16
@@ -65,7 +65,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def test_executor_in_other_process_reads_and_ingests_all_messages(
     tmp_path: Path, recordings: Path, environment: dict[str, str]
 ) -> None:
-    found = run_child(something, "local-cluster[1,1,1024]", str(recordings), str(tmp_path), env=environment)
+    found = run_child(read_source_and_lake, "local-cluster[1,1,1024]", str(recordings), str(tmp_path), env=environment)
     assert found["source"] == found["lake"] == read_rows(recordings)
     assert (found["ingested"], found["executors"]) == (400, 1)
 

@@ -214,7 +214,7 @@ def test_two_ingests_of_same_recording_add_each_message_once(spark: Any, tmp_pat
     both = threading.Barrier(2)
     lakes = [Lake(spark, tmp_path / "lake") for _ in range(2)]
     for lake in lakes:
-        meet(lake, both)
+        wait_for_other_lake(lake, both)
     with ThreadPoolExecutor() as threads:
         assert sorted(done.messages for done in threads.map(Lake.ingest, lakes, [[path], [path]])) == [0, 20]
     assert message_numbers(lakes[0]) == sorted(numbers(0, 10))
@@ -228,7 +228,7 @@ def test_two_ingests_of_different_recordings_add_all_messages(spark: Any, tmp_pa
     both = threading.Barrier(2)
     lakes = [Lake(spark, tmp_path / "lake") for _ in range(2)]
     for lake in lakes:
-        meet(lake, both)
+        wait_for_other_lake(lake, both)
     with ThreadPoolExecutor() as threads:
         assert sum(done.messages for done in threads.map(Lake.ingest, lakes, [[path] for path in paths])) == 30
     assert message_numbers(lakes[0]) == sorted(numbers(0, 15))
@@ -236,7 +236,7 @@ def test_two_ingests_of_different_recordings_add_all_messages(spark: Any, tmp_pa
     assert sorted_rows(lakes[0].table("endpoints"), "endpoint", "messages") == [("a", 15), ("b", 15)]
 
 
-def meet(lake: Lake, others: threading.Barrier) -> None:
+def wait_for_other_lake(lake: Lake, others: threading.Barrier) -> None:
     """Let a lake wait for another one before it commits its first parts."""
     commit = lake._bronze._commit_bronze_files
 

@@ -24,7 +24,7 @@ names = st.sampled_from(["a", "b", "c", f"{timing.TIMING_TOPIC_PREFIX}a"])
 Row = tuple[Any, ...]
 
 
-def rank(values: list[int], share: float) -> int | None:
+def percentile(values: list[int], share: float) -> int | None:
     """Return the smallest value that so large a share of them does not exceed."""
     return sorted(values)[max(0, -int(-share * len(values) // 1) - 1)] if values else None
 
@@ -49,7 +49,7 @@ def hops(rows: list[Row]) -> list[Row]:
     for edge, members in edges.items():
         steps = [step for step, _ in members if step is not None]
         ages = [age for _, age in members]
-        figures = (rank(steps, 0.5), rank(steps, 0.99), max(steps, default=None), rank(ages, 0.5))
+        figures = (percentile(steps, 0.5), percentile(steps, 0.99), max(steps, default=None), percentile(ages, 0.5))
         found.append((*edge, len(members), *figures))
     return sorted(found, key=lambda row: [(value is not None, value) for value in row])
 

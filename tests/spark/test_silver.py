@@ -116,7 +116,7 @@ def test_values_are_cast_to_wider_type() -> None:
     assert arrow_types.cast_array(found, pa.string()).to_pylist() == ['{"a": 1, "b": [1]}', None, '{"a": 2, "b": null}']
 
 
-def needed(*messages: Any) -> Any:
+def messages_of_each_schema(*messages: Any) -> Any:
     """Messages of an endpoint each: endpoint, encoding, schema, payload."""
     rows = [
         {
@@ -154,7 +154,7 @@ def decode_rows(table: Any, *schemas: Any) -> Any:
 def test_silver_rows_have_schema_fields_with_unique_names() -> None:
     pose, wide = struct_schema(POSE), struct_schema(WIDE)
     both = np.array([(0.5, 7), (1.5, 8)], POSE)
-    table = needed(
+    table = messages_of_each_schema(
         ("gps", "struct", pose, both.tobytes()),
         ("imu", "json", None, b'{"Run": 1, "a": {"b": 2}}'),
         ("gps", "struct", wide, np.array((2.5, 9, (1, 2)), WIDE).tobytes()),
@@ -179,7 +179,7 @@ def test_silver_rows_have_schema_fields_with_unique_names() -> None:
 
 def test_silver_decode_errors_have_reason() -> None:
     pose = struct_schema(POSE)
-    table = needed(
+    table = messages_of_each_schema(
         ("a", "json", None, b"{broken"),
         ("a", "json", None, b'{"x": 1}'),
         ("b", "struct", pose, b"x" * 12),
@@ -202,8 +202,10 @@ def test_silver_ros_messages_have_spark_types() -> None:
     second = b"\0\7\0\0" + point_bytes(2)[4:]
     text = Schema("std_msgs/String", "ros1", b"string data\nuint64[2] n")
     ros1 = b"\2\0\0\0hi" + bytes(8) + b"\xff" * 8
-    table = needed(("p", "cdr", POINT, point_bytes(1)), ("p", "cdr", POINT, second), ("p", "cdr", POINT, b"cut"))
-    table = pa.concat_tables([table, needed(("t", "ros1", text, ros1))])
+    table = messages_of_each_schema(
+        ("p", "cdr", POINT, point_bytes(1)), ("p", "cdr", POINT, second), ("p", "cdr", POINT, b"cut")
+    )
+    table = pa.concat_tables([table, messages_of_each_schema(("t", "ros1", text, ros1))])
     for one in SilverDecoder(by_number(POINT, text)).decode_messages(table):
         to_arrow_schema(convert_to_spark_schema(one.decoded_rows.schema), timezone="UTC")  # else Spark refuses it
     found, failed = decode_rows(table, POINT, text)
@@ -215,7 +217,9 @@ def test_silver_ros_messages_have_spark_types() -> None:
 def test_silver_decodes_msgpack_and_cbor() -> None:
     msgpack, cbor2 = pytest.importorskip("msgpack"), pytest.importorskip("cbor2")
     value = {"x": 1, "b": b"\xff", 3: [1.5]}
-    table = needed(("m", "msgpack", None, msgpack.packb(value)), ("c", "cbor", None, cbor2.dumps(value)))
+    table = messages_of_each_schema(
+        ("m", "msgpack", None, msgpack.packb(value)), ("c", "cbor", None, cbor2.dumps(value))
+    )
     found, failed = decode_rows(table)
     assert not failed
     for endpoint in "mc":
@@ -232,7 +236,7 @@ def test_silver_decodes_protobuf() -> None:
     value = struct_pb2.Struct(fields={"a": struct_pb2.Value(number_value=1.5)})
     enum = Schema("google.protobuf.Field", "protobuf", _with_dependencies(type_pb2.DESCRIPTOR))
     field = type_pb2.Field(kind="TYPE_BOOL", number=3, options=[type_pb2.Option(name="o")])
-    table = needed(
+    table = messages_of_each_schema(
         ("s", "protobuf", schema, value.SerializeToString()),
         ("s", "protobuf", schema, b"\xff"),
         ("f", "protobuf", enum, field.SerializeToString()),

@@ -135,14 +135,14 @@ def test_killed_java_in_query_gives_one_line_error(tmp_path: Path) -> None:
     query = "SELECT max(sqrt(id)) FROM range(0, 1000000000000, 1, 2)"
     command = [sys.executable, "-m", "msgq", "lake", "sql", str(tmp_path / "lake"), query, "--master", "local[2]"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        os.kill(wait_until(lambda: working(process.pid), "a task", DEADLINE), signal.SIGKILL)
+        os.kill(wait_until(lambda: find_working_java(process.pid), "a task", DEADLINE), signal.SIGKILL)
         out, err = process.communicate(timeout=DEADLINE)
     assert (out, process.returncode) == ("", 1)
     assert "was killed, probably by the kernel" in err
     assert len(err.splitlines()) == 1
 
 
-def working(pid: int) -> int | None:
+def find_working_java(pid: int) -> int | None:
     """Return the Java below a process, once it works at a task."""
     with suppress(psutil.NoSuchProcess, OSError):
         for child in psutil.Process(pid).children(recursive=True):

@@ -33,7 +33,7 @@ def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, name, None)
 
 
-def smooth() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def smooth_planes() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Y, and U and V at half size, of a picture without edges: how a library interpolates makes no difference."""
     rows, columns = np.mgrid[0:HEIGHT, 0:WIDTH]
     luma = (60 + 2 * columns + rows).astype(np.uint8)
@@ -60,7 +60,7 @@ def buffer_of(layout: Geometry, *planes: np.ndarray) -> bytearray:
 
 
 def planar(pixels: FrameFormat, stride: int, gap: int) -> tuple[Geometry, bytearray]:
-    luma, u, v = smooth()
+    luma, u, v = smooth_planes()
     offset = stride * HEIGHT + gap
     layout = Geometry(pixels, WIDTH, HEIGHT, stride, offset, offset + stride * HEIGHT // 2)
     layout.check("")
@@ -75,7 +75,7 @@ def test_yuv_is_converted_to_rgb_by_bt601(library: str, pixels: FrameFormat, str
     rgb = to_rgb(data, layout)
     assert rgb.shape == (HEIGHT, WIDTH, 3)
     assert rgb.dtype == np.uint8
-    assert np.abs(rgb - bt601(*smooth())).max() <= 5
+    assert np.abs(rgb - bt601(*smooth_planes())).max() <= 5
 
 
 @pytest.mark.parametrize("stride", [WIDTH, WIDTH + 10])

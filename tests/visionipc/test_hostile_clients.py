@@ -58,7 +58,7 @@ def sent_away(connection: socket.socket) -> bool:
 
 
 @pytest.fixture
-def served(server: Any, connect: Any) -> Iterator[Any]:
+def check_clients_are_served(server: Any, connect: Any) -> Iterator[Any]:
     """A function that lets a newcomer, and one who was there, receive a frame; and sees that no descriptor is lost."""
     ids = itertools.count(1)
     client = connect()
@@ -84,25 +84,25 @@ def served(server: Any, connect: Any) -> Iterator[Any]:
 # ---- what they say ----
 
 
-def test_silent_client_is_disconnected(server: Any, served: Any) -> None:
+def test_silent_client_is_disconnected(server: Any, check_clients_are_served: Any) -> None:
     with raw(server.name) as silent:
-        served()
+        check_clients_are_served()
         assert sent_away(silent)
 
 
 @pytest.mark.parametrize("count", [64, 65, 200, 1000])
-def test_many_silent_clients_do_not_block_server(server: Any, served: Any, count: Any) -> None:
+def test_many_silent_clients_do_not_block_server(server: Any, check_clients_are_served: Any, count: Any) -> None:
     with contextlib.ExitStack() as stack:
         silent = [stack.enter_context(raw(server.name)) for _ in range(count)]
-        served()
+        check_clients_are_served()
         assert all(sent_away(connection) for connection in silent[:-64])
-        served()
+        check_clients_are_served()
 
 
-def test_server_after_1000_connections_answers(server: Any, served: Any) -> None:
+def test_server_after_1000_connections_answers(server: Any, check_clients_are_served: Any) -> None:
     for _ in range(1000):
         raw(server.name).close()
-    served()
+    check_clients_are_served()
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_server_after_1000_connections_answers(server: Any, served: Any) -> None
     ids=["empty", "1 byte", "3 bytes", "unknown", "largest"],
 )
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "msgq"])
-def test_invalid_request_gets_no_answer(server: Any, served: Any, request_: Any, ours: Any) -> None:
+def test_invalid_request_gets_no_answer(server: Any, check_clients_are_served: Any, request_: Any, ours: Any) -> None:
     with raw(server.name, ours) as connection:
         connection.send(request_)
         assert sent_away(connection)
 
 
 @pytest.mark.parametrize("rest", [b"mqframe1", b"\0" * 12, b"x" * 100_000], ids=["8 bytes", "12 zeros", "100 kB"])
-def test_unknown_bytes_after_request_are_ignored(server: Any, served: Any, rest: Any) -> None:
+def test_unknown_bytes_after_request_are_ignored(server: Any, check_clients_are_served: Any, rest: Any) -> None:
     data, fds = ask(server.name, ASK + rest)
     for fd in fds:
         os.close(fd)
@@ -127,7 +127,7 @@ def test_unknown_bytes_after_request_are_ignored(server: Any, served: Any, rest:
 
 @pytest.mark.parametrize("address", ["", "\0mqframe", "\0mqframe2 a", "\0Mqframe1", "a path"], ids=repr)
 def test_client_without_msgq_socket_name_gets_stock_answer(
-    server: Any, served: Any, address: Any, tmp_path: Path
+    server: Any, check_clients_are_served: Any, address: Any, tmp_path: Path
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         if address:
@@ -142,15 +142,15 @@ def test_client_without_msgq_socket_name_gets_stock_answer(
     assert server.stats(0).clients == [os.getpid()]  # the one of `served`
 
 
-def test_server_continues_after_random_requests(server: Any, served: Any) -> None:
+def test_server_continues_after_random_requests(server: Any, check_clients_are_served: Any) -> None:
     chance = random.Random(4)
     for _ in range(500):
         with raw(server.name) as connection:
             connection.send(chance.randbytes(chance.randrange(40)))
-    served()
+    check_clients_are_served()
 
 
-def test_descriptors_with_request_are_closed(server: Any, served: Any) -> None:
+def test_descriptors_with_request_are_closed(server: Any, check_clients_are_served: Any) -> None:
     before = descriptors()
     end, other = os.pipe()
     with raw(server.name) as connection:
@@ -165,11 +165,13 @@ def test_descriptors_with_request_are_closed(server: Any, served: Any) -> None:
 
 
 @pytest.mark.parametrize("request_", [ASK, wire.REQUEST_STRUCT.pack(wire.LIST_REQUEST)], ids=["stream", "list"])
-def test_server_serves_after_500_early_disconnects_of_stock_clients(server: Any, served: Any, request_: Any) -> None:
+def test_server_serves_after_500_early_disconnects_of_stock_clients(
+    server: Any, check_clients_are_served: Any, request_: Any
+) -> None:
     for _ in range(500):
         with raw(server.name) as connection:
             connection.send(request_)
-    served()
+    check_clients_are_served()
 
 
 def told(child: Child, what: object) -> object:
@@ -205,12 +207,12 @@ def test_undelivered_answer_releases_client_row(name: Any) -> None:
 
 
 @pytest.mark.parametrize("ours", [False, True], ids=["stock", "msgq"])
-def test_clients_with_unread_answers_do_not_block_server(server: Any, served: Any, ours: Any) -> None:
+def test_clients_with_unread_answers_do_not_block_server(server: Any, check_clients_are_served: Any, ours: Any) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(100):
             connection = stack.enter_context(raw(server.name, ours))
             connection.send(ASK)
-        served()
+        check_clients_are_served()
 
 
 def ask_and_wait(name: str) -> None:
@@ -226,16 +228,16 @@ def ask_and_wait(name: str) -> None:
 
 
 @pytest.mark.ci
-def test_clients_killed_during_connect_release_rows(server: Any, served: Any) -> None:
+def test_clients_killed_during_connect_release_rows(server: Any, check_clients_are_served: Any) -> None:
     """More in all than the table has rows."""
     for _ in range(8):
         with Child(ask_and_wait, server.name) as child:
             child.hear()
             assert child.pid in server.stats(0).clients
-            served()
+            check_clients_are_served()
             child.kill()
         assert child.pid not in server.stats(0).clients
-    served()
+    check_clients_are_served()
 
 
 # ---- a server without descriptors ----
@@ -296,7 +298,9 @@ LEFT = (bytes(ROWS_AT) + (b"\2\0\0\0" + bytes(572)) * LEASE_CLIENTS_MAX)[:LEASE_
     [b"\xff" * LEASE_TABLE_BYTES, bytes(LEASE_TABLE_BYTES), LEFT, random.Random(1).randbytes(LEASE_TABLE_BYTES)],
     ids=["ones", "zeros", "all released", "random"],
 )
-def test_server_recovers_after_lease_table_is_overwritten(server: Any, served: Any, fill: Any) -> None:
+def test_server_recovers_after_lease_table_is_overwritten(
+    server: Any, check_clients_are_served: Any, fill: Any
+) -> None:
     """While they are there frames may be lost, or be written anew under those who hold them; nothing breaks."""
     data = bytes(64 * 48 * 3 // 2)
     with table_of(server.name) as table:
@@ -305,10 +309,10 @@ def test_server_recovers_after_lease_table_is_overwritten(server: Any, served: A
             for _ in range(10):
                 server.send(0, data)
             server.stats(0)
-    served()
+    check_clients_are_served()
     dropped = server.stats(0).dropped
     for _ in range(100):
-        served()
+        check_clients_are_served()
     assert server.stats(0).dropped == dropped
 
 

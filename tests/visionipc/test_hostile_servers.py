@@ -113,7 +113,7 @@ def memory(ours: bool, count: int = COUNT) -> Iterator[list[int]]:
             os.close(fd)
 
 
-def answering(data: bytes | bytearray, fds: list[int]) -> Behaviour:
+def serve_answer(data: bytes | bytearray, fds: list[int]) -> Behaviour:
     """Answer any question for a stream so, and list stream 0."""
 
     def behave(client: socket.socket, request: bytes) -> None:
@@ -203,7 +203,7 @@ def test_connect_to_server_with_early_close_fails(client: Any, listed: Any) -> N
 
 def test_empty_answer_with_descriptors_is_refused(client: Any) -> None:
     with memory(True) as fds:
-        refused(client, answering(b"", fds), IpcError, "did not accept the client")
+        refused(client, serve_answer(b"", fds), IpcError, "did not accept the client")
 
 
 def test_connect_to_server_killed_at_each_request_finds_no_server(client: Any) -> None:
@@ -249,7 +249,9 @@ def test_stream_list_of_impossible_size_is_refused(client: Any, listing: Any) ->
 def test_contradicting_buffer_records_are_refused(client: Any, ours: Any, changes: Any) -> None:
     data = packed(FIELDS, records() + (grant() if ours else b""), wire.BUFFER_STRUCT.size, **changes)
     with memory(ours) as fds:
-        refused(client, answering(data, fds), CorruptSegmentError, "invalid buffer 1|different layouts|invalid layout")
+        refused(
+            client, serve_answer(data, fds), CorruptSegmentError, "invalid buffer 1|different layouts|invalid layout"
+        )
 
 
 @pytest.mark.parametrize(
@@ -274,8 +276,8 @@ def test_impossible_frame_geometry_is_refused(client: Any, changes: Any) -> None
     for index in range(COUNT):
         packed(FIELDS, data, index * wire.BUFFER_STRUCT.size, **changes)
     with memory(True) as fds:
-        refused(client, answering(data + grant(), fds), CorruptSegmentError, "invalid layout")
-    with memory(False) as fds, Impostor(client._name, answering(data, fds)), publisher(client._name) as pub:
+        refused(client, serve_answer(data + grant(), fds), CorruptSegmentError, "invalid layout")
+    with memory(False) as fds, Impostor(client._name, serve_answer(data, fds)), publisher(client._name) as pub:
         assert client.connect(False)
         pub.send(wire.FRAME_PACKET_STRUCT.pack(SERVER_ID, 0, 0, 0, 0, 0, 1))
         with client.frame(DEADLINE_MS) as frame:
@@ -304,14 +306,17 @@ def test_impossible_frame_geometry_is_refused(client: Any, changes: Any) -> None
 def test_lease_grant_with_wrong_fields_is_refused(client: Any, changes: Any) -> None:
     data = packed(GRANT_FIELDS, records() + grant(), COUNT * wire.BUFFER_STRUCT.size, **changes)
     with memory(True) as fds:
-        refused(client, answering(data, fds), SegmentError, "protocol version|invalid layout|not a table")
+        refused(client, serve_answer(data, fds), SegmentError, "protocol version|invalid layout|not a table")
 
 
 @pytest.mark.parametrize("size", [1, 63, 64, 111, 113, 112 * 129, 112 * 128 + 65, 100_000])
 def test_answer_of_wrong_size_is_refused(client: Any, size: Any) -> None:
     with memory(True) as fds:
         refused(
-            client, answering(bytes(size), fds), CorruptSegmentError, "not a list of|truncated answer|protocol version"
+            client,
+            serve_answer(bytes(size), fds),
+            CorruptSegmentError,
+            "not a list of|truncated answer|protocol version",
         )
 
 
@@ -340,7 +345,7 @@ def test_client_accepts_or_refuses_answer_with_one_random_byte(client: Any) -> N
         data = records() + (grant() if ours else b"")
         data[chance.randrange(len(data))] = chance.randrange(256)
         suppressed = contextlib.suppress(CorruptSegmentError, SegmentError)
-        with memory(ours) as fds, Impostor(client._name, answering(bytes(data), fds)), suppressed:
+        with memory(ours) as fds, Impostor(client._name, serve_answer(bytes(data), fds)), suppressed:
             connected += client.connect(False)
             assert client.buffer_len == LAYOUT.size
     assert 0 < connected < 200
@@ -354,12 +359,14 @@ def test_client_accepts_or_refuses_answer_with_one_random_byte(client: Any) -> N
 def test_answer_with_wrong_number_of_descriptors_is_refused(client: Any, ours: Any, count: Any) -> None:
     data = bytes(records() + (grant() if ours else b""))
     with memory(True, count) as fds:
-        refused(client, answering(data, fds[:count]), CorruptSegmentError, f"{count} descriptors for {COUNT} buffers")
+        refused(
+            client, serve_answer(data, fds[:count]), CorruptSegmentError, f"{count} descriptors for {COUNT} buffers"
+        )
 
 
 def test_answer_with_too_many_descriptors_is_refused(client: Any) -> None:
     with memory(False, 1) as fds:
-        refused(client, answering(bytes(records()), fds * 250), CorruptSegmentError, "truncated answer")
+        refused(client, serve_answer(bytes(records()), fds * 250), CorruptSegmentError, "truncated answer")
 
 
 def unsealed(size: int) -> int:
@@ -396,7 +403,7 @@ def test_answer_with_descriptors_of_other_files_is_refused(
     fd = STRANGE[strange](tmp_path)
     with memory(ours) as fds:
         bad = [*fds[:place], fd, *fds[place + 1 :]]
-        answer = answering(bytes(records() + (grant() if ours else b"")), bad)
+        answer = serve_answer(bytes(records() + (grant() if ours else b"")), bad)
         refused(client, answer, SegmentError, "not memory of|without a seal against shrinking|cannot map")
     os.close(fd)
 
@@ -410,7 +417,7 @@ def test_shrinkable_memory_is_refused(client: Any, tmp_path: Path, place: int) -
             bad = [*fds[:place], fd, *fds[place + 1 :]]
             refused(
                 client,
-                answering(bytes(records() + grant()), bad),
+                serve_answer(bytes(records() + grant()), bad),
                 CorruptSegmentError,
                 "without a seal against shrinking",
             )
@@ -431,7 +438,7 @@ def test_too_short_buffer_is_refused() -> None:
 def test_read_only_lease_table_is_refused(client: Any) -> None:
     with memory(True) as fds:
         table = memfd.reopen_read_only(fds[-1])
-        answer = answering(bytes(records() + grant()), [*fds[:-1], table])
+        answer = serve_answer(bytes(records() + grant()), [*fds[:-1], table])
         refused(client, answer, SegmentError, "cannot map")
         os.close(table)
 
@@ -452,7 +459,7 @@ def room_for(count: int) -> Iterator[None]:
 
 def test_client_without_free_descriptors_raises_error(client: Any) -> None:
     """It cannot take those that are sent; the system closes what has no place."""
-    with memory(True) as fds, Impostor(client._name, answering(bytes(records() + grant()), fds)):
+    with memory(True) as fds, Impostor(client._name, serve_answer(bytes(records() + grant()), fds)):
         before = descriptors()
         for room in range(2, 5):  # ours, the impostor's (closed by then, perhaps), and too few for the descriptors
             with room_for(room), pytest.raises(IpcError, match=r"truncated answer|descriptors for"):
@@ -502,7 +509,7 @@ def good(ours: bool, index: int = 0) -> bytes:
 def topic(request: pytest.FixtureRequest, client: Any) -> Iterator[Any]:
     """A client of an impostor whose buffers all hold frame 5, and the publisher of its topic."""
     ours = request.param
-    with memory(ours) as fds, Impostor(client._name, answering(bytes(records() + (grant() if ours else b"")), fds)):
+    with memory(ours) as fds, Impostor(client._name, serve_answer(bytes(records() + (grant() if ours else b"")), fds)):
         for fd in fds[:COUNT]:
             os.pwrite(fd, struct.pack("<Q", 5), LAYOUT.size)
         if ours:

@@ -23,7 +23,7 @@ def become_nobody() -> None:
     os.setresuid(NOBODY, NOBODY, NOBODY)
 
 
-def refusal(function: Any, *arguments: Any) -> Any:
+def get_error_number(function: Any, *arguments: Any) -> Any:
     """Return the system's error number; None: it was allowed."""
     try:
         function(*arguments)
@@ -34,11 +34,11 @@ def refusal(function: Any, *arguments: Any) -> Any:
 
 def cannot_write(fd: Any) -> None:
     path = f"/proc/self/fd/{fd}"
-    assert refusal(os.open, path, os.O_RDWR) == errno.EACCES
-    assert refusal(os.open, path, os.O_WRONLY) == errno.EACCES
-    assert refusal(os.truncate, path, 1) == errno.EACCES
-    assert refusal(os.write, fd, b"x") == errno.EBADF
-    assert refusal(mmap.mmap, fd, 4096) == errno.EACCES
+    assert get_error_number(os.open, path, os.O_RDWR) == errno.EACCES
+    assert get_error_number(os.open, path, os.O_WRONLY) == errno.EACCES
+    assert get_error_number(os.truncate, path, 1) == errno.EACCES
+    assert get_error_number(os.write, fd, b"x") == errno.EBADF
+    assert get_error_number(mmap.mmap, fd, 4096) == errno.EACCES
 
 
 def test_client_of_other_user_cannot_open_frame_for_writing(server: Any, connect: Any) -> None:
@@ -51,8 +51,8 @@ def test_client_of_other_user_cannot_open_frame_for_writing(server: Any, connect
     def child() -> None:
         become_nobody()
         cannot_write(frame.fd)
-        assert refusal(os.open, elsewhere, os.O_RDWR) == errno.EACCES
-        assert refusal(os.fchmod, frame.fd, 0o777) == errno.EPERM
+        assert get_error_number(os.open, elsewhere, os.O_RDWR) == errno.EACCES
+        assert get_error_number(os.fchmod, frame.fd, 0o777) == errno.EPERM
 
     assert in_fork(child) == 0
 

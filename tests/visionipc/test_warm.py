@@ -52,7 +52,7 @@ Settled = Callable[..., VisionIpcClient]
 
 
 @pytest.fixture
-def settled(server: VisionIpcServer, connect: Any) -> Settled:
+def connect_settled_client(server: VisionIpcServer, connect: Any) -> Settled:
     """A function that returns a client that all know: the round after it came is over."""
 
     def made(*others: VisionIpcClient) -> VisionIpcClient:
@@ -63,13 +63,15 @@ def settled(server: VisionIpcServer, connect: Any) -> Settled:
     return made
 
 
-def test_frame_reuses_latest_buffer_seen_by_all_clients(server: Any, settled: Settled) -> None:
-    assert is_warm(server, settled())
+def test_frame_reuses_latest_buffer_seen_by_all_clients(server: Any, connect_settled_client: Settled) -> None:
+    assert is_warm(server, connect_settled_client())
 
 
-def test_buffer_is_reused_only_after_two_clients_have_seen_its_frame(server: Any, settled: Settled) -> None:
-    first = settled()
-    second = settled(first)
+def test_buffer_is_reused_only_after_two_clients_have_seen_its_frame(
+    server: Any, connect_settled_client: Settled
+) -> None:
+    first = connect_settled_client()
+    second = connect_settled_client(first)
     assert len(set(passed_on(server, first, second, count=BUFFERS))) == 1
     values = [10 + number for number in range(BUFFERS)]
     for value in values:
@@ -78,8 +80,8 @@ def test_buffer_is_reused_only_after_two_clients_have_seen_its_frame(server: Any
     assert received(second) == values
 
 
-def test_two_buffers_suffice_while_client_holds_one_frame(server: Any, settled: Settled) -> None:
-    client, used, held = settled(), set(), None
+def test_two_buffers_suffice_while_client_holds_one_frame(server: Any, connect_settled_client: Settled) -> None:
+    client, used, held = connect_settled_client(), set(), None
     for value in range(10):
         publish(server, value)
         frame = client.frame(DEADLINE_MS)
@@ -90,8 +92,8 @@ def test_two_buffers_suffice_while_client_holds_one_frame(server: Any, settled: 
     assert client.lost == 0
 
 
-def test_client_lagging_by_all_buffers_loses_nothing(server: Any, settled: Settled) -> None:
-    client = settled()
+def test_client_lagging_by_all_buffers_loses_nothing(server: Any, connect_settled_client: Settled) -> None:
+    client = connect_settled_client()
     for _ in range(3):
         for value in range(BUFFERS):
             publish(server, value)
@@ -103,8 +105,8 @@ def test_client_lagging_by_all_buffers_loses_nothing(server: Any, settled: Settl
     assert is_warm(server, client)
 
 
-def test_buffers_rotate_while_client_does_not_receive(server: Any, settled: Settled, name: str) -> None:
-    client = settled()
+def test_buffers_rotate_while_client_does_not_receive(server: Any, connect_settled_client: Settled, name: str) -> None:
+    client = connect_settled_client()
     with VisionIpcClient(name, 0, False) as idle:
         idle.connect(True)
         assert passed_on(server, client, count=3 * BUFFERS) == passed_on(server, client, count=BUFFERS) * 3
@@ -112,8 +114,10 @@ def test_buffers_rotate_while_client_does_not_receive(server: Any, settled: Sett
     assert is_warm(server, client)
 
 
-def test_conflating_client_counts_skipped_frames_as_seen(server: Any, settled: Settled, connect: Any) -> None:
-    client, newest = settled(), connect(conflate=True)
+def test_conflating_client_counts_skipped_frames_as_seen(
+    server: Any, connect_settled_client: Settled, connect: Any
+) -> None:
+    client, newest = connect_settled_client(), connect(conflate=True)
     passed_on(server, client, count=BUFFERS)
     for value in range(BUFFERS):
         publish(server, value)
@@ -129,8 +133,10 @@ def wait_connected(name: str) -> None:
         hear()
 
 
-def test_buffers_rotate_until_death_of_client_is_detected(server: Any, settled: Settled, name: str) -> None:
-    client = settled()
+def test_buffers_rotate_until_death_of_client_is_detected(
+    server: Any, connect_settled_client: Settled, name: str
+) -> None:
+    client = connect_settled_client()
     with Child(wait_connected, name) as child:
         assert child.hear() == "connected"
         passed_on(server, client, count=BUFFERS)
@@ -140,9 +146,9 @@ def test_buffers_rotate_until_death_of_client_is_detected(server: Any, settled: 
     assert server.stats(0).taken_back == 0, "it held nothing"
 
 
-def test_buffers_rotate_for_new_client(server: Any, settled: Settled, name: str) -> None:
+def test_buffers_rotate_for_new_client(server: Any, connect_settled_client: Settled, name: str) -> None:
     """A second one may have read of the same frame in the topic, and be known only later."""
-    client = settled()
+    client = connect_settled_client()
     assert is_warm(server, client)
     with VisionIpcClient(name, 0, False) as late:
         late.connect(True)
@@ -152,10 +158,10 @@ def test_buffers_rotate_for_new_client(server: Any, settled: Settled, name: str)
 
 @pytest.mark.parametrize("frames", [1, 3])
 def test_new_client_receives_all_frames_after_connect(
-    server: Any, settled: Settled, name: str, monkeypatch: pytest.MonkeyPatch, frames: int
+    server: Any, connect_settled_client: Settled, name: str, monkeypatch: pytest.MonkeyPatch, frames: int
 ) -> None:
     """It has read of frames, between its two steps, that were overwritten before the server knew of it."""
-    client, ask = settled(), connection.open_stream
+    client, ask = connect_settled_client(), connection.open_stream
 
     def ask_late(*arguments: Any) -> Any:
         passed_on(server, client, count=frames)
@@ -172,8 +178,8 @@ def test_new_client_receives_all_frames_after_connect(
         assert len(got) + (late.lost or 0) == frames + 3
 
 
-def test_buffers_rotate_with_possible_stock_client(server: Any, settled: Settled) -> None:
-    client = settled()
+def test_buffers_rotate_with_possible_stock_client(server: Any, connect_settled_client: Settled) -> None:
+    client = connect_settled_client()
     with contextlib.closing(_unix_socket()) as stock:
         stock.connect(wire.socket_path(server.name))
         stock.send(wire.REQUEST_STRUCT.pack(0))
@@ -186,8 +192,8 @@ def test_buffers_rotate_with_possible_stock_client(server: Any, settled: Settled
     assert is_warm(server, client), "of the stream that was made anew it has no buffers"
 
 
-def test_aborted_frame_leaves_buffer_free(server: Any, settled: Settled) -> None:
-    client = settled()
+def test_aborted_frame_leaves_buffer_free(server: Any, connect_settled_client: Settled) -> None:
+    client = connect_settled_client()
     before = passed_on(server, client)
     for _ in range(2 * BUFFERS):
         with pytest.raises(ZeroDivisionError), server.frame(0):
@@ -196,9 +202,9 @@ def test_aborted_frame_leaves_buffer_free(server: Any, settled: Settled) -> None
     assert client.lost == 0
 
 
-def test_buffers_rotate_while_stock_client_is_in_topic(server: Any, settled: Settled, name: str) -> None:
+def test_buffers_rotate_while_stock_client_is_in_topic(server: Any, connect_settled_client: Settled, name: str) -> None:
     """It joins the topic first, and asks for the buffers later: then it reads frames that were published meanwhile."""
-    client = settled()
+    client = connect_settled_client()
     assert is_warm(server, client)
     with RingFile(f"{settings.get_prefix()}/{wire.get_endpoint_name(name, 0)}") as topic:
         slot = topic.num_readers
@@ -213,9 +219,9 @@ def test_buffers_rotate_while_stock_client_is_in_topic(server: Any, settled: Set
 
 @pytest.mark.parametrize("closed", [True, False])
 def test_closed_client_with_held_frame_causes_no_rotation(
-    server: Any, settled: Settled, name: str, closed: bool
+    server: Any, connect_settled_client: Settled, name: str, closed: bool
 ) -> None:
-    client = settled()
+    client = connect_settled_client()
     leaving = VisionIpcClient(name, 0, False)
     leaving.connect(True)
     passed_on(server, client, leaving, count=BUFFERS)
@@ -231,12 +237,12 @@ def test_closed_client_with_held_frame_causes_no_rotation(
 
 
 def test_client_without_usable_row_causes_no_rotation(
-    server: Any, settled: Settled, name: str, monkeypatch: pytest.MonkeyPatch
+    server: Any, connect_settled_client: Settled, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> Any:
         raise IpcError("protocol version", name)
 
-    client = settled()
+    client = connect_settled_client()
     monkeypatch.setattr(connection, "_map_lease_row", refuse)
     with pytest.raises(IpcError, match="protocol version"):
         connection.open_stream(name, 0)
@@ -245,9 +251,9 @@ def test_client_without_usable_row_causes_no_rotation(
 
 
 def test_unavailable_stream_is_not_requested_at_each_frame(
-    server: Any, settled: Settled, monkeypatch: pytest.MonkeyPatch
+    server: Any, connect_settled_client: Settled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client, asked = settled(), []
+    client, asked = connect_settled_client(), []
 
     def refuse(*arguments: Any) -> Any:
         asked.append(arguments)
