@@ -16,7 +16,7 @@ def test_architecture_page_begins_with_picture_and_has_at_most_100_lines() -> No
     assert PAGE.count("\n") <= 100
 
 
-def test_architecture_picture_names_each_box_of_import_layers() -> None:
+def test_architecture_picture_names_each_package_of_import_layers() -> None:
     boxes = {box.removeprefix("msgq.") for layer in LAYERS for box in layer}
     without_code_of_their_own = {"__main__", "errors"}  # the command; errors are named beside common
     words = set(re.findall(r"\w+", PICTURE))

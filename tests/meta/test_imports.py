@@ -108,7 +108,7 @@ def test_modules_import_only_from_lower_layers() -> None:
     )
 
 
-def test_import_layers_have_at_most_20_boxes() -> None:
+def test_import_layers_have_at_most_20_packages() -> None:
     boxes = {box_of_module(module) for module in modules()}
     assert len(boxes - FACES) + 1 <= 20
     assert set().union(*LAYERS) == boxes

@@ -319,7 +319,7 @@ def test_threads_of_forked_child_share_one_queue_handle_row(queue: MessageQueue,
     assert queue.receive(0) is None
 
 
-def test_notify_during_end_of_previous_registration_is_kept(
+def test_new_notification_request_survives_end_of_previous_registration(
     queue: MessageQueue, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What: another thread asks to be notified at the moment in which a registration that was told once is forgotten.

@@ -209,7 +209,7 @@ def test_echo_shows_messages_of_several_endpoint_kinds(prefix: str, listen: Call
         assert echo.end() == ([], "")
 
 
-def test_echo_of_several_endpoints_shows_endpoint_in_each_line(prefix: str) -> None:
+def test_echo_of_several_endpoints_shows_endpoint_name_in_each_line(prefix: str) -> None:
     with MessageQueue("a") as one, MessageQueue("b") as other:
         one.send(b"\x01")
         other.send(b"\x02", 3)

@@ -81,7 +81,7 @@ def test_command_with_spin_option_measures_each_message(traffic: None, verb: str
 
 
 @pytest.mark.parametrize(("name", "offset"), [("host", 0), ("realtime", 8), ("monotonic", 16)])
-def test_delay_with_clock_option_compares_payload_time_with_that_clock(traffic: None, name: str, offset: int) -> None:
+def test_delay_with_clock_option_compares_payload_time_with_given_clock(traffic: None, name: str, offset: int) -> None:
     def measured() -> Any:
         (reading,) = lines("delay", "car", "--offset", offset, "--clock", name, "--once", "--interval", 0.05)
         assert (reading["negative_delays"], reading["without_timestamp"]) == (0, 0)

@@ -91,7 +91,7 @@ class TestNodes:
                 SentMessage(2 * S, "main", "c", b"y"),
             ]
 
-    def test_nodes_of_one_name_get_separate_names(self) -> None:
+    def test_nodes_with_same_name_get_separate_names(self) -> None:
         with Simulation() as sim:
             for i in range(3):
                 sim.add(lambda endpoint: msgq.pub_sock(endpoint).send(b"x"), f"e{i}", name="same")
@@ -299,7 +299,7 @@ class TestRun:
             sim.run()
             assert len(sim.sent_messages) == 10
 
-    def test_run_until_condition_ends_when_true(self) -> None:
+    def test_run_until_condition_ends_when_condition_is_true(self) -> None:
         with Simulation() as sim:
             sim.play([(float(i), "a", b"") for i in range(10)])
             sim.run(until=lambda: len(sim.sent_messages) == 4)
@@ -311,7 +311,7 @@ class TestRun:
             with pytest.raises(DeadlockError, match="echo_blocking waits for a message on 'a'"):
                 sim.run(until=lambda: sim.sent_messages)
 
-    def test_times_are_seconds_or_whole_nanoseconds(self) -> None:
+    def test_simulation_times_are_seconds_or_integer_nanoseconds(self) -> None:
         exact = 1_700_000_000_123_456_789
         with Simulation() as sim:
             sim.play([(1.5, "a", b""), (exact, "a", b"")])
@@ -346,7 +346,7 @@ class TestRun:
 
 class TestErrors:
     @pytest.mark.parametrize("kind", ["function", "blocking", "generator"])
-    def test_node_exception_names_node_and_seed(self, kind: str) -> None:
+    def test_error_of_node_contains_node_name_and_seed(self, kind: str) -> None:
         def fails(message: bytes) -> None:
             raise KeyError(message)
 
@@ -389,7 +389,7 @@ class TestErrors:
         with Simulation() as sim, pytest.raises(DeadlockError, match="'node' cannot run"):
             sim.add(lambda: sim.run(), name="node")
 
-    def test_thread_outside_of_nodes_cannot_wait(self) -> None:
+    def test_thread_outside_of_simulation_nodes_cannot_wait(self) -> None:
         def node() -> None:
             task = Task(lambda: msgq.sub_sock("a").receive())
             with pytest.raises(ConcurrentUseError, match="not a node of the simulation"):

@@ -355,7 +355,9 @@ class TestEndpoints:
             files = [path for kind in ("msgqchan_", "msgqpool_") for path in (SHM / f"{kind}{prefix}").glob("*")]
             assert sizes == {"car": 4096, "channel/scans": sum(path.stat().st_size for path in files)}
 
-    def test_sum_of_losses_is_unknown_if_one_is_unknown(self, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_sum_of_losses_is_unknown_if_one_loss_is_unknown(
+        self, endpoint: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with msgq.pub_sock(endpoint, 1024) as pub, msgq.sub_sock(endpoint), msgq.sub_sock(endpoint):
             pub.send_many([bytes(8)] * 200)
             topic = stats.topic(endpoint)

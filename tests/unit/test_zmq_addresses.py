@@ -288,7 +288,7 @@ class TestIpc:
         publish(endpoint).close()
         assert not path.exists()
 
-    def test_ipc_path_of_other_file_type_is_kept(
+    def test_file_of_other_type_at_ipc_path_is_kept(
         self, endpoint: str, tmp_path: Path, write_map: Callable[[str], None], publish: Callable[[str], PubSocket]
     ) -> None:
         (tmp_path / "precious").write_text("data")
@@ -324,7 +324,7 @@ def holds(endpoint: str) -> None:
 
 
 class TestCollisions:
-    def test_second_publisher_error_names_first_process(
+    def test_error_of_second_publisher_names_first_process(
         self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
     ) -> None:
         write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"')
@@ -350,7 +350,7 @@ class TestCollisions:
         assert not isinstance(caught.value, MultiplePublishersError)
         assert (caught.value.endpoint, caught.value.errno) == ("other", errno.EADDRINUSE)
 
-    def test_same_port_on_all_interfaces_raises(
+    def test_publisher_on_used_port_of_all_interfaces_raises(
         self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
     ) -> None:
         write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"\nother = "tcp://*:{free_port}"')
@@ -358,7 +358,7 @@ class TestCollisions:
         with pytest.raises(IpcError, match=f"'other'.*'{endpoint}'"):
             publish("other")
 
-    def test_same_port_on_two_hosts_is_accepted(
+    def test_two_publishers_can_use_same_port_on_two_hosts(
         self, endpoint: str, write_map: Callable[[str], None], publish: Callable[[str], PubSocket], free_port: int
     ) -> None:
         write_map(f'{endpoint} = "tcp://127.0.0.1:{free_port}"\nother = "tcp://127.0.0.2:{free_port}"')
