@@ -1,6 +1,6 @@
-"""Channels: out to ZMQ, as the topic of the same name, and from a topic of ZMQ into a channel.
+"""Forwarding of channels: to the ZMQ topic of the same name, and from a ZMQ topic into a channel.
 
-A channel has many publishers, so each message says whether a bridge brought it: by the name of its publisher's node.
+A channel has many publishers. The node name of a message's publisher shows whether a bridge forwarded the message.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _logger = logging.getLogger(__name__)
 
 
 class OutgoingChannelLink(OutgoingLink):
-    """From a channel to ZMQ: the messages of all publishers, in the channel's order.
+    """Forwards a channel to ZMQ: the messages of all publishers, in the channel's order.
 
-    It looks on only: the channel gets no trace of it, and it takes no place of a subscriber.
+    The link is a passive subscriber, and takes no subscriber row.
     """
 
     name_prefix = KIND.name_prefix
@@ -48,7 +48,7 @@ class OutgoingChannelLink(OutgoingLink):
         return open_subscriber(channel_file, BRIDGE_NODE_NAME, history, most_views, conflate, newest, raises, own, None)
 
     def poll(self, state: Any) -> None:
-        """Begin, and begin anew when the channel was made anew."""
+        """Start forwarding, and start again if the channel was created again."""
         inode = state
         if inode is None:
             return  # it was removed; whoever makes it anew is found
@@ -59,7 +59,7 @@ class OutgoingChannelLink(OutgoingLink):
             self._open_sockets()
 
     def forward(self) -> None:
-        """Hand on what there is, up to a batch."""
+        """Forward waiting messages, up to the batch limit."""
         messages = self._receive_batch()
         self._update_lost_count()
         self._send_messages(messages)
@@ -68,7 +68,10 @@ class OutgoingChannelLink(OutgoingLink):
             self._set_state(str(self._receive_error))
 
     def _receive_batch(self) -> list[bytes]:
-        """Return up to a batch of messages that no bridge brought. `_receive_error` is why it ended early, or None."""
+        """Return up to a batch of messages that no bridge forwarded.
+
+        `_receive_error`: error that ended the batch, or None.
+        """
         messages: list[bytes] = []
         self._receive_error = None
         for _ in range(BATCH_MESSAGES):
@@ -88,14 +91,14 @@ class OutgoingChannelLink(OutgoingLink):
 
 
 class IncomingChannelLink(IncomingLink):
-    """From ZMQ to a channel, as one more publisher of it, whose node is called BRIDGE_NODE_NAME."""
+    """Forwards from ZMQ to a channel, as a publisher of the node BRIDGE_NODE_NAME."""
 
     name_prefix = KIND.name_prefix
 
     _channel_file: ChannelFile | None = None
 
     def poll(self, state: Any) -> None:
-        """Join the channel, or make it; and join it anew when it was removed."""
+        """Join or create the channel. If the channel was removed, join again."""
         if self._channel_file is not None and self._channel_file.inode != state:
             self._leave_channel()
         if self._pub is not None:
@@ -132,7 +135,7 @@ class IncomingChannelLink(IncomingLink):
             channel_file.close()
 
     def close(self) -> None:
-        """Close both sides; the counts stay."""
+        """Close both sockets. The counters stay."""
         super().close()
         self._leave_channel()
 

@@ -1,7 +1,7 @@
-"""What channels leave that nobody alive needs any more.
+"""Removal of unused channels, and of files that dead processes left.
 
-A channel is in use when a living publisher, subscriber or viewer is entered in it, or when somebody alive has it open
-without being entered. It is removed under the lock that all who open it take, so who opens it then makes another one.
+A channel is in use if a living publisher, subscriber or viewer is registered, or if a living process has it open. The
+removal holds the lock that opening processes need, so a later open creates another channel.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PUBLISHERS_MAX, VIEWERS_MAX = 63, 64  # rows of a channel
 
 
 def list_users(channel: ChannelStats) -> EndpointUsers:
-    """Return who uses a channel. Passive subscribers leave no trace, and need none."""
+    """Return the users of a channel. Passive subscribers leave no trace, and are not affected by a removal."""
     living = [str(participant) for _, participant in channel.participants if participant.alive]
     unknown = [str(participant) for _, participant in channel.participants if participant.alive is None]
     if not living and channel.opened:
@@ -59,12 +59,12 @@ def list_users(channel: ChannelStats) -> EndpointUsers:
 def remove_unused(
     names: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
 ) -> Iterator[FileRemoval]:
-    """Remove channels that nobody uses, each under its lock, and say of each what became of it.
+    """Remove unused channels, each under its lock, and yield the result for each.
 
     Parameters
     ----------
-    names : of the channels; those that somebody else removes meanwhile are passed over.
-    remove, force : as in `remove_unused` of topics.
+    names : names of the channels. A channel that another process removes during the call is skipped.
+    remove, force : as in `RemoveUnused`.
     """
     for name in names:
         try:
@@ -99,10 +99,10 @@ def _remove_if_unused(name: str, prefix: str, remove: bool, force: bool) -> File
 
 
 def remove_dead_channels(prefix: str) -> Iterator[FileRemoval]:
-    """Remove channels that only the dead use, and pools that lead nowhere; what somebody may use stays.
+    """Remove channels that only dead processes use, and unreachable pools. Channels with possible users stay.
 
-    Gives what was removed, and what could not be though it should. Channels that nobody ever entered stay as well, and
-    those of the events of queues that are there.
+    Yields removed files, and files that could not be removed. Channels without any registration stay, and so do the
+    events channels of existing queues.
     """
     only_dead = [
         channel.name
@@ -117,7 +117,7 @@ def remove_dead_channels(prefix: str) -> Iterator[FileRemoval]:
 
 
 def find_orphaned_pools(channel: ChannelStats) -> dict[str, str]:
-    """Return the paths of a channel's pools that lead nowhere, each with the reason why nobody needs it any more."""
+    """Return the paths of a channel's unreachable pools, each with the reason why it is not needed."""
     lost = dict.fromkeys(channel.orphans, "pool without a publisher")
     for publisher in channel.publishers:
         if publisher.participant.alive is False and not publisher.messages:
@@ -128,11 +128,11 @@ def find_orphaned_pools(channel: ChannelStats) -> dict[str, str]:
 
 
 def remove_unreachable_pools(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
-    """Remove what a prefix has of pools that lead nowhere, and the directories of channels when nothing is in them.
+    """Remove the unreachable pools of a prefix, and empty directories of channels.
 
     Parameters
     ----------
-    remove : False: only say what would be done.
+    remove : False: only report what would be removed.
     """
     existing = list_inodes(KIND, prefix)
     lost = [(name, uid) for name, uid in shm_paths.list_pools(prefix) if name not in existing]
@@ -166,7 +166,7 @@ def _remove_pools_of_channel(name: str, prefix: str, remove: bool) -> Iterator[F
 
 
 def find_pools_without_channel(prefix: str) -> list[EndpointIssue]:
-    """Return which pools of a prefix have no channel any more: each a note, for they hold nobody up."""
+    """Return the pools of a prefix without a channel, as warnings. They block no process."""
     existing = list_inodes(KIND, prefix)
     paths = [
         shm_paths.pool_path(name, prefix, uid) for name, uid in shm_paths.list_pools(prefix) if name not in existing
@@ -182,7 +182,7 @@ def find_pools_without_channel(prefix: str) -> list[EndpointIssue]:
 
 
 def diagnose(channel: ChannelStats) -> list[EndpointIssue]:
-    """Return what a supervisor should know: the dead, pools that lead nowhere, full rows, views kept long."""
+    """Return the issues of a channel: dead participants, unreachable pools, full tables, and views held for long."""
     name = CHANNEL_NAME_PREFIX + channel.name
     dead = count_by_role(
         (role, participant) for role, participant in channel.participants if participant.alive is False
@@ -213,7 +213,7 @@ def _describe_long_view(viewer: ViewHolder) -> str:
 
 
 def _describe_full_tables(channel: ChannelStats) -> list[str]:
-    """Say which rows are all in use, so that nobody more can join."""
+    """Return texts about full tables, which prevent further participants from joining."""
     name, full = CHANNEL_NAME_PREFIX + channel.name, []
     active = [row for row in channel.publishers if row.participant.alive and not row.superseded]
     if len(active) >= (channel.max_publishers or PUBLISHERS_MAX):

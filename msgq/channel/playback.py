@@ -1,4 +1,4 @@
-"""Channels: one publisher for each name that published, on a channel with the recording's options."""
+"""Playback of channels: one publisher for each recorded publisher name, and the recorded options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DEFAULT_SLOT_BYTES = 4096
 
 
 class _PlaybackChannel(ReservedChannel):
-    """A channel of one backend, whichever was chosen; broadcasts and mailboxes too."""
+    """A channel of a given backend, including broadcasts and mailboxes."""
 
     def __init__(self, backend: ModuleType, name: str, **options: Any) -> None:
         self._backend_module = backend
@@ -36,7 +36,7 @@ class _PlaybackChannel(ReservedChannel):
 
 
 class ChannelPlaybackWriter(EndpointWriter):
-    """A channel, and those who publish there. See `EndpointWriter`."""
+    """A channel and its publishers. See `EndpointWriter`."""
 
     def __init__(self, spec: EndpointSpec, target: PlaybackTarget) -> None:
         super().__init__(spec)
@@ -66,7 +66,7 @@ class ChannelPlaybackWriter(EndpointWriter):
             raise make_mismatch_error(error, spec.endpoint) from None
 
     def _get_publisher(self, name: str) -> Publisher:
-        """Return the publisher of this name; "": one without a name, as this process is called."""
+        """Return the publisher with this name; "": the name of this process."""
         known = self._publishers.get(name)
         if known is None:
             node = name.replace("\0", "") if len(name.encode()) <= NODE_NAME_BYTES_MAX else ""

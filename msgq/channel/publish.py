@@ -16,7 +16,7 @@ _POLL_INTERVAL_S = 0.02  # between two looks for subscribers
 
 
 class ChannelPublishTarget(PublishTarget):
-    """A channel, whichever backend is chosen: its files. It is made if it is not there."""
+    """A channel in shared memory, for any chosen backend. Created if necessary."""
 
     def __init__(self, wanted: PublishOptions) -> None:
         super().__init__(wanted, read_existing_schema(wanted.endpoint))
@@ -37,7 +37,7 @@ class ChannelPublishTarget(PublishTarget):
         self._channel_file.close()
 
     def wait_for_readers(self, readers: int) -> None:
-        """Wait until so many subscribers are listed; passive ones never are."""
+        """Wait until `readers` subscribers are registered. Passive subscribers do not count."""
         began_s = time.monotonic()
         while (
             sum(subscriber.participant.alive is not False for subscriber in self._channel_file.stats().subscribers)

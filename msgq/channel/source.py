@@ -1,4 +1,4 @@
-"""Messages of channels, read by subscribers that have no row."""
+"""Messages of channels, read by passive subscribers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BATCH_MESSAGES = 1000  # messages of one endpoint before it is another one's tu
 
 
 class ChannelFeed(EndpointFeed):
-    """A channel, whichever backend is chosen: its files; messages from now on, or also as many as there are before."""
+    """Feed of a channel in shared memory, for any chosen backend: new messages, and earlier ones if requested."""
 
     def __init__(self, name: str, prefix: str, history: int = 0) -> None:
         self._channel_file = open_channel_file(name, prefix)
@@ -25,7 +25,7 @@ class ChannelFeed(EndpointFeed):
         self._lost = 0
 
     def take_items(self, most: int | None) -> list[SourceItem]:
-        """Return the messages that came, with who published them."""
+        """Return the new messages with their publishers."""
         messages: list[SourceItem] = []
         while len(messages) < (_BATCH_MESSAGES if most is None else min(most, _BATCH_MESSAGES)):
             data = self._subscriber.receive(0)
@@ -46,7 +46,7 @@ class ChannelFeed(EndpointFeed):
         return SourceItem(data, facts, f"{last.publisher.name} {last.position}", self._schema)
 
     def describe_losses(self) -> str:
-        """Return how many messages were lost."""
+        """Return a text with the number of lost messages."""
         before, self._lost = self._lost, self._subscriber.lost
         return describe_lost(self._lost - before)
 

@@ -17,36 +17,36 @@ SUBSCRIBERS_SHOWN = 64  # subscribers of a channel, with their names
 
 
 class ChannelStatsRow(EndpointRow[ChannelStats, EndpointCounts]):
-    """A channel; `byte_rate` is of publishers that are there."""
+    """A channel. `byte_rate` covers present publishers only."""
 
     unmeasured_reasons = MappingProxyType({"size": "channels do not count the sizes of messages"})
 
     @property
     def note_text(self) -> str:
-        """What it is besides a plain channel."""
+        """Note about the form of the channel: broadcast or mailbox."""
         return "" if self.stats.kind == "pubsub" else self.stats.kind
 
     @property
     def publishers(self) -> list[str]:
-        """Who publishes, with the names of nodes."""
+        """Publishers with the names of their nodes."""
         return [
             f"{publisher.node} {publisher.participant}" for publisher in self.stats.publishers if not publisher.left
         ]
 
     @property
     def subscribers(self) -> list[str]:
-        """Who subscribes, with the names of nodes."""
+        """Subscribers with the names of their nodes."""
         return [f"{subscriber.node} {subscriber.participant}" for subscriber in self.stats.subscribers]
 
     @property
     def live_publisher_count(self) -> int:
-        """How many publish, each once."""
+        """Number of publishers, each counted once."""
         rows = [row for row in self.stats.publishers if not row.left and not row.superseded]
         return sum(row.participant.alive is not False for row in rows)
 
     @property
     def tolerance_s(self) -> float | None:
-        """For how long a subscriber may pause without losing a message, at this rate; None: nobody can tell."""
+        """Seconds that a subscriber may pause without a loss, at the current rate; None: unknown."""
         return self.stats.capacity / self.rate if self.rate and self.stats.capacity else None
 
     def _list_kind_fields(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class ChannelStatsRow(EndpointRow[ChannelStats, EndpointCounts]):
 
 
 def describe(row: ChannelStatsRow) -> Iterator[str]:
-    """Return what is known of a channel, a line each."""
+    """Return lines about a channel."""
     channel, file = row.stats, read_file_access(row.stats.path)
     publishers, subscribers = map(_describe_limit, (channel.max_publishers, channel.max_subscribers))
     limits = f"publishers: {publishers}, subscribers: {subscribers}"

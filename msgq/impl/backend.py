@@ -1,4 +1,4 @@
-"""Choosing a backend by name, when the first socket or its class is asked for."""
+"""Selection of a backend by name, at the first use of a socket or its class."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _lazy_namespaces: list[dict[str, Any]] = []  # the names of the modules that are
 
 
 def load_backend(name: str | None = None) -> ModuleType:
-    """Return the module that implements a backend: Context, PubSocket, SubSocket and Poller.
+    """Return the module of a backend, with Context, PubSocket, SubSocket and Poller.
 
     Parameters
     ----------
-    name : "msgq", "zmq" or "fake"; None takes the one that MSGQ_BACKEND names.
+    name : "msgq", "zmq" or "fake"; None: the value of MSGQ_BACKEND.
 
     Raises
     ------
-    BackendNotAvailableError : there is no backend of this name, or what it needs is not installed.
+    BackendNotAvailableError : the backend does not exist, or its packages are not installed.
     """
     backend_name = settings.get_backend_name() if name is None else name
     if backend_name not in BACKEND_MODULES:
@@ -65,11 +65,11 @@ def load_backend(name: str | None = None) -> ModuleType:
 
 
 def current_backend() -> ModuleType:
-    """Return the backend of this process: the one that MSGQ_BACKEND named when this was called first.
+    """Return the backend of this process: the value of MSGQ_BACKEND at the first call.
 
     Raises
     ------
-    BackendNotAvailableError : as `load_backend`; the next call tries again.
+    BackendNotAvailableError : as `load_backend`. The next call tries again.
     """
     global _current_backend
     module = _current_backend
@@ -82,7 +82,7 @@ def current_backend() -> ModuleType:
 
 
 def is_fake_backend() -> bool:
-    """Return whether the fake backend is chosen, or will be; it chooses none."""
+    """Return True if the fake backend is current, or will be at the first use. The call selects no backend."""
     return (
         _current_backend.__name__ == BACKEND_MODULES["fake"]
         if _current_backend is not None
@@ -91,9 +91,9 @@ def is_fake_backend() -> bool:
 
 
 def set_backend(module: ModuleType | None) -> ModuleType | None:
-    """Let this be the backend of the process, and return the former one. None: none is chosen yet.
+    """Set the backend of the process, and return the previous one; None: not selected yet.
 
-    Lazy modules have its classes from now on. A class that somebody has in a variable stays what it is.
+    Lazy modules then return its classes. A class that is already stored in a variable is not replaced.
     """
     global _current_backend
     previous, _current_backend = _current_backend, module
@@ -104,17 +104,17 @@ def set_backend(module: ModuleType | None) -> ModuleType | None:
 
 
 def load_backend_module(modules: Mapping[str, str], feature: str, backend: ModuleType | None = None) -> ModuleType:
-    """Return the module with what not every backend has.
+    """Return the module with a feature that only some backends have.
 
     Parameters
     ----------
-    modules : where backends have it, by the backends' own modules.
-    feature : its name, for the error.
-    backend : as `load_backend` returns it; None: the chosen one.
+    modules : modules of the feature, by the names of the backends' modules.
+    feature : name of the feature, for the error.
+    backend : result of `load_backend`; None: the current backend.
 
     Raises
     ------
-    BackendNotAvailableError : the backend has none.
+    BackendNotAvailableError : the backend lacks the feature.
     """
     module = modules.get((backend or current_backend()).__name__)
     if module is None:
@@ -124,7 +124,7 @@ def load_backend_module(modules: Mapping[str, str], feature: str, backend: Modul
 
 
 def load_backend_class(name: str, backend: ModuleType | None = None) -> Any:
-    """Return a class of `CLASS_MODULES`, of a backend (None: the current one). Raises as `load_backend_module`."""
+    """Return a class of `CLASS_MODULES` of a backend; None: the current one. Raises as `load_backend_module`."""
     return getattr(load_backend_module(CLASS_MODULES[name], name, backend), name)
 
 
@@ -133,16 +133,16 @@ def make_lazy_attributes(
     other_modules: Mapping[str, str] = MappingProxyType({}),
     class_names: Collection[str] = (),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a module that has `BACKEND_EXPORTS` of the chosen backend.
+    """Return `__getattr__` and `__dir__` of a module that exports `BACKEND_EXPORTS` of the current backend.
 
-    Each name is looked up once and stays in the module, so that further uses cost nothing.
+    Each name is looked up once and then stored in the module.
 
     Parameters
     ----------
-    namespace : the module's, `globals()`.
-    other_modules : modules by name, of names that no backend has; they are imported at the first use. If a
-        name ends its module's name, it is that module.
-    class_names : names of `CLASS_MODULES` that it has as well.
+    namespace : `globals()` of the module.
+    other_modules : modules of names that no backend has. They are imported at the first use. A name equal to the last
+        part of its module's name stands for the module.
+    class_names : names in `CLASS_MODULES` to export, too.
     """
     _lazy_namespaces.append(namespace)
 

@@ -1,4 +1,4 @@
-"""The channel below a queue of records that has several producers."""
+"""Channel of a record queue with several producers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class ChannelTransport:
         return int(position) - self.capacity
 
     def detach_inherited_producer(self) -> None:
-        """See `RecordTransport`. The channel's publisher joins again by itself."""
+        """See `RecordTransport`. The channel's publisher registers again automatically."""
 
     def get_next_number(self) -> int:
         """See `RecordTransport`."""
@@ -93,7 +93,10 @@ class ChannelTransport:
     # ---- consuming ----
 
     def receive(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
-        """See `RecordTransport`. The channel's subscriber ends an array before a loss and reports it next time."""
+        """See `RecordTransport`.
+
+        The channel's subscriber ends an array before a loss, and reports the loss in the next call.
+        """
         records: npt.NDArray[Any] = self.subscriber.receive_array(self.dtype, limit, timeout=timeout)
         return records
 
@@ -123,7 +126,7 @@ class ChannelTransport:
 
 
 def _open_channel(name: str, prefix: str, create: bool | None, capacity: int | None, trust: str | None) -> Channel:
-    """Return the channel, with its existing capacity if none is asked for."""
+    """Return the channel. If `capacity` is None, an existing channel keeps its capacity."""
     try:
         return Channel(name, capacity=capacity or DEFAULT_CAPACITY, create=create, prefix=prefix, trust=trust)
     except ChannelMismatchError:

@@ -1,10 +1,10 @@
-"""What vectors and boards leave that nobody alive needs any more.
+"""Cleanup of vectors and boards.
 
-They keep their values while nobody is there, so they go only when they are named (`msgq.kinds.persistent`). Who writes
-is entered, and so keeps the vector or board where it is. Who reads leaves no trace, nor does who has it open and has
-not written so far: they go on with what they have mapped, and nobody who comes later writes there.
+Vectors and boards keep their values without processes, so they are removed only by name (`msgq.kinds.persistent`).
+Writers are registered, and prevent a removal. Readers leave no trace, and neither do handles that have not written yet.
+After a removal they continue with their mapping, and later writers use another file.
 
-What the dead held is taken over by whoever writes next. Nobody needs to repair it, so nothing here does.
+The next writer takes over elements of dead writers. Therefore this module repairs nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PERSISTENT_RECORDS = PersistentKind(
 
 
 def diagnose(record: RecordStats) -> list[EndpointIssue]:
-    """Return what a supervisor should know: the dead, what they left, full rows."""
+    """Return the issues of a vector or board: dead writers, their elements, and a full table."""
     name = RECORDS_NAME_PREFIX + record.name
     issues = []
     if sum(writer.participant.alive is not False for writer in record.writers) >= WRITERS_MAX:

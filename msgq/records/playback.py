@@ -1,5 +1,6 @@
-"""Vectors and boards: each change is written again. They have a state, so a player that begins in the middle of a log
-writes what was there by then.
+"""Playback of vectors and boards: each change is written again.
+
+They have a state. A player that starts in the middle of a log first writes the state at that time.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _STAMP_FIELD_BYTES = 8
 
 
 def open_records_writer(spec: EndpointSpec, place: PlaybackTarget) -> VectorPlaybackWriter | BoardPlaybackWriter:
-    """Open a vector or a board, as the options say."""
+    """Open a vector or a board, according to the recorded options."""
     is_board = spec.options.get("form", BOARD_FORM if spec.keys else "") == BOARD_FORM
     try:
         return BoardPlaybackWriter(spec, place) if is_board else VectorPlaybackWriter(spec, place)
@@ -48,7 +49,7 @@ def open_records_writer(spec: EndpointSpec, place: PlaybackTarget) -> VectorPlay
 
 
 class _OriginScope:
-    """Lets what is written have an origin, within a block."""
+    """Sets the origin of writes within a block."""
 
     def __init__(self, origin: int) -> None:
         self._origin = origin
@@ -62,7 +63,7 @@ class _OriginScope:
 
 
 class VectorPlaybackWriter(EndpointWriter):
-    """A writer of a vector, or of a single record. See `EndpointWriter`."""
+    """Writes a vector or a single record. See `EndpointWriter`."""
 
     def __init__(self, spec: EndpointSpec, place: PlaybackTarget) -> None:
         super().__init__(spec)
@@ -78,7 +79,7 @@ class VectorPlaybackWriter(EndpointWriter):
             raise
 
     def _open_vector(self) -> SeqlockVector:
-        """Open the vector, or make it if the recording says all that this needs."""
+        """Open the vector. Create it if the recording has the necessary options."""
         spec, place = self.spec, self._target
         kind: type[SeqlockVector] = backends.load_backend_class("SeqlockVector", place.backend_module)
         item, length = None, spec.get_positive_option("length")
@@ -113,7 +114,7 @@ class VectorPlaybackWriter(EndpointWriter):
         self._write_element(index, item, self._compute_age_ns(message, item))
 
     def _parse_change(self, message: PlaybackMessage) -> tuple[int, bytes]:
-        """Return the element that changed, and its value."""
+        """Return the index of the changed element, and its value."""
         try:
             change, item = record_changes.unpack_change(message.data)
         except ValueError as error:
@@ -128,7 +129,7 @@ class VectorPlaybackWriter(EndpointWriter):
         return change.index, item
 
     def _compute_age_ns(self, message: PlaybackMessage, item: bytes) -> int | None:
-        """Return how old what the value comes from was: tracked records say it themselves."""
+        """Return the age of the value's origin when it was written, in ns. Tracked records contain their origin."""
         if not self._tracked:
             return message.age_ns
         published, origin = (
@@ -145,7 +146,7 @@ class VectorPlaybackWriter(EndpointWriter):
         self._written_indices.add(index)
 
     def restore(self, messages: Iterable[PlaybackMessage]) -> None:
-        """Write these; what was written since, and had none then, is zero, as it was."""
+        """Write the state. Elements that were written since, and are not in the state, become zero."""
         former, self._written_indices = self._written_indices, set()
         for message in messages:
             with suppress(UnplayableError):
@@ -160,7 +161,7 @@ class VectorPlaybackWriter(EndpointWriter):
 
 
 class BoardPlaybackWriter(EndpointWriter):
-    """The owner of keys of a board. See `EndpointWriter`."""
+    """Owns keys of a board, and writes them. See `EndpointWriter`."""
 
     def __init__(self, spec: EndpointSpec, place: PlaybackTarget) -> None:
         super().__init__(spec)
@@ -200,7 +201,7 @@ class BoardPlaybackWriter(EndpointWriter):
             entry.write(message.data)
 
     def restore(self, messages: Iterable[PlaybackMessage]) -> None:
-        """Write these. A key that had none then keeps what it has: it cannot be without again."""
+        """Write the state. A key that is not in the state keeps its value, because a value cannot be removed."""
         for message in messages:
             with suppress(UnplayableError):
                 self.send(message)
@@ -214,7 +215,7 @@ _CHANGE_TIME_SLICE = slice(CHANGE_INDEX_BYTES + 8, CHANGE_HEAD_BYTES)  # of a ch
 
 
 def _make_compared_message(data: bytes, key: str) -> ComparedMessage:
-    """Return a value; of a vector's change without its time, which the message has, too."""
+    """Return a value for comparison. For a vector's change, the time is omitted, because the message has it."""
     if not key and len(data) >= _CHANGE_TIME_SLICE.stop:
         data = (
             data[: _CHANGE_TIME_SLICE.start]

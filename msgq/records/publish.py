@@ -14,7 +14,7 @@ from msgq.kinds.publish import KindPublish, PublishOptions, PublishRefusedError,
 
 
 class VectorPublishTarget(PublishTarget):
-    """An element of a vector that is there."""
+    """An element of an existing vector."""
 
     def __init__(self, wanted: PublishOptions, vector: SeqlockVector) -> None:
         super().__init__(wanted, struct_schema(vector.dtype))
@@ -32,7 +32,7 @@ class VectorPublishTarget(PublishTarget):
         self._vector.claim()
 
     def read_previous_value(self) -> bytes | None:
-        """Return the element, if it was ever written."""
+        """Return the value of the element; None: never written."""
         written = self._vector.counts([self._index])[0]
         return self._vector.read([self._index]).tobytes() if written else None
 
@@ -49,7 +49,7 @@ class VectorPublishTarget(PublishTarget):
 
 
 class BoardPublishTarget(PublishTarget):
-    """A value of a board that is there."""
+    """A value of an existing board."""
 
     def __init__(self, wanted: PublishOptions, board: Board) -> None:
         super().__init__(wanted, board.schema)
@@ -63,7 +63,7 @@ class BoardPublishTarget(PublishTarget):
         self._entry = self._board.declare(self._key)
 
     def read_previous_value(self) -> bytes | None:
-        """Return the key's value, if it was ever written."""
+        """Return the value of the key; None: never written."""
         try:
             return self._board[self._key]
         except BoardKeyError:
@@ -77,7 +77,10 @@ class BoardPublishTarget(PublishTarget):
 
 
 def open_publish_target(wanted: PublishOptions) -> PublishTarget:
-    """Return a vector or board. PublishRefusedError: there is none, and of a message nobody knows what to make."""
+    """Return a vector or board.
+
+    If none exists, raise PublishRefusedError, because messages do not define its layout.
+    """
     try:
         return VectorPublishTarget(wanted, SeqlockVector(wanted.name, create=False))
     except RecordMismatchError:

@@ -187,8 +187,8 @@ class RecordQueue:
 
         Returns
         -------
-        Number of the first record among all records of the queue. Records of other producers may lie between the first
-        record and the next ones. With ZMQ, the number counts from the connection of this producer.
+        Number of the first record among all records of the queue. Records of other producers may have numbers in
+        between. With ZMQ, the number counts from the connection of this producer.
 
         Raises
         ------
@@ -242,13 +242,13 @@ class RecordQueue:
         return convert_records(records, self.dtype, self.name)
 
     def _is_record_dtype(self, dtype: np.dtype[Any]) -> bool:
-        """Return whether it is that of the records. To compare two of many fields takes half a microsecond."""
+        """Return True for the dtype of the records. The comparison of two large dtypes takes half a microsecond."""
         if dtype is not self._last_equal_dtype and dtype == self.dtype:
             self._last_equal_dtype = dtype
         return dtype is self._last_equal_dtype
 
     def _add_stamps(self, records: Any, origin_time: int) -> npt.NDArray[Any]:
-        """Return a copy of records with stamps."""
+        """Return a copy of records with timestamps."""
         names = getattr(getattr(records, "dtype", None), "names", None)
         if names is not None and names[:2] == STAMP_FIELDS:
             made = self._convert_to_array(records).copy()

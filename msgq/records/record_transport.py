@@ -1,4 +1,4 @@
-"""What a queue of records has below it, a topic or a channel: what the two have in common."""
+"""Common interface of the topic or channel of a record queue."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ DEFAULT_CAPACITY = 4096  # of a new queue
 
 
 class RecordTransport(Protocol):
-    """A topic or a channel of records. Time-outs are seconds; None waits for ever.
+    """A topic or a channel of records. Timeouts are in seconds; None waits forever.
 
     Attributes
     ----------
-    dtype : of the records.
-    subscriber : the subscriber.
+    dtype : dtype of the records.
+    subscriber : subscriber of the topic or channel.
     """
 
     dtype: np.dtype[Any]
@@ -32,23 +32,23 @@ class RecordTransport(Protocol):
 
     @property
     def lost(self) -> int | None:
-        """Records that were passed over; None: nobody can tell."""
+        """Number of lost records; None: unknown."""
 
     @property
     def capacity(self) -> int:
-        """Records that stay for those who are slower."""
+        """Number of records that stay for slower consumers."""
 
     def send(self, rows: npt.NDArray[Any], origin_time: int) -> int:
-        """Publish records, at least one, and return the number of the first."""
+        """Publish one or more records, and return the number of the first one."""
 
     def get_next_number(self) -> int:
-        """Return the number that the next record gets."""
+        """Return the number of the next record."""
 
     def detach_inherited_producer(self) -> None:
-        """In a forked child: the producer is the parent's, until the next send."""
+        """In a forked child: until its next send, the producer belongs to the parent."""
 
     def receive(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
-        """Take records; they are consecutive."""
+        """Take consecutive records."""
 
     def take_record(self, timeout: float | None) -> bytes | None:
         """Take one record."""
@@ -56,27 +56,30 @@ class RecordTransport(Protocol):
     def receive_with_publishers(
         self, limit: int | None, timeout: float | None
     ) -> tuple[npt.NDArray[Any], list[PublisherInfo]]:
-        """Take records, with who published each."""
+        """Take records, with the publisher of each."""
 
     def unlink(self) -> None:
         """Remove the name."""
 
     def close(self) -> None:
-        """Leave. Closing twice does nothing."""
+        """Close the transport. A second close has no effect."""
 
 
 def make_bytes_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of records as mere bytes: at each buffer, NumPy says what is in a record else."""
+    """Return a dtype of plain bytes with the size of a record.
+
+    NumPy then avoids a description of the fields for each buffer.
+    """
     return np.dtype((np.void, dtype.itemsize))
 
 
 def resolve_queue_dtype(asked: np.dtype[Any] | None, schema: Schema | None, name: str) -> np.dtype[Any]:
-    """Return the dtype of a queue: what was asked for, or what its schema says.
+    """Return the dtype of a queue: the requested one, or that of its schema.
 
     Raises
     ------
-    RecordMismatchError : these are two. Or the schema is none of records.
-    InvalidValueError : nobody says one.
+    RecordMismatchError : the two differ, or the schema does not describe records.
+    InvalidValueError : neither is given.
     """
     if schema is None:
         if asked is None:
@@ -98,11 +101,11 @@ def resolve_queue_dtype(asked: np.dtype[Any] | None, schema: Schema | None, name
 
 
 def round_capacity(capacity: int | None, least: int, most: int, name: str) -> int | None:
-    """Return a capacity that was asked for as a power of two, not smaller.
+    """Return the requested capacity, rounded up to a power of two.
 
     Raises
     ------
-    InvalidValueError : it is below 1, or above `most`.
+    InvalidValueError : the capacity is below 1 or above `most`.
     """
     if capacity is None:
         return None

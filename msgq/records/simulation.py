@@ -20,11 +20,11 @@ from msgq.records.names import KIND
 def _follow_changes(
     name: str, bus: InProcessBus, function: Callable[[Any], object]
 ) -> Generator[Board | SeqlockVector, Any, None]:
-    """Give what changed in a vector or board to a function: `Changes`, or a dict of `Value` by key.
+    """Call a function for each change of a vector or board, with `Changes`, or a dict of `Value` by key.
 
     Raises
     ------
-    SegmentError : it is not there.
+    SegmentError : the vector or board does not exist.
     """
     handle = Board(name, create=False) if _is_board(bus, name) else SeqlockVector(name)
     while True:
@@ -37,7 +37,10 @@ def _is_board(bus: InProcessBus, name: str) -> bool:
 
 
 def _make_playback_message(time_ns: int, endpoint: str, data: bytes, bus: InProcessBus) -> PlaybackMessage:
-    """Return a change of a vector, or a value of a board, whose key stands before it and a zero byte."""
+    """Return a change of a vector, or a value of a board.
+
+    For a board, `data` has the key, a zero byte and the value.
+    """
     key = b""
     if _is_board(bus, KIND.bare_name(endpoint)):
         key, _, data = data.partition(b"\0")

@@ -1,4 +1,4 @@
-"""Changes of vectors and boards, read by passive readers."""
+"""Changes of vectors and boards, read passively."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from msgq.kinds.source import EndpointFeed, KindSource, SourceItem
 
 
 class VectorFeed(EndpointFeed):
-    """A vector: what was ever written as it is now, then what changes."""
+    """Feed of a vector: first the current values of all written elements, then changes."""
 
     def __init__(self, vector: SeqlockVector) -> None:
         self.waitable = self._vector = vector
         self._schema = struct_schema(vector.dtype)
 
     def take_items(self, most: int | None) -> list[SourceItem]:
-        """Return the elements that changed."""
+        """Return the changed elements."""
         changes = self._vector.changes()
         now_ns = clock.time_ns()
         columns = (changes.indices.tolist(), changes.counts.tolist(), changes.times.tolist(), changes.rows)
@@ -34,13 +34,13 @@ class VectorFeed(EndpointFeed):
 
 
 class BoardFeed(EndpointFeed):
-    """A board: each value as it is now, then what changes."""
+    """Feed of a board: first all current values, then changes."""
 
     def __init__(self, board: Board) -> None:
         self.waitable = self._board = board
 
     def take_items(self, most: int | None) -> list[SourceItem]:
-        """Return the values that changed."""
+        """Return the changed values."""
         changes = self._board.changes()
         now_ns, schema = clock.time_ns(), self._board.schema
         return [
@@ -60,7 +60,7 @@ def open_feed(name: str, prefix: str) -> EndpointFeed:
 def _describe_element_write(
     field: str, where: int | str, count: int, time_ns: int, now_ns: int
 ) -> tuple[dict[str, Any], str]:
-    """Return what is known of a value, for programs and for people."""
+    """Return the properties of a write, as JSON fields and as text."""
     age_ns = max(0, now_ns - time_ns)
     facts = {field: where, "count": count, "publish_time": time_ns, "age_ns": age_ns}
     return facts, f"{where}, write {count}, {format_microseconds(age_ns / 1000)} us ago"

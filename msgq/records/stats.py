@@ -16,7 +16,7 @@ from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_sc
 
 
 class RecordStatsRow(EndpointRow[RecordStats, EndpointCounts]):
-    """A vector or board. Who reads leaves no trace."""
+    """A vector or board. Readers leave no trace."""
 
     unmeasured_reasons = MappingProxyType(
         {
@@ -29,14 +29,14 @@ class RecordStatsRow(EndpointRow[RecordStats, EndpointCounts]):
 
     @property
     def note_text(self) -> str:
-        """Of which form it is, and how large."""
+        """Form and size of the vector or board."""
         record = self.stats
         keys = f"board, {format_count(record.key_count)} of {format_count(record.length)} keys"
         return keys if record.kind == "board" else f"vector of {format_count(record.length)}"
 
     @property
     def live_subscriber_count(self) -> int | None:
-        """Nobody can tell."""
+        """None: unknown, because readers leave no trace."""
         return None
 
     def _list_kind_fields(self) -> dict[str, Any]:
@@ -45,12 +45,12 @@ class RecordStatsRow(EndpointRow[RecordStats, EndpointCounts]):
 
     @property
     def message_sizes(self) -> tuple[int, int] | None:
-        """Bytes of an element of a vector, twice; values of a board have sizes of their own."""
+        """Bytes of an element of a vector, twice; None for boards, whose values have different sizes."""
         return (self.stats.item_bytes, self.stats.item_bytes) if self.stats.kind == "vector" else None
 
 
 def describe(row: RecordStatsRow) -> Iterator[str]:
-    """Return elements is known of a vector or board, a line each."""
+    """Return lines about a vector or board."""
     record, file = row.stats, read_file_access(row.stats.path)
     elements = "keys, each with a value of up to" if record.kind == "board" else "elements of"
     alone = "; one handle writes" if record.exclusive else ""

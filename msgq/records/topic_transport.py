@@ -1,4 +1,4 @@
-"""The topic below a queue of records that has one producer."""
+"""Topic of a record queue with one producer."""
 
 from __future__ import annotations
 
@@ -85,7 +85,10 @@ class TopicTransport:
         return socket
 
     def _check_topic_existence(self, create: bool | None) -> None:
-        """Raise if the topic exists and must not, or must and does not. The ring repeats it under its lock."""
+        """Check that the topic exists or does not exist, according to `create`.
+
+        The ring checks it again under its lock.
+        """
         if create is None:
             return
         if self._module.__name__ not in (RING_BACKEND, FAKE_BACKEND):
@@ -97,7 +100,7 @@ class TopicTransport:
             raise SegmentError("queue not found; create it, or omit create=False", self._name, errno=errno.ENOENT)
 
     def _read_topic_info(self) -> Any:
-        """Return what is known of the topic; None: nothing, or it is not there."""
+        """Return the statistics of the topic; None: unknown, or the topic does not exist."""
         with settings.overrides(in_prefix=self._prefix, trust=self._trust):
             try:
                 return read_topic_stats(self._module, self._name, self._prefix)
@@ -105,7 +108,7 @@ class TopicTransport:
                 return None
 
     def _read_topic_schema(self) -> Schema | None:
-        """Return what the topic says its messages are; None: nothing, or it is not there."""
+        """Return the schema of the topic; None: no schema, or the topic does not exist."""
         topic = self._read_topic_info()
         schema: Schema | None = None if topic is None else topic.schema
         return schema
@@ -113,7 +116,7 @@ class TopicTransport:
     # ---- producing ----
 
     def _connect_publisher(self) -> Any:
-        """Return a new publisher, unless this was closed, or others have records of another dtype there."""
+        """Return a new publisher. Raises an error if the queue is closed, or the topic has records of another dtype."""
         if self.subscriber.closed:
             raise not_connected_error(self._name)
         resolve_queue_dtype(self.dtype, self._read_topic_schema(), self._name)
@@ -124,11 +127,11 @@ class TopicTransport:
         return socket
 
     def detach_inherited_producer(self) -> None:
-        """See `RecordTransport`. The next send takes over, and then the count is known again."""
+        """See `RecordTransport`. The next send takes the topic over, and then knows the number of records."""
         self._is_forked = True
 
     def send(self, rows: npt.NDArray[Any], _origin_time: int) -> int:
-        """See `RecordTransport`. What it comes from is in the records, if anywhere."""
+        """See `RecordTransport`. The origin is ignored, because tracked records contain it."""
         publisher = self._publisher or self._connect_publisher()
         if self._is_forked:  # it takes over now, as `_connected` would
             resolve_queue_dtype(self.dtype, self._read_topic_schema(), self._name)
@@ -164,7 +167,10 @@ class TopicTransport:
         return lost
 
     def receive(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
-        """See `RecordTransport`. The ring's subscriber ends before a loss; the next call begins after it."""
+        """See `RecordTransport`. The ring's subscriber ends an array before a loss.
+
+        The next call starts after the loss.
+        """
         if self._raises:
             records = self._receive_or_raise_lost(limit, timeout)
         else:
@@ -180,7 +186,7 @@ class TopicTransport:
         return records
 
     def _receive_or_raise_lost(self, limit: int | None, timeout: float | None) -> npt.NDArray[Any]:
-        """Take records, or raise what was lost before them: without waiting, a call does not do both."""
+        """Take records, or raise an error for a previous loss. A call without waiting does only one of both."""
         patience = -1 if timeout is None else -(timeout_ns(timeout, self._name) // -NS_PER_MS)
         self._raise_lost_records()
         records: npt.NDArray[Any] = self.subscriber.receive_array(self.dtype, limit)
@@ -230,7 +236,7 @@ class TopicTransport:
     def receive_with_publishers(
         self, _limit: int | None, _timeout: float | None
     ) -> tuple[npt.NDArray[Any], list[PublisherInfo]]:
-        """See `RecordTransport`; a topic does not tell."""
+        """See `RecordTransport`. Raises an error, because topics do not store publishers."""
         raise StateError('queue does not name its producer; create it with producers="multiple"', self._name)
 
     def unlink(self) -> None:
@@ -246,11 +252,11 @@ class TopicTransport:
 
 
 def resolve_ring_bytes(item_bytes: int, capacity: int, name: str) -> int:
-    """Return the size of a ring in which so many records can be read, wherever its publisher is.
+    """Return the size of a ring in which `capacity` records stay readable, at any position of its publisher.
 
     Raises
     ------
-    InvalidValueError : no ring is so large.
+    InvalidValueError : the ring would be too large.
     """
     size = compute_ring_bytes(item_bytes, capacity)
     if size > RING_BYTES_MAX:
@@ -263,14 +269,14 @@ def resolve_ring_bytes(item_bytes: int, capacity: int, name: str) -> int:
 
 
 def compute_ring_bytes(item_bytes: int, capacity: int) -> int:
-    """Return the bytes that so many records need, however large that is."""
+    """Return the bytes of a ring for `capacity` records, without a limit."""
     need = 8 + (item_bytes + 7 & ~7)
     room = capacity * need + need + 16  # one more, and the wrap mark: the last record of a lap does not fit
     return room + min(PUBLISHER_LEAD_BYTES_MAX, -(room // -PUBLISHER_LEADS_PER_RING)) + 8
 
 
 def compute_ring_capacity(data_bytes: int, item_bytes: int) -> int:
-    """Return the capacity of a ring that was not made for it: a power of two, 0 if not even one record is sure."""
+    """Return the capacity of an existing ring: a power of two, or 0 if the ring may be too small for one record."""
     capacity = 1
     while compute_ring_bytes(item_bytes, capacity) <= data_bytes:
         capacity *= 2
@@ -278,11 +284,12 @@ def compute_ring_capacity(data_bytes: int, item_bytes: int) -> int:
 
 
 def unlink_queue_topic(backend: ModuleType, name: str, prefix: str) -> None:
-    """Remove a topic's name. A process that is opening the topic finishes first.
+    """Remove the name of a topic. A process that is opening the topic finishes first.
 
     Raises
     ------
-    SegmentError : there is no such topic. StateError : the backend has no names.
+    SegmentError : the topic does not exist.
+    StateError : the backend has no names.
     """
     with settings.overrides(in_prefix=prefix):
         if backend.__name__ == RING_BACKEND:
@@ -299,11 +306,11 @@ def unlink_queue_topic(backend: ModuleType, name: str, prefix: str) -> None:
 
 
 def read_topic_stats(backend: ModuleType, name: str, prefix: str) -> Any:
-    """Return what has the topic's `schema` and `data_bytes`; None: nobody says, as with ZMQ.
+    """Return an object with the topic's `schema` and `data_bytes`; None: unknown, with ZMQ.
 
     Raises
     ------
-    SegmentError : there is no such topic.
+    SegmentError : the topic does not exist.
     """
     if backend.__name__ == RING_BACKEND:
         return read(get_kind("topic"), name, prefix)

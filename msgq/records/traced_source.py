@@ -1,4 +1,4 @@
-"""What a stage takes messages from: how each kind is asked for the next one, and where its stamps are."""
+"""Sources of messages for stage tracers: the receiving call of each kind, and the timestamps of its messages."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class TracedSource(NamedTuple):
 
     Attributes
     ----------
-    endpoint : as `msgq list` has it.
-    take_message : takes the next message, called with a time-out in seconds; None: there was none in time. That of a
-        topic is called with False, and has its own time-out. None: `wait_for_reader` returns it.
-    read_stamps : returns the publish time and origin of a message, ns, 0: unknown; None: `subscriber` knows them.
-    subscriber : one that knows the stamps of the message that it took last.
-    wait_for_reader : waits for the first message. It returns `take_message` and `read_stamps`, or None: none came.
+    endpoint : endpoint, named as in `msgq list`.
+    take_message : takes the next message, with a timeout in seconds; returns None at the timeout. For a topic, the
+        argument is False, and the socket's own timeout applies. None: `wait_for_reader` returns the function.
+    read_stamps : returns publish time and origin of a message, ns, 0: unknown; None: use `subscriber`.
+    subscriber : subscriber that knows the timestamps of its last message.
+    wait_for_reader : waits for the first message, and returns `take_message` and `read_stamps`; None at the timeout.
     """
 
     endpoint: str
@@ -38,11 +38,11 @@ class TracedSource(NamedTuple):
 
 
 def resolve_traced_source(source: Any, timeout: float | None, backend: ModuleType) -> TracedSource:
-    """Return how messages are taken from what was given.
+    """Return the traced source for a reader.
 
     Raises
     ------
-    TypeError : it is no source.
+    TypeError : the object is not a source.
     """
     if hasattr(source, "consume"):  # a queue of records
         tracked = source.dtype.names is not None and source.dtype.names[:2] == STAMP_FIELDS
@@ -63,7 +63,7 @@ def resolve_traced_source(source: Any, timeout: float | None, backend: ModuleTyp
 
 
 def _choose_stamps_reader(reader: Any) -> Callable[[Any], StampPair] | None:
-    """Return what asks a subscriber for the stamps of its last message; None: the round asks it by itself, in C."""
+    """Return a function that reads the timestamps of a subscriber's last message; None: C code reads them."""
     if reader is None:
         return _return_unknown_stamps
     return None if isinstance(reader, Waitable) else lambda _message: read_stamps(reader.last)
@@ -82,17 +82,17 @@ def _read_message_stamps(message: Any) -> StampPair:
 
 
 def _wait_for_changes(vector: Any, timeout: float | None) -> Any:
-    """Take what changed; None: nothing did in time."""
+    """Take the changes; None: no change before the timeout."""
     return vector.changes() if vector.wait(timeout) else None
 
 
 def _read_changes_stamps(changes: Any) -> StampPair:
-    """The newest write's time; a vector does not keep what its values come from, their fields may."""
+    """Return the time of the newest write. The origin is 0, because only fields of tracked records contain it."""
     return int(changes.times.max()), 0
 
 
 def _resolve_topic(sub: Any, timeout: float | None, backend: ModuleType) -> TracedSource:
-    """Return how a topic's messages are taken. Whether it is tracked is known when there is one, for good."""
+    """Return the traced source of a topic. The first message determines for good whether the topic is tracked."""
     if timeout is not None:
         sub.setTimeout(timeout * 1000)
 
@@ -112,7 +112,7 @@ def _resolve_topic(sub: Any, timeout: float | None, backend: ModuleType) -> Trac
 
 
 def read_stamps(message: Any) -> StampPair:
-    """Return when a message was published, and its origin, ns; 0: nobody said."""
+    """Return publish time and origin of a message, ns; 0: unknown."""
     names = getattr(getattr(message, "dtype", None), "names", None)
     if names is not None and names[:2] == STAMP_FIELDS:
         return int(message["publish_time"]), int(message["origin_time"])

@@ -1,4 +1,4 @@
-"""Topics: from a ring to ZMQ, and from ZMQ to a ring."""
+"""Forwarding of topics from a ring to ZMQ, and from ZMQ to a ring."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _logger = logging.getLogger(__name__)
 
 
 class RingToZmqLink(OutgoingLink):
-    """From the ring to ZMQ.
+    """Forwards from the ring to ZMQ.
 
-    An ordinary subscriber of the ring: it sleeps until something is published, where a passive one would have to look.
+    The link is a normal subscriber of the ring, so it sleeps until a message arrives. A passive subscriber would poll.
     """
 
     def __init__(self, loop: BridgeLoop, topic: str, zmq_names: dict[str, str]) -> None:
@@ -50,7 +50,7 @@ class RingToZmqLink(OutgoingLink):
         return open_socket("msgq", "SubSocket", self._topic)
 
     def poll(self, state: Any) -> None:
-        """Begin or end, as the topic's publisher demands."""
+        """Start or stop forwarding, according to the topic's publisher."""
         self._check_publisher(state)
 
     def _check_publisher(self, topic: TopicStats | None) -> None:
@@ -67,7 +67,7 @@ class RingToZmqLink(OutgoingLink):
             self._open_sockets()
 
     def forward(self) -> None:
-        """Hand on what there is, up to a batch."""
+        """Forward waiting messages, up to the batch limit."""
         try:
             messages = self._sub.receive_many(BATCH_MESSAGES)
         except CorruptSegmentError as error:  # the next call goes on behind it
@@ -86,14 +86,14 @@ class RingToZmqLink(OutgoingLink):
 
 
 class ZmqToRingLink(IncomingLink):
-    """From ZMQ to the ring."""
+    """Forwards from ZMQ to the ring."""
 
     def __init__(self, loop: BridgeLoop, topic: str, host: str, segment_size: int) -> None:
         super().__init__(loop, topic, host)
         self._segment_size = segment_size
 
     def poll(self, state: Any) -> None:
-        """Become the ring's publisher when it has none: nobody who publishes here is ever pushed aside."""
+        """Become the ring's publisher if it has none. The link never takes a topic over."""
         if self._pub is not None:
             return
         topic = state
@@ -131,7 +131,7 @@ def _read_topic_stats(name: str) -> TopicStats | None:
 
 
 def _is_bridged(topic: str) -> bool:
-    """Whether another bridge publishes a topic here. Not one that is dead: whoever comes next is looked at again."""
+    """Return True if another bridge publishes a topic on this host. Dead bridges do not count."""
     try:
         return TopicObserver(topic, settings.get_prefix()).is_bridged()
     except SegmentError:
@@ -139,7 +139,7 @@ def _is_bridged(topic: str) -> bool:
 
 
 def _may_have_publisher(topic: TopicStats) -> bool:
-    """Whether somebody may publish it. Of stock publishers nobody knows whether they live."""
+    """Return True if a topic may have a publisher. The liveness of stock publishers is unknown."""
     if topic.publisher is None:
         return topic.publisher_kind != "none"
     return topic.publisher.alive is not False

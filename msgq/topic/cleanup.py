@@ -1,7 +1,7 @@
-"""What topics leave that nobody alive needs any more: who uses a topic, what the dead left, and how it is removed.
+"""Removal of unused topics, and of files that dead processes left.
 
-A topic goes under the lock that all who connect take; of stock participants, and of processes in other PID namespaces,
-nobody can say whether they live, so their topics stay.
+A removal holds the lock that connecting processes need. The liveness of stock participants, and of processes in other
+PID namespaces, is unknown, so their topics stay.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _FIX_HINT = "--fix removes the topic if only dead processes use it"
 
 
 def find_topic_users(topic: TopicStats) -> EndpointUsers:
-    """Return who uses a topic.
+    """Return the users of a topic.
 
-    Passive subscribers leave no trace, and need none: their mappings stay theirs when the name is gone.
+    Passive subscribers leave no trace. They keep their mapping after a removal.
     """
     named = [participant for _, participant in topic.participants]
     living = [str(participant) for participant in named if participant.alive]
@@ -59,7 +59,7 @@ def find_topic_users(topic: TopicStats) -> EndpointUsers:
 
 
 def find_dead_participants(topic: TopicStats) -> list[tuple[str, Participant]]:
-    """Return who died and is still entered in a topic, each with its role, "publisher" or "subscriber"."""
+    """Return the dead participants that are still registered, each with its role, "publisher" or "subscriber"."""
     return [(role, participant) for role, participant in topic.participants if participant.alive is False]
 
 
@@ -80,13 +80,13 @@ def diagnose_topic(topic: TopicStats) -> list[EndpointIssue]:
 def remove_unused_topics(
     endpoints: Iterable[str], prefix: str, *, remove: bool = True, force: bool = False
 ) -> Iterator[FileRemoval]:
-    """Remove topics that nobody uses, and say of each what became of it.
+    """Remove unused topics, and yield the result for each.
 
     Parameters
     ----------
-    endpoints : of the topics; those that somebody else removes meanwhile are passed over.
-    remove : False: only say what would be done.
-    force : remove also topics of which nobody can say whether they are used; never one with a living participant.
+    endpoints : names of the topics. A topic that another process removes during the call is skipped.
+    remove : False: only report what would be removed.
+    force : True: also remove topics with participants of unknown liveness. Topics with living participants always stay.
     """
     for endpoint in endpoints:
         try:
@@ -100,7 +100,7 @@ def remove_unused_topics(
 
 
 def _remove_if_unused(endpoint: str, prefix: str, remove: bool, force: bool) -> FileRemoval | None:
-    """Remove one topic; None: somebody else has."""
+    """Remove one topic if it is unused; None: another process has removed it."""
     with TopicLock(endpoint, prefix) as ring_exists:  # who connects now waits, and then makes the topic anew
         if not ring_exists:
             return None
@@ -116,9 +116,9 @@ def _remove_if_unused(endpoint: str, prefix: str, remove: bool, force: bool) -> 
 
 
 def remove_dead_topics(prefix: str) -> Iterator[FileRemoval]:
-    """Remove side segments that lost their ring, and topics that only the dead use; topics that somebody may use stay.
+    """Remove side segments without a ring, and topics that only dead processes use. Topics with possible users stay.
 
-    Gives what was removed, and what could not be though it should. Topics that nobody ever entered stay as well.
+    Yields removed files, and files that could not be removed. Topics without any registration stay, too.
     """
     yield from remove_orphaned_sides(prefix)
     for topic in read_all(KIND, prefix):
@@ -134,9 +134,9 @@ def remove_dead_topics(prefix: str) -> Iterator[FileRemoval]:
 
 
 def _find_topic_files(path_of: Callable[[str, str], str], prefix: str) -> dict[str, os.stat_result]:
-    """Return the status of each endpoint's plain file of a kind, whose path `ring_path` or `side_segment_path` returns.
+    """Return the status of each endpoint's file. `path_of`: `ring_path` or `side_segment_path`.
 
-    Also those that cannot be read.
+    The result includes unreadable files.
     """
     sample_path = Path(path_of("x", prefix))
     name_prefix = sample_path.name.removesuffix("x")
@@ -150,7 +150,7 @@ def _find_topic_files(path_of: Callable[[str, str], str], prefix: str) -> dict[s
 
 
 def find_orphaned_sides(prefix: str) -> list[str]:
-    """Return the endpoints that have a side segment of a user who is trusted, but no ring."""
+    """Return the endpoints with a trusted user's side segment and without a ring."""
     names = [
         name
         for name, status in _find_topic_files(shm_paths.side_segment_path, prefix).items()
@@ -160,7 +160,7 @@ def find_orphaned_sides(prefix: str) -> list[str]:
 
 
 def find_orphaned_prefixes() -> list[str]:
-    """Return the prefixes with side segments that have no rings, or with nothing but an empty directory for them."""
+    """Return the prefixes with side segments and without rings, or with only an empty directory."""
     return [
         prefix
         for prefix in shm_paths.list_prefixes()
@@ -183,20 +183,20 @@ def _is_empty_prefix(prefix: str) -> bool:
 
 
 def remove_orphans(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
-    """Do what `remove_orphaned_sides` does, where the directories of a prefix are not those of a stranger."""
+    """Call `remove_orphaned_sides`, unless another user owns the directories of the prefix."""
     if not prefix or _is_trusted_prefix(prefix):
         yield from remove_orphaned_sides(prefix, remove)
 
 
 def remove_orphaned_sides(prefix: str, remove: bool = True) -> Iterator[FileRemoval]:
-    """Remove what a prefix has of side segments without a ring, and the directories that they leave.
+    """Remove the side segments of a prefix without a ring, and the empty directories.
 
-    Sockets that connect meanwhile wait for microseconds, or make the directories anew. Programs that still use a ring
-    that was removed keep what they have mapped: its side segment loses its name as the ring did.
+    Sockets that connect during the call wait some microseconds, or create the directories again. Programs that use a
+    removed ring keep their mapping of its side segment.
 
     Parameters
     ----------
-    remove : False: only say what would be done.
+    remove : False: only report what would be removed.
     """
     endpoints = find_orphaned_sides(prefix)
     rings, sides = shm_paths.topic_directories(prefix)
@@ -217,7 +217,7 @@ def remove_orphaned_sides(prefix: str, remove: bool = True) -> Iterator[FileRemo
 
 
 def _remove_orphaned_side(endpoint: str, prefix: str, remove: bool) -> FileRemoval | None:
-    """Remove one side segment; None when there is nothing to do any more."""
+    """Remove one side segment; None: nothing to remove."""
     path = shm_paths.side_segment_path(endpoint, prefix)
     try:
         size = os.stat(path).st_size
@@ -233,7 +233,7 @@ def _remove_orphaned_side(endpoint: str, prefix: str, remove: bool) -> FileRemov
 
 
 def find_permission_issues(prefix: str) -> list[EndpointIssue]:
-    """Return which segments have an owner who is not trusted (errors: they are refused), or a mode that is too open."""
+    """Return errors for files of users who are not trusted, and warnings for files with a too open mode."""
     issues = []
     for path_of in (shm_paths.ring_path, shm_paths.side_segment_path):
         for name, status in _find_topic_files(path_of, prefix).items():

@@ -1,4 +1,4 @@
-"""What dead controllers and ZMQ publishers leave beside endpoints: gates and claims."""
+"""Leftovers of dead replay controllers and ZMQ publishers: gates and claims."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ from msgq.kinds.cleanup import FileRemoval
 def remove_dead_gates(
     prefix: str | None, remove: bool = True, is_selected: Callable[[str], bool] = lambda endpoint: True
 ) -> Iterator[FileRemoval]:
-    """Remove the gates whose controllers are dead.
-
-    Those of whom that is not known are left out.
+    """Remove the gates of dead controllers. Gates of controllers with unknown liveness stay.
 
     Parameters
     ----------
-    prefix : of the gates; None: every one.
-    remove : False: only say what would be done.
-    is_selected : says of an endpoint whether its gates are meant.
+    prefix : prefix of the gates; None: all.
+    remove : False: only report what would be removed.
+    is_selected : returns True for a selected endpoint.
     """
     for path in shm_paths.list_gate_paths():
         in_prefix, _, endpoint = shm_paths.parse_gate_path(path)
@@ -42,7 +40,7 @@ def remove_dead_gates(
 
 
 def _remove_gate(path: str, inode: int) -> str:
-    """Remove it, unless another one has the name by now. Returns why it could not be, or ""."""
+    """Remove a gate, unless a newer gate has the path. Return the error, or ""."""
     try:
         unlink_gate(path, inode)
     except SegmentError as error:
@@ -51,15 +49,15 @@ def _remove_gate(path: str, inode: int) -> str:
 
 
 def remove_dead_claims(prefix: str | None, remove: bool = True) -> Iterator[FileRemoval]:
-    """Remove the claims of ZMQ publishers that are dead.
+    """Remove the claims of dead ZMQ publishers.
 
-    A publisher locks its claim for as long as it lives, and the kernel takes the lock back when it dies: that says more
-    than a process id would. A publisher that starts at the same address in the microseconds of the look is refused.
+    A living publisher locks its claim, and the kernel releases the lock when the process dies. This is more reliable
+    than a process id. A publisher that starts at the same address during the microseconds of the check is refused.
 
     Parameters
     ----------
-    prefix : of the claims; None: every one.
-    remove : False: only say what would be done.
+    prefix : prefix of the claims; None: all.
+    remove : False: only report what would be removed.
     """
     for path in shm_paths.list_zmq_claim_paths():
         if (removal := _remove_dead_claim(path, prefix, remove)) is not None:
@@ -67,7 +65,7 @@ def remove_dead_claims(prefix: str | None, remove: bool = True) -> Iterator[File
 
 
 def _remove_dead_claim(path: str, prefix: str | None, remove: bool) -> FileRemoval | None:
-    """Remove one claim; None: it is a living publisher's, or of another prefix. Its lock is free again afterwards."""
+    """Remove one claim; None: its publisher lives, or it has another prefix. Afterwards the lock is free again."""
     with contextlib.suppress(OSError, ValueError), open(path, "r+") as claim:
         claim_record = json.load(claim)
         in_prefix, _, endpoint = str(claim_record["name"]).rpartition("/")

@@ -1,1 +1,1 @@
-"""What all pieces stand on: order, life, sleep, files. It knows no piece."""
+"""Code that all kinds share: atomics, liveness, sleeping, files. It depends on no kind."""

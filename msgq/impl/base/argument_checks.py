@@ -1,4 +1,4 @@
-"""What the sockets of all backends refuse alike: arguments that make no sense, and calls at the wrong time."""
+"""Checks of arguments and states that the sockets of all backends share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PYZMQ_OPTIONS = ("conflate", "linger", "rcvhwm", "rcvtimeo", "sndhwm", "sndtime
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a number: one of Python or NumPy, a fraction or a decimal, but not a bool."""
+    """Return True for numbers of Python or NumPy, including fractions and decimals. A bool is not a number."""
     kind = type(value)
     return kind is int or kind is float or (hasattr(kind, "__float__") and kind.__name__ not in ("bool", "bool_"))
 
@@ -28,7 +28,7 @@ def check_seconds(parameter: str, value: object, unit: str, forever: str, endpoi
 
     Raises
     ------
-    InvalidTypeError : it is a timedelta, a bool, text, None or the like.
+    InvalidTypeError : the value is a timedelta, a bool, text, None, or has another type.
     """
     if is_number(value):
         return
@@ -39,11 +39,11 @@ def check_seconds(parameter: str, value: object, unit: str, forever: str, endpoi
 
 
 def check_non_blocking(value: object, endpoint: str) -> None:
-    """Check the argument `non_blocking` of a socket's receive: a bool, or 0 or 1 (NOBLOCK).
+    """Check the argument `non_blocking` of a receive: a bool, or 0 or 1 (NOBLOCK).
 
     Raises
     ------
-    InvalidTypeError : it is a time: the call would not wait, without a word.
+    InvalidTypeError : the value is another number, probably a time. It would silently disable waiting.
     """
     time = is_number(value) and not (hasattr(type(value), "__index__") and value in (0, NOBLOCK))
     if time or isinstance(value, (str, bytes)) or hasattr(value, "total_seconds"):
@@ -52,12 +52,12 @@ def check_non_blocking(value: object, endpoint: str) -> None:
 
 
 def timeout_ms(timeout: float, endpoint: str = "") -> int:
-    """Return a time-out in milliseconds, checked and rounded up; -1 is for ever.
+    """Return a checked timeout in milliseconds, rounded up; -1: forever.
 
     Raises
     ------
-    InvalidTypeError : not a number.
-    InvalidValueError : below 0 and not -1, or above 2**31 - 1.
+    InvalidTypeError : the value is not a number.
+    InvalidValueError : the value is below 0 and not -1, or above 2**31 - 1.
     """
     check_seconds("timeout", timeout, "milliseconds", "-1", endpoint)
     if timeout != WAIT_FOREVER and not 0 <= timeout <= TIMEOUT_MAX_MS:
@@ -67,12 +67,12 @@ def timeout_ms(timeout: float, endpoint: str = "") -> int:
 
 
 def timeout_ns(timeout: float | None, endpoint: str = "") -> int:
-    """Return a time-out in seconds as nanoseconds, checked; None, for ever, as -1.
+    """Return a timeout in seconds as nanoseconds, after a check; -1 for None, which waits forever.
 
     Raises
     ------
-    InvalidTypeError : not a number.
-    InvalidValueError : below 0, or above 2**31 - 1 ms.
+    InvalidTypeError : the value is not a number.
+    InvalidValueError : the value is below 0, or above 2**31 - 1 ms.
     """
     if timeout is None:
         return WAIT_FOREVER
@@ -85,7 +85,7 @@ def timeout_ns(timeout: float | None, endpoint: str = "") -> int:
 
 
 def pickle_error(socket: object) -> TypeError:
-    """Return the error for a socket, publisher or subscriber that would be pickled or copied."""
+    """Return the error for pickling or copying a socket, publisher or subscriber."""
     kind = type(socket).__name__
     text = "open another one in the process that needs it, or use this one in a forked child without pickling it"
     return TypeError(f"a {kind} cannot be pickled or copied; {text}")
@@ -121,11 +121,11 @@ def check_wait_for_readers(timeout: float | None, interval: float, n: int | None
 
 
 def check_send_flags(flags: int, endpoint: str) -> None:
-    """Check the flags of a `send`. NOBLOCK asks for what it does anyway.
+    """Check the flags of a `send`. NOBLOCK is allowed, and has no effect.
 
     Raises
     ------
-    InvalidValueError : others than NOBLOCK.
+    InvalidValueError : other flags.
     """
     if flags & _SNDMORE:
         text = (
@@ -137,11 +137,11 @@ def check_send_flags(flags: int, endpoint: str) -> None:
 
 
 def check_origin(origin_time: int, endpoint: str) -> int:
-    """Return the origin that a message is given: nanoseconds, 0 for the thread's own.
+    """Return a checked origin in nanoseconds; 0: the origin of the thread.
 
     Raises
     ------
-    InvalidValueError : below 0, or beyond 63 bits.
+    InvalidValueError : the value is negative, or exceeds 63 bits.
     """
     if not 0 <= origin_time <= _INT64_MAX:
         text = f"origin_time is {origin_time}; give nanoseconds of the host's clock, or 0 to inherit the thread's"
@@ -156,13 +156,13 @@ def untracked_topic_error(endpoint: str) -> StateError:
 
 
 def zmq_untracked_error(endpoint: str) -> StateError:
-    """Return the error for what the ZMQ backend cannot do."""
+    """Return the error for timestamps, which the ZMQ backend does not support."""
     text = "ZMQ messages have no timestamps; use tracked topics and origin_time with the backends msgq and fake"
     return StateError(text, endpoint)
 
 
 def tracking_mismatch_error(endpoint: str, wanted: bool) -> StateError:
-    """Return the error for a publisher that wants stamps on a topic without them, or none where there are."""
+    """Return the error for a publisher whose `tracked` contradicts the topic."""
     if wanted:
         problem = "cannot become tracked: it has had messages without timestamps"
         return StateError(f"{problem}. Use another endpoint, or remove it when it is not in use (msgq clean)", endpoint)
@@ -171,7 +171,7 @@ def tracking_mismatch_error(endpoint: str, wanted: bool) -> StateError:
 
 
 def check_option(name: str, value: int, least: int, endpoint: str) -> int:
-    """Return the value for an option of a socket: a whole number from `least` to 2**31 - 1."""
+    """Return a checked socket option: an integer from `least` to 2**31 - 1."""
     number = operator.index(value)
     if not least <= number <= _OPTION_MAX:
         raise InvalidValueError(f"{name} is {number}; give {least} to {_OPTION_MAX}", endpoint)
@@ -179,27 +179,27 @@ def check_option(name: str, value: int, least: int, endpoint: str) -> int:
 
 
 def check_linger(milliseconds: int, endpoint: str) -> int:
-    """Return a time to linger: milliseconds, -1 for ever."""
+    """Return a checked linger time in milliseconds; -1: forever."""
     return check_option("linger", milliseconds, -1, endpoint)
 
 
 def check_rcvhwm(messages: int, endpoint: str) -> int:
-    """Return a high-water mark: messages, 0 for no limit."""
+    """Return a checked high-water mark of a subscriber in messages; 0: no limit."""
     return check_option("rcvhwm", messages, 0, endpoint)
 
 
 def check_sndhwm(messages: int, endpoint: str) -> int:
-    """Return a high-water mark of a publisher: messages, 0 for no limit."""
+    """Return a checked high-water mark of a publisher in messages; 0: no limit."""
     return check_option("sndhwm", messages, 0, endpoint)
 
 
 def check_sndtimeo(milliseconds: int, endpoint: str) -> int:
-    """Return how long a send may wait: milliseconds, -1 for ever. A send never waits."""
+    """Return a checked send timeout in milliseconds; -1: forever. A send never waits."""
     return check_option("sndtimeo", milliseconds, -1, endpoint)
 
 
 def option_error(socket: object, name: str, endpoint: str) -> SocketOptionError:
-    """Return the error for an attribute that a socket does not have, or that cannot be set."""
+    """Return the error for an attribute that a socket does not have, or that is read-only."""
     kind = type(socket)
     if hasattr(kind, name):
         return SocketOptionError(f"attribute {name!r} of {kind.__name__} is read-only", endpoint)
@@ -209,7 +209,7 @@ def option_error(socket: object, name: str, endpoint: str) -> SocketOptionError:
 
 
 def check_before_connect(name: str, closed: bool, endpoint: str) -> None:
-    """Refuse to change on a connected socket what only counts at `connect`."""
+    """Raise an error if an option for `connect` is set on a connected socket."""
     if not closed:
         raise StateError(
             f"{name} cannot change on a connected socket; set it before connect, or close the socket first", endpoint

@@ -1,4 +1,4 @@
-"""Waiting in asyncio, for every backend: all it needs of a socket is `fileno` and a receive that does not wait."""
+"""Waiting in asyncio for all backends. A socket needs only `fileno` and a receive that does not wait."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class AsyncReadable(Protocol):
 
     Attributes
     ----------
-    endpoint : for the texts of errors.
-    _asyncio_wait : the wait of a task for it; else None.
+    endpoint : name for error texts.
+    _asyncio_wait : wait of a task for this subscriber; None: no wait.
     """
 
     @property
@@ -26,10 +26,10 @@ class AsyncReadable(Protocol):
     _asyncio_wait: AsyncWait | None
 
     def fileno(self) -> int:
-        """Readable while a message is there."""
+        """Return a descriptor that is readable while a message is available."""
 
     def receive(self, at_once: Any = ..., /) -> bytes | None:
-        """Without waiting: the next message, or None."""
+        """Return the next message without waiting; None: no message."""
 
 
 class AsyncPollable(Protocol):
@@ -37,7 +37,7 @@ class AsyncPollable(Protocol):
 
     Attributes
     ----------
-    _last_poll_was_step : the last poll was a step of an event-gated run, which is one look and no wait.
+    _last_poll_was_step : True if the last poll was a step of an event-gated run, which checks once without waiting.
     """
 
     @property
@@ -50,20 +50,20 @@ class AsyncPollable(Protocol):
 
 
 class AsyncWait:
-    """A task's wait for sockets. A socket that is closed calls it."""
+    """Wait of a task for sockets. A socket that closes calls the object."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
 
     def __call__(self, endpoint: str) -> None:
-        """End it by an error, in its own loop; a loop that is closed has nobody who waits."""
+        """End the wait with an error, in its own loop. If the loop is closed, do nothing."""
         error = EndpointClosedError("was closed during the wait", endpoint)
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._resolve_future, error)
 
     def wake(self) -> None:
-        """End it: there may be something."""
+        """End the wait, because a message may be available."""
         self._resolve_future(None)
 
     def _resolve_future(self, error: Exception | None) -> None:
@@ -76,7 +76,7 @@ class AsyncWait:
 
 
 async def receive_async(socket: AsyncReadable, at_once: float = True) -> bytes:
-    """Return the next message; see `SubSocket.arecv`. `at_once` is what keeps the kind's `receive` from waiting."""
+    """Return the next message; see `SubSocket.arecv`. `at_once`: argument of `receive` that disables waiting."""
     while (message := socket.receive(at_once)) is None:
         await wait_readable_async([socket])
     # No await between taking the message and returning it: a task that is cancelled has not taken one.
@@ -108,7 +108,7 @@ async def receive_in_turn(queue: Any) -> Any:
 
 
 async def poll_async(poller: AsyncPollable, timeout: float) -> list[Any]:
-    """Return what the poller finds ready, as soon as it does, or `timeout` milliseconds are over (-1: never)."""
+    """Return the ready readers, at the latest after `timeout` milliseconds (-1: never)."""
     loop = asyncio.get_running_loop()
     sockets = poller._registered_sockets()
     until = None if timeout < 0 else loop.time() + timeout / 1000
@@ -122,12 +122,12 @@ async def poll_async(poller: AsyncPollable, timeout: float) -> list[Any]:
 
 
 async def wait_readable_async(sockets: Iterable[AsyncReadable]) -> None:
-    """Return when one of the sockets may have a message.
+    """Wait until one of the sockets may have a message.
 
     Raises
     ------
-    ConcurrentUseError : another task waits for one of them; the loop would silently forget it.
-    EndpointClosedError : one of them is closed, also while this waits.
+    ConcurrentUseError : another task waits for one of the sockets. The loop would silently forget that task.
+    EndpointClosedError : a socket is closed, also during the wait.
     """
     wait = AsyncWait()
     watched: list[tuple[AsyncReadable, int]] = []
