@@ -61,7 +61,7 @@ def test_bench_table_has_row_per_case_and_column_per_system(finished: Any) -> No
     assert [row[0] for row in rows] == [
         "receive(), no message waiting",
         "two processes, 64 B, nothing lost, one by one",
-        "the same, creating the segment",
+        "open the first publisher and subscriber of a new topic",
     ]
     assert all(len(row) == len(head) for row in rows)
 
@@ -71,7 +71,7 @@ def test_second_bench_table_has_percentiles_and_core_distance(finished: Any) -> 
     head = next(row for row in table if row[0] == "one by one: p50, p99, p99.9")
     row = table[table.index(head) + 2]
     assert head == ["one by one: p50, p99, p99.9", "msgq", "floor", "pipe", "ours / floor", "cores apart"]
-    assert row[0] == "the same, creating the segment"
+    assert row[0] == "open the first publisher and subscriber of a new topic"
     assert all(cell.count(" / ") == 2 for cell in row[1:3])
     assert row[-1] == "-" or " ns (" in row[-1]
 

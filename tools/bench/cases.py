@@ -223,7 +223,7 @@ CASES = (
         seconds=0.2,
     ),
     Case("open", "open a publisher and a subscriber", "ns", "open_both", (Target("absolute", 60_000, "≤ 60 us"),)),
-    Case("open_fresh", "the same, creating the segment", "ns", "open_both", fresh=True),
+    Case("open_fresh", "open the first publisher and subscriber of a new topic", "ns", "open_both", fresh=True),
     Case(
         "idle",
         "wake-ups of an idle blocked subscriber",
