@@ -162,8 +162,17 @@ def everything(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Everythi
     recordings = place / "recordings"
     recordings.mkdir()
     write_foreign_files(recordings)
-    for make in (names, write_clock_jumps, twice, write_mixed_schemas, payloads, pictures, write_skewed_recording):
-        make(recordings / f"{make.__name__}.mcap")
+    files = {
+        "names": names,
+        "clocks": write_clock_jumps,
+        "twice": twice,
+        "mixed": write_mixed_schemas,
+        "payloads": payloads,
+        "pictures": pictures,
+        "skewed": write_skewed_recording,
+    }
+    for name, write in files.items():
+        write(recordings / f"{name}.mcap")
     said = run("lake", "ingest", place / "lake", recordings).output
     run("lake", "report", place / "lake", "-o", place / "report.html")
     return Everything(Lake(spark, place / "lake"), recordings, said)
