@@ -443,7 +443,7 @@ class TestObserving:
         assert observed.closed
         assert not others.closed
 
-    def test_observed_value_outlives_a_deleted_board(self, records: Records) -> None:
+    def test_observed_value_stays_usable_after_board_object_is_deleted(self, records: Records) -> None:
         records.board()  # so that the fake's exists
         observed = records.Board(records.name).observe("key")
         gc.collect()

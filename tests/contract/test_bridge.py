@@ -149,7 +149,7 @@ def _namespace(stack: ExitStack) -> int:
 
 
 @pytest.mark.parametrize("network", ["loopback", "namespaces"])
-def test_bridge_between_two_hosts_survives_restart_of_each_process(
+def test_bridge_between_two_hosts_continues_after_restart_of_each_process(
     network: str, request: pytest.FixtureRequest
 ) -> None:
     one, other = hosts = request.getfixturevalue(network)

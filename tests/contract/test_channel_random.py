@@ -221,7 +221,7 @@ def program(name: str, token: str) -> Iterator[Program]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @SEEDS
-def test_random_channel_program_has_equal_results_on_both_backends(token: str, seed: int, kind: str) -> None:
+def test_random_channel_program_has_equal_results_on_msgq_and_fake(token: str, seed: int, kind: str) -> None:
     transcripts = []
     for name in ("msgq", "fake"):
         rng = random.Random(f"{kind} {seed}")

@@ -65,7 +65,7 @@ class TestViews:
         assert bytes(view) == b"first"
         view.release()
 
-    def test_view_outlives_publisher_and_subscriber(self, channels: Channels) -> None:
+    def test_view_stays_readable_after_publisher_and_subscriber_close(self, channels: Channels) -> None:
         pub, sub = channels.pair()
         pub.send(b"message")
         view = sub.receive_view(0)

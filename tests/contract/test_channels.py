@@ -125,7 +125,7 @@ class TestOrder:
 
 
 class TestJoining:
-    def test_subscriber_receives_messages_since_its_connection(self, channels: Channels) -> None:
+    def test_subscriber_receives_only_messages_sent_after_connection(self, channels: Channels) -> None:
         channel = channels.open()
         pub = channel.publisher()
         pub.send(b"before")
@@ -361,7 +361,7 @@ class TestOpening:
         ],
         ids=lambda said: next(iter(said)),
     )
-    def test_channel_opened_with_other_configuration_raises_with_both_values(
+    def test_channel_mismatch_error_names_stored_and_given_values(
         self, channels: Channels, one: dict[str, Any], other: dict[str, Any]
     ) -> None:
         channels.open(**one)

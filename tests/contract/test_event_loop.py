@@ -118,7 +118,7 @@ class TestAsyncio:
 
         assert run(main()) == [b"%d" % i for i in range(100)]
 
-    def test_areceive_with_waiting_message_resolves_at_once(self, backend: Backend, endpoint: str) -> None:
+    def test_areceive_with_waiting_message_returns_without_delay(self, backend: Backend, endpoint: str) -> None:
         pub, sub = backend.pair(endpoint)
         pub.send_many([b"1", b"2"])
         assert collect(sub, 1) == [b"1"]

@@ -113,7 +113,7 @@ class TestOpening:
         assert queues.open(0).events == events
 
     @pytest.mark.parametrize(("there", "asked"), [(None, True), (True, "payload"), ("payload", True)])
-    def test_queue_opened_with_other_events_value_raises_with_both_values(
+    def test_queue_mismatch_error_names_stored_and_given_events_value(
         self, queues: Queues, there: Any, asked: Any
     ) -> None:
         queues.open(events=there)

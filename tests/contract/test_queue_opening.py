@@ -68,7 +68,7 @@ class TestOpening:
         assert other.block is True
 
     @pytest.mark.parametrize("what", ["max_messages", "max_message_size"])
-    def test_queue_opened_with_other_size_raises_with_both_values(self, queues: Queues, what: str) -> None:
+    def test_queue_mismatch_error_names_stored_and_given_size(self, queues: Queues, what: str) -> None:
         queues.open(**{what: 10})
         assert getattr(queues.open(**{what: 10}), what) == 10
         assert getattr(queues.open(), what) == 10

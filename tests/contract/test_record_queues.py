@@ -188,7 +188,7 @@ class TestArrays:
         assert found == [0, 1, 2]
         assert consumer.receive(0) is None
 
-    def test_each_consumer_gets_all_records_since_its_connection(self, queues: Queues) -> None:
+    def test_each_consumer_gets_all_records_produced_after_connection(self, queues: Queues) -> None:
         producer, consumer = queues.pair()
         producer.produce(quotes(0, 2))
         assert consume_records(consumer, 2) == [0, 1]
@@ -210,7 +210,7 @@ class TestOpening:
             queues.open(None)
 
     @pytest.mark.needs("schema")
-    def test_record_queue_opened_with_other_dtype_raises_with_both_dtypes(self, queues: Queues) -> None:
+    def test_record_queue_mismatch_error_names_stored_and_given_dtype(self, queues: Queues) -> None:
         queues.pair()
         with pytest.raises(RecordMismatchError, match=r"number.*'f8'|number.*float64") as caught:
             queues.open("f8")

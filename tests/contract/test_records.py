@@ -320,7 +320,7 @@ class TestMany:
             numbers[0] = None
         assert not numbers.counts().any()
 
-    def test_vector_write_of_other_dtype_names_both_dtypes(self, records: Records) -> None:
+    def test_vector_write_error_names_vector_dtype_and_given_dtype(self, records: Records) -> None:
         with pytest.raises(RecordTypeError, match=r"float64.*int64"):
             records.vector("i8", 3).write([0], np.zeros(1))
 

@@ -79,7 +79,7 @@ def test_timeout_of_wrong_type_is_refused(backend: Backend, endpoint: str, timeo
         backend.sub(endpoint).setTimeout(timeout)
 
 
-def test_receive_timeout_stays_the_same_after_a_burst(backend: Backend, endpoint: str) -> None:
+def test_receive_timeout_is_unchanged_after_a_burst_of_messages(backend: Backend, endpoint: str) -> None:
     pub, sub = backend.pair(endpoint)
     sub.setTimeout(30)
     for _ in range(3):

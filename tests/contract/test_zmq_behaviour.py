@@ -64,7 +64,7 @@ class TestHighWaterMark:
             assert fast.receive()[:2] == i.to_bytes(2, "little")
         assert 0 < pub.stats().dropped < 200
 
-    def test_burst_within_the_high_water_mark_loses_nothing(
+    def test_burst_within_the_high_water_mark_loses_no_message(
         self, zmq_backend: Backend, endpoint: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """ZMQ alone would call a queue full that has been read for up to a millisecond."""
@@ -93,7 +93,9 @@ class TestHighWaterMark:
         with pytest.raises(InvalidValueError, match="MSGQ_ZMQ_HWM"):
             getattr(zmq_backend, kind)(endpoint)
 
-    def test_publisher_without_subscribers_drops_nothing(self, zmq_backend: Backend, endpoint: str) -> None:
+    def test_publisher_without_subscribers_counts_no_dropped_messages(
+        self, zmq_backend: Backend, endpoint: str
+    ) -> None:
         pub = zmq_backend.pub(endpoint)
         pub.send_many([LARGE] * 100)
         assert pub.stats().dropped == 0

@@ -120,7 +120,7 @@ WAYS = {
     ("size", "way"),
     [(DEFAULT + 100, "receive"), (GIB, "poll"), (10 * GIB, "arecv"), (2**63 - 1, "receive_many")],
 )
-def test_publisher_announcing_too_large_message_costs_no_memory(
+def test_publisher_that_announces_too_large_message_uses_no_memory(
     zmq_backend: Backend, endpoint: str, listener: socket.socket, size: int, way: str
 ) -> None:
     sub = zmq_backend.sub(endpoint)
@@ -182,7 +182,7 @@ class TestNobodyLooks:
 
 
 @pytest.mark.parametrize("size", [100_000, DEFAULT, GIB, 10 * GIB])
-def test_subscriber_announcing_too_large_message_costs_no_memory(
+def test_subscriber_that_announces_too_large_message_uses_no_memory(
     zmq_backend: Backend, endpoint: str, port: int, size: int
 ) -> None:
     pub = zmq_backend.pub(endpoint)

@@ -64,7 +64,7 @@ def test_publisher_restart_with_same_schema_writes_no_schema(topic: Topic) -> No
     assert topic.side_bytes() == before
 
 
-def test_schema_too_large_for_shadow_is_written(topic: Topic) -> None:
+def test_schema_too_large_for_shadow_copy_is_written(topic: Topic) -> None:
     topic.driver(f"{DESCRIBE['F']} schema:46000:79").ended(0)
     assert schema_of(topic) == msgq.Schema("O", "O", b"O" * 46_000)
     topic.driver(DESCRIBE["N"]).ended(0)

@@ -113,7 +113,7 @@ def test_lapped_msgq_subscriber_counts_lost_independent_messages(endpoint: str) 
     theirs.close()
 
 
-def test_channel_history_is_received_in_both_directions(endpoint: str) -> None:
+def test_msgq_and_independent_subscribers_receive_channel_history(endpoint: str) -> None:
     ours = msgq.Node("ours").advertise(endpoint, capacity=CAPACITY)
     theirs = Publisher(endpoint)
     ours.send(b"1")

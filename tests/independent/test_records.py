@@ -52,7 +52,7 @@ def test_msgq_reader_opens_and_reads_independent_vector(endpoint: str, item_byte
     theirs.close()
 
 
-def test_record_schema_gives_dtype_in_both_directions(endpoint: str) -> None:
+def test_msgq_and_independent_readers_get_dtype_from_record_schema(endpoint: str) -> None:
     msgq.SeqlockVector(endpoint, PAIR, 2)
     reader = Reader(endpoint)
     schema = reader.read_schema()
@@ -228,7 +228,7 @@ def test_record_snapshot_shows_one_instant(endpoint: str) -> None:
     reader.close()
 
 
-def test_board_is_read_and_written_by_both_implementations(endpoint: str) -> None:
+def test_msgq_and_independent_program_read_and_write_one_board(endpoint: str) -> None:
     create_board(endpoint, 4, 100)
     theirs, reader = BoardWriter(endpoint), BoardReader(endpoint)
     with msgq.Board(endpoint) as ours:

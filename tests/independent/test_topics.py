@@ -264,7 +264,7 @@ def test_msgq_publisher_waits_for_independent_subscriber(endpoint: str) -> None:
         subscriber.close()
 
 
-def test_tracked_topic_stamps_are_exchanged_in_both_directions(endpoint: str) -> None:
+def test_msgq_and_independent_program_exchange_tracked_topic_stamps(endpoint: str) -> None:
     theirs = Publisher(endpoint, RING, tracked=True)
     their_subscriber = Subscriber(endpoint)
     with msgq.sub_sock(endpoint) as our_subscriber:
@@ -284,7 +284,7 @@ def test_tracked_topic_stamps_are_exchanged_in_both_directions(endpoint: str) ->
     theirs.close()
 
 
-def test_topic_schemas_are_exchanged_in_both_directions(endpoint: str) -> None:
+def test_msgq_and_independent_program_exchange_topic_schemas(endpoint: str) -> None:
     with msgq.PubSocket() as ours:
         ours.connect(msgq.context, endpoint, RING, schema=msgq.Schema("Pose", "jsonschema", b'{"type": "object"}'))
         subscriber = Subscriber(endpoint)

@@ -22,7 +22,7 @@ from tests.lake.rows import batch, message
 DAY = 86_400 * 10**9
 
 
-def test_bronze_parts_are_split_by_date_and_size_and_have_exact_ranges(tmp_path: Path) -> None:
+def test_bronze_parts_are_split_by_date_and_size_with_exact_ranges(tmp_path: Path) -> None:
     sent = [message("b", 1, DAY + 5), message("a", 2, 7), message("a", 1, 3), message("a", 1, 3)]
     sent.append(message("a", 3, 9, data=bytes(64 << 10)))
     written = write_bronze([batch(sent)], LakeDirectory(tmp_path))

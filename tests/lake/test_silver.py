@@ -73,7 +73,7 @@ def test_silver_type_widening_rewrites_no_file(tmp_path: Path) -> None:
     assert len(lake.tables()) == 4  # small numbers, a large one, text, lists
 
 
-def test_silver_endpoint_with_changed_schema_has_columns_of_both(tmp_path: Path) -> None:
+def test_silver_endpoint_with_changed_schema_has_columns_of_both_schemas(tmp_path: Path) -> None:
     lake = Lake(tmp_path, {5: struct_schema(POSE), 6: struct_schema(WIDE)})
     wide = np.array((1.5, 2**40, (3, 4)), WIDE).tobytes()
     both = [message("both", i, "struct", data, schema_id=5 + i) for i, data in enumerate((pose(0.5, 1), wide))]

@@ -482,7 +482,7 @@ def has_sent(player: Player, count: int) -> bool:
     return player.stats().messages >= count
 
 
-def test_player_sends_nothing_after_pause(prefix: str, tmp_path: Path) -> None:
+def test_player_sends_no_message_after_pause(prefix: str, tmp_path: Path) -> None:
     """Also when it plays as fast as it can, and comes to its turn again and again before the one who asks."""
     path = write_numbered_log(tmp_path / "a.mcap", 20_000, 1000, "a", "b")
     with Player(path, rate=math.inf, loops=None) as player:
@@ -543,7 +543,9 @@ def test_player_bursts_arrive_in_order(prefix: str, tmp_path: Path) -> None:
         assert msgq.drain_sock_raw(sub) == [data for there, _, data in messages if there == name]
 
 
-def test_player_counts_too_large_messages_and_plays_rest(prefix: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_player_counts_too_large_messages_and_plays_other_messages(
+    prefix: str, tmp_path: Path, monkeypatch: Any
+) -> None:
     sizes = [10, 500_000, 20, 500_000, 30]
     path = write_log(tmp_path / "a.mcap", *(("e", BEGIN + i, bytes(size)) for i, size in enumerate(sizes)))
     monkeypatch.setattr(

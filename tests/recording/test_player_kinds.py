@@ -244,7 +244,7 @@ def test_player_loop_starts_with_initial_record_state(log: Any) -> None:
 # ---- what is there already ----
 
 
-def test_player_with_different_configuration_raises_error_with_both(log: Any) -> None:
+def test_player_with_different_configuration_raises_error_with_both_values(log: Any) -> None:
     path = log(fill_all)
     cases: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "channel/lidar": (lambda: msgq.Channel("lidar", capacity=64), errors.ChannelMismatchError, "64.*16"),

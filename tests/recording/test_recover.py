@@ -122,7 +122,7 @@ def test_recover_writes_new_file_and_overwrites_none(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["a.mcap", "a.recovered.mcap"]
 
 
-def test_recover_of_intact_file_changes_nothing(tmp_path: Path) -> None:
+def test_recover_of_intact_file_leaves_file_unchanged(tmp_path: Path) -> None:
     path = write_foreign(tmp_path / "a.mcap")
     before = path.read_bytes()
     for in_place in (True, False):
@@ -502,7 +502,7 @@ def test_recover_of_empty_log_writes_complete_file(tmp_path: Path) -> None:
     check_truncation(path, [])
 
 
-def test_recover_of_other_file_type_changes_nothing(tmp_path: Path) -> None:
+def test_recover_of_other_file_type_leaves_file_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_text("hello")
     for in_place in (True, False):

@@ -105,7 +105,7 @@ def test_table_decodes_mixed_cdr_versions(tmp_path: Path) -> None:
     assert said(log.to_arrow("/p")) == [point(3), point(4), point(5)]
 
 
-def test_table_with_changed_schema_has_columns_of_both(tmp_path: Path) -> None:
+def test_table_with_changed_schema_has_columns_of_both_schemas(tmp_path: Path) -> None:
     old, new = np.dtype([("n", "<i4"), ("x", "<u8")]), np.dtype([("n", "<f8"), ("y", "<i2", (2,))])
     messages = [
         ("a", struct_schema(old), np.array((1, 2**64 - 1), old).tobytes()),

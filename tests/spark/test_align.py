@@ -118,7 +118,7 @@ def test_resample_gives_last_earlier_row_at_each_tick(spark: Any, tolerance: Any
     assert sorted_rows(found, *found.columns) == wanted
 
 
-def test_resampled_series_have_same_ticks(spark: Any) -> None:
+def test_resampled_series_have_ticks_at_multiples_of_the_interval(spark: Any) -> None:
     random = np.random.default_rng(3)
     times = np.sort(random.integers(10**9, 2 * 10**9, 200)).tolist()
     found = align.resample(series(spark, ["a", "b"] * 100, times, times), 10**7, by=["key"])

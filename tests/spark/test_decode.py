@@ -127,7 +127,7 @@ def test_decode_of_mixed_json_gives_text(tmp_path: Path) -> None:
     ]
 
 
-def test_decode_of_changed_schema_gives_columns_of_both(tmp_path: Path) -> None:
+def test_decode_of_changed_schema_gives_columns_of_both_schemas(tmp_path: Path) -> None:
     old, new = np.dtype([("x", "<i4")]), np.dtype([("x", "<f8"), ("y", "<i2")])
     part = build_chunk_record(
         dtype_schema(1, old),

@@ -78,7 +78,7 @@ def wait_for_batches(out: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_stream_survives_kills_of_all_processes(
+def test_stream_continues_after_kills_of_all_processes(
     spark: SparkSession, standalone: str, prefix: str, tmp_path: Path
 ) -> None:
     """What: a Python worker, an executor, the recorder, and the driver with its JVM are killed while messages flow.

@@ -348,7 +348,7 @@ def test_frame_views_are_read_only(server: Any, connect: Any) -> None:
         mmap.mmap(frame.fd, SIZE, prot=mmap.PROT_WRITE | mmap.PROT_READ)
 
 
-def test_frame_view_outlives_server_and_client(name: Any) -> None:
+def test_frame_view_stays_readable_after_server_and_client_close(name: Any) -> None:
     server = VisionIpcServer(name)
     server.create_buffers(0, 2, WIDTH, HEIGHT)
     server.start_listener()
@@ -450,7 +450,7 @@ def test_clients_that_keep_frames_do_not_block_other_clients(one_buffer: Any, co
     assert [frame.data[0] for frame in kept] == list(range(SPARE_BUFFERS))
 
 
-def test_spare_buffer_gets_memory_when_all_others_are_held(server: Any, connect: Any) -> None:
+def test_spare_buffer_gets_memory_when_all_other_buffers_are_held(server: Any, connect: Any) -> None:
     client, held = connect(), []
     for value in range(2 * BUFFERS):
         publish(server, value)
@@ -522,7 +522,7 @@ def test_new_client_after_stream_restart_has_zero_dropped_frames(server: Any, co
     assert client.dropped == 2
 
 
-def test_two_clients_hold_same_frame(server: Any, connect: Any) -> None:
+def test_two_clients_may_hold_the_same_frame(server: Any, connect: Any) -> None:
     first, second = connect(), connect()
     publish(server, 1)
     left, right = receive(first), receive(second)
@@ -667,7 +667,7 @@ def test_server_with_256_clients_refuses_next_client(server: Any, name: Any, con
 # ---- rendering ----
 
 
-def test_exception_in_frame_block_publishes_nothing(server: Any, connect: Any) -> None:
+def test_exception_in_frame_block_publishes_no_frame(server: Any, connect: Any) -> None:
     client = connect()
     with contextlib.suppress(ZeroDivisionError), server.frame(0) as frame:
         frame.data[:] = 1

@@ -309,7 +309,7 @@ def test_stock_frames_overwritten_before_receive_are_marked(name: Any, stack: An
     assert client.recv(0) is None
 
 
-def test_stock_frames_outlive_server_and_client(name: Any, stack: Any) -> None:
+def test_stock_frames_stay_readable_after_server_and_client_close(name: Any, stack: Any) -> None:
     server = stack.enter_context(StockServer(name, {0: SMALL}))
     client = connected(stack, name)
     server.publish(0, 3)

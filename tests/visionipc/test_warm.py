@@ -92,7 +92,7 @@ def test_two_buffers_suffice_while_client_holds_one_frame(server: Any, connect_s
     assert client.lost == 0
 
 
-def test_client_lagging_by_all_buffers_loses_nothing(server: Any, connect_settled_client: Settled) -> None:
+def test_client_that_lags_by_all_buffers_loses_no_frame(server: Any, connect_settled_client: Settled) -> None:
     client = connect_settled_client()
     for _ in range(3):
         for value in range(BUFFERS):
