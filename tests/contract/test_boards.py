@@ -459,7 +459,7 @@ class TestObserving:
 
 
 class TestChanges:
-    def test_board_changes_cover_all_keys(self, records: Records) -> None:
+    def test_board_changes_include_all_changed_keys(self, records: Records) -> None:
         board, other = records.board(), records.board()
         a, b = other.declare("a"), other.declare("b")
         assert board.changes() == {}
@@ -612,7 +612,7 @@ class TestThreads:
             assert task.result() is True
         assert observed.data() == b"value"
 
-    def test_board_write_wakes_a_waiter_for_the_whole_board(self, records: Records) -> None:
+    def test_board_write_wakes_a_thread_that_waits_for_any_key(self, records: Records) -> None:
         board, watcher = records.board(), records.board(passive=True)
         tasks = [Task(board.wait), Task(watcher.wait)]
         tasks[0].wait_asleep()

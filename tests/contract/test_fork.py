@@ -35,7 +35,7 @@ def test_publisher_superseded_after_fork_stays_superseded(backend: Backend, endp
     assert answer == {"parent": [True] * 2, "child": [True] * 2, "received": ["child", "again", "still"], "lost": 0}
 
 
-def test_forked_child_without_send_does_not_take_over_publisher(backend: Backend, endpoint: str) -> None:
+def test_stats_and_close_in_forked_child_do_not_take_over_publisher(backend: Backend, endpoint: str) -> None:
     answer = run_child(children.forked_counts, backend.name, endpoint)
     assert answer == {"child": [False, "before", True], "parent": ["before", "after"]}
 

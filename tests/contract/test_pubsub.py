@@ -53,7 +53,7 @@ def test_all_subscribers_receive_all_messages(backend: Backend, endpoint: str) -
     assert [collect(sub, 50) for sub in subs] == [sent] * 5
 
 
-def test_subscriber_receives_no_earlier_messages(backend: Backend, endpoint: str) -> None:
+def test_subscriber_receives_no_messages_sent_before_connection(backend: Backend, endpoint: str) -> None:
     pub, early = backend.pair(endpoint)
     pub.send(b"before")
     assert early.receive() == b"before"

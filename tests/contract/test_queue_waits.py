@@ -92,7 +92,7 @@ class TestTime:
         assert queue.current_messages == 1
 
     @pytest.mark.parametrize("how", ["timeout", "deadline"])
-    def test_send_many_waits_until_its_timeout_for_all_messages(self, queues: Queues, how: str) -> None:
+    def test_send_many_waits_for_free_slots_until_its_timeout(self, queues: Queues, how: str) -> None:
         queue = filled(queues)
         before = queues.monotonic()
         until = {"timeout": SHORT} if how == "timeout" else {"deadline": before + SHORT}

@@ -139,7 +139,7 @@ class TestChanges:
         with pytest.raises(InvalidValueError):
             numbers.watch(timeout=-1)
 
-    def test_stats_of_vector_count_writes(self, records: Records) -> None:
+    def test_vector_stats_count_writes(self, records: Records) -> None:
         numbers = records.vector("i8", 3)
         assert numbers.stats().elements_written == 0
         numbers[[0, 2]] = 1
@@ -157,7 +157,7 @@ class TestChanges:
         with pytest.raises(EndpointClosedError):
             numbers.stats()
 
-    def test_stats_of_private_vector_count_writes(self, records: Records) -> None:
+    def test_private_vector_stats_count_writes(self, records: Records) -> None:
         kind = type(records.vector("i8", 1))
         with kind(None, "i8", 2) as private:
             private[1] = 1

@@ -207,7 +207,7 @@ def place(prefix: str, token: str, backend: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("backend", "timed"), list(cases()))
-def test_timeout_of_wrong_type_is_refused_with_the_type(place: Place, timed: Timed) -> None:
+def test_timeout_of_wrong_type_raises_error_that_names_the_type(place: Place, timed: Timed) -> None:
     one, _ = timed.open(place)
     unit = "milliseconds" if timed.unit == MS else "seconds"
     refused = [timedelta(seconds=1), "1", True, False, np.True_, [1]]
@@ -245,7 +245,7 @@ def test_timeout_may_be_any_type_of_number(place: Place, timed: Timed) -> None:
 
 
 @pytest.mark.parametrize("backend", OURS)
-def test_deadline_of_wrong_type_is_refused_with_the_type(place: Place) -> None:
+def test_deadline_of_wrong_type_raises_error_that_names_the_type(place: Place) -> None:
     queue, _ = close_cases.open_queue(place)
     for deadline in (timedelta(seconds=1), "1", True):
         for call in (queue.receive, queue.take, queue.wait_space):
@@ -254,7 +254,7 @@ def test_deadline_of_wrong_type_is_refused_with_the_type(place: Place) -> None:
 
 
 @pytest.mark.parametrize("backend", OURS)
-def test_lease_of_wrong_type_is_refused_with_the_type(place: Place) -> None:
+def test_lease_of_wrong_type_raises_error_that_names_the_type(place: Place) -> None:
     queue, _ = close_cases.open_queue(place)
     queue.send(b"x")
     for lease in (timedelta(seconds=1), "1", True, [1]):

@@ -148,7 +148,7 @@ def _seen(pub: publisher.PubSocket) -> str:
     return ""
 
 
-def test_second_publisher_is_refused_and_the_first_continues(zmq_backend: Backend, endpoint: str) -> None:
+def test_second_zmq_publisher_is_refused_and_the_first_continues(zmq_backend: Backend, endpoint: str) -> None:
     pub, sub = zmq_backend.pair(endpoint)
     for _ in range(2):
         with pytest.raises(MultiplePublishersError, match=f"process {os.getpid()}"):

@@ -324,7 +324,7 @@ def index(number: int, time: int) -> bytes:
     return encode_parts(records.MessageIndex(channel_id=number, records=[(time, offset)]))
 
 
-def test_channels_with_only_different_ids_stay_separate_in_copy(tmp_path: Path) -> None:
+def test_channels_that_differ_only_in_id_stay_separate_in_copy(tmp_path: Path) -> None:
     source = write_unclosed_file(
         tmp_path / "a.mcap",
         build_chunk_record(

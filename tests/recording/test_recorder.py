@@ -167,7 +167,7 @@ def test_recorder_continues_sequence_after_publisher_restart(start: Any, tmp_pat
     assert {channel.metadata["epoch"] for *_, channel in found} == {"1"}
 
 
-def test_recreated_ring_begins_epoch(start: Any, tmp_path: Path) -> None:
+def test_recreated_ring_begins_a_new_epoch(start: Any, tmp_path: Path) -> None:
     recorder = start()
     for life in (1, 2):
         with msgq.pub_sock("e") as pub:

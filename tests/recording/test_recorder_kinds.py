@@ -129,7 +129,7 @@ def test_recorder_counts_lapped_messages_exactly(start: Any, tmp_path: Path) -> 
     assert all(int(message.data) == message.sequence - 8 for message in log)
 
 
-def test_recreated_channel_begins_epoch(start: Any, tmp_path: Path) -> None:
+def test_recreated_channel_begins_a_new_epoch(start: Any, tmp_path: Path) -> None:
     recorder = start()
     for life in (1, 2):
         channel = msgq.Channel("c")

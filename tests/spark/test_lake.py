@@ -160,7 +160,7 @@ def test_appended_rows_without_run_or_epoch_are_treated_as_foreign(spark: Any, t
 
 
 @pytest.mark.parametrize("name", ["endpoint", "sequence", "log_time", "data"])
-def test_appended_rows_with_wrong_columns_are_refused_by_name(spark: Any, tmp_path: Path, name: Any) -> None:
+def test_append_error_names_wrong_columns_of_rows(spark: Any, tmp_path: Path, name: Any) -> None:
     lake = Lake(spark, tmp_path / "lake")
     with pytest.raises(InvalidValueError, match=f"column '{name}' is NULL in a row"):
         lake.append(messages(spark, [message("a", 0, 1), message("a", 1, 2) | {name: None}]))

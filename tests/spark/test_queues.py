@@ -250,7 +250,7 @@ def test_queue_message_of_dead_consumer_is_pending(spark: Any, tmp_path: Path) -
     assert rows == [(BEGIN, 1, 0, 0), (BEGIN + 4 * SECOND, 1, 1, 0), (BEGIN + 5 * SECOND, 0, 0, 0)]
 
 
-def test_queues_and_recreated_queues_are_separate(spark: Any, tmp_path: Path) -> None:
+def test_deliveries_of_queues_and_recreated_queues_are_separate(spark: Any, tmp_path: Path) -> None:
     """Two queues with the same numbers, one of which was made anew; what is no event, and no queue, is left out."""
     sent = [QueueEvent(Event.SENT, n, BEGIN + n, 0, BEGIN + n, epoch=epoch) for n in range(3) for epoch in (1, 2)]
     said = of_queue("jobs", sent) + of_queue("a/b", [QueueEvent(Event.RECEIVED, 0, BEGIN + 9, 1, BEGIN)])
