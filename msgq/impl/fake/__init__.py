@@ -1,8 +1,8 @@
-"""The fake backend: the ring's sockets on a bus inside the process, in virtual time.
+"""The fake backend: sockets on a bus inside the process, in virtual time.
 
-The contracts are in the ring's stubs (core.pyi); what this backend does not promise is listed in
-tests/contract/conftest.py. A subscriber that waits in vain lets virtual time pass; only in a simulation
-(msgq.simulation) does anybody else run meanwhile. One thread at a time may use a bus.
+The ring's stubs (core.pyi) document the methods. tests/contract/conftest.py lists the differences. A subscriber that
+waits advances virtual time. Only in a simulation (msgq.simulation) do other nodes run during the wait. One thread at a
+time may use a bus.
 """
 
 from msgq.impl.base.core import Context

@@ -1,6 +1,6 @@
-"""The bus of the fake backend: endpoints that live in this process, without shared memory, waiting or threads.
+"""Bus of the fake backend: endpoints inside this process, without shared memory, waiting or threads.
 
-The state of topics is in topic_state.py, of channels in channel_state.py.
+topic_state.py has the state of topics, channel_state.py the state of channels.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ DATA_BYTES_MAX = 2**32 - 1
 
 
 class InProcessBus:
-    """The topics of a process, where a send is delivered before it returns. Time passes only by waiting in vain.
+    """Endpoints of a process. A send delivers its message before it returns.
+
+    Virtual time advances only while a call waits.
 
     Attributes
     ----------
     channels, queues, records : by prefix and name; see channel_state.py, workqueue_store.py and records_store.py.
-    frame_servers : servers of frames that clients can find, by prefix and name; see visionipc/fake.py.
+    frame_servers : frame servers by prefix and name; see visionipc/fake.py.
     """
 
     def __init__(self) -> None:
@@ -41,12 +43,12 @@ class InProcessBus:
         self.frame_servers: dict[tuple[str, str], Any] = {}
 
     def open_topic(self, endpoint: str, segment_size: int, mode: int | None, prefix: str | None = None) -> TopicState:
-        """Return an endpoint's topic, making it if there is none. It stays, as the ring's files do.
+        """Return an endpoint's topic. Creates it if necessary. Like the ring's files, it stays.
 
         Raises
         ------
-        InvalidValueError : a size or mode that is not possible.
-        SegmentSizeError : it exists with another size.
+        InvalidValueError : the size or mode is invalid.
+        SegmentSizeError : the topic exists with another size.
         """
         if segment_size and not DATA_BYTES_MIN <= segment_size <= DATA_BYTES_MAX:
             allowed = f"{DATA_BYTES_MIN} to {DATA_BYTES_MAX}, or 0 for 1 MiB"
@@ -62,7 +64,7 @@ class InProcessBus:
         return topic
 
     def mark_inherited_by_fork(self) -> None:
-        """In a forked child: leave all there is to the parent."""
+        """In a forked child: mark all endpoints as belonging to the parent."""
         registries = self._topics, self.channels, self.queues, self.records
         for source in chain.from_iterable(registry.values() for registry in registries):
             source.mark_inherited_by_fork()
@@ -74,7 +76,7 @@ class InProcessBus:
 
         Raises
         ------
-        SegmentError : there is none.
+        SegmentError : the topic does not exist.
         """
         topic = self._topics.get((settings.resolve_prefix(prefix), endpoint))
         if topic is None:
@@ -82,44 +84,52 @@ class InProcessBus:
         return topic
 
     def remove_topic(self, topic: TopicState) -> bool:
-        """Let later sockets make another topic of this name; False: they would anyway."""
+        """Remove the name of a topic, so that later sockets create another one.
+
+        Return False if the name was removed before.
+        """
         keys = [key for key, registered_topic in self._topics.items() if registered_topic is topic]
         for key in keys:
             del self._topics[key]
         return bool(keys)
 
     def choose_route(self, source: EndpointState[Any]) -> MessageHandler:
-        """Return what its messages are given to."""
+        """Return the handler for messages of an endpoint."""
         return combine_handlers([inbox.message_handler for inbox in source.inboxes])
 
     def on_member_opened(self, socket: BusMember) -> None:
-        """Take notice of a socket that was connected, a side of a channel, or a handle of a queue or of records."""
+        """Called when a socket, a channel participant, or a handle of a queue or of records is opened."""
 
     def on_message_taken(self, source: EndpointState[Any], number: int) -> None:
-        """Take notice of a message of a queue that somebody has taken: the one of this number, from 1 on."""
+        """Called when a consumer has taken a message of a queue, with its number from 1."""
 
     def run_notification(self, _handle: BusMember, call: Callable[[], object]) -> None:
-        """Call what a handle of a queue wants to be told by. What it raises is not for whoever sent a message."""
+        """Call the notification function of a queue's handle. Its exceptions do not reach the sender."""
         try:
             call()
         except BaseException:
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
     def check_descriptor_allowed(self, endpoint: str) -> None:
-        """Raise an error where a wait for a subscriber's descriptor would never end. Here others may send meanwhile."""
+        """Raise an error if a wait for a descriptor would never end.
+
+        On this bus, other code may send during the wait.
+        """
 
     def wait_until(self, ready: Callable[[], bool], timeout_ns: int | None, subject: str) -> None:
-        """Return when `ready` is true, or after so much virtual time. Here nobody could make it true: the time passes.
+        """Wait until `ready` returns True, or until the timeout in virtual time.
+
+        Without a simulation, only the time advances.
 
         Parameters
         ----------
         ready : called after each event.
-        timeout_ns : None waits for ever.
-        subject : what is waited for, for the text of errors.
+        timeout_ns : timeout in ns; None: forever.
+        subject : awaited object, for error texts.
 
         Raises
         ------
-        DeadlockError : it would last for ever.
+        DeadlockError : the wait would never end.
         """
         end_ns = None if timeout_ns is None else self.clock.now_ns + timeout_ns
         while self.clock.run_next_alarm(end_ns):
@@ -145,15 +155,15 @@ os.register_at_fork(after_in_child=_mark_inherited_by_fork)
 
 
 def current_bus() -> InProcessBus:
-    """Return the bus that sockets connect to: the active simulation's, or the process's own."""
+    """Return the bus for new sockets: that of the active simulation, or of the process."""
     return _bus_stack[-1]
 
 
 def activate_bus(bus: InProcessBus) -> None:
-    """Let sockets connect to this bus, until `restore_previous_bus`."""
+    """Connect new sockets to this bus, until `restore_previous_bus`."""
     _bus_stack.append(bus)
 
 
 def restore_previous_bus(bus: InProcessBus) -> None:
-    """End what `activate_bus` began."""
+    """Connect new sockets to the bus before `activate_bus`."""
     _bus_stack.remove(bus)

@@ -1,7 +1,7 @@
 """Channels on the fake backend: many publishers and subscribers inside the process, in virtual time.
 
-The contracts are in the stubs of msgq/impl/channel (core.pyi). A publisher waits for a
-slot, and a subscriber for a message, as subscribers of topics do; only in a simulation does anybody else run meanwhile.
+The stubs of msgq/impl/channel (core.pyi) document the methods. Publishers wait for slots and subscribers wait for
+messages as on topics. Only in a simulation do other nodes run during the wait.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ open_publisher, open_subscriber = Publisher, Subscriber
 
 
 class ChannelFile(channel_state.ChannelFile):
-    """One object's view of a channel, which can also describe it."""
+    """A channel as seen by one object, with statistics."""
 
     def stats(self) -> ChannelStats:
-        """Return who takes part, and who holds which views."""
+        """Return the participants and the held views."""
         return read_channel_stats(self)
 
 
@@ -51,7 +51,7 @@ def open_channel_file(
     writable: bool = False,
     creator: str = "",
 ) -> ChannelFile:
-    """Open the channel, by default to look on: `create` True only makes it, False only opens it, None does either."""
+    """Open a channel, by default as an observer. `create`: True only creates, False only opens, None does either."""
     file_permissions.trusted_users(name)
     bus = current_bus()
     channel = bus.channels.get((in_prefix, name))

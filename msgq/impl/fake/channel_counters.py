@@ -12,7 +12,7 @@ from msgq.impl.fake.channel_state import PublisherPool
 
 
 def make_participant(node: str, alive: bool = True) -> Participant:
-    """Return this process, under the name of a node."""
+    """Return this process as a participant with the name of a node."""
     return Participant(os.getpid(), threading.get_native_id(), 0, node, alive)
 
 
@@ -35,7 +35,7 @@ def read_publisher_stats(pool: PublisherPool) -> ChannelPublisher:
 
 
 def read_subscriber_stats(node: str, cursor: ChannelCursor, views_held: int) -> ChannelSubscriber:
-    """Return the counters of a subscriber. `lost` includes what its next receive will report."""
+    """Return the counters of a subscriber. `lost` includes losses that the next receive will report."""
     lag, lost = cursor.count_unread()
     counts = cursor.position, lag, cursor.received, cursor.lost + lost, cursor.resets, views_held
     return ChannelSubscriber(make_participant(node), node, *counts)

@@ -1,7 +1,7 @@
-"""A subscriber's place in a channel's order, and what it missed: msgq/impl/channel/subscriber.h, step by step.
+"""Cursor of a subscriber in a channel, and its losses, in the same steps as msgq/impl/channel/subscriber.h.
 
-Each position that the cursor passes is received, lost, or one's own message that was left out. In a simulation it sees
-no further than what was delivered to it.
+Each position that the cursor passes is received, lost, or an excluded own message. In a simulation the cursor stops
+after the last delivered message.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from msgq.impl.fake.endpoint_state import BusMessage, Inbox
 
 
 class ChannelCursor(Inbox):
-    """Where a subscriber is.
+    """Cursor of a subscriber.
 
     Attributes
     ----------
-    position : of the next message to read; 0 before the order begins.
-    arrived_position : what is before this position was delivered; in the order, at the tail, but for a simulation.
+    position : position of the next message to read; 0 before the channel has a capacity.
+    arrived_position : position after the last delivered message. Without a simulation: the tail of the channel.
     lost, received, resets : as in `Subscriber`.
-    reported_lost : what was lost when that was raised last.
+    reported_lost : value of `lost` at the last LostMessagesError.
     conflate : receive the newest message only.
     resumes_at_newest : continue at the newest message after a lap.
     raises_on_loss : raise an error for each loss.
@@ -53,13 +53,13 @@ class ChannelCursor(Inbox):
         self.closed = True  # so far
 
     def join_channel(self) -> None:
-        """Take part from now on, at the present less the history; or when the order begins."""
+        """Join at the newest position minus the history; or when the channel gets its capacity."""
         self.set_start_position(True)
         self.closed = False
         self.channel.add_inbox(self)
 
     def set_start_position(self, at_newest: bool = False) -> bool:
-        """Take the place that was asked for. False: the order has not begun."""
+        """Set the start position. Return False if the channel has no capacity yet."""
         index_ring = self.channel.index_ring
         if self.position or not index_ring.tail:
             return bool(self.position)
@@ -72,13 +72,13 @@ class ChannelCursor(Inbox):
         return True
 
     def close(self) -> None:
-        """Leave, for good."""
+        """Leave the channel for good."""
         self.closed = True
         self.undelivered.clear()
         self.channel.remove_inbox(self)
 
     def forget_mapped_pools(self) -> None:
-        """Forget which pools were found."""
+        """Forget the pools that were found."""
         self._mapped_pools.clear()
 
     # ---- what comes ----
@@ -115,7 +115,7 @@ class ChannelCursor(Inbox):
         self._dropped_positions.add(message[0])
 
     def overwrite_unread(self) -> None:
-        """See `Inbox`. Who conflates is at the newest message, which is never overwritten."""
+        """See `Inbox`. A conflating subscriber is at the newest message, which is never overwritten."""
         if not self.conflate:
             self.arrived_position = self._overwritten_position = self.channel.index_ring.tail
             self.undelivered.clear()
@@ -127,11 +127,11 @@ class ChannelCursor(Inbox):
         return self._seek_next_entry() is not None or (self.raises_on_loss and self.lost != self.reported_lost)
 
     def find_message(self) -> IndexEntry | None:
-        """Return the message at the cursor, passing over what is lost, and one's own. None: there is none.
+        """Return the message at the cursor, after lost and excluded own messages; None: no message.
 
         Raises
         ------
-        LostMessagesError : messages were lost since it was raised last, and this was to be an error.
+        LostMessagesError : messages were lost since the last error, and losses must raise.
         """
         entry = self._seek_next_entry()
         if self.raises_on_loss and self.lost != self.reported_lost:
@@ -179,7 +179,10 @@ class ChannelCursor(Inbox):
                 return entry
 
     def _update_resume_margin(self) -> int:
-        """Return how far behind the oldest message to go on: further, if it was lapped a moment ago."""
+        """Return the distance from the oldest message at which to continue after a lap.
+
+        It grows if laps repeat quickly.
+        """
         capacity = self.channel.index_ring.capacity
         min_received = max(capacity // 16, 1)
         lapped_again = self.resets > 1 and self.received - self._received_at_lap < min_received
@@ -200,7 +203,7 @@ class ChannelCursor(Inbox):
         return None
 
     def _skip_to_newest(self) -> None:
-        """Go to the newest message that is wanted; what is passed over is lost."""
+        """Move to the newest wanted message. Skipped messages count as lost."""
         index_ring, tail = self.channel.index_ring, self.arrived_position
         if tail > self.position:
             self._repeated_positions.clear()
@@ -217,14 +220,14 @@ class ChannelCursor(Inbox):
                 return
 
     def _skip_as_lost(self, cursor: int) -> None:
-        """Pass over positions up to `cursor`, which are lost but for what was gone before we joined."""
+        """Move the cursor to a position. Skipped messages count as lost, except for messages before the join."""
         self.lost += max(cursor - max(self.position, self._joined_position), 0)
         self.position = cursor
         self._dropped_positions = {position for position in self._dropped_positions if position >= cursor}
         self._repeated_positions = deque(position for position in self._repeated_positions if position >= cursor)
 
     def count_unread(self) -> tuple[int, int]:
-        """Return how many messages are there for it, and how many it has lost without having noticed it."""
+        """Return the number of unread messages, and the number of losses not counted yet."""
         index_ring = self.channel.index_ring
         start, oldest, lost = max(self.position, index_ring.capacity), index_ring.oldest_position(), 0
         if oldest > start:
@@ -237,7 +240,7 @@ class ChannelCursor(Inbox):
         return unread, lost + retracted
 
     def accept_message(self, entry: IndexEntry) -> None:
-        """The message that was found is received."""
+        """Count the found message as received, and advance."""
         if entry.position < self.position:
             self._repeated_positions.popleft()
         else:

@@ -1,4 +1,4 @@
-"""A channel's publisher. See the ring's core.pyi of msgq/impl/channel for the contract of each method."""
+"""Publisher of a channel. The stub msgq/impl/channel/core.pyi documents the methods."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PayloadBytes = bytes  # a publisher has a property of that name
 
 
 class Publisher:
-    """Publishes on a channel, from a pool of its own."""
+    """Publishes on a channel, from its own pool."""
 
     def __init__(self, file: ChannelFile, name: str, slots: int | None, slot_bytes: int | None, max_bytes: int) -> None:
         self.closed = True
@@ -61,36 +61,36 @@ class Publisher:
 
     @property
     def sent(self) -> int:
-        """Messages that were published."""
+        """Number of published messages."""
         return self._previous_counts["sent"] + self._pool.sent
 
     @property
     def bytes(self) -> int:
-        """Bytes of payload that were published."""
+        """Payload bytes of the published messages."""
         return self._previous_counts["bytes"] + self._pool.bytes
 
     @property
     def refused(self) -> int:
-        """Messages for which there was no slot."""
+        """Number of messages without a free slot."""
         return self._previous_counts["refused"] + self._pool.refused
 
     @property
     def evicted(self) -> int:
-        """Messages that left the order before their turn, since their slots were needed."""
+        """Number of messages evicted early because their slots were needed."""
         return self._previous_counts["evicted"] + self._pool.evicted
 
     @property
     def slots(self) -> int:
-        """Messages that the pool holds."""
+        """Number of slots in the pool."""
         return len(self._pool.slots)
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of each; larger messages make the pool grow."""
+        """Bytes of a slot. A larger message grows the pool."""
         return self._pool.slot_bytes
 
     def stats(self) -> ChannelPublisher:
-        """Return its counters, from all its pools."""
+        """Return the counters of all pools."""
         counts = {counter: getattr(self, counter) for counter in self._previous_counts}
         return dataclasses.replace(read_publisher_stats(self._pool), **counts)
 
@@ -108,7 +108,7 @@ class Publisher:
         return pool
 
     def _compute_slot_count(self, slot_bytes: int) -> int:
-        """Return how many slots: as asked, else one for each entry and a few, within the limits."""
+        """Return the number of slots: the requested number, or the capacity and a few more, within the limits."""
         stride = slot_stride_bytes(slot_bytes)
         slot_count = self._requested_slots
         if slot_count is None:
@@ -122,7 +122,7 @@ class Publisher:
         return slot_count
 
     def close(self) -> None:
-        """Leave. What was published can still be read."""
+        """Close the publisher. Published messages stay readable."""
         self._leave_channel(True)
 
     def _leave_channel(self, removes_pool: bool) -> None:
@@ -154,7 +154,7 @@ class Publisher:
         return ConcurrentUseError("is in use by another thread; use a socket in one thread at a time", self.endpoint)
 
     def check_usable(self) -> None:
-        """Raise an error if it is closed, waits for a slot, or is the parent's."""
+        """Raise an error if the publisher is closed, waits for a slot, or belongs to the parent."""
         if self.closed or self._is_waiting_for_slot or self._channel.inherited_by_fork:
             raise self._make_use_error()
 
@@ -175,7 +175,7 @@ class Publisher:
         return self.publish_slot(self._pool, slot, message, checked_origin)
 
     def send_many(self, messages: Iterable[Any], /, *, origin_time: int = 0) -> int:
-        """Publish several messages, and return how many."""
+        """Publish several messages, and return their number."""
         count = 0
         for message in messages:
             self.send(message, origin_time=origin_time)
@@ -183,7 +183,7 @@ class Publisher:
         return count
 
     def publish_slot(self, pool: PublisherPool, slot: int, message: PayloadBytes, origin_time: int) -> int:
-        """Give the message in a slot its position. (For loans, too.)"""
+        """Publish the message in a slot. Also used for loans."""
         publish_time = self._channel.bus.clock.now_ns if self._channel.config["stamps"] else 0
         position = pool.publish_slot(slot, message, publish_time, origin_time or thread_origin())
         if pool is not self._pool:  # a loan of one that was outgrown since
@@ -195,7 +195,7 @@ class Publisher:
         return position
 
     def loan(self, size: int, /, *, timeout: float | None = 0.0) -> Loan:
-        """Return room for a message, to be written in place."""
+        """Lend a slot for writing a message in place."""
         self.check_usable()
         timeout_ns(timeout, self.endpoint)
         if size < 0:
@@ -206,7 +206,7 @@ class Publisher:
     # ---- slots ----
 
     def _acquire_slot(self, size: int, timeout: float | None) -> int:
-        """Return a slot that takes so many bytes."""
+        """Return a slot for `size` bytes."""
         if size > self._pool.slot_bytes:
             self._enlarge_pool(size)
         slot = self._pool.acquire_slot()
@@ -221,7 +221,7 @@ class Publisher:
         return slot
 
     def _wait_for_slot(self, timeout: float | None) -> None:
-        """Wait until a holder lets go, or the time is over."""
+        """Wait until a slot is free, or until the timeout."""
         limit = timeout_ns(timeout, self.endpoint)
         self._is_waiting_for_slot = True
         try:
@@ -231,7 +231,7 @@ class Publisher:
             self._is_waiting_for_slot = False
 
     def _enlarge_pool(self, size: int) -> None:
-        """Publish from a pool of larger slots from now on."""
+        """Switch to a pool with larger slots."""
         previous = self._pool
         slot_bytes, slot_count_min = max(size, 2 * previous.slot_bytes), self._requested_slots or 1
         if (self._requested_slots or MIN_SLOTS) * slot_stride_bytes(slot_bytes) > self._pool_bytes_max:
@@ -250,12 +250,12 @@ class Publisher:
 
 
 class Loan(OwnedBuffer):
-    """Room for a message, to be written in place; a buffer. Serves once.
+    """A writable buffer for one message. Use it once.
 
     Attributes
     ----------
-    position : of the message, when it was published.
-    origin_time : ns, for those who receive it.
+    position : position of the message after publishing.
+    origin_time : origin of the message, ns.
     """
 
     def __init__(self, publisher: Publisher, pool: PublisherPool, slot: int, size: int) -> None:
@@ -272,7 +272,7 @@ class Loan(OwnedBuffer):
 
     @property
     def origin_time(self) -> int:
-        """Nanoseconds, as whoever publishes wants."""
+        """Origin of the message, in ns."""
         return self._origin_time
 
     @origin_time.setter
@@ -301,7 +301,7 @@ class Loan(OwnedBuffer):
         self._publisher.check_usable()
 
     def publish(self, size: int | None = None) -> int:
-        """Publish it, or only its first bytes, and return the position."""
+        """Publish the message, or its first `size` bytes, and return the position."""
         published_size = self._size if size is None else validate_uint64(size)
         self.check_exportable()
         if published_size > self._size:
@@ -322,7 +322,7 @@ class Loan(OwnedBuffer):
         return self.position
 
     def discard(self) -> None:
-        """Give it back unpublished; its slot is free when no buffer looks into it any more."""
+        """Return the slot without publishing. The slot is free when all its buffers are released."""
         if self._is_over:
             return
         self._is_over = True
@@ -337,11 +337,11 @@ class Loan(OwnedBuffer):
 
 
 def validate_uint64(value: int) -> int:
-    """Return a number that 64 bits can have.
+    """Return a number that fits 64 bits.
 
     Raises
     ------
-    OverflowError : it is another one.
+    OverflowError : the number does not fit.
     """
     number = operator.index(value)
     if not 0 <= number <= UINT64_MAX:

@@ -1,8 +1,8 @@
-"""A channel in this process: one order of messages, and the pools that they lie in.
+"""State of a channel in this process: the messages of all publishers in one order, and the pools with their payloads.
 
-It does setting the headers of msgq/impl/channel do, step by step, so that the same messages are lost: index_ring.h,
-pool.h, file.h, and of publisher.h how a slot is taken. A row has its pool here, and an entry the pool instead of the
-row.
+The steps are those of the headers of msgq/impl/channel, so that the same messages are lost: index_ring.h, pool.h,
+file.h, and the slot selection of publisher.h. Here a row has its pool object, and an entry refers to the pool instead
+of the row.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POOL_HEADER_BYTES = 192
 
 
 class IndexEntry(NamedTuple):
-    """What the order has at a position. No pool: the message was retracted, or there was none."""
+    """Entry of the index ring at a position. Without a pool: the message was retracted, or none was published."""
 
     position: int
     pool: PublisherPool | None
@@ -44,11 +44,11 @@ class IndexEntry(NamedTuple):
 
 
 class PoolSlot:
-    """Room for a message.
+    """Slot for a message.
 
     Attributes
     ----------
-    viewer_rows : the viewers that look at it.
+    viewer_rows : rows of the viewers that pin the slot.
     """
 
     __slots__ = ("data", "origin_time", "publish_time", "viewer_rows")
@@ -60,53 +60,53 @@ class PoolSlot:
 
 
 class IndexRing:
-    """The messages of all publishers. `capacity` and `tail` are 0 before it begins."""
+    """Ring with the messages of all publishers. `capacity` and `tail` are 0 before the capacity is set."""
 
     def __init__(self) -> None:
         self.capacity = self.tail = 0
         self._entries: list[IndexEntry] = []
 
     def allocate_entries(self, capacity: int) -> None:
-        """Begin, once; later calls do nothing."""
+        """Set the capacity. Later calls have no effect."""
         if not self.tail:
             self._entries = [IndexEntry(i, None, 0) for i in range(capacity)]
             self.capacity = self.tail = capacity
 
     def read_entry(self, position: int) -> IndexEntry:
-        """Return the entry at the place of a position; it may be of an earlier or a later one."""
+        """Return the entry in the element of a position. It may belong to an earlier or later position."""
         return self._entries[position & self.capacity - 1]
 
     def append_entry(self, pool: PublisherPool, slot: int) -> int:
-        """Give the message in a slot its position."""
+        """Append the message in a slot, and return its position."""
         position = self.tail
         self._entries[position & self.capacity - 1] = IndexEntry(position, pool, slot)
         self.tail += 1
         return position
 
     def retract_entry(self, entry: IndexEntry) -> None:
-        """Take a message out, which is there."""
+        """Retract an existing message."""
         self._entries[entry.position & self.capacity - 1] = IndexEntry(entry.position, None, 0)
 
     def find_pool_entries(self, pool: PublisherPool) -> list[IndexEntry]:
-        """Return the entries that a pool's messages have."""
+        """Return the entries with messages of a pool."""
         return [entry for entry in self._entries if entry.pool is pool]
 
     def oldest_position(self) -> int:
-        """Return the position of the oldest message that is there."""
+        """Return the position of the oldest message in the channel."""
         return self.tail - self.capacity
 
 
 class PublisherPool:
-    """The slots of one publisher, and which of them is written next.
+    """Slots of one publisher, and the selection of the next slot.
 
     Attributes
     ----------
-    file : the object that its publisher was made with.
-    is_living : its publisher publishes from it, or a loan of it is open.
-    is_superseded : its publisher has another one, and counts there.
-    leaves_after_loans : it is left when the last loan of it is over.
-    open_loan_count : loans that are open.
-    is_removed : its file would be gone, and who has not mapped it would not find it.
+    file : channel object of the publisher.
+    is_living : True: the publisher publishes from this pool, or a loan of it is open.
+    is_superseded : True: the publisher has another pool.
+    leaves_after_loans : True: the pool is retired when its last loan ends.
+    open_loan_count : number of open loans.
+    is_removed : True: the file would be removed, and new participants could not map it.
     sent, bytes, refused, evicted : as in `Publisher`.
     """
 
@@ -122,7 +122,7 @@ class PublisherPool:
         self._published_slots: deque[tuple[int, int]] = deque()  # position, slot
 
     def acquire_slot(self) -> int | None:
-        """Return a slot to write; None: each is held or lent. Messages are retracted only if that frees a slot."""
+        """Return a slot to write; None: all are pinned or lent. Messages are retracted only if that frees a slot."""
         if self._free_slots:
             return self._free_slots.pop()
         index_ring = self.channel.index_ring
@@ -136,7 +136,7 @@ class PublisherPool:
             self.evicted += 1
 
     def _take_evicted_slot(self) -> int | None:
-        """Return the slot of a message that has left the order, unless it is held."""
+        """Return the unpinned slot of a message that has left the channel."""
         while self._published_slots:
             position, slot = self._published_slots[0]
             if self.channel.index_ring.read_entry(position) == (position, self, slot):
@@ -154,19 +154,19 @@ class PublisherPool:
         return slot
 
     def has_free_slot(self) -> bool:
-        """Tell whether `acquire_slot` would return a slot."""
+        """Return True if `acquire_slot` would return a slot."""
         return bool(self._free_slots) or any(not self.slots[slot].viewer_rows for slot in self._find_slots_in_use())
 
     def _find_slots_in_use(self) -> list[int]:
-        """Return the slots that have a message, or had one that is held."""
+        """Return the slots with a message, or with a pinned former message."""
         return [*self._held_slots, *(slot for _, slot in self._published_slots)]
 
     def return_slot(self, slot: int) -> None:
-        """A slot that was taken has no message."""
+        """Return an acquired slot without a message."""
         self._free_slots.append(slot)
 
     def publish_slot(self, number: int, data: bytes, publish_time: int, origin_time: int) -> int:
-        """Give a message its position."""
+        """Publish the message in a slot, and return its position."""
         slot = self.slots[number]
         slot.data, slot.publish_time, slot.origin_time = data, publish_time, origin_time
         position = self.channel.index_ring.append_entry(self, number)
@@ -176,7 +176,7 @@ class PublisherPool:
         return position
 
     def describe_holders(self) -> list[str]:
-        """Return who holds the slots, as texts."""
+        """Return texts about the holders of slots."""
         slot_counts: dict[int, int] = {}
         for slot in self._find_slots_in_use():
             for viewer in set(self.slots[slot].viewer_rows):
@@ -185,15 +185,16 @@ class PublisherPool:
         return texts + [f"{self.open_loan_count} in open loans of this publisher"] * (self.open_loan_count > 0)
 
     def end_loan(self, removes_pool: bool) -> None:
-        """A loan is over."""
+        """End a loan."""
         self.open_loan_count -= 1
         if self.leaves_after_loans:
             self.retire_pool(removes_pool)
 
     def retire_pool(self, removes_pool: bool) -> None:
-        """Publish no more from here. Messages that are in the order stay, and the pool with them.
+        """Stop publishing from this pool. The pool stays while the channel contains its messages.
 
-        `removes_pool`: remove it now if there are none; else (as garbage) the next one who joins does.
+        `removes_pool`: True: remove a pool without messages now. False: leave the removal to the next participant that
+        joins.
         """
         if self.is_living and not self.open_loan_count:
             self.is_living = False
@@ -202,22 +203,22 @@ class PublisherPool:
 
 
 class RegisteredSubscriber(Protocol):
-    """A subscriber that is listed, for as long as it holds its row."""
+    """A subscriber with a row."""
 
     node: str
 
 
 class ChannelState(EndpointState[Inbox]):
-    """What a channel file has: the order, the configuration, and the participants.
+    """Content of a channel file: messages, configuration, and participants.
 
     Attributes
     ----------
-    config : capacity, publishers, subscribers (255: any number), stamps (a bool); None: nobody has said it.
-    publisher_pools : by row; None: the row is free.
-    viewer_names : by row; names of the subscribers that take views.
-    registered_subscribers : by row.
-    is_removed : nobody can join any more.
-    last_sender : the mark of who sent the newest message.
+    config : capacity, publishers, subscribers (255: any number), stamps (a bool); None: not set.
+    publisher_pools : pool by row; None: free row.
+    viewer_names : names of subscribers with views, by row.
+    registered_subscribers : subscribers by row.
+    is_removed : True: no process can join.
+    last_sender : mark of the sender of the newest message.
     """
 
     def __init__(
@@ -242,7 +243,10 @@ class ChannelState(EndpointState[Inbox]):
         return [pool for pool in self.publisher_pools if pool is not None and pool.is_living]
 
     def remove_dead_pools(self, kept_count_max: int = KEPT_DEAD_POOLS) -> int:
-        """Remove the pools of the dead: those out of reach, and the oldest of too many. Returns how many stay."""
+        """Remove pools of dead publishers: unreachable pools, and the oldest excess pools.
+
+        Return the number of remaining ones.
+        """
         dead_pools = []
         for row, pool in enumerate(self.publisher_pools):
             if pool is not None and not pool.is_living:
@@ -265,7 +269,10 @@ class ChannelState(EndpointState[Inbox]):
         return dead_count
 
     def check_publisher_limit(self) -> None:
-        """Refuse a publisher more than there may be. Pools that stay for loans are of publishers that count once."""
+        """Raise an error if the channel has its maximum of publishers.
+
+        Pools that stay only for loans do not count separately.
+        """
         limit = self.config["publishers"]
         if sum(not pool.is_superseded for pool in self.find_living_pools()) >= limit:
             raise TooManyPublishersError(
@@ -273,7 +280,7 @@ class ChannelState(EndpointState[Inbox]):
             )
 
     def find_free_publisher_row(self, dead_count: int) -> int:
-        """Return a free row; `dead_count` pools are of publishers that left."""
+        """Return a free row. `dead_count`: number of pools of publishers that left."""
         while None not in self.publisher_pools:
             if not dead_count:
                 text = f"all {PUBLISHER_ROWS} rows of publishers are in use: {self._describe_publishers()}"
@@ -290,7 +297,7 @@ class ChannelState(EndpointState[Inbox]):
     # ---- subscribers ----
 
     def register_subscriber(self, subscriber: RegisteredSubscriber) -> int | None:
-        """Return a row for a subscriber; None: it goes on without one."""
+        """Return a row for a subscriber; None: no free row, and the subscriber continues without one."""
         limit = self.config["subscribers"]
         limited = limit is not None and limit <= SUBSCRIBER_ROWS
         rows = self.registered_subscribers[:limit] if limited else self.registered_subscribers
@@ -304,7 +311,7 @@ class ChannelState(EndpointState[Inbox]):
         return None
 
     def register_viewer(self, node: str) -> int:
-        """Return a row for a subscriber that takes views."""
+        """Return a row for a subscriber with views."""
         if None not in self.viewer_names:
             text = f"has {VIEWER_ROWS} subscribers with views, its limit; use receive(), which copies"
             raise TooManySubscribersError(text, self.name)
@@ -314,7 +321,7 @@ class ChannelState(EndpointState[Inbox]):
 
 
 class ChannelFile:
-    """One object's view of a channel."""
+    """A channel as seen by one object."""
 
     path = ""
 
@@ -322,11 +329,12 @@ class ChannelFile:
         self.channel, self.name, self.prefix, self.writable = channel, channel.name, prefix, writable
 
     def lock(self) -> None:
-        """Whoever joins or changes something does this first; nobody else is in the way here.
+        """Called before a participant joins or changes the channel. In one process, no lock is necessary.
 
         Raises
         ------
-        SegmentError : the channel was removed. ForkedSocketError : it is the parent's.
+        SegmentError : the channel was removed.
+        ForkedSocketError : the channel belongs to the parent.
         """
         if self.channel.inherited_by_fork:
             raise fork_error(self.name)
@@ -335,13 +343,13 @@ class ChannelFile:
             raise SegmentError(f"{text}: open it again", self.name, errno=errno.ENOENT)
 
     def close(self) -> None:
-        """Nothing here keeps a channel from being removed."""
+        """Do nothing, because an open object does not prevent a removal here."""
 
     # ---- configuration ----
 
     @property
     def config(self) -> tuple[int | None, int | None, int | None, bool | None]:
-        """Capacity, most publishers, most subscribers (None also for any number), stamps; None: nobody has said it."""
+        """Capacity, publisher limit, subscriber limit (None: also any number), stamps; None: not set."""
         config = self.channel.config
         subscribers_max = None if config["subscribers"] == UNLIMITED_SUBSCRIBERS else config["subscribers"]
         return config["capacity"], config["publishers"], subscribers_max, config["stamps"]
@@ -354,7 +362,7 @@ class ChannelFile:
         stamps: bool | None = None,
         publishes: bool = False,
     ) -> None:
-        """Agree on a configuration; with a publisher all that nobody has said gets its default."""
+        """Set or compare the configuration. For a publisher, missing values get their defaults."""
         requested = {"capacity": capacity, "publishers": publishers, "subscribers": subscribers}
         requested["stamps"] = None if stamps is None else bool(stamps)
         merged = {setting: self._merge_setting(setting, value) for setting, value in requested.items()}
@@ -382,26 +390,26 @@ class ChannelFile:
 
     @property
     def messages(self) -> int:
-        """How many were published so far, of all publishers."""
+        """Number of messages published by all publishers."""
         return self.channel.index_ring.tail - self.channel.index_ring.capacity
 
     @property
     def creator(self) -> tuple[str, int]:
-        """Name and pid of who made it."""
+        """Name and pid of the creator."""
         return self.channel.creator
 
     @property
     def created_ns(self) -> int:
-        """When it was made, in virtual time."""
+        """Creation time, in virtual time."""
         return self.channel.created_ns
 
     @property
     def schema(self) -> Schema | None:
-        """What describes the messages."""
+        """Schema of the messages."""
         return self.channel.schema
 
     def set_schema(self, schema: Schema, replace: bool) -> Schema:
-        """Set the schema, unless there is one that is not to be replaced; returns the one that is there then."""
+        """Set the schema. `replace`: True to replace an existing one. Return the schema after the call."""
         if not self.writable:
             raise StateError("was opened passive, and cannot set a schema; open it without passive=True", self.name)
         self.lock()
@@ -410,7 +418,7 @@ class ChannelFile:
         return self.channel.schema
 
     def unlink(self) -> None:
-        """Remove the channel; who has it open goes on."""
+        """Remove the channel. Open objects continue to use it."""
         self.lock()
         for pool in self.channel.publisher_pools:
             if pool is not None:
@@ -425,7 +433,7 @@ def slot_stride_bytes(slot_bytes: int) -> int:
 
 
 def pool_file_bytes(slots: int, slot_bytes: int) -> int:
-    """Return the bytes that a pool's file would have."""
+    """Return the bytes of the pool's file in shared memory."""
     return (POOL_HEADER_BYTES + slots * CACHE_LINE_BYTES + PAGE_BYTES - 1 & -PAGE_BYTES) + slots * slot_stride_bytes(
         slot_bytes
     )

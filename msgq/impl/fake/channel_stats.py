@@ -1,4 +1,4 @@
-"""What a channel of the fake backend shows of itself; see `msgq.stats`. No files, and nobody dies."""
+"""Statistics of a channel on the fake backend; see `msgq.stats`. Files do not exist, and participants do not die."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgq.impl.fake.channel_subscriber import SubscriberRows
 
 
 def read_channel_stats(file: ChannelFile) -> ChannelStats:
-    """Return who takes part, and who holds which views."""
+    """Return the participants and the held views."""
     channel = file.channel
     capacity, publishers, subscribers, stamps = file.config
     pools = [pool for pool in channel.publisher_pools if pool is not None]
@@ -38,7 +38,7 @@ def read_channel_stats(file: ChannelFile) -> ChannelStats:
 
 
 def _read_subscribers(channel: ChannelState) -> tuple[ChannelSubscriber, ...]:
-    """Return those that are listed."""
+    """Return the registered subscribers."""
     subscribers = []
     for subscriber in _find_registered_subscribers(channel):
         subscribers.append(read_subscriber_stats(subscriber.node, subscriber.cursor, subscriber.views_held))

@@ -1,4 +1,4 @@
-"""A channel's subscriber. See the ring's core.pyi of msgq/impl/channel for the contract of each method."""
+"""Subscriber of a channel. The stub msgq/impl/channel/core.pyi documents the methods."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class SubscriberRows:
-    """The rows of a subscriber; they stay until its last view is let go."""
+    """Rows of a subscriber. They stay until its last view is released."""
 
     def __init__(self, file: ChannelFile, node: str, cursor: ChannelCursor) -> None:
         file.lock()
@@ -44,24 +44,24 @@ class SubscriberRows:
         self._closed = False
 
     def register_viewer(self) -> None:
-        """Take a viewer's row."""
+        """Take a row for a viewer."""
         self._channel_file.lock()
         self.viewer_row = self._channel_file.channel.register_viewer(f"{self.node} {os.getpid()}")
 
     def pin_slot(self, slot: PoolSlot) -> None:
-        """Keep the slot's publisher from writing it."""
+        """Pin a slot, so that the publisher does not write it."""
         slot.viewer_rows.append(self.viewer_row)
         self.views_held += 1
 
     def unpin_slot(self, slot: PoolSlot) -> None:
-        """End a pin."""
+        """Unpin a slot."""
         slot.viewer_rows.remove(self.viewer_row)
         self.views_held -= 1
         if self._closed:
             self.release_rows()
 
     def release_rows(self) -> None:
-        """Give the rows back, now or when the last view is let go."""
+        """Release the rows now, or when the last view is released."""
         self._closed = True
         if self.views_held:
             return
@@ -109,22 +109,22 @@ class Subscriber(Waitable):
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """True if the subscriber is closed."""
         return self._cursor.closed
 
     @property
     def lost(self) -> int:
-        """Messages that were passed over."""
+        """Number of lost messages."""
         return self._cursor.lost
 
     @property
     def received(self) -> int:
-        """Messages that were received."""
+        """Number of received messages."""
         return self._cursor.received
 
     @property
     def resets(self) -> int:
-        """How often publishers lapped it."""
+        """Number of times that publishers lapped the subscriber."""
         return self._cursor.resets
 
     @property
@@ -134,25 +134,25 @@ class Subscriber(Waitable):
 
     @property
     def views_held(self) -> int:
-        """Views that are not released."""
+        """Number of held views."""
         return 0 if self._rows is None else self._rows.views_held
 
     @property
     def passive(self) -> bool:
-        """Whether it leaves no trace."""
+        """True if the subscriber leaves no trace."""
         return self._rows is None
 
     @property
     def last(self) -> ChannelMessage | None:
-        """What is known of the message that was received last."""
+        """Information about the message received last."""
         return self._last_message
 
     def stats(self) -> ChannelSubscriber:
-        """Return its counters."""
+        """Return the counters."""
         return read_subscriber_stats(self.name, self._cursor, self.views_held)
 
     def close(self) -> None:
-        """Leave. Views stay valid."""
+        """Close the subscriber. Views stay valid."""
         if not self.closed:
             self._cursor.close()
             if self._rows is not None:
@@ -170,7 +170,7 @@ class Subscriber(Waitable):
         return self._cursor
 
     def _find_message(self, timeout: float | None) -> IndexEntry | None:
-        """Return the message at the cursor, waiting for it for so many seconds."""
+        """Return the message at the cursor. Waits up to `timeout` seconds."""
         cursor = self._check_usable()
         timeout_ns(timeout, self._endpoint)
         entry = cursor.find_message()
@@ -181,7 +181,7 @@ class Subscriber(Waitable):
         return cursor.find_message()
 
     def _receive_entry(self, entry: IndexEntry) -> PoolSlot:
-        """Receive the message that was found."""
+        """Receive the found message, and return its slot."""
         slot, pool = find_message_slot(entry), cast("PublisherPool", entry.pool)
         self._cursor.accept_message(entry)
         self._last_message = ChannelMessage(
@@ -202,7 +202,7 @@ class Subscriber(Waitable):
         return self.receive(0)
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], timeout: float | None = None) -> int | None:
-        """Take the next message into memory of the caller's."""
+        """Take the next message into the caller's memory."""
         copy_into_buffer(buffer, b"")  # refuses what is not writable or not contiguous
         buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         try:
@@ -220,7 +220,7 @@ class Subscriber(Waitable):
             self._rearm_fd()
 
     def _limit_to_available(self, limit: int | None) -> int:
-        """Return how many messages to take at most: as asked, and no more than are there now."""
+        """Return the maximum number of messages to take: `limit`, but at most the available number."""
         if limit is not None and limit < 0:
             raise InvalidValueError(f"limit is {limit}; give 0 or more, or None for all", self._endpoint)
         cursor = self._check_usable()
@@ -230,7 +230,7 @@ class Subscriber(Waitable):
         return available if limit is None else min(available, limit)
 
     def receive_many(self, limit: int | None = None) -> list[bytes]:
-        """Take the messages that are there."""
+        """Take the available messages."""
         messages: list[bytes] = []
         cursor, end_position = self._cursor, self._limit_to_available(limit)
         end_position += cursor.position
@@ -243,7 +243,7 @@ class Subscriber(Waitable):
         return messages
 
     def _find_next_of_batch(self, after_others: bool) -> IndexEntry | None:
-        """Return the next message. A loss after others ends the call, which the next call reports."""
+        """Return the next message. `after_others`: True: a loss ends the batch, and the next call reports the loss."""
         reported_lost = self._cursor.reported_lost
         try:
             return self._cursor.find_message()
@@ -261,7 +261,7 @@ class Subscriber(Waitable):
         timeout: float | None = 0.0,
         publishers: list[PublisherInfo] | None = None,
     ) -> np.ndarray[tuple[int], np.dtype[Any]]:
-        """Take the messages that are there, each of which is one element, as an array. It ends before a loss."""
+        """Take the available messages as an array of one element each. The array ends before a loss."""
         import numpy  # the only method that needs it
 
         timeout_ns(timeout, self._endpoint)
@@ -309,7 +309,7 @@ class Subscriber(Waitable):
     # ---- views ----
 
     def receive_view(self, timeout: float | None = None) -> Sample | None:
-        """Take the next message without a copy of it: its slot is not written again before the view is released."""
+        """Take the next message without a copy. Its slot is not written before the view is released."""
         cursor = self._check_usable()
         rows = self._rows
         if rows is None:
@@ -331,7 +331,7 @@ class Subscriber(Waitable):
 
 
 class Sample(OwnedBuffer):
-    """A message that is held: a read-only buffer.
+    """A held message: a read-only buffer.
 
     Attributes
     ----------
@@ -363,7 +363,7 @@ class Sample(OwnedBuffer):
             )
 
     def release(self) -> None:
-        """Let go of the slot now; a second call does nothing."""
+        """Release the slot. A second call has no effect."""
         if self.export_count:
             text = f"view has open buffers: {self.export_count} (memoryview, array)"
             raise BufferError(f"{text}; release or delete them first")
@@ -376,10 +376,10 @@ class Sample(OwnedBuffer):
 
 
 def find_message_slot(entry: IndexEntry) -> PoolSlot:
-    """Return where the message of an entry is that was found, and so has not been retracted."""
+    """Return the slot of an entry whose message is present."""
     return cast("PublisherPool", entry.pool).slots[entry.slot]
 
 
 def make_publisher_info(pool: PublisherPool) -> PublisherInfo:
-    """Return whose pool it is."""
+    """Return the publisher of a pool."""
     return PublisherInfo(pool.node, os.getpid())

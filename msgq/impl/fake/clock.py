@@ -1,4 +1,4 @@
-"""Time that moves only when somebody waits for it."""
+"""Virtual time, which advances only while a call waits."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ SleepFunction = Callable[[int], None]
 
 
 class VirtualClock:
-    """A virtual clock: all of `time`, without time passing.
+    """A virtual clock with the functions of `time`.
 
-    It starts at 0, and goes to the time of a recording as soon as one is played. All of a bus read the same clock.
+    It starts at 0, and jumps to the time of a recording when the recording is played. All users of a bus share the
+    clock.
 
     Attributes
     ----------
-    now_ns : the time.
-    alarms : what happens at a time, in ns, unless somebody takes it out before; by what it is for.
+    now_ns : current time in ns.
+    alarms : time in ns and function of each alarm, by its owner.
     """
 
     def __init__(self, sleep_ns: SleepFunction) -> None:
@@ -46,24 +47,24 @@ class VirtualClock:
     monotonic_ns = time_ns
 
     def new_origin_time(self, count: int = 1) -> int:
-        """Return the virtual time in nanoseconds as an origin that nothing else here has; `count`: so many follow."""
+        """Return the virtual time as a unique origin in ns. `count`: number of consecutive reserved values."""
         first = max(self.now_ns, self._last_origin_ns + 1)
         self._last_origin_ns = first + count - 1
         return first
 
     def sleep(self, seconds: float) -> None:
-        """Let `seconds` pass; in a simulation the other nodes go on meanwhile.
+        """Advance the time by `seconds`. In a simulation, other nodes run meanwhile.
 
         Raises
         ------
-        ValueError : a negative time, as `time.sleep`.
+        ValueError : the time is negative, as in `time.sleep`.
         """
         if not seconds >= 0:
             raise ValueError(f"sleep length must be non-negative, not {seconds}")
         self._sleep_ns(round(seconds * NS_PER_S))
 
     def run_next_alarm(self, until_ns: int | None) -> bool:
-        """Go to the next alarm and let it happen; False: there is none up to then (None: ever)."""
+        """Advance to the next alarm, and run it. Return False if no alarm is due up to `until_ns`; None: no limit."""
         next_alarm = min(self.alarms, key=lambda alarm: self.alarms[alarm][0], default=None)
         if next_alarm is None or (until_ns is not None and self.alarms[next_alarm][0] > until_ns):
             return False
@@ -74,12 +75,12 @@ class VirtualClock:
 
     @contextmanager
     def patch_time(self) -> Iterator[None]:
-        """Make the functions of the `time` module those of this clock while the block runs.
+        """Within the block, replace functions of the `time` module by those of this clock.
 
-        For code that calls ``time.time()``, ``time.monotonic()``, ``time.perf_counter()``, their ``_ns`` forms, or
-        ``time.sleep()`` through the module, and for the stamps that msgq makes itself. A name that was imported out of
-        it (``from time import sleep``) stays real.
-        The whole process sees it, so nothing else should be running. Threads that are there already sleep in real time.
+        This affects ``time.time()``, ``time.monotonic()``, ``time.perf_counter()``, their ``_ns`` forms,
+        ``time.sleep()``, and the timestamps of msgq. Names that were imported before (``from time import sleep``) are
+        not replaced. The whole process is affected, so no other code should run. Existing threads still sleep in real
+        time.
         """
         other_threads, real_sleep = {*threading.enumerate()} - {threading.current_thread()}, time.sleep
 

@@ -1,4 +1,4 @@
-"""The state of an endpoint on the fake bus, and the inboxes of its receivers: what all kinds have in common."""
+"""State of an endpoint on the fake bus, and the inboxes of its receivers, for all kinds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MessageHandler = Callable[[BusMessage], object]
 
 
 class PendingDelivery(NamedTuple):
-    """A message under way to one subscriber.
+    """A message on its way to one subscriber.
 
     Attributes
     ----------
-    due_ns : when it may arrive, in virtual time.
-    runs_last : it lets everything else that can happen at that time pass.
+    due_ns : earliest arrival in virtual time, ns.
+    runs_last : True: all other events of that time come first.
     """
 
     due_ns: int
@@ -29,23 +29,23 @@ class PendingDelivery(NamedTuple):
 
 
 class BusMember(Protocol):
-    """What a node of a simulation has made, and leaves open perhaps."""
+    """A socket or handle that a node of a simulation has created, and that may still be open."""
 
     def close(self) -> None:
-        """Leave."""
+        """Close the socket or handle."""
 
     def _is_last_sender(self, source: EndpointState[Any]) -> bool:
-        """Tell whether the newest message there is from this one."""
+        """Return True if this member sent the newest message."""
 
 
 class Inbox:
-    """What comes to one subscriber.
+    """Delivered and pending messages of one subscriber.
 
     Attributes
     ----------
-    undelivered : sent, not delivered; only in a simulation.
-    message_handler : takes a message that is delivered.
-    closed : its subscriber is.
+    undelivered : sent messages that are not delivered yet; only in a simulation.
+    message_handler : function for delivered messages.
+    closed : True if the subscriber is closed.
     """
 
     def __init__(self, message_handler: MessageHandler) -> None:
@@ -54,23 +54,23 @@ class Inbox:
         self.closed = False
 
     def can_receive(self) -> bool:
-        """Return whether a receive would return, or raise, at once."""
+        """Return True if a receive would return or raise at once."""
         raise NotImplementedError
 
     def has_pending_messages(self) -> bool:
-        """Return whether anything was delivered that was not looked at, be it lost."""
+        """Return True if a delivered message or loss has not been handled yet."""
         raise NotImplementedError
 
     def drop_message(self, message: BusMessage) -> None:
-        """A message will never come: it is lost."""
+        """Count a message as lost, because it will never arrive."""
         raise NotImplementedError
 
     def overwrite_unread(self) -> None:
-        """All that was sent so far and not read is overwritten."""
+        """Overwrite all unread messages."""
         raise NotImplementedError
 
     def set_arrival_callback(self, callback: Callable[[], object]) -> None:
-        """Call `callback` for each message that arrives, and now if one is there."""
+        """Call `callback` for each arriving message, and now if a message is available."""
         raise NotImplementedError
 
 
@@ -78,18 +78,19 @@ InboxT = TypeVar("InboxT", bound=Inbox)
 
 
 class EndpointState(Generic[InboxT]):
-    """What messages come from: a topic, a channel, a work queue, or records (whose messages are writes).
+    """Source of messages: a topic, a channel, a work queue, or records (whose messages are writes).
 
     Attributes
     ----------
-    endpoint : its name in a simulation.
-    delivers_exactly_once : one receiver takes each message. Nothing is lost, and no subscriber is lapped.
-    is_shared_state : each message changes what all see.
-    reports_queue_events : its messages report events of a queue. Random faults spare them.
-    published_count : published so far.
-    inherited_by_fork : it is the parent's, and this a forked child: nobody here gets what is sent there.
-    inboxes : of its subscribers.
-    deliver_message : what each message is given to. The bus chooses it: the subscribers, or a simulation.
+    endpoint : name in a simulation.
+    delivers_exactly_once : True: one receiver takes each message. No message is lost, and no subscriber is lapped.
+    is_shared_state : True: each message changes state that all handles share.
+    reports_queue_events : True: the messages are events of a queue. Random faults do not affect them.
+    published_count : number of published messages.
+    inherited_by_fork : True in a forked child: the endpoint belongs to the parent, and no socket here gets its
+        messages.
+    inboxes : inboxes of its subscribers.
+    deliver_message : function for each message, chosen by the bus: delivers to the subscribers, or to a simulation.
     """
 
     delivers_exactly_once = is_shared_state = reports_queue_events = False
@@ -103,30 +104,30 @@ class EndpointState(Generic[InboxT]):
         self.deliver_message = choose_route(self)
 
     def add_inbox(self, inbox: InboxT) -> None:
-        """Deliver to this one, too."""
+        """Add an inbox for delivery."""
         self.inboxes.append(inbox)
         self.update_route()
 
     def remove_inbox(self, inbox: InboxT) -> None:
-        """Deliver nothing more to this one."""
+        """Remove an inbox from delivery."""
         self.inboxes.remove(inbox)
         self.update_route()
 
     def update_route(self) -> None:
-        """Choose `deliver_message` anew: a subscriber came, went, or was lapped."""
+        """Choose `deliver_message` again, after a subscriber joined, left, or was lapped."""
         self.deliver_message = self._choose_route(self)
 
     def mark_inherited_by_fork(self) -> None:
-        """In a forked child: let each use find out whose this is."""
+        """In a forked child: mark the endpoint as the parent's. Each use then raises an error."""
         self.inherited_by_fork = True
 
 
 def _discard_message(_message: BusMessage) -> None:
-    """Take a message that has no subscriber."""
+    """Discard a message without subscribers."""
 
 
 def combine_handlers(handlers: list[MessageHandler]) -> MessageHandler:
-    """Return what gives a message to all of them."""
+    """Return a handler that passes a message to all handlers."""
     if len(handlers) < 2:
         return handlers[0] if handlers else _discard_message
 
@@ -138,6 +139,6 @@ def combine_handlers(handlers: list[MessageHandler]) -> MessageHandler:
 
 
 def fork_error(endpoint: str) -> ForkedSocketError:
-    """Return the error for a socket that came through a fork."""
+    """Return the error for a socket inherited through a fork."""
     text = "was connected before a fork, on the bus of the parent process; close it and connect again"
     return ForkedSocketError(text, endpoint)

@@ -1,4 +1,4 @@
-"""The publisher's socket. See the ring's core.pyi for the contract of each method."""
+"""Publisher's socket. The ring's core.pyi documents the methods."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _RESERVED_CLAIM = PublisherClaim()
 
 
 def _discard_message(_message: BusMessage) -> None:
-    """Take what nobody can send."""
+    """Refuse a message of a closed publisher."""
 
 
 _NO_TOPIC = TopicState("", 1024, lambda _: _discard_message)
@@ -54,7 +54,7 @@ def _copy_bytes(data: Any) -> bytes:
 
 
 def _decide_tracking(topic: TopicState, tracked: bool | None) -> None:
-    """Let a topic be tracked from its first message on, or never."""
+    """Set whether a topic is tracked. The first message fixes it."""
     if tracked is not None and bool(tracked) != bool(topic.stamp_bytes):
         if not tracked or topic.write_position:
             raise tracking_mismatch_error(topic.endpoint, bool(tracked))
@@ -62,10 +62,10 @@ def _decide_tracking(topic: TopicState, tracked: bool | None) -> None:
 
 
 class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeSocket):
-    """Publishes messages on one endpoint. See the ring's core.pyi for the contract of each method.
+    """Publishes messages on one endpoint. The ring's core.pyi documents the methods.
 
-    One comparison of `_active_claim` with the topic's `current_claim` finds a socket that is closed, has a reservation
-    open, or was taken over by another publisher.
+    One comparison of `_active_claim` with the topic's `current_claim` detects a closed socket, an open reservation, and
+    a takeover.
     """
 
     __slots__ = ("_active_claim", "_bus", "_own_claim", "_topic")
@@ -82,12 +82,12 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
 
     @property
     def closed(self) -> bool:
-        """Whether the socket is closed, or was never connected."""
+        """True if the socket is closed, or was never connected."""
         return self._active_claim is _CLOSED_CLAIM
 
     @property
     def tracked(self) -> bool:
-        """Whether each message carries its publish and origin time."""
+        """True if each message carries its publishing time and its origin."""
         return not self.closed and self._topic.stamp_bytes != 0
 
     def connect(
@@ -128,13 +128,16 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
         bus.on_member_opened(self)
 
     def unlink(self) -> bool:
-        """Remove the topic: sockets that connect later make another one. Return whether it was there."""
+        """Remove the topic's name, so that later sockets create another topic.
+
+        Return False if it was removed before.
+        """
         if self._active_claim is _CLOSED_CLAIM:
             raise not_connected_error(self._endpoint)
         return self._bus.remove_topic(self._topic)
 
     def close(self, linger: int | None = None) -> None:
-        """Leave; what was published stays readable."""
+        """Close the socket. Published messages stay readable."""
         if linger is not None:
             check_linger(linger, self._endpoint)
         if self.closed:
@@ -208,7 +211,7 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
     def send_many(
         self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], /, *, origin_time: int = 0
     ) -> int:
-        """Publish several messages, and return how many."""
+        """Publish several messages, and return their number."""
         self._check_can_send()
         self._check_origin_time(origin_time)
         count = 0
@@ -238,13 +241,13 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
         self._active_claim = self._own_claim
 
     def all_readers_updated(self) -> bool:
-        """Tell whether every living subscriber has read all that was published. False when there is none."""
+        """Return True if every living subscriber has read all messages; False without subscribers."""
         self._check_open()
         attached, updated = self._topic.count_readers()
         return 0 < attached == updated
 
     def wait_for_readers(self, timeout: float | None = 1.0, interval: float = 0.001, n: int | None = None) -> None:
-        """Wait until subscribers are there, or up to date. No `interval` passes between two looks."""
+        """Wait until subscribers are connected or up to date. `interval` has no effect."""
         check_wait_for_readers(timeout, interval, n, self._endpoint)
         self._check_open()
 
@@ -261,7 +264,7 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
             raise missing_readers_error(*self._topic.count_readers(), timeout, n, self._endpoint)
 
     def _check_open(self) -> None:
-        """As `_check_can_send`, but who was taken over may still look."""
+        """Like `_check_can_send`, but without the check for a takeover."""
         if (
             self._active_claim is _CLOSED_CLAIM
             or self._active_claim is _RESERVED_CLAIM
@@ -270,7 +273,7 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
             raise self._make_use_error()
 
     def stats(self) -> PublisherStats:
-        """Return how much was published on this endpoint by this publisher and its forerunners."""
+        """Return the number of messages and bytes that this publisher and its predecessors published."""
         counts = self._own_claim.final_counts
         messages, size = (self._topic.published_count, self._topic.published_bytes) if counts is None else counts
         return PublisherStats(self._endpoint, messages, size)

@@ -1,4 +1,4 @@
-"""Boards of named values on the fake backend. See core.pyi of msgq/impl/records for the contract of each method."""
+"""Boards of named values on the fake backend. The stub msgq/impl/records/core.pyi documents the methods."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Board(RecordHandle):
-    """Named values. See core.pyi for the contract of each method."""
+    """Named values. The stub core.pyi documents the methods."""
 
     _store: BoardStore
     _handle_row: BoardHandleRow | None
@@ -67,19 +67,19 @@ class Board(RecordHandle):
 
     @property
     def capacity(self) -> int:
-        """Keys that it may have."""
+        """Maximum number of keys."""
         return self._store.capacity
 
     @property
     def value_bytes(self) -> int:
-        """Bytes that a value may have."""
+        """Maximum bytes of a value."""
         return self._store.value_bytes
 
     def __del__(self) -> None:
         super().close()  # what observes keys stays open
 
     def close(self) -> None:
-        """Leave, and close what observes keys."""
+        """Close the handle and its observers."""
         super().close()
         for observer in list(self._observers):
             observer.close()
@@ -87,12 +87,12 @@ class Board(RecordHandle):
     # ---- keys ----
 
     def declare(self, key: str) -> Entry:
-        """Make a key this handle's."""
+        """Become the owner of a key."""
         options.validate_key(key, self._endpoint)
         return Entry(self, self._store, self._get_writable_row(), key)
 
     def observe(self, key: str) -> KeyObserver:
-        """Return what reads a key, and waits for it."""
+        """Return an observer that reads a key and waits for it."""
         options.validate_key(key, self._endpoint)
         self._get_usable_row()
         observer = KeyObserver(self._store, key)
@@ -100,7 +100,7 @@ class Board(RecordHandle):
         return observer
 
     def keys(self) -> list[str]:
-        """Return what was ever declared."""
+        """Return all declared keys."""
         self._get_usable_row()
         return list(self._store.slots)
 
@@ -123,12 +123,12 @@ class Board(RecordHandle):
         return iter(self.keys())
 
     def items(self) -> list[tuple[str, bytes]]:
-        """Return the keys that were ever written, and their values."""
+        """Return all written keys with their values."""
         self._get_usable_row()
         return [(key, slot.value) for key, slot in self._store.slots.items() if slot.write_count]
 
     def changes(self, limit: int | None = None) -> dict[str, Value]:
-        """Return what was written since the last call."""
+        """Return the keys written since the last call."""
         if limit is not None:
             limit = options.resolve_change_limit(limit, self.capacity, self._endpoint)
         changed = cast("BoardHandleRow", self._get_usable_row()).take_changed_keys(limit)
@@ -138,7 +138,7 @@ class Board(RecordHandle):
 
 
 class Entry:
-    """A key that is a handle's own, until one of the two is closed."""
+    """A key owned by a handle, until the entry or the handle closes."""
 
     def __init__(self, board: Board, store: BoardStore, row: RecordHandleRow, key: str) -> None:
         self._board, self._store, self._handle_row, self._key = board, store, row, key
@@ -161,16 +161,16 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """Its key."""
+        """Name of the key."""
         return self._key
 
     @property
     def closed(self) -> bool:
-        """Whether the key was given back."""
+        """True if the key was released."""
         return self._closed
 
     def close(self) -> None:
-        """Give the key back. Its value stays."""
+        """Release the key. Its value stays."""
         if not self._closed and not self._handle_row.closed:
             self._store.slots[self._key].owner_row = None
         self._closed = True
@@ -187,7 +187,7 @@ class Entry:
 
 
 class KeyObserver(RecordWatcher):
-    """One key, for those who read it."""
+    """Reads one key."""
 
     _handle_row: KeyObserverRow | None
 
@@ -206,16 +206,16 @@ class KeyObserver(RecordWatcher):
 
     @property
     def key(self) -> str:
-        """Its key."""
+        """Name of the key."""
         return self._key
 
     @property
     def changed(self) -> bool:
-        """Whether it was written since it was read last."""
+        """True if the key was written since the last read."""
         return self._get_usable_row().can_receive()
 
     def _find_written_slot(self) -> KeySlot | None:
-        """Return the value; None: nobody ever wrote it."""
+        """Return the key's slot; None: never written."""
         slot = cast("KeyObserverRow", self._get_usable_row()).find_slot()
         return slot if slot.write_count else None
 
@@ -223,7 +223,7 @@ class KeyObserver(RecordWatcher):
         cast("KeyObserverRow", self._handle_row).mark_seen()
 
     def read(self) -> Value | None:
-        """Return the value, and what is known of it."""
+        """Return the value with its properties; None: never written."""
         slot = self._find_written_slot()
         self._mark_value_seen()
         return None if slot is None else make_value(self._store, slot)
@@ -237,7 +237,7 @@ class KeyObserver(RecordWatcher):
         return None if slot is None else slot.value
 
     def read_into(self, buffer: WriteableBuffer) -> int | None:
-        """Copy the value into memory of the caller's; return its length."""
+        """Copy the value into the caller's memory, and return its length."""
         copy_into_buffer(buffer, b"")  # refuses what is not writable or not contiguous
         buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         slot = self._find_written_slot()
@@ -250,7 +250,7 @@ class KeyObserver(RecordWatcher):
 
 
 def make_value(store: BoardStore, slot: KeySlot) -> Value:
-    """Return a value as its reader gets it."""
+    """Return a value for its reader."""
     age = store.bus.clock.now_ns - slot.write_time
     owner = None
     if slot.owner_row is not None:
@@ -259,5 +259,5 @@ def make_value(store: BoardStore, slot: KeySlot) -> Value:
 
 
 def _reopen_pickled_board(name: str, prefix: str, trust: str | None, passive: bool) -> Board:
-    """Return a handle like one that was pickled."""
+    """Return a handle for a pickled board."""
     return Board(name, create=False, prefix=prefix, trust=trust, passive=passive)

@@ -1,4 +1,4 @@
-"""What handles of vectors and of boards have in common, on the fake backend: names, coming and going, waiting."""
+"""Common base of the handles of vectors and boards on the fake backend: names, opening, closing, waiting."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 
 class RecordWatcher(Waitable):
-    """What can be waited for: a handle, or what observes a key."""
+    """An object that can wait for changes: a handle, or an observer of a key."""
 
     _handle_row: RecordHandleRow | None = None
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """True if the object is closed."""
         return self._handle_row is None or self._handle_row.closed
 
     def close(self) -> None:
-        """Leave."""
+        """Close the object."""
         if self._handle_row is not None and not self._handle_row.closed:
             self._handle_row.close_handle()
             self._end_all_waits()
 
     def _get_usable_row(self) -> RecordHandleRow:
-        """Return the row, if this may be used now."""
+        """Return the row. Raises an error if the object may not be used now."""
         row = self._handle_row
         if row is None or row.closed:
             raise not_connected_error(self._endpoint)
@@ -53,16 +53,16 @@ class RecordWatcher(Waitable):
         return self._get_usable_row()
 
     def _acquire(self) -> None:
-        """Any number may wait with one handle."""
+        """Do nothing, because several waits with one handle are allowed."""
 
     def _release(self, _inbox: object) -> None:
         """See `_acquire`."""
 
     def _rearm_fd(self) -> None:
-        """The row does it."""
+        """Do nothing, because the row updates the descriptor."""
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while there is a change. In a simulation: `DeadlockError`."""
+        """Return a descriptor that is readable while a change is available. In a simulation: `DeadlockError`."""
         row = self._get_usable_row()
         self._bus.check_descriptor_allowed(self._endpoint)
         if self._event_fd < 0:
@@ -71,7 +71,7 @@ class RecordWatcher(Waitable):
         return self._event_fd
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for a change; tell whether there is one."""
+        """Wait for a change. Return False at the timeout."""
         wait_ns = timeout_ns(timeout, self._endpoint)
         row = self._get_usable_row()
         if not row.can_receive() and wait_ns:
@@ -82,16 +82,16 @@ class RecordWatcher(Waitable):
         return row.can_receive()
 
     def receive(self, timeout: float | None = None) -> Any:
-        """Return what is new, waiting for so many seconds; None: nothing is."""
+        """Return the new values, after a wait of up to `timeout` seconds; None: no change."""
         return self._read_newest() if self.wait(timeout) else None
 
     def watch(self, timeout: float | None = None) -> ChangeIterator[Any]:
-        """Iterate over what is new."""
+        """Iterate over new values."""
         timeout_ns(timeout, self._endpoint)
         return ChangeIterator(self, timeout)
 
     def arecv(self) -> Coroutine[Any, Any, Any]:
-        """Return what is new, in a task of an asyncio loop."""
+        """Return the new values, in a task of an asyncio loop."""
         from msgq.impl.base import event_loop
 
         return event_loop.receive_async(self, 0.0)
@@ -102,7 +102,7 @@ class RecordWatcher(Waitable):
         return self.receive(0)
 
     def _read_newest(self) -> Any:
-        """Return what is new, which is seen then."""
+        """Return the new values, and mark them as seen."""
         raise NotImplementedError
 
 
@@ -127,69 +127,69 @@ class RecordHandle(RecordWatcher):
 
     @property
     def name(self) -> str | None:
-        """Of the records; None: private memory."""
+        """Name of the records; None: private memory."""
         return self._endpoint or None
 
     @property
     def prefix(self) -> str:
-        """Where it is; "" for none."""
+        """Prefix of the records; "": none."""
         return self._prefix
 
     @property
     def passive(self) -> bool:
-        """Whether it only looks on."""
+        """True if the handle only observes."""
         return self._passive
 
     @property
     def path(self) -> str:
-        """There is no file."""
+        """Empty, because no file exists."""
         return ""
 
     @property
     def mode(self) -> int:
-        """Permissions that it was made with."""
+        """Permissions given at the creation."""
         return self._store.mode
 
     @property
     def schema(self) -> Schema | None:
-        """What describes the records."""
+        """Schema of the records."""
         return self._store.schema
 
     @property
     def identity(self) -> tuple[int, int] | None:
-        """What no others have; None: private memory."""
+        """Unique identity of the records; None: private memory."""
         return self._store.identity if self._endpoint else None
 
     @property
     def created_ns(self) -> int:
-        """When it was made, in virtual time."""
+        """Creation time, in virtual time."""
         return self._store.created_ns
 
     @property
     def creator(self) -> tuple[str, int]:
-        """Name and pid of who made it."""
+        """Name and pid of the creator."""
         return self._store.creator
 
     # ---- coming and going ----
 
     def stats(self) -> RecordStats:
-        """Return writers, counters and, of a board, keys."""
+        """Return writers, counters and, for a board, keys."""
         self._get_usable_row()
         return read_record_stats(self._store, self._prefix)
 
     def unlink(self) -> None:
-        """Remove the name, if it has one; who has it open goes on."""
+        """Remove the name, if any. Open handles continue."""
         self._get_usable_row()
         if self._endpoint:
             remove_records(self._bus, self._prefix, self._endpoint)
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
-        """Remove a name, without opening what has it."""
+        """Remove a name without opening it."""
         remove_records(current_bus(), settings.resolve_prefix(prefix), naming.validate_records_name(name))
 
     def _get_writable_row(self) -> RecordHandleRow:
-        """Return the row, if this handle may write now."""
+        """Return the row. Raises an error if the handle may not write now."""
         row = self._get_usable_row()
         if self._passive:
             raise options.passive_writer_error(self._endpoint)

@@ -1,4 +1,7 @@
-"""What a vector or board of the fake backend shows of itself; see `msgq.stats`. No files, and no process dies."""
+"""Statistics of a vector or board on the fake backend; see `msgq.stats`.
+
+Files do not exist, and processes do not die.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from msgq.impl.records import options
 
 
 def read_record_stats(store: RecordStore, prefix: str) -> RecordStats:
-    """Return who writes, and what was written."""
+    """Return the writers and the counters."""
     length, item_bytes, copies = 0, 0, options.DEFAULT_COPIES
     counts, times = [0], [0]
     keys: tuple[RecordKeyInfo, ...] = ()

@@ -1,7 +1,7 @@
-"""Vectors and boards in this process: their elements, who has them open, and what each of those has seen.
+"""Vectors and boards in this process: their elements, open handles, and the changes that each handle has seen.
 
-A write is there when the call returns, also in a simulation, unless a fault delays or drops it. All elements of one
-call are one write to a fault.
+A write takes effect before the call returns, also in a simulation, unless a fault delays or drops it. For a fault, all
+elements of one call are one write.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _store_numbers = itertools.count(1)
 
 
 class RecordHandleRow(Inbox):
-    """A handle, as what it has open knows it; what it has not seen is what comes to it.
+    """A handle in the state of its vector or board. Unseen changes are its pending messages.
 
     Attributes
     ----------
-    may_write : it has written, or may.
-    written_count : elements that it wrote.
+    may_write : True if the handle is registered as a writer.
+    written_count : number of elements that the handle wrote.
     event_fd : an eventfd that is readable while there is an unseen change; -1: none was requested.
     """
 
@@ -52,7 +52,7 @@ class RecordHandleRow(Inbox):
         return self.can_receive()
 
     def update_descriptor(self) -> None:
-        """Make the descriptor readable, or not."""
+        """Update the readability of the descriptor."""
         if self.event_fd < 0:
             return
         if self.can_receive():
@@ -70,7 +70,7 @@ class RecordHandleRow(Inbox):
 
 
 class _PendingWriteInbox(Inbox):
-    """What was written and is not there so far; only when a simulation delays it."""
+    """Writes that a simulation delays."""
 
     def __init__(self, store: RecordStore) -> None:
         super().__init__(store.apply_pending_change)
@@ -87,13 +87,13 @@ class _PendingWriteInbox(Inbox):
 
 
 class RecordStore(EndpointState[Inbox]):
-    """What the file of a vector or board has.
+    """Content of a vector's or board's file.
 
     Attributes
     ----------
-    handle_rows : of all that wait: handles, and what observes a key.
+    handle_rows : rows of all handles and observers.
     creator : name and pid.
-    last_writer : whose the newest write is.
+    last_writer : writer of the newest value.
     """
 
     is_shared_state = True
@@ -111,7 +111,7 @@ class RecordStore(EndpointState[Inbox]):
         self.add_inbox(_PendingWriteInbox(self))
 
     def write_change(self, row: RecordHandleRow, change: Any, count: int = 1) -> None:
-        """Write `count` elements, in the name of a handle."""
+        """Write `count` elements in the name of a handle."""
         self.published_count += 1
         row.written_count += count
         self.last_writer = row
@@ -119,36 +119,36 @@ class RecordStore(EndpointState[Inbox]):
         self.deliver_message((self.published_count, b""))
 
     def get_pending_change(self, message: BusMessage) -> Any:
-        """Return what a write writes that is not there so far."""
+        """Return the change of a delayed write."""
         return self._pending_changes[message[0]]
 
     def apply_pending_change(self, message: BusMessage) -> None:
-        """A write is there."""
+        """Apply a delayed write."""
         self.apply_change(self._pending_changes.pop(message[0]))
         for row in self.handle_rows:
             row.update_descriptor()
 
     def discard_pending_change(self, message: BusMessage) -> None:
-        """A write will never be there."""
+        """Discard a delayed write."""
         del self._pending_changes[message[0]]
 
     def apply_change(self, change: Any) -> None:
-        """Change the elements."""
+        """Apply a change to the elements."""
         raise NotImplementedError
 
     def register_writer(self, row: RecordHandleRow) -> None:
-        """Let a handle write.
+        """Register a handle as a writer.
 
         Raises
         ------
-        TooManyWritersError : as many do as may.
+        TooManyWritersError : the maximum number of handles is registered.
         """
         if not row.may_write and sum(handle_row.may_write for handle_row in self.handle_rows) >= options.WRITERS_MAX:
             raise options.too_many_writers_error(self.name)
         row.may_write = True
 
     def release_ownership(self, row: RecordHandleRow) -> None:
-        """A handle was closed: nothing is its own any more."""
+        """Release everything that a closed handle owned."""
         raise NotImplementedError
 
     def mark_inherited_by_fork(self) -> None:
@@ -173,7 +173,7 @@ class VectorHandleRow(RecordHandleRow):
         return bool((self.store.write_counts[: len(self._seen_counts)] != self._seen_counts).any())
 
     def take_changed_indices(self, limit: int | None) -> npt.NDArray[np.int64]:
-        """Return which elements were written since the last call. A batch starts after a previous one that was full."""
+        """Return the indexes of elements written since the last call. After a full batch, the next batch continues."""
         counts = self.store.write_counts[: len(self._seen_counts)]
         changed: npt.NDArray[np.int64] = (counts != self._seen_counts).nonzero()[0]
         if limit is not None:
@@ -185,7 +185,7 @@ class VectorHandleRow(RecordHandleRow):
         return changed
 
     def mark_all_seen(self) -> None:
-        """All that is there is known."""
+        """Mark all values as seen."""
         self._seen_counts = self.store.write_counts[: len(self._seen_counts)].copy()
         self.update_descriptor()
 
@@ -195,8 +195,8 @@ class VectorStore(RecordStore):
 
     Attributes
     ----------
-    elements, write_times, write_counts : of each element.
-    owner_row : the handle that writes, of an exclusive one.
+    elements, write_times, write_counts : arrays with one element each.
+    owner_row : writing handle of an exclusive vector.
     """
 
     def __init__(self, bus: InProcessBus, opening: options.VectorOpenOptions) -> None:
@@ -211,7 +211,7 @@ class VectorStore(RecordStore):
         self.owner_row: RecordHandleRow | None = None
 
     def count_begun_write(self, index: int) -> int:
-        """Count a write of an element, be it delayed or dropped then; for simulations."""
+        """Count a write of an element, for simulations. The write may then be delayed or dropped."""
         self._begun_counts[index] = count = self._begun_counts.get(index, 0) + 1
         return count
 
@@ -229,7 +229,7 @@ class VectorStore(RecordStore):
 
         Raises
         ------
-        MultipleWritersError : it is exclusive, and another handle writes.
+        MultipleWritersError : the vector is exclusive, and another handle writes.
         """
         if self.exclusive and self.owner_row not in (None, row):
             raise options.second_writer_error(" ".join(map(str, (process_name(), os.getpid()))), self.name)
@@ -244,11 +244,11 @@ class VectorStore(RecordStore):
 
 @dataclass(slots=True, eq=False)
 class KeySlot:
-    """A key of a board: whose it is, and its value.
+    """A key of a board: its owner and its value.
 
     Attributes
     ----------
-    owner_row : the handle; None: nobody's.
+    owner_row : row of the owner; None: no owner.
     """
 
     owner_row: RecordHandleRow | None = None
@@ -275,7 +275,7 @@ class BoardHandleRow(RecordHandleRow):
         return bool(self._unseen_keys())
 
     def take_changed_keys(self, limit: int | None) -> list[str]:
-        """Return which keys were written since the last call. A batch starts after a previous one that was full."""
+        """Return the keys written since the last call. After a full batch, the next batch continues."""
         changed = self._unseen_keys()
         if limit is not None:
             key_order = {key: i for i, key in enumerate(self.store.slots)}
@@ -288,7 +288,7 @@ class BoardHandleRow(RecordHandleRow):
 
 
 class KeyObserverRow(RecordHandleRow):
-    """What observes one key, whether anybody has declared it or not."""
+    """Observer of one key, declared or not."""
 
     store: BoardStore
 
@@ -298,7 +298,7 @@ class KeyObserverRow(RecordHandleRow):
         self._seen_counts = 0
 
     def find_slot(self) -> KeySlot:
-        """Return the key as it is; an empty one if nobody has declared it."""
+        """Return the key's slot; an empty one if the key is not declared."""
         return self.store.slots.get(self._key) or KeySlot()
 
     def can_receive(self) -> bool:
@@ -306,7 +306,7 @@ class KeyObserverRow(RecordHandleRow):
         return self.find_slot().write_count != self._seen_counts
 
     def mark_seen(self) -> None:
-        """What is there has been seen."""
+        """Mark the value as seen."""
         self._seen_counts = self.find_slot().write_count
         self.update_descriptor()
 
@@ -316,8 +316,8 @@ class BoardStore(RecordStore):
 
     Attributes
     ----------
-    capacity : keys that it may have.
-    slots : by key, in the order in which they were declared.
+    capacity : maximum number of keys.
+    slots : slots by key, in the order of declaration.
     """
 
     def __init__(self, bus: InProcessBus, opening: options.BoardOpenOptions) -> None:
@@ -332,12 +332,12 @@ class BoardStore(RecordStore):
         slot.value, slot.write_time, slot.write_count = data, time, slot.write_count + 1
 
     def claim_key(self, row: RecordHandleRow, key: str) -> None:
-        """Make a key the handle's.
+        """Make a handle the owner of a key.
 
         Raises
         ------
-        KeyTakenError : it has an owner.
-        BoardFullError : there is no place for it.
+        KeyTakenError : the key has an owner.
+        BoardFullError : no free key is left.
         TooManyWritersError : as `register_writer`.
         """
         slot = self.slots.get(key)
@@ -366,11 +366,11 @@ def open_store(
     store_class: type[StoreType],
     create_store: Callable[[InProcessBus, OpeningType], StoreType],
 ) -> tuple[StoreType, bool]:
-    """Open a vector or board, or make it; tell whether it was made.
+    """Open or create a vector or board. The second value is True if it was created.
 
     Raises
     ------
-    SegmentError : it is not there, or is and was to be made.
+    SegmentError : it does not exist, or exists and must be created.
     RecordMismatchError : it is of the other kind.
     """
     store: Any = bus.records.get((prefix, opening.name)) if opening.name else None

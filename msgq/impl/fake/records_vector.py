@@ -1,4 +1,4 @@
-"""Vectors of records on the fake backend. See core.pyi of msgq/impl/records for the contract of each method."""
+"""Vectors of records on the fake backend. The stub msgq/impl/records/core.pyi documents the methods."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def _selects_many(selection: Any) -> bool:
-    """Return whether it selects elements; all else is one index, or none."""
+    """Return True if a selection means several elements. Otherwise it is a single index, or invalid."""
     return isinstance(selection, (slice, list, range)) or bool(getattr(selection, "ndim", False))
 
 
 class VectorHandle(RecordHandle):
-    """What has elements: a vector, or its only one."""
+    """Base of vectors and single records."""
 
     _store: VectorStore
     _handle_row: VectorHandleRow | None
@@ -42,21 +42,21 @@ class VectorHandle(RecordHandle):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of an element."""
+        """Dtype of an element."""
         return self._store.dtype
 
     @property
     def exclusive(self) -> bool:
-        """Whether one handle writes."""
+        """True if only one handle writes."""
         return self._store.exclusive
 
     @property
     def copies(self) -> int:
-        """Of each element."""
+        """Number of copies of each element."""
         return self._store.copies
 
     def claim(self) -> None:
-        """Become a writer before the first write."""
+        """Register as a writer before the first write."""
         self._store.register_writer(self._get_writable_row())
 
     def _read_elements(self, indices: npt.NDArray[np.int64], out: Any) -> npt.NDArray[Any]:
@@ -93,17 +93,17 @@ class VectorHandle(RecordHandle):
         return arrays.resolve_element_indices(selection, self._length, self._endpoint)
 
     def snapshot(self, atomic: bool = False, out: Any = None, timeout: float | None = 1.0) -> npt.NDArray[Any]:
-        """Return all elements; here they always are of one instant."""
+        """Return all elements. On this backend they are always of one instant."""
         timeout_ns(timeout, self._endpoint)
         return self._read_elements(self._resolve_indices(None), out)
 
     @property
     def changed(self) -> bool:
-        """Whether `changes` would return something."""
+        """True if `changes` would return an element."""
         return self._get_usable_row().can_receive()
 
     def changes(self, limit: int | None = None) -> Changes:
-        """Return what was written since the last call."""
+        """Return the elements written since the last call."""
         if limit is not None:
             limit = options.resolve_change_limit(limit, self._length, self._endpoint)
         indices = cast("VectorHandleRow", self._get_usable_row()).take_changed_indices(limit)
@@ -114,7 +114,7 @@ class VectorHandle(RecordHandle):
 
 
 class SeqlockVector(VectorHandle):
-    """A vector of records. See core.pyi for the contract of each method."""
+    """A vector of records. The stub core.pyi documents the methods."""
 
     def __init__(
         self,
@@ -158,16 +158,16 @@ class SeqlockVector(VectorHandle):
         return self._read_element(arrays.check_element_index(selection, self._length, self._endpoint))
 
     def read(self, indices: Any = None, out: Any = None) -> npt.NDArray[Any]:
-        """Return elements."""
+        """Return some elements."""
         return self._read_elements(self._resolve_indices(indices), out)
 
     def times(self, indices: Any = None) -> npt.NDArray[np.int64]:
-        """Return when elements were written last."""
+        """Return the times of the last writes."""
         self._get_usable_row()
         return self._store.write_times[self._resolve_indices(indices)]
 
     def counts(self, indices: Any = None) -> npt.NDArray[np.uint64]:
-        """Return how often elements were written."""
+        """Return the numbers of writes."""
         self._get_usable_row()
         return self._store.write_counts[self._resolve_indices(indices)]
 
@@ -185,7 +185,7 @@ class SeqlockVector(VectorHandle):
 
 
 class Seqlock(VectorHandle):
-    """One record: a vector of one. See core.pyi for the contract of each method."""
+    """One record: a vector with one element. The stub core.pyi documents the methods."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class Seqlock(VectorHandle):
         return _reopen_pickled_seqlock, (self._endpoint, self._prefix, self._trust, self._passive)
 
     def read(self, out: Any = None) -> Any:
-        """Return the record, or fill an array of one with it."""
+        """Return the record, or fill an array of shape (1,)."""
         record = self._read_element(0) if out is None else self._read_elements(self._resolve_indices(None), out)
         cast("VectorHandleRow", self._get_usable_row()).mark_all_seen()
         return record
@@ -237,28 +237,31 @@ class Seqlock(VectorHandle):
 
     @property
     def time(self) -> int:
-        """When it was written last."""
+        """Time of the last write."""
         self._get_usable_row()
         return int(self._store.write_times[0])
 
     @property
     def count(self) -> int:
-        """How often it was written."""
+        """Number of writes."""
         self._get_usable_row()
         return int(self._store.write_counts[0])
 
 
 def _make_read_only(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a copy such that `vector[i]["field"] = x`, which would write nothing, is an error."""
+    """Return a read-only copy.
+
+    An assignment such as `vector[i]["field"] = x` would otherwise silently change only the copy.
+    """
     rows.flags.writeable = False
     return rows
 
 
 def _reopen_pickled_vector(name: str, prefix: str, trust: str | None, length: int, passive: bool) -> SeqlockVector:
-    """Return a handle like one that was pickled."""
+    """Return a handle for a pickled vector."""
     return SeqlockVector(name, None, length, create=False, prefix=prefix, trust=trust, passive=passive)
 
 
 def _reopen_pickled_seqlock(name: str, prefix: str, trust: str | None, passive: bool) -> Seqlock:
-    """As `_reopen_pickled_vector`."""
+    """Return a handle for a pickled record."""
     return Seqlock(name, create=False, prefix=prefix, trust=trust, passive=passive)

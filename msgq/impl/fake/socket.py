@@ -1,4 +1,4 @@
-"""What the sockets of both kinds have in common."""
+"""Common base of publisher and subscriber sockets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_can_connect(context: Context, endpoint: str | bytes, closed: bool, connected_endpoint: str) -> str:
-    """Return the endpoint's name, if a socket may connect there now."""
+    """Return the endpoint's name. Raises an error if the socket cannot connect now."""
     if not isinstance(context, Context):
         raise TypeError(f"context is of type {type(context).__name__}; give a Context")
     name = naming.validate_endpoint_name(endpoint)
@@ -25,7 +25,7 @@ def check_can_connect(context: Context, endpoint: str | bytes, closed: bool, con
 
 
 class FakeSocket:
-    """What both kinds have in common."""
+    """Common base of publisher and subscriber sockets."""
 
     __slots__ = ("__weakref__", "_endpoint")
 
@@ -43,11 +43,11 @@ class FakeSocket:
 
     @property
     def endpoint(self) -> str:
-        """The endpoint's name; "" before the first `connect`."""
+        """Name of the endpoint; "" before the first `connect`."""
         return self._endpoint
 
     def close(self) -> None:
-        """Leave."""
+        """Close the socket."""
         raise NotImplementedError
 
     def _is_last_sender(self, _source: EndpointState[Any]) -> bool:

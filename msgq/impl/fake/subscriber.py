@@ -1,4 +1,4 @@
-"""The subscriber's socket. See the ring's core.pyi for the contract of each method."""
+"""Subscriber's socket. The ring's core.pyi documents the methods."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _EMPTY_QUEUE: deque[BusMessage] = deque(maxlen=0)
 
 
 def copy_into_buffer(buffer: Any, data: bytes) -> int:
-    """Write into any writable, contiguous buffer as much as it takes, and return how much that was."""
+    """Copy bytes into a writable, contiguous buffer, as far as they fit. Return the number of copied bytes."""
     return BytesIO(data).readinto(buffer)
 
 
 class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
-    """Receives the messages of one endpoint. See the ring's core.pyi for the contract of each method.
+    """Receives the messages of one endpoint. The ring's core.pyi documents the methods.
 
     `_direct_queue` is the inbox's `unread_messages` while a plain receive may take from it, otherwise an empty queue.
     """
@@ -64,12 +64,12 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
 
     @property
     def closed(self) -> bool:
-        """Whether the socket is closed, or was never connected."""
+        """True if the socket is closed, or was never connected."""
         return self._inbox is None or self._inbox.closed
 
     @property
     def conflate(self) -> bool:
-        """Whether `receive` passes over all but the newest message."""
+        """True if `receive` skips all messages except the newest."""
         return self._conflate
 
     @conflate.setter
@@ -79,16 +79,16 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
 
     @property
     def lost(self) -> int | None:
-        """Messages that were published after `connect` and passed over, by conflating, being lapped, or a fault."""
+        """Number of messages published after `connect` and skipped, by conflation, a lap, or a fault."""
         return 0 if self._inbox is None else self._inbox.lost
 
     @property
     def tracked(self) -> bool:
-        """Whether each message carries its publish and origin time; settled with the first message at the latest."""
+        """True if each message carries its publishing time and its origin. The first message fixes it."""
         return self._inbox is not None and not self._inbox.closed and self._inbox.topic.stamp_bytes != 0
 
     def stats(self) -> SubscriberStats:
-        """Return what this socket has received and lost since it connected."""
+        """Return the numbers of received and lost messages since `connect`."""
         inbox = self._inbox
         if inbox is None:
             return SubscriberStats(self._endpoint, 0, 0, 0)
@@ -108,7 +108,10 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
         trust: str | None = None,
         prefix: str | None = None,
     ) -> None:
-        """Subscribe from now on. A passive subscriber is not seen by `wait_for_readers`, and waits like any other."""
+        """Subscribe to later messages.
+
+        `wait_for_readers` ignores a passive subscriber, which otherwise waits like any other.
+        """
         name = check_can_connect(context, endpoint, self.closed, self._endpoint)
         if not isinstance(address, (str, bytes)):
             raise TypeError(f"address is of type {type(address).__name__}; give str or bytes")
@@ -123,12 +126,12 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
         bus.on_member_opened(self)
 
     def _set_record_bytes(self, _size: int) -> None:
-        """Go on at the oldest message that is left when it is lapped."""
+        """Continue at the oldest remaining message after a lap."""
         self._check_usable().resumes_at_oldest = True
         self._update_direct_queue()
 
     def close(self, linger: int | None = None) -> None:
-        """Leave. Ends a wait of another node of a simulation, which gets `EndpointClosedError`."""
+        """Close the socket. A wait of another node of a simulation ends with `EndpointClosedError`."""
         if linger is not None:
             check_linger(linger, self._endpoint)
         if self._inbox is not None and not self._inbox.closed:
@@ -137,7 +140,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
             self._end_all_waits()
 
     def setTimeout(self, timeout: float) -> None:
-        """Choose how long a receive waits, in milliseconds (compatibility: stock's name); -1: for ever."""
+        """Set the timeout of receives in milliseconds (compatibility: stock's name); -1: forever."""
         self._timeout_ms = timeout_ms(timeout, self._endpoint)
 
     # ---- receiving ----
@@ -165,7 +168,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
         return message
 
     def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
-        """Take the next message, or the newest if the socket conflates, with its times."""
+        """Take the next message, or the newest if the socket conflates, with its timestamps."""
         inbox = self._wait_for_inbox(non_blocking)
         if inbox is None:
             return None
@@ -178,7 +181,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
         return message
 
     def _check_usable(self) -> TopicInbox:
-        """Return the inbox, if this socket may be used now."""
+        """Return the inbox. Raises an error if the socket may not be used now."""
         if self._inbox is None or self._inbox.closed:
             raise not_connected_error(self._endpoint)
         if self._inbox.topic.inherited_by_fork:
@@ -187,7 +190,10 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
         return self._inbox
 
     def _wait_for_inbox(self, non_blocking: bool, timeout: float | None = None) -> TopicInbox | None:
-        """Return the inbox when it has a message, waiting for one if wanted: `timeout` seconds, None: as set."""
+        """Return the inbox when a message is available; None at the timeout.
+
+        `timeout`: seconds; None: the socket's timeout.
+        """
         check_non_blocking(non_blocking, self._endpoint)
         wait_ns = self._default_timeout_ns() if timeout is None else timeout_ns(timeout, self._endpoint)
         inbox = self._check_usable()
@@ -207,7 +213,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
 
     @property
     def rcvtimeo(self) -> int:
-        """The time-out in milliseconds (compatibility: pyzmq's name)."""
+        """Timeout in milliseconds (compatibility: pyzmq's name)."""
         return self._timeout_ms
 
     @rcvtimeo.setter
@@ -216,9 +222,9 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
 
     @property
     def rcvhwm(self) -> int:
-        """Limit of messages in the queue (compatibility: pyzmq's name): 0 (none), whatever is set.
+        """Limit of messages in the queue (compatibility: pyzmq's name).
 
-        `segment_size` limits it.
+        Always 0 (no limit), because `segment_size` is the limit.
         """
         return 0
 
@@ -244,7 +250,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
             self._update_direct_queue()
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
+        """Return a descriptor that is readable while a message is available. In a simulation: `DeadlockError`."""
         fd = super().fileno()
         self._update_direct_queue()
         return fd
@@ -252,7 +258,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
     # ---- receiving in bulk ----
 
     def receive_many(self, limit: int | None = None, wait_for_one: bool = False) -> list[bytes]:
-        """Take the messages that are pending, oldest first."""
+        """Take the pending messages, oldest first."""
         message_limit = self._batch_limit(limit)
         inbox = self._check_usable() if not wait_for_one or message_limit == 0 else self._wait_for_inbox(False)
         messages: list[bytes] = []
@@ -269,7 +275,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
         return limit
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
-        """Take the next message into memory of the caller's."""
+        """Take the next message into the caller's memory."""
         copy_into_buffer(buffer, b"")  # refuses what is not writable or not contiguous
         buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         inbox = self._wait_for_inbox(non_blocking)
@@ -286,7 +292,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
     def receive_array(
         self, dtype: npt.DTypeLike, limit: int | None = None, wait_for_one: bool = False
     ) -> np.ndarray[tuple[int], np.dtype[Any]]:
-        """Take the pending messages, each of which is one element, as an array."""
+        """Take the pending messages as an array with one element each."""
         import numpy  # the only method that needs it
 
         message_limit = self._batch_limit(limit)

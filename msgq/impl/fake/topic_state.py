@@ -1,8 +1,7 @@
-"""A topic on the fake bus: its publisher, how far the ring would be, and what each subscriber has not read.
+"""Topic on the fake bus: its publisher, the positions in a ring, and the unread messages of each subscriber.
 
-A topic does the ring's arithmetic (positions, chunks, limit; see docs/internals/topic-protocol.md) on a ring that holds
-nothing, so a slow subscriber is lapped by the same message as on the real one. The messages are in the subscribers'
-queues.
+A topic computes positions, chunks and limits like the ring (docs/internals/topic-protocol.md), but stores no bytes. A
+slow subscriber is therefore lapped by the same message as on a real ring. The subscribers' queues contain the messages.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ OFFSET_MASK = LAP_STRIDE - 1
 
 
 def frame_bytes(size: int) -> int:
-    """Return the bytes that a message takes in the ring: its size word, itself, and padding to 8."""
+    """Return the bytes of a message in the ring: its size word, its payload, and padding to 8 bytes."""
     return size + 15 & ~7
 
 
 class PublisherClaim:
-    """A publisher's claim on a topic, and what it counted when it lost or left it (None: it has it still)."""
+    """A publisher's claim on a topic, and its counters at the end of the claim (None: still valid)."""
 
     __slots__ = ("final_counts", "has_reservation")
 
@@ -38,17 +37,17 @@ class PublisherClaim:
 
 
 class TopicState(EndpointState["TopicInbox"]):
-    """One endpoint: who publishes, who subscribes, and how far the ring would be.
+    """One topic: publisher, subscribers, and positions in a ring.
 
     Attributes
     ----------
-    write_position : where the next message goes.
-    granted_position : the publisher needs no `extend_grant` up to here.
-    write_limit : everything older than a lap before this is overwritten.
-    published_bytes : published so far.
-    stamp_bytes : bytes of the ring that each message takes besides: 0, unless the topic is tracked.
-    schema : what the messages are, as the publisher said that said it last.
-    extract_picture : of a stream of frames: what a simulation says of a message.
+    write_position : position of the next message.
+    granted_position : up to this position, the publisher needs no `extend_grant`.
+    write_limit : messages more than a lap before this position are overwritten.
+    published_bytes : number of published bytes.
+    stamp_bytes : additional bytes of each message in the ring; 0 unless the topic is tracked.
+    schema : schema of the messages, set by the last publisher that gave one.
+    extract_picture : for a frame stream: converts a message for a simulation.
     """
 
     def __init__(
@@ -67,23 +66,23 @@ class TopicState(EndpointState["TopicInbox"]):
         self.extract_picture: Callable[[bytes], bytes] | None = None
 
     def set_publisher(self, claim: PublisherClaim) -> None:
-        """Make this the publisher; who had the topic finds out at its next send."""
+        """Set the publisher. The previous publisher gets an error at its next send."""
         self.clear_publisher()
         self.current_claim = claim
         self.granted_position = self.write_position
 
     def clear_publisher(self) -> None:
-        """Have no publisher."""
+        """Remove the publisher."""
         if self.current_claim is not None:
             self.current_claim.final_counts = (self.published_count, self.published_bytes)
             self.current_claim = None
 
     def extend_grant(self, size: int) -> int:
-        """Return the position behind a message of `size` bytes that does not fit into what was granted.
+        """Return the position after a message of `size` bytes that exceeds the granted position.
 
         Raises
         ------
-        MessageTooLargeError : three messages of its size do not fit.
+        MessageTooLargeError : the message exceeds a third of the ring.
         """
         needed_bytes = self.check_message_size(size)
         lap, start = self.write_position & ~OFFSET_MASK, self.write_position & OFFSET_MASK
@@ -97,12 +96,12 @@ class TopicState(EndpointState["TopicInbox"]):
         return lap + start + needed_bytes
 
     def find_message_start(self, cursor: int, size: int) -> int:
-        """Return the position of the message that a reader at `cursor` finds: there, or in the next lap."""
+        """Return the start of the message for a reader at `cursor`: there, or at the start of the next lap."""
         wraps = (cursor & OFFSET_MASK) + frame_bytes(size + self.stamp_bytes) > self._lap_end_offset
         return (cursor & ~OFFSET_MASK) + LAP_STRIDE if wraps else cursor
 
     def check_message_size(self, size: int) -> int:
-        """Return what a message of `size` bytes needs, if it may be sent at all."""
+        """Return the bytes of a message in the ring. Raises an error if the message is too large."""
         needed_bytes = frame_bytes(size + self.stamp_bytes)
         if needed_bytes > self.frame_bytes_max:
             text = (
@@ -120,17 +119,17 @@ class TopicState(EndpointState["TopicInbox"]):
             inbox.unread_messages.clear()
 
     def count_readers(self) -> tuple[int, int]:
-        """Return how many subscribers are attached, and how many of them have read everything; not the passive ones."""
+        """Return the number of subscribers, and of those that have read all messages, without passive ones."""
         attached = [inbox for inbox in self.inboxes if not inbox.passive]
         return len(attached), sum(inbox.has_read_all() for inbox in attached)
 
 
 class TopicInbox(Inbox):
-    """What one subscriber has not read yet.
+    """Unread messages of one subscriber.
 
     Attributes
     ----------
-    unread_messages : delivered, not read.
+    unread_messages : delivered messages that are not read.
     lost, received, resets : as in `SubscriberStats`.
     """
 
@@ -172,7 +171,10 @@ class TopicInbox(Inbox):
         self.lost += 1
 
     def overwrite_unread(self) -> None:
-        """The publisher overwrites what is at the cursor: it goes. What comes does so too, until the next look."""
+        """Discard unread messages, because the publisher overwrites the cursor's position.
+
+        New ones follow until the next check.
+        """
         if self.conflate:  # its message is the newest, which is never overwritten
             self._skip_to_newest()
             return
@@ -188,7 +190,7 @@ class TopicInbox(Inbox):
             self.topic.update_route()
 
     def _skip_to_oldest(self) -> None:
-        """Pass over what the publisher overwrites."""
+        """Skip the messages that the publisher overwrites."""
         oldest = self.topic.write_limit - LAP_STRIDE
         while self.unread_messages:
             cursor, data = self.unread_messages[0][:2]
@@ -207,11 +209,11 @@ class TopicInbox(Inbox):
             self._skipped_count += 1
 
     def is_newly_lapped(self) -> bool:
-        """Count what was overwritten; return whether that was found just now, and messages are left."""
+        """Count overwritten messages. Return True if a new lap was found and messages are left."""
         return self.resumes_at_oldest and self._is_lapped and self.can_receive()
 
     def can_receive(self) -> bool:
-        """Return whether there is a message, the first in the queue. After a lap: at the newest position."""
+        """Return True if a message is available. After a lap, continue at the newest position."""
         if self._is_lapped:
             self._is_lapped = False
             self.resets += 1
@@ -230,25 +232,25 @@ class TopicInbox(Inbox):
         self._skipped_count = 0
 
     def peek_message(self) -> bytes:
-        """Return the message that `take_message` takes; there must be one."""
+        """Return the message that `take_message` takes. A message must be available."""
         if self.conflate:
             self._skip_to_newest()
             self._add_skipped_to_lost()
         return self.unread_messages[0][1]
 
     def take_message(self) -> bytes:
-        """Take the first message of the queue, or the newest if this conflates; there must be one."""
+        """Take the first message, or the newest if the subscriber conflates. A message must be available."""
         data = self.peek_message()
         self.unread_messages.popleft()
         self.received += 1
         return data
 
     def has_read_all(self) -> bool:
-        """Return whether everything sent to this subscriber was read."""
+        """Return True if the subscriber has read all sent messages."""
         return not (self.unread_messages or self.undelivered or self._is_lapped)
 
     def close(self) -> None:
-        """Leave the topic, for good."""
+        """Leave the topic for good."""
         self.closed = True
         self.undelivered.clear()
         self.topic.remove_inbox(self)

@@ -1,4 +1,4 @@
-"""Waiting for subscribers, of topics and of channels: in virtual time, by their descriptors, by a poller."""
+"""Waiting for subscribers of topics and channels: in virtual time, by descriptors, and by a poller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Waitable(AsyncReceiver, FakeSocket):
-    """A subscriber, as those who wait for it see it."""
+    """A subscriber that can be waited for."""
 
     __slots__ = ("_asyncio_wait", "_bus", "_event_fd", "_is_in_use")
 
@@ -37,19 +37,19 @@ class Waitable(AsyncReceiver, FakeSocket):
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """True if the subscriber is closed."""
         raise NotImplementedError
 
     def _check_usable(self) -> Inbox:
-        """Return what comes to it, if it may be used now."""
+        """Return the inbox. Raises an error if the subscriber may not be used now."""
         raise NotImplementedError
 
     def _receive_now(self) -> bytes | None:
-        """Take the next message, if there is one."""
+        """Take the next message without waiting; None: no message."""
         raise NotImplementedError
 
     def _default_timeout_ns(self) -> int | None:
-        """Return how long a receive waits when nobody says it; None: for ever."""
+        """Return the default timeout of a receive in ns; None: forever."""
         return None
 
     # ---- waiting ----
@@ -60,22 +60,22 @@ class Waitable(AsyncReceiver, FakeSocket):
             raise ConcurrentUseError(text, self._endpoint)
 
     def _acquire(self) -> None:
-        """Keep others out."""
+        """Exclude other users."""
         self._is_in_use = True
 
     def _release(self, _inbox: Inbox) -> None:
-        """Let others in again."""
+        """Allow other users again."""
         self._is_in_use = False
 
     def _end_all_waits(self) -> None:
-        """It is closed: give the descriptor back, and let the task that waits know."""
+        """After a close: release the descriptor, and wake the waiting task."""
         if self._event_fd >= 0:
             os.close(self._event_fd)
             self._event_fd = -1
         self._end_async_wait()
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
+        """Return a descriptor that is readable while a message is available. In a simulation: `DeadlockError`."""
         inbox = self._check_usable()
         self._bus.check_descriptor_allowed(self._endpoint)
         if self._event_fd < 0:
@@ -85,14 +85,14 @@ class Waitable(AsyncReceiver, FakeSocket):
         return self._event_fd
 
     def _rearm_fd(self) -> None:
-        """A call that receives is over: if it left nothing, the descriptor must not be readable."""
+        """After a receive: make the descriptor unreadable if no message is left."""
         if self._event_fd >= 0 and not self.closed and not self._check_usable().has_pending_messages():
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._event_fd)
 
 
 def wait_until_ready(subscribers: list[Waitable], timeout_ns: int | None) -> None:
-    """Wait until a receive of one of them would return at once, at most so long; None: for ever."""
+    """Wait until a receive of one subscriber would return at once, or until the timeout; None: forever."""
     inboxes = [subscriber._check_usable() for subscriber in subscribers]
     endpoints = [subscriber.endpoint for subscriber in subscribers]
     for subscriber in subscribers:
@@ -110,12 +110,12 @@ def wait_until_ready(subscribers: list[Waitable], timeout_ns: int | None) -> Non
 
 
 def would_receive_return(inbox: Inbox) -> bool:
-    """Tell whether a receive would return, or raise, at once."""
+    """Return True if a receive would return or raise at once."""
     return inbox.closed or inbox.can_receive()
 
 
 def make_wait_condition(awaited: Waitable | Poller) -> tuple[Callable[[], bool], int | None, str]:
-    """Return what a wait for it is: its end, its time-out in ns, and its name. (For nodes that wait by yielding.)"""
+    """Return the condition, the timeout in ns and the name of a wait, for nodes that wait by yielding."""
     subscribers = [awaited] if isinstance(awaited, Waitable) else awaited._registered_sockets()
     inboxes = [subscriber._check_usable() for subscriber in subscribers]
     timeout_ns = awaited._default_timeout_ns() if isinstance(awaited, Waitable) else None
@@ -130,7 +130,7 @@ class _FakePoller(PythonPoller):
     _socket_type = Waitable
 
     def poll(self, timeout: float) -> list[Waitable]:
-        """Return those of the registered subscribers whose next receive returns at once, in their order."""
+        """Return the registered subscribers whose next receive returns at once, in their order."""
         milliseconds = timeout_ms(timeout)
         ready = self._find_ready()
         if not ready and milliseconds and self._sockets:

@@ -1,7 +1,7 @@
 """Work queues on the fake backend: inside the process, in virtual time.
 
-The contract of each method is in core.pyi of msgq/impl/workqueue. A message is there when `send` returns, also in a
-simulation, unless a fault delays it. A call that waits lets virtual time pass.
+The stub msgq/impl/workqueue/core.pyi documents the methods. A message is in the queue when `send` returns, also in a
+simulation, unless a fault delays it. A call that waits advances virtual time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Job", "Message", "MessageQueue"]
 
 
 class MessageQueue(Waitable):
-    """One handle of a queue. See core.pyi of msgq/impl/workqueue for the contract of each method."""
+    """One handle of a queue. The stub msgq/impl/workqueue/core.pyi documents the methods."""
 
     signals_end_waits = False  # no wait takes time in which a signal could come
     _handle_row: QueueHandleRow | None = None
@@ -105,57 +105,57 @@ class MessageQueue(Waitable):
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """True if the handle is closed."""
         return self._handle_row is None or self._handle_row.closed
 
     @property
     def name(self) -> str:
-        """Of the queue."""
+        """Name of the queue."""
         return self._endpoint
 
     @property
     def prefix(self) -> str:
-        """Where it is; "" for none."""
+        """Prefix of the queue; "": none."""
         return self._prefix
 
     @property
     def path(self) -> str:
-        """No file."""
+        """Empty, because no file exists."""
         return ""
 
     @property
     def mode(self) -> int:
-        """Permissions that the queue was made with."""
+        """Permissions given at the creation."""
         return self._queue.mode
 
     @property
     def max_messages(self) -> int:
-        """Messages that it holds."""
+        """Maximum number of messages."""
         return self._queue.max_messages
 
     @property
     def max_message_size(self) -> int:
-        """Bytes that each may have."""
+        """Maximum bytes of a message."""
         return self._queue.max_message_size
 
     @property
     def events(self) -> bool | str | None:
-        """What it says of its messages."""
+        """Events that the queue publishes."""
         return options.EVENTS_CHOICES[self._queue.events_choice]
 
     @property
     def schema(self) -> Schema | None:
-        """What describes the messages."""
+        """Schema of the messages."""
         return self._queue.schema
 
     @property
     def identity(self) -> tuple[int, int]:
-        """What no other queue has."""
+        """Unique identity of the queue."""
         return self._queue.identity
 
     @property
     def block(self) -> bool:
-        """Whether calls wait when nobody says how long."""
+        """True if calls without a timeout wait."""
         return self._blocks_by_default
 
     @block.setter
@@ -164,13 +164,13 @@ class MessageQueue(Waitable):
 
     @property
     def current_messages(self) -> int:
-        """Messages that wait."""
+        """Number of waiting messages."""
         self._get_usable_row()
         return len(self._queue.ready_heap)
 
     @property
     def in_flight(self) -> int:
-        """Messages that are taken."""
+        """Number of taken messages."""
         self._get_usable_row()
         return self._queue.in_flight
 
@@ -184,7 +184,7 @@ class MessageQueue(Waitable):
     # ---- coming and going ----
 
     def close(self) -> None:
-        """Leave. What was taken comes back."""
+        """Close the handle. Its taken messages return to the queue."""
         row = self._handle_row
         if row is not None and not row.closed:
             row.close_handle()
@@ -193,7 +193,7 @@ class MessageQueue(Waitable):
             self._end_all_waits()
 
     def unlink(self) -> None:
-        """Remove the queue's name; who has it open goes on."""
+        """Remove the queue's name. Open handles continue."""
         remove_queue(self._bus, self._prefix, self._endpoint)
 
     @staticmethod
@@ -202,7 +202,7 @@ class MessageQueue(Waitable):
         remove_queue(current_bus(), settings.resolve_prefix(prefix), naming.validate_queue_name(name))
 
     def _get_usable_row(self, permission: str = "") -> QueueHandleRow:
-        """Return the row, if this handle may be used so now."""
+        """Return the row. Raises an error if the handle may not be used in this way now."""
         row = self._handle_row
         if row is None or row.closed:
             raise not_connected_error(self._endpoint)
@@ -218,7 +218,7 @@ class MessageQueue(Waitable):
         return self._get_usable_row("read")
 
     def _acquire(self) -> None:
-        """Any number may wait with one handle."""
+        """Do nothing, because several waits with one handle are allowed."""
 
     def _release(self, _inbox: object) -> None:
         """See `_acquire`."""
@@ -230,10 +230,10 @@ class MessageQueue(Waitable):
         return self.receive(0)
 
     def _rearm_fd(self) -> None:
-        """The queue does it."""
+        """Do nothing, because the queue updates the descriptor."""
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while a message is there. In a simulation: `DeadlockError`."""
+        """Return a descriptor that is readable while a message waits. In a simulation: `DeadlockError`."""
         row = self._check_usable()
         self._bus.check_descriptor_allowed(self._endpoint)
         if self._event_fd < 0:
@@ -251,7 +251,7 @@ class MessageQueue(Waitable):
     areceive = __anext__ = arecv
 
     def notify(self, target: Any, once: bool = False, *, exclusive: bool = False) -> None:  # there is no other process
-        """Tell when a message comes to an empty queue that nobody waits for. None: no longer."""
+        """Notify the target of messages in the empty queue while no receiver waits. None: cancel."""
         action = None if target is None else options.parse_notification(target, self._endpoint)
         row = self._get_usable_row()
         row.notify_callback = (
@@ -259,7 +259,7 @@ class MessageQueue(Waitable):
         )
 
     def _wait_until(self, ready: Callable[[], bool], timeout_ns: int, awaited: str) -> None:
-        """Wait until `ready` is true, or so long; -1: for ever."""
+        """Wait until `ready` returns True, or until the timeout in ns; -1: forever."""
         row = self._get_usable_row()
         limit = None if timeout_ns < 0 else timeout_ns
         self._bus.wait_until(lambda: row.closed or ready(), limit, f"{awaited} of the queue {self._endpoint!r}")
@@ -269,7 +269,7 @@ class MessageQueue(Waitable):
     def _wait_in_turn(
         self, waiting_calls: list[object], available: Callable[[], int], timeout_ns: int, awaited: str
     ) -> None:
-        """Wait until there is something for this call and for all calls before it in the line."""
+        """Wait until the available number is enough for this call and all earlier waiting calls."""
         this_call = object()
         waiting_calls.append(this_call)
         try:
@@ -306,7 +306,7 @@ class MessageQueue(Waitable):
         timeout: float | None = None,
         deadline: float | None = None,
     ) -> int:
-        """Send several messages, and return how many went in."""
+        """Send several messages, and return their number."""
         self._get_usable_row("write")
         checked = options.check_priority(priority, self._endpoint)
         timeout_ns = self._compute_timeout_ns(timeout, deadline)
@@ -339,7 +339,7 @@ class MessageQueue(Waitable):
         row.publish_event(Event.SENT, queue.send_item(data, priority, origin_time))
 
     def wait_space(self, timeout: float | None = None, *, deadline: float | None = None) -> bool:
-        """Wait until there is room for a message; tell whether there is."""
+        """Wait for a free slot. Return False at the timeout."""
         self._get_usable_row("write")
         timeout_ns = self._compute_timeout_ns(timeout, deadline)
         if not self._queue.has_free_slot() and timeout_ns:
@@ -349,7 +349,7 @@ class MessageQueue(Waitable):
     # ---- receiving ----
 
     def _wait_for_message(self, timeout: float | None, deadline: float | None) -> bool:
-        """Wait for a message, and tell whether there is one."""
+        """Wait for a message. Return False at the timeout."""
         row = self._check_usable()
         timeout_ns = self._compute_timeout_ns(timeout, deadline)
         if not row.can_receive() and timeout_ns:
@@ -366,7 +366,7 @@ class MessageQueue(Waitable):
         return row.can_receive()
 
     def _receive_next_item(self) -> QueueItem:
-        """Receive the first message; there must be one."""
+        """Receive the first message. A message must be available."""
         row, item = self._get_usable_row(), self._queue.take_item()
         self._queue.in_flight -= 1
         row.publish_event(Event.RECEIVED, item, self._bus.clock.now_ns)
@@ -387,7 +387,7 @@ class MessageQueue(Waitable):
         return received
 
     def receive_many(self, limit: int | None = None) -> list[Message]:
-        """Take the messages that are there."""
+        """Take the available messages."""
         message_limit = options.check_limit(limit, self._endpoint)
         row = self._check_usable()
         messages: list[Message] = []
@@ -402,7 +402,7 @@ class MessageQueue(Waitable):
         *,
         deadline: float | None = None,
     ) -> tuple[int, int] | None:
-        """Take the next message into memory of the caller's; return its length and priority."""
+        """Take the next message into the caller's memory. Return its length and priority."""
         copy_into_buffer(buffer, b"")  # refuses what is not writable or not contiguous
         buffer_bytes = buffer.nbytes if hasattr(buffer, "nbytes") else memoryview(buffer).nbytes
         if not self._wait_for_message(timeout, deadline):
@@ -416,7 +416,7 @@ class MessageQueue(Waitable):
     def take(
         self, timeout: float | None = None, *, deadline: float | None = None, lease: float | None = None
     ) -> Job | None:
-        """Take the next message, until it is acknowledged."""
+        """Take the next message as a job."""
         lease_ns = options.lease_ns(lease, self._endpoint)
         if not self._wait_for_message(timeout, deadline):
             return None
@@ -425,7 +425,7 @@ class MessageQueue(Waitable):
         return Job(self, self._queue, claim)
 
     def peek(self, limit: int | None = None) -> list[Message]:
-        """Return what waits, the first first; it stays."""
+        """Return copies of the waiting messages, in their order."""
         message_limit = options.check_limit(limit, self._endpoint)
         self._check_usable()
         return [
@@ -435,12 +435,12 @@ class MessageQueue(Waitable):
 
 
 def make_message(item: QueueItem) -> Message:
-    """Return a message as its receiver gets it."""
+    """Return a message for its receiver."""
     return message(item.data, item.priority, item.deliveries, item.sent_time, item.origin_time)
 
 
 def open_queue(bus: InProcessBus, prefix: str, request: options.OpenRequest) -> QueueState:
-    """Open a queue, or make it."""
+    """Open or create a queue."""
     queue = find_queue(bus, prefix, request.name)
     if queue is None and request.create is False:
         raise missing_queue_error(request.name)
@@ -454,7 +454,7 @@ def open_queue(bus: InProcessBus, prefix: str, request: options.OpenRequest) -> 
 
 
 def remove_queue(bus: InProcessBus, prefix: str, name: str) -> None:
-    """Remove a queue's name, and its channel of events."""
+    """Remove a queue's name, and its events channel."""
     if (prefix, name) in bus.queues:
         remove_events(name, prefix)
     if bus.queues.pop((prefix, name), None) is None:
@@ -462,14 +462,14 @@ def remove_queue(bus: InProcessBus, prefix: str, name: str) -> None:
 
 
 def missing_queue_error(name: str) -> SegmentError:
-    """Return the error for a queue that was to be opened, or removed."""
+    """Return the error for a queue that does not exist."""
     return SegmentError("queue not found", name, errno=errno.ENOENT)
 
 
 def reopen_pickled_queue(
     name: str, prefix: str, trust: str | None, read: bool, write: bool, block: bool
 ) -> MessageQueue:
-    """Return a handle of the same kind as one that was pickled."""
+    """Return a handle for a pickled queue."""
     queue = MessageQueue(name, 0, read=read, write=write, prefix=prefix, trust=trust)
     queue.block = block
     return queue
@@ -478,7 +478,7 @@ def reopen_pickled_queue(
 def _notify_handle_owner(
     handle: weakref.ref[MessageQueue], target: Any, action: options.Notification, once: bool
 ) -> None:
-    """Notify the owner of a handle. `target` is what was given: a descriptor stays open as long as it is asked for."""
+    """Notify the target of a handle. `target`: the argument of `notify`, kept so that its descriptor stays open."""
     queue = handle()
     if queue is None or queue._handle_row is None:
         return

@@ -1,4 +1,4 @@
-"""Events of work queues on the fake backend: what a handle does is published on the queue's channel of events."""
+"""Events of work queues on the fake backend, published on the queue's events channel."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _POOL_BYTES_MAX = 1 << 42  # no limit: what is asked for is what a pool has
 
 
 class EventPublisher:
-    """The publisher of one handle's events, opened with the first of them. It never raises: what cannot be had is lost.
+    """Publisher of one handle's events, opened with the first event. Errors count as lost events.
 
     Parameters
     ----------
-    queue, prefix, handle_number : of the handle; the queue has events.
+    queue, prefix, handle_number : name, prefix and handle number of the queue with events.
     """
 
     def __init__(self, queue: QueueState, prefix: str, handle_number: int) -> None:
@@ -32,7 +32,7 @@ class EventPublisher:
         self._publisher: Publisher | None = None
 
     def publish_event(self, event: Event, item: QueueItem, taken_time: int = 0) -> None:
-        """Publish what happened to a message just now."""
+        """Publish an event of a message."""
         payload = item.data if event is Event.SENT and self._queue.events_choice == _PAYLOAD_CHOICE else b""
         times = self._queue.bus.clock.now_ns, item.sent_time, taken_time
         head = struct.pack(
@@ -73,13 +73,13 @@ class EventPublisher:
         return Publisher(channel_file, process_name(), *pool, _POOL_BYTES_MAX)
 
     def close(self) -> None:
-        """Publish no more."""
+        """Close the publisher."""
         if self._publisher is not None:
             with contextlib.suppress(MsgqError):
                 self._publisher.close()
 
 
 def remove_events(queue: str, prefix: str) -> None:
-    """Remove a queue's channel of events, if there is one."""
+    """Remove a queue's events channel if it exists."""
     with contextlib.suppress(MsgqError):
         open_channel_file(events_channel(queue), prefix, writable=True).unlink()

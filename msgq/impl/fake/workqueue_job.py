@@ -1,4 +1,4 @@
-"""A job: a message that was taken. See core.pyi of msgq/impl/workqueue for the contract of each method."""
+"""A job: a taken message. The stub msgq/impl/workqueue/core.pyi documents the methods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgq.impl.fake.workqueue_store import JobClaim, QueueState
 
 
 class Job:
-    """A message that is this taker's until it is acknowledged. It keeps the handle that it was taken with."""
+    """A taken message, until its acknowledgement. The job keeps its handle."""
 
     def __init__(self, handle: object, queue: QueueState, claim: JobClaim) -> None:
         self._handle, self._queue, self._claim = handle, queue, claim
@@ -30,12 +30,12 @@ class Job:
         return f"<msgq fake Job of {self._queue.name!r}, {len(self.data)} bytes, {state}>"
 
     def ack(self) -> None:
-        """Let the message go: it is done."""
+        """Acknowledge the message."""
         self._check_open()
         self._claim.end_job(True)
 
     def nack(self) -> None:
-        """Give the message back to its place in the order."""
+        """Return the message to its position in the queue."""
         self._check_open()
         self._claim.end_job(False)
 

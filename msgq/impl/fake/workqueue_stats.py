@@ -1,4 +1,4 @@
-"""Statistics of a work queue on the fake backend; see `msgq.stats`. There is no file, and no handle dies."""
+"""Statistics of a work queue on the fake backend; see `msgq.stats`. A file does not exist, and handles do not die."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A work queue in this process: its messages in their order, who has which, and who wants to know of new ones.
+"""State of a work queue in this process: messages in their order, jobs, waiting calls, and notifications.
 
-It counts as the headers of msgq/impl/workqueue do: a message's order is the number of messages that became ready before
-it, and one that comes back keeps its own.
+Orders are counted as in the headers of msgq/impl/workqueue: the order of a message is the number of messages that
+became ready before it. A returned message keeps its order.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class QueueItem:
 
     Attributes
     ----------
-    send_number : of messages that were sent, from 1 on.
-    ready_order : among messages of its priority.
-    deliveries : how often it was taken.
+    send_number : number among sent messages, from 1.
+    ready_order : order among messages of the same priority.
+    deliveries : number of deliveries.
     sent_time, origin_time : ns.
     """
 
@@ -48,12 +48,13 @@ class QueueItem:
 
 
 class JobClaim:
-    """A message that is taken, until it is acknowledged or comes back.
+    """A taken message, until its acknowledgement or return.
 
     Attributes
     ----------
-    is_over : ended by its taker.
-    is_revoked : it came back without its taker, whose lease was over, who closed the handle or forgot the job.
+    is_over : True: the consumer ended the job.
+    is_revoked : True: the message returned without the consumer, because the lease ended, the handle closed, or the job
+        was deleted.
     """
 
     __slots__ = ("__weakref__", "_handle_row", "_taken_time", "is_over", "is_revoked", "item")
@@ -69,7 +70,7 @@ class JobClaim:
             bus.clock.alarms[self] = (bus.clock.now_ns + lease_ns, self.revoke_claim)
 
     def check_valid(self) -> None:
-        """Raise an error if it was ended, or its handle was closed."""
+        """Raise an error if the job was ended, or its handle was closed."""
         name = self._handle_row.queue.name
         if self.is_over:
             raise options.job_ended_error(name)
@@ -77,11 +78,12 @@ class JobClaim:
             raise options.job_released_error(name)
 
     def end_job(self, acknowledged: bool) -> None:
-        """Let the message go, or give it back.
+        """Acknowledge the message, or return it.
 
         Raises
         ------
-        LeaseExpiredError : it was to go, and came back before. StateError, EndpointClosedError : as `check_valid`.
+        LeaseExpiredError : an acknowledged message has returned before.
+        StateError, EndpointClosedError : as `check_valid`.
         """
         self.check_valid()
         self.is_over = True
@@ -106,7 +108,7 @@ class JobClaim:
         self._handle_row.queue.bus.clock.alarms.pop(self, None)
 
     def revoke_claim(self) -> None:
-        """Bring the message back to the queue without its taker."""
+        """Return the message to the queue without the consumer."""
         if not self.is_over and not self.is_revoked:
             self.is_revoked = True
             self._remove_from_handle()
@@ -114,17 +116,17 @@ class JobClaim:
 
 
 class QueueHandleRow(Inbox):
-    """An open handle, as its queue knows it.
+    """An open handle in the state of its queue.
 
     Attributes
     ----------
-    handle_number : no other open handle of the queue has it.
-    event_callback : publishes the events of the handle; None: the queue has none.
-    event_counts : how often each event happened.
-    open_claims : messages that were taken by it.
+    handle_number : number that is unique among open handles of the queue.
+    event_callback : publishes the handle's events; None: the queue publishes no events.
+    event_counts : number of events of each type.
+    open_claims : taken messages of the handle.
     waiting_receives : calls that wait for a message.
-    event_fd : an eventfd that is readable while a message is there; -1: nobody asked for one.
-    notify_callback : is called when a message comes to an empty queue.
+    event_fd : an eventfd that is readable while a message waits; -1: none was requested.
+    notify_callback : called for a message in the empty queue.
     """
 
     def __init__(self, queue: QueueState) -> None:
@@ -141,7 +143,7 @@ class QueueHandleRow(Inbox):
         queue.handle_rows.append(self)
 
     def publish_event(self, event: Event, item: QueueItem, taken_time: int = 0) -> None:
-        """Count what the handle did to a message, and publish it. taken_time: 0 if it was not taken."""
+        """Count and publish an event of the handle. `taken_time`: 0 if the message was not taken."""
         self.event_counts[event] += 1
         self.queue.event_counts[event] += 1
         if self.event_callback is not None:
@@ -156,7 +158,7 @@ class QueueHandleRow(Inbox):
         return self.can_receive()
 
     def close_handle(self) -> None:
-        """Close the handle; what it has taken comes back."""
+        """Close the handle. Its taken messages return to the queue."""
         self.closed = True
         self.queue.handle_rows.remove(self)
         self.notify_callback, self.event_fd = None, -1
@@ -165,7 +167,7 @@ class QueueHandleRow(Inbox):
 
 
 class DelayedInbox(Inbox):
-    """Messages that were sent to a queue and have not arrived, because a simulation delays them."""
+    """Messages sent to a queue that a simulation delays."""
 
     def can_receive(self) -> bool:
         """See `Inbox`."""
@@ -177,16 +179,16 @@ class DelayedInbox(Inbox):
 
 
 class QueueState(EndpointState[Inbox]):
-    """What a queue's file has.
+    """Content of a queue's file.
 
     Attributes
     ----------
-    ready_heap : a heap of the messages that wait: priority, negative; order; message.
-    in_flight : messages that are taken.
-    events_choice : what it says of its messages, an index of `options.EVENTS_CHOICES`.
-    event_counts : how often each event happened, over all handles.
+    ready_heap : heap of waiting messages: negative priority, order, message.
+    in_flight : taken messages.
+    events_choice : index of the published events in `options.EVENTS_CHOICES`.
+    event_counts : number of events of each type, over all handles.
     handle_rows : open handles.
-    waiting_receivers, waiting_senders : calls that wait, in the order in which they began.
+    waiting_receivers, waiting_senders : waiting calls, in the order of their start.
     """
 
     delivers_exactly_once = True
@@ -210,15 +212,15 @@ class QueueState(EndpointState[Inbox]):
         self.add_inbox(DelayedInbox(self._accept_delayed_item))
 
     def count_free_slots(self) -> int:
-        """Return how many messages can be sent."""
+        """Return the number of free slots."""
         return self.max_messages - len(self.ready_heap) - self.in_flight - len(self._delayed_items)
 
     def has_free_slot(self) -> bool:
-        """Tell whether a message can be sent."""
+        """Return True if a slot is free."""
         return self.count_free_slots() > 0
 
     def send_item(self, data: bytes, priority: int, origin_time: int) -> QueueItem:
-        """Put a message in, and return it; there must be room."""
+        """Add a message, and return it. A slot must be free."""
         self.published_count += 1
         item = QueueItem(data, priority, self.published_count, self.bus.clock.now_ns, origin_time)
         self._delayed_items[item.send_number] = item
@@ -226,7 +228,7 @@ class QueueState(EndpointState[Inbox]):
         return item
 
     def get_delayed_item(self, message: BusMessage) -> QueueItem:
-        """Return a message that is sent and not there so far."""
+        """Return a sent message that has not arrived."""
         return self._delayed_items[message[0]]
 
     def _accept_delayed_item(self, message: BusMessage) -> None:
@@ -235,7 +237,7 @@ class QueueState(EndpointState[Inbox]):
         self._add_ready_item(item)
 
     def requeue_item(self, item: QueueItem) -> None:
-        """A message that was taken goes to its place in the order."""
+        """Return a taken message to its position in the order."""
         self.in_flight -= 1
         self._add_ready_item(item)
 
@@ -248,7 +250,7 @@ class QueueState(EndpointState[Inbox]):
             self.notify_if_idle()
 
     def take_item(self) -> QueueItem:
-        """Take the first message; there must be one."""
+        """Take the first message. A message must wait."""
         item = heapq.heappop(self.ready_heap)[2]
         item.deliveries += 1
         self.in_flight += 1
@@ -257,7 +259,7 @@ class QueueState(EndpointState[Inbox]):
         return item
 
     def update_descriptors(self) -> None:
-        """Make the descriptors of the handles readable, or not."""
+        """Update the readability of the handles' descriptors."""
         for row in self.handle_rows:
             if row.event_fd >= 0 and self.ready_heap:
                 os.eventfd_write(row.event_fd, 1)
@@ -266,7 +268,7 @@ class QueueState(EndpointState[Inbox]):
                     os.eventfd_read(row.event_fd)
 
     def notify_if_idle(self) -> None:
-        """Notify of messages that nobody waits for."""
+        """Notify of messages if no receiver waits."""
         if not any(row.waiting_receives for row in self.handle_rows):
             for notify in [row.notify_callback for row in self.handle_rows if row.notify_callback is not None]:
                 notify()
@@ -284,7 +286,7 @@ def register_handle(queue: QueueState) -> QueueHandleRow:
 
     Raises
     ------
-    TooManyHandlesError : all are in use.
+    TooManyHandlesError : all rows are in use.
     """
     if len(queue.handle_rows) >= options.HANDLES_MAX:
         raise options.handles_error(queue.name)
@@ -292,6 +294,6 @@ def register_handle(queue: QueueState) -> QueueHandleRow:
 
 
 def find_queue(bus: InProcessBus, prefix: str, name: str) -> QueueState | None:
-    """Return the queue that has this name."""
+    """Return the queue with this name; None: no such queue."""
     queue: Any = bus.queues.get((prefix, name))
     return queue if isinstance(queue, QueueState) else None

@@ -1,4 +1,4 @@
-"""Indexes and values of vectors: checked and converted, alike on all backends. NumPy is imported when it is needed."""
+"""Checks and conversions of indexes and values of vectors, for all backends. NumPy is imported at the first use."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ STAMP_FIELDS = ("publish_time", "origin_time")
 
 
 def check_element_index(index: Any, length: int, name: str) -> int:
-    """Return an index of one element.
+    """Return a checked index of one element.
 
     Raises
     ------
-    RecordIndexError : it is out of range, negative, or no whole number.
+    RecordIndexError : the index is out of range, negative, or not an integer.
     """
     try:
         number = -1 if isinstance(index, bool) else operator.index(index)
@@ -35,16 +35,16 @@ def check_element_index(index: Any, length: int, name: str) -> int:
 
 
 def resolve_element_indices(selection: Any, length: int, name: str) -> npt.NDArray[np.int64]:
-    """Return the indexes that are meant, shape (k,), contiguous and nobody else's: they stay as they were checked.
+    """Return the selected indexes, shape (k,), contiguous. The array is private, so that checked indexes cannot change.
 
     Parameters
     ----------
-    selection : None, which is all; a slice, whose ends may be negative; whole numbers or a mask of `length` bools, as a
-        list or array of one dimension.
+    selection : None for all; a slice, whose ends may be negative; integers or a mask of `length` bools, as a
+        one-dimensional list or array.
 
     Raises
     ------
-    RecordIndexError : it is something else, or an index is out of range or negative.
+    RecordIndexError : the selection has another type, or an index is out of range or negative.
     """
     import numpy as np
 
@@ -69,7 +69,7 @@ def resolve_element_indices(selection: Any, length: int, name: str) -> npt.NDArr
 
 
 def _copy_index_array(selection: Any, name: str) -> npt.NDArray[Any]:
-    """Return a copy of indexes or of a mask, in one dimension."""
+    """Return a one-dimensional copy of indexes or of a mask."""
     import numpy as np
 
     try:
@@ -91,17 +91,18 @@ def _copy_index_array(selection: Any, name: str) -> npt.NDArray[Any]:
 
 
 def convert_element_values(source: Any, dtype: np.dtype[Any], count: int, name: str) -> npt.NDArray[Any]:
-    """Return values for `count` elements, shape (count,), contiguous: what was given if it is so already, else a copy.
+    """Return values for `count` elements, shape (count,), contiguous. Suitable arrays are returned without a copy.
 
     Parameters
     ----------
-    source : an array, or what NumPy makes one of; it is repeated as NumPy repeats (broadcasting). What has a dtype must
-        be of the same kind (``same_kind``), with the same fields; the rest is converted as by NumPy's assignment.
+    source : an array, or values that NumPy converts to an array; repeated by NumPy's broadcasting. An array must be
+        castable within its kind (``same_kind``) and have the same fields. Other values are converted as in NumPy's
+        assignments.
 
     Raises
     ------
-    RecordTypeError : it is of another kind, or has other fields. The text shows both dtypes.
-    InvalidValueError : there are more or fewer than `count`, or one cannot be converted.
+    RecordTypeError : the values have another kind or other fields. The text shows both dtypes.
+    InvalidValueError : the number of values differs, or a value cannot be converted.
     """
     import numpy as np
 
@@ -117,15 +118,15 @@ def convert_element_values(source: Any, dtype: np.dtype[Any], count: int, name: 
 
 
 def convert_records(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArray[Any]:
-    """Return one record or several, shape (n,), contiguous: what was given if it is so already, else a copy.
+    """Return one record or several, shape (n,), contiguous. Suitable arrays are returned without a copy.
 
     Parameters
     ----------
-    source : as in `convert_element_values`, of no dimension or of one.
+    source : as in `convert_element_values`, with no dimension or one.
 
     Raises
     ------
-    As `convert_element_values`; InvalidValueError also for more dimensions.
+    Errors of `convert_element_values`. InvalidValueError also for more dimensions.
     """
     import numpy as np
 
@@ -158,7 +159,7 @@ def _convert_to_array(source: Any, dtype: np.dtype[Any], name: str) -> npt.NDArr
 
 
 def _has_same_fields(first: np.dtype[Any], second: np.dtype[Any]) -> bool:
-    """Return whether two dtypes have the same names of fields, on all levels."""
+    """Return True if two dtypes have the same field names on all levels."""
     if first.names is None or second.names is None:
         return first.names is second.names
     return first.names == second.names and all(
@@ -167,7 +168,7 @@ def _has_same_fields(first: np.dtype[Any], second: np.dtype[Any]) -> bool:
 
 
 def is_tracked_dtype(dtype: np.dtype[Any]) -> bool:
-    """Return whether records begin with the times of their publishing and of their origin, as `msgq.tracked` has it."""
+    """Return True if records begin with publishing time and origin, as in `msgq.tracked`."""
     if dtype.names is None or dtype.names[:2] != STAMP_FIELDS or dtype.fields is None:
         return False
     return all(
@@ -176,19 +177,19 @@ def is_tracked_dtype(dtype: np.dtype[Any]) -> bool:
 
 
 def copy_with_stamps(rows: npt.NDArray[Any], publish_time: int, origin_time: int) -> npt.NDArray[Any]:
-    """Return a copy of tracked records with these times, nanoseconds."""
+    """Return a copy of tracked records with these times, in ns."""
     rows = rows.copy()
     rows["publish_time"], rows["origin_time"] = publish_time, origin_time
     return rows
 
 
 def check_output_array(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
-    """Return the array that a reader gave to be filled.
+    """Return the checked output array of a reader.
 
     Raises
     ------
-    RecordTypeError : it is no array, or of another dtype.
-    InvalidValueError : it has another shape, is not C-contiguous, or cannot be written.
+    RecordTypeError : the object is not an array, or has another dtype.
+    InvalidValueError : the array has another shape, is not C-contiguous, or is read-only.
     """
     import numpy as np
 
@@ -204,5 +205,5 @@ def check_output_array(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], n
 
 
 def element_index_error(index: Any, length: int, name: str) -> RecordIndexError:
-    """Return the error for an index of no element."""
+    """Return the error for an invalid element index."""
     return RecordIndexError(f"{index!r} is not an index; give whole numbers, 0 to {length - 1}", name)

@@ -1,6 +1,6 @@
-"""What vectors and boards take and refuse: arguments that are checked, and errors that are told, alike on all backends.
+"""Argument checks and errors of vectors and boards, for all backends.
 
-What a dtype may be is in `msgq.common.dtypes`; indexes and values are in arrays.py.
+`msgq.common.dtypes` checks dtypes, arrays.py checks indexes and values.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ _WORD_BYTES = 8
 
 
 class VectorOpenOptions(NamedTuple):
-    """How a vector is to be opened.
+    """Checked options for opening a vector.
 
     Attributes
     ----------
-    name : of the vector; "": private memory of this process.
-    create : True only makes, False only opens, None does either.
-    dtype, length, exclusive, copies : what was asked for; None: what is there. To make one, the first two are there.
-    is_single_element : whether it must have one element (`Seqlock`).
-    mode : permissions of a new one.
-    passive : leaves no trace, and cannot write.
+    name : name of the vector; "": private memory of this process.
+    create : True only creates, False only opens, None does either.
+    dtype, length, exclusive, copies : requested values; None: existing values. A new vector needs the first two.
+    is_single_element : True: the vector must have one element (`Seqlock`).
+    mode : permissions of a new vector.
+    passive : True: leaves no trace, and cannot write.
     """
 
     name: str
@@ -80,16 +80,16 @@ class VectorOpenOptions(NamedTuple):
     passive: bool
 
     def fill_defaults(self) -> tuple[np.dtype[Any], int, bool, int]:
-        """Return dtype, length, whether it is exclusive, and copies, of a new vector."""
+        """Return dtype, length, exclusive and copies of a new vector."""
         dtype, length = cast("np.dtype[Any]", self.dtype), cast("int", self.length)
         return dtype, length, bool(self.exclusive), self.copies or DEFAULT_COPIES
 
     def check_existing(self, dtype: np.dtype[Any], length: int, exclusive: bool, copies: int) -> int:
-        """Compare with a vector that is there, and return how many of its elements are meant: the first so many.
+        """Compare with an existing vector, and return the number of its elements to use, from the first.
 
         Raises
         ------
-        RecordMismatchError : it has not what was asked for. The text names both.
+        RecordMismatchError : a value differs from the request. The text names both.
         """
         if self.dtype is not None and self.dtype != dtype:
             raise self._mismatch_error(f"has dtype {dtype}, but {self.dtype} was requested")
@@ -107,7 +107,7 @@ class VectorOpenOptions(NamedTuple):
         return RecordMismatchError(f"{text}; omit it to use the existing value, or unlink the records", self.name)
 
     def missing_error(self) -> SegmentError:
-        """Return the error for a vector that was to be opened, and is not there."""
+        """Return the error for a vector that does not exist."""
         advice = "" if self.dtype is not None and self.length is not None else "; to create it, give dtype and length"
         return records_missing_error(self.name, advice)
 
@@ -127,11 +127,11 @@ def check_vector_options(
 
     Raises
     ------
-    EndpointNameError : the name cannot name a file.
-    InvalidValueError : a length, number of copies or mode that is not possible; dtype or length is missing to make one;
-        private memory that is to be opened, or passive.
-    RecordTypeError : a dtype that records cannot have.
-    TypeError : a number is none.
+    EndpointNameError : the name is not valid in a file name.
+    InvalidValueError : a length, number of copies or mode is invalid; dtype or length is missing for a new vector; or
+        private memory is passive or must exist.
+    RecordTypeError : the dtype is not allowed for records.
+    TypeError : a number has another type.
     """
     checked = "" if name is None else naming.validate_records_name(name)
     asked = None if dtype is None else _check_item_dtype(dtype, checked)
@@ -200,7 +200,7 @@ def _check_number_range(option: str, value: int | None, least: int, most: int, n
 
 
 def compute_cell_strides(item_bytes: int, copies: int) -> tuple[int, int]:
-    """Return the bytes from element to element, and from a copy within one to the next."""
+    """Return the bytes from one element to the next, and from one copy of an element to the next."""
     room = _WORD_BYTES + (item_bytes + _WORD_BYTES - 1 & -_WORD_BYTES)
     one_line = _WORD_BYTES + copies * room <= _CACHE_LINE_BYTES
     copy_stride = room if one_line or room > _CACHE_LINE_BYTES - _WORD_BYTES else _CACHE_LINE_BYTES
@@ -216,11 +216,11 @@ def _check_file_bytes(new: tuple[np.dtype[Any], int, bool, int], name: str) -> N
 
 
 def read_schema_dtype(schema: Schema | None, item_bytes: int, name: str) -> np.dtype[Any]:
-    """Return the dtype that a vector's header says.
+    """Return the dtype in a vector's header.
 
     Raises
     ------
-    CorruptSegmentError : it says none, or one of another size.
+    CorruptSegmentError : the header has no dtype, or one of another size.
     """
     try:
         dtype = struct_dtype(schema) if schema is not None else None
@@ -233,16 +233,16 @@ def read_schema_dtype(schema: Schema | None, item_bytes: int, name: str) -> np.d
 
 
 class BoardOpenOptions(NamedTuple):
-    """How a board is to be opened.
+    """Checked options for opening a board.
 
     Attributes
     ----------
-    name : of the board.
-    create : True only makes, False only opens, None does either.
-    keys, value_bytes : what was asked for; None: what is there, or the default for a new one.
-    schema : for a new one.
-    mode : permissions of a new one.
-    passive : leaves no trace, and cannot declare.
+    name : name of the board.
+    create : True only creates, False only opens, None does either.
+    keys, value_bytes : requested values; None: existing values, or the defaults for a new board.
+    schema : schema of a new board.
+    mode : permissions of a new board.
+    passive : True: leaves no trace, and cannot declare.
     """
 
     name: str
@@ -254,15 +254,15 @@ class BoardOpenOptions(NamedTuple):
     passive: bool
 
     def fill_defaults(self) -> tuple[int, int]:
-        """Return how many keys a new board has, and the bytes that a value may have."""
+        """Return the number of keys and the maximum bytes of a value of a new board."""
         return self.keys or DEFAULT_KEYS, DEFAULT_VALUE_BYTES if self.value_bytes is None else self.value_bytes
 
     def check_existing(self, keys: int, value_bytes: int) -> None:
-        """Compare with a board that is there.
+        """Compare with an existing board.
 
         Raises
         ------
-        RecordMismatchError : it has not what was asked for. The text names both.
+        RecordMismatchError : a value differs from the request. The text names both.
         """
         for option, current in (("keys", keys), ("value_bytes", value_bytes)):
             asked = getattr(self, option)
@@ -273,7 +273,7 @@ class BoardOpenOptions(NamedTuple):
                 )
 
     def missing_error(self) -> SegmentError:
-        """Return the error for a board that was to be opened, and is not there."""
+        """Return the error for a board that does not exist."""
         return records_missing_error(self.name)
 
 
@@ -290,9 +290,9 @@ def check_board_options(
 
     Raises
     ------
-    EndpointNameError : the name cannot name a file.
-    InvalidValueError : a number, mode or schema that is not possible; a passive handle is to make one.
-    TypeError : a number is none; a schema is none.
+    EndpointNameError : the name is not valid in a file name.
+    InvalidValueError : a number, mode or schema is invalid, or a passive handle must create the board.
+    TypeError : a number or the schema has another type.
     """
     checked = naming.validate_records_name(name)
     if schema is not None:
@@ -318,7 +318,7 @@ def check_board_options(
 
 
 def resolve_change_limit(limit: int | None, length: int, name: str) -> int:
-    """Return how many changes of `length` elements a batch has at most.
+    """Return the maximum number of changes in a batch, for `length` elements.
 
     Raises
     ------
@@ -335,11 +335,12 @@ def resolve_change_limit(limit: int | None, length: int, name: str) -> int:
 
 
 def validate_key(key: str, name: str) -> bytes:
-    """Return a key of a board as its bytes.
+    """Return a board's key as bytes.
 
     Raises
     ------
-    TypeError : it is no str. InvalidValueError : it is empty, longer than 111 bytes, not UTF-8, or has a NUL.
+    TypeError : the key is not a str.
+    InvalidValueError : the key is empty, longer than 111 bytes, not UTF-8, or contains NUL.
     """
     if not isinstance(key, str):
         raise TypeError(f"key is of type {type(key).__name__}; give a str")
@@ -357,23 +358,26 @@ def validate_key(key: str, name: str) -> bytes:
 
 
 def records_missing_error(name: str, advice: str = "") -> SegmentError:
-    """Return the error for records that were to be opened, or removed."""
+    """Return the error for records that do not exist."""
     return SegmentError(f"records not found{advice}", name, errno=errno.ENOENT)
 
 
 def records_exist_error(name: str) -> SegmentError:
-    """Return the error for records that were to be made."""
+    """Return the error for records that exist already."""
     return SegmentError("records exist; to open them, omit create=True", name, errno=errno.EEXIST)
 
 
 def wrong_records_kind_error(is_board: bool, name: str) -> RecordMismatchError:
-    """Return the error for a board that is opened as a vector, or a vector as a board; `is_board`: what it is."""
+    """Return the error for opening a board as a vector, or a vector as a board.
+
+    `is_board`: True for an existing board.
+    """
     current, asked = ("a board", "a vector") if is_board else ("a vector", "a board")
     return RecordMismatchError(f"is {current}, but was opened as {asked}", name)
 
 
 def passive_writer_error(name: str) -> StateError:
-    """Return the error for a passive handle that is to write."""
+    """Return the error for a write with a passive handle."""
     return StateError("is passive, and cannot write; open it without passive=True", name)
 
 
@@ -383,7 +387,7 @@ def concurrent_changes_error(name: str) -> ConcurrentUseError:
 
 
 def element_locked_error(index: int, holder: str, waited_s: float, name: str) -> WaitTimeoutError:
-    """Return the error for an element that another writer, which lives, does not let go."""
+    """Return the error for an element that another living writer holds."""
     text = f"element {index} was locked for {waited_s:.6g} s by {holder}, which is stopped or slow"
     return WaitTimeoutError(f"{text}; this element and the following ones were not written", name)
 
@@ -395,7 +399,7 @@ def read_contention_error(index: int, waited_s: float, name: str) -> WaitTimeout
 
 
 def no_atomic_snapshot_error(waited_s: float, name: str) -> WaitTimeoutError:
-    """Return the error for a snapshot of one instant that there was not."""
+    """Return the error for an atomic snapshot that found no instant without writes."""
     text = f"elements kept changing for {waited_s:.6g} s, so that no snapshot of one instant was possible"
     return WaitTimeoutError(f"{text}; raise the timeout, or take a snapshot that is not atomic", name)
 
@@ -407,18 +411,18 @@ def second_writer_error(owner: str, name: str) -> MultipleWritersError:
 
 
 def too_many_writers_error(name: str) -> TooManyWritersError:
-    """Return the error for a writer for which there is no row."""
+    """Return the error for a writer without a free row."""
     text = f"has {WRITERS_MAX} writing handles, its limit; close some, or share one between threads"
     return TooManyWritersError(text, name)
 
 
 def key_taken_error(key: str, owner: str, name: str) -> KeyTakenError:
-    """Return the error for a key whose owner lives."""
+    """Return the error for a key with a living owner."""
     return KeyTakenError(f"key {key!r} is declared by {owner}; close its Entry first", name)
 
 
 def board_full_error(keys: int, name: str) -> BoardFullError:
-    """Return the error for a key for which there is no place."""
+    """Return the error for a board without a free key."""
     return BoardFullError(f"has {keys} keys, its limit (keys=), and keys are permanent; create a larger board", name)
 
 
@@ -428,13 +432,13 @@ def unwritten_key_error(key: str, name: str) -> BoardKeyError:
 
 
 def value_too_large_error(size: int, value_bytes: int, name: str) -> MessageTooLargeError:
-    """Return the error for a value that does not fit."""
+    """Return the error for a value that exceeds the maximum."""
     text = f"a value of {size} bytes does not fit: at most {value_bytes} are allowed (value_bytes)"
     return MessageTooLargeError(text, name)
 
 
 def buffer_too_small_error(size: int, room: int, name: str) -> MessageTooLargeError:
-    """Return the error for a buffer that cannot hold a value."""
+    """Return the error for a buffer that is smaller than a value."""
     return MessageTooLargeError(f"value has {size} bytes, but the buffer has {room}", name)
 
 
@@ -445,5 +449,5 @@ def inherited_entry_error(key: str, name: str) -> ForkedSocketError:
 
 
 def closed_entry_error(key: str, name: str) -> StateError:
-    """Return the error for an `Entry` that was closed."""
+    """Return the error for a closed `Entry`."""
     return StateError(f"key {key!r} was released; declare it again", name)

@@ -1,4 +1,4 @@
-"""What vectors and boards hand out, alike on all backends."""
+"""Result types of vectors and boards, for all backends."""
 
 from __future__ import annotations
 
@@ -44,15 +44,17 @@ class ChangeIterator(Generic[ChangeType]):
 
 
 class Changes(NamedTuple):
-    """Elements of a vector that were written since the last look, by index; each of them once, as it is now.
+    """Elements of a vector written since the last call, sorted by index.
+
+    Each element occurs once, with its newest value.
 
     Attributes
     ----------
     indices : shape (k,), ascending.
     rows : shape (k,), of the vector's dtype.
-    times : shape (k,); when each was written, nanoseconds of the host's clock (clock.md).
-    counts : shape (k,); how often each was ever written. What it grew by since the last look, less one, was overwritten
-        before anybody looked.
+    times : shape (k,), times of the last writes, nanoseconds of the host's clock (clock.md).
+    counts : shape (k,), numbers of writes. The increase since the last call, minus one, is the number of overwritten
+        values that this reader did not see.
     """
 
     indices: npt.NDArray[np.int64]
@@ -63,17 +65,17 @@ class Changes(NamedTuple):
 
 @dataclass(frozen=True)
 class Value:
-    """What is under a key of a board.
+    """Value of a board's key.
 
     Attributes
     ----------
-    data : a private copy.
-    time : when it was written, nanoseconds of the host's clock (clock.md).
-    count : how often the key was ever written.
-    age_ns : since then.
-    owner : whose the key is, as of when this is asked first: finding it out takes longer than to read a value. None:
-        nobody's.
-    alive : whether the owner lives; None: there is none, or nobody can tell.
+    data : a private copy of the bytes.
+    time : time of the write, nanoseconds of the host's clock (clock.md).
+    count : number of writes of the key.
+    age_ns : nanoseconds since the write.
+    owner : owner of the key at the first access to this attribute, because determining it takes longer than reading a
+        value. None: no owner.
+    alive : True if the owner lives; None: no owner, or unknown.
     """
 
     data: bytes
@@ -84,12 +86,12 @@ class Value:
 
     @cached_property
     def owner(self) -> Participant | None:
-        """Whose the key is now, or was when this was asked before."""
+        """Owner of the key at the first access."""
         return self.find_owner()
 
     @property
     def alive(self) -> bool | None:
-        """Whether the owner lives."""
+        """True if the owner lives."""
         return None if self.owner is None else self.owner.alive
 
     def __reduce__(self) -> tuple[Any, ...]:

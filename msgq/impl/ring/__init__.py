@@ -17,8 +17,8 @@ else:
 class Poller(PyzmqPoller[ReadySocket], base.Poller):
     """Waits for several subscribers (or other readers), and descriptors, at once.
 
-    `Poller` is for type checkers one of subscribers. One that has others is annotated with what `poll` returns:
-    `Poller[tuple[Any, int]]` for pairs, as of `register`.
+    For type checkers, `Poller` is a poller of subscribers. Annotate other pollers with the results of `poll`, for
+    example `Poller[tuple[Any, int]]` for pairs, as from `register`.
     """
 
 

@@ -1,1 +1,1 @@
-"""What the sockets of all backends have in common."""
+"""Common code of the sockets of all backends."""

@@ -1,4 +1,4 @@
-"""The asyncio side of sockets that are written in Python. asyncio itself is imported when it is used."""
+"""asyncio methods of sockets written in Python. asyncio is imported at its first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class AsyncReceiver:
-    """A subscriber that can be waited for in asyncio; see the ring's core.pyi for the contract of `areceive`."""
+    """A subscriber with asyncio methods. The ring's core.pyi documents `areceive`."""
 
     __slots__ = ()
 
@@ -37,6 +37,6 @@ class AsyncReceiver:
         return event_loop.receive_async(self)
 
     def _end_async_wait(self) -> None:
-        """The socket is closed: the task that waits for it must know."""
+        """After a close: wake the waiting task."""
         if self._asyncio_wait is not None:
             self._asyncio_wait(self.endpoint)

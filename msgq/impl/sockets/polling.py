@@ -1,4 +1,4 @@
-"""Pollers: that of the backends written in Python, and what all have of pyzmq's."""
+"""Pollers: the base for backends written in Python, and the methods of pyzmq for all backends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SELECT_FLAGS = (
 
 
 class PythonPoller:
-    """The registered subscribers of a poller. See core.pyi for the contract; `poll` is the backend's."""
+    """Registered subscribers of a poller. The stub core.pyi documents the methods; the backend defines `poll`."""
 
     _socket_type: ClassVar[type[Any]]
     _last_poll_was_step = False  # for the ring's: no gates here
@@ -48,7 +48,7 @@ class PythonPoller:
         self._sockets: list[Any] = []
 
     def registerSocket(self, socket: Any) -> None:
-        """Wait for this one, too (compatibility: stock's name). Registering it again does nothing."""
+        """Register a subscriber (compatibility: stock's name). Registering it again has no effect."""
         if not isinstance(socket, self._socket_type):
             raise TypeError(f"poller cannot wait for {type(socket).__name__}; give a SubSocket of its backend")
         if socket.closed:
@@ -57,7 +57,7 @@ class PythonPoller:
             self._sockets.append(socket)
 
     def unregisterSocket(self, socket: Any) -> None:
-        """Wait for this one no longer (compatibility: stock's name)."""
+        """Remove a subscriber (compatibility: stock's name)."""
         if not any(socket is registered for registered in self._sockets):
             raise KeyError(socket)
         self._sockets = [registered for registered in self._sockets if registered is not socket]
@@ -66,21 +66,21 @@ class PythonPoller:
         return self._sockets.copy()
 
     def poll(self, timeout: float) -> list[Any]:
-        """Return those whose next receive returns (or raises) at once."""
+        """Return the subscribers whose next receive returns or raises at once."""
         raise NotImplementedError
 
     def apoll(self, timeout: float) -> Coroutine[Any, Any, list[Any]]:
-        """Do what `poll` does, in a task of an asyncio loop."""
+        """Do the same as `poll` in a task of an asyncio loop."""
         from msgq.impl.base import event_loop
 
         return event_loop.poll_async(self, timeout_ms(timeout))
 
 
 class PyzmqPoller(_GenericPoller[ReadySocket]):
-    """Adds to a backend's poller what pyzmq's has: any descriptor, flags, and pairs that make a dict.
+    """Adds pyzmq's features to a backend's poller: any descriptor, flags, and results as pairs for a dict.
 
-    A subscriber that was registered by `register` is returned with its event, one by `registerSocket` as it is. So is
-    what reads by a subscriber of its own, its `_reader`. One thread at a time.
+    `poll` returns subscribers registered by `register` with their event, and those registered by `registerSocket`
+    without. The same holds for readers that have a subscriber, their `_reader`. One thread at a time.
     """
 
     if TYPE_CHECKING:  # of the backend's poller
@@ -95,28 +95,28 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
         self._descriptors: dict[int, tuple[Any, int]] = {}  # descriptor: what was registered, and its flags
 
     def registerSocket(self, socket: Any) -> None:
-        """Wait for this one, too (compatibility: stock's name); see core.pyi."""
+        """Register a subscriber (compatibility: stock's name); see core.pyi."""
         super().registerSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
         if hasattr(socket, "_reader") and not any(socket is registered for registered in self._wrapping_sockets):
             self._wrapping_sockets.append(socket)
 
     def unregisterSocket(self, socket: Any) -> None:
-        """Wait for this one no longer (compatibility: stock's name); see core.pyi."""
+        """Remove a subscriber (compatibility: stock's name); see core.pyi."""
         super().unregisterSocket(getattr(socket, "_reader", socket))  # type: ignore[misc]  # of the backend's poller
         self._wrapping_sockets = [registered for registered in self._wrapping_sockets if registered is not socket]
 
     def register(self, socket: Any, flags: int = POLLIN) -> None:
-        """Wait for this one, too (compatibility: pyzmq's name); registering it again changes its flags.
+        """Register a socket or descriptor (compatibility: pyzmq's name). Registering it again changes its flags.
 
         Parameters
         ----------
-        socket : a subscriber of this backend, a descriptor, or what has a `fileno`.
-        flags : POLLIN and the others. Subscribers know POLLIN only.
+        socket : a subscriber of this backend, a descriptor, or an object with `fileno`.
+        flags : POLLIN and others. Subscribers support POLLIN only.
 
         Raises
         ------
-        InvalidValueError : no flags, or others than POLLIN for a subscriber.
-        TypeError : a socket of pyzmq, whose descriptor says little.
+        InvalidValueError : no flags, or other flags than POLLIN for a subscriber.
+        TypeError : a socket of pyzmq, whose descriptor does not show messages reliably.
         EndpointClosedError : the subscriber is closed.
         """
         if hasattr(socket, "receive") or hasattr(socket, "_reader"):
@@ -135,11 +135,11 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
     modify = register
 
     def unregister(self, socket: Any) -> None:
-        """Wait for this one no longer (compatibility: pyzmq's name).
+        """Remove a socket or descriptor (compatibility: pyzmq's name).
 
         Raises
         ------
-        KeyError : it is not registered.
+        KeyError : the object is not registered.
         """
         if hasattr(socket, "receive") or hasattr(socket, "_reader"):
             self.unregisterSocket(socket)
@@ -149,7 +149,7 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
         del self._descriptors[registered[0] if registered else socket]
 
     def poll(self, timeout: float | None = None) -> list[ReadySocket]:
-        """Return what is ready: see `Poller.poll`; None waits for ever, as -1 does."""
+        """Return the ready objects: see `Poller.poll`. None and -1 wait forever."""
         milliseconds = WAIT_FOREVER if timeout is None else timeout
         if not self._descriptors:
             ready: list[Any] = super().poll(milliseconds)  # type: ignore[misc]  # of the backend's poller
@@ -163,14 +163,14 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
             self._poll_descriptors(None if remaining_s == math.inf else remaining_s)
 
     def _pair_with_events(self, ready: list[Any]) -> list[Any]:
-        """Return what was registered, in the way in which it was, for the subscribers that are ready."""
+        """Return the registered objects of ready subscribers, in pairs if they were registered in this way."""
         wrappers = {id(wrapper._reader): wrapper for wrapper in self._wrapping_sockets}
         ready = [wrappers.get(id(reader), reader) for reader in ready]
         paired = [any(socket is registered for registered in self._paired_sockets) for socket in ready]
         return [(socket, POLLIN) if pair else socket for socket, pair in zip(ready, paired, strict=True)]
 
     def _poll_descriptors(self, seconds: float | None) -> list[tuple[Any, int]]:
-        """Wait for descriptors, those of the subscribers included, and return what of the foreign ones is ready."""
+        """Wait for all descriptors, including those of subscribers, and return the ready foreign ones."""
         poll = select.poll()
         for fd, (_, flags) in self._descriptors.items():
             poll.register(fd, sum(native for flag, native in _SELECT_FLAGS if flags & flag))
@@ -186,7 +186,10 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
 
 
 def _duplicate_descriptor(socket: Any, exit_stack: contextlib.ExitStack) -> int:
-    """Return a copy of a subscriber's descriptor, which no other file replaces when another thread closes it."""
+    """Return a copy of a subscriber's descriptor.
+
+    If another thread closes the original, no other file replaces the copy.
+    """
     copy = os.dup(socket.fileno())
     exit_stack.callback(os.close, copy)
     if socket.closed:

@@ -1,4 +1,4 @@
-"""The common parts of publishers. The ring has its own reservations and batches in C, where it must be fast."""
+"""Common parts of publishers. The ring implements reservations and batches in C for speed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def wait_for_readers(
     n: int | None,
     endpoint: str,
 ) -> None:
-    """Wait until subscribers are there, or up to date; see the ring's core.pyi.
+    """Wait until subscribers are connected or up to date; see the ring's core.pyi.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def wait_for_readers(
 
     Raises
     ------
-    WaitTimeoutError : it did not come about in time.
+    WaitTimeoutError : the timeout passed.
     InvalidValueError : as `check_wait_for_readers`.
     """
     check_wait_for_readers(timeout, interval, n, endpoint)
@@ -39,14 +39,14 @@ def wait_for_readers(
 
 
 def has_enough_readers(attached: int, updated: int | None, n: int | None) -> bool:
-    """Tell whether so many are attached; without `n`, whether there are some, and all up to date."""
+    """Return True if `n` subscribers are attached; without `n`, if there are subscribers and all are up to date."""
     return 0 < attached == updated if n is None else attached >= n
 
 
 def missing_readers_error(
     attached: int, updated: int | None, timeout: float | None, n: int | None, endpoint: str
 ) -> WaitTimeoutError:
-    """Return the error for subscribers that did not come in time."""
+    """Return the error for subscribers that are missing at the timeout."""
     update_text = "ZMQ does not report what was read; give n=" if updated is None else f"{updated} up to date"
     condition = "at least one, and all up to date" if n is None else f"{n} attached"
     text = f"after {timeout} s {attached} subscribers are attached ({update_text}); wanted: {condition}"
@@ -54,11 +54,11 @@ def missing_readers_error(
 
 
 def split_messages(messages: Any) -> Iterable[Any]:
-    """Return the messages of a `send_many`: an iterable as it is, of an array its rows, as bytes.
+    """Return the messages for `send_many`: an iterable unchanged, or the rows of an array as bytes.
 
     Raises
     ------
-    TypeError : one message, or neither an iterable nor an array.
+    TypeError : a single message, or neither an iterable nor an array.
     BufferError : the array is not C-contiguous.
     """
     message_iterable: Iterable[Any] = messages
@@ -82,7 +82,7 @@ def split_messages(messages: Any) -> Iterable[Any]:
 
 
 class ReservingPublisher(Protocol):
-    """A publisher whose messages can be written in place."""
+    """A publisher with reservations for writing messages in place."""
 
     @property
     def endpoint(self) -> str: ...  # noqa: D102
@@ -91,14 +91,14 @@ class ReservingPublisher(Protocol):
         """See the ring's core.pyi."""
 
     def _begin_reservation(self, size: int) -> None:
-        """Keep everybody out until the end, if a message of this size may be sent at all."""
+        """Exclude other users until the end, if a message of this size may be sent."""
 
     def _end_reservation(self) -> None:
-        """Let others in again."""
+        """Allow other users again."""
 
 
 class Reservation:
-    """Room for one message, to be written in place: ``with pub.reserve(size) as view``. Serves once."""
+    """A reservation for writing one message in place: ``with pub.reserve(size) as view``. Use it once."""
 
     def __init__(self, socket: ReservingPublisher, size: int, origin_time: int = 0) -> None:
         self._socket, self._size, self._origin_time = socket, size, origin_time

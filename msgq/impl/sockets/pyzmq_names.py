@@ -1,4 +1,4 @@
-"""pyzmq's names for what sockets do anyway, so that programs written for pyzmq run."""
+"""pyzmq's names for methods of sockets, so that programs for pyzmq run unchanged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def make_again_error(endpoint: str) -> Again:
-    """Return the error for a receive that found nothing. Where zmq is imported, it is a `zmq.Again` as well."""
+    """Return the error for a receive without a message. If zmq is imported, the error is also a `zmq.Again`."""
     # A program that writes `except zmq.Again` has imported zmq; no other needs to.
     zmq_again = getattr(sys.modules.get("zmq"), "Again", None)
     error_class = Again if zmq_again is None else _make_combined_again(zmq_again)
@@ -43,7 +43,7 @@ def make_again_error(endpoint: str) -> Again:
 @functools.cache
 def _make_combined_again(zmq_again: Any) -> type[Again]:
     class CombinedAgain(Again, zmq_again):  # type: ignore[misc]
-        """`msgq.Again` and `zmq.Again` at once."""
+        """An error that is both `msgq.Again` and `zmq.Again`."""
 
         def __init__(self, message: str, endpoint: str) -> None:
             super().__init__(message, endpoint)
@@ -72,7 +72,7 @@ class Frame(bytes):
 
 
 class StrictOptionSocket:
-    """A socket that is written in Python, and refuses attributes that it does not have. (The others do in Cython.)"""
+    """A socket written in Python that refuses unknown attributes. Cython classes do so anyway."""
 
     __slots__ = ()
 
@@ -84,16 +84,13 @@ class StrictOptionSocket:
 
 
 class UnqueuedSenderOptions:
-    """pyzmq's options of a sender whose messages have arrived when `send` returns. (The ring's has its own.)"""
+    """pyzmq's options of a sender without a queue: `send` delivers messages before it returns."""
 
     __slots__ = ()
 
     @property
     def sndhwm(self) -> int:
-        """Messages that wait to be sent, at most (compatibility: pyzmq's name): 0 (no limit), whatever is set.
-
-        None waits.
-        """
+        """Limit of waiting messages (compatibility: pyzmq's name). Always 0 (no limit), because no message waits."""
         return 0
 
     @sndhwm.setter
@@ -102,7 +99,7 @@ class UnqueuedSenderOptions:
 
     @property
     def sndtimeo(self) -> int:
-        """Milliseconds that a send may wait (compatibility: pyzmq's name): 0, whatever is set. A send never waits."""
+        """Milliseconds that a send may wait (compatibility: pyzmq's name). Always 0, because a send never waits."""
         return 0
 
     @sndtimeo.setter
@@ -111,13 +108,13 @@ class UnqueuedSenderOptions:
 
 
 class NoLingerOption:
-    """pyzmq's `linger`, where what was sent has arrived when `send` returns. (The ring's sockets have their own.)"""
+    """pyzmq's option `linger` for sockets without a queue: `send` delivers messages before it returns."""
 
     __slots__ = ()
 
     @property
     def linger(self) -> int:
-        """Milliseconds that messages may take after `close` (compatibility: pyzmq's name): 0, whatever is set."""
+        """Milliseconds for unsent messages after `close` (compatibility: pyzmq's name). Always 0."""
         return 0
 
     @linger.setter
@@ -126,7 +123,7 @@ class NoLingerOption:
 
 
 class PyzmqReceiver:
-    """pyzmq's names for what a subscriber that is written in Python does. (Those of the ring have their own.)"""
+    """pyzmq's names for the methods of a subscriber written in Python."""
 
     __slots__ = ()
 
@@ -142,7 +139,7 @@ class PyzmqReceiver:
     def recv(self: ReceivingSocket, flags: int = 0, copy: bool = True) -> bytes | Frame:
         """Return the next message, with copy=False as a `Frame` (compatibility: pyzmq's name).
 
-        `Again` when there is none (flags=NOBLOCK), or none came in time.
+        Raises `Again` without a message (flags=NOBLOCK), or at the timeout.
         """
         message = self.receive(bool(flags & NOBLOCK))
         if message is None:
@@ -150,7 +147,7 @@ class PyzmqReceiver:
         return message if copy else Frame(message)
 
     def recv_into(self: ReceivingSocket, buffer: Any, flags: int = 0) -> int:
-        """Do the same into memory of the caller's (compatibility: pyzmq's name), and return the message's size."""
+        """Receive the next message into the caller's memory, and return its size (compatibility: pyzmq's name)."""
         size = self.receive_into(buffer, bool(flags & NOBLOCK))
         if size is None:
             raise make_again_error(self.endpoint)

@@ -1,4 +1,4 @@
-"""Messages of endpoints, read passively: the ground of recorder and meters."""
+"""Passive sources of messages, used by recorder and meters."""
 
 from msgq.impl.sources.source import (
     EndpointSource,

@@ -1,4 +1,4 @@
-"""Work queues over shared memory: each message for one consumer, the most urgent first."""
+"""Work queues in shared memory: each message goes to one consumer, the highest priority first."""
 
 from msgq.impl.workqueue.core import Job, MessageQueue
 from msgq.impl.workqueue.message import Message

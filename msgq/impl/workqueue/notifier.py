@@ -1,4 +1,4 @@
-"""Notifies of messages that come to empty queues. One thread of the process waits for all registrations."""
+"""Notifications of messages in empty queues. One thread of the process waits for all registrations."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
 
 
 class QueueNotification(Protocol):
-    """A request to be notified, as `msgq.impl.workqueue.core` has it."""
+    """A notification request of `msgq.impl.workqueue.core`."""
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """True if the request is closed."""
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when a message came."""
+        """Return a descriptor that is readable after a message arrived."""
 
     def consume(self) -> bool:
-        """Return whether a message came to the empty queue since the last call."""
+        """Return True if a message arrived in the empty queue since the last call."""
 
     def close(self) -> None:
-        """End the request."""
+        """Close the request."""
 
 
 _EVENTFD_INCREMENT = (1).to_bytes(8, sys.byteorder)
 
 
 class Registration:
-    """A handle's request to be notified, until it is cancelled.
+    """A handle's request for notifications, until it is cancelled.
 
     Parameters
     ----------
-    queue : the handle; it is referred to weakly.
-    notification : of the queue.
-    target : the argument of `MessageQueue.notify`; it is kept, so that a descriptor stays open.
-    action : the same, checked.
-    once : notify only the first time.
+    queue : the handle, kept as a weak reference.
+    notification : notification request of the queue.
+    target : argument of `MessageQueue.notify`, kept so that its descriptor stays open.
+    action : the checked target.
+    once : True: notify only once.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Registration:
         _notifier_thread.add(self)
 
     def cancel(self) -> None:
-        """End the notifications. A call that has begun continues."""
+        """Cancel the notifications. A running call continues."""
         _notifier_thread.remove(self)
         self.notification.close()
 
     def notify(self) -> None:
-        """Run the action, if a message came to the empty queue."""
+        """Run the action if a message arrived in the empty queue."""
         queue = self.queue()
         if queue is None or self.notification.closed or not self.notification.consume():
             return
@@ -78,7 +78,7 @@ class Registration:
 
 
 class _NotifierThread:
-    """The thread, which begins with the first registration."""
+    """The notifying thread, started with the first registration."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # signal handlers and finalizers run anywhere, and close queues
@@ -100,7 +100,7 @@ class _NotifierThread:
                 self.ready.unregister(registration.fd)
 
     def run(self) -> None:
-        """Notify for ever; not in a child that a callback forked and that came back here."""
+        """Notify forever. Ends in a child process that a callback has forked."""
         ready = self.ready
         while ready is not None and self is _notifier_thread:
             for fd, _ in ready.poll():
@@ -120,7 +120,7 @@ _notifier_thread = _NotifierThread()
 
 
 def _reset_after_fork() -> None:
-    """In a forked child there is no such thread, and the registrations are the parent's."""
+    """Reset the state in a forked child, because thread and registrations belong to the parent."""
     global _notifier_thread
     _notifier_thread = _NotifierThread()
 

@@ -1,4 +1,4 @@
-"""What work queues take and refuse: arguments that are checked, and errors that are told, alike on all backends."""
+"""Argument checks and errors of work queues, for all backends."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ _LONGEST_WAIT_S = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S  # of waits and leases:
 
 
 class OpenRequest(NamedTuple):
-    """How a queue is to be opened.
+    """Checked options for opening a queue.
 
     Attributes
     ----------
-    name : of the queue.
-    create : True only makes, False only opens, None does either.
-    block : calls wait when nobody says how long.
-    strict : attributes of a queue that is there must be those that were given.
-    mode : permissions of a new one.
-    max_messages, max_message_size : what was given; None: nothing, which is the default for a new one.
-    events : the same; None: nothing, and none for a new one.
+    name : name of the queue.
+    create : True only creates, False only opens, None does either.
+    block : True: calls without a timeout wait.
+    strict : True: an existing queue must have the given attributes.
+    mode : permissions of a new queue.
+    max_messages, max_message_size : given values; None: defaults for a new queue.
+    events : given value; None: no events for a new queue.
     """
 
     name: str
@@ -78,19 +78,19 @@ class OpenRequest(NamedTuple):
     events: bool | str | None
 
     def new_sizes(self) -> tuple[int, int]:
-        """Return how many messages a new queue holds, and the bytes that each may have."""
+        """Return the number of messages and the maximum bytes of a message of a new queue."""
         return self.max_messages or DEFAULT_MAX_MESSAGES, self.max_message_size or DEFAULT_MESSAGE_SIZE
 
     def new_events(self) -> int:
-        """Return what a new queue says of its messages: an index of EVENTS_CHOICES."""
+        """Return the events of a new queue as an index of EVENTS_CHOICES."""
         return EVENTS_CHOICES.index(self.events)
 
     def check(self, max_messages: int, max_message_size: int, events: int) -> None:
-        """Compare with those of a queue that is there.
+        """Compare with an existing queue.
 
         Raises
         ------
-        QueueMismatchError : others were asked for.
+        QueueMismatchError : a value differs from the request.
         """
         if not self.strict:
             return
@@ -119,9 +119,9 @@ def parse_open_request(
 
     Raises
     ------
-    EndpointNameError : the name cannot name a file.
-    InvalidValueError : a flag, mode or size that is not possible, or neither `read` nor `write`.
-    TypeError : a number is none.
+    EndpointNameError : the name is not valid in a file name.
+    InvalidValueError : a flag, mode or size is invalid, or both `read` and `write` are False.
+    TypeError : a number has another type.
     """
     checked = naming.validate_queue_name(name)
     if not read and not write:
@@ -147,7 +147,10 @@ def parse_open_request(
 
 
 def _check_mode(asked: int | None, name: str) -> int:
-    """Return the permissions of a new queue. Taking a message writes to the file, so half of a right is none."""
+    """Return the permissions of a new queue.
+
+    Receiving writes to the file, so one of the two rights alone is not allowed.
+    """
     result = settings.resolve_file_mode(asked, name)
     half = [what for what, bits in (("group", 0o060), ("others", 0o006)) if result & bits not in (0, bits)]
     if half and asked is not None:
@@ -176,19 +179,19 @@ def _check_events(asked: bool | str | None, name: str) -> bool | str | None:
 
 
 def size_events_pool(max_message_size: int, payload: bool) -> tuple[int, int]:
-    """Return how many slots a publisher of events has, and the bytes of each.
+    """Return the number of slots of an events publisher, and the bytes of each.
 
     Parameters
     ----------
-    max_message_size : of the queue.
-    payload : its events may have the payload. Then it has as many slots as EVENTS_PAYLOAD_BYTES have room for.
+    max_message_size : maximum message size of the queue.
+    payload : True: events have payloads. The number of slots is then limited by EVENTS_PAYLOAD_BYTES.
     """
     size = EVENT_HEAD_BYTES + (max_message_size if payload else 0)
     return max(min(EVENTS_PAYLOAD_BYTES // size, _EVENTS_SLOTS), _EVENTS_LEAST_SLOTS), size
 
 
 def check_schema(schema: Schema | None, name: str) -> None:
-    """Refuse what is no schema, or one that has no room in a queue.
+    """Check the type and the size of a schema.
 
     Raises
     ------
@@ -203,7 +206,7 @@ def check_schema(schema: Schema | None, name: str) -> None:
 
 
 def check_priority(priority: int, name: str) -> int:
-    """Return a priority: 0 to 32767, the largest first."""
+    """Return a checked priority, 0 to 32767."""
     number = operator.index(priority)
     if not 0 <= number <= PRIORITY_MAX:
         raise InvalidValueError(f"priority is {number}; give 0 to {PRIORITY_MAX}", name)
@@ -211,7 +214,7 @@ def check_priority(priority: int, name: str) -> int:
 
 
 def check_origin_time(origin_time: int, name: str) -> int:
-    """Return a time that a sender gives with a message: nanoseconds, 64 bits."""
+    """Return a checked origin time: nanoseconds, 64 bits."""
     number = operator.index(origin_time)
     if not 0 <= number <= WORD_MAX:
         raise InvalidValueError(f"origin_time is {number}; give nanoseconds, 0 to {WORD_MAX}", name)
@@ -219,7 +222,7 @@ def check_origin_time(origin_time: int, name: str) -> int:
 
 
 def refuse_objects(message: Any) -> None:
-    """Refuse an array of Python objects: its bytes are addresses, which mean nothing to anybody else. TypeError."""
+    """Raise TypeError for an array of Python objects, because its bytes are addresses of this process."""
     if getattr(getattr(message, "dtype", None), "hasobject", False):
         raise TypeError(
             f"array of dtype {message.dtype} has Python objects, which cannot be sent as bytes; convert it first"
@@ -227,7 +230,7 @@ def refuse_objects(message: Any) -> None:
 
 
 def check_limit(limit: int | None, name: str) -> int:
-    """Return how many messages a call takes at most; None is no limit."""
+    """Return the maximum number of messages for a call; None: no limit."""
     if limit is None:
         return WORD_MAX
     number = operator.index(limit)
@@ -239,18 +242,18 @@ def check_limit(limit: int | None, name: str) -> int:
 def wait_ns(
     timeout: float | None, deadline: float | None, block: bool, name: str, now: Callable[[], float] = time.monotonic
 ) -> int:
-    """Return how long a call may wait, in nanoseconds: 0 not at all, -1 for ever.
+    """Return the maximum duration of a wait in ns: 0: no wait, -1: forever.
 
     Parameters
     ----------
-    timeout : seconds; None: for ever.
-    deadline : when to give up instead, in seconds of `now`; one that is over is no error.
-    block : of the handle: False never waits, whatever the others say.
+    timeout : seconds; None: forever.
+    deadline : alternative to `timeout`, in seconds of `now`. A deadline in the past is allowed.
+    block : setting of the handle. False: no wait, regardless of the other arguments.
 
     Raises
     ------
-    InvalidTypeError : a time-out or a deadline is not a number.
-    InvalidValueError : both a time-out and a deadline, one that is NaN or more than 24 days away, a time-out below 0.
+    InvalidTypeError : a timeout or a deadline is not a number.
+    InvalidValueError : both are given, one is NaN or more than 24 days away, or the timeout is negative.
     """
     if deadline is None:
         patience = timeout_ns(timeout, name)
@@ -271,7 +274,7 @@ def wait_ns(
 
 
 def lease_ns(lease: float | None, name: str) -> int:
-    """Return how long a job is its taker's, in nanoseconds; 0: until it ends."""
+    """Return the duration of a lease in ns; 0: no limit."""
     if lease is None:
         return 0
     if not is_number(lease):
@@ -285,13 +288,13 @@ def lease_ns(lease: float | None, name: str) -> int:
 
 
 class Notification(NamedTuple):
-    """What to do when a message comes to an empty queue: one of these; the others are None.
+    """Action for a message in an empty queue. One attribute is set, the others are None.
 
     Attributes
     ----------
-    function : called with the queue.
-    signal : sent to this process.
-    descriptor : eight bytes are written there, which an eventfd, a pipe and a socket take; what it cannot take is left.
+    function : function that is called with the queue.
+    signal : signal that is sent to this process.
+    descriptor : descriptor (eventfd, pipe or socket) that gets eight bytes. Bytes that do not fit are dropped.
     """
 
     function: Callable[[Any], object] | None = None
@@ -300,12 +303,12 @@ class Notification(NamedTuple):
 
 
 def parse_notification(target: Any, name: str) -> Notification:
-    """Return how to notify: a function, a signal's number, or what has a ``fileno()``, where bytes are written.
+    """Return the action for a function, a signal number, or an object with ``fileno()``.
 
     Raises
     ------
-    InvalidValueError : there is no such signal, or the descriptor is closed, or only for reading.
-    TypeError : it is something else.
+    InvalidValueError : the signal does not exist, or the descriptor is closed or not writable.
+    TypeError : another type.
     """
     if callable(target):
         return Notification(function=target)
@@ -331,48 +334,48 @@ def parse_notification(target: Any, name: str) -> Notification:
 
 
 def full_error(max_messages: int, waited: bool, name: str) -> QueueFullError:
-    """Return the error for a message that found no room; `waited`: its time is over."""
+    """Return the error for a full queue. `waited`: True after a timeout."""
     text = f"holds {format_count_noun(max_messages, 'message')}, its limit (max_messages), including jobs that are not"
     text = f"{text} acknowledged; the message was not sent"
     return QueueFullError(text, name, errno.ETIMEDOUT if waited else errno.EAGAIN)
 
 
 def too_large_error(size: int, max_message_size: int, name: str) -> MessageTooLargeError:
-    """Return the error for a message that no place of the queue can hold."""
+    """Return the error for a message that exceeds the maximum size."""
     text = f"a message of {size} bytes does not fit: at most {max_message_size} are allowed (max_message_size)"
     return MessageTooLargeError(text, name)
 
 
 def too_small_error(size: int, room: int, name: str) -> MessageTooLargeError:
-    """Return the error for a buffer that cannot hold the next message."""
+    """Return the error for a buffer that is smaller than the next message."""
     return MessageTooLargeError(
         f"message has {size} bytes, but the buffer has {room}; the message stays in the queue", name
     )
 
 
 def access_error(right: str, name: str) -> QueueAccessError:
-    """Return the error for a handle without a right: "read" or "write"."""
+    """Return the error for a handle without the right "read" or "write"."""
     does = "receive" if right == "read" else "send"
     return QueueAccessError(f"was opened with {right}=False, and cannot {does}", name)
 
 
 def handles_error(name: str) -> TooManyHandlesError:
-    """Return the error for a queue that nobody else can open."""
+    """Return the error for a queue with the maximum number of handles."""
     text = f"has {HANDLES_MAX} open handles, its limit; close some, or share one between threads"
     return TooManyHandlesError(text, name)
 
 
 def job_ended_error(name: str) -> StateError:
-    """Return the error for a job that its taker has ended before."""
+    """Return the error for a job that has ended before."""
     return StateError("job was already acknowledged or returned", name)
 
 
 def job_released_error(name: str) -> EndpointClosedError:
-    """Return the error for a job whose handle was closed."""
+    """Return the error for a job of a closed handle."""
     return EndpointClosedError("handle was closed, and the job returned to the queue", name)
 
 
 def lease_expired_error(name: str) -> LeaseExpiredError:
-    """Return the error for a job that is not its taker's any more."""
+    """Return the error for a job with an expired lease."""
     text = "lease expired, and the message returned to the queue; another process may have taken it"
     return LeaseExpiredError(text, name)

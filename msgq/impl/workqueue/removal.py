@@ -1,4 +1,4 @@
-"""What goes with a queue that is removed: its channel of events."""
+"""Removal of a queue's events channel together with the queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgq.impl.channel.core import open_channel_file
 
 
 def remove_events(queue: str, in_prefix: str) -> None:
-    """Remove a queue's channel of events, if there is one and it can be removed. Those that have it open go on."""
+    """Remove a queue's events channel, if it exists and can be removed. Open subscribers continue."""
     name = events_channel(queue)
     with contextlib.suppress(MsgqError):
         if os.path.lexists(shm_paths.channel_path(name, in_prefix)):

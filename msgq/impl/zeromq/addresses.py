@@ -1,4 +1,4 @@
-"""Where endpoints live: a port by hash as in stock msgq, a socket file, or what the user's map says."""
+"""Addresses of endpoints: a port by hash as in stock msgq, a socket file, or an entry of the user's map."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALL_INTERFACES = "*"
 
 
 class ZmqAddress(NamedTuple):
-    """Where publisher and subscribers meet: host and port, or the path of a socket file."""
+    """Address of publisher and subscribers: host and port, or the path of a socket file."""
 
     host: str = ""
     port: int = 0
@@ -26,7 +26,7 @@ class ZmqAddress(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """The address as ZMQ writes it."""
+        """Address in ZMQ's notation."""
         if self.path:
             return f"ipc://{self.path}"
         return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
@@ -41,41 +41,44 @@ def hash_fnv1a(data: bytes) -> int:
 
 
 def prefixed_name(endpoint: str) -> str:
-    """Return the endpoint's name with the prefix in force: this is what is hashed, and looked up in the map."""
+    """Return the endpoint's name with the current prefix. Hashes and the map use this name."""
     prefix = settings.get_prefix()
     return f"{prefix}/{endpoint}" if prefix else endpoint
 
 
 def compute_port(name: str) -> int:
-    """Return the port of a full name; of a name without a prefix it is the one that stock msgq takes."""
+    """Return the port of a full name. For a name without a prefix, stock msgq uses the same port."""
     return FIRST_PORT + hash_fnv1a(name.encode()) % PORT_COUNT
 
 
 def publisher_address(endpoint: str) -> ZmqAddress:
-    """Return where to bind.
+    """Return the address for binding.
 
     Raises
     ------
-    EndpointNameError : the path of the socket file would be longer than 107 bytes.
-    InvalidValueError : an environment variable or the map makes no sense.
-    SegmentError : the directory for socket files is not fit.
+    EndpointNameError : the path of the socket file exceeds 107 bytes.
+    InvalidValueError : an environment variable or the map is invalid.
+    SegmentError : the directory for socket files is unusable.
     """
     return _resolve_address(endpoint, settings.get_zmq_bind_host())
 
 
 def subscriber_address(endpoint: str, host: str) -> ZmqAddress:
-    """Return where to connect; `host` is the publisher's, unless the map names one. Raises as `publisher_address`."""
+    """Return the address for connecting. The map may replace `host`, the publisher's host.
+
+    Raises as `publisher_address`.
+    """
     address = _resolve_address(endpoint, host)
     return address._replace(host=_validate_host(host, endpoint)) if address.host == ALL_INTERFACES else address
 
 
 def _strip_brackets(host: str) -> str:
-    """Return a host without the brackets that an IPv6 address has before a port."""
+    """Return a host without the brackets of an IPv6 address."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
 def _validate_host(host: str, endpoint: str) -> str:
-    """Return a host without brackets. InvalidValueError: it has a scheme or a port."""
+    """Return a host without brackets. Raises InvalidValueError for a host with a scheme or a port."""
     bare = _strip_brackets(host)
     if set(bare) & set(":[]/"):
         from ipaddress import AddressValueError, IPv6Address  # only here: few hosts have a colon
@@ -110,7 +113,7 @@ def _resolve_address(endpoint: str, host: str) -> ZmqAddress:
 
 
 def _read_map_entry(name: str, endpoint: str) -> ZmqAddress | None:
-    """Return what the map says of a full name, None when it says nothing."""
+    """Return the address of a full name in the map; None: no entry."""
     path = settings.get_zmq_map_path()
     if not path:
         return None

@@ -1,7 +1,7 @@
-"""One publisher an address: the claim that a publisher holds on it, and the listening socket.
+"""One publisher per address: a publisher's claim on its address, and the listening socket.
 
-Among this user's processes a locked file says who publishes at an address; the kernel takes the lock back when its
-holder dies or calls exec. Programs that know nothing of that are found by trying to bind.
+A locked file names the publisher of an address among this user's processes. The kernel releases the lock when the
+process dies or calls exec. Other programs at the address are detected when binding fails.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ RETRY_SECONDS = 0.001
 
 
 class AddressClaim:
-    """The right to publish at an address, held until `release_address` or the end of the process.
+    """The right to publish at an address, until `release_address` or the end of the process.
 
     Attributes
     ----------
-    listener : file descriptor of the listening socket; ZMQ closes it.
+    listener : file descriptor of the listening socket. ZMQ closes it.
     """
 
     def __init__(self, endpoint: str, address: ZmqAddress) -> None:
-        """Take the address, or say who has it.
+        """Claim the address.
 
         Raises
         ------
-        MultiplePublishersError : another publisher of this endpoint, or a program unknown to us, has the address.
-        IpcError : a publisher of another endpoint has it; or it cannot be bound, for another reason.
+        MultiplePublishersError : another publisher of this endpoint, or an unknown program, has the address.
+        IpcError : a publisher of another endpoint has the address, or binding failed for another reason.
         """
         self._address = address
         self._path = _compute_claim_path(endpoint, address)
@@ -75,7 +75,7 @@ class AddressClaim:
         return listener
 
     def _write_claim(self, listener: int, text: bytes) -> None:
-        """Write who publishes here; not before, or whoever looks for the holder of the port would find ourselves."""
+        """Write the claim's text. Before this, a search for the holder of the port must not find this process."""
         try:
             self._lock_file.write(text)
         except BaseException:
@@ -83,14 +83,14 @@ class AddressClaim:
             raise
 
     def release_address(self) -> None:
-        """Let others have the address."""
+        """Release the address."""
         if self._address.path:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._address.path)
         self._lock_file.release()
 
     def close_inherited_listener(self) -> None:
-        """In a forked child: close what it inherited, so that it does not hold the address when the parent ends."""
+        """In a forked child: close the inherited listener, so that the address is free when the parent ends."""
         os.close(self.listener)
 
 
@@ -101,7 +101,7 @@ def _compute_claim_path(endpoint: str, address: ZmqAddress) -> str:
 
 
 def _read_claim(path: str) -> dict[str, Any]:
-    """Return what a claim says; nothing when its holder is just writing it, or has gone."""
+    """Return the content of a claim; empty if its holder is writing it, or has ended."""
     try:
         with open(path) as file:
             claim = json.load(file)
@@ -111,7 +111,7 @@ def _read_claim(path: str) -> dict[str, Any]:
 
 
 def _address_in_use_error(endpoint: str, address: ZmqAddress, holder: dict[str, Any]) -> IpcError:
-    """Return the error for an address that another publisher has."""
+    """Return the error for an address in use."""
     holder_name = f"process {holder['pid']}" if "pid" in holder else "another program"
     if holder.get("name", prefixed_name(endpoint)) == prefixed_name(endpoint):
         return MultiplePublishersError(
@@ -122,7 +122,7 @@ def _address_in_use_error(endpoint: str, address: ZmqAddress, holder: dict[str, 
 
 
 def _find_port_holder(endpoint: str, port: int) -> dict[str, Any]:
-    """Return the claim of a living publisher on this port, on whatever host. It only serves to word an error."""
+    """Return the claim of a living publisher on this port, on any host, for an error text."""
     directory = shm_paths.create_zmq_directory("claims", endpoint)
     for claim in (_read_claim(f"{directory}/{name}") for name in os.listdir(directory)):
         if port and claim.get("port") == port and os.path.exists(f"/proc/{claim.get('pid')}"):
@@ -149,7 +149,7 @@ def _listen_at_port(endpoint: str, address: ZmqAddress) -> int:
 
 
 def _listen_at_path(path: str) -> int:
-    """Listen on a socket file; one that a dead publisher left is replaced, any other file is not."""
+    """Listen on a socket file. A file of a dead publisher is replaced, any other file is an error."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.lstat(path).st_mode) and not _accepts_connections(path):
             os.unlink(path)

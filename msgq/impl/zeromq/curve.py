@@ -1,4 +1,4 @@
-"""CURVE: encrypted connections, to subscribers that know the publishers' public key only."""
+"""CURVE encryption. Subscribers need only the publishers' public key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgq.errors import BackendNotAvailableError, InvalidValueError
 
 
 def secure_publisher(socket: zmq.Socket[bytes], endpoint: str) -> None:
-    """Let the socket speak CURVE only, if MSGQ_ZMQ_CURVE says so, with ``server.key_secret`` from that directory."""
+    """If MSGQ_ZMQ_CURVE is set, allow only CURVE on the socket, with ``server.key_secret`` from that directory."""
     if directory := settings.get_zmq_curve_directory():
         public, secret = _load_certificate_keys(f"{directory}/server.key_secret", endpoint)
         socket.curve_server = True
@@ -17,7 +17,7 @@ def secure_publisher(socket: zmq.Socket[bytes], endpoint: str) -> None:
 
 
 def secure_subscriber(socket: zmq.Socket[bytes], endpoint: str) -> None:
-    """The same for a subscriber: with its own ``client.key_secret``, and the publishers' ``server.key``."""
+    """Do the same for a subscriber, with its own ``client.key_secret`` and the publishers' ``server.key``."""
     if directory := settings.get_zmq_curve_directory():
         public, secret = _load_certificate_keys(f"{directory}/client.key_secret", endpoint)
         socket.curve_serverkey = _load_certificate_keys(f"{directory}/server.key", endpoint)[0]

@@ -1,4 +1,4 @@
-"""The descriptor of a subscriber, for event loops."""
+"""Descriptor of a subscriber for event loops."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @functools.cache
 def _get_readable_fd() -> int:
-    """Return a descriptor of this process that is readable for ever."""
+    """Return a descriptor of this process that is always readable."""
     return os.eventfd(1, os.EFD_CLOEXEC)
 
 
 class EventLoopDescriptor:
-    """One descriptor that is readable when another one is, or from a time on.
+    """A descriptor that is readable while another one is, or from a given time on.
 
     Attributes
     ----------
-    fd : an epoll's, which event loops take as any other.
+    fd : descriptor of an epoll instance, usable in event loops.
     """
 
     def __init__(self, watched_fd: int) -> None:
@@ -44,18 +44,18 @@ class EventLoopDescriptor:
         self.fd = self._epoll.fileno()
 
     def set_ready_time(self, time_ns: int) -> None:
-        """Be readable from this time of the monotonic clock on; 0: no more so than the other one."""
+        """Make the descriptor readable from this time of the monotonic clock on; 0: only while the other one is."""
         if time_ns != self._ready_time_ns:
             setting = (ctypes.c_long * 4)(0, 0, *divmod(time_ns, NS_PER_S))  # itimerspec: no interval, a time
             _libc.timerfd_settime(self._timer_fd, TFD_TIMER_ABSTIME, setting, None)
             self._ready_time_ns = time_ns
 
     def close_readable(self) -> None:
-        """Close it. Copies of the descriptor, and polls that sleep on it, find it readable from now on."""
+        """Close the descriptor. Copies, and polls that sleep on it, become readable."""
         self._epoll.register(_get_readable_fd(), select.EPOLLIN)
         self.close()
 
     def close(self) -> None:
-        """Close what is ours; in a forked child, the parent's goes on."""
+        """Close the descriptors of this process. In a forked child, the parent's stay open."""
         self._epoll.close()
         os.close(self._timer_fd)

@@ -1,4 +1,4 @@
-"""pyzmq's `linger`, which both kinds of sockets have."""
+"""pyzmq's option `linger` of publishers and subscribers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class LingerOption:
-    """A socket whose `linger` may be set at any time, and stays. See the ring's core.pyi."""
+    """A socket with the option `linger`, which may be set at any time. See the ring's core.pyi."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ class LingerOption:
 
     @property
     def linger(self) -> int:
-        """Milliseconds that messages may take after `close` or exit (compatibility: pyzmq's name); -1: for ever."""
+        """Milliseconds for unsent messages after `close` or exit (compatibility: pyzmq's name); -1: forever."""
         return self._linger_ms
 
     @linger.setter

@@ -17,24 +17,24 @@ class _ZmqPoller(PythonPoller):
     _socket_type = SubSocket
 
     def poll(self, timeout: float) -> list[SubSocket]:
-        """Return those of the registered sockets whose next receive returns (or raises) at once, in their order.
+        """Return the registered sockets whose next receive returns or raises at once, in their order.
 
         Parameters
         ----------
-        timeout : milliseconds to wait for the first, 0 to 2**31 - 1; -1 waits for ever.
+        timeout : milliseconds to wait for the first socket, 0 to 2**31 - 1; -1 waits forever.
 
         Returns
         -------
-        The registered objects themselves; an empty list when the time is up, or nothing is registered.
+        The registered objects; empty at the timeout, or if no socket is registered.
 
         Raises
         ------
-        InvalidValueError : any other time-out.
+        InvalidValueError : an invalid timeout.
         EndpointClosedError : a registered socket was closed.
 
         Notes
         -----
-        Sleeps as `receive` does, with the GIL released.
+        The GIL is released during the wait.
         """
         milliseconds = timeout_ms(timeout)
         sockets = self._sockets.copy()  # another thread may register more meanwhile
@@ -45,7 +45,7 @@ class _ZmqPoller(PythonPoller):
 
 
 def _wait_for_sockets(sockets: list[SubSocket], milliseconds: int) -> set[int]:
-    """Return the ids of the ZMQ sockets that have a message, waiting for one. All tickets are ours."""
+    """Wait for messages, and return the ids of ZMQ sockets with a message. The caller has acquired all guards."""
     if any(socket._held_message is not None for socket in sockets):
         milliseconds = 0
     deadline = time.monotonic_ns() + milliseconds * NS_PER_MS if milliseconds >= 0 else -1
@@ -61,4 +61,4 @@ def _wait_for_sockets(sockets: list[SubSocket], milliseconds: int) -> set[int]:
 
 
 class Poller(PyzmqPoller[SubSocket], _ZmqPoller):
-    """Waits for several subscribers, and descriptors, at once. One thread at a time may use it, and its sockets."""
+    """Waits for several subscribers and descriptors. One thread at a time may use a poller and its sockets."""

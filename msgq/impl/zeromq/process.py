@@ -1,7 +1,7 @@
-"""What all sockets of a process share: ZMQ's context, what to do after a fork, and closing at exit.
+"""State that all sockets of a process share: ZMQ's context, handling of forks, and closing at exit.
 
-ZMQ's objects must not be touched in a forked child, in no way: their threads do not exist there. That a socket's own
-methods do not is up to `msgq.impl.zeromq.guard`.
+ZMQ's objects must not be used in a forked child, because their threads do not exist there. For methods of a socket,
+`msgq.impl.zeromq.guard` prevents such use.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ _open_sockets: weakref.WeakSet[ForkSensitiveSocket] = weakref.WeakSet()
 
 
 class ForkSensitiveSocket(Protocol):
-    """A socket, as far as a fork is concerned."""
+    """A socket that must be handled after a fork."""
 
     _socket: zmq.Socket[bytes]
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """True if the socket is closed."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the socket."""
 
     def _close_parent_descriptors(self) -> None:
-        """In a forked child: close file descriptors that belong to the parent, and touch nothing else."""
+        """In a forked child: close descriptors of the parent, and use no other state."""
 
 
 def register_socket(socket: ForkSensitiveSocket) -> None:
-    """Keep the socket out of forked children's reach, and close it at exit."""
+    """Register a socket, so that it is protected in forked children and closed at exit."""
     _open_sockets.add(socket)
 
 
 def get_zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
-    """Return ZMQ's context of this process, made when it is first needed.
+    """Return ZMQ's context of this process, created at the first use.
 
-    There is one behind all of `Context`, so that `Context.term` can do what it does on the ring: ZMQ's own would wait
-    until every socket is closed.
+    All `Context` objects share it, so that `Context.term` works as on the ring. ZMQ's own `term` would wait until every
+    socket is closed.
     """
     global _zmq_context, _context_epolls
     if _zmq_context is None:
@@ -71,14 +71,14 @@ def get_zmq_context() -> zmq.Context[zmq.Socket[bytes]]:
 
 
 def open_zmq_socket(kind: int, endpoint: str, max_bytes: int = 0) -> zmq.Socket[bytes]:
-    """Return a new socket of ZMQ's; IpcError when there are no more to be had.
+    """Return a new ZMQ socket. Raises IpcError if ZMQ has no more sockets.
 
     Parameters
     ----------
-    kind : of ZMQ's.
-    endpoint : for the error.
-    max_bytes : of a message that it takes; ZMQ hangs up on who announces a larger one, before there is memory for it. 0
-        is no limit.
+    kind : ZMQ's socket type.
+    endpoint : name for error texts.
+    max_bytes : maximum bytes of a received message; 0: no limit. For a larger announced message, ZMQ disconnects before
+        it allocates memory.
     """
     try:
         socket: zmq.Socket[bytes] = get_zmq_context().socket(kind)
@@ -90,11 +90,11 @@ def open_zmq_socket(kind: int, endpoint: str, max_bytes: int = 0) -> zmq.Socket[
 
 
 def open_monitor_socket(socket: zmq.Socket[bytes], endpoint: str) -> zmq.Socket[bytes]:
-    """Return what tells of the begins and ends of a socket's connections; IpcError as `open_zmq_socket`.
+    """Return a monitor of a socket's connections. Raises IpcError as `open_zmq_socket`.
 
-    ZMQ's thread, which serves all sockets, waits when a monitor's queue is full. So this one has no limit, and nothing
-    is watched that happens again and again while nobody publishes: a socket that nobody looks at queues two events, a
-    few hundred bytes, for each connection that ends.
+    If the queue of a monitor were full, ZMQ's thread for all sockets would wait. Therefore the queue has no limit, and
+    the monitor omits events that repeat while no publisher exists. An unread monitor queues two events, a few hundred
+    bytes, for each ended connection.
     """
     address = f"inproc://msgq-monitor-{next(_monitor_numbers)}"
     monitor = open_zmq_socket(zmq.PAIR, endpoint)
@@ -109,12 +109,12 @@ def open_monitor_socket(socket: zmq.Socket[bytes], endpoint: str) -> zmq.Socket[
 
 
 def keep_parent_socket(socket: zmq.Socket[bytes]) -> None:
-    """In a forked child: keep a socket of the parent's for ever, so that nothing touches it."""
+    """In a forked child: keep a socket of the parent forever, so that its destructor does not run."""
     keep_forever(socket)
 
 
 def _drop_parent_sockets() -> None:
-    """In a child: put aside what belongs to the parent; the child makes its own."""
+    """In a child: set the parent's objects aside. The child creates its own."""
     global _zmq_context, _context_epolls
     keep_forever(_zmq_context)
     for socket in _open_sockets:
@@ -127,9 +127,10 @@ def _drop_parent_sockets() -> None:
 
 
 def _close_parent_connections() -> None:
-    """Close the child's copies of the connections that the parent's ZMQ watches, and of no other descriptors.
+    """Close the child's copies of the connections of the parent's ZMQ, and no other descriptors.
 
-    With them the parent's peers would not see its end: subscribers would not connect to the next publisher.
+    With open copies, the parent's peers would not notice its end, and subscribers would not connect to the next
+    publisher.
     """
     for epoll in _context_epolls:
         with contextlib.suppress(OSError), open(f"/proc/self/fdinfo/{epoll}") as watched:
@@ -145,7 +146,7 @@ def _close_if_same_socket(number: int, inode: int) -> None:
 
 
 def _list_open_epolls() -> set[int]:
-    """Return the epolls of this process."""
+    """Return the epoll descriptors of this process."""
     epolls = set()
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the directory itself, which is closed by now
@@ -156,7 +157,7 @@ def _list_open_epolls() -> set[int]:
 
 @atexit.register
 def _close_sockets_at_exit() -> None:
-    """Close what is open, and give messages that were just sent the time to leave (at most the sockets' linger)."""
+    """Close open sockets. Messages that were just sent have at most the sockets' linger time to leave."""
     for socket in list(_open_sockets):
         with contextlib.suppress(ConcurrentUseError):  # a daemon thread still uses it
             socket.close()

@@ -1,4 +1,4 @@
-"""The publisher's socket: an XPUB, which tells of its subscribers."""
+"""Publisher's socket: an XPUB, which reports subscriptions."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ LINGER_MS = 1000  # how long what was sent last may take to leave, unless `linge
 class PubSocket(LingerOption, GuardedSender):
     """Publishes messages on one endpoint.
 
-    It binds the endpoint's address, and there can be one only: a second one gets `MultiplePublishersError` when it
-    connects. Any program with a ZMQ SUB socket may subscribe. A subscriber's queue that is full costs it messages,
-    which `stats` counts; it never holds up the publisher.
+    The socket binds the endpoint's address. A second publisher gets `MultiplePublishersError` from `connect`. Any
+    program with a ZMQ SUB socket may subscribe. If a subscriber's queue is full, its messages are dropped, and `stats`
+    counts them. Slow subscribers never block the publisher.
 
-    One thread at a time may use a socket; a second one gets `ConcurrentUseError`. After a fork the parent keeps the
-    address. The child binds it at its first call, as `close` and `connect` would, and gets `MultiplePublishersError`
-    while the parent has it. Every method but `connect`, `close`, `stats` and the properties raises
-    `EndpointClosedError` when the socket is closed or was never connected. A socket that is deleted, or still open when
-    the process ends, is closed.
+    One thread at a time may use a socket; a second thread gets `ConcurrentUseError`. After a fork, the parent keeps the
+    address. The child binds the address at its first call, and gets `MultiplePublishersError` while the parent has it.
+
+    If the socket is closed or was never connected, all methods except `connect`, `close` and `stats` raise
+    `EndpointClosedError`. Deleted sockets close, and open sockets close when the process ends.
     """
 
     __slots__ = (
@@ -97,27 +97,27 @@ class PubSocket(LingerOption, GuardedSender):
         tracked: bool | None = None,
         prefix: str | None = None,
     ) -> None:
-        """Become the endpoint's publisher.
+        """Become the publisher of an endpoint.
 
         Parameters
         ----------
-        context : not terminated.
-        endpoint : the topic's name: 1 to 246 bytes of UTF-8 without "/" and NUL.
-        segment_size, mode, schema, trust : for the ring; ZMQ has no place for them.
-        tracked : None or False; messages carry no times here.
-        prefix : instead of OPENPILOT_PREFIX, "" for none.
+        context : a context that is not terminated.
+        endpoint : name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
+        segment_size, mode, schema, trust : ignored by this backend.
+        tracked : None or False, because messages have no timestamps here.
+        prefix : prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
         ------
-        EndpointNameError : the name cannot be an endpoint, or its socket file would have too long a path.
-        StateError : the context was terminated, or the socket is connected; tracked=True.
-        InvalidValueError : the environment makes no sense.
+        EndpointNameError : the name is invalid, or the path of its socket file is too long.
+        StateError : the context is terminated, the socket is connected already, or `tracked` is True.
+        InvalidValueError : an environment variable is invalid.
         MultiplePublishersError : the endpoint has a publisher, or an unknown program has its port.
-        IpcError : the publisher of another endpoint has the port; or the address cannot be bound.
+        IpcError : a publisher of another endpoint has the port, or the address cannot be bound.
 
         Notes
         -----
-        Waits at most 1 s for a port that a former publisher leaves; the GIL is released, signal handlers run.
+        Waits at most 1 s for a port that a previous publisher releases. The GIL is released, and signal handlers run.
         """
         name = naming.validate_endpoint_name(endpoint)
         self._check_connectable(context, name)
@@ -164,7 +164,7 @@ class PubSocket(LingerOption, GuardedSender):
             raise
 
     def unlink(self) -> bool:
-        """Return False: ZMQ has no topic that outlives its sockets.
+        """Return False, because ZMQ has no topics without sockets.
 
         Raises
         ------
@@ -174,15 +174,15 @@ class PubSocket(LingerOption, GuardedSender):
         return False
 
     def close(self, linger: int | None = None) -> None:
-        """Leave. Closing twice does nothing.
+        """Close the socket. A second close has no effect.
 
         Parameters
         ----------
-        linger : milliseconds that sent messages may take to leave, -1 for ever; None: as the property `linger`.
+        linger : milliseconds for sent messages to leave, -1 forever; None: the property `linger`.
 
         Raises
         ------
-        ConcurrentUseError : another thread is in the middle of a send.
+        ConcurrentUseError : another thread is sending.
         InvalidValueError : `linger` is below -1.
         """
         if linger is not None:
@@ -196,15 +196,17 @@ class PubSocket(LingerOption, GuardedSender):
         self._address_claim.release_address()
 
     def _close_parent_descriptors(self) -> None:
-        """In a forked child: close file descriptors that belong to the parent, and touch nothing else."""
+        """In a forked child: close descriptors of the parent, and use no other state."""
         self._address_claim.close_inherited_listener()
 
     def _send_past_full_queues(self, data: Any) -> None:
-        """Send it again after a look at the queues; to those that have room, and count it as dropped, if that fails.
+        """Send the message again after an update of the queues.
 
-        ZMQ looks once a millisecond at what was read meanwhile, so a queue that it calls full may have room. Told to
-        send all the same, it skips a full queue until half of that was read, without a word: the count is a lower bound
-        then. With one subscriber there is nobody else to send to; leaving it at that keeps the count exact.
+        If a queue is still full, send to the others and count a drop.
+
+        ZMQ checks once per millisecond which messages were read, so a queue that counts as full may have room. With a
+        forced send, ZMQ skips a full queue silently until half of it was read, so the count is a lower bound. With one
+        subscriber, no forced send is necessary, and the count is exact.
         """
         readers = self._poll_subscriptions()
         try:
@@ -223,7 +225,7 @@ class PubSocket(LingerOption, GuardedSender):
     def sndhwm(self) -> int:
         """Limit of waiting messages per subscriber (compatibility: pyzmq's name); 0: no limit.
 
-        MSGQ_ZMQ_HWM unless set before `connect`.
+        The default is MSGQ_ZMQ_HWM. Set it before `connect`.
         """
         return settings.get_zmq_high_water_mark(self.endpoint) if self._sndhwm is None else self._sndhwm
 
@@ -246,24 +248,23 @@ class PubSocket(LingerOption, GuardedSender):
 
     @property
     def tracked(self) -> bool:
-        """Whether each message carries its publish and origin time: False."""
+        """Always False: messages have no timestamps here."""
         return False
 
     def send_many(
         self, messages: Iterable[ReadableBuffer | npt.NDArray[Any]] | npt.NDArray[Any], /, *, origin_time: int = 0
     ) -> int:
-        """Publish several messages, and return how many.
+        """Publish several messages, and return their number.
 
         Parameters
         ----------
-        messages : an iterable of buffers, or a C-contiguous array (or buffer of more than one dimension), whose rows
-            along the first axis are the messages.
+        messages : an iterable of buffers, or a C-contiguous array or buffer whose first axis counts the messages.
         origin_time : 0; see `send`.
 
         Raises
         ------
-        As `send`. What was sent before the error is published.
-        TypeError : one `bytes` or the like: that is one message, for `send`.
+        Errors of `send`. Messages before the error are published.
+        TypeError : `messages` is a single bytes object.
         """
         self._check_open()
         if origin_time:
@@ -284,18 +285,18 @@ class PubSocket(LingerOption, GuardedSender):
 
         Returns
         -------
-        A context manager. Entering gives a writable view of `size` bytes; leaving publishes them, or nothing when the
-        block raised. The view is released at the end of the block.
+        A context manager. Entering returns a writable view of `size` bytes. Leaving publishes the bytes, or publishes
+        nothing if the block raised. The view is released at the end of the block.
 
         Raises
         ------
-        InvalidValueError : a negative size.
-        StateError : when entering for the second time.
-        When leaving, EndpointClosedError.
+        InvalidValueError : the size is negative.
+        StateError : the context manager is entered a second time.
+        EndpointClosedError : raised on leaving, if the socket was closed.
 
         Notes
         -----
-        While the block runs, this socket's other methods raise `ConcurrentUseError`.
+        During the block, other methods of this socket raise `ConcurrentUseError`.
         """
         self._check_open()
         if size < 0:
@@ -307,11 +308,11 @@ class PubSocket(LingerOption, GuardedSender):
     loan = reserve
 
     def _begin_reservation(self, size: int) -> None:
-        """Any size will do."""
+        """Do nothing, because any size is allowed."""
         self._mark_reserved()
 
     def _poll_subscriptions(self) -> int:
-        """Read ZMQ's news of subscribers, and return how many there are; the ticket is ours."""
+        """Read ZMQ's subscription events, and return the number of subscribers. The caller has acquired the guard."""
         while zmq.zmq_poll([(self._socket, zmq.POLLIN)], 0):
             notification = self._socket.recv(zmq.NOBLOCK)
             if notification[:1] == b"\1":
@@ -323,36 +324,36 @@ class PubSocket(LingerOption, GuardedSender):
         return self._reader_count
 
     def _count_readers(self) -> tuple[int, bool]:
-        """Return how many subscribers there are, and whether they have certainly read everything."""
+        """Return the number of subscribers, and True if all have certainly read everything."""
         readers = self._call_exclusively(self._poll_subscriptions)
         return readers, readers > 0 and self._first_unread_message == self._sent_count
 
     def all_readers_updated(self) -> bool:
-        """Tell whether there are subscribers that have certainly read all that was published.
+        """Return True if subscribers exist and have certainly read all published messages.
 
-        ZMQ does not tell what subscribers have read. So this is True when there is one and nothing was sent since, and
-        False when there is none, or as soon as something is sent.
+        ZMQ does not report what subscribers have read. Therefore the result is True only if a subscriber exists and no
+        message was sent since its subscription.
         """
         return self._count_readers()[1]
 
     def wait_for_readers(self, timeout: float | None = 1.0, interval: float = 0.001, n: int | None = None) -> None:
-        """Wait until subscribers are there.
+        """Wait until subscribers are connected.
 
         Parameters
         ----------
-        timeout : seconds; None waits for ever.
-        interval : seconds between two looks.
-        n : return when at least so many subscriptions are there (each of our subscribers makes one); None: when
-            `all_readers_updated`, which does not come about once something was sent to a present subscriber.
+        timeout : seconds; None waits forever.
+        interval : seconds between two checks.
+        n : number of subscriptions to wait for (one for each subscriber of this library); None: wait for
+            `all_readers_updated`, which stays False after a message was sent to an existing subscriber.
 
         Raises
         ------
-        WaitTimeoutError : it did not come about in time. Also a TimeoutError.
-        InvalidValueError : a negative time-out or `n`, or an interval that is not above 0.
+        WaitTimeoutError : the timeout passed. Also a TimeoutError.
+        InvalidValueError : a negative timeout or `n`, or an interval that is not positive.
 
         Notes
         -----
-        Releases the GIL between the looks; signal handlers run.
+        The GIL is released between the checks, and signal handlers run.
         """
 
         def count_readers() -> tuple[int, int | None]:
@@ -362,5 +363,5 @@ class PubSocket(LingerOption, GuardedSender):
         wait_for_readers(count_readers, timeout, interval, n, self.endpoint)
 
     def stats(self) -> PublisherStats:
-        """Return how much this publisher has sent since it connected, and what did not fit subscribers' queues."""
+        """Return the messages sent since `connect`, and the messages dropped by full queues."""
         return PublisherStats(self.endpoint, self._sent_count, self._sent_bytes, self._dropped_count)

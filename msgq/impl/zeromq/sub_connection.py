@@ -1,4 +1,4 @@
-"""What a ZMQ subscriber is apart from receiving: connecting, reconnecting, closing, and its descriptor."""
+"""Connection of a ZMQ subscriber: connecting, reconnecting, closing, and its descriptor."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _wake_numbers = itertools.count()
 
 
 class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
-    """A subscriber's connection to an address, which survives the loss of the publisher and a fork."""
+    """A subscriber's connection to an address. It survives the loss of the publisher and a fork."""
 
     __slots__ = (
         "_address",
@@ -81,7 +81,7 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
 
     @property
     def conflate(self) -> bool:
-        """Whether `receive` passes over all but the newest message."""
+        """True if `receive` skips all messages except the newest."""
         return self._conflate
 
     @conflate.setter
@@ -91,9 +91,9 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
 
     @property
     def rcvhwm(self) -> int:
-        """Messages that the queue here holds (compatibility: pyzmq's name); 0: no limit.
+        """Limit of messages in the subscriber's queue (compatibility: pyzmq's name); 0: no limit.
 
-        MSGQ_ZMQ_HWM, unless it was set before `connect`.
+        The default is MSGQ_ZMQ_HWM. Set it before `connect`.
         """
         return settings.get_zmq_high_water_mark(self.endpoint) if self._rcvhwm is None else self._rcvhwm
 
@@ -116,22 +116,22 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         trust: str | None = None,
         prefix: str | None = None,
     ) -> None:
-        """Subscribe from now on. There need not be a publisher; who comes later is found within 0.1 s.
+        """Subscribe to later messages. The publisher may be missing. A publisher that appears is found within 0.1 s.
 
         Parameters
         ----------
-        context : not terminated.
-        endpoint : the topic's name: 1 to 246 bytes of UTF-8 without "/" and NUL.
-        address : the publisher's host, for tcp.
+        context : a context that is not terminated.
+        endpoint : name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
+        address : host of the publisher, for tcp.
         conflate : receive the newest message only.
-        segment_size, mode, passive, spin_us, trust : for the ring; this backend does not look at them.
-        prefix : instead of OPENPILOT_PREFIX, "" for none.
+        segment_size, mode, passive, spin_us, trust : ignored by this backend.
+        prefix : prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
         ------
-        EndpointNameError : the name cannot be an endpoint, or its socket file would have too long a path.
-        StateError : the context was terminated, or the socket is connected.
-        InvalidValueError : the address is no host, or the environment makes no sense.
+        EndpointNameError : the name is invalid, or the path of its socket file is too long.
+        StateError : the context is terminated, or the socket is connected already.
+        InvalidValueError : the address is not a host, or an environment variable is invalid.
         """
         name = naming.validate_endpoint_name(endpoint)
         self._check_connectable(context, name)
@@ -177,22 +177,26 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         socket.connect(self._address.uri)
 
     def _wake_waiting_thread(self) -> None:
-        """End a wait of another thread, which alone may touch the socket: send it a message from beside."""
+        """End a wait of another thread by a message through a separate socket.
+
+        Only the waiting thread may use the ZMQ socket.
+        """
         with process.open_zmq_socket(zmq.PUSH, self.endpoint) as push:
             push.connect(self._wake_address)
             push.send(b"", ZMQ_NOBLOCK)
 
     def _reconnect_if_lost(self) -> int:
-        """Connect again if ZMQ gave the publisher up. There was no message, and the ticket is ours.
+        """Connect again if ZMQ has given up the publisher.
 
-        ZMQ gives up without a word, and for ever, when it hangs up on a publisher that sends what is not its protocol,
-        or announces too large a message. Else it connects again by itself, which its monitor tells when it succeeds. A
-        connection that ended, and has no successor after `RECONNECT_DELAY_MS`, may be of either kind; in both it does
-        no harm to connect anew.
+        No message is available, and the caller has acquired the guard.
+
+        ZMQ gives up a publisher silently and forever if the publisher sends invalid protocol data or announces a too
+        large message. Otherwise ZMQ reconnects, and its monitor reports success. If a connection ended and none
+        replaced it within `RECONNECT_DELAY_MS`, connecting again is right in both cases.
 
         Returns
         -------
-        Milliseconds until this wants to be called again, at least 1.
+        Milliseconds until the next call, at least 1.
         """
         if self._reconnect_at_ns and int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
             return 1  # the last messages of that connection; they would be lost with it
@@ -215,11 +219,11 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         self._socket.connect(self._address.uri)
 
     def close(self, linger: int | None = None) -> None:
-        """Leave. Ends a wait of another thread, which gets `EndpointClosedError`. Closing twice does nothing.
+        """Close the socket. A wait of another thread ends with `EndpointClosedError`. A second close has no effect.
 
         Parameters
         ----------
-        linger : milliseconds, as pyzmq's; a subscriber has nothing that could linger.
+        linger : milliseconds (compatibility: pyzmq), without effect on a subscriber.
 
         Raises
         ------
@@ -241,7 +245,7 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
             self._socket.close()
 
     def _close_parent_descriptors(self) -> None:
-        """In a forked child: close our copies of the parent's descriptors, without touching what they stand for."""
+        """In a forked child: close the copies of the parent's descriptors, without using their files."""
         if self._loop_fd is not None:
             self._loop_fd.close()
             self._loop_fd = None
@@ -249,14 +253,14 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         process.keep_parent_socket(self._monitor_socket)
 
     def _update_direct_receive(self) -> None:
-        """Let `receive` ask ZMQ directly if nothing speaks against it."""
+        """Let `receive` call ZMQ directly if no other state must be considered."""
         self._receives_directly = not (self._conflate or self._held_message is not None or self._loop_fd is not None)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while a message is there, for select, epoll and every event loop.
+        """Return a descriptor that is readable while a message is available, for select, epoll and event loops.
 
-        It is the same one until the socket closes, and must not be read or closed. ZMQ's news other than messages make
-        it readable for a moment, too, so the receive that follows should not wait.
+        The descriptor stays the same until the socket closes. Do not read or close it. Other ZMQ events also make it
+        readable for a moment, so receive without waiting afterwards.
         """
         return self._call_exclusively(self._make_loop_fd)
 
@@ -268,9 +272,9 @@ class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
         return self._loop_fd.fd
 
     def _rearm_fd(self) -> None:
-        """A call that receives is over. ZMQ's own descriptor only tells of news, so remember what it told before.
+        """Called after each receive. ZMQ's descriptor reports changes only, so remember the last state.
 
-        And nobody may call again by himself, so the descriptor tells when it is time to connect anew.
+        The program may not call again by itself, so the descriptor also becomes readable when a reconnection is due.
         """
         if self._loop_fd is not None:
             has_message = self._held_message is not None or bool(int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN)

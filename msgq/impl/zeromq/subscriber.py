@@ -1,4 +1,4 @@
-"""The subscriber's socket, a SUB that takes everything: receiving. What is not receiving is in sub_connection.py."""
+"""Subscriber's socket: a SUB for all messages. sub_connection.py has its connection."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ BATCH_MESSAGES_MAX = 100_000  # messages; taking "all" ends there, so that it en
 class SubSocket(PyzmqReceiver, SubConnection):
     """Receives the messages of one endpoint.
 
-    It gets what is published after its subscription has reached the publisher, which `connect` does not wait for (the
-    publisher can: `wait_for_readers`). Messages are lost when the queues between the two are full, and between two
-    publishers; nobody here is told how many. One that arrives is never torn, repeated, or out of order.
+    The socket receives messages that are published after its subscription has reached the publisher. `connect` does not
+    wait for this, but `wait_for_readers` of the publisher does. Messages are lost if the queues between both are full,
+    and between two publishers. The number of lost messages is unknown here. A received message is never torn, repeated,
+    or out of order.
 
-    One thread at a time may use a socket; a second one gets `ConcurrentUseError`, except in `close`. After a fork the
-    child's socket connects again at its first call, and receives what is published after that; the parent's continues.
-    The methods that receive raise `EndpointClosedError` when the socket is closed or was never connected. A socket that
-    is deleted, or still open when the process ends, is closed.
+    One thread at a time may use a socket; a second thread gets `ConcurrentUseError`, except in `close`. After a fork,
+    the child's socket reconnects at its first call, and the parent's socket continues. If the socket is closed or was
+    never connected, receiving raises `EndpointClosedError`. Deleted sockets close, and open sockets close when the
+    process ends.
     """
 
     __slots__ = ()
@@ -47,18 +48,18 @@ class SubSocket(PyzmqReceiver, SubConnection):
 
     @property
     def lost(self) -> int | None:
-        """Messages that a conflating socket passed over; what was lost on the way is not in it. None: unknown."""
+        """Messages skipped by conflation, without messages lost on the way. None: unknown."""
         return self._skipped_count if self._conflate else None
 
     def setTimeout(self, timeout: float) -> None:
-        """Choose how long a receive waits, in milliseconds (compatibility: stock's name).
+        """Set the default timeout of receives, in milliseconds (compatibility: stock's name).
 
         `receive(timeout=)` takes seconds.
 
         Parameters
         ----------
-        timeout : milliseconds, 0 to 2**31 - 1, fractions rounded up; -1, the default, waits for ever. May be set before
-            `connect`, and stays.
+        timeout : milliseconds, 0 to 2**31 - 1, fractions are rounded up; -1, the default, waits forever. May be set
+            before `connect`.
 
         Raises
         ------
@@ -68,7 +69,7 @@ class SubSocket(PyzmqReceiver, SubConnection):
 
     @property
     def rcvtimeo(self) -> int:
-        """The time-out in milliseconds (compatibility: pyzmq's name)."""
+        """Timeout in milliseconds (compatibility: pyzmq's name)."""
         return self._timeout_ms
 
     @rcvtimeo.setter
@@ -76,7 +77,7 @@ class SubSocket(PyzmqReceiver, SubConnection):
         self.setTimeout(timeout)
 
     def _receive_next(self, non_blocking: bool) -> bytes:
-        """Return the next message with everything considered; raises zmq.Again. The ticket is ours."""
+        """Return the next message in all states of the socket. Raises zmq.Again. The caller has acquired the guard."""
         try:
             return self._take_message(non_blocking)
         finally:
@@ -96,9 +97,9 @@ class SubSocket(PyzmqReceiver, SubConnection):
         return message
 
     def _receive_pending(self, limit: int, wait_for_one: bool, size: int | None = None) -> list[bytes]:
-        """Return up to `limit` pending messages, those before the first that has not `size` bytes; that one is held.
+        """Return up to `limit` pending messages, and stop before a message that does not have `size` bytes.
 
-        The ticket is ours.
+        That message is kept for the next call. The caller has acquired the guard.
         """
         messages: list[bytes] = []
         try:
@@ -127,7 +128,7 @@ class SubSocket(PyzmqReceiver, SubConnection):
 
     @property
     def tracked(self) -> bool:
-        """Whether each message carries its publish and origin time: False."""
+        """Always False: messages have no timestamps here."""
         return False
 
     def __iter__(self) -> Self:
@@ -140,41 +141,40 @@ class SubSocket(PyzmqReceiver, SubConnection):
         return message
 
     def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
-        """Raise `StateError`: messages carry no times here."""
+        """Raise `StateError`, because messages have no timestamps here."""
         check_non_blocking(non_blocking, self.endpoint)
         self._check_open()
         raise zmq_untracked_error(self.endpoint)
 
     def receive_many(self, limit: int | None = None, wait_for_one: bool = False) -> list[bytes]:
-        """Take the messages that are pending, oldest first.
+        """Take the pending messages, oldest first.
 
         Parameters
         ----------
-        limit : at most so many; None takes all that have arrived, up to 100,000.
-        wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
+        limit : maximum number of messages; None: all arrived messages, up to 100,000.
+        wait_for_one : True: if no message is pending, wait for the first one until the default timeout.
 
         Raises
         ------
-        InvalidValueError : a negative `limit`.
+        InvalidValueError : `limit` is negative.
         """
         return self._call_exclusively(self._receive_pending, self._batch_limit(limit), wait_for_one)
 
     def receive_into(self, buffer: WriteableBuffer | npt.NDArray[Any], non_blocking: bool = False) -> int | None:
-        """Take the next message into memory of the caller's.
+        """Take the next message into your own memory.
 
         Parameters
         ----------
         buffer : writable, contiguous bytes.
-        non_blocking : do not wait, whatever the time-out.
+        non_blocking : True: do not wait.
 
         Returns
         -------
-        The size of the message, in bytes; what lies behind it in `buffer` keeps its content. None when there was no
-        message in time.
+        Size of the message in bytes; None at the timeout. Bytes of `buffer` after the message keep their content.
 
         Raises
         ------
-        MessageTooLargeError : the message is larger than the buffer. It is not lost: the next call finds it.
+        MessageTooLargeError : the message is larger than the buffer. The next call finds it again.
         TypeError, BufferError : `buffer` is not writable, or not contiguous.
         """
         target: Any = buffer  # for type checkers an array is no buffer before Python 3.12
@@ -200,22 +200,23 @@ class SubSocket(PyzmqReceiver, SubConnection):
     def receive_array(
         self, dtype: npt.DTypeLike, limit: int | None = None, wait_for_one: bool = False
     ) -> np.ndarray[tuple[int], np.dtype[Any]]:
-        """Take the pending messages, each of which is one element, as an array.
+        """Take the pending messages as an array with one element each.
 
         Parameters
         ----------
-        dtype : of one message, of a fixed size and without Python objects. The bytes are taken as they are.
-        limit : at most so many; None takes all that are there, up to 100,000.
-        wait_for_one : when none is pending, wait for the first one, as long as the time-out says.
+        dtype : dtype of one message, with a fixed size and without Python objects. The bytes are not converted.
+        limit : maximum number of messages; None: all arrived messages, up to 100,000.
+        wait_for_one : True: if no message is pending, wait for the first one until the default timeout.
 
         Returns
         -------
-        A new array of shape (messages,): those up to the first that has another size. Empty when there was none.
+        A new array of shape (messages,). The array ends before the first message of another size. Empty without
+        messages.
 
         Raises
         ------
-        MessageSizeError : the first message does not have the size of a `dtype`. It is not lost.
-        InvalidValueError : a negative `limit`, or a dtype without bytes of its own.
+        MessageSizeError : the first message does not have the size of `dtype`. The next call finds it again.
+        InvalidValueError : `limit` is negative, or `dtype` has no bytes.
         """
         import numpy  # the only method that needs it
 
@@ -234,12 +235,12 @@ class SubSocket(PyzmqReceiver, SubConnection):
         return array
 
     def stats(self) -> SubscriberStats:
-        """Return what this socket has received since it connected."""
+        """Return the counters since `connect`."""
         return SubscriberStats(self.endpoint, self._received_count, self.lost, 0)
 
 
 def _copy_to_buffer(view: memoryview, message: bytes) -> None:
-    """Copy a message to the start of a buffer that is large enough."""
+    """Copy a message to the start of a sufficiently large buffer."""
     if message:  # an empty buffer has no address
         start = (ctypes.c_char * len(message)).from_buffer(view)
         start.raw = message
