@@ -1,4 +1,4 @@
-"""`python -m msgq` is the command `msgq`, and so is this file, which spark-submit takes by its path."""
+"""`python -m msgq` runs the command `msgq`. spark-submit runs this file by its path."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What stock has in an extension module of this name, for programs that import it from there: objects of `msgq`."""
+"""Objects of `msgq` under the module name of stock's extension module."""
 
 from msgq.errors import IpcError, MultiplePublishersError
 from msgq.impl import backend

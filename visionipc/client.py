@@ -80,7 +80,7 @@ class VisionIpcClient(StreamReceiver):
         *,
         prefix: str | None = None,
     ) -> Self:
-        """On the fake backend, and so in simulations, frames come over its bus."""
+        """Create a client. On the fake backend and in simulations, frames use its bus."""
         kind: Any = (cls is VisionIpcClient and on_fake("FakeClient")) or cls
         made: Self = super().__new__(kind)
         return made
@@ -230,7 +230,7 @@ class VisionIpcClient(StreamReceiver):
         return None
 
     def _recv_disconnected(self, timeout_ms: float) -> None:
-        """Wait as long as for a frame, without a connection that one could come by."""
+        """Wait for the duration of the timeout without a connection."""
         check_timeout_ms(timeout_ms, self._endpoint)
         if timeout_ms == -1:
             self._get_subscriber()  # which raises
@@ -262,9 +262,10 @@ class VisionIpcClient(StreamReceiver):
         return self._subscriber
 
     def _resolve_packet(self, packet: bytes) -> VisionBuf | bytes | None:
-        """Return the frame that a packet announces, or a packet to try instead.
+        """Return the frame of a packet, or a packet to try instead.
 
-        None: it is of another life of the stream, or the frame is gone, and no other is there.
+        None: the packet belongs to another incarnation of the stream, or its frame was overwritten and no newer packet
+        exists.
         """
         stream = self._find_stream(packet)
         if stream is None:
@@ -274,7 +275,7 @@ class VisionIpcClient(StreamReceiver):
         return self._skip_to_newest(stream, packet) if frame is None else frame
 
     def _find_stream(self, packet: bytes) -> Stream | None:
-        """Return the stream that a packet is of, connecting anew if need be; None: that is not to be had."""
+        """Return the stream of a packet, after a reconnection if necessary; None: not available."""
         if len(packet) != wire.FRAME_PACKET_STRUCT.size:
             return None
         server_id, index, *_ = wire.FRAME_PACKET_STRUCT.unpack(packet)
@@ -284,7 +285,7 @@ class VisionIpcClient(StreamReceiver):
         return stream if stream is not None and _stream_has_buffer(stream, server_id, index) else None
 
     def _reopen_stream(self, server_id: int, index: int) -> Stream | None:
-        """The packet is not of the stream that we know: that has restarted, or the packet is late."""
+        """Reconnect for a packet of an unknown stream. Either the stream was created again, or the packet is old."""
         if self._forks == memfd.fork_count and (
             server_id == self._unreachable_id or time.monotonic() < self._next_attempt
         ):
@@ -301,9 +302,10 @@ class VisionIpcClient(StreamReceiver):
         return stream
 
     def _skip_to_newest(self, stream: Stream, packet: bytes) -> bytes | None:
-        """Return the newest packet: the server has reused a buffer; as in the ring, who lags goes to the present.
+        """Return the newest packet after the server has reused a buffer.
 
-        None for a frame from before we had a row: nobody knew that we want it, and those after it are there.
+        A slow client continues at the newest frame, as on the ring. None: the frame was published before the client had
+        a row, so later frames are available.
         """
         self._stale_frames += 1
         if stream.was_published_before_admission(wire.FRAME_PACKET_STRUCT.unpack(packet)[3]):

@@ -20,16 +20,16 @@ _DESCRIPTORS_MAX = wire.BUFFERS_MAX + 1
 
 
 def _send_request(name: str, request: bytes, within: float, prefix: str | None) -> tuple[bytes, list[int], int] | None:
-    """Return a server's answer, its descriptors, and the server's process; None: there is no server.
+    """Return a server's answer, its descriptors, and its process id; None: no server.
 
-    It has `within` seconds.
+    The server has `within` seconds for its answer.
 
     Raises
     ------
-    WaitTimeoutError : it does not answer.
-    CorruptSegmentError : it answers more than an answer can be.
-    SegmentError : it is of a user who is not trusted.
-    IpcError : the system refuses.
+    WaitTimeoutError : the server does not answer.
+    CorruptSegmentError : the answer is too long.
+    SegmentError : the server belongs to a user who is not trusted.
+    IpcError : a system call failed.
     """
     path = wire.socket_path(name, prefix)
     try:
@@ -53,7 +53,10 @@ def _send_request(name: str, request: bytes, within: float, prefix: str | None) 
 
 
 def _exchange_request(name: str, path: str, request: bytes, until: float) -> tuple[bytes, list[int], int, int]:
-    """Return what comes back: bytes, descriptors, flags, and from whom; who is sent away unheard asks again."""
+    """Return the bytes, descriptors, flags and process id of an answer.
+
+    If the server closes without an answer, ask again.
+    """
     room = wire.BUFFERS_MAX * wire.BUFFER_STRUCT.size + wire.GRANT_STRUCT.size
     while True:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError), _unix_socket() as connection:
@@ -81,7 +84,7 @@ def _seconds_left(until: float) -> float:
 
 
 def _connect_socket(connection: socket.socket, path: str, until: float) -> None:
-    """Connect; a queue that is full, which a Unix socket does not wait for, empties when the server takes the next."""
+    """Connect to a server. If the server's queue is full, retry, because a Unix socket does not wait for it."""
     connection.setblocking(False)
     while True:
         try:
@@ -134,7 +137,7 @@ class Stream(IncomingStream):
 
 
 def _parse_stream_answer(data: bytes, fds: list[int], kind: int, endpoint: str) -> Stream:
-    """Return what an answer tells of; its descriptors are then the stream's. Our row is taken last of all."""
+    """Return the stream in an answer, which then owns the descriptors. The client's row is taken last."""
     grant = None
     if _answer_has_grant(data):
         grant = wire.unpack_grant(data[-wire.GRANT_STRUCT.size :], VERSION, endpoint)
@@ -153,7 +156,7 @@ def _parse_stream_answer(data: bytes, fds: list[int], kind: int, endpoint: str) 
 
 
 def _answer_has_grant(data: bytes) -> bool:
-    """Return whether an answer has a grant behind its records."""
+    """Return True if an answer has a grant after its records."""
     return len(data) % wire.BUFFER_STRUCT.size == wire.GRANT_STRUCT.size
 
 
@@ -168,7 +171,7 @@ def _map_lease_row(fd: int, grant: wire.Grant, endpoint: str) -> ClientLeases:
 
 
 def _return_row(name: str, request: bytes, data: bytes, prefix: str | None) -> None:
-    """Tell the server that we cannot use the row that its answer gave us; nothing comes back."""
+    """Tell the server that this client cannot use its row. The server does not answer."""
     if not _answer_has_grant(data) or len(data) <= wire.BUFFER_STRUCT.size:
         return
     server_id, (*_, row, _) = (

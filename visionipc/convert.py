@@ -1,7 +1,7 @@
-"""Pictures of any format as RGB, and as PNG.
+"""Conversion of pictures to RGB and PNG.
 
-What NumPy can do is done by NumPy. The rest is left to OpenCV or, without it, PyAV, imported when first needed: they
-come with the extra `frames`. Luma and chroma are taken as BT.601 video (16 to 235), as both libraries do by default.
+NumPy converts simple formats. OpenCV or else PyAV converts the others; both are in the extra `frames`, and imported at
+their first use. Luma and chroma are interpreted as BT.601 video (16 to 235), the default of both libraries.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ def to_rgb(data: Buffer, geometry: Geometry) -> npt.NDArray[np.uint8]:
 
     Parameters
     ----------
-    data : contiguous, at least the `geometry.size` bytes of the picture.
-    geometry : its layout.
+    data : contiguous bytes of the picture, at least `geometry.size`.
+    geometry : layout of the picture.
 
     Returns
     -------
-    A copy, shape (H, W, 3), uint8. Grey becomes three equal channels, of GRAY16 the upper 8 bits; alpha is left out.
+    A copy, shape (H, W, 3), uint8. Grey becomes three equal channels (for GRAY16 the upper 8 bits). Alpha is omitted.
 
     Raises
     ------
     MissingLibraryError : NV12, YUV420P and BAYER8 need OpenCV or PyAV, and neither is installed.
-    InvalidValueError : FLOAT32 and RAW are no pictures with a colour; or `data` is too short.
+    InvalidValueError : the format is FLOAT32 or RAW, which have no colours, or `data` is too short.
     """
     import numpy as np
 
@@ -103,7 +103,7 @@ def _convert_by_library(planes: tuple[npt.NDArray[np.uint8], ...], pixels: Frame
 
 
 def _pack_rows(planes: tuple[npt.NDArray[np.uint8], ...]) -> npt.NDArray[np.uint8]:
-    """Return the planes without gaps as one array, (rows, W) uint8, which is how libraries take them."""
+    """Return the planes without gaps as one array, (rows, W) uint8, as libraries require."""
     import numpy as np
 
     width = planes[0].shape[1]

@@ -1,7 +1,7 @@
-"""Frames on the fake backend: a topic of the bus carries whole pictures, so that simulations have frames, too.
+"""Frames on the fake backend: a topic of the bus transports whole pictures, so simulations support frames.
 
-Each message of a stream's topic is the picture as recordings have it, and behind that what they leave out. So nothing
-is shared, no buffer is held, and no frame is dropped unless a simulation drops it. Times are those of the bus.
+A message is the picture in the format of recordings, followed by additional fields. Memory is not shared, no buffer is
+held, and only a simulation drops frames. Times are those of the bus.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FRAME_ID_MAX = (1 << 32) - 1
 
 
 def strip_trailer(message: bytes) -> bytes:
-    """Return the picture as recordings have it."""
+    """Return the picture in the format of recordings."""
     return message[: -_TRAILER_STRUCT.size]
 
 
@@ -76,11 +76,11 @@ class _FakeServerStream:
         return True
 
     def stats(self) -> StreamStats:
-        """Return what became of its frames."""
+        """Return the counters of the stream."""
         return StreamStats(self.endpoint, self.geometry, self.buffers, 0, self.published, 0, [], 0)
 
     def close(self) -> None:
-        """Publish no more."""
+        """Stop publishing."""
         self.socket.close()
 
 
@@ -95,7 +95,7 @@ class FakeOutgoingFrame(Picture):
 
     @property
     def view(self) -> Any:
-        """The picture's bytes, to write."""
+        """Writable bytes of the picture."""
         if self._bytes is None:
             raise EndpointClosedError("frame can be rendered only in its with block", self._stream.endpoint)
         return memoryview(self._bytes)
@@ -128,7 +128,7 @@ class FakeOutgoingFrame(Picture):
 
 
 class FakeServer(VisionIpcServer):
-    """A server on the bus. See `VisionIpcServer` for the contract of each method."""
+    """A server on the bus. `VisionIpcServer` documents the methods."""
 
     _streams: dict[int, Any]
 
@@ -141,7 +141,7 @@ class FakeServer(VisionIpcServer):
         return _FakeServerStream(endpoint, kind, layout, count, self._prefix)
 
     def start_listener(self) -> None:
-        """Let clients find it."""
+        """Register the server for clients."""
         self._check_open()
         if self._bus.frame_servers.setdefault(self._key, self) is not self:
             raise MultiplePublishersError("another server uses this name; close it first", self._name)
@@ -154,7 +154,7 @@ class FakeServer(VisionIpcServer):
         return made  # type: ignore[no-any-return]
 
     def layout(self, kind: int) -> Geometry | None:
-        """Return how the pictures of a stream are laid out; None: there is no such stream."""
+        """Return the picture layout of a stream; None: no such stream."""
         stream = self._streams.get(kind)
         return None if stream is None else stream.geometry
 
@@ -163,14 +163,14 @@ class FakeServer(VisionIpcServer):
         return list(self._streams)
 
     def close(self) -> None:
-        """Stop."""
+        """Stop the server."""
         if self._bus.frame_servers.get(self._key) is self:
             del self._bus.frame_servers[self._key]
         super().close()
 
 
 class FakeVisionBuf(VisionBuf):
-    """A frame that was received; its bytes are its own. See `VisionBuf`."""
+    """A received frame with its own bytes. See `VisionBuf`."""
 
     def __init__(self, message: bytes, kind: int) -> None:
         behind: tuple[int, int, int, bool] = _TRAILER_STRUCT.unpack(message[-_TRAILER_STRUCT.size :])
@@ -189,46 +189,46 @@ class FakeVisionBuf(VisionBuf):
 
     @property
     def fd(self) -> int:
-        """Nothing is mapped."""
+        """-1: no memory is mapped."""
         return -1
 
     @property
     def leased(self) -> bool:
-        """Nobody else has it."""
+        """True, because no other process has the bytes."""
         return True
 
     @property
     def frame_id(self) -> int:
-        """As sent."""
+        """Number of the frame, as sent."""
         return self._picture.frame_id
 
     @property
     def timestamp_sof(self) -> int:
-        """As sent, nanoseconds."""
+        """Start of the exposure, as sent, in nanoseconds."""
         return self._sof
 
     @property
     def timestamp_eof(self) -> int:
-        """As sent, nanoseconds."""
+        """End of the exposure, as sent, in nanoseconds."""
         return self._eof
 
     @property
     def valid_frame(self) -> bool:
-        """As sent."""
+        """Validity flag, as sent."""
         return self._is_valid
 
     def release(self) -> None:
-        """Let go of it."""
+        """Release the frame."""
         self._content = None
 
 
 class FakeClient(VisionIpcClient):
-    """A client on the bus. See `VisionIpcClient` for the contract of each method."""
+    """A client on the bus. `VisionIpcClient` documents the methods."""
 
     _connected_layout: Geometry | None = None
 
     def connect(self, blocking: bool) -> bool:
-        """Find the server; frames that are published from now on will be received."""
+        """Connect to the server. The client receives later frames."""
         bus, key = current_bus(), (self._prefix, self._name)
         if self._subscriber is None:
             socket: Any = SubSocket()
@@ -251,11 +251,11 @@ class FakeClient(VisionIpcClient):
         return True
 
     def is_connected(self) -> bool:
-        """Return whether the client has a stream."""
+        """Return True if the client has a stream."""
         return self._connected_layout is not None
 
     def close(self) -> None:
-        """Leave."""
+        """Close the client."""
         super().close()
         self._connected_layout = None
 
@@ -277,7 +277,7 @@ class FakeClient(VisionIpcClient):
 
     @property
     def num_buffers(self) -> int:
-        """How many the server said; 0 without a stream."""
+        """Number of buffers given to the server; 0 without a stream."""
         server: FakeServer | None = current_bus().frame_servers.get((self._prefix, self._name))
         if server is None or self._connected_layout is None:
             return 0
@@ -285,7 +285,7 @@ class FakeClient(VisionIpcClient):
 
 
 def fake_streams(name: str, block: bool, prefix: str | None = None) -> set[int]:
-    """Return the types of a server's streams. block: wait for a server that has some."""
+    """Return the types of a server's streams. `block`: True: wait for a server with streams."""
     bus, key = current_bus(), (settings.resolve_prefix(prefix), name)
 
     def there() -> set[int]:

@@ -1,4 +1,4 @@
-"""Frames as recordings have them, in the form that viewers know: ROS 2's sensor_msgs, in CDR.
+"""Frames in the format of recordings: ROS 2's sensor_msgs in CDR, which viewers support.
 
 Formats: https://docs.ros.org/en/rolling/p/sensor_msgs/ (Image, CompressedImage).
 """
@@ -59,14 +59,14 @@ _FLOAT_ENCODING = re.compile(r"32FC(\d{1,5})")
 
 
 class Picture(NamedTuple):
-    """A frame as it is recorded.
+    """A frame for a recording.
 
     Attributes
     ----------
-    layout : of its buffer.
+    layout : layout of its buffer.
     frame_id : 32 bits.
-    timestamp_sof : nanoseconds; its seconds have 31 bits.
-    data : the buffer, whole.
+    timestamp_sof : nanoseconds; the seconds have 31 bits.
+    data : all bytes of the buffer.
     """
 
     layout: Geometry
@@ -76,24 +76,24 @@ class Picture(NamedTuple):
 
 
 def header(frame_id: int, timestamp_sof: int) -> dict[str, Any]:
-    """Return the header of a picture, as its messages have it."""
+    """Return the header of a picture's message."""
     stamp = {"sec": timestamp_sof // NS_PER_S & 0x7FFFFFFF, "nanosec": timestamp_sof % NS_PER_S}
     return {"stamp": stamp, "frame_id": str(frame_id)}
 
 
 def message(schema: Schema, value: dict[str, Any]) -> bytes:
-    """Return an IMAGE or a COMPRESSED_IMAGE with these fields; bytes among them are copied once."""
+    """Return an IMAGE or a COMPRESSED_IMAGE with these fields. Bytes are copied once."""
     from msgq.decoding.cdr_writer import encode_cdr
 
     return encode_cdr(_parse_schema(schema), value)
 
 
 def fields(data: bytes) -> dict[str, Any]:
-    """Return the fields of an IMAGE, anybody's.
+    """Return the fields of an IMAGE of any program.
 
     Raises
     ------
-    ValueError : it is none.
+    ValueError : the data is not an IMAGE.
     """
     try:
         return _make_image_reader().read(bytes(data))
@@ -131,16 +131,16 @@ def image(picture: Picture) -> bytes:
 
 
 def picture(data: bytes, uv_offset: int | None = None) -> Picture:
-    """Return the frame that a `sensor_msgs/msg/Image` says.
+    """Return the frame in a `sensor_msgs/msg/Image`.
 
     Parameters
     ----------
     data : the message.
-    uv_offset : of the layout, if somebody knows it; None: the planes follow each other without gaps.
+    uv_offset : offset of the second plane, if known; None: the planes have no gaps.
 
     Raises
     ------
-    ValueError : it is none of ours, or does not say all of it; its layout is not possible.
+    ValueError : the message is not a picture of msgq, is incomplete, or has an invalid layout.
     """
     said = fields(data)
     stamp, frame_id = said["header"]["stamp"], said["header"]["frame_id"]
@@ -157,7 +157,7 @@ def picture(data: bytes, uv_offset: int | None = None) -> Picture:
 
 
 def _parse_encoding(encoding: str) -> tuple[FrameFormat, int]:
-    """Return what the pixels are, and their channels."""
+    """Return the pixel format and the number of channels of an encoding."""
     if found := _FLOAT_ENCODING.fullmatch(encoding):
         return FrameFormat.FLOAT32, int(found[1])
     if encoding not in _ENCODING_FORMATS:

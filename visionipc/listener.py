@@ -1,4 +1,4 @@
-"""The server's Unix socket: one thread that answers requests, and never waits for any one client."""
+"""Unix socket of a server: one thread answers requests, and never waits for a single client."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _CREDENTIALS_STRUCT = struct.Struct("=iII")  # struct ucred of unix(7)
 
 @dataclass(slots=True)
 class Answer:
-    """What a client is told.
+    """Answer to a client.
 
     Attributes
     ----------
     data_parts : bytes.
-    fds : descriptors, the answer's own.
-    revoke_grant : takes back what the client was given, if the answer does not reach it.
+    fds : descriptors that the answer owns.
+    revoke_grant : revokes the client's grant if the answer does not reach the client.
     """
 
     data_parts: list[bytes]
@@ -47,13 +47,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a client says.
+    """Request of a client.
 
     Attributes
     ----------
     data : bytes, at least one.
-    pid : the client's; 0: of a PID namespace not seen from here.
-    takes_leases : the client knows grants.
+    pid : process id of the client; 0: in an invisible PID namespace.
+    takes_leases : True if the client supports grants.
     """
 
     data: bytes
@@ -66,24 +66,24 @@ AnswerFunction = Callable[[Request], Answer | None]
 
 
 def _read_peer_credentials(connection: socket.socket) -> tuple[int, int]:
-    """Return process and user of the other end."""
+    """Return process id and user id of the peer."""
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS_STRUCT.size)
     pid, user, _ = _CREDENTIALS_STRUCT.unpack(data)
     return pid, user
 
 
 def get_peer_pid(connection: socket.socket) -> int:
-    """Return the process on the other end, as it was when it connected; 0: of a PID namespace not seen from here."""
+    """Return the process id of the peer when it connected; 0: in an invisible PID namespace."""
     pid, _ = _read_peer_credentials(connection)
     return pid
 
 
 def check_peer_owner(connection: socket.socket, name: str, path: str) -> None:
-    """Refuse a server of a user who is not trusted.
+    """Raise an error for a server of a user who is not trusted.
 
     Raises
     ------
-    SegmentError : it says whose it is, and how that one would be trusted.
+    SegmentError : the user is not trusted. The text names the user, and how to trust the user.
     """
     _, user = _read_peer_credentials(connection)
     file_permissions.check_owner(user, name, path)
@@ -94,7 +94,7 @@ def _unix_socket() -> socket.socket:
 
 
 def _find_listener_pid(address: str) -> int | None:
-    """Return the pid of the process that listens there; None: nobody does."""
+    """Return the pid of the listening process; None: no process listens."""
     with _unix_socket() as probe:
         try:
             probe.connect(address)
@@ -106,7 +106,7 @@ def _find_listener_pid(address: str) -> int | None:
 
 
 def _read_lock_pid(path: str) -> int:
-    """Return whom a lock says that it is of; 0: it does not, its holder is just writing it, or letting go."""
+    """Return the pid in a lock file; 0: missing, because the holder is writing or releasing it."""
     try:
         with open(path) as lock:
             return int(lock.read(32))
@@ -127,15 +127,15 @@ os.register_at_fork(after_in_child=_close_listeners_in_child)
 
 
 class Listener:
-    """Listens until `close`. One server a path, also when two start at once."""
+    """Listens until `close`. Each path has one server, even if two servers start at the same time."""
 
     def __init__(self, name: str, answer: AnswerFunction, prefix: str | None = None) -> None:
-        """Bind, listen, and start the thread. prefix: see `wire.socket_path`.
+        """Bind, listen, and start the thread. `prefix`: see `wire.socket_path`.
 
         Raises
         ------
-        MultiplePublishersError : a live server listens there; the text names it.
-        SegmentError : the path cannot be used.
+        MultiplePublishersError : a living server listens on the path. The text names it.
+        SegmentError : the path is unusable.
         """
         self._name = name
         self._make_answer = answer
@@ -157,7 +157,7 @@ class Listener:
         self._thread.start()
 
     def _lock_socket_path(self) -> LockFile:
-        """Return the path's lock: it is one process's at a time, and nobody's when that dies."""
+        """Return the lock of the path. One process can hold it, and its death releases it."""
         path = shm_paths.create_frames_lock_path(self._path, self._name)
         try:
             return LockFile(path)
@@ -221,14 +221,14 @@ class Listener:
         self._selector.register(connection, selectors.EVENT_READ)
 
     def _evict_oldest(self) -> bool:
-        """Send the eldest waiting client away; False: none waits."""
+        """Disconnect the client that has waited longest. Return False if no client waits."""
         if not self._pending:
             return False
         self._drop_client(next(iter(self._pending)))
         return True
 
     def _answer_client(self, connection: socket.socket) -> None:
-        """Answer the one request. What a client gets wrong, or does not take at once, is its own loss."""
+        """Answer a client's request. A client that sends invalid data, or does not receive at once, gets no answer."""
         answer = None
         try:
             if data := connection.recv(256):
@@ -253,7 +253,7 @@ class Listener:
         connection.close()
 
     def close(self) -> None:
-        """Stop listening; the path vanishes, unless it is another server's by now."""
+        """Stop listening, and remove the path, unless another server owns it now."""
         _listeners.discard(self)
         self._wake.shutdown(socket.SHUT_RDWR)  # reaches the thread also when a child has a copy of this end
         self._wake.close()
@@ -269,7 +269,7 @@ class Listener:
         self._close_descriptors()
 
     def close_in_child(self) -> None:
-        """In a forked child: close the child's descriptors; the thread and the path are the parent's."""
+        """In a forked child: close the child's descriptors. Thread and path belong to the parent."""
         for connection in (self._wake, *self._pending):
             connection.close()
         self._close_descriptors()

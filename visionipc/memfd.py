@@ -1,4 +1,4 @@
-"""What processes share, and what they do not: memory without names, which vanishes with its last process; forks."""
+"""Shared memory without names, which disappears with its last process."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 def create_memfd(name: str, size: int, endpoint: str, huge_pages: bool = False, allocated: bool = True) -> int:
-    """Return a descriptor of `size` zeroed bytes (in whole huge pages, if wanted), which cannot be resized.
+    """Return a descriptor of `size` zeroed bytes (whole huge pages, if requested). The size cannot change.
 
-    It is for reading and writing; nobody but root, or the owner after a change of its mode, can open another such one.
+    The descriptor is for reading and writing. Only root, or the owner after a change of its mode, can open another one.
 
     Parameters
     ----------
-    allocated : all bytes have memory; else `allocate` gives it to them.
+    allocated : True: allocate all memory now. False: `allocate` does it later.
 
     Raises
     ------
-    SegmentError : there is not so much memory, or no free huge page.
+    SegmentError : not enough memory, or no free huge page.
     """
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     if huge_pages:
@@ -68,16 +68,16 @@ def allocate(fd: int) -> bool:
 
 
 def reopen_read_only(fd: int) -> int:
-    """Return another descriptor of the same memory, which cannot be mapped for writing."""
+    """Return another descriptor of the same memory that cannot be mapped for writing."""
     return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def check_memfd(fd: int, size: int, sealed: bool, endpoint: str) -> None:
-    """Refuse a received descriptor that has no `size` bytes to map, or (if it should be sealed) may lose them.
+    """Check that a received descriptor has `size` bytes, and (if `sealed`) cannot shrink.
 
     Raises
     ------
-    CorruptSegmentError : and what is wrong.
+    CorruptSegmentError : a check failed. The text has the reason.
     """
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_size < size:
@@ -88,7 +88,7 @@ def check_memfd(fd: int, size: int, sealed: bool, endpoint: str) -> None:
 
 
 def is_allocated(fd: int, size: int) -> bool:
-    """Tell whether all of `size` bytes have memory; a stock server's get it when they are first touched."""
+    """Return True if all `size` bytes are allocated. A stock server's memory is allocated at the first access."""
     return os.fstat(fd).st_blocks * 512 >= size
 
 

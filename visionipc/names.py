@@ -1,4 +1,4 @@
-"""Streams of frames: names. A topic announces the frames of each stream; recordings hold their pictures."""
+"""Names of frame streams. A topic announces the frames of each stream, and recordings contain the pictures."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def prepare() -> None:
 
 
 def _view_as_array(view: MappedView) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Return an array of a view's bytes, which keeps it; replaced when NumPy is there."""
+    """Return an array over a view's bytes, which keeps the view. Replaced after the import of NumPy."""
     prepare()
     return _view_as_array(view)
 
@@ -42,7 +42,7 @@ class Picture:
 
     @abstractmethod
     def _valid_layout(self) -> Geometry:
-        """Return a layout that the bytes can have."""
+        """Return a layout that fits the bytes."""
 
     @property
     def data(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

@@ -1,4 +1,4 @@
-"""Frames: recorded pictures go out of a server's buffers again, byte for byte."""
+"""Playback of frames: a server's buffers get the recorded pictures, with the same bytes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _POLL_INTERVAL_S = 0.01
 
 
 class FramesWriter(EndpointWriter):
-    """A stream of a server, which writers of all streams of its name share. See `EndpointWriter`.
+    """Publishes a stream of a server. The writers of one server's streams share the server. See `EndpointWriter`.
 
-    The picture, its layout, `frame_id` and `timestamp_sof` are the recording's; `timestamp_eof` is when it is played,
-    on CLOCK_BOOTTIME, or the fake backend's clock.
+    Picture, layout, `frame_id` and `timestamp_sof` are recorded values. `timestamp_eof` is the time of playing, on
+    CLOCK_BOOTTIME or the fake backend's clock.
     """
 
     def __init__(self, spec: EndpointSpec, target: PlaybackTarget, servers: dict[str, VisionIpcServer]) -> None:
@@ -48,7 +48,7 @@ class FramesWriter(EndpointWriter):
         self._set_layout(first)
 
     def _set_layout(self, frame: Picture) -> None:
-        """Make the stream, or make it anew if its pictures have another layout from now on."""
+        """Create the stream. If the layout of the pictures changes, create the stream again."""
         layout = frame.layout
         if layout == self._layout:
             return
@@ -75,12 +75,12 @@ class FramesWriter(EndpointWriter):
         return True
 
     def close(self) -> None:
-        """See `EndpointWriter`. It ends all streams of the server."""
+        """See `EndpointWriter`. Closes all streams of the server."""
         self._server.close()
 
 
 def _get_server_class(target: PlaybackTarget) -> type[VisionIpcServer]:
-    """Return the class of servers of a backend."""
+    """Return the server class of a backend."""
     return FakeServer if target.backend == "fake" else VisionIpcServer
 
 
@@ -92,7 +92,7 @@ def _decode_picture(data: bytes) -> Picture:
 
 
 class PictureSample:
-    """Takes the first picture of a stream. See `MessageSample`."""
+    """Stores the first picture of a stream. See `MessageSample`."""
 
     def __init__(self) -> None:
         self.data, self.refusal_reason = b"", ""
@@ -112,7 +112,7 @@ def _validate_name(name: str) -> str:
 
 
 def _get_announcing_topic(endpoint: str) -> str | None:
-    """Return the topic that announces a stream whose pictures go back into frames."""
+    """Return the topic that announces a stream, if the stream's pictures can be played as frames; else None."""
     return endpoint.removesuffix(_RAW_SUFFIX) if endpoint.endswith(_RAW_SUFFIX) else None
 
 

@@ -111,7 +111,7 @@ def _map_writable(fd: int, endpoint: str, populate: bool) -> DescriptorMapping:
 
 
 class _ServerStream(OutgoingStream):
-    """A stream's buffers, leases and topic."""
+    """Buffers, leases and topic of a stream."""
 
     def __init__(
         self, endpoint: str, kind: int, layout: Geometry, count: int, huge_pages: bool, prefix: str | None
@@ -152,7 +152,7 @@ class _ServerStream(OutgoingStream):
         return self._scratch
 
     def grow(self) -> bool:
-        """Add a spare buffer. False if none is left, or there is no memory for it."""
+        """Add a spare buffer. Return False if none is left, or memory is missing."""
         *buffers, _ = self._fds
         if self.leases.buffers == len(buffers) or not memfd.allocate(buffers[self.leases.buffers]):
             return False
@@ -184,7 +184,10 @@ class _ServerStream(OutgoingStream):
         return answer
 
     def reclaim_row(self, server_id: int, row: int, pid: int) -> None:
-        """A client cannot use the row that it got. Who cannot be seen from here might be any other."""
+        """Free the row of a client that cannot use it.
+
+        The client's pid is checked, because another client could send the request.
+        """
         if server_id == self.incarnation and pid:
             self.leases.drop_client(row, pid)
 
@@ -211,7 +214,7 @@ _servers: weakref.WeakSet[VisionIpcServer] = weakref.WeakSet()
 
 @atexit.register
 def _close_all_servers() -> None:
-    """Leave no socket behind."""
+    """Close all servers, so that no socket file is left."""
     for server in list(_servers):
         server.close()
 
@@ -234,7 +237,7 @@ class VisionIpcServer(StreamSender):
     _streams: dict[int, _ServerStream]
 
     def __new__(cls, name: str | bytes, *, prefix: str | None = None) -> Self:
-        """On the fake backend, and so in simulations, frames go over its bus."""
+        """Create a server. On the fake backend and in simulations, frames use its bus."""
         kind: type[Self] = (cls is VisionIpcServer and on_fake("FakeServer")) or cls
         return super().__new__(kind)
 
@@ -364,7 +367,7 @@ class VisionIpcServer(StreamSender):
             self._listener = Listener(self._name, answer, self._prefix)
 
     def _answer_request(self, request: Request) -> Answer | None:
-        """Return what a client is told; runs in the listener's thread."""
+        """Return the answer to a client. Runs in the listener's thread."""
         if len(request.data) < wire.REQUEST_STRUCT.size:
             return None
         (kind,) = wire.REQUEST_STRUCT.unpack_from(request.data)

@@ -1,4 +1,4 @@
-"""Stock's spelling of keywords, beside ours."""
+"""Stock's names of keyword arguments, in addition to msgq's names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ R = TypeVar("R")
 
 
 def accept_stock_names(**current_names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Accept keywords by stock's names, too: ``@accept_stock_names(tp="type")``. Type checkers know only ours."""
+    """Also accept stock's names of keywords: ``@accept_stock_names(tp="type")``.
+
+    Type checkers know only msgq's names.
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)

@@ -105,7 +105,7 @@ class FrameSync:
         return self.arecv()
 
     def _next_stream(self) -> int | None:
-        """Return a stream of which a frame is needed; None: those that are held belong together."""
+        """Return a stream that needs a frame; None: the held frames match."""
         if None in self._held:
             return self._held.index(None)
         oldest_allowed = max(self._latest) - self.tolerance_ns

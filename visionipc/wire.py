@@ -1,10 +1,10 @@
-"""What goes over the Unix socket and through the topic: stock's structures, and what ours add to them.
+"""Data on the Unix socket and the topic: stock's structures, and additions of this library.
 
-A request is one u32, the type of a stream, or LIST_REQUEST; a stock server closes the connection when there is more.
-So a client of this library shows itself by the address of its socket, an abstract one that begins with `CLIENT_TAG`,
-where stock servers do not look. A server of this library answers it with `Grant` behind the records, and with one more
-descriptor, the table of leases. The descriptors of buffers are then read-only. A client that cannot use what it got,
-for want of descriptors for instance, asks once more with `RETURN_ROW_STRUCT` behind the type, and gets no answer.
+A request is one u32: the type of a stream, or LIST_REQUEST. A stock server closes the connection for longer requests. A
+client of this library is recognized by the abstract address of its socket, which begins with `CLIENT_TAG` and which
+stock servers ignore. A server of this library then appends a `Grant` to the records, and adds the descriptor of the
+lease table. The descriptors of buffers are then read-only. If a client cannot use the answer, for example without free
+descriptors, it sends another request with `RETURN_ROW_STRUCT` after the type, and gets no answer.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _PATH_BYTES_MAX = 107  # sun_path of unix(7), without the NUL
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One buffer, as a VisionBuf tells of it.
+    """One buffer, with the fields of a VisionBuf.
 
     Attributes
     ----------
-    geometry : of the picture.
-    server_id : of the life of the stream; a packet has it as well.
-    index : the buffer's number.
-    type : the stream's.
+    geometry : layout of the picture.
+    server_id : id of the stream's incarnation, also in each packet.
+    index : index of the buffer.
+    type : type of the stream.
     """
 
     geometry: Geometry
@@ -64,13 +64,13 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a server of this library tells a client of this library.
+    """Additional data from a server of this library to a client of this library.
 
     Attributes
     ----------
-    format, channels : of the pixels; stock's are NV12.
-    row : the client's in the table of leases.
-    since : the generation of the newest frame then; 0: there was none.
+    format, channels : pixel format and number of channels. Stock uses NV12.
+    row : row of the client in the lease table.
+    since : generation of the newest frame at that time; 0: no frame.
     """
 
     format: FrameFormat
@@ -79,16 +79,16 @@ class Grant:
     since: int
 
     def pack(self, version: int) -> bytes:
-        """Return the 64 bytes. version: of the table's layout."""
+        """Return the 64 bytes. `version`: version of the table's layout."""
         return GRANT_STRUCT.pack(CLIENT_TAG, version, self.format, self.channels, self.row, self.since)
 
 
 def unpack_grant(data: bytes, version: int, endpoint: str) -> Grant:
-    """Return what `Grant.pack` packed.
+    """Return the grant from the result of `Grant.pack`.
 
     Raises
     ------
-    CorruptSegmentError : it is something else, or of another version.
+    CorruptSegmentError : the data is invalid, or has another version.
     """
     magic, spoken, pixels, channels, row, since = GRANT_STRUCT.unpack(data)
     if magic != CLIENT_TAG or spoken != version or pixels not in list(FrameFormat):
@@ -98,11 +98,11 @@ def unpack_grant(data: bytes, version: int, endpoint: str) -> Grant:
 
 
 def unpack_records(data: bytes, grant: Grant | None, stream: int, endpoint: str) -> list[Record]:
-    """Return the records of a server's answer, checked.
+    """Return the checked records of a server's answer.
 
     Raises
     ------
-    CorruptSegmentError : the records contradict themselves or each other.
+    CorruptSegmentError : a record is invalid, or the records contradict each other.
     """
     if not data or len(data) % BUFFER_STRUCT.size or len(data) // BUFFER_STRUCT.size > BUFFERS_MAX:
         raise CorruptSegmentError(f"server sent {len(data)} bytes, which are not a list of buffers", endpoint)
@@ -137,26 +137,26 @@ def get_endpoint_name(name: str | bytes, stream: int) -> str:
 
 
 def make_client_address() -> bytes:
-    """Return an address for the socket of a client: the sign that it knows grants, and what no other socket has."""
+    """Return a unique address for a client's socket, with the tag of clients that support grants."""
     return b"\0" + CLIENT_TAG + secrets.token_hex(8).encode()
 
 
 def is_lease_client_address(address: object) -> bool:
-    """Return whether a socket with this address (as Python gives it) is a client's that knows grants."""
+    """Return True for the socket address of a client that supports grants."""
     return isinstance(address, bytes) and address.startswith(b"\0" + CLIENT_TAG)
 
 
 def socket_path(name: str | bytes, prefix: str | None = None) -> str:
-    """Return where a server listens.
+    """Return the path of a server's socket.
 
     Parameters
     ----------
-    name : of the server.
-    prefix : "" for none; None: that of the environment, as stock.
+    name : name of the server.
+    prefix : prefix; "": none; None: from the environment, as in stock.
 
     Raises
     ------
-    EndpointNameError : the name cannot be part of a file's, or the path is longer than a socket's may be.
+    EndpointNameError : the name is not valid in a file name, or the path is too long for a socket.
     """
     name = naming.validate_endpoint_name(name, "server name")
     path = f"{SOCKET_DIRECTORY}/{_make_socket_name_start(prefix)}{name}"
@@ -166,7 +166,7 @@ def socket_path(name: str | bytes, prefix: str | None = None) -> str:
 
 
 def list_server_names() -> list[str]:
-    """Return the names under which something listens, or listened, under the prefix in force; sorted."""
+    """Return the sorted names of all socket files of servers in the current prefix. Some servers may have ended."""
     start = _make_socket_name_start(None)
     with os.scandir(SOCKET_DIRECTORY) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(start)]

@@ -180,7 +180,7 @@ def _name_bridged_kinds() -> str:
 
 
 def _check_names(out: Iterable[EndpointPattern]) -> None:
-    """Refuse two named endpoints that have one name in ZMQ."""
+    """Raise an error if two named endpoints have the same name on ZMQ."""
     names: dict[str, str] = {}
     for name in (name for name in out if isinstance(name, str)):
         kind = kind_of(name)

@@ -57,7 +57,7 @@ def add_request(queue: workqueue.MessageQueue, notify: Callable[[], object]) -> 
 
 
 def _reset_after_fork() -> None:
-    """In a forked child: what was asked for is the parent's."""
+    """In a forked child: forget the requests, which belong to the parent."""
     global _requests, _requests_lock
     _requests, _requests_lock = {}, threading.RLock()
 

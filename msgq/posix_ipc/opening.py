@@ -65,7 +65,7 @@ class OpenOptions(NamedTuple):
         return queue
 
     def _open_queue(self, bare_name: str, create_flags: int) -> workqueue.MessageQueue:
-        """Open it with all rights: which of them the object has is its own to check, and who only sends has `mqd`."""
+        """Open the queue with all rights. The object checks its own rights, and a send-only object needs `mqd`, too."""
         bits = create_flags | self.flags & O_NONBLOCK
         mode = apply_umask(self.mode) if create_flags else None
         sizes = (self.max_messages, self.max_message_size) if create_flags else (None, None)

@@ -204,7 +204,7 @@ class MessageQueue:
         return data, priority
 
     def _access_error(self, right: str, rank: int = 0) -> Exception:
-        """Return the first of the reasons why a call is none, as they are looked for there."""
+        """Return the first reason against a call, in the order in which posix_ipc checks them."""
         if not getattr(self._options, right):
             return PermissionsError(f"{self._name!r} was opened with {right}=False", errno=errno.EBADF)
         if not 0 <= rank <= QUEUE_PRIORITY_MAX:

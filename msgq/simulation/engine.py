@@ -106,7 +106,7 @@ class SimulationEngine(InProcessBus):
         self._handlers[node.get_inbox()] = node
 
     def _find_kind_simulation(self, endpoint: str) -> KindSimulation:
-        """Return the part of an endpoint's kind; it is looked up once."""
+        """Return the simulation part of an endpoint's kind. The result is cached."""
         known = self._kind_simulations.get(endpoint)
         if known is None:
             known = self._kind_simulations[endpoint] = kind_of(endpoint).simulation
@@ -184,7 +184,10 @@ class SimulationEngine(InProcessBus):
         self._restart_sender(source, scheduled)
 
     def _send_exact(self, source: EndpointState[Any], message: BusMessage, kinds: tuple[FaultKind, ...]) -> None:
-        """Put a message into a queue, or a write into records: at once, unless it is late or behind one that is."""
+        """Add a message to a queue, or write records.
+
+        This happens at once, unless a fault delays the message, or delays an earlier message of the endpoint.
+        """
         (inbox,) = source.inboxes
         now_ns = self.clock.now_ns
         asked = tuple(kind for kind in kinds if kind != "restart")
@@ -219,7 +222,7 @@ class SimulationEngine(InProcessBus):
         taker.halt_for_restart(NodeWait(lambda: False, None, "its restart"))
 
     def _restart_sender(self, source: EndpointState[Any], scheduled: Collection[FaultKind]) -> None:
-        """Restart whoever sent the newest message there, if a fault says so."""
+        """Restart the sender of the newest message if a fault requires it."""
         must = "restart" in scheduled
         if not must and (source.reports_queue_events or not self._fault_injector.choose_random_faults(restart=True)):
             return
@@ -237,10 +240,11 @@ class SimulationEngine(InProcessBus):
         self._restarting_programs += [owner for owner in owners if owner not in self._restarting_programs]
 
     def _deliver_next(self, inbox: Inbox) -> None:
-        """Let the next message arrive.
+        """Deliver the next message.
 
-        Two deliveries in a row to different queues are the same in either order, as nobody looks in between. So after
-        one of them, those that stood before it in the list are not chosen: that order is chosen another time.
+        Two consecutive deliveries to different queues give the same result in either order, because no node runs in
+        between. Therefore, after one of them, earlier inboxes in the list are not chosen. Another run chooses that
+        order.
         """
         handler = self._handlers.get(inbox)
         self._skipped_inboxes = [] if handler else self._busy_inboxes[: self._busy_inboxes.index(inbox)]
@@ -319,7 +323,7 @@ class SimulationEngine(InProcessBus):
         return len(self.sent_messages) > count
 
     def _find_possible_actions(self) -> list[SimulatedProgram | Inbox]:
-        """Return what can happen now, in an order that depends on nothing but what was sent and added."""
+        """Return the actions that are possible now, in an order that depends only on sent messages and added nodes."""
         now_ns = self.clock.now_ns
         self._busy_inboxes = [inbox for inbox in self._busy_inboxes if inbox.undelivered]
         due = [inbox for inbox in self._busy_inboxes if inbox.undelivered[0].due_ns <= now_ns]
@@ -328,7 +332,7 @@ class SimulationEngine(InProcessBus):
         return [*programs, *(inbox for inbox in first if inbox not in self._skipped_inboxes)] or [*(first or due)]
 
     def _iter_next_times(self) -> list[int]:
-        """Return when something becomes possible: all times."""
+        """Return all times at which an action becomes possible."""
         times = [inbox.undelivered[0].due_ns for inbox in self._busy_inboxes]
         times += [
             program.current_wait.deadline_ns
@@ -346,7 +350,7 @@ class SimulationEngine(InProcessBus):
             self._run_as_node(action, action.run_to_next_wait)
 
     def _restart_next_program(self) -> bool:
-        """Restart a program that a fault hit; False: there is none."""
+        """Restart a program that a fault affects. Return False if no program is affected."""
         if not self._restarting_programs:
             return False
         program = self._restarting_programs.pop(0)
@@ -357,7 +361,7 @@ class SimulationEngine(InProcessBus):
         return True
 
     def _run_as_node(self, node: SimulatedNode, action: Callable[[], object]) -> None:
-        """Do something in a node's name."""
+        """Run an action in the name of a node."""
         before, self._current_node = self._current_node, node
         try:
             action()
@@ -382,7 +386,7 @@ class SimulationEngine(InProcessBus):
         heapq.heappush(self._playback_inputs, (message[0], number, message, recording))
 
     def _send_due_playback(self) -> bool:
-        """Send what is due next; False: nothing is due now."""
+        """Send the next due message. Return False if none is due."""
         if not self._playback_inputs or self._playback_inputs[0][0] > self.clock.now_ns:
             return False
         time_ns, number, message, recording = heapq.heappop(self._playback_inputs)

@@ -85,7 +85,7 @@ def _run_scenario_once(scenario: Callable[[Simulation], object], simulation: Sim
 
 
 def _find_next_choices(decisions: list[tuple[int, int]]) -> tuple[int, ...]:
-    """Return the choices of the next order, depth first: the last decision that has another possibility takes it."""
+    """Return the choices of the next order, depth first: the last decision with another possibility changes."""
     for place in range(len(decisions) - 1, -1, -1):
         choice, n = decisions[place]
         if choice + 1 < n:

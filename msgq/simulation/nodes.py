@@ -1,4 +1,4 @@
-"""Who acts on a simulated bus: functions, generators, and ordinary blocking code. One of them runs at any time."""
+"""Nodes of a simulated bus: functions, generators, and blocking code. One node runs at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WaitGenerator = Generator[WaitTarget, Any, None]
 
 @dataclass(frozen=True, slots=True)
 class NodeWait:
-    """What somebody waits for, and until when in virtual time; None: for ever. `description` says it in words."""
+    """Wait of a node: its condition, and its end in virtual time; None: forever. `description` is a text about it."""
 
     is_over: Callable[[], bool]
     deadline_ns: int | None
@@ -29,11 +29,13 @@ class NodeWait:
 
 
 class SimulatedNode:
-    """Somebody with a name and sockets. This plain one (test code, a recording) acts, and is not acted upon.
+    """A node with a name and sockets.
+
+    This base class is for nodes that the simulation does not run (test code, recordings).
 
     Attributes
     ----------
-    current_wait : what it waits for; None when it does not, or has ended.
+    current_wait : current wait; None: the node does not wait, or has ended.
     """
 
     def __init__(self, name: str) -> None:
@@ -42,27 +44,27 @@ class SimulatedNode:
         self.sockets: list[weakref.ref[BusMember]] = []
 
     def is_runnable(self, now_ns: int) -> bool:
-        """Tell whether its wait is over."""
+        """Return True if the wait of the node is over."""
         wait = self.current_wait
         if wait is None:
             return False
         return (wait.deadline_ns is not None and wait.deadline_ns <= now_ns) or wait.is_over()
 
     def owns_current_thread(self) -> bool:
-        """Tell whether the present thread is this node's own."""
+        """Return True if the current thread belongs to this node."""
         return False
 
     def block_until_over(self, wait: NodeWait) -> None:
-        """Return when the wait is over; only blocking code can."""
+        """Block until the wait is over. Only blocking code can do so."""
         why = "a handler function must return, and a generator must yield the socket, poller or seconds"
         raise DeadlockError(f"node {self.name!r} cannot wait ({wait.description}): {why}")
 
     def owns_matching_socket(self, socket_is: Callable[[BusMember], bool]) -> bool:
-        """Tell whether one of its sockets is of this kind."""
+        """Return True if the function returns True for one of the node's sockets."""
         return any(socket_is(socket) for reference in self.sockets if (socket := reference()) is not None)
 
     def close_sockets(self) -> None:
-        """Close what it left open."""
+        """Close the sockets that the node left open."""
         for reference in self.sockets:
             if (socket := reference()) is not None:
                 socket.close()
@@ -70,7 +72,7 @@ class SimulatedNode:
 
 
 class FunctionNode(SimulatedNode):
-    """A function that is called once for each message."""
+    """A function that is called for each message."""
 
     _subscriber: Waitable
 
@@ -79,41 +81,41 @@ class FunctionNode(SimulatedNode):
         self._function = function
 
     def set_subscriber(self, subscriber: Waitable) -> None:
-        """Take what comes to this one."""
+        """Set the subscriber whose messages the function gets."""
         self._subscriber = subscriber
 
     def get_inbox(self) -> Inbox:
-        """Return what comes to it."""
+        """Return the inbox of the subscriber."""
         return self._subscriber._check_usable()
 
     def handle_delivery(self) -> None:
-        """Take what was delivered."""
+        """Call the function with the delivered message."""
         message = self._subscriber._receive_now()
         if message is not None:
             self._function(message)
 
 
 class SimulatedProgram(SimulatedNode):
-    """A node with a life of its own: it starts, goes from wait to wait, and ends."""
+    """A program as a node: it starts, runs from wait to wait, and ends."""
 
     def run_to_first_wait(self) -> None:
-        """Run from the beginning to the first wait."""
+        """Run from the start to the first wait."""
         raise NotImplementedError
 
     def run_to_next_wait(self) -> None:
-        """Run from a wait that is over to the next one."""
+        """Run from a finished wait to the next wait."""
         raise NotImplementedError
 
     def end_program(self) -> None:
-        """End it where it waits. Its ``finally`` blocks run, and may not wait."""
+        """End the program at its wait. Its ``finally`` blocks run, and must not wait."""
         raise NotImplementedError
 
     def halt_for_restart(self, wait: NodeWait) -> None:
-        """Go no further, as it is to be restarted. Only ordinary code can; a generator goes on to its next wait."""
+        """Stop the program for a restart. Only blocking code can stop here; a generator continues to its next wait."""
 
 
 class GeneratorNode(SimulatedProgram):
-    """A generator that yields what it waits for."""
+    """A generator that yields its waits."""
 
     def __init__(self, name: str, create: Callable[[], WaitGenerator], now_ns: Callable[[], int]) -> None:
         super().__init__(name)
@@ -167,11 +169,11 @@ class GeneratorNode(SimulatedProgram):
 
 
 class _NodeEndedError(BaseException):
-    """Raised where a blocking node waits, to end it."""
+    """Raised in the wait of a blocking node, to end the node."""
 
 
 class BlockingNode(SimulatedProgram):
-    """Ordinary code on a thread of its own, which holds the baton from one wait to the next."""
+    """Blocking code in its own thread. The thread runs only while the simulation hands control to it."""
 
     def __init__(self, name: str, function: Callable[[], object]) -> None:
         super().__init__(name)

@@ -149,7 +149,7 @@ class Simulation:
             self._engine.start_program(BlockingNode(label, partial(function, *args)))
 
     def _make_node_name(self, name: str | None, function: Callable[..., Any]) -> str:
-        """Return a name that no other node has."""
+        """Return a unique name for a node."""
         if not self._is_active:
             raise StateError("the simulation is not active; enter it with `with Simulation() as sim:`")
         wanted = name or str(getattr(function, "__name__", type(function).__name__))

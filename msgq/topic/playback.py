@@ -1,4 +1,4 @@
-"""Topics: one publisher, with the recording's schema, and a ring that is large enough."""
+"""Playback of topics: one publisher, with the recorded schema, and a sufficiently large ring."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ DEFAULT_RING_BYTES = 1 << 20  # what a new ring has unless it needs more
 
 
 def compute_ring_bytes(largest: int) -> int:
-    """Return what a ring needs for messages of so many bytes: one may take a third; and there is its head."""
+    """Return the bytes of a ring for messages of `largest` bytes. A message may take a third of the ring."""
     return 3 * (largest + 64)
 
 
 class TopicWriter(EndpointWriter):
-    """A publisher. See `EndpointWriter`.
+    """Publishes on a topic. See `EndpointWriter`.
 
     Attributes
     ----------
-    socket : what publishes.
+    socket : the publisher.
     """
 
     def __init__(self, spec: EndpointSpec, target: PlaybackTarget) -> None:
@@ -46,7 +46,7 @@ class TopicWriter(EndpointWriter):
             self.socket: PubSocket = self._connect_publisher()
 
     def _check_no_publisher(self) -> None:
-        """Refuse to take an endpoint from a living publisher, which would be told at its next send, too late."""
+        """Raise an error if a living publisher exists. A takeover would end its publishing."""
         name, target = self.spec.endpoint, self._target
         if target.backend != "msgq" or target.take_over:
             return
@@ -112,7 +112,7 @@ class TopicWriter(EndpointWriter):
 
 
 def _create_large_ring(spec: EndpointSpec) -> None:
-    """Create a ring that is large enough, if a default one is not: the first socket decides its size."""
+    """Create a ring if the default size is too small. The first socket of a topic determines the size."""
     needed_bytes = compute_ring_bytes(spec.max_message_bytes)
     if needed_bytes > DEFAULT_RING_BYTES:
         socket = backends.current_backend().PubSocket()

@@ -17,7 +17,7 @@ from msgq.topic.stats import describe_publisher
 
 
 class TopicPublishTarget(PublishTarget):
-    """A topic, whichever backend is chosen: its ring. An error if a living process publishes there."""
+    """A topic in shared memory, for any chosen backend. A living publisher is an error."""
 
     def __init__(self, wanted: PublishOptions) -> None:
         super().__init__(wanted, _read_free_topic_schema(wanted.endpoint, wanted.force))
@@ -34,16 +34,16 @@ class TopicPublishTarget(PublishTarget):
         self._socket.close()
 
     def wait_for_readers(self, readers: int) -> None:
-        """Wait until so many have subscribed."""
+        """Wait until `readers` subscribers exist."""
         self._socket.wait_for_readers(self._options.timeout, n=readers)
 
     def summarize_messages(self) -> dict[str, Any]:
-        """Return what was published, by former publishers as well."""
+        """Return the totals of published messages, including those of previous publishers."""
         return asdict(self._socket.stats())
 
 
 def _read_free_topic_schema(endpoint: str, force: bool) -> Schema | None:
-    """Return the topic's schema, and refuse when somebody publishes there."""
+    """Return the schema of a topic. Raises an error if a process publishes on the topic."""
     try:
         existing: TopicStats = read(KIND, endpoint)
     except SegmentError as error:

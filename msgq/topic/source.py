@@ -13,7 +13,7 @@ from msgq.kinds.source import EndpointFeed, KindSource, PayloadTime, SourceItem,
 
 
 class TopicFeed(EndpointFeed):
-    """A topic."""
+    """Feed of a topic."""
 
     def __init__(self, name: str, prefix: str) -> None:
         self._name, self._prefix = name, prefix
@@ -28,14 +28,14 @@ class TopicFeed(EndpointFeed):
         return TopicObserver(self._name, self._prefix).stats().schema
 
     def take_items(self, most: int | None) -> list[SourceItem]:
-        """Return the messages that came."""
+        """Return the new messages."""
         messages = self._socket.receive_many(most)
         if messages and self._schema is None:
             self._schema = self._read_schema()
         return [SourceItem(message, schema=self._schema) for message in messages]
 
     def describe_losses(self) -> str:
-        """Return how many messages were lost."""
+        """Return a text with the number of lost messages."""
         before, self._lost = self._lost, self._socket.lost
         if self._lost is None:
             return "" if before is None else describe_lost(None)  # said once: nobody knows how many

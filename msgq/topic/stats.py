@@ -1,4 +1,4 @@
-"""Statistics of topics, read without a reader slot."""
+"""Statistics of topics, read without a subscriber slot."""
 
 from __future__ import annotations
 
@@ -13,48 +13,51 @@ from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_sc
 
 
 class TopicRow(EndpointRow[TopicStats, TopicCounts]):
-    """A topic. Stock publishers do not count: `byte_rate` is what goes through the ring then, a little more."""
+    """A topic.
+
+    Stock publishers do not count messages; `byte_rate` is then the traffic in the ring, with some overhead.
+    """
 
     @property
     def has_stock_publisher(self) -> bool:
-        """Whether a stock program publishes it."""
+        """True if a stock program publishes the topic."""
         return self.stats.publisher_kind == "stock"
 
     @property
     def note_text(self) -> str:
-        """Whether a stock program publishes it."""
+        """Note about a stock publisher."""
         return "stock" if self.has_stock_publisher else ""
 
     @property
     def publishers(self) -> list[str]:
-        """Who publishes; stock publishers leave no name."""
+        """Publishers. Stock publishers have no names."""
         name = describe_publisher(self.stats)
         return [] if name == "-" else [name]
 
     @property
     def subscribers(self) -> list[str]:
-        """Who subscribes; stock subscribers leave no name."""
+        """Subscribers. Stock subscribers have no names."""
         stock = self.stats.stock_subscribers
         return super().subscribers + ([f"{stock} stock"] if stock else [])
 
     @property
     def live_publisher_count(self) -> int:
-        """How many publish; a stock publisher is one."""
+        """Number of publishers. A stock publisher counts as one."""
         return super().live_publisher_count + self.has_stock_publisher
 
     @property
     def live_subscriber_count(self) -> int | None:
-        """How many subscribe, stock ones among them."""
+        """Number of subscribers, including stock ones."""
         return (super().live_subscriber_count or 0) + self.stats.stock_subscribers
 
     @property
     def rate(self) -> float | None:
-        """Messages a second; None of stock publishers."""
+        """Messages per second; None for stock publishers."""
         return None if self.has_stock_publisher else super().rate
 
     @property
     def byte_rate(self) -> float | None:
-        """Bytes a second."""
+        """Bytes per second."""
         if self.has_stock_publisher:
             return self._compute_growth_rate(lambda counts: counts.position_bytes)
         return super().byte_rate
@@ -64,14 +67,14 @@ class TopicRow(EndpointRow[TopicStats, TopicCounts]):
 
 
 def describe_publisher(topic: TopicStats) -> str:
-    """Return who publishes a topic; stock publishers leave no name."""
+    """Return the publisher of a topic as text. Stock publishers have no names."""
     if topic.publisher is not None:
         return str(topic.publisher)
     return "stock" if topic.publisher_kind == "stock" else "-"
 
 
 def describe_topic(row: TopicRow) -> Iterator[str]:
-    """Return what is known of a topic, a line each."""
+    """Return lines about a topic."""
     topic, file = row.stats, read_file_access(row.stats.path)
     yield f"  ring         {topic.path}, {format_bytes(topic.data_bytes)}; a message may take a third of it"
     side = "side segment" if topic.created_ns else "no side segment: only stock programs used the topic"

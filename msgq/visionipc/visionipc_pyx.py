@@ -1,4 +1,4 @@
-"""The package `visionipc`, under the name of the extension module that stock has it in."""
+"""The package `visionipc` under the name of stock's extension module."""
 
 from visionipc import *  # noqa: F403
 from visionipc import __all__ as __all__

@@ -1,6 +1,8 @@
-"""Work queues: each message for one consumer, the most urgent first; they wait with nobody there (queues.md).
+"""Work queues: each message goes to one consumer, the highest priority first.
 
-`MessageQueue` *is* the chosen backend's class, so a send is one call into it.
+Messages wait without processes (queues.md).
+
+`MessageQueue` is the class of the chosen backend, without a wrapper.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What work queues leave that nobody alive needs any more.
+"""Cleanup of work queues.
 
-A queue is for messages that wait while nobody is there, so it goes only when it is named, see `msgq.kinds.persistent`.
+A queue keeps its messages without processes, so it is removed only by name; see `msgq.kinds.persistent`.
 
-What the dead left in a queue is put right by whoever opens it. Nobody needs to repair one that is in use.
+A process that opens a queue repairs what dead processes left. A queue in use needs no other repair.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ QUEUES = PersistentKind(
 
 
 def repair(prefix: str) -> RepairReport:
-    """Put right what the dead left in queues, and return what was done, and what could not be, a text a queue."""
+    """Repair the queues of a prefix after the death of processes. Return texts about completed and failed repairs."""
     done, failed = [], []
     for one in read_all(KIND, prefix):
         left = _describe_leftovers(one)
@@ -58,7 +58,10 @@ def repair(prefix: str) -> RepairReport:
 
 
 def _describe_leftovers(queue: QueueStats) -> list[str]:
-    """Say what the dead left, and leases that are over: the next who opens the queue puts it right."""
+    """Return texts about leftovers of dead processes and expired leases.
+
+    The next process that opens the queue repairs them.
+    """
     left = []
     for one in queue.handles:
         if one.leaves:
@@ -74,7 +77,7 @@ def _describe_leftovers(queue: QueueStats) -> list[str]:
 
 
 def diagnose(queue: QueueStats) -> list[EndpointIssue]:
-    """Return what a supervisor should know: what the dead left, places that mean nothing, full rows."""
+    """Return the issues of a queue: leftovers of dead processes, slots with invalid data, and a full table."""
     name = QUEUE_NAME_PREFIX + queue.name
     issues = []
     if queue.corrupt_slots:

@@ -1,4 +1,4 @@
-"""Work queues: names, files in /dev/shm (`shm_paths.locate_queue_files`), and the channels that carry their events."""
+"""Work queues: names, files in /dev/shm (`shm_paths.locate_queue_files`), and events channels."""
 
 from __future__ import annotations
 

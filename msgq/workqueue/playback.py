@@ -1,4 +1,4 @@
-"""Work queues: what was sent is sent again, with its priority. A recording has it as events that have a payload."""
+"""Playback of work queues: sent messages are sent again with their priorities. Recordings contain them as events."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ NO_PAYLOAD_TEXT = 'events have no payloads; create the queue with events="payloa
 
 
 def is_sent(data: bytes) -> bool:
-    """Return whether an event says that a message was sent."""
+    """Return True if an event is about sending a message."""
     return data[:1] == bytes([Event.SENT])
 
 
 def has_payload(event: bytes) -> bool:
-    """Return whether an event says that a message was sent, and which."""
+    """Return True if an event is about sending a message, and has its payload."""
     try:
         payload(event)
     except UnplayableError:
@@ -47,18 +47,18 @@ def has_payload(event: bytes) -> bool:
 
 
 def encode_sent_event(data: bytes, priority: int, number: int, time_ns: int) -> bytes:
-    """Return the event that says that a message was sent, by nobody in particular."""
+    """Return an event about sending a message, without a sender."""
     fields = {"event": Event.SENT, "priority": priority, "number": number, "size": len(data)}
     fields |= {"publish_time": time_ns, "sent_time": time_ns}
     return _EVENT_STRUCT.pack(*(fields.get(name, 0) for name in _FIELD_INDEXES)) + data
 
 
 def payload(event: bytes) -> tuple[bytes, int]:
-    """Return the message that an event says was sent, and its priority.
+    """Return the payload and the priority of a sent message from its event.
 
     Raises
     ------
-    UnplayableError : it says something else, or has no payload.
+    UnplayableError : the event is of another type, or has no payload.
     """
     if len(event) < EVENT_HEAD_BYTES or not is_sent(event):
         raise UnplayableError("event is not about a sent message")
@@ -70,7 +70,7 @@ def payload(event: bytes) -> tuple[bytes, int]:
 
 
 class QueueWriter(EndpointWriter):
-    """A sender of a queue. It never waits. See `EndpointWriter`."""
+    """Sends into a queue, without waiting. See `EndpointWriter`."""
 
     def __init__(self, spec: EndpointSpec, target: PlaybackTarget) -> None:
         super().__init__(spec)
@@ -102,7 +102,7 @@ class QueueWriter(EndpointWriter):
 
 
 class EventSample:
-    """Finds out whether a queue's events have payloads. See `MessageSample`."""
+    """Checks whether a queue's events have payloads. See `MessageSample`."""
 
     def __init__(self) -> None:
         self.data, self.refusal_reason = b"", NO_PAYLOAD_TEXT
@@ -123,7 +123,7 @@ def _encode_sent(data: bytes, priority: int, number: int, time_ns: int) -> tuple
 
 
 def _compare_sent_message(event: bytes, _key: str) -> ComparedMessage | None:
-    """Return the message that was sent, and its priority; other events are not compared."""
+    """Return a sent message and its priority for comparison; None: another event."""
     try:
         data, priority = payload(event)
     except UnplayableError:

@@ -8,7 +8,7 @@ from msgq.kinds.publish import KindPublish, PublishOptions, PublishTarget
 
 
 class QueueTarget(PublishTarget):
-    """A work queue, whichever backend is chosen: its file. It is made if it is not there."""
+    """A work queue in shared memory, for any chosen backend. Created if necessary."""
 
     def __init__(self, wanted: PublishOptions) -> None:
         super().__init__(wanted, read_existing_schema(wanted.endpoint))

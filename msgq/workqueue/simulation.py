@@ -20,7 +20,7 @@ from msgq.workqueue.playback import encode_sent_event
 def _follow_queue(
     name: str, _bus: InProcessBus, function: Callable[[bytes], object]
 ) -> Generator[MessageQueue, Any, None]:
-    """Give what comes to a queue to a function, beside others that take from it."""
+    """Call a function with each message of a queue, in competition with other consumers."""
     queue = MessageQueue(name)
     while True:
         received = yield queue

@@ -1,4 +1,4 @@
-"""Messages of work queues: those that wait, and events that say what becomes of each. Nothing is taken."""
+"""Messages of work queues, read passively: waiting messages, and events. No message is taken."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EVENT_FIELD_NAMES = tuple(name for name, _ in EVENT_FIELDS)
 
 
 class QueueFeed(EndpointFeed):
-    """A queue without events: what waits, each message once."""
+    """Feed of a queue without events: waiting messages, each once."""
 
     def __init__(self, browser: QueueBrowser) -> None:
         self._browser = browser
@@ -34,7 +34,10 @@ class QueueFeed(EndpointFeed):
         self._said_s = time.monotonic()
 
     def take_items(self, most: int | None) -> list[SourceItem]:
-        """Show what waits and was not shown before. It is counted what was sent, to know of what was not seen."""
+        """Return the waiting messages that were not returned before.
+
+        Sent messages are counted, to detect missed ones.
+        """
         counted, self._sent = self._sent, self._browser.sent
         items = self._browser.unseen(most)
         if self._before is None:
@@ -47,7 +50,7 @@ class QueueFeed(EndpointFeed):
         return [_describe_waiting_message(message, schema) for message in items]
 
     def describe_losses(self) -> str:
-        """Return how many messages were taken unseen, at most once a second."""
+        """Return a text about messages that were taken between two polls, at most once per second."""
         now_s = time.monotonic()
         if not self._missed or now_s - self._said_s < _COMPLAINT_INTERVAL_S:
             return ""
@@ -60,7 +63,7 @@ class QueueFeed(EndpointFeed):
 
 
 class EventsFeed(EndpointFeed):
-    """A queue with events: what waits, then all that happens to its messages."""
+    """Feed of a queue with events: first the waiting messages, then all events."""
 
     def __init__(self, name: str, prefix: str, browser: QueueBrowser) -> None:
         self._channel, self._prefix, self._browser = events_channel(name), prefix, browser
@@ -69,7 +72,7 @@ class EventsFeed(EndpointFeed):
         self._subscribe_events(0)
 
     def _subscribe_events(self, history: int) -> None:
-        """Listen to the channel of events, which the first event makes."""
+        """Subscribe to the events channel, which the first event creates."""
         try:
             self._events = ChannelFeed(self._channel, self._prefix, history)
         except SegmentError as error:
@@ -79,7 +82,10 @@ class EventsFeed(EndpointFeed):
             self.waitable = self._events.waitable
 
     def take_items(self, most: int | None) -> list[SourceItem]:
-        """Show what waits at first, then events, but not that a message was sent that was shown as waiting."""
+        """Return the waiting messages at first, then events.
+
+        The sending events of already returned messages are omitted.
+        """
         schema = self._browser.schema
         items: list[SourceItem] = []
         if self._shown_waiting is None:
@@ -96,7 +102,7 @@ class EventsFeed(EndpointFeed):
         return items
 
     def describe_losses(self) -> str:
-        """Return how many events were lost."""
+        """Return a text with the number of lost events."""
         return "" if self._events is None else self._events.describe_losses()
 
 
@@ -107,7 +113,7 @@ def open_feed(name: str, prefix: str) -> EndpointFeed:
 
 
 def open_meter(name: str, prefix: str, _payload_time: PayloadTime | None) -> EndpointMeter:
-    """Return a meter: by events if the queue has them, else by its counters."""
+    """Return a meter: of the queue's events if it publishes events, else of its counters."""
     has_events = QueueWatch(name, prefix).stats().events
     return QueueEventsMeter(name, prefix) if has_events else QueueMeter(name, prefix)
 
@@ -125,7 +131,7 @@ def _describe_waiting_message(message: QueueMessage, schema: Schema | None) -> S
 
 
 def _decode_event(item: SourceItem, schema: Schema | None) -> SourceItem:
-    """Return what a message of the channel of events says; one that is none stays what it is."""
+    """Return a message of the events channel as an event. Other messages stay unchanged."""
     if item.data is None or len(item.data) < EVENT_HEAD_BYTES or item.data[0] not in set(Event):
         return SourceItem(item.data, {**item.json_fields, "event": "none"}, "invalid event")
     head: dict[str, Any] = dict(zip(_EVENT_FIELD_NAMES, struct.unpack_from(EVENT_HEAD_FORMAT, item.data), strict=True))

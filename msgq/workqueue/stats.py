@@ -16,7 +16,7 @@ from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_sc
 
 
 class QueueRow(EndpointRow[QueueStats, EndpointCounts]):
-    """A work queue. Messages are those that were sent; nobody counts their bytes."""
+    """A work queue. Messages are sent messages. Their bytes are not counted."""
 
     unmeasured_reasons = MappingProxyType({"size": "queues do not count the sizes of messages"})
 
@@ -25,12 +25,12 @@ class QueueRow(EndpointRow[QueueStats, EndpointCounts]):
 
     @property
     def note_text(self) -> str:
-        """How many messages wait."""
+        """Number of waiting messages, as text."""
         return f"{format_count(self.stats.depth)} of {format_count(self.stats.max_messages)} waiting"
 
     @property
     def received_rate(self) -> float | None:
-        """Messages a second that were received or taken."""
+        """Messages per second that were received or taken."""
         return self._compute_growth_rate(lambda counts: counts.received)
 
     def _list_kind_fields(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class QueueRow(EndpointRow[QueueStats, EndpointCounts]):
 
 
 def describe(row: QueueRow) -> Iterator[str]:
-    """Return what is known of a work queue, a line each."""
+    """Return lines about a work queue."""
     queue, file = row.stats, read_file_access(row.stats.path)
     yield f"  file         {queue.path}, {format_bytes(queue.bytes)}; user {file.owner}, mode {file.mode}"
     yield f"  created      by {queue.creator[0]} {queue.creator[1]}, age {format_age(queue.created_ns)}"

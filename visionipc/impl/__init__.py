@@ -1,1 +1,1 @@
-"""The compiled part: who holds which buffer, and the work of each frame."""
+"""Compiled part: leases of buffers, and the work for each frame."""

@@ -343,7 +343,10 @@ def _make_rate_checks(
     frequency: float | None,
     sampled: bool,
 ) -> dict[str, RateCheck | None]:
-    """Return what is expected of each topic. `sampled`: the loop's own frequency decides, not what it waits for."""
+    """Return the rate check of each topic.
+
+    `sampled`: True if the loop has its own frequency, and does not wait for topics.
+    """
     check_rate(frequency)
     awaited = max((rates[name] or 0.0 for name in polled_topics), default=0.0)
     update_rate = frequency or awaited or None
@@ -362,7 +365,7 @@ def _make_rate_checks(
 
 
 def _receive_topic(socket: api.SubSocket, topic: _TopicOptions, messages: list[tuple[str, bytes]]) -> None:
-    """Take what is there, without waiting: everything, or of a topic that conflates the newest message."""
+    """Take the available messages without waiting: all, or the newest message of a conflating topic."""
     if topic.keep_all:
         messages.extend((topic.name, message) for message in socket.receive_many())
     elif (message := socket.receive(True)) is not None:
