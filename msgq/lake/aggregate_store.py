@@ -23,6 +23,7 @@ from msgq.lake.batching import pack_by_size
 from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA
 from msgq.lake.delta_table import SMALL_FILE_BYTES, CommitConflictError, DataFile, LakeTable, is_merged_file
 from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.message_filter import MessageFilter
 from msgq.lake.metrics.partial_aggregates import AGGREGATE_SCHEMAS, AGGREGATES_VERSION
 
 RANGES_TABLE, HOURS_TABLE = "ranges", "hours"
@@ -121,6 +122,24 @@ class AggregateStore:
         files = [self._read_ranges_file(table.resolve_file_path(path)) for path in paths]
         ranges = pa.concat_tables([RANGES_SCHEMA.empty_table(), *files])
         return ranges.filter(pc.is_in(ranges.column("bronze_file"), pa.array(sorted(bronze_files), pa.string())))
+
+    def select_bronze_files(self, bronze_files: Sequence[str], wanted: MessageFilter) -> list[str]:
+        """Return those of these bronze files that may have a message that passes a filter by endpoint.
+
+        A bronze file without ranges may have any message: its ingest was killed before the ranges were committed.
+        """
+        snapshot = self.tables[RANGES_TABLE].read_snapshot()
+        if snapshot is None:
+            return list(bronze_files)
+        rows = snapshot.read_rows(["bronze_file", "endpoint", "start_time", "end_time"])
+        matches = pc.is_in(rows.column("endpoint"), pa.array(sorted(wanted.endpoints or ()), pa.string()))
+        if wanted.start_time is not None:
+            matches = pc.and_(matches, pc.greater_equal(rows.column("end_time"), wanted.start_time))
+        if wanted.end_time is not None:
+            matches = pc.and_(matches, pc.less(rows.column("start_time"), wanted.end_time))
+        known = set(rows.column("bronze_file").unique().to_pylist())
+        found = set(rows.column("bronze_file").filter(matches).unique().to_pylist())
+        return [bronze_file for bronze_file in bronze_files if bronze_file in found or bronze_file not in known]
 
     def read_snapshot(self, bronze_files: Collection[str]) -> AggregateSnapshot | None:
         """Return the current tables; None: they do not have all of these bronze files."""

@@ -17,13 +17,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
@@ -74,16 +75,19 @@ class DataFile:
 
     Attributes
     ----------
-    path : path relative to the table's directory; ASCII letters, digits, and / . - _ = ~ only.
-    size_bytes : number of bytes.
-    partition_values : values of the partition columns as texts. The file itself does not contain them.
+    path : below the table's directory; ASCII letters, digits, and / . - _ = ~ only.
+    size : bytes.
+    partition : the values of the table's partition columns, as texts, which the file itself does not have.
     row_count : number of rows.
+    column_bounds : smallest and largest value of columns, for the statistics of the Delta log. A reader that needs
+        other values skips the file.
     """
 
     path: str
     size_bytes: int
     partition_values: Mapping[str, str | None]
     row_count: int
+    column_bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
 
 class TableSnapshot:
@@ -104,9 +108,30 @@ class TableSnapshot:
         return pa.schema(self._delta.schema().to_arrow())
 
     @cached_property
+    def _add_actions(self) -> pa.Table:
+        return pa.table(self._delta.get_add_actions(flatten=True))
+
+    def find_paths(self, column_bounds: Mapping[str, tuple[Any, Any]]) -> list[str]:
+        """Return the paths of the files that may have a row with values in these bounds.
+
+        A file without statistics of a column may have any value.
+
+        Parameters
+        ----------
+        column_bounds : smallest and largest wanted value of columns, both included; None: no bound.
+        """
+        adds = self._add_actions
+        for column, (low, high) in column_bounds.items():
+            for statistic, bound, compare in (("max", low, pc.greater_equal), ("min", high, pc.less_equal)):
+                if bound is not None and (name := f"{statistic}.{column}") in adds.column_names:
+                    adds = adds.filter(pc.fill_null(compare(adds.column(name), pa.scalar(bound)), True))
+        paths: list[str] = adds.column("path").to_pylist()
+        return paths
+
+    @cached_property
     def files_by_path(self) -> dict[str, DataFile]:
-        """Files by path."""
-        adds = pa.table(self._delta.get_add_actions(flatten=True))
+        """Return the files by their paths."""
+        adds = self._add_actions
         names = [name for name in adds.column_names if name.startswith("partition.")]
         actions = adds.select(["path", "size_bytes", "num_records", *names]).to_pylist()
         return {
@@ -140,19 +165,22 @@ class TableSnapshot:
 class LakeTable:
     """A table that may not exist yet. One thread at a time."""
 
-    def __init__(self, lake: LakeDirectory, place: str, partitions: Sequence[str] = ()) -> None:
-        """Set the location of a table.
+    def __init__(
+        self, lake: LakeDirectory, place: str, partitions: Sequence[str] = (), statistics: Sequence[str] = ()
+    ) -> None:
+        """Look at a table.
 
         Parameters
         ----------
-        place : directory in the lake.
-        partitions : columns that are in the paths, as folders NAME=VALUE.
+        place : of its directory in the lake.
+        partitions : the columns that paths have, as folders NAME=VALUE.
+        statistics : the columns whose smallest and largest value in each file the Delta log gets.
 
         Raises
         ------
         InvalidValueError : the lake is on a disk, and its path contains a backslash, or % and two hexadecimal digits.
         """
-        self.lake, self.place, self.partitions = lake, place, list(partitions)
+        self.lake, self.place, self.partitions, self._statistics = lake, place, list(partitions), list(statistics)
         self._is_local = isinstance(lake.files, LocalFileSystem)
         self._uri = f"{lake.uri}/{place}"
         if self._is_local:
@@ -219,7 +247,8 @@ class LakeTable:
         """
         info = self.lake.files.get_file_info(self.resolve_file_path(path))
         parted = dict(folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder)
-        return DataFile(path, info.size, {name: parted[name] for name in self.partitions}, about.num_rows)
+        bounds = {name: found for name in self._statistics if (found := _find_column_bounds(about, name)) is not None}
+        return DataFile(path, info.size, {name: parted[name] for name in self.partitions}, about.num_rows, bounds)
 
     def write_file(self, path: str, rows: pa.Table) -> DataFile:
         """Write a file into the table's directory. A later commit adds the file to the table."""
@@ -467,11 +496,22 @@ def _format_optional_text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
+def _find_column_bounds(about: pq.FileMetaData, name: str) -> tuple[Any, Any] | None:
+    """Return the smallest and largest value of a column of a file; None: a row group has no statistics."""
+    index = about.schema.names.index(name)
+    groups = [about.row_group(group).column(index).statistics for group in range(about.num_row_groups)]
+    if not groups or any(group is None or not group.has_min_max for group in groups):
+        return None
+    return min(group.min for group in groups), max(group.max for group in groups)
+
+
 def _make_add_action(file: DataFile) -> AddAction:
     now = time.time_ns() // 1_000_000
-    return AddAction(
-        file.path, file.size_bytes, dict(file.partition_values), now, True, json.dumps({"numRecords": file.row_count})
-    )
+    statistics: dict[str, Any] = {"numRecords": file.row_count}
+    if file.column_bounds:
+        statistics["minValues"] = {name: bounds[0] for name, bounds in file.column_bounds.items()}
+        statistics["maxValues"] = {name: bounds[1] for name, bounds in file.column_bounds.items()}
+    return AddAction(file.path, file.size_bytes, dict(file.partition_values), now, True, json.dumps(statistics))
 
 
 def _make_remove_action(file: DataFile) -> RemoveAction:

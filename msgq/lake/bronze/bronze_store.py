@@ -25,11 +25,13 @@ from msgq.lake.delta_table import CommitConflictError, DataFile, TableSnapshot
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.lake_executor import LakeExecutor, TaskResult
 from msgq.lake.message_columns import BRONZE_COLUMNS
+from msgq.lake.message_filter import MessageFilter
 from msgq.lake.schema_texts import write_schemas
 from msgq.recording.mcap_io.problem import Problem
 
 _MERGED_BRONZE_FILE_BYTES = 128 << 20  # of a bronze file that is made of small ones, about
 _SMALL_BRONZE_FILE_BYTES = 32 << 20
+_UNCHECKED_FILES_MAX = 16  # opening so many files costs less than reading the ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +53,45 @@ class BronzeStore:
 
     # ---- reading ----
 
-    def list_paths(self) -> list[str]:
-        """Return the bronze files to read. Raises RecordingError if the version no longer exists."""
-        now = self.table.read_snapshot()
-        if self._version is not None:
-            return self._list_version_paths(now, self._version)
-        return [] if now is None else list(now.files_by_path)
+    def list_paths(self, filters: Sequence[MessageFilter] = (MessageFilter(),)) -> list[str]:
+        """Return the bronze files that may have a message that passes a filter.
 
-    def _list_version_paths(self, now: TableSnapshot | None, version: int) -> list[str]:
-        """Return the bronze files of a version. Some may have been removed."""
-        then = self.table.read_snapshot(version) if now is not None else None
-        if now is None or then is None:
-            raise RecordingError(f"lake '{self._lake.uri}' has no version {version}: it contains no messages yet")
-        if removed := [
-            path
-            for path in then.files_by_path
-            if path not in now.files_by_path and not self._lake.has_entry(f"messages/{path}")
-        ]:
-            text = f"version {version} of lake '{self._lake.uri}' can no longer be read"
+        The statistics of the Delta log select files by log_time and by the range of endpoint names. The ranges of the
+        aggregate store then select files by the endpoints themselves.
+
+        Raises
+        ------
+        RecordingError : the version that was asked for can no longer be read.
+        """
+        snapshot = self._read_asked_version()
+        if snapshot is None:
+            return []
+        paths: dict[str, None] = {}
+        for wanted in filters:
+            found = snapshot.find_paths(wanted.column_bounds)
+            if wanted.endpoints is not None and len(found) > _UNCHECKED_FILES_MAX:
+                found = self._aggregates.select_bronze_files(found, wanted)
+            paths.update(dict.fromkeys(found))
+        if self._version is not None:
+            self._check_files_exist(paths)
+        return list(paths)
+
+    def _read_asked_version(self) -> TableSnapshot | None:
+        if self._version is None:
+            return self.table.read_snapshot()
+        snapshot = self.table.read_snapshot(self._version)
+        if snapshot is None:
+            raise RecordingError(f"lake '{self._lake.uri}' has no version {self._version}: it contains no messages yet")
+        return snapshot
+
+    def _check_files_exist(self, paths: Iterable[str]) -> None:
+        """Check that nobody removed these files of an earlier version. Raises RecordingError."""
+        now = self.list_bronze_files()
+        if removed := [path for path in paths if path not in now and not self._lake.has_entry(f"messages/{path}")]:
+            text = f"version {self._version} of lake '{self._lake.uri}' can no longer be read"
             raise RecordingError(
                 f"{text}: {len(removed)} of its files were merged into others and removed; read a newer version"
             )
-        return list(then.files_by_path)
 
     def list_bronze_files(self) -> set[str]:
         """Return the paths of the current files in the table of messages."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from msgq.lake.catalog import quote_sql_name
 from msgq.lake.delta_table import LakeTable, list_table_paths
 from msgq.lake.gold.gold_builder import GOLD_TABLE_SCHEMAS, GoldBuilder
 from msgq.lake.message_columns import BRONZE_COLUMNS, INGEST_COLUMNS
+from msgq.lake.message_filter import MessageFilter
 from msgq.lake.silver.silver_builder import build_silver
 from msgq.lake.silver.silver_manifest import SilverManifest
 from msgq.recording.mcap_io.problem import Problem
@@ -26,6 +27,7 @@ from msgq.spark import tables
 from msgq.spark.lake import ingest
 from msgq.spark.lake.ingest import IngestResult
 from msgq.spark.lake.lake_store import LakeStore
+from msgq.spark.lake.scan_filters import find_scan_filters
 from msgq.spark.lake.silver_views import SilverViews
 from msgq.spark.runtime.spark_errors import translate_spark_errors
 from msgq.spark.source.arrow_batches import READ_ERRORS_SCHEMA, convert_to_spark_schema, make_read_error_batches
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LISTED_ENDPOINTS_MAX = 30  # tables or endpoints, where it is said which there are
+_SILVER_PREFIX = "silver_"
+_UNPRUNED_FILES_MAX = 32  # opening so many files of messages costs less than a second plan of the query
+_PLAN_LINE_LENGTH = 1 << 20  # characters of a line with filters
 
 
 class Lake:
@@ -105,17 +110,35 @@ class Lake:
         """
         return ingest.append_messages(self._store, self._bronze, messages, recordings)
 
-    def messages(self) -> DataFrame:
-        """Return all messages.
+    def messages(
+        self, start: int | None = None, end: int | None = None, endpoints: Iterable[str] | None = None
+    ) -> DataFrame:
+        """Return all messages, or those of a time range or of some endpoints.
 
         The columns are those of the source "msgq", and: `schema_id`, `options`, `size_bytes` of the payload, `picture`
         ("jpeg", "png", "raw" or NULL), `date` of log_time, `size_class` ("large" from 64 KiB, else "small"), and
         timestamps.
+
+        Parameters
+        ----------
+        start, end : messages with start <= log_time < end, ns since the epoch; None: no bound.
+        endpoints : names of endpoints; None: all.
+
+        Notes
+        -----
+        The arguments select files before Spark starts to read. A later `where` opens every file of the lake.
         """
-        messages = self._store.read_files(
-            self._bronze.table, self._bronze.list_paths(), convert_to_spark_schema(BRONZE_COLUMNS)
-        )
-        return tables.with_timestamps(messages)
+        wanted = MessageFilter(None if endpoints is None else frozenset(endpoints), start, end)
+        rows = self._read_messages(self._bronze.list_paths([wanted]))
+        if start is not None:
+            rows = rows.where(rows["log_time"] >= start)
+        if end is not None:
+            rows = rows.where(rows["log_time"] < end)
+        return rows if wanted.endpoints is None else rows.where(rows["endpoint"].isin(*sorted(wanted.endpoints)))
+
+    def _read_messages(self, paths: Iterable[str]) -> DataFrame:
+        rows = self._store.read_files(self._bronze.table, paths, convert_to_spark_schema(BRONZE_COLUMNS))
+        return tables.with_timestamps(rows)
 
     def read_errors(self) -> DataFrame:
         """Return the parts of files that could not be read: file, byte_offset, reason."""
@@ -239,26 +262,65 @@ class Lake:
         ----------
         endpoints : endpoints whose silver tables get a view, too, named `silver_` and the endpoint.
         """
-        views = {"messages": self.messages(), "read_errors": self.read_errors(), "decode_errors": self.decode_errors()}
-        views |= {name: self.table(name) for name in self.table_names()}
-        views |= {f"silver_{endpoint}": self.silver(endpoint) for endpoint in endpoints}
-        for name, table in views.items():
-            table.createOrReplaceTempView(quote_sql_name(name))
-        return list(views)
+        names = [*self._list_table_names(), *(f"silver_{endpoint}" for endpoint in endpoints)]
+        for name in names:
+            self._create_view(name, self._read_table(name))
+        return names
 
+    def _list_table_names(self) -> list[str]:
+        """Return the names of all tables for SQL, without silver tables."""
+        return ["messages", "read_errors", "decode_errors", *self.table_names()]
+
+    def _read_table(self, name: str) -> DataFrame:
+        if name.startswith(_SILVER_PREFIX):
+            return self.silver(name.removeprefix(_SILVER_PREFIX))
+        read = {"messages": self.messages, "read_errors": self.read_errors, "decode_errors": self.decode_errors}
+        return read[name]() if name in read else self.table(name)
+
+    def _create_view(self, name: str, rows: DataFrame) -> None:
+        rows.createOrReplaceTempView(quote_sql_name(name))
+
+    @translate_spark_errors()
     def sql(self, query: str) -> DataFrame:
         """Return the result of a query about the tables of this lake, including silver tables.
+
+        The query reads only the tables that it names. Its conditions on `endpoint` and `log_time` select the files of
+        `messages` before Spark opens them.
 
         Raises
         ------
         SparkError : the query is invalid SQL, or names a missing table or column.
         """
         text = query.lower().replace("``", "`")
-        named = self.register(*(name for name in self.endpoints() if f"silver_{name.lower()}" in text))
-        with translate_spark_errors(), self._explain_missing_tables(named):
+        names = [*self._list_table_names(), *(f"{_SILVER_PREFIX}{endpoint}" for endpoint in self.endpoints())]
+        for name in names:
+            if name.lower() in text:
+                rows = self._read_queried_messages(query) if name == "messages" else self._read_table(name)
+                self._create_view(name, rows)
+        with translate_spark_errors(), self._explain_missing_tables(names):
             answer = self.spark.sql(query)
             _ = answer.schema  # Spark Connect looks at the names no sooner
         return answer
+
+    def _read_queried_messages(self, query: str) -> DataFrame:
+        """Return the messages that a query can need, by the filters in the plan of the query."""
+        paths = self._bronze.list_paths()
+        if len(paths) <= _UNPRUNED_FILES_MAX:
+            return self._read_messages(paths)
+        self._create_view("messages", self._read_messages(paths[:1]))
+        filters = find_scan_filters(query, self._explain(query), paths[0])
+        return self._read_messages(paths if filters is None else self._bronze.list_paths(filters))
+
+    def _explain(self, query: str) -> str:
+        """Return the plan of a query; "": Spark rejects the query, which `sql` reports."""
+        from pyspark.errors import PySparkException
+
+        with (
+            self._store.change_setting("spark.sql.maxMetadataStringLength", str(_PLAN_LINE_LENGTH)),
+            suppress(PySparkException),
+        ):
+            return str(self.spark.sql(f"EXPLAIN FORMATTED {query}").collect()[0][0])
+        return ""
 
     @contextmanager
     def _explain_missing_tables(self, registered: Iterable[str]) -> Iterator[None]:
@@ -271,7 +333,7 @@ class Lake:
             if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
                 raise
             name = (error.getMessageParameters() or {}).get("relationName", "that name").strip("`").replace("`.`", ".")
-            names = list(dict.fromkeys((*registered, *(f"silver_{endpoint}" for endpoint in self.endpoints()))))
+            names = list(dict.fromkeys(registered))
             text = f"lake '{self.uri}' has no table {name!r}"
             if name in names:
                 raise SparkError(f"{text} without backticks; write {quote_sql_name(name)}") from None

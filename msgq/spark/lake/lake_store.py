@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from pyarrow.fs import LocalFileSystem
 
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.lake_directory import LakeDirectory
@@ -13,6 +16,8 @@ from msgq.lake.lake_directory import LakeDirectory
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+_LISTING_THRESHOLD_SETTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 
 class LakeStore(LakeDirectory):
@@ -35,7 +40,30 @@ class LakeStore(LakeDirectory):
         if not places:
             return self.spark.createDataFrame([], columns)
         reader = self.spark.read.schema(columns).option("basePath", f"{self.uri}/{table.place}")
-        return reader.parquet(*places)
+        with self._list_files_on_driver():
+            return reader.parquet(*places)
+
+    @contextmanager
+    def _list_files_on_driver(self) -> Iterator[None]:
+        """Let the driver look up the named files of a local lake.
+
+        For more than 32 paths, Spark starts a job instead. The job takes some 4 ms per file, the driver 0.3 ms.
+        """
+        if not isinstance(self.files, LocalFileSystem):
+            yield
+            return
+        with self.change_setting(_LISTING_THRESHOLD_SETTING, "1000000000"):
+            yield
+
+    @contextmanager
+    def change_setting(self, name: str, value: str) -> Iterator[None]:
+        """Change a setting of the session, and restore it at the end."""
+        before = self.spark.conf.get(name)
+        self.spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            self.spark.conf.set(name, str(before))
 
     def _make_spark_path(self, place: str) -> str:
         """Return a path with escaped [ ] { } * ?, which Spark would interpret as patterns."""
