@@ -133,13 +133,16 @@ class TableSnapshot:
         """Return the files by their paths."""
         adds = self._add_actions
         names = [name for name in adds.column_names if name.startswith("partition.")]
-        actions = adds.select(["path", "size_bytes", "num_records", *names]).to_pylist()
+        bounded = [name.removeprefix("min.") for name in adds.column_names if name.startswith("min.")]
+        bounds = [f"{statistic}.{name}" for name in bounded for statistic in ("min", "max")]
+        actions = adds.select(["path", "size_bytes", "num_records", *names, *bounds]).to_pylist()
         return {
             row["path"]: DataFile(
                 row["path"],
                 row["size_bytes"],
                 {name.removeprefix("partition."): _format_optional_text(row[name]) for name in names},
                 row["num_records"] or 0,
+                {name: (row[f"min.{name}"], row[f"max.{name}"]) for name in bounded},
             )
             for row in actions
         }

@@ -56,9 +56,10 @@ def build_tables(parts: list[list[Row]], ordered: bool = True) -> dict[str, pa.T
     every["origins"] = pa.concat_tables([batch(part, False).select(hops.HOP_INPUT_SCHEMA.names) for part in parts])
     hours: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in gold.HOURLY_SCHEMAS.items()}
     times = {time // HOUR for part in parts for one in part for time in (one["log_time"], one["origin_time"] or 0)}
+    by_hour = {name: increments.IncrementRows(name, rows) for name, rows in every.items() if name != "hours"}
     for hour in sorted(times | set(compute_event_hours(every["events"]).tolist())):
         for run in ("r", "s"):
-            mine = {name: increments.filter_increment_rows(name, rows, run, hour) for name, rows in every.items()}
+            mine = {name: rows.get_rows(run, hour) for name, rows in by_hour.items()}
             for name, rows in gold.make_hourly_tables(mine, NS_PER_S).items():
                 assert rows.schema == gold.HOURLY_SCHEMAS[name]
                 hours[name].append(rows)

@@ -1,29 +1,41 @@
 """Builds the gold tables, hour by hour of each run, for new messages.
 
-    LAKE/gold/TABLE/run_id=.../hour=.../*.parquet    from the aggregates of an hour of a run
-    LAKE/gold/TABLE/run_id=.../*.parquet             from all hours of a run
-    LAKE/gold/_groups                                bronze files of each group
+    LAKE/gold/TABLE/*.parquet    rows of hours of runs (hourly tables), or of runs (run tables)
+    LAKE/gold/_groups            the bronze files of each hour of a run
 
-A build needs two jobs for any number of messages: workers process groups, then runs, and write files. For each table,
-one commit replaces the previous files. `_groups` is committed last. After a kill, each table has old or new rows, and
-the next build processes the same groups again.
+An update has two jobs. In the first one, workers make the hourly tables of the changed hours. In the second one, they
+make the run tables of the changed runs. A task has one large hour, or many small ones, and writes one file per table.
+One commit per table replaces the previous rows. The commit of `_groups` is the last one. After a kill, a table has old
+rows or new rows, and the next update makes the same hours again.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from msgq.errors import InvalidValueError
 from msgq.lake.aggregate_store import AggregateSnapshot
+from msgq.lake.batching import pack_by_size
 from msgq.lake.delta_table import CommitConflictError, DataFile, LakeTable, TableSnapshot
-from msgq.lake.gold.gold_increments import IncrementTask, list_increment_tasks, list_increments
+from msgq.lake.gold.gold_files import (
+    GOLD_TABLE_SCHEMAS,
+    FileReplacement,
+    add_hour_column,
+    find_files_of_runs,
+    get_stored_columns,
+    open_gold_table,
+    replace_groups,
+    write_gold_files,
+)
+from msgq.lake.gold.gold_increments import GoldIncrement, IncrementTask, list_increment_tasks, list_increments
 from msgq.lake.gold.gold_tables import HOURLY_SCHEMAS, RUN_SCHEMAS, make_hourly_tables, make_run_tables
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.lake_executor import LakeExecutor
@@ -31,12 +43,13 @@ from msgq.lake.metrics.checks import CheckThresholds
 from msgq.lake.metrics.time_windows import HOUR_NS
 
 _INCREMENT_STATES_SCHEMA = pa.schema([("run", pa.string()), ("hour", pa.int64()), ("state", pa.string())])
-#: The columns of all tables, without those of their partitions.
-GOLD_TABLE_SCHEMAS = HOURLY_SCHEMAS | RUN_SCHEMAS
 #: The tables that there are for everybody.
 GOLD_TABLE_NAMES = tuple(name for name in GOLD_TABLE_SCHEMAS if not name.startswith("_"))
 _INTERMEDIATE_TABLES = tuple(name for name in HOURLY_SCHEMAS if name.startswith("_"))
-_TASKS_PER_JOB_MAX = 64  # of a job, at most
+_TASKS_PER_JOB_MAX = 64
+_COMMIT_THREADS = 4
+_RUN_TASK_BYTES = 8 << 20  # of intermediate files of a task, about
+_RUN_COST_BYTES = 128 << 10  # a run costs as much as so many bytes
 
 _WorkItem = TypeVar("_WorkItem")
 _FilesByTable = dict[str, list[DataFile]]
@@ -51,7 +64,7 @@ class GoldBuilder:
     ) -> None:
         """Set the lake. `aggregates`: returns the aggregates of all messages."""
         self._lake, self._executor, self._aggregates = lake, executor, aggregates
-        self._tables = {name: _open_gold_table(lake, name) for name in GOLD_TABLE_SCHEMAS}
+        self._tables = {name: open_gold_table(lake, name) for name in GOLD_TABLE_SCHEMAS}
         self._groups = LakeTable(lake, "gold/_groups")
 
     def list_table_names(self) -> list[str]:
@@ -82,38 +95,54 @@ class GoldBuilder:
         was = self._groups.read_snapshot()
         base = self._read_table_snapshots()
         view = self._aggregates()
-        groups = list_increments(view)
+        increments = list_increments(view)
         known = {} if was is None else {(run, hour): state for run, hour, state in _read_increment_states(was)}
-        changed = [key for key, group in groups.items() if full_refresh or known.get(key) != group.input_fingerprint]
-        removed = [key for key in known if key not in groups]
+        changed = [
+            increment
+            for key, increment in increments.items()
+            if full_refresh or known.get(key) != increment.input_fingerprint
+        ]
+        removed = [key for key in known if key not in increments]
         if was is not None and not changed and not removed:
             return 0
-        stale = {(_hash_run_id(run), str(hour)) for run, hour in [*changed, *removed]}
-        runs = {run for run, _ in [*changed, *removed]}
+        stale: dict[str, set[int]] = defaultdict(set)
+        for run, hour in [*((increment.run, increment.hour_number) for increment in changed), *removed]:
+            stale[run].add(hour)
         new = self._run_table_makers(
-            list_increment_tasks(view, [groups[key] for key in changed]),
-            _make_hourly_table_maker(self._lake.uri, window_ns),
+            list_increment_tasks(view, changed), _make_hourly_table_maker(self._lake.uri, window_ns)
         )
-        kept = {name: _find_unchanged_files(base[name], stale) for name in _INTERMEDIATE_TABLES}
-        work = [
-            (run, {name: _list_run_files(run, kept[name], new.get(name, ())) for name in _INTERMEDIATE_TABLES})
-            for run in sorted(runs)
-        ]
-        new |= self._run_table_makers(work, _make_run_table_maker(self._lake.uri, window_ns, thresholds))
-        with ThreadPoolExecutor(4) as pool:
+        replaced = self._replace_groups(HOURLY_SCHEMAS, base, stale)
+        tasks = _list_run_tasks(sorted(stale), _list_intermediate_files(base, replaced, new))
+        new |= self._run_table_makers(tasks, _make_run_table_maker(self._lake.uri, window_ns, thresholds))
+        replaced |= self._replace_groups(RUN_SCHEMAS, base, stale)
+        with ThreadPoolExecutor(_COMMIT_THREADS) as pool:
             list(
                 pool.map(
-                    lambda name: self._commit_gold_table(name, base[name], new.get(name, []), stale), GOLD_TABLE_SCHEMAS
+                    lambda name: self._commit_gold_table(name, base[name], new.get(name, []), replaced[name]),
+                    GOLD_TABLE_SCHEMAS,
                 )
             )
+        self._commit_increment_states(was, increments.values())
+        return len(stale)
+
+    def _commit_increment_states(self, was: TableSnapshot | None, increments: Iterable[GoldIncrement]) -> None:
         state = pa.Table.from_pylist(
-            [{"run": run, "hour": hour, "state": group.input_fingerprint} for (run, hour), group in groups.items()],
+            [
+                {"run": increment.run, "hour": increment.hour_number, "state": increment.input_fingerprint}
+                for increment in increments
+            ],
             _INCREMENT_STATES_SCHEMA,
         )
         self._groups.commit_files(
             was, _INCREMENT_STATES_SCHEMA, [self._groups.write_file(f"{uuid4().hex}.parquet", state)], None
         )
-        return len(runs)
+
+    def _replace_groups(
+        self, names: Iterable[str], base: _SnapshotsByTable, stale: Mapping[str, Collection[int]]
+    ) -> dict[str, FileReplacement]:
+        with ThreadPoolExecutor(_COMMIT_THREADS) as pool:
+            made = pool.map(lambda name: replace_groups(self._tables[name], name, base[name], stale), names)
+            return dict(zip(names, made, strict=True))
 
     def _read_table_snapshots(self) -> _SnapshotsByTable:
         with ThreadPoolExecutor(4) as pool:
@@ -129,33 +158,11 @@ class GoldBuilder:
         return files_by_table
 
     def _commit_gold_table(
-        self, name: str, base: TableSnapshot | None, new: list[DataFile], stale: set[tuple[str, str]]
+        self, name: str, base: TableSnapshot | None, new: list[DataFile], replaced: FileReplacement
     ) -> None:
-        """Commit new files in place of the files of rebuilt groups or runs."""
-        runs = {run_id for run_id, _ in stale}
-        old = [
-            path
-            for path, file in ({} if base is None else base.files_by_path).items()
-            if (
-                _get_increment_key(file) in stale if name in HOURLY_SCHEMAS else file.partition_values["run_id"] in runs
-            )
-        ]
-        if base is None or new or old:
-            self._tables[name].commit_files(base, _get_gold_table_columns(name), new, old)
-
-
-def _get_gold_table_columns(name: str) -> pa.Schema:
-    """Return the columns of a table, including partition columns."""
-    columns = GOLD_TABLE_SCHEMAS[name].append(pa.field("run_id", pa.string()))
-    return columns.append(pa.field("hour", pa.int64())) if name in HOURLY_SCHEMAS else columns
-
-
-def _open_gold_table(lake: LakeDirectory, name: str) -> LakeTable:
-    return LakeTable(lake, f"gold/{name}", ["run_id", "hour"] if name in HOURLY_SCHEMAS else ["run_id"])
-
-
-def _hash_run_id(run: str) -> str:
-    return hashlib.sha256(run.encode()).hexdigest()[:16]
+        added = [*new, *replaced.kept_files]
+        if base is None or added or replaced.removed_paths:
+            self._tables[name].commit_files(base, get_stored_columns(name), added, replaced.removed_paths)
 
 
 def _read_increment_states(snapshot: TableSnapshot) -> Iterator[tuple[Any, ...]]:
@@ -163,56 +170,74 @@ def _read_increment_states(snapshot: TableSnapshot) -> Iterator[tuple[Any, ...]]
     return zip(*(table.column(name).to_pylist() for name in _INCREMENT_STATES_SCHEMA.names), strict=True)
 
 
-def _get_increment_key(file: DataFile) -> tuple[str, str]:
-    return str(file.partition_values["run_id"]), str(file.partition_values["hour"])
+def _list_intermediate_files(
+    base: _SnapshotsByTable, replaced: Mapping[str, FileReplacement], new: _FilesByTable
+) -> _FilesByTable:
+    """Return the files of the intermediate tables as they are after the update."""
+    files: _FilesByTable = {}
+    for name in _INTERMEDIATE_TABLES:
+        snapshot, removed = base[name], set(replaced[name].removed_paths)
+        unchanged = () if snapshot is None else snapshot.files_by_path.values()
+        files[name] = [file for file in unchanged if file.path not in removed]
+        files[name] += [*replaced[name].kept_files, *new.get(name, ())]
+    return files
 
 
-def _find_unchanged_files(base: TableSnapshot | None, stale: set[tuple[str, str]]) -> list[DataFile]:
-    """Return the files of unchanged groups."""
-    return (
-        [] if base is None else [file for file in base.files_by_path.values() if _get_increment_key(file) not in stale]
-    )
+@dataclass(frozen=True, slots=True)
+class _RunTask:
+    """Runs of which a worker makes the run tables, and the files of the intermediate tables."""
+
+    runs: list[str]
+    paths_by_table: dict[str, list[str]]
 
 
-def _list_run_files(run: str, *files: Iterable[DataFile]) -> list[str]:
-    return [file.path for some in files for file in some if file.partition_values["run_id"] == _hash_run_id(run)]
+def _list_run_tasks(runs: Sequence[str], files: _FilesByTable) -> list[_RunTask]:
+    """Return tasks with runs whose files together are small, or with one run. runs : sorted."""
+    weights = ((run, _RUN_COST_BYTES + _sum_bytes(files, run)) for run in runs)
+    return [
+        _RunTask(
+            group,
+            {name: sorted(file.path for file in find_files_of_runs(some, group)) for name, some in files.items()},
+        )
+        for group in pack_by_size(weights, _RUN_TASK_BYTES)
+    ]
+
+
+def _sum_bytes(files: _FilesByTable, run: str) -> int:
+    """Return about how many bytes of the intermediate tables are of a run; a file of several runs counts as shared."""
+    own = (file for some in files.values() for file in find_files_of_runs(some, [run]))
+    return sum(file.size_bytes for file in own if file.column_bounds.get("run") == (run, run))
 
 
 def _make_hourly_table_maker(uri: str, window_ns: int) -> Callable[[IncrementTask], _FilesByTable]:
-    """Return a function for workers that creates the tables of a group."""
+    """Return a function that makes the hourly tables of a task, on a worker."""
 
     def make_gold_files(task: IncrementTask) -> _FilesByTable:
         lake = LakeDirectory(uri)
-        group = task.increment
-        return _write_gold_files(
-            lake,
-            make_hourly_tables(task.read_inputs(lake), window_ns),
-            f"run_id={_hash_run_id(group.run)}/hour={group.hour_number}",
-        )
+        parts: dict[str, list[pa.Table]] = defaultdict(list)
+        for increment, inputs in task.read_inputs(lake):
+            for name, rows in make_hourly_tables(inputs, window_ns).items():
+                parts[name].append(add_hour_column(rows, increment.hour_number))
+        return write_gold_files(lake, parts)
 
     return make_gold_files
 
 
-def _make_run_table_maker(
-    uri: str, window_ns: int, thresholds: CheckThresholds
-) -> Callable[[tuple[str, dict[str, list[str]]]], _FilesByTable]:
-    """Return a function for workers that creates the tables of a run."""
+def _make_run_table_maker(uri: str, window_ns: int, thresholds: CheckThresholds) -> Callable[[_RunTask], _FilesByTable]:
+    """Return a function that makes the run tables of a task, on a worker."""
 
-    def make_gold_files(work: tuple[str, dict[str, list[str]]]) -> _FilesByTable:
-        lake, (run, files) = LakeDirectory(uri), work
-        aggregates = {
-            name: _open_gold_table(lake, name).read_rows(sorted(paths), HOURLY_SCHEMAS[name])
-            for name, paths in files.items()
+    def make_gold_files(task: _RunTask) -> _FilesByTable:
+        lake = LakeDirectory(uri)
+        where = pc.field("run").isin(task.runs)
+        rows = {
+            name: open_gold_table(lake, name).read_rows(paths, HOURLY_SCHEMAS[name], where)
+            for name, paths in task.paths_by_table.items()
         }
-        return _write_gold_files(
-            lake, make_run_tables(aggregates, window_ns, thresholds), f"run_id={_hash_run_id(run)}"
-        )
+        parts: dict[str, list[pa.Table]] = defaultdict(list)
+        for run in task.runs:
+            own = {name: table.filter(pc.equal(table.column("run"), run)) for name, table in rows.items()}
+            for name, table in make_run_tables(own, window_ns, thresholds).items():
+                parts[name].append(table)
+        return write_gold_files(lake, parts)
 
     return make_gold_files
-
-
-def _write_gold_files(lake: LakeDirectory, made: dict[str, pa.Table], place: str) -> _FilesByTable:
-    name = f"{place}/{uuid4().hex}.parquet"
-    return {
-        table: [_open_gold_table(lake, table).write_file(name, rows)] for table, rows in made.items() if rows.num_rows
-    }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from msgq.lake.aggregate_store import (
@@ -19,6 +19,7 @@ from msgq.lake.aggregate_store import (
     make_aggregate_file_stem,
     open_aggregate_table,
 )
+from msgq.lake.batching import pack_by_size
 from msgq.lake.bronze.bronze_writer import open_messages_table
 from msgq.lake.delta_table import is_merged_file
 from msgq.lake.lake_directory import LakeDirectory
@@ -29,6 +30,8 @@ from msgq.lake.metrics.queues import compute_event_hours
 from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME
 from msgq.lake.metrics.time_windows import HOUR_NS
 
+_TASK_MESSAGES = 1 << 18  # of a task, about
+_INCREMENT_COST_MESSAGES = 1 << 10  # an increment costs as much as so many messages
 _GOLD_FORMAT_VERSION = 1  # of the tables that are made; with another number, all are made anew
 #: The time that says of which hour a row is.
 _TIME_COLUMN_BY_TABLE = {
@@ -44,20 +47,22 @@ _TIME_COLUMN_BY_TABLE = {
 _INPUT_SCHEMA_BY_TABLE = AGGREGATE_SCHEMAS | {"origins": HOP_INPUT_SCHEMA}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GoldIncrement:
     """An hour of a run.
 
     Attributes
     ----------
-    run, hour_number : run, and hours since the epoch; -1: unknown.
-    bronze_files : bronze files with data of the hour: "messages", "origins" (messages whose origin is in the hour), and
-        "events".
+    run, hour_number : the run, and its hour since the epoch; -1: the hour of the events is unknown.
+    bronze_files : bronze files with messages of the hour ("messages"), with messages whose origins are in the hour
+        ("origins"), and with queue events of the hour ("events").
+    message_count : about how many messages the hour has.
     """
 
     run: str
     hour_number: int
     bronze_files: dict[str, set[str]] = field(default_factory=dict)
+    message_count: int = 0
 
     @property
     def input_fingerprint(self) -> str:
@@ -77,13 +82,14 @@ def list_increments(view: AggregateSnapshot) -> dict[tuple[str, int], GoldIncrem
     increments: dict[tuple[str, int], GoldIncrement] = {}
     ranges = view.row_group_ranges
     hours = [get_integer_column(ranges, name) // HOUR_NS for name in ("start_time", "end_time")]
-    rows = RowGroups(get_column(ranges, "bronze_file"), get_column(ranges, "run"), *hours).first_rows
-    chosen = ranges.select(["bronze_file", "run"]).take(pa.array(rows))
-    for bronze_file, run, first, last in zip(
-        *_convert_columns_to_lists(chosen), *(hour[rows].tolist() for hour in hours), strict=True
-    ):
+    groups = RowGroups(get_column(ranges, "bronze_file"), get_column(ranges, "run"), *hours)
+    chosen = ranges.select(["bronze_file", "run"]).take(pa.array(groups.first_rows))
+    counts = groups.sum_by_group(get_integer_column(ranges, "row_count")).tolist()
+    spans = (hour[groups.first_rows].tolist() for hour in hours)
+    for bronze_file, run, first, last, count in zip(*_convert_columns_to_lists(chosen), *spans, counts, strict=True):
         for hour in range(first, last + 1):
-            _add_increment_file(increments, run, hour, "messages", bronze_file)
+            increment = _add_increment_file(increments, run, hour, "messages", bronze_file)
+            increment.message_count += count // (last + 1 - first)
     other_hours = view.read_rows(HOURS_TABLE).select(["bronze_file", "run", "hour", "about"])
     for bronze_file, run, hour, about in zip(*_convert_columns_to_lists(other_hours), strict=True):
         _add_increment_file(increments, run, hour, about, bronze_file)
@@ -92,8 +98,10 @@ def list_increments(view: AggregateSnapshot) -> dict[tuple[str, int], GoldIncrem
 
 def _add_increment_file(
     increments: dict[tuple[str, int], GoldIncrement], run: str, hour: int, about: str, bronze_file: str
-) -> None:
-    increments.setdefault((run, hour), GoldIncrement(run, hour)).bronze_files.setdefault(about, set()).add(bronze_file)
+) -> GoldIncrement:
+    increment = increments.setdefault((run, hour), GoldIncrement(run, hour))
+    increment.bronze_files.setdefault(about, set()).add(bronze_file)
+    return increment
 
 
 def _convert_columns_to_lists(table: pa.Table) -> list[list[Any]]:
@@ -102,74 +110,104 @@ def _convert_columns_to_lists(table: pa.Table) -> list[list[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class IncrementTask:
-    """Task of a worker: an increment, and the files with its aggregates by table."""
+    """The increments that a worker makes gold of, and the files of their aggregates.
 
-    increment: GoldIncrement
-    files_by_table: Mapping[str, list[str]]
+    Attributes
+    ----------
+    increments : increments in the order of run and hour.
+    paths_by_table : files of each table of aggregates; of `origins`, files of messages.
+    """
 
-    def read_inputs(self, lake: LakeDirectory) -> dict[str, pa.Table]:
-        """Return the rows of the increment in each of `AGGREGATE_SCHEMAS`.
+    increments: Sequence[GoldIncrement]
+    paths_by_table: Mapping[str, list[str]]
 
-        `origins` has messages whose origin is in the hour.
-        """
-        tables = {}
-        for name, columns in _INPUT_SCHEMA_BY_TABLE.items():
-            table = open_messages_table(lake) if name == "origins" else open_aggregate_table(lake, name)
-            bronze_files = (
-                None if name == "origins" else self.increment.bronze_files.get(_get_bronze_files_key(name), ())
+    def read_inputs(self, lake: LakeDirectory) -> Iterator[tuple[GoldIncrement, dict[str, pa.Table]]]:
+        """Give the rows of each increment in each of `AGGREGATE_SCHEMAS`, and in `origins`."""
+        rows_by_table = {name: self._read_table(lake, name) for name in _INPUT_SCHEMA_BY_TABLE if name != HOURS_TABLE}
+        for increment in self.increments:
+            key = increment.run, increment.hour_number
+            yield increment, {name: rows.get_rows(*key) for name, rows in rows_by_table.items()}
+
+    def _read_table(self, lake: LakeDirectory, name: str) -> IncrementRows:
+        columns = _INPUT_SCHEMA_BY_TABLE[name]
+        table = open_messages_table(lake) if name == "origins" else open_aggregate_table(lake, name)
+        where = _make_increments_filter(name, self.increments)
+        rows = table.read_rows(
+            self.paths_by_table.get(name, ()), columns.append(BRONZE_FILE_COLUMN), where, columns.names
+        )
+        return IncrementRows(name, rows)
+
+
+class IncrementRows:
+    """Rows of a table of aggregates, or of `origins`, by run and hour."""
+
+    def __init__(self, name: str, rows: pa.Table) -> None:
+        hours = (
+            compute_event_hours(rows)
+            if name == "events"
+            else get_integer_column(rows, _TIME_COLUMN_BY_TABLE[name], -HOUR_NS) // HOUR_NS
+        )
+        groups = RowGroups(get_column(rows, "run"), hours)
+        order = groups.sort_by_group(np.arange(len(hours)))
+        self._rows = rows.take(pa.array(order))
+        runs = rows.column("run").take(pa.array(groups.first_rows)).to_pylist()
+        ends = np.cumsum(groups.sizes)
+        self._spans = {
+            (run, hour): (end - size, size)
+            for run, hour, end, size in zip(
+                runs, hours[groups.first_rows].tolist(), ends.tolist(), groups.sizes.tolist(), strict=True
             )
-            where, schema = (
-                _make_increment_filter(name, self.increment, bronze_files),
-                columns.append(BRONZE_FILE_COLUMN),
-            )
-            rows = table.read_rows(self.files_by_table.get(name, ()), schema, where, columns.names)
-            tables[name] = filter_increment_rows(name, rows, self.increment.run, self.increment.hour_number)
-        return tables
+        }
 
-
-def filter_increment_rows(name: str, rows: pa.Table, run: str, hour: int) -> pa.Table:
-    """Return the rows of aggregates, or of `origins`, that belong to an increment."""
-    if name == "hours":
-        return rows.slice(0, 0)
-    hours = (
-        compute_event_hours(rows)
-        if name == "events"
-        else get_integer_column(rows, _TIME_COLUMN_BY_TABLE[name], -HOUR_NS) // HOUR_NS
-    )
-    is_one = pc.and_(pc.equal(rows.column("run"), run), pa.chunked_array([pa.array(hours == hour)]))
-    return rows.filter(is_one)
+    def get_rows(self, run: str, hour: int) -> pa.Table:
+        """Return the rows of an increment."""
+        return self._rows.slice(*self._spans.get((run, hour), (0, 0)))
 
 
 def _get_bronze_files_key(name: str) -> str:
     return name if name in ("origins", "events") else "messages"
 
 
-def _make_increment_filter(name: str, group: GoldIncrement, bronze_files: Collection[str] | None) -> Any:
-    """Return a condition that skips most rows of other increments while files are read."""
-    where = ds.field("run") == group.run
-    if bronze_files is not None:
+def _make_increments_filter(name: str, increments: Sequence[GoldIncrement]) -> Any:
+    """Return a filter that leaves out most rows of other increments where files are read."""
+    where = ds.field("run").isin(sorted({increment.run for increment in increments}))
+    if name != "origins":
+        key = _get_bronze_files_key(name)
+        bronze_files = {file for increment in increments for file in increment.bronze_files.get(key, ())}
         where &= ds.field("bronze_file").isin(sorted(bronze_files))
     if name in _TIME_COLUMN_BY_TABLE:
         time = ds.field(_TIME_COLUMN_BY_TABLE[name])
-        first, last = group.hour_number * HOUR_NS, (group.hour_number + 1) * HOUR_NS - 1
-        where &= (time >= max(first, MIN_TIME)) & (time <= min(last, MAX_TIME))
+        hours = [increment.hour_number for increment in increments]
+        where &= (time >= max(min(hours) * HOUR_NS, MIN_TIME)) & (time <= min((max(hours) + 1) * HOUR_NS - 1, MAX_TIME))
     return where
 
 
-def list_increment_tasks(view: AggregateSnapshot, groups: Iterable[GoldIncrement]) -> list[IncrementTask]:
-    """Return the task of each increment, with the files of its bronze files and merged files."""
+def list_increment_tasks(view: AggregateSnapshot, increments: Iterable[GoldIncrement]) -> list[IncrementTask]:
+    """Return tasks with increments of about the same number of messages, in the order of run and hour.
+
+    A task has files of the bronze files of its increments only, and merged files.
+    """
     files: dict[str, dict[str, list[str]]] = {}
     for name in AGGREGATE_SCHEMAS:
         for path in view.list_files(name) if name != HOURS_TABLE else ():
             files.setdefault(name, {}).setdefault(
                 "" if is_merged_file(path) else get_bronze_file_stem(path), []
             ).append(path)
-    return [IncrementTask(group, _list_increment_files(group, files)) for group in groups]
+    ordered = sorted(increments, key=lambda increment: (increment.run, increment.hour_number))
+    weights = ((increment, increment.message_count + _INCREMENT_COST_MESSAGES) for increment in ordered)
+    return [
+        IncrementTask(group, _list_increment_files(group, files)) for group in pack_by_size(weights, _TASK_MESSAGES)
+    ]
 
 
-def _list_increment_files(group: GoldIncrement, files: Mapping[str, Mapping[str, list[str]]]) -> dict[str, list[str]]:
-    paths_by_table = {"origins": sorted(group.bronze_files.get("origins", ()))}
+def _list_increment_files(
+    increments: Sequence[GoldIncrement], files: Mapping[str, Mapping[str, list[str]]]
+) -> dict[str, list[str]]:
+    def list_bronze_files(key: str) -> list[str]:
+        return sorted({file for increment in increments for file in increment.bronze_files.get(key, ())})
+
+    paths_by_table = {"origins": list_bronze_files("origins")}
     for name, own in files.items():
-        stems = map(make_aggregate_file_stem, sorted(group.bronze_files.get(_get_bronze_files_key(name), ())))
+        stems = map(make_aggregate_file_stem, list_bronze_files(_get_bronze_files_key(name)))
         paths_by_table[name] = [path for stem in ("", *stems) for path in own.get(stem, ())]
     return {name: paths for name, paths in paths_by_table.items() if paths}

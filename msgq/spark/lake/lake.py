@@ -17,7 +17,8 @@ from msgq.errors import InvalidValueError, SparkError
 from msgq.lake.bronze.bronze_store import BronzeStore, OptimizeResult
 from msgq.lake.catalog import quote_sql_name
 from msgq.lake.delta_table import LakeTable, list_table_paths
-from msgq.lake.gold.gold_builder import GOLD_TABLE_SCHEMAS, GoldBuilder
+from msgq.lake.gold.gold_builder import GoldBuilder
+from msgq.lake.gold.gold_files import GOLD_TABLE_SCHEMAS
 from msgq.lake.message_columns import BRONZE_COLUMNS, INGEST_COLUMNS
 from msgq.lake.message_filter import MessageFilter
 from msgq.lake.silver.silver_builder import build_silver

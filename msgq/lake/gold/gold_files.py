@@ -1,0 +1,129 @@
+"""Files of the gold tables: which rows an update replaces, and which rows move to a new file.
+
+A file has the rows of one or several groups. A group of an hourly table is an hour of a run, a group of a run table is
+a run. The Delta log has the smallest and largest run and hour of each file.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from msgq.lake.delta_table import SMALL_FILE_BYTES, DataFile, LakeTable, TableSnapshot
+from msgq.lake.gold.gold_tables import HOURLY_SCHEMAS, RUN_SCHEMAS
+from msgq.lake.lake_directory import LakeDirectory
+
+#: The columns that queries see.
+GOLD_TABLE_SCHEMAS = HOURLY_SCHEMAS | RUN_SCHEMAS
+_HOUR_FIELD = pa.field("hour", pa.int64())  # of hourly tables, hours since the epoch
+_SMALL_FILES_MAX = 16  # of a table before an update merges them
+
+
+def open_gold_table(lake: LakeDirectory, name: str) -> LakeTable:
+    """Return a gold table, which may not exist yet."""
+    return LakeTable(lake, f"gold/{name}", (), ["run", "hour"] if name in HOURLY_SCHEMAS else ["run"])
+
+
+def get_stored_columns(name: str) -> pa.Schema:
+    """Return the columns of the files of a table."""
+    return GOLD_TABLE_SCHEMAS[name].append(_HOUR_FIELD) if name in HOURLY_SCHEMAS else GOLD_TABLE_SCHEMAS[name]
+
+
+def add_hour_column(rows: pa.Table, hour: int) -> pa.Table:
+    """Return rows of an hourly table as its files have them."""
+    return rows.append_column(_HOUR_FIELD, pa.repeat(pa.scalar(hour, pa.int64()), rows.num_rows))
+
+
+def write_gold_files(lake: LakeDirectory, parts: Mapping[str, Sequence[pa.Table]]) -> dict[str, list[DataFile]]:
+    """Write a file of each table that has rows, and return the files by table."""
+    files = {}
+    for name, tables in parts.items():
+        rows = pa.concat_tables([get_stored_columns(name).empty_table(), *tables])
+        if rows.num_rows:
+            files[name] = [open_gold_table(lake, name).write_file(f"{uuid4().hex}.parquet", rows)]
+    return files
+
+
+def find_files_of_runs(files: Iterable[DataFile], runs: Sequence[str]) -> list[DataFile]:
+    """Return the files that may have rows of these runs. runs : sorted."""
+    return [file for file in files if _has_run(file, runs)]
+
+
+def _has_run(file: DataFile, runs: Sequence[str]) -> bool:
+    first, last = file.column_bounds.get("run", (None, None))
+    if first is None or last is None:
+        return True
+    index = bisect_left(runs, first)
+    return index < len(runs) and runs[index] <= last
+
+
+@dataclass(frozen=True)
+class FileReplacement:
+    """Files that an update removes from a table, and the file of the rows that stay.
+
+    Attributes
+    ----------
+    removed_paths : paths of the removed files.
+    kept_files : at most one file, with the rows of other groups in the removed files.
+    """
+
+    removed_paths: list[str] = field(default_factory=list)
+    kept_files: list[DataFile] = field(default_factory=list)
+
+
+def replace_groups(
+    table: LakeTable, name: str, base: TableSnapshot | None, stale: Mapping[str, Collection[int]]
+) -> FileReplacement:
+    """Write the rows that stay in files with stale groups, and return the files that go.
+
+    An update also merges the small files of a table with many of them.
+
+    Parameters
+    ----------
+    stale : hours whose rows an update replaces, by run. All rows of these runs go from a run table.
+    """
+    files = [] if base is None else list(base.files_by_path.values())
+    runs = sorted(stale)
+    removed = [file for file in files if _has_run(file, runs) and _has_hour(file, stale)]
+    small = [file for file in files if file.size_bytes < SMALL_FILE_BYTES and file not in removed]
+    if len(small) >= _SMALL_FILES_MAX:
+        removed += small
+    read = [file.path for file in removed if not _is_stale_group(file, name, stale)]
+    rows = _drop_stale_rows(table.read_rows(sorted(read), get_stored_columns(name)), name, stale)
+    kept = [table.write_file(f"{uuid4().hex}.parquet", rows)] if rows.num_rows else []
+    return FileReplacement([file.path for file in removed], kept)
+
+
+def _has_hour(file: DataFile, stale: Mapping[str, Collection[int]]) -> bool:
+    """Return whether a file may have rows of a stale hour; True for files without hours or with several runs."""
+    run, last_run = file.column_bounds.get("run", (None, None))
+    first, last = file.column_bounds.get("hour", (None, None))
+    if run != last_run or run is None or first is None or last is None:
+        return True
+    return any(first <= hour <= last for hour in stale.get(run, ()))
+
+
+def _is_stale_group(file: DataFile, name: str, stale: Mapping[str, Collection[int]]) -> bool:
+    """Return whether a file has rows of one stale group only, so that no row stays."""
+    run, last_run = file.column_bounds.get("run", (None, None))
+    if run is None or run != last_run or run not in stale:
+        return False
+    first, last = file.column_bounds.get("hour", (None, None))
+    return name in RUN_SCHEMAS or (first is not None and first == last and first in stale[run])
+
+
+def _drop_stale_rows(rows: pa.Table, name: str, stale: Mapping[str, Collection[int]]) -> pa.Table:
+    if not rows.num_rows:
+        return rows
+    if name in RUN_SCHEMAS:
+        is_stale = pc.is_in(rows.column("run"), pa.array(sorted(stale), pa.string()))
+    else:
+        keys = pc.binary_join_element_wise(rows.column("hour").cast(pa.string()), rows.column("run"), " ")
+        groups = [f"{hour} {run}" for run, hours in stale.items() for hour in hours]
+        is_stale = pc.is_in(keys, pa.array(groups, pa.string()))
+    return rows.filter(pc.invert(is_stale))

@@ -1,0 +1,127 @@
+"""Files of gold tables: many small hours share files, and an update replaces only stale rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("deltalake")
+
+from msgq.lake.gold import gold_files
+from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
+from msgq.lake.gold.gold_files import (
+    add_hour_column,
+    find_files_of_runs,
+    get_stored_columns,
+    open_gold_table,
+    replace_groups,
+    write_gold_files,
+)
+from msgq.lake.gold.gold_tables import HOURLY_SCHEMAS, RUN_SCHEMAS
+from msgq.lake.lake_directory import LakeDirectory
+from tests.lake import golds
+from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, add, directory
+from tests.lake.rows import message
+
+HOURLY, BY_RUN = "_intervals", "latency_summary"
+FIRST_HOUR = MIDNIGHT // HOUR
+
+
+def make_rows(name: str, run: str, hour: int) -> pa.Table:
+    """Return a row of a table with a run; the hour is also in the first column of integers."""
+    schema = (HOURLY_SCHEMAS | RUN_SCHEMAS)[name]
+    first = next(field.name for field in schema if pa.types.is_integer(field.type))
+    return pa.Table.from_pylist([{"run": run, first: hour}], schema)
+
+
+def commit_file(lake: LakeDirectory, name: str, *groups: tuple[str, int]) -> str:
+    """Add a file with a row of each group, and return its path."""
+    parts = [
+        add_hour_column(make_rows(name, *group), group[1]) if name in HOURLY_SCHEMAS else make_rows(name, *group)
+        for group in groups
+    ]
+    table = open_gold_table(lake, name)
+    (file,) = write_gold_files(lake, {name: parts})[name]
+    table.commit_files(table.read_snapshot(), get_stored_columns(name), [file])
+    return file.path
+
+
+def apply_update(lake: LakeDirectory, name: str, stale: dict[str, set[int]]) -> tuple[set[str], list[tuple[str, int]]]:
+    """Remove stale rows; return the removed files, and run and hour of the rows that were written again."""
+    table = open_gold_table(lake, name)
+    replaced = replace_groups(table, name, table.read_snapshot(), stale)
+    kept = table.read_rows([file.path for file in replaced.kept_files], get_stored_columns(name))
+    first = next(field.name for field in kept.schema if pa.types.is_integer(field.type))
+    groups = zip(kept.column("run").to_pylist(), kept.column(first).to_pylist(), strict=True)
+    return set(replaced.removed_paths), sorted(groups)
+
+
+def test_file_of_stale_group_is_removed_without_new_file(tmp_path: Path) -> None:
+    lake = LakeDirectory(tmp_path)
+    stale = commit_file(lake, HOURLY, ("r", 5))
+    commit_file(lake, HOURLY, ("r", 6))
+    commit_file(lake, HOURLY, ("s", 5))
+    assert apply_update(lake, HOURLY, {"r": {5}}) == ({stale}, [])
+
+
+def test_other_rows_of_file_with_stale_group_stay(tmp_path: Path) -> None:
+    lake = LakeDirectory(tmp_path)
+    shared = commit_file(lake, HOURLY, ("r", 5), ("r", 7), ("s", 6))
+    hours = commit_file(lake, HOURLY, ("r", 5), ("r", 6))
+    commit_file(lake, HOURLY, ("r", 6), ("r", 9))
+    assert apply_update(lake, HOURLY, {"r": {5}}) == ({shared, hours}, [("r", 6), ("r", 7), ("s", 6)])
+
+
+def test_run_table_loses_rows_of_stale_run(tmp_path: Path) -> None:
+    lake = LakeDirectory(tmp_path)
+    shared = commit_file(lake, BY_RUN, ("a", 1), ("b", 2), ("c", 3))
+    single = commit_file(lake, BY_RUN, ("b", 4))
+    commit_file(lake, BY_RUN, ("c", 5), ("d", 6))
+    assert apply_update(lake, BY_RUN, {"b": {0}}) == ({shared, single}, [("a", 1), ("c", 3)])
+
+
+def test_update_merges_many_small_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gold_files, "_SMALL_FILES_MAX", 3)
+    lake = LakeDirectory(tmp_path)
+    paths = {commit_file(lake, HOURLY, ("r", hour)) for hour in range(2)}
+    assert apply_update(lake, HOURLY, {"z": {0}}) == (set(), [])
+    paths.add(commit_file(lake, HOURLY, ("r", 2)))
+    assert apply_update(lake, HOURLY, {"z": {0}}) == (paths, [("r", 0), ("r", 1), ("r", 2)])
+
+
+def test_file_without_statistics_may_have_any_run(tmp_path: Path) -> None:
+    lake = LakeDirectory(tmp_path)
+    long_name = "r" * 5000  # Parquet keeps no statistics of long texts
+    path = commit_file(lake, HOURLY, (long_name, 5), ("s", 5))
+    snapshot = open_gold_table(lake, HOURLY).read_snapshot()
+    assert snapshot is not None
+    assert [file.path for file in find_files_of_runs(snapshot.files_by_path.values(), ["a"])] == [path]
+    assert apply_update(lake, HOURLY, {"s": {5}}) == ({path}, [(long_name, 5)])
+
+
+def count_files(lake: Path) -> int:
+    return max(
+        len(snapshot.files_by_path)
+        for name in GOLD_TABLE_NAMES
+        if (snapshot := open_gold_table(LakeDirectory(lake), name).read_snapshot()) is not None
+    )
+
+
+def test_small_hours_share_files_and_updates_stay_small(tmp_path: Path) -> None:
+    def make_hour(run: str, hour: int) -> list[dict[str, object]]:
+        times = (MIDNIGHT + hour * HOUR + i * SECOND for i in range(3))
+        return [message("e", 10 * hour + i, time, run=run) for i, time in enumerate(times)]
+
+    rows = [one for run in ("r", "s") for hour in range(30) for one in make_hour(run, hour)]
+    add(directory(tmp_path / "lake"), rows)
+    assert golds.build_gold(tmp_path / "lake") == 2
+    assert count_files(tmp_path / "lake") == 1
+    for hour in range(30, 36):
+        add(directory(tmp_path / "lake"), make_hour("r", hour))
+        assert golds.build_gold(tmp_path / "lake") == 1
+    assert count_files(tmp_path / "lake") <= gold_files._SMALL_FILES_MAX
+    add(directory(tmp_path / "whole"), [*rows, *(one for hour in range(30, 36) for one in make_hour("r", hour))])
+    golds.build_gold(tmp_path / "whole")
+    assert golds.tables(tmp_path / "lake") == golds.tables(tmp_path / "whole")
