@@ -41,6 +41,7 @@ from pyarrow.dataset import dataset
 from pyarrow.fs import FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
 
 from msgq.errors import InvalidValueError, RecordingError
+from msgq.lake.file_statistics import collect_statistics
 from msgq.lake.lake_directory import FILE_URI_PREFIX, LakeDirectory
 
 _TRANSACTION_APPLICATION_ID = (
@@ -79,8 +80,8 @@ class DataFile:
     size : bytes.
     partition : the values of the table's partition columns, as texts, which the file itself does not have.
     row_count : number of rows.
-    column_bounds : smallest and largest value of columns, for the statistics of the Delta log. A reader that needs
-        other values skips the file.
+    column_bounds : smallest and largest value of columns. A reader that needs other values skips the file.
+    null_counts : number of NULLs of columns.
     """
 
     path: str
@@ -88,6 +89,7 @@ class DataFile:
     partition_values: Mapping[str, str | None]
     row_count: int
     column_bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    null_counts: Mapping[str, int] = field(default_factory=dict)
 
 
 class TableSnapshot:
@@ -169,7 +171,7 @@ class LakeTable:
     """A table that may not exist yet. One thread at a time."""
 
     def __init__(
-        self, lake: LakeDirectory, place: str, partitions: Sequence[str] = (), statistics: Sequence[str] = ()
+        self, lake: LakeDirectory, place: str, partitions: Sequence[str] = (), has_statistics: bool = False
     ) -> None:
         """Look at a table.
 
@@ -177,13 +179,14 @@ class LakeTable:
         ----------
         place : of its directory in the lake.
         partitions : the columns that paths have, as folders NAME=VALUE.
-        statistics : the columns whose smallest and largest value in each file the Delta log gets.
+        has_statistics : whether the Delta log gets the statistics of each file.
 
         Raises
         ------
         InvalidValueError : the lake is on a disk, and its path contains a backslash, or % and two hexadecimal digits.
         """
-        self.lake, self.place, self.partitions, self._statistics = lake, place, list(partitions), list(statistics)
+        self.lake, self.place, self.partitions = lake, place, list(partitions)
+        self._has_statistics = has_statistics
         self._is_local = isinstance(lake.files, LocalFileSystem)
         self._uri = f"{lake.uri}/{place}"
         if self._is_local:
@@ -250,8 +253,8 @@ class LakeTable:
         """
         info = self.lake.files.get_file_info(self.resolve_file_path(path))
         parted = dict(folder.split("=", 1) for folder in path.split("/")[:-1] if "=" in folder)
-        bounds = {name: found for name in self._statistics if (found := _find_column_bounds(about, name)) is not None}
-        return DataFile(path, info.size, {name: parted[name] for name in self.partitions}, about.num_rows, bounds)
+        statistics = collect_statistics(about) if self._has_statistics else ({}, {})
+        return DataFile(path, info.size, {name: parted[name] for name in self.partitions}, about.num_rows, *statistics)
 
     def write_file(self, path: str, rows: pa.Table) -> DataFile:
         """Write a file into the table's directory. A later commit adds the file to the table."""
@@ -499,18 +502,11 @@ def _format_optional_text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _find_column_bounds(about: pq.FileMetaData, name: str) -> tuple[Any, Any] | None:
-    """Return the smallest and largest value of a column of a file; None: a row group has no statistics."""
-    index = about.schema.names.index(name)
-    groups = [about.row_group(group).column(index).statistics for group in range(about.num_row_groups)]
-    if not groups or any(group is None or not group.has_min_max for group in groups):
-        return None
-    return min(group.min for group in groups), max(group.max for group in groups)
-
-
 def _make_add_action(file: DataFile) -> AddAction:
     now = time.time_ns() // 1_000_000
     statistics: dict[str, Any] = {"numRecords": file.row_count}
+    if file.null_counts:
+        statistics["nullCount"] = dict(file.null_counts)
     if file.column_bounds:
         statistics["minValues"] = {name: bounds[0] for name, bounds in file.column_bounds.items()}
         statistics["maxValues"] = {name: bounds[1] for name, bounds in file.column_bounds.items()}

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-#: Columns whose smallest and largest value each file of `messages` has in the Delta log.
-STATISTICS_COLUMNS = ("run", "endpoint", "log_time")
-
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:

@@ -31,7 +31,6 @@ from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA, compute_row_group_r
 from msgq.lake.delta_table import DataFile, LakeTable
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.message_columns import INGEST_COLUMNS
-from msgq.lake.message_filter import STATISTICS_COLUMNS
 from msgq.lake.metrics.images import detect_pictures
 from msgq.lake.metrics.partial_aggregates import compute_aggregates
 
@@ -46,7 +45,7 @@ _DELTA_ENCODED_COLUMNS = ("sequence", "publish_time", "log_time", "origin_time")
 
 def open_messages_table(lake: LakeDirectory) -> LakeTable:
     """Return the table of all messages of a lake."""
-    return LakeTable(lake, "messages", ["date", "size_class"], STATISTICS_COLUMNS)
+    return LakeTable(lake, "messages", ["date", "size_class"], has_statistics=True)
 
 
 @dataclass(slots=True)

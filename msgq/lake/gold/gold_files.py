@@ -26,7 +26,7 @@ _SMALL_FILES_MAX = 16  # of a table before an update merges them
 
 def open_gold_table(lake: LakeDirectory, name: str) -> LakeTable:
     """Return a gold table, which may not exist yet."""
-    return LakeTable(lake, f"gold/{name}", (), ["run", "hour"] if name in HOURLY_SCHEMAS else ["run"])
+    return LakeTable(lake, f"gold/{name}", has_statistics=True)
 
 
 def get_stored_columns(name: str) -> pa.Schema:

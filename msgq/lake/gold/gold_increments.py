@@ -174,7 +174,7 @@ def _make_increments_filter(name: str, increments: Sequence[GoldIncrement]) -> A
     if name != "origins":
         key = _get_bronze_files_key(name)
         bronze_files = {file for increment in increments for file in increment.bronze_files.get(key, ())}
-        where &= ds.field("bronze_file").isin(sorted(bronze_files))
+        where &= ds.field("bronze_file").isin(pa.array(sorted(bronze_files), pa.string()))
     if name in _TIME_COLUMN_BY_TABLE:
         time = ds.field(_TIME_COLUMN_BY_TABLE[name])
         hours = [increment.hour_number for increment in increments]
