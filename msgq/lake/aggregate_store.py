@@ -21,7 +21,8 @@ from pyarrow.fs import FileType
 
 from msgq.lake.batching import pack_by_size
 from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA
-from msgq.lake.delta_table import SMALL_FILE_BYTES, CommitConflictError, DataFile, LakeTable, is_merged_file
+from msgq.lake.data_file import DataFile
+from msgq.lake.delta_table import SMALL_FILE_BYTES, CommitConflictError, LakeTable, is_merged_file
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.message_filter import MessageFilter
 from msgq.lake.metrics.partial_aggregates import AGGREGATE_SCHEMAS, AGGREGATES_VERSION

@@ -10,14 +10,11 @@ Format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote
@@ -41,6 +38,7 @@ from pyarrow.dataset import dataset
 from pyarrow.fs import FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
 
 from msgq.errors import InvalidValueError, RecordingError
+from msgq.lake.data_file import DataFile, make_add_action, make_remove_action
 from msgq.lake.file_statistics import collect_statistics
 from msgq.lake.lake_directory import FILE_URI_PREFIX, LakeDirectory
 
@@ -68,28 +66,6 @@ _ROW_GROUP_ROWS = 1 << 16  # of a row group that `write` makes: of a file of man
 
 class CommitConflictError(RecordingError):
     """Another writer has committed since the base snapshot. Read the new snapshot, and try again."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A Parquet file of a table.
-
-    Attributes
-    ----------
-    path : below the table's directory; ASCII letters, digits, and / . - _ = ~ only.
-    size : bytes.
-    partition : the values of the table's partition columns, as texts, which the file itself does not have.
-    row_count : number of rows.
-    column_bounds : smallest and largest value of columns. A reader that needs other values skips the file.
-    null_counts : number of NULLs of columns.
-    """
-
-    path: str
-    size_bytes: int
-    partition_values: Mapping[str, str | None]
-    row_count: int
-    column_bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    null_counts: Mapping[str, int] = field(default_factory=dict)
 
 
 class TableSnapshot:
@@ -132,7 +108,7 @@ class TableSnapshot:
 
     @cached_property
     def files_by_path(self) -> dict[str, DataFile]:
-        """Return the files by their paths."""
+        """Files by path."""
         adds = self._add_actions
         names = [name for name in adds.column_names if name.startswith("partition.")]
         bounded = [name.removeprefix("min.") for name in adds.column_names if name.startswith("min.")]
@@ -173,12 +149,12 @@ class LakeTable:
     def __init__(
         self, lake: LakeDirectory, place: str, partitions: Sequence[str] = (), has_statistics: bool = False
     ) -> None:
-        """Look at a table.
+        """Set the location of a table.
 
         Parameters
         ----------
-        place : of its directory in the lake.
-        partitions : the columns that paths have, as folders NAME=VALUE.
+        place : directory in the lake.
+        partitions : columns that are in the paths, as folders NAME=VALUE.
         has_statistics : whether the Delta log gets the statistics of each file.
 
         Raises
@@ -367,14 +343,14 @@ class LakeTable:
         }
         try:
             if base is None:
-                adds = list(map(_make_add_action, add))
+                adds = list(map(make_add_action, add))
                 create_table_with_add_actions(self._uri, schema, adds, "error", self.partitions, **how)
                 return
             present = {} if replaces_all else base.files_by_path
             actions: list[AddAction | RemoveAction] = [
-                _make_add_action(file) for file in add if file.path not in present
+                make_add_action(file) for file in add if file.path not in present
             ]
-            actions += [_make_remove_action(present[path]) for path in remove if path in present]
+            actions += [make_remove_action(present[path]) for path in remove if path in present]
             delta = base._delta if replaces_all else self._add_missing_columns(base, schema)
             mode = "overwrite" if replaces_all else "append"
             delta.create_write_transaction(actions, mode, schema, self.partitions, **how)
@@ -500,19 +476,3 @@ def _list_leaf_columns(column: pa.Field) -> list[str]:
 
 def _format_optional_text(value: Any) -> str | None:
     return None if value is None else str(value)
-
-
-def _make_add_action(file: DataFile) -> AddAction:
-    now = time.time_ns() // 1_000_000
-    statistics: dict[str, Any] = {"numRecords": file.row_count}
-    if file.null_counts:
-        statistics["nullCount"] = dict(file.null_counts)
-    if file.column_bounds:
-        statistics["minValues"] = {name: bounds[0] for name, bounds in file.column_bounds.items()}
-        statistics["maxValues"] = {name: bounds[1] for name, bounds in file.column_bounds.items()}
-    return AddAction(file.path, file.size_bytes, dict(file.partition_values), now, True, json.dumps(statistics))
-
-
-def _make_remove_action(file: DataFile) -> RemoveAction:
-    now = time.time_ns() // 1_000_000
-    return RemoveAction(file.path, True, now, file.size_bytes, dict(file.partition_values))

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import pytest
 pytest.importorskip("pyspark")
 from msgq.errors import InvalidValueError
 from msgq.lake.bronze.bronze_writer import open_messages_table
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
 from msgq.lake.message_columns import BRONZE_COLUMNS
 from msgq.lake.metrics.checks import CheckThresholds
@@ -25,7 +27,7 @@ from tests.lake import golds
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, add, directory, pieces, row, some_rows
 from tests.lake.rows import sorted_rows
 from tests.spark.kind_logs import RecordedMessage
-from tests.support import LONGER, wait_until
+from tests.support import LONGER
 
 PROJECT = Path(__file__).resolve().parents[2]
 # Moments before and after commits are even and odd; so a step from one tested moment to the next is odd.
@@ -219,7 +221,7 @@ def test_gold_build_killed_at_commit_leaves_consistent_tables(
     assert len(seen) > (len(changed) // 2 if moments == MANY else 0)  # tables are committed in any order
 
 
-def test_gold_readers_see_rows_during_rebuild(tmp_path: Path) -> None:
+def test_gold_readers_see_rows_during_rebuild(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = some_rows(random.Random(4))
     there = {name for name, found in at_once(tmp_path, rows).items() if found}
     assert {
@@ -233,23 +235,18 @@ def test_gold_readers_see_rows_during_rebuild(tmp_path: Path) -> None:
         "sequence_gaps",
     } <= there
     counts: list[tuple[str, int]] = []
-    done = threading.Event()
+    commit = LakeTable.commit_files
 
-    def read() -> None:
-        while not done.is_set():
-            counts.extend((name, golds.table(tmp_path, name).num_rows) for name in there)
+    def commit_between_reads(table: LakeTable, *arguments: Any) -> None:
+        name = table.place.removeprefix("gold/")
+        wanted = [name] if name in there else []
+        counts.extend((name, golds.table(tmp_path, name).num_rows) for name in wanted)
+        commit(table, *arguments)
+        counts.extend((name, golds.table(tmp_path, name).num_rows) for name in wanted)
 
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        for _ in range(3):
-            enough = len(counts) + len(there)
-            golds.build_gold(tmp_path, full_refresh=True)
-            wait_until(lambda enough=enough: len(counts) > enough or not reader.is_alive())  # type: ignore[misc]
-    finally:
-        done.set()
-        reader.join()
-    assert len(counts) > 3 * len(there)
+    monkeypatch.setattr(LakeTable, "commit_files", commit_between_reads)
+    golds.build_gold(tmp_path, full_refresh=True)
+    assert len(counts) == 2 * len(there)
     assert {name for name, _ in counts} == there
     assert min(count for _, count in counts) > 0
 

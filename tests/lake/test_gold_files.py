@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from msgq.lake.delta_table import DataFile
+from msgq.lake.data_file import DataFile
 from msgq.lake.gold import gold_files
 from msgq.lake.gold.gold_builder import GOLD_TABLE_NAMES
 from msgq.lake.gold.gold_files import (

@@ -18,7 +18,8 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.lake import delta_table as table_module
-from msgq.lake.delta_table import CommitConflictError, DataFile, LakeTable, list_table_paths
+from msgq.lake.data_file import DataFile
+from msgq.lake.delta_table import CommitConflictError, LakeTable, list_table_paths
 from msgq.lake.lake_directory import LakeDirectory
 
 NUMBERS = pa.schema([("number", pa.int64())])

@@ -21,7 +21,8 @@ from msgq.lake.batching import pack_by_size
 from msgq.lake.bronze.bronze_writer import UncommittedFiles, merge_bronze_files, open_messages_table, rebuild_aggregates
 from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
 from msgq.lake.bronze.row_group_ranges import find_overlapping_files
-from msgq.lake.delta_table import CommitConflictError, DataFile, TableSnapshot
+from msgq.lake.data_file import DataFile
+from msgq.lake.delta_table import CommitConflictError, TableSnapshot
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.lake_executor import LakeExecutor, TaskResult
 from msgq.lake.message_columns import BRONZE_COLUMNS

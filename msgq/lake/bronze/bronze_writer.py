@@ -28,7 +28,8 @@ from msgq.lake.aggregate_store import (
 )
 from msgq.lake.batching import combine_batches
 from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA, compute_row_group_ranges, sort_rows_by_range
-from msgq.lake.delta_table import DataFile, LakeTable
+from msgq.lake.data_file import DataFile
+from msgq.lake.delta_table import LakeTable
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.message_columns import INGEST_COLUMNS
 from msgq.lake.metrics.images import detect_pictures

@@ -24,7 +24,8 @@ import pyarrow.compute as pc
 from msgq.errors import InvalidValueError
 from msgq.lake.aggregate_store import AggregateSnapshot
 from msgq.lake.batching import pack_by_size
-from msgq.lake.delta_table import CommitConflictError, DataFile, LakeTable, TableSnapshot
+from msgq.lake.data_file import DataFile
+from msgq.lake.delta_table import CommitConflictError, LakeTable, TableSnapshot
 from msgq.lake.gold.gold_files import (
     GOLD_TABLE_SCHEMAS,
     FileReplacement,

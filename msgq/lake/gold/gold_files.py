@@ -14,7 +14,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from msgq.lake.delta_table import SMALL_FILE_BYTES, DataFile, LakeTable, TableSnapshot
+from msgq.lake.data_file import DataFile
+from msgq.lake.delta_table import SMALL_FILE_BYTES, LakeTable, TableSnapshot
 from msgq.lake.gold.gold_tables import HOURLY_SCHEMAS, RUN_SCHEMAS
 from msgq.lake.lake_directory import LakeDirectory
 

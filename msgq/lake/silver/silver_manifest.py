@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.decoding.arrow_types import find_common_columns
-from msgq.lake.delta_table import CommitConflictError, DataFile, LakeTable, TableSnapshot, has_table, list_table_paths
+from msgq.lake.data_file import DataFile
+from msgq.lake.delta_table import CommitConflictError, LakeTable, TableSnapshot, has_table, list_table_paths
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.silver.silver_decoder import DECODE_ERRORS_SCHEMA, SchemaFamily
 from msgq.lake.silver.silver_writer import MANIFEST_SCHEMA

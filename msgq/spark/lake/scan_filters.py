@@ -17,6 +17,7 @@ _LITERAL_PATTERN = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 _SAFE_LITERAL_PATTERN = re.compile(r"[\w./:~@+ -]+")
 _SCAN_PATTERN = re.compile(r"^Location: \w+ \[(?P<location>.*)\]$(?P<details>(?:\n[A-Z]\w+: .*$)*)", re.MULTILINE)
 _PUSHED_FILTERS_PATTERN = re.compile(r"^PushedFilters: \[(.*)\]$", re.MULTILINE)
+_NESTED_COLUMN = "("  # of a filter that contains other filters
 _TOKEN_PATTERN = re.compile(r"(?P<name>[A-Z]\w*)\(|(?P<value>[\w./:~@+-]+)|(?P<mark>, |[,()\[\]])")
 
 
@@ -103,8 +104,8 @@ def _parse_filters(text: str) -> list[_PushedFilter] | None:
         if token["name"]:
             if depth == 0:
                 filters.append(_PushedFilter(token["name"], "", []))
-            elif filters[-1].column != _NESTED:
-                filters[-1] = filters[-1]._replace(column=_NESTED)
+            elif filters[-1].column != _NESTED_COLUMN:
+                filters[-1] = filters[-1]._replace(column=_NESTED_COLUMN)
             depth += 1
         elif token["value"]:
             if depth == 0:
@@ -115,9 +116,6 @@ def _parse_filters(text: str) -> list[_PushedFilter] | None:
             if depth < 0:
                 return None
     return filters if depth == 0 else None
-
-
-_NESTED = "("
 
 
 def _add_argument(pushed: _PushedFilter, value: str) -> _PushedFilter:
