@@ -309,10 +309,10 @@ class Lake:
         if len(paths) <= _UNPRUNED_FILES_MAX:
             return self._read_messages(paths)
         self._create_view("messages", self._read_messages(paths[:1]))
-        filters = find_scan_filters(query, self._explain(query), paths[0])
+        filters = find_scan_filters(query, self._explain_query(query), paths[0])
         return self._read_messages(paths if filters is None else self._bronze.list_paths(filters))
 
-    def _explain(self, query: str) -> str:
+    def _explain_query(self, query: str) -> str:
         """Return the plan of a query; "": Spark rejects the query, which `sql` reports."""
         from pyspark.errors import PySparkException
 
