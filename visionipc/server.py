@@ -228,7 +228,7 @@ class VisionIpcServer(StreamSender):
     hold no buffers. As with a stock server, their frames may change while they read.
 
     Timestamps are nanoseconds of any clock. The defaults use CLOCK_BOOTTIME, like stock's cameras
-    (`time.clock_gettime_ns(time.CLOCK_BOOTTIME)`). This clock is the same in all processes.
+    (`time.clock_gettime_ns(time.CLOCK_BOOTTIME)`). CLOCK_BOOTTIME is the same in all processes.
 
     One thread at a time may use a stream. Different threads may use different streams. After a fork, the server belongs
     to the parent.

@@ -251,7 +251,7 @@ class Channel:
         own: bool = True,
         spin_us: int | None = None,
     ) -> Subscriber:
-        """Create a subscriber. It receives the messages that are published from now on.
+        """Create a subscriber. The subscriber receives messages that are published from now on.
 
         Parameters
         ----------

@@ -85,7 +85,7 @@ def command(
 def _make_poll_iterator(
     board: LiveEndpoints, interval: float, most: int | None
 ) -> Callable[[Callable[[float], object]], Iterator[list[AnyEndpointRow]]]:
-    """Return a function that yields the rows of each poll. Its argument waits between two polls."""
+    """Return a function that yields the rows of each poll. The argument of this function waits between two polls."""
 
     def poll_rows(pause: Callable[[float], object]) -> Iterator[list[AnyEndpointRow]]:
         board.poll()

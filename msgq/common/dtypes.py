@@ -34,7 +34,7 @@ def numpy_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
 
 
 def record_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
-    """Return the dtype of records. It has a fixed size, and a schema can describe it.
+    """Return the dtype of records. A record dtype has a fixed size, and a schema can describe the dtype.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Sharing of files between users. Both sides must agree.
+"""Sharing of files between users. The owner of a file and the process that opens the file must agree.
 
 The creator of a file decides who may open it: by mode (``mode=``, MSGQ_MODE) and group (MSGQ_GROUP). A process that
 opens a file decides whose files it accepts: own files, root's, and those of trusted users (``trust=``, MSGQ_TRUST).
@@ -186,7 +186,10 @@ def _make_directory(path: str, mode: int, endpoint: str) -> None:
 
 
 def _make_draft_directory(parent: str, name: str) -> str:
-    """Create a directory that only this user can enter. It is completed there before other processes can find it."""
+    """Create a directory that only this user can enter.
+
+    New files are completed there before other processes can find them.
+    """
     import tempfile  # late: it takes as long as all that a socket needs
 
     return tempfile.mkdtemp(prefix=f".{name}.", dir=parent)

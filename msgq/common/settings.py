@@ -158,8 +158,8 @@ def get_zmq_high_water_mark(endpoint: str) -> int:
 def get_zmq_max_bytes(endpoint: str) -> int:
     """Return the maximum bytes of a message over ZMQ (MSGQ_ZMQ_MAX_BYTES): 256 MiB by default; 0: no limit.
 
-    The default exceeds all messages of rings up to 768 MiB. It prevents another host from filling the memory with one
-    message.
+    The default exceeds all messages of rings up to 768 MiB. The limit prevents another host from filling the memory
+    with one message.
     """
     return _read_limit("MSGQ_ZMQ_MAX_BYTES", 2**28, 2**62, "bytes", endpoint)
 

@@ -30,7 +30,7 @@ _ArrayBuilder: TypeAlias = Callable[[_ByteColumns, int], pa.Array]
 
 
 class NotColumnarError(ValueError):
-    """No plan exists for this definition. Its messages are decoded one by one."""
+    """No plan exists for this definition. Messages with this definition are decoded one by one."""
 
 
 class ColumnarDecodePlan:

@@ -120,8 +120,8 @@ def unpack_columns(
 
     Parameters
     ----------
-    steps : steps of a plan, shape (n, 6): the fields of `mq_cdr_step`, valid as cdr_columns.h requires. They are not
-        checked here.
+    steps : steps of a plan, shape (n, 6): the fields of `mq_cdr_step`, valid as cdr_columns.h requires. The call does
+        not check the steps.
     are_offsets : for each column, True if it has list offsets.
     is_cdr : True for CDR, False for ROS 1.
     data : the messages, one after the other.
@@ -131,7 +131,7 @@ def unpack_columns(
     -------
     The columns as bytes: numbers in the byte order of this machine, or list offsets (int32), of which the first is 0.
     And for each message, True if it does not match the plan: it is not plain CDR, is too short, or has a text that is
-    not UTF-8. Such messages have no part in the columns.
+    not UTF-8. The columns omit messages that do not match.
 
     Raises
     ------

@@ -29,7 +29,7 @@ def find_time_field_offset(schema: Schema | None, field: str) -> int | None:
 def make_time_fields_dtype(schema: Schema | None, fields: tuple[str, ...]) -> np.dtype[Any] | None:
     """Return a dtype with only these time fields; None: a field is missing.
 
-    It has the size of the messages of a struct schema.
+    The dtype has the size of the messages of a struct schema.
     """
     offsets = [find_time_field_offset(schema, field) for field in fields]
     if schema is None or None in offsets:

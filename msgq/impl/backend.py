@@ -140,8 +140,8 @@ def make_lazy_attributes(
     Parameters
     ----------
     namespace : `globals()` of the module.
-    other_modules : modules of names that no backend has. They are imported at the first use. A name equal to the last
-        part of its module's name stands for the module.
+    other_modules : modules of names that no backend has. The modules are imported at the first use. A name equal to the
+        last part of its module's name stands for the module.
     class_names : names in `CLASS_MODULES` to export, too.
     """
     _lazy_namespaces.append(namespace)

@@ -16,8 +16,8 @@ defines one *part*: an object of a fixed name and type, which is imported when i
 
 If a kind lacks a part, the generic code skips its endpoints, or refuses them with a text that names the kind. Functions
 of parts take *bare names* (without the name prefix of the kind) and prefixes as `settings.resolve_prefix` returns them
-("" for none). They raise errors of `msgq.errors`: if the endpoint does not exist, `SegmentError` with errno ENOENT. Any
-thread may call these functions. One thread at a time may use a returned object.
+("" for none). These functions raise errors of `msgq.errors`: if the endpoint does not exist, `SegmentError` with errno
+ENOENT. Any thread may call these functions. One thread at a time may use a returned object.
 
 Generic code never asks which kind an endpoint has: it calls the part of `kind_of(endpoint)`. A new kind is a folder and
 a call of `register_kind`, or an entry in `_BUILT_IN_PACKAGES`.
@@ -173,7 +173,7 @@ _registered_kinds: list[Kind] = []
 def register_kind(kind: Kind) -> None:
     """Add a kind, or replace the kind of the same name.
 
-    Its name prefix must not be the beginning of another kind's prefix.
+    The name prefix of the kind must not be the beginning of another kind's prefix.
     """
     _load_built_in()
     remaining = [known for known in _registered_kinds if known != kind]

@@ -1,7 +1,7 @@
 """Kinds whose endpoints keep their content while no process uses them: queues, vectors and boards.
 
-An unused endpoint of these kinds is not a leftover. It is removed only if the user names it and no living process has
-it open. The removal holds the lock that opening processes need, so a later open creates a new endpoint.
+An unused endpoint of these kinds is not a leftover. Such an endpoint is removed only if the user names it and no living
+process has it open. The removal holds the lock that opening processes need, so a later open creates a new endpoint.
 """
 
 from __future__ import annotations

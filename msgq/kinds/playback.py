@@ -47,7 +47,7 @@ class EndpointSpec(NamedTuple):
     endpoint : name with the prefix of its kind.
     kind : kind, as in `MessageSource`.
     schema : schema of the recorded messages.
-    options : options to create the endpoint again, from the recording. They may be invalid.
+    options : options to create the endpoint again, from the recording. The options may be invalid.
     max_message_bytes : bytes of the largest message; 0: unknown.
     tracked : True if the recorded topic was tracked.
     publishers : names of the publishers of a channel.
@@ -84,7 +84,8 @@ class PlaybackTarget(NamedTuple):
     backend : "msgq", "zmq" or "fake".
     prefix : prefix of the endpoints; "": none.
     segment_size : bytes of new rings; 0: the necessary size.
-    take_over : True: also publish if a living process publishes. That process then gets an error from its next send.
+    take_over : True: also publish if a living process publishes. The living publisher then gets an error from its next
+        send.
     """
 
     backend: str

@@ -202,7 +202,10 @@ class LakeTable:
         return TableSnapshot(delta, SubTreeFileSystem(self._table_path, self.lake.files))
 
     def _remove_torn_log_entry(self) -> bool:
-        """Remove the newest log entry if a power failure has left it empty. Its commit never succeeded."""
+        """Remove the newest log entry if a power failure has left it empty.
+
+        The commit of such an entry never succeeded.
+        """
         with suppress(OSError):  # it is not ours
             entries = self._list_log_entries() if self._is_local else []
             if entries and not os.path.getsize(newest := self.resolve_file_path(entries[-1])):

@@ -118,7 +118,10 @@ def check_endpoints(prefix: str) -> Iterator[DoctorCheck]:
 
 
 def check_leftovers(prefix: str) -> DoctorCheck:
-    """Check for leftovers of killed replay controllers and ZMQ publishers. They block no process: a warning."""
+    """Check for leftovers of killed replay controllers and ZMQ publishers.
+
+    Such leftovers block no process, so they are a warning.
+    """
     dead = [*leftovers.remove_dead_gates(prefix, remove=False), *leftovers.remove_dead_claims(prefix, remove=False)]
     if not dead:
         return DoctorCheck("leftovers", "ok", "no gates or ZMQ claims of dead processes")

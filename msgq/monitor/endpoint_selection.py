@@ -89,7 +89,7 @@ class EndpointSelection:
     def find_existing(self) -> dict[str, int]:
         """Return the selected endpoints that exist, with the inodes of their files.
 
-        They have the order of `msgq.stats.endpoints`. Files whose names are not valid text are ignored.
+        The endpoints have the order of `msgq.stats.endpoints`. Files whose names are not valid text are ignored.
         """
         every = endpoint_inodes(self.prefix)
         selected = {name: inode for name, inode in every.items() if name in self and self._is_listed(name, every)}

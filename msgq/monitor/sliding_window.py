@@ -53,7 +53,10 @@ class SlidingWindow:
             self._since_s = max(self._since_s, sample.time_s)
 
     def compute_duration_s(self, now_s: float) -> float:
-        """Return the current length of the window. It is shorter after the start, and if too many rows arrive."""
+        """Return the current length of the window.
+
+        The window is shorter after the start, and if too many rows arrive.
+        """
         return min(self._seconds, now_s - self._since_s)
 
     def concatenate_rows(self, like: np.dtype[Any]) -> RowArray:

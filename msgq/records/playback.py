@@ -1,6 +1,6 @@
 """Playback of vectors and boards: each change is written again.
 
-They have a state. A player that starts in the middle of a log first writes the state at that time.
+Vectors and boards have a state. A player that starts in the middle of a log first writes the state at that time.
 """
 
 from __future__ import annotations

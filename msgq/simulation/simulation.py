@@ -132,8 +132,8 @@ class Simulation:
         ----------
         function : a generator function that yields its waits, or any other function. Waits are a `SubSocket` (the
             generator gets its message, or None after the time-out), a `Poller` (the generator gets the ready sockets),
-            or seconds. Other functions call ``receive``, ``poll`` or ``clock.sleep``. They get a thread, and never run
-            at the same time as another node.
+            or seconds. Other functions call ``receive``, ``poll`` or ``clock.sleep``. Such functions get a thread, and
+            never run at the same time as another node.
         args : arguments of the function.
         name : name of the node; None: the name of the function.
 

@@ -44,7 +44,7 @@ _FIX_HINT = "--fix removes the topic if only dead processes use it"
 def find_topic_users(topic: TopicStats) -> EndpointUsers:
     """Return the users of a topic.
 
-    Passive subscribers leave no trace. They keep their mapping after a removal.
+    Passive subscribers leave no trace. A passive subscriber keeps its mapping after a removal.
     """
     named = [participant for _, participant in topic.participants]
     living = [str(participant) for participant in named if participant.alive]

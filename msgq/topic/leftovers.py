@@ -51,8 +51,9 @@ def _remove_gate(path: str, inode: int) -> str:
 def remove_dead_claims(prefix: str | None, remove: bool = True) -> Iterator[FileRemoval]:
     """Remove the claims of dead ZMQ publishers.
 
-    A living publisher locks its claim, and the kernel releases the lock when the process dies. This is more reliable
-    than a process id. A publisher that starts at the same address during the microseconds of the check is refused.
+    A living publisher locks its claim, and the kernel releases the lock when the process dies. The lock is more
+    reliable than a process id. A publisher that starts at the same address during the microseconds of the check is
+    refused.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ from msgq.kinds.stats import EndpointRow, EndpointTotals, KindStats, describe_sc
 
 
 class QueueRow(EndpointRow[QueueStats, EndpointCounts]):
-    """A work queue. Messages are sent messages. Their bytes are not counted."""
+    """A work queue. Messages are sent messages. Queues do not count bytes."""
 
     unmeasured_reasons = MappingProxyType({"size": "queues do not count the sizes of messages"})
 

@@ -28,7 +28,7 @@ _CommandType = TypeVar("_CommandType", bound=Callable[..., Any])
 
 
 def _validate_prefix(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    """Check a prefix. It becomes the name of a directory, and must not lead out of /dev/shm."""
+    """Check a prefix. The prefix becomes the name of a directory, and must not lead out of /dev/shm."""
     return validate_endpoint_name(value, "prefix") if value else value
 
 

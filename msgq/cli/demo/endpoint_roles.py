@@ -50,7 +50,7 @@ def open_gauge_vector(run: str) -> msgq.SeqlockVector:
 
 
 def open_job_queue(run: str) -> msgq.MessageQueue:
-    """Open the queue with names of files to read. It publishes events with payloads."""
+    """Open the queue with names of files to read. The queue publishes events with payloads."""
     name = plan.make_endpoint_name(run, plan.JOBS_TOPIC)
     return msgq.MessageQueue(name, max_messages=_JOBS_MAX, max_message_size=_JOB_BYTES, events="payload")
 
@@ -113,7 +113,7 @@ def _make_alert(value: float, sequence: int, pid: int) -> np.ndarray[tuple[int],
 
 
 class AlertReader:
-    """Subscriber of the channel. It measures the messages of each publisher separately."""
+    """Subscriber of the channel. The messages of each publisher are measured separately."""
 
     def __init__(self, run: str, subscriber: plan.DemoSubscriber) -> None:
         self._channel = open_alert_channel(run, plan.DEMO_TOPICS[subscriber.topics[0]])
@@ -143,7 +143,7 @@ class GaugeReader:
 
     Attributes
     ----------
-    lost : number of values overwritten before they were read. This is normal for a gauge.
+    lost : number of values overwritten before they were read. Overwritten values are normal for a gauge.
     """
 
     def __init__(self, run: str, _: plan.DemoSubscriber) -> None:

@@ -81,7 +81,8 @@ class ViewHolder:
     participant : process of the subscriber.
     node : name of its node, or "" if the subscriber is not registered.
     views : number of slots that the subscriber holds, of all publishers.
-    outdated : number of held slots whose messages have left the channel. Their publishers lack these slots.
+    outdated : number of held slots whose messages have left the channel. The publishers of these messages lack the
+        slots.
     oldest_ns : publishing time of the oldest outdated message, in nanoseconds of the host's clock. None: no outdated
         message, or a channel without timestamps.
     """

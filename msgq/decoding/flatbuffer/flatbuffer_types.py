@@ -39,7 +39,7 @@ class FlatbufferStruct:
 
 @dataclass(frozen=True, slots=True)
 class FlatbufferUnion:
-    """One of several types. The field before the union selects the type.
+    """A value of one of several types. The field before the union selects the type.
 
     Attributes
     ----------

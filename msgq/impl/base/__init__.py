@@ -1,1 +1,1 @@
-"""Code that all kinds share: atomics, liveness, sleeping, files. It depends on no kind."""
+"""Code that all kinds share: atomics, liveness, sleeping, files. This package depends on no kind."""

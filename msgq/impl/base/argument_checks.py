@@ -43,7 +43,7 @@ def check_non_blocking(value: object, endpoint: str) -> None:
 
     Raises
     ------
-    InvalidTypeError : the value is another number, probably a time. It would silently disable waiting.
+    InvalidTypeError : the value is another number, probably a time. Such a time would silently disable waiting.
     """
     time = is_number(value) and not (hasattr(type(value), "__index__") and value in (0, NOBLOCK))
     if time or isinstance(value, (str, bytes)) or hasattr(value, "total_seconds"):

@@ -294,7 +294,7 @@ class Publisher(ForkAwareHandle):
         """Lend a slot, so that you can write a message in place.
 
         ``with publisher.loan(size) as loan:`` publishes at the end of the block, or publishes nothing if the block
-        raises. Several loans may be open. Their messages are ordered by publishing.
+        raises. Several loans may be open. Messages of several loans are ordered by publishing.
 
         Parameters
         ----------
@@ -303,7 +303,7 @@ class Publisher(ForkAwareHandle):
 
         Returns
         -------
-        The loan. Its content is undefined: bytes of an earlier message.
+        The loan. The content of the loan is undefined: bytes of an earlier message.
 
         Raises
         ------

@@ -181,7 +181,7 @@ class ChannelCursor(Inbox):
     def _update_resume_margin(self) -> int:
         """Return the distance from the oldest message at which to continue after a lap.
 
-        It grows if laps repeat quickly.
+        The distance grows if laps repeat quickly.
         """
         capacity = self.channel.index_ring.capacity
         min_received = max(capacity // 16, 1)

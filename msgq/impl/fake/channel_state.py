@@ -73,7 +73,7 @@ class IndexRing:
             self.capacity = self.tail = capacity
 
     def read_entry(self, position: int) -> IndexEntry:
-        """Return the entry in the element of a position. It may belong to an earlier or later position."""
+        """Return the entry in the element of a position. The entry may belong to an earlier or later position."""
         return self._entries[position & self.capacity - 1]
 
     def append_entry(self, pool: PublisherPool, slot: int) -> int:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class SubscriberRows:
-    """Rows of a subscriber. They stay until its last view is released."""
+    """Rows of a subscriber. The rows stay until the subscriber's last view is released."""
 
     def __init__(self, file: ChannelFile, node: str, cursor: ChannelCursor) -> None:
         file.lock()
@@ -309,7 +309,10 @@ class Subscriber(Waitable):
     # ---- views ----
 
     def receive_view(self, timeout: float | None = None) -> Sample | None:
-        """Take the next message without a copy. Its slot is not written before the view is released."""
+        """Take the next message without a copy.
+
+        The publisher does not write the message's slot before the view is released.
+        """
         cursor = self._check_usable()
         rows = self._rows
         if rows is None:

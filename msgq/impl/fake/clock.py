@@ -18,8 +18,8 @@ SleepFunction = Callable[[int], None]
 class VirtualClock:
     """A virtual clock with the functions of `time`.
 
-    It starts at 0, and jumps to the time of a recording when the recording is played. All users of a bus share the
-    clock.
+    The clock starts at 0, and jumps to the time of a recording when the recording is played. All users of a bus share
+    the clock.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class VirtualClock:
     def patch_time(self) -> Iterator[None]:
         """Within the block, replace functions of the `time` module by those of this clock.
 
-        This affects ``time.time()``, ``time.monotonic()``, ``time.perf_counter()``, their ``_ns`` forms,
+        The block affects ``time.time()``, ``time.monotonic()``, ``time.perf_counter()``, their ``_ns`` forms,
         ``time.sleep()``, and the timestamps of msgq. Names that were imported before (``from time import sleep``) are
         not replaced. The whole process is affected, so no other code should run. Existing threads still sleep in real
         time.

@@ -184,7 +184,7 @@ class MessageQueue(Waitable):
     # ---- coming and going ----
 
     def close(self) -> None:
-        """Close the handle. Its taken messages return to the queue."""
+        """Close the handle. Messages taken by the handle return to the queue."""
         row = self._handle_row
         if row is not None and not row.closed:
             row.close_handle()

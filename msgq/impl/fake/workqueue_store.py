@@ -158,7 +158,7 @@ class QueueHandleRow(Inbox):
         return self.can_receive()
 
     def close_handle(self) -> None:
-        """Close the handle. Its taken messages return to the queue."""
+        """Close the handle. Messages taken by the handle return to the queue."""
         self.closed = True
         self.queue.handle_rows.remove(self)
         self.notify_callback, self.event_fd = None, -1

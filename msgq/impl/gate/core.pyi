@@ -77,8 +77,8 @@ class SocketEventHandle:
         ----------
         endpoint : name of the topic in the current prefix (OPENPILOT_PREFIX).
         identifier : group of handles and subscribers; different groups do not see each other. "" is a group, too.
-        override : True: create a gate. It replaces an existing gate, and waiting subscribers move to the new one.
-            False: open the existing gate; if none exists, the endpoint is not gated for this handle.
+        override : True: create a gate. The new gate replaces an existing gate, and waiting subscribers move to the new
+            gate. False: open the existing gate; if none exists, the endpoint is not gated for this handle.
         enable : True: subscribers stop at the new gate. Used with `override` only.
 
         Raises

@@ -11,9 +11,10 @@ from msgq.impl.base.core import Context
 class EndpointMeter:
     """Measures the messages of one endpoint from now on: number, rate, sizes and delays. Base of all meters.
 
-    A meter is passive and writes nothing. Its memory (90 KiB) does not grow. It measures during `run_meters`. Messages
-    between two runs count if they still exist, else as `lost`. One thread at a time may use a meter. After the endpoint
-    was removed and created again, the meter keeps the old files (`msgq.stats.endpoint_inodes`).
+    A meter is passive and writes nothing. The memory of a meter (90 KiB) does not grow. A meter measures during
+    `run_meters`. Messages between two runs count if they still exist, else as `lost`. One thread at a time may use a
+    meter. After the endpoint was removed and created again, the meter keeps the old files
+    (`msgq.stats.endpoint_inodes`).
     """
 
     @property

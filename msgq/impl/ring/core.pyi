@@ -208,8 +208,8 @@ class PubSocket(PubConnection):
 
         Notes
         -----
-        If `send` raises, the message was not sent. `send` never waits for subscribers. It makes a system call only to
-        wake a sleeping subscriber, to serve a stock subscriber, or to allocate memory in the first lap of a ring.
+        If `send` raises, the message was not sent. `send` never waits for subscribers. `send` makes a system call only
+        to wake a sleeping subscriber, to serve a stock subscriber, or to allocate memory in the first lap of a ring.
         The GIL is released while 256 KiB and more are copied.
         """
 
@@ -464,8 +464,8 @@ class SubSocket(SubConnection):
 
         Returns
         -------
-        The size of the message in bytes; None after the time-out. The rest of `buffer` keeps its content, unless the
-        publisher overwrote the message during the copy and a second message was copied.
+        The size of the message in bytes; None after the time-out. Bytes of `buffer` after the message keep their
+        content, unless the publisher overwrote the message during the copy and a second message was copied.
 
         Raises
         ------

@@ -40,7 +40,7 @@ _wake_numbers = itertools.count()
 
 
 class SubConnection(AsyncReceiver, LingerOption, GuardedReceiver):
-    """A subscriber's connection to an address. It survives the loss of the publisher and a fork."""
+    """A subscriber's connection to an address. The connection survives the loss of the publisher and a fork."""
 
     __slots__ = (
         "_address",

@@ -99,7 +99,7 @@ class SubSocket(PyzmqReceiver, SubConnection):
     def _receive_pending(self, limit: int, wait_for_one: bool, size: int | None = None) -> list[bytes]:
         """Return up to `limit` pending messages, and stop before a message that does not have `size` bytes.
 
-        That message is kept for the next call. The caller has acquired the guard.
+        The message of another size is kept for the next call. The caller has acquired the guard.
         """
         messages: list[bytes] = []
         try:

@@ -3,7 +3,8 @@
     LAKE/messages/date=.../size_class=.../*.parquet, a Delta table
 
 Workers write bronze files into the directory of the table. Messages that the table already contains are omitted, and
-one commit adds the new files. Then the aggregates follow. After a kill in between, the next writer completes them.
+one commit adds the new files. The aggregates are committed after the files. After a kill in between, the next writer
+completes them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Bronze files: Parquet files of messages, and their aggregates, written by workers without Java.
 
-A bronze file has one date and class. Its row groups are sorted by run, endpoint, epoch, schema and log_time, so that
-their statistics allow readers to skip them. Workers write into the directories of the tables, and a commit adds the
-files to the tables. Files that remain after a kill belong to no table.
+A bronze file has one date and class. The row groups of a bronze file are sorted by run, endpoint, epoch, schema and
+log_time. Readers can therefore skip row groups by their statistics. Workers write into the directories of the tables,
+and a commit adds the files to the tables. Files that remain after a kill belong to no table.
 """
 
 from __future__ import annotations

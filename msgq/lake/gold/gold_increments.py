@@ -66,7 +66,7 @@ class GoldIncrement:
 
     @property
     def input_fingerprint(self) -> str:
-        """Fingerprint of the inputs. It changes if the result may change."""
+        """Fingerprint of the inputs. The fingerprint changes if the result may change."""
         known = (
             f"{about} {bronze_file}"
             for about, bronze_files in self.bronze_files.items()

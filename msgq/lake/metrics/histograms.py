@@ -3,7 +3,7 @@
 The bucket of a duration of d ns is ``sign(d) * (1 + floor(16 * log2(abs(d))))``, and 0 for 0 ns. A histogram is the
 sorted list of non-empty buckets with their counts: `HISTOGRAM_TYPE`. To merge histograms, the counts of each bucket are
 added, so ranks stay exact. A percentile is the middle of its bucket, ``sign(bucket) * 2 ** ((abs(bucket) - 0.5) /
-16)``. It is at most 2.2 % off, and always between the minimum and the maximum duration.
+16)``. A percentile is at most 2.2 % off, and always between the minimum and the maximum duration.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Partial aggregates of messages, from which the gold tables are built. The writer of the messages computes them.
 
-A worker that writes a bronze file calls `compute_aggregates` for each of its row groups. It writes the result to the
-tables `aggregates/VERSION/NAME`, with `bronze_file` as an additional column. All rows can be computed again from
+A worker that writes a bronze file calls `compute_aggregates` for each of its row groups. The worker writes the result
+to the tables `aggregates/VERSION/NAME`, with `bronze_file` as an additional column. All rows can be computed again from
 bronze.
 """
 

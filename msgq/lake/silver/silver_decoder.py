@@ -221,7 +221,7 @@ def _split_by_payload_size(group: pa.Table) -> Iterator[pa.Table]:
 
 
 def _make_decode_errors(family: SchemaFamily, group: pa.Table, reason: str) -> DecodedMessages:
-    """Return the messages as decode errors with a reason. Their payloads stay in bronze."""
+    """Return the messages as decode errors with a reason. The payloads of the messages stay in bronze."""
     count = len(group)
     columns = [_cast_fixed_column(group.column(name), name) for name in DECODE_ERRORS_SCHEMA.names[:-2]]
     decode_errors = pa.table(

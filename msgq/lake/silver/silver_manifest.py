@@ -263,7 +263,7 @@ def _decode_missing_files(
     """Return the manifests of all wanted bronze files.
 
     made : manifests that exist already. Two bronze files that are decoded at the same time may have different types for
-        a column of a table. One of them is then decoded again, with the other's type known.
+        a column of a table. In this case one of the two files is decoded again, with the type from the other file.
     """
     fitting = {bronze_file: rows for bronze_file, rows in made.items() if _accept_assigned_files(rows, tables)}
     while todo := sorted(wanted - set(fitting)):

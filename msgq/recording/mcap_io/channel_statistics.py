@@ -49,7 +49,7 @@ class ChannelStatistics:
             self._channels_with_sequence.add(channel.id)
 
     def count_chunk_messages(self, chunk: ChunkBuffer) -> None:
-        """Count the messages of a chunk. Its channels must have been added."""
+        """Count the messages of a chunk. The channels of the chunk must have been added."""
         chunk.update_tallies(self._tallies, self._numberings)
 
     def count_raw_messages(self, channel: int, messages: int, first_time: int, last_time: int) -> None:

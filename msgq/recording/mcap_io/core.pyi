@@ -333,7 +333,10 @@ class ChunkWriter:
         """Latest log_time, in ns since the epoch; 0 without messages."""
 
     def add_channel(self, records: EncodedChannel) -> None:
-        """Add a channel for `write_message` and `assign_sequences`. Its first message has number 0 by default."""
+        """Add a channel for `write_message` and `assign_sequences`.
+
+        The first message of the channel has number 0 by default.
+        """
 
     def write_message(
         self, channel: int, data: Any, log_time: int, publish_time: int | None, sequence: int | None, origin_time: int
@@ -388,7 +391,10 @@ class ChunkWriter:
         """
 
     def close_channels(self) -> None:
-        """Remove all channels of `write_message` and `assign_sequences`. Both then raise `InvalidValueError`."""
+        """Remove all channels of `write_message` and `assign_sequences`.
+
+        Both methods then raise `InvalidValueError`.
+        """
 
     def flush_chunk(self) -> None:
         """Write the added messages.

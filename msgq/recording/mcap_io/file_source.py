@@ -67,7 +67,7 @@ class FileSource:
 
 
 class _DecompressedCopy:
-    """A file without a name. It disappears with this object."""
+    """A file without a name. The file disappears with this object."""
 
     def __init__(self, path: Path, compressed: int) -> None:
         self.damage_reason = ""

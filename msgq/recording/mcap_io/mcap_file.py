@@ -158,7 +158,7 @@ class McapFile:
     def select_blocks(
         self, blocks: list[DataBlock], assign_code: Callable[[RecordedChannel], int], note: Callable[[Problem], None]
     ) -> McapFile:
-        """Return a map with some of the blocks. It can be pickled if the functions can."""
+        """Return a map with some of the blocks. The map can be pickled if the functions can be pickled."""
         piece = copy(self)
         piece.on_bytes_read = piece.on_unknown_record = None
         piece.blocks, piece.extra_records, piece.statistics, piece._problem_handler = blocks, [], None, note

@@ -1,7 +1,7 @@
 """Origins of tracked messages in a file: a record before each chunk.
 
-The record has an opcode that MCAP reserves for applications, and is outside of chunks. Other readers skip it. The
-record belongs to the chunk that starts at its end. In any other place, readers ignore it.
+The record has an opcode that MCAP reserves for applications, and is outside of chunks. Other readers skip the record.
+The record belongs to the chunk that starts at its end. In any other place, readers ignore it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MessageOrigins:
     """Origins of the messages of a chunk."""
 
     def __init__(self, record: bytes) -> None:
-        """Parse a record. Its bytes may be invalid.
+        """Parse a record. The bytes of the record may be invalid.
 
         Raises
         ------

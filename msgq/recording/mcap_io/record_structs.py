@@ -48,7 +48,7 @@ class RecordStream(ReadDataStream):
 
 @dataclass
 class _ExtensibleRecord:
-    """A record with fields that MCAP does not define yet. Their bytes follow the known fields."""
+    """A record with fields that MCAP does not define yet. The bytes of unknown fields follow the known fields."""
 
     unknown_fields: bytes = b""
 

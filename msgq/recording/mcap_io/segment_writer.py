@@ -341,7 +341,7 @@ class SegmentWriter:
         Raises
         ------
         EOFError, OSError : the other file cannot be read. This file is unchanged.
-        RecordingError : this file cannot be written. It is unchanged.
+        RecordingError : this file cannot be written. The file is unchanged.
         """
         self.write_channels(channels[number] for number in chunk.channel_indexes)
         moved = self.size_bytes - chunk.start_offset

@@ -118,8 +118,8 @@ def _write_logs_to_segment(
 def _copy_unknown_chunk_records(segment: SegmentWriter, logs: Sequence[LogReader]) -> Iterator[None]:
     """Copy each record within a chunk that MCAP does not define, and store it outside of chunks.
 
-    The copies are uncompressed. Their total size for each file is limited, because few compressed bytes can expand to
-    any number.
+    The copies are uncompressed. The total size of these copies is limited for each file, because few compressed bytes
+    can expand to any size.
     """
     for log in logs:
         for file in log.files:

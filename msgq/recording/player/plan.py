@@ -59,7 +59,8 @@ def make_playback_plan(log: LogReader, before: LogReader, names: EndpointRemappi
     Parameters
     ----------
     log : log to play.
-    before : reader of changes to vectors and boards before the start. Their endpoints belong to the plan, too.
+    before : reader of changes to vectors and boards before the start. The changed vectors and boards belong to the
+        plan, too.
     names : new names of endpoints.
 
     Raises

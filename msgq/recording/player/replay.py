@@ -43,7 +43,7 @@ def replay(
     Parameters
     ----------
     log : log with the selected endpoints and times. Exclude the outputs of the programs.
-    programs : functions as in `Simulation.add`: ordinary code, or generator functions. They create sockets with
+    programs : functions as in `Simulation.add`: ordinary code, or generator functions. The programs create sockets with
         ``msgq.sub_sock``, ``msgq.SubSocket`` and so on. `time` returns the log's time.
     seed : integer that decides the order of simultaneous events, and the faults.
     time_source, remap : as in `playback_messages`.

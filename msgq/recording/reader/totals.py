@@ -176,7 +176,10 @@ class EndpointTotals:
         return dict(sorted(infos.items()))
 
     def _iter_channels_without_messages(self) -> Iterator[RecordedChannel]:
-        """Yield one channel of each numbering that has losses and no message. Such losses belong to the beginning."""
+        """Yield one channel of each numbering that has losses and no message.
+
+        Losses without a message belong to the beginning.
+        """
         if self._log_view.start_time > 0:
             return
         numberings = self._log_view.map_codes_to_numberings().tolist()

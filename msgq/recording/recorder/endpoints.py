@@ -381,7 +381,7 @@ class RecordedEndpoints:
             self._lost_by_endpoint[endpoint] = None
 
     def _mark_unlinked(self, endpoint: str) -> None:
-        """Mark the joined file of an endpoint as unlinked. It is read to its end."""
+        """Mark the joined file of an endpoint as unlinked. The recorder reads the unlinked file to its end."""
         number = self._named_endpoints.pop(endpoint, None)
         if number is not None:
             self._unlinked_sources[number] = time.monotonic_ns()

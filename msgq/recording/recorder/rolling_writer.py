@@ -64,7 +64,7 @@ class RollingWriter:
         limits : limits of segments and of the disk.
         compressor : compressor of chunks.
         clock_offset_ns : nanoseconds from CLOCK_MONOTONIC to the host's clock.
-        wall_clock : observed wall clock. Its settings are stored.
+        wall_clock : observed wall clock. The writer stores settings of the wall clock.
         prefix : prefix of the endpoints.
 
         Raises

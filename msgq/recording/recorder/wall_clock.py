@@ -13,8 +13,8 @@ _READINGS_MAX = 1000
 class ClockReading(NamedTuple):
     """A reading of the wall clock.
 
-    It has the offset of the wall clock from CLOCK_MONOTONIC in ns, and the host's time since which the offset is valid;
-    0: since the start.
+    A reading has the offset of the wall clock from CLOCK_MONOTONIC in ns, and the host's time since which this offset
+    is valid; 0: since the start.
     """
 
     since_ns: int

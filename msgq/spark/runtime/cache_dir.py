@@ -13,7 +13,7 @@ from msgq.errors import SparkError
 
 
 def get_cache_folder() -> Path:
-    """Return the path of the folder. It may be missing or not writable."""
+    """Return the path of the folder. The folder may be missing or not writable."""
     for place in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):
         if os.path.isabs(place):  # of another one the standard says that it does not count; ~ stays without a home
             return Path(place, "msgq")

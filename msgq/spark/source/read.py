@@ -26,7 +26,7 @@ _PICKLED_PIECES_BYTES_MAX = 8 << 20  # of all, as each task is given all of them
 def read(spark: SparkSession, *paths: str, columns: Iterable[str] | None = None, **options: Any) -> DataFrame:
     """Return the messages of recordings.
 
-    Each call reads the current files. Its selection does not affect other tables.
+    Each call reads the current files. The selection of a call does not affect other tables.
 
     Parameters
     ----------

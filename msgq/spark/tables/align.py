@@ -222,7 +222,8 @@ def resample(
     ----------
     series : table with `on` in ns, the columns of `by`, and any other columns.
     period : ns between two ticks. Ticks are multiples of the period since the epoch, so all series have the same ticks.
-        They range from the first tick at or after the first row of a series to the first tick at or after its last row.
+        The ticks of a series range from the first tick at or after the first row of a series to the first tick at or
+        after its last row.
     tolerance : maximum age of a row in ns. A tick without such a row is omitted. None: any age.
 
     Output: the same columns, in which `on` is the tick, then `age`: ns from the row's own time to the tick. If a row

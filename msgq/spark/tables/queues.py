@@ -23,7 +23,7 @@ _QUEUE_KEY = ("run", "queue")
 def queue_deliveries(messages: DataFrame) -> DataFrame:
     """Return each delivery of each message of work queues: times of sending, taking and end.
 
-    Input: messages; only those of the kind "queue" count, which are events of queues. They may be in any order,
+    Input: messages; only those of the kind "queue" count, which are events of queues. Events may be in any order,
     repeated or missing. A later event may repeat the values of a missing one. Messages that are not events are omitted.
 
     Output, a row for each delivery, and one for each message that was never delivered or was rejected: run; queue: bare
