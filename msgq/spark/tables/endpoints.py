@@ -23,10 +23,18 @@ def endpoints(windows: DataFrame, gaps: DataFrame, overwrites: DataFrame | None 
     Input: `traffic_windows` or `coarsen_windows`, `sequence_gaps` and `overwrites`, from the functions of these names.
     Without `overwrites`, the column overwritten is 0.
 
-    Output: run, host, endpoint, encoding, schema (of the newest message); messages; size_bytes, max_size_bytes: of
-    payloads; start_time, end_time: log_time, ns; rate: messages per second, NULL for a single message; epochs; lost;
-    sequence_gaps: count; kind (of the newest message); publishers: number of publisher names, 0 if the endpoint has
-    only one publisher; overwritten: number of values of state that were never recorded.
+    Output:
+
+    - run, host, endpoint, encoding.
+    - schema, kind: of the newest message.
+    - messages: number of messages.
+    - size_bytes, max_size_bytes: bytes of all payloads, and of the largest one.
+    - start_time, end_time: log_time of the first and the last message, ns.
+    - rate: messages per second; NULL for a single message.
+    - epochs: number of epochs.
+    - lost, sequence_gaps: number of lost messages, and of gaps.
+    - publishers: number of publisher names; 0 if the endpoint has only one publisher.
+    - overwritten: number of values of state that were never recorded.
     """
     table = map_arrow_groups(windows, _ENDPOINT_KEY, _compute_endpoints, arrow.ENDPOINTS_SCHEMA).drop(*_LOSS_COLUMNS)
     missing = gaps.groupBy(*_ENDPOINT_KEY).agg(F.sum("lost").alias("lost"), F.count("*").alias("sequence_gaps"))
@@ -51,9 +59,15 @@ def publishers(windows: DataFrame) -> DataFrame:
     Input: `traffic_windows` or `coarsen_windows`, from the functions of these names. Losses are not included, because
     the publishers of a channel share a numbering, and the publisher of a missing message is unknown.
 
-    Output: run, endpoint, publisher; messages; size_bytes, max_size_bytes: of payloads; start_time, end_time: log_time,
-    ns; rate: messages per second, NULL for a single message. Then of the latency, log_time - publish_time: count:
-    messages with a latency; min, max, p50, p90, p99, p999: ns, NULL if count is 0; histogram: see
-    `msgq.lake.metrics.histograms`.
+    Output:
+
+    - run, endpoint, publisher.
+    - messages: number of messages.
+    - size_bytes, max_size_bytes: bytes of all payloads, and of the largest one.
+    - start_time, end_time: log_time of the first and the last message, ns.
+    - rate: messages per second; NULL for a single message.
+    - count: number of messages with a latency (log_time - publish_time).
+    - min, max, p50, p90, p99, p999: latency, ns; NULL if count is 0.
+    - histogram: histogram of the latency; see `msgq.lake.metrics.histograms`.
     """
     return map_arrow_groups(windows, _ENDPOINT_KEY, arrow.compute_publishers, arrow.PUBLISHERS_SCHEMA)

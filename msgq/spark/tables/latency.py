@@ -20,9 +20,13 @@ def latency(windows: DataFrame) -> DataFrame:
     Input: `traffic_windows` or `coarsen_windows`, from the functions of these names. Records have no latency; see
     `traffic_windows`.
 
-    Output: run, endpoint, window_start: ns; window_ns: its length; messages: number of messages with a known latency,
-    at least one; min, max, p50, p90, p99, p999: ns, negative if clocks disagree, at most 2.2 % off; histogram: see
-    `msgq.lake.metrics.histograms`.
+    Output:
+
+    - run, endpoint.
+    - window_start, window_ns: start and length of the window, ns.
+    - messages: number of messages with a known latency, at least one.
+    - min, max, p50, p90, p99, p999: latency, ns; negative if clocks disagree. Percentiles are at most 2.2 % off.
+    - histogram: see `msgq.lake.metrics.histograms`.
     """
     return map_arrow_groups(windows, ("run", "endpoint"), arrow.compute_latency, arrow.LATENCY_SCHEMA)
 

@@ -23,9 +23,14 @@ def overwrites(messages: DataFrame) -> DataFrame:
     writes of this index. For a board, the sequence is the number of writes, in a separate epoch for each key.
     Duplicates, and changes out of order, count no overwrites. Overwrites before the first recorded change are unknown.
 
-    Output, a row for each place: run, endpoint, epoch; key: of a board, else NULL; index: of a vector, else NULL;
-    previous_sequence, next_sequence: write numbers before and after the place, 32 bits; overwritten: number of values
-    between them; from_time, to_time: log_time before and after, ns.
+    Output, a row for each place:
+
+    - run, endpoint, epoch.
+    - key: key of a board, else NULL.
+    - index: index of a vector's element, else NULL.
+    - previous_sequence, next_sequence: write numbers before and after the place, 32 bits.
+    - overwritten: number of values between the two writes.
+    - from_time, to_time: log_time of the two writes, ns.
     """
     state_rows = map_message_batches(
         select_state_messages(messages),

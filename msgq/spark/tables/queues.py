@@ -26,15 +26,28 @@ def queue_deliveries(messages: DataFrame) -> DataFrame:
     Input: messages; only those of the kind "queue" count, which are events of queues. Events may be in any order,
     repeated or missing. A later event may repeat the values of a missing one. Messages that are not events are omitted.
 
-    Output, a row for each delivery, and one for each message that was never delivered or was rejected: run; queue: bare
-    name; epoch: of its events; number: number of the message in its queue, NULL if it was rejected; deliveries: index
-    of this delivery, from 1; 0: no delivery; priority; size_bytes; sent_time; delivered_time; queue_time_ns: from sent
-    or requeued until delivered; ended_time; processing_time_ns: from delivered until acknowledged or requeued; outcome;
-    handle, pid, publisher: of the receiver, or of the sender if there is no receiver. Times are ns since the epoch.
-    Unknown values are NULL.
+    Output, a row for each delivery, and a row for each message that was never delivered or was rejected. Times are ns
+    since the epoch, and unknown values are NULL:
 
-    outcome is "acknowledged"; "received": delivered and acknowledged in one step; "requeued"; "in_flight": delivered,
-    without a known end; "pending": never delivered; "rejected": the queue was full.
+    - run, queue: run, and bare name of the queue.
+    - epoch: epoch of the queue's events.
+    - number: number of the message in its queue; NULL if it was rejected.
+    - deliveries: index of this delivery, from 1; 0: no delivery.
+    - priority, size_bytes: of the message.
+    - sent_time, delivered_time, ended_time: times of sending, delivery, and end.
+    - queue_time_ns: time from sent or requeued until delivered.
+    - processing_time_ns: time from delivered until acknowledged or requeued.
+    - outcome: see below.
+    - handle, pid, publisher: of the receiver, or of the sender if there is no receiver.
+
+    Values of outcome:
+
+    - "acknowledged": the consumer acknowledged the message.
+    - "received": the message was delivered and acknowledged in one step.
+    - "requeued": the message returned to the queue.
+    - "in_flight": the message was delivered, and its end is unknown.
+    - "pending": the message was never delivered.
+    - "rejected": the queue was full.
     """
     queue_messages = messages.where(make_kind_column(messages) == QUEUE.name)
     events = map_message_batches(queue_messages, _INPUT_COLUMNS, arrow.read_queue_events, arrow.QUEUE_EVENTS_SCHEMA)
@@ -50,11 +63,19 @@ def queue_deliveries(messages: DataFrame) -> DataFrame:
 def queue_windows(work: DataFrame, window_ns: int = NS) -> DataFrame:
     """Return the events of each queue in windows of `window_ns` of their time.
 
-    Input: `queue_deliveries`, from the function of this name. Output: run, queue, epoch; window_start: ns; window_ns:
-    `window_ns`; sent; delivered and acknowledged, both including received messages; requeued; rejected; redelivered:
-    deliveries after the first one; backlog: pending messages at the end of the window, according to the events;
-    queue_time of deliveries in the window, and processing_time of deliveries that ended in it: columns as in `stages`.
-    A window without events has no row, and its backlog is that of the previous window.
+    Input: `queue_deliveries`, from the function of this name. A window without events has no row, and its backlog is
+    that of the previous window.
+
+    Output:
+
+    - run, queue, epoch.
+    - window_start, window_ns: start and length of the window, ns.
+    - sent, requeued, rejected: number of these events.
+    - delivered, acknowledged: number of these events, both including received messages.
+    - redelivered: number of deliveries after the first one.
+    - backlog: pending messages at the end of the window, according to the events.
+    - queue_time: durations of deliveries in the window, with columns as in `stages`.
+    - processing_time: durations of deliveries that ended in the window, with columns as in `stages`.
     """
     points = partial(arrow.count_queue_events, width=window_ns)
     points_table = map_arrow_groups(work, (*_QUEUE_KEY, "epoch", "number", "sent_time"), points, arrow.QUEUE_AGGREGATES)

@@ -29,10 +29,17 @@ def stages(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     - processing_time: from received to publish_time,
     - e2e_latency: from origin_time to publish_time; unknown without an origin.
 
-    Output: run; stage; endpoint: endpoint of the handled messages; window_start: ns; window_ns: `window_ns`; messages;
-    malformed: records of another size, or with impossible times. For each duration, for example queue_time:
-    queue_time_count: messages with the duration; queue_time_min, queue_time_p50, queue_time_p99, queue_time_max: ns,
-    NULL if the count is 0, percentiles at most 2.2 % off; queue_time_histogram: see `msgq.lake.metrics.histograms`.
+    Output:
+
+    - run, stage.
+    - endpoint: endpoint of the handled messages.
+    - window_start, window_ns: start and length of the window, ns.
+    - messages: number of handled messages.
+    - malformed: number of records of another size, or with impossible times.
+    - queue_time_count: number of messages with the duration. The other durations have the same columns.
+    - queue_time_min, queue_time_p50, queue_time_p99, queue_time_max: ns; NULL if the count is 0. Percentiles are at
+      most 2.2 % off.
+    - queue_time_histogram: see `msgq.lake.metrics.histograms`.
     """
     timing_messages = messages.where(
         F.col("endpoint").startswith(timing.TIMING_TOPIC_PREFIX)

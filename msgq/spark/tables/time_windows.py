@@ -21,13 +21,21 @@ _ENDPOINT_KEY: tuple[str, ...] = ("run", "endpoint")
 def traffic_windows(messages: DataFrame, window_ns: int = NS) -> DataFrame:
     """Return the traffic in windows of `window_ns` of log_time.
 
-    Input: messages. Output, a row for each run, endpoint, epoch, host, encoding, schema, kind, publisher (NULL if the
-    endpoint has only one publisher) and window_start, ns: these columns; window_ns: `window_ns`; messages; size_bytes,
-    max_size_bytes: of payloads; start_time, end_time: log_time, ns. Then of the latency, log_time - publish_time, ns:
-    count: messages with a known latency; min, max: NULL if count is 0; histogram: see `msgq.lake.metrics.histograms`.
+    Input: messages. The latency is log_time - publish_time. If the two times are equal, the latency is unknown, because
+    a recorder without a publish time writes its own time twice. The latency of records is also unknown, because their
+    values may be hours old when the recorder starts.
 
-    The latency is unknown if the two times are equal, because a recorder without a publish time writes its own time
-    twice. The latency of records is also unknown, because their values may be hours old when the recorder starts.
+    Output, a row for each combination of the first two items:
+
+    - run, endpoint, epoch, host, encoding, schema, kind, publisher (NULL if the endpoint has only one publisher).
+    - window_start: start of the window, ns.
+    - window_ns: length of the window, ns.
+    - messages: number of messages.
+    - size_bytes, max_size_bytes: bytes of all payloads, and of the largest one.
+    - start_time, end_time: log_time of the first and the last message, ns.
+    - count: number of messages with a known latency.
+    - min, max: latency, ns; NULL if count is 0.
+    - histogram: histogram of the latency; see `msgq.lake.metrics.histograms`.
     """
     windows = map_message_batches(
         messages, _INPUT_COLUMNS, partial(arrow.compute_traffic_windows, width=window_ns), arrow.TRAFFIC_WINDOWS_SCHEMA
