@@ -1,7 +1,7 @@
 """Scans the records of an MCAP file that may be damaged, truncated, or still open for writing.
 
-If a record has an invalid length, the scan continues at the next chunk whose CRC is right. Damage therefore costs only
-the damaged bytes and the bytes up to the next chunk.
+If a record has an invalid length, the scan continues at the next valid chunk. Damage therefore costs only the damaged
+bytes and the bytes up to the next chunk.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ class ChunkQueue:
     One thread fills, one thread writes, any thread may read the counters.
 
     The queue is limited. If it is full, the filling thread waits for the writing thread, and new messages stay in the
-    rings. With a snapshot buffer, the filling thread waits only after `release_snapshot`, and then for the same limit
-    plus the released chunks.
+    rings. With a snapshot buffer, the filling thread never waits, and chunks wait for writing only after
+    `release_snapshot`.
     """
 
     def __init__(self, max_bytes: int, chunk_bytes: int, snapshot_buffer: SnapshotBuffer | None) -> None:

@@ -60,7 +60,8 @@ def choose_archive_options(java: JavaRuntime, options_of_others: str = "") -> st
 def reject_archive(java: JavaRuntime) -> None:
     """Remove an archive with which Java did not start.
 
-    If the archive cannot be removed, later sessions do not use it.
+    If no archive exists, its writing failed. The call then creates an empty file, so that later sessions do not try
+    again.
     """
     with suppress(OSError):
         archive = _get_archive_path(java)
