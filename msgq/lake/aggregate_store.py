@@ -22,7 +22,7 @@ from pyarrow.fs import FileType
 from msgq.lake.batching import pack_by_size
 from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA
 from msgq.lake.data_file import DataFile
-from msgq.lake.delta_table import SMALL_FILE_BYTES, CommitConflictError, LakeTable, is_merged_file
+from msgq.lake.delta_table import SMALL_FILE_BYTES, CommitConflictError, LakeTable, TableSnapshot, is_merged_file
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.message_filter import MessageFilter
 from msgq.lake.metrics.partial_aggregates import AGGREGATE_SCHEMAS, AGGREGATES_VERSION
@@ -34,6 +34,8 @@ BRONZE_FILE_COLUMN = pa.field("bronze_file", pa.string())
 #: Files of ranges by file system and path, as this process has read them: they never change, and each batch of a stream
 #: needs all of them.
 _RANGES_BY_PATH: dict[tuple[str, str], pa.Table] = {}
+#: The bronze files of merged files, by file system and path.
+_BRONZE_FILES_BY_PATH: dict[tuple[str, str], frozenset[str]] = {}
 _CACHED_RANGES_MAX = 1 << 14
 _MERGED_FILE_BYTES_MAX = 64 << 20
 _REBUILT_FILE_MARK = "~"  # follows the stem in names of files that were computed again
@@ -41,7 +43,7 @@ _REBUILT_FILE_MARK = "~"  # follows the stem in names of files that were compute
 
 def open_aggregate_table(lake: LakeDirectory, name: str) -> LakeTable:
     """Return a table of the aggregate store."""
-    return LakeTable(lake, f"aggregates/{AGGREGATES_VERSION}/{name}")
+    return LakeTable(lake, f"aggregates/{AGGREGATES_VERSION}/{name}", has_statistics=name == RANGES_TABLE)
 
 
 def get_aggregate_columns(name: str) -> pa.Schema:
@@ -117,10 +119,36 @@ class AggregateStore:
 
     def read_ranges(self, bronze_files: Collection[str]) -> pa.Table:
         """Return the existing ranges of these bronze files: `RANGES_SCHEMA`."""
+        snapshot = self.tables[RANGES_TABLE].read_snapshot()
+        return self._read_ranges_files([] if snapshot is None else list(snapshot.files_by_path), bronze_files)
+
+    def read_nearby_ranges(self, bronze_files: Collection[str], near: pa.Table) -> pa.Table:
+        """Return the ranges of these bronze files that may meet other ranges in run and time.
+
+        The statistics of the Delta log select the files of ranges, so that the cost does not grow with the lake.
+
+        Parameters
+        ----------
+        near : the other ranges: `RANGES_SCHEMA`.
+        """
+        snapshot = self.tables[RANGES_TABLE].read_snapshot()
+        if snapshot is None or not near.num_rows:
+            return RANGES_SCHEMA.empty_table()
+        runs, start, end = near.column("run"), pc.min(near.column("start_time")), pc.max(near.column("end_time"))
+        paths = snapshot.find_paths(
+            {
+                "run": (pc.min(runs).as_py(), pc.max(runs).as_py()),
+                "start_time": (None, end.as_py()),
+                "end_time": (start.as_py(), None),
+            }
+        )
+        ranges = self._read_ranges_files(paths, bronze_files)
+        return ranges.filter(pc.is_in(ranges.column("run"), runs.unique()))
+
+    def _read_ranges_files(self, paths: Iterable[str], bronze_files: Collection[str]) -> pa.Table:
         table = self.tables[RANGES_TABLE]
-        snapshot = table.read_snapshot()
-        paths = [] if snapshot is None else _select_aggregate_files(snapshot.files_by_path, bronze_files)
-        files = [self._read_ranges_file(table.resolve_file_path(path)) for path in paths]
+        chosen = _select_aggregate_files(paths, bronze_files)
+        files = [self._read_ranges_file(table.resolve_file_path(path)) for path in chosen]
         ranges = pa.concat_tables([RANGES_SCHEMA.empty_table(), *files])
         return ranges.filter(pc.is_in(ranges.column("bronze_file"), pa.array(sorted(bronze_files), pa.string())))
 
@@ -129,31 +157,45 @@ class AggregateStore:
 
         A bronze file without ranges may have any message: its ingest was killed before the ranges were committed.
         """
-        snapshot = self.tables[RANGES_TABLE].read_snapshot()
+        table = self.tables[RANGES_TABLE]
+        snapshot = table.read_snapshot()
         if snapshot is None:
             return list(bronze_files)
-        rows = snapshot.read_rows(["bronze_file", "endpoint", "start_time", "end_time"])
-        matches = pc.is_in(rows.column("endpoint"), pa.array(sorted(wanted.endpoints or ()), pa.string()))
-        if wanted.start_time is not None:
-            matches = pc.and_(matches, pc.greater_equal(rows.column("end_time"), wanted.start_time))
-        if wanted.end_time is not None:
-            matches = pc.and_(matches, pc.less(rows.column("start_time"), wanted.end_time))
-        known = set(rows.column("bronze_file").unique().to_pylist())
-        found = set(rows.column("bronze_file").filter(matches).unique().to_pylist())
-        return [bronze_file for bronze_file in bronze_files if bronze_file in found or bronze_file not in known]
+        start, end = wanted.start_time, None if wanted.end_time is None else wanted.end_time - 1
+        bounds = {"endpoint": wanted.column_bounds.get("endpoint", (None, None))}
+        paths = snapshot.find_paths(bounds | {"start_time": (None, end), "end_time": (start, None)})
+        where = field("endpoint").isin(pa.array(sorted(wanted.endpoints or ()), pa.string()))
+        if start is not None:
+            where &= field("end_time") >= start
+        if end is not None:
+            where &= field("start_time") <= end
+        chosen = _select_aggregate_files(paths, bronze_files)
+        rows = table.read_rows(chosen, RANGES_SCHEMA, where, ["bronze_file"])
+        found = set(rows.column("bronze_file").unique().to_pylist()) | self._find_uncovered(snapshot, bronze_files)
+        return [bronze_file for bronze_file in bronze_files if bronze_file in found]
 
     def read_snapshot(self, bronze_files: Collection[str]) -> AggregateSnapshot | None:
         """Return the current tables; None: they do not have all of these bronze files."""
-        ranges = self.read_ranges(bronze_files)
-        if set(bronze_files) - set(ranges.column("bronze_file").unique().to_pylist()):
+        if self.find_missing_aggregates(bronze_files):
             return None
+        ranges = self.read_ranges(bronze_files)
         snapshots = {name: table.read_snapshot() for name, table in self.tables.items()}
         paths = {name: [] if snapshot is None else list(snapshot.files_by_path) for name, snapshot in snapshots.items()}
         return AggregateSnapshot(self._lake, frozenset(bronze_files), ranges, paths)
 
     def find_missing_aggregates(self, bronze_files: Collection[str]) -> set[str]:
         """Return the bronze files whose aggregates are not committed."""
-        return set(bronze_files) - set(self.read_ranges(bronze_files).column("bronze_file").unique().to_pylist())
+        snapshot = self.tables[RANGES_TABLE].read_snapshot()
+        return set(bronze_files) if snapshot is None else self._find_uncovered(snapshot, bronze_files)
+
+    def _find_uncovered(self, snapshot: TableSnapshot, bronze_files: Iterable[str]) -> set[str]:
+        """Return the bronze files without ranges, by the names of files; of merged files, by their rows."""
+        table = self.tables[RANGES_TABLE]
+        stems = {get_bronze_file_stem(path) for path in snapshot.files_by_path}
+        uncovered = {file for file in bronze_files if make_aggregate_file_stem(file) not in stems}
+        for path in filter(is_merged_file, snapshot.files_by_path if uncovered else ()):
+            uncovered -= self._read_bronze_files(table, path)
+        return uncovered
 
     def find_uncommitted_files(self, bronze_files: Iterable[str]) -> tuple[dict[str, list[DataFile]], list[str]]:
         """Return files by table that workers wrote for these bronze files, and the bronze files without such files."""
@@ -242,7 +284,7 @@ class AggregateStore:
                 if get_bronze_file_stem(file.path) in whole and file.size_bytes < SMALL_FILE_BYTES
             ]
             merged = [file for file in base.files_by_path.values() if is_merged_file(file.path)]
-            stale = [file for file in merged if self._read_bronze_files(table, file) - current]
+            stale = [file for file in merged if self._read_bronze_files(table, file.path) - current]
             ripe = stale + [file for file in small + merged if file.size_bytes < SMALL_FILE_BYTES and file not in stale]
             packs = pack_by_size(((file, file.size_bytes) for file in ripe), _MERGED_FILE_BYTES_MAX)
             groups = [[file.path for file in pack] for pack in packs if len(pack) > 1 or pack[0] in stale]
@@ -253,9 +295,18 @@ class AggregateStore:
                 table.commit_files(base, columns, add, [*removed, *(path for group in groups for path in group)])
                 return
 
-    def _read_bronze_files(self, table: LakeTable, file: DataFile) -> set[str]:
-        rows = pq.read_table(table.resolve_file_path(file.path), columns=["bronze_file"], filesystem=self._lake.files)
-        return set(rows.column("bronze_file").unique().to_pylist())
+    def _read_bronze_files(self, table: LakeTable, path: str) -> frozenset[str]:
+        """Return the bronze files that have rows in a file. Files never change, so the process keeps the answer."""
+        key = (self._lake.files.type_name, table.resolve_file_path(path))
+        if key not in _BRONZE_FILES_BY_PATH:
+            with pq.ParquetFile(
+                table.resolve_file_path(path), filesystem=self._lake.files, read_dictionary=["bronze_file"]
+            ) as file:
+                names = (
+                    batch.column(0).unique().dictionary_decode() for batch in file.iter_batches(columns=["bronze_file"])
+                )
+                _BRONZE_FILES_BY_PATH[key] = frozenset(name for found in names for name in found.to_pylist())
+        return _BRONZE_FILES_BY_PATH[key]
 
     def _read_ranges_file(self, path: str) -> pa.Table:
         key = (self._lake.files.type_name, path)

@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from msgq.errors import RecordingError
 from msgq.lake.aggregate_store import AggregateSnapshot, AggregateStore
@@ -223,11 +222,8 @@ class BronzeStore:
 
         Recordings rarely overlap. Only overlapping bronze files are compared message by message.
         """
-        ranges = self._aggregates.read_ranges(known)
-        runs = written.row_group_ranges.column("run").unique()
-        doubtful, met = find_overlapping_files(
-            written.row_group_ranges, ranges.filter(pc.is_in(ranges.column("run"), runs))
-        )
+        nearby = self._aggregates.read_nearby_ranges(known, written.row_group_ranges)
+        doubtful, met = find_overlapping_files(written.row_group_ranges, nearby)
         if not doubtful:
             return written
         rewritten = self._executor.rewrite_duplicates(self._lake.uri, sorted(doubtful), sorted(met))
