@@ -29,7 +29,7 @@ from msgq.lake.aggregate_store import RANGES_TABLE, AggregateStore, make_aggrega
 from msgq.lake.bronze.bronze_writer import open_messages_table
 from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
 from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA, find_overlapping_files
-from msgq.lake.gold.gold_increments import list_increments
+from msgq.lake.gold.increment_inputs import find_input_changes
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.spark.source.partitions import plan_file_partitions
 from msgq.spark.source.source_options import SourceOptions
@@ -132,12 +132,12 @@ def day(where: Path, entries: int, parts: int, groups: int, endpoints: int) -> D
         )
     aggregate_store._RANGES_BY_PATH.clear()  # each ingest is a new process
     known = measure_time(IngestLog(lake).list_ingested_files)
-    ranges = measure_time(lambda: derived.read_ranges(names))
-    ranges_of_all = derived.read_ranges(names)
-    overlaps = measure_time(lambda: find_overlapping_files(new, ranges_of_all))
+    ranges = measure_time(lambda: derived.read_nearby_ranges(names, new))
+    nearby = derived.read_nearby_ranges(names, new)
+    overlaps = measure_time(lambda: find_overlapping_files(new, nearby))
     view = derived.read_snapshot(names)
     assert view is not None
-    grouped = measure_time(lambda: list_increments(view))
+    grouped = measure_time(lambda: find_input_changes(None, view, False))
     opened = measure_time(lambda: open_messages_table(lake).read_snapshot().files)  # type: ignore[union-attr]
     return Day(known, ranges, overlaps, last, grouped, opened)
 

@@ -77,13 +77,11 @@ class AggregateSnapshot:
     Attributes
     ----------
     bronze_files : all bronze files of the version.
-    row_group_ranges : ranges of all bronze files.
     paths_by_table : files of each table, relative to its directory. Some contain rows of removed bronze files.
     """
 
     lake_directory: LakeDirectory
     bronze_files: frozenset[str]
-    row_group_ranges: pa.Table
     paths_by_table: Mapping[str, Sequence[str]]
 
     def list_files(self, name: str, bronze_files: Collection[str] | None = None) -> list[str]:
@@ -95,7 +93,10 @@ class AggregateSnapshot:
     def read_rows(self, name: str, bronze_files: Collection[str] | None = None) -> pa.Table:
         """Return the rows of these bronze files with the column `bronze_file`, read in this process; None: all rows."""
         wanted = self.bronze_files if bronze_files is None else bronze_files
-        table, where = open_aggregate_table(self.lake_directory, name), field("bronze_file").isin(sorted(wanted))
+        table, where = (
+            open_aggregate_table(self.lake_directory, name),
+            field("bronze_file").isin(pa.array(sorted(wanted), pa.string())),
+        )
         return table.read_rows(self.list_files(name, wanted), get_aggregate_columns(name), where)
 
 
@@ -117,11 +118,6 @@ class AggregateStore:
         self._lake = lake
         self.tables = {name: open_aggregate_table(lake, name) for name in (*AGGREGATE_SCHEMAS, RANGES_TABLE)}
 
-    def read_ranges(self, bronze_files: Collection[str]) -> pa.Table:
-        """Return the existing ranges of these bronze files: `RANGES_SCHEMA`."""
-        snapshot = self.tables[RANGES_TABLE].read_snapshot()
-        return self._read_ranges_files([] if snapshot is None else list(snapshot.files_by_path), bronze_files)
-
     def read_nearby_ranges(self, bronze_files: Collection[str], near: pa.Table) -> pa.Table:
         """Return the ranges of these bronze files that may meet other ranges in run and time.
 
@@ -142,15 +138,12 @@ class AggregateStore:
                 "end_time": (start.as_py(), None),
             }
         )
-        ranges = self._read_ranges_files(paths, bronze_files)
-        return ranges.filter(pc.is_in(ranges.column("run"), runs.unique()))
-
-    def _read_ranges_files(self, paths: Iterable[str], bronze_files: Collection[str]) -> pa.Table:
         table = self.tables[RANGES_TABLE]
         chosen = _select_aggregate_files(paths, bronze_files)
         files = [self._read_ranges_file(table.resolve_file_path(path)) for path in chosen]
         ranges = pa.concat_tables([RANGES_SCHEMA.empty_table(), *files])
-        return ranges.filter(pc.is_in(ranges.column("bronze_file"), pa.array(sorted(bronze_files), pa.string())))
+        known = pc.is_in(ranges.column("bronze_file"), pa.array(sorted(bronze_files), pa.string()))
+        return ranges.filter(pc.and_(known, pc.is_in(ranges.column("run"), runs.unique())))
 
     def select_bronze_files(self, bronze_files: Sequence[str], wanted: MessageFilter) -> list[str]:
         """Return those of these bronze files that may have a message that passes a filter by endpoint.
@@ -178,10 +171,9 @@ class AggregateStore:
         """Return the current tables; None: they do not have all of these bronze files."""
         if self.find_missing_aggregates(bronze_files):
             return None
-        ranges = self.read_ranges(bronze_files)
         snapshots = {name: table.read_snapshot() for name, table in self.tables.items()}
         paths = {name: [] if snapshot is None else list(snapshot.files_by_path) for name, snapshot in snapshots.items()}
-        return AggregateSnapshot(self._lake, frozenset(bronze_files), ranges, paths)
+        return AggregateSnapshot(self._lake, frozenset(bronze_files), paths)
 
     def find_missing_aggregates(self, bronze_files: Collection[str]) -> set[str]:
         """Return the bronze files whose aggregates are not committed."""

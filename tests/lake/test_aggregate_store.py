@@ -48,7 +48,7 @@ def read_counts(lake: LakeDirectory, there: list[str]) -> Any:
         return None
     rows = view.read_rows("counts").to_pylist()
     return sorted((row["bronze_file"], row["messages"]) for row in rows), sorted(
-        view.row_group_ranges.column("bronze_file").to_pylist()
+        view.read_rows("ranges").column("bronze_file").to_pylist()
     )
 
 
@@ -143,4 +143,44 @@ def test_range_commits_leave_few_files(tmp_path: Path, monkeypatch: pytest.Monke
     snapshot = tables.tables["ranges"].read_snapshot()
     assert snapshot is not None
     assert len(snapshot.files_by_path) <= 5
-    assert tables.read_ranges(there).schema == RANGES_SCHEMA
+    view = tables.read_snapshot(there)
+    assert view is not None
+    assert view.read_rows("ranges").schema == RANGES_SCHEMA
+
+
+def test_nearby_ranges_are_read_from_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = LakeDirectory(tmp_path)
+    tables = AggregateStore(lake)
+    written = [write_counts(lake, 10 * number, 10 * number + 5) for number in range(6)]
+    there = [name for one in written for name in names(one)]
+    for one in written:
+        tables.commit_files(one.aggregate_files, names(one))
+    read: list[str] = []
+    reading = AggregateStore._read_ranges_file
+
+    def count_file(store: AggregateStore, path: str) -> pa.Table:
+        read.append(path)
+        return reading(store, path)
+
+    monkeypatch.setattr(AggregateStore, "_read_ranges_file", count_file)
+    near = written[2].row_group_ranges
+    assert tables.read_nearby_ranges(there, near).column("bronze_file").to_pylist() == names(written[2])
+    assert len(read) == 1
+    assert not tables.read_nearby_ranges(there, RANGES_SCHEMA.empty_table()).num_rows
+    other_run = near.set_column(near.schema.get_field_index("run"), "run", pa.array(["s"]))
+    assert not tables.read_nearby_ranges(there, other_run.cast(RANGES_SCHEMA)).num_rows
+
+
+def test_bronze_files_of_merged_ranges_are_not_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("msgq.lake.delta_table._SMALL_FILES_MAX", 2)
+    lake = LakeDirectory(tmp_path)
+    tables = AggregateStore(lake)
+    there = []
+    for number in range(4):
+        one = write_counts(lake, number)
+        tables.commit_files(one.aggregate_files, names(one))
+        there += names(one)
+    assert any(path.startswith("merged-") for path in tables.tables["ranges"].read_snapshot().files_by_path)  # type: ignore[union-attr]
+    assert tables.find_missing_aggregates([*there, "date=1970-01-01/size_class=small/new.parquet"]) == {
+        "date=1970-01-01/size_class=small/new.parquet"
+    }

@@ -29,7 +29,7 @@ def create_table(lake: Path, place: str, rows: pa.Table, files: int = 1) -> None
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     rows = pa.table({"run": ["r", "r"], "n": [1, 2]})
-    for place in ("aggregates/3/ranges", "gold/_groups", "ingested_files", "gold/endpoints", "messages"):
+    for place in ("aggregates/3/ranges", "gold/_increments", "ingested_files", "gold/endpoints", "messages"):
         create_table(tmp_path, place, rows, files=3 if place == "messages" else 1)
     create_table(tmp_path, "silver/Imu-1a2b", rows)
     endpoints = ["b", "a", "c", "d[/]", "a", None]
@@ -42,12 +42,12 @@ def lake(tmp_path: Path) -> Path:
 def test_catalog_lists_tables_at_last_commit(lake: Path) -> None:
     found = {info.path: info for info in list_tables(LakeDirectory(lake))}
     assert list(found)[:3] == ["messages", "silver/Imu-1a2b", "gold/endpoints"]
-    assert set(list(found)[3:]) == {"ingested_files", "silver_manifest", "gold/_groups", "aggregates/3/ranges"}
+    assert set(list(found)[3:]) == {"ingested_files", "silver_manifest", "gold/_increments", "aggregates/3/ranges"}
     messages = found["messages"]
     assert (messages.name, messages.row_count, messages.file_count, messages.version) == ("messages", 6, 3, 0)
     assert messages.size_bytes == sum((lake / "messages" / f"{n}.parquet").stat().st_size for n in range(3))
     assert (found["gold/endpoints"].name, found["gold/endpoints"].description) == ("endpoints", "an endpoint of a run")
-    assert found["gold/_groups"].name == found["aggregates/3/ranges"].name == found["ingested_files"].name == ""
+    assert found["gold/_increments"].name == found["aggregates/3/ranges"].name == found["ingested_files"].name == ""
     silver = found["silver/Imu-1a2b"]
     assert (silver.name, silver.description) == ("silver_a", "a value of a message of a, b, c and 1 more")
 

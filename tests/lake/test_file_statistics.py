@@ -62,7 +62,7 @@ def make_random_rows(rng: random.Random) -> pa.Table:
 
 def test_random_conditions_find_same_rows_with_and_without_statistics(tmp_path: Path) -> None:
     rng = random.Random(3)
-    for case in range(30):
+    for case in range(15):
         files = [make_random_rows(rng) for _ in range(3)]
         snapshot, rows = commit_files(tmp_path / str(case), *files), pa.concat_tables(files)
         for name in ("text", "number", "fraction", "flag", "data"):

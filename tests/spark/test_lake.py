@@ -218,7 +218,7 @@ def test_two_ingests_of_same_recording_add_each_message_once(spark: Any, tmp_pat
     with ThreadPoolExecutor() as threads:
         assert sorted(done.messages for done in threads.map(Lake.ingest, lakes, [[path], [path]])) == [0, 20]
     assert message_numbers(lakes[0]) == sorted(numbers(0, 10))
-    ranges = lakes[0]._bronze.read_aggregates().row_group_ranges.select(["endpoint", "row_count"]).to_pylist()
+    ranges = lakes[0]._bronze.read_aggregates().read_rows("ranges").select(["endpoint", "row_count"]).to_pylist()
     assert sorted(map(tuple, map(dict.values, ranges))) == [("a", 10), ("b", 10)]
 
 

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from msgq.errors import RecordingError
 from msgq.lake.aggregate_store import AggregateSnapshot, AggregateStore
 from msgq.lake.batching import pack_by_size
@@ -152,9 +150,7 @@ class BronzeStore:
         """
         view, now = self.read_aggregates(), self.table.read_snapshot()
         files = () if now is None else now.files_by_path.values()
-        groups = _group_small_files(
-            (file for file in files if file.path in view.bronze_files), view.row_group_ranges
-        )  # others are newer
+        groups = _group_small_files(file for file in files if file.path in view.bronze_files)  # others are newer
         uri = self._lake.uri
         merged = self._executor.run_tasks(
             groups, lambda bronze_files: merge_bronze_files(LakeDirectory(uri), bronze_files)
@@ -245,16 +241,18 @@ class BronzeStore:
                     self._lake.files.delete_file(table.resolve_file_path(file.path))
 
 
-def _group_small_files(files: Iterable[DataFile], ranges: pa.Table) -> list[list[str]]:
+def _group_small_files(files: Iterable[DataFile]) -> list[list[str]]:
     """Return groups of small bronze files to merge. A group has one date and class, and the order of time."""
-    times = ranges.group_by("bronze_file").aggregate([("start_time", "min")])
-    first = dict(zip(times["bronze_file"].to_pylist(), times["start_time_min"].to_pylist(), strict=True))
+
+    def get_sort_key(file: DataFile) -> tuple[int, str]:
+        return file.column_bounds.get("log_time", (0, 0))[0], file.path
+
     folders: dict[str, list[DataFile]] = {}
     for file in files:
         if file.size_bytes < _SMALL_BRONZE_FILE_BYTES:
             folders.setdefault(file.path.rpartition("/")[0], []).append(file)
     groups: list[list[str]] = []
     for members in folders.values():
-        members.sort(key=lambda file: (first[file.path], file.path))
+        members.sort(key=get_sort_key)
         groups += pack_by_size(((file.path, file.size_bytes) for file in members), _MERGED_BRONZE_FILE_BYTES)
     return [group for group in groups if len(group) > 1]

@@ -1,22 +1,21 @@
 """Builds the gold tables, hour by hour of each run, for new messages.
 
     LAKE/gold/TABLE/*.parquet    rows of hours of runs (hourly tables), or of runs (run tables)
-    LAKE/gold/_groups            the bronze files of each hour of a run
+    LAKE/gold/_increments        the bronze files of each hour of a run
 
 An update has two jobs. In the first one, workers make the hourly tables of the changed hours. In the second one, they
 make the run tables of the changed runs. A task has one large hour, or many small ones, and writes one file per table.
-One commit per table replaces the previous rows. The commit of `_groups` is the last one. After a kill, a table has old
-rows or new rows, and the next update makes the same hours again.
+One commit per table replaces the previous rows. The commit of `_increments` is the last one. After a kill, a table has
+old rows or new rows, and the next update makes the same hours again.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
-from uuid import uuid4
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,14 +35,14 @@ from msgq.lake.gold.gold_files import (
     replace_groups,
     write_gold_files,
 )
-from msgq.lake.gold.gold_increments import GoldIncrement, IncrementTask, list_increment_tasks, list_increments
+from msgq.lake.gold.gold_increments import IncrementTask, list_increment_tasks
 from msgq.lake.gold.gold_tables import HOURLY_SCHEMAS, RUN_SCHEMAS, make_hourly_tables, make_run_tables
+from msgq.lake.gold.increment_inputs import commit_inputs, find_input_changes, open_inputs_table
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.lake_executor import LakeExecutor
 from msgq.lake.metrics.checks import CheckThresholds
 from msgq.lake.metrics.time_windows import HOUR_NS
 
-_INCREMENT_STATES_SCHEMA = pa.schema([("run", pa.string()), ("hour", pa.int64()), ("state", pa.string())])
 #: The tables that there are for everybody.
 GOLD_TABLE_NAMES = tuple(name for name in GOLD_TABLE_SCHEMAS if not name.startswith("_"))
 _INTERMEDIATE_TABLES = tuple(name for name in HOURLY_SCHEMAS if name.startswith("_"))
@@ -66,11 +65,11 @@ class GoldBuilder:
         """Set the lake. `aggregates`: returns the aggregates of all messages."""
         self._lake, self._executor, self._aggregates = lake, executor, aggregates
         self._tables = {name: open_gold_table(lake, name) for name in GOLD_TABLE_SCHEMAS}
-        self._groups = LakeTable(lake, "gold/_groups")
+        self._inputs = open_inputs_table(lake)
 
     def list_table_names(self) -> list[str]:
         """Return the names of the existing tables."""
-        return [] if self._groups.read_snapshot() is None else list(GOLD_TABLE_NAMES)
+        return [] if self._inputs.read_snapshot() is None else list(GOLD_TABLE_NAMES)
 
     def get_table(self, name: str) -> LakeTable | None:
         """Return a table, which may not exist yet; None: the name is unknown."""
@@ -93,50 +92,23 @@ class GoldBuilder:
                 continue
 
     def _build_gold(self, window_ns: int, thresholds: CheckThresholds, full_refresh: bool) -> int:
-        was = self._groups.read_snapshot()
+        was = self._inputs.read_snapshot()
         base = self._read_table_snapshots()
         view = self._aggregates()
-        increments = list_increments(view)
-        known = {} if was is None else {(run, hour): state for run, hour, state in _read_increment_states(was)}
-        changed = [
-            increment
-            for key, increment in increments.items()
-            if full_refresh or known.get(key) != increment.input_fingerprint
-        ]
-        removed = [key for key in known if key not in increments]
-        if was is not None and not changed and not removed:
+        changes = find_input_changes(was, view, full_refresh)
+        stale = changes.stale_hours
+        if was is not None and not stale:
             return 0
-        stale: dict[str, set[int]] = defaultdict(set)
-        for run, hour in [*((increment.run, increment.hour_number) for increment in changed), *removed]:
-            stale[run].add(hour)
         new = self._run_table_makers(
-            list_increment_tasks(view, changed), _make_hourly_table_maker(self._lake.uri, window_ns)
+            list_increment_tasks(view, changes.increments), _make_hourly_table_maker(self._lake.uri, window_ns)
         )
         replaced = self._replace_groups(HOURLY_SCHEMAS, base, stale)
         tasks = _list_run_tasks(sorted(stale), _list_intermediate_files(base, replaced, new))
         new |= self._run_table_makers(tasks, _make_run_table_maker(self._lake.uri, window_ns, thresholds))
         replaced |= self._replace_groups(RUN_SCHEMAS, base, stale)
-        with ThreadPoolExecutor(_COMMIT_THREADS) as pool:
-            list(
-                pool.map(
-                    lambda name: self._commit_gold_table(name, base[name], new.get(name, []), replaced[name]),
-                    GOLD_TABLE_SCHEMAS,
-                )
-            )
-        self._commit_increment_states(was, increments.values())
+        self._commit_gold_tables(base, new, replaced)
+        commit_inputs(self._inputs, was, changes)
         return len(stale)
-
-    def _commit_increment_states(self, was: TableSnapshot | None, increments: Iterable[GoldIncrement]) -> None:
-        state = pa.Table.from_pylist(
-            [
-                {"run": increment.run, "hour": increment.hour_number, "state": increment.input_fingerprint}
-                for increment in increments
-            ],
-            _INCREMENT_STATES_SCHEMA,
-        )
-        self._groups.commit_files(
-            was, _INCREMENT_STATES_SCHEMA, [self._groups.write_file(f"{uuid4().hex}.parquet", state)], None
-        )
 
     def _replace_groups(
         self, names: Iterable[str], base: _SnapshotsByTable, stale: Mapping[str, Collection[int]]
@@ -158,17 +130,25 @@ class GoldBuilder:
                 files_by_table[name] += files
         return files_by_table
 
+    def _commit_gold_tables(
+        self, base: _SnapshotsByTable, new: _FilesByTable, replaced: Mapping[str, FileReplacement]
+    ) -> None:
+        """Commit all tables; the first one alone, so that one of two concurrent updates fails before it commits."""
+
+        def commit_table(name: str) -> None:
+            self._commit_gold_table(name, base[name], new.get(name, []), replaced[name])
+
+        first, *others = GOLD_TABLE_SCHEMAS
+        commit_table(first)
+        with ThreadPoolExecutor(_COMMIT_THREADS) as pool:
+            list(pool.map(commit_table, others))
+
     def _commit_gold_table(
         self, name: str, base: TableSnapshot | None, new: list[DataFile], replaced: FileReplacement
     ) -> None:
         added = [*new, *replaced.kept_files]
         if base is None or added or replaced.removed_paths:
             self._tables[name].commit_files(base, get_stored_columns(name), added, replaced.removed_paths)
-
-
-def _read_increment_states(snapshot: TableSnapshot) -> Iterator[tuple[Any, ...]]:
-    table = snapshot.read_rows(_INCREMENT_STATES_SCHEMA.names)
-    return zip(*(table.column(name).to_pylist() for name in _INCREMENT_STATES_SCHEMA.names), strict=True)
 
 
 def _list_intermediate_files(

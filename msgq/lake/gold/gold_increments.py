@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,14 +24,13 @@ from msgq.lake.delta_table import is_merged_file
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.metrics.group_by import RowGroups, get_column, get_integer_column
 from msgq.lake.metrics.hops import HOP_INPUT_SCHEMA
-from msgq.lake.metrics.partial_aggregates import AGGREGATE_SCHEMAS, AGGREGATES_VERSION
+from msgq.lake.metrics.partial_aggregates import AGGREGATE_SCHEMAS
 from msgq.lake.metrics.queues import compute_event_hours
 from msgq.lake.metrics.saturating_time import MAX_TIME, MIN_TIME
 from msgq.lake.metrics.time_windows import HOUR_NS
 
 _TASK_MESSAGES = 1 << 18  # of a task, about
 _INCREMENT_COST_MESSAGES = 1 << 10  # an increment costs as much as so many messages
-_GOLD_FORMAT_VERSION = 1  # of the tables that are made; with another number, all are made anew
 #: The time that says of which hour a row is.
 _TIME_COLUMN_BY_TABLE = {
     **{
@@ -63,49 +61,6 @@ class GoldIncrement:
     hour_number: int
     bronze_files: dict[str, set[str]] = field(default_factory=dict)
     message_count: int = 0
-
-    @property
-    def input_fingerprint(self) -> str:
-        """Fingerprint of the inputs. The fingerprint changes if the result may change."""
-        known = (
-            f"{about} {bronze_file}"
-            for about, bronze_files in self.bronze_files.items()
-            for bronze_file in bronze_files
-        )
-        return hashlib.sha256(
-            "\n".join([f"{AGGREGATES_VERSION} {_GOLD_FORMAT_VERSION}", *sorted(known)]).encode()
-        ).hexdigest()[:32]
-
-
-def list_increments(view: AggregateSnapshot) -> dict[tuple[str, int], GoldIncrement]:
-    """Return the increments of all messages by run and hour."""
-    increments: dict[tuple[str, int], GoldIncrement] = {}
-    ranges = view.row_group_ranges
-    hours = [get_integer_column(ranges, name) // HOUR_NS for name in ("start_time", "end_time")]
-    groups = RowGroups(get_column(ranges, "bronze_file"), get_column(ranges, "run"), *hours)
-    chosen = ranges.select(["bronze_file", "run"]).take(pa.array(groups.first_rows))
-    counts = groups.sum_by_group(get_integer_column(ranges, "row_count")).tolist()
-    spans = (hour[groups.first_rows].tolist() for hour in hours)
-    for bronze_file, run, first, last, count in zip(*_convert_columns_to_lists(chosen), *spans, counts, strict=True):
-        for hour in range(first, last + 1):
-            increment = _add_increment_file(increments, run, hour, "messages", bronze_file)
-            increment.message_count += count // (last + 1 - first)
-    other_hours = view.read_rows(HOURS_TABLE).select(["bronze_file", "run", "hour", "about"])
-    for bronze_file, run, hour, about in zip(*_convert_columns_to_lists(other_hours), strict=True):
-        _add_increment_file(increments, run, hour, about, bronze_file)
-    return increments
-
-
-def _add_increment_file(
-    increments: dict[tuple[str, int], GoldIncrement], run: str, hour: int, about: str, bronze_file: str
-) -> GoldIncrement:
-    increment = increments.setdefault((run, hour), GoldIncrement(run, hour))
-    increment.bronze_files.setdefault(about, set()).add(bronze_file)
-    return increment
-
-
-def _convert_columns_to_lists(table: pa.Table) -> list[list[Any]]:
-    return [values.to_pylist() for values in table.columns]
 
 
 @dataclass(frozen=True, slots=True)
