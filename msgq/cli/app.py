@@ -108,6 +108,6 @@ class _VerbGroup(click.Group):
 def app() -> None:
     """Inspect, record and test the message bus of this machine.
 
-    Endpoints are topics (NAME), channel/NAME, queue/NAME and records/NAME. PATTERN is a regular expression for
-    whole names.
+    An endpoint is a topic (NAME), a channel (channel/NAME), a work queue (queue/NAME), or a vector or board
+    (records/NAME). A PATTERN is a regular expression that matches whole names.
     """

@@ -34,9 +34,9 @@ _MESSAGE_SIZES = (64, 1024, 65536, 1 << 20)
 def command(sizes: Sequence[int], seconds: float, as_json: bool) -> None:
     """Measure latency and throughput of the ring on this machine.
 
-    Two processes exchange messages. For latency, one process sends a message and waits for the answer of the other.
-    For throughput, one process sends as fast as possible, and the other receives. Both processes sleep while they
-    wait. The topics of the benchmark are removed at the end.
+    Two processes exchange messages. For latency, one process sends a message, and waits for an answer from the other
+    process. For throughput, one process sends as fast as possible, and the other process receives. Both processes
+    sleep while they wait. At the end, the command removes its topics.
     """
     table = Table("size")
     for column in ("one way p50 us", "p90", "p99", "max", "messages/s", "bytes/s", "received"):

@@ -26,27 +26,27 @@ from msgq.monitor.endpoint_selection import EndpointSelection
     metavar="NAME|PATTERN",
     multiple=True,
     shell_complete=options.complete_bridged_endpoint,
-    help="Publish this topic or channel (channel/NAME) of this host on ZMQ. PATTERN selects whole names. Repeatable.",
+    help="Publish this topic or channel (channel/NAME) of this host on ZMQ. A PATTERN matches whole names. Repeatable.",
 )
 @click.option(
     "--in",
     "into",
     metavar="NAME[@HOST]",
     multiple=True,
-    help="Publish the ZMQ topic NAME of HOST on this host. channel/NAME publishes it on the channel NAME. Repeatable.",
+    help="Publish the ZMQ topic NAME of HOST on this host. With channel/NAME, publish on the channel NAME. Repeatable.",
 )
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
     metavar="HOST",
-    help="Host of the topics that are given without @HOST.",
+    help="Host of each topic of --in without @HOST.",
 )
 @click.option(
     "--bind",
     metavar="HOST",
-    help="Network interface to publish on, or * for all.  [default: $MSGQ_ZMQ_BIND, else 127.0.0.1 (this host only), "
-    "or * with MSGQ_ZMQ_STOCK]",
+    help="Network interface to publish on, or * for all interfaces.  [default: $MSGQ_ZMQ_BIND, else 127.0.0.1 "
+    "(this host only), or * with MSGQ_ZMQ_STOCK]",
 )
 @click.option(
     "--segment-size",
@@ -78,10 +78,12 @@ def command(
 ) -> None:
     """Forward topics and channels between hosts through ZMQ.
 
-    A channel (channel/NAME) of a host is the topic NAME on ZMQ, with the messages of all publishers of the channel.
+    On ZMQ, a channel (channel/NAME) appears as the topic NAME. This topic has the messages of all publishers of the
+    channel.
 
-    On a terminal, the counts are shown live. Otherwise, a summary is printed at the end. --json prints one object
-    for each topic and interval, and at the end one with the totals of each topic.
+    On a terminal, the counts are shown live. Otherwise, a summary is printed at the end. With --json, the command
+    prints one object for each topic and interval. At the end, the command prints one more object for each topic, with
+    the totals.
     """
     if not out and not into:
         raise click.UsageError("nothing to forward: give --out, --in, or both")

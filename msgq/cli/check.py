@@ -33,7 +33,7 @@ _HELP_EPILOG = (
 def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> None:
     """Compare endpoints with the expectations in a TOML file.
 
-    Measures rates, sizes and losses passively. FILE has these entries:
+    The command measures rates, sizes and losses passively. FILE has these entries:
 
     \b
     seconds = 2.0             # duration of the measurement
@@ -46,11 +46,11 @@ def command(file: Path, timeout: float, as_json: bool, prefix: str | None) -> No
     lost = 0                  # most messages lost by subscribers during the measurement
     optional = false          # true: the endpoint may be missing
 
-    Names of other kinds are "channel/NAME", "queue/NAME" and "records/NAME". A size cannot be expected of channels
-    and queues. The publishers of a queue are its senders, and its subscribers are its receivers.
+    Write the names of other endpoints as "channel/NAME", "queue/NAME" and "records/NAME". For channels and queues,
+    the entry `size` is not allowed. For a queue, publishers are senders, and subscribers are receivers.
 
-    The publishers of records are its writers. The rate counts elements, and the size is the size of an element of a
-    vector. Records have no expectations for subscribers and losses, because readers leave no trace.
+    For records, publishers are writers, and the rate counts written elements. For a vector, the size is the size of
+    one element. For records, the entries `subscribers` and `lost` are not allowed, because readers leave no trace.
     """
     try:
         expected = read_expectations(file, prefix)

@@ -41,9 +41,9 @@ class CleanOutcome:
 
 @click.command(epilog=_HELP_EPILOG)
 @options.endpoints_argument
-@click.option("--dry-run", is_flag=True, help="Print the files that would be removed, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the files to remove, but remove nothing.")
 @click.option(
-    "--force", is_flag=True, help="Also remove endpoints whose use is unknown, such as topics of stock participants."
+    "--force", is_flag=True, help="Also remove endpoints with unknown use, such as topics of stock participants."
 )
 @click.option("--all-prefixes", is_flag=True, help="Clean all prefixes, and endpoints without a prefix.")
 @options.json_option
@@ -53,17 +53,19 @@ def command(
 ) -> None:
     """Remove unused files of topics and channels.
 
-    Without names, the command looks at all endpoints of the prefix. Endpoints with a living participant are never
-    removed, not even by --force. Liveness of stock participants is unknown: their topics stay, unless you give
-    --force. Pools of a channel whose publishers are gone are removed, if no messages are left in them.
+    Without names, the command checks all endpoints of the prefix. Endpoints with a living participant stay, even with
+    --force. The command cannot detect whether stock participants are alive. To remove topics of stock participants,
+    give --force. The pool of a former publisher is removed if no messages of the channel are left in the pool.
 
-    Work queues (queue/NAME), vectors and boards (records/NAME) keep their contents while no process uses them. They
-    are removed only if you name them, or give a pattern that begins with queue/ or records/, and if no living
-    process has the queue open or writes the records. The events of a queue are removed with the queue. Processes
-    that only read records cannot be detected: they keep their mapping.
+    Work queues (queue/NAME), vectors and boards (records/NAME) keep their contents while no process uses them. To
+    remove a work queue or records, give the name, or a pattern that begins with queue/ or records/. A queue stays
+    while a living process has the queue open. Records with a living writer stay. The events of a queue are removed
+    with the queue. The command cannot detect processes that only read records. A process that reads removed records
+    keeps the old file mapped.
 
-    Without names, the command also removes orphaned files (their ring or main file was deleted), and leftovers of
-    killed replay controllers and ZMQ publishers. Without a prefix, orphaned files are removed under all prefixes.
+    Without names, the command also removes leftovers of killed replay controllers and ZMQ publishers, and orphaned
+    files. A file is orphaned if its ring or main file was deleted. Without a prefix, orphaned files are removed under
+    all prefixes.
     """
     if all_prefixes and (endpoints or prefix is not None):
         raise click.UsageError("--all-prefixes excludes --prefix and endpoints; give one of them")

@@ -46,20 +46,23 @@ TIME_FIELD = "publish_time"
         type=click.Choice(["host", "realtime", "monotonic"]),
         default="host",
         show_default=True,
-        help="Clock of the publish time in the payload: the clock of msgq's timestamps, or a system clock.",
+        help="Clock of the publish time in the payload. Timestamps of msgq are times of the host clock.",
     ),
     busy_poll_option,
 )
 def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, clock: str, **ending: Any) -> None:
     """Measure the age of messages on arrival, in microseconds.
 
-    The age begins at the publish time: the timestamp of a tracked topic, a channel or a write to records, or else a
-    little-endian u64 of nanoseconds in the payload. The command polls every 50 us, and this adds to the delay. With
-    --spin, it sees each message at once. `early` counts messages from the future. They indicate a wrong clock or a
-    wrong offset. If a pattern selects endpoints without a publish time, the command names and skips them.
+    The age of a message begins at the publish time. For a tracked topic, a channel or records, the publish time is
+    the timestamp of the message or write. Otherwise, the publish time is a little-endian u64 of nanoseconds in the
+    payload. The command polls every 50 us, and this interval adds to the delay. With --spin, the command polls
+    without pauses. `early` counts messages with a publish time in the future. A publish time in the future indicates
+    a wrong clock or a wrong offset. If a pattern selects endpoints without a publish time, the command lists and
+    skips these endpoints.
 
-    For a queue, `delay` shows the waiting time. With events, the time ends when the message is first taken. Without
-    events, it ends now, and only waiting messages count. `measured_until` shows which applies.
+    For a queue, the delay is the waiting time of a message. If the queue has events, the waiting time ends when a
+    receiver first takes the message. In a queue without events, the command measures only waiting messages, up to the
+    current time. The field `measured_until` shows the end of the measured delay.
     """
 
     def make_meter(name: str) -> EndpointMeter:

@@ -19,11 +19,12 @@ _STATUS_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 def command(fix: bool, as_json: bool, prefix: str | None) -> None:
     """Check msgq on this machine, and find dead participants.
 
-    Prints one line for each check: "ok", "warning" (works, but slower or with little room) or "error".
+    The command prints one line for each check: "ok", "warning" or "error". A warning means that msgq works, but can
+    be slower or have little free space.
 
-    --fix removes side segments without a ring, topics and channels that only dead processes use, and unreachable
-    pools of channels. It returns messages that dead processes had taken from queues, and removes no queue. It
-    prints each change.
+    With --fix, the command removes topics and channels that only dead processes use. With --fix, the command also
+    removes side segments without a ring, and unreachable pools of channels. Messages that dead processes had taken
+    from a queue return to the queue. No queue is removed. Each change is printed.
     """
     wrong = False
     output = get_console()

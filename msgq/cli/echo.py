@@ -33,7 +33,7 @@ ItemPrinter = Callable[[str, SourceItem], None]
 @options.once_option
 @options.timeout_option
 @click.option("--hex", "as_hex", is_flag=True, help="Print payloads in hexadecimal, even if there is a schema.")
-@click.option("--raw", is_flag=True, help="Print only the unchanged bytes of the payloads, without separators.")
+@click.option("--raw", is_flag=True, help="Print only the bytes of the payloads, without separators.")
 @options.add_schema_options
 @options.json_option
 @options.prefix_option
@@ -51,11 +51,12 @@ def command(
     """Print new messages, decoded by the schema of the endpoint.
 
     Payloads without a schema are printed in hexadecimal. For records/NAME, the command prints the existing values
-    first, then each change. For queue/NAME, it prints the waiting messages first, then new messages, and takes
-    none. If the queue has events, it prints all events of messages. Otherwise, it prints the messages that still
-    wait when it polls.
+    first, then each change. For queue/NAME, the command prints the waiting messages first. All messages stay in the
+    queue. For a queue with events, the command then prints each event. A queue without events is polled for new
+    messages. Messages that a receiver takes between two polls are not printed.
 
-    The command is passive: publishers do not notice it, and do not wait for it. It reports lost messages on stderr.
+    The command is passive: publishers do not notice the command, and never wait. Lost messages are reported on
+    stderr.
     """
     if raw + as_hex + as_json > 1 and (raw or not as_json):
         raise click.UsageError("--raw excludes --hex and --json; give one of them, or --hex --json")

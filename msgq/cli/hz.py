@@ -29,9 +29,10 @@ _RATE_COLUMNS = (
 def command(endpoints: tuple[str, ...], prefix: str | None, **ending: Any) -> None:
     """Measure message rates, and the time between messages.
 
-    Rates are in messages/s, times in microseconds. The command is a passive subscriber. Rates include messages that
-    were overwritten before the command read them (`lost`). The command polls every 50 us. Messages found by the
-    same poll share the time evenly. With --spin, each message gets its own time.
+    Rates are in messages/s, times in microseconds. The command is a passive subscriber. Lost messages (`lost`) were
+    overwritten before the command read them. Rates include lost messages. The command polls every 50 us. If one poll
+    finds several messages, the command divides the time since the previous poll evenly between the messages. With
+    --spin, the command polls without pauses, and measures the time of each message.
     """
     show_readings(
         EndpointSelection(endpoints, prefix), open_meter, _RATE_COLUMNS, MeasurementOptions.from_arguments(**ending)

@@ -18,8 +18,8 @@ from msgq.monitor.live_endpoints import LiveEndpoints
 def command(endpoints: tuple[str, ...], interval: float, as_json: bool, prefix: str | None) -> None:
     """Show files, schema, publishers and subscribers of endpoints.
 
-    Each subscriber is shown with its lag and losses. Names of other kinds are channel/NAME, queue/NAME and
-    records/NAME (vectors and boards). The command is passive, like `msgq list`.
+    Each subscriber is shown with its lag and losses. An endpoint is a topic (NAME), a channel (channel/NAME), a work
+    queue (queue/NAME), or a vector or board (records/NAME). The command is passive, like `msgq list`.
     """
     names = EndpointSelection(endpoints, prefix)
     for row in LiveEndpoints(names).measure(interval):

@@ -25,7 +25,7 @@ from msgq.stats import endpoint_inodes
     default=0.2,
     show_default=True,
     metavar="SECONDS",
-    help="Duration of the measurement of rates, in seconds. 0 skips the rates.",
+    help="Duration of the measurement of rates, in seconds. With 0, no rates are shown.",
 )
 @options.auxiliary_option
 @options.json_option
@@ -33,15 +33,15 @@ from msgq.stats import endpoint_inodes
 def command(endpoints: tuple[str, ...], interval: float, everything: bool, as_json: bool, prefix: str | None) -> None:
     """List the endpoints of this machine.
 
-    Endpoints are topics (NAME), channel/NAME, queue/NAME and records/NAME (vectors and boards). The publishers of a
-    queue are its senders, its subscribers are its receivers. The publishers of records are their writers, and
-    messages are written elements. Readers of records leave no trace.
+    An endpoint is a topic (NAME), a channel (channel/NAME), a work queue (queue/NAME), or a vector or board
+    (records/NAME). For a queue, publishers are senders, and subscribers are receivers. For records, publishers are
+    writers, and messages are written elements. Readers of records leave no trace.
 
-    Timing topics (for `msgq stages`) and channels of queue events are hidden, unless you name them or give --all. A
-    pattern selects a channel of events only if its queue is gone.
+    The command hides timing topics (for `msgq stages`) and channels of queue events. To show hidden endpoints, name
+    them or give --all. A pattern selects a channel of queue events only after the removal of the queue.
 
-    The command is passive: it takes no place of a subscriber. Stock publishers do not count their messages. For
-    them, bytes/s is the traffic through the ring.
+    The command is passive, and takes no slot of a subscriber. Stock publishers do not count their messages. For a
+    stock publisher, bytes/s is the traffic through the ring.
     """
     names = EndpointSelection(endpoints, prefix, everything)
     rows = LiveEndpoints(names).measure(interval)

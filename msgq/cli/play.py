@@ -45,7 +45,7 @@ _EXIT_CODES = (
     "--duration",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Play only this many seconds of the log.",
+    help="Play only the first SECONDS of the selected log.",
 )
 @click.option(
     "-r",
@@ -54,7 +54,7 @@ _EXIT_CODES = (
     default=1.0,
     show_default=True,
     metavar="FACTOR",
-    help="Speed relative to the recording; inf: as fast as possible.",
+    help="Speed relative to the recording. The speed inf plays as fast as possible.",
 )
 @click.option("-l", "--loop", is_flag=True, help="Repeat the log without end.")
 @click.option("--loops", type=click.IntRange(min=1), metavar="COUNT", help="Play the log COUNT times.  [default: 1]")
@@ -63,22 +63,22 @@ _EXIT_CODES = (
     type=click.Choice(TIME_SOURCES),
     default=TIME_SOURCES[0],
     show_default=True,
-    help="Time of a message that sets the schedule.",
+    help="Message time that sets the schedule.",
 )
 @playing.remap_option
 @click.option("--start-paused", is_flag=True, help="Start in the paused state.")
-@click.option("--wait-for-readers", is_flag=True, help="Wait for a subscriber on each endpoint before playing.")
+@click.option("--wait-for-readers", is_flag=True, help="Before playing, wait for a subscriber on each endpoint.")
 @click.option(
     "--wait-for",
     multiple=True,
     metavar="NAME",
-    help="Wait for a subscriber on this endpoint (name after --remap) before playing. Repeatable.",
+    help="Before playing, wait for a subscriber on this endpoint. Give the name after --remap. Repeatable.",
 )
 @click.option(
     "--clock",
     "clock_endpoint",
     metavar="NAME",
-    help="Publish the time of the log on this endpoint, as u64 nanoseconds.",
+    help="Publish the log time on this endpoint, as a u64 of nanoseconds.",
 )
 @click.option(
     "--clock-hz",
@@ -86,7 +86,7 @@ _EXIT_CODES = (
     default=100.0,
     show_default=True,
     metavar="RATE",
-    help="Rate of --clock, in messages per second of the log.",
+    help="Rate of --clock, in messages per second of log time.",
 )
 @click.option("--backend", type=click.Choice(["msgq", "zmq"]), help="Backend to publish on.  [default: $MSGQ_BACKEND]")
 @click.option(
@@ -96,28 +96,29 @@ _EXIT_CODES = (
     metavar="BYTES",
     help="Size of new rings.  [default: 1 MiB, or more for large messages]",
 )
-@click.option("--take-over", is_flag=True, help="Take topics over from living publishers.")
+@click.option("--take-over", is_flag=True, help="Replace living publishers of the played topics.")
 @playing.programs_option
 @click.option(
     "--reference",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="LOG",
-    help="With --deterministic: run once, and compare with the outputs in this log. Repeatable.",
+    help="With --deterministic, run the programs once, and compare their messages with this log. Repeatable.",
 )
 @click.option(
     "--compare-endpoints",
     multiple=True,
     callback=options.compile_regexes,
     metavar="REGEX",
-    help="Compare only endpoints whose names contain a match. Repeatable.  [default: all but the played endpoints]",
+    help="Compare only endpoints whose names contain a match for REGEX. Repeatable.  "
+    "[default: all endpoints except the played endpoints]",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write the messages of the programs to FILE.",
+    help="With --deterministic, write the messages of the programs to FILE.",
 )
 @playing.seed_option
 @playing.add_ending_options
@@ -153,7 +154,8 @@ def command(
 ) -> None:
     """Play recordings with the original timing.
 
-    On a terminal, the progress is shown live. --json prints one object per second, and one at the end.
+    On a terminal, the progress is shown live. With --json, the command prints one object per second, and one object
+    at the end.
     """
     if loop and loops:
         raise click.UsageError("--loop and --loops exclude each other; give one")

@@ -31,8 +31,8 @@ EncodeMessage = Callable[[str, bytes | None], bytes]  # a message, and the value
     "--format",
     "message_format",
     type=click.Choice(["text", "hex", "json"]),
-    help="Format of MESSAGE and of lines. JSON is packed by the struct schema of the endpoint.  [default: json if the "
-    "endpoint has a struct schema, else text]",
+    help="Format of MESSAGE and of lines. The struct schema of the endpoint packs JSON into bytes.  [default: json if "
+    "the endpoint has a struct schema, else text]",
 )
 @click.option(
     "--file",
@@ -47,7 +47,7 @@ EncodeMessage = Callable[[str, bytes | None], bytes]  # a message, and the value
     "--count",
     type=click.IntRange(min=1),
     metavar="COUNT",
-    help="Stop after COUNT messages; MESSAGE is repeated.  [default: 1; no limit with --rate; all lines]",
+    help="Stop after COUNT messages. MESSAGE is repeated.  [default: 1; no limit with --rate; all lines with --lines]",
 )
 @click.option(
     "--rate", type=click.FloatRange(min=0, min_open=True), metavar="RATE", help="Highest rate, in messages/s."
@@ -69,7 +69,7 @@ EncodeMessage = Callable[[str, bytes | None], bytes]  # a message, and the value
     help="Wait for COUNT subscribers before the first message.",
 )
 @options.timeout_option
-@click.option("--force", is_flag=True, help="Take the topic over from a living publisher.")
+@click.option("--force", is_flag=True, help="Replace a living publisher of the topic.")
 @options.json_option
 @options.prefix_option
 def command(
@@ -91,15 +91,17 @@ def command(
 ) -> None:
     """Publish MESSAGE, a file, or lines of the standard input.
 
-    ENDPOINT is a topic (NAME), channel/NAME, queue/NAME or records/NAME. Missing topics, channels and queues are
-    created. In records/NAME, the command writes an element of a vector (--index) or a value of a board (--key). A
-    topic has one publisher: the command refuses to replace a living publisher, unless you give --force.
+    An endpoint is a topic (NAME), a channel (channel/NAME), a work queue (queue/NAME), or a vector or board
+    (records/NAME). Missing topics, channels and queues are created. In records/NAME, the command writes an element of
+    a vector (--index) or a value of a board (--key). A topic has one publisher. To replace a living publisher, give
+    --force.
 
-    JSON for a struct schema needs all fields of the message. In records/NAME, missing fields keep their values, if
-    the element was written before. If another process writes between the read and the write, its change is lost.
+    For a struct schema, JSON needs all fields of the message. In records/NAME, if the element was written before,
+    missing fields keep their values. For this, the command reads the element before the write. If another process
+    writes the element between this read and this write, the change of the other process is lost.
 
-    --timeout limits the wait for subscribers, and for room in a full queue. --json prints one object with the
-    totals at the end.
+    The option --timeout limits the wait for subscribers, and the wait for room in a full queue. With --json, the
+    command prints one object with the totals at the end.
     """
     if (message is not None) + (path is not None) + lines != 1:
         raise click.UsageError("MESSAGE, --file and --lines exclude each other; give exactly one")

@@ -35,7 +35,7 @@ _STATUS_PERIOD_S = 0.1
 
 @click.command(epilog=options.EXIT_CODES_ENDLESS)
 @click.argument("endpoints", nargs=-1, metavar="[NAME|PATTERN]...", shell_complete=options.complete_endpoint)
-@click.option("-a", "--all", "everything", is_flag=True, help="Record all endpoints, also those that appear later.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Record all endpoints, and endpoints that appear later.")
 @click.option(
     "-e",
     "--regex",
@@ -104,7 +104,7 @@ _STATUS_PERIOD_S = 0.1
     default=0.25,
     show_default=True,
     metavar="SECONDS",
-    help="Longest duration of a chunk, in seconds. A kill loses the open chunk, and chunks in the cache.",
+    help="Longest duration of a chunk, in seconds. A killed recorder loses the open chunk and the chunks in the cache.",
 )
 @click.option(
     "--cache-bytes",
@@ -112,7 +112,7 @@ _STATUS_PERIOD_S = 0.1
     default="8MiB",
     show_default=True,
     metavar="BYTES",
-    help="Largest size of data that waits to be written. When half of it waits, chunks are written uncompressed.",
+    help="Largest size of the data in the write cache. If the cache is half full, chunks are written uncompressed.",
 )
 @click.option(
     "--split-bytes",
@@ -134,13 +134,13 @@ _STATUS_PERIOD_S = 0.1
     "--split-messages",
     type=click.IntRange(min=1),
     metavar="COUNT",
-    help="Most messages of a segment.  [default: no limit]",
+    help="Largest number of messages in a segment.  [default: no limit]",
 )
 @click.option(
     "--max-total-bytes",
     type=options.BYTE_COUNT,
     metavar="BYTES",
-    help="Largest size of the recording: remove the oldest segments beyond it.  [default: no limit]",
+    help="Largest size of the recording. Above this size, the oldest segments are removed.  [default: no limit]",
 )
 @click.option(
     "--min-free-bytes",
@@ -154,19 +154,19 @@ _STATUS_PERIOD_S = 0.1
     "--snapshot-seconds",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="Keep the last SECONDS in memory, and write them at a trigger (SIGUSR1 or --trigger).",
+    help="Keep the messages of the last SECONDS in memory. A trigger (SIGUSR1 or --trigger) writes them.",
 )
 @click.option(
     "--snapshot-bytes",
     type=options.BYTE_COUNT,
     metavar="BYTES",
-    help="Keep the last BYTES in memory, and write them at a trigger.",
+    help="Keep the last BYTES of messages in memory. A trigger writes them.",
 )
-@click.option("--start-paused", is_flag=True, help="Wait for a trigger (SIGUSR1 or --trigger) before recording.")
+@click.option("--start-paused", is_flag=True, help="Before recording, wait for a trigger (SIGUSR1 or --trigger).")
 @click.option(
     "--trigger",
     metavar="ENDPOINT",
-    help="Endpoint whose messages trigger, like SIGUSR1: end the pause, or write the messages in memory.",
+    help="Endpoint whose messages are triggers. A trigger ends the pause, or writes the messages in memory.",
 )
 @options.json_option
 @options.prefix_option
@@ -192,12 +192,12 @@ def command(
 ) -> None:
     """Record endpoints into MCAP files.
 
-    Records topics (NAME), channel/NAME, records/NAME and queue/NAME, without a trace in them. New endpoints are
-    recorded as soon as they appear. If a name, PATTERN or REGEX matches no endpoint until the end of --seconds or
-    --messages, the recording is kept, and the exit code is 1.
+    The command records topics (NAME), channel/NAME, records/NAME and queue/NAME, and leaves no trace in them. New
+    endpoints are recorded as soon as they appear. With --seconds or --messages, the exit code is 1 if a name, PATTERN
+    or REGEX matched no endpoint until the end. The recording is kept.
 
-    On a terminal, the progress is shown live. A summary is printed at the end. --json prints one object per second,
-    and one at the end.
+    On a terminal, the progress is shown live. A summary is printed at the end. With --json, the command prints one
+    object per second, and one object at the end.
     """
     _check_selection(everything, bool(endpoints or regex), bool(frames))
     keeps = recorder_options["snapshot_seconds"] is not None or recorder_options["snapshot_bytes"] is not None

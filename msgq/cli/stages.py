@@ -118,7 +118,7 @@ def _format_hop_line(depth: int, hop: HopEdge, tree: HopTree) -> str:
 @click.command(epilog=options.EXIT_CODES_ENDLESS)
 @click.argument("patterns", nargs=-1, metavar="[NAME|PATTERN]...", shell_complete=options.complete_stage)
 @click.option(
-    "--tree", is_flag=True, help="Show hops between topics, found by the origins of messages, instead of stages."
+    "--tree", is_flag=True, help="Show hops between topics instead of stages. Origins of messages connect the topics."
 )
 @click.option(
     "--window",
@@ -133,12 +133,12 @@ def _format_hop_line(depth: int, hop: HopEdge, tree: HopTree) -> str:
 def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool, prefix: str | None) -> None:
     """Show waiting times, processing times and ages of stages.
 
-    Stages are those of `msgq.StageTracer`. NAME is a stage, or an endpoint that a stage handles. With --tree, NAME
-    is a topic, and each line is a hop: the number of messages that led from the endpoint above to this endpoint,
-    and the time between them.
+    Programs define stages with `msgq.StageTracer`. NAME is a stage, or an endpoint that a stage handles. With --tree,
+    NAME is a topic, and each line is a hop from the endpoint above to this endpoint. A hop has the number of messages
+    that led to messages of this endpoint, and the time between the two.
 
-    A terminal shows the figures live; q quits. Otherwise, and with --json, the command measures for --window
-    SECONDS, prints, and ends.
+    On a terminal, the figures are shown live. The key q quits. Without a terminal, or with --json, the command
+    measures for --window SECONDS, prints the figures, and ends.
     """
     selection = SelectedEndpoints(parse_patterns(patterns) or None)
     with settings.overrides(prefix), end_on_interrupt():

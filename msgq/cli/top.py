@@ -56,10 +56,12 @@ def command(
 ) -> None:
     """Show a live table of endpoints with rates and losses.
 
-    For queues, messages are sent messages. For records, messages are written elements. Unknown values are "-".
+    For queues, the table counts sent messages. For records, the table counts written elements. Unknown values are
+    "-".
 
-    Keys: n k r b l s m sort by name, kind, rate, bytes, lost, subscribers, memory; q quits. Without a terminal,
-    each interval is printed below the last. --json prints one object for each endpoint and interval.
+    The keys n, k, r, b, l, s and m sort by name, kind, rate, bytes, lost, subscribers and memory. The key q quits.
+    Without a terminal, each interval is printed below the previous interval. With --json, the command prints one
+    object for each endpoint and interval.
     """
     names = EndpointSelection(endpoints, prefix, everything)
     names.find_existing()

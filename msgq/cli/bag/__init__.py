@@ -15,6 +15,6 @@ _BAG_COMMANDS = (
 def command() -> None:
     """Inspect, repair, compare and convert recordings.
 
-    A LOG is an MCAP file, written by any program, or a directory of segments. Several LOGS are read as one log.
-    Truncated files can be read, too.
+    A LOG is an MCAP file from any program, or a directory of segments. Each command reads several LOGS as one log.
+    Truncated files are readable.
     """

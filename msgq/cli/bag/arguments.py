@@ -18,7 +18,7 @@ from msgq.recording import LogReader, Schemas
 from msgq.recording.reader.log_view import CLOCK_CHOICES, HOST_CLOCK
 
 logs_argument = click.argument("logs", nargs=-1, required=True, type=click.Path(path_type=Path))
-output_option = options.required_output_option("FILE", "File to write. It must not exist.")
+output_option = options.required_output_option("FILE", "File to write. The file must not exist.")
 compression_option = click.option(
     "--compression",
     type=click.Choice(["zstd", "lz4", "none"]),
@@ -30,7 +30,7 @@ chunk_limit_option = click.option(
     default="256MiB",
     show_default=True,
     metavar="SIZE",
-    help="Skip chunks larger than SIZE (uncompressed).",
+    help="Skip chunks with an uncompressed size above SIZE.",
 )
 repair_chunk_limit_option = click.option(
     "--max-chunk-bytes",
@@ -38,14 +38,14 @@ repair_chunk_limit_option = click.option(
     default="256MiB",
     show_default=True,
     metavar="SIZE",
-    help="Refuse files with chunks larger than SIZE (uncompressed).",
+    help="Refuse files with a chunk whose uncompressed size is above SIZE.",
 )
 clock_option = click.option(
     "--clock",
     type=click.Choice(CLOCK_CHOICES),
     default=HOST_CLOCK,
     show_default=True,
-    help="Clock of all times: the clock of the recording host, which never steps, or the wall clock.",
+    help="Clock for all times of the command. The host clock is the clock of the recording host, and never steps.",
 )
 _TIME_FORMATS = "seconds after the start of the log, or a time such as 2026-05-01T12:00:00+02:00 (default zone: UTC)"
 
@@ -90,7 +90,7 @@ add_selection_options = options.combine_options(
         help="Exclude endpoints whose names contain a match for REGEX. Repeatable.",
     ),
     click.option(
-        "--start", metavar="TIME", callback=_parse_time, help=f"Select messages from TIME on: {_TIME_FORMATS}."
+        "--start", metavar="TIME", callback=_parse_time, help=f"Select messages at or after TIME. Give {_TIME_FORMATS}."
     ),
     click.option(
         "--end", metavar="TIME", callback=_parse_time, help="Select messages before TIME, in the same format."

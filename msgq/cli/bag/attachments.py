@@ -23,8 +23,7 @@ from msgq.recording.mcap_io.log_writer import create_atomically
 def command(logs: tuple[Path, ...], output: Path, names: tuple[str, ...], as_json: bool) -> None:
     """Extract the attachments of recordings into a directory.
 
-    Each file has the name of its attachment, without directories. Existing files are never overwritten: the command
-    fails instead.
+    Each file has the name of its attachment, without directories. If an output file exists, the command fails.
     """
     log = LogReader(*logs)
     attachments = [attachment for attachment in log.attachments if not names or attachment.name in names]

@@ -23,16 +23,16 @@ from msgq.recording.export.text_export import make_json_row
 @arguments.add_selection_options
 @options.count_option
 @click.option("--hex", "as_hex", is_flag=True, help="Print payloads in hexadecimal, even if there is a schema.")
-@click.option("--raw", is_flag=True, help="Print only the unchanged bytes of the payloads, without separators.")
+@click.option("--raw", is_flag=True, help="Print only the bytes of the payloads, without separators.")
 @options.add_schema_options
 @arguments.chunk_limit_option
 @options.json_option
 def command(logs: tuple[Path, ...], count: int | None, as_hex: bool, raw: bool, as_json: bool, **chosen: Any) -> None:
     """Print the messages of recordings in the order of recording.
 
-    Each line has the time (UTC), the endpoint and the payload. The payload is decoded by the schema of the
-    endpoint, or printed in hexadecimal if there is no schema. --json prints the objects that `msgq bag convert --to
-    jsonl` writes.
+    Each line has the time (UTC), the endpoint and the payload. The schema of the endpoint decodes the payload. A
+    payload without a schema is printed in hexadecimal. With --json, the command prints the same objects as `msgq bag
+    convert --to jsonl`.
     """
     if raw + as_hex + as_json > 1:
         raise click.UsageError("--raw, --hex and --json exclude each other; give one")

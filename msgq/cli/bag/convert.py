@@ -18,7 +18,7 @@ _STDOUT_PATH = Path("-")
 @click.command(epilog=options.EXIT_CODES)
 @arguments.logs_argument
 @options.required_output_option(
-    "PATH", "File or directory to write. It must not exist; - is the standard output (text formats only)."
+    "PATH", "File or directory to write. The path must not exist. For text formats, - is the standard output."
 )
 @click.option(
     "--to", "kind", type=click.Choice(_TABLE_FORMATS), help="Output format.  [default: extension of --output]"
@@ -31,8 +31,8 @@ _STDOUT_PATH = Path("-")
 def command(logs: tuple[Path, ...], output: Path, kind: str | None, as_json: bool, **chosen: Any) -> None:
     """Convert recordings to Parquet, JSON lines or CSV.
 
-    Messages are decoded by the schemas of their endpoints. Payloads without a schema are in base64. JSON lines and
-    CSV are a single file.
+    The schemas of the endpoints decode the messages. Payloads without a schema are written in base64. JSON lines and
+    CSV output is a single file.
 
     Parquet output is a directory with one file for each endpoint, and one column for each field. If the name of the
     output ends in .parquet, the output is one file for one endpoint.

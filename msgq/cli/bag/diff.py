@@ -20,8 +20,9 @@ from msgq.cli.common import comparisons, options
 def command(a: Path, b: Path, tolerances: Any, time_tolerance: float | None, as_json: bool, **chosen: Any) -> None:
     """Compare two logs, and report the first difference.
 
-    Messages are compared by endpoint and position. Values are compared if a schema describes them, otherwise bytes.
-    Times are compared only with --time-tolerance.
+    For each endpoint, message N of one log is compared with message N of the other log. If a schema describes the
+    messages, the command compares values. Otherwise, the command compares bytes. Times are compared only with
+    --time-tolerance.
     """
     from msgq.recording import compare
 

@@ -24,9 +24,9 @@ _SEVERITY_COLOURS = {"error": "red", "warning": "yellow"}
 def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None:
     """Check files against the rules of MCAP, and report damage.
 
-    An error breaks a rule of MCAP, or contradicts other data of the file. A warning is allowed by MCAP, but causes
-    trouble for readers. To repair files, use `msgq bag recover`. --json prints one object for each finding, then
-    one for each file.
+    An error means that the file breaks a rule of MCAP, or contradicts itself. A warning means that MCAP allows the
+    data, but readers can have trouble with the data. To repair files, use `msgq bag recover`. With --json, the
+    command prints one object for each finding, then one object for each file.
     """
     failed = False
     output = get_console()

@@ -30,11 +30,12 @@ SUMMARY, FULL_SCAN = "summary", "full scan"
 def command(logs: tuple[Path, ...], scan: bool, as_json: bool, **chosen: Any) -> None:
     """Show endpoints, counts, times and losses of recordings.
 
-    msgq stores these totals in the summary of each recording. For other files, unknown values are "-" unless you
-    give --scan. If a file has no summary, or if you select a part of the log, all messages are read.
+    The summary of each recording of msgq contains the totals of all endpoints. In files of other programs, some
+    totals are missing and shown as "-". To compute the missing totals, give --scan. The command reads all messages if
+    a file has no summary, or if you select a part of the log.
 
-    --json prints one object for the log, then one for each endpoint. The field "source" is "summary" or "full
-    scan".
+    With --json, the command prints one object for the log, then one object for each endpoint. The field "source" is
+    "summary", or "full scan" if the command read all messages.
     """
     log = arguments.open_log(logs, **chosen)
     scanned = scan or (not log.has_statistics and log.counts is None)

@@ -80,8 +80,8 @@ _LIST_FUNCTIONS: dict[str, Callable[[LogReader], _TableRowIterator]] = {
 def command(what: str, logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None:
     """List chunks, channels, attachments or metadata of recordings.
 
-    Reads the indexes of the files, not their messages. Loose messages (outside of chunks) are listed with the
-    chunks, many in one row.
+    The command reads the indexes of the files, and reads no messages. The list of chunks also shows messages outside
+    of chunks. One row stands for many messages outside of chunks.
     """
     log = LogReader(*logs, max_chunk_bytes=max_chunk_bytes)
     rows = list(_LIST_FUNCTIONS[what](log))

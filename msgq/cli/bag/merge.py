@@ -17,7 +17,7 @@ from msgq.cli.common import options
 def command(logs: tuple[Path, ...], output: Path, compression: str | None, max_chunk_bytes: int, as_json: bool) -> None:
     """Merge recordings into one file, in the order of log time.
 
-    Epochs get new numbers, so that a gap in the sequence of an endpoint still means a loss.
+    The command renumbers epochs. In the merged file, a gap in the sequence numbers of an endpoint still means a loss.
     """
     from msgq.recording.merge.log_copy import write_merged_log
 

@@ -18,10 +18,10 @@ from msgq.recording.repair.recover import recover
 def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk_bytes: int, as_json: bool) -> None:
     """Repair recordings, so that every MCAP reader can read them.
 
-    Each damaged file gets a repaired copy, NAME.recovered.mcap, next to the old file. A directory gets a new
-    directory. The repair cuts off an incomplete last record, marks damaged data so that readers skip it, rebuilds
-    indexes and the summary, and prints each change. The copy has at least the messages that msgq finds in the old
-    file. Intact files stay unchanged.
+    For each damaged file, the command writes a repaired copy, NAME.recovered.mcap, next to the old file. For a
+    directory, the command writes a new directory. The command cuts off an incomplete last record, and rebuilds
+    indexes and the summary. The command marks damaged data, so that readers skip the data. Each change is printed.
+    The copy contains all messages that msgq finds in the old file. Intact files stay unchanged.
     """
     repair_options.repair_logs(
         logs, recover, recording_files.RECOVERED_LABEL, output, in_place, max_chunk_bytes, as_json

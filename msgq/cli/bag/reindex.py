@@ -18,8 +18,8 @@ from msgq.recording.repair.recover import reindex
 def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk_bytes: int, as_json: bool) -> None:
     """Rebuild all indexes and the summary of recordings.
 
-    Works like `msgq bag recover`, but also on intact files, for example on files written without an index. Each new
-    file is NAME.reindexed.mcap, next to the old file.
+    The command works like `msgq bag recover`, but also rewrites intact files, for example files without an index.
+    Each new file is NAME.reindexed.mcap, next to the old file.
     """
     repair_options.repair_logs(
         logs, reindex, recording_files.REINDEXED_LABEL, output, in_place, max_chunk_bytes, as_json

@@ -23,9 +23,9 @@ add_repair_options = options.combine_options(
         "-o",
         "--output",
         type=click.Path(path_type=Path),
-        help="New file, or new directory if LOG is a directory. It must not exist. Only for a single LOG.",
+        help="New file, or new directory if LOG is a directory. The output must not exist. LOG must be a single log.",
     ),
-    click.option("--in-place", is_flag=True, help="Replace each old file by the new one, atomically."),
+    click.option("--in-place", is_flag=True, help="Replace each old file by its new file, atomically."),
 )
 
 

@@ -53,14 +53,15 @@ add_tolerance_options = options.combine_options(
         multiple=True,
         callback=_parse_tolerances,
         metavar="ENDPOINT[:FIELD]=NUMBER",
-        help="Allowed difference between numbers. NUMBER% is relative, 'any' ignores the field. "
-        "ENDPOINT * means all endpoints. Repeatable.",
+        help="Allowed difference between numbers. NUMBER% is a relative difference. The value 'any' ignores the field. "
+        "If ENDPOINT is *, all endpoints match. Repeatable.",
     ),
     click.option(
         "--time-tolerance",
         type=click.FloatRange(min=0),
         metavar="SECONDS",
-        help="Allowed difference between times since the first message, in seconds.  [default: ignore times]",
+        help="Allowed difference between times, in seconds. Times count from the first message.  "
+        "[default: ignore times]",
     ),
 )
 

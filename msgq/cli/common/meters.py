@@ -20,7 +20,9 @@ _HEADER_PERIOD_LINES = 20  # lines
 _REFRESH_PERIOD_S = 0.25  # how late an endpoint may be noticed that has just come
 
 busy_poll_option = click.option(
-    "--spin", is_flag=True, help="Poll without pauses: exact to a fraction of a microsecond, but uses a whole core."
+    "--spin",
+    is_flag=True,
+    help="Poll without pauses. Times are exact to less than a microsecond, but a whole core is busy.",
 )
 
 

@@ -90,7 +90,7 @@ add_schema_options = combine_options(
         multiple=True,
         callback=_read_schemas,
         metavar="[ENDPOINT=]ENCODING:FILE:NAME",
-        help="Schema for endpoints that do not declare one, e.g. capnproto:log.capnp:Event. Repeatable.",
+        help="Schema for endpoints without a declared schema, e.g. capnproto:log.capnp:Event. Repeatable.",
     ),
     click.option(
         "-I",
@@ -100,7 +100,7 @@ add_schema_options = combine_options(
         expose_value=False,
         callback=_store_import_paths,
         type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="Directory of files that a --schema imports. Repeatable.",
+        help="Directory of files that a schema of --schema imports. Repeatable.",
     ),
 )
 

@@ -33,7 +33,7 @@ remap_option = click.option(
     multiple=True,
     metavar="OLD:=NEW",
     callback=_parse_remap,
-    help=r"Play endpoint OLD as NEW. OLD can be a pattern; NEW can use its groups: '/(.*):=ros_\1'. Repeatable.",
+    help=r"Play endpoint OLD as NEW. OLD can be a pattern with groups for NEW: '/(.*):=ros_\1'. Repeatable.",
 )
 
 
@@ -42,7 +42,7 @@ programs_option = click.option(
     "programs",
     multiple=True,
     metavar="MODULE:FUNCTION",
-    help="Run this program twice in virtual time instead of publishing, and compare the runs. Repeatable.",
+    help="Instead of publishing, run this program twice in virtual time, and compare both runs. Repeatable.",
 )
 seed_option = click.option(
     "--seed",
@@ -61,7 +61,7 @@ add_ending_options = options.combine_options(
         metavar="SECONDS",
         default=10.0,
         show_default=True,
-        help="With --deterministic: stop after the log, when SECONDS of virtual time pass without a message.",
+        help="With --deterministic: after the log, stop when SECONDS of virtual time pass without a message.",
     ),
     click.option(
         "--max-runtime",

@@ -63,16 +63,18 @@ def command(duration: float, output: Path | None, report: Path | None, as_json: 
     """Demonstrate msgq with the telemetry of this machine.
 
     Processes publish CPU, memory, disk, network and process data, a busy topic, and a video of the load (1080p, 30
-    frames/s, without copies). Other processes subscribe: blocking, polling, conflating, passive, and one too slow.
-    A sensor leads to an estimate, and the estimate to a command. The report shows these hops.
+    frames/s, without copies). Other processes receive in different ways: blocking, polling, conflating or passive.
+    One subscriber is too slow. One process turns sensor values into estimates. Another process turns estimates into
+    commands. The HTML report (--report) shows both hops.
 
-    During the run, a publisher is killed and restarted, and its subscribers lose nothing. The run is recorded, read
-    back, compared, and replayed twice in virtual time with equal results. A terminal shows the run live. Otherwise,
-    a summary is printed at the end.
+    During the run, the demo kills and restarts a publisher. The subscribers of this publisher lose no messages. The
+    demo records the run, reads the recording, and compares the recording with the sent messages. Then the demo
+    replays the recording twice in virtual time, with equal results. A terminal shows the run live. Otherwise, a
+    summary is printed at the end.
 
-    MSGQ_BACKEND=zmq runs the demo over ZMQ, where losses are unknown. MSGQ_BACKEND=fake runs it twice in one
-    process and in virtual time, from one second of recorded telemetry, and checks that both runs send the same
-    bytes.
+    With MSGQ_BACKEND=zmq, the demo runs over ZMQ, and losses are unknown. With MSGQ_BACKEND=fake, the demo records
+    one second of telemetry. Then the demo runs twice with this telemetry, in one process and in virtual time. Both
+    runs must send the same bytes.
     """
     if plan.DEMO_BACKEND == "zmq":
         os.environ.setdefault("MSGQ_ZMQ_TRANSPORT", "ipc")  # somebody may have one of the ports

@@ -57,7 +57,7 @@ class FrameBenchResult:
     default=1920,
     show_default=True,
     metavar="PIXELS",
-    help="Width of the frames, in pixels; an even number.",
+    help="Width of the frames, an even number of pixels.",
 )
 @click.option(
     "--height",
@@ -65,7 +65,7 @@ class FrameBenchResult:
     default=1080,
     show_default=True,
     metavar="PIXELS",
-    help="Height of the frames, in pixels; an even number.",
+    help="Height of the frames, an even number of pixels.",
 )
 @click.option(
     "--rate",
@@ -86,10 +86,10 @@ class FrameBenchResult:
 @options.json_option
 @options.prefix_option
 def command(width: int, height: int, rate: float, duration: float, as_json: bool, prefix: str | None) -> None:
-    """Measure NV12 frames from another process into this process.
+    """Measure the transfer of NV12 frames between two processes.
 
-    The frames are rendered before the measurement. The client reads one byte of each 1024. --json prints one object
-    for each run.
+    The server process renders the frames before the measurement. The client process reads one byte of every 1,024
+    bytes. With --json, the command prints one object for each run.
     """
     stop = threading.Event()
     runs = []

@@ -20,7 +20,7 @@ stream_option = click.option(
     "--stream",
     type=click.IntRange(0),
     metavar="TYPE",
-    help="Type number of the stream.  [default: lowest of the server]",
+    help="Type number of the stream.  [default: lowest type number of the server]",
 )
 timeout_option = click.option(
     "--timeout",

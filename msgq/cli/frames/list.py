@@ -57,8 +57,8 @@ class StreamLine:
 def command(interval: float, as_json: bool, prefix: str | None) -> None:
     """List the frame servers in /tmp and their streams.
 
-    The command holds no buffer, and is a passive subscriber of the streams. The format of a stock server's frames
-    is NV12.
+    The command holds no buffer, and is a passive subscriber of the streams. The frames of a stock server have the
+    format NV12.
     """
     with settings.overrides(prefix):
         streams = scan_streams(interval)

@@ -23,7 +23,7 @@ from visionipc.convert import encode_png
     default=1,
     show_default=True,
     metavar="COUNT",
-    help="Number of frames. Several frames go to numbered files: picture-0001.png.",
+    help="Number of frames. Several frames are saved to numbered files, such as picture-0001.png.",
 )
 @click.option("--raw", is_flag=True, help="Save the bytes of the buffer instead of a PNG.")
 @incoming.timeout_option
@@ -41,8 +41,8 @@ def command(
 ) -> None:
     """Save the next frames of a server to files.
 
-    PNG needs msgq-bus[frames]. For --raw, --json prints the layout of the file: format, width, height, stride,
-    uv_offset.
+    PNG needs msgq-bus[frames]. With --raw and --json, the command prints the layout of the file: format, width,
+    height, stride and uv_offset.
     """
     stop = threading.Event()
     with (

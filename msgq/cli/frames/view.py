@@ -56,9 +56,9 @@ def command(
 ) -> None:
     """Show the newest frames of a server in the terminal.
 
-    Each character shows two pixels. The command holds a buffer only during the copy. Without a terminal, --png
-    saves one frame. --json prints one object for each frame instead of the picture. Formats other than RGB and
-    grey, and --png, need msgq-bus[frames].
+    Each character shows two pixels. The command holds a buffer only while it copies the frame. Without a terminal,
+    --png saves one frame. With --json, the command prints one object for each frame instead of the picture. To use
+    --png, or to show formats other than RGB and grey, install msgq-bus[frames].
     """
     screen = get_console()
     if not screen.is_terminal and not as_json:

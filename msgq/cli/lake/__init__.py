@@ -28,5 +28,5 @@ class _SparkGroup(LazyCommandGroup):
 def command() -> None:
     """Create tables from recordings, and query the tables.
 
-    A LAKE is a directory, or a URI that the cluster can open. Spark runs on this machine, unless you give --master.
+    A LAKE is a directory, or a URI that the Spark cluster can open. Without --master, Spark runs on this machine.
     """

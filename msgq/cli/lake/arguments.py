@@ -30,7 +30,8 @@ version_option = click.option(
     "--version",
     type=click.IntRange(min=0),
     metavar="NUMBER",
-    help="Read the table `messages` at this version (`ingest` prints it). Other tables are current.  [default: newest]",
+    help="Read the table `messages` at version NUMBER. `msgq lake ingest` prints the version. All other tables are "
+    "read at the newest version.  [default: newest]",
 )
 master_option = click.option(
     "--master",

@@ -20,7 +20,7 @@ _FORMAT_OPTIONS = {
 @click.command(short_help="Write the result of a query to a file.", epilog=options.EXIT_CODES)
 @arguments.lake_argument
 @arguments.query_argument
-@options.required_output_option("PATH", "File or directory to write. It must not exist.")
+@options.required_output_option("PATH", "File or directory to write. The path must not exist.")
 @click.option(
     "--to", type=click.Choice(_EXPORT_FORMATS), help="Output format.  [default: extension of --output, else parquet]"
 )

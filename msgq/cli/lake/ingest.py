@@ -32,8 +32,8 @@ def command(
 ) -> None:
     """Add recordings to a lake.
 
-    RECORDINGS are files, directories or patterns. The lake stores each message once: it skips unchanged files, and
-    messages that it has from another file.
+    RECORDINGS are files, directories or patterns. The lake stores each message once. The command skips unchanged
+    files, and messages that the lake already has from another file.
     """
     opened = arguments.open_lake(lake, master, recordings)
     with arguments.show_task_progress(opened, "ingest"):

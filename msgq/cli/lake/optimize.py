@@ -18,15 +18,15 @@ from msgq.common.texts import format_count_noun
     default=168,
     show_default=True,
     metavar="HOURS",
-    help="Keep files that versions of the last HOURS need, and files that other programs are writing.",
+    help="Keep the files of versions from the last HOURS, and files that other programs are writing.",
 )
 @arguments.master_option
 @options.json_option
 def command(lake: str, retain_hours: int, master: str | None, as_json: bool) -> None:
     """Merge small files of a lake, and remove unneeded files.
 
-    Unneeded files belong to older versions or to killed programs. Other programs can read and write at the same
-    time, if --retain-hours is longer than their longest query and ingest.
+    Unneeded files belong to older versions or to killed programs. While the command runs, other programs can read and
+    write the lake. For this, --retain-hours must be longer than the longest query or ingest of these programs.
     """
     opened = arguments.open_lake(lake, master)
     with arguments.show_task_progress(opened, "optimize"):

@@ -24,9 +24,9 @@ from msgq.recording.player.remapping import NameMapping
     default=1.0,
     show_default=True,
     metavar="FACTOR",
-    help="Speed relative to the recording; inf: as fast as possible.",
+    help="Speed relative to the recording. The speed inf plays as fast as possible.",
 )
-@click.option("--wait-for-readers", is_flag=True, help="Wait for a subscriber on each endpoint before playing.")
+@click.option("--wait-for-readers", is_flag=True, help="Before playing, wait for a subscriber on each endpoint.")
 @click.option("--backend", type=click.Choice(["msgq", "zmq"]), help="Backend to publish on.  [default: $MSGQ_BACKEND]")
 @playing.programs_option
 @playing.remap_option
@@ -54,11 +54,12 @@ def command(
 ) -> None:
     """Play the messages that a query returns.
 
-    The query must return the columns endpoint, log_time and data: SELECT * FROM messages WHERE endpoint LIKE
-    'camera%'
+    The query must return the columns endpoint, log_time and data. Example: SELECT * FROM messages WHERE endpoint LIKE
+    'camera%'.
 
-    Messages are played by publish_time if the query returns it, else by log_time. A temporary file stores the
-    messages, so that only the disk limits their size.
+    If the query returns the column publish_time, this column sets the schedule. Otherwise, the column log_time sets
+    the schedule. The command stores the messages in a temporary file. The messages can be larger than the memory, but
+    must fit on the disk.
     """
     from msgq.errors import InvalidValueError
     from msgq.recording import LogReader

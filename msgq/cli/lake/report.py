@@ -39,9 +39,9 @@ from msgq.common.texts import format_count_noun
 def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, as_json: bool) -> None:
     """Write an HTML report about a lake or a recording.
 
-    The report shows rates, losses, latency, hops, stages, queues, publishers, pictures and checks. It is one file,
-    and needs no network. A RECORDING is a file, a directory or a pattern. For a recording, the command creates a
-    temporary lake of about the same size, and removes it at the end.
+    The report shows rates, losses, latency, hops, stages, queues, publishers, pictures and checks. The report is a
+    single file, and needs no network. A RECORDING is a file, a directory or a pattern. For a recording, the command
+    creates a temporary lake of about the same size. At the end, the command removes the temporary lake.
     """
     from msgq.lake.report.gold_reader import open_lake_tables
     from msgq.lake.report.report_page import write_report

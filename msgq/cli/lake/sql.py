@@ -27,8 +27,9 @@ from msgq.common.texts import format_count_noun
 def command(lake: str, query: str, rows: int, version: int | None, master: str | None, as_json: bool) -> None:
     """Query the tables of a lake in SQL.
 
-    To list the tables, run `msgq lake tables LAKE`. The decoded messages of an endpoint are in silver_NAME. If NAME
-    has characters other than letters, digits and _, write the table in backticks.
+    To list the tables, run `msgq lake tables LAKE`. The view silver_NAME contains the decoded messages of the
+    endpoint NAME. If NAME has a character that is not a letter, a digit or _, write the name of the view in
+    backticks.
     """
     opened = arguments.open_lake(lake, master, version=version)
     answer = opened.sql(query)

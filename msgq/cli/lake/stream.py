@@ -12,7 +12,9 @@ from msgq.cli.lake import arguments
 @arguments.lake_argument
 @click.argument("recordings")
 @click.option(
-    "--checkpoint", metavar="DIRECTORY", help="Directory for the position of the stream.  [default: in the lake]"
+    "--checkpoint",
+    metavar="DIRECTORY",
+    help="Directory that stores the position of the stream.  [default: in the lake]",
 )
 @click.option(
     "--trigger-seconds",
@@ -20,7 +22,7 @@ from msgq.cli.lake import arguments
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="Time between two batches, in seconds. Each batch writes files.",
+    help="Time between two batches, in seconds. Each batch writes new files.",
 )
 @click.option("--once", is_flag=True, help="Add the existing messages, then stop.")
 @arguments.master_option
@@ -29,8 +31,9 @@ def command(
 ) -> None:
     """Add messages to a lake while a recorder runs.
 
-    RECORDINGS is a directory in which a recorder writes. Each message is added once, even if a process is killed.
-    The silver and gold tables are updated when the stream ends, and by the next `msgq lake ingest`.
+    RECORDINGS is a directory in which a recorder writes. Each message is added once, even if a process is killed. At
+    the end of the stream, the command updates the silver and gold tables. After a kill, the next `msgq lake ingest`
+    updates these tables.
     """
     from msgq.spark.lake import follow
 

@@ -18,9 +18,9 @@ from msgq.common.formatting import format_bytes, format_count
 def command(lake: str, as_json: bool) -> None:
     """List the tables of a lake with their sizes.
 
-    The names are those for `msgq lake sql`, in backticks if SQL needs them. A silver table can have several
-    endpoints with the same schema. The view silver_NAME has a single endpoint. Tables without a name are internal.
-    The command does not start Spark.
+    `msgq lake sql` accepts the listed names. If SQL needs backticks, the name is listed in backticks. A silver table
+    can have several endpoints with the same schema. The view silver_NAME has a single endpoint. Tables without a name
+    are internal. The command does not start Spark.
     """
     from msgq.lake.catalog import list_tables, quote_sql_name
 
