@@ -122,6 +122,7 @@ def test_each_verb_reports_java_exit(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(arguments, "open_lake", refused)
     monkeypatch.setattr(error_module, "_get_java_process", lambda: ended(52))
+    (tmp_path / "messages" / "_delta_log").mkdir(parents=True)  # a lake with nothing in it
     more = {"export": ("SELECT 1", "-o", tmp_path / "x"), "ingest": (tmp_path,), "stream": (tmp_path,)}
     more |= dict.fromkeys(("sql", "replay"), ("SELECT 1",))
     done = run("lake", verb, tmp_path, *more.get(verb, ()), code=1)

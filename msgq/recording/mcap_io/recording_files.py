@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from msgq.errors import RecordingError
+from msgq.recording.mcap_io.problem import Problem
 from msgq.recording.mcap_io.rosbag2 import SQLITE_BAG_SUFFIX, list_bag_files, make_sqlite_error
 
 MCAP_SUFFIX = ".mcap"
@@ -52,6 +54,45 @@ def find_segment_files(path: Path) -> list[Path]:
         raise make_sqlite_error(path)
     made = {make_sibling_path(file, label) for file in files for label in (RECOVERED_LABEL, REINDEXED_LABEL)}
     return sorted((file for file in files if file not in made), key=make_natural_sort_key)
+
+
+def list_recordings(texts: Iterable[str], problems: list[Problem]) -> list[Path]:
+    """Return the files that paths and patterns refer to, sorted. Directories include all subdirectories.
+
+    problems : gets the paths without files.
+
+    Raises
+    ------
+    RecordingError : a path does not exist.
+    """
+    paths: dict[Path, None] = {}
+    for text in texts:
+        named = [Path(text)] if os.path.exists(text) else sorted(map(Path, glob.glob(text)), key=make_natural_sort_key)
+        if not named:
+            raise RecordingError(
+                f"path {text!r} does not exist; use a file, a directory, or a pattern that matches files"
+            )
+        for path in named:
+            inside = _list_directory_recordings(path, problems) if path.is_dir() else [path]
+            if not inside:
+                problems.append(Problem(str(path), 0, f"the directory has no {MCAP_SUFFIX} file"))
+            paths.update(dict.fromkeys(inside))
+    return list(paths)
+
+
+def _list_directory_recordings(directory: Path, problems: list[Problem]) -> list[Path]:
+    """Return the recordings in a directory and all its subdirectories. Unreadable directories become problems."""
+
+    def record_walk_error(error: OSError) -> None:
+        text = f"directory '{error.filename}' cannot be read: {error.strerror}"
+        problems.append(Problem(str(error.filename), 0, text, error.errno))
+
+    paths = []
+    for top, _, names in os.walk(directory, onerror=record_walk_error):
+        paths += [Path(top, name) for name in filter_recording_names(names)]
+        bags = [Path(top, name) for name in names if name.endswith(SQLITE_BAG_SUFFIX)]
+        problems += [Problem(str(path), 0, str(make_sqlite_error(path))) for path in bags]
+    return sorted(paths, key=lambda path: (path.parent, make_natural_sort_key(path)))
 
 
 def filter_recording_names(names: Collection[str]) -> Iterator[str]:

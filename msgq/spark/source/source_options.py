@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import os
 import re
@@ -16,8 +15,7 @@ from msgq.common.selection import EndpointPattern, parse_pattern
 from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader, Problem
-from msgq.recording.mcap_io.recording_files import MCAP_SUFFIX, filter_recording_names, make_natural_sort_key
-from msgq.recording.mcap_io.rosbag2 import SQLITE_BAG_SUFFIX, make_sqlite_error
+from msgq.recording.mcap_io.recording_files import list_recordings
 from msgq.recording.reader.log_view import CLOCK_CHOICES, HOST_CLOCK
 
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -153,21 +151,7 @@ class SourceOptions:
         ------
         RecordingError : a path does not exist.
         """
-        paths: dict[Path, None] = {}
-        for text in self.paths:
-            named = (
-                [Path(text)] if os.path.exists(text) else sorted(map(Path, glob.glob(text)), key=make_natural_sort_key)
-            )
-            if not named:
-                raise RecordingError(
-                    f"path {text!r} does not exist; use a file, a directory, or a pattern that matches files"
-                )
-            for path in named:
-                inside = _list_directory_recordings(path, problems) if path.is_dir() else [path]
-                if not inside:
-                    problems.append(Problem(str(path), 0, f"the directory has no {MCAP_SUFFIX} file"))
-                paths.update(dict.fromkeys(inside))
-        return list(paths)
+        return list_recordings(self.paths, problems)
 
     def open_log(self, path: Path, span: tuple[int, int] | None = None) -> LogReader:
         """Return a reader of one file. Raises RecordingError if the file is not a recording."""
@@ -199,21 +183,6 @@ class SourceOptions:
         cores = self.core_count or len(os.sched_getaffinity(0))
         rounds = -(-total // (_PARTITION_BYTES * cores)) or 1  # whole ones: no core is idle in the last
         return max(total // (rounds * cores) + _CHUNK_BYTES, _PARTITION_BYTES_MIN)
-
-
-def _list_directory_recordings(directory: Path, problems: list[Problem]) -> list[Path]:
-    """Return the recordings in a directory and all its subdirectories. Unreadable directories become problems."""
-
-    def record_walk_error(error: OSError) -> None:
-        text = f"directory '{error.filename}' cannot be read: {error.strerror}"
-        problems.append(Problem(str(error.filename), 0, text, error.errno))
-
-    paths = []
-    for top, _, names in os.walk(directory, onerror=record_walk_error):
-        paths += [Path(top, name) for name in filter_recording_names(names)]
-        bags = [Path(top, name) for name in names if name.endswith(SQLITE_BAG_SUFFIX)]
-        problems += [Problem(str(path), 0, str(make_sqlite_error(path))) for path in bags]
-    return sorted(paths, key=lambda path: (path.parent, make_natural_sort_key(path)))
 
 
 def _parse_schema_option(options: Mapping[str, str]) -> Schemas | None:
