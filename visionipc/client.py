@@ -116,7 +116,7 @@ class VisionIpcClient(StreamReceiver):
         self._type = int(type)
         self._endpoint = wire.get_endpoint_name(self._name, self._type)
         if context is not None:
-            text = f"context is {context!r}, but OpenCL is not supported; omit it"
+            text = f"context is {context!r}, but OpenCL is not supported; omit context"
             raise InvalidValueError(text, self._endpoint)
         self._conflate = conflate
         self._stale_frames = 0

@@ -57,7 +57,7 @@ class Bridge:
         wanted, sources = list(out), dict(into or {})
         if both := sorted(sources.keys() & set(wanted)):
             raise InvalidValueError(
-                f"{', '.join(both)}: a topic cannot be in --out and --in of the same bridge; give it once"
+                f"{', '.join(both)}: a topic cannot be in --out and --in of the same bridge; give each topic once"
             )
         check_bind_host()
         _check_names(wanted)

@@ -187,6 +187,6 @@ def _validate_plain_name(name: str, label: str, most: int = naming.CHANNEL_BYTES
     checked = naming.validate_endpoint_name(name, label, most)
     if ":" in checked:
         raise EndpointNameError(
-            f"{label} {checked!r} has a ':', which is reserved for broadcasts and mailboxes; give a name without it"
+            f"{label} {checked!r} has a ':', which is reserved for broadcasts and mailboxes; give a name without ':'"
         )
     return checked

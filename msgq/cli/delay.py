@@ -74,7 +74,7 @@ def command(endpoints: tuple[str, ...], prefix: str | None, offset: int | None, 
                     for stored_kind in list_stored_kinds()
                     if stored_kind.source.find_stamps is not None
                 )
-                raise click.UsageError(f"--offset cannot be used with {name}; it is for {supported_kinds}")
+                raise click.UsageError(f"--offset cannot be used with {name}; use --offset for {supported_kinds}")
             return open_meter(name)
         stamps = kind.source.find_stamps(kind.bare_name(name), settings.resolve_prefix(None))
         payload_offset = _resolve_time_offset(name, offset, stamps)

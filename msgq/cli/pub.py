@@ -135,7 +135,7 @@ def _check_options(endpoint: str, options: set[str]) -> None:
             stored_kind for stored_kind in list_stored_kinds() if option in stored_kind.publish.allowed_options
         )
         where = kind.endpoint("NAME") if kind.name_prefix else kind.plural_name
-        raise click.UsageError(f"--{option} cannot be used with {endpoint}; it is for {where}")
+        raise click.UsageError(f"--{option} cannot be used with {endpoint}; use --{option} for {where}")
 
 
 @contextlib.contextmanager

@@ -59,9 +59,7 @@ def record_dtype(asked: npt.DTypeLike, endpoint: str = "") -> np.dtype[Any]:
         text = f"dtype {dtype} does not fit into a schema: {error}; give the fields in the order of their offsets"
         raise RecordTypeError(text, endpoint) from error
     if said != dtype:
-        raise RecordTypeError(
-            f"dtype {dtype} does not fit into a schema, which would describe {said}; give that dtype", endpoint
-        )
+        raise RecordTypeError(f"a schema describes dtype {dtype} as {said}; give dtype {said}", endpoint)
     return said
 
 
@@ -79,7 +77,7 @@ def struct_schema(dtype: np.dtype[Any], name: str = "Record") -> Schema:
     except TypeError as error:  # a title may be any object
         raise ValueError(str(error)) from None
     if len(data) > SCHEMA_DATA_BYTES_MAX:
-        raise ValueError(f"its description has {len(data)} bytes, and at most {SCHEMA_DATA_BYTES_MAX} are allowed")
+        raise ValueError(f"the description has {len(data)} bytes; at most {SCHEMA_DATA_BYTES_MAX} are allowed")
     return Schema(name, "struct", data)
 
 

@@ -49,7 +49,7 @@ def item_dtype(schema: Schema | None) -> np.dtype[Any]:
     ValueError : the schema does not describe changes.
     """
     if schema is None or schema.encoding != "struct":
-        raise ValueError("schema of vector changes missing")
+        raise ValueError("schema of vector changes is missing")
     dtype = struct_dtype(schema)
     if dtype.names != (*(name for name, _ in CHANGE_HEAD_FIELDS), VALUE_FIELD) or any(
         dtype[name].str != kind for name, kind in CHANGE_HEAD_FIELDS

@@ -64,7 +64,7 @@ class Schema:
         if not self.name:
             raise ValueError("schema name is empty; give a name")
         if _ENCODING_SEPARATOR in self.encoding or _ENCODING_SEPARATOR in self.schema_encoding:
-            raise ValueError(f"schema encoding {self.encodings!r} has a {_ENCODING_SEPARATOR!r}; give it without")
+            raise ValueError(f"schema encoding {self.encodings!r} has a {_ENCODING_SEPARATOR!r}; remove this character")
 
     @property
     def encodings(self) -> str:
@@ -126,7 +126,7 @@ def _fingerprint_data(data: bytes) -> bytes:
 
 def _count_text_bytes(field: str, text: str) -> int:
     if "\0" in text:
-        raise ValueError(f"schema {field} {text!r} contains NUL; give it without")
+        raise ValueError(f"schema {field} {text!r} contains a NUL character; remove the character")
     return len(text.encode())
 
 

@@ -260,7 +260,7 @@ def _cast_list_array(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         return pa.ListArray.from_arrays(pa.array(ends, mask=np.append(~valid, False)), inner)
     each = wanted.list_size
     if (sizes[valid] != each).any():
-        raise pa.ArrowInvalid(f"lists have other lengths than {each} elements")
+        raise pa.ArrowInvalid(f"a list does not have {each} elements")
     places = np.arange(len(array) * each) - np.repeat(np.cumsum(~valid) * each, each)
     filled = inner.take(pa.array(places, mask=np.repeat(~valid, each)))
     return pa.FixedSizeListArray.from_arrays(filled, each, mask=pa.array(~valid))

@@ -195,8 +195,8 @@ class BoardPlaybackWriter(EndpointWriter):
         except InvalidValueError as error:
             raise UnplayableError(str(error)) from None
         if len(message.data) > self._board.value_bytes:
-            text = f"recorded value has {len(message.data)} bytes, but the board allows {self._board.value_bytes}"
-            raise UnplayableError(f"{text}, which a value of this board may have")
+            text = f"recorded value has {len(message.data)} bytes, but values of the board have at most"
+            raise UnplayableError(f"{text} {self._board.value_bytes} bytes")
         with _OriginScope(self._target.compute_origin_time(message.age_ns)):
             entry.write(message.data)
 

@@ -92,7 +92,7 @@ class TopicTransport:
         if create is None:
             return
         if self._module.__name__ not in (RING_BACKEND, FAKE_BACKEND):
-            raise InvalidValueError("create cannot be used with ZMQ, which has no files; omit it", self._name)
+            raise InvalidValueError("create cannot be used with ZMQ, which has no files; omit create", self._name)
         exists = self._read_topic_info() is not None
         if create and exists:
             raise SegmentError("queue exists; give another name, or omit create=True", self._name, errno=errno.EEXIST)

@@ -69,7 +69,7 @@ class Fault:
         if (self.kind == "delay") != (self.delay > 0):
             raise InvalidValueError(
                 f"delay={self.delay} s does not fit fault kind {self.kind!r}; "
-                "a fault of kind 'delay', and only this kind, needs delay > 0",
+                "give delay > 0 for the kind 'delay', and no delay for other kinds",
                 self.endpoint,
             )
 

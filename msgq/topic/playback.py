@@ -55,7 +55,7 @@ class TopicWriter(EndpointWriter):
         except SegmentError:
             return
         if publisher is not None and publisher.alive is not False:
-            text = f"{publisher.name} (process {publisher.pid}) publishes it, and playing would replace that publisher"
+            text = f"{publisher.name} (process {publisher.pid}) publishes this topic, and playing would replace it"
             raise MultiplePublishersError(
                 f"{text}; remap the endpoint, choose another prefix, or give take_over (--take-over)", name
             )
@@ -79,7 +79,9 @@ class TopicWriter(EndpointWriter):
             size = self.spec.max_message_bytes
             text = f"ring has {ring_data_bytes} bytes, but a message of {size} bytes needs {needed_bytes}"
             raise SegmentSizeError(
-                f"{text}; stop its processes and remove it (msgq clean), choose another prefix, or remap it", name
+                f"{text}; stop the processes of the topic and remove the topic (msgq clean), choose another prefix, "
+                "or remap the topic",
+                name,
             )
         return socket
 

@@ -92,7 +92,7 @@ def test_foreign_metadata_file_is_ignored(tmp_path: Path) -> None:
     ("names", "options", "reason"),
     [
         (["a.mcap", "b.mcap"], {}, "name the file 'b.mcap', which does not exist"),
-        (["../a.mcap"], {"storage": "rocket"}, "name the storage 'rocket'"),
+        (["../a.mcap"], {"storage": "rocket"}, "have the storage 'rocket'"),
         (["a.db3"], {"storage": "sqlite3"}, "rosbags-convert --src"),
         ([], {}, "relative_file_paths is missing"),
         (["a.mcap"], {"more": "  x: [" * 10000}, "are invalid: "),

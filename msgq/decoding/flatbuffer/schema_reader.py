@@ -139,7 +139,9 @@ class _FlatbufferTypeBuilder:
         )
         size = object_entry["bytesize"]
         if size < 1 or any(offset + measure_inline_bytes(field_type) > size for _, offset, field_type in fields):
-            raise ValueError(f"struct {_get_entry_name(object_entry)!r} has {size} bytes, and a field ends after them")
+            raise ValueError(
+                f"struct {_get_entry_name(object_entry)!r} has {size} bytes, but a field ends after the last byte"
+            )
         return FlatbufferStruct(size, fields)
 
     def _build_table_field(self, field: dict[str, Any]) -> tuple[FlatbufferType, Any]:

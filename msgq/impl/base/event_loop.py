@@ -135,7 +135,7 @@ async def wait_readable_async(sockets: Iterable[AsyncReadable]) -> None:
         for socket in sockets:
             if socket._asyncio_wait is not None and not socket._asyncio_wait.loop.is_closed():
                 raise ConcurrentUseError(
-                    "another task waits for it; use a socket in one task at a time", socket.endpoint
+                    "another task waits for this socket; use each socket in one task at a time", socket.endpoint
                 )
             # A number of our own: the socket's is free as soon as it is closed, the loop's reader only later.
             fd = os.dup(socket.fileno())

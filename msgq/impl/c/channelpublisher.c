@@ -160,7 +160,7 @@ static int mqc_publisher_register(msgq_channel_publisher *p, uint64_t slot_bytes
     if (!own || !slots) {
         free(own);
         return own ? mqc_endpoint_error(&file->endpoint, EMSGSIZE,
-                                        "slots of %llu bytes do not fit: the pool may have %llu (max_bytes)",
+                                        "slots of %llu bytes do not fit: the pool is limited to %llu (max_bytes)",
                                         (unsigned long long)slot_bytes, (unsigned long long)p->max_bytes)
                    : mqc_endpoint_error(&file->endpoint, ENOMEM, "no memory for a publisher");
     }
@@ -236,7 +236,7 @@ static int mqc_publisher_grow_pool(msgq_channel_publisher *p, uint64_t size) {
     uint64_t wanted = 2 * former->c.slots.slot_bytes > size ? 2 * former->c.slots.slot_bytes : size;
     if (size > p->max_bytes) /* prevents an overflow of the product below */
         return mqc_endpoint_error(&p->file.endpoint, EMSGSIZE,
-                                  "a message of %llu bytes does not fit: the pool may have %llu (max_bytes)",
+                                  "a message of %llu bytes does not fit: the pool is limited to %llu (max_bytes)",
                                   (unsigned long long)size, (unsigned long long)p->max_bytes);
     if ((p->slots ? p->slots : MQC_FEW_SLOTS) * mq_pool_slot_stride_bytes(wanted) > p->max_bytes)
         wanted = size;

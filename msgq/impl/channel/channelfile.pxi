@@ -153,7 +153,7 @@ cdef class ChannelFile(EndpointFile):
                 shown = {MQ_CHANNEL_STAMPED: True, MQ_CHANNEL_UNSTAMPED: False}
             text = (f"has {setting}={shown.get(current, current)}, but {setting}={shown.get(asked, asked)} was "
                     "requested"
-                    "; omit it to use the existing value, or remove the channel (msgq clean)")
+                    "; omit the option to use the existing value, or remove the channel (msgq clean)")
             raise ChannelMismatchError(text, self.name, self.segment.path)
         return asked
 
@@ -253,8 +253,8 @@ cdef class ChannelFile(EndpointFile):
             unlock_file(fd)
 
     def _removed_error(self):
-        text = ("channel was removed, and perhaps created again; open handles continue, but cannot join it: open it "
-                "again")
+        text = ("channel was removed, and perhaps created again; open handles continue, but cannot join "
+                "the channel: open it again")
         return SegmentError(text, self.name, self.segment.path, ENOENT)
 
 

@@ -335,14 +335,14 @@ cdef class Publisher(ForkAwareHandle):
         cdef uint64_t wanted = max(size, 2 * previous.c.slots.slot_bytes)
         cdef uint64_t min_slots = self._slots or 1
         if size > self._max_bytes:  # prevents an overflow in the computation below
-            text = f"a message of {size} bytes does not fit: the pool may have {self._max_bytes} (max_bytes)"
+            text = f"a message of {size} bytes does not fit: the pool is limited to {self._max_bytes} bytes (max_bytes)"
             raise MessageTooLargeError(text, self._endpoint)
         if (self._slots or PREFERRED_SLOTS) * mq_pool_slot_stride_bytes(wanted) > self._max_bytes:
             wanted = size
         if min_slots * mq_pool_slot_stride_bytes(wanted) > self._max_bytes:
-            text = (f"a message of {size} bytes does not fit: {min_slots} slots of it need "
+            text = (f"a message of {size} bytes does not fit: {min_slots} such slots need "
                     f"{min_slots * mq_pool_slot_stride_bytes(size)} bytes, "
-                    f"and the pool may have {self._max_bytes} (max_bytes)")
+                    f"and the pool is limited to {self._max_bytes} bytes (max_bytes)")
             raise MessageTooLargeError(text, self._endpoint)
         self._use_state = BUSY
         try:

@@ -139,8 +139,8 @@ cdef uint64_t _choose_slot_count(ChannelFile file, asked, uint64_t slot_bytes, u
     if asked is None and wanted * stride > max_bytes:
         wanted = max(max_bytes // stride, <uint64_t> 1)
     if wanted * stride > max_bytes:
-        text = (f"{wanted} slots of {slot_bytes} bytes need {wanted * stride}; the pool may have {max_bytes} "
-                "(max_bytes)")
+        text = (f"{wanted} slots of {slot_bytes} bytes need {wanted * stride}; the pool is limited to "
+                f"{max_bytes} bytes (max_bytes)")
         raise MessageTooLargeError(text, file.name)
     return wanted
 

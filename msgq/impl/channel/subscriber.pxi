@@ -330,7 +330,7 @@ cdef class Subscriber(Waitable):
             if message.length != size:
                 if count:
                     break
-                text = f"next message has {message.length} bytes, but the dtype has {size}; use receive() for it"
+                text = f"next message has {message.length} bytes, but the dtype has {size}; use receive() instead"
                 raise MessageSizeError(text, self._endpoint)
             mq_copy_from_shared(<uint8_t *> view.buf + count * size, mq_pool_slot_payload(message.slot), size)
             if self._accept_message(&message):

@@ -118,7 +118,9 @@ class Publisher:
             slot_count = max(min(slot_count, self._pool_bytes_max // stride), 1)
         if slot_count * stride > self._pool_bytes_max:
             text = f"{slot_count} slots of {slot_bytes} bytes need {slot_count * stride}"
-            raise MessageTooLargeError(f"{text}; the pool may have {self._pool_bytes_max} (max_bytes)", self.endpoint)
+            raise MessageTooLargeError(
+                f"{text}; the pool is limited to {self._pool_bytes_max} bytes (max_bytes)", self.endpoint
+            )
         return slot_count
 
     def close(self) -> None:
@@ -238,10 +240,10 @@ class Publisher:
             slot_bytes = size
         if slot_count_min * slot_stride_bytes(slot_bytes) > self._pool_bytes_max:
             needed_bytes = slot_count_min * slot_stride_bytes(size)
-            text = (
-                f"a message of {size} bytes does not fit: {slot_count_min} slots of it need {needed_bytes} bytes, and"
+            text = f"a message of {size} bytes does not fit: {slot_count_min} such slots need {needed_bytes} bytes, and"
+            raise MessageTooLargeError(
+                f"{text} the pool is limited to {self._pool_bytes_max} bytes (max_bytes)", self.endpoint
             )
-            raise MessageTooLargeError(f"{text} the pool may have {self._pool_bytes_max} (max_bytes)", self.endpoint)
         self._pool = self._open_pool(slot_bytes, False)
         for counter in self._previous_counts:
             self._previous_counts[counter] += getattr(previous, counter)

@@ -339,7 +339,7 @@ class ChannelFile:
         if self.channel.inherited_by_fork:
             raise fork_error(self.name)
         if self.channel.is_removed:
-            text = "channel was removed, and perhaps created again; open handles continue, but cannot join it"
+            text = "channel was removed, and perhaps created again; open handles continue, but cannot join the channel"
             raise SegmentError(f"{text}: open it again", self.name, errno=errno.ENOENT)
 
     def close(self) -> None:
@@ -385,7 +385,9 @@ class ChannelFile:
         if requested is not None and current not in (None, requested):
             shown = "any number" if current == UNLIMITED_SUBSCRIBERS and setting == "subscribers" else current
             text = f"has {setting}={shown}, but {setting}={requested} was requested"
-            raise ChannelMismatchError(f"{text}; omit it to use the existing value, or remove the channel", self.name)
+            raise ChannelMismatchError(
+                f"{text}; omit the option to use the existing value, or remove the channel", self.name
+            )
         return current if requested is None else requested
 
     @property

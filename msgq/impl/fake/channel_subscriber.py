@@ -282,7 +282,7 @@ class Subscriber(Waitable):
             if size != element.itemsize:
                 if messages:
                     break
-                text = f"next message has {size} bytes, but the dtype has {element.itemsize}; use receive() for it"
+                text = f"next message has {size} bytes, but the dtype has {element.itemsize}; use receive() instead"
                 raise MessageSizeError(text, self._endpoint)
             messages.append(self._receive_entry(entry).data)
             if publishers is not None and self._last_message is not None:

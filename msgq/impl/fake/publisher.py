@@ -118,7 +118,7 @@ class PubSocket(StrictOptionSocket, UnqueuedSenderOptions, NoLingerOption, FakeS
             )
             if previous_claim.has_reservation:
                 text = f"process {os.getpid()} has been sending (or holding a reservation) for 1 s"
-                raise MultiplePublishersError(f"{text}; stop it, then connect again", name)
+                raise MultiplePublishersError(f"{text}; stop the process, then connect again", name)
         _decide_tracking(topic, tracked)
         self._bus, self._topic, self._endpoint = bus, topic, name
         self._own_claim = self._active_claim = PublisherClaim()

@@ -316,7 +316,7 @@ class SubSocket(StrictOptionSocket, PyzmqReceiver, NoLingerOption, Waitable):
             next_cursor = inbox.find_cursor() + frame_bytes(pending_bytes + inbox.topic.stamp_bytes)
             if pending_bytes != element_bytes and not messages:
                 text = f"next message has {pending_bytes} bytes, but the dtype has {element_bytes}"
-                raise MessageSizeError(f"{text}; use receive() for it", self._endpoint)
+                raise MessageSizeError(f"{text}; use receive() instead", self._endpoint)
             if pending_bytes != element_bytes:
                 break
             messages.append(inbox.take_message())

@@ -196,9 +196,9 @@ def check_output_array(out: Any, dtype: np.dtype[Any], shape: tuple[int, ...], n
     if not isinstance(out, np.ndarray):
         raise RecordTypeError(f"out is of type {type(out).__name__}; give an array of dtype {dtype}", name)
     if out.dtype != dtype:
-        raise RecordTypeError(f"out is of dtype {out.dtype}; give one of {dtype}", name)
+        raise RecordTypeError(f"out is of dtype {out.dtype}; give an array of dtype {dtype}", name)
     if out.shape != shape:
-        raise InvalidValueError(f"out has shape {out.shape}; give one of {shape}", name)
+        raise InvalidValueError(f"out has shape {out.shape}; give an array of shape {shape}", name)
     if not (out.flags.c_contiguous and out.flags.writeable):
         raise InvalidValueError("out is not C-contiguous, or is read-only; give another array", name)
     return out

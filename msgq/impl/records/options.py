@@ -104,7 +104,9 @@ class VectorOpenOptions(NamedTuple):
         return self.length or length
 
     def _mismatch_error(self, text: str) -> RecordMismatchError:
-        return RecordMismatchError(f"{text}; omit it to use the existing value, or unlink the records", self.name)
+        return RecordMismatchError(
+            f"{text}; omit the option to use the existing value, or unlink the records", self.name
+        )
 
     def missing_error(self) -> SegmentError:
         """Return the error for a vector that does not exist."""
@@ -269,7 +271,7 @@ class BoardOpenOptions(NamedTuple):
             if asked not in (None, current):
                 text = f"has {option}={current}, but {option}={asked} was requested"
                 raise RecordMismatchError(
-                    f"{text}; omit it to use the existing value, or unlink the records", self.name
+                    f"{text}; omit the option to use the existing value, or unlink the records", self.name
                 )
 
     def missing_error(self) -> SegmentError:

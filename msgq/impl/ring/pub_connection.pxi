@@ -126,7 +126,7 @@ cdef class PubConnection:
             if late:
                 pid = mq_ring_publisher_pid(former)
                 text = f"process {pid} has been sending (or holding a reservation) for 1 s"
-                raise MultiplePublishersError(f"{text}; stop it, then connect again", self._endpoint)
+                raise MultiplePublishersError(f"{text}; stop the process, then connect again", self._endpoint)
             with nogil:
                 usleep(50)
             PyErr_CheckSignals()

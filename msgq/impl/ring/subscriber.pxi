@@ -378,7 +378,7 @@ cdef class SubSocket(SubConnection):
         if status == MQ_RING_CORRUPT:
             self._handle_corruption()
         elif status == MQ_RING_OK:
-            text = f"next message has {message.size} bytes, but the dtype has {size}; use receive() for it"
+            text = f"next message has {message.size} bytes, but the dtype has {size}; use receive() instead"
             raise MessageSizeError(text, self._endpoint)
         return 0
 

@@ -129,7 +129,9 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
         if hasattr(socket, "get_monitor_socket"):
             raise TypeError("descriptor of a pyzmq socket reports events, not messages; use zmq.Poller for it")
         if not flags & (POLLIN | POLLOUT | POLLERR | POLLPRI):
-            raise InvalidValueError(f"flags are {flags}; give POLLIN, POLLOUT, POLLERR or POLLPRI, or unregister it")
+            raise InvalidValueError(
+                f"flags are {flags}; give POLLIN, POLLOUT, POLLERR or POLLPRI, or unregister the socket"
+            )
         self._descriptors[socket if isinstance(socket, int) else socket.fileno()] = socket, flags
 
     modify = register

@@ -100,7 +100,7 @@ class OpenRequest(NamedTuple):
             asked = getattr(self, option)
             if asked not in (None, value):
                 text = f"has {option}={value!r}, but {option}={asked!r} was requested"
-                text = f"{text}; omit it to use the existing value, or unlink the queue"
+                text = f"{text}; omit the option to use the existing value, or unlink the queue"
                 raise QueueMismatchError(text, self.name)
 
 

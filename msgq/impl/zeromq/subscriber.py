@@ -228,7 +228,7 @@ class SubSocket(PyzmqReceiver, SubConnection):
         messages = self._call_exclusively(self._receive_pending, message_limit, wait_for_one, element.itemsize)
         if not messages and message_limit and self._held_message is not None:
             text = f"next message has {len(self._held_message)} bytes, but the dtype has {element.itemsize}"
-            raise MessageSizeError(f"{text}; use receive() for it", self.endpoint)
+            raise MessageSizeError(f"{text}; use receive() instead", self.endpoint)
         array = numpy.empty(len(messages), element)
         data = b"".join(messages)
         ctypes.memmove(array.ctypes.data, data, len(data))

@@ -89,7 +89,7 @@ class BronzeStore:
         if removed := [path for path in paths if path not in now and not self._lake.has_entry(f"messages/{path}")]:
             text = f"version {self._version} of lake '{self._lake.uri}' can no longer be read"
             raise RecordingError(
-                f"{text}: {len(removed)} of its files were merged into others and removed; read a newer version"
+                f"{text}: {len(removed)} of its files were merged into other files and removed; read a newer version"
             )
 
     def list_bronze_files(self) -> set[str]:

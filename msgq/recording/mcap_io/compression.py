@@ -51,7 +51,7 @@ def decompress_zstd_frame(data: bytes, most: int) -> bytes:
         size = said if said >= 0 else most
         if size > most:
             raise ValueError(
-                f"the decompressed data have {size} bytes; max_chunk_bytes (--max-chunk-bytes) leaves room for {most}"
+                f"the decompressed data have {size} bytes; max_chunk_bytes (--max-chunk-bytes) allows {most}"
             )
         return (
             _decompress_zstd(memoryview(data), size)

@@ -259,7 +259,7 @@ def decompress_chunk(record: bytes, most: int) -> bytes:
     """
     opcode, length = RECORD_HEAD_STRUCT.unpack_from(record)
     if opcode != Opcode.CHUNK or length != len(record) - RECORD_HEAD_STRUCT.size or length < CHUNK_HEAD_STRUCT.size + 8:
-        raise ValueError("the summary refers to a place without a chunk")
+        raise ValueError("the summary refers to a position without a chunk")
     _, _, size, crc, name_bytes = CHUNK_HEAD_STRUCT.unpack_from(record, RECORD_HEAD_STRUCT.size)
     name_at = RECORD_HEAD_STRUCT.size + CHUNK_HEAD_STRUCT.size
     data_at = name_at + name_bytes + 8

@@ -35,7 +35,7 @@ def list_bag_files(directory: Path) -> list[Path] | None:
     if storage == "sqlite3":
         raise make_sqlite_error(directory)
     if storage != "mcap":
-        raise RecordingError(f"bag metadata '{path}' name the storage {storage!r}; msgq reads only the storage 'mcap'")
+        raise RecordingError(f"bag metadata '{path}' have the storage {storage!r}; msgq reads only the storage 'mcap'")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise RecordingError(f"bag metadata '{path}' are invalid: relative_file_paths is missing")
     files = [directory / os.path.basename(name) for name in names]  # old ones begin with the directory's own name

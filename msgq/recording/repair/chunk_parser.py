@@ -54,7 +54,7 @@ def parse_record(record: bytes) -> Any:
     except (McapError, ValueError, struct.error, EOFError, MemoryError) as error:
         raise ValueError(f"a field is invalid: {str(error) or type(error).__name__}") from None
     if isinstance(parsed, records.Schema) and parsed.id == 0:
-        raise ValueError("a schema has the ID 0, which means that a channel has no schema")
+        raise ValueError("a schema has the ID 0, which is reserved for channels without a schema")
     return parsed
 
 
