@@ -1,7 +1,7 @@
 """The environment of this process."""
 
 def environment(name: str) -> str | None:
-    """Return a variable of this process's environment as `os.environ` has it; None when it is not set.
+    """Return the value of an environment variable, as `os.environ` does; None: the variable is not set.
 
-    For `msgq.common.settings`, which alone knows the names.
+    Only `msgq.common.settings` calls this function, because that module defines the names of the variables.
     """

@@ -17,14 +17,14 @@
 #define MQ_CDR_ENCAPSULATION_BYTES 4 /* bytes of the encapsulation before a CDR message */
 #define MQ_CDR_PADDING_BYTES_MAX 3   /* maximum padding bytes after a message */
 
-/* Types of steps. Element counts and lengths of texts are u32 in the message, aligned to 4. */
+/* Types of steps. In the message, element counts and lengths of texts are u32, aligned to 4 bytes. */
 enum {
     MQ_CDR_STEP_NUMBERS, /* append `element_count` elements to `value_column` */
-    /* read a count, and append that number of elements. Append the end of the elements to `offset_column` */
+    /* read a count, and append that number of elements. Append the end offset of the elements to `offset_column` */
     MQ_CDR_STEP_SEQUENCE,
-    /* read a length, and append that number of bytes of UTF-8. Append the end of the text to `offset_column` */
+    /* read a length, and append that number of bytes of UTF-8. Append the end offset of the text to `offset_column` */
     MQ_CDR_STEP_TEXT,
-    /* repeat the steps up to `partner_step`. Append the end of the elements to `offset_column` */
+    /* repeat the steps up to `partner_step`. Append the end offset of the elements to `offset_column` */
     MQ_CDR_STEP_REPEAT_BEGIN,
     MQ_CDR_STEP_REPEAT_END, /* continue at `partner_step` until all elements are read */
 };

@@ -13,22 +13,22 @@ from msgq.decoding.flatbuffer.flatbuffer_types import FlatbufferTable
 class CapnpReader:
     """Reads messages of one Cap'n Proto struct. One thread at a time.
 
-    Structs are dicts. Texts, bytes, lists and structs that a message does not set are missing. Of a union, only the
-    active field is present, set or not. All other fields are present. Numbers, truth values and texts are Python's, and
-    data is bytes. An enum value with a name is its name. Lists of numbers are read-only NumPy arrays that keep the
-    message, lists of unsigned 8-bit numbers are bytes, and other lists are lists. Pointers of any type and capabilities
-    are None.
+    A struct becomes a dict. The dict omits texts, bytes, lists and structs that the message does not set. The dict also
+    omits the inactive fields of a union, but has the active field even if the message does not set this field. Numbers,
+    truth values and texts become Python objects, and data becomes bytes. An enum value with a name becomes a str with
+    this name. A list of numbers becomes a read-only NumPy array that keeps the message alive. A list of unsigned 8-bit
+    numbers becomes bytes. Any other list becomes a Python list. Capabilities and pointers of any type become None.
 
-    Messages may have any content: every position is checked before a read. A message may contain the same part many
-    times, and elements may have no bytes. Therefore a message gives at most 4 million values, at most 64 levels deep,
-    and at most 16 times its own size in bytes and texts.
+    Messages may have any content: every position is checked before a read. A small message can describe a very large
+    result, because its pointers may refer to the same part many times. Therefore the result is limited to 4 million
+    values, to 64 levels of nesting, and to bytes and texts of 16 times the message's size.
     """
 
     def __init__(self, struct: CapnpStruct) -> None:
         """Prepare for a struct."""
 
     def read(self, message: bytes) -> dict[str, Any]:
-        """Return the values of a message: segments after their table, unpacked.
+        """Return the values of a message, which consists of a segment table and segments without packing.
 
         Raises
         ------
@@ -39,14 +39,15 @@ class CapnpReader:
 class FlatBufferReader:
     """Reads messages of one FlatBuffers table. One thread at a time.
 
-    Tables and structs are dicts with all fields. A missing field has the schema's default, or None. Numbers, truth
-    values and texts are Python's. An enum value with a name is its name. Vectors of numbers are read-only NumPy arrays
-    that keep the message, vectors of unsigned 8-bit numbers are bytes, and other vectors are lists. A union is its
-    active member, and the field before it is the member's type.
+    A table or struct becomes a dict with all fields. A missing field has the schema's default, or None. Numbers, truth
+    values and texts become Python objects. An enum value with a name becomes a str with this name. A vector of numbers
+    becomes a read-only NumPy array that keeps the message alive. A vector of unsigned 8-bit numbers becomes bytes. Any
+    other vector becomes a Python list. A union becomes the value of its active member. The field before the union has
+    the type of this member.
 
-    Messages may have any content: every position is checked before a read. A message may contain the same part many
-    times. Therefore a message gives at most 4 million values, at most 100 levels deep, and at most 16 times its own
-    size in bytes and texts.
+    Messages may have any content: every position is checked before a read. A small message can describe a very large
+    result, because its offsets may refer to the same part many times. Therefore the result is limited to 4 million
+    values, to 100 levels of nesting, and to bytes and texts of 16 times the message's size.
     """
 
     def __init__(self, table: FlatbufferTable) -> None:
@@ -69,11 +70,11 @@ class FlatBufferReader:
 class CdrReader:
     """Reads messages of one CDR or ROS 1 definition. One thread at a time.
 
-    A struct is a dict. Numbers, truth values and texts are Python's. An enum value with a name is its name. Arrays and
-    sequences of numbers are read-only NumPy arrays that keep the message, those of unsigned 8-bit numbers are bytes,
-    and others are lists.
+    A struct becomes a dict. Numbers, truth values and texts become Python objects. An enum value with a name becomes a
+    str with this name. An array or sequence of numbers becomes a read-only NumPy array that keeps the message alive. An
+    array or sequence of unsigned 8-bit numbers becomes bytes. Any other array or sequence becomes a Python list.
 
-    Messages may have any content: every length is checked before its use, and a message gives at most 4 million values.
+    Messages may have any content: every length is checked before its use. The result is limited to 4 million values.
     """
 
     def __init__(self, struct: CdrStruct, is_cdr: bool) -> None:
@@ -82,7 +83,7 @@ class CdrReader:
         Parameters
         ----------
         struct : definition of the messages.
-        is_cdr : True for CDR (any version and byte order, as each message says), False for ROS 1.
+        is_cdr : True for CDR, False for ROS 1. A CDR message names its version and byte order.
 
         Raises
         ------
@@ -120,18 +121,18 @@ def unpack_columns(
 
     Parameters
     ----------
-    steps : steps of a plan, shape (n, 6): the fields of `mq_cdr_step`, valid as cdr_columns.h requires. The call does
-        not check the steps.
+    steps : steps of a plan, shape (n, 6). Each row has the fields of `mq_cdr_step`. The steps must satisfy the rules in
+        cdr_columns.h, and the call does not check them.
     are_offsets : for each column, True if it has list offsets.
     is_cdr : True for CDR, False for ROS 1.
     data : the messages, one after the other.
-    message_offsets : shape (messages + 1,): the beginning of each message, and the end of the last one.
+    message_offsets : byte offset of each message in `data`, and of the end of the last message; shape (messages + 1,).
 
     Returns
     -------
-    The columns as bytes: numbers in the byte order of this machine, or list offsets (int32), of which the first is 0.
-    And for each message, True if it does not match the plan: it is not plain CDR, is too short, or has a text that is
-    not UTF-8. The columns omit messages that do not match.
+    The columns as bytes, and an array with True for each message that does not match the plan. A column has numbers in
+    the byte order of this machine, or list offsets (int32, the first is 0). A message does not match if the message is
+    too short, is not plain CDR, or has a text that is not UTF-8. The columns omit these messages.
 
     Raises
     ------

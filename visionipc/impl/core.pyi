@@ -18,7 +18,7 @@ VERSION: int
 
 @final
 class ServerLeases:
-    """The server's side of the lease table. Do not use it in a forked child."""
+    """The lease table, as the server uses it. Do not use this object in a forked child."""
 
     @property
     def taken_back(self) -> int:
@@ -37,11 +37,12 @@ class ServerLeases:
 
         Parameters
         ----------
-        fd : descriptor of the memory. It stays open, because locks on it show which clients live.
+        fd : descriptor of the memory. The descriptor stays open, because the locks on the memory show which clients are
+            alive.
         """
 
     def admit(self, pid: int) -> int:
-        """Assign a row to a client, and return its index. pid 0: the client is in another PID namespace.
+        """Assign a row to a client, and return the row's index. pid 0: the client is in another PID namespace.
 
         Raises
         ------
@@ -49,10 +50,10 @@ class ServerLeases:
         """
 
     def admit_stock_client(self) -> None:
-        """Use all buffers in turn from now on, because a stock client takes no leases and does not announce its end."""
+        """From now on, use all buffers in turn, because a stock client takes no leases and never announces its end."""
 
     def drop_client(self, row: int, pid: int) -> None:
-        """Free the row of a client that does not know or cannot use the row.
+        """Free the row of a client that did not receive the row's number, or that cannot use the row.
 
         Parameters
         ----------
@@ -76,9 +77,10 @@ class ServerLeases:
 
 @final
 class ClientLeases(PinOwner):
-    """The client's side of the lease table: one row. The row is freed with the last reference, also of a frame.
+    """One row of the lease table, as a client uses it.
 
-    Each of its views (`PinnedView`) holds one buffer. The server does not write a held buffer.
+    The row is freed when the last reference to this object and its frames disappears. Each view (`PinnedView`) of the
+    row holds one buffer. The server does not write a held buffer.
     """
 
     @property
@@ -90,22 +92,25 @@ class ClientLeases(PinOwner):
 
         Parameters
         ----------
-        fd : descriptor of the region's memory. The caller may close it afterwards.
-        row, since : values of the server's grant.
+        fd : descriptor of the region's memory. After the call, the caller may close the descriptor. row, since : values
+            of the server's grant.
         """
 
     @property
     def dropped(self) -> int:
-        """Frames that the server dropped since this row was taken, because clients held all buffers."""
+        """Number of frames that the server dropped after this row was taken, because clients held all buffers."""
 
     def end(self) -> None:
-        """Stop waiting for frames. Held frames stay held."""
+        """Stop waiting for frames. The client still holds its frames."""
 
 _F = TypeVar("_F", bound=Frame)
 
 @disjoint_base
 class OutgoingStream:
-    """A stream of a server: buffers, leases and topic. One thread at a time, with one open frame at most."""
+    """A stream of a server: buffers, leases and topic.
+
+    One thread at a time may use a stream. A stream has at most one open frame.
+    """
 
     @property
     def endpoint(self) -> str:
@@ -129,10 +134,10 @@ class OutgoingStream:
         server_id: int,
     ) -> None: ...
     def scratch(self) -> MappedView:
-        """Return memory for a frame that will be dropped. Subclasses define this method."""
+        """Return memory into which a program can render a frame that will be dropped. Subclasses define this method."""
 
     def grow(self) -> bool:
-        """Add a spare buffer. Return False if none is left. Subclasses define this method."""
+        """Add a spare buffer to the stream. Return False if no spare buffer is left. Subclasses define this method."""
 
     def send(self, data: Buffer, frame_id: int, sof: int, eof: int) -> bool:
         """Copy a frame into a free buffer, and publish the frame. False: dropped. See `VisionIpcServer.send`.
@@ -177,11 +182,11 @@ class FrameDraft:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Publish the frame, unless an exception ends the block.
+        """Publish the frame. If the block raised, the frame is not published.
 
         Raises
         ------
-        StateError : the block has ended, or was never entered.
+        StateError : the block has already ended, or was never entered.
         """
 
 @disjoint_base
@@ -203,7 +208,7 @@ class StreamSender:
         StreamNotFoundError : the server has no stream of this type.
         EndpointClosedError : the server is closed.
         ForkedSocketError : the server belongs to the parent process.
-        ConcurrentUseError : another frame of the stream is open. Raised when the block is entered.
+        ConcurrentUseError : another frame of the stream is open. The error is raised at the entry of the block.
         """
 
     def _stream(self, kind: int) -> Any:
@@ -240,7 +245,7 @@ class Frame:
 
     @property
     def valid_frame(self) -> bool:
-        """Whether the sender marked the frame as valid."""
+        """True if the sender marked the frame as valid."""
 
 @disjoint_base
 class IncomingStream:
@@ -269,7 +274,7 @@ class IncomingStream:
     def __init__(
         self, records: list[Record], regions: list[DescriptorMapping], fds: list[int], leases: ClientLeases | None
     ) -> None:
-        """Create a stream from buffers of the same number of entries.
+        """Create a stream from lists with one entry for each buffer.
 
         Raises
         ------
@@ -277,7 +282,7 @@ class IncomingStream:
         SegmentError : a buffer is shorter than its frames.
         """
     def take(self, packet: bytes, kind: type[_F]) -> _F | None:
-        """Return the frame that a packet announces, and hold its buffer.
+        """Return the frame that a packet announces, and take a lease on its buffer.
 
         Parameters
         ----------
@@ -286,13 +291,13 @@ class IncomingStream:
 
         Returns
         -------
-        The frame. None if the packet is invalid or belongs to another server, if the server already writes the buffer
-        again, or in a forked child.
+        The frame. None in a forked child, if the packet is invalid or from another server, or if the server has begun
+        to write the buffer again.
         """
 
 @disjoint_base
 class StreamReceiver:
-    """Base of `VisionIpcClient`: receives frames, and has the numbers and times of the last one."""
+    """Base of `VisionIpcClient`: receives frames, and stores the numbers and times of the last frame."""
 
     _subscriber: SubSocket | None
     _stream: Any
@@ -305,7 +310,7 @@ class StreamReceiver:
         """`kind`: class of the frames."""
 
     def recv(self, timeout_ms: float = 100) -> VisionBuf | None:
-        """Return the next frame, or the newest if the client conflates. Return None after the time-out.
+        """Return the next frame, or the newest frame if the client conflates. Return None after the time-out.
 
         Parameters
         ----------
@@ -313,15 +318,15 @@ class StreamReceiver:
 
         Raises
         ------
-        EndpointClosedError : the client is closed, or it never connected and the wait has no limit.
+        EndpointClosedError : the client is closed, or the wait has no limit and the client was never connected.
         InvalidValueError : an invalid time-out.
         """
 
     def _recv_disconnected(self, timeout_ms: float) -> None:
-        """Wait without a subscriber. Subclasses define this method."""
+        """Wait for the time-out before the client has a subscriber. Subclasses define this method."""
 
     def _continue_recv(self, packet: bytes | None, timeout_ms: float, began: float) -> VisionBuf | None:
-        """Continue after a packet whose frame is not available at once. Subclasses define this method.
+        """Receive further packets after a packet whose frame is not available. Subclasses define this method.
 
         Parameters
         ----------

@@ -7,15 +7,15 @@ writes it into a file (docs/internals/clock.md). Any thread may read the clock. 
 def time_ns() -> int:
     """Return the time in ns since the epoch.
 
-    Raises no error: if the file is not accessible, or belongs to a user that is not trusted, this process uses an
-    offset of its own and logs this once.
+    Raises no error. If the file is not accessible, or its owner is not trusted, this process computes a private offset
+    and logs this once.
     """
 
 def offset_ns() -> int:
-    """Return the offset of `time_ns` from CLOCK_MONOTONIC in ns. Constant during the life of the process."""
+    """Return `time_ns` minus CLOCK_MONOTONIC, in ns. The value is constant during the life of the process."""
 
 def wall_offset_ns() -> int:
-    """Return the current offset of the wall clock (CLOCK_REALTIME) from CLOCK_MONOTONIC in ns."""
+    """Return the wall clock (CLOCK_REALTIME) minus CLOCK_MONOTONIC, in ns, at the time of the call."""
 
 def clock_problem() -> str:
-    """Return the reason why this process uses an offset of its own; "": it uses the host's."""
+    """Return the reason why this process uses a private offset; "": this process uses the host's offset."""

@@ -8,7 +8,10 @@ from typing_extensions import Buffer, disjoint_base
 
 @disjoint_base
 class EndpointFile:
-    """The mapped file of an endpoint. The last reference unmaps and closes it. Only compiled modules create it."""
+    """The mapped file of an endpoint.
+
+    The last reference unmaps and closes the file. Only compiled modules create this object.
+    """
 
     @property
     def name(self) -> str:
@@ -20,7 +23,7 @@ class EndpointFile:
 
     @property
     def trust(self) -> object:
-        """The given `trust`: users whose files are accepted; None: MSGQ_TRUST."""
+        """Argument `trust` of the constructor: users whose files are accepted; None: MSGQ_TRUST."""
 
     @property
     def mode(self) -> int:
@@ -44,7 +47,7 @@ class DescriptorMapping:
     def __init__(self, fd: int, size: int, writable: bool, endpoint: str, populate: bool = False) -> None:
         """Map the first `size` bytes of `fd`. The file must have this size.
 
-        populate : True: map all pages now, which takes 0.2 to 0.3 ms per MB and allocates missing pages. False: map
+        populate : True: map all pages now, and allocate missing pages; the call takes 0.2 to 0.3 ms per MB. False: map
         each page at its first access.
 
         Raises
@@ -54,14 +57,17 @@ class DescriptorMapping:
 
     @property
     def lost(self) -> bool:
-        """True if the file was truncated and this process accessed the missing part. The memory then reads as zeros."""
+        """True if another program truncated the file and this process accessed the missing part.
+
+        Since this access, the missing part reads as zeros.
+        """
 
     def read_u64(self, offset: int) -> int:
         """Return the 64-bit word at byte `offset`, in native byte order."""
 
 @disjoint_base
 class MappedView(Buffer):
-    """Buffer of the first `size` bytes of a mapping. Keeps the memory mapped."""
+    """Buffer of the first `size` bytes of a mapping. The buffer keeps the memory mapped."""
 
     def __init__(self, region: DescriptorMapping, size: int, writable: bool) -> None: ...
     def __len__(self) -> int: ...
@@ -70,24 +76,24 @@ class MappedView(Buffer):
 class PinOwner:
     """Base of objects that hold parts of shared memory for views, for example slots of a channel or buffers of frames.
 
-    A derived cdef class defines `_unpin_part(part)`, without exceptions. It is called once per view: when the view is
-    released, or with the last reference to the view and its buffers. It is never called in a forked child. A view keeps
-    its owner alive. If `_unpin_part` needs another object, the class must have `no_gc_clear`, because the collector may
-    clear the object first.
+    A derived cdef class defines `_unpin_part(part)`, without exceptions. The method is called once for each view: when
+    the view is released, or when the last reference to the view and its buffers disappears. The method is never called
+    in a forked child. A view keeps its owner alive. If `_unpin_part` needs another object, the class must have
+    `no_gc_clear`, because the collector may clear the object first.
     """
 
 @disjoint_base
 class PinnedView(MappedView):
-    """A view of a part of shared memory that is not reused while the view exists. Its `PinOwner` creates it.
+    """A view of a part of shared memory that is not reused while the view exists. Only a `PinOwner` creates views.
 
-    Threads need the GIL.
+    Any thread that holds the GIL may use a view.
     """
 
     def __init__(self) -> None:
-        """Raise TypeError: only a `PinOwner` creates views."""
+        """Raise TypeError, because only a `PinOwner` creates views."""
 
     def release(self) -> None:
-        """Release the part now. The view is empty afterwards. A second call has no effect.
+        """Release the part of shared memory, and make the view empty. A second call has no effect.
 
         Raises
         ------
@@ -97,14 +103,15 @@ class PinnedView(MappedView):
 _Watcher = Callable[[str], object]
 
 def watch_connects(watcher: _Watcher | None) -> _Watcher | None:
-    """Set a function that is called with the endpoint before each `connect` of a topic or ZMQ socket, in any thread.
+    """Set a function that each `connect` of a topic or ZMQ socket calls first.
 
-    Exceptions of the function propagate from `connect`. None removes the function. Returns the previous function.
+    The function gets the endpoint, and runs in the thread of `connect`. Exceptions of the function propagate from
+    `connect`. Pass None to remove the function. Returns the previous function.
     """
 
 @disjoint_base
 class Context:
-    """Context of sockets; each `connect` takes one (compatibility: stock and pyzmq).
+    """Context of sockets (compatibility: stock and pyzmq). Each `connect` has a parameter for a context.
 
     A context holds no resources in shared memory. Threads may share a context.
     """
@@ -123,7 +130,7 @@ class Context:
 
 @disjoint_base
 class ForkAwareHandle:
-    """Base of handles that notice a fork. Derived cdef classes define how to reopen in a forked child (handle.pxi)."""
+    """Base of handles that detect a fork. Derived cdef classes define how to reopen in a forked child (handle.pxi)."""
 
     @property
     def endpoint(self) -> str:
@@ -142,8 +149,8 @@ class ForkAwareHandle:
 class Waitable(ForkAwareHandle):
     """Base of all readers that can wait: in `receive`, in a `Poller`, and in asyncio.
 
-    Derived cdef classes define the methods that waiting.pxi lists. `areceive` calls their ``receive(non_blocking)``,
-    which returns None if nothing is available.
+    Derived cdef classes define the methods that waiting.pxi lists. The method `areceive` calls
+    ``receive(non_blocking)`` of the derived class. This call returns None if no message is available.
 
     One thread at a time may use a reader; a second thread gets `ConcurrentUseError`, except in `close`.
     """
@@ -151,17 +158,18 @@ class Waitable(ForkAwareHandle):
     _asyncio_wait: Any
 
     def close(self) -> None:
-        """Close the reader. The end of a with block closes as well. A second close has no effect.
+        """Close the reader. The end of a ``with`` block also closes the object. A second close has no effect.
 
-        If another thread waits with this reader, its call raises `EndpointClosedError`.
+        If another thread waits with this reader, the waiting call raises `EndpointClosedError`.
         """
 
     def fileno(self) -> int:
         """Return a file descriptor that is readable while a message is available, for select, epoll and event loops.
 
-        The descriptor stays the same until `close`. Do not read or close it. After it became readable, receive without
-        waiting (``receive(True)``): another reader may take the message first, and a publisher that is killed during a
-        send may cause a false notification. In a forked child the descriptor is closed; call `fileno` again.
+        The descriptor stays the same until `close`. Do not read from the descriptor, and do not close the descriptor.
+        When the descriptor becomes readable, receive without waiting (``receive(True)``). This call may find no
+        message: another reader may take the message first, or a publisher was killed during a send. In a forked child
+        the descriptor is closed; call `fileno` again.
 
         Raises
         ------
@@ -170,16 +178,16 @@ class Waitable(ForkAwareHandle):
 
         Notes
         -----
-        The first call in a process starts one thread, which sleeps until a message arrives. A receive that leaves no
-        message costs about 1 us more. For passive subscribers, on Linux before 5.16, and for more than 127 readers,
-        the thread polls once per millisecond.
+        The first call in a process starts one thread, which sleeps until a message arrives. A `receive` that takes the
+        last waiting message takes about 1 us longer. For passive subscribers, on Linux before 5.16, and for more than
+        127 readers, the thread polls once per millisecond.
         """
 
     def areceive(self) -> Coroutine[Any, Any, Any]:
-        """Receive the next message in a task of an asyncio loop.
+        """In a task of an asyncio loop, receive the next message.
 
-        The default time-out does not apply; use time-outs of asyncio. A cancelled call has taken no message. One task
-        at a time may wait.
+        The default time-out does not apply; use time-outs of asyncio. If a call is cancelled, the message stays for the
+        next call. One task at a time may wait.
 
         Raises
         ------
@@ -198,11 +206,11 @@ class ThreadSharedHandle(Waitable):
     """A `Waitable` that several threads may use at the same time."""
 
     def close(self) -> None:
-        """Close the handle. Messages and values stay. A second close has no effect.
+        """Close the handle. Messages and values in shared memory stay. A second close has no effect.
 
-        Open jobs return to their queue. Elements and keys owned by this handle become free. Waiting threads get
-        `EndpointClosedError`; a thread that copies finishes its copy first. In a forked child, only the child's handle
-        closes.
+        Open jobs return to their queue. Elements and keys owned by this handle become free. A thread that waits with
+        the handle gets `EndpointClosedError`. If a thread is copying a message, the copy is completed first. In a
+        forked child, `close` closes the child's handle only.
         """
 
 @disjoint_base
@@ -228,7 +236,9 @@ class Poller:
         """
 
     def poll(self, timeout: float) -> list[Any]:
-        """Wait until a receive of a registered reader would return or raise at once, and return all such readers.
+        """Wait until at least one registered reader is ready, and return all ready readers.
+
+        A reader is ready if its receive would return or raise at once.
 
         Parameters
         ----------
@@ -251,7 +261,7 @@ class Poller:
         """
 
     def apoll(self, timeout: float) -> Coroutine[Any, Any, list[Any]]:
-        """Do the same as `poll` in a task of an asyncio loop, with the readers registered at the call.
+        """In a task of an asyncio loop, do the same as `poll`. Readers registered after the call are ignored.
 
         Raises
         ------

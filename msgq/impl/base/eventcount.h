@@ -18,9 +18,8 @@
  * unneeded flag may remain. If a sleeper announces itself during a notify, the wake may miss that sleeper. The
  * announcement changes the word, so the notify does not clear the flags. If another writer notifies during a notify,
  * only the later notify clears the flags. The count protects a sleeper that enters the system call after the wake: the
- * word has changed, so the call returns at once. An announcement leaves an announced word unchanged, so one thread may
- * sleep for several readers of one word.
- */
+ * word has changed, so the call returns at once. If a word already has an announcement, a second announcement leaves
+ * the word unchanged. Therefore one thread may sleep for several readers of one word. */
 #ifndef MQ_EVENTCOUNT_H
 #define MQ_EVENTCOUNT_H
 

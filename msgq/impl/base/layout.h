@@ -30,8 +30,8 @@ typedef struct {
     mq_u64 thread_id;     /* kernel thread id of the creator */
     mq_u64 start_time;    /* start time of the process, clock ticks since boot (proc_pid_stat(5), field 22) */
     mq_u64 pid_namespace; /* inode of /proc/self/ns/pid: the pid is valid only in this namespace */
-    char name[MQ_NAME];   /* process name for people, padded with NUL bytes */
-    mq_u64 locked_uid; /* equal to uid: the owner holds the row's lock; otherwise the file system has no such locks */
+    char name[MQ_NAME];   /* process name shown to users, padded with NUL bytes */
+    mq_u64 locked_uid;    /* equal to uid: the owner holds the row's lock. Otherwise, the file system has no locks */
 } mq_participant;
 _Static_assert(sizeof(mq_participant) == 64, "bump MQ_SIDE_VERSION");
 

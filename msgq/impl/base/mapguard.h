@@ -8,16 +8,15 @@
  *
  * After a fault in a guarded mapping, the handler maps pages of zeros over the *whole* mapping with the same
  * protection, clears `not_truncated`, and returns. The CPU repeats the load or store and sees zeros. A mapping never
- * has a mix of old bytes and zeros. Zeros are not a valid ring: write_uid, slots and canary differ from all written
- * values. If two threads fault at once, both threads run the handler with the same result. If the guard has a partner,
- * the handler replaces the partner's mapping, too. The handler forwards any other SIGBUS to the previous handler, or to
- * the default action.
+ * has a mix of old bytes and zeros. A ring of zeros is invalid, because zeros differ from all values that programs
+ * write to write_uid, slots and canary. If two threads fault at once, both threads run the handler with the same
+ * result. If the guard has a partner, the handler replaces the partner's mapping, too. The handler forwards any other
+ * SIGBUS to the previous handler, or to the default action.
  *
  * The handler only makes system calls (mmap, and for other signals sigaction and pthread_sigmask), and preserves errno.
  * All signals are blocked while the handler runs, so the handler ends soon. mq_sigbus_guard_remove waits until no
  * handler uses the guard. A handler that still used the guard could map zeros over a later mapping at the same address.
- * A forked child inherits guards and mappings, but no running handler.
- */
+ * A forked child inherits guards and mappings, but no running handler. */
 #ifndef MQ_MAPGUARD_H
 #define MQ_MAPGUARD_H
 

@@ -14,11 +14,11 @@ enum {
 
 static inline mq_u64 *mq_origin_last_word(mq_origin *origin) { return &origin->last; }
 
-/* Allocate `count` consecutive origins, one nanosecond apart, for things created now. Returns the first new origin. The
- * first new origin is `now_ns`, or the last origin plus 1 ns if that time is later. */
+/* Allocate `count` consecutive origins, one nanosecond apart, for messages created now. Returns the first new origin.
+ * The first new origin is `now_ns`, or the last origin plus 1 ns if that time is later. */
 static inline int64_t mq_origin_allocate(mq_u64 *last, int64_t now_ns, uint64_t count) {
     int64_t origin = now_ns;
-    /* Bound: MQ_ORIGIN_TRIES. After the bound, another process may have the same origin. */
+    /* Bound: MQ_ORIGIN_TRIES. If all attempts fail, another process may get the same origin. */
     for (int tries = 0; tries < MQ_ORIGIN_TRIES; tries++) {
         uint64_t seen = mq_load_relaxed_u64(last), now = (uint64_t)now_ns; /* relaxed: the exchange validates it */
         uint64_t next = seen - now < MQ_ORIGIN_AHEAD_NS ? seen + 1 : now;

@@ -16,13 +16,15 @@ def set_origin(origin_time: int) -> None:
     """
 
 def new_origin_time(count: int = 1) -> int:
-    """Return a new origin: the current time in ns of the host's clock, unique among all processes of this user.
+    """Return a new origin: the current time in ns of the host's clock.
 
-    `count` reserves this nanosecond and the following ones, `count` in total.
+    The origin is unique among all processes of this user.
+
+    The call reserves `count` consecutive origins and returns the first.
 
     Processes reserve origins in the file `/dev/shm/msgqorigin_<uid>`. If the file is not accessible, origins are unique
     within this process, and a message is logged once.
     """
 
 def origin_problem() -> str:
-    """Return the reason why origins are unique within this process only; "": they are unique for the user."""
+    """Return the reason why origins are unique only in this process; "": unique among all processes of this user."""

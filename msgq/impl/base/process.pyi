@@ -3,7 +3,7 @@
 from typing import final
 
 def is_process_alive(pid: int, start_time: int, pid_namespace: int) -> bool | None:
-    """Return True if the process with this id and start time runs. Uses no locks.
+    """Return True if a process with this id and start time is running. Uses no locks.
 
     Parameters
     ----------
@@ -13,7 +13,7 @@ def is_process_alive(pid: int, start_time: int, pid_namespace: int) -> bool | No
 
     Returns
     -------
-    False if the process ended, is a zombie, or has another start time (a reused id). None if the id belongs to another
+    False if the process ended or is a zombie, or if a newer process has the same id. None if the id belongs to another
     PID namespace.
     """
 
@@ -25,7 +25,8 @@ class LockFile:
     """A file with an exclusive lock until `release`, or until this process ends or calls exec.
 
     A mapping holds the lock (liveness_lock.h): forked children do not inherit the lock, and closing descriptors does
-    not release it. The file of a dead process is locked again. In a forked child, all methods have no effect.
+    not release it. If the process that created the file is dead, another process can lock the file. In a forked child,
+    all methods have no effect.
     """
 
     def __init__(self, path: str) -> None:
@@ -44,7 +45,10 @@ class LockFile:
         """Remove the file, and release the lock. A newer file with the same name stays."""
 
 def process_name() -> str:
-    """Return the kernel's name of this process at the first call."""
+    """Return this process's name in the kernel (comm).
+
+    The first call reads the name, and later calls return the same name.
+    """
 
 def identity() -> tuple[int, int, int]:
     """Return pid, start time in clock ticks, and inode of the PID namespace of this process."""

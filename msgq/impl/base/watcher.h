@@ -28,8 +28,8 @@
 #include "base/thread.h"
 
 enum {
-    /* poll interval, nanoseconds, of readers on whose futex the watcher does not sleep: passive readers, all readers on
-     * an old kernel, and readers after the first 127 */
+    /* poll interval in nanoseconds for readers on whose futex the watcher does not sleep. These readers are passive
+     * readers, readers after the first 127, and all readers on an old kernel */
     MQ_WATCH_POLL_NS = 1000000,
     /* if the poll interval of a reader is longer, the polls are only for events that no futex reports */
     MQ_WATCH_IDLE_NS = 100 * MQ_WATCH_POLL_NS,

@@ -6,7 +6,7 @@
 #include "base/origin.h"
 
 enum { MQC_CLOCK_TRIES = 5 };
-static const int64_t MQC_LATEST_NS = 1ll << 62; /* later times by the clock are invalid */
+static const int64_t MQC_LATEST_NS = 1ll << 62; /* latest valid time of the clock */
 static const int64_t MQC_NO_OFFSET = INT64_MIN;
 
 static _Thread_local int64_t mqc_origin;
@@ -133,7 +133,7 @@ int64_t mqc_clock_offset_ns(void) {
 
 /* ---- origins ---- */
 
-static mq_origin mqc_own_origins; /* used if the file of origins is not available */
+static mq_origin mqc_own_origins; /* last origin, if the file of origins is not available */
 static mq_u64 *mqc_last;
 
 static mq_u64 *mqc_origin_map(const mqc_endpoint *endpoint, const char *path) {

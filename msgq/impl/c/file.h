@@ -52,7 +52,8 @@ typedef struct {
 MQC_HIDDEN int mqc_set_error(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 MQC_HIDDEN int mqc_endpoint_error(const mqc_endpoint *endpoint, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* If `keep` is true, later errors do not change the text of the last error. Calls use this during secondary work. */
+/* If `keep` is true, later errors do not change the text of the last error. Functions that publish events set `keep`,
+ * so that the caller sees the error of its own call. */
 MQC_HIDDEN void mqc_suppress_error_text(bool keep);
 /* Returns 0, or -ECHILD if a parent process opened the handle. */
 MQC_HIDDEN int mqc_check_process(const mqc_endpoint *endpoint, int generation);
@@ -115,9 +116,9 @@ MQC_HIDDEN int mqc_open_or_create(const mqc_endpoint *endpoint, const mqc_file_o
 MQC_HIDDEN int mqc_lock_mapped_file(const mqc_endpoint *endpoint, const mqc_mapped_file *segment);
 MQC_HIDDEN bool mqc_is_linked(const mqc_mapped_file *segment);
 
-/* Write the schema. The caller holds the lock, or the file has no name yet. If `marked`, write the schema's marks
- * before its data (base/schema.pxi). All endpoints except topics have marks. The marks are zeros, which stand for
- * defaults. */
+/* Write the schema. The caller holds the lock, or the file has no name yet. If `marked`, write version, identity and
+ * layout of the schema before its data (base/schema.pxi). All endpoints except topics have these fields. The fields are
+ * zeros, which stand for defaults. */
 MQC_HIDDEN int mqc_write_schema(const mqc_endpoint *endpoint, const mq_schema_parts *at, const msgq_schema *schema,
                                 bool marked);
 /* True if the segment has a schema. */

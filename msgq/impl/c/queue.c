@@ -336,7 +336,7 @@ int msgq_queue_send(msgq_queue *queue, const void *data, size_t size, int priori
 
 /* Take the next message. Returns 1 with the message, 0 if the queue is empty, or a negative error. */
 static int mqc_queue_try_take(msgq_queue *q, uint64_t ticket, mq_queue_taken_message *delivery) {
-    /* this clock is at most 4 ms behind CLOCK_MONOTONIC, and a read takes 20 ns less */
+    /* this clock is at most 4 ms behind CLOCK_MONOTONIC, and reading this clock takes 20 ns less */
     int64_t now = mq_read_clock_ns(CLOCK_MONOTONIC_COARSE);
     if (mqc_queue_has_events(&q->h))
         mqc_event_publisher_open_to_take(&q->event_publisher);

@@ -21,15 +21,15 @@ class ChannelFile(EndpointFile):
 
     Until `close`, other processes see that the channel is in use, unless the file was opened as an observer.
 
-    Threads: any thread may use the file, also in a forked child.
+    Threads: any thread may use the file, in the process that opened the file and in forked children.
 
-    Methods that change the file wait up to 5 s for its lock, with the GIL released. After 5 s, or if the channel was
-    removed, they raise `SegmentError`.
+    Methods that change the file wait up to 5 s for its lock, with the GIL released. If the lock is not free after 5 s,
+    or the channel was removed, these methods raise `SegmentError`.
     """
 
     @property
     def writable(self) -> bool:
-        """False if the file was opened as an observer, which must not change it."""
+        """False if the file was opened as an observer. Observers must not change the file."""
 
     @property
     def inode(self) -> int:
@@ -58,7 +58,7 @@ class ChannelFile(EndpointFile):
         publishers : maximum number, 1 to 63; None: keep the existing value.
         subscribers : maximum number, 1 to 64; None: keep the existing value.
         stamps : True if messages have a publish time; None: keep the existing value.
-        publishes : True for a publisher, which sets missing values to their defaults.
+        publishes : True if the caller is a publisher: set missing values to their defaults.
 
         Raises
         ------
@@ -95,10 +95,10 @@ class ChannelFile(EndpointFile):
         """
 
     def describe_viewer(self, row: int) -> str:
-        """Return name and process id of a viewer row's current or last owner, for texts."""
+        """Return the name and process id of a viewer row's current or last owner, for messages to users."""
 
     def describe_subscribers(self) -> list[str]:
-        """Return names and process ids of living subscribers with rows, for texts."""
+        """Return the names and process ids of living subscribers with rows, for messages to users."""
 
     def close(self) -> None:
         """Close the file. Do not open publishers or subscribers of this file afterwards."""
@@ -107,7 +107,7 @@ class ChannelFile(EndpointFile):
         """Return the participants, leftovers of dead processes, and held views. Changes nothing."""
 
     def counts(self) -> EndpointCounts:
-        """Return the counters. Takes some microseconds for each subscriber with a row, and changes nothing."""
+        """Return the counters. The call takes some microseconds for each subscriber with a row, and changes nothing."""
 
     def remove_unreachable_pools(self) -> ChannelStats:
         """Remove unreachable pools of dead publishers, and pools without a row.
@@ -120,12 +120,14 @@ class ChannelFile(EndpointFile):
         """
 
     def unlink(self, wanted: Callable[[ChannelStats], bool] | None = None) -> bool:
-        """Remove the files of the channel. Processes that have mapped them continue among themselves.
+        """Remove the files of the channel.
+
+        Processes that have mapped the files can still exchange messages with each other.
 
         Parameters
         ----------
-        wanted : called under the lock with the statistics; remove the files only if it returns True. None: always
-            remove.
+        wanted : called with the statistics while the lock is held; the files are removed only if `wanted` returns True.
+            None: always remove.
 
         Returns
         -------
@@ -154,8 +156,8 @@ def open_channel_file(
     create : True: only create; False: only open; None: either.
     mode : permissions of a new channel's files; None: MSGQ_MODE, or 0o600.
     trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
-    writable : False: open as an observer.
-    creator : name of the creator, for people.
+    writable : False: open the channel as an observer.
+    creator : name of the creator, shown to users.
 
     Raises
     ------
@@ -166,7 +168,7 @@ def open_channel_file(
     """
 
 def remove_pool_without_channel(name: str, in_prefix: str, uid: int) -> bool:
-    """Remove a pool of a channel without a file.
+    """Remove a pool whose channel has no file.
 
     Returns
     -------
@@ -179,16 +181,16 @@ class Publisher(ForkAwareHandle):
 
     `msgq.Channel.publisher` and `msgq.Node.advertise` create publishers.
 
-    A publisher has a pool of slots in its own file. Each message occupies one slot while it is in the channel, and
-    while a subscriber holds a view of it. Subscribers receive the messages of one publisher in publishing order, and
-    all subscribers see all messages in the same order. A publisher never waits for subscribers or for other publishers,
-    even if they are stopped or killed at any instruction.
+    A publisher has a pool of slots in its own file. Each message occupies one slot while the message is in the channel,
+    and while a subscriber holds a view of the message. Subscribers receive the messages of one publisher in publishing
+    order, and all subscribers see all messages in the same order. A publisher never waits for other processes, even if
+    these processes are stopped or killed.
 
-    Threads: one thread at a time may use a publisher and its loans. A second thread gets `ConcurrentUseError` while a
-    large message is copied, or while the first one waits for a slot.
+    Threads: one thread at a time may use a publisher and its loans. While one thread copies a large message or waits
+    for a slot, a second thread gets `ConcurrentUseError`.
 
-    Fork: at its first send or loan in a forked child, the publisher joins the channel as another publisher with its own
-    pool. The parent's publisher continues.
+    Fork: a forked child's copy of the publisher is a separate publisher. At its first send or loan, this publisher
+    joins the channel with a new pool. The parent's publisher continues.
 
     Lifetime: a closed publisher raises `EndpointClosedError`. Deleted publishers close, and open publishers close when
     the process ends.
@@ -212,10 +214,10 @@ class Publisher(ForkAwareHandle):
 
     @property
     def evicted(self) -> int:
-        """Number of messages evicted early because their slots were needed for newer messages.
+        """Number of messages evicted early because newer messages needed their slots.
 
-        Subscribers that had not received them count them as `lost`. The number stays 0 if the pool has two slots more
-        than the channel's capacity, unless views or loans hold slots.
+        If a subscriber had not received an evicted message, the subscriber counts the message as `lost`. The number
+        stays 0 if the pool has two slots more than the channel's capacity, unless views or loans hold slots.
         """
 
     def stats(self) -> ChannelPublisher:
@@ -241,7 +243,7 @@ class Publisher(ForkAwareHandle):
         ----------
         data : any object with contiguous bytes, also empty. `send` copies the bytes, so you may change `data`
             afterwards.
-        timeout : seconds to wait for a slot if views or loans hold all of them; None waits forever.
+        timeout : seconds to wait for a slot if views or loans hold all slots; None waits forever.
         origin_time : time of the event that caused the message, in nanoseconds of the host's clock (clock.md). 0: the
             origin of this thread (tracking.md), or none.
 
@@ -251,21 +253,22 @@ class Publisher(ForkAwareHandle):
 
         Raises
         ------
-        PoolExhaustedError : views or loans held all slots until the timeout. The text names their owners.
+        PoolExhaustedError : views or loans held all slots until the timeout. The error text names the owners of the
+            views and loans.
         MessageTooLargeError : the pool would exceed its `max_bytes`.
         TooManyPublishersError : the pool must grow, and the channel has no row for the larger pool.
-        SegmentError : the pool must grow and cannot: no space, or the channel was removed.
+        SegmentError : the pool must grow, but memory is full or the channel was removed.
         SegmentSizeError : another program truncated a file of the channel.
         CorruptSegmentError : another program wrote to the channel's order of messages.
-        InvalidValueError : the timeout is invalid. Checked only before a wait.
+        InvalidValueError : the timeout is invalid. If the call need not wait, `timeout` is not checked.
         TypeError, BufferError, ValueError : `data` has no contiguous bytes, or is an array of Python objects.
 
         Notes
         -----
         If `send` raises, the message was not sent. The cost does not depend on the number of subscribers. `send` makes
-        a system call only to wake a sleeping subscriber. The GIL is released while 256 KiB or more are copied, and
-        during the wait for a slot; signal handlers run in the wait. Growing creates a new file. To avoid it, set
-        `slot_bytes`.
+        a system call only to wake a sleeping subscriber. The GIL is released during the copy of 256 KiB or more, and
+        during the wait for a slot. Signal handlers run during the wait. To grow, the pool creates a new file. To avoid
+        growth, set `slot_bytes`.
         """
 
     def send_many(
@@ -273,8 +276,8 @@ class Publisher(ForkAwareHandle):
     ) -> int:
         """Publish several messages.
 
-        Each message is published before the next one is requested. Rows of an array are published in groups of up to
-        256, with one publish time and one wake for each group.
+        Each message is published before the iterator is asked for the next message. Rows of an array are published in
+        groups of up to 256, with one publish time and one wake for each group.
 
         Parameters
         ----------
@@ -293,22 +296,22 @@ class Publisher(ForkAwareHandle):
     def loan(self, size: int, /, *, timeout: float | None = 0.0) -> Loan:
         """Lend a slot, so that you can write a message in place.
 
-        ``with publisher.loan(size) as loan:`` publishes at the end of the block, or publishes nothing if the block
-        raises. Several loans may be open. Messages of several loans are ordered by publishing.
+        ``with publisher.loan(size) as loan:`` publishes the message at the end of the block. If the block raises, no
+        message is published. Several loans may be open at the same time. Subscribers receive the messages of several
+        loans in the order of their publishing.
 
         Parameters
         ----------
-        size : bytes of the message. You may publish fewer.
+        size : bytes of the message. You may publish fewer bytes.
         timeout : as in `send`.
 
         Returns
         -------
-        The loan. The content of the loan is undefined: bytes of an earlier message.
+        The loan. The loan contains bytes of an earlier message. Overwrite all bytes that you publish.
 
         Raises
         ------
-        InvalidValueError : the size is negative.
-        All errors of `send`, except those about `data`.
+        InvalidValueError : the size is negative. All errors of `send`, except errors about `data`.
         """
 
     def close(self) -> None:
@@ -316,7 +319,7 @@ class Publisher(ForkAwareHandle):
 
         Published messages stay readable while they are in the channel. A second close has no effect.
 
-        Open loans cannot be published afterwards. The last open loan releases the publisher's row.
+        Open loans cannot be published afterwards. The publisher's row is released when the last loan ends.
 
         Raises
         ------
@@ -325,17 +328,19 @@ class Publisher(ForkAwareHandle):
 
 @disjoint_base
 class Loan(Buffer):
-    """A slot of a publisher as a writable buffer of `len()` bytes, for `memoryview` and ``np.frombuffer``.
+    """A slot of a publisher as a writable buffer, for `memoryview` and ``np.frombuffer``.
+
+    `len()` returns the size in bytes.
 
     You may set `origin_time` before publishing; see `Publisher.send`.
 
-    A loan is published or discarded once. Afterwards its methods and its buffer raise `StateError`. A deleted loan is
-    discarded. Release or delete memoryviews and arrays of the loan before you publish, because they could change the
-    published message.
+    A loan is published or discarded once. After a loan has ended, the methods and the buffer of this loan raise
+    `StateError`. A deleted loan is discarded. Before you publish a loan, release or delete its memoryviews and arrays.
+    Otherwise, writes through these objects could change the published message.
 
     Threads: one thread at a time uses a loan and its publisher. Any thread may write through the buffers.
 
-    Fork: the child's copy raises `ForkedSocketError`. Do not write to it.
+    Fork: the child's copy of a loan raises `ForkedSocketError`. Do not write to the buffer of this copy.
     """
 
     def __init__(self) -> None:
@@ -361,7 +366,7 @@ class Loan(Buffer):
         InvalidValueError : `size` exceeds the loan. The loan stays open.
         StateError : the loan was published or discarded before.
         EndpointClosedError : the publisher is closed.
-        ForkedSocketError : the loan came through a fork.
+        ForkedSocketError : the loan belongs to the parent process.
         SegmentSizeError, CorruptSegmentError : as in `Publisher.send`. The loan has ended.
         """
 
@@ -384,16 +389,18 @@ class Subscriber(Waitable):
 
     `msgq.Channel.subscriber` and `msgq.Node.subscribe` create subscribers.
 
-    A subscriber receives the messages of all publishers in one order. No message is received twice, and none is torn. A
-    subscriber that is slower than the channel's capacity allows loses the oldest messages, and `lost` is their exact
-    number. Any number of subscribers may join. The first 64 are listed with their names, and at most 64 take views. A
-    passive subscriber leaves no trace: it can only copy, and its waits poll every 0.05 to 1 ms.
+    A subscriber receives the messages of all publishers in one order. No message is received twice, and none is torn.
+    If a subscriber falls behind by more than the channel's capacity, the subscriber loses the oldest messages. `lost`
+    is the exact number of lost messages. Any number of subscribers may join. The statistics list the names of the first
+    64 subscribers. At most 64 subscribers can take views. A passive subscriber writes nothing to the channel. A passive
+    subscriber can only copy messages, and its waits poll every 0.05 to 1 ms.
 
-    Timeouts are in seconds: 0 checks once, None waits forever. Methods that receive raise `EndpointClosedError` if the
-    subscriber is closed, also by another thread during a wait. They also raise ::
+    Timeouts are in seconds: 0 checks once, None waits forever. If the subscriber is closed, methods that receive raise
+    `EndpointClosedError`. This includes a close by another thread during a wait. These methods also raise ::
 
-        LostMessagesError     messages were lost, with ``on_lost="raise"``. The next call continues after them
-        CorruptSegmentError   another program wrote to the channel. The next call continues after that
+        LostMessagesError     messages were lost, with ``on_lost="raise"``. The next call continues after the lost
+                              messages
+        CorruptSegmentError   another program wrote to the channel. The next call continues after the invalid data
         SegmentSizeError      another program truncated a file of the channel: close the channel and open it again
         SegmentError          the pool of a message cannot be opened. The message is lost, unless memory or
                               descriptors ran out
@@ -401,8 +408,8 @@ class Subscriber(Waitable):
     Threads: one thread at a time may use a subscriber, and a second thread gets `ConcurrentUseError`. Any thread may
     call `close`.
 
-    Fork: in a forked child, the subscriber continues at the same message with its own rows. Inherited views belong to
-    the parent.
+    Fork: in a forked child, the subscriber continues at the same message as a separate subscriber. Inherited views
+    belong to the parent.
 
     Lifetime: deleted subscribers close, and open subscribers close when the process ends.
     """
@@ -420,7 +427,7 @@ class Subscriber(Waitable):
 
     @property
     def passive(self) -> bool:
-        """True if the subscriber is passive: it observes without a trace."""
+        """True if the subscriber is passive: the subscriber writes nothing to the channel."""
 
     @property
     def received(self) -> int:
@@ -428,10 +435,9 @@ class Subscriber(Waitable):
 
     @property
     def lost(self) -> int:
-        """Number of messages since the join that it will never receive: overwritten, retracted, or skipped by
-        conflating.
+        """Number of messages missed since the join: overwritten, retracted, or skipped by conflating.
 
-        Own messages that are excluded count neither as lost nor as received.
+        If the subscriber excludes a publisher's own messages, these messages count neither as lost nor as received.
         """
 
     @property
@@ -448,13 +454,13 @@ class Subscriber(Waitable):
 
     @property
     def last(self) -> ChannelMessage | None:
-        """Information about the message received last; None before the first one."""
+        """Information about the message received last; None: no message received yet."""
 
     @overload
     def receive(self, timeout: None = None) -> bytes: ...
     @overload
     def receive(self, timeout: float | None = None) -> bytes | None:
-        """Take the next message, or the newest if it conflates.
+        """Take the next message, or the newest message if the subscriber conflates.
 
         Parameters
         ----------
@@ -471,7 +477,7 @@ class Subscriber(Waitable):
         Notes
         -----
         Sleeps with the GIL released. Signal handlers run, and an exception of a handler ends the wait. The GIL is also
-        released while 256 KiB or more are copied.
+        released during a copy of 256 KiB or more.
         """
 
     @overload
@@ -488,11 +494,11 @@ class Subscriber(Waitable):
         Returns
         -------
         Bytes of the message, or None at the timeout. The bytes of `buffer` after the message keep their content, unless
-        a torn copy was repeated.
+        the publisher overwrote the message during the copy.
 
         Raises
         ------
-        MessageTooLargeError : the message is larger than the buffer. The next call finds it again.
+        MessageTooLargeError : the message is larger than the buffer. The message stays for the next call.
         TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous.
         """
 
@@ -501,12 +507,12 @@ class Subscriber(Waitable):
 
         Parameters
         ----------
-        limit : maximum number; None: all messages published before the call.
+        limit : maximum number of messages; None: all messages published before the call.
 
         Returns
         -------
-        Copies of the messages. With ``on_lost="raise"``, the list ends before a loss, and the next call raises the
-        loss.
+        Copies of the messages. With ``on_lost="raise"``, the list ends before lost messages, and the next call raises
+        `LostMessagesError`.
 
         Raises
         ------
@@ -521,23 +527,23 @@ class Subscriber(Waitable):
         timeout: float | None = 0.0,
         publishers: list[PublisherInfo] | None = None,
     ) -> np.ndarray[tuple[int], np.dtype[Any]]:
-        """Take the waiting messages as an array of one element each.
+        """Take the waiting messages as an array with one element for each message.
 
         Parameters
         ----------
         dtype : dtype of one message, of a fixed size and without Python objects. The bytes are not converted.
-        limit : maximum number; None: all messages published before the call.
+        limit : maximum number of messages; None: all messages published before the call.
         timeout : seconds to wait for the first message; 0 checks once, None waits forever.
         publishers : a list, to which the publisher of each message is appended.
 
         Returns
         -------
-        A new array of shape (messages,), empty if no message waits. The array ends before a message of another size and
-        before a loss, so its elements are consecutive.
+        A new array of shape (messages,), empty if no message waits. The elements are consecutive messages: the array
+        ends before lost messages and before a message of another size.
 
         Raises
         ------
-        MessageSizeError : the first message does not have the size of `dtype`. The next call finds it again.
+        MessageSizeError : the first message does not have the size of `dtype`. The message stays for the next call.
         InvalidValueError : `limit` is negative, or a `dtype` element has no bytes.
         """
 
@@ -566,9 +572,11 @@ class Subscriber(Waitable):
         """
 
     def arecv(self) -> Coroutine[Any, Any, bytes]:
-        """Return a copy of the next message, in a task of an asyncio loop. Waits only if no message is there.
+        """Return a copy of the next message, in a task of an asyncio loop.
 
-        A cancelled call takes no message. One task at a time may wait.
+        The call waits only if no message is available.
+
+        If a call is cancelled, the message stays for the next call. One task at a time may wait.
 
         Raises
         ------
@@ -583,17 +591,19 @@ class Subscriber(Waitable):
 
 @disjoint_base
 class Sample(PinnedView):
-    """A message in the memory of its publisher, as a read-only buffer of `len()` bytes. From `Subscriber.receive_view`.
+    """A message in the memory of its publisher, as a read-only buffer.
 
-    The bytes do not change until the sample is released: by `release`, at the end of a ``with`` block, or with the last
-    reference to it and to its memoryviews and arrays. A sample may outlive the subscriber, the publisher and the
-    channel. After the release its buffer raises `EndpointClosedError`.
+    `len()` returns the size in bytes. From `Subscriber.receive_view`.
 
-    While you hold a sample, its publisher has one slot less.
+    The bytes do not change until the sample is released. `release` and the end of a ``with`` block release the sample.
+    The sample is also released when the last reference to the sample, its memoryviews and its arrays disappears. A
+    sample may outlive the subscriber, the publisher and the channel. After the release, the buffer raises
+    `EndpointClosedError`. While you hold a sample, the publisher of the sample has one free slot less.
 
-    Threads: any thread may use and release it.
+    Threads: any thread may use and release a sample.
 
-    Fork: a forked child can read the sample while the parent holds it. A release in the child has no effect.
+    Fork: a forked child can read the sample while the parent holds it. If the child releases the sample, the release
+    has no effect.
     """
 
     @property
@@ -641,5 +651,6 @@ def open_subscriber(
 ) -> Subscriber:
     """Join the channel as a subscriber of the node `name`. `Channel.subscriber` has checked the arguments.
 
-    `newest`: after a lap, continue at the newest position. `raises`: raise `LostMessagesError` for each loss.
+    `newest`: if the subscriber was lapped, continue at the newest position. `raises`: raise `LostMessagesError` for
+    each loss.
     """

@@ -137,7 +137,7 @@ static inline uint64_t mq_index_ring_oldest_position(const mq_index_ring *order,
                                                      uint64_t margin) {
     uint64_t newest = mq_index_ring_max_position(mq_index_ring_load_tail(order), cursor + (uint64_t)ahead + 1);
     return mq_index_ring_max_position(newest - order->capacity + margin,
-                                      cursor + 1); /* the result is cursor + 1 only for corrupt entries */
+                                      cursor + 1); /* only corrupt entries give the result cursor + 1 */
 }
 
 #endif

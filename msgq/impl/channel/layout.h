@@ -34,7 +34,7 @@ typedef struct {
     mq_u64 slot_bytes;
     mq_u64 pool_bytes; /* size of the pool file in bytes */
     mq_u64 pool_inode;
-    mq_u64 superseded; /* 1: the owner publishes from another row; this row remains for open loans */
+    mq_u64 superseded; /* 1: the owner publishes from another row, but this row remains for open loans */
     mq_u64 reserved[2];
     char node[MQ_NODE_NAME_BYTES];
     mq_u64 pad[2];
@@ -75,7 +75,7 @@ typedef struct {
     mq_u64 total_bytes;
     mq_u64 created_ns; /* creation time in nanoseconds of the host's clock */
     mq_u64 creator_pid;
-    mq_u64 kind; /* mq_channel_kind, shown to people */
+    mq_u64 kind; /* mq_channel_kind, shown to users */
     mq_u64 reserved;
     char creator[MQ_CHANNEL_CREATOR_BYTES]; /* name of the node or process, padded with NUL bytes */
     mq_u64 config;                          /* see mq_channel_config. Each field is written once, under the lock */

@@ -40,7 +40,7 @@ typedef struct {
     mq_u64 data_offset;
     mq_u64 channel_inode; /* inode of the channel file, which identifies the channel of the pool */
     mq_u64 uid;
-    mq_u64 pid; /* process id of the owner, shown to people */
+    mq_u64 pid; /* process id of the owner, shown to users */
     char node[MQ_NODE_NAME_BYTES];
     mq_u64 reserved;
     /* the owner sleeps on this word until a viewer releases a slot (eventcount.h, several writers) */

@@ -130,8 +130,8 @@ static inline bool mq_channel_subscriber_join(mq_channel_subscriber *s, bool at_
 static inline void mq_channel_conflate_to_newest(mq_channel_subscriber *s) {
     uint64_t cursor = mq_channel_load_cursor(s),
              tail = mq_index_ring_max_position(mq_index_ring_load_tail(&s->order), cursor), entry;
-    /* A publisher may have stored its entry, but not the new tail yet. Bound: the capacity. Without this bound,
-     * corrupt entries could lead from one to the next forever. */
+    /* A publisher may have stored its entry, but not the new tail yet. Bound: the capacity. Without this bound, the
+     * loop could follow corrupt entries forever. */
     for (uint64_t i = 0; i < s->order.capacity && mq_index_ring_load_entry(&s->order, tail, &entry) >= 0; i++)
         tail += (uint64_t)mq_index_entry_positions_ahead(entry, tail) + 1;
     /* Bound: the capacity. */

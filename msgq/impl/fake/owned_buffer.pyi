@@ -1,17 +1,17 @@
-"""Bytes as buffers, for Python classes, which cannot be buffers before Python 3.12."""
+"""Bytes as buffers. Before Python 3.12, classes written in Python cannot provide buffers."""
 
 from typing_extensions import Buffer, disjoint_base
 
 @disjoint_base
 class OwnedBuffer(Buffer):
-    """Its own bytes, as a buffer. Each exported buffer keeps the object."""
+    """An object that owns bytes and provides them as a buffer. Each exported buffer keeps the object alive."""
 
     @property
     def export_count(self) -> int:
         """Number of exported buffers."""
 
     def __init__(self, content: bytes | int) -> None:
-        """Hold these bytes, read-only; or this number of zeros, writable."""
+        """Hold the given bytes, read-only. If the argument is a number, hold this number of writable zero bytes."""
 
     def __len__(self) -> int: ...
     def check_exportable(self) -> None:

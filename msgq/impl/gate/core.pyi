@@ -9,7 +9,7 @@ from typing_extensions import disjoint_base
 def gate_owner(path: str) -> tuple[int, bool | None, int] | None:
     """Return the pid of the process that created the gate, its liveness (None: unknown), and the inode of the file.
 
-    Return None if no such gate exists, or the gate is closed. Raises `SegmentError` if the file is not a gate.
+    Return None if the gate does not exist, or is closed. Raises `SegmentError` if the file is not a gate.
     """
 
 def unlink_gate(path: str, inode: int) -> None:
@@ -17,18 +17,24 @@ def unlink_gate(path: str, inode: int) -> None:
 
 @disjoint_base
 class Event:
-    """A counter in shared memory: `set` adds one, and `clear` subtracts one.
+    """A counter in shared memory. `set` adds one to the count, and `clear` subtracts one.
 
     Any number of threads and processes may use an event at the same time. An event works in a forked child, and keeps
-    its handle alive. All methods raise `EventError` if the endpoint has no gate, or its gate was closed or replaced,
-    and `CorruptSegmentError` if the FIFO of the event was removed.
+    its handle alive. If the endpoint has no gate, or if the gate was closed or replaced, all methods raise
+    `EventError`. If the FIFO of the event was removed, all methods raise `CorruptSegmentError`.
     """
 
     def set(self) -> None:
-        """Add one, and wake all waiting calls. The count ends at 2**30 and increases even if the FIFO fails."""
+        """Add one to the count, and wake all waiting calls.
+
+        The maximum count is 2**30. The count increases even if the write to the FIFO fails.
+        """
 
     def clear(self) -> bool:
-        """Subtract one without waiting. Return False if the count was 0. An error leaves the count unchanged."""
+        """Subtract one from the count without waiting.
+
+        Return False if the count was 0. An error leaves the count unchanged.
+        """
 
     def wait(self, timeout_s: float = -1) -> None:
         """Wait until the count is above 0. The count does not change.
@@ -57,17 +63,17 @@ class Event:
         """File descriptor for select, poll or epoll, readable while the count is above 0.
 
         The first access creates a FIFO. Afterwards a `set` from 0 and a `clear` to 0 cost a few system calls. The
-        descriptor stays open and unchanged while the handle or one of its events lives. Do not read, write or close
-        it. -1 if the endpoint has no gate.
+        descriptor stays open and unchanged while the handle or one of its events lives. Do not read, write or close the
+        descriptor. -1 if the endpoint has no gate.
         """
 
 @disjoint_base
 class SocketEventHandle:
     """Manages the gate of one topic. Subscribers that connected with fake events enabled stop at the gate.
 
-    The handle that created a gate owns the gate. When the owner closes, is deleted, or its process ends, the gate ends
-    and waiting subscribers continue. If the owner is killed, they get `ControllerDiedError`. Threads may share a
-    handle. After a fork, the parent stays the owner.
+    The handle that created a gate owns the gate. The gate ends when the owner is closed or deleted, or when the owner's
+    process ends. Waiting subscribers then continue. If the owner is killed, waiting subscribers get
+    `ControllerDiedError`. Threads may share a handle. After a fork, the parent stays the owner.
     """
 
     def __init__(self, endpoint: str | bytes, identifier: str | bytes, override: bool, enable: bool = False) -> None:
@@ -76,14 +82,15 @@ class SocketEventHandle:
         Parameters
         ----------
         endpoint : name of the topic in the current prefix (OPENPILOT_PREFIX).
-        identifier : group of handles and subscribers; different groups do not see each other. "" is a group, too.
-        override : True: create a gate. The new gate replaces an existing gate, and waiting subscribers move to the new
-            gate. False: open the existing gate; if none exists, the endpoint is not gated for this handle.
-        enable : True: subscribers stop at the new gate. Used with `override` only.
+        identifier : group of handles and subscribers. Different groups do not see each other. The empty identifier is a
+            group, too.
+        override : True: create a gate. If a gate exists, the new gate replaces this gate, and waiting subscribers move
+            to the new gate. False: open the existing gate; if none exists, the endpoint is not gated for this handle.
+        enable : True: subscribers stop at the new gate. `enabled` is used with `override` only.
 
         Raises
         ------
-        EndpointNameError : a name is not valid in a file name, or the names are too long together.
+        EndpointNameError : a name is not valid in a file name, or the total length of the names is too large.
         StateError : the handle was initialized before.
         InvalidValueError : MSGQ_MODE is invalid.
         CorruptSegmentError, LayoutVersionError : without `override`: the file is not a gate of this version.
@@ -102,22 +109,28 @@ class SocketEventHandle:
     def enabled(self) -> bool:
         """True if subscribers stop at the gate. False if the endpoint has no gate.
 
-        Setting False also releases waiting subscribers, and their calls stay counted. Clear both events before you
-        enable the gate again. Setting raises `EventError` if the endpoint has no gate.
+        The value False also releases waiting subscribers, but the events keep the counts of their calls. Clear both
+        events before you enable the gate again. Setting raises `EventError` if the endpoint has no gate.
         """
 
     @enabled.setter
     def enabled(self, value: bool) -> None: ...
     @property
     def recv_called_event(self) -> Event:
-        """Set by a subscriber before each receive."""
+        """Event that a subscriber sets before each receive."""
 
     @property
     def recv_ready_event(self) -> Event:
-        """Set by the controller to release one subscriber. The subscriber clears the event, and receives."""
+        """Event that the controller sets to release one subscriber.
+
+        The subscriber clears the event, and then receives.
+        """
 
     def close(self) -> None:
-        """Close the handle, and end the gate and remove its files if the handle owns it. May be called again."""
+        """Close the handle. If the handle owns the gate, end the gate and remove its files.
+
+        A second close has no effect.
+        """
 
     def __enter__(self) -> Self: ...
     def __exit__(

@@ -12,9 +12,9 @@ class EndpointMeter:
     """Measures the messages of one endpoint from now on: number, rate, sizes and delays. Base of all meters.
 
     A meter is passive and writes nothing. The memory of a meter (90 KiB) does not grow. A meter measures during
-    `run_meters`. Messages between two runs count if they still exist, else as `lost`. One thread at a time may use a
-    meter. After the endpoint was removed and created again, the meter keeps the old files
-    (`msgq.stats.endpoint_inodes`).
+    `run_meters`. Messages published between two runs are measured if they still exist. Otherwise, these messages count
+    as `lost`. One thread at a time may use a meter. If the endpoint is removed and created again, the meter still
+    measures the old files (`msgq.stats.endpoint_inodes`).
     """
 
     @property
@@ -35,10 +35,11 @@ def run_meters(meters: Sequence[EndpointMeter], seconds: float, spin: bool = Fal
 
     Parameters
     ----------
-    meters : meters of any kinds. No other thread may use them during the call.
+    meters : meters of any kinds. During the call, no other thread may use these meters.
     seconds : duration. Each endpoint is polled at least once.
-    spin : True: poll without pause, which uses a whole core and sees each message within a microsecond. False: sleep
-        50 us between polls; messages found by one poll share the time since the previous poll evenly.
+    spin : True: poll without pause. The call then uses a whole core, and sees each message within 1 us. False: sleep 50
+        us between polls. If one poll finds several messages, the time since the previous poll is divided evenly among
+        the messages.
 
     Raises
     ------
@@ -70,7 +71,7 @@ class QueueEventsMeter(_ChannelSubscriberMeter):
 
     Parameters
     ----------
-    queue, in_prefix : name and prefix of a queue with events. The channel of the events may be missing yet.
+    queue, in_prefix : name and prefix of a queue with events. The channel of the events need not exist yet.
     """
 
     def __init__(self, queue: str, in_prefix: str) -> None: ...
@@ -79,8 +80,8 @@ class QueueEventsMeter(_ChannelSubscriberMeter):
 class QueueMeter(EndpointMeter):
     """Measures the messages sent into a work queue, from the counters of the queue (`EndpointMeter`).
 
-    No message is lost, but sizes are unknown, because messages may be taken before the meter reads them. Instead of
-    delays, a reading has the waiting times of the messages that still wait.
+    The counts include all messages. The sizes are unknown, because consumers may take messages before the meter reads
+    them. A reading has no delays. Instead, a reading has the waiting times of the messages that are in the queue.
 
     Parameters
     ----------
@@ -93,9 +94,9 @@ class QueueMeter(EndpointMeter):
 class RecordsMeter(EndpointMeter):
     """Measures the writes to the elements of a vector or the keys of a board (`EndpointMeter`).
 
-    If an element was written several times between two polls, the meter sees the last write and counts the others as
-    `lost`, so the sum is exact. The delay is the time from a write to its poll. A poll scans all elements. A pause of
-    four times its duration follows.
+    If an element was written several times between two polls, the meter sees only the last write. The meter counts the
+    other writes as `lost`, so the total is exact. The delay is the time from a write to the poll that finds this write.
+    Each poll scans all elements, and is followed by a pause of four times the poll's duration.
 
     Parameters
     ----------
@@ -122,7 +123,9 @@ class TopicMeter(EndpointMeter):
     ) -> None: ...
 
 class PolledMeter(EndpointMeter):
-    """Measures a kind whose files C code cannot read: Python polls about every 50 ms. A subclass defines `poll`.
+    """Measures an endpoint whose files C code cannot read.
+
+    Python polls this endpoint about every 50 ms. A subclass defines `poll`.
 
     Parameters
     ----------

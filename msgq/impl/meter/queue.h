@@ -13,8 +13,8 @@ typedef struct {
 
 static inline int64_t mq_meter_sample_queue(mq_meter *m, void *reader) {
     mq_meter_queue_reader *q = reader;
-    /* ready_count is the number of messages that ever became READY. The sum over the counters of all handles is slower,
-     * and changes only if ready_count changes. */
+    /* ready_count is the number of messages that ever became READY. Adding the counters of all handles is slower. Their
+     * sum changes only if ready_count changes. */
     uint64_t ready = mq_load_acquire_u64(&q->parts->queue->ready_count);
     if (ready == q->ready_count)
         return 0;

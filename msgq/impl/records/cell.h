@@ -4,8 +4,8 @@
  * number of copies, 2 or 4. The value is in copy (number of writes mod copies).
  *
  * A writer fills the oldest copy, which readers do not use, and then increments the number of writes. The copy with the
- * current value stays unchanged until the second next write begins. If a writer dies or stops before the increment, the
- * element keeps the previous value. Transitions of (number of writes, writer):
+ * current value stays unchanged until the write after the next write begins. If a writer dies or stops before the
+ * increment, the element keeps the previous value. Transitions of (number of writes, writer):
  *   `(n, none) -> (n, w)`: writer w acquires the element (mq_cell_try_acquire).
  *   `(n, w) -> (n, v)`: writer v takes the element from the dead writer w (mq_cell_steal_ownership).
  *   `(n, w) -> (n + 1, none)`: writer w has written (mq_cell_commit_write).
@@ -13,8 +13,7 @@
  *
  * If an element has an exclusive writer (the owner of the file, or of a board's key), `version` never names the writer.
  * An exclusive write is one store: (n, none) -> (n + 1, none). docs/internals/proofs.md has the proof.
- * docs/internals/record-protocol.md has the result of a kill at each step.
- */
+ * docs/internals/record-protocol.md has the result of a kill at each step. */
 #ifndef MQ_RECORDS_CELL_H
 #define MQ_RECORDS_CELL_H
 
@@ -99,8 +98,7 @@ static inline bool mq_cell_commit_write(const mq_record_file_parts *parts, mq_u6
                                    mq_cell_next_write_count(parts, count) << MQ_CELL_COUNT_SHIFT);
 }
 
-/* Commit a write as mq_cell_commit_write does, for an exclusive writer. Before checking the eventcount, call
- * mq_fence_seq_cst. */
+/* Commit a write of an exclusive writer. Before checking the eventcount, call mq_fence_seq_cst. */
 static inline void mq_cell_commit_exclusive_write(const mq_record_file_parts *parts, mq_u64 *version) {
     uint64_t count = mq_cell_write_count(mq_load_relaxed_u64(version)); /* relaxed: ours */
     /* EDGE value: release. Partner: mq_cell_read_begin. If weaker: as in mq_cell_commit_write. */

@@ -32,7 +32,7 @@ class RecordFile(EndpointFile):
         """Schema of the values, or None."""
 
 def unlink_records(name: str, in_prefix: str) -> None:
-    """Remove the name of a vector or board. Open handles continue among themselves.
+    """Remove the name of a vector or board. Processes with open handles can still exchange data.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def unlink_records(name: str, in_prefix: str) -> None:
 
 @disjoint_base
 class RecordHandle(ThreadSharedHandle):
-    """Base of `VectorBase` and `Board`: an open handle with its writer's row. Do not use it directly."""
+    """Base of `VectorBase` and `Board`: an open handle with a row for its writer. Do not use this class directly."""
 
     @property
     def name(self) -> str | None:
@@ -61,7 +61,10 @@ class RecordHandle(ThreadSharedHandle):
 
     @property
     def schema(self) -> Schema | None:
-        """Schema of the values. For a vector its dtype, for a board the creator's schema, or None."""
+        """Schema of the values.
+
+        For a vector, the schema describes the dtype. For a board, the creator sets the schema; None: no schema.
+        """
 
     @property
     def creator(self) -> tuple[str, int]:
@@ -73,14 +76,14 @@ class RecordHandle(ThreadSharedHandle):
 
     @property
     def passive(self) -> bool:
-        """True if the handle is passive: mapped read-only, without a trace in the file, and unable to write."""
+        """True if the handle is passive: the handle maps the file read-only, and cannot write."""
 
     @property
     def identity(self) -> tuple[int, int] | None:
         """Device and inode of the file; None: private memory. A new file with the same name has another identity."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until ``changes()`` of this handle, or `Seqlock.read`, has a new value to return.
+        """Wait until ``changes()`` or `Seqlock.read` would return a new value.
 
         Parameters
         ----------
@@ -99,8 +102,8 @@ class RecordHandle(ThreadSharedHandle):
         Notes
         -----
         The GIL is released during the sleep, and signal handlers run. An exception of a handler ends the wait. Several
-        threads may wait with one handle. Each check compares the versions of all elements, one cache line each. A
-        passive handle polls every 1 to 10 ms.
+        threads may wait with one handle. Each check compares the versions of all elements, and loads one cache line for
+        each element. A passive handle polls every 1 to 10 ms.
         """
 
     def stats(self) -> RecordStats:
@@ -112,7 +115,7 @@ class RecordHandle(ThreadSharedHandle):
         """
 
     def unlink(self) -> None:
-        """Remove the name, and the content after the last handle closed. Open handles continue.
+        """Remove the name. The content is removed when the last handle closes. Open handles continue.
 
         Raises
         ------
@@ -126,7 +129,7 @@ _Array = npt.NDArray[Any]
 
 @disjoint_base
 class VectorBase(RecordHandle):
-    """Base of `SeqlockVector` and `Seqlock`. Do not use it directly."""
+    """Base of `SeqlockVector` and `Seqlock`. Do not use this class directly."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -141,15 +144,15 @@ class VectorBase(RecordHandle):
         """Number of copies of each element: 2 or 4."""
 
     def claim(self) -> None:
-        """Become a writer now; for an exclusive vector the only one, until this handle closes.
+        """Become a writer now, or the only writer of an exclusive vector, until this handle closes.
 
-        The first write does the same.
+        Without `claim`, the handle becomes a writer at its first write.
 
         Raises
         ------
-        MultipleWritersError : the vector is exclusive, and another living handle has claimed it. The text names its
-            process.
-        TooManyWritersError : 128 handles write already.
+        MultipleWritersError : the vector is exclusive, and another living handle has claimed the vector. The error text
+            names the process of that handle.
+        TooManyWritersError : 128 other handles are writers.
         StateError : the handle is passive.
         EndpointClosedError : the handle is closed.
         """
@@ -159,33 +162,33 @@ class VectorBase(RecordHandle):
 
         Parameters
         ----------
-        atomic : True: all elements of one instant. Elements that are written during the call are read again, until none
-            was. False: elements are read one after another.
-        timeout : seconds to try while others write; None: no limit.
+        atomic : True: return the elements as of one instant. The call repeats until no element is written during a
+            read. False: read the elements one after another.
+        timeout : maximum duration of the call in seconds; None: no limit.
         out : array for the result, of this length and dtype, C-contiguous and writable. None: a new array.
 
         Returns
         -------
-        A copy of shape (len,); `out` if it was given.
+        A copy of shape (len,), or `out` if `out` was given.
 
         Raises
         ------
-        WaitTimeoutError : elements were written all the time, so that no instant was found, or one element was written
-            faster than it could be read. Part of `out` may be filled.
+        WaitTimeoutError : elements were written during each attempt, or one element was written faster than the call
+            could read it. Part of `out` may be filled.
         InvalidValueError, RecordTypeError : `out` has another shape or dtype, or is not contiguous or writable; or the
             timeout is invalid.
         EndpointClosedError, SegmentSizeError : as `changes`.
 
         Notes
         -----
-        Reading stores nothing and waits for no writer. The GIL is released for 256 KiB or more, and during the
-        comparison of an atomic snapshot. An atomic snapshot takes 8 bytes for each element, and one more load of each
-        version.
+        Reading stores nothing and waits for no writer. The GIL is released during a read of 256 KiB or more, and during
+        the comparison of an atomic snapshot. An atomic snapshot allocates 8 bytes for each element, and loads each
+        version once more.
         """
 
     @property
     def changed(self) -> bool:
-        """True if ``changes()`` would return something: `wait` without a wait.
+        """True if ``changes()`` would return an element. The property never waits.
 
         Raises
         ------
@@ -193,32 +196,34 @@ class VectorBase(RecordHandle):
         """
 
     def changes(self, limit: int | None = None) -> Changes:
-        """Return the elements written since the last call of this handle; the first call returns all written elements.
+        """Return the elements written since the last call of this handle.
 
-        `limit` bounds their number; later calls return the others first.
+        The first call returns all elements that were ever written. `limit` is the maximum number of elements. The next
+        call then begins with the elements that did not fit.
 
         An element with several writes is returned once, with its newest value. Elements written by this handle are
         returned, too. `read` of a vector does not mark elements as seen, but `read` of a `Seqlock` does.
 
         Returns
         -------
-        Arrays of one length: ``indices`` ascending, ``rows`` of the dtype, ``times`` in nanoseconds of the host's clock
-        (clock.md), and ``counts`` of writes. They are copies.
+        Four arrays with one entry for each element: ``indices`` (ascending), ``rows`` (the values), ``times`` (of the
+        last write, nanoseconds of the host's clock, see clock.md), and ``counts`` (number of writes). They are copies.
 
         Raises
         ------
         ConcurrentUseError : another thread is in this method.
-        WaitTimeoutError : an element was written faster than it could be read, for 1 s.
+        WaitTimeoutError : for 1 s, an element was written faster than the call could read it.
         EndpointClosedError : the handle is closed.
         SegmentSizeError : another program truncated the file. Close the handle.
 
         Notes
         -----
-        The call compares the versions of all elements, one cache line each, and copies only changed elements.
+        The call compares the versions of all elements, and loads one cache line for each element. Only changed elements
+        are copied.
         """
 
     def receive(self, timeout: float | None = None) -> Changes | None:
-        """Wait up to `timeout` seconds for a change. Return `changes`, or None at the timeout.
+        """Wait up to `timeout` seconds for a change. Return the result of `changes`, or None at the timeout.
 
         The default timeout is None, which waits forever.
 
@@ -228,9 +233,10 @@ class VectorBase(RecordHandle):
         """
 
     def watch(self, timeout: float | None = None) -> ChangeIterator[Changes]:
-        """Iterate over changes. ``for`` ends when nothing changes for `timeout` seconds, ``async for`` never ends.
+        """Iterate over changes.
 
-        Each item is a result of `receive`.
+        Each item is a result of `receive`. ``for`` ends if there is no change for `timeout` seconds. ``async for``
+        never ends.
 
         Raises
         ------
@@ -238,10 +244,10 @@ class VectorBase(RecordHandle):
         """
 
     def areceive(self) -> Coroutine[Any, Any, Changes]:
-        """Return `changes`, in a task of an asyncio loop. Waits only if nothing was written.
+        """In a task of an asyncio loop, return the result of `changes`.
 
-        ``async for`` does the same. For a timeout use asyncio's. A cancelled call takes no change. One task at a time
-        may wait with a handle.
+        The call waits only if there is no change. ``async for`` does the same. For a timeout, use `asyncio.timeout`. If
+        a call is cancelled, the next call returns the changes. One task at a time may wait with a handle.
 
         Raises
         ------
@@ -254,13 +260,13 @@ class VectorBase(RecordHandle):
 class SeqlockVector(VectorBase):
     """Elements of one dtype in shared memory. Readers never see a partial write of an element.
 
-    Reading an element stores nothing and waits for no process. If a writer is stopped, or killed during a write,
-    readers see the previous value. The next writer takes the element over.
+    Reading an element stores nothing and waits for no process. If a writer is stopped or killed during a write, readers
+    see the previous value. The next writer takes over the element.
 
     ``v[i]`` is a copy of one element (0 to ``len(v) - 1``) as a NumPy scalar. ``v[selection]`` is an array of several
     elements, selected by a slice, a list or array of indexes, or a mask of ``len(v)`` bools. Indexes must not be
-    negative, but the ends of slices may be. ``v[i] = value`` and ``v[selection] = values`` write like NumPy's
-    assignments, within 1 s (`write`).
+    negative. The ends of slices may be negative. ``v[i] = value`` and ``v[selection] = values`` assign as NumPy does.
+    If another process writes an element for longer than 1 s, the assignment raises `WaitTimeoutError` (see `write`).
 
     Threads: several threads may use a handle at the same time.
 
@@ -285,31 +291,33 @@ class SeqlockVector(VectorBase):
         passive: bool = False,
         spin_us: int | None = None,
     ) -> None:
-        """Open a vector, or create it with zeros.
+        """Open a vector, or create a vector of zeros.
 
         Parameters
         ----------
         name : name of the vector, with the rules of topic names. None: private memory of this process, for its threads.
         dtype : dtype of an element, 1 byte to 1 GiB, without Python objects. None: the existing dtype.
-        length : number of elements, 1 to 2^31 - 1. None: the existing length. If the vector is longer: its first
-            elements.
+        length : number of elements, 1 to 2^31 - 1. None: the existing length. If the vector has more elements, the
+            handle uses the first `length` elements.
         exclusive : True: only one open handle may write. None: the existing setting; False for a new vector.
-        copies : copies of each element, 2 or 4. Use 4 for large elements with fast writers: a reader then starts over
-            only after three completed writes instead of one. None: the existing value; 2 for a new vector.
-        create : True: only create; False: only open; None: open, or create if dtype and length are given.
+        copies : copies of each element, 2 or 4. Use 4 for large elements with fast writers. With 2 copies, a read
+            starts over if one write completes during the read; with 4 copies, if three writes complete. None: the
+            existing value; 2 for a new vector.
+        create : True: only create; False: only open; None: open the vector, or create it if dtype and length are given.
         mode : permissions of a new file; None: MSGQ_MODE, or 0o600. Writers also need read permission.
         prefix : prefix of the vector, "" for none; None: OPENPILOT_PREFIX.
         trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
-        passive : observe only. The file is mapped read-only, without a trace, so read permission is enough. Writes
-            raise, and waits poll.
+        passive : observe only. The file is mapped read-only, so read permission is enough. Writes raise `StateError`,
+            and waits poll.
         spin_us : microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 10.
 
         Raises
         ------
-        RecordMismatchError : the existing file differs from the request, or is a board. The text names both.
+        RecordMismatchError : the existing file differs from the request, or is a board. The error text names the
+            requested and the existing values.
         RecordTypeError : the dtype is invalid.
-        SegmentError : with an errno: ENOENT the vector does not exist and dtype or length is missing, EEXIST it exists,
-            EACCES the file belongs to another user, ENOSPC no space for a new vector.
+        SegmentError : its errno is ENOENT (the vector does not exist, and dtype or length is missing), EEXIST (the
+            vector exists already), EACCES (the file belongs to another user), or ENOSPC (no space for a new vector).
         EndpointNameError : the name is invalid.
         InvalidValueError : another argument is invalid, or the file would exceed 2^40 bytes.
         LayoutVersionError, CorruptSegmentError : the file has another version, or is not a vector.
@@ -320,7 +328,7 @@ class SeqlockVector(VectorBase):
     def __getitem__(self, selection: SupportsIndex, /) -> Any:
         """Return a read-only copy of one element or several.
 
-        ``vector[3]["bid"] = 7.0`` therefore raises ValueError, because it could not change the vector. To change a
+        ``vector[3]["bid"] = 7.0`` raises ValueError, because this assignment would change only the copy. To change a
         field, copy the element, change the copy, and write it: ``quote = vector[3].copy()``, ``vector[3] = quote``.
         `read` returns writable arrays.
         """
@@ -337,24 +345,25 @@ class SeqlockVector(VectorBase):
 
         Parameters
         ----------
-        indices : a slice or range, or integers or a mask as a one-dimensional list or array; None: all.
+        indices : a slice, a range, or a one-dimensional list or array of integers or of a mask; None: all elements.
         out : array for the result: shape (n,), of this dtype, C-contiguous and writable. None: a new array.
 
         Returns
         -------
-        A copy of shape (n,); `out` if it was given.
+        A copy of shape (n,), or `out` if `out` was given.
 
         Raises
         ------
-        RecordIndexError : an index is negative or too large, a mask has another length, or the type is not a selection.
+        RecordIndexError : an index is negative or too large, a mask has the wrong length, or `indices` has an
+            unsupported type.
         InvalidValueError, RecordTypeError : `out` has another shape or dtype, or is not contiguous or writable.
-        WaitTimeoutError : an element was written faster than it could be read, for 1 s.
+        WaitTimeoutError : for 1 s, an element was written faster than the call could read it.
         EndpointClosedError, SegmentSizeError : as `changes`.
 
         Notes
         -----
-        Reading stores nothing and waits for no writer. The GIL is released for 256 KiB or more. Elements may be of
-        different times; see `snapshot`.
+        Reading stores nothing and waits for no writer. The GIL is released during a copy of 256 KiB or more. The
+        elements may belong to different instants; see `snapshot`.
         """
 
     def write(self, indices: _Selection | None, values: Any, *, timeout: float | None = 1.0) -> None:
@@ -363,26 +372,29 @@ class SeqlockVector(VectorBase):
         Parameters
         ----------
         indices : as in `read`. An index that occurs twice is written twice.
-        values : an array with the same fields and a ``same_kind`` dtype, or values that NumPy converts; one for each
-            index, or one for all. They are copied. In a tracked dtype the library sets both timestamps.
+        values : one value for each index, or one value for all indices. Give an array with the same fields and a
+            ``same_kind`` dtype, or values that NumPy converts. They are copied. If the dtype is tracked, the library
+            sets both timestamps.
         timeout : seconds to wait for an element that another living handle is writing; None: no limit.
 
         Raises
         ------
-        WaitTimeoutError : another process, probably stopped, held an element. The text names both. Elements before it
-            in the order of `indices` were written, the others were not.
+        WaitTimeoutError : another process, which was probably stopped, was writing an element. The error text names the
+            process and the element. Elements that precede this element in `indices` were written, and later elements
+            were not.
         MultipleWritersError, TooManyWritersError, StateError : as `claim`, at the first write of a handle.
         RecordIndexError : as `read`. Nothing was written.
-        RecordTypeError, InvalidValueError : values of another kind or number, or not convertible. Nothing was written.
+        RecordTypeError, InvalidValueError : the values have another kind or number, or cannot be converted. Nothing was
+            written.
         ConcurrentUseError : the vector is exclusive, and another thread writes 256 KiB or more.
-        CorruptSegmentError : another program writes to the elements.
+        CorruptSegmentError : another program wrote invalid data to the elements.
         EndpointClosedError, SegmentSizeError : as `changes`.
 
         Notes
         -----
-        A reader sees each element before or after the write, and may see only the first elements written. The call
-        makes a system call only to wake sleeping readers, once for all elements. The GIL is released for 256 KiB or
-        more, and during a wait.
+        A reader sees each element as before or as after the write. During the call, a reader may see new values of the
+        first elements and old values of the later elements. The call makes a system call only if readers sleep. The GIL
+        is released during a copy of 256 KiB or more, and during a wait.
         """
 
     def times(self, indices: _Selection | None = None) -> npt.NDArray[np.int64]:
@@ -398,7 +410,7 @@ class SeqlockVector(VectorBase):
 
         Notes
         -----
-        Times of one element never decrease, with any writers.
+        The times of one element never decrease, even if several processes write the element.
         """
 
     def counts(self, indices: _Selection | None = None) -> npt.NDArray[np.uint64]:
@@ -415,7 +427,7 @@ class SeqlockVector(VectorBase):
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
-        """Remove the name of a vector, record or board without opening it.
+        """Remove the name of a vector, record or board without opening the file.
 
         Parameters
         ----------
@@ -448,7 +460,7 @@ class Seqlock(VectorBase):
         passive: bool = False,
         spin_us: int | None = None,
     ) -> None:
-        """Open a record, or create it with zeros: as `SeqlockVector` of length 1.
+        """Open a record, or create a record of zeros. The record is a `SeqlockVector` of length 1.
 
         Parameters
         ----------
@@ -464,7 +476,11 @@ class Seqlock(VectorBase):
 
     @property
     def value(self) -> Any:
-        """The record: a copy, as a NumPy scalar. Setting it writes the record, within 1 s."""
+        """The record: a copy, as a NumPy scalar.
+
+        An assignment to this property writes the record. If another process writes the record for longer than 1 s, the
+        assignment raises `WaitTimeoutError`.
+        """
 
     @value.setter
     def value(self, value: Any) -> None: ...
@@ -477,15 +493,16 @@ class Seqlock(VectorBase):
         """Number of writes, modulo 2^40."""
 
     def read(self, out: _Array | None = None) -> Any:
-        """Return a read-only copy of the record as a NumPy scalar, or fill `out`, an array of shape (1,), and return
-        it.
+        """Return a read-only copy of the record as a NumPy scalar.
+
+        If you give `out`, an array of shape (1,), the copy is stored in `out`, and `out` is returned.
 
         The value then counts as seen by this handle, as after `value`: `changed` is False, and `wait` waits for the
         next write.
 
         Raises
         ------
-        WaitTimeoutError : the record was written faster than it could be read, for 1 s.
+        WaitTimeoutError : for 1 s, the record was written faster than the call could read it.
         InvalidValueError, RecordTypeError : `out` has another shape or dtype, or is not contiguous or writable.
         EndpointClosedError, SegmentSizeError : as `changes`.
         """
@@ -495,7 +512,7 @@ class Seqlock(VectorBase):
 
         Parameters
         ----------
-        value : a value that NumPy converts to the dtype. In a tracked dtype the library sets both timestamps.
+        value : a value that NumPy converts to the dtype. If the dtype is tracked, the library sets both timestamps.
         timeout : seconds to wait for the write of another living handle; None: no limit.
 
         Raises
@@ -505,7 +522,7 @@ class Seqlock(VectorBase):
 
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
-        """Remove the name of a record without opening it, as `SeqlockVector.unlink_name`.
+        """Remove the name of a record without opening the file, as `SeqlockVector.unlink_name` does.
 
         Parameters
         ----------
@@ -521,8 +538,9 @@ class Seqlock(VectorBase):
 class Board(RecordHandle):
     """Named values in shared memory: bytes of any length up to a limit. Only the owner of a key writes its value.
 
-    Keys and values stay when their owner closes or dies. `declare` then gives the key to the next owner. Reading stores
-    nothing and waits for no process. If an owner is stopped, or killed during a write, readers see the previous value.
+    If the owner of a key closes its handle or dies, the key and its value stay. Another process can then become the
+    owner with `declare`. Reading stores nothing and waits for no process. If an owner is stopped, or killed during a
+    write, readers see the previous value.
 
     ``board[key]`` is the value as bytes, or raises `BoardKeyError` if the key has no value. ``key in board``,
     ``len(board)`` and iteration use all keys that were ever declared.
@@ -561,15 +579,16 @@ class Board(RecordHandle):
         mode : permissions of a new file; None: MSGQ_MODE, or 0o600. Writers also need read permission.
         prefix : prefix of the board, "" for none; None: OPENPILOT_PREFIX.
         trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
-        passive : observe only. The file is mapped read-only, without a trace, so read permission is enough. `declare`
-            raises, and waits poll.
+        passive : observe only. The file is mapped read-only, so read permission is enough. `declare` raises
+            `StateError`, and waits poll.
         spin_us : microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 10.
 
         Raises
         ------
-        RecordMismatchError : the existing file has other sizes, or is a vector. The text names both.
-        SegmentError : with an errno: ENOENT the board does not exist, EEXIST it exists, EACCES the file belongs to
-            another user, ENOSPC no space for a new board.
+        RecordMismatchError : the existing file has other sizes, or is a vector. The error text names the requested and
+            the existing values.
+        SegmentError : its errno is ENOENT (the board does not exist), EEXIST (the board exists already), EACCES (the
+            file belongs to another user), or ENOSPC (no space for a new board).
         EndpointNameError : the name is invalid.
         InvalidValueError : another argument is invalid, or the file would exceed 2^40 bytes.
         TypeError : a number or the schema has another type.
@@ -593,7 +612,7 @@ class Board(RecordHandle):
 
         Raises
         ------
-        KeyTakenError : a living owner has the key: another process, or this handle. The text names the process.
+        KeyTakenError : another living process, or this handle, owns the key. The error text names the process.
         BoardFullError : the board has no free key. Keys stay forever.
         TooManyWritersError : 128 handles have declared keys.
         StateError : the handle is passive.
@@ -603,14 +622,14 @@ class Board(RecordHandle):
 
         Notes
         -----
-        The call takes the file's lock, and searches the keys. Declare once, and keep the entry.
+        The call takes the file's lock, and searches all keys. Therefore declare a key once, and keep the entry.
         """
 
     def observe(self, key: str) -> KeyObserver:
-        """Return an observer that reads a key and waits for it. The key need not be declared yet.
+        """Return an observer that reads a key and waits for its changes. The key need not be declared yet.
 
-        `Board.close` closes the observer, and so does its own `close`. If the board's handle is deleted without a
-        `close`, the observer stays open.
+        `Board.close` and `close` of the observer close the observer. If the board's handle is only deleted, the
+        observer stays open.
 
         Raises
         ------
@@ -622,7 +641,7 @@ class Board(RecordHandle):
         """Return all keys that were ever declared, in the order of their declaration."""
 
     def items(self) -> list[tuple[str, bytes]]:
-        """Return all written keys, each with a copy of its value. The values may be of different times.
+        """Return all written keys, each with a copy of its value. The values may belong to different instants.
 
         Raises
         ------
@@ -630,9 +649,10 @@ class Board(RecordHandle):
         """
 
     def changes(self, limit: int | None = None) -> dict[str, Value]:
-        """Return the keys written since the last call of this handle; the first call returns all written keys.
+        """Return the keys written since the last call of this handle.
 
-        `limit` bounds their number; later calls return the others first.
+        The first call returns all keys that were ever written. `limit` is the maximum number of keys. The next call
+        then begins with the keys that did not fit.
 
         A key with several writes is returned once, with its newest value. Keys written by this handle are returned,
         too.
@@ -640,18 +660,19 @@ class Board(RecordHandle):
         Raises
         ------
         ConcurrentUseError : another thread is in this method.
-        WaitTimeoutError : a value was written faster than it could be read, for 1 s.
-        CorruptSegmentError : a value has an invalid length, because another program writes there.
+        WaitTimeoutError : for 1 s, a value was written faster than the call could read it.
+        CorruptSegmentError : a value has an invalid length, because another program wrote to the file.
         EndpointClosedError : the handle is closed.
         SegmentSizeError : another program truncated the file. Close the handle.
 
         Notes
         -----
-        The call compares the versions of all elements, also of those without a key, one cache line each.
+        The call compares the versions of all elements, including elements without a key, and loads one cache line for
+        each element.
         """
 
     def receive(self, timeout: float | None = None) -> dict[str, Value] | None:
-        """Wait up to `timeout` seconds for a change. Return `changes`, or None at the timeout.
+        """Wait up to `timeout` seconds for a change. Return the result of `changes`, or None at the timeout.
 
         The default timeout is None, which waits forever.
 
@@ -661,9 +682,10 @@ class Board(RecordHandle):
         """
 
     def watch(self, timeout: float | None = None) -> ChangeIterator[dict[str, Value]]:
-        """Iterate over changes. ``for`` ends when nothing changes for `timeout` seconds, ``async for`` never ends.
+        """Iterate over changes.
 
-        Each item is a result of `receive`.
+        Each item is a result of `receive`. ``for`` ends if there is no change for `timeout` seconds. ``async for``
+        never ends.
 
         Raises
         ------
@@ -671,10 +693,10 @@ class Board(RecordHandle):
         """
 
     def areceive(self) -> Coroutine[Any, Any, dict[str, Value]]:
-        """Return `changes`, in a task of an asyncio loop. Waits only if nothing was written.
+        """In a task of an asyncio loop, return the result of `changes`.
 
-        ``async for`` does the same. For a timeout use asyncio's. A cancelled call takes no change. One task at a time
-        may wait with a handle.
+        The call waits only if there is no change. ``async for`` does the same. For a timeout, use `asyncio.timeout`. If
+        a call is cancelled, the next call returns the changes. One task at a time may wait with a handle.
 
         Raises
         ------
@@ -689,7 +711,7 @@ class Board(RecordHandle):
     def __getitem__(self, key: str, /) -> bytes: ...
     @staticmethod
     def unlink_name(name: str | bytes, prefix: str | None = None) -> None:
-        """Remove the name of a vector, record or board without opening it.
+        """Remove the name of a vector, record or board without opening the file.
 
         Parameters
         ----------
@@ -704,12 +726,14 @@ class Board(RecordHandle):
 
 @disjoint_base
 class Entry:
-    """A key owned by a handle, from `Board.declare`, until the entry or the board is closed, or the process ends.
+    """A key owned by a handle, returned by `Board.declare`.
+
+    The handle owns the key until the entry is closed, the board is closed, or the process ends.
 
     Threads: one thread at a time writes.
 
-    Fork: the key belongs to the parent. The child gets `StateError`, and may declare the key after the parent has
-    released it.
+    Fork: the key belongs to the parent, and the child's copy of the entry raises `StateError`. After the parent has
+    released the key, the child may declare the key.
     """
 
     @property
@@ -732,12 +756,12 @@ class Entry:
         ConcurrentUseError : another thread writes 256 KiB or more.
         TypeError, BufferError : `data` has no contiguous bytes.
         EndpointClosedError : the board is closed.
-        SegmentSizeError : another program truncated the file. With all other errors, the previous value stays.
+        SegmentSizeError : another program truncated the file. After any other error, the previous value stays.
 
         Notes
         -----
         The call takes no lock, and makes a system call only to wake readers that wait for the board. The GIL is
-        released for 256 KiB or more.
+        released during a copy of 256 KiB or more.
         """
 
     def close(self) -> None:
@@ -759,15 +783,15 @@ class Entry:
 
 @disjoint_base
 class KeyObserver(Waitable):
-    """Reads one key of a board, and waits for it. From `Board.observe`.
+    """Reads one key of a board, and waits for changes of its value. From `Board.observe`.
 
     A value that was read with this object counts as seen for `changed`, `wait`, pollers and asyncio.
 
     Threads: any thread may read.
 
-    Fork: in a forked child, the observer continues as a separate one.
+    Fork: in a forked child, the observer is independent of the parent's observer.
 
-    Lifetime: the observer closes with its board, or before.
+    Lifetime: the observer closes when its board closes, or when its `close` is called.
     """
 
     def __new__(cls, board: Board, key: str) -> Self: ...
@@ -777,15 +801,15 @@ class KeyObserver(Waitable):
 
     @property
     def changed(self) -> bool:
-        """True if the key was written since this object read it last. Makes no system call."""
+        """True if the key was written after this object's last read. The property makes no system call."""
 
     def read(self) -> Value | None:
-        """Return the value with its time, count, age and owner, or None if the key was never written.
+        """Return the value with its time, count, age and owner. Return None if the key was never written.
 
         Raises
         ------
-        WaitTimeoutError : the value was written faster than it could be read, for 1 s.
-        CorruptSegmentError : the value has an invalid length, because another program writes there.
+        WaitTimeoutError : for 1 s, the value was written faster than the call could read it.
+        CorruptSegmentError : the value has an invalid length, because another program wrote to the file.
         EndpointClosedError : the observer is closed.
         SegmentSizeError : another program truncated the file.
 
@@ -795,7 +819,7 @@ class KeyObserver(Waitable):
         """
 
     def data(self) -> bytes | None:
-        """Return only a copy of the value, or None if the key was never written.
+        """Return a copy of the value without its time, count, age and owner. Return None if the key was never written.
 
         Raises
         ------
@@ -803,13 +827,15 @@ class KeyObserver(Waitable):
         """
 
     def read_into(self, buffer: WriteableBuffer | npt.NDArray[Any]) -> int | None:
-        """Copy the value into your own memory. Return its length in bytes, or None if the key was never written.
+        """Copy the value into your own memory.
+
+        Return the value's length in bytes, or None if the key was never written.
 
         The bytes of `buffer` after the value may change.
 
         Raises
         ------
-        MessageTooLargeError : the value is larger than the buffer. It does not count as seen.
+        MessageTooLargeError : the value is larger than the buffer. The value does not count as seen.
         TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous.
         Other errors : as `read`. Part of `buffer` may be filled.
         """
@@ -848,7 +874,7 @@ class KeyObserver(Waitable):
         """
 
     def watch(self, timeout: float | None = None) -> ChangeIterator[Value]:
-        """Iterate over new values. ``for`` ends when none arrives for `timeout` seconds, ``async for`` never ends.
+        """Iterate over new values. ``for`` ends if no value arrives for `timeout` seconds. ``async for`` never ends.
 
         Raises
         ------
@@ -856,10 +882,10 @@ class KeyObserver(Waitable):
         """
 
     def areceive(self) -> Coroutine[Any, Any, Value]:
-        """Return the value, in a task of an asyncio loop. Waits only if the value was seen.
+        """In a task of an asyncio loop, return the value. The call waits only if the current value was seen before.
 
-        ``async for`` does the same. For a timeout use asyncio's. A cancelled call takes no value. One task at a time
-        may wait.
+        ``async for`` does the same. For a timeout, use `asyncio.timeout`. If a call is cancelled, the next call returns
+        the value. One task at a time may wait.
 
         Raises
         ------
@@ -873,27 +899,30 @@ class KeyObserver(Waitable):
 class RecordStatsReader:
     """A mapped vector or board for repeated reads: read-only, without a trace, unmapped with the last reference.
 
-    One thread at a time. If a new file with the same name is created, this object continues with the old one (see
+    One thread at a time. If a new file with the same name is created, this object still reads the old file (see
     `msgq.stats.record_inodes`).
 
     Raises
     ------
-    SegmentError : the name does not exist (ENOENT), or the file is unreadable. Methods raise it if the file was
-        truncated.
+    SegmentError : the name does not exist (ENOENT), or the file is unreadable. If the file was truncated, all methods
+        raise `SegmentError`.
     """
 
     def __init__(self, name: str, in_prefix: str) -> None: ...
     def counts(self) -> EndpointCounts:
-        """Return the counters, for a vector also in bytes. Takes a microsecond for any number of elements."""
+        """Return the counters; for a vector, count bytes as well as writes.
+
+        The call takes 1 us for any number of elements.
+        """
 
     def stats(self) -> RecordStats:
         """Return all statistics, with a scan of all elements and the liveness of writers; see `msgq.stats.record`."""
 
 def remove_record(name: str, in_prefix: str, wanted: Callable[[RecordStats], bool]) -> bool:
-    """Remove the name of a vector or board if `wanted` returns True. Returns True if it was removed.
+    """Remove the name of a vector or board if `wanted` returns True. Returns True if the name was removed.
 
-    `wanted` is called under the writers' lock. Handles already open keep the unlinked file; a later open creates a new
-    one.
+    `wanted` is called under the writers' lock. Handles that are already open keep the unlinked file. A later open
+    creates a new file.
 
     Raises
     ------
@@ -902,22 +931,23 @@ def remove_record(name: str, in_prefix: str, wanted: Callable[[RecordStats], boo
 
 @disjoint_base
 class SpanStack:
-    """The open spans of a tracer. When a span ends, the origin of the span below it is restored."""
+    """The open spans of a tracer. When a span ends, the origin of the enclosing span is restored."""
 
     def __new__(cls, name: str, now: Callable[[], int] | None) -> Self:
-        """Start empty. `name` is for errors. `now` returns the time in ns; None: the host's clock."""
+        """Start empty. `name` is used in error texts. `now` returns the time in ns; None: use the host's clock."""
 
 @disjoint_base
 class Span:
     """The handling of one message in a ``with`` block.
 
-    The end of the block publishes the times, even after an exception.
+    The end of the block publishes the times, even if the block raises.
 
     A span may be entered again after its block. Entering within the block raises `ConcurrentUseError`.
 
     Attributes
     ----------
-    superseded : True if times are no longer published: another process publishes the timing topic, or it is closed.
+    superseded : True if the span no longer publishes times, because the timing topic is closed or another process
+        publishes on it.
     """
 
     superseded: bool
@@ -941,7 +971,7 @@ class Span:
 
 @disjoint_base
 class TracedMessageIterator:
-    """An iterator with a span for each message. It ends a span before it receives the next message."""
+    """An iterator with a span for each message. The iterator ends each span before the next message is received."""
 
     def __new__(
         cls,
@@ -951,16 +981,17 @@ class TracedMessageIterator:
         span: Span,
         later: Callable[[], tuple[Callable[[Any], Any], Callable[[Any], tuple[int, int]] | None] | None] | None = None,
     ) -> Self:
-        """Take messages by calling `take` with `timeout`. A result of None ends the iteration.
+        """Take messages by calling `take` with `timeout`. If `take` returns None, the iteration ends.
 
         Parameters
         ----------
-        stamps : returns the stamps of a message; None: use those of the reader, if there is one.
-        later : alternative to `take`: waits for the first message, and returns `take` and `stamps`; None: there was
-            none.
+        stamps : function that returns the stamps of a message; None: use the stamps of the span's reader, if the span
+            has a reader.
+        later : alternative to `take` and `stamps`. The function waits for the first message, and returns `take` and
+            `stamps`, or None if no message arrived.
         """
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
     def end_span(self) -> None:
-        """End the open span, if there is one."""
+        """If a span is open, end the span."""

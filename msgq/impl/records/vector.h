@@ -12,8 +12,8 @@
 
 enum {
     MQ_VECTOR_TRIES = 100,
-    MQ_VECTOR_STEP = 4,       /* elements that are read with one fence */
-    MQ_VECTOR_PREFETCH = 128, /* elements that a scan prefetches ahead */
+    MQ_VECTOR_STEP = 4,       /* number of elements read with one fence */
+    MQ_VECTOR_PREFETCH = 128, /* number of elements that a scan prefetches */
 };
 
 /* The selected elements. If `indices` is set, its `count` entries select the elements. If `indices` is NULL, `count`

@@ -16,10 +16,11 @@ from msgq.impl.base.core import Context, ForkAwareHandle, Waitable
 from msgq.impl.sockets.pyzmq_names import Frame
 
 class TopicLock:
-    """Blocks connecting to a topic and removing it: ``with TopicLock(endpoint, prefix) as exists: ...``.
+    """Locks a topic: ``with TopicLock(endpoint, prefix) as exists: ...``.
 
-    Tools hold the lock between a check and an action, for microseconds. `exists` is False if the topic has no ring. In
-    this case no lock is held: another process may create a ring at any moment, so remove nothing.
+    While the lock is held, other processes cannot connect to the topic or remove the topic. Tools hold the lock between
+    a check and an action, for microseconds. `exists` is False if the topic has no ring. In this case the lock is not
+    held. Do not remove files then, because another process may create a ring at any moment.
 
     Raises
     ------
@@ -33,7 +34,9 @@ class TopicLock:
     ) -> None: ...
 
 def unlink_topic(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
-    """Remove the files of a topic. Processes with mapped files continue; later connections create new files.
+    """Remove the files of a topic.
+
+    Processes that have mapped the files can still exchange messages. Later connections create new files.
 
     Parameters
     ----------
@@ -50,13 +53,14 @@ def unlink_topic(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
     """
 
 def unlink_orphan(endpoint: str | bytes, in_prefix: str | None = None) -> bool:
-    """Remove the side segment of a topic without a ring. Safe while other processes connect.
+    """Remove the side segment of a topic without a ring.
 
-    Processes that still map the removed ring continue to use it. The directories of the prefix must exist.
+    Other processes may connect during the call. Processes that have mapped the removed ring can still exchange messages
+    in it. The directories of the prefix must exist.
 
     Returns
     -------
-    True if the side segment was removed. False if a ring exists, or no side segment.
+    True if the side segment was removed. False if a ring exists, or if the side segment does not exist.
 
     Raises
     ------
@@ -85,14 +89,14 @@ class PubConnection(ForkAwareHandle):
         ----------
         context : a context that is not terminated.
         endpoint : name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
-        segment_size : bytes of the ring's data area, 128 to 2**32 - 1. A message may take a third of it. 0 keeps the
-            size of an existing topic, and creates a new topic with 1 MiB.
+        segment_size : bytes of the ring's data area, 128 to 2**32 - 1. A message may occupy up to a third of the data
+            area. 0: keep the size of an existing topic, or use 1 MiB for a new topic.
         mode : permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
         schema : description of the messages for tools; None keeps the schema of the previous publisher.
-        trust : users, by name or id and separated by commas, whose files are accepted besides own files and root's. "":
-            no other user. None: MSGQ_TRUST.
-        tracked : True: each message carries its publishing time and its origin, from the first message of the topic on.
-            False: the topic must not be tracked. None: keep the topic as it is.
+        trust : names or ids of users, separated by commas. Files of these users are accepted in addition to own files
+            and root's. "": no other user. None: MSGQ_TRUST.
+        tracked : True: each message of the topic carries its publishing time and its origin. False: the topic must not
+            be tracked. None: keep the existing setting.
         prefix : prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
@@ -103,21 +107,21 @@ class PubConnection(ForkAwareHandle):
         SegmentSizeError : the topic exists with another size.
         LayoutVersionError : another version of msgq created the side segment.
         CorruptSegmentError : the files contain invalid data.
-        MultiplePublishersError : a send of the current publisher took longer than 1 s, or 16 superseded publishers
-            still have open sockets.
-        SegmentError : a file cannot be created, opened, locked or mapped: no space, no permission, or an owner that
-            is not trusted.
+        MultiplePublishersError : a send of the current publisher took longer than 1 s, or 16 publishers that lost the
+            topic still have open sockets.
+        SegmentError : a file cannot be created, opened, locked or mapped, because memory is full, permission is
+            missing, or the file's owner is not trusted.
 
         Notes
         -----
-        Waits at most 5 s for the lock of the topic, and at most 1 s for a send in progress. The GIL is released during
-        both waits, and signal handlers run.
+        The call waits at most 5 s for the lock of the topic, and at most 1 s for the end of another publisher's send.
+        The GIL is released during both waits, and signal handlers run.
         """
 
     def unlink(self) -> bool:
         """Remove the files of the topic, and return True if they existed.
 
-        This publisher and the connected subscribers continue to exchange messages. Sockets that connect later create
+        This publisher and the connected subscribers can still exchange messages. Sockets that connect later create
         another topic with the same name.
 
         Raises
@@ -131,7 +135,7 @@ class PubConnection(ForkAwareHandle):
 
         Parameters
         ----------
-        linger : milliseconds (compatibility: pyzmq). Only ZMQ uses it; see the property `linger`.
+        linger : milliseconds (compatibility: pyzmq). Only ZMQ sockets use `linger`; see the property `linger`.
 
         Raises
         ------
@@ -142,13 +146,13 @@ class PubConnection(ForkAwareHandle):
 class PubSocket(PubConnection):
     """Publishes messages on one topic.
 
-    A topic has one publisher. The last publisher that connects takes the topic over, and the next send of the previous
-    publisher raises `MultiplePublishersError`. Subscribers stay connected and lose no message.
+    A topic has one publisher. If a second publisher connects, the second publisher takes over the topic. The next send
+    of the first publisher then raises `MultiplePublishersError`. Subscribers stay connected and lose no message.
 
     Threads: one thread at a time may use a socket; a second thread gets `ConcurrentUseError`.
 
-    Fork: the first send or reservation in the child takes the topic over from the parent. A reservation that is open
-    during the fork belongs to the parent.
+    Fork: the first send or reservation in the child takes over the topic from the parent. If a reservation is open
+    during the fork, the reservation belongs to the parent.
 
     Lifetime: deleted sockets close, and open sockets close when the process ends. If the socket is closed or was never
     connected, all methods except `connect`, `close` and `stats` raise `EndpointClosedError`.
@@ -201,7 +205,8 @@ class PubSocket(PubConnection):
         MultiplePublishersError : another publisher took over.
         MessageTooLargeError : the message is larger than a third of the ring.
         SegmentError : /dev/shm is full, and the memory of the ring is not fully allocated.
-        MessageSizeError : the message is empty, and a stock subscriber is attached, which would abort.
+        MessageSizeError : the message is empty, and a stock subscriber is connected. An empty message would abort the
+            subscriber's program.
         TypeError, BufferError, ValueError : `data` has no contiguous bytes, or is an array of Python objects.
         StateError : `origin_time` is given, and the topic is not tracked.
         InvalidValueError : `origin_time` is negative.
@@ -210,7 +215,7 @@ class PubSocket(PubConnection):
         -----
         If `send` raises, the message was not sent. `send` never waits for subscribers. `send` makes a system call only
         to wake a sleeping subscriber, to serve a stock subscriber, or to allocate memory in the first lap of a ring.
-        The GIL is released while 256 KiB and more are copied.
+        The GIL is released during a copy of 256 KiB or more.
         """
 
     def send_many(
@@ -220,14 +225,15 @@ class PubSocket(PubConnection):
 
         Parameters
         ----------
-        messages : a list or tuple of buffers (published in groups of up to 64), another iterable of buffers (published
-            one by one), or a C-contiguous array whose first axis counts the messages.
+        messages : an iterable of buffers, or a C-contiguous array with one message for each index of its first axis. A
+            list or tuple is published in groups of up to 64 messages. Other iterables are published one message at a
+            time.
         origin_time : origin of all messages, as in `send`. 0: each message is its own origin.
 
         Raises
         ------
         As `send`. Messages before the error are published.
-        TypeError : `messages` is a single bytes object. Use `send`.
+        TypeError : `messages` is a single bytes object, not a sequence of buffers. Use `send`.
         """
 
     def reserve(self, size: int, *, origin_time: int = 0) -> AbstractContextManager[memoryview]:
@@ -240,24 +246,25 @@ class PubSocket(PubConnection):
 
         Returns
         -------
-        A context manager. Entering returns a writable view of `size` bytes with undefined content. Leaving publishes
-        the bytes, or publishes nothing if the block raised. The view is released at the end of the block. An array made
-        from the view stays safe to access, but shows later content of the ring. Do not write to the array then.
+        A context manager. On entry, the context manager returns a writable view of `size` bytes with undefined content.
+        On exit, the bytes are published. If the block raises, no message is published. The view is released at the end
+        of the block. After the block, you can still read an array that was made from the view, but the array shows
+        later content of the ring. Do not write to the array after the block.
 
         Raises
         ------
         InvalidValueError : the size is negative.
-        StateError : the context manager is entered a second time.
-        Entering raises the errors of `send`. Leaving raises MultiplePublishersError and EndpointClosedError.
+        StateError : the context manager is entered a second time. The entry can also raise the errors of `send`, and
+            the exit can raise MultiplePublishersError and EndpointClosedError.
 
         Notes
         -----
-        During the block, other methods of this socket raise `ConcurrentUseError`. A publisher that takes over waits for
-        the end of the block.
+        During the block, other methods of this socket raise `ConcurrentUseError`. A new publisher waits for the end of
+        the block before it takes over the topic.
         """
 
     def loan(self, size: int, *, origin_time: int = 0) -> AbstractContextManager[memoryview]:
-        """Do the same as `reserve`. Channels use this name.
+        """Do the same as `reserve`. The method has the same name as the method of channels.
 
         Parameters
         ----------
@@ -272,14 +279,14 @@ class PubSocket(PubConnection):
         """
 
     def wait_for_readers(self, timeout: float | None = 1.0, interval: float = 0.001, n: int | None = None) -> None:
-        """Wait until subscribers are connected, or have read all messages.
+        """Wait until `n` subscribers are connected, or until all subscribers have read all messages.
 
         Parameters
         ----------
         timeout : seconds; None waits without limit.
         interval : seconds between two checks.
-        n : number of subscribers to wait for, regardless of unread messages; None: wait for
-            `all_readers_updated`.
+        n : number of connected subscribers to wait for; their unread messages do not matter. None: wait until
+            `all_readers_updated` returns True.
 
         Raises
         ------
@@ -320,14 +327,14 @@ class SubConnection(Waitable):
         endpoint : name of the topic: 1 to 246 bytes of UTF-8 without "/" and NUL.
         address : host of the publisher; ignored by this backend.
         conflate : receive the newest message only.
-        segment_size : bytes of the ring's data area, 128 to 2**32 - 1; 0 keeps the size of an existing topic, and
-            creates a new topic with 1 MiB.
+        segment_size : bytes of the ring's data area, 128 to 2**32 - 1. 0: keep the size of an existing topic, or use 1
+            MiB for a new topic.
         mode : permissions of new files, for example 0o660; None: MSGQ_MODE, else 0o600.
         passive : observe an existing topic read-only. Statistics and `wait_for_readers` do not count this subscriber.
             Its waits poll every 0.05 to 1 ms.
         spin_us : microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 0.
-        trust : users, by name or id and separated by commas, whose files are accepted besides own files and root's. "":
-            no other user. None: MSGQ_TRUST.
+        trust : names or ids of users, separated by commas. Files of these users are accepted in addition to own files
+            and root's. "": no other user. None: MSGQ_TRUST.
         prefix : prefix of the topic, "" for none; None: OPENPILOT_PREFIX.
 
         Raises
@@ -345,13 +352,14 @@ class SubConnection(Waitable):
 class SubSocket(SubConnection):
     """Receives the messages of one topic.
 
-    A subscriber receives the messages that are sent after its connection, whole, once and in order. If it falls behind
-    by more than the ring, the next receive continues at the newest position and adds to `lost`.
+    A subscriber receives the messages that are sent after its connection. Each message is whole, is received once, and
+    is in order. If a subscriber falls behind by more than the ring, the next receive continues at the newest position,
+    and adds the skipped messages to `lost`.
 
-    Threads: one thread at a time may use a socket; a second thread gets `ConcurrentUseError`. `close` may come from any
-    thread.
+    Threads: one thread at a time may use a socket; a second thread gets `ConcurrentUseError`. Any thread may call
+    `close`.
 
-    Fork: the child's socket continues with the same message, independent of the parent's.
+    Fork: the child's socket is independent of the parent's socket, and continues with the same message.
 
     Errors: if the socket is closed or was never connected, receiving raises `EndpointClosedError`. If the ring contains
     invalid data, receiving raises `CorruptSegmentError`, and the next call continues at the newest position.
@@ -370,10 +378,10 @@ class SubSocket(SubConnection):
     def conflate(self, value: bool) -> None: ...
     @property
     def lost(self) -> int | None:
-        """Messages published after `connect` and skipped, by conflation or because the subscriber was too slow.
+        """Number of messages skipped after `connect`, by conflation or because the subscriber was too slow.
 
-        Exact for publishers of this library, also across their restarts. None: unknown, because the subscriber was too
-        slow for a stock publisher, which counts nothing.
+        The number is exact for publishers of this library, even if publishers restart. None: unknown, because the
+        subscriber was too slow for a stock publisher. Stock publishers do not count messages.
         """
 
     @property
@@ -387,8 +395,8 @@ class SubSocket(SubConnection):
 
         Parameters
         ----------
-        timeout : milliseconds, 0 to 2**31 - 1; fractions are rounded up. -1, the default, waits without limit. May be
-            set before `connect`.
+        timeout : milliseconds, 0 to 2**31 - 1; fractions are rounded up. -1, the default, waits without limit. You may
+            also call this method before `connect`.
 
         Raises
         ------
@@ -413,8 +421,8 @@ class SubSocket(SubConnection):
 
         Notes
         -----
-        The GIL is released during the wait and while 256 KiB and more are copied. Signal handlers run during the wait;
-        an exception of a handler ends it.
+        The GIL is released during the wait, and during a copy of 256 KiB or more. Signal handlers run during the wait.
+        An exception of a handler ends the wait.
         """
 
     def __iter__(self) -> Self:
@@ -422,7 +430,7 @@ class SubSocket(SubConnection):
 
     def __next__(self) -> bytes: ...
     def receive_tracked(self, non_blocking: bool = False) -> Tracked | None:
-        """Receive the next message of a tracked topic with its times.
+        """Receive the next message of a tracked topic with its publishing time and origin.
 
         Parameters
         ----------
@@ -464,8 +472,8 @@ class SubSocket(SubConnection):
 
         Returns
         -------
-        The size of the message in bytes; None after the time-out. Bytes of `buffer` after the message keep their
-        content, unless the publisher overwrote the message during the copy and a second message was copied.
+        The size of the message in bytes; None after the time-out. The bytes of `buffer` after the message keep their
+        content, unless the publisher overwrote the message during the copy.
 
         Raises
         ------
@@ -549,9 +557,9 @@ class SubSocket(SubConnection):
     @linger.setter
     def linger(self, milliseconds: int) -> None: ...
     def close(self, linger: int | None = None) -> None:
-        """Leave the topic. The end of a with block closes as well. A second close has no effect.
+        """Leave the topic. The end of a ``with`` block also closes the object. A second close has no effect.
 
-        If another thread waits with this socket, its call raises `EndpointClosedError`.
+        If another thread waits with this socket, the waiting call raises `EndpointClosedError`.
 
         Parameters
         ----------
@@ -569,10 +577,10 @@ class SubSocket(SubConnection):
 
 @disjoint_base
 class TopicObserver:
-    """Observes one topic read-only, without a trace. The last reference unmaps the topic.
+    """Observes one topic, which is mapped read-only. The last reference unmaps the topic.
 
-    One thread at a time may use an observer. After the topic was removed and created again, the observer still
-    shows the old ring (see `msgq.stats.topic_inodes`).
+    One thread at a time may use an observer. If the topic is removed and created again, the observer still shows the
+    old ring (see `msgq.stats.topic_inodes`).
     """
 
     def __init__(self, endpoint: str, in_prefix: str) -> None: ...
@@ -581,7 +589,7 @@ class TopicObserver:
         """Name of the topic."""
 
     def is_bridged(self) -> bool:
-        """Return True if the publisher is a bridge that is not known to be dead."""
+        """Return True if the publisher is a bridge that is alive, or that may be alive."""
 
     def counts(self) -> TopicCounts:
         """Return the counters. Takes about 1 us."""

@@ -21,7 +21,7 @@ enum {
 };
 
 #define MQ_SIDE_MAGIC 0x3145444953515347ull /* "GSQSIDE1" read as little-endian */
-#define MQ_BRIDGE_NAME "msgq bridge"        /* written to participant.name, so that people recognize a bridge */
+#define MQ_BRIDGE_NAME "msgq bridge"        /* written to participant.name, so that users recognize a bridge */
 #define MQ_DEFAULT_DATA_BYTES (1024u * 1024u)
 
 /* ---- the ring: /dev/shm/msgq_<endpoint>, the layout of stock msgq ---- */

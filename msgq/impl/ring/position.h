@@ -46,8 +46,8 @@ static inline bool mq_ring_message_is_intact(uint64_t limit, uint64_t position) 
     return laps == 1 && mq_ring_offset(limit) <= mq_ring_offset(position);
 }
 
-/* As mq_ring_message_is_intact, for a publisher that announces no limit. A publisher without a limit may be writing
- * the largest possible message. */
+/* Do the same as mq_ring_message_is_intact, for a publisher that announces no limit. A publisher without a limit may be
+ * writing the largest possible message. */
 static inline bool mq_ring_message_is_intact_without_limit(uint64_t write_pointer, uint64_t position,
                                                            uint32_t data_bytes) {
     uint64_t reach = (uint64_t)mq_ring_offset(write_pointer) + data_bytes / 3 + 8;

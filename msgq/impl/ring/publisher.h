@@ -231,7 +231,7 @@ static inline mq_ring_status mq_ring_publisher_begin_message(mq_ring_publisher *
     bool room = mq_ring_publisher_has_room(p, size); /* a message that fits into a grant is never too large */
     if (mq_unlikely(!room) && mq_ring_frame_bytes(stamped_size) > mq_ring_frame_bytes_max(p->data_bytes))
         return MQ_RING_TOO_LARGE;
-    /* without staged messages no send is in progress, so the row must stay unchanged */
+    /* if no message is staged, no send is in progress, and the row must stay unchanged */
     if (!mq_ring_publisher_owns_ring(p))
         return p->pending ? mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER) : MQ_RING_TAKEN_OVER;
     /* EDGE takeover: begun is stored, then write_uid is loaded; the new publisher's membarrier is the fence between
@@ -417,7 +417,7 @@ static inline mq_ring_status mq_ring_publisher_send(mq_ring_publisher *p, const 
     return mq_ring_publisher_publish(p, p->head + mq_ring_frame_bytes(size + p->stamps), 1, size);
 }
 
-/* As mq_ring_publisher_send, on a tracked topic. */
+/* Do the same as mq_ring_publisher_send, on a tracked topic. */
 static inline mq_ring_status mq_ring_publisher_send_tracked(mq_ring_publisher *p, const void *bytes, uint64_t size,
                                                             const mq_stamps *stamps) {
     uint8_t *payload;

@@ -18,7 +18,7 @@ static inline void mq_ring_subscriber_count_lost_before(mq_ring_subscriber *s) {
         former = 0;
     else if (all) {
         former = (int64_t)mq_ring_subscriber_sequence(s);
-        s->sequence_base -= (uint64_t)former; /* mq_ring_subscriber_skip_to adds the number again */
+        s->sequence_base -= (uint64_t)former; /* mq_ring_subscriber_skip_to adds this number */
     }
     mq_ring_subscriber_skip_to(s, s->cursor, former);
 }

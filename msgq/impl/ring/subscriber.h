@@ -23,7 +23,8 @@ typedef struct {
     uint32_t data_bytes;
     /* bytes before each payload, as in mq_ring_publisher. The number is valid once the topic has a message */
     uint32_t stamps;
-    /* bytes of each message if all messages have one size. A lap then leads to the oldest message. 0: unknown */
+    /* bytes of each message if all messages have one size. After a lap, the subscriber then continues at the oldest
+     * message. 0: unknown */
     uint64_t record_bytes;
     bool mapping_too_small; /* a stock publisher writes beyond this mapping */
     bool passive;           /* the subscriber writes nothing to shared memory */
@@ -341,7 +342,7 @@ static inline mq_ring_status mq_ring_subscriber_recover_from_lap(mq_ring_subscri
     int64_t passed = -1;
     if (known && s->sequence_known && s->era == era) {
         passed = (int64_t)(mq_ring_subscriber_sequence(s) - expected);
-        s->sequence_base -= (uint64_t)passed; /* mq_ring_subscriber_skip_to adds the number again */
+        s->sequence_base -= (uint64_t)passed; /* mq_ring_subscriber_skip_to adds this number */
     }
     s->resets += 1;
     mq_store_relaxed_u64(&s->row->resets, s->resets); /* relaxed: for stats */

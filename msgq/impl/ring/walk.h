@@ -68,7 +68,7 @@ static inline int64_t mq_ring_count_messages_of_size(const uint8_t *data, uint32
     return from == to ? count : -1;
 }
 
-/* Count messages of any size; otherwise as mq_ring_count_messages_of_size. */
+/* Do the same as mq_ring_count_messages_of_size, for messages of any size. */
 static inline int64_t mq_ring_count_messages(const uint8_t *data, uint32_t data_bytes, uint64_t from, uint64_t to,
                                              uint64_t *last) {
     return mq_ring_count_messages_of_size(data, data_bytes, from, to, 0, last);

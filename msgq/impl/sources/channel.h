@@ -79,7 +79,7 @@ static inline void mq_channel_source_skip_pending(mq_channel_source *c) {
         mq_channel_skip_lost(&c->subscriber, mq_channel_load_cursor(&c->subscriber) + pending);
 }
 
-/* True if so many messages wait that publishers could overwrite some of them during a nap. */
+/* True if publishers could overwrite some waiting messages during a nap. */
 static inline bool mq_channel_source_is_near_overrun(const mq_channel_source *c) {
     return c->subscriber.order.capacity && mq_channel_source_count_pending(c) > c->subscriber.order.capacity / 64;
 }

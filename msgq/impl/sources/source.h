@@ -120,8 +120,8 @@ static inline bool mq_source_has_pending(const mq_source *source) {
     return mq_ring_subscriber_is_readable(source->ring_subscriber);
 }
 
-/* True if so many messages wait that publishers could overwrite some of them during a nap. For vectors and boards, the
- * result is always false, because the number of writes shows each overwritten value. */
+/* True if publishers could overwrite some waiting messages during a nap. For vectors and boards, the result is always
+ * false, because the number of writes shows each overwritten value. */
 static inline bool mq_source_is_near_overrun(const mq_source *source) {
     if (source->kind == MQ_SOURCE_RECORDS || source->kind == MQ_SOURCE_POLLED)
         return false;

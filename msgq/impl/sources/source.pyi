@@ -1,7 +1,7 @@
 """Sources of messages of all kinds, for observers such as the recorder and meters.
 
-A source leaves no trace: its subscriber is passive, and its files are mapped read-only. C code takes the messages
-(source.h).
+A source writes nothing to the endpoint: the subscriber of the source is passive, and the files are mapped read-only. C
+code takes the messages (source.h).
 """
 
 from collections.abc import Mapping
@@ -13,9 +13,11 @@ from msgq.impl.ring.core import SubSocket
 
 @disjoint_base
 class EndpointSource:
-    """Messages of one endpoint from now on. For records, the current values come first. One thread at a time.
+    """Messages of one endpoint that are published after the source is opened.
 
-    After the endpoint was removed and created again, the source continues with the old files. Open a new source.
+    For records, the first messages are the current values. One thread at a time.
+
+    If the endpoint is removed and created again, the source still reads the old files. Open a new source.
     """
 
     @property
@@ -48,7 +50,7 @@ class EndpointSource:
 
     @property
     def lost(self) -> int | None:
-        """Messages that were overwritten before they were taken; None: unknown. For records: 0."""
+        """Number of messages that were overwritten before the source took them; None: unknown. For records: 0."""
 
     def skip_pending_messages(self) -> None:
         """Skip the waiting messages, and add them to `lost`. Records have no waiting messages."""
@@ -81,11 +83,11 @@ class ChannelSource(EndpointSource):
 
 @disjoint_base
 class RecordSource(EndpointSource):
-    """Source of a vector or board. It scans for changes."""
+    """Source of a vector or board. The source scans the elements for changes."""
 
 @disjoint_base
 class PolledSource(EndpointSource):
-    """Source of a kind whose files C code cannot read. A subclass defines `poll`.
+    """Source of an endpoint whose files C code cannot read. A subclass defines `poll`.
 
     Parameters
     ----------
@@ -100,7 +102,7 @@ class PolledSource(EndpointSource):
     def poll(self) -> list[tuple[bytes, int]]:
         """Return the messages since the last call, each with its publishing time (ns of the host's clock, 0: unknown).
 
-        Called before each run of a recorder or reader, in the thread of the caller.
+        A recorder or reader calls this method before each run, in the thread of the caller.
         """
 
 def open_topic_source(name: str, prefix: str, whole: bool, files: Mapping[str, int] | None = None) -> EndpointSource:

@@ -31,7 +31,7 @@ class QueueFile(EndpointFile):
         """Schema of the messages, or None."""
 
     def describe(self, schema: Schema) -> None:
-        """Set the schema, unless there is one.
+        """Set the schema, if the queue has no schema.
 
         Raises
         ------
@@ -39,7 +39,7 @@ class QueueFile(EndpointFile):
         """
 
 def unlink_queue(name: str, in_prefix: str) -> None:
-    """Remove the name of a queue, and its channel of events. Open handles continue among themselves.
+    """Remove the name of a queue, and its channel of events. Processes with open handles can still exchange data.
 
     Raises
     ------
@@ -48,17 +48,17 @@ def unlink_queue(name: str, in_prefix: str) -> None:
 
 @disjoint_base
 class EventBuffer:
-    """A buffer for `room` unpublished events. Further events count as lost."""
+    """A buffer for `room` unpublished events. If the buffer is full, further events count as lost."""
 
     def __new__(cls, room: int) -> EventBuffer: ...
 
 @disjoint_base
 class EventPublisher:
-    """The event publisher of one handle, opened at the first event."""
+    """The event publisher of one handle. The publisher is opened at the first event."""
 
 @disjoint_base
 class QueueHandle(ThreadSharedHandle):
-    """Base of `MessageQueue`: an open queue with its row. Do not use it directly."""
+    """Base of `MessageQueue`: an open queue, and the row of this handle. Do not use this class directly."""
 
     def __new__(
         cls,
@@ -81,15 +81,15 @@ class QueueHandle(ThreadSharedHandle):
 
     @property
     def block(self) -> bool:
-        """True if calls may wait. False: each call returns at once, whatever its timeout. You may set it."""
+        """True if calls may wait. False: each call returns at once, whatever its timeout. You may set this property."""
 
     @block.setter
     def block(self, value: bool) -> None: ...
     @property
     def signals_end_waits(self) -> bool:
-        """True if a wait ends with `InterruptedWaitError` after a signal handler ran. You may set it.
+        """True if a wait raises `InterruptedWaitError` after a signal handler returns. You may set this property.
 
-        The default is False: a wait continues after a handler that raises nothing.
+        The default is False: a wait continues after a signal handler returns.
         """
 
     @signals_end_waits.setter
@@ -97,9 +97,9 @@ class QueueHandle(ThreadSharedHandle):
     def fileno(self) -> int:
         """Return a descriptor that is readable while a message waits, for select, epoll and event loops.
 
-        The handle returns the same descriptor until it closes. Do not read from it or close it. Receive without a wait
-        afterwards (``receive(0)``), because another consumer may have been faster. After a fork, call `fileno` again in
-        the child.
+        The handle returns the same descriptor until it closes. Do not read from the descriptor, and do not close the
+        descriptor. When the descriptor is readable, receive without a wait (``receive(0)``), because another consumer
+        may have taken the message. After a fork, call `fileno` again in the child.
 
         Raises
         ------
@@ -115,15 +115,16 @@ class QueueHandle(ThreadSharedHandle):
 
 @disjoint_base
 class Job:
-    """A taken message, from `MessageQueue.take`, which belongs to its consumer until the job ends.
+    """A message taken with `MessageQueue.take`. The message belongs to its consumer until the job ends.
 
     `ack` removes the message, and `nack` returns it to the queue. ``with queue.take() as job:`` calls `ack` at the end
-    of the block, or `nack` if the block raises. The message also returns if the job is deleted, its handle is closed,
-    or its process dies. A returned message has its old position in the order: it is the next one of its priority.
+    of the block, or `nack` if the block raises. The message also returns if the job is deleted, if the handle is
+    closed, or if the consumer's process dies. A returned message keeps its position in the order: a receive of this
+    priority returns it first.
 
-    Threads: any thread may end the job, one at a time.
+    Threads: any thread may end the job, but one thread at a time may use it.
 
-    Lifetime: a job keeps its handle.
+    Lifetime: a job keeps its handle alive.
 
     Fork: the job belongs to the parent. In the child, `data` is readable, and `ack` and `nack` raise
     `ForkedSocketError`.
@@ -142,7 +143,10 @@ class Job:
 
     @property
     def deliveries(self) -> int:
-        """Number of deliveries of the message, including this one. Above 1: a previous consumer did not finish."""
+        """Number of deliveries of the message, including this delivery.
+
+        If the number is above 1, a previous consumer did not acknowledge the message.
+        """
 
     @property
     def sent_time(self) -> int:
@@ -159,13 +163,15 @@ class Job:
         ------
         LeaseExpiredError : the lease ended, and the message returned to the queue. Another consumer may repeat the
             work.
-        StateError : the job has ended before.
+        StateError : the job has already ended.
         EndpointClosedError : the handle was closed, and the message returned to the queue.
         ForkedSocketError : the job belongs to the parent.
         """
 
     def nack(self) -> None:
-        """Return the message to its position in the order. No effect if its lease ended before.
+        """Return the message to its previous position in the queue.
+
+        If the lease ended before the call, the call has no effect.
 
         Raises
         ------
@@ -181,7 +187,8 @@ class Job:
 class QueueNotification(Waitable):
     """A request for notifications of messages that arrive in an empty queue. One thread at a time.
 
-    While it is open, senders check whether the queue is empty. Its descriptor is readable after such a message.
+    While the request is open, senders check whether the queue is empty. After a message arrives in the empty queue, the
+    descriptor of the request is readable.
     """
 
     def __new__(cls, queue: QueueHandle) -> Self: ...
@@ -189,29 +196,31 @@ class QueueNotification(Waitable):
         """Return True if a message arrived in the empty queue since the last call."""
 
 def new_exclusive_notification(queue: QueueHandle) -> QueueNotification | None:
-    """Return a notification request, or None if another living process has one of the same queue."""
+    """Return a notification request. Return None if another living process has a request for the same queue."""
 
 class MessageQueue(QueueHandle):
-    """A queue of messages in shared memory. Many processes send and receive, and each message goes to one consumer.
+    """A queue of messages in shared memory. Many processes may send and receive, and each message goes to one consumer.
 
-    Consumers receive the message with the highest priority first, and the oldest one among equals. Messages are copied
-    in and out. A message waits in the queue even if no process uses the queue, until the queue is unlinked or the
-    machine restarts. A process that is killed at any instruction blocks no other process: the message that it was
-    sending is lost, and messages that it had taken return.
+    Consumers receive the message with the highest priority first. Among messages of equal priority, consumers receive
+    the oldest message first. Messages are copied in and out. A message waits in the queue even if no process uses the
+    queue, until the queue is unlinked or the machine restarts. If a process is killed, other processes continue. If the
+    killed process was sending a message, this message is lost. Messages taken by the killed process return to the
+    queue.
 
-    A message returned by `receive` has left the queue, even if its consumer dies right afterwards. A message from
-    `take` leaves the queue when its job is acknowledged, so two consumers may work on it.
+    A message returned by `receive` has left the queue, even if the consumer dies immediately after the call. A message
+    from `take` leaves the queue when its job is acknowledged. If the first consumer does not acknowledge, a second
+    consumer gets the same message.
 
     Threads: several threads may use a handle at the same time.
 
-    Fork: in a forked child, the handle opens the queue again at its first use.
+    Fork: in a forked child, the handle opens the queue again when the child first uses the handle.
 
     Lifetime: deleted handles close, and open handles close when the process ends. A closed handle raises
     `EndpointClosedError`. A pickled handle opens the queue by its name.
 
-    Timeouts are in seconds: 0 checks once, None waits forever. A `deadline` is a time of ``time.monotonic()`` instead.
-    Both are limited to 24 days. During a wait the GIL is released and signal handlers run. An exception of a handler
-    ends the wait.
+    Timeouts are in seconds: 0 checks once, None waits forever. A `deadline` is a time of ``time.monotonic()``. Timeouts
+    and deadlines are limited to 24 days. During a wait the GIL is released and signal handlers run. An exception of a
+    handler ends the wait.
     """
 
     def __new__(
@@ -236,30 +245,32 @@ class MessageQueue(QueueHandle):
         Parameters
         ----------
         name : name of the queue, with the rules of topic names. A leading slash is ignored.
-        flags : None: open the queue, or create it if it does not exist. Otherwise POSIX flags: 0 only opens, `O_CREAT`
-            opens or creates, `O_CREX` only creates. `O_NONBLOCK` with any of them sets `block` to False.
+        flags : None: open the queue, or create it if it does not exist. Other values are flags as in POSIX: 0 only
+            opens, `O_CREAT` opens or creates, and `O_CREX` only creates. The additional flag `O_NONBLOCK` sets `block`
+            to False.
         mode : permissions of a new queue; None: MSGQ_MODE, or 0o600. Sending and receiving both read and write the
             file, so group and others need both permissions or none.
-        max_messages : maximum number of messages of a new queue, 1 to 65536; None: 128. A taken message counts until
-            its acknowledgement.
-        max_message_size : maximum bytes of a message, 1 to 2^30; None: 8192. A new file allocates the memory of all
-            messages at once.
+        max_messages : maximum number of messages of a new queue, 1 to 65536; None: 128. Taken messages count until
+            their acknowledgement.
+        max_message_size : maximum bytes of a message, 1 to 2^30; None: 8192. The memory of all messages is allocated
+            when the file is created.
         read, write : False: this handle must not receive, or must not send.
-        schema : schema of the messages, with at most 20032 bytes of data. Used if the queue has none.
+        schema : schema of the messages, with at most 20032 bytes of data. `schema` is used if the queue has no schema.
         prefix : prefix of the queue, "" for none; None: OPENPILOT_PREFIX.
         trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
         spin_us : microseconds that a wait polls before it sleeps; None: MSGQ_SPIN_US, else 10.
-        events : events that all handles of a new queue publish on the channel ``"NAME:events"`` (queues.md). True:
-            headers only; "payload": with the payloads of sent messages; None: no events. With events, the name has at
-            most 222 bytes.
-        create : not with `flags`. True: only create; False: only open; None: open, or create if it does not exist.
+        events : type of the events of a new queue. All handles publish these events on the channel ``"NAME:events"``
+            (queues.md). True: headers only; "payload": headers and payloads of sent messages; None: no events. With
+            events, the name has at most 222 bytes.
+        create : alternative to `flags`. True: only create; False: only open; None: open, or create if it does not
+            exist.
 
         Raises
         ------
-        QueueMismatchError : the queue exists with other sizes or events, and `flags` is None. With flags, an existing
-            queue is opened unchanged.
-        SegmentError : with an errno: ENOENT the queue does not exist, EEXIST it exists, EACCES the file belongs to
-            another user, ENOSPC no space for a new queue.
+        QueueMismatchError : the queue exists with other sizes or events, and `flags` is None. If `flags` is given, an
+            existing queue is opened unchanged.
+        SegmentError : its errno is ENOENT (the queue does not exist), EEXIST (the queue exists already), EACCES (the
+            file belongs to another user), or ENOSPC (no space for a new queue).
         TooManyHandlesError : the queue has 128 open handles.
         EndpointNameError : the name is invalid.
         InvalidValueError : another argument is invalid.
@@ -307,11 +318,14 @@ class MessageQueue(QueueHandle):
 
     @property
     def current_messages(self) -> int:
-        """Number of waiting messages. Scans all slots, which may change during the scan."""
+        """Number of waiting messages. The property scans all slots. The slots may change during the scan."""
 
     @property
     def in_flight(self) -> int:
-        """Number of taken, unacknowledged messages of all consumers. Scans all slots, as above."""
+        """Number of taken, unacknowledged messages of all consumers.
+
+        The property scans all slots. The slots may change during the scan.
+        """
 
     def send(
         self,
@@ -328,7 +342,7 @@ class MessageQueue(QueueHandle):
         ----------
         message : any object with contiguous bytes, also empty. The bytes are copied.
         priority : 0 to 32767. Larger priorities are received first.
-        timeout : seconds to wait for a slot; 0 does not wait, None waits forever. It is 0 if `block` is False.
+        timeout : seconds to wait for a slot; 0 does not wait, None waits forever. If `block` is False, the time is 0.
         deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
         origin_time : time of the event that caused the message, in nanoseconds of the host's clock (clock.md). 0: the
             origin of this thread (tracking.md), or none.
@@ -346,7 +360,7 @@ class MessageQueue(QueueHandle):
         Notes
         -----
         If `send` raises, the message was not sent. `send` makes a system call only to wake a sleeping consumer. The GIL
-        is also released while 256 KiB or more are copied. Messages of one thread with equal priority are received in
+        is also released during a copy of 256 KiB or more. Messages of one thread with equal priority are received in
         sending order.
         """
 
@@ -358,18 +372,19 @@ class MessageQueue(QueueHandle):
         timeout: float | None = None,
         deadline: float | None = None,
     ) -> int:
-        """Send several messages one after another. Consumers are woken once for all.
+        """Send several messages one after another. Consumers are woken once, after the last message.
 
         Parameters
         ----------
-        messages : objects that `send` accepts. The next one is requested after the previous one was sent.
+        messages : objects that `send` accepts. Each message is sent before the iterator is asked for the next message.
         priority : priority of each message.
         timeout : seconds to wait for slots, for all messages together; 0 does not wait, None waits forever.
         deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
 
         Returns
         -------
-        Number of sent messages. It is smaller if the queue was full until the timeout, without an error.
+        Number of sent messages. If the queue is full until the timeout, the number is smaller, and the call raises no
+        error.
 
         Raises
         ------
@@ -381,12 +396,12 @@ class MessageQueue(QueueHandle):
 
         Parameters
         ----------
-        timeout : seconds; 0 checks once, None waits forever. It is 0 if `block` is False.
+        timeout : seconds; 0 checks once, None waits forever. If `block` is False, the time is 0.
         deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
 
         Returns
         -------
-        True if a slot is free. Another sender may take it at once, so a `send` may still wait or raise.
+        True if a slot is free. Another sender may take the slot first, so a later `send` may still wait or raise.
 
         Raises
         ------
@@ -399,37 +414,37 @@ class MessageQueue(QueueHandle):
     def receive(self, timeout: None = None, *, deadline: None = None) -> Message | Any: ...
     @overload
     def receive(self, timeout: float | None = None, *, deadline: float | None = None) -> Message | None:
-        """Take the next message out of the queue, and wait for one if needed.
+        """Remove the next message from the queue, and return a copy. If the queue is empty, wait for a message.
 
         Parameters
         ----------
-        timeout : seconds to wait; 0 checks once, None waits forever. It is 0 if `block` is False.
+        timeout : seconds to wait; 0 checks once, None waits forever. If `block` is False, the time is 0.
         deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
 
         Returns
         -------
-        A copy of the message: the pair ``(data, priority)``, with more attributes. None at the timeout.
+        The message as a pair ``(data, priority)`` with additional attributes. None at the timeout.
 
         Raises
         ------
         QueueAccessError : the handle was opened with ``read=False``.
         InvalidValueError : an invalid time, or both `timeout` and `deadline`.
         EndpointClosedError : the handle is closed, also during the wait.
-        CorruptSegmentError : another program wrote to the file. The next call continues after that message.
+        CorruptSegmentError : another program wrote to the file. The next call continues after the invalid data message.
         SegmentSizeError : another program truncated the file. Close the handle.
 
         Notes
         -----
-        A call that finds no message scans all slots. Other calls scan only blocks that changed. The GIL is also
-        released while 256 KiB or more are copied.
+        If a call finds no message, the call scans all slots. Otherwise, the call scans only the blocks that changed.
+        The GIL is also released during a copy of 256 KiB or more.
         """
 
     def receive_many(self, limit: int | None = None) -> list[Message]:
-        """Take the waiting messages in their order, without a wait.
+        """Remove the waiting messages from the queue without a wait, and return copies in the order of `receive`.
 
         Parameters
         ----------
-        limit : maximum number; None: the number of messages that wait at the beginning of the call.
+        limit : maximum number of messages; None: the number of messages that wait at the beginning of the call.
 
         Returns
         -------
@@ -437,8 +452,8 @@ class MessageQueue(QueueHandle):
 
         Raises
         ------
-        InvalidValueError : `limit` is negative.
-        Errors of `receive` at the first message. After later errors, the call returns, and the next call raises them.
+        InvalidValueError : `limit` is negative. Errors of `receive`, if they occur at the first message. After a later
+        error, the call returns the messages before the error, and the next call raises the error.
         """
 
     def receive_into(
@@ -448,7 +463,9 @@ class MessageQueue(QueueHandle):
         *,
         deadline: float | None = None,
     ) -> tuple[int, int] | None:
-        """Take the next message into your own memory, and wait for one if needed.
+        """Copy the next message into your own memory, and remove it from the queue.
+
+        If the queue is empty, wait for a message.
 
         Parameters
         ----------
@@ -463,7 +480,7 @@ class MessageQueue(QueueHandle):
 
         Raises
         ------
-        MessageTooLargeError : the message is larger than the buffer. It keeps its position in the queue.
+        MessageTooLargeError : the message is larger than the buffer. The message keeps its position in the queue.
         TypeError, BufferError, ValueError : `buffer` is not writable, or not contiguous.
         Other errors : as `receive`.
         """
@@ -482,8 +499,9 @@ class MessageQueue(QueueHandle):
         ----------
         timeout : as in `receive`.
         deadline : as in `receive`.
-        lease : seconds after which the message returns to the queue, even if its consumer lives. None: it returns when
-            the consumer returns it, closes the handle, or dies. Above 0, up to 24 days.
+        lease : seconds after which the message returns to the queue, even if its consumer lives. None: the message
+            returns only if the consumer calls `nack`, closes the handle, or dies. A lease is above 0, and at most 24
+            days.
 
         Returns
         -------
@@ -504,7 +522,7 @@ class MessageQueue(QueueHandle):
 
         Returns
         -------
-        The messages, except those taken during the call. `deliveries` is the number of previous deliveries.
+        The messages, except messages taken during the call. `deliveries` is the number of previous deliveries.
 
         Raises
         ------
@@ -516,15 +534,15 @@ class MessageQueue(QueueHandle):
     def __iter__(self) -> Self:
         """Return the handle.
 
-        ``for message in queue`` receives forever, or until the queue is empty if `block` is False.
+        ``for message in queue`` receives messages forever. If `block` is False, the loop ends when the queue is empty.
         """
 
     def __next__(self) -> Message: ...
     def arecv(self) -> Coroutine[Any, Any, Message]:
-        """Return the next message, in a task of an asyncio loop. Waits only if no message is there.
+        """Return the next message, in a task of an asyncio loop. The call waits only if no message is available.
 
-        `block` has no effect. For a timeout use asyncio's. A cancelled call takes no message. ``async for`` does the
-        same. One task at a time may wait with a handle.
+        `block` has no effect. For a timeout, use `asyncio.timeout`. If a call is cancelled, the message stays for the
+        next call. ``async for`` does the same. One task at a time may wait with a handle.
 
         Raises
         ------
@@ -534,7 +552,7 @@ class MessageQueue(QueueHandle):
         """
 
     def areceive(self) -> Coroutine[Any, Any, Message]:
-        """Do the same as `arecv`. The name matches `receive`."""
+        """Do the same as `arecv`."""
 
     def __anext__(self) -> Coroutine[Any, Any, Message]: ...
     def notify(
@@ -546,15 +564,16 @@ class MessageQueue(QueueHandle):
     ) -> None:
         """Request notifications of messages that arrive in the empty queue while no consumer waits.
 
-        This corresponds to `mq_notify`. Use it if your program waits for other things, too; `receive` needs no
-        notification. A notification may be spurious. After each one, receive without a wait (``receive(0)``) until the
-        queue is empty, because messages that arrive in a non-empty queue give no notification.
+        The method corresponds to `mq_notify` of POSIX. Use notifications if your program also waits for other events.
+        `receive` needs no notification. A notification may be spurious. After each notification, receive without a wait
+        (``receive(0)``) until the queue is empty. Messages that arrive in a non-empty queue cause no notification.
 
         Parameters
         ----------
-        target : a function, called with this handle in its own thread; or the number of a signal to this process; or an
-            object with ``fileno()``, such as an eventfd, pipe or socket, to which eight bytes are written; or None to
-            cancel. It replaces this handle's previous target.
+        target : action of a notification. A function is called with this handle, in a separate thread. A signal number
+            sends this signal to the process. For an object with ``fileno()``, such as an eventfd, pipe or socket, eight
+            bytes are written to the descriptor. None cancels the request. A new target replaces this handle's previous
+            target.
         once : notify only once.
         exclusive : fail if another process has requested notifications of this queue.
 
@@ -567,12 +586,12 @@ class MessageQueue(QueueHandle):
 
         Notes
         -----
-        Exceptions of the function go to ``threading.excepthook``. Keep the handle: a deleted or closed handle gets no
-        notifications. A forked child gets none until it calls `notify`.
+        Exceptions of the function go to ``threading.excepthook``. Keep the handle, because a deleted or closed handle
+        gets no notifications. A forked child gets no notifications until the child calls `notify`.
         """
 
     def unlink(self) -> None:
-        """Remove the name of the queue, and its messages after the last handle closed. Open handles continue.
+        """Remove the name of the queue. The messages are removed when the last handle closes. Open handles continue.
 
         Raises
         ------
@@ -596,12 +615,14 @@ class MessageQueue(QueueHandle):
 
 @disjoint_base
 class QueueBrowser:
-    """Copies waiting messages of a queue without a trace. The file is mapped read-only, so read permission is enough.
+    """Copies waiting messages of a queue, which stay in the queue.
 
-    Each call scans all slots. It omits messages that are taken during the call, and returns no torn message. The
-    browser stays with the file that it opened, even if the queue is removed. One thread at a time.
+    The file is mapped read-only, so read permission is enough.
 
-    Its methods raise `SegmentSizeError` if another program truncated the file.
+    Each call scans all slots. The result omits messages that are taken during the call, and contains no torn message.
+    The browser stays with the file that it opened, even if the queue is removed. One thread at a time.
+
+    If another program truncated the file, the methods raise `SegmentSizeError`.
     """
 
     def __new__(cls, name: str, in_prefix: str) -> Self:
@@ -629,7 +650,7 @@ class QueueBrowser:
         """Return copies of the waiting messages in the order of `receive`; see `msgq.stats.queue_messages`."""
 
     def unseen(self, limit: int | None = None) -> list[QueueMessage]:
-        """Return the messages of `messages` that this browser has not returned before.
+        """Return only the waiting messages that this browser has not returned before.
 
         The first call returns all waiting messages. A message that was taken and returned is not new. The browser
         stores the last message of each slot, 16 bytes for each message that the queue can hold.
@@ -642,13 +663,13 @@ def queue_messages(name: str, in_prefix: str, limit: int | None = None) -> list[
 class QueueWatch:
     """A mapped work queue for repeated reads: read-only, without a trace, unmapped with the last reference.
 
-    One thread at a time. If a new queue with the same name is created, this object continues with the old one (see
+    One thread at a time. If a new queue with the same name is created, this object still reads the old queue (see
     `msgq.stats.queue_inodes`).
 
     Raises
     ------
-    SegmentError : the queue does not exist (ENOENT), or its file is unreadable. Methods raise it if the file was
-        truncated.
+    SegmentError : the queue does not exist (ENOENT), or its file is unreadable. If the file was truncated, all methods
+        raise `SegmentError`.
     """
 
     def __init__(self, name: str, in_prefix: str) -> None: ...
@@ -659,10 +680,10 @@ class QueueWatch:
         """Return all statistics, including waiting messages and living handles; see `msgq.stats.queue`."""
 
 def remove_queue(name: str, in_prefix: str, wanted: Callable[[QueueStats], bool]) -> bool:
-    """Remove the name of a queue if `wanted` returns True. Returns True if it was removed.
+    """Remove the name of a queue if `wanted` returns True. Returns True if the name was removed.
 
-    `wanted` is called under the lock that opening processes need. Handles already open keep the unlinked file; a later
-    open creates a new queue.
+    `wanted` is called while the lock is held that processes need to open the queue. Handles that are already open keep
+    the unlinked file. A later open creates a new queue.
 
     Raises
     ------

@@ -66,7 +66,7 @@ static inline void mq_queue_count_lost_events(const mq_queue_event_buffer *buffe
  * never 0, because 0 means "no message". */
 static inline uint64_t mq_queue_compute_message_number(uint64_t key, uint64_t slot) {
     uint64_t number = (mq_slot_state_get_order(key) << 16 | (slot & 0xFFFF)) + 1;
-    return number ? number : 1; /* 0 results from the last slot of the last order */
+    return number ? number : 1; /* only the last slot of the last order gives 0 */
 }
 
 static inline void mq_queue_event_buffer_append(mq_queue_event_buffer *buffer, const mq_queue_event_record *record) {

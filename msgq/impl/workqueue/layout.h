@@ -12,7 +12,7 @@ enum {
     MQ_QUEUE_ROWS = 128,           /* maximum number of open handles */
     MQ_QUEUE_ROW_BYTE = 0,         /* byte of the file that the owner of the first row locks (liveness_lock.h) */
     MQ_QUEUE_BLOCK_SLOTS = 64,     /* slots in one block that a receiver caches */
-    MQ_QUEUE_MESSAGES_MAX = 65536, /* limit of messages: a scan of more words takes much longer than a system call */
+    MQ_QUEUE_MESSAGES_MAX = 65536, /* maximum messages; a scan of more words takes much longer than a system call */
     MQ_QUEUE_MESSAGE_SIZE_MAX = 1073741824, /* maximum bytes of a message */
     MQ_QUEUE_PRIORITY_MAX = 32767,
 };

@@ -6,7 +6,7 @@ from _typeshed import structseq
 
 @final
 class Message(structseq[bytes | int], tuple[bytes, int]):
-    """A message of a work queue: the pair ``(data, priority)``, with more attributes. It can be pickled."""
+    """A message of a work queue: the pair ``(data, priority)``, with additional attributes. Messages can be pickled."""
 
     __match_args__: Final = ("data", "priority")
 
@@ -20,7 +20,7 @@ class Message(structseq[bytes | int], tuple[bytes, int]):
 
     @property
     def deliveries(self) -> int:
-        """Number of deliveries, including this one."""
+        """Number of deliveries, including this delivery."""
 
     @property
     def sent_time(self) -> int:
@@ -31,4 +31,4 @@ class Message(structseq[bytes | int], tuple[bytes, int]):
         """Origin time set by the sender, nanoseconds; 0: none."""
 
 def message(data: bytes, priority: int, deliveries: int, sent_time: int, origin_time: int) -> Message:
-    """Return a message, for the backend inside one process."""
+    """Return a message. The backend `fake` uses this constructor."""

@@ -134,7 +134,8 @@ static inline void mq_queue_recover_dead_rows(mq_queue_handle *h) {
     mq_liveness_probe_end(&probe);
 }
 
-/* Recover all slots and rows of dead owners. Returns the same as mq_queue_reclaim_slots. */
+/* Recover all slots and rows of dead owners. Returns the nanoseconds until the next lease ends, as
+ * mq_queue_reclaim_slots does. */
 static inline int64_t mq_queue_recover_from_dead_owners(mq_queue_handle *h, int64_t now_ns) {
     int64_t next = mq_queue_reclaim_slots(h, now_ns);
     for (unsigned role = 0; role < MQ_QUEUE_ROLES;

@@ -15,48 +15,54 @@ _T = TypeVar("_T")
 class SocketGuard(ForkAwareHandle):
     """Base of the guards of publishers and subscribers.
 
-    Code that uses the ZMQ socket is called by `_call_exclusively` or by a method of these classes. Derived classes
-    define two methods. `_close_zmq_sockets` closes the ZMQ socket. `_connect_in_this_process` creates another one in a
-    forked child and ends with `_mark_open`.
+    All code that uses the ZMQ socket runs in `_call_exclusively`, or in another method of these classes. Derived
+    classes define two methods. `_close_zmq_sockets` closes the ZMQ socket. `_connect_in_this_process` creates another
+    ZMQ socket in a forked child. At its end, the method calls `_mark_open`.
     """
 
     def _check_connectable(self, context: Context, name: str) -> None:
-        """Raise if the context is terminated, or the socket is connected; else store the endpoint's name."""
+        """Raise an error if the context is terminated or the socket is connected.
+
+        Otherwise store the endpoint's name.
+        """
 
     def _mark_open(self, call: Callable[..., Any], would_block: type[BaseException]) -> None:
         """Open the guard.
 
-        `call` sends or receives. `would_block` is the exception by which `call` reports that it would block.
+        `call` sends or receives. If `call` would block, `call` raises the exception `would_block`.
         """
 
     def _is_open_here(self) -> bool:
         """True if the socket is connected in this process."""
 
     def _check_open(self) -> None:
-        """Raise EndpointClosedError or ConcurrentUseError if the socket may not be used; connect again after a fork."""
+        """If the socket must not be used, raise EndpointClosedError or ConcurrentUseError.
+
+        In a forked child, connect again.
+        """
 
     def _call_exclusively(self, call: Callable[..., _T], *args: Any) -> _T:
-        """Check the guard, and call `call` while no other thread can use the socket.
+        """Check the guard, and run `call` while no other thread can use the socket.
 
         Raises
         ------
-        EndpointClosedError : another thread, or a signal handler, called `close` during the call. The socket is closed
-            now.
+        EndpointClosedError : another thread or a signal handler called `close` during the call, so the socket is
+            closed.
         """
 
     def _sleep_on_descriptors(self, descriptors: list[int], deadline_ns: int, max_sleep_ms: int) -> bool:
-        """Sleep until one of the descriptors may be readable, without use of the ZMQ socket.
+        """Sleep until one of the descriptors may be readable. The call does not use the ZMQ socket.
 
         The caller has acquired the guard.
 
         Parameters
         ----------
         deadline_ns : nanoseconds of CLOCK_MONOTONIC; negative: none.
-        max_sleep_ms : milliseconds until the call returns in any case, at least 1.
+        max_sleep_ms : maximum duration of the call in milliseconds, at least 1.
 
         Returns
         -------
-        True if the caller should check again, even without a message. False at the deadline.
+        True if the caller should check for a message again. False at the deadline.
 
         Raises
         ------
@@ -80,13 +86,13 @@ class SocketGuard(ForkAwareHandle):
         """Close the ZMQ socket, which no other thread can use."""
 
 def keep_forever(inherited: object) -> None:
-    """Keep an object until the process ends, even while the interpreter ends.
+    """Keep an object alive until the process ends, also while the interpreter shuts down.
 
-    Used for ZMQ objects in a forked child, whose destructors must not run there.
+    The function is used for ZMQ objects in a forked child, because their destructors must not run in the child.
     """
 
 def call_all_exclusively(guards: list[Any], call: Callable[..., _T], *args: Any) -> _T:
-    """Do the same as `_call_exclusively`, with several guards."""
+    """Do the same as `_call_exclusively` while all given guards are held."""
 
 @disjoint_base
 class GuardedSender(SocketGuard):
@@ -122,12 +128,14 @@ class GuardedSender(SocketGuard):
 
         Notes
         -----
-        `send` never waits for subscribers. Messages that do not fit into a queue are counted, see `stats`. The GIL is
-        released while the message is copied and queued.
+        `send` never waits for subscribers. If a message does not fit into a subscriber's queue, the message is dropped
+        and counted (see `stats`). The GIL is released during the copy and the queueing of the message.
         """
 
     def close(self) -> None:
-        """Leave the topic. Sent messages have 1 s to arrive, in the background. A second close has no effect.
+        """Leave the topic.
+
+        After `close`, ZMQ sends unsent messages in the background for up to 1 s. A second close has no effect.
 
         Raises
         ------
@@ -138,14 +146,14 @@ class GuardedSender(SocketGuard):
 class GuardedReceiver(SocketGuard):
     """A subscriber's guard.
 
-    Derived classes define three methods. `_receive_next` receives and handles all cases; it is called unless
+    Derived classes define three methods. `_receive_next` receives and handles all cases. This method is not called if
     `_receives_directly` is set. `_wake_waiting_thread` ends a wait of another thread. `_reconnect_if_lost` is called
-    before a wait when no message is there. It returns the milliseconds until the next call, at least 1.
+    before a wait if no message is available. The method returns the milliseconds until its next call, at least 1.
 
     Attributes
     ----------
     _timeout_ms : milliseconds that a receive waits; -1 forever.
-    _zmq_fd : the descriptor that was passed to `_mark_open`.
+    _zmq_fd : descriptor passed to `_mark_open`.
     """
 
     _receives_directly: bool
@@ -173,12 +181,13 @@ class GuardedReceiver(SocketGuard):
 
         Returns
         -------
-        The message, or None at the timeout. Each part of another program's multipart message is a message here.
+        The message, or None at the timeout. If another program sends a multipart message, each part is returned as a
+        separate message.
 
         Notes
         -----
         Sleeps with the GIL released. Signal handlers run, and an exception of a handler ends the wait. If a handler
-        forks, the child's wait ends with `ForkedSocketError`, and the parent's continues.
+        forks, the wait in the child raises `ForkedSocketError`, and the wait in the parent continues.
         """
 
     def close(self) -> None:

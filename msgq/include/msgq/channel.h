@@ -14,7 +14,7 @@ typedef struct msgq_channel_subscriber msgq_channel_subscriber;
 
 typedef struct {
     msgq_options open;
-    const char *node; /* name of the participant, for people; NULL: the name of the process */
+    const char *node; /* name of the participant, shown to users; NULL: the name of the process */
     /* number of messages kept for slow subscribers, a power of two from 2 to 8192; 0: the existing value, or 64 */
     uint32_t capacity;
     int unstamped;  /* publishers of a new channel: 1 if messages have no publish time */

@@ -1,15 +1,14 @@
 /* msgq for C and C++: declarations that all types of endpoint share. See docs/guides/c.md for the contracts.
  *
  * After success, a call returns 0 or a positive number. After an error, a call returns a negative errno. The text of
- * msgq_error_text() describes the problem and its solution. No call ends the process or prints. Calls do not set errno
- * on purpose. One thread at a time may use a handle. Different handles are independent. In a forked child, handles of
- * topics continue to work (see topic.h). For handles of other endpoints, calls in the child return -ECHILD. The child
- * may close all handles of its parent.
+ * msgq_error_text() describes the problem and its solution. No call ends the process or prints. The value of errno
+ * after a call is undefined. One thread at a time may use a handle. Different handles are independent. In a forked
+ * child, handles of topics continue to work (see topic.h). For handles of other endpoints, calls in the child return
+ * -ECHILD. The child may close all handles of its parent.
  *
  * Timeouts are in seconds. With timeout 0 a call never waits. With a negative timeout a call waits without a limit. If
  * a signal handler runs during a wait, the call returns -EINTR. Times are nanoseconds since the epoch by the host's
- * clock.
- */
+ * clock. */
 #ifndef MSGQ_COMMON_H
 #define MSGQ_COMMON_H
 
@@ -31,7 +30,7 @@ typedef struct {
      * trusted users, of root, and your own files */
     const char *trust;
     int mode;   /* permissions of new files; 0: the value of MSGQ_MODE, or 0600 */
-    int create; /* MSGQ_OPEN_OR_MAKE, MSGQ_OPEN (-ENOENT if missing), MSGQ_MAKE (-EEXIST if it exists) */
+    int create; /* MSGQ_OPEN_OR_MAKE; MSGQ_OPEN: -ENOENT if missing; MSGQ_MAKE: -EEXIST if existing */
 } msgq_options;
 
 /* Schema of the messages. Recorders and tools decode messages with the schema (msgq.Schema in Python). */

@@ -21,8 +21,8 @@ typedef struct {
      * another size */
     uint32_t segment_size;
     int conflate; /* subscribers: 1 to receive only the newest message */
-    /* publishers: fixed once the topic has a message. If the topic has the other setting, the open call returns
-     * -EINVAL */
+    /* publishers: 1 to track the topic. The setting is fixed once the topic has a message. If the topic has the other
+     * setting, the open call returns -EINVAL */
     int tracked;
     /* publishers: schema of the messages, which replaces an existing schema; NULL: keep the existing schema */
     const msgq_schema *schema;

@@ -28,7 +28,7 @@ TALLY_DTYPE: np.dtype[Any]
 def crc32(data: bytes | memoryview[int], start: int = 0) -> int:
     """Return the CRC-32 of bytes, as `zlib.crc32` does.
 
-    With carry-less multiplication of the processor, the call is several times faster than zlib.
+    If the processor has carry-less multiplication, the call is several times faster than zlib.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def crc32(data: bytes | memoryview[int], start: int = 0) -> int:
 class ScanColumns:
     """Messages as rows, with the positions of their payloads in the scanned bytes. One thread at a time.
 
-    The arrays use this object's memory: later scans overwrite the rows after `clear_rows`.
+    The arrays use this object's memory. If a scan follows `clear_rows`, the scan overwrites the rows in the arrays.
     """
 
     def __new__(cls, capacity: int) -> Self:
@@ -82,7 +82,7 @@ class ScanColumns:
     def origin_time(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Origin of the message, in ns since the epoch; 0: unknown.
 
-        Set by `McapFile.scan_block_messages`, not by scans of this class.
+        Scans of this class leave the origin at 0, and `McapFile.scan_block_messages` sets the origin.
         """
 
     @property
@@ -144,7 +144,8 @@ class ScanColumns:
         first : first row.
         into : the buffer.
         used : byte offset in the buffer at which the first payload is stored.
-        ends : receives for each row the byte offset in the buffer at which its payload ends; shape (rows,) or longer.
+        ends : array in which the call stores, for each row, the byte offset in the buffer at which the payload ends;
+            shape (rows,) or longer.
 
         Returns
         -------
@@ -171,7 +172,9 @@ class ScanColumns:
     def update_tallies(
         self, tallies: np.ndarray[Any, Any], first: int, numberings: np.ndarray[Any, np.dtype[np.int32]]
     ) -> None:
-        """Add row `first` and all later rows to the statistics. A gap in the sequence of a numbering counts as a loss.
+        """Add row `first` and all later rows to the statistics.
+
+        If the sequence of a numbering has a gap, the missing messages count as lost.
 
         Parameters
         ----------
@@ -204,7 +207,7 @@ class ChunkBuffer:
         Parameters
         ----------
         target_bytes : the buffer counts as full after this number of bytes.
-        largest_bytes : maximum payload bytes of the message that exceeds `target_bytes`.
+        largest_bytes : maximum payload bytes of one message. The last message may exceed `target_bytes`.
         """
 
     @property
@@ -274,7 +277,9 @@ class ChunkBuffer:
         """
 
     def update_tallies(self, tallies: np.ndarray[Any, Any], numberings: np.ndarray[Any, np.dtype[np.uint16]]) -> None:
-        """Add all messages to the statistics. A gap in the sequence of a numbering counts as a loss.
+        """Add all messages to the statistics.
+
+        If the sequence of a numbering has a gap, the missing messages count as lost.
 
         Parameters
         ----------
@@ -364,12 +369,14 @@ class ChunkWriter:
         channels: np.ndarray[Any, np.dtype[np.int64]],
         sequences: np.ndarray[Any, np.dtype[np.int64]] | None = None,
     ) -> np.ndarray[Any, np.dtype[np.uint32]]:
-        """Return the numbers of messages. Later messages of a channel continue after its last number.
+        """Return the numbers of messages.
+
+        Later messages of the channel get the numbers after the channel's last number.
 
         Parameters
         ----------
         channels : channel id of each message.
-        sequences : number of each message, of which the low 32 bits are used. None: continue the channels' numbers.
+        sequences : number of each message; only the low 32 bits are used. None: continue the channels' numbers.
 
         Raises
         ------

@@ -1,10 +1,9 @@
-/* Fold bytes for a CRC-32, ten times as fast as a table. zlib and MCAP use the same CRC.
+/* Fold bytes for a CRC-32, ten times as fast as with a table. zlib and MCAP use the same CRC.
  *
  * A CRC is the remainder of the message as a polynomial over GF(2). Multiply some bytes by x^n mod P, and add the
  * product to the bytes n bits later. The message changes, but its remainder stays the same. Therefore each 64 bytes are
  * folded into the next 64 bytes. The CRC of the last 16 bytes is then the CRC of all bytes. The bits are reflected, as
- * in the CRC. Therefore the constants are shifted: x^(n+32) and x^(n-32) mod P, for n = 512 and 128.
- */
+ * in the CRC. Therefore the constants are shifted: x^(n+32) and x^(n-32) mod P, for n = 512 and 128. */
 #ifndef MSGQ_RECORDING_CRC_H
 #define MSGQ_RECORDING_CRC_H
 

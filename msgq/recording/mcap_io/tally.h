@@ -10,7 +10,7 @@ typedef struct {
     int64_t first_time;
     int64_t last_time;
     int64_t lost;
-    int64_t next_sequence;  /* number after the number of the newest message. 0: the numbering has no message yet */
+    int64_t next_sequence;  /* number of the newest message + 1. 0: the numbering has no message yet */
     int64_t first_sequence; /* number of the numbering's first message */
     int64_t largest;
 } mq_channel_tally;

@@ -17,14 +17,16 @@ def order_publish_times(
     latest: np.ndarray[Any, np.dtype[np.int64]],
     max_skew_ns: int,
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the publish times of messages, as far as they are plausible. Messages of an endpoint keep their order.
+    """Return the publish times of messages. For an implausible publish time, the log_time is returned.
+
+    Messages of one endpoint keep their order.
 
     Parameters
     ----------
-    log_time, publish_time, code : of each message, in the order of log_time.
+    log_time, publish_time, code : values of each message, in the order of log_time.
     endpoints : for each code, the index of its endpoint.
     latest : for each endpoint, the time of its last message; updated by the call.
-    max_skew_ns : maximum difference of publish_time and log_time. If it is exceeded, log_time is used.
+    max_skew_ns : maximum difference of publish_time and log_time. If the difference is larger, log_time is used.
     """
 
 @final
@@ -46,11 +48,11 @@ class RingSender:
     def add_socket(self, socket: object) -> None:
         """Set the publisher of the next code.
 
-        If it is not a `PubSocket` of the ring, its messages are not sent here.
+        If the publisher is not a `PubSocket` of shared memory, this object does not send messages of the code.
         """
 
     def has_ring(self, code: int) -> bool:
-        """Return True if messages of this code are sent here."""
+        """Return True if this object sends messages of this code."""
 
     def send_rows(
         self, batch: MessageBatch, ages: np.ndarray[Any, np.dtype[np.int64]], row: int, end: int, most: int
@@ -62,8 +64,8 @@ class RingSender:
         batch : the messages.
         ages : for each message, the age of its origin when it was published; `UNKNOWN_AGE`: unknown.
         row : first row.
-        end : row at which to stop. The call stops earlier at a row that is not sent here, at a row that does not fit
-            into its ring, and after `most` bytes.
+        end : row at which to stop. The call stops earlier at a row that this object does not send, at a row that does
+            not fit into its ring, and after `most` bytes.
         most : limit of payload bytes.
 
         Raises

@@ -1,4 +1,4 @@
-"""Rows of a scan as messages, created in compiled code: several times as fast as `Message._make`."""
+"""Creates messages from rows of a scan, in compiled code. The code is several times as fast as `Message._make`."""
 
 from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema

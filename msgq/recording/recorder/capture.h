@@ -288,7 +288,7 @@ static inline mq_capture_stop_reason mq_capture_read_sources(mq_capture *capture
 /* Record until the chunk is full, an interrupt occurs, or `until_ns` (CLOCK_MONOTONIC) has passed. */
 static inline mq_capture_stop_reason mq_capture_run(mq_capture *capture, mq_log_chunk *chunk, int64_t until_ns) {
     int64_t looked_ns = 0;
-    /* A previous run may have collected new files in its pause, and then ended for another reason. inotify does not
+    /* A previous run may have found new files in its pause, and may have ended for another reason. inotify does not
      * report these files again. */
     bool roused = capture->watcher && mq_file_watcher_has_arrivals(capture->watcher);
     for (;;) {

@@ -18,8 +18,9 @@ class FileArrival:
         """Name of the file in the directory."""
     @property
     def fd(self) -> int:
-        """Descriptor for reading, opened when the file appeared, and closed with this object; -1: the file could not be
-        opened.
+        """Descriptor for reading; -1: the file could not be opened.
+
+        The descriptor is opened when the file appears, and closed with this object.
         """
     @property
     def inode(self) -> int | None:
@@ -30,13 +31,13 @@ class FileArrival:
 
 @final
 class FileWatcher:
-    """Detects files that are created in directories, or moved there, and opens them at once.
+    """Detects files that are created in directories or moved into directories, and opens each file at once.
 
-    One thread at a time. `Capture.set_file_watcher` lets it work during a run.
+    One thread at a time. `Capture.set_file_watcher` makes a capture use the watcher during a run.
     """
 
     def __init__(self, places: Iterable[tuple[str, str]], parent: str) -> None:
-        """Watch from now on.
+        """Begin to watch the directories.
 
         Parameters
         ----------
@@ -51,13 +52,13 @@ class FileWatcher:
 
     @property
     def has_overflowed(self) -> bool:
-        """True if files were ever missed, because the kernel's queue is limited."""
+        """True if the watcher missed files, because too many files appeared at the same time."""
 
     def poll_arrivals(self) -> tuple[list[FileArrival], bool]:
         """Return files created since the last call, oldest first, at most 256. Does not wait.
 
-        The second value is True if files may have been missed, because a directory just appeared or there were too
-        many. Then scan the directories.
+        The second value is True if the watcher may have missed files, because a directory or too many files appeared.
+        In this case, scan the directories.
 
         Raises
         ------
@@ -78,7 +79,10 @@ class Capture:
 
     @property
     def clock_offset_ns(self) -> int:
-        """Host's clock minus CLOCK_MONOTONIC. log_time is CLOCK_MONOTONIC plus this constant, so it never decreases."""
+        """Host's clock minus CLOCK_MONOTONIC.
+
+        log_time is CLOCK_MONOTONIC plus this constant, so log_time never decreases.
+        """
 
     @property
     def needed_bytes(self) -> int:
@@ -90,20 +94,24 @@ class Capture:
         Parameters
         ----------
         source : a source that no other code uses, whose schema was read.
-        publish_offset : offset in a message of its publish time (u64, ns since the epoch), if the source does not
-            provide it; -1: none.
+        publish_offset : byte offset in a message of the publish time (u64, ns since the epoch), for sources without
+            publish times; -1: no publish time in the message.
         """
 
     def remove_source(self, source: int) -> None:
-        """Stop recording a source. Another source may get its number. Its channels keep their ids."""
+        """Stop recording a source.
+
+        The channels of the source keep their ids. A later source may get the same number.
+        """
 
     def set_file_watcher(self, watcher: FileWatcher | None) -> None:
-        """Open new files during a run, and end the run then."""
+        """If a file appears during a run, open the file and end the run."""
 
     def list_sources_with_new_schema(self) -> list[int]:
         """Return the numbers of sources whose schema changed since its last read.
 
-        No message is taken from them before `accept_schema`, so no message is recorded with an outdated schema.
+        Until `accept_schema` is called, no message is taken from these sources, so each message is recorded with the
+        current schema.
         """
 
     def accept_schema(self, source: int, publish_offset: int = -1) -> None:
@@ -116,38 +124,42 @@ class Capture:
         """
 
     def begin_epoch(self, source: int) -> None:
-        """Let the next message of a source begin a new numbering, and so a new channel."""
+        """Begin a new numbering, and therefore a new channel, with the next message of a source."""
 
     def begin_new_channels(self, source: int) -> None:
-        """Let the next messages of a source begin new channels that continue the numbering."""
+        """Begin new channels with the next messages of a source, and continue the numbering."""
 
     def capture_messages(self, chunk: ChunkBuffer, seconds: float) -> bool:
         """Record into the chunk, without the GIL. Returns True if the chunk is full.
 
-        The call also ends at the time limit, after an interrupt, a change of a schema, or a new file.
+        The call also ends at the time limit, after an interrupt, after a change of a schema, or after a new file
+        appears.
 
         Parameters
         ----------
-        chunk : the chunk; its content stays. If an empty chunk is full at once, it is too small: see `needed_bytes`.
+        chunk : chunk to which messages are appended. If an empty chunk is full at once, the chunk is too small; see
+            `needed_bytes`.
         seconds : time limit, at most 3600.
 
         Raises
         ------
         SegmentError : a pool of a channel cannot be mapped, and its message is lost. Recorded messages are in the
             chunk, and the next call continues.
-        CorruptSegmentError : a source has invalid data; otherwise as above.
-        SegmentSizeError : another program truncated a file; otherwise as above, but that source has ended.
+        CorruptSegmentError : a source has invalid data. Recorded messages are in the chunk, and the next call
+            continues.
+        SegmentSizeError : another program truncated a file, so its source has ended. Recorded messages are in the
+            chunk, and the next call continues with the other sources.
 
         Notes
         -----
-        Messages of more than 1 GiB are skipped, and so are messages that need a new channel after 65535 channels: see
-        `count_skipped_messages`.
+        Messages of more than 1 GiB are skipped. If 65535 channels exist, messages that need a new channel are also
+        skipped; see `count_skipped_messages`.
         """
 
     def interrupt_capture(self) -> None:
-        """End the current run, or the next one, within about 0.5 ms. Messages published before are recorded.
+        """End the current run within about 0.5 ms. If no run is active, end the next run.
 
-        Any thread may call it.
+        Messages published before the call are recorded. Any thread may call this method.
         """
 
     def reserve_channel_id(self) -> int:
@@ -164,9 +176,10 @@ class Capture:
     def list_channels(self, start: int = 1) -> list[tuple[int, int, int, int, bool, bool, int, int | None]]:
         """Return the sources' channels with ids of `start` or greater.
 
-        For each channel: its id; source, epoch and part of the source (publisher or key); True if publishers number the
-        messages; True if messages have stamps; the low 32 bits of the number of its first message; the number of
-        messages lost before that one without a gap in the numbering (None: unknown).
+        Each entry has eight values: (1) id of the channel, (2) number of the source, (3) epoch, (4) part of the source
+        (publisher or key), (5) True if publishers number the messages, (6) True if messages have stamps, (7) low 32
+        bits of the first message's number, (8) number of messages lost before the first message without a gap in the
+        numbering (None: unknown).
         """
 
     def is_source_ended(self, source: int) -> bool:
@@ -176,4 +189,4 @@ class Capture:
         """Return the number of messages that were taken from a source and not recorded."""
 
     def lacks_channel_id(self, source: int) -> bool:
-        """Return True if some of those were not recorded because no channel id was left."""
+        """Return True if some messages of a source were not recorded because no channel id was left."""

@@ -21,7 +21,7 @@ enum {
     /* maximum new files stored until the caller takes them; the kernel stores further events */
     MQ_FILE_ARRIVALS_MAX = 256,
     MQ_FILE_ARRIVALS_PER_READ = 128, /* maximum new files from one read: 4 KiB of events of 32 bytes */
-    MQ_FILE_ARRIVALS_OPEN_MAX = 64,  /* maximum number of open files; of further new files, only the names are stored */
+    MQ_FILE_ARRIVALS_OPEN_MAX = 64, /* maximum number of open files; for further new files, only the names are stored */
     MQ_FILE_ARRIVALS_PAUSE_NS = 200000, /* pause after which a burst of new files has ended */
     MQ_FILE_ARRIVALS_PAUSES = 8,
     MQ_WATCHED_DIRECTORIES_MAX = 8,
@@ -110,8 +110,8 @@ static inline bool mq_file_watcher_poll_arrivals(mq_file_watcher *watcher) {
     return mq_file_watcher_has_arrivals(watcher);
 }
 
-/* As mq_file_watcher_poll_arrivals, but also open files that follow within a short pause. Of files created together,
- * each file may disappear soon. */
+/* Do the same as mq_file_watcher_poll_arrivals, but also open files that appear within a short pause. If several files
+ * are created together, each file may disappear soon. */
 static inline bool mq_file_watcher_poll_arrival_burst(mq_file_watcher *watcher) {
     struct pollfd on = {.fd = watcher->inotify_fd, .events = POLLIN};
     const struct timespec pause = {.tv_nsec = MQ_FILE_ARRIVALS_PAUSE_NS};
