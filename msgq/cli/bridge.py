@@ -40,7 +40,7 @@ from msgq.monitor.endpoint_selection import EndpointSelection
     default="127.0.0.1",
     show_default=True,
     metavar="HOST",
-    help="Host of each topic of --in without @HOST.",
+    help="Host of the --in topics without @HOST.",
 )
 @click.option(
     "--bind",

@@ -97,8 +97,9 @@ def command(
     --force.
 
     For a struct schema, JSON needs all fields of the message. In records/NAME, if the element was written before,
-    missing fields keep their values. For this, the command reads the element before the write. If another process
-    writes the element between this read and this write, the change of the other process is lost.
+    missing fields keep their values. To keep the values of missing fields, the command reads the element before the
+    write. If another process writes the element between this read and this write, the change of the other process is
+    lost.
 
     The option --timeout limits the wait for subscribers, and the wait for room in a full queue. With --json, the
     command prints one object with the totals at the end.

@@ -154,13 +154,13 @@ _STATUS_PERIOD_S = 0.1
     "--snapshot-seconds",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="Keep the messages of the last SECONDS in memory. A trigger (SIGUSR1 or --trigger) writes them.",
+    help="Keep the messages of the last SECONDS in memory. A trigger (SIGUSR1 or --trigger) writes the kept messages.",
 )
 @click.option(
     "--snapshot-bytes",
     type=options.BYTE_COUNT,
     metavar="BYTES",
-    help="Keep the last BYTES of messages in memory. A trigger writes them.",
+    help="Keep the last BYTES of messages in memory. A trigger writes the kept messages.",
 )
 @click.option("--start-paused", is_flag=True, help="Before recording, wait for a trigger (SIGUSR1 or --trigger).")
 @click.option(
@@ -192,9 +192,10 @@ def command(
 ) -> None:
     """Record endpoints into MCAP files.
 
-    The command records topics (NAME), channel/NAME, records/NAME and queue/NAME, and leaves no trace in them. New
-    endpoints are recorded as soon as they appear. With --seconds or --messages, the exit code is 1 if a name, PATTERN
-    or REGEX matched no endpoint until the end. The recording is kept.
+    The command records topics (NAME), channel/NAME, records/NAME and queue/NAME. The recorder leaves no trace in
+    these endpoints. New endpoints are recorded as soon as they appear. With --seconds or --messages, the command
+    fails if a name, PATTERN or REGEX matches no endpoint during the recording. The exit code is then 1, and the
+    recording is kept.
 
     On a terminal, the progress is shown live. A summary is printed at the end. With --json, the command prints one
     object per second, and one object at the end.

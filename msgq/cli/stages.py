@@ -118,7 +118,9 @@ def _format_hop_line(depth: int, hop: HopEdge, tree: HopTree) -> str:
 @click.command(epilog=options.EXIT_CODES_ENDLESS)
 @click.argument("patterns", nargs=-1, metavar="[NAME|PATTERN]...", shell_complete=options.complete_stage)
 @click.option(
-    "--tree", is_flag=True, help="Show hops between topics instead of stages. Origins of messages connect the topics."
+    "--tree",
+    is_flag=True,
+    help="Show hops between topics instead of stages. The origins of messages determine the hops.",
 )
 @click.option(
     "--window",
@@ -134,8 +136,8 @@ def command(patterns: tuple[str, ...], tree: bool, window: float, as_json: bool,
     """Show waiting times, processing times and ages of stages.
 
     Programs define stages with `msgq.StageTracer`. NAME is a stage, or an endpoint that a stage handles. With --tree,
-    NAME is a topic, and each line is a hop from the endpoint above to this endpoint. A hop has the number of messages
-    that led to messages of this endpoint, and the time between the two.
+    NAME is a topic, and each line is a hop from the endpoint above to the endpoint of the line. The line shows the
+    number of messages in the hop, and the time between cause and result.
 
     On a terminal, the figures are shown live. The key q quits. Without a terminal, or with --json, the command
     measures for --window SECONDS, prints the figures, and ends.

@@ -57,7 +57,7 @@ def item_dtype(schema: Schema | None) -> np.dtype[Any]:
         raise ValueError(f"schema describes {dtype} instead of changes of a vector")
     item = dtype[VALUE_FIELD]
     if dtype.itemsize != CHANGE_HEAD_BYTES + item.itemsize:
-        raise ValueError(f"schema describes {dtype} with padding, but changes of a vector have none")
+        raise ValueError(f"schema describes {dtype} with padding, but changes of a vector have no padding")
     return item
 
 

@@ -15,6 +15,6 @@ _BAG_COMMANDS = (
 def command() -> None:
     """Inspect, repair, compare and convert recordings.
 
-    A LOG is an MCAP file from any program, or a directory of segments. Each command reads several LOGS as one log.
-    Truncated files are readable.
+    A LOG is an MCAP file from any program, or a directory of segments. Several LOGS form one log. Truncated files are
+    readable.
     """

@@ -42,7 +42,7 @@ def repair_logs(
     if output is not None and in_place:
         raise click.UsageError("--output and --in-place exclude each other; give one")
     if output is not None and len(logs) != 1:
-        raise click.UsageError(f"--output needs a single LOG, but {len(logs)} were given; repair one at a time")
+        raise click.UsageError(f"--output needs a single LOG, but {len(logs)} were given; repair one LOG at a time")
     with signals.call_on_interrupt(_exit_with_failure):
         for log in logs:
             for path, target in _list_output_paths(log, output, suffix, in_place):

@@ -100,7 +100,7 @@ add_schema_options = combine_options(
         expose_value=False,
         callback=_store_import_paths,
         type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="Directory of files that a schema of --schema imports. Repeatable.",
+        help="Directory of files that a schema (--schema) imports. Repeatable.",
     ),
 )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def _parse_remap(_context: click.Context, _parameter: click.Parameter, values: Sequence[str]) -> NameMapping:
     pairs = {old: new for old, _, new in (value.partition(":=") for value in values)}
     if len(pairs) < len(values) or not all(pairs) or not all(pairs.values()):
-        raise click.BadParameter(f"{', '.join(values)}: give each as OLD:=NEW, and each OLD once")
+        raise click.BadParameter(f"{', '.join(values)}: give each remapping as OLD:=NEW, and each OLD once")
     try:
         return {parse_pattern(old): new for old, new in pairs.items()}
     except InvalidValueError as error:

@@ -62,10 +62,10 @@ def _parse_number(_context: click.Context, _parameter: click.Parameter, value: f
 def command(duration: float, output: Path | None, report: Path | None, as_json: bool) -> None:
     """Demonstrate msgq with the telemetry of this machine.
 
-    Processes publish CPU, memory, disk, network and process data, a busy topic, and a video of the load (1080p, 30
-    frames/s, without copies). Other processes receive in different ways: blocking, polling, conflating or passive.
-    One subscriber is too slow. One process turns sensor values into estimates. Another process turns estimates into
-    commands. The HTML report (--report) shows both hops.
+    Processes publish CPU, memory, disk, network and process data, and a busy topic. Another process publishes a video
+    of the load: 1080p, 30 frames/s, without copies. Other processes receive in different ways: blocking, polling,
+    conflating or passive. One subscriber is too slow. One process turns sensor values into estimates. Another process
+    turns estimates into commands. The HTML report (--report) shows both hops.
 
     During the run, the demo kills and restarts a publisher. The subscribers of this publisher lose no messages. The
     demo records the run, reads the recording, and compares the recording with the sent messages. Then the demo

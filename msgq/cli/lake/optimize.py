@@ -26,7 +26,7 @@ def command(lake: str, retain_hours: int, master: str | None, as_json: bool) -> 
     """Merge small files of a lake, and remove unneeded files.
 
     Unneeded files belong to older versions or to killed programs. While the command runs, other programs can read and
-    write the lake. For this, --retain-hours must be longer than the longest query or ingest of these programs.
+    write the lake. Set --retain-hours to more than the longest query or ingest of other programs.
     """
     opened = arguments.open_lake(lake, master)
     with arguments.show_task_progress(opened, "optimize"):

@@ -33,7 +33,7 @@ def command(
 
     RECORDINGS is a directory in which a recorder writes. Each message is added once, even if a process is killed. At
     the end of the stream, the command updates the silver and gold tables. After a kill, the next `msgq lake ingest`
-    updates these tables.
+    updates the silver and gold tables.
     """
     from msgq.spark.lake import follow
 
