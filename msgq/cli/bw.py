@@ -29,8 +29,8 @@ _BANDWIDTH_COLUMNS = (
 def command(endpoints: tuple[str, ...], prefix: str | None, **ending: Any) -> None:
     """Measure bandwidth in bytes/s, and message sizes.
 
-    The command is a passive subscriber. Lost messages (`lost`) were overwritten before the command read them. In the
-    bandwidth, each lost message counts with the mean size.
+    The command is a passive subscriber. Lost messages (`lost`) were overwritten before the command read them. For the
+    bandwidth, each lost message counts as a message of the mean size.
     """
     show_readings(
         EndpointSelection(endpoints, prefix),

@@ -93,7 +93,7 @@ add_selection_options = options.combine_options(
         "--start", metavar="TIME", callback=_parse_time, help=f"Select messages at or after TIME. Give {_TIME_FORMATS}."
     ),
     click.option(
-        "--end", metavar="TIME", callback=_parse_time, help="Select messages before TIME, in the same format."
+        "--end", metavar="TIME", callback=_parse_time, help="Select messages before TIME, in the format of --start."
     ),
 )
 

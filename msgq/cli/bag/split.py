@@ -28,7 +28,7 @@ def command(
     """Split recordings into pieces of equal duration.
 
     The pieces are segments in a new directory. All commands can read this directory as one log. To copy a single
-    period, use `msgq bag filter`.
+    range of time, use `msgq bag filter`.
     """
     from msgq.recording.merge.log_copy import write_time_slices
 

@@ -73,7 +73,7 @@ class FrameBenchResult:
     default=100.0,
     show_default=True,
     metavar="RATE",
-    help="Rate of the steady run, in frames/s.",
+    help="Rate of the second run, in frames/s. The first run sends as fast as possible.",
 )
 @click.option(
     "--duration",

@@ -33,7 +33,7 @@ def command(
     """Write the result of a query to a file.
 
     The output is an MCAP file of messages, or a directory of Parquet, CSV or JSON files. For MCAP, the query must
-    return the columns endpoint, log_time and data: SELECT * FROM messages WHERE ... The columns epoch, sequence,
+    return the columns endpoint, log_time and data, as in SELECT * FROM messages. The columns epoch, sequence,
     publish_time, origin_time, encoding, schema, schema_id, kind, publisher, key and options are optional.
     """
     from msgq.spark.lake.export import write_log

@@ -267,7 +267,7 @@ def wait_ns(
         seconds_left = (math.inf if deadline > 0 else -math.inf) if huge else deadline - now()
         if not seconds_left <= _LONGEST_WAIT_S:  # most of all a time of the wall clock, which would wait for decades
             text = f"deadline {deadline} is {seconds_left:.6g} s away"
-            text = f"{text}; give one of time.monotonic(), up to {_LONGEST_WAIT_S} s"
+            text = f"{text}; give a time of time.monotonic(), up to {_LONGEST_WAIT_S} s"
             raise InvalidValueError(f"{text} away, or None to wait forever", name)
         patience = math.ceil(max(seconds_left, 0.0) * NS_PER_S)
     return patience if block else 0
