@@ -55,7 +55,7 @@ typedef struct {
 } mq_cdr_plan;
 
 typedef struct {
-    const uint8_t *bytes; /* start of the payload, from which alignment counts */
+    const uint8_t *bytes; /* start of the payload; alignments are relative to this address */
     int64_t position;
     int64_t size_bytes;
     int64_t max_alignment;
@@ -211,7 +211,7 @@ static inline mq_column_buffer *mq_column_buffer_get(mq_column_buffer *columns, 
 
 /* Convert a message. Return 1 if the message matches the plan. */
 static inline int mq_cdr_unpack_message(const mq_cdr_plan *plan, mq_cdr_payload *p, mq_column_buffer *columns) {
-    int64_t left[MQ_CDR_REPEAT_DEPTH_MAX]; /* remaining elements of each open repetition */
+    int64_t left[MQ_CDR_REPEAT_DEPTH_MAX]; /* number of remaining elements of each open repetition */
     int depth = 0, good = 1;
     for (int64_t i = 0; i < plan->step_count && good; i++) {
         const mq_cdr_step *s = &plan->steps[i];

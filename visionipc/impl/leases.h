@@ -213,8 +213,8 @@ static inline uint32_t mq_frame_buffer_mru_publish(mq_frame_buffer_mru *mru, mq_
     return mru->newest;
 }
 
-/* Return how many of the newest frames clients await. Returns UINT32_MAX if clients await all frames. Stores in
- * *slowest the row of the slowest client, or -1. */
+/* Return the number of newest frames that clients await. Returns UINT32_MAX if clients await all frames. Stores the row
+ * of the slowest client, or -1, in *slowest. */
 static inline uint32_t mq_frame_count_awaited_frames(const mq_frame_lease_table *table, uint32_t rows, uint32_t newest,
                                                      int *slowest) {
     uint32_t most = 0;

@@ -10,8 +10,8 @@ typedef struct {
     const void *reader; /* while the reader is watched, a change of this pointer needs the watcher's mutex */
     mq_u32 *eventcount; /* the word to sleep on */
     /* Announce a sleep. Returns the value that the word must have at the beginning of the sleep. May be called
-     * repeatedly. NULL: the reader writes nothing to shared memory, and no process wakes the reader. The watcher polls
-     * a reader with NULL by the clock. */
+     * repeatedly. NULL: the reader writes nothing to shared memory, and no process wakes the reader. The watcher then
+     * polls the reader at intervals. */
     uint32_t (*prepare_wait)(const void *reader, mq_u32 *eventcount);
     void (*end_wait)(const void *reader); /* undoes prepare_wait when the reader is readable; NULL: nothing to undo */
     bool no_backoff; /* the watcher polls the reader at a constant interval, even after a long time without a message */

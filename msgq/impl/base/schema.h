@@ -23,7 +23,7 @@ typedef struct {
     uint64_t room; /* bytes of data */
 } mq_schema_parts;
 
-/* Return the parts of a descriptor in one block, with `room` bytes of `data` after it. */
+/* Return the parts of a descriptor in one block. `room` bytes of `data` follow the block. */
 static inline mq_schema_parts mq_schema_parts_from_block(mq_schema *schema, char *data, uint64_t room) {
     return (mq_schema_parts){.seq = &schema->seq,
                              .bytes = &schema->bytes,

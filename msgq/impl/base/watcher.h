@@ -40,8 +40,8 @@ typedef struct {
     int fd;
     bool ready;
     bool polled; /* the watcher does not sleep on the reader's futex */
-    /* poll interval while quiet, nanoseconds. Equals the longest sleep of the reader itself, but is at least
-     * MQ_WATCH_POLL_NS */
+    /* poll interval in nanoseconds while the watch is quiet. Equals the longest sleep of the reader itself, but is at
+     * least MQ_WATCH_POLL_NS */
     int64_t poll_ns;
 } mq_watch;
 

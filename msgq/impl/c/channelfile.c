@@ -3,7 +3,7 @@
 #include "c/channelfile.h"
 
 enum { MQC_CAPACITY = 64 };
-/* maximum total bytes of the pools of dead publishers that the channel keeps */
+/* maximum total bytes of dead publishers' pools that the channel keeps */
 static const uint64_t MQC_KEPT_DEAD_BYTES = 1ull << 28;
 
 void mqc_pool_path(const mqc_channel_file *file, uint64_t uid, char *path) {

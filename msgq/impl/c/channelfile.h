@@ -11,7 +11,7 @@ typedef struct {
     mqc_endpoint endpoint;
     mqc_mapped_file segment;
     mq_channel_header *header;
-    void *liveness_token; /* a lock that shows other processes that this process has opened the channel */
+    void *liveness_token; /* lock by which other processes detect that this process has opened the channel */
     char node[MQ_NODE_NAME_BYTES];
     uint64_t capacity; /* default capacity, used if the channel has no capacity yet */
     int generation;
@@ -31,9 +31,9 @@ MQC_HIDDEN void mqc_channel_file_close(mqc_channel_file *file);
 MQC_HIDDEN int mqc_channel_file_lock(const mqc_channel_file *file, bool patient);
 /* Format the path of a publisher's pool. */
 MQC_HIDDEN void mqc_pool_path(const mqc_channel_file *file, uint64_t uid, char *path);
-/* Remove pools of dead publishers, under the lock. The call removes all pools without a message in the index ring.
- * While more than `most` pools, or too many bytes, are left, the call also removes the oldest pool. Returns the number
- * of pools left. */
+/* Remove pools of dead publishers, under the lock. The call removes all pools without a message in the index ring. If
+ * more than `most` pools or too many bytes are left, the call also removes the oldest pools. Returns the number of
+ * pools left. */
 MQC_HIDDEN int mqc_remove_dead_pools(mqc_channel_file *file, int most);
 
 enum { MQC_KEPT_DEAD_POOLS = 8, MQC_CHANNEL_NAME_MAX = 229 };

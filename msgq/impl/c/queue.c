@@ -226,7 +226,7 @@ static int64_t mqc_queue_max_sleep_ns(void *reader, int64_t slept_ns) {
     if (mq_queue_recovery_is_due(&q->h, now))
         mqc_queue_recover(q, now);
     else if (q->h.saw_owned_slots)
-        return MQ_QUEUE_RECOVER_BUSY_NS; /* after this sleep a recovery is due, and finds the end of the first lease */
+        return MQ_QUEUE_RECOVER_BUSY_NS; /* after this sleep a recovery is due, which reclaims expired leases */
     int64_t left = q->lease_ends_ns - now;
     left = left > MQ_QUEUE_RECOVER_BUSY_NS ? left : MQ_QUEUE_RECOVER_BUSY_NS;
     return mq_queue_wait_limit_sleep_ns(&q->h, &q->wait, left < MQ_QUEUE_RECOVER_NS ? left : MQ_QUEUE_RECOVER_NS);
@@ -260,7 +260,7 @@ static int64_t mqc_queue_await_room(msgq_queue *q, double timeout, int *status) 
         in_time = mqc_queue_sleep(q, deadline);
         *status = in_time < 0 ? in_time : mqc_check_truncation(&q->endpoint, &q->segment);
         if (*status) {
-            mq_queue_forward_sender_wake(&q->h); /* this handle may have consumed a wake */
+            mq_queue_forward_sender_wake(&q->h); /* this handle may have consumed another handle's wake */
             break;
         }
         slot = mq_queue_claim_free_slot(&q->h, q->wait.ticket);
@@ -376,7 +376,7 @@ static int mqc_queue_await(msgq_queue *q, mq_queue_taken_message *delivery, doub
         if (found > 0)
             mq_queue_notify_if_not_empty(&q->h.parts);
         if (found < 0)
-            mq_queue_forward_wake_and_notify(&q->h); /* this handle may have consumed a wake */
+            mq_queue_forward_wake_and_notify(&q->h); /* this handle may have consumed another handle's wake */
         mq_queue_clear_notify_debt(q->h.own_row, 1);
         if (!found) {
             /* a cache entry is wrong if another program wrote the words of the queue */

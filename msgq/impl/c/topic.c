@@ -172,8 +172,8 @@ static int mqc_check_empty(msgq_publisher *publisher) {
                               "empty message would abort the attached stock subscriber; send at least one byte");
 }
 
-/* True if the ring or the side segment is truncated. The sizes of the files are checked, too, because the canary never
- * changes without the SIGBUS handler. */
+/* True if the ring or the side segment is truncated. The function also checks the sizes of the files, because the
+ * canary never changes without the SIGBUS handler. */
 static bool mqc_is_topic_truncated(const mqc_topic_files *t) {
     return !mq_canary_is_intact(&t->canary) || mq_file_shrank(t->ring.path, t->ring.inode, t->ring.size) ||
            mq_file_shrank(t->side.path, t->side.inode, t->side.size);
@@ -369,7 +369,7 @@ static int mqc_subscriber_corrupt(msgq_subscriber *subscriber) {
     uint64_t cursor = s->cursor;
     if (!mq_ring_subscriber_mapping_valid(s))
         return mqc_topic_truncation_error(subscriber->topic);
-    mq_ring_subscriber_recover_from_lap(s); /* recover, so that the next call can continue after a valid write */
+    mq_ring_subscriber_recover_from_lap(s); /* recover, so that the next call can read later valid messages */
     return mqc_endpoint_error(&subscriber->topic->endpoint, EPROTO,
                               "no message at offset %u, lap %u: another program wrote into the ring",
                               mq_ring_offset(cursor), mq_ring_cycle(cursor));

@@ -54,8 +54,8 @@ static inline bool mq_channel_store_config(mq_channel_header *header, mq_channel
 
 /* ---- publishers ---- */
 
-/* Count the messages of a row in the channel's order. Stores in *newest the position after the newest message of the
- * row. */
+/* Count the messages of a row in the channel's order. Stores the position after the newest message of the row in
+ * *newest. */
 static inline uint64_t mq_channel_count_row_entries(const mq_index_ring *order, unsigned row, uint64_t *newest) {
     uint64_t count = 0, tail = mq_index_ring_load_tail(order);
     *newest = 0;

@@ -17,9 +17,9 @@ enum {
     MQ_INDEX_RING_ROW_BITS = 6,
     MQ_INDEX_RING_SHIFT = 20,     /* number of bits below the position */
     MQ_INDEX_RING_RETRACTED = 63, /* row value of a retracted message */
-    /* rounds in which invalid entries stay unchanged, before the entries count as corrupt */
+    /* number of rounds in which invalid entries must stay unchanged before these entries count as corrupt */
     MQ_INDEX_RING_STUCK = 1000,
-    /* failed exchanges for one message; each exchange fails because another publisher succeeded */
+    /* maximum number of failed exchanges for one message; each exchange fails because another publisher succeeded */
     MQ_INDEX_RING_TRIES = 10000,
 };
 #define MQ_INDEX_RING_NO_POSITION UINT64_MAX
@@ -65,7 +65,8 @@ static inline void mq_index_ring_init(const mq_index_ring *order) {
     mq_store_release_u64(order->tail, order->capacity);
 }
 
-/* Return the next position or the last position. Returns 0 if the order is not initialized. */
+/* Return the tail: the next position, or the last position if its publisher has not advanced the tail yet. Returns 0 if
+ * the order is not initialized. */
 static inline uint64_t mq_index_ring_load_tail(const mq_index_ring *order) {
     /* EDGE order-init: acquire. A process that finds a tail finds valid entries. Partner: mq_index_ring_init */
     return mq_load_acquire_u64(order->tail);

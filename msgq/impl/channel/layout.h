@@ -12,9 +12,9 @@ enum {
     MQ_CHANNEL_MINOR = 0, /* minor version. Readers may ignore the additions of later minor versions */
     MQ_CHANNEL_CREATOR_BYTES = 64,
     MQ_CHANNEL_PUBLISHERS = 63,
-    MQ_CHANNEL_VIEWERS = 64,     /* maximum number of subscribers with views; the row of a viewer is its bit in pins */
-    MQ_CHANNEL_SUBSCRIBERS = 64, /* maximum number of subscriber rows; further subscribers work without a row */
-    MQ_CHANNEL_CAPACITY_MAX = 8192, /* so that a slot number of a pool with capacity + 2 slots fits into 14 bits */
+    MQ_CHANNEL_VIEWERS = 64,        /* maximum number of subscribers with views; row i has bit i in pins */
+    MQ_CHANNEL_SUBSCRIBERS = 64,    /* maximum number of subscriber rows; further subscribers work without a row */
+    MQ_CHANNEL_CAPACITY_MAX = 8192, /* a slot number below capacity + 2 must fit into 14 bits */
     /* Bytes of the channel file that owners lock (liveness_lock.h). */
     MQ_CHANNEL_PUBLISHER_BYTE = 0,
     MQ_CHANNEL_VIEWER_BYTE = 64,
@@ -57,7 +57,7 @@ typedef struct {
     mq_participant participant;
     char node[MQ_NODE_NAME_BYTES];
     mq_u64 viewer; /* row in `viewers` + 1. 0: the subscriber takes no views */
-    mq_u64 joined; /* messages evicted before this position are not lost to the subscriber */
+    mq_u64 joined; /* messages evicted before this position do not count as lost */
     /* The next fields are the subscriber's own cache line: */
     mq_u64 cursor;
     mq_u64 received;

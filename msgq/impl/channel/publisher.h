@@ -94,7 +94,7 @@ static inline int mq_channel_take_released_slot(mq_channel_publisher *p) {
     return MQ_CHANNEL_NO_SLOT;
 }
 
-/* Count the used slots: slots in limbo (numbered first) and published slots. */
+/* Return the number of used slots: slots in limbo and published slots. Slots in limbo have the smaller indices. */
 static inline uint32_t mq_channel_count_used_slots(const mq_channel_publisher *p) {
     return p->limbo_count + p->published_count;
 }
@@ -173,7 +173,7 @@ static inline int mq_channel_take_free_slot(mq_channel_publisher *p) {
         if (p->limbo_count && p->sent >= p->next_probe_at) {
             if (mq_channel_clear_dead_pins(p))
                 continue;
-            /* all viewers live: probe once a lap, because a probe costs system calls */
+            /* if all viewers are alive, probe once a lap, because a probe costs system calls */
             p->next_probe_at = p->sent + p->order.capacity;
         }
         if (!mq_channel_can_evict_message(p))
@@ -233,9 +233,9 @@ static inline mq_channel_status mq_channel_publish(mq_channel_publisher *p, uint
     return mq_eventcount_has_waiters_mp(&p->header->eventcount) ? MQ_CHANNEL_NOTIFY : MQ_CHANNEL_OK;
 }
 
-/* Publish up to `count` messages of `size` bytes each, with one publish time. Stores in *first the position of the
- * first message. Returns the number of published messages. The number is smaller than `count` if no slot is free or
- * the order is corrupt. After the call, the caller checks for sleepers. */
+/* Publish up to `count` messages of `size` bytes each, with one publish time. Stores the position of the first message
+ * in *first. Returns the number of published messages. The number is smaller than `count` if no slot is free or the
+ * order is corrupt. After the call, the caller checks for sleepers. */
 static inline uint64_t mq_channel_publish_batch(mq_channel_publisher *p, const uint8_t *rows, uint64_t size,
                                                 uint64_t count, uint64_t origin_time, uint64_t *first) {
     uint64_t now = mq_channel_make_publish_time(p), done = 0;

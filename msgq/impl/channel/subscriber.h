@@ -148,8 +148,8 @@ static inline void mq_channel_conflate_to_newest(mq_channel_subscriber *s) {
     }
 }
 
-/* Store in *m the message of an entry, if the message's pool is mapped. The result MQ_CHANNEL_CORRUPT is reliable
- * only if the entry is unchanged after the call. */
+/* If the pool of an entry's message is mapped, store the message in *m. The result MQ_CHANNEL_CORRUPT is reliable only
+ * if the entry is unchanged after the call. */
 static inline mq_channel_status mq_channel_resolve_message_slot(const mq_channel_subscriber *s, mq_channel_message *m) {
     const mq_pool_map *pool = &s->pools[m->row];
     if (m->pool_uid != pool->uid)

@@ -15,7 +15,7 @@
 enum {
     MQ_GATE_ROW = 0, /* byte of the gate's file that the owner locks */
     /* maximum number of attempts while other processes change the event. Also the maximum number of reads from the
-     * FIFO. This number of reads of 64 bytes is twice the size of a FIFO */
+     * FIFO. With 64 bytes per read, these reads cover twice the size of a FIFO */
     MQ_FAKE_EVENT_TRIES = 2000,
 };
 

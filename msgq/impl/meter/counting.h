@@ -73,10 +73,10 @@ typedef struct {
     /* times of the samples that found the first and the last message, nanoseconds of CLOCK_MONOTONIC; 0: no message
      * yet */
     int64_t first_ns, last_ns;
-    /* offset of the publish time in the payload, where it is a u64 in nanoseconds. If negative, the meter uses the
+    /* byte offset of the publish time (u64, nanoseconds) in the payload. If the offset is negative, the meter uses the
      * message's stamp */
     int64_t stamp_offset;
-    int64_t stamp_clock;     /* clock of the publish time, a clock id of clock_gettime */
+    int64_t stamp_clock;     /* clock of the publish time, as a clock id of clock_gettime */
     int64_t clock_offset_ns; /* nanoseconds to add to the time of stamp_clock */
 } mq_meter;
 

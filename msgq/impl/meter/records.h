@@ -26,7 +26,7 @@ typedef struct {
  * changed during every attempt. */
 static inline bool mq_meter_read_element(const mq_meter_record_reader *r, uint64_t index, mq_board_value_copy *value) {
     if (!r->is_board) {
-        uint8_t nothing; /* a destination for 0 bytes of the value */
+        uint8_t nothing; /* the call copies 0 bytes of the value to this address */
         value->length = r->parts->config.item_bytes;
         return mq_vector_read_one(r->parts, index, &nothing, 0, &value->count, &value->time_ns);
     }

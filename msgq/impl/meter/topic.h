@@ -48,7 +48,7 @@ static inline int64_t mq_meter_sample_topic(mq_meter *m, void *reader) {
         found++;
     mq_meter_count_messages(m, now, (uint64_t)found);
     if (status == MQ_RING_CORRUPT) {
-        mq_ring_subscriber_recover_from_lap(s); /* recover, so that the next sample can continue after a valid write */
+        mq_ring_subscriber_recover_from_lap(s); /* recover, so that the next sample can read later valid messages */
         return -1;
     }
     return found;

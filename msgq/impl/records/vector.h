@@ -171,8 +171,8 @@ static inline uint64_t mq_vector_next_changed(const mq_record_file_parts *parts,
     return i;
 }
 
-/* Store in `indices` the changed elements, starting at `from`, at most `room` of them. Returns the number of stored
- * indices. */
+/* Store the indices of changed elements in `indices`. Start at element `from`, and store at most `room` indices.
+ * Returns the number of stored indices. */
 static inline uint64_t mq_vector_collect_changed(const mq_record_file_parts *parts, const uint64_t *seen, uint64_t from,
                                                  int64_t *indices, uint64_t room) {
     uint64_t count = 0;

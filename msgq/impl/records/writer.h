@@ -19,8 +19,8 @@
 #include "records/cell.h"
 
 enum {
-    MQ_RECORD_SPINS = 64,  /* attempts to acquire a locked element before its writer's liveness is probed */
-    MQ_RECORD_YIELDS = 64, /* further attempts, before the first nap */
+    MQ_RECORD_SPINS = 64,  /* number of attempts to acquire a locked element before the writer's liveness is probed */
+    MQ_RECORD_YIELDS = 64, /* number of further attempts before the first nap */
     MQ_RECORD_NAP_NS = 50000,
 };
 
@@ -51,7 +51,8 @@ static inline mq_liveness mq_record_owner_liveness(mq_record_header *header, mq_
 
 /* Take an element from its dead writer. Returns false if the writer is alive, or the element changed. */
 static inline bool mq_record_steal_element(mq_record_writer *w, mq_u64 *version) {
-    /* Load the version again with acquire: the writer named in the version occupied its row before. */
+    /* Load the version again with acquire. The row then has the identity of the writer that the version names, or of a
+     * later owner. */
     uint64_t held = mq_load_acquire_u64(version), holder = mq_cell_version_owner(held);
     if (!holder)
         return mq_cell_try_acquire(version, w->owner) == 0;

@@ -1,5 +1,5 @@
-/* Batches: send many messages of one size from an array, and receive many messages of one size into an array. The
- * numbered steps are those in publisher.h and subscriber.h. */
+/* Batches: send many messages of one size from an array, and receive many messages of one size into an array. The step
+ * numbers are the numbers in publisher.h and subscriber.h. */
 #ifndef MQ_RING_BATCH_H
 #define MQ_RING_BATCH_H
 
@@ -8,9 +8,9 @@
 /* ---- publishing ---- */
 
 /* Do steps 1 and 4 for messages of `size` bytes, after mq_ring_publisher_begin_message for the first message. Do not
- * call this on tracked topics. Stores in *count the number of messages that had room and are staged. `begun` counts
- * the whole batch at once. A new publisher only checks `begun == sent`, which is false until the commit. Before each
- * message, the loop checks that the publisher still owns the ring. */
+ * call this on tracked topics. Stores the number of staged messages in *count. `begun` counts the whole batch at once.
+ * A new publisher only checks `begun == sent`, which is false until the commit. Before each message, the loop checks
+ * that the publisher still owns the ring. */
 static inline __attribute__((always_inline)) mq_ring_status mq_ring_publisher_stage_sized(mq_ring_publisher *p,
                                                                                           const uint8_t *rows,
                                                                                           size_t size,
@@ -51,8 +51,8 @@ static inline mq_ring_status mq_ring_publisher_stage_batch(mq_ring_publisher *p,
 
 /* ---- receiving ---- */
 
-/* Copy up to `max` messages of exactly `size` bytes to `out`. Moves *position after the copied messages, and returns
- * the number of messages. */
+/* Copy up to `max` messages of exactly `size` bytes to `out`. Moves *position to the end of the copied messages, and
+ * returns the number of messages. */
 static inline __attribute__((always_inline)) int64_t mq_ring_subscriber_copy_sized(const mq_ring_subscriber *s,
                                                                                    uint8_t *out, size_t size,
                                                                                    int64_t max, uint64_t *position) {

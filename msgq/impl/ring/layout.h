@@ -65,7 +65,8 @@ typedef struct {
     mq_u64 lost_unknown;  /* 1: the subscriber was lapped by a stock publisher, so `lost` is a lower bound */
     mq_u64 resets;        /* number of times that the subscriber was lapped */
     mq_u64 base_sequence; /* sequence at the cursor == base_sequence + received + lost */
-    /* base_sequence is valid if the high half of base_tag equals that of participant.uid and the low half is the era */
+    /* base_sequence is valid if base_tag and participant.uid have the same high half, and the low half of base_tag is
+     * the era */
     mq_u64 base_tag;
     mq_u64 reserved;
 } mq_ring_subscriber_row;

@@ -175,9 +175,9 @@ static inline bool mq_ring_publisher_populate_range(mq_ring_publisher *p, uint64
 
 /* Step 3: the message does not fit into the grant. Extend the grant, and wrap at the end of the lap. */
 mq_cold mq_ring_status mq_ring_publisher_extend_grant(mq_ring_publisher *p, uint64_t need) {
-    /* One check of the canary in each chunk is enough. A write into truncated memory faults, and the fault maps
-     * zeros over the whole ring, including write_uid. Without this check, a truncation followed by growth would stay
-     * undetected until the publisher reaches the truncated part. */
+    /* One check of the canary in each chunk is enough. A write into truncated memory causes a fault. The handler of the
+     * fault then replaces the whole ring, including write_uid, by zeros. Without this check, a truncation followed by
+     * growth would stay undetected until the publisher reaches the truncated part. */
     if (mq_unlikely(!mq_canary_is_intact(&p->canary)))
         return mq_ring_publisher_discard_staged(p, MQ_RING_TAKEN_OVER);
     uint64_t chunk = mq_ring_grant_chunk_bytes(p->data_bytes), lap_end = mq_ring_lap_end(p->data_bytes);

@@ -312,8 +312,8 @@ static inline void mq_ring_publisher_close(mq_ring_publisher *p) {
     mq_participant_leave(&p->row->participant, p->uid, &p->liveness_token);
 }
 
-/* Store in *attached the number of living subscribers. Store in *updated the number of living subscribers that have
- * read all messages, including messages of a later publisher. */
+/* Store the number of living subscribers in *attached. Store the number of living subscribers that have read all
+ * messages in *updated. The messages of a later publisher count, too. */
 static inline void mq_ring_count_subscribers(const mq_ring_publisher *p, int *attached, int *updated) {
     uint64_t published = mq_load_acquire_u64(&p->ring->write_pointer);
     mq_liveness_probe probe = mq_liveness_probe_begin(p->liveness_file);

@@ -15,7 +15,7 @@ static inline void mq_ring_subscriber_recheck_publisher(mq_ring_subscriber *s) {
     /* A msgq publisher that changes write_uid later wakes the subscriber. The helper thread (signal_thread.h)
      * detects a stock publisher that starts later. */
     bool same = mq_load_acquire_u64(&s->ring->write_uid) == s->publisher_uid;
-    /* also true if the slot is beyond num_readers */
+    /* the result is also true if the slot is beyond num_readers */
     bool slot_was_taken = s->slot >= 0 && !mq_reader_slot_is_mine(s->ring, s->slot, s->slot_uid);
     if (!same || slot_was_taken || !mq_ring_subscriber_sentinel_unchanged(s))
         mq_ring_subscriber_reclassify_publisher(s);

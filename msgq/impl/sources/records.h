@@ -89,7 +89,7 @@ static inline mq_source_status mq_vector_source_take_element(mq_record_source *r
     if (room->all_or_nothing && message->size > room->bytes)
         return MQ_SOURCE_FULL;
     int64_t time_ns;
-    uint8_t nothing; /* a destination for 0 bytes of the value */
+    uint8_t nothing; /* the call copies 0 bytes of the value to this address */
     uint8_t *value = room->all_or_nothing ? room->data + MQ_RECORD_CHANGE_HEADER_BYTES : &nothing;
     if (!mq_vector_read_one(&r->parts, index, value, room->all_or_nothing ? item : 0, &count, &time_ns))
         return MQ_SOURCE_EMPTY;

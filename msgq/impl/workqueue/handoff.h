@@ -34,7 +34,7 @@ enum {
     MQ_QUEUE_OVERTAKEN_MAX = 2,     /* number of times that a call is overtaken before it requests a handoff */
     MQ_QUEUE_HANDOFF_NS = 10000000, /* a handoff ends if its owner leaves a message in the queue for this time */
 };
-#define MQ_NO_TICKET UINT64_MAX /* ticket of calls that have not waited */
+#define MQ_NO_TICKET UINT64_MAX /* ticket of a call that has not waited yet */
 
 /* ---- scans of all words, without a cache, for any thread ---- */
 
@@ -148,7 +148,7 @@ static inline mq_queue_waiting_call mq_queue_wait_begin(const mq_queue_handle *h
         .role = role, .takes = takes, .ticket = mq_fetch_add_u64(&h->parts.queue->last_ticket, 1) + 1};
 }
 
-/* Count that another call took a message which this call saw or was woken for. */
+/* Count a message that another call took, although this call saw the message or was woken for the message. */
 static inline void mq_queue_wait_count_overtake(mq_queue_waiting_call *wait) {
     wait->overtaken++;
     wait->expected = 0;
@@ -162,7 +162,8 @@ static inline uint32_t mq_queue_wait_prepare_sleep(const mq_queue_handle *h, mq_
         mq_queue_wait_count_overtake(wait);
     wait->expected = mq_queue_prepare_sleep(h, wait->role, oldest);
     if (wait->takes && wait->overtaken >= MQ_QUEUE_OVERTAKEN_MAX)
-        /* The request comes after the row shows its ticket. Other processes can then end the handoff of a dead row. */
+        /* The call shows its ticket in the row before the call requests the handoff. Other processes can then end the
+         * handoff of a dead row. */
         mq_queue_request_handoff(h, wait->role, wait->ticket);
     return wait->expected;
 }

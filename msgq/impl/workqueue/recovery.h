@@ -85,7 +85,7 @@ static inline void mq_queue_clear_all_row_bits(mq_queue *queue, unsigned row) {
     mq_queue_clear_row_bit(&queue->notify_requested, row);
 }
 
-/* Return the ticket in `handoff_ticket` if the row's oldest ticket is the same. Otherwise returns 0. */
+/* Return `handoff_ticket` if the row's oldest ticket has the same value. Otherwise returns 0. */
 static inline uint64_t mq_queue_get_row_handoff_ticket(const mq_queue *queue, unsigned row, unsigned role) {
     uint64_t handoff = mq_load_acquire_u64(&queue->handoff_ticket[role]);
     /* relaxed: the owner is dead */
@@ -109,7 +109,7 @@ static inline void mq_queue_recover_row(const mq_queue_file_parts *parts, unsign
     bool has_debt = mq_load_relaxed_u64(&notify_debt[0]) || mq_load_relaxed_u64(&notify_debt[1]) ||
                     mq_queue_row_bit_is_set(&queue->sleeping_rows[MQ_QUEUE_RECEIVER], row);
     if (has_debt)
-        mq_store_relaxed_u64(&notify_debt[0], 1); /* in case this process dies before it sends the notification */
+        mq_store_relaxed_u64(&notify_debt[0], 1); /* needed if this process dies before it sends the notification */
     mq_queue_clear_all_row_bits(queue, row);
     for (unsigned role = 0; role < MQ_QUEUE_ROLES; role++)
         if (mq_queue_get_row_handoff_ticket(queue, row, role))
@@ -197,7 +197,7 @@ static inline void mq_queue_forward_sender_wake(mq_queue_handle *h) {
 
 static inline void mq_queue_leave(mq_queue_handle *h, uint64_t uid, void **liveness_token) {
     mq_queue_requeue_own_messages(h);
-    mq_queue_forward_receiver_wake(h); /* a leaving thread may have consumed a wake */
+    mq_queue_forward_receiver_wake(h); /* a leaving thread may have consumed another thread's wake */
     mq_queue_forward_sender_wake(h);
     /* this call notifies only if a notification is pending, because the messages may be old */
     mq_queue_recover_row(&h->parts, h->row_number);

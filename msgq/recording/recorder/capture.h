@@ -35,7 +35,7 @@ typedef struct {
     bool has_publisher_sequence;
     bool tracked;            /* the channel's messages have stamps; the payloads here do not contain the stamps */
     uint64_t first_sequence; /* number of the channel's first message */
-    uint64_t lost_before; /* messages lost before the first message, if no gap shows them; or MQ_CAPTURE_LOST_UNKNOWN */
+    uint64_t lost_before;    /* messages lost before the first one without a gap; or MQ_CAPTURE_LOST_UNKNOWN */
 } mq_capture_channel;
 
 /* A recorded source. */
