@@ -152,7 +152,7 @@ class Waitable(ForkAwareHandle):
     Derived cdef classes define the methods that waiting.pxi lists. The method `areceive` calls
     ``receive(non_blocking)`` of the derived class. This call returns None if no message is available.
 
-    One thread at a time may use a reader; a second thread gets `ConcurrentUseError`, except in `close`.
+    One thread at a time may use a reader. A second thread gets `ConcurrentUseError`, but may call `close`.
     """
 
     _asyncio_wait: Any
@@ -191,7 +191,7 @@ class Waitable(ForkAwareHandle):
 
         Raises
         ------
-        EndpointClosedError : the reader is closed, also during the wait.
+        EndpointClosedError : the reader is closed, before or during the wait.
         ConcurrentUseError : another task waits with this reader.
         """
 
@@ -242,8 +242,7 @@ class Poller:
 
         Parameters
         ----------
-        timeout : milliseconds (compatibility: stock's unit), 0 to 2**31 - 1, fractions are rounded up; -1 waits without
-            limit.
+        timeout : milliseconds, as in stock: 0 to 2**31 - 1. Fractions are rounded up. -1 waits without limit.
 
         Returns
         -------

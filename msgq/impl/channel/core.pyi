@@ -153,7 +153,8 @@ def open_channel_file(
     ----------
     name : name of the channel, already checked.
     in_prefix : prefix of the channel, already checked; "": no prefix.
-    create : True: only create; False: only open; None: either.
+    create : True: create a new file; False: open an existing file; None: open the file, or create it if it does not
+        exist.
     mode : permissions of a new channel's files; None: MSGQ_MODE, or 0o600.
     trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
     writable : False: open the channel as an observer.
@@ -241,8 +242,8 @@ class Publisher(ForkAwareHandle):
 
         Parameters
         ----------
-        data : any object with contiguous bytes, also empty. `send` copies the bytes, so you may change `data`
-            afterwards.
+        data : any object with contiguous bytes. The object may be empty. `send` copies the bytes, so you may change
+            `data` afterwards.
         timeout : seconds to wait for a slot if views or loans hold all slots; None waits forever.
         origin_time : time of the event that caused the message, in nanoseconds of the host's clock (clock.md). 0: the
             origin of this thread (tracking.md), or none.
@@ -290,7 +291,7 @@ class Publisher(ForkAwareHandle):
 
         Raises
         ------
-        As `send` without a timeout. Messages before the error are published.
+        The same errors as `send` without a timeout. Messages before the error are published.
         """
 
     def loan(self, size: int, /, *, timeout: float | None = 0.0) -> Loan:
@@ -349,7 +350,7 @@ class Loan(Buffer):
     def __len__(self) -> int: ...
     @property
     def position(self) -> int | None:
-        """Position of the message among all messages of the channel; None before it is published."""
+        """Position of the message among all messages of the channel; None: the message is not published."""
 
     origin_time: int
 
@@ -580,7 +581,7 @@ class Subscriber(Waitable):
 
         Raises
         ------
-        EndpointClosedError : the subscriber is closed, also during the wait.
+        EndpointClosedError : the subscriber is closed, before or during the wait.
         ConcurrentUseError : another task waits.
         """
 

@@ -45,7 +45,7 @@ class Event:
 
         Raises
         ------
-        EventTimeoutError : the time-out passed. A RuntimeError, as in stock, and a TimeoutError.
+        EventTimeoutError : the time-out passed. The error is a TimeoutError, and also a RuntimeError as in stock.
         ControllerDiedError : the process that created the gate is dead. Detected within 1 s.
         InvalidValueError : an invalid time-out.
 
@@ -85,7 +85,8 @@ class SocketEventHandle:
         identifier : group of handles and subscribers. Different groups do not see each other. The empty identifier is a
             group, too.
         override : True: create a gate. If a gate exists, the new gate replaces this gate, and waiting subscribers move
-            to the new gate. False: open the existing gate; if none exists, the endpoint is not gated for this handle.
+            to the new gate. False: open the existing gate. If the gate does not exist, the endpoint is not gated for
+            this handle.
         enable : True: subscribers stop at the new gate. `enabled` is used with `override` only.
 
         Raises

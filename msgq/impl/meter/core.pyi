@@ -113,8 +113,8 @@ class TopicMeter(EndpointMeter):
     ----------
     context : context of the connection.
     endpoint : name of an existing topic.
-    stamp_offset : byte offset in the payload of a u64 with the publishing time in ns; None: the stamps of a tracked
-        topic, if any.
+    stamp_offset : byte offset in the payload of a u64 with the publishing time in ns; None: use the stamps of the
+        topic, if the topic is tracked.
     clock : clock of this time: "host" (docs/internals/clock.md), "realtime" or "monotonic".
     """
 

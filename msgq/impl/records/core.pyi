@@ -17,7 +17,7 @@ from msgq.impl.records.values import ChangeIterator, Changes, Value
 
 @disjoint_base
 class RecordFile(EndpointFile):
-    """A mapped vector or board. Created by compiled modules only."""
+    """A mapped vector or board. Only compiled modules create this object."""
 
     @property
     def creator(self) -> tuple[str, int]:
@@ -91,12 +91,12 @@ class RecordHandle(ThreadSharedHandle):
 
         Returns
         -------
-        True if ``changes()`` has something to return, False at the timeout.
+        True if ``changes()`` would return a change, False at the timeout.
 
         Raises
         ------
         InvalidValueError : the timeout is invalid.
-        EndpointClosedError : the handle is closed, also during the wait.
+        EndpointClosedError : the handle is closed, before or during the wait.
         SegmentSizeError : another program truncated the file.
 
         Notes
@@ -188,7 +188,7 @@ class VectorBase(RecordHandle):
 
     @property
     def changed(self) -> bool:
-        """True if ``changes()`` would return an element. The property never waits.
+        """True if ``changes()`` would return a change. The property never waits.
 
         Raises
         ------
@@ -207,7 +207,8 @@ class VectorBase(RecordHandle):
         Returns
         -------
         Four arrays with one entry for each element: ``indices`` (ascending), ``rows`` (the values), ``times`` (of the
-        last write, nanoseconds of the host's clock, see clock.md), and ``counts`` (number of writes). They are copies.
+        last write, nanoseconds of the host's clock, see clock.md), and ``counts`` (number of writes). The arrays are
+        copies.
 
         Raises
         ------
@@ -251,7 +252,7 @@ class VectorBase(RecordHandle):
 
         Raises
         ------
-        EndpointClosedError : the handle is closed, also during the wait.
+        EndpointClosedError : the handle is closed, before or during the wait.
         ConcurrentUseError : another task waits with this handle.
         """
 
@@ -303,7 +304,8 @@ class SeqlockVector(VectorBase):
         copies : copies of each element, 2 or 4. Use 4 for large elements with fast writers. With 2 copies, a read
             starts over if one write completes during the read; with 4 copies, if three writes complete. None: the
             existing value; 2 for a new vector.
-        create : True: only create; False: only open; None: open the vector, or create it if dtype and length are given.
+        create : True: create a new vector; False: open an existing vector; None: open the vector, or create it if dtype
+            and length are given.
         mode : permissions of a new file; None: MSGQ_MODE, or 0o600. Writers also need read permission.
         prefix : prefix of the vector, "" for none; None: OPENPILOT_PREFIX.
         trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
@@ -373,8 +375,8 @@ class SeqlockVector(VectorBase):
         ----------
         indices : as in `read`. An index that occurs twice is written twice.
         values : one value for each index, or one value for all indices. Give an array with the same fields and a
-            ``same_kind`` dtype, or values that NumPy converts. They are copied. If the dtype is tracked, the library
-            sets both timestamps.
+            ``same_kind`` dtype, or values that NumPy converts. The values are copied. If the dtype is tracked, the
+            library sets both timestamps.
         timeout : seconds to wait for an element that another living handle is writing; None: no limit.
 
         Raises
@@ -575,7 +577,8 @@ class Board(RecordHandle):
         keys : maximum number of keys, 1 to 65536. None: the existing value; 256 for a new board.
         value_bytes : maximum bytes of a value, 1 to 2^30 - 8. None: the existing value; 1008 for a new board.
         schema : schema of the values of a new board, with at most 11840 bytes of data.
-        create : True: only create; False: only open; None: either.
+        create : True: create a new file; False: open an existing file; None: open the file, or create it if it does not
+            exist.
         mode : permissions of a new file; None: MSGQ_MODE, or 0o600. Writers also need read permission.
         prefix : prefix of the board, "" for none; None: OPENPILOT_PREFIX.
         trust : users whose files are accepted in addition to own files and root's; None: MSGQ_TRUST.
@@ -700,7 +703,7 @@ class Board(RecordHandle):
 
         Raises
         ------
-        EndpointClosedError : the handle is closed, also during the wait.
+        EndpointClosedError : the handle is closed, before or during the wait.
         ConcurrentUseError : another task waits with this handle.
         """
 
@@ -745,8 +748,7 @@ class Entry:
 
         Parameters
         ----------
-        data : any object with contiguous bytes, also empty, of at most ``board.value_bytes`` bytes. The bytes are
-            copied.
+        data : any object with 0 to ``board.value_bytes`` contiguous bytes. The bytes are copied.
 
         Raises
         ------
@@ -854,7 +856,7 @@ class KeyObserver(Waitable):
         Raises
         ------
         InvalidValueError : the timeout is invalid.
-        EndpointClosedError : the observer or its board is closed, also during the wait.
+        EndpointClosedError : the observer or its board is closed, before or during the wait.
         SegmentSizeError : another program truncated the file.
 
         Notes
@@ -889,7 +891,7 @@ class KeyObserver(Waitable):
 
         Raises
         ------
-        EndpointClosedError : the observer is closed, also during the wait.
+        EndpointClosedError : the observer is closed, before or during the wait.
         ConcurrentUseError : another task waits with this object.
         """
 
@@ -910,7 +912,7 @@ class RecordStatsReader:
 
     def __init__(self, name: str, in_prefix: str) -> None: ...
     def counts(self) -> EndpointCounts:
-        """Return the counters; for a vector, count bytes as well as writes.
+        """Return the counters: the number of writes, and for a vector also the written bytes.
 
         The call takes 1 us for any number of elements.
         """
@@ -961,7 +963,7 @@ class Span:
         Parameters
         ----------
         published : publish time; 0: unknown; -1: the time when the message is taken.
-        origin_time : origin time; 0 and -1 as for `published`.
+        origin_time : origin time; 0 and -1 have the same meaning as for `published`.
         """
 
     def __enter__(self) -> Self: ...

@@ -164,7 +164,9 @@ class PubSocket(PubConnection):
 
     @property
     def linger(self) -> int:
-        """Milliseconds for unsent messages after `close` (compatibility: pyzmq). Always 0 in shared memory.
+        """Maximum time after `close` to send unsent messages, in milliseconds (compatibility: pyzmq).
+
+        Always 0 in shared memory.
 
         A message is in the ring when `send` returns. With ZMQ, the default is 1000, and -1 waits without limit.
         """
@@ -195,7 +197,8 @@ class PubSocket(PubConnection):
         Parameters
         ----------
         data : any object with contiguous bytes. `send` copies the bytes, so you may change `data` afterwards.
-        flags : 0 or NOBLOCK, with the same effect (compatibility: pyzmq). Other flags raise `InvalidValueError`.
+        flags : 0 or NOBLOCK; both values have the same effect (compatibility: pyzmq). Other flags raise
+            `InvalidValueError`.
         copy : ignored; `data` is always copied (compatibility: pyzmq).
         origin_time : time of the event that caused the message, in nanoseconds of the host's clock. 0: the origin of
             this thread, or now. Tracked topics only.
@@ -352,9 +355,9 @@ class SubConnection(Waitable):
 class SubSocket(SubConnection):
     """Receives the messages of one topic.
 
-    A subscriber receives the messages that are sent after its connection. Each message is whole, is received once, and
-    is in order. If a subscriber falls behind by more than the ring, the next receive continues at the newest position,
-    and adds the skipped messages to `lost`.
+    A subscriber receives the messages that are sent after its connection. No message is torn, received twice, or out of
+    order. If a subscriber falls behind by more than the ring, the next receive continues at the newest position, and
+    adds the skipped messages to `lost`.
 
     Threads: one thread at a time may use a socket; a second thread gets `ConcurrentUseError`. Any thread may call
     `close`.
@@ -371,7 +374,7 @@ class SubSocket(SubConnection):
     def conflate(self) -> bool:
         """True if `receive` skips all messages except the newest.
 
-        Set before `connect` (compatibility: pyzmq). On a connected socket, setting raises `StateError`.
+        Set this property before `connect` (compatibility: pyzmq). On a connected socket, setting raises `StateError`.
         """
 
     @conflate.setter

@@ -16,7 +16,7 @@ from msgq.impl.workqueue.message import Message
 
 @disjoint_base
 class QueueFile(EndpointFile):
-    """The mapped, open file of a queue. Created by compiled modules only."""
+    """The mapped, open file of a queue. Only compiled modules create this object."""
 
     @property
     def creator(self) -> tuple[str, int]:
@@ -99,7 +99,7 @@ class QueueHandle(ThreadSharedHandle):
 
         The handle returns the same descriptor until it closes. Do not read from the descriptor, and do not close the
         descriptor. When the descriptor is readable, receive without a wait (``receive(0)``), because another consumer
-        may have taken the message. After a fork, call `fileno` again in the child.
+        may have taken the message. After a fork, the child must call `fileno` again.
 
         Raises
         ------
@@ -262,8 +262,8 @@ class MessageQueue(QueueHandle):
         events : type of the events of a new queue. All handles publish these events on the channel ``"NAME:events"``
             (queues.md). True: headers only; "payload": headers and payloads of sent messages; None: no events. With
             events, the name has at most 222 bytes.
-        create : alternative to `flags`. True: only create; False: only open; None: open, or create if it does not
-            exist.
+        create : alternative to `flags`. True: create a new queue; False: open an existing queue; None: open the queue,
+            or create it if it does not exist.
 
         Raises
         ------
@@ -340,7 +340,7 @@ class MessageQueue(QueueHandle):
 
         Parameters
         ----------
-        message : any object with contiguous bytes, also empty. The bytes are copied.
+        message : any object with contiguous bytes. The object may be empty. The bytes are copied.
         priority : 0 to 32767. Larger priorities are received first.
         timeout : seconds to wait for a slot; 0 does not wait, None waits forever. If `block` is False, the time is 0.
         deadline : alternative to `timeout`, seconds of ``time.monotonic()``.
@@ -354,7 +354,7 @@ class MessageQueue(QueueHandle):
         QueueAccessError : the handle was opened with ``write=False``.
         InvalidValueError : an invalid priority or time, or both `timeout` and `deadline`.
         TypeError, BufferError : `message` has no contiguous bytes, or is an array of Python objects.
-        EndpointClosedError : the handle is closed, also during the wait.
+        EndpointClosedError : the handle is closed, before or during the wait.
         SegmentSizeError : another program truncated the file.
 
         Notes
@@ -406,7 +406,7 @@ class MessageQueue(QueueHandle):
         Raises
         ------
         QueueAccessError : the handle was opened with ``write=False``.
-        EndpointClosedError : the handle is closed, also during the wait.
+        EndpointClosedError : the handle is closed, before or during the wait.
         """
 
     # Without a time the result is a message, unless `block` is False, which the type cannot express.
@@ -429,7 +429,7 @@ class MessageQueue(QueueHandle):
         ------
         QueueAccessError : the handle was opened with ``read=False``.
         InvalidValueError : an invalid time, or both `timeout` and `deadline`.
-        EndpointClosedError : the handle is closed, also during the wait.
+        EndpointClosedError : the handle is closed, before or during the wait.
         CorruptSegmentError : another program wrote to the file. The next call continues after the invalid data message.
         SegmentSizeError : another program truncated the file. Close the handle.
 
@@ -518,7 +518,7 @@ class MessageQueue(QueueHandle):
 
         Parameters
         ----------
-        limit : maximum number; None: all.
+        limit : maximum number of messages; None: all messages.
 
         Returns
         -------
@@ -546,7 +546,7 @@ class MessageQueue(QueueHandle):
 
         Raises
         ------
-        EndpointClosedError : the handle is closed, also during the wait.
+        EndpointClosedError : the handle is closed, before or during the wait.
         ConcurrentUseError : another task waits with this handle.
         QueueAccessError : the handle was opened with ``read=False``.
         """

@@ -117,7 +117,8 @@ class GuardedSender(SocketGuard):
         Parameters
         ----------
         data : any object with contiguous bytes. `send` copies the bytes, so you may change `data` afterwards.
-        flags : 0 or NOBLOCK, with the same effect (compatibility: pyzmq). Other flags raise `InvalidValueError`.
+        flags : 0 or NOBLOCK; both values have the same effect (compatibility: pyzmq). Other flags raise
+            `InvalidValueError`.
         copy : ignored; `data` is always copied (compatibility: pyzmq).
         origin_time : must be 0, because messages have no timestamps here. Other values raise `StateError`.
 

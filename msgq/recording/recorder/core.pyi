@@ -1,4 +1,4 @@
-"""The recorder's compiled code: sources into chunks, and files that appear during a run."""
+"""The recorder's compiled code: copies messages into chunks, and detects files that appear during a run."""
 
 from collections.abc import Iterable
 from typing import final
@@ -171,7 +171,7 @@ class Capture:
         """
 
     def read_host_clock_ns(self) -> int:
-        """Return the current time for a log_time: ns since the epoch, by `clock_offset_ns`."""
+        """Return the current time as a log_time, in ns since the epoch (see `clock_offset_ns`)."""
 
     def list_channels(self, start: int = 1) -> list[tuple[int, int, int, int, bool, bool, int, int | None]]:
         """Return the sources' channels with ids of `start` or greater.
