@@ -12,7 +12,7 @@
 #include "base/atomics.h"
 
 #ifndef SYS_futex_waitv
-#define SYS_futex_waitv 449 /* the same number on every architecture */
+#define SYS_futex_waitv 449 /* the system call has this number on every architecture */
 #endif
 
 enum { MQ_NS_PER_MS = 1000000, MQ_NS_PER_S = 1000000000 };

@@ -17,7 +17,7 @@ static inline bool mq_start_thread(void *(*run)(void *), void *argument) {
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, 256 * 1024);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* the thread inherits the mask */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the new thread inherits the signal mask */
     bool started = pthread_create(&thread, &attributes, run, argument) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);

@@ -44,7 +44,7 @@ static bool mqc_namespace_offset_ns(int64_t *ahead) {
     long long seconds = 0, nanoseconds = 0;
     *ahead = 0;
     if (readlink("/proc/self/ns/time", ours, sizeof ours - 1) < 0)
-        return errno == ENOENT; /* a kernel without time namespaces */
+        return errno == ENOENT; /* the kernel has no time namespaces */
     if (!strcmp(ours, "time:[4026531834]"))
         return true;
     const char *line = NULL;

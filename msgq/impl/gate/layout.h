@@ -13,7 +13,7 @@ enum {
     MQ_GATE_VERSION = 1,
     MQ_GATE_BYTES = 192,
     MQ_FAKE_EVENT_SLEEPERS = 1, /* flag of `count`: a process may sleep */
-    MQ_FAKE_EVENT_ONE = 2,      /* value to add to the event's word for one set. The count is above the flag */
+    MQ_FAKE_EVENT_ONE = 2, /* value to add to the event's word for one set. The bits above the flag hold the count */
 };
 #define MQ_FAKE_EVENT_MAX 0x80000000u /* maximum of the event's word. At the maximum, further sets are not counted */
 

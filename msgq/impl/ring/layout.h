@@ -125,7 +125,7 @@ typedef struct {
     mq_ring_subscriber_row subscribers[MQ_RING_SUBSCRIBERS];
     char schema_name[MQ_SCHEMA_NAME];
     char schema_encoding[MQ_SCHEMA_ENCODING];
-    char schema_data[]; /* extends to the end of the file */
+    char schema_data[]; /* the data extends to the end of the file */
 } mq_ring_side;
 
 _Static_assert(offsetof(mq_ring_side, eventcount) == 64, "bump MQ_SIDE_VERSION");

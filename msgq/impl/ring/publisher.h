@@ -264,8 +264,8 @@ static inline void mq_ring_publisher_stage_message(mq_ring_publisher *p, uint64_
 /* Return the data needed to signal a stock subscriber. SIGUSR2 kills a thread that neither catches nor blocks the
  * signal, for example a thread that called exec after it subscribed. Therefore the publisher inspects the thread's
  * signal masks once. Before each signal, the publisher checks that the process still runs the same program. An open
- * file of the process's memory shows whether the program still runs. Reading pagemap costs a third of reading maps,
- * but some kernels have no pagemap. */
+ * file of the process's memory shows whether the program still runs. Reading pagemap takes a third of the time of
+ * reading maps, but some kernels have no pagemap. */
 static inline mq_stock_reader mq_stock_reader_inspect(const mq_ring_publisher *p, uint64_t uid, uint32_t slot) {
     static const char *const files[] = {"pagemap", "maps"};
     char path[48];
@@ -354,8 +354,8 @@ static inline bool mq_ring_publisher_reader_may_sleep(const mq_ring_publisher *p
            (reader->cursor == before || mq_ring_distance(reader->cursor, p->signalled_at) >= 0);
 }
 
-/* True if the program that has this memory still runs. A read of one byte from pagemap returns EINVAL after the
- * kernel found the memory and before it walks a page table. Reading one byte costs a third of reading 8 bytes. A
+/* True if the program that has this memory still runs. A read of one byte from pagemap returns EINVAL after the kernel
+ * found the memory and before it walks a page table. Reading one byte takes a third of the time of reading 8 bytes. A
  * read of maps returns one byte. */
 static inline bool mq_process_memory_exists(int memory) {
     uint8_t byte;
@@ -370,9 +370,9 @@ static inline void mq_stock_reader_signal(const mq_stock_reader *reader) {
 
 enum { MQ_POPULATE_FIRST = 65536, MQ_POPULATE_MOST = 262144, MQ_POPULATE_SPARE = 16 << 20 };
 
-/* After a message, populate the next chunk and more, so that later messages do not wait for memory. One step takes
- * 15 to 50 us. Opening a topic populates nothing. A subscriber that reads populated pages maps 16 pages with one
- * page fault. */
+/* After a message, populate the next chunk and more, so that later messages do not wait for memory. One step takes 15
+ * to 50 us. Opening a topic populates no memory. A subscriber that reads populated pages maps 16 pages with one page
+ * fault. */
 mq_cold void mq_ring_publisher_populate_ahead(mq_ring_publisher *p) {
     uint64_t from = p->granted_offset, to = from + p->populate_step;
     bool known = p->populated_from <= from && from + mq_ring_grant_chunk_bytes(p->data_bytes) <= p->populated_to;
@@ -406,7 +406,7 @@ static inline void mq_ring_publisher_notify_subscribers(mq_ring_publisher *p) {
 }
 
 /* Send one message from a buffer. The steps are the same as for a message written in place. This function stages
- * nothing. Staged counts would go through memory, and the fence of mq_ring_publisher_publish would wait for these
+ * nothing. Staging would store counts in memory, and the fence of mq_ring_publisher_publish would wait for these
  * stores. */
 static inline mq_ring_status mq_ring_publisher_send(mq_ring_publisher *p, const void *bytes, uint64_t size) {
     uint8_t *payload;

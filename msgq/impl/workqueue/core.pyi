@@ -430,7 +430,7 @@ class MessageQueue(QueueHandle):
         QueueAccessError : the handle was opened with ``read=False``.
         InvalidValueError : an invalid time, or both `timeout` and `deadline`.
         EndpointClosedError : the handle is closed, before or during the wait.
-        CorruptSegmentError : another program wrote to the file. The next call continues after the invalid data message.
+        CorruptSegmentError : another program wrote to the file. The next call continues after the invalid message.
         SegmentSizeError : another program truncated the file. Close the handle.
 
         Notes

@@ -88,7 +88,7 @@ static inline mq_queue_candidate_message mq_queue_scan_all_blocks(mq_queue_handl
  * scans mean that another program writes the words, perhaps forever. */
 enum { MQ_QUEUE_SCANS_MAX = 100000 };
 
-/* Return the message to take. No better message had been sent when the last scan began. Key 0: there is no message. */
+/* Return the message to take. When the last scan began, no better message had been sent. Key 0: there is no message. */
 static inline mq_queue_candidate_message mq_queue_find_best_message(mq_queue_handle *h, uint64_t *scans_left) {
     mq_queue_candidate_message last = {0, 0};
     h->saw_owned_slots = false;

@@ -24,9 +24,9 @@ typedef enum { MQ_SLOT_FREE, MQ_SLOT_FILLING, MQ_SLOT_TAKEN, MQ_SLOT_READY, MQ_S
 #define MQ_SLOT_READY_BIT ((uint64_t)1 << 63)
 #define MQ_SLOT_ORDER_MASK (((uint64_t)1 << 48) - 1)
 
-/* Return a READY word. If two messages have the same priority, the message with the smaller order has the larger
- * word. After 2^48 messages (326 days at ten million a second) the order restarts. Messages sent before and after
- * the restart are then taken in the wrong order. */
+/* Return the READY word of a message. If two messages have the same priority, the message with the smaller order has
+ * the larger word. After 2^48 messages (326 days at ten million a second) the order restarts. Messages sent before and
+ * after the restart are then taken in the wrong order. */
 static inline uint64_t mq_slot_state_encode_ready(uint64_t priority, uint64_t order) {
     return MQ_SLOT_READY_BIT | priority << 48 | (MQ_SLOT_ORDER_MASK - (order & MQ_SLOT_ORDER_MASK));
 }
