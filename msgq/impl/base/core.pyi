@@ -59,7 +59,7 @@ class DescriptorMapping:
     def lost(self) -> bool:
         """True if another program truncated the file and this process accessed the missing part.
 
-        Since this access, the missing part reads as zeros.
+        Since this access, the whole mapping reads as zeros.
         """
 
     def read_u64(self, offset: int) -> int:

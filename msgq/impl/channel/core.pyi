@@ -438,7 +438,7 @@ class Subscriber(Waitable):
     def lost(self) -> int:
         """Number of messages missed since the join: overwritten, retracted, or skipped by conflating.
 
-        If the subscriber excludes a publisher's own messages, these messages count neither as lost nor as received.
+        If own messages are excluded (``own=False``), these messages count neither as lost nor as received.
         """
 
     @property

@@ -87,7 +87,7 @@ class SocketEventHandle:
         override : True: create a gate. If a gate exists, the new gate replaces this gate, and waiting subscribers move
             to the new gate. False: open the existing gate. If the gate does not exist, the endpoint is not gated for
             this handle.
-        enable : True: subscribers stop at the new gate. `enabled` is used with `override` only.
+        enable : True: subscribers stop at the new gate. The argument is used only with `override`.
 
         Raises
         ------

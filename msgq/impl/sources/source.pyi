@@ -64,7 +64,7 @@ class EndpointSource:
         """
 
     def get_origin_names(self, origin_id: int) -> tuple[str, str]:
-        """Return the publisher and the key of messages with this `part` (mq_source_message); "": no publisher or key."""
+        """Return publisher and key of messages with this `part` (mq_source_message); "": no publisher or key."""
 
     def close(self) -> None:
         """Close the source."""

@@ -372,7 +372,7 @@ class MessageQueue(QueueHandle):
         timeout: float | None = None,
         deadline: float | None = None,
     ) -> int:
-        """Send several messages one after another. Consumers are woken once, after the last message.
+        """Send several messages one after another. Consumers are woken once for all messages.
 
         Parameters
         ----------
