@@ -162,8 +162,8 @@ class VectorBase(RecordHandle):
 
         Parameters
         ----------
-        atomic : True: return the elements as of one instant. The call repeats until no element is written during a
-            read. False: read the elements one after another.
+        atomic : True: return the elements as of one instant. If elements are written during the call, the call reads
+            these elements again, until all values belong to one instant. False: read the elements one after another.
         timeout : maximum duration of the call in seconds; None: no limit.
         out : array for the result, of this length and dtype, C-contiguous and writable. None: a new array.
 
