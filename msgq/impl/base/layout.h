@@ -23,7 +23,7 @@ typedef enum {
 } mq_file_check_result;
 
 /* Identity of a participant. The owner writes its identity under the topic's lock. Afterwards the identity is constant.
- * While the owner lives, it holds a lock on one byte of the side segment: byte N for row N (liveness_lock.h). */
+ * A living owner holds a lock on one byte of the side segment: byte N for row N (liveness_lock.h). */
 typedef struct {
     mq_u64 uid; /* 0: the row is free. The owner writes uid last, and clears uid first */
     mq_u64 pid;

@@ -177,8 +177,9 @@ static inline mq_liveness mq_liveness_is_locked(mq_liveness_probe *probe, uint64
 }
 
 /* Return the liveness of a row's owner, a process that had `pid` in `pid_namespace`. The function tests the lock and
- * the pid. The lock alone is not enough: if the owner created a child by a raw system call while it took the lock, the
- * child holds the lock, too. The start time is not compared, because time namespaces show different start times. */
+ * the pid. The lock alone is not enough: if the owner created a child by a raw system call while the owner took the
+ * lock, the child holds the lock, too. The start time is not compared, because time namespaces show different start
+ * times. */
 static inline mq_liveness mq_owner_liveness(mq_liveness_probe *probe, uint64_t row, uint64_t pid,
                                             uint64_t pid_namespace) {
     mq_liveness held = mq_liveness_is_locked(probe, row);

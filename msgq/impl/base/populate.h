@@ -66,8 +66,8 @@ static inline uint64_t mq_shm_free_bytes(void) {
 }
 
 /* True if /dev/shm has enough memory for the unpopulated bytes plus `spare` bytes. If the kernel runs out of memory
- * during a request, it keeps the part that it allocated. Without this check, a request that is too large would fill the
- * file system for all programs. Small requests skip the check. */
+ * during a request, the kernel keeps the part that is already allocated. Without this check, a request that is too
+ * large would fill the file system for all programs. Small requests skip the check. */
 static inline bool mq_has_shm_space(const char *start, uint64_t bytes, uint64_t spare) {
     enum { LITTLE = 65536 };
     if (bytes + spare <= LITTLE)

@@ -100,7 +100,7 @@ static inline mq_liveness mq_process_liveness(uint64_t pid, uint64_t start_time,
         return MQ_UNKNOWN;
     if (kill((pid_t)pid, 0) != 0 && errno == ESRCH)
         return MQ_DEAD;
-    /* the process is dead, or /proc hides it (hidepid of proc(5)) */
+    /* the process is dead, or /proc hides the process (hidepid of proc(5)) */
     if (mq_read_process_stat(pid, &state, &threads, &started) != 0)
         return kill((pid_t)pid, 0) != 0 && errno == ESRCH ? MQ_DEAD : MQ_UNKNOWN;
     /* If the main thread ends before other threads, the main thread is shown as a zombie although the process lives. */

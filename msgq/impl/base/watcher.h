@@ -70,9 +70,9 @@ static inline bool mq_watch_is_readable(const mq_watch *watch) {
 }
 
 /* Make the descriptor readable if the reader has a message. If the reader has no message, announce the sleep. Returns
- * the value that the futex word must have at the beginning of the sleep. The reader announced its sleep when it became
- * quiet. A publisher may have cleared this announcement for a message that the reader has already read. A sleeper that
- * wakes and finds no message therefore announces its sleep again. */
+ * the value that the futex word must have at the beginning of the sleep. When the reader became quiet, the reader
+ * announced its sleep. A publisher may have cleared this announcement for a message that the reader has already read. A
+ * sleeper that wakes and finds no message therefore announces its sleep again. */
 static inline uint32_t mq_watch_poll_or_arm(mq_watch *watch) {
     /* Load the word before the check. If a publisher publishes later and WAITERS is set, the publisher counts a wake,
      * which changes the word. */

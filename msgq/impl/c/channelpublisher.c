@@ -61,7 +61,7 @@ static int mqc_pool_make(const mqc_channel_file *file, mqc_publisher_pool *own, 
     }
     mq_pool_header *pool = (mq_pool_header *)(void *)own->pool.address;
     mq_pool_header_init(pool, bytes, slots, slot_bytes, page, file->segment.inode, uid, (uint64_t)getpid(), file->node);
-    /* the header is always valid, because this function just wrote it and no other process has the file */
+    /* the header is always valid, because this function wrote the header and no other process has the file */
     mq_pool_header_check(pool, bytes, file->segment.inode, uid, &own->c.slots);
     return fd;
 }
@@ -101,7 +101,7 @@ static int mqc_publisher_fill_row(mqc_channel_file *file, mqc_publisher_pool *ow
         }
     }
     close(fd);
-    /* another publisher may have died after it published a message and before it woke the subscribers */
+    /* another publisher may have died between its message and the wake of the subscribers */
     if (!status && mq_eventcount_has_waiters_mp(&file->header->eventcount))
         mq_eventcount_notify_mp(&file->header->eventcount);
     return status;

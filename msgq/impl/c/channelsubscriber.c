@@ -207,7 +207,7 @@ static int mqc_channel_find(msgq_channel_subscriber *s, mq_channel_message *mess
         int ready = mqc_wait_until_readable(&waiter, deadline);
         found = ready < 0 ? ready : mqc_channel_next_message(s, message);
         if (!found && (!ready || (deadline >= 0 && mq_monotonic_ns() >= deadline)))
-            break; /* the deadline has passed, and a retracted message does not count */
+            break; /* the deadline has passed without a message, because a retracted message does not count */
     }
     return found ? found
                  : mqc_endpoint_error(&s->file.endpoint, timeout == 0 ? EAGAIN : ETIMEDOUT, "no message available");

@@ -363,7 +363,7 @@ static int mqc_queue_try_take(msgq_queue *q, uint64_t ticket, mq_queue_taken_mes
                               (unsigned long long)delivery->length);
 }
 
-/* Wait for a message and take it. Returns 1 with the message, 0 at the timeout, or a negative error. */
+/* Wait for a message, and take the message. Returns 1 with the message, 0 at the timeout, or a negative error. */
 static int mqc_queue_await(msgq_queue *q, mq_queue_taken_message *delivery, double timeout) {
     int64_t deadline = mqc_deadline_ns(timeout);
     int found = 0, in_time = 1;

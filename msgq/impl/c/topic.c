@@ -37,7 +37,7 @@ static int mqc_wait_for_previous_send(msgq_publisher *publisher, uint64_t former
     mq_ring_publisher *p = &publisher->p;
     const mq_ring_publisher_row *busy;
     int64_t deadline = mq_monotonic_ns() + MQC_SEND_IN_PROGRESS_NS;
-    bool late = false; /* computed once in each round, so that both uses in a round have the same value */
+    bool late = false; /* computed once in each round, so that both uses of the value in a round agree */
     bool stock_publisher_lives = p->after_stock && mq_thread_liveness(mq_ring_uid_thread_id(former)) != MQ_DEAD;
     /* A stock publisher announces no sends. Without membarrier, the announcement of a send may become visible late.
      * Wait long enough for one send, which takes microseconds. */

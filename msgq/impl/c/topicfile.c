@@ -100,7 +100,7 @@ static int mqc_ring_take(mqc_topic_files *t, const char *path, uint32_t asked) {
             mqc_topic_files_unlock(t);
             continue;
         }
-        /* a stock process creates an empty file and sets its size later, so set the size now */
+        /* a stock process creates an empty file and sets the file's size later, so set the size now */
         if (!status && found.st_size == 0) {
             status = mqc_ring_grow(t, fd, asked, path);
             if (!status)

@@ -40,8 +40,9 @@ static inline mq_file_check_result mq_channel_header_check(const mq_channel_head
 }
 
 /* Store the channel's configuration. The caller has checked that `config` matches the stored configuration. If the
- * capacity is set and the order is not initialized, initialize the order. A process may have been killed before it
- * initialized the order. Returns false if the capacity is invalid, because another program wrote the header. */
+ * capacity is set and the order is not initialized, initialize the order. The previous process may have been killed
+ * before the initialization of the order. Returns false if the capacity is invalid, because another program wrote the
+ * header. */
 static inline bool mq_channel_store_config(mq_channel_header *header, mq_channel_config config) {
     mq_index_ring order = {.tail = &header->tail, .entries = header->entries, .capacity = config.capacity};
     if (config.capacity && !mq_channel_capacity_is_valid(config.capacity))

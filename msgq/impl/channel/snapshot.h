@@ -90,7 +90,7 @@ static inline uint64_t mq_channel_snapshot_end_position(const mq_index_ring *ord
 }
 
 /* Add the messages that the subscriber has not read: losses that the subscriber will detect, and messages left to
- * receive. A subscriber loses more messages if it conflates, continues at the tail, or is lapped repeatedly. */
+ * receive. A subscriber that conflates, continues at the tail, or is lapped repeatedly loses more messages. */
 static inline void mq_channel_snapshot_count_unread(const mq_index_ring *order, mq_channel_subscriber_snapshot *copy) {
     uint64_t end = mq_channel_snapshot_end_position(order), entry;
     /* cursor 0: no receive since the order was initialized */

@@ -289,7 +289,7 @@ static inline mq_ring_status mq_ring_publisher_start(mq_ring_publisher *p, const
     }
     mq_ring_reclaim_dead(p);
     p->slot_polls_left = 1;
-    /* Wake all sleepers. A publisher may have died after it cleared the flags in eventcount and before it woke the
+    /* Wake all sleepers. A publisher may have died after it cleared the flags in eventcount, and before the wake of the
      * sleepers. */
     mq_fetch_or_u32(&side->eventcount, MQ_EVENTCOUNT_WAITERS);
     mq_ring_publisher_notify_subscribers(p);

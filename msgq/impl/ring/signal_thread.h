@@ -9,8 +9,8 @@
  * checks whether write_uid changed or the file was truncated. A stock publisher may open the file before the watch
  * begins, and start after the sleeper's check. In this case, the sleeper's next poll finds the stock publisher.
  *
- * Otherwise the helper thread sleeps without a time limit. The helper thread never calls Python or takes the GIL.
- */
+ * Otherwise the helper thread sleeps without a time limit. The helper thread never calls Python, and never takes the
+ * GIL. */
 #ifndef MQ_RING_SIGNAL_THREAD_H
 #define MQ_RING_SIGNAL_THREAD_H
 

@@ -69,7 +69,8 @@ static inline mq_ring_subscriber mq_ring_make_observer(mq_ring_header *ring, mq_
                                 .slot = -1};
 }
 
-/* True if the subscriber at `cursor` will detect a lap at its next receive. Once the result is true, it stays true. */
+/* True if the subscriber at `cursor` will detect a lap at its next receive. Once the result is true, the result stays
+ * true. */
 static inline bool mq_ring_observer_is_lapped(mq_ring_subscriber *observer, uint64_t cursor) {
     for (int tries = 0; tries < 100; tries++) { /* repeat if the publisher changes during the check */
         mq_ring_subscriber_classify_publisher(observer);

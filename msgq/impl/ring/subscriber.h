@@ -170,7 +170,7 @@ static inline uint64_t mq_ring_subscriber_frame_bytes(const mq_ring_subscriber *
 }
 
 /* True if no side segment is attached, and a new publisher may have created one. If true, the caller searches for a
- * side segment and attaches it. */
+ * side segment and attaches the side segment. */
 static inline bool mq_ring_subscriber_may_attach_side(mq_ring_subscriber *s) {
     uint64_t before = s->uid_without_side;
     if (mq_likely(s->side))

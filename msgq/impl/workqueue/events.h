@@ -1,11 +1,10 @@
-/* Events: changes that a handle made to messages. The handle buffers events until it publishes them (events.pxi, and
- * c/queueevents.c).
+/* Events: changes that a handle made to messages. The handle buffers events, and publishes the events later
+ * (events.pxi, and c/queueevents.c).
  *
  * After a successful exchange, the process that made the exchange buffers the event. A recovery may run without the
  * GIL, and may return all messages of the queue. The buffer therefore has a fixed capacity and counts events that do
  * not fit. If a process is killed between the exchange and the event, the queue's counts are correct and the event is
- * missing.
- */
+ * missing. */
 #ifndef MQ_WORKQUEUE_EVENTS_H
 #define MQ_WORKQUEUE_EVENTS_H
 

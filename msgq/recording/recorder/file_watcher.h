@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum {
-    /* maximum new files stored until the caller takes them; the kernel stores further events */
+    /* maximum number of new files stored for the caller; the kernel stores further events */
     MQ_FILE_ARRIVALS_MAX = 256,
     MQ_FILE_ARRIVALS_PER_READ = 128, /* maximum new files from one read: 4 KiB of events of 32 bytes */
     MQ_FILE_ARRIVALS_OPEN_MAX = 64, /* maximum number of open files; for further new files, only the names are stored */
