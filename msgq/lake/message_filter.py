@@ -22,11 +22,6 @@ class MessageFilter:
     end_time: int | None = None
 
     @property
-    def selects_all(self) -> bool:
-        """Whether the filter has no condition."""
-        return self == MessageFilter()
-
-    @property
     def column_bounds(self) -> Mapping[str, tuple[str | int | None, str | int | None]]:
         """The smallest and largest wanted value of each column; None: no bound."""
         bounds: dict[str, tuple[str | int | None, str | int | None]] = {}

@@ -94,6 +94,19 @@ def test_query_creates_only_views_that_it_names(lake: Lake, spark: Any) -> None:
     ]
 
 
+def test_queries_keep_their_files_after_later_queries(lake: Lake) -> None:
+    first, second = (lake.sql(f"SELECT * FROM messages WHERE endpoint = 'a{number}'") for number in (1, 2))
+    assert (first.count(), second.count(), first.union(second).count()) == (1, 1, 2)
+
+
+def test_query_leaves_no_view_of_some_files(lake: Lake, spark: Any) -> None:
+    lake.sql("SELECT * FROM messages WHERE endpoint = 'a1'")
+    assert not spark.catalog.tableExists("messages")
+    lake.register()
+    lake.sql("SELECT * FROM messages WHERE endpoint = 'a1'")
+    assert spark.table("messages").count() == 2 * FILES
+
+
 def test_arguments_of_messages_select_files_and_rows(lake: Lake) -> None:
     rows = lake.messages(start=10, end=31, endpoints=["m", "a1"])
     assert (len(rows.inputFiles()), rows.count()) == (2, 3)

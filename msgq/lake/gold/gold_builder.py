@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar
 
 import pyarrow as pa
@@ -174,20 +175,18 @@ class _RunTask:
 
 def _list_run_tasks(runs: Sequence[str], files: _FilesByTable) -> list[_RunTask]:
     """Return tasks with runs whose files together are small, or with one run. runs : sorted."""
-    weights = ((run, _RUN_COST_BYTES + _sum_bytes(files, run)) for run in runs)
+    bytes_by_run: dict[str, int] = defaultdict(int)
+    for file in chain.from_iterable(files.values()):
+        first, last = file.column_bounds.get("run", (None, None))
+        if first == last and first is not None:
+            bytes_by_run[first] += file.size_bytes  # small runs share the other files
     return [
         _RunTask(
             group,
             {name: sorted(file.path for file in find_files_of_runs(some, group)) for name, some in files.items()},
         )
-        for group in pack_by_size(weights, _RUN_TASK_BYTES)
+        for group in pack_by_size(((run, _RUN_COST_BYTES + bytes_by_run[run]) for run in runs), _RUN_TASK_BYTES)
     ]
-
-
-def _sum_bytes(files: _FilesByTable, run: str) -> int:
-    """Return about how many bytes of the intermediate tables are of a run; a file of several runs counts as shared."""
-    own = (file for some in files.values() for file in find_files_of_runs(some, [run]))
-    return sum(file.size_bytes for file in own if file.column_bounds.get("run") == (run, run))
 
 
 def _make_hourly_table_maker(uri: str, window_ns: int) -> Callable[[IncrementTask], _FilesByTable]:

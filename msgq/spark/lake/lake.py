@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +70,7 @@ class Lake:
         self.spark, self.uri = spark, store.uri
         self._executor = SparkExecutor(spark)
         self._bronze = BronzeStore(store, self._executor, version)
+        self._has_full_view = False  # of messages, from `register` or an earlier query
         self._silver = SilverViews(store, SilverManifest(store))
         self._gold = GoldBuilder(store, self._executor, self._bronze.read_aggregates)
 
@@ -273,6 +274,8 @@ class Lake:
         return ["messages", "read_errors", "decode_errors", *self.table_names()]
 
     def _read_table(self, name: str) -> DataFrame:
+        if name == "messages":
+            self._has_full_view = True
         if name.startswith(_SILVER_PREFIX):
             return self.silver(name.removeprefix(_SILVER_PREFIX))
         read = {"messages": self.messages, "read_errors": self.read_errors, "decode_errors": self.decode_errors}
@@ -294,23 +297,54 @@ class Lake:
         """
         text = query.lower().replace("``", "`")
         names = [*self._list_table_names(), *(f"{_SILVER_PREFIX}{endpoint}" for endpoint in self.endpoints())]
-        for name in names:
+        for name in names[1:]:
             if name.lower() in text:
-                rows = self._read_queried_messages(query) if name == "messages" else self._read_table(name)
-                self._create_view(name, rows)
-        with translate_spark_errors(), self._explain_missing_tables(names):
+                self._create_view(name, self._read_table(name))
+        with (
+            self._create_messages_view(query) if "messages" in text else nullcontext(),
+            translate_spark_errors(),
+            self._explain_missing_tables(names),
+        ):
             answer = self.spark.sql(query)
             _ = answer.schema  # Spark Connect looks at the names no sooner
         return answer
 
-    def _read_queried_messages(self, query: str) -> DataFrame:
-        """Return the messages that a query can need, by the filters in the plan of the query."""
+    @contextmanager
+    def _create_messages_view(self, query: str) -> Iterator[None]:
+        """Create the view of messages with the files that a query can need; afterwards, no view has only some files.
+
+        Spark Connect resolves the names of views when it runs a query, perhaps after another query. Therefore the view
+        has all files there.
+        """
+        needed = self._find_needed_files(query)
+        if needed is None:
+            self._create_view("messages", self._read_table("messages"))
+            yield
+            return
+        try:
+            self._create_view("messages", self._read_messages(needed))
+            yield
+        finally:
+            self._remove_partial_view()
+
+    def _find_needed_files(self, query: str) -> list[str] | None:
+        """Return the files of messages that a query can need, by the filters in its plan; None: all files."""
         paths = self._bronze.list_paths()
-        if len(paths) <= _UNPRUNED_FILES_MAX:
-            return self._read_messages(paths)
-        self._create_view("messages", self._read_messages(paths[:1]))
-        filters = find_scan_filters(query, self._explain_query(query), paths[0])
-        return self._read_messages(paths if filters is None else self._bronze.list_paths(filters))
+        if len(paths) <= _UNPRUNED_FILES_MAX or getattr(self.spark, "_jsc", None) is None:
+            return None
+        try:
+            self._create_view("messages", self._read_messages(paths[:1]))
+            filters = find_scan_filters(query, self._explain_query(query), paths[0])
+        finally:
+            self._remove_partial_view()
+        return None if filters is None else self._bronze.list_paths(filters)
+
+    def _remove_partial_view(self) -> None:
+        """Remove the view of some files of messages, or restore the view of all files."""
+        if self._has_full_view:
+            self._create_view("messages", self.messages())
+        else:
+            self.spark.catalog.dropTempView("messages")
 
     def _explain_query(self, query: str) -> str:
         """Return the plan of a query; "": Spark rejects the query, which `sql` reports."""
