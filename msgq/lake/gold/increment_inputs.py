@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from msgq.lake.metrics.partial_aggregates import AGGREGATES_VERSION
 from msgq.lake.metrics.time_windows import HOUR_NS
 
 _GOLD_FORMAT_VERSION = 1  # of the gold tables; a change makes all hours again
-_FORMAT = f"{AGGREGATES_VERSION} {_GOLD_FORMAT_VERSION}"
+_INPUT_FORMAT = f"{AGGREGATES_VERSION} {_GOLD_FORMAT_VERSION}"
 _INPUTS_SCHEMA = pa.schema(
     [
         ("run", pa.string()),
@@ -99,7 +100,7 @@ def _list_known_files(base: TableSnapshot | None) -> tuple[set[str], set[str]]:
     if base is None:
         return set(), set()
     rows = base.read_rows(["bronze_file", "format"])
-    is_current = pc.equal(rows.column("format"), _FORMAT)
+    is_current = pc.equal(rows.column("format"), _INPUT_FORMAT)
     known, outdated = (rows.filter(mask).column("bronze_file").unique() for mask in (is_current, pc.invert(is_current)))
     return set(known.to_pylist()), set(outdated.to_pylist())
 
@@ -124,16 +125,19 @@ def _make_input_rows(view: AggregateSnapshot, bronze_files: frozenset[str]) -> p
     groups = RowGroups(get_column(ranges, "bronze_file"), get_column(ranges, "run"), first, last)
     chosen = ranges.select(["bronze_file", "run"]).take(pa.array(groups.first_rows)).to_pylist()
     counts = groups.sum_by_group(get_integer_column(ranges, "row_count")).tolist()
+    spans = zip(chosen, first[groups.first_rows].tolist(), last[groups.first_rows].tolist(), counts, strict=True)
     rows = [
-        {**group, "hour": hour, "about": "messages", "message_count": count // (end + 1 - begin), "format": _FORMAT}
-        for group, begin, end, count in zip(
-            chosen, first[groups.first_rows].tolist(), last[groups.first_rows].tolist(), counts, strict=True
-        )
+        _complete_input_row({**group, "hour": hour, "about": "messages"}, count // (end + 1 - begin))
+        for group, begin, end, count in spans
         for hour in range(begin, end + 1)
     ]
     others = view.read_rows(HOURS_TABLE, bronze_files).select(["bronze_file", "run", "hour", "about"]).to_pylist()
-    rows += [{**row, "message_count": 0, "format": _FORMAT} for row in others]
+    rows += [_complete_input_row(row, 0) for row in others]
     return pa.Table.from_pylist(rows, _INPUTS_SCHEMA)
+
+
+def _complete_input_row(row: dict[str, Any], message_count: int) -> dict[str, Any]:
+    return {**row, "message_count": message_count, "format": _INPUT_FORMAT}
 
 
 def _group_by_increment(rows: pa.Table, keys: set[tuple[str, int]]) -> list[GoldIncrement]:
