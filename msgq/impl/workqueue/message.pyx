@@ -22,14 +22,14 @@ cdef extern from *:  # Python.h, which is included anyway
 cdef PyStructSequence_Field[6] _fields
 _fields[0] = PyStructSequence_Field("data", "Bytes of the message.")
 _fields[1] = PyStructSequence_Field("priority", "Priority, 0 to 32767. Larger priorities are received first.")
-_fields[2] = PyStructSequence_Field("deliveries", "Number of deliveries, including this one.")
+_fields[2] = PyStructSequence_Field("deliveries", "Number of deliveries, including this delivery.")
 _fields[3] = PyStructSequence_Field("sent_time", "Send time, nanoseconds of the host's clock (clock.md).")
 _fields[4] = PyStructSequence_Field("origin_time", "Origin time set by the sender, nanoseconds; 0: none.")
 _fields[5] = PyStructSequence_Field(NULL, NULL)
 
 cdef PyStructSequence_Desc _description
 _description.name = "msgq.workqueue.Message"
-_description.doc = "A message of a work queue: the pair ``(data, priority)``, with more attributes. It can be pickled."
+_description.doc = "A message of a work queue: the pair ``(data, priority)`` with more attributes. Messages can be pickled."
 _description.fields = _fields
 _description.n_in_sequence = 2
 
