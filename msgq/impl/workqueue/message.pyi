@@ -6,7 +6,7 @@ from _typeshed import structseq
 
 @final
 class Message(structseq[bytes | int], tuple[bytes, int]):
-    """A message of a work queue: the pair ``(data, priority)`` with more attributes. Messages can be pickled."""
+    """A message of a queue: the pair ``(data, priority)`` with more attributes. Messages can be pickled."""
 
     __match_args__: Final = ("data", "priority")
 

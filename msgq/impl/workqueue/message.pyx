@@ -29,7 +29,7 @@ _fields[5] = PyStructSequence_Field(NULL, NULL)
 
 cdef PyStructSequence_Desc _description
 _description.name = "msgq.workqueue.Message"
-_description.doc = "A message of a work queue: the pair ``(data, priority)`` with more attributes. Messages can be pickled."
+_description.doc = "A message of a queue: the pair ``(data, priority)`` with more attributes. Messages can be pickled."
 _description.fields = _fields
 _description.n_in_sequence = 2
 
