@@ -167,6 +167,15 @@ class AggregateStore:
         found = set(rows.column("bronze_file").unique().to_pylist()) | self._find_uncovered(snapshot, bronze_files)
         return [bronze_file for bronze_file in bronze_files if bronze_file in found]
 
+    def read_endpoints(self, bronze_files: Collection[str]) -> set[str]:
+        """Return the endpoints in the existing ranges of these bronze files."""
+        table = self.tables[RANGES_TABLE]
+        snapshot = table.read_snapshot()
+        paths = [] if snapshot is None else _select_aggregate_files(snapshot.files_by_path, bronze_files)
+        where = field("bronze_file").isin(pa.array(sorted(bronze_files), pa.string()))
+        rows = table.read_rows(paths, RANGES_SCHEMA, where, ["endpoint"])
+        return set(rows.column("endpoint").unique().to_pylist())
+
     def read_snapshot(self, bronze_files: Collection[str]) -> AggregateSnapshot | None:
         """Return the current tables; None: they do not have all of these bronze files."""
         if self.find_missing_aggregates(bronze_files):

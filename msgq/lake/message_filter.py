@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
@@ -20,6 +23,18 @@ class MessageFilter:
     endpoints: frozenset[str] | None = None
     start_time: int | None = None
     end_time: int | None = None
+
+    @property
+    def expression(self) -> pc.Expression:
+        """The filter as an expression for rows."""
+        passes = pc.scalar(True)
+        if self.endpoints is not None:
+            passes &= pc.field("endpoint").isin(pa.array(sorted(self.endpoints), pa.string()))
+        if self.start_time is not None:
+            passes &= pc.field("log_time") >= self.start_time
+        if self.end_time is not None:
+            passes &= pc.field("log_time") < self.end_time
+        return passes
 
     @property
     def column_bounds(self) -> Mapping[str, tuple[str | int | None, str | int | None]]:

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("deltalake")
 from deltalake import DeltaTable
 
-from msgq.lake.bronze import bronze_store
+from msgq.lake.bronze import bronze_reader
 from msgq.lake.bronze.bronze_store import BronzeStore
 from msgq.lake.bronze.bronze_writer import write_bronze
 from msgq.lake.delta_table import LakeTable
@@ -44,7 +44,7 @@ def make_store(where: Path) -> BronzeStore:
 @pytest.fixture(autouse=True, scope="module")
 def _check_endpoints_of_few_files() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bronze_store, "_UNCHECKED_FILES_MAX", 0)
+        patch.setattr(bronze_reader, "_UNCHECKED_FILES_MAX", 0)
         yield
 
 

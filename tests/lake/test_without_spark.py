@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +13,18 @@ import pytest
 
 pytest.importorskip("click")
 pytest.importorskip("deltalake")
+from msgq.lake import external_sort, log_export
 from msgq.lake.aggregate_store import AggregateStore
+from msgq.lake.bronze import bronze_reader
+from msgq.lake.bronze.bronze_reader import BronzeReader
 from msgq.lake.bronze.bronze_writer import open_messages_table, write_bronze
 from msgq.lake.gold.increment_inputs import is_gold_current
 from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.log_export import EXPORT_COLUMNS, write_messages
 from msgq.lake.message_columns import BRONZE_COLUMNS
+from msgq.lake.message_filter import MessageFilter
+from msgq.recording import LogReader
+from tests.command import run
 from tests.lake.bronze_rows import HOUR, MIDNIGHT, SECOND, add
 from tests.lake.golds import build_gold
 from tests.lake.rows import batch, message
@@ -88,6 +98,120 @@ def test_report_of_recording_names_all_missing_libraries(tmp_path: Path) -> None
     assert "needs deltalake and plotly and pyspark, which are not installed" in done.stderr
     assert "pip install 'msgq-bus[spark-jdk]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def read_times(path: Path) -> list[tuple[str, int]]:
+    """Return the endpoint and time of each message of a recording."""
+    return [(read.endpoint, read.log_time) for read in LogReader(path)]
+
+
+def select(*endpoints: str, start: float = 0, end: float = math.inf) -> list[tuple[str, int]]:
+    """Return the endpoint and time of messages of some endpoints, between two times in seconds after the first one."""
+    chosen = [row for row in MESSAGES if start * SECOND <= row["log_time"] - MIDNIGHT < end * SECOND]
+    return sorted(
+        ((row["endpoint"], row["log_time"]) for row in chosen if row["endpoint"] in endpoints),
+        key=lambda found: (found[1], found[0]),
+    )
+
+
+def test_export_without_sql_writes_selected_messages(lake: Path, tmp_path: Path) -> None:
+    part, rest, end = tmp_path / "range.mcap", tmp_path / "rest.mcap", "2023-11-15T02:00:02"
+    times = ("--start", "3601.5", "--end", end)
+    run("lake", "export", lake, *times, "--endpoint", "camera/*", "--regex", "^g", "-o", part)
+    assert read_times(part) == select("camera/front", "gps", start=3601.5, end=7202)
+    assert len(read_times(part)) == 8
+    assert run("lake", "export", lake, "--exclude", "s$", "-o", rest).stdout == f"{rest}: 24 rows\n"
+    assert read_times(rest) == select("camera/front", "imu")
+    assert [read.data for read in LogReader(rest)][:2] == [b'{"n": 0}'] * 2
+
+
+def test_export_without_selection_writes_all_messages_of_version(lake: Path, tmp_path: Path) -> None:
+    run_without_spark("lake", "export", lake, "-o", tmp_path / "all.mcap")
+    assert read_times(tmp_path / "all.mcap") == select("camera/front", "gps", "imu")
+    run("lake", "export", lake, "--version", 1, "--to", "mcap", "-o", tmp_path / "old")
+    assert read_times(tmp_path / "old") == select("camera/front", "gps", "imu", end=7e3)
+
+
+def test_replay_without_sql_plays_selected_messages(lake: Path) -> None:
+    played = run_without_spark("lake", "replay", lake, "--endpoint", "gps", "--end", "9", "--rate", "inf", "--json")
+    assert json.loads(played.stdout)["messages"] == 4
+    choice = ("--regex", "a", "--exclude", "imu", "--start", "7201", "--end", "9000")
+    played = run("lake", "replay", lake, "--endpoint", "camera/front", *choice, "--rate", "inf", "--json")
+    assert json.loads(played.stdout)["messages"] == 3
+
+
+def test_replay_of_range_without_messages_reports_error(lake: Path) -> None:
+    done = run("lake", "replay", lake, "--start", "100000", code=1)
+    assert "selection has no messages; nothing to play" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("SELECT * FROM messages", "--start", 0.0), 2, "exclude each other"),
+        (("SELECT * FROM messages", "--endpoint", "imu"), 2, "exclude each other"),
+        (("--endpoint", "nosuch", "-e", "^imu"), 1, "of the lake matches nosuch; endpoints: camera/front, "),
+        (("--regex", "nosuch"), 1, "no endpoint of the lake matches nosuch"),
+        (("--to", "csv"), 2, "the format csv needs SQL"),
+        (("--start", "noon"), 2, "is not a time"),
+        (("--version", 99), 1, "no such version"),
+    ],
+)
+def test_export_with_wrong_selection_reports_error(
+    lake: Path, tmp_path: Path, words: tuple[object, ...], code: int, text: str
+) -> None:
+    assert text in run("lake", "export", lake, *words, "-o", tmp_path / "out.mcap", code=code).output
+    assert not (tmp_path / "out.mcap").exists()
+
+
+def test_reader_lists_endpoints_of_file_without_aggregates(lake: Path) -> None:
+    directory = LakeDirectory(lake)
+    table, written = open_messages_table(directory), write_bronze([batch([message("new", 0, 5)])], directory)
+    table.commit_files(table.read_snapshot(), BRONZE_COLUMNS, written.bronze_files)  # and then the process was killed
+    reader = BronzeReader(directory)
+    assert reader.list_endpoints() == ["camera/front", "gps", "imu", "new"]
+    assert reader.find_start_time() == 5
+    assert BronzeReader(directory, version=2).list_endpoints() == ["camera/front", "gps", "imu"]
+
+
+def test_reader_of_empty_lake_has_no_messages(tmp_path: Path) -> None:
+    reader = BronzeReader(LakeDirectory(tmp_path / "lake"))
+    assert (reader.list_endpoints(), reader.find_start_time()) == ([], None)
+    assert list(reader.read_batches(MessageFilter(), EXPORT_COLUMNS)) == []
+
+
+def test_start_time_of_files_without_statistics_is_read_from_rows(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bronze_reader, "_has_time_bounds", lambda file: False)
+    assert BronzeReader(LakeDirectory(lake)).find_start_time() == MIDNIGHT
+
+
+def test_export_reads_files_by_time_and_starts_few_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The merge has one batch of each started run in memory; runs of later times must wait."""
+    directory, hours = LakeDirectory(tmp_path / "lake"), list(range(24))
+    random.Random(7).shuffle(hours)
+    for hour in hours:
+        add(directory, [message("imu", number, MIDNIGHT + hour * HOUR + number) for number in range(10)])
+    monkeypatch.setattr(external_sort, "_SORTED_RUN_ROWS", 15)
+    started: list[str] = []
+    read = external_sort._read_sorted_run
+
+    def open_run(lake: LakeDirectory, path: str) -> Iterator[dict[str, Any]]:
+        started.append(path)
+        yield from read(lake, path)
+        started.remove(path)
+
+    monkeypatch.setattr(external_sort, "_read_sorted_run", open_run)
+    most = 0
+
+    def count_started(*_: object) -> None:
+        nonlocal most
+        most = max(most, len(started))
+
+    monkeypatch.setattr(log_export, "_write_message", count_started)
+    batches = BronzeReader(directory).read_batches(MessageFilter(), EXPORT_COLUMNS)
+    write_messages(batches, tmp_path / "out.mcap", {})
+    assert 1 <= most <= 3
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
 def test_lake_tables_needs_no_spark(lake: Path) -> None:

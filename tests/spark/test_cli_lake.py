@@ -21,6 +21,7 @@ from msgq.spark.lake import Lake
 from msgq.spark.runtime import session as sessions
 from msgq.stats import topics
 from tests.command import run
+from tests.lake.without_spark import run_without_spark
 from tests.recording import logs
 from tests.spark.deadline import DEADLINE
 from tests.spark.kind_logs import BEGIN, QueueEvent, of_queue, write_kinds
@@ -71,6 +72,18 @@ def test_lake_commands_ingest_query_and_export_recording(ingested: Ingested, tmp
         "lake", "export", lake, "SELECT endpoint, lost FROM sequence_gaps", "-o", tmp_path / "gaps.csv", "--json"
     ).stdout
     assert json.loads(rows)["rows"] == 1
+
+
+def test_export_of_range_without_spark_has_rows_of_query(ingested: Ingested, tmp_path: Path) -> None:
+    start, end = 10**18 + 5 * 10**8, 10**18 + 12 * 10**8
+    query = f"SELECT * FROM messages WHERE endpoint = 'imu' AND log_time >= {start} AND log_time < {end}"
+    by_spark, by_arrow = tmp_path / "spark.mcap", tmp_path / "arrow.mcap"
+    run("lake", "export", ingested.lake, query, "-o", by_spark)
+    ranges = ("--start", 0.5, "--end", "2001-09-09T01:46:41.2")
+    run_without_spark("lake", "export", ingested.lake, "--endpoint", "imu", *ranges, "-o", by_arrow)
+    assert len(list(LogReader(by_spark))) == 6
+    assert list(LogReader(by_arrow)) == list(LogReader(by_spark))
+    assert by_arrow.read_bytes() == by_spark.read_bytes()
 
 
 @pytest.mark.nightly

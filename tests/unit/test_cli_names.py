@@ -89,7 +89,12 @@ APART = {
     "bridge out": "waits until Ctrl-C: see below",
     "bridge into": "waits for a host",
     "check file": "names stand in the file: see below",
-    "lake replay remap": "as play, and needs Spark",
+    **{
+        f"lake {verb} {option}": "needs a lake: tests/lake/test_without_spark.py"
+        for verb in ("export", "replay")
+        for option in ("names", "expressions", "exclude")
+    },
+    "lake replay remap": "as play, and needs a lake",
     "lake report runs": "runs of a lake, and needs Spark",
     "play clock_endpoint": "is published",
     "play wait_for": "waits for a subscriber",
@@ -101,7 +106,7 @@ APART = {
 NAMELESS = {
     *("bench", "demo", "doctor", "version", "frames bench", "frames list"),
     *(f"bag {verb}" for verb in ("split", "doctor", "list", "merge", "recover", "reindex")),
-    *(f"lake {verb}" for verb in ("export", "optimize", "sql", "stream", "tables")),
+    *(f"lake {verb}" for verb in ("optimize", "sql", "stream", "tables")),
 }
 
 

@@ -1,7 +1,7 @@
 """Common arguments of the `msgq bag` commands: selections of messages and times."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -119,15 +119,16 @@ def open_log(
         *paths,
         endpoints=wanted or None,
         exclude=exclude,
-        start=_to_log_ns(start, begin),
-        end=_to_log_ns(end, begin),
+        start=convert_to_log_ns(start, begin),
+        end=convert_to_log_ns(end, begin),
         max_chunk_bytes=max_chunk_bytes,
         clock=clock,
         schemas=schemas,
     )
 
 
-def _to_log_ns(time: float | datetime | None, begin: int) -> int | None:
+def convert_to_log_ns(time: float | datetime | None, begin: int) -> int | None:
+    """Return a time of --start or --end in ns since the epoch; None: no bound. `begin`: start of the log."""
     if time is None:
         return None
     if isinstance(time, float):
@@ -182,14 +183,20 @@ def require_endpoints_found(
     click.ClickException : a name, pattern or expression selected no endpoint.
     """
     existing = {channel.endpoint for log in opened for channel in log.channels}
+    if missing := find_unmatched_texts(existing, names, expressions):
+        text = f"no endpoint of the recording matches {', '.join(missing)}; to list all, run `msgq bag info`"
+        raise click.ClickException(text)
+
+
+def find_unmatched_texts(
+    existing: Collection[str], names: Sequence[str], expressions: Sequence[re.Pattern[str]]
+) -> list[str]:
+    """Return the names, patterns and regular expressions that select no existing endpoint."""
     wanted = [
         *zip(names, parse_patterns(names), strict=True),
         *((expression.pattern, expression) for expression in expressions),
     ]
-    missing = [text for text, choice in wanted if not any(name in SelectedEndpoints(choice) for name in existing)]
-    if missing:
-        text = f"no endpoint of the recording matches {', '.join(missing)}; to list all, run `msgq bag info`"
-        raise click.ClickException(text)
+    return [text for text, choice in wanted if not any(name in SelectedEndpoints(choice) for name in existing)]
 
 
 def print_written_log(output: Path, count: int, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,14 +11,15 @@ from msgq.cli.common import options, playing
 from msgq.cli.common.deterministic import play_deterministic
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import end_on_interrupt
-from msgq.cli.lake import arguments
+from msgq.cli.lake import arguments, selection
 from msgq.common.texts import format_count_noun
 from msgq.recording.player.remapping import NameMapping
 
 
 @click.command(epilog=options.EXIT_CODES_ENDLESS)
 @arguments.lake_argument
-@arguments.query_argument
+@selection.optional_query_argument
+@selection.add_selection_options
 @click.option(
     "--rate",
     type=click.FloatRange(min=0, min_open=True),
@@ -38,7 +40,7 @@ from msgq.recording.player.remapping import NameMapping
 @options.json_option
 def command(
     lake: str,
-    query: str,
+    query: str | None,
     rate: float,
     wait_for_readers: bool,
     backend: str | None,
@@ -51,27 +53,29 @@ def command(
     version: int | None,
     master: str | None,
     as_json: bool,
+    **chosen: Any,
 ) -> None:
-    """Play the messages that a query returns.
+    """Play selected messages, or the messages that a query returns.
 
-    The query must return the columns endpoint, log_time and data. Example: SELECT * FROM messages WHERE endpoint LIKE
-    'camera%'.
+    Without SQL, the command plays the selected messages, and does not start Spark. If --start or --end is a number,
+    the number counts the seconds after the first message of the lake.
 
-    If the query returns the column publish_time, this column sets the schedule. Otherwise, the column log_time sets
-    the schedule. The command stores the messages in a temporary file. The messages can be larger than the memory, but
+    An SQL query must return the columns endpoint, log_time and data. Example: SELECT * FROM messages WHERE endpoint
+    LIKE 'camera%'. If the query returns the column publish_time, this column sets the schedule. Otherwise, the column
+    log_time sets the schedule.
+
+    The command stores the messages in a temporary file. The messages can be larger than the memory, but
     must fit on the disk.
     """
     from msgq.errors import InvalidValueError
     from msgq.recording import LogReader
-    from msgq.spark.lake.export import write_log
 
-    opened = arguments.open_lake(lake, master, version=version)
-    answer = opened.sql(query)
+    selection.require_one_selection(query, chosen)
     with tempfile.TemporaryDirectory(prefix="msgq-replay-") as directory:
         path = Path(directory) / "rows.mcap"
-        with arguments.show_task_progress(opened, "query"):
-            if not write_log(answer, path, opened.uri):
-                raise InvalidValueError("query returned no messages; nothing to play")
+        if not selection.write_log(lake, query, chosen, path, version, master):
+            source = "selection has" if query is None else "query returned"
+            raise InvalidValueError(f"{source} no messages; nothing to play")
         if programs:
             log, time_source = LogReader(path), "publish_time"
             play_deterministic(

@@ -13,24 +13,22 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from msgq.errors import RecordingError
-from msgq.lake.aggregate_store import AggregateSnapshot, AggregateStore
+from msgq.lake.aggregate_store import AggregateSnapshot
 from msgq.lake.batching import pack_by_size
-from msgq.lake.bronze.bronze_writer import UncommittedFiles, merge_bronze_files, open_messages_table, rebuild_aggregates
+from msgq.lake.bronze.bronze_reader import BronzeReader
+from msgq.lake.bronze.bronze_writer import UncommittedFiles, merge_bronze_files, rebuild_aggregates
 from msgq.lake.bronze.ingest_log import IngestedFile, IngestLog
 from msgq.lake.bronze.row_group_ranges import find_overlapping_files
 from msgq.lake.data_file import DataFile
-from msgq.lake.delta_table import CommitConflictError, TableSnapshot
+from msgq.lake.delta_table import CommitConflictError
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.lake_executor import LakeExecutor, TaskResult
 from msgq.lake.message_columns import BRONZE_COLUMNS
-from msgq.lake.message_filter import MessageFilter
 from msgq.lake.schema_texts import write_schemas
 from msgq.recording.mcap_io.problem import Problem
 
 _MERGED_BRONZE_FILE_BYTES = 128 << 20  # of a bronze file that is made of small ones, about
 _SMALL_BRONZE_FILE_BYTES = 32 << 20
-_UNCHECKED_FILES_MAX = 16  # opening so many files costs less than reading the ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,61 +39,15 @@ class OptimizeResult:
     files_after: int
 
 
-class BronzeStore:
+class BronzeStore(BronzeReader):
     """Messages of a lake. Any number of writers and readers, each in one thread."""
 
     def __init__(self, lake: LakeDirectory, executor: LakeExecutor, version: int | None = None) -> None:
         """Set the lake. `version`: version of the table of messages to read; None: the newest."""
-        self.table = open_messages_table(lake)
-        self._lake, self._executor, self._version = lake, executor, version
-        self._aggregates, self._ingest_log = AggregateStore(lake), IngestLog(lake)
+        super().__init__(lake, version)
+        self._executor, self._ingest_log = executor, IngestLog(lake)
 
     # ---- reading ----
-
-    def list_paths(self, filters: Sequence[MessageFilter] = (MessageFilter(),)) -> list[str]:
-        """Return the bronze files that may have a message that passes a filter.
-
-        The statistics of the Delta log select files by log_time and by the range of endpoint names. The ranges of the
-        aggregate store then select files by the endpoints themselves.
-
-        Raises
-        ------
-        RecordingError : the version that was asked for can no longer be read.
-        """
-        snapshot = self._read_asked_version()
-        if snapshot is None:
-            return []
-        paths: dict[str, None] = {}
-        for wanted in filters:
-            found = snapshot.find_paths(wanted.column_bounds)
-            if wanted.endpoints is not None and len(found) > _UNCHECKED_FILES_MAX:
-                found = self._aggregates.select_bronze_files(found, wanted)
-            paths.update(dict.fromkeys(found))
-        if self._version is not None:
-            self._check_files_exist(paths)
-        return list(paths)
-
-    def _read_asked_version(self) -> TableSnapshot | None:
-        if self._version is None:
-            return self.table.read_snapshot()
-        snapshot = self.table.read_snapshot(self._version)
-        if snapshot is None:
-            raise RecordingError(f"lake '{self._lake.uri}' has no version {self._version}: it contains no messages yet")
-        return snapshot
-
-    def _check_files_exist(self, paths: Iterable[str]) -> None:
-        """Check that nobody removed these files of an earlier version. Raises RecordingError."""
-        now = self.list_bronze_files()
-        if removed := [path for path in paths if path not in now and not self._lake.has_entry(f"messages/{path}")]:
-            text = f"version {self._version} of lake '{self._lake.uri}' can no longer be read"
-            raise RecordingError(
-                f"{text}: {len(removed)} of its files were merged into other files and removed; read a newer version"
-            )
-
-    def list_bronze_files(self) -> set[str]:
-        """Return the paths of the current files in the table of messages."""
-        snapshot = self.table.read_snapshot()
-        return set() if snapshot is None else set(snapshot.files_by_path)
 
     def read_aggregates(self) -> AggregateSnapshot:
         """Return the current aggregates of all messages. Missing aggregates are completed first.
@@ -111,11 +63,6 @@ class BronzeStore:
             now = self.table.read_snapshot()
             if view is not None and base is not None and now is not None and base.version == now.version:
                 return view
-
-    def read_version(self) -> int:
-        """Return the number of the last commit of messages; -1: none."""
-        snapshot = self.table.read_snapshot()
-        return -1 if snapshot is None else snapshot.version
 
     def list_read_errors(self) -> list[Problem]:
         """Return the current read errors of all files, each once."""

@@ -1,0 +1,126 @@
+"""Reads the messages of a lake in this process, without workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.dataset import dataset
+
+from msgq.errors import RecordingError
+from msgq.lake.aggregate_store import AggregateStore
+from msgq.lake.bronze.bronze_writer import open_messages_table
+from msgq.lake.data_file import DataFile
+from msgq.lake.delta_table import TableSnapshot
+from msgq.lake.lake_directory import LakeDirectory
+from msgq.lake.message_columns import INGEST_COLUMNS
+from msgq.lake.message_filter import MessageFilter
+
+_UNCHECKED_FILES_MAX = 16  # opening so many files costs less than reading the ranges
+
+
+class BronzeReader:
+    """Messages of one version of a lake. One thread at a time.
+
+    Attributes
+    ----------
+    table : the table of messages.
+    """
+
+    def __init__(self, lake: LakeDirectory, version: int | None = None) -> None:
+        """Set the lake. `version`: version of the table of messages to read; None: the newest."""
+        self.table = open_messages_table(lake)
+        self._lake, self._version = lake, version
+        self._aggregates = AggregateStore(lake)
+
+    def list_paths(self, filters: Sequence[MessageFilter] = (MessageFilter(),)) -> list[str]:
+        """Return the bronze files that may have a message that passes a filter.
+
+        The statistics of the Delta log select files by log_time and by the range of endpoint names. The ranges of the
+        aggregate store then select files by the endpoints themselves.
+
+        Raises
+        ------
+        RecordingError : the version that was asked for can no longer be read.
+        """
+        snapshot = self._read_asked_version()
+        return [] if snapshot is None else self._select_paths(snapshot, filters)
+
+    def _select_paths(self, snapshot: TableSnapshot, filters: Sequence[MessageFilter]) -> list[str]:
+        paths: dict[str, None] = {}
+        for wanted in filters:
+            found = snapshot.find_paths(wanted.column_bounds)
+            if wanted.endpoints is not None and len(found) > _UNCHECKED_FILES_MAX:
+                found = self._aggregates.select_bronze_files(found, wanted)
+            paths.update(dict.fromkeys(found))
+        if self._version is not None:
+            self._check_files_exist(paths)
+        return list(paths)
+
+    def _read_asked_version(self) -> TableSnapshot | None:
+        if self._version is None:
+            return self.table.read_snapshot()
+        snapshot = self.table.read_snapshot(self._version)
+        if snapshot is None:
+            raise RecordingError(f"lake '{self._lake.uri}' has no version {self._version}: it contains no messages yet")
+        return snapshot
+
+    def _check_files_exist(self, paths: Iterable[str]) -> None:
+        """Check that nobody removed these files of an earlier version. Raises RecordingError."""
+        now = self.list_bronze_files()
+        if removed := [path for path in paths if path not in now and not self._lake.has_entry(f"messages/{path}")]:
+            text = f"version {self._version} of lake '{self._lake.uri}' can no longer be read"
+            raise RecordingError(
+                f"{text}: {len(removed)} of its files were merged into other files and removed; read a newer version"
+            )
+
+    def list_bronze_files(self) -> set[str]:
+        """Return the paths of the current files in the table of messages."""
+        snapshot = self.table.read_snapshot()
+        return set() if snapshot is None else set(snapshot.files_by_path)
+
+    def read_version(self) -> int:
+        """Return the number of the last commit of messages; -1: none."""
+        snapshot = self.table.read_snapshot()
+        return -1 if snapshot is None else snapshot.version
+
+    def list_endpoints(self) -> list[str]:
+        """Return the sorted names of all endpoints with messages."""
+        bronze_files = set(self.list_paths())
+        ranges = self._aggregates.read_endpoints(bronze_files)
+        missing = self._aggregates.find_missing_aggregates(bronze_files)  # an ingest was killed before it wrote them
+        rows = self.table.read_rows(sorted(missing), INGEST_COLUMNS, names=["endpoint"])
+        return sorted({*ranges, *rows.column("endpoint").unique().to_pylist()})
+
+    def find_start_time(self) -> int | None:
+        """Return the smallest log_time of all messages; None: the lake has no messages."""
+        snapshot = self._read_asked_version()
+        files = [] if snapshot is None else list(snapshot.files_by_path.values())
+        times = [file.column_bounds["log_time"][0] for file in files if _has_time_bounds(file)]
+        others = [file.path for file in files if not _has_time_bounds(file)]
+        first = pc.min(self.table.read_rows(others, INGEST_COLUMNS, names=["log_time"]).column("log_time")).as_py()
+        return min(times + [first] * (first is not None), default=None)
+
+    def read_batches(self, wanted: MessageFilter, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the messages that pass a filter. The memory does not grow with the number of messages.
+
+        The files are read in the order of their first messages. Within a file, messages have the order of the file.
+
+        Parameters
+        ----------
+        names : columns to read, of `INGEST_COLUMNS`.
+        """
+        snapshot = self._read_asked_version()
+        if snapshot is None:
+            return
+        files = [snapshot.files_by_path[path] for path in self._select_paths(snapshot, [wanted])]
+        files.sort(key=lambda file: (file.column_bounds["log_time"][0] if _has_time_bounds(file) else 0, file.path))
+        for file in files:  # not as one dataset, which keeps the metadata of each file in memory
+            place = self.table.resolve_file_path(file.path)
+            rows = dataset([place], schema=INGEST_COLUMNS, format="parquet", filesystem=self._lake.files)
+            yield from rows.to_batches(columns=list(names), filter=wanted.expression, batch_readahead=1)
+
+
+def _has_time_bounds(file: DataFile) -> bool:
+    return file.column_bounds.get("log_time", (None,))[0] is not None
