@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+from functools import partial
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from rich.console import Console
 
 pytest.importorskip("pyspark")
 from examples import questions
+from msgq.cli.lake import arguments
 from msgq.common.queue_events import Event
 from msgq.recording import LogReader
 from msgq.spark.lake import Lake
@@ -143,6 +149,59 @@ def test_lake_ctrl_c_ends_spark_without_traceback(tmp_path: Path, recording: Pat
         said: tuple[str, str | None] = process.communicate(timeout=DEADLINE)
         assert said == ("", None)
     assert process.returncode == 130
+
+
+class Terminal(StringIO):
+    """A terminal that stores all output."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def shows(self, text: str) -> bool:
+        return text in self.getvalue()
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal as the standard error of `msgq`."""
+    terminal = Terminal()
+    monkeypatch.setattr(Console, "file", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    return terminal
+
+
+def test_task_progress_on_terminal_shows_part_rate_and_remaining_time(
+    spark: Any, ingested: Ingested, tmp_path: Path, terminal: Terminal
+) -> None:
+    pipes = [str(tmp_path / f"pipe{number}") for number in range(2)]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+
+    def wait_in_tasks() -> None:
+        with arguments.show_task_progress(Lake(spark, str(ingested.lake)), "tasks of a test"):
+            spark.sparkContext.parallelize(["/dev/null", *pipes], 3).foreach(read_file)
+
+    waiting = Task(wait_in_tasks)
+    for number, pipe in enumerate(pipes, 1):
+        wait_until(partial(terminal.shows, f"{number} of 3 tasks"), "the progress", DEADLINE)
+        os.close(os.open(pipe, os.O_WRONLY))
+    waiting.result()
+    assert "tasks of a test" in terminal.getvalue()
+    assert re.search(r"66%  2 of 3 tasks  [\d.]+ tasks/s  0:\d\d:\d\d left", terminal.getvalue())
+    assert terminal.getvalue().endswith("\r\x1b[1A\x1b[2K")
+
+
+def test_task_progress_of_spark_connect_shows_elapsed_time(terminal: Terminal) -> None:
+    lake: Any = SimpleNamespace(spark=SimpleNamespace())
+    with arguments.show_task_progress(lake, "ingest"):
+        assert re.search(r"ingest .* 0:\d\d:\d\d$", terminal.getvalue())
+    assert "tasks" not in terminal.getvalue()
+
+
+def read_file(path: str) -> None:
+    """Wait in a task until the pipe has been opened and closed."""
+    Path(path).read_bytes()
 
 
 def test_lake_unknown_table_error_lists_tables(ingested: Ingested) -> None:

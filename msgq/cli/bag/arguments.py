@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from msgq.cli.common import options
-from msgq.cli.common.render import echo, echo_json, show_byte_progress
+from msgq.cli.common.progress import BYTES, ProgressLine
+from msgq.cli.common.render import echo, echo_json
 from msgq.common.selection import SelectedEndpoints, parse_patterns
 from msgq.common.texts import format_count_noun
 from msgq.common.units import NS_PER_S
@@ -157,14 +158,13 @@ def require_endpoints_after(
 
 
 @contextmanager
-def show_read_progress(*opened: LogReader) -> Iterator[None]:
+def show_read_progress(*opened: LogReader) -> Iterator[ProgressLine]:
     """Show the progress of reading on a terminal."""
-    with show_byte_progress(
-        sum(block.stored_bytes for log in opened for _, block in log.log_view.iter_wanted_blocks())
-    ) as advance:
+    size = sum(block.stored_bytes for log in opened for _, block in log.log_view.iter_wanted_blocks())
+    with ProgressLine("read", BYTES, size) as line:
         for file in (file for log in opened for file in log.files):
-            file.on_bytes_read = advance
-        yield
+            file.on_bytes_read = line.advance
+        yield line
 
 
 def print_log_problems(log: LogReader) -> None:

@@ -43,7 +43,8 @@ def command(logs: tuple[Path, ...], output: Path, kind: str | None, as_json: boo
             f"--output {str(output)!r} has no extension of a known format; give --to {'|'.join(_TABLE_FORMATS)}"
         )
     log = arguments.open_log(logs, **chosen)
-    count = _write_tables(log, output, kind)
+    with arguments.show_read_progress(log):
+        count = _write_tables(log, output, kind)
     arguments.print_log_problems(log)
     if output != _STDOUT_PATH:
         arguments.print_written_log(output, count, as_json)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from msgq.cli.bag import arguments
+from msgq.cli.bag.file_progress import FileProgress
 from msgq.cli.common import options
 from msgq.cli.common.render import echo_json, get_console, style_text
 from msgq.common.formatting import format_count
@@ -28,25 +29,33 @@ def command(logs: tuple[Path, ...], max_chunk_bytes: int, as_json: bool) -> None
     data, but readers can have trouble with the data. To repair files, use `msgq bag recover`. With --json, the
     command prints one object for each finding, then one object for each file.
     """
-    failed = False
-    output = get_console()
-    for path in (path for log in logs for path in recording_files.find_segment_files(log)):
-        examination, counts = FileExamination(path, max_chunk_bytes), Counter({"error": 0, "warning": 0})
-        for finding in examination:
-            counts[finding.severity] += 1
-            if as_json:
-                echo_json(finding)
-            else:
-                where = style_text(f"{finding.severity:7}", _SEVERITY_COLOURS[finding.severity])
-                output.print(
-                    where, f"{finding.path} at byte {finding.offset}: {finding.text} [{finding.rule}]", soft_wrap=True
-                )
-        failed |= counts["error"] > 0
-        facts = examination.data_stats
-        said = {"messages": facts.message_counts.total(), "chunks": len(facts.index_bytes_by_chunk)}
-        said |= {f"{severity}s": count for severity, count in counts.items()}
+    is_valid = True
+    with FileProgress("check", logs) as progress:
+        for path in (path for log in logs for path in recording_files.find_segment_files(log)):
+            is_valid &= _check_file(path, max_chunk_bytes, as_json, progress)
+    sys.exit(not is_valid)
+
+
+def _check_file(path: Path, max_chunk_bytes: int, as_json: bool, progress: FileProgress) -> bool:
+    """Check a file, print the findings, and return True if no finding is an error."""
+    examination = FileExamination(path, max_chunk_bytes, progress.begin_file(path))
+    output, counts = get_console(), Counter({"error": 0, "warning": 0})
+    for finding in examination:
+        counts[finding.severity] += 1
+        progress.hide()
         if as_json:
-            echo_json({"path": str(path), **said})
+            echo_json(finding)
         else:
-            output.print(f"{path}: {', '.join(f'{format_count(count)} {name}' for name, count in said.items())}")
-    sys.exit(failed)
+            where = style_text(f"{finding.severity:7}", _SEVERITY_COLOURS[finding.severity])
+            output.print(
+                where, f"{finding.path} at byte {finding.offset}: {finding.text} [{finding.rule}]", soft_wrap=True
+            )
+    facts = examination.data_stats
+    said = {"messages": facts.message_counts.total(), "chunks": len(facts.index_bytes_by_chunk)}
+    said |= {f"{severity}s": count for severity, count in counts.items()}
+    progress.hide()
+    if as_json:
+        echo_json({"path": str(path), **said})
+    else:
+        output.print(f"{path}: {', '.join(f'{format_count(count)} {name}' for name, count in said.items())}")
+    return not counts["error"]

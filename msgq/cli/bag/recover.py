@@ -6,8 +6,6 @@ import click
 
 from msgq.cli.bag import arguments, repair_options
 from msgq.cli.common import options
-from msgq.recording.mcap_io import recording_files
-from msgq.recording.repair.recover import recover
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -23,6 +21,4 @@ def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chu
     indexes and the summary. The command marks damaged data, so that readers skip the data. Each change is printed.
     The copy contains all messages that msgq finds in the old file. Intact files stay unchanged.
     """
-    repair_options.repair_logs(
-        logs, recover, recording_files.RECOVERED_LABEL, output, in_place, max_chunk_bytes, as_json
-    )
+    repair_options.repair_logs(logs, output, in_place, max_chunk_bytes, as_json, anew=False)

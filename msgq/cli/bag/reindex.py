@@ -6,8 +6,6 @@ import click
 
 from msgq.cli.bag import arguments, repair_options
 from msgq.cli.common import options
-from msgq.recording.mcap_io import recording_files
-from msgq.recording.repair.recover import reindex
 
 
 @click.command(epilog=options.EXIT_CODES)
@@ -21,6 +19,4 @@ def command(logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chu
     The command works like `msgq bag recover`, but also rewrites intact files, for example files without an index.
     Each new file is NAME.reindexed.mcap, next to the old file.
     """
-    repair_options.repair_logs(
-        logs, reindex, recording_files.REINDEXED_LABEL, output, in_place, max_chunk_bytes, as_json
-    )
+    repair_options.repair_logs(logs, output, in_place, max_chunk_bytes, as_json, anew=True)

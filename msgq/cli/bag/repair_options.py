@@ -1,7 +1,7 @@
 """Common code of `msgq bag recover` and `msgq bag reindex`."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
@@ -9,13 +9,14 @@ from typing import NoReturn
 
 import click
 
+from msgq.cli.bag.file_progress import FileProgress
 from msgq.cli.common import options, signals
 from msgq.cli.common.render import echo, echo_json
 from msgq.common.formatting import format_bytes
 from msgq.common.texts import format_count_noun
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io import recording_files
-from msgq.recording.repair.recover import Recovery
+from msgq.recording.repair.recover import FileRepair, Recovery
 
 #: Adds the options that choose the new files.
 add_repair_options = options.combine_options(
@@ -30,23 +31,20 @@ add_repair_options = options.combine_options(
 
 
 def repair_logs(
-    logs: tuple[Path, ...],
-    how: Callable[..., Recovery],
-    suffix: str,
-    output: Path | None,
-    in_place: bool,
-    max_chunk_bytes: int,
-    as_json: bool,
+    logs: tuple[Path, ...], output: Path | None, in_place: bool, max_chunk_bytes: int, as_json: bool, *, anew: bool
 ) -> None:
-    """Repair all files, and print the repairs. `suffix`: part of the default names."""
+    """Repair all files, and print the repairs. `anew`: True: also write the indexes of undamaged files again."""
     if output is not None and in_place:
         raise click.UsageError("--output and --in-place exclude each other; give one")
     if output is not None and len(logs) != 1:
         raise click.UsageError(f"--output needs a single LOG, but {len(logs)} were given; repair one LOG at a time")
-    with signals.call_on_interrupt(_exit_with_failure):
+    label = recording_files.REINDEXED_LABEL if anew else recording_files.RECOVERED_LABEL
+    with signals.call_on_interrupt(_exit_with_failure), FileProgress("repair", logs) as progress:
         for log in logs:
-            for path, target in _list_output_paths(log, output, suffix, in_place):
-                done = how(path, target, in_place=in_place, max_chunk_bytes=max_chunk_bytes)
+            for path, target in _list_output_paths(log, output, label, in_place):
+                report = progress.begin_file(path)
+                done = FileRepair(path, target, in_place, max_chunk_bytes, anew=anew, report_progress=report).repair()
+                progress.hide()
                 echo_json(done) if as_json else _print_recovery(done)
 
 

@@ -33,7 +33,8 @@ def command(
     from msgq.recording.merge.log_copy import write_time_slices
 
     log = arguments.open_log(logs, max_chunk_bytes=max_chunk_bytes)
-    with arguments.show_read_progress(log):
+    with arguments.show_read_progress(log) as line:
         for path, count in write_time_slices(log, output, round(every * NS_PER_S), compression):
+            line.hide()
             arguments.print_written_log(path, count, as_json)
     arguments.print_log_problems(log)

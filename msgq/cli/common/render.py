@@ -6,9 +6,7 @@ functions here apply `escape_terminal` to their output. A test checks that no su
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 import click
@@ -105,25 +103,23 @@ class _EscapingConsole(Console):
         raise BrokenPipeError
 
 
+class _CursorConsole(_EscapingConsole):
+    """A console that never hides the cursor, because a killed process cannot show the cursor again."""
+
+    def show_cursor(self, show: bool = True) -> bool:
+        """Do nothing, and return False."""
+        return False
+
+
 def get_console() -> Console:
     """Return the console of the standard output: as wide as the terminal, or without line wrapping."""
     terminal = _EscapingConsole(highlight=False)
     return terminal if terminal.is_terminal else _EscapingConsole(width=_PLAIN_WIDTH_COLUMNS, highlight=False)
 
 
-@contextmanager
-def show_byte_progress(total: int) -> Iterator[Callable[[int], object]]:
-    """Yield a function that adds to the number of read bytes. A terminal shows the progress on the standard error."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
-
-    terminal = _EscapingConsole(highlight=False, stderr=True)
-    if not terminal.is_terminal:
-        yield lambda _: None
-        return
-    columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=terminal, transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield partial(bar.advance, task)
+def get_progress_console() -> Console:
+    """Return a console of the standard error for a line that changes."""
+    return _CursorConsole(highlight=False, stderr=True)
 
 
 def style_text(text: str, style: str) -> Text:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import psutil
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from msgq.cli.common.render import get_console
+from msgq.cli.common.progress import TASKS, ProgressLine
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.errors import InvalidValueError, RecordingError
 
@@ -83,7 +82,7 @@ def open_lake(path: str, master: str | None, recordings: Sequence[str] = (), ver
     list_recordings(recordings, [])
     if not (recordings or "://" in path):
         open_lake_directory(path)
-    with show_status("Spark starts"):
+    with ProgressLine("Spark starts", TASKS):
         return Lake(_start_session(lambda: session(master)), path, version)
 
 
@@ -118,18 +117,12 @@ def stop_spark() -> None:
     psutil.wait_procs(workers, _WORKERS_END_TIMEOUT_S)
 
 
-def show_status(text: str) -> AbstractContextManager[object]:
-    """Show a text on a terminal during a `with` block."""
-    screen = get_console()
-    return screen.status(text) if screen.is_terminal else nullcontext()
-
-
 @contextmanager
 def show_task_progress(lake: Lake, text: str) -> Iterator[None]:
-    """Show the number of finished tasks on a terminal. Errors of Spark are reported in one line."""
+    """Show the progress of Spark's tasks on a terminal. Errors of Spark are reported in one line."""
     from msgq.spark.runtime.spark_errors import translate_spark_errors
 
-    with _raise_interruptions(), translate_spark_errors(), _format_row(lake, text):
+    with _raise_interruptions(), translate_spark_errors(), _show_tasks(lake, text):
         yield
 
 
@@ -148,18 +141,15 @@ def _raise_interruptions() -> Iterator[None]:
 
 
 @contextmanager
-def _format_row(lake: Lake, text: str) -> Iterator[None]:
-    """Show the number of finished tasks. A cluster behind Spark Connect does not report it."""
-    screen = get_console()
+def _show_tasks(lake: Lake, text: str) -> Iterator[None]:
+    """Show the finished tasks of the active stages. A cluster behind Spark Connect reports none: show the time."""
     tracker = _get_status_tracker(lake.spark)
-    if not screen.is_terminal or tracker is None:
-        with show_status(text):
+    with ProgressLine(text, TASKS) as line:
+        if tracker is None or not line.is_shown:
             yield
-        return
-    columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"), TimeElapsedColumn())
-    over = threading.Event()
-    with Progress(*columns, console=screen, transient=True) as bar:
-        watcher = threading.Thread(target=_update_progress_until, args=(tracker, bar, over), daemon=True)
+            return
+        over = threading.Event()
+        watcher = threading.Thread(target=_report_tasks_until, args=(tracker, line, over), daemon=True)
         watcher.start()
         try:
             yield
@@ -173,18 +163,17 @@ def _get_status_tracker(spark: Any) -> Any:
     return context and spark.sparkContext.statusTracker()
 
 
-def _update_progress_until(tracker: Any, bar: Progress, over: threading.Event) -> None:
+def _report_tasks_until(tracker: Any, line: ProgressLine, over: threading.Event) -> None:
     from py4j.protocol import Py4JError
 
-    task = bar.add_task("tasks", total=None)
-    with suppress(Py4JError, OSError):  # Java is gone, which whoever waits for it says
-        _update_progress(tracker, bar, task, over)
+    with suppress(Py4JError, OSError):  # Java has ended, and the operation reports this
+        while not over.wait(_PROGRESS_PERIOD_S):
+            report_tasks(tracker, line)
 
 
-def _update_progress(tracker: Any, bar: Progress, task: TaskID, over: threading.Event) -> None:
-    while not over.wait(_PROGRESS_PERIOD_S):
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        known = [stage for stage in stages if stage is not None]
-        if known:
-            done, total = sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
-            bar.update(task, completed=done, total=total)
+def report_tasks(tracker: Any, line: ProgressLine) -> None:
+    """Show the present counts of finished tasks and of all tasks."""
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    known = [stage for stage in stages if stage is not None]
+    if known:
+        line.set_finished(sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known))

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from msgq.cli.common import options
+from msgq.cli.common.progress import TASKS, ProgressLine
 from msgq.cli.common.render import echo, echo_json
 from msgq.cli.common.signals import call_on_interrupt
 from msgq.cli.lake import arguments
@@ -56,7 +57,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
 
     with _describe_source(lake) as (path, recordings):
         _update_gold(path, recordings, master)
-        with arguments.show_status("report"):
+        with ProgressLine("report", TASKS):
             summary = write_report(open_lake_tables(path), output, runs)
     if as_json:
         echo_json({"path": str(output), **summary})

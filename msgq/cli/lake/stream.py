@@ -39,13 +39,14 @@ def command(
 
     opened = arguments.open_lake(lake, master, (recordings,))
     over: list[bool] = []
-    with arguments.show_task_progress(opened, "stream"), call_on_interrupt(lambda: over.append(True)):
-        query = follow(opened, recordings, checkpoint, None if once else trigger_seconds)
+    with call_on_interrupt(lambda: over.append(True)):
         if not once:
             echo(f"{lake}: following {recordings}; stop with Ctrl-C", err=True)
-        while not over and not query.awaitTermination(1):
-            continue
-        query.stop()
+        with arguments.show_task_progress(opened, "stream"):
+            query = follow(opened, recordings, checkpoint, None if once else trigger_seconds)
+            while not over and not query.awaitTermination(1):
+                continue
+            query.stop()
     with arguments.show_task_progress(opened, "decode"):
         opened.build_silver()
     with arguments.show_task_progress(opened, "tables"):

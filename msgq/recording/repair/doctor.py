@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -64,7 +64,12 @@ class FileExamination:
     data_stats : contents of the file, available after the last finding.
     """
 
-    def __init__(self, path: str | PathLike[str], max_chunk_bytes: int = CHUNK_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        max_chunk_bytes: int = CHUNK_BYTES_MAX,
+        report_progress: Callable[[float], object] | None = None,
+    ) -> None:
         """Prepare the check.
 
         Parameters
@@ -72,8 +77,9 @@ class FileExamination:
         path : the file.
         max_chunk_bytes : maximum bytes of a chunk before compression. A larger chunk is an error, and its content is
             not checked.
+        report_progress : callable for the checked part of the file, from 0 to 1, after each chunk; None: no call.
         """
-        self._path, self._max_chunk_bytes = Path(path), max_chunk_bytes
+        self._path, self._max_chunk_bytes, self._report_progress = Path(path), max_chunk_bytes, report_progress
         self.data_stats = DataSectionStats()
         self._declarations = self.data_stats.declarations
         self._newest_log_time = 0  # log_time so far
@@ -103,6 +109,8 @@ class FileExamination:
                 yield "error", part.start_offset, "header", "the file does not begin with a header"
             last = part
             yield from self._check_record(part)
+            if self._report_progress is not None:
+                self._report_progress(part.end_offset / size)
         yield from self._check_message_totals()
         end = last if last is not None and last.opcode == Opcode.DATA_END else None
         yield from SummaryChecker(fd, size, self.data_stats).iter_findings(end)

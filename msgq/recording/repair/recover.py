@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -22,6 +22,7 @@ from msgq.recording.repair.repair_writer import RepairWriter
 from msgq.recording.repair.summary_check import DataSectionStats
 
 _FINDINGS_MAX = 100
+_PASS_COUNT_MAX = 6  # over a damaged file: count, check, plan and copy, then count and check the copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +105,31 @@ def reindex(
 
 
 class FileRepair:
-    """Repairs one file."""
+    """Repairs one file. See `recover` and `reindex`."""
 
-    def __init__(self, path: Path, output: Path | None, in_place: bool, most: int, *, anew: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        output: Path | None,
+        in_place: bool,
+        most: int,
+        *,
+        anew: bool,
+        report_progress: Callable[[float], object] | None = None,
+    ) -> None:
+        """Prepare the repair.
+
+        Parameters
+        ----------
+        path, output, in_place : as in `recover`.
+        most : maximum bytes of a chunk before compression.
+        anew : True: write all indexes again, even of an undamaged file.
+        report_progress : callable for the finished part of the repair, from 0 to 1, after each chunk; None: no call.
+        """
         if output is not None and in_place:
             raise InvalidValueError("output and in_place exclude each other; use one of them")
         self._path, self._max_chunk_bytes, self._in_place, self._rewrites_indexes = path, most, in_place, anew
+        self._report_progress, self._pass_count = report_progress, 0
         self._copies_whole = output is not None
         label = recording_files.REINDEXED_LABEL if anew else recording_files.RECOVERED_LABEL
         self._output_path = path.resolve() if in_place else output or recording_files.make_sibling_path(path, label)
@@ -120,7 +140,7 @@ class FileRepair:
             raise RecordingError(
                 f"output file '{self._output_path}' exists; use another name (--output), or remove the file"
             )
-        before = _count_messages(self._path, self._max_chunk_bytes)  # says what is wrong with what is no MCAP file
+        before = self._count_messages(self._path)  # says what is wrong with what is no MCAP file
         try:
             with self._path.open("rb") as file:
                 if self._in_place:
@@ -131,14 +151,15 @@ class FileRepair:
             raise RecordingError(text, errno=error.errno) from error
 
     def _repair_file(self, fd: int, before: int) -> Recovery:
-        findings, facts = _examine_file(self._path, self._path, self._max_chunk_bytes)
+        findings, facts = self._examine_file(self._path, self._path)
         if not self._rewrites_indexes and not any(finding.is_repairable for finding in findings):
             if self._copies_whole:
                 self._write_repaired_copy(fd, None, before)
             output = self._output_path if self._copies_whole else self._path
             counts = (facts.message_counts.total(), len(facts.index_bytes_by_chunk), 0, 0)
             return Recovery(str(self._path), str(output), False, *counts, (), tuple(findings))
-        plan = RepairPlan(fd, str(self._path), os.fstat(fd).st_size, self._max_chunk_bytes, self._rewrites_indexes)
+        size, path = os.fstat(fd).st_size, str(self._path)
+        plan = RepairPlan(fd, path, size, self._max_chunk_bytes, self._rewrites_indexes, self._begin_pass())
         remaining = self._write_repaired_copy(fd, plan, before)
         index = plan.summary_builder
         return Recovery(
@@ -159,23 +180,59 @@ class FileRepair:
         Without a plan, the file is a copy.
         """
         with open_atomic_file(self._output_path) as new:
-            writer = RepairWriter(fd, new.fd, self._max_chunk_bytes)
+            size, report = os.fstat(fd).st_size, self._begin_pass()
+            writer = RepairWriter(fd, new.fd, self._max_chunk_bytes, lambda position: report(position / size))
             if plan is None:
-                writer.copy_range(0, os.fstat(fd).st_size)
+                writer.copy_range(0, size)
             else:
                 writer.write_file(plan)
-            after = _count_messages(new.readable_path, self._max_chunk_bytes)
+            after = self._count_messages(new.readable_path)
             if after < before:
                 text = f"repair of '{self._path}' was cancelled: only {after} of {before} messages would remain"
                 raise RecordingError(f"{text}. The file is unchanged; please report it to the authors of msgq")
-            remaining = (
-                [] if plan is None else _examine_file(new.readable_path, self._output_path, self._max_chunk_bytes)[0]
-            )
+            remaining = [] if plan is None else self._examine_file(new.readable_path, self._output_path)[0]
             if self._in_place:
                 new.replace_file(self._output_path, make_temporary_name(self._output_path))
             else:
                 new.link_as_path(self._output_path)
         return remaining
+
+    def _count_messages(self, path: Path) -> int:
+        """Return the number of messages that `LogReader` finds in a file."""
+        columns, count, report = ScanColumns(16384), 0, self._begin_pass()
+        file = McapFile(path, lambda _: 0, lambda _: None, most=self._max_chunk_bytes)
+        if file.file_source.reads_decompressed_copy:
+            raise RecordingError(f"recording '{path}' is compressed as a whole; decompress it first: zstd -d {path}")
+        for block in file.blocks:
+            content = file.read_block(block)
+            position = 0
+            while content is not None and position < len(content):
+                columns.clear_rows()
+                position = file.scan_block_messages(block, content, position, columns, 0, TIME_MAX)
+                count += columns.row_count
+            report((block.offset + block.stored_bytes) / file.size_bytes)
+        return count
+
+    def _examine_file(self, path: Path, shown: Path) -> tuple[list[Finding], DataSectionStats]:
+        """Return the first 100 findings and all repairable findings of a file, and statistics of its data section."""
+        examination = FileExamination(path, self._max_chunk_bytes, self._begin_pass())
+        findings: list[Finding] = []
+        for finding in examination:
+            if len(findings) < _FINDINGS_MAX or (
+                finding.is_repairable and not any(other.is_repairable for other in findings)
+            ):
+                findings.append(replace(finding, path=make_printable_path(shown)))
+        return findings, examination.data_stats
+
+    def _begin_pass(self) -> Callable[[float], None]:
+        """Return a function that reports the finished part of the next pass over the file."""
+        number, self._pass_count = self._pass_count, self._pass_count + 1
+
+        def report(part: float) -> None:
+            if self._report_progress is not None:
+                self._report_progress((number + part) / _PASS_COUNT_MAX)
+
+        return report
 
 
 def _lock_file(fd: int, path: Path) -> None:
@@ -183,34 +240,6 @@ def _lock_file(fd: int, path: Path) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RecordingError(f"recording '{path}' is still being written; stop its recorder first") from None
-
-
-def _count_messages(path: Path, most: int) -> int:
-    """Return the number of messages that `LogReader` finds in a file."""
-    columns, count = ScanColumns(16384), 0
-    file = McapFile(path, lambda _: 0, lambda _: None, most=most)
-    if file.file_source.reads_decompressed_copy:
-        raise RecordingError(f"recording '{path}' is compressed as a whole; decompress it first: zstd -d {path}")
-    for block in file.blocks:
-        content = file.read_block(block)
-        position = 0
-        while content is not None and position < len(content):
-            columns.clear_rows()
-            position = file.scan_block_messages(block, content, position, columns, 0, TIME_MAX)
-            count += columns.row_count
-    return count
-
-
-def _examine_file(path: Path, shown: Path, most: int) -> tuple[list[Finding], DataSectionStats]:
-    """Return the first 100 findings and all repairable findings of a file, and the statistics of its data section."""
-    examination = FileExamination(path, most)
-    findings: list[Finding] = []
-    for finding in examination:
-        if len(findings) < _FINDINGS_MAX or (
-            finding.is_repairable and not any(other.is_repairable for other in findings)
-        ):
-            findings.append(replace(finding, path=make_printable_path(shown)))
-    return findings, examination.data_stats
 
 
 def _describe_actions(plan: RepairPlan, findings: list[Finding]) -> Iterator[str]:

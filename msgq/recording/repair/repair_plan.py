@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -177,10 +178,17 @@ class RepairPlan:
     RecordingError : a chunk exceeds the limit, and may be valid.
     """
 
-    def __init__(self, fd: int, path: str, size: int, most: int, anew: bool) -> None:
-        """Read the file, and plan its repair. `most`: maximum bytes of a chunk.
+    def __init__(
+        self, fd: int, path: str, size: int, most: int, anew: bool, report_progress: Callable[[float], object]
+    ) -> None:
+        """Read the file, and plan its repair.
 
-        `anew`: True to write all indexes again.
+        Parameters
+        ----------
+        fd, path, size : descriptor of the file, its path, and its number of bytes.
+        most : maximum bytes of a chunk.
+        anew : True to write all indexes again.
+        report_progress : callable for the read part of the file, from 0 to 1, after each chunk.
         """
         self._fd, self._path, self._rewrites_indexes = fd, path, anew
         self.steps: list[RepairStep] = []
@@ -202,6 +210,7 @@ class RepairPlan:
         self._declarations_in_chunks: set[DeclarationKey] = set()
         old = OldSummary.read_from_footer(fd, size)
         for part in DataSection(fd, size, most, old.chunk_offsets):
+            report_progress(part.end_offset / size)
             if part.opcode == DAMAGE_OPCODE and part.end_offset == size:
                 self.truncated_ranges.count_range(part.start_offset, part.end_offset, part.damage_reason)
             elif part.opcode != Opcode.DATA_END:

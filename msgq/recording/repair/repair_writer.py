@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -32,9 +33,17 @@ _BLOCK_BYTES = 1 << 20
 class RepairWriter:
     """Writes a repaired file. One thread at a time."""
 
-    def __init__(self, old: int, new: int, most: int) -> None:
-        """Set the descriptors of the old and the new file. `most`: maximum bytes of a chunk before compression."""
+    def __init__(self, old: int, new: int, most: int, report_position: Callable[[int], object]) -> None:
+        """Set the files.
+
+        Parameters
+        ----------
+        old, new : descriptors of the old and the new file.
+        most : maximum bytes of a chunk before compression.
+        report_position : callable for the byte offset in the old file, after each block and each chunk.
+        """
         self._old_fd, self._new_fd, self._max_chunk_bytes = old, new, most
+        self._report_position = report_position
         self._written_bytes = self._written_crc = 0
         self._chunk_parser = ChunkParser()
 
@@ -46,6 +55,7 @@ class RepairWriter:
                 raise OSError(0, "the file became shorter during the repair")
             self._write_bytes(data)
             start += len(data)
+            self._report_position(start)
 
     def write_file(self, plan: RepairPlan) -> None:
         """Write the whole file. The call stores the new offsets in the plan."""
@@ -112,6 +122,7 @@ class RepairWriter:
             inside = self._chunk_parser.parse_chunk(content)
             data, record = _build_chunk(content, inside, record.compression if record is not None else "zstd", tail)
             self._write_bytes(data)
+            self._report_position(step.end_offset)
         offsets, begin = {}, self._written_bytes
         for channel, places in inside.group_by_channel().items():
             entries = places.astype("<u8").tobytes()
