@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from msgq.cli.bag.arguments import add_selection_options, convert_to_log_ns, find_unmatched_texts
+from msgq.cli.common.progress import TASKS, ProgressLine
 from msgq.cli.lake import arguments
 from msgq.common.selection import SelectedEndpoints, parse_patterns
 from msgq.errors import InvalidValueError
@@ -70,7 +71,7 @@ def _write_selected_messages(
     begin = (reader.find_start_time() or 0) if isinstance(start, float) or isinstance(end, float) else 0
     endpoints = _find_endpoints(reader, names, expressions, exclude)
     wanted = MessageFilter(endpoints, convert_to_log_ns(start, begin), convert_to_log_ns(end, begin))
-    with arguments.show_status("export"):
+    with ProgressLine("export", TASKS):
         return write_messages(reader.read_batches(wanted, EXPORT_COLUMNS), path, read_schemas(directory))
 
 
