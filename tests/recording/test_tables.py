@@ -250,8 +250,8 @@ def test_parquet_file_has_columns_of_all_its_messages(tmp_path: Path, monkeypatc
     """Each file has the columns of all its messages, however many files at a time may be open."""
     monkeypatch.setattr(parquet, "_ROW_GROUP_ROWS", 2)
     monkeypatch.setattr(parquet, "_OPEN_FILES_MAX", 2)
-    monkeypatch.setattr("msgq.recording.export.decoded_tables._BATCH_ROWS", 8)
-    texts = ['{"a": 1}', '{"a": 2.5}', '{"a": "three", "b": [1]}', '{"b": [2.5]}'] * 4
+    monkeypatch.setattr("msgq.recording.reader.endpoint_batches.BATCH_ROWS_MAX", 1)
+    texts = ['{"a": 1.5}', '{"a": 2.5}', '{"a": "three", "b": [1]}', '{"b": [2.5]}'] * 4
     messages = [(f"e{i}", NUMBER, text.encode()) for text in texts for i in range(5)]
     log = write_messages(tmp_path / "a.mcap", messages)
     assert log.to_parquet(tmp_path / "tables") == len(messages)
@@ -259,7 +259,7 @@ def test_parquet_file_has_columns_of_all_its_messages(tmp_path: Path, monkeypatc
         table = pq.read_table(tmp_path / "tables" / f"e{i}.parquet")
         assert table.schema.field("a").type == pa.string()
         assert [(row["a"], row["b"]) for row in table.to_pylist()] == [
-            ("1", None),
+            ("1.5", None),
             ("2.5", None),
             ("three", [1.0]),
             (None, [2.5]),

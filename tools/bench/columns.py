@@ -1,6 +1,7 @@
 """Decoding, side by side with the libraries that decode ROS 2: ``python -m tools.bench.columns``.
 
-Files of one endpoint each are read by the column and one by one. Measurements are those of ``tools.bench.recording``.
+Files of one endpoint each are read by the column and one by one. Files of one endpoint and of 300 interleaved endpoints
+with the same messages are converted to Parquet. Measurements are those of ``tools.bench.recording``.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from mcap.reader import make_reader
@@ -23,11 +24,14 @@ from rosbags.typesys import Stores, get_typestore
 
 from msgq.common.schema import Schema
 from msgq.recording import LogReader, Writer
+from msgq.recording.export.decoded_tables import decode_joined_batches
 from tools.bench.recording import Case, measure
 
 STORE = get_typestore(Stores.ROS2_HUMBLE)
 COLUMNS, VALUES, TABLE = "columns", "one by one", "to_arrow"
 NAMES = (COLUMNS, TABLE, VALUES, "mcap-ros2-support", "rosbags")
+ENDPOINT_COUNTS = (1, 300)
+_INTERLEAVED_MESSAGES = {"Imu": 3, "json": 2, "struct": 6}  # times the messages of the other cases
 
 
 def _of(name: str, *values: Any) -> Any:
@@ -68,28 +72,41 @@ ROS = {
 STRUCT = np.dtype([("t", "<i8"), ("x", "<f8"), ("v", "<f4", (6,))])
 
 
-def make(path: Path, schema: Schema, payloads: list[bytes], count: int) -> Path:
-    """Write a file of one endpoint: the payloads again and again."""
+class Messages(NamedTuple):
+    """Messages of a case: the payloads are repeated."""
+
+    schema: Schema
+    payloads: list[bytes]
+    message_count: int
+
+
+def make(path: Path, messages: Messages, endpoints: Sequence[str] = ("/a",)) -> Path:
+    """Write a file whose messages belong to the endpoints in turn."""
     with Writer(path, profile="ros2", compression="none") as writer:
-        channel = writer.channel("/a", schema)
-        for i in range(count):
-            writer.write(channel, payloads[i % len(payloads)], 1000 * i)
+        channels = [writer.channel(endpoint, messages.schema) for endpoint in endpoints]
+        for i in range(messages.message_count):
+            payload = messages.payloads[i % len(messages.payloads)]
+            writer.write(channels[i % len(channels)], payload, 1000 * i)
     return path
 
 
-def files(where: Path, scale: float) -> dict[str, Path]:
-    """Write a file of each kind."""
+def all_messages(scale: float) -> dict[str, Messages]:
+    """Return the messages of each case."""
     noise = np.random.default_rng(1).random((100, 30))
     made = {}
     for name, (type_name, message, count) in ROS.items():
         schema = Schema(type_name, "cdr", STORE.generate_msgdef(type_name, ros_version=2)[0].encode())
         payloads = [bytes(STORE.serialize_cdr(message(i, noise[i]), type_name)) for i in range(100)]
-        made[name] = make(where / f"{name}.mcap", schema, payloads, int(count * scale))
+        made[name] = Messages(schema, payloads, int(count * scale))
     texts = [json.dumps({"t": i, "x": i / 3, "name": "joint", "v": [1, 2, 3]}).encode() for i in range(100)]
-    made["json"] = make(where / "json.mcap", Schema("J", "json"), texts, int(50_000 * scale))
+    made["json"] = Messages(Schema("J", "json"), texts, int(50_000 * scale))
     described = Schema("S", "struct", json.dumps(np.lib.format.dtype_to_descr(STRUCT)).encode())
-    structs = [np.zeros(1, STRUCT).tobytes()]
-    return made | {"struct": make(where / "struct.mcap", described, structs, int(200_000 * scale))}
+    return made | {"struct": Messages(described, [np.zeros(1, STRUCT).tobytes()], int(200_000 * scale))}
+
+
+def files(where: Path, scale: float) -> dict[str, Path]:
+    """Write a file of each kind."""
+    return {name: make(where / f"{name}.mcap", messages) for name, messages in all_messages(scale).items()}
 
 
 def _by_mcap(path: Path, decode: Callable[[Any, Any], Any]) -> int:
@@ -130,21 +147,52 @@ def _values(path: Path) -> int:
     return sum(1 for _ in LogReader(path).decoded())
 
 
+def interleaved_cases(where: Path, scale: float) -> list[Case]:
+    """Return files of one endpoint and of many interleaved endpoints, with the same messages."""
+    cases = []
+    for name, times in _INTERLEAVED_MESSAGES.items():
+        messages = all_messages(times * scale)[name]
+        systems: dict[str, Callable[[], float]] = {}
+        for count in ENDPOINT_COUNTS:
+            path = make(where / f"{name}-{count}.mcap", messages, [f"/e{i}" for i in range(count)])
+            systems[f"tables, {count}"] = partial(_joined, path)
+            systems[f"to_parquet, {count}"] = partial(_parquet, path)
+        cases.append(Case(name, "messages", systems))
+    return cases
+
+
+def _joined(path: Path) -> int:
+    return sum(batch.messages for _, batch in decode_joined_batches(LogReader(path).log_view))
+
+
+def _parquet(path: Path) -> int:
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        return LogReader(path).to_parquet(f"{directory}/tables")
+
+
+def _print_medians(rows: list[Case], names: Sequence[str], repeats: int) -> None:
+    measure(rows, 1)  # imports, and memory
+    results = measure(rows, repeats)
+    shown = Table("messages a CPU second", *names)
+    for row in rows:
+        measurements = [f"{median(results[row.name][name]):,.0f}" if name in row.systems else "-" for name in names]
+        shown.add_row(row.name, *measurements)
+    Console().print(shown)
+
+
 def main(arguments: Any) -> None:
     """Print the medians."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        rows = cases(files(Path(directory), arguments.scale))
-        measure(rows, 1)  # imports, and memory
-        results = measure(rows, arguments.repeats)
-    shown = Table("messages a CPU second", *NAMES)
-    for row in rows:
-        measurements = [f"{median(results[row.name][name]):,.0f}" if name in row.systems else "-" for name in NAMES]
-        shown.add_row(row.name, *measurements)
-    Console().print(shown)
+        where = Path(directory)
+        if not arguments.interleaved:
+            _print_medians(cases(files(where, arguments.scale)), NAMES, arguments.repeats)
+        interleaved = interleaved_cases(where, arguments.scale)
+        _print_medians(interleaved, list(interleaved[0].systems), arguments.repeats)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tools.bench.columns", description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="of the files")
+    parser.add_argument("--interleaved", action="store_true", help="measure only interleaved endpoints")
     main(parser.parse_args())

@@ -20,11 +20,10 @@ from msgq.decoding.column_decoder import ColumnDecoder, DecodedValues
 from msgq.errors import RecordingError
 from msgq.kinds import list_kinds
 from msgq.recording.mcap_io.problem import Problem
-from msgq.recording.reader.arrow_batches import read_arrow_batches
+from msgq.recording.reader.endpoint_batches import BATCH_ROWS_MAX, read_endpoint_batches, read_joined_batches
 from msgq.recording.reader.log_view import LogView
 
-_BATCH_ROWS = 65536
-_BATCH_BYTES = 16 << 20  # of payloads that are decoded at once
+_MESSAGE_COLUMNS = ("log_time", "publish_time", "sequence", "origin_time", "data")
 _INTEGER_COLUMNS = ("log_time", "publish_time", "sequence", "epoch", "origin_time")
 _MESSAGE_SOURCE_COLUMNS = ("publisher", "key")  # of what is no topic
 _ELEMENT_INDEX_COLUMN = "element_index"
@@ -37,6 +36,7 @@ UNDECODED_ARROW_SCHEMA = pa.schema(
         ("data", pa.binary()),
     ]
 )
+_NO_UNDECODED_ROWS = UNDECODED_ARROW_SCHEMA.empty_table()
 _RowIndexArray = np.ndarray[Any, Any]
 
 
@@ -67,52 +67,63 @@ class _SchemaValues(NamedTuple):
     decoded_values: DecodedValues
 
 
-def decode_message_batches(view: LogView, rows: int = _BATCH_ROWS) -> Iterator[tuple[str, DecodedBatch]]:
+def decode_message_batches(view: LogView, rows: int = BATCH_ROWS_MAX) -> Iterator[tuple[str, DecodedBatch]]:
     """Yield the decoded messages of all selected endpoints, batch by batch, with limited memory.
+
+    Suits one endpoint. For interleaved endpoints, `decode_joined_batches` is faster.
 
     rows : maximum messages per batch. Large payloads make smaller batches.
     """
     decoder = ColumnDecoder()
-    for batch in read_arrow_batches(
-        view, ["channel", "data", *_INTEGER_COLUMNS, *_MESSAGE_SOURCE_COLUMNS], rows, _BATCH_BYTES
-    ):
-        endpoints, of_code = view.map_codes_to_endpoints()
-        of_row = of_code[batch.column("channel").to_numpy()]
-        for number in np.unique(of_row).tolist():
-            endpoint_batch = batch if (of_row == number).all() else batch.filter(pa.array(of_row == number))
-            yield endpoints[number], _decode_batch(view, decoder, endpoint_batch, endpoints[number])
+    for endpoint, batch in read_endpoint_batches(view, _MESSAGE_COLUMNS, rows):
+        yield endpoint, _decode_batch(view, decoder, batch, endpoint)
+
+
+def decode_joined_batches(view: LogView) -> Iterator[tuple[str, DecodedBatch]]:
+    """Yield the decoded messages of all selected endpoints, with limited memory.
+
+    Each endpoint's messages are collected across chunks to large batches. Endpoints have no order.
+    """
+    decoder = ColumnDecoder()
+    for endpoint, batch in read_joined_batches(view, _MESSAGE_COLUMNS):
+        yield endpoint, _decode_batch(view, decoder, batch, endpoint)
 
 
 def _decode_batch(view: LogView, decoder: ColumnDecoder, batch: pa.RecordBatch, endpoint: str) -> DecodedBatch:
     """Decode messages of one endpoint."""
-    of_channel: dict[Schema | None, int] = {}
-    numbers = [of_channel.setdefault(channel.schema, len(of_channel)) for channel in view.channels]
-    of_row = np.array(numbers)[batch.column("channel").to_numpy()]
+    of_row = batch.column("channel").to_numpy()
+    codes_of_schema: dict[Schema | None, list[int]] = {}
+    for code in np.flatnonzero(np.bincount(of_row)).tolist():
+        codes_of_schema.setdefault(view.channels[code].schema, []).append(code)
     decoded = []
-    for schema, number in of_channel.items():
-        places = np.flatnonzero(of_row == number)
+    for schema, codes in codes_of_schema.items():
+        places = np.flatnonzero(np.isin(of_row, codes)) if len(codes_of_schema) > 1 else np.arange(len(of_row))
         data = batch.column("data") if len(places) == len(of_row) else batch.column("data").take(pa.array(places))
-        for values in decoder.decode_values(schema, data) if len(places) else ():
-            decoded.append(
-                _SchemaValues(schema, places if values.message_rows is None else places[values.message_rows], values)
-            )
+        decoded += [
+            _SchemaValues(schema, places if values.message_rows is None else places[values.message_rows], values)
+            for values in decoder.decode_values(schema, data)
+        ]
     kinds = {channel.message_source.kind for channel in view.channels if channel.endpoint == endpoint}
     fields = () if kinds <= {kind.name for kind in list_kinds() if not kind.names_senders} else _MESSAGE_SOURCE_COLUMNS
-    return _merge_decoded_values(_build_message_columns(batch, fields), decoded, endpoint)
+    return _merge_decoded_values(_build_message_columns(view, batch, fields), decoded, endpoint)
 
 
-def _build_message_columns(batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:
+def _build_message_columns(view: LogView, batch: pa.RecordBatch, sources: Sequence[str]) -> pa.Table:
     """Return a table with the messages' own columns."""
-    columns = {name: batch.column(name) for name in _INTEGER_COLUMNS[:-1]}
+    codes = batch.column("channel")
+    columns = {name: batch.column(name) for name in ("log_time", "publish_time", "sequence")}
+    columns["epoch"] = pa.array(np.array([channel.epoch for channel in view.channels], np.int64)[codes.to_numpy()])
     origin = batch.column("origin_time").to_numpy()
     columns["origin_time"] = pa.array(origin, mask=origin == 0)
-    columns |= {name: batch.column(name).cast(pa.string()) for name in sources}
+    for name in sources:
+        texts = [getattr(channel.message_source, name) for channel in view.channels]
+        columns[name] = pa.array(texts, pa.string()).take(codes)
     return pa.table(columns)
 
 
 def _merge_decoded_values(about: pa.Table, decoded: Sequence[_SchemaValues], endpoint: str) -> DecodedBatch:
     """Return the decoded rows of a batch, in the order of its messages."""
-    pieces, places, aside = [], [], [UNDECODED_ARROW_SCHEMA.empty_table()]
+    pieces, places, aside, aside_places = [], [], [], []
     for part in decoded:
         reason, data = part.decoded_values.failure_reasons, part.decoded_values.failed_payloads
         good = np.ones(len(part.message_rows), np.bool_) if reason is None else np.asarray(reason.is_null())
@@ -124,10 +135,16 @@ def _merge_decoded_values(about: pa.Table, decoded: Sequence[_SchemaValues], end
             columns |= {"reason": reason.filter(pa.array(~good)), "data": data.filter(pa.array(~good))}
             columns["endpoint"] = pa.array([endpoint] * bad.num_rows, pa.string())
             aside.append(pa.table(columns).select(UNDECODED_ARROW_SCHEMA.names).cast(UNDECODED_ARROW_SCHEMA))
-    rows, order = merge_arrow_tables(pieces), np.concatenate(places)
-    if (order[1:] < order[:-1]).any():
-        rows = rows.take(pa.array(np.argsort(order, kind="stable")))
-    return DecodedBatch(rows, pa.concat_tables(aside), about.num_rows)
+            aside_places.append(part.message_rows[~good])
+    rows = _sort_rows(merge_arrow_tables(pieces), places)
+    undecoded = _sort_rows(pa.concat_tables(aside), aside_places) if aside else _NO_UNDECODED_ROWS
+    return DecodedBatch(rows, undecoded, about.num_rows)
+
+
+def _sort_rows(rows: pa.Table, places: Sequence[_RowIndexArray]) -> pa.Table:
+    """Return the rows in the order of their messages."""
+    order = np.concatenate(places)
+    return rows.take(pa.array(np.argsort(order, kind="stable"))) if (order[1:] < order[:-1]).any() else rows
 
 
 def _build_decoded_rows(about: pa.Table, decoded: _SchemaValues, good: _RowIndexArray) -> pa.Table:

@@ -14,7 +14,12 @@ import pyarrow.parquet as pq
 
 from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
 from msgq.errors import RecordingError
-from msgq.recording.export.decoded_tables import UndecodedReporter, decode_message_batches, merge_arrow_tables
+from msgq.recording.export.decoded_tables import (
+    UndecodedReporter,
+    decode_joined_batches,
+    decode_message_batches,
+    merge_arrow_tables,
+)
 from msgq.recording.mcap_io.recording_files import make_safe_file_name
 from msgq.recording.reader.log_view import LogView
 
@@ -70,7 +75,7 @@ def _make_working_directory(output: Path, *outputs: Path) -> Iterator[Path]:
 def _write_decoded_messages(tables: _ParquetDirectory, view: LogView, is_one: bool) -> int:
     """Write all messages, and return their number. `is_one`: only one endpoint is allowed."""
     count, counter, known = 0, UndecodedReporter(view), ""
-    for endpoint, batch in decode_message_batches(view):
+    for endpoint, batch in (decode_message_batches if is_one else decode_joined_batches)(view):
         if is_one and known not in ("", endpoint):
             text = "select one (--endpoint), or name a directory (a name without .parquet)"
             raise RecordingError(
@@ -95,21 +100,20 @@ class _ParquetFile:
         self.path = path
         self.common_columns = pa.schema([])
         self.buffered_tables: list[pa.Table] = []
+        self.buffered_rows = self.buffered_bytes = 0
         self.piece_paths: list[Path] = []
         self.parquet_writer: pq.ParquetWriter | None = None
 
     @property
     def has_full_row_group(self) -> bool:
         """True if the buffered rows are enough for a row group."""
-        return (
-            sum(rows.num_rows for rows in self.buffered_tables) >= _ROW_GROUP_ROWS
-            or self.buffered_bytes >= _ROW_GROUP_BYTES
-        )
+        return self.buffered_rows >= _ROW_GROUP_ROWS or self.buffered_bytes >= _ROW_GROUP_BYTES
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of the buffered rows."""
-        return sum(rows.nbytes for rows in self.buffered_tables)
+    def buffer_rows(self, rows: pa.Table) -> None:
+        """Add rows to the next row group."""
+        self.buffered_tables.append(rows)
+        self.buffered_rows += rows.num_rows
+        self.buffered_bytes += rows.nbytes
 
     def write_row_group(self) -> None:
         """Write the buffered rows as a row group."""
@@ -119,7 +123,7 @@ class _ParquetFile:
         columns = find_common_columns(self.common_columns, rows.schema)
         if columns != self.common_columns:
             self.close_writer()
-        self.common_columns, self.buffered_tables = columns, []
+        self.common_columns, self.buffered_tables, self.buffered_rows, self.buffered_bytes = columns, [], 0, 0
         if self.parquet_writer is None:
             self.piece_paths.append(self.path.with_suffix(f".{len(self.piece_paths)}"))
             self.parquet_writer = open_parquet_writer(self.piece_paths[-1], columns)
@@ -157,8 +161,9 @@ class _ParquetDirectory:
     def add_rows(self, name: str, rows: pa.Table) -> None:
         """Add rows to the file of this name."""
         table = self._parquet_files.setdefault(name, _ParquetFile(self._directory / f"{name}{PARQUET_SUFFIX}"))
-        table.buffered_tables.append(rows)
-        self._buffered_bytes += rows.nbytes
+        before = table.buffered_bytes
+        table.buffer_rows(rows)
+        self._buffered_bytes += table.buffered_bytes - before
         if table.has_full_row_group:
             self._write_row_group(table)
         while self._buffered_bytes > _BUFFERED_BYTES_MAX:
