@@ -71,6 +71,7 @@ class ColumnDecoder:
         self._payload_decoder = PayloadDecoder()
         self._plans: dict[Schema, ColumnarDecodePlan | None] = {}
         self._column_types: dict[Schema, ColumnType | None] = {}
+        self._value_types: dict[Schema, pa.DataType | None] = {}
 
     def decode_values(self, schema: Schema | None, data: pa.BinaryArray) -> Iterator[DecodedValues]:
         """Yield the values of messages of one schema. No message may be null."""
@@ -87,6 +88,11 @@ class ColumnDecoder:
         """Return the type of all messages of a schema; None: the type depends on the messages."""
         if schema is None:
             return None
+        if schema not in self._value_types:
+            self._value_types[schema] = self._compute_value_type(schema)
+        return self._value_types[schema]
+
+    def _compute_value_type(self, schema: Schema) -> pa.DataType | None:
         if is_queue_event_schema(schema):
             return self._cast_to_wanted_type(
                 build_event_structs(np.zeros(0, EVENT_HEAD_DTYPE), pa.array([], pa.binary()))
