@@ -138,3 +138,13 @@ def test_endpoint_with_few_bytes_waits_while_others_are_yielded(
     assert [batch.num_rows for name, batch in batches if name == "small"] == [100]
     assert len(batches) > 10
     assert max(batch.nbytes for _, batch in batches) <= 8000
+
+
+def test_endpoint_buffer_fills_batches_up_to_maximum_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_batches, "BATCH_ROWS_MAX", 25)
+    log = write_sized_log(tmp_path / "a.mcap", {"a": 4, "b": 4}, 50)
+    buffer = endpoint_batches.EndpointBuffer(log.log_view)
+    for batch in read_arrow_batches(log.log_view, ["channel", *COLUMNS], 20):
+        assert list(buffer.add_messages(batch)) == []
+    row_counts = [(endpoint, batch.num_rows) for endpoint, batch in buffer.pop_endpoints()]
+    assert row_counts == [("a", 20), ("a", 20), ("a", 10), ("b", 20), ("b", 20), ("b", 10)]
