@@ -22,6 +22,8 @@ from tests.support import wait_until
 
 HOME = Path(pyspark.__file__).parent
 LIFETIME = 1800  # seconds after which a forgotten server ends by itself
+#: Settings of a server for Spark Connect: loopback, and a free port.
+CONNECT_SETTINGS = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": "0"}
 
 
 @cache
@@ -61,6 +63,12 @@ def environment(**variables: str) -> dict[str, str]:
 def options(chosen: dict[str, str]) -> list[str]:
     """Return settings as spark-submit takes them."""
     return [text for key, value in chosen.items() for text in ("--conf", f"{key}={value}")]
+
+
+def build_submit_command(master: str, script: str, *arguments: str) -> list[str]:
+    """Return the command that runs a Python program by spark-submit."""
+    chosen = options({**settings(), "spark.driver.host": "127.0.0.1"})
+    return [str(HOME / "bin" / "spark-submit"), "--master", master, *chosen, script, *arguments]
 
 
 class Server:
@@ -103,18 +111,25 @@ def kill(pid: int) -> None:
 
 @contextmanager
 def standalone(directory: Path) -> Iterator[str]:
-    """Run a master and two workers with a core each; give the master's URL."""
-    address = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    """Run a master and two workers with a core each; give the master's URL.
+
+    The workers have hosts of their own, because Spark runs the copy of a slow task on another host.
+    """
     with ExitStack() as stack:
 
-        def start_server(kind: str, name: str, *options: str) -> Server:
+        def start_server(kind: str, name: str, host: str, *options: str) -> Server:
             log = directory / f"{name}.log"
+            address = ("--host", host, "--port", "0", "--webui-port", "0")
             arguments = (f"org.apache.spark.deploy.{kind}", *address, *options)
             return stack.enter_context(Server("spark-class", *arguments, log=log))
 
-        url = start_server("master.Master", "master").wait_for_line(r"Starting Spark master at (spark://\S+)")
+        url = start_server("master.Master", "master", "127.0.0.1").wait_for_line(
+            r"Starting Spark master at (spark://\S+)"
+        )
         limits = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory))
-        workers = [start_server("worker.Worker", f"worker{number}", *limits, url) for number in (1, 2)]
+        workers = [
+            start_server("worker.Worker", f"worker{number}", f"127.0.0.{number}", *limits, url) for number in (1, 2)
+        ]
         for worker in workers:
             worker.wait_for_line(r"(Successfully registered with master)")
         yield url
@@ -124,10 +139,9 @@ def standalone(directory: Path) -> Iterator[str]:
 def connect(directory: Path, master: str, **variables: str) -> Iterator[str]:
     """Run a server for Spark Connect, with more in its environment; give its URL."""
     chosen = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": "0",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        **CONNECT_SETTINGS,
         **settings(),
     }
     kind = "org.apache.spark.sql.connect.service.SparkConnectServer"

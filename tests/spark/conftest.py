@@ -4,7 +4,9 @@
 
 - a command, which is interrupted while Java starts: test_cli_lake.py
 - a program with a session: test_session.py
-- a cluster, with an executor in another process: test_clusters.py
+- a cluster, with an executor in another process, which a program of spark-submit uses: test_clusters.py
+
+A client of Spark Connect needs no Java of its own: its server is in the Java of the shared session.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from tests.spark import cluster
 
     where = tmp_path_factory.mktemp("spark")
-    settings = {**cluster.settings(), "spark.sql.warehouse.dir": str(where)}
+    settings = {**cluster.settings(), **cluster.CONNECT_SETTINGS, "spark.sql.warehouse.dir": str(where)}
     made = session("local[2]", **settings)
     yield made
     made.stop()
@@ -54,6 +56,15 @@ def _end_java() -> None:
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(DEADLINE)
+
+
+@pytest.fixture(scope="session")
+def connect_url(spark: Any) -> str:
+    """The URL of a server for Spark Connect in the Java of the shared session."""
+    service = getattr(spark._jvm.org.apache.spark.sql.connect.service, "SparkConnectService$")
+    service = getattr(service, "MODULE$")
+    service.start(spark._jsc.sc())
+    return f"sc://127.0.0.1:{service.localPort()}"
 
 
 @pytest.fixture(scope="session")

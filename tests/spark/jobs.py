@@ -9,6 +9,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 
 from msgq.spark import read, session
 from msgq.spark.lake import Lake, follow
-from tests.spark import cluster
+from tests.spark import cluster, task_faults
 from tests.spark.children import LIFETIME
 from tests.support import hear, say
 
@@ -44,22 +45,40 @@ def executors(spark: SparkSession) -> int:
     return spark.range(0, 100, 1, 8).mapInArrow(parents, "parent long").distinct().count()
 
 
-def read_source_and_lake(master: str, recordings: str, out: str) -> dict[str, Any]:
-    """Read recordings through the source and a lake; return the rows of both."""
+def start_session(master: str, **chosen: str) -> SparkSession:
+    """Return a session with settings. `master`: "" in a program that spark-submit has started."""
     faulthandler.dump_traceback_later(LIFETIME, exit=True)
-    spark = session(master, **cluster.settings())
+    return session(master) if master.startswith("sc:") else session(master or None, **cluster.settings(), **chosen)
+
+
+def read_source_and_lake(master: str, recordings: str, out: str, *faults: str) -> dict[str, Any]:
+    """Read recordings through the source and a lake, whose ingest has faults; return the rows of both."""
+    spark = start_session(master)
     results = {"executors": executors(spark), "source": rows(spark.read.format("msgq").load(recordings))}
     lake = Lake(spark, f"{out}/lake")
-    results["ingested"] = lake.ingest([recordings]).messages
+    with task_faults.inject_faults(Path(out), *(getattr(task_faults, fault) for fault in faults)):
+        results["ingested"] = lake.ingest([recordings]).messages
     results["lake"] = rows(lake.messages())
     spark.stop()
     return results
 
 
+def build_lakes_with_faults(master: str, recordings: str, out: str, *faults: str) -> None:
+    """Build a lake for each fault, which happens in each job."""
+    spark = start_session(master, **task_faults.SPECULATION)
+    for fault in faults:
+        lake, directory = Lake(spark, f"{out}/{fault}/lake"), Path(out, fault)
+        directory.mkdir()
+        with task_faults.inject_faults(directory, getattr(task_faults, fault)):
+            lake.ingest([recordings])
+            lake.build_silver()
+            lake.build_gold()
+    spark.stop()
+
+
 def everything(master: str, recordings: str, out: str) -> dict[str, Any]:
     """Take recordings through the source, a stream and a lake; return what each has found."""
-    faulthandler.dump_traceback_later(LIFETIME, exit=True)
-    spark = session(master, **({} if master.startswith("sc:") else cluster.settings()))
+    spark = start_session(master)
     results = {"executors": executors(spark), "source": rows(spark.read.format("msgq").load(recordings))}
     spark.sql(f"CREATE TEMPORARY VIEW recorded USING msgq OPTIONS (path '{recordings}')")
     results["sql"] = rows(spark.sql("SELECT * FROM recorded WHERE endpoint = 'a'"))
@@ -72,6 +91,7 @@ def everything(master: str, recordings: str, out: str) -> dict[str, Any]:
     results["ingested"] = [lake.ingest([recordings]).messages, lake.ingest([recordings]).messages]
     follow(lake, recordings, trigger_seconds=None).awaitTermination(LIFETIME)
     results["lake"] = rows(lake.messages())
+    results["built"] = [lake.build_silver(), lake.build_gold()]
     results["asked"] = [list(row) for row in lake.sql("SELECT endpoint, count(*) FROM messages GROUP BY 1").collect()]
     spark.stop()
     return results
@@ -104,8 +124,7 @@ def keep(start: Callable[[], StreamingQuery], over: threading.Event) -> None:
 
 def stream(master: str, recordings: str, out: str) -> None:
     """Stream recordings into a table and a lake; end when all is in them that there is when the parent says so."""
-    faulthandler.dump_traceback_later(LIFETIME, exit=True)
-    spark = session(master, **cluster.settings())
+    spark = start_session(master)
     writer = spark.readStream.format("msgq").load(recordings).writeStream.format("parquet")
     writer = writer.option("checkpointLocation", f"{out}/checkpoint").trigger(processingTime="100 milliseconds")
     lake = Lake(spark, f"{out}/lake")

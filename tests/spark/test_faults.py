@@ -128,9 +128,7 @@ def test_killed_ingest_is_repeated_without_loss(spark: SparkSession, standalone:
         logs.write_unclosed_file(tmp_path / f"{index:06}.mcap", logs.build_chunk_record(logs.channel(1, "a"), *sent))
     lake = Lake(spark, tmp_path / "lake")
     work = ["lake", "ingest", str(tmp_path / "lake"), str(tmp_path / "*.mcap"), "--no-gold", "--json"]
-    settings = cluster.options(cluster.settings() | {"spark.driver.host": "127.0.0.1"})
-    submit = [str(cluster.HOME / "bin" / "spark-submit"), "--master", standalone, *settings]
-    script = [*submit, msgq.__main__.__file__, *work]
+    script = cluster.build_submit_command(standalone, msgq.__main__.__file__, *work)
     with (tmp_path / "log").open("w") as log:
         killed = subprocess.Popen(script, env=cluster.environment(), stdout=log, stderr=log)
         try:
