@@ -11,6 +11,7 @@ _EXTRA_OF_PACKAGE = {
     "pyarrow": "arrow",
     "deltalake": "lake",
     "plotly": "report",
+    "duckdb": "duckdb",
     "pyspark": "spark",
     **dict.fromkeys(("click", "rich", "psutil"), "cli"),
 }

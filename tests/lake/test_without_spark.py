@@ -13,11 +13,16 @@ import pytest
 
 pytest.importorskip("click")
 pytest.importorskip("deltalake")
+pytest.importorskip("duckdb")
+import pyarrow as pa
+
+from msgq.errors import InvalidValueError
 from msgq.lake import external_sort, log_export
 from msgq.lake.aggregate_store import AggregateStore
 from msgq.lake.bronze import bronze_reader
 from msgq.lake.bronze.bronze_reader import BronzeReader
 from msgq.lake.bronze.bronze_writer import open_messages_table, write_bronze
+from msgq.lake.duckdb_engine import _make_value
 from msgq.lake.gold.increment_inputs import is_gold_current
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.log_export import EXPORT_COLUMNS, write_messages
@@ -136,8 +141,8 @@ def test_replay_without_sql_plays_selected_messages(lake: Path) -> None:
     played = run_without_spark("lake", "replay", lake, "--endpoint", "gps", "--end", "9", "--rate", "inf", "--json")
     assert json.loads(played.stdout)["messages"] == 4
     choice = ("--regex", "a", "--exclude", "imu", "--start", "7201", "--end", "9000")
-    played = run("lake", "replay", lake, "--endpoint", "camera/front", *choice, "--rate", "inf", "--json")
-    assert json.loads(played.stdout)["messages"] == 3
+    chosen = run("lake", "replay", lake, "--endpoint", "camera/front", *choice, "--rate", "inf", "--json")
+    assert json.loads(chosen.stdout)["messages"] == 3
 
 
 def test_replay_of_range_without_messages_reports_error(lake: Path) -> None:
@@ -217,3 +222,57 @@ def test_export_reads_files_by_time_and_starts_few_runs(tmp_path: Path, monkeypa
 def test_lake_tables_needs_no_spark(lake: Path) -> None:
     lines = run_without_spark("lake", "tables", lake, "--json").stdout.splitlines()
     assert [row["row_count"] for row in map(json.loads, lines) if row["name"] == "messages"] == [36]
+
+
+def query(lake: Path, sql: str) -> list[dict[str, Any]]:
+    return [
+        json.loads(line) for line in run("lake", "sql", lake, sql, "--engine", "duckdb", "--json").stdout.splitlines()
+    ]
+
+
+def test_duckdb_query_needs_no_spark(lake: Path) -> None:
+    sql = "SELECT endpoint, count(*) AS n, min(log_timestamp) AS first FROM messages GROUP BY ALL ORDER BY endpoint"
+    lines = run_without_spark("lake", "sql", lake, sql, "--engine", "duckdb", "--json", "-n", 2).stdout.splitlines()
+    first = "2023-11-15 00:00:00"
+    assert list(map(json.loads, lines)) == [
+        {"endpoint": name, "n": 12, "first": first} for name in ("camera/front", "gps")
+    ]
+
+
+def test_duckdb_query_reads_only_named_tables(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bronze_reader.BronzeReader, "open_dataset", lambda self: pytest.fail("messages were read"))
+    assert query(lake, "SELECT count(*) AS n FROM endpoints JOIN endpoints AS e USING (run)") == [{"n": 9}]
+    assert query(lake, "SELECT * FROM read_errors") == []
+    assert query(lake, "SELECT * FROM decode_errors") == []
+
+
+def test_duckdb_query_reads_version_of_messages(lake: Path) -> None:
+    sql, version = "SELECT count(*) AS n FROM messages", "1"
+    told = run("lake", "sql", lake, sql, "--engine", "duckdb", "--version", version, "--json").stdout
+    assert json.loads(told) == {"n": 24}
+
+
+def test_duckdb_error_lists_tables(lake: Path) -> None:
+    done = run("lake", "sql", lake, "SELECT * FROM endpoint", "--engine", "duckdb", code=1)
+    assert "Table with name endpoint does not exist" in done.output
+    assert "; tables: messages, read_errors, " in done.output
+    assert len(done.output.splitlines()) == 1
+    done = run("lake", "sql", lake, "SELECT 1", "--engine", "duckdb", "--master", "local[1]", code=2)
+    assert "--master needs --engine spark" in done.output
+
+
+def test_duckdb_query_names_all_missing_libraries(lake: Path) -> None:
+    done = run_without_spark(
+        "lake", "sql", lake, "SELECT 1", "--engine", "duckdb", missing=["deltalake", "duckdb"], code=1
+    )
+    assert "needs deltalake and duckdb, which are not installed; run: pip install 'msgq-bus[duckdb]'" in done.stderr
+
+
+def test_duckdb_query_of_field_with_other_stored_type_reports_error() -> None:
+    assert _make_value(None, pa.field("a", pa.int64()), "e") == 'NULL AS "a"'
+    assert _make_value(pa.field("B", pa.int64()), pa.field('b"', pa.int64()), "e") == '"B" AS "b"""'
+    assert _make_value(pa.field("b", pa.float64()), pa.field("b", pa.int64()), "e") == 'CAST("b" AS BIGINT) AS "b"'
+    decimal = pa.field("b", pa.decimal128(20, 0))
+    assert _make_value(pa.field("b", pa.int64()), decimal, "e") == 'CAST("b" AS DECIMAL(20, 0)) AS "b"'
+    with pytest.raises(InvalidValueError, match=r"is stored as string instead of int64.*use --engine spark"):
+        _make_value(pa.field("b", pa.string()), pa.field("b", pa.int64()), "e")

@@ -67,6 +67,7 @@ OUTSIDE = {
     "pyarrow": {"msgq.decoding", "msgq.lake", "msgq.recording", "msgq.spark"},
     "pyspark": {"msgq.spark"},
     "plotly": {"msgq.lake.report"},
+    "duckdb": {"msgq.lake.duckdb_engine"},
 }
 
 

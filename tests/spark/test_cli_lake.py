@@ -92,6 +92,24 @@ def test_export_of_range_without_spark_has_rows_of_query(ingested: Ingested, tmp
     assert by_arrow.read_bytes() == by_spark.read_bytes()
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM messages ORDER BY sequence",
+        "SELECT * FROM silver_imu ORDER BY sequence",
+        "SELECT * FROM endpoints",
+        "SELECT * FROM traffic_windows ORDER BY window_start",
+        "SELECT * FROM latency_summary",
+        "SELECT * FROM decode_errors",
+        "SELECT * FROM read_errors",
+    ],
+)
+def test_duckdb_query_has_rows_of_spark(ingested: Ingested, sql: str) -> None:
+    pytest.importorskip("duckdb")
+    by_spark = run("lake", "sql", ingested.lake, sql, "--json").stdout
+    assert run("lake", "sql", ingested.lake, sql, "--engine", "duckdb", "--json").stdout == by_spark
+
+
 @pytest.mark.nightly
 def test_lake_commands_handle_queues_and_publishers(spark: Any, tmp_path: Path) -> None:
     told = [

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.dataset import dataset
+import pyarrow.dataset as ds
 
 from msgq.errors import RecordingError
 from msgq.lake.aggregate_store import AggregateStore
@@ -14,7 +14,7 @@ from msgq.lake.bronze.bronze_writer import open_messages_table
 from msgq.lake.data_file import DataFile
 from msgq.lake.delta_table import TableSnapshot
 from msgq.lake.lake_directory import LakeDirectory
-from msgq.lake.message_columns import INGEST_COLUMNS
+from msgq.lake.message_columns import BRONZE_COLUMNS, INGEST_COLUMNS
 from msgq.lake.message_filter import MessageFilter
 
 _UNCHECKED_FILES_MAX = 16  # opening so many files costs less than reading the ranges
@@ -85,6 +85,14 @@ class BronzeReader:
         snapshot = self.table.read_snapshot()
         return -1 if snapshot is None else snapshot.version
 
+    def open_dataset(self) -> ds.Dataset | pa.Table:
+        """Return all messages with the columns `BRONZE_COLUMNS`, for queries."""
+        snapshot = self._read_asked_version()
+        if snapshot is None:
+            return BRONZE_COLUMNS.empty_table()
+        self._select_paths(snapshot, [MessageFilter()])  # checks the files of an old version
+        return snapshot.open_dataset()
+
     def list_endpoints(self) -> list[str]:
         """Return the sorted names of all endpoints with messages."""
         bronze_files = set(self.list_paths())
@@ -118,7 +126,7 @@ class BronzeReader:
         files.sort(key=lambda file: (file.column_bounds["log_time"][0] if _has_time_bounds(file) else 0, file.path))
         for file in files:  # not as one dataset, which keeps the metadata of each file in memory
             place = self.table.resolve_file_path(file.path)
-            rows = dataset([place], schema=INGEST_COLUMNS, format="parquet", filesystem=self._lake.files)
+            rows = ds.dataset([place], schema=INGEST_COLUMNS, format="parquet", filesystem=self._lake.files)
             yield from rows.to_batches(columns=list(names), filter=wanted.expression, batch_readahead=1)
 
 

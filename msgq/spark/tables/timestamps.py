@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from msgq.lake.timestamp_columns import list_timestamp_columns
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_TIME_COLUMNS = (
-    *("publish_time", "log_time", "origin_time", "window_start", "start_time", "end_time", "from_time", "to_time"),
-    *("sent_time", "delivered_time", "ended_time"),
-)
 
 
 def with_timestamps(table: DataFrame, *times: str) -> DataFrame:
@@ -23,11 +20,5 @@ def with_timestamps(table: DataFrame, *times: str) -> DataFrame:
     columns, then a timestamp for each time, in microseconds, rounded down: log_timestamp for log_time, window_timestamp
     for window_start.
     """
-    columns = [name for name in times or _TIME_COLUMNS if name in table.columns]
-    return table.withColumns(
-        {_make_timestamp_name(name): F.timestamp_micros(F.expr(f"{name} div 1000")) for name in columns}
-    )
-
-
-def _make_timestamp_name(time: str) -> str:
-    return "window_timestamp" if time == "window_start" else f"{time}stamp"
+    stamps = list_timestamp_columns(table.columns, times)
+    return table.withColumns({stamp: F.timestamp_micros(F.expr(f"{time} div 1000")) for stamp, time in stamps.items()})
