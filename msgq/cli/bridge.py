@@ -45,8 +45,8 @@ from msgq.monitor.endpoint_selection import EndpointSelection
 @click.option(
     "--bind",
     metavar="HOST",
-    help="Network interface to publish on, or * for all interfaces.  [default: $MSGQ_ZMQ_BIND, else 127.0.0.1 "
-    "(this host only), or * with MSGQ_ZMQ_STOCK]",
+    help="Network interface to publish on, or * for all interfaces.  [default: $MSGQ_ZMQ_BIND if set; "
+    "* if $MSGQ_ZMQ_STOCK is set; else 127.0.0.1 (this host only)]",
 )
 @click.option(
     "--segment-size",

@@ -195,7 +195,7 @@ def _create_private_directory(path: str, endpoint: str) -> str:
     except OSError as error:
         raise SegmentError(f"cannot create directory: {error.strerror}", endpoint, path, error.errno) from error
     if not private:
-        raise SegmentError("directory must be accessible only to you (mode 700); remove the directory", endpoint, path)
+        raise SegmentError("path is not a private directory of this user (mode 700); remove the path", endpoint, path)
     return path
 
 

@@ -88,7 +88,7 @@ def resolve_queue_dtype(asked: np.dtype[Any] | None, schema: Schema | None, name
     try:
         schema_dtype = struct_dtype(schema) if schema.encoding == "struct" else None
     except ValueError as error:
-        raise RecordMismatchError(f"{error}; another program uses this name, choose another", name) from None
+        raise RecordMismatchError(f"{error}; another program uses this name, so choose another name", name) from None
     if schema_dtype is None:
         text = (
             f"endpoint has messages {schema.name!r} with encoding {schema.encoding!r}, not records; choose another name"

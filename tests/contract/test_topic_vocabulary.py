@@ -113,9 +113,7 @@ def test_topics_of_different_prefixes_are_separate(
     assert outside.receive(timeout=SHORT) is None
 
 
-def test_functions_masters_and_sockets_accept_the_same_prefix_argument(
-    backend: Backend, endpoint: str, prefix: str
-) -> None:
+def test_pub_sock_and_sub_sock_accept_a_prefix_argument(backend: Backend, endpoint: str, prefix: str) -> None:
     options: Any = {"backend": backend.name, "prefix": prefix}
     with api.pub_sock(endpoint, **options) as pub, api.sub_sock(endpoint, timeout=10_000, **options) as sub:
         pub.wait_for_readers(n=1, timeout=30)

@@ -169,7 +169,7 @@ def make_plan(*filters: str, location: str = f"file:/{LOCATION}") -> str:
         ("EqualTo(endpoint,a", MessageFilter()),
     ],
 )
-def test_pushed_filters_of_plan_become_filter(text: str, wanted: MessageFilter) -> None:
+def test_message_filter_is_made_from_filters_in_spark_plan(text: str, wanted: MessageFilter) -> None:
     assert find_scan_filters("SELECT 1", make_plan(text), LOCATION) == [wanted]
 
 

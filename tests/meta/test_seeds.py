@@ -28,7 +28,7 @@ def test_passes_with_each_seed(seed):
 
 @pytest.mark.xdist_group("a")
 @given(st.integers())
-def test_drawn_number_is_zero(number):
+def test_hypothesis_draws_only_zero(number):
     name = os.environ["PYTEST_CURRENT_TEST"].partition("::")[2].partition("]")[0]
     with open(f"drawn by {name}]", "a") as file:
         print(number, file=file)
@@ -101,7 +101,7 @@ def read_listed_tests(folder: Path) -> list[str]:
 FIXED = {
     "test_seed_fixture_has_good_kind[good-seed=1]",
     "test_seed_fixture_has_good_kind[bad-seed=1]",
-    "test_drawn_number_is_zero[seed=1]",
+    "test_hypothesis_draws_only_zero[seed=1]",
     "test_process_exits_if_crash_is_set[seed=1]",
 }
 UNSEEDED = {"test_own_parameter_named_seed_fails[own]", "test_without_seed_fails"}
@@ -116,7 +116,10 @@ def test_default_seeds_are_constant_and_not_listed(tmp_path: Path) -> None:
         "test_passes_with_each_seed[seed=1]",
         "test_passes_with_each_seed[seed=2]",
     }
-    assert failed_seeds(first) == {"test_seed_fixture_has_good_kind[bad-seed=1]", "test_drawn_number_is_zero[seed=1]"}
+    assert failed_seeds(first) == {
+        "test_seed_fixture_has_good_kind[bad-seed=1]",
+        "test_hypothesis_draws_only_zero[seed=1]",
+    }
     assert run(tmp_path, "", "-n", "0", "-m", CI).keys() == {
         "test_passes_with_each_seed[seed=3]",
         "test_passes_with_each_seed[seed=4]",
@@ -132,7 +135,7 @@ def test_failing_random_seeds_are_listed_and_repeated(tmp_path: Path) -> None:
     failed = failed_seeds(nightly)
     names = sorted(re.sub(r"\d+", "N", name) for name in failed)
     assert names == [
-        *["test_drawn_number_is_zero[seed=N]"] * 4,
+        *["test_hypothesis_draws_only_zero[seed=N]"] * 4,
         "test_nightly_fails_with_each_seed[seed=N]",
         "test_seed_fixture_has_good_kind[bad-seed=N]",
     ]

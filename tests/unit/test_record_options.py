@@ -397,9 +397,9 @@ class TestValues:
         assert found.flags.c_contiguous
 
     def test_list_instead_of_tuple_for_record_raises_with_hint(self) -> None:
-        with pytest.raises(InvalidValueError, match=r"shape \(2,\) for 1 element;.*a record is a tuple"):
+        with pytest.raises(InvalidValueError, match=r"shape \(2,\), but the call needs 1 value .*a record is a tuple"):
             arrays.convert_element_values([1, 2], QUOTE, 1, "quotes")
-        with pytest.raises(InvalidValueError, match=r"for 3 elements; give one, or 3$"):
+        with pytest.raises(InvalidValueError, match=r"but the call needs 1 value or 3 values$"):
             arrays.convert_element_values([1, 2], np.dtype("f8"), 3, "quotes")
 
     def test_element_values_of_matching_dtype_are_not_copied(self) -> None:

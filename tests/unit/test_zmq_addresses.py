@@ -274,7 +274,7 @@ class TestIpc:
         monkeypatch.setattr(shm_paths, "SHARED_MEMORY", str(tmp_path))
         (tmp_path / "elsewhere").mkdir(0o700)
         (tmp_path / f"msgqzmq_{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
-        with pytest.raises(SegmentError, match="directory must be accessible only to you"):
+        with pytest.raises(SegmentError, match="path is not a private directory of this user"):
             publisher_address("can")
 
     def test_ipc_socket_of_killed_publisher_is_replaced(

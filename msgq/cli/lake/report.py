@@ -47,7 +47,7 @@ def command(lake: str, output: Path, runs: tuple[str, ...], master: str | None, 
     single file, and needs no network. A RECORDING is a file, a directory or a pattern. For a recording, the command
     creates a temporary lake of about the same size. At the end, the command removes the temporary lake.
 
-    The command starts Spark only for recordings, and for lakes with messages that are not in the gold tables yet.
+    The command starts Spark for a recording, and for a lake with messages that the gold tables do not include yet.
     """
     if not ("://" in lake or os.path.exists(lake) or glob(lake)):
         raise click.ClickException(f"{lake} not found; give a lake or a recording")

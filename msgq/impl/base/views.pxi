@@ -46,7 +46,7 @@ cdef class MappedView:
 
     def __init__(self, DescriptorMapping region not None, size_t size, bint writable):
         if size > region.size:
-            raise SegmentError(f"a view of {size} bytes into a region of {region.size}")
+            raise SegmentError(f"view of {size} bytes is larger than the region of {region.size} bytes")
         expose_buffer(self, region, region.address, size, writable)
 
     def __len__(self):

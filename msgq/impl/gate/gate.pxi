@@ -264,7 +264,7 @@ cdef class SocketEventHandle:
         if self._event_gate == NULL:
             raise EventError("is not managed: no handle with override existed at its creation", self.endpoint)
         if mq_event_gate_is_closed(self._event_gate):
-            raise EventError("its managing handle was closed or replaced; create a new one", self.endpoint)
+            raise EventError("managing handle was closed or replaced; create a new handle", self.endpoint)
         return self._check_truncation()
 
     cdef int _check_truncation(self) except -1:
@@ -348,12 +348,12 @@ cdef class SocketEventHandle:
         cdef struct_stat found
         cdef int fd = open_file(self.endpoint, self._gate_path, O_RDWR)
         if fd < 0:
-            raise EventError("its gate's file was removed", self.endpoint)
+            raise EventError("file of the gate was removed", self.endpoint)
         try:
             lock_file(fd, self.endpoint, self._gate_path)
             check_file(fd, &found, self.endpoint, self._gate_path)
             if not found.st_nlink or found.st_ino != self._gate_segment.inode:
-                raise EventError("its gate was replaced by another one", self.endpoint)
+                raise EventError("gate was replaced by another gate", self.endpoint)
             fresh = mq_fake_event_fifo_inode(mq_fake_event_select(self._event_gate, which)) == 0
             if fresh:
                 path = self._gate_path + FIFO_SUFFIX[which]

@@ -111,9 +111,11 @@ def convert_element_values(source: Any, dtype: np.dtype[Any], count: int, name: 
         try:
             array = np.broadcast_to(array, (count,))
         except ValueError:
-            one_each = "1 element; give one" if count == 1 else f"{count} elements; give one, or {count}"
+            needed = "1 value" if count == 1 else f"1 value or {count} values"
             hint = "" if dtype.names is None else " (a record is a tuple, not a list)"
-            raise InvalidValueError(f"values have shape {array.shape} for {one_each}{hint}", name) from None
+            raise InvalidValueError(
+                f"values have shape {array.shape}, but the call needs {needed}{hint}", name
+            ) from None
     return np.ascontiguousarray(array, dtype)
 
 

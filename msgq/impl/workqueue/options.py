@@ -261,14 +261,13 @@ def wait_ns(
         raise InvalidValueError(f"timeout={timeout} and deadline={deadline} exclude each other; give one of them", name)
     else:
         if not is_number(deadline):
-            text = f"deadline is {deadline!r}, of type {type(deadline).__name__}; give a time of time.monotonic()"
-            raise InvalidTypeError(f"{text}, or None to wait forever", name)
+            text = f"deadline is {deadline!r}, of type {type(deadline).__name__}"
+            raise InvalidTypeError(f"{text}; give a time of time.monotonic(), or None to wait forever", name)
         huge = isinstance(deadline, int) and abs(deadline) > WORD_MAX  # more than a float may hold
         seconds_left = (math.inf if deadline > 0 else -math.inf) if huge else deadline - now()
         if not seconds_left <= _LONGEST_WAIT_S:  # most of all a time of the wall clock, which would wait for decades
-            text = f"deadline {deadline} is {seconds_left:.6g} s away"
-            text = f"{text}; give a time of time.monotonic(), up to {_LONGEST_WAIT_S} s"
-            raise InvalidValueError(f"{text} away, or None to wait forever", name)
+            text = f"deadline {deadline} is {seconds_left:.6g} s away (maximum {_LONGEST_WAIT_S} s)"
+            raise InvalidValueError(f"{text}; give a time of time.monotonic(), or None to wait forever", name)
         patience = math.ceil(max(seconds_left, 0.0) * NS_PER_S)
     return patience if block else 0
 
@@ -314,7 +313,9 @@ def parse_notification(target: Any, name: str) -> Notification:
         return Notification(function=target)
     if isinstance(target, int) and not isinstance(target, bool):
         if target not in signal.valid_signals():
-            raise InvalidValueError(f"{target} is not a signal; give a descriptor as an object with fileno()", name)
+            raise InvalidValueError(
+                f"{target} is not a signal number; to give a descriptor, pass an object with fileno()", name
+            )
         return Notification(signal=int(target))
     if not hasattr(target, "fileno"):
         type_name = type(target).__name__

@@ -232,7 +232,7 @@ class Player:
         InvalidValueError : `count` is less than 1.
         """
         if count < 1:
-            raise InvalidValueError(f"step of {count} messages is too small; use 1 or more, or seek to go back")
+            raise InvalidValueError(f"step is {count} messages; give 1 or more. To go back, call seek")
         with self._change_state():
             self.pause()
             self._steps_left += count
