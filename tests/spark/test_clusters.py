@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 
 pytest.importorskip("pyspark")
+from deltalake import DeltaTable
+
 from msgq.lake.catalog import list_tables
 from msgq.lake.delta_table import LakeTable
 from msgq.lake.lake_directory import LakeDirectory
